@@ -1,0 +1,1 @@
+"""Executors: the port between the engine's batches and a device. See `executor.py`."""

@@ -1,0 +1,53 @@
+"""The errors that mlcc raises on purpose: each says what happened, why, and what to type next.
+
+Anything that is not an `MlccError` is a bug. The command line prints these as one line and exits
+with `exit_code`; the server turns them into OpenAI's error shape with `http_status`.
+"""
+
+from __future__ import annotations
+
+
+class MlccError(Exception):
+    """Base of every deliberate error. `param` names the offending API field, when there is one."""
+
+    exit_code = 2
+    http_status = 500
+    kind = "server_error"
+
+    def __init__(self, message: str, *, param: str | None = None, code: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param
+        self.code = code
+
+
+class UnsupportedError(MlccError):
+    """A feature, architecture or combination that is not built (yet)."""
+
+    http_status = 400
+    kind = "invalid_request_error"
+
+
+class InvalidRequestError(MlccError):
+    """A request that can never be honoured as written: unknown field, bad range, too long."""
+
+    http_status = 400
+    kind = "invalid_request_error"
+
+
+class ArtifactError(MlccError):
+    """A compiled model that is damaged, incomplete, foreign or unsafe."""
+
+
+class CheckpointError(MlccError):
+    """A source checkpoint that is damaged, incomplete or not what its config says."""
+
+
+class CapacityError(MlccError):
+    """Not enough memory, disk, pages or queue for what was asked."""
+
+    http_status = 503
+
+
+class DeviceError(MlccError):
+    """The device failed, or lacks something the library needs."""
