@@ -77,3 +77,21 @@ class Result:
     """[r] sampled token ids."""
     logprobs: Sequence[float]
     """[r] natural log-probability of each sampled token before temperature and filters."""
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """What an executor can hold; the engine schedules within it."""
+
+    vocab_size: int
+    context: int
+    """Longest sequence in tokens, prompt and answer together."""
+    page_size: int
+    """Tokens per page."""
+    num_pages: int
+    max_batch: int
+    """Sequences per step, which is also the most logit rows per step."""
+    max_step_tokens: int
+    """Tokens per step over all sequences: the prefill chunk."""
+    window: int | None = None
+    """If every layer slides: tokens a query can see. Pages wholly behind it may be freed."""
