@@ -1,0 +1,48 @@
+"""The language model all architectures share: embed, layers, norm, head.
+
+It sees tokens and positions and says which rows need logits; it is not aware that several
+sequences share the batch (the attention operator sorts that out).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from mlcc_compiler._tvm import nn
+from mlcc_compiler.models import ops
+from mlcc_compiler.models.config import DecoderConfig
+from mlcc_compiler.models.layers import Embedding, Linear, RMSNorm
+
+Tensor = nn.Tensor
+LayerFactory = Callable[[DecoderConfig, int], nn.Module]
+
+
+class Decoder(nn.Module):
+    """The stack under the head; HF calls it `model`."""
+
+    def __init__(self, config: DecoderConfig, layer: LayerFactory) -> None:
+        self.embed_tokens = Embedding(config.vocab_size, config.hidden_size)
+        self.layers = nn.ModuleList([layer(config, i) for i in range(config.num_layers)])
+        self.norm = RMSNorm(config.hidden_size, config.norm_eps, config.norm_offset)
+
+
+class CausalLM(nn.Module):
+    """token_ids i32[n], positions i32[n], logit_rows i32[r] -> logits f32[r, vocab]."""
+
+    def __init__(self, config: DecoderConfig, layer: LayerFactory) -> None:
+        self.config = config
+        self.model = Decoder(config, layer)
+        if not config.tie_embeddings:
+            self.lm_head = Linear(config.hidden_size, config.vocab_size)
+
+    def forward(self, token_ids: Tensor, positions: Tensor, logit_rows: Tensor) -> Tensor:
+        config = self.config
+        x = self.model.embed_tokens(token_ids)
+        if config.embed_scale != 1.0:
+            x = x * config.embed_scale
+        tables = [ops.rope_table(positions, rope) for rope in config.ropes]
+        for index, layer in enumerate(self.model.layers):
+            x = layer(x, tables[config.rope_of_layer[index]])
+        x = self.model.norm(ops.take_rows(x, logit_rows))
+        logits = self.model.embed_tokens.as_head(x) if config.tie_embeddings else self.lm_head(x)
+        return ops.softcap(logits, config.final_softcap) if config.final_softcap else logits

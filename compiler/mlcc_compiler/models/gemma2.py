@@ -1,0 +1,59 @@
+"""Gemma 2 (Riviere et al., 2024): soft caps, alternating windows, norms on both sides."""
+
+from __future__ import annotations
+
+from mlcc_compiler._tvm import nn
+from mlcc_compiler.models.config import (
+    DecoderConfig,
+    HfConfig,
+    common_fields,
+    rope_from_hf,
+    windows_from_layer_types,
+)
+from mlcc_compiler.models.layers import Attention, GatedMLP, RMSNorm
+
+
+class Layer(nn.Module):
+    """x + norm(attention(norm(x))), then x + norm(mlp(norm(x)))."""
+
+    def __init__(self, config: DecoderConfig, layer: int) -> None:
+        def norm() -> RMSNorm:
+            return RMSNorm(config.hidden_size, config.norm_eps, config.norm_offset)
+
+        self.self_attn = Attention(config, layer)
+        self.mlp = GatedMLP(config)
+        self.input_layernorm, self.post_attention_layernorm = norm(), norm()
+        self.pre_feedforward_layernorm, self.post_feedforward_layernorm = norm(), norm()
+
+    def forward(self, x: nn.Tensor, table: nn.Tensor) -> nn.Tensor:
+        attended = self.self_attn(self.input_layernorm(x), table)
+        x = x + self.post_attention_layernorm(attended)
+        return x + self.post_feedforward_layernorm(self.mlp(self.pre_feedforward_layernorm(x)))
+
+
+def read_config(hf: HfConfig, context: int) -> DecoderConfig:
+    """config.json of a Gemma2ForCausalLM."""
+    hf = {"head_dim": 256, "sliding_window": 4096, **hf}
+    layers = int(hf["num_hidden_layers"])
+    alternating = ["full_attention" if i % 2 else "sliding_attention" for i in range(layers)]
+    fields = gemma_fields(hf, "gemma2")
+    fields["windows"] = tuple(windows_from_layer_types(hf, hf["sliding_window"], alternating))
+    return DecoderConfig(
+        **fields,
+        ropes=(rope_from_hf(hf, context),),
+        attention_softcap=hf.get("attn_logit_softcapping", 50.0),
+        final_softcap=hf.get("final_logit_softcapping", 30.0),
+    )
+
+
+def gemma_fields(hf: HfConfig, architecture: str) -> dict[str, object]:
+    """What Gemma 2 and 3 share: tied, scaled embeddings, norms of 1 + weight, their own scale."""
+    hf = {"tie_word_embeddings": True, "hidden_activation": "gelu_pytorch_tanh", **hf}
+    bias = bool(hf.get("attention_bias", False))
+    return common_fields(hf, architecture) | {
+        "attention_scale": float(hf.get("query_pre_attn_scalar", 256)) ** -0.5,
+        "norm_offset": 1.0,
+        "embed_scale": float(hf["hidden_size"]) ** 0.5,
+        "qkv_bias": bias,
+        "output_bias": bias,
+    }

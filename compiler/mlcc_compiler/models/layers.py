@@ -1,0 +1,123 @@
+"""The parts decoders are composed of. Attribute names are HF's, so parameters need no renaming.
+
+Models are written with these; they know nothing of quantization (a scheme name rides on each
+matrix, set by `quantization.apply`), of paging, or of targets.
+"""
+
+from __future__ import annotations
+
+from mlcc_compiler._tvm import nn
+from mlcc_compiler.models import ops
+from mlcc_compiler.models.config import DecoderConfig
+
+Tensor = nn.Tensor
+
+
+class Linear(nn.Module):
+    """y = x @ weight.T + bias, with weight [out_features, in_features]."""
+
+    def __init__(self, in_features: int, out_features: int, bias: bool = False) -> None:
+        self.weight = nn.Parameter((out_features, in_features), "float32")
+        self.bias = nn.Parameter((out_features,), "float32") if bias else None
+        self.scheme = "f32"
+
+    def forward(self, x: Tensor) -> Tensor:
+        return ops.linear(x, self.weight, self.bias, self.scheme)
+
+
+class Embedding(nn.Module):
+    """A table [vocab, hidden], also usable as the output head when the two are tied."""
+
+    def __init__(self, vocab_size: int, hidden_size: int) -> None:
+        self.weight = nn.Parameter((vocab_size, hidden_size), "float32")
+        self.scheme = "f32"
+
+    def forward(self, token_ids: Tensor) -> Tensor:
+        return ops.embedding(token_ids, self.weight, self.scheme)
+
+    def as_head(self, x: Tensor) -> Tensor:
+        return ops.linear(x, self.weight, None, self.scheme)
+
+
+class RMSNorm(nn.Module):
+    """Zhang and Sennrich (2019); Gemma multiplies by 1 + weight (`offset` 1)."""
+
+    def __init__(self, size: int, eps: float, offset: float = 0.0) -> None:
+        self.weight = nn.Parameter((size,), "float32")
+        self.eps, self.offset = eps, offset
+
+    def forward(self, x: Tensor) -> Tensor:
+        return ops.rms_norm(x, self.weight, self.eps, self.offset)
+
+
+class Attention(nn.Module):
+    """Grouped-query attention with rotary positions, and q/k norms where the config has them."""
+
+    def __init__(self, config: DecoderConfig, layer: int) -> None:
+        self.config, self.layer = config, layer
+        width = config.head_dim
+        self._projections(config)
+        if config.qk_norm:
+            self.q_norm = RMSNorm(width, config.norm_eps, config.norm_offset)
+            self.k_norm = RMSNorm(width, config.norm_eps, config.norm_offset)
+
+    def _projections(self, config: DecoderConfig) -> None:
+        hidden, heads = config.hidden_size, config.num_heads * config.head_dim
+        kv_heads = config.num_kv_heads * config.head_dim
+        self.q_proj = Linear(hidden, heads, config.qkv_bias)
+        self.k_proj = Linear(hidden, kv_heads, config.qkv_bias)
+        self.v_proj = Linear(hidden, kv_heads, config.qkv_bias)
+        self.o_proj = Linear(heads, hidden, config.output_bias)
+
+    def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """x [n, hidden] -> q, k, v, each [n, heads * head_dim]."""
+        return self.q_proj(x), self.k_proj(x), self.v_proj(x)
+
+    def forward(self, x: Tensor, table: Tensor) -> Tensor:
+        config, rows = self.config, x.shape[0]
+        q, k, v = self.project(x)
+        q = nn.op.reshape(q, (rows, config.num_heads, config.head_dim))
+        k = nn.op.reshape(k, (rows, config.num_kv_heads, config.head_dim))
+        v = nn.op.reshape(v, (rows, config.num_kv_heads, config.head_dim))
+        if config.qk_norm:
+            q, k = self.q_norm(q), self.k_norm(k)
+        out = ops.attention(
+            ops.rope(q, table),
+            ops.rope(k, table),
+            v,
+            layer=self.layer,
+            scale=config.attention_scale,
+            window=config.windows[self.layer],
+            softcap=config.attention_softcap,
+        )
+        return self.o_proj(nn.op.reshape(out, (rows, config.num_heads * config.head_dim)))
+
+
+class GatedMLP(nn.Module):
+    """down(activation(gate(x)) * up(x)) (Shazeer, 2020)."""
+
+    def __init__(self, config: DecoderConfig) -> None:
+        hidden, inner, bias = config.hidden_size, config.intermediate_size, config.mlp_bias
+        self.gate_proj = Linear(hidden, inner, bias)
+        self.up_proj = Linear(hidden, inner, bias)
+        self.down_proj = Linear(inner, hidden, bias)
+        self.activation = config.activation
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.down_proj(ops.gated(self.gate_proj(x), self.up_proj(x), self.activation))
+
+
+class PreNormLayer(nn.Module):
+    """x + attention(norm(x)), then x + mlp(norm(x)): Llama and most of its descendants."""
+
+    def __init__(self, config: DecoderConfig, layer: int) -> None:
+        self.self_attn = Attention(config, layer)
+        self.mlp = GatedMLP(config)
+        self.input_layernorm = RMSNorm(config.hidden_size, config.norm_eps, config.norm_offset)
+        self.post_attention_layernorm = RMSNorm(
+            config.hidden_size, config.norm_eps, config.norm_offset
+        )
+
+    def forward(self, x: Tensor, table: Tensor) -> Tensor:
+        x = x + self.self_attn(self.input_layernorm(x), table)
+        return x + self.mlp(self.post_attention_layernorm(x))

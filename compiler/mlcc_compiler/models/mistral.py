@@ -1,0 +1,17 @@
+"""Mistral 7B and kin (Jiang et al., 2023): Llama with a sliding window on every layer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from mlcc_compiler.models import llama
+from mlcc_compiler.models.config import DecoderConfig, HfConfig
+
+Layer = llama.Layer
+
+
+def read_config(hf: HfConfig, context: int) -> DecoderConfig:
+    """config.json of a MistralForCausalLM; a null `sliding_window` means full attention."""
+    config = llama.read_config(hf, context)
+    window = hf.get("sliding_window")
+    return replace(config, architecture="mistral", windows=(window,) * config.num_layers)

@@ -1,0 +1,104 @@
+"""The operators a model is written with, beside TVM's own: each emits one call into the graph.
+
+A call is `relax.call_pure_packed("mlcc.<name>", tensors..., attributes...)`. It says what is
+computed, never how: quantization, paging and targets are the passes' business. The numpy meaning
+of each operator is in `mlcc.device.reference_ops`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from mlcc_compiler._tvm import ir, nn, relax, tirx
+from mlcc_compiler.models.rope import Rope
+
+Tensor = nn.Tensor
+PREFIX = "mlcc."
+
+
+def embedding(token_ids: Tensor, table: Tensor, scheme: str) -> Tensor:
+    """Rows of `table` [vocab, hidden] for `token_ids` i32[n] -> f32[n, hidden]."""
+    shape = [token_ids.shape[0], table.shape[1]]
+    return _call("embedding", [token_ids, table], [scheme], shape)
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None, scheme: str) -> Tensor:
+    """x f32[n, in] @ weight[out, in].T (+ bias f32[out]) -> f32[n, out]."""
+    tensors = [x, weight] if bias is None else [x, weight, bias]
+    return _call("linear", tensors, [scheme], [x.shape[0], weight.shape[0]])
+
+
+def rms_norm(x: Tensor, weight: Tensor, eps: float, offset: float) -> Tensor:
+    """Root-mean-square norm over the last axis, times `offset + weight`."""
+    return _call("rms_norm", [x, weight], [eps, offset], x.shape)
+
+
+def rope_table(positions: Tensor, rope: Rope) -> Tensor:
+    """positions i32[n] -> f32[n, rotary_dim]: cosines, then sines, both times `rope.scale`."""
+    inv_freq = nn.Tensor(_expr=relax.const(rope.table(), "float32"))
+    return _call(
+        "rope_table", [positions, inv_freq], [rope.scale], [positions.shape[0], rope.rotary_dim]
+    )
+
+
+def rope(x: Tensor, table: Tensor) -> Tensor:
+    """Rotate the first rotary_dim of each head of x f32[n, heads, head_dim] ("rotate half")."""
+    return _call("rope", [x, table], [], x.shape)
+
+
+def attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    layer: int,
+    scale: float,
+    window: int | None,
+    softcap: float | None,
+) -> Tensor:
+    """Causal attention of each token over its own sequence, everything before included.
+
+    q f32[n, heads, head_dim], k and v f32[n, kv_heads, head_dim] -> f32[n, heads, head_dim].
+    `window` limits a query to that many keys, itself included; `softcap` is cap * tanh(s / cap).
+    """
+    return _call("attention", [q, k, v], [layer, scale, window or 0, softcap or 0.0], q.shape)
+
+
+def gated(gate: Tensor, up: Tensor, kind: str) -> Tensor:
+    """activation(gate) * up, kind 'silu', 'gelu_tanh' or 'gelu'."""
+    return _call("gated", [gate, up], [kind], gate.shape)
+
+
+def gated_fused(gate_up: Tensor, kind: str) -> Tensor:
+    """The same where gate and up lie side by side in one f32[n, 2 * inner]."""
+    rows, width = gate_up.shape
+    return _call("gated_fused", [gate_up], [kind], [rows, width // 2])
+
+
+def softcap(x: Tensor, cap: float) -> Tensor:
+    """cap * tanh(x / cap)."""
+    return _call("softcap", [x], [cap], x.shape)
+
+
+def take_rows(x: Tensor, rows: Tensor) -> Tensor:
+    """Rows `rows` i32[r] of x f32[n, hidden]."""
+    return _call("take_rows", [x, rows], [], [rows.shape[0], x.shape[1]])
+
+
+def _call(
+    name: str, tensors: Sequence[Tensor], attributes: Sequence[Any], shape: Sequence[Any]
+) -> Tensor:
+    arguments = [t._expr for t in tensors] + [_attribute(a) for a in attributes]
+    call = relax.call_pure_packed(
+        PREFIX + name, *arguments, ty_args=relax.TensorType(list(shape), "float32")
+    )
+    return nn.op.wrap_nested(call, name)
+
+
+def _attribute(value: int | float | str) -> Any:
+    if isinstance(value, str):
+        return ir.StringImm(value)
+    if isinstance(value, float):
+        return tirx.FloatImm("float64", value)
+    return tirx.IntImm("int64", value)

@@ -1,0 +1,56 @@
+"""Phi-3 and Phi-4-mini (Abdin et al., 2024): fused projections, LongRoPE."""
+
+from __future__ import annotations
+
+from mlcc_compiler._tvm import nn
+from mlcc_compiler.models import ops
+from mlcc_compiler.models.config import DecoderConfig, HfConfig, common_fields, rope_from_hf
+from mlcc_compiler.models.layers import Attention, Linear, PreNormLayer
+
+
+class FusedAttention(Attention):
+    """q, k and v from one matrix."""
+
+    def _projections(self, config: DecoderConfig) -> None:
+        self.widths = [
+            heads * config.head_dim
+            for heads in (config.num_heads, config.num_kv_heads, config.num_kv_heads)
+        ]
+        self.qkv_proj = Linear(config.hidden_size, sum(self.widths))
+        self.o_proj = Linear(self.widths[0], config.hidden_size)
+
+    def project(self, x: nn.Tensor) -> tuple[nn.Tensor, nn.Tensor, nn.Tensor]:
+        queries, keys, _ = self.widths
+        q, k, v = nn.op.split(self.qkv_proj(x), [queries, queries + keys], axis=1)
+        return q, k, v
+
+
+class FusedMLP(nn.Module):
+    """gate and up from one matrix."""
+
+    def __init__(self, config: DecoderConfig) -> None:
+        self.gate_up_proj = Linear(config.hidden_size, 2 * config.intermediate_size)
+        self.down_proj = Linear(config.intermediate_size, config.hidden_size)
+        self.activation = config.activation
+
+    def forward(self, x: nn.Tensor) -> nn.Tensor:
+        return self.down_proj(ops.gated_fused(self.gate_up_proj(x), self.activation))
+
+
+class Layer(PreNormLayer):
+    """The usual pre-norm layer around the fused parts."""
+
+    def __init__(self, config: DecoderConfig, layer: int) -> None:
+        super().__init__(config, layer)
+        self.self_attn = FusedAttention(config, layer)
+        self.mlp = FusedMLP(config)
+
+
+def read_config(hf: HfConfig, context: int) -> DecoderConfig:
+    """config.json of a Phi3ForCausalLM; `su` and `yarn` there always meant LongRoPE."""
+    parameters = hf.get("rope_parameters") or hf.get("rope_scaling") or {}
+    kind = parameters.get("rope_type") or parameters.get("type")
+    overrides = {"rope_type": "longrope"} if kind in ("su", "yarn") else {}
+    fields = common_fields(hf, "phi3")
+    fields["windows"] = (hf.get("sliding_window"),) * fields["num_layers"]
+    return DecoderConfig(**fields, ropes=(rope_from_hf(hf, context, overrides=overrides),))

@@ -1,0 +1,29 @@
+"""Qwen2 and Qwen2.5 (Yang et al., 2024): Llama with a bias on q, k and v."""
+
+from __future__ import annotations
+
+from mlcc_compiler.models.config import (
+    DecoderConfig,
+    HfConfig,
+    common_fields,
+    rope_from_hf,
+    windows_from_layer_types,
+)
+from mlcc_compiler.models.layers import PreNormLayer
+
+Layer = PreNormLayer
+
+
+def read_config(hf: HfConfig, context: int) -> DecoderConfig:
+    """config.json of a Qwen2ForCausalLM."""
+    fields = common_fields(hf, "qwen2") | {"windows": qwen_windows(hf)}
+    return DecoderConfig(**fields, ropes=(rope_from_hf(hf, context),), qkv_bias=True)
+
+
+def qwen_windows(hf: HfConfig) -> tuple[int | None, ...]:
+    """Layers from `max_window_layers` on slide, but only if `use_sliding_window` says so."""
+    layers = int(hf["num_hidden_layers"])
+    window = hf.get("sliding_window") if hf.get("use_sliding_window", False) else None
+    first = int(hf.get("max_window_layers", 28))
+    default = ["sliding_attention" if i >= first else "full_attention" for i in range(layers)]
+    return tuple(windows_from_layer_types(hf, window, default))

@@ -1,0 +1,42 @@
+"""The architectures there are: a row each, keyed by the checkpoint's `model_type`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from mlcc.errors import UnsupportedError
+from mlcc_compiler.models import gemma2, gemma3, llama, mistral, phi3, qwen2, qwen3
+from mlcc_compiler.models.causal_lm import CausalLM
+from mlcc_compiler.models.config import DecoderConfig, HfConfig
+
+ARCHITECTURES: dict[str, Any] = {
+    "llama": llama,
+    "mistral": mistral,
+    "qwen2": qwen2,
+    "qwen3": qwen3,
+    "gemma2": gemma2,
+    "gemma3": gemma3,
+    "gemma3_text": gemma3,
+    "phi3": phi3,
+}
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """A model ready to trace, and the config it was built from."""
+
+    config: DecoderConfig
+    model: CausalLM
+
+
+def build_model(hf: HfConfig, context: int) -> Architecture:
+    """The model for a checkpoint's config. Raises UnsupportedError for an unknown `model_type`."""
+    kind = str(hf.get("model_type"))
+    module = ARCHITECTURES.get(kind)
+    if module is None:
+        raise UnsupportedError(
+            f"architecture '{kind}' is not supported; these are: {', '.join(sorted(ARCHITECTURES))}"
+        )
+    config = module.read_config(hf, context)
+    return Architecture(config, CausalLM(config, module.Layer))

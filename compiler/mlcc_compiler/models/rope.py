@@ -1,0 +1,170 @@
+"""Rotary position embedding: from a checkpoint's `rope_*` fields to frequencies.
+
+Knows the published scalings: linear (kaiokendev), NTK-aware `dynamic` (bloc97, up to the original
+length), YaRN (Peng et al., 2023), LongRoPE (Ding et al., 2024) and Llama 3.1's. It computes the
+frequencies once, at compile time; the rotation itself is an operator (`ops.rope`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mlcc.errors import CheckpointError, UnsupportedError
+
+Array = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Rope:
+    """Everything a rotation needs: `inv_freq` f32[rotary_dim / 2], and a factor on cos and sin."""
+
+    inv_freq: tuple[float, ...]
+    scale: float = 1.0
+
+    @property
+    def rotary_dim(self) -> int:
+        return 2 * len(self.inv_freq)
+
+    def table(self) -> Array:
+        return np.asarray(self.inv_freq, dtype=np.float32)
+
+
+@dataclass(frozen=True)
+class RopeConfig:
+    """What the scalings look at. `context` is the longest sequence being compiled for."""
+
+    parameters: Mapping[str, Any]
+    theta: float
+    dim: int
+    max_position: int
+    context: int
+
+    @property
+    def original_length(self) -> int:
+        return int(self.parameters.get("original_max_position_embeddings") or self.max_position)
+
+    def number(self, key: str) -> float:
+        try:
+            return float(self.parameters[key])
+        except KeyError:
+            kind = self.parameters.get("rope_type")
+            raise CheckpointError(
+                f"config.json: rope type '{kind}' needs '{key}', which is missing; "
+                "the checkpoint's config is incomplete, fetch it again"
+            ) from None
+
+
+def build_rope(config: RopeConfig) -> Rope:
+    """Frequencies for one kind of layer. Raises UnsupportedError for an unknown scaling."""
+    kind = str(config.parameters.get("rope_type") or config.parameters.get("type") or "default")
+    scaling = _SCALINGS.get(kind)
+    if scaling is None:
+        raise UnsupportedError(
+            f"rope type '{kind}' is not supported; these are: {', '.join(sorted(_SCALINGS))}"
+        )
+    inv_freq, scale = scaling(config)
+    return Rope(tuple(float(f) for f in inv_freq.astype(np.float32)), float(scale))
+
+
+def _plain(config: RopeConfig) -> Array:
+    exponent = np.arange(0, config.dim, 2, dtype=np.float32) / np.float32(config.dim)
+    return (1.0 / np.float32(config.theta) ** exponent).astype(np.float32)
+
+
+def _default(config: RopeConfig) -> tuple[Array, float]:
+    return _plain(config), 1.0
+
+
+def _linear(config: RopeConfig) -> tuple[Array, float]:
+    return _plain(config) / np.float32(config.number("factor")), 1.0
+
+
+def _dynamic(config: RopeConfig) -> tuple[Array, float]:
+    """The base grows with the running length, which a static graph cannot follow."""
+    if config.context > config.max_position:
+        raise UnsupportedError(
+            f"'dynamic' rope is supported up to the original length {config.max_position}, not "
+            f"{config.context}; use --context {config.max_position}"
+        )
+    return _plain(config), 1.0
+
+
+def _llama3(config: RopeConfig) -> tuple[Array, float]:
+    """Long wavelengths are divided by `factor`, short ones kept, those between blended."""
+    plain, factor = _plain(config), config.number("factor")
+    low, high = config.number("low_freq_factor"), config.number("high_freq_factor")
+    wavelength = 2 * math.pi / plain
+    blend = (config.original_length / wavelength - low) / (high - low)
+    blended = (1 - blend) * plain / factor + blend * plain
+    long_wave = wavelength > config.original_length / low
+    short_wave = wavelength < config.original_length / high
+    out = np.where(long_wave, plain / factor, np.where(short_wave, plain, blended))
+    return out.astype(np.float32), 1.0
+
+
+def _mscale(factor: float, weight: float = 1.0) -> float:
+    return 1.0 if factor <= 1 else 0.1 * weight * math.log(factor) + 1.0
+
+
+def _yarn_attention_factor(config: RopeConfig, factor: float) -> float:
+    given = config.parameters.get("attention_factor")
+    if given is not None:
+        return float(given)
+    mscale, all_dim = config.parameters.get("mscale"), config.parameters.get("mscale_all_dim")
+    if mscale and all_dim:
+        return _mscale(factor, float(mscale)) / _mscale(factor, float(all_dim))
+    return _mscale(factor)
+
+
+def _yarn(config: RopeConfig) -> tuple[Array, float]:
+    """High frequencies extrapolate, low ones interpolate, with a linear ramp between."""
+    factor = config.number("factor")
+    dim, base, length = config.dim, config.theta, config.original_length
+
+    def dimension_of(rotations: float) -> float:
+        return dim * math.log(length / (rotations * 2 * math.pi)) / (2 * math.log(base))
+
+    low = dimension_of(float(config.parameters.get("beta_fast") or 32))
+    high = dimension_of(float(config.parameters.get("beta_slow") or 1))
+    if config.parameters.get("truncate", True):
+        low, high = math.floor(low), math.ceil(high)
+    low, high = max(low, 0), min(high, dim - 1)
+    width = (high - low) or 0.001
+    ramp = np.clip((np.arange(dim // 2, dtype=np.float32) - low) / width, 0, 1)
+    plain = _plain(config)
+    inv_freq = plain / factor * ramp + plain * (1 - ramp)
+    return inv_freq.astype(np.float32), _yarn_attention_factor(config, factor)
+
+
+def _longrope(config: RopeConfig) -> tuple[Array, float]:
+    """One factor per frequency: `long_factor` when compiled for more than the original length."""
+    parameters, original = config.parameters, config.original_length
+    key = "long_factor" if config.context > original else "short_factor"
+    factors = parameters.get(key)
+    if not factors or len(factors) != config.dim // 2:
+        raise CheckpointError(
+            f"config.json: longrope needs {config.dim // 2} numbers in '{key}', "
+            f"got {len(factors or [])}; fetch the checkpoint's config again"
+        )
+    scale = parameters.get("attention_factor")
+    if scale is None:
+        factor = float(parameters.get("factor") or config.max_position / original)
+        scale = 1.0 if factor <= 1 else math.sqrt(1 + math.log(factor) / math.log(original))
+    return _plain(config) / np.asarray(factors, dtype=np.float32), float(scale)
+
+
+_SCALINGS: dict[str, Callable[[RopeConfig], tuple[Array, float]]] = {
+    "default": _default,
+    "linear": _linear,
+    "dynamic": _dynamic,
+    "llama3": _llama3,
+    "yarn": _yarn,
+    "longrope": _longrope,
+    "su": _longrope,
+}
