@@ -1,0 +1,79 @@
+"""Target `cpu`: this machine, or a named level of x86-64 or Arm."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mlcc_targets.host import cpu_features, machine
+from mlcc_targets.linker import link_shared
+from mlcc_targets.target import Target, TargetError
+
+
+@dataclass(frozen=True)
+class Level:
+    """A set of CPUs that one library serves. `cpu` is LLVM's base, `features` what is added."""
+
+    name: str
+    arch: str
+    cpu: str
+    features: tuple[str, ...]
+    vector_bits: int
+
+
+_AVX2 = ("avx2", "fma", "f16c")
+_AVX512 = (*_AVX2, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
+
+LEVELS = (  # best first: the host gets the first whose features it has
+    Level("avx512-vnni", "x86_64", "x86-64-v4", (*_AVX512, "avx512vnni"), 512),
+    Level("avx512", "x86_64", "x86-64-v4", _AVX512, 512),
+    Level("avx2-vnni", "x86_64", "x86-64-v3", (*_AVX2, "avxvnni"), 256),
+    Level("avx2", "x86_64", "x86-64-v3", _AVX2, 256),
+    Level("x86-64", "x86_64", "x86-64", (), 128),
+    Level("arm-dotprod", "aarch64", "generic", ("neon", "dotprod"), 128),
+    Level("arm", "aarch64", "generic", ("neon",), 128),
+)
+
+
+def host_level() -> Level:
+    """The best level this machine has. Raises TargetError on an unknown instruction set."""
+    have, arch = cpu_features(), machine()
+    for level in LEVELS:
+        if level.arch == arch and have.issuperset(level.features):
+            return level
+    raise TargetError(f"no CPU level for '{arch}'; name one with --cpu: {_names()}")
+
+
+def level(name: str) -> Level:
+    """A level by name; 'host' is this machine's. Raises TargetError."""
+    if name == "host":
+        return host_level()
+    for row in LEVELS:
+        if row.name == name:
+            return row
+    raise TargetError(f"unknown CPU level '{name}'; use --cpu with one of: host, {_names()}")
+
+
+def target(cpu: str = "host") -> Target:
+    """The row for a CPU level. Another architecture than this machine's cannot be linked here."""
+    row = level(cpu)
+    foreign = row.arch != machine()
+    why = (
+        f"linking {row.arch} code on {machine()} is not built yet; compile on an {row.arch} machine"
+    )
+    return Target(
+        name="cpu",
+        device="cpu",
+        kernels="cpu",
+        arch=row.arch,
+        triple=f"{row.arch}-linux-gnu" if foreign else "",
+        cpu=row.cpu,
+        features=row.features,
+        vector_bits=row.vector_bits,
+        f16=True,
+        link=link_shared,
+        missing=why if foreign else "",
+    )
+
+
+def _names() -> str:
+    return ", ".join(row.name for row in LEVELS)

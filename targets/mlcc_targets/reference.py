@@ -1,0 +1,10 @@
+"""Target `reference`: numpy evaluates the graph as it was before lowering. The oracle of the rest."""
+
+from __future__ import annotations
+
+from mlcc_targets.target import Target
+
+
+def target(cpu: str = "host") -> Target:
+    """The row: the library is the graph itself, as JSON, so there is nothing to link."""
+    return Target(name="reference", device="numpy", library="graph.json")

@@ -1,0 +1,53 @@
+"""What a target is: a row of data, and a function that links objects into a library.
+
+Nothing here decides anything: kernels and passes read the row's fields, never its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+Link = Callable[[Sequence[Path], Path], None]
+"""(object files, library to write) -> None. Raises TargetError."""
+
+
+class TargetError(Exception):
+    """A target that cannot be used here; the message says why and what to type."""
+
+
+def not_built(objects: Sequence[Path], library: Path) -> None:
+    """The `link` of a row whose build is still to come."""
+    raise TargetError(f"linking {library.name} is not built yet for this target; use --target cpu")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """One row. `missing` says why the target cannot be compiled for yet; empty = it can."""
+
+    name: str
+    device: str
+    """Where the library runs: cpu, cuda, vulkan, metal, webgpu, numpy."""
+    kernels: str = ""
+    """Which kernel set lowers the operators: 'cpu', 'gpu', or '' for none."""
+    arch: str = ""
+    """Instruction set of the host code: x86_64, aarch64, wasm32."""
+    triple: str = ""
+    """LLVM triple of the host code; empty = this machine's."""
+    cpu: str = ""
+    """LLVM's name of the CPU model or level."""
+    features: tuple[str, ...] = ()
+    """CPU features the library needs, in LLVM's spelling."""
+    vector_bits: int = 128
+    """Width of the vector registers kernels are written for."""
+    library: str = "model.so"
+    """File name of the library in the artifact."""
+    limits: Mapping[str, int] = field(default_factory=dict)
+    """Limits of the device that kernels must respect (bytes, invocations)."""
+    f16: bool = False
+    """The device computes in float16."""
+    link: Link = not_built
+    missing: str = ""
+    run_missing: str = ""
+    """Why a library for this target cannot be run yet, wherever it is; empty = it can."""
