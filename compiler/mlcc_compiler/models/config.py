@@ -142,7 +142,9 @@ def rope_from_hf(
     )
 
 
-def windows_from_layer_types(hf: HfConfig, window: int | None, default: list[str]) -> list[int | None]:
+def windows_from_layer_types(
+    hf: HfConfig, window: int | None, default: list[str]
+) -> list[int | None]:
     """One window per layer from `layer_types` ("sliding_attention" / "full_attention")."""
     types = hf.get("layer_types") or default
     return [window if kind == "sliding_attention" else None for kind in types]

@@ -17,7 +17,9 @@ Layer = gemma2.Layer
 def read_config(hf: HfConfig, context: int) -> DecoderConfig:
     """config.json (or its `text_config`) of a Gemma3ForCausalLM."""
     if hf.get("use_bidirectional_attention"):
-        raise UnsupportedError("Gemma 3 with bidirectional attention is an encoder, not a chat model")
+        raise UnsupportedError(
+            "Gemma 3 with bidirectional attention is an encoder, not a chat model"
+        )
     hf = {"head_dim": 256, "sliding_window": 4096, "num_attention_heads": 8, **hf}
     layers, every = int(hf["num_hidden_layers"]), int(hf.get("sliding_window_pattern", 6))
     pattern = ["sliding_attention" if (i + 1) % every else "full_attention" for i in range(layers)]
