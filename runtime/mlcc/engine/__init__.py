@@ -2,3 +2,24 @@
 
 Standard library only, so that the same files run in CPython, in Pyodide and inside a phone app.
 """
+
+from mlcc.engine.batch import Batch, Capacity, Result
+from mlcc.engine.detokenize import Tokenizer
+from mlcc.engine.engine import Engine, Stats
+from mlcc.engine.events import Event, Finished, TextDelta
+from mlcc.engine.request import FinishReason, Request, SamplingParams
+
+__all__ = [
+    "Batch",
+    "Capacity",
+    "Engine",
+    "Event",
+    "FinishReason",
+    "Finished",
+    "Request",
+    "Result",
+    "SamplingParams",
+    "Stats",
+    "TextDelta",
+    "Tokenizer",
+]

@@ -1,0 +1,76 @@
+"""Token ids to text, a token at a time, never half a character.
+
+Decoding each token alone is wrong (a character may span tokens, a leading space may be dropped) and
+decoding everything each time is quadratic. Method: the two offsets of text-generation-inference and
+vLLM. Decode a short window of tokens with and without the new ones; the difference is the new text.
+Not a tokenizer: that is behind the `Tokenizer` port.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+_CONTEXT = 5
+"""Tokens of the prompt that give the first token of the answer its context."""
+_HOLD = 8
+"""Tokens that may wait for the rest of a character; the longest has 4 bytes."""
+_BROKEN = "\ufffd"
+
+
+class Tokenizer(Protocol):
+    """What the engine needs of a tokenizer."""
+
+    def decode(self, ids: Sequence[int], /) -> str:
+        """The text of these tokens, special ones skipped, broken UTF-8 as U+FFFD."""
+        ...
+
+
+class Detokenizer:
+    """The text that follows a prompt. Work per token is bounded by the window's length."""
+
+    def __init__(self, tokenizer: Tokenizer, prompt: Sequence[int] = ()) -> None:
+        self._tokenizer = tokenizer
+        self._ids = list(prompt[-_CONTEXT:])
+        """The window: `_read` tokens whose text is out, then those whose text is not."""
+        self._read = len(self._ids)
+        # If the prompt ends within a character, the answer has the whole of it.
+        self._text = self._decode(self._ids).rstrip(_BROKEN)
+        """Text of the first `_read` tokens."""
+
+    def push(self, token: int) -> str:
+        """Add a token; returns the text that became certain, often ""."""
+        self._ids.append(token)
+        text = self._decode(self._ids)
+        waiting = len(self._ids) - self._read
+        if text == self._text and waiting > _HOLD:
+            self._ids.pop()  # a run of tokens without text must not grow the window
+            return ""
+        if text.endswith(_BROKEN):
+            return self._advance(self._clean_cut(text)) if waiting >= _HOLD else ""
+        return self._advance(len(self._ids), text) if len(text) > len(self._text) else ""
+
+    def flush(self) -> str:
+        """The rest, broken or not, once no more tokens will come."""
+        return self._advance(len(self._ids)) if len(self._ids) > self._read else ""
+
+    def _decode(self, ids: Sequence[int]) -> str:
+        return self._tokenizer.decode(ids) if ids else ""
+
+    def _advance(self, cut: int, text: str | None = None) -> str:
+        """Give out the text of the window's tokens before `cut` and move the window."""
+        text = self._decode(self._ids[:cut]) if text is None else text
+        new = text[len(self._text) :]
+        if cut > self._read:
+            del self._ids[: self._read]
+            self._read = cut - self._read
+            self._text = self._decode(self._ids[: self._read])
+        return new
+
+    def _clean_cut(self, text: str) -> int:
+        """Where the waiting tokens, which hold broken bytes, can be cut between characters."""
+        count = len(self._ids)
+        for cut in range(count - 1, max(self._read, count - 5), -1):
+            if self._decode(self._ids[:cut]) + self._decode(self._ids[cut:]) == text:
+                return cut
+        return count

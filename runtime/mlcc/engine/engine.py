@@ -1,0 +1,226 @@
+"""The sans-IO engine: requests in, batches out, results in, events out.
+
+It never blocks and touches no device, clock or socket; a driver moves batches to an executor:
+
+    while engine.has_work:
+        while len(tickets) < depth and (batch := engine.plan()) is not None:
+            tickets.append(executor.submit(batch))
+        for event in engine.commit(executor.collect(tickets.popleft())): ...
+
+One thread at a time may call it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from mlcc.engine.answer import Answer
+from mlcc.engine.batch import Batch, Capacity, Result
+from mlcc.engine.detokenize import Tokenizer
+from mlcc.engine.events import Event, Finished, TextDelta
+from mlcc.engine.limits import check_capacity, token_limit
+from mlcc.engine.packing import pack
+from mlcc.engine.pages import PagePool
+from mlcc.engine.request import FinishReason, Request
+from mlcc.engine.sampling import derive_seed
+from mlcc.engine.scheduler import Scheduler
+from mlcc.engine.sequence import Sequence
+from mlcc.errors import DeviceError, InvalidRequestError
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """A look at the engine: what it holds now, then what it has done since it was made."""
+
+    waiting: int
+    running: int
+    in_flight: int
+    """Steps planned and not committed."""
+    pages: int
+    pages_free: int
+    steps: int
+    """Steps committed."""
+    requests: int
+    computed_tokens: int
+    """Tokens run by planned steps: prompts, answers and recomputation."""
+    sampled_tokens: int
+    """Tokens of answers; those sampled in vain after an end are not counted."""
+    preemptions: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    number: int
+    rows: list[Sequence]
+
+
+class Engine:
+    """Continuous batching for one model on one executor.
+
+    `tokenizer` may be None for drivers that want tokens only. `seed` is the base from which
+    requests that bring no seed get theirs, by order of arrival.
+    """
+
+    def __init__(
+        self,
+        capacity: Capacity,
+        eos_ids: Iterable[int] = (),
+        tokenizer: Tokenizer | None = None,
+        *,
+        seed: int = 0,
+    ) -> None:
+        check_capacity(capacity)
+        self.capacity = capacity
+        self._eos_ids = frozenset(eos_ids)
+        self._tokenizer = tokenizer
+        self._seed = seed
+        self._pool = PagePool(capacity.num_pages)
+        self._scheduler = Scheduler(capacity, self._pool)
+        self._live: dict[str, Sequence] = {}
+        self._in_flight: deque[_Step] = deque()
+        self._steps = self._requests = self._computed = self._sampled = 0
+
+    @property
+    def has_work(self) -> bool:
+        """Whether a request is unfinished or a step is in flight."""
+        return bool(self._live or self._in_flight)
+
+    def add(self, request: Request) -> None:
+        """Queue a request. Raises InvalidRequestError if it can never be answered as written."""
+        self._validate(request)
+        limit = token_limit(request, self.capacity)
+        sampling, arrival = request.sampling, self._requests
+        seed = sampling.seed if sampling.seed is not None else derive_seed(self._seed, arrival)
+        answer = Answer(self._tokenizer, request.prompt, sampling.stop)
+        seq = Sequence(request, arrival, limit, seed, answer, list(request.prompt))
+        self._requests += 1
+        self._live[request.id] = seq
+        self._scheduler.add(seq)
+
+    def cancel(self, request_id: str) -> list[Event]:
+        """End a request now; returns its last events, none if it is unknown or already ended."""
+        seq = self._live.get(request_id)
+        return [] if seq is None else self._finish(seq, "cancelled")
+
+    def plan(self) -> Batch | None:
+        """The next step, or None if there is nothing to run (before the next commit).
+
+        May be called again before earlier steps are committed; tokens not known yet are then
+        written as -1 - row of the step planned just before.
+        """
+        chunks = self._scheduler.schedule(self._steps)
+        if not chunks:
+            return None
+        batch, rows = pack(chunks, self._steps, self.capacity.page_size)
+        self._in_flight.append(_Step(self._steps, rows))
+        self._steps += 1
+        self._computed += batch.num_tokens
+        return batch
+
+    def commit(self, result: Result) -> list[Event]:
+        """Take the result of the oldest step in flight; returns what happened to its requests.
+
+        Raises DeviceError, and changes nothing, if the result does not fit the step.
+        """
+        if not self._in_flight:
+            raise RuntimeError("commit without a planned step; commit once for each plan")
+        step = self._in_flight[0]
+        self._check_result(step, result)
+        self._in_flight.popleft()
+        self._pool.commit(step.number)
+        events: list[Event] = []
+        for seq, token, logprob in zip(step.rows, result.tokens, result.logprobs, strict=True):
+            if not seq.finished:  # else it ended while this step was in flight
+                events += self._take(seq, int(token), float(logprob))
+        return events
+
+    def fail(self) -> list[Event]:
+        """The device failed: forget all steps in flight and end every request with "error"."""
+        while self._in_flight:
+            self._pool.commit(self._in_flight.popleft().number)
+        return [event for seq in [*self._live.values()] for event in self._finish(seq, "error")]
+
+    def stats(self) -> Stats:
+        """Counters for metrics and tests."""
+        return Stats(
+            waiting=len(self._scheduler.waiting),
+            running=len(self._scheduler.running),
+            in_flight=len(self._in_flight),
+            pages=self.capacity.num_pages,
+            pages_free=self._pool.free_count,
+            steps=self._steps - len(self._in_flight),
+            requests=self._requests,
+            computed_tokens=self._computed,
+            sampled_tokens=self._sampled,
+            preemptions=self._scheduler.preemptions,
+        )
+
+    def check_integrity(self) -> None:
+        """Raise AssertionError if the engine's books disagree. O(everything): for tests."""
+        self._scheduler.check_integrity()
+        held = {*self._scheduler.running, *self._scheduler.waiting}
+        if held != set(self._live.values()):
+            raise AssertionError("the scheduler's sequences are not the live requests")
+        rows = [seq for step in self._in_flight for seq in step.rows]
+        if any(seq.pending != rows.count(seq) for seq in held):
+            raise AssertionError("pending tokens do not match the steps in flight")
+
+    def _validate(self, request: Request) -> None:
+        if request.id in self._live:
+            raise InvalidRequestError(
+                f"request id {request.id!r} is already in use; choose another", param="id"
+            )
+        low, high, vocab = min(request.prompt), max(request.prompt), self.capacity.vocab_size
+        if low < 0 or high >= vocab:
+            raise InvalidRequestError(
+                f"the prompt has token id {low if low < 0 else high}, the vocabulary is 0 .."
+                f" {vocab - 1}; encode it with this model's tokenizer",
+                param="prompt",
+            )
+        if request.sampling.stop and self._tokenizer is None:
+            raise InvalidRequestError(
+                "stop strings need text, but this engine has no tokenizer; give it one",
+                param="stop",
+            )
+
+    def _check_result(self, step: _Step, result: Result) -> None:
+        rows, vocab = len(step.rows), self.capacity.vocab_size
+        if len(result.tokens) != rows or len(result.logprobs) != rows:
+            raise DeviceError(
+                f"the device answered {len(result.tokens)} tokens and {len(result.logprobs)}"
+                f" log-probabilities for {rows} rows; results must be committed in plan order"
+            )
+        for token in result.tokens:
+            if not 0 <= token < vocab:
+                raise DeviceError(
+                    f"the device sampled token {token}, the vocabulary is 0 .. {vocab - 1};"
+                    " the library does not fit the model"
+                )
+
+    def _take(self, seq: Sequence, token: int, logprob: float) -> list[Event]:
+        """Append a sampled token to its sequence, and end it where it ends."""
+        seq.tokens.append(token)
+        seq.pending -= 1
+        self._sampled += 1
+        if token in self._eos_ids and not seq.request.sampling.ignore_eos:
+            return self._finish(seq, "stop")
+        text = seq.answer.push(token)
+        delta = TextDelta(seq.request.id, text, (token,), (logprob,))
+        if seq.answer.matched is not None:
+            return [delta, *self._finish(seq, "stop")]
+        if len(seq.tokens) >= seq.limit:
+            return [delta, *self._finish(seq, "length")]
+        return [delta]
+
+    def _finish(self, seq: Sequence, reason: FinishReason) -> list[Event]:
+        seq.finished = True
+        del self._live[seq.request.id]
+        self._scheduler.remove(seq)
+        text, matched = seq.answer.flush(), seq.answer.matched
+        if matched is not None and reason == "length":
+            reason = "stop"
+        prompt = seq.prompt_tokens
+        done = Finished(seq.request.id, reason, prompt, len(seq.tokens) - prompt, matched)
+        return [TextDelta(seq.request.id, text), done] if text else [done]

@@ -1,0 +1,39 @@
+"""What the engine tells its driver about the requests. Not a wire format: see `mlcc.api`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mlcc.engine.request import FinishReason
+
+
+@dataclass(frozen=True, slots=True)
+class TextDelta:
+    """More of an answer. The concatenation of all `text` of a request is its answer.
+
+    Text may lag behind the tokens (half a character, perhaps the start of a stop string), so
+    `text` can be empty, and the last delta of a request can have text but no tokens.
+    """
+
+    request_id: str
+    text: str
+    token_ids: tuple[int, ...] = ()
+    """Newly sampled tokens, without an end token that ended the answer."""
+    logprobs: tuple[float, ...] = ()
+    """One natural log-probability per token id, before temperature and filters."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The last event of a request."""
+
+    request_id: str
+    reason: FinishReason
+    prompt_tokens: int
+    completion_tokens: int
+    """Sampled tokens, the end token included."""
+    matched: str | None = None
+    """The stop string that ended the answer, if one did."""
+
+
+Event = TextDelta | Finished

@@ -1,0 +1,84 @@
+"""What a caller asks for: a prompt in token ids, and how to sample the answer.
+
+Not the OpenAI schema (that is `mlcc.api`) and not the engine's state of a request (`sequence.py`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from mlcc.errors import InvalidRequestError
+
+FinishReason = Literal["stop", "length", "cancelled", "error"]
+"""stop = end token or stop string; length = max_tokens or context; error = the device failed."""
+
+
+def _require(ok: bool, param: str, value: object, wanted: str) -> None:
+    if not ok:
+        raise InvalidRequestError(f"{param} is {value!r}, but must be {wanted}", param=param)
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_number(value: object) -> bool:
+    return (_is_int(value) or isinstance(value, float)) and math.isfinite(value)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """How to choose tokens and when to stop. The defaults sample the model's own distribution.
+
+    Raises InvalidRequestError, which names the field in `param`.
+    """
+
+    temperature: float = 1.0
+    """Divides the logits; 0 = greedy."""
+    top_k: int = 0
+    """Keep the k most likely tokens; 0 = all."""
+    top_p: float = 1.0
+    """Keep the smallest most likely set of at least this mass (Holtzman et al., 2020)."""
+    min_p: float = 0.0
+    """Drop tokens less likely than min_p times the most likely (Nguyen et al., 2024)."""
+    seed: int | None = None
+    """Same seed, same prompt: same text. None = the engine derives one per request."""
+    max_tokens: int | None = None
+    """Longest answer in tokens; None = as far as context and pages reach."""
+    stop: tuple[str, ...] = ()
+    """The answer ends before the first of these strings."""
+    ignore_eos: bool = False
+    """Treat the end tokens as ordinary ones, as benchmarks want."""
+
+    def __post_init__(self) -> None:
+        t, k, p, m = self.temperature, self.top_k, self.top_p, self.min_p
+        _require(_is_number(t) and t >= 0, "temperature", t, "a finite number >= 0")
+        _require(_is_int(k) and 0 <= k < 2**31, "top_k", k, "an integer >= 0 (0 keeps all)")
+        _require(_is_number(p) and 0 < p <= 1, "top_p", p, "in (0, 1]")
+        _require(_is_number(m) and 0 <= m <= 1, "min_p", m, "in [0, 1]")
+        _require(self.seed is None or _is_int(self.seed), "seed", self.seed, "an integer or None")
+        n = self.max_tokens
+        _require(n is None or (_is_int(n) and n >= 1), "max_tokens", n, "an integer >= 1 or None")
+        good = isinstance(self.stop, tuple) and all(isinstance(s, str) and s for s in self.stop)
+        _require(good, "stop", self.stop, "a tuple of non-empty strings")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One prompt to answer. `id` is the caller's name for it, unique among the live requests."""
+
+    id: str
+    prompt: Sequence[int]
+    """[n >= 1] token ids; the engine copies them."""
+    sampling: SamplingParams = field(default_factory=SamplingParams)
+
+    def __post_init__(self) -> None:
+        _require(isinstance(self.id, str) and self.id != "", "id", self.id, "a non-empty string")
+        if len(self.prompt) == 0:
+            raise InvalidRequestError(
+                "the prompt has no tokens; give at least one (such as the model's start token)",
+                param="prompt",
+            )

@@ -1,0 +1,33 @@
+"""Counter-based random numbers: a draw depends on the seed and the position, on nothing else.
+
+So the same seed gives the same text on every target, whatever else is in the batch and however
+often the sequence was preempted. Not the sampling of tokens itself: the device library does that
+with the `uniforms` made here. Method: SplitMix64 (Steele et al., 2014), read at any index as
+proposed for counter-based generators by Salmon et al. (2011).
+"""
+
+from __future__ import annotations
+
+_MASK = (1 << 64) - 1
+_GAMMA = 0x9E3779B97F4A7C15
+
+
+def mix64(value: int) -> int:
+    """SplitMix64's finalizer: a bijection of 64-bit integers in which every bit affects all."""
+    value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK
+    return value ^ (value >> 31)
+
+
+def derive_seed(base: int, counter: int) -> int:
+    """The 64-bit seed of the request number `counter` that brought none of its own."""
+    return mix64((mix64((base + _GAMMA) & _MASK) + (counter + 1) * _GAMMA) & _MASK)
+
+
+def uniform(seed: int, index: int) -> float:
+    """The draw in [0, 1) for the token at position `index`; any integer will do as a seed.
+
+    It has 24 bits, so that rounding to float32 is exact and never gives 1.
+    """
+    state = mix64((seed + _GAMMA) & _MASK) + (index + 1) * _GAMMA
+    return (mix64(state & _MASK) >> 40) * 2.0**-24

@@ -1,0 +1,63 @@
+"""The engine's state of one live request. Plain data: the scheduler and the engine move it on."""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass, field
+
+from mlcc.engine.answer import Answer
+from mlcc.engine.batch import int32
+from mlcc.engine.request import Request
+
+
+@dataclass(eq=False, slots=True)
+class Sequence:
+    """A prompt and the answer so far.
+
+    Tokens are in three parts: computed (keys and values are in the pages, or will be when the steps
+    in flight are done), known but not computed, and pending (sampled by a step in flight, not known
+    here). A decoding sequence always has exactly one token that is not computed.
+    """
+
+    request: Request
+    arrival: int
+    """Number of the request; the lowest is the oldest."""
+    limit: int
+    """Most tokens, prompt and answer together."""
+    seed: int
+    answer: Answer
+    tokens: list[int]
+    """Known tokens: the prompt, then the answer."""
+    pages: array[int] = field(default_factory=int32)
+    """Page ids in order of position, just enough for the computed tokens; -1 = slid out."""
+    first_page: int = 0
+    """Index of the first page that has not slid out of the window."""
+    computed: int = 0
+    pending: int = 0
+    last_step: int = -1
+    """The last planned step with tokens of this sequence."""
+    sampled_step: int = -1
+    """The last planned step that samples for this sequence, and its row there."""
+    sampled_row: int = -1
+    finished: bool = False
+
+    @property
+    def planned(self) -> int:
+        """Tokens once all steps in flight are done."""
+        return len(self.tokens) + self.pending
+
+    @property
+    def remaining(self) -> int:
+        """Tokens to compute before the next one can be sampled: 1 when decoding."""
+        return len(self.tokens) + self.pending - self.computed
+
+    @property
+    def prompt_tokens(self) -> int:
+        return len(self.request.prompt)
+
+    def runnable(self, step: int) -> bool:
+        """Whether `step` may continue it: not at its limit, and the next token can be named."""
+        known = len(self.tokens)
+        if known + self.pending >= self.limit:
+            return False
+        return self.computed < known or self.sampled_step == step - 1

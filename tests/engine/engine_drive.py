@@ -1,0 +1,89 @@
+"""Drives the engine against an executor, and gathers what each request got."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from mlcc.device.executor import Executor
+from mlcc.device.toy import ToyExecutor
+from mlcc.engine import Capacity, Engine, Event, Finished, Request, TextDelta, Tokenizer
+
+SMALL = Capacity(
+    vocab_size=64,
+    context=64,
+    page_size=4,
+    num_pages=32,
+    max_batch=4,
+    max_step_tokens=16,
+)
+
+
+@dataclass
+class Got:
+    text: str = ""
+    tokens: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    finished: Finished | None = None
+
+
+class Driver:
+    """Keeps up to `depth` steps in flight and checks the engine's books all the time."""
+
+    def __init__(self, engine: Engine, executor: Executor, depth: int = 1) -> None:
+        self.engine, self.executor, self.depth = engine, executor, depth
+        self.tickets: deque[int] = deque()
+        self.got: dict[str, Got] = {}
+
+    def add(self, request: Request) -> None:
+        self.engine.add(request)
+        self.got[request.id] = Got()
+        self.engine.check_integrity()
+
+    def cancel(self, request_id: str) -> None:
+        self.take(self.engine.cancel(request_id))
+        self.engine.check_integrity()
+
+    def step(self) -> None:
+        """Plan as far ahead as allowed, then commit one step."""
+        while len(self.tickets) < self.depth:
+            batch = self.engine.plan()
+            self.engine.check_integrity()
+            if batch is None:
+                break
+            self.tickets.append(self.executor.submit(batch))
+        assert self.tickets, "livelock: there is work, but nothing to plan and nothing in flight"
+        self.take(self.engine.commit(self.executor.collect(self.tickets.popleft())))
+        self.engine.check_integrity()
+
+    def run(self, max_steps: int = 10_000) -> dict[str, Got]:
+        while self.engine.has_work:
+            self.step()
+            max_steps -= 1
+            assert max_steps, "no end in sight"
+        assert not self.tickets
+        assert self.engine.stats().pages_free == self.engine.capacity.num_pages
+        return self.got
+
+    def take(self, events: Iterable[Event]) -> None:
+        for event in events:
+            got = self.got[event.request_id]
+            assert got.finished is None, f"an event after the end: {event}"
+            if isinstance(event, TextDelta):
+                got.text += event.text
+                got.tokens += event.token_ids
+                got.logprobs += event.logprobs
+            else:
+                got.finished = event
+
+
+def toy_driver(
+    capacity: Capacity = SMALL,
+    eos: Iterable[int] = (),
+    tokenizer: Tokenizer | None = None,
+    depth: int = 1,
+    seed: int = 0,
+) -> Driver:
+    engine = Engine(capacity, eos, tokenizer, seed=seed)
+    return Driver(engine, ToyExecutor(capacity), depth)

@@ -1,0 +1,91 @@
+"""The naive twin of the engine: one request at a time, no pages, no batches, no increments.
+
+It shares the definition of the toy model, of the random numbers and of the request with the engine,
+and nothing else.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from mlcc.device.toy import RowParams, toy_token
+from mlcc.engine import Capacity, Request, Tokenizer
+from mlcc.engine.sampling import derive_seed, uniform
+
+PROMPT_TAIL = 5
+
+
+@dataclass(frozen=True)
+class NaiveAnswer:
+    tokens: list[int]
+    """Without an end token."""
+    logprobs: list[float]
+    text: str
+    reason: str
+    completion_tokens: int
+    matched: str | None
+
+
+def whole_text(tokenizer: Tokenizer, prompt: Sequence[int], ids: Sequence[int]) -> str:
+    """The text that `ids` add to the prompt, decoded in one go."""
+    if not ids:
+        return ""
+    tail = list(prompt[-PROMPT_TAIL:])
+    before = tokenizer.decode(tail).rstrip("\ufffd")
+    return tokenizer.decode([*tail, *ids])[len(before) :]
+
+
+def find_stop(text: str, stops: Sequence[str]) -> tuple[str, str] | None:
+    """Text before the first stop string, and that string: literally the shortest such prefix."""
+    for end in range(1, len(text) + 1):
+        for stop in sorted(stops, key=len, reverse=True):
+            if text[:end].endswith(stop):
+                return text[: end - len(stop)], stop
+    return None
+
+
+def row_params(request: Request, seed: int, position: int) -> RowParams:
+    s = request.sampling
+    t, p, m, u = array("f", [s.temperature, s.top_p, s.min_p, uniform(seed, position)])
+    return RowParams(t, s.top_k, p, m, u)
+
+
+def answer(
+    request: Request,
+    arrival: int,
+    capacity: Capacity,
+    eos: Collection[int],
+    tokenizer: Tokenizer,
+    base: int = 0,
+    limit: int | None = None,
+) -> NaiveAnswer:
+    """The whole answer to a request that arrived as number `arrival`.
+
+    `limit` is the longest sequence the pool allows, if that is less than the context.
+    """
+    s, prompt = request.sampling, list(request.prompt)
+    seed = s.seed if s.seed is not None else derive_seed(base, arrival)
+    longest = min(limit or capacity.context, capacity.context)
+    if s.max_tokens is not None:
+        longest = min(longest, len(prompt) + s.max_tokens)
+    ids: list[int] = []
+    logprobs: list[float] = []
+    while True:
+        tokens = prompt + ids
+        visible = tokens[-capacity.window :] if capacity.window else tokens
+        params = row_params(request, seed, len(tokens))
+        token, logprob = toy_token(visible, params, capacity.vocab_size)
+        ended = token in eos and not s.ignore_eos
+        if not ended:
+            ids.append(token)
+            logprobs.append(logprob)
+        text = whole_text(tokenizer, prompt, ids)
+        full = ended or len(prompt) + len(ids) >= longest
+        found = find_stop(text if full else text.rstrip("\ufffd"), s.stop)
+        count = len(ids) + ended
+        if found:
+            return NaiveAnswer(ids, logprobs, found[0], "stop", count, found[1])
+        if full:
+            return NaiveAnswer(ids, logprobs, text, "stop" if ended else "length", count, None)

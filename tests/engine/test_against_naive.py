@@ -1,0 +1,120 @@
+"""Property: whatever the arrivals, cancels, pools, budgets, windows and pipelining depth, each
+request gets to the token what the naive engine gives it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import engine_naive as naive
+from engine_drive import toy_driver
+from engine_tokenizers import ByteTokenizer
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mlcc.engine import Capacity, Request, SamplingParams
+from mlcc.engine.limits import token_limit
+from mlcc.errors import InvalidRequestError
+
+VOCAB = ByteTokenizer.vocab_size
+TOKENIZER = ByteTokenizer()
+STOPS = ("a", "ab", "aab", "€", "😀a", "the", "b a", " ", "aabba")
+
+
+@dataclass(frozen=True)
+class Arrival:
+    request: Request
+    at: int
+    """Committed steps before it is added."""
+    cancel_after: int | None
+
+
+@st.composite
+def capacities(draw: st.DrawFn) -> Capacity:
+    page_size = draw(st.sampled_from([1, 2, 3, 4, 8]))
+    context = draw(st.integers(4, 48))
+    return Capacity(
+        vocab_size=VOCAB,
+        context=context,
+        page_size=page_size,
+        num_pages=draw(st.integers(1, 2 * context // page_size + 2)),
+        max_batch=draw(st.integers(1, 5)),
+        max_step_tokens=draw(st.integers(1, 12)),
+        window=draw(st.none() | st.integers(1, 12)),
+    )
+
+
+sampling = st.builds(
+    SamplingParams,
+    temperature=st.sampled_from([0.0, 0.7, 1.0]),
+    top_k=st.integers(0, 3),
+    top_p=st.sampled_from([0.3, 1.0]),
+    min_p=st.sampled_from([0.0, 0.1]),
+    seed=st.none() | st.integers(-3, 2**70),
+    max_tokens=st.none() | st.integers(1, 30),
+    stop=st.lists(st.sampled_from(STOPS), max_size=2, unique=True).map(tuple),
+    ignore_eos=st.booleans(),
+)
+
+
+@st.composite
+def arrivals(draw: st.DrawFn) -> list[Arrival]:
+    count = draw(st.integers(1, 7))
+    return [
+        Arrival(
+            Request(
+                f"r{i}",
+                draw(st.lists(st.integers(0, VOCAB - 1), min_size=1, max_size=24)),
+                draw(sampling),
+            ),
+            draw(st.integers(0, 20)),
+            draw(st.none() | st.none() | st.integers(0, 20)),
+        )
+        for i in range(count)
+    ]
+
+
+@settings(max_examples=600, deadline=None, derandomize=True, database=None)
+@given(capacities(), arrivals(), st.integers(1, 3), st.sets(st.integers(0, VOCAB - 1), max_size=2))
+def test_agrees_with_naive(
+    capacity: Capacity, coming: list[Arrival], depth: int, eos: set[int]
+) -> None:
+    driver = toy_driver(capacity, eos, TOKENIZER, depth, seed=7)
+    added: list[Arrival] = []
+    todo = sorted(coming, key=lambda a: a.at)
+    step = 0
+    while todo or driver.engine.has_work:
+        while todo and todo[0].at <= step:
+            arrival = todo.pop(0)
+            try:
+                driver.add(arrival.request)
+            except InvalidRequestError:
+                continue
+            added.append(arrival)
+        for arrival in added:
+            if arrival.cancel_after is not None and arrival.at + arrival.cancel_after == step:
+                driver.cancel(arrival.request.id)
+        if driver.engine.has_work:
+            driver.step()
+        step += 1
+        assert step < 5_000
+    driver.run()
+    for number, arrival in enumerate(added):
+        check_answer(driver.got[arrival.request.id], arrival.request, number, capacity, eos)
+
+
+def check_answer(got, request: Request, number: int, capacity: Capacity, eos: set[int]) -> None:
+    limit = token_limit(request, capacity)
+    want = naive.answer(request, number, capacity, eos, TOKENIZER, base=7, limit=limit)
+    assert got.finished is not None
+    assert got.finished.prompt_tokens == len(request.prompt)
+    if got.finished.reason == "cancelled":
+        count = len(got.tokens)
+        assert got.tokens == want.tokens[:count]
+        assert got.finished.completion_tokens == count
+        return
+    assert got.tokens == want.tokens
+    assert got.logprobs == want.logprobs
+    assert got.text == want.text
+    assert got.finished.reason == want.reason
+    assert got.finished.completion_tokens == want.completion_tokens
+    assert got.finished.matched == want.matched
