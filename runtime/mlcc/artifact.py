@@ -1,0 +1,147 @@
+"""A compiled model on disk: opened, checked, its weights mapped.
+
+Loads no library and imports no tvm: that is the native executor's part. Every refusal is one
+line of ArtifactError. The format is described in docs/artifact.md.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mlcc.errors import ArtifactError
+from mlcc.host import check_host
+from mlcc.integrity import check_files, check_hashes, resolve_inside
+from mlcc.manifest import MANIFEST_NAME, MAX_MANIFEST_BYTES, Manifest, WeightSpec
+from mlcc.safetensors import SafetensorsError, TensorEntry, map_file, read_header, view
+
+TOKENIZER = "tokenizer.json"
+GENERATION_CONFIG = "generation_config.json"
+CHAT_TEMPLATE = "chat_template.jinja"
+CHAT_TEMPLATES = "additional_chat_templates"
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """An opened folder. `notes` says what could not be checked here, and why."""
+
+    folder: Path
+    manifest: Manifest
+    notes: tuple[str, ...] = ()
+
+    @classmethod
+    def open(cls, path: str | Path, *, verify: bool = True, host: bool = True) -> Artifact:
+        """Check and open. Raises ArtifactError in one line.
+
+        `verify` hashes every file (about a second per gigabyte and core); `host` asks whether
+        this machine can run the library (ABI, system, CPU features).
+        """
+        folder = Path(path)
+        try:
+            manifest = Manifest.from_bytes(_read_manifest(folder))
+            check_files(folder, manifest)
+            notes = check_host(manifest) if host else ()
+            if verify:
+                check_hashes(folder, manifest)
+        except ArtifactError as error:
+            raise ArtifactError(f"{folder}: {error.message}") from error
+        except OSError as error:
+            raise ArtifactError(f"{folder}: cannot be read ({error.strerror or error})") from error
+        return cls(folder, manifest, notes)
+
+    @property
+    def library_path(self) -> Path:
+        return self.folder / self.manifest.library.path
+
+    @property
+    def tokenizer_path(self) -> Path:
+        """tokenizer.json. Raises ArtifactError if the folder has none."""
+        if self.manifest.file(TOKENIZER) is None:
+            raise ArtifactError(f"{self.folder}: has no {TOKENIZER}; compile the model again")
+        return self.folder / TOKENIZER
+
+    @property
+    def licence_path(self) -> Path | None:
+        licence = self.manifest.model.licence
+        return self.folder / licence if licence else None
+
+    @cached_property
+    def generation_config(self) -> dict[str, Any]:
+        """The checkpoint's generation defaults (temperature, top_p, ...); {} if it has none."""
+        if self.manifest.file(GENERATION_CONFIG) is None:
+            return {}
+        try:
+            return dict(json.loads(self._text(GENERATION_CONFIG)))
+        except ValueError as error:
+            raise ArtifactError(f"{self.folder}: {GENERATION_CONFIG} is damaged") from error
+
+    @cached_property
+    def chat_templates(self) -> dict[str, str]:
+        """Jinja text by name: "default", perhaps "tool_use" and others. {} for a base model."""
+        found = {}
+        for entry in self.manifest.files:
+            where = Path(entry.path)
+            if entry.path == CHAT_TEMPLATE or where.parent.as_posix() == CHAT_TEMPLATES:
+                name = "default" if entry.path == CHAT_TEMPLATE else where.stem
+                found[name] = self._text(entry.path)
+        return found
+
+    @property
+    def chat_template(self) -> str | None:
+        return self.chat_templates.get("default")
+
+    def weights(self) -> dict[str, np.ndarray[Any, Any]]:
+        """Every weight, mapped without a copy, in the order `forward` takes them.
+
+        bfloat16 comes as uint16. Arrays are writable because DLPack asks for it, but the mapping
+        is private: a write never reaches the file. Raises ArtifactError.
+        """
+        shards = {}
+        for shard in self.manifest.weights.shards:
+            path = resolve_inside(self.folder, shard)
+            try:
+                shards[shard] = (map_file(path), read_header(path))
+            except (SafetensorsError, OSError) as error:
+                raise ArtifactError(f"{self.folder}: {error}; compile the model again") from error
+        return {spec.name: self._weight(spec, *shards[spec.shard]) for spec in self._specs}
+
+    def _text(self, path: str) -> str:
+        return (self.folder / path).read_text(encoding="utf-8", errors="replace")
+
+    @property
+    def _specs(self) -> tuple[WeightSpec, ...]:
+        return self.manifest.weights.tensors
+
+    def _weight(
+        self, spec: WeightSpec, data: np.ndarray[Any, Any], header: dict[str, TensorEntry]
+    ) -> np.ndarray[Any, Any]:
+        entry = header.get(spec.name)
+        if entry is None or (entry.dtype, entry.shape) != (spec.dtype, spec.shape):
+            there = f"{entry.dtype} {list(entry.shape)}" if entry else "nothing"
+            raise ArtifactError(
+                f"{self.folder}: {spec.shard} holds {there} as {spec.name}, the manifest says "
+                f"{spec.dtype} {list(spec.shape)}; compile the model again"
+            )
+        return view(data, entry)
+
+
+def _read_manifest(folder: Path) -> bytes:
+    path = folder / MANIFEST_NAME
+    if not folder.exists():
+        raise ArtifactError("no such folder; make one with `mlcc compile MODEL`")
+    if not path.is_file():
+        advice = (
+            "compile it with `mlcc compile`"
+            if (folder / "config.json").is_file()
+            else ("make one with `mlcc compile MODEL`")
+        )
+        raise ArtifactError(f"not a compiled model (it has no {MANIFEST_NAME}); {advice}")
+    if path.stat().st_size > MAX_MANIFEST_BYTES:
+        raise ArtifactError(f"{MANIFEST_NAME} is larger than {MAX_MANIFEST_BYTES >> 20} MiB")
+    resolve_inside(folder, MANIFEST_NAME)
+    return path.read_bytes()

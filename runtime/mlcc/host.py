@@ -1,0 +1,125 @@
+"""May a library run on this machine? Compares a manifest with the ABI, system and CPU found here.
+
+Reads versions from package metadata and features from the system; never imports tvm, never loads
+the library. A fact that cannot be read is not held against the library: it becomes a note.
+"""
+
+from __future__ import annotations
+
+import platform
+import re
+import subprocess
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from mlcc.errors import ArtifactError
+from mlcc.manifest import KERNEL_INTERFACE, Manifest, TargetInfo, abi_hash
+
+_ALIASES = {  # LLVM's name -> what Linux or macOS may call it, both without punctuation
+    "sse3": {"pni"}, "lzcnt": {"abm"}, "bmi": {"bmi1"}, "pclmul": {"pclmulqdq"}, "x87": {"fpu"},
+    "rdrnd": {"rdrand"}, "sahf": {"lahflm"}, "sha": {"shani"}, "64bit": {"lm", "em64t"},
+    "crc32": {"sse42"}, "neon": {"asimd", "advsimd"}, "dotprod": {"asimddp"},
+    "fullfp16": {"asimdhp", "fp16"}, "fparmv8": {"fp", "floatingpoint"}, "lse": {"atomics"},
+}  # fmt: skip
+_SYSTEMS = {"linux": "Linux", "darwin": "Darwin", "macos": "Darwin", "windows": "Windows"}
+_FOREIGN = ("android", "ios", "wasm", "emscripten")
+
+
+def check_host(manifest: Manifest) -> tuple[str, ...]:
+    """Raises ArtifactError if the library cannot run here; returns notes on what is unknown."""
+    _check_system(manifest.target)
+    _check_abi(manifest)
+    return _check_features(manifest.target)
+
+
+def missing_features(needed: tuple[str, ...], present: frozenset[str]) -> tuple[str, ...]:
+    """The needed features (LLVM's spelling) that are not among `present` (as `cpu_features`)."""
+    return tuple(name for name in needed if not _names(name) & present)
+
+
+@cache
+def cpu_features() -> frozenset[str]:
+    """This CPU's features in lower case without punctuation; empty if they cannot be read."""
+    try:
+        words = {"Linux": _linux_words, "Darwin": _macos_words}[platform.system()]()
+    except (KeyError, OSError):
+        return frozenset()
+    return frozenset(_plain(word) for word in words)
+
+
+def machine() -> str:
+    """This machine's instruction set: x86_64, aarch64, or what Python calls it."""
+    name = platform.machine().lower()
+    return {"amd64": "x86_64", "arm64": "aarch64"}.get(name, name)
+
+
+def _linux_words() -> list[str]:
+    text = Path("/proc/cpuinfo").read_text(errors="replace")
+    match = re.search(r"^(?:flags|Features)\s*:(.*)$", text, re.MULTILINE)
+    return match.group(1).split() if match else []
+
+
+def _macos_words() -> list[str]:
+    command = ["/usr/sbin/sysctl", "machdep.cpu.features", "machdep.cpu.leaf7_features"]
+    command += ["hw.optional"]
+    text = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    optional = re.findall(r"^hw\.optional\.(?:arm\.)?(?:FEAT_)?(\w+): 1$", text, re.MULTILINE)
+    lists = re.findall(r"^machdep\.cpu\.\w+: (.*)$", text, re.MULTILINE)
+    return optional + " ".join(lists).split()
+
+
+def _plain(word: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", word.lower())
+
+
+def _names(feature: str) -> set[str]:
+    plain = _plain(feature)
+    return {plain} | _ALIASES.get(plain, set())
+
+
+def _check_system(target: TargetInfo) -> None:
+    arch = {"arm64": "aarch64", "amd64": "x86_64"}.get(target.arch, target.arch)
+    foreign = any(word in target.triple for word in _FOREIGN)
+    system = next((name for word, name in _SYSTEMS.items() if word in target.triple), None)
+    here = platform.system()
+    if foreign or (arch and arch != machine()) or (system and system != here):
+        raise ArtifactError(
+            f"compiled for {target.triple or target.arch} (target '{target.name}'), which this "
+            f"{machine()} {here} machine cannot run; compile again here with `mlcc compile`"
+        )
+
+
+def _check_abi(manifest: Manifest) -> None:
+    tvm, tvm_ffi = _installed("apache-tvm"), _installed("apache-tvm-ffi")
+    if manifest.abi == abi_hash(tvm, tvm_ffi):
+        return
+    tools = manifest.tools
+    advice = "compile the model again with `mlcc compile`"
+    if (tools.tvm, tools.tvm_ffi) != (tvm, tvm_ffi):
+        advice += f" or type `pip install apache-tvm=={tools.tvm} apache-tvm-ffi=={tools.tvm_ffi}`"
+    raise ArtifactError(
+        f"compiled for another ABI (mlcc {tools.mlcc}, tvm {tools.tvm}, tvm-ffi {tools.tvm_ffi}); "
+        f"here are tvm {tvm}, tvm-ffi {tvm_ffi}, kernel interface {KERNEL_INTERFACE}: {advice}"
+    )
+
+
+def _installed(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError as error:
+        raise ArtifactError(f"{package} is not installed; type `pip install mlcc`") from error
+
+
+def _check_features(target: TargetInfo) -> tuple[str, ...]:
+    present = cpu_features()
+    if not target.features or not present:
+        reason = f"the CPU's features cannot be read on {platform.system()}: not checked"
+        return (reason,) if target.features else ()
+    missing = missing_features(target.features, present)
+    if missing:
+        raise ArtifactError(
+            f"needs a CPU with {', '.join(missing)}, which this one lacks; "
+            "compile again here with `mlcc compile`, or for a lower level with --cpu"
+        )
+    return ()
