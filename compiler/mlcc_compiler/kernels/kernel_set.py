@@ -1,0 +1,64 @@
+"""What a set of kernels offers to the lowering passes; `kernels/cpu` implements it.
+
+A factory returns a TIR PrimFunc with symbolic row counts, private and opaque to fusion
+(op_pattern 8). The set is chosen by the target row's `kernels` field.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from mlcc_compiler.passes.lower import LowerOperators, Weight
+    from mlcc_compiler.passes.paged_kv import KvLayout
+
+Array = npt.NDArray[Any]
+PrimFunc = Any
+
+
+@dataclass(frozen=True)
+class PhysicalTensor:
+    """One tensor of a packed weight; `suffix` is added to the checkpoint's name."""
+
+    suffix: str
+    shape: tuple[int, ...]
+    dtype: str
+
+
+@dataclass(frozen=True)
+class WeightLayout:
+    """How one weight is stored, and the function that makes it so from f32."""
+
+    tensors: tuple[PhysicalTensor, ...]
+    pack: Callable[[npt.NDArray[np.float32]], list[Array]]
+
+
+class KernelSet(Protocol):
+    """Every operator of `models/ops.py`, plus sampling and page copies."""
+
+    def layout(self, use: str, shape: Sequence[int], scheme: str) -> WeightLayout: ...
+
+    def linear(self, graph: LowerOperators, x: Any, weight: Weight, bias: Any | None) -> Any:
+        """Emit y = x @ weight.T + bias into the graph."""
+        ...
+
+    def embedding(self, use: str, shape: Sequence[int], scheme: str) -> PrimFunc: ...
+    def rms_norm(self, shape: Sequence[int], eps: float, offset: float) -> PrimFunc: ...
+    def rope_table(self, rotary_dim: int, scale: float) -> PrimFunc: ...
+    def rope(self, heads: int, head_dim: int, rotary_dim: int) -> PrimFunc: ...
+    def gated(self, inner: int, kind: str) -> PrimFunc: ...
+    def gated_fused(self, inner: int, kind: str) -> PrimFunc: ...
+    def softcap(self, width: int, cap: float) -> PrimFunc: ...
+    def take_rows(self, width: int) -> PrimFunc: ...
+    def resolve_tokens(self) -> PrimFunc: ...
+    def append_kv(self, layout: KvLayout) -> PrimFunc: ...
+    def paged_attention(
+        self, layout: KvLayout, heads: int, scale: float, window: int | None, softcap: float | None
+    ) -> PrimFunc: ...
+    def copy_pages(self, layout: KvLayout) -> PrimFunc: ...
+    def sample(self, vocab_size: int) -> PrimFunc: ...

@@ -1,0 +1,113 @@
+"""Rebuilding a straight-line graph one binding at a time; what the graph passes are written with.
+
+mlcc's `forward` has one dataflow block and no control flow, so a pass is an interpreter: it visits
+the bindings in order and emits, for each call, the same call or something better.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from mlcc_compiler._tvm import ir, relax, tirx
+
+PREFIX = "mlcc."
+
+
+class Rewriter:
+    """Rebuild `forward` of a module. A subclass defines `op_<name>(arguments, call)` to replace
+    `mlcc.<name>` calls, and `relax_<name>` for TVM's own operators; the rest is copied."""
+
+    def __init__(self, module: ir.IRModule) -> None:
+        self.module = module
+        self.builder = relax.BlockBuilder(module)
+        self.values: dict[Any, Any] = {}
+
+    def run(self) -> ir.IRModule:
+        """The rewritten module."""
+        old = self.module["forward"]
+        params = self.setup(old)
+        attributes = dict(old.attrs) if old.attrs else {}
+        with self.builder.function("forward", params, attrs=attributes):
+            with self.builder.dataflow():
+                self.begin()
+                for block in old.body.blocks:
+                    for binding in block.bindings:
+                        self.visit(binding)
+                output = self.builder.emit_output(self.value(old.body.body))
+            self.builder.emit_func_output(output)
+        return self.builder.finalize()
+
+    def setup(self, function: relax.Function) -> list[relax.Var]:
+        """Look at the whole function first; returns the parameters of the new one."""
+        return list(function.params)
+
+    def begin(self) -> None:
+        """Emit what comes before the first binding."""
+
+    def visit(self, binding: Any) -> None:
+        value = self.rewrite(binding.value)
+        if not isinstance(value, relax.Var):
+            value = self.builder.emit(value)
+        self.values[binding.var] = value
+
+    def rewrite(self, expr: Any) -> Any:
+        """The new expression for an old one."""
+        if isinstance(expr, relax.Var):
+            return self.value(expr)
+        if isinstance(expr, relax.TupleGetItem):
+            return self.tuple_item(expr)
+        if not isinstance(expr, relax.Call):
+            return expr
+        name, arguments = call_parts(expr)
+        handler = getattr(self, name.replace("mlcc.", "op_").replace("relax.", "relax_"), None)
+        arguments = [self.value(argument) for argument in arguments]
+        if handler is not None:
+            return handler(arguments, expr)
+        return self.copy(expr)
+
+    def tuple_item(self, expr: relax.TupleGetItem) -> Any:
+        return relax.TupleGetItem(self.value(expr.tuple_value), expr.index)
+
+    def copy(self, call: relax.Call) -> relax.Call:
+        arguments = [self.value(argument) for argument in call.args]
+        return relax.Call(call.op, arguments, call.attrs, call.ty_args)
+
+    def value(self, expr: Any) -> Any:
+        """The new value of an old argument."""
+        if isinstance(expr, relax.Var):
+            return self.values.get(expr, expr)
+        if isinstance(expr, relax.Tuple):
+            return relax.Tuple([self.value(item) for item in expr.fields])
+        return expr
+
+    def call_tir(self, kernel: Any, name: str, arguments: Sequence[Any], out: Any) -> relax.Var:
+        """Emit a call of a kernel; equal kernels are kept once in the module."""
+        function = self.builder.add_func(kernel, name)
+        return self.builder.emit(relax.call_tir(function, list(arguments), out))
+
+
+def call_parts(call: relax.Call) -> tuple[str, list[Any]]:
+    """('mlcc.linear', arguments) or ('relax.add', arguments)."""
+    if isinstance(call.op, ir.Op) and call.op.name == "relax.call_pure_packed":
+        return str(call.args[0].global_symbol), list(call.args[1:])
+    name = call.op.name if isinstance(call.op, ir.Op) else ""
+    return name, list(call.args)
+
+
+def literal(expr: Any) -> int | float | str:
+    """The Python value of an attribute that was passed as an argument."""
+    value = expr.value
+    if isinstance(expr, tirx.IntImm):
+        return int(value)
+    return float(value) if isinstance(expr, tirx.FloatImm) else str(value)
+
+
+def dims(expr: Any) -> list[Any]:
+    """The shape of a tensor expression: ints where static, symbolic expressions elsewhere."""
+    return [int(d) if isinstance(d, tirx.IntImm) else d for d in expr.ty.shape.values]
+
+
+def tensor(shape: Sequence[Any], dtype: str = "float32") -> Any:
+    """The type of a tensor."""
+    return relax.TensorType(list(shape), dtype)

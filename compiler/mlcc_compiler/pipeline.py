@@ -1,0 +1,209 @@
+"""The phases of a compile, in order: trace, quantize, page, lower, fuse, plan memory, build.
+
+This is the project's own pass list, never TVM's per-target default: those merge or drop in-place
+calls on some targets. It turns a model into a module and objects; checkpoints, weights and folders
+are `compile.py`'s.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mlcc_compiler._tvm import ir, nn, relax, tvm
+from mlcc_compiler.kernels.kernel_set import KernelSet
+from mlcc_compiler.models.causal_lm import CausalLM
+from mlcc_compiler.passes.auxiliary import add_copy_pages, add_sample
+from mlcc_compiler.passes.lower import LowerOperators, WeightPlan
+from mlcc_compiler.passes.paged_kv import KvLayout, PagedKV, check_appends
+from mlcc_targets import Target
+
+FUNCTIONS = ("forward", "sample", "copy_pages")
+"""What a library exports; page tensors are created by the executor from the manifest."""
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The largest value of each symbolic size: what makes memory static and code reproducible."""
+
+    max_step_tokens: int
+    max_batch: int
+    max_step_pages: int
+
+    def of_variables(self) -> dict[str, int]:
+        return {
+            "n": self.max_step_tokens,
+            "b": self.max_batch,
+            "r": self.max_batch,
+            "m": self.max_batch,
+            "p": self.max_step_pages,
+        }
+
+
+@dataclass
+class IrDump:
+    """Writes the module after each phase to `folder`, numbered; does nothing without one."""
+
+    folder: Path | None
+    count: int = field(default=0)
+
+    def __call__(self, phase: str, module: ir.IRModule) -> None:
+        if self.folder is not None:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            name = f"{self.count:02d}_{phase}.py"
+            (self.folder / name).write_text(module.script(), encoding="utf-8")
+            self.count += 1
+
+
+@dataclass(frozen=True)
+class Traced:
+    """A model as a graph of operators, and the names of its weights in order."""
+
+    module: ir.IRModule
+    names: list[str]
+    shapes: list[tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A module of kernels and calls, the plan of its weights, and the memory a step needs."""
+
+    module: ir.IRModule
+    plans: list[WeightPlan]
+    workspace_bytes: int
+
+
+def trace(model: CausalLM) -> Traced:
+    """The graph of `forward(token_ids, positions, logit_rows, weights)`."""
+    spec = {
+        "forward": {
+            "token_ids": nn.spec.Tensor(["n"], "int32"),
+            "positions": nn.spec.Tensor(["n"], "int32"),
+            "logit_rows": nn.spec.Tensor(["r"], "int32"),
+            "$": {"param_mode": "packed", "effect_mode": "none"},
+        }
+    }
+    module, parameters = model.export_tvm(spec)
+    shapes = [tuple(int(d) for d in parameter.shape) for _, parameter in parameters]
+    return Traced(module, [name for name, _ in parameters], shapes)
+
+
+def lower(
+    traced: Traced,
+    kernels: KernelSet,
+    layout: KvLayout,
+    bounds: Bounds,
+    vocab_size: int,
+    target: Target,
+    dump: IrDump,
+    report: Callable[[str], None] = lambda phase: None,
+) -> Lowered:
+    """From the traced graph to a module ready for code generation."""
+
+    def done(phase: str, module: ir.IRModule) -> ir.IRModule:
+        dump(phase, module)
+        report(phase)
+        return module
+
+    module = done("traced", traced.module)
+    module = done("paged_kv", PagedKV(module, layout, kernels).run())
+    lowering = LowerOperators(module, kernels, traced.names)
+    module = done("kernels", lowering.run())
+    module = add_sample(module, kernels, vocab_size)
+    module = done("functions", add_copy_pages(module, kernels, layout))
+    module = _with_bounds(module, bounds)
+    with tvm_target(target):
+        module = done("fused", _sequence(_fuse_passes())(module))
+        check_appends(module, layout.layers)
+        module = done("destination_passing", _sequence(_flatten_passes())(module))
+        module = done("memory_planned", relax.transform.StaticPlanBlockMemory()(module))
+        workspace = _planned_bytes(module)
+        module = done("final", _sequence(_finish_passes())(module))
+    return Lowered(module, lowering.plans, workspace)
+
+
+def build(lowered: Lowered, target: Target, library: Path) -> None:
+    """Generate code and link it into `library`. Raises mlcc_targets.TargetError."""
+
+    def link(output: str, objects: list[str], **_: Any) -> None:
+        target.link([Path(name) for name in objects], Path(output))
+
+    link.object_format = "o"  # type: ignore[attr-defined]
+    with tvm_target(target):
+        executable = relax.build(lowered.module, tvm_target_of(target), relax_pipeline=None)
+    executable.export_library(str(library), fcompile=link)
+
+
+def tvm_target_of(target: Target) -> tvm.target.Target:
+    """TVM's description of a row's host code."""
+    fields: dict[str, Any] = {"kind": "llvm", "mcpu": target.cpu}
+    if target.features:
+        fields["mattr"] = [f"+{feature}" for feature in target.features]
+    if target.triple:
+        fields["mtriple"] = target.triple
+    return tvm.target.Target(fields)
+
+
+@contextlib.contextmanager
+def tvm_target(target: Target) -> Iterator[None]:
+    with tvm_target_of(target), tvm.transform.PassContext(opt_level=3):
+        yield
+
+
+def _sequence(passes: list[Any]) -> Any:
+    return tvm.transform.Sequential(passes)
+
+
+def _fuse_passes() -> list[Any]:
+    return [
+        relax.transform.LegalizeOps(),
+        relax.transform.AnnotateTIROpPattern(),
+        relax.transform.FoldConstant(),
+        relax.transform.FuseOps(),
+        relax.transform.FuseTIR(),
+        relax.transform.DeadCodeElimination(list(FUNCTIONS)),
+    ]
+
+
+def _flatten_passes() -> list[Any]:
+    return [
+        relax.transform.RewriteDataflowReshape(),
+        relax.transform.ToNonDataflow(),
+        relax.transform.RemovePurityChecking(),
+        relax.transform.CallTIRRewrite(),
+    ]
+
+
+def _finish_passes() -> list[Any]:
+    return [
+        relax.transform.LowerAllocTensor(),
+        relax.transform.KillAfterLastUse(),
+        relax.transform.LowerRuntimeBuiltin(),
+        relax.transform.ComputePrimValue(),
+        relax.transform.VMShapeLower(),
+        relax.transform.AttachGlobalSymbol(),
+    ]
+
+
+def _with_bounds(module: ir.IRModule, bounds: Bounds) -> ir.IRModule:
+    for variable, function in list(module.functions.items()):
+        if isinstance(function, relax.Function):
+            module[variable] = function.with_attr("tir_var_upper_bound", bounds.of_variables())
+    return module
+
+
+def _planned_bytes(module: ir.IRModule) -> int:
+    """Bytes of the storages that `forward` allocates, all of a constant size by now."""
+    total = 0
+
+    def visit(node: Any) -> None:
+        nonlocal total
+        if isinstance(node, relax.Call) and isinstance(node.op, ir.Op):
+            if node.op.name == "relax.memory.alloc_storage":
+                total += int(node.args[0].values[0])
+
+    relax.analysis.post_order_visit(module["forward"], visit)
+    return total

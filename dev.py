@@ -1,0 +1,92 @@
+#!/usr/bin/env python3
+"""Work on mlcc from a clone: set everything up once, then run it.
+
+    python3 dev.py demo ["a prompt"]   compile the bundled demo model for this CPU and chat with it
+    python3 dev.py test [pytest args]  run the tests
+    python3 dev.py check               ruff and the type checker
+    python3 dev.py run COMMAND ...     any `mlcc` command, as in: python3 dev.py run targets
+
+The standard library only. Everything is installed into .venv beside this file; a second run finds
+it there and starts at once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent
+VENV = ROOT / ".venv"
+BIN = VENV / ("Scripts" if os.name == "nt" else "bin")
+PYTHON = BIN / "python"
+DEMO = ROOT / "examples" / "demo" / "model"
+USE, DEVELOP = "compile,serve", "compile,serve,dev"
+
+
+def setup(extras: str) -> None:
+    """Create .venv and install this checkout with `extras`, unless that is already so."""
+    wanted = hashlib.sha256((ROOT / "pyproject.toml").read_bytes()).hexdigest()
+    stamps = {name: VENV / f".installed-{name.replace(',', '-')}" for name in (USE, DEVELOP)}
+    for name in {extras, DEVELOP}:  # what development needs contains what use needs
+        if stamps[name].exists() and stamps[name].read_text() == wanted:
+            return
+    if not PYTHON.exists():
+        say("creating .venv")
+        create_venv()
+    say(f"installing mlcc[{extras}] (once; some hundred MB)")
+    pip = [str(PYTHON), "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
+    subprocess.run([*pip, "--editable", f"{ROOT}[{extras}]"], check=True)
+    stamps[extras].write_text(wanted)
+
+
+def create_venv() -> None:
+    """A virtual environment, or one line on what Debian lacks for it."""
+    if sys.version_info < (3, 10):
+        sys.exit(f"mlcc needs Python 3.10 or later; this is {sys.version.split()[0]}")
+    made = subprocess.run(
+        [sys.executable, "-m", "venv", str(VENV)], capture_output=True, text=True, check=False
+    )
+    if made.returncode:
+        print(made.stdout, made.stderr, file=sys.stderr)
+        sys.exit("cannot create a virtual environment; on Debian: apt install python3-venv")
+
+
+def say(text: str) -> None:
+    print(f"dev.py: {text}", file=sys.stderr, flush=True)
+
+
+def run(*command: str) -> int:
+    """Run a command of the environment; Ctrl-C is the command's to handle."""
+    environment = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ.get('PATH', '')}"}
+    child = subprocess.Popen([str(PYTHON), "-m", *command], cwd=ROOT, env=environment)
+    while True:
+        try:
+            return child.wait()
+        except KeyboardInterrupt:
+            continue
+
+
+def check() -> int:
+    """Format, lint and types; the first that fails ends it."""
+    commands = (("ruff", "format", "--check", "."), ("ruff", "check", "."), ("mypy",))
+    return next((code for command in commands if (code := run(*command))), 0)
+
+
+def main() -> int:
+    command, *rest = sys.argv[1:] or ["help"]
+    if command not in ("demo", "test", "check", "run"):
+        print(__doc__)
+        return 0 if command in ("help", "-h", "--help") else 2
+    setup(USE if command in ("demo", "run") else DEVELOP)
+    if command == "demo":
+        return run("mlcc", "chat", str(DEMO), *rest)
+    if command == "test":
+        return run("pytest", *rest)
+    return check() if command == "check" else run("mlcc", *rest)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

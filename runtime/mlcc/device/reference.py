@@ -1,0 +1,132 @@
+"""The reference executor: numpy evaluates the graph of a model as it was before lowering.
+
+The oracle of every target: it shares no kernel, no layout and no pass with them. Slow on purpose.
+Needs numpy alone, no tvm.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mlcc.device import reference_ops as ops
+from mlcc.engine.batch import Batch, Capacity, Result
+
+Array = npt.NDArray[Any]
+
+
+class ReferenceExecutor:
+    """Evaluates `graph` (the JSON of target `reference`) on the given weights.
+
+    `dtype` is what everything is computed in: float32, or float64 as a stricter oracle.
+    """
+
+    def __init__(
+        self,
+        graph: Mapping[str, Any],
+        weights: Mapping[str, Array],
+        capacity: Capacity,
+        kv_shape: tuple[int, int, int, int],
+        layers: int,
+        dtype: str = "float32",
+    ) -> None:
+        self.capacity, self.graph, self.dtype = capacity, graph, np.dtype(dtype)
+        self.weights = {name: self._cast(array) for name, array in weights.items()}
+        self.constants = {n: self._cast(np.array(v)) for n, v in graph["constants"].items()}
+        # Poisoned, so that a read of what nothing wrote shows.
+        shape = (capacity.num_pages, *kv_shape)
+        self.pages = [np.full(shape, np.nan, self.dtype) for _ in range(layers)]
+        self.last_sampled = np.zeros(1, np.int32)
+        self._results: list[Result | None] = []
+
+    def _cast(self, array: Array) -> Array:
+        return array.astype(self.dtype)
+
+    def submit(self, batch: Batch) -> int:
+        """Run a batch at once."""
+        logits = self.logits(batch).astype(np.float32)
+        columns = (batch.temperature, batch.top_k, batch.top_p, batch.min_p, batch.uniforms)
+        tokens, logprobs = ops.sample(logits, *(_array(c) for c in columns))
+        self.last_sampled = tokens
+        self._results.append(Result(tokens.tolist(), logprobs.tolist()))
+        return len(self._results) - 1
+
+    def collect(self, ticket: int) -> Result:
+        """The result of a ticket. Raises KeyError if it was collected before."""
+        result, self._results[ticket] = self._results[ticket], None
+        if result is None:
+            raise KeyError(ticket)
+        return result
+
+    def close(self) -> None:
+        """Free the pages and weights."""
+        self.pages, self.weights = [], {}
+
+    def logits(self, batch: Batch) -> Array:
+        """Run a batch and return its logits [r, vocab]."""
+        values: dict[str, Any] = {
+            "token_ids": ops.resolve_tokens(_array(batch.token_ids), self.last_sampled),
+            "positions": _array(batch.positions),
+            "logit_rows": _array(batch.logit_rows),
+            **self.constants,
+        }
+        for node in self.graph["nodes"]:
+            inputs = [self._value(values, name) for name in node["in"]]
+            if node["op"] == "mlcc.attention":
+                result = self._attention(batch, *inputs, *node["attributes"])
+            else:
+                result = OPERATORS[node["op"]](*inputs, *node["attributes"])
+            values[node["out"]] = result
+        logits: Array = values[self.graph["output"]]
+        return logits
+
+    def _value(self, values: dict[str, Any], name: str) -> Any:
+        return self.weights[name[7:]] if name.startswith("weight:") else values[name]
+
+    def _attention(
+        self, batch: Batch, q: Array, k: Array, v: Array, layer: int, *attributes: Any
+    ) -> Array:
+        scale, window, softcap = attributes
+        pages = self.pages[layer]
+        ops.append_kv(k, v, _array(batch.token_slots), pages)
+        index = (batch.qo_indptr, batch.page_indptr, batch.page_indices, batch.last_page_len)
+        return ops.paged_attention(
+            q, pages, *(_array(a) for a in index), scale, window or None, softcap or None
+        )
+
+
+def load_graph(path: Path) -> dict[str, Any]:
+    """Read a graph.json."""
+    graph: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return graph
+
+
+def _array(values: Any) -> Array:
+    return np.frombuffer(values, dtype=values.typecode)
+
+
+def _split(x: Array, at: list[int], axis: int) -> list[Array]:
+    return np.split(x, at, axis)
+
+
+OPERATORS: dict[str, Callable[..., Any]] = {
+    "item": lambda values, index: values[index],
+    "relax.add": np.add,
+    "relax.multiply": np.multiply,
+    "relax.reshape": np.reshape,
+    "relax.split": _split,
+    "mlcc.embedding": lambda token_ids, table, scheme: ops.embedding(token_ids, table),
+    "mlcc.linear": lambda *arguments: ops.linear(*arguments[:-1]),
+    "mlcc.rms_norm": ops.rms_norm,
+    "mlcc.rope_table": ops.rope_table,
+    "mlcc.rope": ops.rope,
+    "mlcc.gated": ops.gated,
+    "mlcc.gated_fused": ops.gated_fused,
+    "mlcc.softcap": ops.softcap,
+    "mlcc.take_rows": ops.take_rows,
+}

@@ -1,0 +1,115 @@
+"""Small random checkpoints of every architecture, made by `transformers`, and its logits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+
+SMALL: dict[str, Any] = {
+    "vocab_size": 131,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 128,
+    "tie_word_embeddings": False,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "pad_token_id": 0,
+}
+LLAMA3_ROPE = {
+    "rope_type": "llama3",
+    "rope_theta": 1000.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 32,
+}
+YARN = {
+    "rope_type": "yarn",
+    "rope_theta": 1000.0,
+    "factor": 4.0,
+    "original_max_position_embeddings": 32,
+}
+DYNAMIC = {"rope_type": "dynamic", "rope_theta": 1000.0, "factor": 2.0}
+LINEAR = {"rope_type": "linear", "rope_theta": 1000.0, "factor": 4.0}
+LONGROPE = {
+    "rope_type": "longrope",
+    "rope_theta": 1000.0,
+    "short_factor": [1.0 + 0.05 * i for i in range(8)],
+    "long_factor": [1.0 + 0.5 * i for i in range(8)],
+    "original_max_position_embeddings": 32,
+}
+
+CASES: dict[str, tuple[str, dict[str, Any]]] = {
+    "llama": ("LlamaConfig", {"tie_word_embeddings": True}),
+    "llama-head-dim": ("LlamaConfig", {"head_dim": 32, "attention_bias": True, "mlp_bias": True}),
+    "llama-llama3-rope": ("LlamaConfig", {"rope_parameters": LLAMA3_ROPE}),
+    "llama-yarn": ("LlamaConfig", {"rope_parameters": YARN}),
+    "llama-dynamic": ("LlamaConfig", {"rope_parameters": DYNAMIC}),
+    "llama-linear": ("LlamaConfig", {"rope_parameters": LINEAR}),
+    "mistral": ("MistralConfig", {"sliding_window": 11, "head_dim": 24}),
+    "qwen2": ("Qwen2Config", {}),
+    "qwen2-window": (
+        "Qwen2Config",
+        {"use_sliding_window": True, "sliding_window": 9, "max_window_layers": 1},
+    ),
+    "qwen3": ("Qwen3Config", {"head_dim": 32}),
+    "gemma2": (
+        "Gemma2Config",
+        {"head_dim": 32, "sliding_window": 9, "query_pre_attn_scalar": 48, "hidden_size": 48},
+    ),
+    "gemma3": (
+        "Gemma3TextConfig",
+        {"head_dim": 32, "sliding_window": 9, "num_hidden_layers": 7, "query_pre_attn_scalar": 48},
+    ),
+    "phi3": ("Phi3Config", {}),
+    "phi3-longrope-short": (
+        "Phi3Config",
+        {"rope_parameters": LONGROPE, "original_max_position_embeddings": 32},
+    ),
+    "phi3-longrope-long": (
+        "Phi3Config",
+        {"rope_parameters": LONGROPE, "original_max_position_embeddings": 32},
+    ),
+}
+CONTEXT = {"phi3-longrope-short": 32}
+"""Longest sequence compiled for, where it is not 128."""
+
+
+def make_checkpoint(case: str, folder: Path, seed: int = 0) -> torch.nn.Module:
+    """Save a random model as a checkpoint folder; returns it in float64."""
+    config_name, options = CASES[case]
+    config = getattr(transformers, config_name)(**{**SMALL, **options})
+    config._attn_implementation = "eager"
+    torch.manual_seed(seed)
+    model = transformers.AutoModelForCausalLM.from_config(config)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            _initialise(name, parameter)
+    model.save_pretrained(folder, safe_serialization=True)
+    return model.double().eval()
+
+
+def _initialise(name: str, parameter: torch.nn.Parameter) -> None:
+    """So that every part matters and logits have a standard deviation of about 2."""
+    if "norm" in name:
+        parameter.normal_(0.0 if float(parameter.flatten()[0]) == 0 else 1.0, 0.2)
+    elif parameter.ndim == 1:
+        parameter.normal_(0.0, 0.5)
+    elif "embed_tokens" in name or "lm_head" in name:
+        parameter.normal_(0.0, 2.0 * parameter.shape[1] ** -0.5)
+    else:
+        parameter.normal_(0.0, 1.5 * parameter.shape[1] ** -0.5)
+
+
+def oracle_logits(model: torch.nn.Module, tokens: list[int]) -> np.ndarray[Any, Any]:
+    """Logits float64 [len(tokens), vocab] of one sequence, all at once."""
+    with torch.no_grad():
+        logits = model(torch.tensor([tokens]), use_cache=False).logits[0]
+    return np.asarray(logits.double().numpy())
