@@ -65,7 +65,8 @@ def view(buffer: np.ndarray[Any, Any], entry: TensorEntry) -> np.ndarray[Any, An
     """A tensor of a mapped file without a copy; bfloat16, unknown to numpy, comes as uint16."""
     dtype = "uint16" if entry.dtype == "bfloat16" else entry.dtype
     raw: np.ndarray[Any, Any] = np.frombuffer(buffer, "u1", entry.stop - entry.start, entry.start)
-    return raw.view(np.dtype(dtype).newbyteorder("<")).reshape(entry.shape)
+    tensor: np.ndarray[Any, Any] = raw.view(np.dtype(dtype).newbyteorder("<"))
+    return tensor.reshape(entry.shape)
 
 
 def map_file(path: Path) -> np.ndarray[Any, Any]:

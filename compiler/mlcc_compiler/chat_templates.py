@@ -1,0 +1,66 @@
+"""The chat templates of a Hugging Face folder, from every place that HF has kept them.
+
+Precedence, strongest first, as transformers has it: chat_template.jinja and
+additional_chat_templates/NAME.jinja; tokenizer_config.json's `chat_template` (a string, or a list
+of {name, template}); chat_template.json (processors). Reads text; renders nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from mlcc.errors import CheckpointError
+
+DEFAULT = "default"
+MAX_TEMPLATE_BYTES = 1 << 20
+
+
+def read_chat_templates(
+    folder: Path, tokenizer_config: Mapping[str, Any], processor: Mapping[str, Any]
+) -> dict[str, str]:
+    """Templates by name; {} for a base model. `processor` is chat_template.json's object."""
+    found = _from_config(folder / "chat_template.json", processor.get("chat_template"))
+    found |= _from_config(folder / "tokenizer_config.json", tokenizer_config.get("chat_template"))
+    files = {
+        path.stem: path for path in sorted((folder / "additional_chat_templates").glob("*.jinja"))
+    }
+    if (folder / "chat_template.jinja").is_file():
+        files[DEFAULT] = folder / "chat_template.jinja"
+    return found | {name: _read(path) for name, path in files.items()}
+
+
+def _from_config(path: Path, value: Any) -> dict[str, str]:
+    if value is None:
+        return {}
+    if isinstance(value, str):
+        return {DEFAULT: value}
+    try:
+        rows = (
+            value.items()
+            if isinstance(value, dict)
+            else ((r["name"], r["template"]) for r in value)
+        )
+        found = dict(rows)
+    except (TypeError, KeyError) as error:
+        raise _malformed(path) from error
+    if not all(isinstance(text, str) for pair in found.items() for text in pair):
+        raise _malformed(path)
+    return found
+
+
+def _malformed(path: Path) -> CheckpointError:
+    return CheckpointError(
+        f"{path}: chat_template must be a string or a list of {{name, template}}; "
+        "fetch the file again"
+    )
+
+
+def _read(path: Path) -> str:
+    if path.stat().st_size > MAX_TEMPLATE_BYTES:
+        raise CheckpointError(f"{path}: a chat template larger than 1 MiB; fetch the file again")
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise CheckpointError(f"{path}: cannot be read ({error}); fetch the file again") from error

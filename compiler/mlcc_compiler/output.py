@@ -1,0 +1,146 @@
+"""The output folder of a compile: locked, built beside its place, renamed into it at the end.
+
+Knows nothing of what is written. Names it uses in the parent folder, all hidden and gone at the
+end: .NAME.mlcc-lock, .NAME.mlcc-tmp-PID (being written), .NAME.mlcc-old (being replaced).
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from mlcc.errors import CapacityError, MlccError
+from mlcc.manifest import MANIFEST_NAME
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+@contextmanager
+def locked(out: Path) -> Iterator[None]:
+    """Hold `out` for this process. Raises MlccError if another process holds it."""
+    path = out.parent / f".{out.name}.mlcc-lock"
+    lock = FileLock(path)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise MlccError(
+            f"{out}: another `mlcc compile`{_holder(out)} is writing it; "
+            "wait for it or choose another --output"
+        ) from None
+    try:
+        yield
+    finally:
+        with suppress(OSError):  # while it is held, so that nobody else holds this file; not so
+            path.unlink()  # on Windows, where an open file stays
+        lock.release()
+        if os.name == "nt":
+            with suppress(OSError):
+                path.unlink()
+
+
+def check_replaceable(out: Path) -> None:
+    """`out` is absent, empty, or a compiled model and nothing else. Raises MlccError."""
+    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
+        return
+    other = "choose another --output or remove it"
+    if not (out / MANIFEST_NAME).is_file():
+        raise MlccError(f"{out}: exists and is not a compiled model; {other}")
+    foreign = sorted(_files(out) - _own_files(out))
+    if foreign:
+        raise MlccError(f"{out}: holds files that mlcc did not write ({foreign[0]}); {other}")
+
+
+def check_space(out: Path, needed: int) -> None:
+    """Raises CapacityError if `needed` bytes do not fit beside `out`."""
+    free = shutil.disk_usage(out.parent).free
+    if needed > free:
+        raise CapacityError(
+            f"{out}: needs {gigabytes(needed)} and the disk has {gigabytes(free)} free; "
+            "free some space or choose another --output"
+        )
+
+
+def temporary(out: Path) -> Path:
+    """A fresh folder beside `out`; what a killed compile left is cleared away. Needs the lock."""
+    old = _old(out)
+    if old.exists() and not out.exists():
+        old.rename(out)  # killed between the two renames of `replace`
+    for leftover in (old, *out.parent.glob(f".{_escaped(out)}.mlcc-tmp-*")):
+        shutil.rmtree(leftover, ignore_errors=True)
+    folder = out.parent / f".{out.name}.mlcc-tmp-{os.getpid()}"
+    folder.mkdir()
+    return folder
+
+
+def replace(folder: Path, out: Path) -> None:
+    """Rename `folder` to `out`, whose old content goes once the new one is in place."""
+    old = _old(out)
+    if out.exists():
+        out.rename(old)
+    try:
+        folder.rename(out)
+    except OSError:
+        if old.exists():
+            old.rename(out)
+        raise
+    sync_folder(out.parent)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make renames and new files in a folder durable, where the system can."""
+    if os.name == "nt":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def explain(error: OSError, out: Path) -> MlccError:
+    """An operating system's refusal in one line."""
+    if error.errno in _FULL:
+        return CapacityError(f"{out}: the disk is full; free some space or choose another --output")
+    where = f" {error.filename}" if error.filename else ""
+    return MlccError(
+        f"{out}: cannot be written ({error.strerror or error}{where}); choose another --output"
+    )
+
+
+def gigabytes(count: int) -> str:
+    """Bytes as people read them, rounded up."""
+    return f"{-(-count // 10**7) / 100:.2f} GB"
+
+
+def _holder(out: Path) -> str:
+    found = [path.name for path in out.parent.glob(f".{_escaped(out)}.mlcc-tmp-*")]
+    return f" (process {found[0].rpartition('-')[2]})" if found else ""
+
+
+def _escaped(out: Path) -> str:
+    return "".join(f"[{c}]" if c in "*?[" else c for c in out.name)
+
+
+def _old(out: Path) -> Path:
+    return out.parent / f".{out.name}.mlcc-old"
+
+
+def _files(folder: Path) -> set[str]:
+    return {p.relative_to(folder).as_posix() for p in folder.rglob("*") if not p.is_dir()}
+
+
+def _own_files(folder: Path) -> set[str]:
+    # Leniently: a damaged artifact may be replaced by compiling again.
+    try:
+        rows = json.loads((folder / MANIFEST_NAME).read_bytes())["files"]
+        return {MANIFEST_NAME, *(str(row["path"]) for row in rows)}
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return {MANIFEST_NAME}

@@ -1,0 +1,140 @@
+"""The tensors of a Hugging Face folder: one safetensors file, or shards with an index.
+
+Lazy: opening reads headers only; `read` widens one tensor to float32. Never opens pickle. Knows
+no architecture: which names and shapes are wanted is `check.py`'s question.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mlcc.errors import CheckpointError, UnsupportedError
+from mlcc.safetensors import SafetensorsError, TensorEntry, map_file, read_header, view
+
+SINGLE = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+READABLE = ("float32", "float16", "bfloat16")
+_FETCH = "fetch the checkpoint again"
+
+
+@dataclass(frozen=True)
+class TensorFolder:
+    """Tensors by name over all shards. `entries` maps a name to its shard and place."""
+
+    folder: Path
+    entries: Mapping[str, tuple[str, TensorEntry]]
+
+    @classmethod
+    def open(cls, folder: Path) -> TensorFolder:
+        """Read the headers of every shard. Raises CheckpointError for anything unsound."""
+        index = {} if (folder / SINGLE).is_file() else _read_index(folder)
+        shards = sorted(set(index.values())) or [SINGLE]
+        missing = [shard for shard in shards if not (folder / shard).is_file()]
+        if missing:
+            raise CheckpointError(f"{folder}: missing {_some(missing)} named by {INDEX}; {_FETCH}")
+        entries: dict[str, tuple[str, TensorEntry]] = {}
+        for shard in shards:
+            for name, entry in _header(folder, shard).items():
+                if name in entries:
+                    both = f"{entries[name][0]} and {shard}"
+                    raise CheckpointError(f"{folder}: tensor {name!r} is in {both}; {_FETCH}")
+                entries[name] = (shard, entry)
+        _check_index(folder, index, entries)
+        return cls(folder, entries)
+
+    @cached_property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        return {name: entry.shape for name, (_, entry) in self.entries.items()}
+
+    @cached_property
+    def nbytes(self) -> int:
+        """Bytes on disk, for progress."""
+        return sum(entry.stop - entry.start for _, entry in self.entries.values())
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.entries
+
+    def read(self, name: str) -> npt.NDArray[np.float32]:
+        """A fresh float32 copy of one tensor. UnsupportedError for other dtypes."""
+        if name not in self.entries:
+            raise CheckpointError(f"{self.folder}: has no tensor {name!r}; {_FETCH}")
+        shard, entry = self.entries[name]
+        if entry.dtype not in READABLE:
+            raise UnsupportedError(
+                f"tensor {name!r} in {shard} is {entry.dtype}; mlcc reads {', '.join(READABLE)}: "
+                "use the checkpoint before it was quantized (fp8 and integer ones are not read yet)"
+            )
+        return _widen(view(map_file(self.folder / shard), entry), entry.dtype)
+
+
+def _widen(array: npt.NDArray[Any], dtype: str) -> npt.NDArray[np.float32]:
+    if dtype != "bfloat16":
+        return array.astype(np.float32)
+    bits = array.astype(np.uint32)  # bfloat16 is the upper half of a float32
+    bits <<= 16
+    return bits.view(np.float32)
+
+
+def _header(folder: Path, shard: str) -> dict[str, TensorEntry]:
+    try:
+        return read_header(folder / shard)
+    except SafetensorsError as error:
+        raise CheckpointError(f"{folder}: {error}; {_FETCH}") from error
+    except OSError as error:
+        reason = error.strerror or error
+        raise CheckpointError(f"{folder}: {shard} cannot be read ({reason})") from error
+
+
+def _read_index(folder: Path) -> dict[str, str]:
+    path = folder / INDEX
+    if not path.is_file():
+        raise CheckpointError(_no_weights(folder))
+    try:
+        weight_map = json.loads(path.read_bytes())["weight_map"]
+        index = {str(name): str(shard) for name, shard in weight_map.items()}
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise CheckpointError(f"{path}: is no index with a weight_map; {_FETCH}") from error
+    for shard in index.values():
+        if Path(shard).name != shard or "\\" in shard or ":" in shard or "\0" in shard:
+            raise CheckpointError(f"{path}: names {shard!r}, which is outside the folder; {_FETCH}")
+    if not index:
+        raise CheckpointError(f"{path}: its weight_map is empty; {_FETCH}")
+    return index
+
+
+def _check_index(
+    folder: Path, index: dict[str, str], entries: dict[str, tuple[str, TensorEntry]]
+) -> None:
+    absent = [n for n, shard in index.items() if n not in entries or entries[n][0] != shard]
+    if absent:
+        raise CheckpointError(
+            f"{folder}: {INDEX} promises tensors that their shards lack: {_some(absent)}; {_FETCH}"
+        )
+
+
+def _no_weights(folder: Path) -> str:
+    names = {path.name for path in folder.iterdir()}
+    if any(name.endswith((".bin", ".pt", ".pth")) for name in names):
+        return (
+            f"{folder}: holds only pickled weights, which mlcc never loads; save it once with "
+            "transformers (`AutoModelForCausalLM.from_pretrained(...).save_pretrained(...)`) "
+            "to get model.safetensors"
+        )
+    if "adapter_model.safetensors" in names:
+        return f"{folder}: is a LoRA adapter; merge it into its base model and compile that"
+    if any(name.endswith(".safetensors") for name in names):
+        return f"{folder}: has shards but no {INDEX}; {_FETCH}"
+    return f"{folder}: has no {SINGLE} and no {INDEX}; mlcc reads safetensors only"
+
+
+def _some(names: list[str], limit: int = 20) -> str:
+    more = f" and {len(names) - limit} more" if len(names) > limit else ""
+    return ", ".join(sorted(names)[:limit]) + more
