@@ -1,0 +1,136 @@
+"""`mlcc compile` and `mlcc targets`: the compiler's commands, found through `mlcc.commands`."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from mlcc.errors import UnsupportedError
+from mlcc_targets import TARGETS, Target, TargetError, get_target
+
+
+@click.command("compile")
+@click.argument("model")
+@click.option("--target", "target_name", default="cpu", show_default=True, help="see `mlcc targets`")
+@click.option("--cpu", default="host", show_default=True, help="CPU level, e.g. avx2, avx512-vnni")
+@click.option("--quant", default="q4", show_default=True, help="q4, q8, f16, bf16, f32 and variants")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="folder  [dist/NAME-QUANT-TARGET]")
+@click.option("--context", type=click.IntRange(16), help="longest sequence  [the model's, <= 4096]")
+@click.option("--max-batch", type=click.IntRange(1, 256), default=8, show_default=True)
+@click.option("--dump-ir", type=click.Path(path_type=Path), help="write the module after each phase")
+@click.option("-q", "--quiet", is_flag=True, help="say nothing but errors")
+def compile_command(
+    model: str,
+    target_name: str,
+    cpu: str,
+    quant: str,
+    output: Path | None,
+    context: int | None,
+    max_batch: int,
+    dump_ir: Path | None,
+    quiet: bool,
+) -> None:
+    """Compile MODEL, a Hugging Face folder or hf://org/name[@revision], for one kind of device."""
+    target = find_target(target_name, cpu)
+    # Imported late: the compiler takes seconds to load, `--help` should not.
+    from mlcc_compiler.checkpoint import Checkpoint
+    from mlcc_compiler.compile import Options, compile_model
+    from mlcc_compiler.hub import resolve
+
+    checkpoint = Checkpoint.open(resolve(model))
+    out = output or Path("dist") / f"{checkpoint.name.rpartition('/')[2]}-{quant}-{target.name}"
+    options = Options(quant=quant, context=context, max_batch=max_batch, dump_ir=dump_ir)
+    display = Display(quiet)
+    try:
+        compile_model(checkpoint, target, out, options, display.progress())
+    except TargetError as error:
+        raise UnsupportedError(str(error)) from error
+    display.finish(out)
+
+
+@click.command("targets")
+@click.option("--json", "as_json", is_flag=True, help="print one JSON object")
+def targets_command(as_json: bool) -> None:
+    """List the targets: what compiles here, what runs here, and why not."""
+    rows = [describe(name) for name in TARGETS]
+    if as_json:
+        import json
+
+        click.echo(json.dumps({row["target"]: row for row in rows}, indent=1))
+        return
+    for row in rows:
+        compiles, runs = ("yes" if not row[key] else "no" for key in ("compile", "run"))
+        click.echo(f"{row['target']:<10} compiles: {compiles:<4} runs: {runs:<4} {row['note']}")
+
+
+def describe(name: str) -> dict[str, str]:
+    """One row of `mlcc targets`; empty `compile` and `run` mean yes."""
+    try:
+        target = get_target(name)
+    except TargetError as error:
+        return {"target": name, "compile": str(error), "run": str(error), "note": str(error)}
+    note = target.missing or f"{target.cpu} {' '.join(target.features)}".strip()
+    return {
+        "target": name,
+        "compile": target.missing,
+        "run": target.run_missing,
+        "note": note or "numpy evaluates the graph; slow, exact",
+    }
+
+
+def find_target(name: str, cpu: str = "host") -> Target:
+    """A target's row; TargetError becomes the command line's UnsupportedError."""
+    try:
+        return get_target(name, cpu)
+    except TargetError as error:
+        raise UnsupportedError(str(error)) from error
+
+
+class Display:
+    """Decisions, phases and a weight bar on stderr: one updating line on a terminal, plain lines
+    elsewhere."""
+
+    def __init__(self, quiet: bool) -> None:
+        self.quiet, self.live = quiet, sys.stderr.isatty() and not quiet
+        self.start = time.perf_counter()
+        self.shown = -1
+
+    def progress(self) -> Any:
+        from mlcc_compiler.compile import Progress
+
+        return Progress(decided=self.decided, phase=self.phase, weights=self.weights)
+
+    def decided(self, what: str, value: str) -> None:
+        if not self.quiet:
+            click.echo(f"{what + ':':<14}{value}", err=True)
+
+    def phase(self, name: str) -> None:
+        self.line(f"{self.elapsed()} lowering: {name.replace('_', ' ')}")
+
+    def weights(self, done: int, total: int) -> None:
+        percent = 100 * done // total if total else 100
+        if percent != self.shown and (self.live or percent == 100):
+            self.shown = percent
+            bar = "#" * (percent // 4)
+            self.line(f"{self.elapsed()} weights: [{bar:<25}] {percent:3d} %")
+
+    def line(self, text: str) -> None:
+        if self.live:
+            click.echo(f"\r\x1b[K{text}", err=True, nl=False)
+
+    def elapsed(self) -> str:
+        return f"{time.perf_counter() - self.start:5.1f} s"
+
+    def finish(self, out: Path) -> None:
+        if self.quiet:
+            return
+        size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
+        if self.live:
+            click.echo("\r\x1b[K", err=True, nl=False)
+        seconds = time.perf_counter() - self.start
+        click.echo(f"compiled in {seconds:.1f} s: {out} ({size / 1e6:.1f} MB)", err=True)
+        click.echo(f"chat with it: mlcc chat {out}", err=True)

@@ -1,0 +1,294 @@
+"""One compile from end to end: a checkpoint folder in, an artifact folder out.
+
+Reads from top to bottom: plan, check, generate code, convert weights, write. Each step's work is in
+its own module; this one only puts them in order and says what it decided.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+import mlcc
+from mlcc.errors import UnsupportedError
+from mlcc.manifest import (
+    KvInfo,
+    LibraryInfo,
+    Limits,
+    Manifest,
+    MemoryPlan,
+    ModelInfo,
+    QuantizationInfo,
+    TargetInfo,
+    TensorSpec,
+    ToolVersions,
+    WeightsInfo,
+    abi_hash,
+)
+from mlcc_compiler.checkpoint import Checkpoint
+from mlcc_compiler.graph_json import graph_to_json
+from mlcc_compiler.kernels import kernel_set_for
+from mlcc_compiler.kernels.kernel_set import PhysicalTensor, WeightLayout
+from mlcc_compiler.models.config import DecoderConfig
+from mlcc_compiler.models.registry import Architecture, build_model
+from mlcc_compiler.package import ArtifactWriter
+from mlcc_compiler.passes.lower import WeightPlan
+from mlcc_compiler.passes.paged_kv import KvLayout
+from mlcc_compiler.pipeline import FUNCTIONS, Bounds, IrDump, Traced, build, lower, trace
+from mlcc_compiler.quantization import dequantize, quantize, recipe, scheme
+from mlcc_compiler.quantization.apply import apply_recipe
+from mlcc_compiler.weights.check import check_tensors
+from mlcc_compiler.weights.names import checkpoint_names
+from mlcc_targets import Target
+
+DEFAULT_CONTEXT = 4096
+PAGE_SIZE = 16
+Floats = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What a compile may be told. `context` None = the model's own, at most DEFAULT_CONTEXT."""
+
+    quant: str = "q4"
+    context: int | None = None
+    max_batch: int = 8
+    max_step_tokens: int = 512
+    dump_ir: Path | None = None
+
+
+@dataclass
+class Progress:
+    """Where a compile tells how far it is; silent by default."""
+
+    decided: Callable[[str, str], None] = lambda what, value: None
+    phase: Callable[[str], None] = lambda name: None
+    weights: Callable[[int, int], None] = lambda done, total: None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything decided before work begins."""
+
+    checkpoint: Checkpoint
+    target: Target
+    options: Options
+    architecture: Architecture
+    traced: Traced
+    sources: dict[str, str]
+    """Name of each of the model's tensors -> its name in the checkpoint."""
+    limits: Limits
+    kv: KvLayout
+
+    @property
+    def config(self) -> DecoderConfig:
+        return self.architecture.config
+
+
+def compile_model(
+    checkpoint: Checkpoint, target: Target, out: Path, options: Options, progress: Progress
+) -> Path:
+    """Compile into `out`; returns it. Raises MlccError, and leaves nothing half-written."""
+    plan = make_plan(checkpoint, target, options)
+    report_plan(plan, progress)
+    with ArtifactWriter(out, checkpoint.tensors.nbytes) as writer:
+        library = writer.path(target.library)
+        if target.device == "numpy":
+            plans, workspace = _reference_library(plan, library), 0
+        else:
+            plans, workspace = _native_library(plan, library, progress)
+        weights = writer.add_weights(
+            [spec for p in plans for spec in _specs(p)], _arrays(plan, plans, progress)
+        )
+        licence = writer.add_checkpoint(checkpoint)
+        return writer.finish(_manifest(plan, weights, workspace, licence))
+
+
+def make_plan(checkpoint: Checkpoint, target: Target, options: Options) -> Plan:
+    """Decide sizes, build and quantize the model, and check every tensor's name and shape."""
+    if target.missing:
+        raise UnsupportedError(f"target '{target.name}': {target.missing}")
+    context = _context(checkpoint, options)
+    architecture = build_model(checkpoint.config, context)
+    apply_recipe(architecture.model, recipe(options.quant))
+    traced = trace(architecture.model)
+    names = checkpoint_names(traced.names, checkpoint.tensors.shapes)
+    found = {name: checkpoint.tensors.shapes[name] for name in names.present}
+    expected = {names.source[n]: s for n, s in zip(traced.names, traced.shapes, strict=True)}
+    ignored = ("lm_head.weight",) if architecture.config.tie_embeddings else ()
+    check_tensors(expected, found, ignored)
+    config = architecture.config
+    pages = -(-context // PAGE_SIZE) * options.max_batch
+    limits = Limits(
+        context=context,
+        max_batch=options.max_batch,
+        max_step_tokens=max(options.max_step_tokens, options.max_batch),
+        max_step_pages=pages,
+        window=config.window,
+    )
+    kv = KvLayout.of(config, PAGE_SIZE, _kv_dtype(target, options))
+    return Plan(checkpoint, target, options, architecture, traced, names.source, limits, kv)
+
+
+def report_plan(plan: Plan, progress: Progress) -> None:
+    """Say what was decided, defaults included."""
+    config, limits, kv = plan.config, plan.limits, plan.kv
+    parameters = sum(int(np.prod(shape)) for shape in plan.traced.shapes)
+    pool = limits.max_step_pages * PAGE_SIZE * kv.bytes_per_token
+    levels = " ".join(plan.target.features) or "no special features"
+    progress.decided("model", f"{plan.checkpoint.name}: {config.architecture}, {parameters:,} weights")
+    progress.decided("target", f"{plan.target.name} ({plan.target.cpu or 'numpy'}: {levels})")
+    progress.decided("quantization", plan.options.quant)
+    progress.decided("context", f"{limits.context} tokens, {limits.max_batch} sequences at once")
+    progress.decided("KV cache", f"{pool / 1e6:.1f} MB of {kv.dtype} for all of them")
+
+
+def _context(checkpoint: Checkpoint, options: Options) -> int:
+    longest = int(checkpoint.config.get("max_position_embeddings") or DEFAULT_CONTEXT)
+    context = options.context or min(longest, DEFAULT_CONTEXT)
+    if context > longest:
+        raise UnsupportedError(
+            f"--context {context} is more than the model's {longest}; use --context {longest}"
+        )
+    return context
+
+
+def _kv_dtype(target: Target, options: Options) -> str:
+    """float16 pages where weights are rounded already; exact runs keep float32."""
+    return "float16" if target.f16 and options.quant != "f32" else "float32"
+
+
+# -- the library -------------------------------------------------------------------------------
+
+
+def _native_library(
+    plan: Plan, library: Path, progress: Progress
+) -> tuple[list[WeightPlan], int]:
+    limits = plan.limits
+    bounds = Bounds(limits.max_step_tokens, limits.max_batch, limits.max_step_pages)
+    lowered = lower(
+        plan.traced,
+        kernel_set_for(plan.target),
+        plan.kv,
+        bounds,
+        plan.config.vocab_size,
+        plan.target,
+        IrDump(plan.options.dump_ir),
+        progress.phase,
+    )
+    progress.phase("code")
+    build(lowered, plan.target, library)
+    return lowered.plans, lowered.workspace_bytes
+
+
+def _reference_library(plan: Plan, library: Path) -> list[WeightPlan]:
+    """The graph itself; its weights are f32, rounded through their scheme."""
+    library.write_text(graph_to_json(plan.traced), encoding="utf-8")
+    schemes = _schemes(plan)
+    return [
+        WeightPlan(name, shape, "", schemes.get(name, "f32"), _plain_layout(shape, schemes.get(name)))
+        for name, shape in zip(plan.traced.names, plan.traced.shapes, strict=True)
+    ]
+
+
+def _schemes(plan: Plan) -> dict[str, str]:
+    modules = plan.architecture.model.named_modules()
+    return {f"{name}.weight": m.scheme for name, m in modules if hasattr(m, "scheme")}
+
+
+def _plain_layout(shape: tuple[int, ...], name: str | None) -> WeightLayout:
+    def pack(weight: Floats) -> list[npt.NDArray[Any]]:
+        row = scheme(name or "f32")
+        if row.is_float:
+            return [_rounded(weight, row.dtype)]
+        return [dequantize(quantize(weight, row))]
+
+    return WeightLayout((PhysicalTensor("", shape, "float32"),), pack)
+
+
+def _rounded(weight: Floats, dtype: str) -> Floats:
+    if dtype == "bfloat16":
+        import ml_dtypes
+
+        return weight.astype(ml_dtypes.bfloat16).astype(np.float32)
+    return weight.astype(dtype).astype(np.float32)
+
+
+# -- weights and manifest ----------------------------------------------------------------------
+
+
+def _specs(plan: WeightPlan) -> list[TensorSpec]:
+    parts = zip(plan.names(), plan.layout.tensors, strict=True)
+    return [TensorSpec(name=n, dtype=part.dtype, shape=part.shape) for n, part in parts]
+
+
+def _arrays(
+    plan: Plan, plans: list[WeightPlan], progress: Progress
+) -> Iterator[npt.NDArray[Any]]:
+    """Every physical tensor in order; one checkpoint tensor is in memory at a time."""
+    done, total = 0, sum(int(np.prod(p.shape)) for p in plans)
+    progress.weights(done, total)
+    for weight in plans:
+        yield from weight.layout.pack(plan.checkpoint.tensors.read(plan.sources[weight.name]))
+        done += int(np.prod(weight.shape))
+        progress.weights(done, total)
+
+
+def _manifest(plan: Plan, weights: WeightsInfo, workspace: int, licence: str | None) -> Manifest:
+    checkpoint, target, kv, limits = plan.checkpoint, plan.target, plan.kv, plan.limits
+    tvm, tvm_ffi = version("apache-tvm"), version("apache-tvm-ffi")
+    return Manifest(
+        abi=abi_hash(tvm, tvm_ffi),
+        model=ModelInfo(
+            name=checkpoint.name,
+            architecture=plan.config.architecture,
+            config=checkpoint.config,
+            vocab_size=plan.config.vocab_size,
+            eos_token_ids=checkpoint.eos_token_ids,
+            special_tokens=checkpoint.special_tokens,
+            licence=licence,
+        ),
+        quantization=QuantizationInfo(
+            name=plan.options.quant, options=asdict(recipe(plan.options.quant))
+        ),
+        target=_target_info(target),
+        library=LibraryInfo(path=target.library, kind=target.library.rpartition(".")[2]),
+        functions=FUNCTIONS if target.device != "numpy" else (),
+        kv=KvInfo(
+            page_size=kv.page_size,
+            num_pages=limits.max_step_pages,
+            tensors=tuple(
+                TensorSpec(name=f"kv.{i}", dtype=kv.dtype, shape=("num_pages", *kv.page_shape))
+                for i in range(kv.layers)
+            ),
+        ),
+        limits=limits,
+        weights=weights,
+        memory=MemoryPlan(
+            weights_bytes=sum(tensor.nbytes for tensor in weights.tensors),
+            kv_bytes=limits.max_step_pages * kv.page_size * kv.bytes_per_token,
+            workspace_bytes=workspace,
+        ),
+        tools=ToolVersions(
+            mlcc=mlcc.__version__, tvm=tvm, tvm_ffi=tvm_ffi, python=platform.python_version()
+        ),
+    )
+
+
+def _target_info(target: Target) -> TargetInfo:
+    return TargetInfo(
+        name=target.name,
+        device=target.device,
+        arch=target.arch,
+        triple=target.triple or (f"{target.arch}-{platform.system().lower()}" if target.arch else ""),
+        cpu=target.cpu,
+        features=target.features,
+        options={"vector_bits": target.vector_bits, "f16": target.f16, **dict(target.limits)},
+    )
