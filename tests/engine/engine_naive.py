@@ -33,8 +33,10 @@ def whole_text(tokenizer: Tokenizer, prompt: Sequence[int], ids: Sequence[int]) 
     if not ids:
         return ""
     tail = list(prompt[-PROMPT_TAIL:])
-    before = tokenizer.decode(tail).rstrip("\ufffd")
-    return tokenizer.decode([*tail, *ids])[len(before) :]
+    before, full = tokenizer.decode(tail), tokenizer.decode([*tail, *ids])
+    while not full.startswith(before) and before.endswith("\ufffd"):
+        before = before[:-1]
+    return full[len(before) :]
 
 
 def find_stop(text: str, stops: Sequence[str]) -> tuple[str, str] | None:

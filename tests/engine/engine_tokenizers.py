@@ -56,3 +56,29 @@ class CountingTokenizer(ByteTokenizer):
     def decode(self, ids: Sequence[int], /) -> str:
         self.decoded += len(ids)
         return super().decode(ids)
+
+
+class ByteFallbackTokenizer:
+    """Like SentencePiece with byte fallback: é is a token, other characters are tokens per byte.
+
+    Of a run of byte tokens that is not UTF-8 as a whole, every byte becomes U+FFFD.
+    """
+
+    def encode(self, text: str) -> list[int]:
+        ids: list[int] = []
+        for char in text:
+            ids += [0x100 + ord(char)] if char in "aé z" else char.encode()
+        return ids
+
+    def decode(self, ids: Sequence[int], /) -> str:
+        out, run = "", b""
+        for i in [*ids, 0x100]:
+            if i < 0x100:
+                run += bytes([i])
+                continue
+            try:
+                out += run.decode()
+            except UnicodeDecodeError:
+                out += "\ufffd" * len(run)
+            out, run = out + chr(i - 0x100), b""
+        return out[:-1]

@@ -34,8 +34,7 @@ class Detokenizer:
         self._ids = list(prompt[-_CONTEXT:])
         """The window: `_read` tokens whose text is out, then those whose text is not."""
         self._read = len(self._ids)
-        # If the prompt ends within a character, the answer has the whole of it.
-        self._text = self._decode(self._ids).rstrip(_BROKEN)
+        self._text = self._decode(self._ids)
         """Text of the first `_read` tokens."""
 
     def push(self, token: int) -> str:
@@ -43,12 +42,13 @@ class Detokenizer:
         self._ids.append(token)
         text = self._decode(self._ids)
         waiting = len(self._ids) - self._read
-        if text == self._text and waiting > _HOLD:
-            self._ids.pop()  # a run of tokens without text must not grow the window
+        if text == self._text:
+            if waiting > _HOLD:
+                self._ids.pop()  # a run of tokens without text must not grow the window
             return ""
         if text.endswith(_BROKEN):
             return self._advance(self._clean_cut(text)) if waiting >= _HOLD else ""
-        return self._advance(len(self._ids), text) if len(text) > len(self._text) else ""
+        return self._advance(len(self._ids), text)
 
     def flush(self) -> str:
         """The rest, broken or not, once no more tokens will come."""
@@ -60,7 +60,10 @@ class Detokenizer:
     def _advance(self, cut: int, text: str | None = None) -> str:
         """Give out the text of the window's tokens before `cut` and move the window."""
         text = self._decode(self._ids[:cut]) if text is None else text
-        new = text[len(self._text) :]
+        before = self._text
+        while before.endswith(_BROKEN) and not text.startswith(before):
+            before = before[:-1]  # the prompt ended within a character, which is whole now
+        new = text[len(before) :]
         if cut > self._read:
             del self._ids[: self._read]
             self._read = cut - self._read

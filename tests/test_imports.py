@@ -1,0 +1,121 @@
+"""The import rule of design.md: what each package may import, read from the sources.
+
+Every import statement counts, also those inside functions and `if TYPE_CHECKING`.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+SOURCES = {
+    "mlcc": ROOT / "runtime" / "mlcc",
+    "mlcc_compiler": ROOT / "compiler" / "mlcc_compiler",
+    "mlcc_targets": ROOT / "targets" / "mlcc_targets",
+}
+TVM = {"tvm", "tvm_ffi"}
+TVM_IN_RUNTIME = "device/native.py"
+OUTSIDE_WORLD = {"asyncio", "multiprocessing", "os", "random", "secrets", "select", "signal"}
+OUTSIDE_WORLD |= {"socket", "subprocess", "threading", "time"}
+
+
+def files(package: str, under: str = "") -> list[Path]:
+    return sorted((SOURCES[package] / under).rglob("*.py"))
+
+
+def imports(path: Path, package: str) -> Iterator[str]:
+    """Full names of all modules that a file imports; relative ones resolved."""
+    parents = [package, *path.relative_to(SOURCES[package]).parts[:-1]]
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = parents[: len(parents) - node.level + 1] if node.level else []
+            module = ".".join([*base, *([node.module] if node.module else [])])
+            # `from mlcc import engine` imports a module, `from mlcc import __version__` does not.
+            yield from (f"{module}.{a.name}" if module in SOURCES else module for a in node.names)
+
+
+def offenders(package: str, under: str, bad: Callable[[str], bool]) -> list[str]:
+    return [
+        f"{path.relative_to(ROOT)} imports {name}"
+        for path in files(package, under)
+        for name in imports(path, package)
+        if bad(name)
+    ]
+
+
+def within(name: str, *modules: str) -> bool:
+    return any(name == module or name.startswith(module + ".") for module in modules)
+
+
+def top(name: str) -> str:
+    return name.partition(".")[0]
+
+
+def is_standard(name: str) -> bool:
+    return top(name) in sys.stdlib_module_names
+
+
+@pytest.mark.parametrize("package", SOURCES)
+def test_there_is_something_to_check(package: str) -> None:
+    assert files(package), f"no sources under {SOURCES[package]}"
+
+
+def test_engine_imports_the_standard_library_only() -> None:
+    def bad(name: str) -> bool:
+        return not (is_standard(name) or within(name, "mlcc.engine", "mlcc.errors"))
+
+    assert not offenders("mlcc", "engine", bad)
+
+
+def test_engine_touches_no_clock_device_or_socket() -> None:
+    assert not offenders("mlcc", "engine", lambda name: top(name) in OUTSIDE_WORLD)
+
+
+def test_api_imports_the_standard_library_and_jinja2_only() -> None:
+    ours = ("mlcc.engine", "mlcc.api", "mlcc.errors", "mlcc.__version__", "jinja2")
+    assert not offenders("mlcc", "api", lambda n: not (is_standard(n) or within(n, *ours)))
+
+
+def test_runtime_never_imports_the_compiler() -> None:
+    assert not offenders("mlcc", "", lambda name: top(name) == "mlcc_compiler")
+
+
+def test_tvm_enters_the_runtime_through_one_file() -> None:
+    def bad(name: str) -> bool:
+        return top(name) in TVM
+
+    found = [line for line in offenders("mlcc", "", bad) if f"{TVM_IN_RUNTIME} " not in line]
+    assert not found
+
+
+def test_targets_import_neither_tvm_nor_the_other_packages() -> None:
+    wrong = TVM | {"mlcc", "mlcc_compiler"}
+    assert not offenders("mlcc_targets", "", lambda name: top(name) in wrong)
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("import tvm.runtime", {"tvm.runtime"}),
+        ("def f():\n    from tvm import relax", {"tvm"}),
+        ("from ..device import native", {"mlcc.device"}),
+        ("from . import batch", {"mlcc.engine"}),
+        ("from mlcc import device, __version__", {"mlcc.device", "mlcc.__version__"}),
+    ],
+)
+def test_the_reader_of_imports(
+    source: str, expected: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "mlcc"
+    (package / "engine").mkdir(parents=True)
+    path = package / "engine" / "x.py"
+    path.write_text(source, encoding="utf-8")
+    monkeypatch.setitem(SOURCES, "mlcc", package)
+    assert set(imports(path, "mlcc")) == expected
