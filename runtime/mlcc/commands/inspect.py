@@ -1,0 +1,106 @@
+"""`mlcc inspect DIR`: what a compiled model is, needs and holds. Reads; loads and changes nothing.
+
+Errors are raised as MlccError; the command line turns them into a line and an exit code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from mlcc.artifact import Artifact
+from mlcc.errors import ArtifactError
+from mlcc.host import check_host
+from mlcc.manifest import MANIFEST_NAME, Manifest
+
+
+@click.command("inspect")
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="Print the manifest as it is.")
+@click.option("--verify", is_flag=True, help="Also hash every file.")
+def inspect_command(folder: Path, as_json: bool, verify: bool) -> None:
+    """Show what a compiled model is, needs and holds."""
+    artifact = Artifact.open(folder, verify=verify, host=False)
+    if as_json:
+        click.echo((folder / MANIFEST_NAME).read_text(encoding="utf-8"), nl=False)
+        return
+    rows = [*describe(artifact.manifest), ("runs here", _runs_here(artifact.manifest))]
+    rows.append(("checked", "every byte" if verify else "sizes only; --verify hashes every file"))
+    for title, text in rows:
+        click.echo(f"{title:<13} {text}")
+
+
+def describe(manifest: Manifest) -> Iterator[tuple[str, str]]:
+    """Title and text of each line, from the manifest alone."""
+    model, target, limits = manifest.model, manifest.target, manifest.limits
+    ends = ", ".join(map(str, model.eos_token_ids)) or "none"
+    yield (
+        "model",
+        f"{model.name} ({model.architecture}), {model.vocab_size} tokens, ends with {ends}",
+    )
+    yield "licence", model.licence or "no file"
+    yield "quantization", f"{manifest.quantization.name}{_options(manifest.quantization.options)}"
+    place = ", ".join(filter(None, (target.device, target.triple or target.arch, target.cpu)))
+    yield "target", f"{target.name} ({place})"
+    yield "CPU features", ", ".join(target.features) or "none beyond the base"
+    yield "library", f"{manifest.library.path}: {', '.join(manifest.functions)}"
+    yield (
+        "context",
+        f"{limits.context} tokens" + (f", window {limits.window}" if limits.window else ""),
+    )
+    yield "batch", f"{limits.max_batch} sequences, {limits.max_step_tokens} tokens a step"
+    yield "KV", _kv(manifest)
+    yield "memory", _memory(manifest)
+    shards = len(manifest.weights.shards)
+    yield "weights", f"{len(manifest.weights.tensors)} tensors in {_count(shards, 'shard')}"
+    yield from _files(manifest)
+    tools = manifest.tools
+    yield "made by", f"mlcc {tools.mlcc}, tvm {tools.tvm}, tvm-ffi {tools.tvm_ffi}"
+    yield "format", f"schema {manifest.schema_version}, ABI {manifest.abi}"
+
+
+def _kv(manifest: Manifest) -> str:
+    kv = manifest.kv
+    dtypes = ", ".join(dict.fromkeys(tensor.dtype for tensor in kv.tensors)) or "none"
+    tensors = _count(len(kv.tensors), "tensor")
+    return f"{kv.num_pages} pages of {kv.page_size} tokens in {tensors} of {dtypes}"
+
+
+def _memory(manifest: Manifest) -> str:
+    plan = manifest.memory
+    parts = {"weights": plan.weights_bytes, "KV": plan.kv_bytes, "workspace": plan.workspace_bytes}
+    total = _size(sum(parts.values()))
+    return f"{total} = " + " + ".join(f"{name} {_size(count)}" for name, count in parts.items())
+
+
+def _files(manifest: Manifest) -> Iterator[tuple[str, str]]:
+    width = max((len(entry.path) for entry in manifest.files), default=0)
+    for i, entry in enumerate(manifest.files):
+        row = f"{entry.path:<{width}}  {_size(entry.bytes):>9}  sha256 {entry.sha256[:16]}"
+        yield ("" if i else "files"), row
+
+
+def _runs_here(manifest: Manifest) -> str:
+    try:
+        notes = check_host(manifest)
+    except ArtifactError as error:
+        return f"no: {error.message}"
+    return "yes" + "".join(f"; {note}" for note in notes)
+
+
+def _options(options: dict[str, object]) -> str:
+    text = ", ".join(f"{name} {value}" for name, value in options.items())
+    return f" ({text})" if text else ""
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" + ("" if number == 1 else "s")
+
+
+def _size(count: int) -> str:
+    for unit, scale in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if count >= scale:
+            return f"{count / scale:.2f} {unit}"
+    return f"{count} B"
