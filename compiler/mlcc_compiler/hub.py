@@ -84,6 +84,8 @@ def _explain(source: HubSource, error: Exception) -> MlccError:
         (errors.LocalEntryNotFoundError, _not_cached()),
         (errors.HfHubHTTPError, f"the hub refused ({_first_line(error)}): try again later"),
     )
+    if isinstance(error.__cause__, errors.HfHubHTTPError):
+        return _explain(source, error.__cause__)  # the library says "not cached" for an answer too
     for kind, message in rows:
         if isinstance(error, kind):
             return CheckpointError(f"{source}: {message}")

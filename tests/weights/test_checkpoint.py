@@ -1,0 +1,160 @@
+"""What a Hugging Face folder says, in each of the places where it may say it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hf_folder import CONFIG, TOKENIZER, hf_folder
+
+from mlcc.errors import CheckpointError, MlccError, UnsupportedError
+from mlcc_compiler.checkpoint import Checkpoint, flatten_config
+
+
+def refused(folder: Path, message: str, kind: type[MlccError] = CheckpointError) -> None:
+    with pytest.raises(kind, match=message) as caught:
+        Checkpoint.open(folder).tokenizer  # noqa: B018
+    assert "\n" not in caught.value.message
+
+
+def test_a_plain_folder(tmp_path: Path) -> None:
+    checkpoint = Checkpoint.open(hf_folder(tmp_path / "tiny", LICENSE="free"))
+    assert checkpoint.config == CONFIG and checkpoint.name == "tiny"
+    assert checkpoint.eos_token_ids == (2,) and checkpoint.bos_token is None
+    assert checkpoint.chat_template is None and checkpoint.generation_config == {}
+    assert checkpoint.licence_path == tmp_path / "tiny" / "LICENSE"
+
+
+def test_the_name_in_the_hubs_cache(tmp_path: Path) -> None:
+    folder = hf_folder(tmp_path / "models--org--tiny" / "snapshots" / "abc")
+    assert Checkpoint.open(folder).name == "org/tiny"
+
+
+def test_text_config_is_flattened_over_the_outer_fields() -> None:
+    outer = {"model_type": "gemma3", "eos_token_id": 1, "text_config": {"model_type": "text"}}
+    assert flatten_config(outer) == {"model_type": "text", "eos_token_id": 1}
+    with pytest.raises(CheckpointError, match="text_config must be an object"):
+        flatten_config({"text_config": 3})
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({}, (2,)),
+        ({"generation_config__json": {"eos_token_id": [7, 8, 7]}}, (7, 8)),
+        ({"generation_config__json": {"eos_token_id": 9}}, (9,)),
+        ({"generation_config__json": {"temperature": 1}}, (2,)),
+        ({"tokenizer_config__json": {"eos_token": "<|im_end|>"}}, (2, 5)),
+        ({"tokenizer_config__json": {"eos_token": {"content": "</s>"}}}, (2,)),
+        ({"tokenizer_config__json": {"eos_token": "<unknown>"}}, (2,)),
+        ({"special_tokens_map__json": {"eos_token": "<|im_end|>"}}, (2, 5)),
+        ({"config__json": {"vocab_size": 16, "eos_token_id": None}}, ()),
+        ({"config__json": {"vocab_size": 16, "text_config": {"eos_token_id": [3, 4]}}}, (3, 4)),
+    ],
+)
+def test_end_of_sequence_ids(tmp_path: Path, files: Any, expected: tuple[int, ...]) -> None:
+    assert Checkpoint.open(hf_folder(tmp_path, **files)).eos_token_ids == expected
+
+
+def test_an_end_of_sequence_id_outside_the_vocabulary(tmp_path: Path) -> None:
+    hf_folder(tmp_path, generation_config__json={"eos_token_id": 16})
+    with pytest.raises(CheckpointError, match="id 16 is outside the vocabulary of 16"):
+        Checkpoint.open(tmp_path).eos_token_ids  # noqa: B018
+
+
+def test_special_tokens_prefer_tokenizer_config(tmp_path: Path) -> None:
+    hf_folder(
+        tmp_path,
+        special_tokens_map__json={"bos_token": "<old>", "pad_token": {"content": "<pad>"}},
+        tokenizer_config__json={"bos_token": "<s>", "eos_token": None, "add_bos_token": True},
+    )
+    checkpoint = Checkpoint.open(tmp_path)
+    assert checkpoint.special_tokens == {"bos_token": "<s>", "pad_token": "<pad>"}
+    assert checkpoint.bos_token == "<s>"
+
+
+def test_unigram_vocabularies_are_lists(tmp_path: Path) -> None:
+    tokenizer = {"model": {"type": "Unigram", "vocab": [["a", -1.0], ["</s>", -2.0]]}}
+    hf_folder(tmp_path, tokenizer__json=tokenizer, tokenizer_config__json={"eos_token": "</s>"})
+    assert Checkpoint.open(tmp_path).eos_token_ids == (2, 1)
+
+
+NAMED = [{"name": "default", "template": "list"}, {"name": "tool_use", "template": "tools"}]
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({"tokenizer_config__json": {"chat_template": "string"}}, {"default": "string"}),
+        (
+            {"tokenizer_config__json": {"chat_template": NAMED}},
+            {"default": "list", "tool_use": "tools"},
+        ),
+        ({"chat_template__json": {"chat_template": "json"}}, {"default": "json"}),
+        (
+            {
+                "chat_template__jinja": "file",
+                "tokenizer_config__json": {"chat_template": NAMED},
+                "chat_template__json": {"chat_template": "json"},
+            },
+            {"default": "file", "tool_use": "tools"},
+        ),
+    ],
+)
+def test_chat_templates(tmp_path: Path, files: Any, expected: dict[str, str]) -> None:
+    assert Checkpoint.open(hf_folder(tmp_path, **files)).chat_templates == expected
+
+
+def test_additional_chat_templates(tmp_path: Path) -> None:
+    hf_folder(tmp_path, tokenizer_config__json={"chat_template": NAMED})
+    (tmp_path / "additional_chat_templates").mkdir()
+    (tmp_path / "additional_chat_templates" / "tool_use.jinja").write_text("é", encoding="utf-8")
+    assert Checkpoint.open(tmp_path).chat_templates == {"default": "list", "tool_use": "é"}
+
+
+@pytest.mark.parametrize("value", [3, [1], [{"name": "x"}], {"default": 1}])
+def test_a_malformed_chat_template(tmp_path: Path, value: Any) -> None:
+    hf_folder(tmp_path, tokenizer_config__json={"chat_template": value})
+    refused(tmp_path, "chat_template must be a string or a list")
+
+
+def test_chat_template_files_are_bounded_and_utf8(tmp_path: Path) -> None:
+    refused(hf_folder(tmp_path, chat_template__jinja=b"x" * (2 << 20)), "larger than 1 MiB")
+    refused(hf_folder(tmp_path, chat_template__jinja=b"\xff"), "cannot be read")
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "", b"\xff", "[" * 100_000])
+@pytest.mark.parametrize("name", ["config__json", "generation_config__json"])
+def test_broken_json(tmp_path: Path, name: str, text: str | bytes) -> None:
+    refused(hf_folder(tmp_path, **{name: text}), name.replace("__", ".") + ": .*fetch it again")
+
+
+def test_no_folder_no_config_or_a_file(tmp_path: Path) -> None:
+    refused(tmp_path / "none", "no such folder.*hf://org/name")
+    refused(tmp_path, "has no config.json; MODEL is a Hugging Face folder")
+    (tmp_path / "mlcc.json").touch()
+    refused(tmp_path, "is a compiled model")
+    refused(tmp_path / "mlcc.json", "is a file")
+
+
+def test_quantized_checkpoints_are_refused_by_method(tmp_path: Path) -> None:
+    config = CONFIG | {"quantization_config": {"quant_method": "gptq"}}
+    refused(hf_folder(tmp_path, config__json=config), r"quantized \(gptq\)", UnsupportedError)
+
+
+@pytest.mark.parametrize("text", ["{", "{}", "[]", '{"model": 3}'])
+def test_a_broken_tokenizer(tmp_path: Path, text: str) -> None:
+    refused(hf_folder(tmp_path, tokenizer__json=text), "is no tokenizer.json")
+
+
+def test_other_tokenizer_formats(tmp_path: Path) -> None:
+    hf_folder(tmp_path, tokenizer__json=None)
+    refused(tmp_path, "has no tokenizer.json; fetch")
+    (tmp_path / "tokenizer.model").touch()
+    refused(tmp_path, "only tokenizer.model.*pip install transformers", UnsupportedError)
+
+
+def test_the_tokenizer_is_copied_as_it_is(tmp_path: Path) -> None:
+    checkpoint = Checkpoint.open(hf_folder(tmp_path, tokenizer__json=TOKENIZER))
+    assert checkpoint.tokenizer == (tmp_path / "tokenizer.json").read_bytes()

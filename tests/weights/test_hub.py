@@ -1,0 +1,131 @@
+"""hf:// sources against a local server, in child processes: the library reads its environment once.
+
+Nothing leaves 127.0.0.1.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fake_hub import COMMIT, FakeHub, serving
+from hf_folder import hf_folder
+from safetensors.numpy import save
+
+from mlcc.errors import CheckpointError
+from mlcc_compiler.hub import HubSource, locate, parse_source
+
+PROGRAM = """
+import sys
+from mlcc.errors import MlccError
+from mlcc_compiler.checkpoint import Checkpoint
+from mlcc_compiler.hub import locate
+try:
+    print(Checkpoint.open(locate(sys.argv[1])).tensors.folder)
+except MlccError as error:
+    sys.exit(f"{type(error).__name__}: {error}")
+"""
+
+
+@pytest.fixture
+def hub(tmp_path: Path) -> FakeHub:
+    folder = hf_folder(tmp_path / "tiny", LICENSE="free", chat_template__jinja="x")
+    files = {path.name: path.read_bytes() for path in folder.iterdir()}
+    unwanted = {"pytorch_model.bin": b"x", "original/consolidated.safetensors": b"x"}
+    return FakeHub(files | unwanted)
+
+
+def fetch(home: Path, source: str, url: str, **environment: str) -> tuple[int, str]:
+    """Exit code, and the last line said (stdout if all went well, else stderr)."""
+    dropped = ("HF_", "HUGGING", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http", "all_proxy")
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(dropped)}
+    clean |= {"HF_HOME": str(home), "HF_ENDPOINT": url, "HF_HUB_ETAG_TIMEOUT": "2"}
+    clean |= {"PYTHONPATH": os.pathsep.join(sys.path), "HF_HUB_DISABLE_XET": "1"}
+    command = [sys.executable, "-c", PROGRAM, source]
+    done = subprocess.run(
+        command, env=clean | environment, capture_output=True, text=True, timeout=60
+    )
+    lines = (done.stderr if done.returncode else done.stdout).strip().splitlines()
+    assert "Traceback" not in done.stderr
+    return done.returncode, lines[-1] if lines else ""
+
+
+def test_a_model_is_fetched_once_and_then_read_offline(tmp_path: Path, hub: FakeHub) -> None:
+    with serving(hub):
+        code, said = fetch(tmp_path / "home", "hf://org/tiny", hub.url)
+        assert code == 0, said
+        folder = Path(said)
+        assert folder.name == COMMIT
+        wanted = {"config.json", "tokenizer.json", "model.safetensors", "LICENSE"}
+        assert {path.name for path in folder.iterdir()} == wanted | {"chat_template.jinja"}
+    code, said = fetch(tmp_path / "home", "hf://org/tiny", hub.url, HF_HUB_OFFLINE="1")
+    assert (code, said) == (0, str(folder))
+
+
+def test_offline_and_not_in_the_cache(tmp_path: Path, hub: FakeHub) -> None:
+    code, said = fetch(tmp_path, "hf://org/tiny", "http://127.0.0.1:1", HF_HUB_OFFLINE="1")
+    assert code and "hf://org/tiny: is not wholly in the cache and HF_HUB_OFFLINE is set" in said
+
+
+def test_no_network(tmp_path: Path) -> None:
+    code, said = fetch(tmp_path, "hf://org/tiny", "http://127.0.0.1:1")
+    assert code and "the hub cannot be reached: check the network" in said
+
+
+def test_revisions_and_the_token(tmp_path: Path, hub: FakeHub) -> None:
+    hub.token = "hf_secret"
+    with serving(hub):
+        code, said = fetch(tmp_path, "hf://org/tiny@refs/pr/1", hub.url, HF_TOKEN="hf_secret")
+        assert code == 0, said
+        code, said = fetch(tmp_path, "hf://org/tiny@v9", hub.url, HF_TOKEN="hf_secret")
+        assert code and "hf://org/tiny@v9: has no revision 'v9'" in said
+        code, said = fetch(tmp_path / "new", "hf://org/tiny", hub.url, HF_TOKEN="hf_wrong")
+        assert code and "was not found: check the name, or if private: `hf auth login`" in said
+        assert "hf_" not in said
+
+
+def test_not_found_and_gated(tmp_path: Path, hub: FakeHub) -> None:
+    hub.gated = True
+    with serving(hub):
+        code, said = fetch(tmp_path, "hf://org/none", hub.url)
+        assert code and said.startswith("CheckpointError: hf://org/none: was not found")
+        code, said = fetch(tmp_path, "hf://org/tiny", hub.url)
+        assert code and "is gated: accept its terms" in said and "HF_TOKEN" in said
+
+
+def test_a_broken_download_is_resumed(tmp_path: Path, hub: FakeHub) -> None:
+    weights = save({"x": np.zeros(11 << 20, np.uint8)})  # the library resumes by 10 MiB
+    hub.files["model.safetensors"] = weights
+    hub.cuts["model.safetensors"] = len(weights) - 10
+    with serving(hub):
+        code, said = fetch(tmp_path, "hf://org/tiny", hub.url)
+    assert code == 0, said
+    assert (Path(said) / "model.safetensors").read_bytes() == weights
+    assert any(line.endswith("model.safetensors bytes=10485760-") for line in hub.log)
+
+
+def test_a_hub_in_trouble(tmp_path: Path, hub: FakeHub) -> None:
+    hub.status = 418
+    with serving(hub):
+        code, said = fetch(tmp_path, "hf://org/tiny", hub.url)
+    assert code and "hf://org/tiny: the hub refused" in said and "418" in said
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["hf://", "hf://name", "hf://a/b/c", "hf://a/b@", "hf://a/b@x y", "hf://../b", "hf://a/"],
+)
+def test_bad_sources(text: str) -> None:
+    with pytest.raises(CheckpointError, match="type hf://org/name or hf://org/name@revision"):
+        locate(text)
+
+
+def test_good_sources() -> None:
+    assert parse_source("hf://org/a.b-c_1") == HubSource("org/a.b-c_1")
+    assert parse_source("hf://org/name@refs/pr/1") == HubSource("org/name", "refs/pr/1")
+    assert str(parse_source("hf://org/name@v1")) == "hf://org/name@v1"
+    assert locate("some/folder") == Path("some/folder")
