@@ -4,5 +4,7 @@ import tvm
 from tvm import ir, relax, tirx
 from tvm.relax.frontend import nn
 from tvm.script import tirx as T
+from tvm.script.ir_builder import IRBuilder
+from tvm.tirx.script import builder as B
 
-__all__ = ["T", "ir", "nn", "relax", "tirx", "tvm"]
+__all__ = ["B", "IRBuilder", "T", "ir", "nn", "relax", "tirx", "tvm"]

@@ -7,7 +7,7 @@ kernel is decided where the operator is lowered.
 from __future__ import annotations
 
 from mlcc_compiler.models.causal_lm import CausalLM
-from mlcc_compiler.models.layers import Embedding, Linear
+from mlcc_compiler.models.layers import Embedding, Linear, named_modules
 from mlcc_compiler.quantization.schemes import Recipe, scheme
 
 
@@ -15,7 +15,7 @@ def apply_recipe(model: CausalLM, recipe: Recipe) -> None:
     """Set the schemes of a model in place. Raises UnsupportedError if a group fits no row."""
     tied = model.config.tie_embeddings
     model.model.embed_tokens.scheme = recipe.head if tied else recipe.embedding
-    for name, module in model.named_modules():
+    for name, module in named_modules(model):
         if isinstance(module, Linear):
             module.scheme = recipe.head if name == "lm_head" else recipe.linear
         if isinstance(module, (Linear, Embedding)):

@@ -1,0 +1,1 @@
+"""CPU kernels: vector TIR chosen by the instruction set of the target row."""

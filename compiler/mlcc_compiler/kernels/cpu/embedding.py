@@ -1,0 +1,101 @@
+"""Look up rows of an embedding table: a plain [V, H] table, or the packed form of a linear weight.
+
+Reading the packed form lets a tied head and embedding share one copy. Ids outside the table are
+clamped to it, so that a bad id can give a wrong row but never a crash. No speed is sought here:
+a token costs about a microsecond.
+"""
+
+from typing import Any
+
+from mlcc_compiler._tvm import B, IRBuilder, T
+from mlcc_compiler.kernels.cpu.isa import Isa
+from mlcc_compiler.kernels.cpu.linear_float import widen
+from mlcc_compiler.kernels.cpu.linear_layout import Packing
+from mlcc_compiler.kernels.cpu.linear_tile import OPAQUE
+from mlcc_compiler.kernels.kernel_set import PhysicalTensor
+from mlcc_compiler.quantization import Scheme
+
+Expr = Any
+
+
+def table_tensor(vocab: int, hidden: int, scheme: Scheme) -> PhysicalTensor:
+    """How `embedding_table` wants its table: plain rows, bf16 as its bits."""
+    dtype = "uint16" if scheme.dtype == "bfloat16" else scheme.dtype
+    return PhysicalTensor("", (vocab, hidden), dtype)
+
+
+def embedding_table(vocab: int, hidden: int, scheme: Scheme, isa: Isa) -> Expr:
+    """PrimFunc(token_ids i32[n], table [V, H], y f32[n, H]) for a float scheme."""
+    stored = table_tensor(vocab, hidden, scheme)
+    lanes = isa.lanes
+    while hidden % lanes:
+        lanes //= 2
+
+    def row(buffers: list[Expr], y: Expr, i: Expr, token: Expr) -> None:
+        with B.serial(hidden // lanes) as k:
+            value = widen(buffers[0], [token, k * lanes], lanes)
+            B.buffer_store(y, value, [i, T.Ramp(k * lanes, 1, lanes)])
+
+    return _gather([stored], vocab, hidden, row)
+
+
+def embedding_packed(vocab: int, hidden: int, scheme: Scheme, isa: Isa) -> Expr:
+    """PrimFunc(token_ids i32[n], *tensors of Packing(V, H, scheme, isa), y f32[n, H])."""
+    packing = Packing(vocab, hidden, scheme, isa)
+
+    def row(buffers: list[Expr], y: Expr, i: Expr, token: Expr) -> None:
+        tile, column = B.bind(token // packing.width), B.bind(token % packing.width)
+        if scheme.is_float:
+            with B.serial(hidden) as k:
+                B.buffer_store(y, widen(buffers[0], [tile, k, column], 1), [i, k])
+        else:
+            _unpack_row(packing, buffers, y, i, tile, column)
+
+    return _gather(list(packing.tensors), vocab, hidden, row)
+
+
+def _gather(tensors: list[PhysicalTensor], vocab: int, hidden: int, row: Any) -> Expr:
+    with IRBuilder() as builder, B.prim_func(s_tir=True, private=True):
+        B.func_attr({"tirx.noalias": True, "tirx.is_scheduled": True, "op_pattern": OPAQUE})
+        ids_handle = B.arg("token_ids", T.handle())
+        names = [t.suffix[1:] or "table" for t in tensors]
+        buffers = [
+            B.arg(name, B.buffer(t.shape, t.dtype)) for name, t in zip(names, tensors, strict=True)
+        ]
+        y_handle = B.arg("y", T.handle())
+        n = T.int64()
+        ids = B.match_buffer(ids_handle, (n,), "int32")
+        y = B.match_buffer(y_handle, (n, hidden), "float32")
+        with B.serial(n) as i:
+            token = T.min(T.max(ids[i], T.int32(0)), T.int32(vocab - 1))
+            row(buffers, y, i, B.bind(T.Cast("int64", token)))
+    return builder.get()
+
+
+def _unpack_row(
+    packing: Packing, buffers: list[Expr], y: Expr, i: Expr, tile: Expr, column: Expr
+) -> None:
+    """One column of a tile of codes: four neighbours at a time."""
+    codes, scales = buffers[:2]
+    shift = 128 if packing.scheme.bits == 8 and packing.isa.signed_codes else 0
+
+    def four(value: Expr) -> Expr:
+        return T.Broadcast(value, 4)
+
+    with B.serial(packing.groups) as g:
+        scale = B.bind(T.Cast("float32", scales[tile, g, column]))
+        zero: Expr = T.int32(packing.scheme.middle)
+        if not packing.scheme.symmetric:
+            zero = T.Cast("int32", buffers[2][tile, g, column])
+        zero = B.bind(zero)
+        with B.serial(packing.steps) as s:
+            vector = g * packing.vectors + s // packing.codes_per_byte
+            code = codes.vload([tile, vector, column * 4], "uint8x4")
+            if packing.scheme.bits == 4:
+                nibble = T.Cast("uint8", s % 2 * 4)
+                code = (code >> four(nibble)) & four(T.uint8(15))
+            if shift:
+                code = code ^ four(T.uint8(128))
+            signed = T.Cast("int32x4", code) - four(zero)
+            value = T.Cast("float32x4", signed) * four(scale)
+            B.buffer_store(y, value, [i, T.Ramp(g * packing.group + s * 4, 1, 4)])

@@ -1,0 +1,115 @@
+"""What the kernels need to know of a CPU: vector width, registers, and how it multiplies bytes.
+
+Derived from a target row's architecture and feature list, never from the machine that compiles.
+`dot4` is the one place with instruction names; everything else is portable vector TIR.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+from mlcc_compiler._tvm import T
+
+Expr = Any
+"""A TVM expression; TVM ships no types for them."""
+
+
+@dataclass(frozen=True)
+class Isa:
+    """One kind of CPU. `lanes` counts 32-bit elements of a vector register."""
+
+    name: str
+    vector_bits: int
+    dot: str
+    """avx512vnni, avxvnni, avx2, neon_i8mm, neon_dotprod or generic: see `dot4`."""
+    registers: int
+    """Architectural vector registers: bounds the register tiles."""
+    has_f16: bool = False
+    """float16 vectors convert to float32 in one instruction."""
+
+    @property
+    def lanes(self) -> int:
+        return self.vector_bits // 32
+
+    @property
+    def signed_codes(self) -> bool:
+        """8-bit codes are stored less 128, as the dot product wants them signed."""
+        return self.dot in ("avx2", "neon_dotprod")
+
+    @classmethod
+    def from_features(cls, arch: str, features: Collection[str]) -> "Isa":
+        """The best row for an architecture ('x86_64', 'aarch64', other) and LLVM feature names."""
+        have = {name.lstrip("+") for name in features if not name.startswith("-")}
+        rows = _ROWS.get(arch, ())
+        return next((isa for needs, isa in rows if have.issuperset(needs)), GENERIC)
+
+
+GENERIC = Isa("generic", 128, "generic", 16)
+AVX512_VNNI = Isa("avx512-vnni", 512, "avx512vnni", 32, True)
+AVX2_VNNI = Isa("avx2-vnni", 256, "avxvnni", 16, True)
+AVX2 = Isa("avx2", 256, "avx2", 16, True)
+NEON_I8MM = Isa("neon-i8mm", 128, "neon_i8mm", 32, True)
+NEON_DOTPROD = Isa("neon-dotprod", 128, "neon_dotprod", 32, True)
+NEON = Isa("neon", 128, "generic", 32, True)
+
+_ROWS: dict[str, tuple[tuple[tuple[str, ...], Isa], ...]] = {
+    "x86_64": (
+        (("avx512f", "avx512bw", "avx512vl", "avx512vnni"), AVX512_VNNI),
+        (("avx2", "fma", "f16c", "avxvnni"), AVX2_VNNI),
+        (("avx2", "fma", "f16c"), AVX2),
+    ),
+    "aarch64": (
+        (("dotprod", "i8mm"), NEON_I8MM),
+        (("dotprod",), NEON_DOTPROD),
+        ((), NEON),
+    ),
+}
+
+
+def dot4(isa: Isa, acc: Expr, codes: Expr, x: Expr, bits: int = 8) -> Expr:
+    """acc i32xL + the sums of four products codes * x in each lane.
+
+    `codes` is u8x4L holding 0 .. 2**bits - 1, or, if bits == 8 and `isa.signed_codes`, code - 128
+    as two's complement. `x` is s8x4L in -127 .. 127: -128 would overflow the AVX2 form.
+    """
+    lanes = isa.lanes
+    i32, i8 = f"int32x{lanes}", f"int8x{4 * lanes}"
+    if isa.dot in ("avx512vnni", "avxvnni"):
+        name = f"llvm.x86.avx512.vpdpbusd.{isa.vector_bits}"
+        return _call(name, i32, acc, codes, x)
+    if isa.dot == "neon_i8mm":
+        return _call("llvm.aarch64.neon.usdot", i32, acc, codes, x)
+    if isa.dot == "neon_dotprod":  # 4-bit codes are the same number signed
+        return _call("llvm.aarch64.neon.sdot", i32, acc, T.reinterpret(i8, codes), x)
+    if isa.dot == "avx2":
+        return _dot4_avx2(lanes, acc, codes, x, bits)
+    return _dot4_generic(lanes, acc, codes, x)
+
+
+def _dot4_avx2(lanes: int, acc: Expr, codes: Expr, x: Expr, bits: int) -> Expr:
+    """u8 * s8 pairs saturate at 2**15: safe for 4 bits; 8 bits go as |w| * sign(x, w)."""
+    i16, i32, i8 = f"int16x{2 * lanes}", f"int32x{lanes}", f"int8x{4 * lanes}"
+    if bits == 8:
+        signed = T.reinterpret(i8, codes)
+        x = _call("llvm.x86.avx2.psign.b", i8, x, signed)
+        codes = T.reinterpret(f"uint8x{4 * lanes}", _call("llvm.abs", i8, signed, T.bool(False)))
+    pairs = _call("llvm.x86.avx2.pmadd.ub.sw", i16, codes, x)
+    ones = T.Broadcast(T.int16(1), 2 * lanes)
+    return acc + _call("llvm.x86.avx2.pmadd.wd", i32, pairs, ones)
+
+
+def _dot4_generic(lanes: int, acc: Expr, codes: Expr, x: Expr) -> Expr:
+    """Byte by byte in 32-bit lanes, with shifts only."""
+    u32, i32 = f"uint32x{lanes}", f"int32x{lanes}"
+    words, values = T.reinterpret(u32, codes), T.reinterpret(i32, x)
+    for byte in range(4):
+        code = (words >> T.Broadcast(T.uint32(8 * byte), lanes)) & T.Broadcast(T.uint32(255), lanes)
+        value = (values << T.Broadcast(T.int32(24 - 8 * byte), lanes)) >> T.Broadcast(
+            T.int32(24), lanes
+        )
+        acc = acc + T.Cast(i32, code) * value
+    return acc
+
+
+def _call(name: str, dtype: str, *args: Expr) -> Expr:
+    return T.call_llvm_pure_intrin(dtype, T.llvm_lookup_intrinsic_id(name), *args)
