@@ -1,0 +1,163 @@
+"""Elementary functions on f32 vectors as TIR expressions: exp, tanh, sigmoid, erfc, reductions.
+
+LLVM turns `exp` of a vector into one libm call per lane; these stay in registers on every
+instruction set. Argument reduction and polynomials are the classic ones of Cephes (Moshier, 1989)
+and Abramowitz & Stegun 7.1.26. Not a libm: results below 2**-125 are zero, no flags or errno.
+
+Every function takes and gives an expression of any number of lanes (1 = scalar). They bind
+intermediate values as statements, so they must be called while a kernel's body is being built.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from mlcc_compiler._tvm import T
+
+Expr = Any
+"""A TVM expression; TVM ships no types for them."""
+
+_LOG2E = 1.44269504088896341
+_LN2_HIGH = 0.693359375
+_LN2_LOW = -2.12194440e-4
+_ROUND = 12582912.0  # 1.5 * 2**23: adding it rounds to an integer, kept in the low mantissa bits
+_EXP_MIN = -86.9  # below this the result counts as zero
+_EXP_MAX = 88.7228317  # above this it is infinite
+_EXP = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 0.5)
+_TANH = (
+    -5.70498872745e-3,
+    2.06390887954e-2,
+    -5.37397155531e-2,
+    1.33314422036e-1,
+    -3.33332819422e-1,
+)
+_ERFC = (1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592)
+
+
+def lanes_of(x: Expr) -> int:
+    """Lanes of an expression."""
+    return int(x.ty.dtype.lanes)
+
+
+def vector(dtype: str, lanes: int) -> str:
+    """The name of a vector type; one lane is the scalar type itself."""
+    return dtype if lanes == 1 else f"{dtype}x{lanes}"
+
+
+def spread(value: Expr, lanes: int) -> Expr:
+    """A scalar, or a Python float, in every lane."""
+    scalar = T.float32(value) if isinstance(value, (int, float)) else value
+    return scalar if lanes == 1 else T.Broadcast(scalar, lanes)
+
+
+def span(start: Expr, lanes: int) -> Expr:
+    """The index of `lanes` neighbouring elements from `start`."""
+    return start if lanes == 1 else T.Ramp(start, 1, lanes)
+
+
+def fit_lanes(size: int, lanes: int) -> int:
+    """The widest vector of at most `lanes` (a power of two) that divides `size`."""
+    while size % lanes:
+        lanes //= 2
+    return lanes
+
+
+def cast(dtype: str, x: Expr) -> Expr:
+    """Convert every lane; free if it is of that type already."""
+    kind = vector(dtype, lanes_of(x))
+    return x if str(x.ty.dtype) == kind else T.Cast(kind, x)
+
+
+def maximum(a: Expr, b: Expr) -> Expr:
+    """The larger; `b` where `a` is NaN."""
+    return T.Select(a > b, a, b)
+
+
+def _polynomial(x: Expr, coefficients: tuple[float, ...]) -> Expr:
+    lanes = lanes_of(x)
+    total = spread(coefficients[0], lanes)
+    for c in coefficients[1:]:
+        total = total * x + spread(c, lanes)
+    return total
+
+
+def exp(x: Expr) -> Expr:
+    """e**x within 2 ulp. Below -86.9 it is 0, above 88.72 infinite, of NaN NaN."""
+    lanes = lanes_of(x)
+    x = T.bind(x)
+    shifted = x * spread(_LOG2E, lanes) + spread(_ROUND, lanes)
+    bits = T.bind(T.reinterpret(vector("int32", lanes), shifted))
+    # through the integer, or TVM's simplifier turns (a + c) - c into a, floats or not
+    n = T.bind(T.reinterpret(vector("float32", lanes), bits) - spread(_ROUND, lanes))
+    r = T.bind(x - n * spread(_LN2_HIGH, lanes) - n * spread(_LN2_LOW, lanes))
+    # 2**(n - 1) and a last doubling, so that n = 128 does not overflow before its time
+    power = T.reinterpret(
+        vector("float32", lanes),
+        T.shift_left(bits + spread(T.int32(126), lanes), spread(T.int32(23), lanes)),
+    )
+    mantissa = _polynomial(r, _EXP) * (r * r) + (r + spread(1.0, lanes))
+    result = T.bind(mantissa * power * spread(2.0, lanes))
+    result = T.Select(x < spread(_EXP_MIN, lanes), spread(0.0, lanes), result)
+    return T.bind(
+        T.Select(x > spread(_EXP_MAX, lanes), spread(T.infinity("float32"), lanes), result)
+    )
+
+
+def sigmoid(x: Expr) -> Expr:
+    """1 / (1 + e**-x)."""
+    lanes = lanes_of(x)
+    return spread(1.0, lanes) / (spread(1.0, lanes) + exp(spread(0.0, lanes) - x))
+
+
+def tanh(x: Expr) -> Expr:
+    """Hyperbolic tangent, within 3 ulp also near zero."""
+    lanes = lanes_of(x)
+    x = T.bind(x)
+    square = T.bind(x * x)
+    small = _polynomial(square, _TANH) * square * x + x
+    grown = exp(x * spread(2.0, lanes))
+    large = spread(1.0, lanes) - spread(2.0, lanes) / (grown + spread(1.0, lanes))
+    return T.Select(square < spread(0.625 * 0.625, lanes), small, large)
+
+
+def gauss_tail(x: Expr) -> Expr:
+    """erfc(|x| / sqrt(2)), the mass of a standard normal beyond +-x, absolute error 1.5e-7."""
+    lanes = lanes_of(x)
+    x = T.bind(x)
+    z = maximum(x, spread(0.0, lanes) - x) * spread(0.7071067811865476, lanes)
+    t = T.bind(spread(1.0, lanes) / (spread(1.0, lanes) + spread(0.3275911, lanes) * z))
+    return _polynomial(t, _ERFC) * t * exp(x * x * spread(-0.5, lanes))
+
+
+def reduce_lanes(x: Expr, combine: Callable[[Expr, Expr], Expr]) -> Expr:
+    """Fold the lanes of a vector to one scalar, in halves."""
+    lanes = lanes_of(x)
+    while lanes > 1:
+        lanes //= 2
+        x = T.bind(x)
+        low, high = (T.Shuffle([x], list(range(i, i + lanes))) for i in (0, lanes))
+        x = combine(low, high)
+    return T.bind(x)
+
+
+def sum_lanes(x: Expr) -> Expr:
+    """The sum of all lanes."""
+    return reduce_lanes(x, lambda a, b: a + b)
+
+
+def max_lanes(x: Expr) -> Expr:
+    """The largest lane."""
+    return reduce_lanes(x, maximum)
+
+
+def each(size: int, lanes: int, body: Callable[[Expr, int], None], start: Expr = 0) -> None:
+    """Emit body(index, lanes) over `size` elements from `start`: whole vectors, then the rest."""
+    with T.serial(size // lanes) as j:
+        body(start + j * lanes, lanes)
+    if size % lanes:
+        with T.serial(size % lanes) as j:
+            body(start + size // lanes * lanes + j, 1)
+
+
+def store(buffer: Any, value: Expr, *at: Expr) -> None:
+    """Emit buffer[at] = value."""
+    T.buffer_store(buffer, value, list(at))

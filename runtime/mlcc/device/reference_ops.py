@@ -1,0 +1,249 @@
+"""The naive numpy twin of every tuned kernel: what each computes, written to be read.
+
+Run by the `reference` executor and by the tests as the oracle of `mlcc_compiler.kernels`. No
+tricks, no speed: loops over sequences and rows. It computes in float32 unless the inputs are
+float64; shapes are those of `mlcc.engine.batch`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+
+# --- matrices and tables
+
+
+def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
+    """x [n, k] times weight [m, k] transposed, plus bias [m]."""
+    y = x @ weight.T
+    return y if bias is None else y + bias
+
+
+def embedding(token_ids: Array, table: Array) -> Array:
+    """Rows of table [vocab, hidden]."""
+    return table[token_ids]
+
+
+def take_rows(x: Array, rows: Array) -> Array:
+    """The rows of x whose logits are wanted."""
+    return x[rows]
+
+
+def resolve_tokens(token_ids: Array, last_sampled: Array) -> Array:
+    """Token id -1 - i stands for the token sampled for row i of the previous step."""
+    out = token_ids.copy()
+    for i, token in enumerate(token_ids):
+        if token < 0:
+            out[i] = last_sampled[-1 - token]
+    return out
+
+
+# --- elementwise
+
+
+def add(x: Array, y: Array) -> Array:
+    """Elementwise sum."""
+    return x + y
+
+
+def scale(x: Array, factor: float) -> Array:
+    """Every element times a constant."""
+    return x * x.dtype.type(factor)
+
+
+def softcap(x: Array, cap: float) -> Array:
+    """Squash into (-cap, cap), as Gemma 2 does with logits."""
+    return x.dtype.type(cap) * np.tanh(x / x.dtype.type(cap))
+
+
+def sigmoid(x: Array) -> Array:
+    """1 / (1 + e**-x), computed so that nothing overflows."""
+    small = np.exp(-np.abs(x))
+    return np.where(x >= 0, 1 / (1 + small), small / (1 + small))
+
+
+def silu(x: Array) -> Array:
+    """x * sigmoid(x)."""
+    return x * sigmoid(x)
+
+
+def gelu(x: Array) -> Array:
+    """x times the normal distribution function of x."""
+    erfc = np.vectorize(math.erfc, otypes=[np.float64])
+    return (x * 0.5 * erfc(-x / math.sqrt(2.0))).astype(x.dtype)
+
+
+def gelu_tanh(x: Array) -> Array:
+    """The tanh approximation of gelu."""
+    inner = math.sqrt(2.0 / math.pi) * (x + 0.044715 * x**3)
+    return (0.5 * x * (1.0 + np.tanh(inner))).astype(x.dtype)
+
+
+ACTIVATIONS = {"silu": silu, "gelu": gelu, "gelu_tanh": gelu_tanh}
+
+
+def gated(gate: Array, up: Array, kind: str) -> Array:
+    """activation(gate) * up."""
+    return ACTIVATIONS[kind](gate) * up
+
+
+def gated_fused(x: Array, kind: str) -> Array:
+    """Like `gated`, of one array with the gate in the first half of each row."""
+    gate, up = np.split(x, 2, axis=-1)
+    return gated(gate, up, kind)
+
+
+# --- normalisation
+
+
+def rms_norm(x: Array, weight: Array, eps: float, offset: float = 0.0) -> Array:
+    """Over the last axis: x / rms(x) * (offset + weight). Serves [n, hidden] and per head."""
+    mean = np.mean(x * x, axis=-1, keepdims=True)
+    return (x / np.sqrt(mean + eps) * (offset + weight)).astype(x.dtype)
+
+
+def add_rms_norm(
+    x: Array, residual: Array, weight: Array, eps: float, offset: float = 0.0
+) -> tuple[Array, Array]:
+    """(x + residual, its norm)."""
+    total = x + residual
+    return total, rms_norm(total, weight, eps, offset)
+
+
+# --- rotary position embedding
+
+
+def rope_table(positions: Array, inv_freq: Array, mscale: float) -> Array:
+    """[n, rotary_dim]: cosines, then sines, of position * inv_freq (a float32 product)."""
+    angle = positions.astype(inv_freq.dtype)[:, None] * inv_freq[None, :]
+    wide = angle.astype(np.float64)
+    return (np.concatenate([np.cos(wide), np.sin(wide)], axis=1) * mscale).astype(inv_freq.dtype)
+
+
+def rope(x: Array, table: Array) -> Array:
+    """Turn the first rotary_dim elements of each head of x [n, heads, head_dim]."""
+    half = table.shape[1] // 2
+    cos, sin = table[:, None, :half], table[:, None, half:]
+    a, b, rest = x[..., :half], x[..., half : 2 * half], x[..., 2 * half :]
+    return np.concatenate([a * cos - b * sin, b * cos + a * sin, rest], axis=-1)
+
+
+# --- paged keys and values
+
+
+def append_kv(k: Array, v: Array, token_slots: Array, pages: Array) -> Array:
+    """Write k, v [n, kv_heads, head_dim] into pages [p, 2, kv_heads, page_size, head_dim]."""
+    page_size = pages.shape[3]
+    for i, slot in enumerate(token_slots):
+        if slot >= 0:
+            page, offset = divmod(int(slot), page_size)
+            pages[page, 0, :, offset] = k[i]
+            pages[page, 1, :, offset] = v[i]
+    return pages
+
+
+def copy_pages(src: Array, dst: Array, pages: Array) -> Array:
+    """pages[dst[i]] = pages[src[i]]."""
+    for a, b in zip(src, dst, strict=True):
+        pages[b] = pages[a]
+    return pages
+
+
+def paged_attention(
+    q: Array,
+    pages: Array,
+    qo_indptr: Array,
+    page_indptr: Array,
+    page_indices: Array,
+    last_page_len: Array,
+    scale: float,
+    window: int | None = None,
+    softcap: float | None = None,
+) -> Array:
+    """Causal attention of q [n, heads, head_dim]; zeros for tokens of no sequence."""
+    out = np.zeros_like(q)
+    page_size = pages.shape[3]
+    for s, last in enumerate(last_page_len):
+        own = page_indices[page_indptr[s] : page_indptr[s + 1]]
+        kv_len = (len(own) - 1) * page_size + int(last)
+        begin, end = int(qo_indptr[s]), int(qo_indptr[s + 1])
+        for t in range(begin, end):
+            position = kv_len - (end - begin) + (t - begin)
+            first = 0 if window is None else max(0, position + 1 - window)
+            if position < first:
+                continue
+            keys, values = (gather_kv(pages, own, c, first, position + 1) for c in (0, 1))
+            out[t] = attend(q[t], keys.astype(q.dtype), values.astype(q.dtype), scale, softcap)
+    return out
+
+
+def gather_kv(pages: Array, own: Array, which: int, first: int, last: int) -> Array:
+    """Keys (0) or values (1) of positions first .. last - 1: [kv_heads, last - first, head_dim]."""
+    page_size = pages.shape[3]
+    where = [divmod(j, page_size) for j in range(first, last)]
+    return np.stack([pages[own[page], which, :, offset] for page, offset in where], axis=1)
+
+
+def attend(q: Array, keys: Array, values: Array, scale: float, softcap_at: float | None) -> Array:
+    """One query [heads, head_dim] against keys and values [kv_heads, length, head_dim]."""
+    group = q.shape[0] // keys.shape[0]
+    out = np.empty_like(q)
+    for h in range(q.shape[0]):
+        score = keys[h // group] @ q[h] * q.dtype.type(scale)
+        if softcap_at is not None:
+            score = softcap(score, softcap_at)
+        weight = np.exp(score - score.max())
+        out[h] = weight @ values[h // group] / weight.sum()
+    return out
+
+
+# --- sampling
+
+
+def sample(
+    logits: Array, temperature: Array, top_k: Array, top_p: Array, min_p: Array, uniforms: Array
+) -> tuple[Array, Array]:
+    """(tokens [r], log-probabilities [r] of the raw logits)."""
+    tokens = np.zeros(len(logits), np.int32)
+    logprobs = np.zeros(len(logits), np.float32)
+    for i, row in enumerate(logits.astype(np.float64)):
+        row = np.where(np.isnan(row), -np.inf, row)
+        if temperature[i] <= 0:
+            tokens[i] = np.argmax(row)
+        else:
+            mass = filtered(row, temperature[i], int(top_k[i]), top_p[i], min_p[i])
+            tokens[i] = draw(mass, uniforms[i])
+        logprobs[i] = log_softmax(row)[tokens[i]]
+    return tokens, logprobs
+
+
+def filtered(row: Array, temperature: float, top_k: int, top_p: float, min_p: float) -> Array:
+    """Probabilities relative to the most likely token's; 0 for those that a filter drops."""
+    mass = np.exp((row - row.max()) / float(temperature))
+    if 0 < top_k < len(row):
+        mass[row < np.sort(row)[-top_k]] = 0
+    if top_p < 1:
+        order = np.argsort(-row, kind="stable")
+        before = np.cumsum(mass[order]) - mass[order]
+        last = order[before < float(top_p) * mass.sum()][-1:]
+        mass[row < (row[last[0]] if len(last) else row.max())] = 0
+    mass[mass < min_p] = 0
+    return mass
+
+
+def draw(mass: Array, uniform: float) -> int:
+    """The first token at which the cumulated mass passes uniform * total."""
+    past = np.nonzero(np.cumsum(mass) > float(uniform) * mass.sum())[0]
+    return int(past[0]) if len(past) else int(np.argmax(mass))
+
+
+def log_softmax(row: Array) -> Array:
+    """Natural log-probabilities of one row of logits."""
+    shifted = row - row.max()
+    return shifted - np.log(np.exp(shifted).sum())
