@@ -1,0 +1,83 @@
+"""Errors as OpenAI's clients expect them, and the ones that only a server can raise.
+
+Every failure becomes `{"error": {"message", "type", "param", "code"}}`; what is not an `MlccError`
+is a bug, and its text stays in the log.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mlcc.errors import CapacityError, InvalidRequestError, MlccError
+
+INTERNAL = "the server made a mistake; its log says which. Please report it"
+
+
+class AuthenticationError(InvalidRequestError):
+    """No API key, or a wrong one."""
+
+    http_status = 401
+
+
+class NotFoundError(InvalidRequestError):
+    """No such model or no such address."""
+
+    http_status = 404
+
+
+class BodyTooLargeError(InvalidRequestError):
+    """More bytes than the server reads."""
+
+    http_status = 413
+
+
+class MediaTypeError(InvalidRequestError):
+    """A body that is not declared as JSON."""
+
+    http_status = 415
+
+
+class BusyError(CapacityError):
+    """The queue is full. `retry_after` is in seconds."""
+
+    retry_after = 1
+
+
+class RequestTimeoutError(MlccError):
+    """The answer took longer than the server allows."""
+
+    http_status = 504
+
+
+class EngineDiedError(MlccError):
+    """The engine's process is gone, and with it every answer it was making."""
+
+
+class CancelledError(MlccError):
+    """The request was cancelled before its answer was complete."""
+
+    http_status = 499
+
+
+def error_body(error: MlccError) -> dict[str, Any]:
+    """OpenAI's shape of an error."""
+    return {
+        "error": {
+            "message": error.message,
+            "type": error.kind,
+            "param": error.param,
+            "code": error.code,
+        }
+    }
+
+
+def error_headers(error: MlccError) -> dict[str, str]:
+    """When, and whether, to try again: for clients that retry by themselves."""
+    if isinstance(error, BusyError):
+        return {"Retry-After": str(error.retry_after)}
+    return {"x-should-retry": "false"} if error.http_status >= 500 else {}
+
+
+def internal_error() -> MlccError:
+    """What a caller sees of a bug."""
+    return MlccError(INTERNAL, code="internal_error")

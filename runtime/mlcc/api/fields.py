@@ -1,0 +1,151 @@
+"""The OpenAI surface as tables: which fields exist, and which are honoured today.
+
+This is the one place to touch when a field is built. Parsing into dataclasses is in `requests.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mlcc.api.schema import Object, honoured, metadata, not_built
+from mlcc.api.types import Custom, Either, Flag, Integer, Json, Many, Number, Text, refuse
+from mlcc.errors import UnsupportedError
+
+MAX_STOP = 16
+MAX_PROMPTS = 64
+
+NOT_EMPTY = Text(allow_empty=False)
+SEED = Integer(-(2**63), 2**63 - 1)
+COUNT = Integer(1, 2**31 - 1)
+
+STREAM_OPTIONS = Object(
+    "StreamOptions",
+    (honoured("include_usage", Flag()), not_built("include_obfuscation", False)),
+)
+
+SAMPLING = (
+    honoured("temperature", Number(0, 2)),
+    honoured("top_p", Number(0, 1)),
+    honoured("top_k", Integer(-1, 2**31 - 1)),
+    honoured("min_p", Number(0, 1)),
+    honoured("seed", SEED),
+    honoured("stop", Either(NOT_EMPTY, Many(NOT_EMPTY, 0, MAX_STOP))),
+    honoured("max_tokens", COUNT),
+    honoured("ignore_eos", Flag()),
+    not_built("frequency_penalty", 0),
+    not_built("presence_penalty", 0),
+    not_built("repetition_penalty", 1),
+    not_built("logit_bias", {}),
+    not_built("n", 1, advice="send the request n times with different seeds"),
+)
+
+COMMON = (
+    honoured("model", NOT_EMPTY),
+    honoured("stream", Flag()),
+    honoured("stream_options", STREAM_OPTIONS),
+    metadata("user"),
+    metadata("metadata"),
+    not_built("store", False),
+)
+
+
+def _content_part(value: Json, where: str) -> str:
+    """The text of one content part; a part that is not text is refused by name."""
+    kind = value.get("type") if isinstance(value, dict) else None
+    if isinstance(kind, str) and kind not in ("text", ""):
+        raise UnsupportedError(
+            f"'{where}' is of type '{kind[:40]}', and only 'text' is built; send text parts only",
+            param=f"{where}.type",
+            code="unsupported_content_part",
+        )
+    return str(TEXT_PART.check(value, where)["text"])
+
+
+TEXT_PART = Object(
+    "TextPart",
+    (honoured("type", Text(("text",)), required=True), honoured("text", Text(), required=True)),
+)
+
+MESSAGE = Object(
+    "Message",
+    (
+        honoured("role", Text(("system", "developer", "user", "assistant", "tool")), required=True),
+        honoured(
+            "content",
+            Either(Text(), Many(Custom("a text part", _content_part), 1)),
+            required=True,
+        ),
+        honoured("name", NOT_EMPTY),
+        not_built("tool_calls", []),
+        not_built("tool_call_id"),
+        not_built("function_call"),
+        not_built("audio"),
+        not_built("refusal", ""),
+        not_built("reasoning_content", ""),
+        metadata("annotations"),
+    ),
+)
+
+CHAT = Object(
+    "ChatCompletionRequest",
+    (
+        honoured("messages", Many(MESSAGE, 1), required=True),
+        *COMMON,
+        *SAMPLING,
+        honoured("max_completion_tokens", COUNT),
+        not_built("logprobs", False),
+        not_built("top_logprobs", 0),
+        not_built("tools", []),
+        not_built("tool_choice", "none", "auto"),
+        not_built("functions", []),
+        not_built("function_call", "none", "auto"),
+        not_built("response_format", {"type": "text"}),
+        not_built("reasoning_effort"),
+        not_built("verbosity", "medium"),
+        not_built("modalities", ["text"]),
+        not_built("audio"),
+        not_built("web_search_options"),
+        not_built("moderation"),
+        not_built("chat_template_kwargs", {}),
+        metadata("parallel_tool_calls"),
+        metadata("prediction"),
+        metadata("prompt_cache_key"),
+        metadata("prompt_cache_options"),
+        metadata("prompt_cache_retention"),
+        metadata("safety_identifier"),
+        metadata("service_tier"),
+    ),
+)
+
+TOKEN_IDS = Many(Integer(0, 2**31 - 1), 1)
+
+
+def _prompt_array(value: Json, where: str) -> list[Any]:
+    """`["a", "b"]`, `[1, 2]` or `[[1, 2], [3]]`, as a list of prompts."""
+    if value and isinstance(value[0], str):
+        return Many(NOT_EMPTY, 1, MAX_PROMPTS).check(value, where)
+    if value and isinstance(value[0], list):
+        return Many(TOKEN_IDS, 1, MAX_PROMPTS).check(value, where)
+    if value and isinstance(value[0], int) and not isinstance(value[0], bool):
+        return [TOKEN_IDS.check(value, where)]
+    raise refuse(PROMPT, value, where)
+
+
+PROMPT = Either(
+    NOT_EMPTY,
+    Custom(f"an array of token ids, or of up to {MAX_PROMPTS} texts or token id arrays",
+           _prompt_array),
+)  # fmt: skip
+
+COMPLETION = Object(
+    "CompletionRequest",
+    (
+        honoured("prompt", PROMPT, required=True),
+        *COMMON,
+        *SAMPLING,
+        not_built("echo", False, advice="put the prompt before the answer yourself"),
+        not_built("best_of", 1),
+        not_built("suffix", ""),
+        not_built("logprobs"),
+    ),
+)

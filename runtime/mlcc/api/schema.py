@@ -1,0 +1,116 @@
+"""A request as a table of fields, and the one rule of what to do with each.
+
+Honoured fields are checked and returned. Fields that are known but not built are accepted only with
+a value that changes nothing. Metadata is accepted and dropped. Anything else is refused by name:
+nothing that would change the answer is silently ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from enum import Enum
+from typing import Any
+
+from mlcc.api.types import ANYTHING, Json, JsonType
+from mlcc.errors import InvalidRequestError, UnsupportedError
+
+
+class Use(Enum):
+    """What the engine does with a field."""
+
+    HONOURED = "honoured"
+    NOT_BUILT = "not built"
+    METADATA = "metadata"
+
+
+@dataclass(frozen=True)
+class Field:
+    """One row: a name, what it may hold, and what is done with it. `null` always means absent."""
+
+    name: str
+    type: JsonType = ANYTHING
+    use: Use = Use.HONOURED
+    required: bool = False
+    neutral: tuple[Json, ...] = ()
+    """Values that change nothing: accepted although the field is not built."""
+    advice: str = "leave it out"
+
+
+def honoured(name: str, type: JsonType, *, required: bool = False) -> Field:
+    """A field that the engine obeys."""
+    return Field(name, type, required=required)
+
+
+def not_built(name: str, *neutral: Json, advice: str = "leave it out") -> Field:
+    """A field that is refused unless its value changes nothing."""
+    return Field(name, use=Use.NOT_BUILT, neutral=neutral, advice=advice)
+
+
+def metadata(name: str) -> Field:
+    """A field that never changes an answer."""
+    return Field(name, use=Use.METADATA)
+
+
+@dataclass(frozen=True)
+class Object:
+    """A JSON object made of fields."""
+
+    name: str
+    fields: tuple[Field, ...]
+
+    @property
+    def wants(self) -> str:
+        return "an object"
+
+    def check(self, value: Json, where: str) -> dict[str, Any]:
+        """The honoured fields that are present. Raises InvalidRequestError or UnsupportedError."""
+        if not isinstance(value, Mapping):
+            what = f"'{where}'" if where else "the request body"
+            raise InvalidRequestError(f"{what} must be a JSON object", param=where or None)
+        known = {field.name: field for field in self.fields}
+        for name in value:
+            if name not in known:
+                raise _unknown(str(name), where, list(known))
+        found: dict[str, Any] = {}
+        for field in self.fields:
+            _take(field, value.get(field.name), where, found)
+        return found
+
+
+def _take(field: Field, value: Json, where: str, found: dict[str, Any]) -> None:
+    """Apply the rule of one row."""
+    path = f"{where}.{field.name}" if where else field.name
+    if value is None:
+        if field.required:
+            raise InvalidRequestError(
+                f"'{path}' is missing; it must be {field.type.wants}",
+                param=path,
+                code="missing_required_parameter",
+            )
+        return
+    if field.use is Use.HONOURED:
+        found[field.name] = field.type.check(value, path)
+    elif field.use is Use.NOT_BUILT and not _is_neutral(value, field.neutral):
+        raise UnsupportedError(
+            f"'{path}' is not built yet, and this value would change the answer; {field.advice}",
+            param=path,
+            code="unsupported_parameter",
+        )
+
+
+def _is_neutral(value: Json, neutral: Sequence[Json]) -> bool:
+    """Equal to one of them, where true is not 1."""
+    return any(value == entry and (value is True) == (entry is True) for entry in neutral)
+
+
+def _unknown(name: str, where: str, known: list[str]) -> InvalidRequestError:
+    path = f"{where}.{name}" if where else name
+    near = get_close_matches(name, known, n=1)
+    hint = f"; did you mean '{near[0]}'?" if near else "; leave it out"
+    return InvalidRequestError(
+        f"'{path[:80]}' is not a field of this request{hint}",
+        param=path[:80],
+        code="unknown_parameter",
+    )

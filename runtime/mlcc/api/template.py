@@ -1,0 +1,169 @@
+"""Chat templates: a conversation to the text that the model was trained on.
+
+Hugging Face's own jinja templates, rendered as transformers renders them, but in a bounded sandbox
+(`sandbox.py`): a template comes with a downloaded model and is a stranger's program. Not a
+tokenizer: `ChatText.add_special_tokens` says how the text is to be encoded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, NoReturn
+
+from jinja2.environment import Template
+from jinja2.exceptions import TemplateError, TemplateSyntaxError
+
+from mlcc.api.budget import BUDGET, Budget, OverBudget
+from mlcc.api.sandbox import BoundedEnvironment
+from mlcc.errors import ArtifactError, InvalidRequestError
+
+MAX_TEMPLATE_CHARS = 256 * 1024
+MAX_OUTPUT_CHARS = 8_000_000
+
+PLAIN_TEMPLATE = (
+    "{% for message in messages %}{{ message['role'] | capitalize }}: {{ message['content'] }}\n"
+    "{% endfor %}{% if add_generation_prompt %}Assistant:{% endif %}"
+)
+"""For models that bring no template. They were not trained on it: a base model may ramble."""
+
+
+@dataclass(frozen=True)
+class ChatText:
+    """A rendered conversation, and whether the tokenizer shall add its start token to it."""
+
+    text: str
+    add_special_tokens: bool
+
+
+class TemplateRefused(TemplateError):
+    """Raised by a template on purpose, by `raise_exception`."""
+
+
+@dataclass
+class ChatTemplate:
+    """A template of one model, compiled at the first use. Thread-safe.
+
+    `source` None = the model has no template and the plain one is used; `is_plain` says so.
+    """
+
+    source: str | None
+    special_tokens: Mapping[str, str] = field(default_factory=dict)
+    """`bos_token`, `eos_token` ... as the template spells them."""
+
+    def __post_init__(self) -> None:
+        self._template: Template | None = None
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the model has no template of its own."""
+        return self.source is None
+
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        add_generation_prompt: bool = True,
+        **variables: Any,
+    ) -> ChatText:
+        """The text of a conversation.
+
+        Raises InvalidRequestError with the template's own words if it refuses the messages, and
+        ArtifactError if the template is broken or does too much.
+        """
+        with _bounded():
+            text = self._collect(
+                self._compiled().generate(
+                    messages=[dict(message) for message in messages],
+                    tools=None,
+                    documents=None,
+                    add_generation_prompt=add_generation_prompt,
+                    strftime_now=_strftime_now,
+                    raise_exception=_raise_exception,
+                    **self.special_tokens,
+                    **variables,
+                )
+            )
+        return ChatText(text, self.is_plain)
+
+    def check(self) -> None:
+        """Compile now. Raises ArtifactError if the template is no valid jinja or too long."""
+        with _bounded():
+            self._compiled()
+
+    def _compiled(self) -> Template:
+        if self._template is None:
+            source = PLAIN_TEMPLATE if self.source is None else self.source
+            if len(source) > MAX_TEMPLATE_CHARS:
+                raise ArtifactError(
+                    f"the chat template has {len(source)} characters, more than "
+                    f"{MAX_TEMPLATE_CHARS}; put a real one into chat_template.jinja"
+                )
+            self._template = BoundedEnvironment().build(source)
+        return self._template
+
+    def _collect(self, pieces: Iterable[str]) -> str:
+        kept, length = [], 0
+        for piece in pieces:
+            length += len(piece)
+            if length > MAX_OUTPUT_CHARS:
+                raise OverBudget(f"it writes more than {MAX_OUTPUT_CHARS} characters")
+            kept.append(piece)
+        return "".join(kept)
+
+
+@contextmanager
+def _bounded() -> Any:
+    """A fresh budget, and every failure as a typed error."""
+    token = BUDGET.set(Budget())
+    try:
+        yield
+    except TemplateRefused as error:
+        raise InvalidRequestError(
+            f"the model's chat template refuses these messages: {error.message}",
+            param="messages",
+            code="chat_template",
+        ) from None
+    except OverBudget as error:
+        raise ArtifactError(
+            f"the model's chat template does too much: {error}; shorten the conversation, or do "
+            "not trust this model's template",
+            code="chat_template",
+        ) from None
+    except TemplateSyntaxError as error:
+        raise ArtifactError(
+            f"the model's chat template cannot be used (line {error.lineno}: {error.message}); "
+            "mend its chat_template.jinja and compile the model again",
+            code="chat_template",
+        ) from None
+    except ArtifactError:
+        raise
+    except Exception as error:  # whatever a stranger's program can raise
+        raise ArtifactError(
+            f"the model's chat template fails on these messages: {_words(error)}",
+            code="chat_template",
+        ) from error
+    finally:
+        BUDGET.reset(token)
+
+
+def _words(error: Exception) -> str:
+    text = " ".join(str(error).split()) or "no message"
+    return f"{type(error).__name__}: {text[:300]}"
+
+
+def _raise_exception(message: Any) -> NoReturn:
+    raise TemplateRefused(str(message)[:500])
+
+
+def _strftime_now(format: str) -> str:
+    return datetime.now().strftime(format[:100])
+
+
+def without_double_bos(text: str, bos_token: str | None, adds_bos: bool) -> str:
+    """A raw prompt without the start token that the tokenizer will add again."""
+    if adds_bos and bos_token and text.startswith(bos_token):
+        return text[len(bos_token) :]
+    return text

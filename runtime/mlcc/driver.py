@@ -1,0 +1,36 @@
+"""The pump between an engine and an executor, in one thread. Decides nothing about requests."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from mlcc.engine.batch import Result
+from mlcc.engine.engine import Engine
+from mlcc.engine.events import Event
+from mlcc.model import Model
+
+
+class Driver:
+    """Keeps `depth` steps in flight. After a DeviceError it and its engine are done for."""
+
+    def __init__(self, model: Model) -> None:
+        self.engine: Engine = model.new_engine()
+        self._executor = model.executor
+        self._depth = model.depth
+        self._tickets: deque[int] = deque()
+
+    @property
+    def has_work(self) -> bool:
+        """Whether `step` has something to do."""
+        return self.engine.has_work
+
+    def step(self) -> list[Event]:
+        """Plan what can be planned and commit the oldest step. Raises DeviceError."""
+        while len(self._tickets) < self._depth and (batch := self.engine.plan()) is not None:
+            self._tickets.append(self._executor.submit(batch))
+        if not self._tickets:
+            if self.engine.has_work:
+                raise RuntimeError("the engine has requests and plans nothing; this is a bug")
+            return []
+        result: Result = self._executor.collect(self._tickets.popleft())
+        return self.engine.commit(result)

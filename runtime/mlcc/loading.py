@@ -1,0 +1,76 @@
+"""From an opened artifact to the executor of its device. The only place that chooses one."""
+
+from __future__ import annotations
+
+import json
+
+from mlcc.artifact import Artifact
+from mlcc.device.executor import Executor
+from mlcc.engine.batch import Capacity
+from mlcc.errors import CapacityError, UnsupportedError
+from mlcc.manifest import Manifest
+
+
+def open_executor(
+    artifact: Artifact, *, threads: int | None, max_batch: int | None, context: int | None
+) -> Executor:
+    """Load the library and map the weights. Raises ArtifactError, CapacityError, DeviceError."""
+    manifest = artifact.manifest
+    capacity = plan_capacity(manifest, max_batch=max_batch, context=context)
+    if manifest.target.device == "cpu":
+        return _native(artifact, capacity, threads)
+    if manifest.target.device == "numpy":
+        return _reference(artifact, capacity)
+    raise UnsupportedError(
+        f"{artifact.folder}: compiled for '{manifest.target.name}', which this runtime cannot run "
+        "yet; compile it with --target cpu"
+    )
+
+
+def plan_capacity(manifest: Manifest, *, max_batch: int | None, context: int | None) -> Capacity:
+    """The sizes to run with: what was asked for, within what was compiled in."""
+    limits, kv = manifest.limits, manifest.kv
+    context = _within("--context", context, limits.context)
+    max_batch = _within("--max-batch", max_batch, limits.max_batch)
+    pages = -(-context // kv.page_size) * max_batch
+    return Capacity(
+        vocab_size=manifest.model.vocab_size,
+        context=context,
+        page_size=kv.page_size,
+        num_pages=min(kv.num_pages, pages),
+        max_batch=max_batch,
+        max_step_tokens=limits.max_step_tokens,
+        window=limits.window,
+    )
+
+
+def _within(option: str, wanted: int | None, most: int) -> int:
+    if wanted is not None and not 1 <= wanted <= most:
+        raise CapacityError(
+            f"{option} {wanted} is not within 1 .. {most}, for which the model was compiled; "
+            f"compile it again with `mlcc compile {option} {wanted}` or ask for less"
+        )
+    return wanted or most
+
+
+def _native(artifact: Artifact, capacity: Capacity, threads: int | None) -> Executor:
+    from mlcc.device.native import NativeExecutor, set_threads
+
+    set_threads(threads)
+    pages = [(_page_shape(spec.shape), spec.dtype) for spec in artifact.manifest.kv.tensors]
+    weights = list(artifact.weights().values())
+    return NativeExecutor(artifact.library_path, weights, pages, capacity)
+
+
+def _reference(artifact: Artifact, capacity: Capacity) -> Executor:
+    from mlcc.device.reference import ReferenceExecutor
+
+    graph = json.loads(artifact.library_path.read_text(encoding="utf-8"))
+    tensors = artifact.manifest.kv.tensors
+    a, b, c, d = _page_shape(tensors[0].shape)
+    return ReferenceExecutor(graph, artifact.weights(), capacity, (a, b, c, d), len(tensors))
+
+
+def _page_shape(shape: tuple[int | str, ...]) -> tuple[int, ...]:
+    """Without the leading "num_pages", the only symbolic size."""
+    return tuple(int(size) for size in shape[1:])

@@ -1,0 +1,108 @@
+"""An opened model: its text side, which needs no device, and the executor that runs it.
+
+The seam between artifacts and drivers: the server's HTTP process opens only the text side, the
+engine's process both. Neither the artifact's format (`artifact.py`) nor a driver (`driver.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mlcc.api.sampling import SamplingDefaults
+from mlcc.api.template import ChatTemplate, without_double_bos
+from mlcc.device.executor import Executor
+from mlcc.engine.batch import Capacity
+from mlcc.engine.engine import Engine
+from mlcc.tokenizer import FileTokenizer, TextTokenizer
+
+
+@dataclass(frozen=True)
+class ModelText:
+    """What turns conversations into token ids and ids into text. Thread-safe."""
+
+    name: str
+    tokenizer: TextTokenizer
+    chat_template: ChatTemplate
+    eos_ids: frozenset[int]
+    sampling: SamplingDefaults = field(default_factory=SamplingDefaults)
+    notes: tuple[str, ...] = ()
+    """What the user should know, one line each."""
+
+    def encode_chat(self, messages: Sequence[Mapping[str, Any]]) -> list[int]:
+        """The prompt of a conversation. Raises what `ChatTemplate.render` raises."""
+        chat = self.chat_template.render(messages)
+        return self.tokenizer.encode(chat.text, add_special_tokens=chat.add_special_tokens)
+
+    def encode_prompt(self, text: str) -> list[int]:
+        """A raw prompt, with the start token the model wants, once."""
+        bos = self.chat_template.special_tokens.get("bos_token")
+        text = without_double_bos(text, bos, self._adds_bos(bos))
+        return self.tokenizer.encode(text, add_special_tokens=True)
+
+    def _adds_bos(self, bos: str | None) -> bool:
+        if not bos:
+            return False
+        first = self.tokenizer.encode("", add_special_tokens=True)[:1]
+        return bool(first) and first == self.tokenizer.encode(bos, add_special_tokens=False)
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model that is ready to run. `close` gives its memory back."""
+
+    text: ModelText
+    executor: Executor
+    depth: int = 2
+    """Steps to keep in flight: 1 if the executor computes within `submit`, else 2."""
+
+    @property
+    def capacity(self) -> Capacity:
+        return self.executor.capacity
+
+    def new_engine(self) -> Engine:
+        """A fresh engine for this model. One at a time: they would share the pages."""
+        return Engine(self.capacity, self.text.eos_ids, self.text.tokenizer)
+
+    def close(self) -> None:
+        self.executor.close()
+
+
+def open_text(path: Path) -> ModelText:
+    """The text side of a compiled model, without loading the library or hashing the weights.
+
+    Raises ArtifactError.
+    """
+    from mlcc.artifact import Artifact
+
+    artifact = Artifact.open(path, verify=False, host=False)
+    info = artifact.manifest.model
+    return ModelText(
+        name=info.name,
+        tokenizer=FileTokenizer(artifact.tokenizer_path),
+        chat_template=ChatTemplate(artifact.chat_template, info.special_tokens),
+        eos_ids=frozenset(info.eos_token_ids),
+        sampling=SamplingDefaults.from_generation_config(artifact.generation_config),
+    )
+
+
+def open_model(
+    path: Path,
+    *,
+    threads: int | None = None,
+    max_batch: int | None = None,
+    context: int | None = None,
+) -> Model:
+    """Open a compiled model on this machine; None = what the artifact and the memory allow.
+
+    `threads` must be decided before anything imports tvm, so open models before that. Raises
+    ArtifactError, CapacityError or DeviceError.
+    """
+    from mlcc.artifact import Artifact
+    from mlcc.loading import open_executor
+
+    artifact = Artifact.open(path)
+    executor = open_executor(artifact, threads=threads, max_batch=max_batch, context=context)
+    return Model(open_text(path), executor, depth=1)  # both devices compute within `submit`
