@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mlcc.errors import CapacityError, CheckpointError, MlccError
+from mlcc_compiler.hub_cancel import cancellable
 
 PREFIX = "hf://"
 WANTED = (
@@ -61,13 +62,15 @@ def download(source: HubSource) -> Path:
     except ImportError as error:
         raise MlccError("hf:// needs huggingface_hub; type `pip install mlcc[compile]`") from error
     try:
-        folder = snapshot_download(
-            source.repo,
-            revision=source.revision,
-            allow_patterns=list(WANTED),
-            ignore_patterns=list(UNWANTED),
-            library_name="mlcc",
-        )
+        with cancellable() as bar:
+            folder = snapshot_download(
+                source.repo,
+                revision=source.revision,
+                allow_patterns=list(WANTED),
+                ignore_patterns=list(UNWANTED),
+                library_name="mlcc",
+                tqdm_class=bar,
+            )
     except Exception as error:
         raise _explain(source, error) from error
     return Path(folder)
