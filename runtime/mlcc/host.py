@@ -19,7 +19,7 @@ from mlcc.manifest import KERNEL_INTERFACE, Manifest, TargetInfo, abi_hash
 _ALIASES = {  # LLVM's name -> what Linux or macOS may call it, both without punctuation
     "sse3": {"pni"}, "lzcnt": {"abm"}, "bmi": {"bmi1"}, "pclmul": {"pclmulqdq"}, "x87": {"fpu"},
     "rdrnd": {"rdrand"}, "sahf": {"lahflm"}, "sha": {"shani"}, "64bit": {"lm", "em64t"},
-    "crc32": {"sse42"}, "neon": {"asimd", "advsimd"}, "dotprod": {"asimddp"},
+    "crc32": {"sse42"}, "avx": {"avx10"}, "neon": {"asimd", "advsimd"}, "dotprod": {"asimddp"},
     "fullfp16": {"asimdhp", "fp16"}, "fparmv8": {"fp", "floatingpoint"}, "lse": {"atomics"},
 }  # fmt: skip
 _SYSTEMS = {"linux": "Linux", "darwin": "Darwin", "macos": "Darwin", "windows": "Windows"}

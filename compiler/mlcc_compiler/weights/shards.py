@@ -65,7 +65,7 @@ def write_shards(
         with HashedFile(folder / shard, shard) as file:
             file.write(_header(own))
             for spec in own:
-                file.write(_bytes(spec, next(rest)))
+                file.write(_bytes(spec, next(rest, None)))
                 file.write(bytes(-spec.nbytes % ALIGNMENT))
                 done += spec.nbytes
                 if progress:
@@ -157,7 +157,9 @@ def _row(code: str, shape: tuple[int, ...], start: int, size: int) -> dict[str, 
     return {"dtype": code, "shape": list(shape), "data_offsets": [start, start + size]}
 
 
-def _bytes(spec: WeightSpec, array: npt.NDArray[Any]) -> memoryview:
+def _bytes(spec: WeightSpec, array: npt.NDArray[Any] | None) -> memoryview:
+    if array is None:
+        raise ValueError(f"fewer arrays than weights: {spec.name} has none")
     same = array.dtype.name == spec.dtype
     as_bits = spec.dtype == "bfloat16" and array.dtype == np.uint16
     if array.shape != spec.shape or not (same or as_bits):

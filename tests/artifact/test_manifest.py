@@ -1,0 +1,140 @@
+"""mlcc.json: sealed, strict, and the same from the same input."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from small_artifact import manifest
+
+from mlcc.errors import ArtifactError
+from mlcc.manifest import FileEntry, Manifest, WeightsInfo, WeightSpec, abi_hash, check_relative
+from mlcc.manifest import _seal as seal
+
+LIBRARY = FileEntry(path="model.so", bytes=3, sha256="00", chunks=("00",))
+SMALL = replace(manifest(WeightsInfo(tensors=())), files=(LIBRARY,))
+
+
+def sealed(change: Any) -> bytes:
+    """A manifest changed as JSON, with a seal that fits."""
+    plain = json.loads(SMALL.to_bytes())
+    plain.pop("checksum")
+    change(plain)
+    return seal(json.dumps(plain, indent=1, ensure_ascii=False).encode())
+
+
+def refused(data: bytes, message: str) -> None:
+    with pytest.raises(ArtifactError, match=message) as caught:
+        Manifest.from_bytes(data)
+    assert "\n" not in caught.value.message
+
+
+def test_it_comes_back_as_it_was() -> None:
+    data = SMALL.to_bytes()
+    assert Manifest.from_bytes(data) == SMALL
+    assert Manifest.from_bytes(data).to_bytes() == data
+    assert sealed(lambda plain: None) == data
+    assert json.loads(data)["model"]["config"] == {"rms_norm_eps": 1e-05, "name": "é"}
+
+
+@pytest.mark.parametrize("bit", [1, 4, 32, 128])
+def test_every_flipped_bit_is_seen(bit: int) -> None:
+    data = SMALL.to_bytes()
+    for place in range(len(data)):
+        damaged = data[:place] + bytes([data[place] ^ bit]) + data[place + 1 :]
+        with pytest.raises(ArtifactError):
+            Manifest.from_bytes(damaged)
+
+
+@pytest.mark.parametrize("cut", [0, 1, 2, 70, 200])
+def test_a_truncated_manifest(cut: int) -> None:
+    refused(SMALL.to_bytes()[: -cut - 1], "damaged or was edited by hand; compile the model again")
+
+
+def test_an_unknown_field() -> None:
+    refused(sealed(lambda p: p["model"].update(extra={})), r"mlcc\.json: model\.extra: unknown")
+    refused(sealed(lambda p: p.update(extra={})), "extra: unknown field")
+
+
+def test_a_missing_field() -> None:
+    refused(sealed(lambda p: p["limits"].pop("context")), r"limits\.context: missing field")
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "value", "message"),
+    [
+        ("limits", "context", "128", r"limits\.context: expected an integer, got '128'"),
+        ("limits", "context", True, r"limits\.context: expected an integer, got True"),
+        ("limits", "window", 1.5, r"limits\.window: expected an integer or null, got 1\.5"),
+        ("model", "eos_token_ids", [1, "x"], r"model\.eos_token_ids\[1\]: expected an integer"),
+        ("model", "special_tokens", {"a": 1}, r"model\.special_tokens\.a: expected a string"),
+        ("kv", "tensors", [{"name": "x"}], r"kv\.tensors\[0\]\.dtype: missing field"),
+        ("kv", "tensors", None, r"kv\.tensors: expected a list, got None"),
+    ],
+)
+def test_mistyped_fields(section: str, key: str, value: Any, message: str) -> None:
+    refused(sealed(lambda p: p[section].__setitem__(key, value)), message)
+
+
+def test_a_newer_schema_is_refused_with_its_maker() -> None:
+    def newer(plain: dict[str, Any]) -> None:
+        plain["schema_version"] = 2
+        plain["tools"]["mlcc"] = "3.0"
+        plain["unheard_of"] = 1
+
+    refused(sealed(newer), r"made by mlcc 3\.0 \(schema 2\).*reads schema 1: .*--upgrade mlcc")
+
+
+@pytest.mark.parametrize("version", [0, "1", None])
+def test_an_older_or_absent_schema_is_refused(version: Any) -> None:
+    data = sealed(lambda plain: plain.__setitem__("schema_version", version))
+    refused(data, "compile the model again with `mlcc compile`")
+
+
+def test_not_json_under_a_good_seal() -> None:
+    refused(seal(b'{\n "a": }\n}'), "is not JSON")
+
+
+def test_values_that_json_cannot_hold() -> None:
+    model = replace(SMALL.model, config={"x": float("nan")})
+    with pytest.raises(ArtifactError, match="cannot be written"):
+        replace(SMALL, model=model).to_bytes()
+
+
+UNSAFE = ["/etc/passwd", "../x", "a/../../x", "a//b", "./a", "", ".", "..", "a\\b", "c:x", "a/"]
+
+
+@pytest.mark.parametrize("path", UNSAFE)
+def test_unsafe_paths(path: str) -> None:
+    with pytest.raises(ArtifactError, match="unsafe path"):
+        check_relative(path)
+    refused(replace(SMALL, files=(replace(LIBRARY, path=path),)).to_bytes(), "unsafe path")
+
+
+def test_what_is_used_must_be_listed() -> None:
+    weight = WeightSpec(name="w", dtype="float32", shape=(1,), shard="w.safetensors")
+    weights = WeightsInfo(tensors=(weight,))
+    refused(replace(SMALL, files=()).to_bytes(), "uses 'model.so' but lists no such file")
+    refused(replace(SMALL, weights=weights).to_bytes(), "uses 'w.safetensors' but lists no")
+    model = replace(SMALL.model, licence="LICENSE")
+    refused(replace(SMALL, model=model).to_bytes(), "uses 'LICENSE'")
+
+
+def test_chunks_must_cover_the_file() -> None:
+    refused(replace(SMALL, files=(replace(LIBRARY, chunks=()),)).to_bytes(), "wrong chunk count")
+    refused(replace(SMALL, files=(replace(LIBRARY, bytes=-1),)).to_bytes(), "wrong chunk count")
+
+
+def test_an_unknown_dtype() -> None:
+    tensor = replace(SMALL.kv.tensors[0], dtype="int3")
+    refused(
+        replace(SMALL, kv=replace(SMALL.kv, tensors=(tensor,))).to_bytes(), "unknown dtype 'int3'"
+    )
+
+
+def test_the_abi_hash_depends_on_all_three() -> None:
+    hashes = {abi_hash("1", "2", 3), abi_hash("0", "2", 3), abi_hash("1", "0", 3)}
+    assert len(hashes | {abi_hash("1", "2", 4)}) == 4
+    assert abi_hash("1", "2", 3) == abi_hash("1", "2", 3)
