@@ -152,12 +152,21 @@ def test_half_a_character_comes_out_at_the_end() -> None:
     ]
 
 
+def test_a_stop_string_in_what_was_held_back() -> None:
+    engine = Engine(SMALL, [0], ByteTokenizer())
+    engine.add(Request("a", [17], SamplingParams(max_tokens=1, stop=("\ufffd",))))
+    engine.plan()
+    events = engine.commit(Result([2], [0.0]))
+    assert events[1:] == [Finished("a", "stop", 1, 1, "\ufffd")]
+
+
 def test_a_failed_device_ends_everything_and_the_engine_goes_on() -> None:
     driver = toy_driver(replace(SMALL, max_batch=2), depth=3)
     for name in "abc":
         driver.add(Request(name, [1] * 6))
     driver.step()
     driver.tickets.clear()
+    driver.written.clear()
     driver.take(driver.engine.fail())
     assert [g.finished and g.finished.reason for g in driver.got.values()] == ["error"] * 3
     assert not driver.engine.has_work

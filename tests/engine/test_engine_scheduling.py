@@ -71,6 +71,15 @@ def test_first_come_first_served_within_max_batch() -> None:
     assert list(step(engine).token_ids) == [12]
 
 
+def test_a_prompt_waits_until_its_pages_are_likely_to_last() -> None:
+    engine = Engine(replace(SMALL, num_pages=5))
+    engine.add(Request("a", [1] * 7, SamplingParams(max_tokens=2)))
+    engine.add(Request("b", [2] * 9))
+    assert (step(engine).num_sequences, engine.stats().waiting) == (1, 1), "3 + 1 pages of 3 free"
+    step(engine)
+    assert list(step(engine).token_ids) == [2] * 9
+
+
 def test_pipelined_tokens_refer_to_rows_of_the_step_planned_before() -> None:
     engine = Engine(replace(SMALL, max_step_tokens=4))
     engine.add(Request("a", [1, 1, 1]))
