@@ -1,0 +1,105 @@
+"""One HTTP request's share of the engine: one engine request per prompt, their events as one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+from mlcc.api.errors import CancelledError, RequestTimeoutError
+from mlcc.api.responses import FINISH_REASONS, Answer
+from mlcc.engine.events import Event, Finished, TextDelta
+from mlcc.errors import DeviceError, MlccError
+from mlcc.server.messages import Accepted, Refused
+
+Forget = Callable[[str, bool], None]
+"""Called once per request id, with whether it came to its end."""
+
+
+class Job:
+    """Lives in the event loop. `close` must be called; it cancels what has not ended."""
+
+    def __init__(self, ids: list[str], forget: Forget, timeout_s: float) -> None:
+        self.finished: dict[int, Finished] = {}
+        self._index = {request_id: index for index, request_id in enumerate(ids)}
+        self._forget = forget
+        self._queue: asyncio.Queue[Event | Accepted | MlccError] = asyncio.Queue()
+        timeout = RequestTimeoutError(
+            f"no complete answer within {timeout_s:g} seconds; ask for fewer tokens or start the "
+            "server with a larger --timeout",
+            code="timeout",
+        )
+        self._timer = asyncio.get_running_loop().call_later(timeout_s, self.fail, timeout)
+
+    @property
+    def size(self) -> int:
+        """How many prompts it has."""
+        return len(self._index)
+
+    def put(self, message: Event | Accepted | Refused) -> None:
+        """Something happened."""
+        self._queue.put_nowait(message.error if isinstance(message, Refused) else message)
+
+    def fail(self, error: MlccError) -> None:
+        """Nothing good will come any more."""
+        self._queue.put_nowait(error)
+
+    async def accepted(self) -> None:
+        """Wait until the engine has taken every request. Raises its refusal."""
+        missing, early = len(self._index), []
+        while missing:
+            message = await self._next()
+            if isinstance(message, Accepted):
+                missing -= 1
+            else:
+                early.append(message)
+        for message in early:
+            self._queue.put_nowait(message)
+
+    async def events(self) -> AsyncIterator[tuple[int, Event]]:
+        """Events with the index of their prompt, until every answer is complete.
+
+        Raises MlccError if an answer will never be: timeout, cancelled, engine gone.
+        """
+        while len(self.finished) < len(self._index):
+            event = await self._next()
+            if isinstance(event, Accepted):
+                continue
+            index = self._index[event.request_id]
+            if isinstance(event, Finished):
+                _check(event)
+                self.finished[index] = event
+                self._forget(event.request_id, True)
+            yield index, event
+
+    async def answers(self) -> list[Answer]:
+        """All answers, complete, in the order of the prompts."""
+        texts: list[list[str]] = [[] for _ in self._index]
+        async for index, event in self.events():
+            if isinstance(event, TextDelta):
+                texts[index].append(event.text)
+        return [Answer("".join(text), self.finished[i]) for i, text in enumerate(texts)]
+
+    def usage(self) -> list[Finished]:
+        """The ends of all answers, in the order of the prompts."""
+        return [self.finished[index] for index in sorted(self.finished)]
+
+    def close(self) -> None:
+        """Cancel what has not ended. Idempotent."""
+        self._timer.cancel()
+        for request_id in self._index:
+            self._forget(request_id, False)
+
+    async def _next(self) -> Event | Accepted:
+        message = await self._queue.get()
+        if isinstance(message, MlccError):
+            raise message
+        return message
+
+
+def _check(event: Finished) -> None:
+    """An answer that ended in a way that OpenAI has no word for is an error."""
+    if event.reason in FINISH_REASONS:
+        return
+    if event.reason == "error":
+        raise DeviceError("the device failed while it made this answer; see the server's log")
+    raise CancelledError("the request was cancelled")

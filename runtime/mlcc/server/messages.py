@@ -1,0 +1,77 @@
+"""What the HTTP process and the engine's process say to each other. Plain data, pickled."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mlcc.engine.batch import Capacity
+from mlcc.engine.engine import Stats
+from mlcc.engine.events import Event
+from mlcc.engine.request import Request
+from mlcc.errors import MlccError
+
+
+@dataclass(frozen=True)
+class Add:
+    """Take this request; answered by Accepted or Refused."""
+
+    request: Request
+
+
+@dataclass(frozen=True)
+class Cancel:
+    """Forget this request; answered by its last events, if it is still live."""
+
+    request_id: str
+
+
+@dataclass(frozen=True)
+class AskStats:
+    """Answered by Stats."""
+
+
+@dataclass(frozen=True)
+class Stop:
+    """End the process."""
+
+
+Command = Add | Cancel | AskStats | Stop
+
+
+@dataclass(frozen=True)
+class Ready:
+    """The model is loaded."""
+
+    capacity: Capacity
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """The engine took the request."""
+
+    request_id: str
+
+
+@dataclass(frozen=True)
+class Refused:
+    """The engine can never answer the request as written."""
+
+    request_id: str
+    error: MlccError
+
+
+@dataclass(frozen=True)
+class Events:
+    """All events of one step, in order."""
+
+    events: list[Event]
+
+
+@dataclass(frozen=True)
+class Failed:
+    """The process cannot go on and ends after this message."""
+
+    error: MlccError
+
+
+Reply = Ready | Accepted | Refused | Events | Stats | Failed

@@ -1,0 +1,96 @@
+"""Binds the port, starts the engine's process, runs uvicorn, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import errno
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from types import FrameType
+
+import uvicorn
+
+from mlcc.errors import MlccError
+from mlcc.model import ModelText
+from mlcc.server.app import create_app
+from mlcc.server.client import EngineClient
+from mlcc.server.process import EngineProcess
+from mlcc.server.routes import Settings
+from mlcc.server.worker import OpenModel
+
+_SHUTDOWN_S = 2
+
+
+def serve(
+    open_model: OpenModel,
+    text: ModelText,
+    settings: Settings,
+    host: str,
+    port: int,
+    when_ready: Callable[[str], None],
+) -> None:
+    """Serve until Ctrl-C or SIGTERM. `when_ready` gets the URL.
+
+    Raises MlccError in one line if the port cannot be bound or the model not be loaded.
+    """
+    with closing(bind(host, port)) as listener, _terminate_politely():
+        process = EngineProcess(open_model)
+        try:
+            url = _url(host, listener.getsockname()[1])
+            client = EngineClient(process, settings.max_queue)
+            app = create_app(client, text, settings, lambda: when_ready(url))
+            config = uvicorn.Config(
+                app,
+                log_level="warning",
+                access_log=False,
+                server_header=False,
+                timeout_graceful_shutdown=_SHUTDOWN_S,
+            )
+            uvicorn.Server(config).run(sockets=[listener])
+        finally:
+            process.close()
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A listening socket, bound before the model is loaded so that a taken port is said at once."""
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family)
+    except OSError as error:
+        raise MlccError(f"--host {host} is no address of this machine ({error.strerror})") from None
+    try:
+        if hasattr(socket, "SO_REUSEPORT"):  # not Windows, where it would share the port
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(2048)
+    except OSError as error:
+        listener.close()
+        raise MlccError(_bind_words(host, port, error)) from None
+    return listener
+
+
+def _bind_words(host: str, port: int, error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return f"port {port} of {host} is in use; stop what uses it or choose another --port"
+    if error.errno == errno.EACCES:
+        return f"port {port} needs more rights than you have; choose a --port above 1023"
+    return f"cannot listen on {host}:{port} ({error.strerror}); choose another --host or --port"
+
+
+def _url(host: str, port: int) -> str:
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+@contextmanager
+def _terminate_politely() -> Iterator[None]:
+    """SIGTERM unwinds the stack, so that the engine's process is stopped on the way out."""
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
