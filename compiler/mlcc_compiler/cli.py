@@ -15,13 +15,21 @@ from mlcc_targets import TARGETS, Target, TargetError, get_target
 
 @click.command("compile")
 @click.argument("model")
-@click.option("--target", "target_name", default="cpu", show_default=True, help="see `mlcc targets`")
+@click.option(
+    "--target", "target_name", default="cpu", show_default=True, help="see `mlcc targets`"
+)
 @click.option("--cpu", default="host", show_default=True, help="CPU level, e.g. avx2, avx512-vnni")
-@click.option("--quant", default="q4", show_default=True, help="q4, q8, f16, bf16, f32 and variants")
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="folder  [dist/NAME-QUANT-TARGET]")
+@click.option(
+    "--quant", default="q4", show_default=True, help="q4, q8, f16, bf16, f32 and variants"
+)
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), help="folder  [dist/NAME-QUANT-TARGET]"
+)
 @click.option("--context", type=click.IntRange(16), help="longest sequence  [the model's, <= 4096]")
 @click.option("--max-batch", type=click.IntRange(1, 256), default=8, show_default=True)
-@click.option("--dump-ir", type=click.Path(path_type=Path), help="write the module after each phase")
+@click.option(
+    "--dump-ir", type=click.Path(path_type=Path), help="write the module after each phase"
+)
 @click.option("-q", "--quiet", is_flag=True, help="say nothing but errors")
 def compile_command(
     model: str,

@@ -37,6 +37,7 @@ from mlcc_compiler.graph_json import graph_to_json
 from mlcc_compiler.kernels import kernel_set_for
 from mlcc_compiler.kernels.kernel_set import PhysicalTensor, WeightLayout
 from mlcc_compiler.models.config import DecoderConfig
+from mlcc_compiler.models.layers import named_modules
 from mlcc_compiler.models.registry import Architecture, build_model
 from mlcc_compiler.package import ArtifactWriter
 from mlcc_compiler.passes.lower import WeightPlan
@@ -143,7 +144,9 @@ def report_plan(plan: Plan, progress: Progress) -> None:
     parameters = sum(int(np.prod(shape)) for shape in plan.traced.shapes)
     pool = limits.max_step_pages * PAGE_SIZE * kv.bytes_per_token
     levels = " ".join(plan.target.features) or "no special features"
-    progress.decided("model", f"{plan.checkpoint.name}: {config.architecture}, {parameters:,} weights")
+    progress.decided(
+        "model", f"{plan.checkpoint.name}: {config.architecture}, {parameters:,} weights"
+    )
     progress.decided("target", f"{plan.target.name} ({plan.target.cpu or 'numpy'}: {levels})")
     progress.decided("quantization", plan.options.quant)
     progress.decided("context", f"{limits.context} tokens, {limits.max_batch} sequences at once")
@@ -168,9 +171,7 @@ def _kv_dtype(target: Target, options: Options) -> str:
 # -- the library -------------------------------------------------------------------------------
 
 
-def _native_library(
-    plan: Plan, library: Path, progress: Progress
-) -> tuple[list[WeightPlan], int]:
+def _native_library(plan: Plan, library: Path, progress: Progress) -> tuple[list[WeightPlan], int]:
     limits = plan.limits
     bounds = Bounds(limits.max_step_tokens, limits.max_batch, limits.max_step_pages)
     lowered = lower(
@@ -193,13 +194,15 @@ def _reference_library(plan: Plan, library: Path) -> list[WeightPlan]:
     library.write_text(graph_to_json(plan.traced), encoding="utf-8")
     schemes = _schemes(plan)
     return [
-        WeightPlan(name, shape, "", schemes.get(name, "f32"), _plain_layout(shape, schemes.get(name)))
+        WeightPlan(
+            name, shape, "", schemes.get(name, "f32"), _plain_layout(shape, schemes.get(name))
+        )
         for name, shape in zip(plan.traced.names, plan.traced.shapes, strict=True)
     ]
 
 
 def _schemes(plan: Plan) -> dict[str, str]:
-    modules = plan.architecture.model.named_modules()
+    modules = named_modules(plan.architecture.model)
     return {f"{name}.weight": m.scheme for name, m in modules if hasattr(m, "scheme")}
 
 
@@ -229,9 +232,7 @@ def _specs(plan: WeightPlan) -> list[TensorSpec]:
     return [TensorSpec(name=n, dtype=part.dtype, shape=part.shape) for n, part in parts]
 
 
-def _arrays(
-    plan: Plan, plans: list[WeightPlan], progress: Progress
-) -> Iterator[npt.NDArray[Any]]:
+def _arrays(plan: Plan, plans: list[WeightPlan], progress: Progress) -> Iterator[npt.NDArray[Any]]:
     """Every physical tensor in order; one checkpoint tensor is in memory at a time."""
     done, total = 0, sum(int(np.prod(p.shape)) for p in plans)
     progress.weights(done, total)
@@ -287,7 +288,8 @@ def _target_info(target: Target) -> TargetInfo:
         name=target.name,
         device=target.device,
         arch=target.arch,
-        triple=target.triple or (f"{target.arch}-{platform.system().lower()}" if target.arch else ""),
+        triple=target.triple
+        or (f"{target.arch}-{platform.system().lower()}" if target.arch else ""),
         cpu=target.cpu,
         features=target.features,
         options={"vector_bits": target.vector_bits, "f16": target.f16, **dict(target.limits)},

@@ -159,7 +159,8 @@ def _sequence(passes: list[Any]) -> Any:
 
 def _fuse_passes() -> list[Any]:
     return [
-        relax.transform.LegalizeOps(),
+        # A reshape stays an operator: the virtual machine makes a view, no kernel copies.
+        relax.transform.LegalizeOps(skip_ops=["relax.reshape"]),
         relax.transform.AnnotateTIROpPattern(),
         relax.transform.FoldConstant(),
         relax.transform.FuseOps(),
@@ -170,7 +171,6 @@ def _fuse_passes() -> list[Any]:
 
 def _flatten_passes() -> list[Any]:
     return [
-        relax.transform.RewriteDataflowReshape(),
         relax.transform.ToNonDataflow(),
         relax.transform.RemovePurityChecking(),
         relax.transform.CallTIRRewrite(),

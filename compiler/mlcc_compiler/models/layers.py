@@ -6,6 +6,8 @@ matrix, set by `quantization.apply`), of paging, or of targets.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from mlcc_compiler._tvm import nn
 from mlcc_compiler.models import ops
 from mlcc_compiler.models.config import DecoderConfig
@@ -121,3 +123,14 @@ class PreNormLayer(nn.Module):
     def forward(self, x: Tensor, table: Tensor) -> Tensor:
         x = x + self.self_attn(self.input_layernorm(x), table)
         return x + self.mlp(self.post_attention_layernorm(x))
+
+
+def named_modules(module: nn.Module, prefix: str = "") -> Iterator[tuple[str, nn.Module]]:
+    """Every module below `module` with its dotted name, parents first."""
+    for key, value in vars(module).items():
+        children = enumerate(value) if isinstance(value, nn.ModuleList) else [(None, value)]
+        for index, child in children:
+            if isinstance(child, nn.Module):
+                name = f"{prefix}{key}" if index is None else f"{prefix}{key}.{index}"
+                yield name, child
+                yield from named_modules(child, name + ".")

@@ -137,6 +137,15 @@ class LowerOperators(Rewriter):
         kernel = self.kernels.softcap(dims(x)[1], float(literal(cap)))
         return self.call_tir(kernel, "softcap", [x], call.ty_args[0])
 
+    def relax_add(self, arguments: list[Any], call: relax.Call) -> Any:
+        x, y = arguments
+        return self.call_tir(self.kernels.add(dims(x)[1]), "add", [x, y], x.ty)
+
+    def relax_multiply(self, arguments: list[Any], call: relax.Call) -> Any:
+        x, factor = arguments
+        kernel = self.kernels.scale(dims(x)[1], float(factor.value.numpy()))
+        return self.call_tir(kernel, "scale", [x], x.ty)
+
     def op_take_rows(self, arguments: list[Any], call: relax.Call) -> Any:
         x, rows = arguments
         return self.call_tir(

@@ -20,7 +20,9 @@ class Rewriter:
 
     def __init__(self, module: ir.IRModule) -> None:
         self.module = module
-        self.builder = relax.BlockBuilder(module)
+        # `forward` is built anew under its own name; kernels stay, with the same global variables.
+        others = {v: f for v, f in module.functions.items() if v.name_hint != "forward"}
+        self.builder = relax.BlockBuilder(ir.IRModule(others, attrs=module.attrs))
         self.values: dict[Any, Any] = {}
 
     def run(self) -> ir.IRModule:
@@ -85,6 +87,10 @@ class Rewriter:
         """Emit a call of a kernel; equal kernels are kept once in the module."""
         function = self.builder.add_func(kernel, name)
         return self.builder.emit(relax.call_tir(function, list(arguments), out))
+
+    def items(self, value: relax.Var, count: int) -> list[relax.Var]:
+        """The members of a tuple."""
+        return [self.builder.emit(relax.TupleGetItem(value, i)) for i in range(count)]
 
 
 def call_parts(call: relax.Call) -> tuple[str, list[Any]]:

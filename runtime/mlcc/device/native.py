@@ -19,6 +19,8 @@ from mlcc.engine.batch import Batch, Capacity, Result
 from mlcc.errors import CapacityError, DeviceError
 
 Array = npt.NDArray[Any]
+ALIGNMENT = 64
+"""Bytes; generated code loads vectors from arguments with aligned instructions."""
 KvSpec = tuple[Sequence[int], str]
 """Shape after the leading num_pages, and dtype, of one layer's pages."""
 
@@ -86,7 +88,12 @@ class NativeExecutor:
             ) from error
 
     def _share(self, array: Array) -> Any:
-        """A tensor over the array's own memory, which must be writable: DLPack wants it so."""
+        """A tensor over the array's own memory if it is aligned, else an aligned copy.
+
+        Kernels assume ALIGNMENT; the compiler lays weights out so that only odd vectors are copied.
+        """
+        if array.ctypes.data % ALIGNMENT:
+            return self._tvm.runtime.tensor(array)
         return self._tvm.runtime.from_dlpack(array)
 
     def _pages(self, shape: Sequence[int], dtype: str) -> Any:
@@ -137,8 +144,8 @@ class NativeExecutor:
             raise DeviceError(f"the device failed: {str(error).splitlines()[-1]}") from error
 
     def _input(self, values: Any) -> Any:
-        """An int32 or float32 array as a tensor, without a copy."""
-        return self._tvm.runtime.from_dlpack(np.frombuffer(values, dtype=values.typecode))
+        """An int32 or float32 array as a tensor."""
+        return self._share(np.frombuffer(values, dtype=values.typecode))
 
     def close(self) -> None:
         """Free pages, weights and library."""

@@ -1,0 +1,139 @@
+"""The CPU's kernels as one set: chooses by the row's vector width and features, never its name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mlcc_compiler.kernels.cpu import activation, attention, embedding, kv, linear, norm, rope
+from mlcc_compiler.kernels.cpu import sample as sampling
+from mlcc_compiler.kernels.cpu.isa import Isa
+from mlcc_compiler.kernels.cpu.linear_layout import Packing, to_storage
+from mlcc_compiler.kernels.kernel_set import PhysicalTensor, PrimFunc, WeightLayout
+from mlcc_compiler.passes.rewrite import dims, tensor
+from mlcc_compiler.quantization import scheme
+from mlcc_targets import Target
+
+if TYPE_CHECKING:
+    from mlcc_compiler.passes.lower import LowerOperators, Weight
+    from mlcc_compiler.passes.paged_kv import KvLayout
+
+
+class CpuKernels:
+    """Implements `kernels.kernel_set.KernelSet`."""
+
+    def __init__(self, target: Target) -> None:
+        self.isa = Isa.from_features(target.arch, target.features)
+        self.lanes = self.isa.lanes
+
+    # -- weights ---------------------------------------------------------------------------------
+
+    def layout(self, use: str, shape: Sequence[int], scheme_name: str) -> WeightLayout:
+        """Vectors stay f32; a float table that is only looked up keeps its rows; the rest packs."""
+        row = scheme(scheme_name)
+        if use == "vector":
+            part = PhysicalTensor("", tuple(shape), "float32")
+            return WeightLayout((part,), lambda weight: [weight.astype(np.float32)])
+        if use == "table" and row.is_float:
+            part = embedding.table_tensor(*shape, row)
+            return WeightLayout((part,), lambda weight: [to_storage(weight, row.dtype)])
+        return self._packing(shape, scheme_name).layout()
+
+    def _packing(self, shape: Sequence[int], scheme_name: str) -> Packing:
+        rows, columns = shape
+        return linear.packing(rows, columns, scheme_name, self.isa)
+
+    def linear(self, graph: LowerOperators, x: Any, weight: Weight, bias: Any | None) -> Any:
+        """Float weights multiply f32 rows; codes multiply rows quantized once per input."""
+        plan = weight.plan
+        packing = self._packing(plan.shape, plan.scheme)
+        quantized = linear.needs_quantized_rows(plan.scheme)
+        inputs = self._quantized_rows(graph, x, packing) if quantized else [x]
+        kernel = linear.linear(*plan.shape, plan.scheme, self.isa, bias is not None)
+        arguments = [*inputs, *weight.parts, *([] if bias is None else [bias])]
+        return graph.call_tir(kernel, "linear", arguments, tensor([dims(x)[0], plan.shape[0]]))
+
+    def _quantized_rows(self, graph: LowerOperators, x: Any, packing: Packing) -> list[Any]:
+        """int8 codes, scales and sums of x's groups; the same ones for every reader of x."""
+        key = (x, packing.group)
+        if key not in graph.quantized_rows:
+            rows = dims(x)[0]
+            groups = [rows, packing.groups]
+            out = [tensor([rows, packing.k], "int8"), tensor(groups), tensor(groups, "int32")]
+            kernel = linear.quantize_rows(packing.k, packing.group, self.isa)
+            parts = graph.call_tir(kernel, "quantize_rows", [x], out)
+            graph.quantized_rows[key] = graph.items(parts, 3)
+        return list(graph.quantized_rows[key])
+
+    def embedding(self, use: str, shape: Sequence[int], scheme_name: str) -> PrimFunc:
+        row = scheme(scheme_name)
+        if use == "table" and row.is_float:
+            return embedding.embedding_table(*shape, row, self.isa)
+        return embedding.embedding_packed(*shape, row, self.isa)
+
+    # -- operators -------------------------------------------------------------------------------
+
+    def rms_norm(self, shape: Sequence[int], eps: float, offset: float) -> PrimFunc:
+        if len(shape) == 2:
+            return norm.rms_norm_heads(*shape, eps, self.lanes, offset)
+        return norm.rms_norm(shape[0], eps, self.lanes, offset)
+
+    def add_rms_norm(self, hidden: int, eps: float, offset: float) -> PrimFunc:
+        return norm.add_rms_norm(hidden, eps, self.lanes, offset)
+
+    def rope_table(self, rotary_dim: int, scale: float) -> PrimFunc:
+        return rope.rope_table(rotary_dim, scale, self.lanes)
+
+    def rope(self, heads: int, head_dim: int, rotary_dim: int) -> PrimFunc:
+        return rope.rope(heads, head_dim, rotary_dim, self.lanes)
+
+    def gated(self, inner: int, kind: str) -> PrimFunc:
+        return activation.gated(inner, kind, self.lanes)
+
+    def gated_fused(self, inner: int, kind: str) -> PrimFunc:
+        return activation.gated_fused(inner, kind, self.lanes)
+
+    def softcap(self, width: int, cap: float) -> PrimFunc:
+        return activation.softcap(width, cap, self.lanes)
+
+    def add(self, width: int) -> PrimFunc:
+        return activation.add(width, self.lanes)
+
+    def scale(self, width: int, factor: float) -> PrimFunc:
+        return activation.scale(width, factor, self.lanes)
+
+    def take_rows(self, width: int) -> PrimFunc:
+        return kv.take_rows(width, self.lanes)
+
+    def resolve_tokens(self) -> PrimFunc:
+        return kv.resolve_tokens()
+
+    def append_kv(self, layout: KvLayout) -> PrimFunc:
+        return kv.append_kv(
+            layout.kv_heads, layout.head_dim, layout.page_size, layout.dtype, self.lanes
+        )
+
+    def paged_attention(
+        self, layout: KvLayout, heads: int, scale: float, window: int | None, softcap: float | None
+    ) -> PrimFunc:
+        return attention.paged_attention(
+            heads,
+            layout.kv_heads,
+            layout.head_dim,
+            layout.page_size,
+            scale,
+            window,
+            softcap,
+            layout.dtype,
+            self.lanes,
+        )
+
+    def copy_pages(self, layout: KvLayout) -> PrimFunc:
+        return kv.copy_pages(
+            layout.kv_heads, layout.head_dim, layout.page_size, layout.dtype, self.lanes
+        )
+
+    def sample(self, vocab_size: int) -> PrimFunc:
+        return sampling.sample(vocab_size, self.lanes)
