@@ -59,8 +59,13 @@ class EngineClient:
         Thread(target=self._write, name="to-engine", daemon=True).start()
         Thread(target=self._read, name="from-engine", daemon=True).start()
 
+    def stop_soon(self) -> None:
+        """`stop` for signal handlers and other threads."""
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self.stop)
+
     def stop(self) -> None:
-        """Fail what is still waiting; the process is its owner's to close."""
+        """Fail what is still waiting; the process is its owner's to close. Idempotent."""
         self._die("the server is shutting down")
         self._outbox.put(None)
 

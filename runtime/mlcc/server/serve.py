@@ -47,9 +47,21 @@ def serve(
                 server_header=False,
                 timeout_graceful_shutdown=_SHUTDOWN_S,
             )
-            uvicorn.Server(config).run(sockets=[listener])
+            _Server(config, client).run(sockets=[listener])
         finally:
             process.close()
+
+
+class _Server(uvicorn.Server):
+    """Ends open streams at the first signal instead of waiting for their answers."""
+
+    def __init__(self, config: uvicorn.Config, client: EngineClient) -> None:
+        super().__init__(config)
+        self._client = client
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self._client.stop_soon()
+        super().handle_exit(sig, frame)
 
 
 def bind(host: str, port: int) -> socket.socket:

@@ -1,0 +1,53 @@
+"""Starts the toy server as a program and stops it; shared by the server's tests."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+PROGRAM = Path(__file__).with_name("toy_server.py")
+
+
+@dataclass
+class RunningServer:
+    url: str
+    process: subprocess.Popen[str]
+
+    def children(self) -> list[int]:
+        """Processes that it started, by id."""
+        listing = subprocess.run(
+            ["ps", "-o", "pid=", "--ppid", str(self.process.pid)], capture_output=True, text=True
+        )
+        return [int(word) for word in listing.stdout.split()]
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@contextmanager
+def running(*options: str) -> Iterator[RunningServer]:
+    process = subprocess.Popen(
+        [sys.executable, str(PROGRAM), *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert process.stdout
+    try:
+        url = process.stdout.readline().strip()
+        assert url, process.stderr.read() if process.stderr else ""
+        yield RunningServer(url, process)
+    finally:
+        process.terminate()
+        process.communicate(timeout=20)

@@ -1,0 +1,138 @@
+"""The server as a program: keys, queue, timeout, disconnects, a dying engine, a clean end."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import time
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+from openai import APIError, OpenAI
+from server_process import RunningServer, alive, running
+
+from mlcc.errors import MlccError
+from mlcc.server.serve import bind
+
+HELLO = [{"role": "user", "content": "hi"}]
+CLOSED = (("POST", "chat/completions"), ("POST", "completions"), ("GET", "models"))
+LONG = {"messages": HELLO, "max_tokens": 400, "ignore_eos": True}
+
+
+def eventually(check: Callable[[], bool], seconds: float = 10) -> bool:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if check():
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def engine_stats(server: RunningServer) -> dict[str, Any]:
+    return dict(httpx.get(f"{server.url}/health").json()["engine"])
+
+
+def idle(server: RunningServer) -> bool:
+    stats = engine_stats(server)
+    return stats["running"] == stats["waiting"] == 0 and stats["pages_free"] == stats["pages"]
+
+
+@pytest.fixture(scope="module")
+def slow() -> Any:
+    with running("--delay", "0.01", "--max-queue", "1", "--timeout", "1.5") as server:
+        yield server
+
+
+def test_a_client_that_goes_away_cancels_its_stream(slow: RunningServer) -> None:
+    with OpenAI(base_url=f"{slow.url}/v1", api_key="x") as client:
+        stream = client.chat.completions.create(
+            model="toy", messages=HELLO, stream=True, extra_body={"ignore_eos": True}
+        )
+        next(iter(stream))
+        assert engine_stats(slow)["running"] == 1
+        stream.close()
+    assert eventually(lambda: idle(slow), 1.2)
+
+
+def test_a_client_that_goes_away_cancels_its_whole_answer(slow: RunningServer) -> None:
+    with pytest.raises(httpx.ReadTimeout):
+        httpx.post(f"{slow.url}/v1/chat/completions", json=LONG, timeout=0.3)
+    assert eventually(lambda: idle(slow), 1.0)
+
+
+def test_an_answer_that_takes_too_long(slow: RunningServer) -> None:
+    answer = httpx.post(f"{slow.url}/v1/chat/completions", json=LONG)
+    assert answer.status_code == 504 and "--timeout" in answer.json()["error"]["message"]
+    assert answer.headers["x-should-retry"] == "false"
+    with OpenAI(base_url=f"{slow.url}/v1", api_key="x") as client:
+        stream = client.chat.completions.create(
+            model="toy", messages=HELLO, stream=True, extra_body={"ignore_eos": True}
+        )
+        with pytest.raises(APIError, match="--timeout"):
+            list(stream)
+    assert eventually(lambda: idle(slow))
+
+
+def test_a_full_queue_says_when_to_come_back(slow: RunningServer) -> None:
+    body = {"prompt": ["x"] * 6, "max_tokens": 4}  # 4 at once and 1 waiting are allowed
+    answer = httpx.post(f"{slow.url}/v1/completions", json=body)
+    assert answer.status_code == 503 and answer.headers["retry-after"] == "1"
+    assert answer.json()["error"]["code"] == "queue_full"
+    assert httpx.post(f"{slow.url}/v1/completions", json={**body, "prompt": ["x"] * 5}).is_success
+
+
+def test_api_key() -> None:
+    with running("--api-key", "sesame") as server:
+        with OpenAI(base_url=f"{server.url}/v1", api_key="sesame") as client:
+            assert client.models.list().data
+        for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "sesame"}):
+            for method, path in CLOSED:
+                answer = httpx.request(method, f"{server.url}/v1/{path}", headers=headers)
+                assert answer.status_code == 401
+                assert answer.json()["error"]["code"] == "invalid_api_key"
+        assert httpx.get(f"{server.url}/health").status_code == 200
+
+
+def test_a_dying_engine_is_said_to_all_who_wait_and_after() -> None:
+    with running("--delay", "0.01", "--die-after", "20") as server:
+        first = httpx.post(f"{server.url}/v1/chat/completions", json=LONG, timeout=20)
+        second = httpx.post(f"{server.url}/v1/chat/completions", json=LONG, timeout=20)
+        for answer in (first, second):
+            assert answer.status_code == 500
+            assert "engine process ended with exit code 7" in answer.json()["error"]["message"]
+        health = httpx.get(f"{server.url}/health")
+        assert health.status_code == 503 and health.json()["status"] == "dead"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_it_ends_cleanly_with_a_stream_open(number: signal.Signals) -> None:
+    with running("--delay", "0.01") as server:
+        children = server.children()
+        assert children
+        with httpx.stream(
+            "POST", f"{server.url}/v1/chat/completions", json={**LONG, "stream": True}
+        ) as stream:
+            lines = stream.iter_lines()
+            next(lines)
+            server.process.send_signal(number)
+            assert "shutting down" in [line for line in lines if line][-1]
+        assert server.process.wait(10) in (-number, 128 + number)
+        assert server.process.stderr and "ERROR" not in server.process.stderr.read()
+        assert eventually(lambda: not any(alive(pid) for pid in children), 3)
+
+
+def test_a_killed_server_leaves_no_engine_behind() -> None:
+    with running() as server:
+        children = server.children()
+        server.process.kill()
+        assert eventually(lambda: not any(alive(pid) for pid in children), 5)
+
+
+def test_a_port_in_use_is_one_line() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(MlccError, match=f"port {port} of 127.0.0.1 is in use") as caught:
+            bind("127.0.0.1", port)
+    assert caught.value.exit_code == 2
