@@ -144,7 +144,7 @@ def _read_json(path: Path, *, optional: bool = False) -> dict[str, Any]:
     try:
         if path.stat().st_size > MAX_JSON_BYTES:
             raise ValueError("it is too large")
-        value = json.loads(path.read_bytes())
+        value = json.loads(path.read_bytes(), parse_constant=str)  # NaN is no JSON elsewhere
     except (OSError, ValueError, RecursionError) as error:
         raise CheckpointError(f"{path}: cannot be read ({error}); fetch it again") from error
     if not isinstance(value, dict):

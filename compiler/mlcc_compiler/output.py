@@ -109,10 +109,10 @@ def explain(error: OSError, out: Path) -> MlccError:
     """An operating system's refusal in one line."""
     if error.errno in _FULL:
         return CapacityError(f"{out}: the disk is full; free some space or choose another --output")
-    where = f" {error.filename}" if error.filename else ""
-    return MlccError(
-        f"{out}: cannot be written ({error.strerror or error}{where}); choose another --output"
-    )
+    reason, name = error.strerror or str(error), str(error.filename or "")
+    if name and not name.startswith(str(out.parent)):
+        return MlccError(f"{name}: {reason}; check that it is there and may be read")
+    return MlccError(f"{out}: cannot be written ({reason}); choose another --output")
 
 
 def gigabytes(count: int) -> str:

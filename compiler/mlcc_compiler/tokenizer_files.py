@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 from mlcc.errors import CheckpointError, UnsupportedError
 
@@ -22,29 +21,22 @@ def tokenizer_json(folder: Path) -> bytes:
     path = folder / NAME
     if not path.is_file():
         raise _no_tokenizer(folder)
-    if path.stat().st_size > MAX_BYTES:
-        raise CheckpointError(f"{path}: larger than {MAX_BYTES >> 20} MiB; fetch it again")
-    data = path.read_bytes()
-    _parse(data, str(path))
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise ValueError(f"it is larger than {MAX_BYTES >> 20} MiB")
+        data = path.read_bytes()
+        token_ids(data)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise CheckpointError(f"{path}: is no tokenizer.json ({error}); fetch it again") from error
     return data
 
 
 def token_ids(data: bytes) -> dict[str, int]:
     """Id of every token of a tokenizer.json, added tokens over the model's vocabulary."""
-    tree = _parse(data, NAME)
-    vocab = tree.get("model", {}).get("vocab", {})
+    tree = json.loads(data)
+    vocab = tree["model"].get("vocab") or {}
     found = dict(vocab) if isinstance(vocab, dict) else {row[0]: i for i, row in enumerate(vocab)}
     return found | {token["content"]: token["id"] for token in tree.get("added_tokens") or []}
-
-
-def _parse(data: bytes, where: str) -> dict[str, Any]:
-    try:
-        tree = json.loads(data)
-        if not isinstance(tree["model"], dict):
-            raise ValueError("no model")
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise CheckpointError(f"{where}: is no tokenizer.json ({error}); fetch it again") from error
-    return dict(tree)
 
 
 def _no_tokenizer(folder: Path) -> CheckpointError | UnsupportedError:

@@ -179,8 +179,16 @@ def test_an_output_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Mo
         raise PermissionError(errno.EACCES, "Permission denied", str(self))
 
     monkeypatch.setattr(mlcc_compiler.output.Path, "mkdir", denied)
-    refused(tmp_path / "tiny", "cannot be written .Permission denied .*choose another --output")
+    refused(tmp_path / "tiny", r"cannot be written \(Permission denied\); choose another --output")
     assert left(tmp_path) == []
+
+
+def test_a_source_that_cannot_be_read_is_not_blamed_on_the_output(tmp_path: Path) -> None:
+    with (
+        pytest.raises(MlccError, match=r"^/none/weights: No such file or directory; check"),
+        ArtifactWriter(tmp_path / "tiny"),
+    ):
+        Path("/none/weights").read_bytes()
 
 
 def test_a_parent_that_is_a_file(tmp_path: Path) -> None:

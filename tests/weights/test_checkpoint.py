@@ -130,6 +130,11 @@ def test_broken_json(tmp_path: Path, name: str, text: str | bytes) -> None:
     refused(hf_folder(tmp_path, **{name: text}), name.replace("__", ".") + ": .*fetch it again")
 
 
+def test_numbers_that_are_no_json_stay_out(tmp_path: Path) -> None:
+    hf_folder(tmp_path, config__json='{"limit": [0.0, Infinity]}')
+    assert Checkpoint.open(tmp_path).config == {"limit": [0.0, "Infinity"]}
+
+
 def test_no_folder_no_config_or_a_file(tmp_path: Path) -> None:
     refused(tmp_path / "none", "no such folder.*hf://org/name")
     refused(tmp_path, "has no config.json; MODEL is a Hugging Face folder")
@@ -143,7 +148,10 @@ def test_quantized_checkpoints_are_refused_by_method(tmp_path: Path) -> None:
     refused(hf_folder(tmp_path, config__json=config), r"quantized \(gptq\)", UnsupportedError)
 
 
-@pytest.mark.parametrize("text", ["{", "{}", "[]", '{"model": 3}'])
+BROKEN = ["{", "{}", "[]", '{"model": 3}', '{"model": {"vocab": [3]}}']
+
+
+@pytest.mark.parametrize("text", [*BROKEN, '{"model": {}, "added_tokens": [{}]}', b"\xff"])
 def test_a_broken_tokenizer(tmp_path: Path, text: str) -> None:
     refused(hf_folder(tmp_path, tokenizer__json=text), "is no tokenizer.json")
 
