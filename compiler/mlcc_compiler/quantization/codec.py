@@ -132,4 +132,5 @@ def _round(groups: Floats, scale: Floats, zero: Floats, levels: int) -> Floats:
 def _inverse(x: Floats) -> Floats:
     """1 / x, and 0 where x is 0 or its inverse overflows."""
     tiny = np.abs(x) < np.float32(1e-37)
-    return np.where(tiny, np.float32(0), np.float32(1) / np.where(tiny, np.float32(1), x))
+    safe = np.where(tiny, np.float32(1), x)
+    return np.asarray(np.where(tiny, np.float32(0), np.float32(1) / safe), np.float32)

@@ -9,9 +9,10 @@ from typing import Any
 
 from mlcc_compiler._tvm import B, IRBuilder, T
 from mlcc_compiler.kernels.cpu.isa import Isa
-from mlcc_compiler.kernels.cpu.linear_float import widen
 from mlcc_compiler.kernels.cpu.linear_layout import Packing
 from mlcc_compiler.kernels.cpu.linear_tile import OPAQUE
+from mlcc_compiler.kernels.cpu.linear_widen import widen
+from mlcc_compiler.kernels.cpu.vector_math import fit_lanes, span
 from mlcc_compiler.kernels.kernel_set import PhysicalTensor
 from mlcc_compiler.quantization import Scheme
 
@@ -27,14 +28,12 @@ def table_tensor(vocab: int, hidden: int, scheme: Scheme) -> PhysicalTensor:
 def embedding_table(vocab: int, hidden: int, scheme: Scheme, isa: Isa) -> Expr:
     """PrimFunc(token_ids i32[n], table [V, H], y f32[n, H]) for a float scheme."""
     stored = table_tensor(vocab, hidden, scheme)
-    lanes = isa.lanes
-    while hidden % lanes:
-        lanes //= 2
+    lanes = fit_lanes(hidden, isa.lanes)
 
     def row(buffers: list[Expr], y: Expr, i: Expr, token: Expr) -> None:
         with B.serial(hidden // lanes) as k:
-            value = widen(buffers[0], [token, k * lanes], lanes)
-            B.buffer_store(y, value, [i, T.Ramp(k * lanes, 1, lanes)])
+            value = widen(isa, buffers[0], [token, k * lanes], lanes)
+            B.buffer_store(y, value, [i, span(k * lanes, lanes)])
 
     return _gather([stored], vocab, hidden, row)
 
@@ -47,7 +46,7 @@ def embedding_packed(vocab: int, hidden: int, scheme: Scheme, isa: Isa) -> Expr:
         tile, column = B.bind(token // packing.width), B.bind(token % packing.width)
         if scheme.is_float:
             with B.serial(hidden) as k:
-                B.buffer_store(y, widen(buffers[0], [tile, k, column], 1), [i, k])
+                B.buffer_store(y, widen(isa, buffers[0], [tile, k, column], 1), [i, k])
         else:
             _unpack_row(packing, buffers, y, i, tile, column)
 
@@ -83,7 +82,7 @@ def _unpack_row(
         return T.Broadcast(value, 4)
 
     with B.serial(packing.groups) as g:
-        scale = B.bind(T.Cast("float32", scales[tile, g, column]))
+        scale = B.bind(widen(packing.isa, scales, [tile, g, column], 1))
         zero: Expr = T.int32(packing.scheme.middle)
         if not packing.scheme.symmetric:
             zero = T.Cast("int32", buffers[2][tile, g, column])

@@ -10,7 +10,7 @@ from mlcc_compiler._tvm import B, IRBuilder, T
 from mlcc_compiler.kernels.cpu.isa import Isa
 from mlcc_compiler.kernels.cpu.linear_layout import COLUMN_VECTORS, Packing
 from mlcc_compiler.kernels.cpu.linear_tile import OPAQUE, Output, Registers, for_each_tile
-from mlcc_compiler.kernels.cpu.vector_math import vector
+from mlcc_compiler.kernels.cpu.linear_widen import widen
 from mlcc_compiler.quantization import Scheme
 
 Expr = Any
@@ -45,35 +45,23 @@ def _tile(
 ) -> None:
     lanes = packing.isa.lanes
     sums = Registers(rows * COLUMN_VECTORS, lanes, "float32")
-    for i in range(rows * COLUMN_VECTORS):
+    with B.unroll(rows * COLUMN_VECTORS) as i:
         sums.set(i, T.Broadcast(T.float32(0), lanes))
 
     def step(k: Expr) -> None:
         columns = [
-            B.bind(widen(weight, [tile, k, c * lanes], lanes)) for c in range(COLUMN_VECTORS)
+            B.bind(widen(packing.isa, weight, [tile, k, c * lanes], lanes))
+            for c in range(COLUMN_VECTORS)
         ]
-        for r in range(rows):
+        with B.unroll(rows) as r:
             value = B.bind(T.Broadcast(x[row + r, k], lanes))
             for c in range(COLUMN_VECTORS):
                 i = r * COLUMN_VECTORS + c
                 sums.set(i, sums.get(i) + columns[c] * value)
 
     whole = packing.k // _UNROLL
-    with B.serial(whole) as i:
-        for j in range(_UNROLL):
-            step(i * _UNROLL + j)
+    with B.serial(whole) as i, B.unroll(_UNROLL) as j:
+        step(i * _UNROLL + j)
     for k in range(whole * _UNROLL, packing.k):
         step(T.int64(k))
     output.store(sums, rows, row, tile)
-
-
-def widen(buffer: Expr, index: list[Expr], lanes: int) -> Expr:
-    """Load `lanes` stored floats as float32; uint16 holds the bits of bfloat16."""
-    dtype = str(buffer.dtype)
-    value = buffer.vload(index, vector(dtype, lanes))
-    if dtype == "float32":
-        return value
-    if dtype == "float16":
-        return T.Cast(vector("float32", lanes), value)
-    shift = T.uint32(16) if lanes == 1 else T.Broadcast(T.uint32(16), lanes)
-    return T.reinterpret(vector("float32", lanes), T.Cast(vector("uint32", lanes), value) << shift)

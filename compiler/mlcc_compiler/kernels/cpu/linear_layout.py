@@ -155,13 +155,10 @@ class Packing:
 def to_storage(values: npt.NDArray[np.float32], dtype: str) -> Array:
     """f32 -> float32, float16, or bfloat16 bits as uint16 (round to nearest even)."""
     if dtype != "bfloat16":
-        return values.astype(dtype, copy=False)
+        return values.astype(np.dtype(dtype), copy=False)
     bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
-    rounded = ((bits + np.uint32(0x7FFF) + ((bits >> 16) & np.uint32(1))) >> 16).astype(np.uint16)
-    nan = np.isnan(values)
-    if nan.any():
-        rounded[nan] = 0x7FC0
-    return rounded
+    rounded = (bits + np.uint32(0x7FFF) + ((bits >> 16) & np.uint32(1))) >> 16
+    return np.where(np.isnan(values), 0x7FC0, rounded).astype(np.uint16)
 
 
 def from_storage(stored: Array, dtype: str) -> npt.NDArray[np.float32]:

@@ -15,6 +15,7 @@ from mlcc_compiler._tvm import B, IRBuilder, T
 from mlcc_compiler.kernels.cpu.isa import Isa, dot4
 from mlcc_compiler.kernels.cpu.linear_layout import COLUMN_VECTORS, Packing
 from mlcc_compiler.kernels.cpu.linear_tile import OPAQUE, Output, Registers, for_each_tile
+from mlcc_compiler.kernels.cpu.linear_widen import widen
 from mlcc_compiler.quantization import Scheme
 
 Expr = Any
@@ -67,7 +68,7 @@ class _Kernel:
 
     def tile(self, rows: int, row: Expr, tile: Expr) -> None:
         sums = Registers(rows * COLUMN_VECTORS, self.lanes, "float32")
-        for i in range(rows * COLUMN_VECTORS):
+        with B.unroll(rows * COLUMN_VECTORS) as i:
             sums.set(i, T.Broadcast(T.float32(0), self.lanes))
         with B.serial(self.p.groups) as group:
             dots = self._start(rows, row, tile, group)
@@ -79,17 +80,10 @@ class _Kernel:
         """Accumulators at -zero * x_sum."""
         dots = Registers(rows * COLUMN_VECTORS, self.lanes, "int32")
         shift = 128 if self.p.scheme.bits == 8 and self.isa.signed_codes else 0
-        zeros = (
-            None
-            if self.zeros is None
-            else [
-                B.bind(T.Cast(f"int32x{self.lanes}", v) - T.Broadcast(T.int32(shift), self.lanes))
-                for v in self._columns(self.zeros, "uint8", tile, group)
-            ]
-        )
-        for r in range(rows):
+        zeros = self._zeros(tile, group, shift)
+        with B.unroll(rows) as r:
             x_sum = self.x_sum[row + r, group]
-            if zeros is None:
+            if not zeros:
                 start = T.Broadcast(x_sum * T.int32(shift - self.p.scheme.middle), self.lanes)
                 parts = [start] * COLUMN_VECTORS
             else:
@@ -117,11 +111,10 @@ class _Kernel:
         unrolled = whole if whole <= _UNROLL else 1
         if whole > _UNROLL:
             block = next(b for b in range(_UNROLL, 0, -1) if whole % b == 0)
-            with B.serial(whole // block) as i:
-                for v in range(block):
-                    vector(i * block + v, per_byte)
+            with B.serial(whole // block) as i, B.unroll(block) as v:
+                vector(i * block + v, per_byte)
         else:
-            for v in range(unrolled):
+            with B.unroll(unrolled) as v:
                 vector(v, per_byte)
         if steps % per_byte:
             vector(whole, steps % per_byte)
@@ -129,7 +122,7 @@ class _Kernel:
     def _step(self, dots: Registers, codes: list[Expr], rows: int, row: Expr, k: Expr) -> None:
         """Four k of every row and column."""
         codes = [B.bind(c) for c in codes]
-        for r in range(rows):
+        with B.unroll(rows) as r:
             four = T.reinterpret("int32", self.x.vload([row + r, k], "int8x4"))
             x = B.bind(T.reinterpret(f"int8x{4 * self.lanes}", T.Broadcast(four, self.lanes)))
             for c in range(COLUMN_VECTORS):
@@ -150,20 +143,26 @@ class _Kernel:
         """Add a group's exact sums, scaled, to the float sums."""
         kind = f"float32x{self.lanes}"
         scales = [
-            B.bind(T.Cast(kind, v)) for v in self._columns(self.scales, "float16", tile, group)
+            B.bind(widen(self.isa, self.scales, [tile, group, c * self.lanes], self.lanes))
+            for c in range(COLUMN_VECTORS)
         ]
-        for r in range(rows):
+        with B.unroll(rows) as r:
             x_scale = B.bind(T.Broadcast(self.x_scale[row + r, group], self.lanes))
             for c in range(COLUMN_VECTORS):
                 i = r * COLUMN_VECTORS + c
                 sums.set(i, sums.get(i) + T.Cast(kind, dots.get(i)) * (scales[c] * x_scale))
 
-    def _columns(self, buffer: Expr, dtype: str, tile: Expr, group: Expr) -> list[Expr]:
-        """This tile's vectors of a [tiles, groups, width] tensor."""
-        return [
-            buffer.vload([tile, group, c * self.lanes], f"{dtype}x{self.lanes}")
+    def _zeros(self, tile: Expr, group: Expr, shift: int) -> list[Expr]:
+        """Zero points as i32 vectors, less what the stored codes are short of; empty = constant."""
+        zeros = self.zeros
+        if zeros is None:
+            return []
+        less = T.Broadcast(T.int32(shift), self.lanes)
+        stored = [
+            zeros.vload([tile, group, c * self.lanes], f"uint8x{self.lanes}")
             for c in range(COLUMN_VECTORS)
         ]
+        return [B.bind(T.Cast(f"int32x{self.lanes}", v) - less) for v in stored]
 
     @property
     def _bytes(self) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 from mlcc_compiler._tvm import B, IRBuilder, T
 from mlcc_compiler.kernels.cpu.isa import Isa
 from mlcc_compiler.kernels.cpu.linear_tile import OPAQUE, Registers
+from mlcc_compiler.kernels.cpu.vector_math import fit_lanes
 
 Expr = Any
 
@@ -50,9 +51,7 @@ def quantize_rows(k: int, group: int, isa: Isa) -> Expr:
 
 def _group(buffers: list[Expr], group: int, isa: Isa, i: Expr, g: Expr) -> None:
     x, xq, x_scale, x_sum = buffers
-    lanes = isa.lanes
-    while group % lanes:
-        lanes //= 2
+    lanes = fit_lanes(group, isa.lanes)
     kind, floats = f"int32x{lanes}", f"float32x{lanes}"
 
     def spread(value: Expr) -> Expr:

@@ -65,7 +65,7 @@ class Output:
         for c in range(COLUMN_VECTORS):
             column = tile * self.packing.width + c * lanes
             bias = B.bind(self.bias.vload([column], sums.kind)) if self.bias is not None else None
-            for r in range(rows):
+            with B.unroll(rows) as r:
                 value = sums.get(r * COLUMN_VECTORS + c)
                 value = value if bias is None else value + bias
                 B.buffer_store(self.y, value, [row + r, T.Ramp(column, 1, lanes)])
@@ -75,7 +75,7 @@ class Output:
         p = self.packing
         first = p.n // p.width * p.width
         spill = B.alloc_buffer((p.width,), "float32")
-        for r in range(rows):
+        with B.unroll(rows) as r:
             for c in range(COLUMN_VECTORS):
                 value = sums.get(r * COLUMN_VECTORS + c)
                 B.buffer_store(spill, value, [T.Ramp(c * sums.lanes, 1, sums.lanes)])

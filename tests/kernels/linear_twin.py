@@ -1,0 +1,85 @@
+"""Naive twins of the linear kernels in float64, and the compiled kernels behind numpy calls."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mlcc_compiler._tvm import tvm
+from mlcc_compiler.kernels.cpu import embedding, isa, linear
+from mlcc_compiler.quantization import Scheme
+
+Floats = npt.NDArray[np.float32]
+
+_LLVM = {
+    isa.AVX512_VNNI: {"mcpu": "x86-64-v4", "mattr": ["+avx512vnni"]},
+    isa.AVX2_VNNI: {"mcpu": "x86-64-v3", "mattr": ["+avxvnni"]},
+    isa.AVX2: {"mcpu": "haswell"},
+    isa.GENERIC: {"mcpu": "x86-64"},
+    isa.NEON_I8MM: {"mtriple": "aarch64-linux-gnu", "mattr": ["+dotprod", "+i8mm"]},
+    isa.NEON_DOTPROD: {"mtriple": "aarch64-linux-gnu", "mattr": ["+dotprod"]},
+    isa.NEON: {"mtriple": "aarch64-linux-gnu"},
+}
+
+
+def build(kernel: Any, cpu: isa.Isa) -> Any:
+    """Compile one PrimFunc for an instruction set."""
+    target = tvm.target.Target({"kind": "llvm", **_LLVM[cpu]})
+    main = kernel.with_attr("global_symbol", "main")
+    return tvm.compile(tvm.IRModule({"main": main}), target=target)
+
+
+@cache
+def linear_kernel(n: int, k: int, scheme: Scheme, cpu: isa.Isa, bias: bool) -> Any:
+    return build(linear.linear(n, k, scheme, cpu, bias), cpu)["main"]
+
+
+@cache
+def rows_kernel(k: int, group: int, cpu: isa.Isa) -> Any:
+    return build(linear.quantize_rows(k, group, cpu), cpu)["main"]
+
+
+@cache
+def embedding_kernel(vocab: int, hidden: int, scheme: Scheme, cpu: isa.Isa, packed: bool) -> Any:
+    factory = embedding.embedding_packed if packed else embedding.embedding_table
+    return build(factory(vocab, hidden, scheme, cpu), cpu)["main"]
+
+
+def call(kernel: Any, inputs: list[Any], outputs: list[tuple[tuple[int, ...], str]]) -> list[Any]:
+    """Run a kernel on numpy arrays; outputs start as garbage."""
+    made = [np.full(shape, 77, dtype) for shape, dtype in outputs]
+    tensors = [tvm.runtime.tensor(a) for a in [*inputs, *made]]
+    kernel(*tensors)
+    return [t.numpy() for t in tensors[len(inputs) :]]
+
+
+def quantize_rows(x: Floats, group: int, cpu: isa.Isa) -> list[Any]:
+    """codes i8 [n, K], scales f32 [n, G], sums i32 [n, G] from the kernel."""
+    n, k = x.shape
+    groups = (n, k // group)
+    return call(
+        rows_kernel(k, group, cpu), [x], [((n, k), "int8"), (groups, "float32"), (groups, "int32")]
+    )
+
+
+def dequantize_rows(codes: Any, scales: Any) -> npt.NDArray[np.float64]:
+    """What the codes and scales of `quantize_rows` stand for."""
+    groups = scales.shape[1]
+    values = codes.astype(np.float64).reshape(len(codes), groups, codes.shape[1] // groups)
+    return (values * scales[:, :, None]).reshape(codes.shape)
+
+
+def twin(x: Any, weight: Any, bias: Any | None) -> npt.NDArray[np.float64]:
+    """y = x @ weight.T + bias in float64."""
+    y = x.astype(np.float64) @ weight.astype(np.float64).T
+    return y if bias is None else y + bias
+
+
+def relative_error(y: Any, expected: Any) -> float:
+    """Largest difference over the largest expected magnitude."""
+    if not expected.size:
+        return 0.0
+    return float(np.abs(y - expected).max() / max(np.abs(expected).max(), 1e-30))

@@ -1,0 +1,131 @@
+"""Linear kernels against their float64 twins: every scheme, odd sizes, every instruction set."""
+
+from __future__ import annotations
+
+import linear_twin as lt
+import numpy as np
+import pytest
+
+from mlcc_compiler.kernels.cpu import isa, linear
+from mlcc_compiler.quantization import SCHEMES, Scheme, scheme
+
+ROWS = (0, 1, 2, 3, 5, 8, 9, 17, 64, 130)
+HERE = [isa.AVX512_VNNI, isa.AVX2_VNNI, isa.AVX2, isa.GENERIC]
+FOREIGN = [isa.NEON_I8MM, isa.NEON_DOTPROD, isa.NEON]
+
+
+def host_runs(cpu: isa.Isa) -> bool:
+    from mlcc_targets.host import cpu_features
+
+    names = {
+        isa.AVX512_VNNI: {"avx512f", "avx512vl", "avx512bw", "avx512dq", "avx512vnni"},
+        isa.AVX2_VNNI: {"avx2", "fma", "f16c", "avxvnni"},
+        isa.AVX2: {"avx2", "fma", "f16c"},
+    }
+    return cpu_features() >= names.get(cpu, set())
+
+
+def best() -> isa.Isa:
+    return next(cpu for cpu in HERE if host_runs(cpu))
+
+
+def check(n_out: int, k: int, how: Scheme, cpu: isa.Isa, bias: bool, rows: tuple[int, ...]) -> None:
+    """Kernel == twin for several row counts, with the activations quantized alike."""
+    rng = np.random.default_rng(n_out * k)
+    packing = linear.packing(n_out, k, how, cpu)
+    stored = packing.pack((rng.standard_normal((n_out, k)) + 0.1).astype(np.float32))
+    weight = packing.unpack(stored)
+    b = rng.standard_normal(n_out).astype(np.float32) if bias else None
+    kernel = lt.linear_kernel(n_out, k, how, cpu, bias)
+    for n in rows:
+        x = rng.standard_normal((n, k)).astype(np.float32)
+        inputs, seen = [x], x
+        if linear.needs_quantized_rows(how):
+            inputs = lt.quantize_rows(x, packing.group, cpu)
+            seen = lt.dequantize_rows(inputs[0], inputs[1])
+        arguments = [*inputs, *stored, *([] if b is None else [b])]
+        (y,) = lt.call(kernel, arguments, [((n, n_out), "float32")])
+        assert lt.relative_error(y, lt.twin(seen, weight, b)) < 1e-5, (n, n_out, k, how.name)
+
+
+@pytest.mark.parametrize("name", [s for s in SCHEMES if not s.endswith("g128")])
+def test_every_scheme(name: str) -> None:
+    check(40, 192, scheme(name), best(), False, ROWS)
+
+
+@pytest.mark.parametrize("name", ["int4_g128", "int4a_g128", "int8_g128", "int8a_g128"])
+def test_long_groups_loop(name: str) -> None:
+    check(64, 256, scheme(name), best(), True, (1, 9))
+
+
+@pytest.mark.parametrize(
+    ("n_out", "k", "how"),
+    [
+        (1, 32, scheme("int4_g32")),
+        (33, 32, scheme("int8_g32")),
+        (7, 36, Scheme("int4_row", 4)),  # 9 steps: the last byte is half empty
+        (16, 40, Scheme("int4_g4", 4, 4)),
+        (96, 2048 + 32, scheme("int4a_row")),
+        (5, 7, scheme("f32")),
+        (31, 1, scheme("bf16")),
+        (17, 130, scheme("f16")),
+    ],
+    ids=lambda v: v.name if isinstance(v, Scheme) else str(v),
+)
+def test_odd_sizes_with_bias(n_out: int, k: int, how: Scheme) -> None:
+    check(n_out, k, how, best(), True, (0, 1, 2, 7, 13))
+
+
+def test_row_blocks_split_evenly() -> None:
+    """More rows than one L2 block, not a multiple of the register tile."""
+    check(32, 4096, scheme("int8_g32"), best(), False, (197,))
+
+
+@pytest.mark.parametrize("cpu", HERE[1:], ids=lambda c: c.name)
+@pytest.mark.parametrize("name", ["f16", "bf16", "int4_g32", "int8_g32", "int4a_g32", "int8a_g32"])
+def test_other_instruction_sets(cpu: isa.Isa, name: str) -> None:
+    if not host_runs(cpu):
+        pytest.skip(f"this machine has no {cpu.name}")
+    check(35, 64, scheme(name), cpu, True, (1, 2, 5, 16))
+
+
+@pytest.mark.parametrize("cpu", FOREIGN, ids=lambda c: c.name)
+def test_neon_compiles_to_its_dot_product(cpu: isa.Isa) -> None:
+    instruction = {"neon_i8mm": "usdot", "neon_dotprod": "sdot"}.get(cpu.dot, "mla")
+    for name in ("int4_g32", "int8a_g32"):
+        text = lt.build(linear.linear(64, 64, name, cpu, False), cpu).mod.inspect_source("asm")
+        assert instruction in text
+        assert "bl\t__extendhfsf2" not in text
+
+
+def test_extreme_codes_do_not_saturate() -> None:
+    """Largest codes times largest activations: 16-bit pair sums must not clip."""
+    for cpu in filter(host_runs, HERE):
+        packing = linear.packing(32, 64, "int8a_g32", cpu)
+        weight = np.tile(np.array([0.0, 255.0], np.float32), (32, 32))
+        weight[:16] = 255.0
+        stored = packing.pack(weight)
+        x = np.full((1, 64), -127.0, np.float32)
+        inputs = lt.quantize_rows(x, 32, cpu)
+        kernel = lt.linear_kernel(32, 64, scheme("int8a_g32"), cpu, False)
+        (y,) = lt.call(kernel, [*inputs, *stored], [((1, 32), "float32")])
+        seen = lt.dequantize_rows(inputs[0], inputs[1])
+        assert lt.relative_error(y, lt.twin(seen, packing.unpack(stored), None)) < 1e-5, cpu.name
+
+
+def test_unquantized_activations_within_the_bound() -> None:
+    """Rounding x costs at most half a step per element: |y - exact| <= sum |w| * x_scale / 2."""
+    rng = np.random.default_rng(5)
+    cpu, n_out, k = best(), 64, 192
+    packing = linear.packing(n_out, k, "int4_g32", cpu)
+    stored = packing.pack(rng.standard_normal((n_out, k)).astype(np.float32))
+    weight = packing.unpack(stored)
+    x = (rng.standard_normal((17, k)) * rng.lognormal(size=(17, 1))).astype(np.float32)
+    inputs = lt.quantize_rows(x, 32, cpu)
+    kernel = lt.linear_kernel(n_out, k, scheme("int4_g32"), cpu, False)
+    (y,) = lt.call(kernel, [*inputs, *stored], [((17, n_out), "float32")])
+    step = np.repeat(inputs[1], 32, axis=1).astype(np.float64)
+    bound = (step / 2) @ np.abs(weight).T.astype(np.float64)
+    error = np.abs(y - lt.twin(x, weight, None))
+    assert (error <= bound * 1.001 + 1e-6).all()
+    assert error.mean() < 0.2 * bound.mean()

@@ -1,0 +1,113 @@
+"""Rows of schemes and recipes, and the numpy codec behind them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mlcc.errors import CheckpointError, UnsupportedError
+from mlcc_compiler.quantization import (
+    RECIPES,
+    SCHEMES,
+    Scheme,
+    dequantize,
+    quantize,
+    recipe,
+    scheme,
+)
+
+INTEGER = [row for row in SCHEMES.values() if not row.is_float]
+
+
+def _weight(n: int = 40, k: int = 256) -> np.ndarray:
+    return (np.random.default_rng(3).standard_normal((n, k)) * 0.02).astype(np.float32)
+
+
+def _worst_step(how: Scheme) -> float:
+    """Half a step of plain rounding, relative to the largest weight of a group."""
+    return {(4, True): 1 / 8, (4, False): 1 / 7.5, (8, True): 0.5 / 127, (8, False): 1 / 255}[
+        how.bits, how.symmetric
+    ]
+
+
+@pytest.mark.parametrize("how", INTEGER, ids=lambda s: s.name)
+def test_round_trip(how: Scheme) -> None:
+    weight = _weight()
+    q = quantize(weight, how)
+    groups = 256 // how.group_of(256)
+    assert q.codes.shape == (40, 256) and q.codes.max() <= how.levels
+    assert q.scales.shape == (40, groups) and q.scales.dtype == np.float16
+    assert (q.zeros is None) == how.symmetric
+    error = np.abs(dequantize(q) - weight).reshape(40, groups, -1)
+    largest = np.abs(weight).reshape(40, groups, -1).max(axis=2, keepdims=True)
+    clip = 0.35 if how.bits == 4 else _worst_step(how) * 1.05  # 4 bits may clip the tails
+    assert (error <= largest * clip + 1e-6).all()
+
+
+@pytest.mark.parametrize("how", INTEGER, ids=lambda s: s.name)
+def test_deterministic_and_independent_of_chunks(how: Scheme) -> None:
+    weight = _weight(700, 256)
+    a, b, part = quantize(weight, how), quantize(weight, how), quantize(weight[600:], how)
+    for x, y, z in ((a.codes, b.codes, part.codes), (a.scales, b.scales, part.scales)):
+        np.testing.assert_array_equal(x, y)
+        np.testing.assert_array_equal(x[600:], z)
+
+
+def test_search_beats_plain_rounding() -> None:
+    weight = _weight(200)
+    q = quantize(weight, scheme("int4_g32"))
+    groups = weight.reshape(200, 8, 32)
+    plain = np.abs(groups).max(axis=2, keepdims=True) / 7
+    rounded = np.clip(np.rint(groups / plain), -8, 7) * plain
+    searched = np.square(dequantize(q) - weight).sum()
+    assert searched < 0.85 * np.square(rounded.reshape(weight.shape) - weight).sum()
+
+
+@pytest.mark.parametrize("how", INTEGER, ids=lambda s: s.name)
+def test_zero_constant_tiny_and_huge_groups(how: Scheme) -> None:
+    weight = np.zeros((6, 256), np.float32)
+    weight[1], weight[2], weight[3], weight[4] = 0.5, -0.5, 1e-30, 1e-4
+    weight[5, ::2] = 1e6
+    back = dequantize(quantize(weight, how))
+    assert np.isfinite(back).all() and not back[0].any()
+    np.testing.assert_allclose(back[1], 0.5, rtol=0.01)
+    np.testing.assert_allclose(back[2], -0.5, rtol=0.01)
+    np.testing.assert_allclose(back[3], 0, atol=1e-6)
+    np.testing.assert_allclose(back[4], 1e-4, rtol=0.1)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_damaged_weights_are_refused(bad: float) -> None:
+    weight = _weight()
+    weight[7, 9] = bad
+    with pytest.raises(CheckpointError, match="NaN or infinite"):
+        quantize(weight, scheme("int4_g32"))
+
+
+def test_group_that_does_not_fit_names_the_fix() -> None:
+    with pytest.raises(
+        UnsupportedError, match=r"48 does not divide rows of 400.*use group 16, 8, 4"
+    ):
+        quantize(_weight(8, 400), Scheme("int4_g48", 4, 48))
+    with pytest.raises(UnsupportedError, match="not a multiple of 4"):
+        Scheme("int8_g6", 8, 6).group_of(12)
+    with pytest.raises(UnsupportedError, match="not a multiple of 4"):
+        scheme("int8_row").group_of(30)
+    with pytest.raises(UnsupportedError, match="float format"):
+        quantize(_weight(), scheme("bf16"))
+
+
+def test_names() -> None:
+    with pytest.raises(UnsupportedError, match=r"unknown scheme 'int3'; use one of: f32"):
+        scheme("int3")
+    with pytest.raises(UnsupportedError, match=r"unknown quantization 'q3'; use one of: f32"):
+        recipe("q3")
+    for row in RECIPES.values():
+        assert {row.linear, row.embedding, row.head} <= SCHEMES.keys()
+    assert recipe("q4").linear == "int4_g32" and recipe("q4").head == "int8_g32"
+
+
+def test_bits_per_weight() -> None:
+    assert scheme("int4_g32").bits_per_weight(576) == 4.5
+    assert scheme("int8a_g64").bits_per_weight(576) == 8.375
+    assert scheme("bf16").bits_per_weight(576) == 16
