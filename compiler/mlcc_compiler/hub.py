@@ -48,7 +48,7 @@ def parse_source(text: str) -> HubSource:
     return HubSource(found.group(1), found.group(2))
 
 
-def locate(model: str) -> Path:
+def resolve(model: str) -> Path:
     """The local folder of MODEL: a path as it is, a hub source downloaded. Raises MlccError."""
     if not model.startswith(PREFIX):
         return Path(model)

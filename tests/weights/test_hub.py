@@ -17,15 +17,15 @@ from hf_folder import hf_folder
 from safetensors.numpy import save
 
 from mlcc.errors import CheckpointError
-from mlcc_compiler.hub import HubSource, locate, parse_source
+from mlcc_compiler.hub import HubSource, resolve, parse_source
 
 PROGRAM = """
 import sys
 from mlcc.errors import MlccError
 from mlcc_compiler.checkpoint import Checkpoint
-from mlcc_compiler.hub import locate
+from mlcc_compiler.hub import resolve
 try:
-    print(Checkpoint.open(locate(sys.argv[1])).tensors.folder)
+    print(Checkpoint.open(resolve(sys.argv[1])).tensors.folder)
 except MlccError as error:
     sys.exit(f"{type(error).__name__}: {error}")
 """
@@ -121,11 +121,11 @@ def test_a_hub_in_trouble(tmp_path: Path, hub: FakeHub) -> None:
 )
 def test_bad_sources(text: str) -> None:
     with pytest.raises(CheckpointError, match="type hf://org/name or hf://org/name@revision"):
-        locate(text)
+        resolve(text)
 
 
 def test_good_sources() -> None:
     assert parse_source("hf://org/a.b-c_1") == HubSource("org/a.b-c_1")
     assert parse_source("hf://org/name@refs/pr/1") == HubSource("org/name", "refs/pr/1")
     assert str(parse_source("hf://org/name@v1")) == "hf://org/name@v1"
-    assert locate("some/folder") == Path("some/folder")
+    assert resolve("some/folder") == Path("some/folder")
