@@ -67,6 +67,11 @@ def test_a_character_in_four_tokens_and_one_begun_in_the_prompt() -> None:
     assert pieces(ByteTokenizer(), [17, 2], [17]) == ["a", ""], "the broken one is the prompt's"
 
 
+def test_special_tokens_amid_the_bytes_of_a_character() -> None:
+    ids = [14, 14, 14, 14, 14, 14, 5, 0, 6, 0, 0, 7, 0, 8]
+    assert "".join(pieces(ByteTokenizer(), [17], ids)) == "\ufffd" * 6 + "😀"
+
+
 def test_broken_bytes_do_not_pile_up() -> None:
     tokenizer = CountingTokenizer()
     detokenizer = Detokenizer(tokenizer)

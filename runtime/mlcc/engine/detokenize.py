@@ -47,7 +47,7 @@ class Detokenizer:
                 self._ids.pop()  # a run of tokens without text must not grow the window
             return ""
         if text.endswith(_BROKEN):
-            return self._advance(self._clean_cut(text)) if waiting >= _HOLD else ""
+            return self._hold(text, waiting)
         return self._advance(len(self._ids), text)
 
     def flush(self) -> str:
@@ -70,8 +70,18 @@ class Detokenizer:
             self._text = self._decode(self._ids[: self._read])
         return new
 
+    def _hold(self, text: str, waiting: int) -> str:
+        """Wait for the rest of a character, unless there have been too many broken bytes."""
+        if not self._decode(self._ids[-1:]):
+            self._ids.pop()  # a special token amid the bytes of a character
+            return ""
+        return self._advance(self._clean_cut(text)) if waiting >= _HOLD else ""
+
     def _clean_cut(self, text: str) -> int:
-        """Where the waiting tokens, which hold broken bytes, can be cut between characters."""
+        """The last place between characters where the waiting tokens can be cut.
+
+        At most 3 tokens belong to a character that is not complete.
+        """
         count = len(self._ids)
         for cut in range(count - 1, max(self._read, count - 5), -1):
             if self._decode(self._ids[:cut]) + self._decode(self._ids[cut:]) == text:
