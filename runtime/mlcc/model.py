@@ -18,6 +18,8 @@ from mlcc.engine.batch import Capacity
 from mlcc.engine.engine import Engine
 from mlcc.tokenizer import FileTokenizer, TextTokenizer
 
+_NO_TEMPLATE = "the model has no chat template; conversations are written as plain 'User: ...' text"
+
 
 @dataclass(frozen=True)
 class ModelText:
@@ -85,6 +87,7 @@ def open_text(path: Path) -> ModelText:
         chat_template=ChatTemplate(artifact.chat_template, info.special_tokens),
         eos_ids=frozenset(info.eos_token_ids),
         sampling=SamplingDefaults.from_generation_config(artifact.generation_config),
+        notes=() if artifact.chat_template else (_NO_TEMPLATE,),
     )
 
 

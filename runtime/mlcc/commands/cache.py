@@ -1,0 +1,43 @@
+"""`mlcc cache list|clean`: the compiled models that chat, run and serve have kept."""
+
+from __future__ import annotations
+
+import click
+
+
+@click.group("cache")
+def cache_command() -> None:
+    """List or clean the models that were compiled on the way."""
+
+
+@cache_command.command("list")
+def list_command() -> None:
+    """Name, size and origin of every kept model."""
+    from mlcc.compiled_cache import cache_folder, entries
+
+    found = list(entries())
+    for entry in found:
+        options = entry.source.get("options", {})
+        how = " ".join(str(options[key]) for key in ("target", "quant") if key in options)
+        state = how if entry.complete else "incomplete"
+        origin = entry.source.get("model", "?")
+        click.echo(f"{entry.folder.name:<40} {entry.size / 1e6:9.1f} MB  {state:<14} {origin}")
+    click.echo(f"{len(found)} kept in {cache_folder()}", err=True)
+
+
+@cache_command.command("clean")
+@click.argument("names", nargs=-1)
+def clean_command(names: tuple[str, ...]) -> None:
+    """Delete the kept models called NAMES, or all of them."""
+    from mlcc.compiled_cache import entries, remove
+    from mlcc.errors import InvalidRequestError
+
+    found = {entry.folder.name: entry for entry in entries()}
+    for name in names:
+        if name not in found:
+            raise InvalidRequestError(f"nothing is kept as '{name}'; see `mlcc cache list`")
+    chosen = [found[name] for name in names] if names else list(found.values())
+    freed = sum(entry.size for entry in chosen)
+    for entry in chosen:
+        remove(entry)
+    click.echo(f"{len(chosen)} deleted, {freed / 1e6:.1f} MB freed", err=True)

@@ -1,0 +1,159 @@
+"""`mlcc chat MODEL`: a conversation in the terminal. The loop; the model's part is `Session`."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import click
+
+from mlcc.commands.options import ModelOptions, model_options, note, sampling_options
+from mlcc.commands.terminal import Interrupts, Screen, enable_line_editing
+from mlcc.errors import InvalidRequestError
+
+if TYPE_CHECKING:
+    from mlcc.api.requests import SamplingFields
+    from mlcc.conversation import Conversation
+    from mlcc.session import Session
+
+HELP = """\
+/help   this list
+/reset  forget the conversation
+/stats  how the last answer went
+/exit   leave; Ctrl-D or Ctrl-C at the prompt do the same
+Ctrl-C during an answer stops the answer."""
+
+
+@click.command("chat")
+@model_options
+@click.argument("prompt", required=False)
+@click.option("--system", help="Instructions that stay in force.")
+@sampling_options
+def chat_command(
+    options: ModelOptions, prompt: str | None, system: str | None, sampling: SamplingFields
+) -> None:
+    """Talk with a model in the terminal.
+
+    MODEL is a folder made by `mlcc compile`, or a checkpoint (a Hugging Face folder or
+    hf://org/name), which is compiled first and kept for the next time. With PROMPT, or with
+    something piped in, it answers once and ends: all of the standard input is one prompt.
+    """
+    screen = Screen()
+    if prompt is None and not screen.interactive:
+        prompt = sys.stdin.read().strip()
+    if prompt is not None and not prompt.strip():
+        raise InvalidRequestError("there is no prompt: the standard input is empty")
+    from mlcc.conversation import Conversation
+    from mlcc.session import Session
+
+    session = Session(options.open())
+    for line in session.model.text.notes:
+        note(line)
+    try:
+        chat = Chat(session, Conversation(system), sampling, screen)
+        if prompt is not None:
+            chat.answer_once(prompt)
+        else:
+            chat.loop()
+    finally:
+        session.close()
+
+
+@dataclass
+class Chat:
+    """One conversation with one model."""
+
+    session: Session
+    conversation: Conversation
+    sampling: SamplingFields
+    screen: Screen
+
+    def answer_once(self, prompt: str) -> None:
+        """Answer and return; Ctrl-C ends the program."""
+        self.conversation.add("user", prompt)
+        self.screen.answer(self.session.answer(self._prompt(), self.sampling))
+
+    def loop(self) -> None:
+        """Read and answer until the user leaves."""
+        model = self.session.model
+        enable_line_editing()
+        self.screen.note(f"{model.text.name}, context {model.capacity.context} tokens. /help helps")
+        while (line := self._read()) is not None:
+            if line.startswith("/"):
+                if not self._command(line):
+                    break
+            elif line:
+                self._turn(line)
+
+    def _read(self) -> str | None:
+        try:
+            line = self.screen.read()
+        except KeyboardInterrupt:
+            line = None
+        if line is None:
+            self.screen.note("\nbye")
+        return None if line is None else line.strip()
+
+    def _turn(self, line: str) -> None:
+        """One question and its answer; Ctrl-C stops the answer, which is kept as far as it got."""
+        kept = list(self.conversation.turns)
+        self.conversation.add("user", line)
+        try:
+            with Interrupts() as interrupts:
+                pieces = self.session.answer(self._prompt(), self.sampling, interrupts)
+                text = self.screen.answer(pieces)
+        except InvalidRequestError as error:
+            self.conversation.turns = kept
+            self.screen.note(f"error: {error.message}")
+            return
+        self.conversation.add("assistant", text)
+        self._say_why_it_ended(interrupts.pressed)
+
+    def _prompt(self) -> list[int]:
+        text, context = self.session.model.text, self.session.model.capacity.context
+        prompt, forgotten = self.conversation.fit(text, context, self.sampling.max_tokens)
+        if forgotten:
+            self.screen.note(
+                f"(the context of {context} tokens is full: the {forgotten} oldest messages are "
+                "forgotten)"
+            )
+        return prompt
+
+    def _say_why_it_ended(self, stopped: bool) -> None:
+        timing = self.session.last
+        if stopped:
+            self.screen.note("(stopped)")
+        elif timing and timing.reason == "length":
+            limit = self.sampling.max_tokens
+            reached = limit is not None and timing.completion_tokens >= limit
+            what = f"--max-tokens {limit}" if reached else "the end of the context"
+            self.screen.note(f"(cut off at {what})")
+
+    def _command(self, line: str) -> bool:
+        """Obey a line that starts with a slash; False = leave."""
+        word = line.split()[0]
+        if word in ("/exit", "/quit", "/bye"):
+            return False
+        if word == "/help":
+            self.screen.note(HELP)
+        elif word == "/reset":
+            self.conversation.turns.clear()
+            self.screen.note("(forgotten)")
+        elif word == "/stats":
+            self.screen.note(self._stats())
+        else:
+            self.screen.note(f"there is no {word}; /help lists what there is")
+        return True
+
+    def _stats(self) -> str:
+        timing = self.session.last
+        if timing is None:
+            return "no answer yet"
+        used = timing.prompt_tokens + timing.completion_tokens
+        return (
+            f"prompt {timing.prompt_tokens} tokens, first token after "
+            f"{timing.first_token_s * 1000:.0f} ms; answer {timing.completion_tokens} tokens in "
+            f"{timing.total_s:.2f} s, {timing.tokens_per_s:.1f} tokens/s; "
+            f"context {used} of {self.session.model.capacity.context}"
+        )

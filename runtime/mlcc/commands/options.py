@@ -1,0 +1,99 @@
+"""Options that chat, run and serve share, and how they open a model with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from functools import partial, wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from mlcc.api.requests import SamplingFields
+    from mlcc.model import Model
+
+Command = Callable[..., None]
+
+
+@dataclass(frozen=True)
+class ModelOptions:
+    """Which model, how compiled, how loaded."""
+
+    model: str
+    target: str
+    quant: str
+    threads: int | None
+    context: int | None
+    max_batch: int | None
+
+    def artifact(self) -> Path:
+        """The compiled model's folder; a checkpoint is compiled first."""
+        from mlcc.compiled_cache import CompileOptions, compiled
+
+        options = CompileOptions(self.target, self.quant, self.context, self.max_batch)
+        return compiled(self.model, options, note)
+
+    def opener(self, path: Path) -> Callable[[], Model]:
+        """Opens the model, in this process or another."""
+        from mlcc.model import open_model
+
+        sizes = {"max_batch": self.max_batch, "context": self.context}
+        return partial(open_model, path, threads=self.threads, **sizes)
+
+    def open(self) -> Model:
+        """Open the model here."""
+        return self.opener(self.artifact())()
+
+
+MODEL_OPTIONS = (
+    click.argument("model"),
+    click.option("--target", default="cpu", show_default=True, help="If it is compiled first."),
+    click.option("--quant", default="q4", show_default=True, help="If it is compiled first."),
+    click.option("--threads", type=click.IntRange(1), help="Kernel threads. [all usable cores]"),
+    click.option("--context", type=click.IntRange(16), help="Longest sequence in tokens."),
+    click.option("--max-batch", type=click.IntRange(1), help="Requests answered at once."),
+)
+SAMPLING_OPTIONS = (
+    click.option("--temperature", type=click.FloatRange(0, 2), help="0 = always the likeliest."),
+    click.option("--top-p", type=click.FloatRange(0, 1), help="Keep this share of probability."),
+    click.option("--seed", type=int, help="The same seed gives the same answer."),
+    click.option("--max-tokens", type=click.IntRange(1), help="Longest answer in tokens."),
+)
+
+
+def model_options(function: Command) -> Command:
+    """MODEL and its options, given to the function as `options: ModelOptions`."""
+
+    @wraps(function)
+    def wrapped(**given: Any) -> None:
+        options = ModelOptions(**{row.name: given.pop(row.name) for row in fields(ModelOptions)})
+        function(options=options, **given)
+
+    return _decorated(wrapped, MODEL_OPTIONS)
+
+
+def sampling_options(function: Command) -> Command:
+    """Temperature and friends, given to the function as `sampling: SamplingFields`."""
+
+    @wraps(function)
+    def wrapped(**given: Any) -> None:
+        from mlcc.api.requests import SamplingFields
+
+        names = ("temperature", "top_p", "seed", "max_tokens")
+        sampling: SamplingFields = SamplingFields(**{name: given.pop(name) for name in names})
+        function(sampling=sampling, **given)
+
+    return _decorated(wrapped, SAMPLING_OPTIONS)
+
+
+def note(text: str) -> None:
+    """A line for the user, not part of any answer."""
+    click.echo(f"note: {text}", err=True)
+
+
+def _decorated(function: Command, decorators: tuple[Callable[[Command], Command], ...]) -> Command:
+    for decorator in reversed(decorators):
+        function = decorator(function)
+    return function

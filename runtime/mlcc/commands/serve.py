@@ -1,0 +1,63 @@
+"""`mlcc serve MODEL`: OpenAI's API over HTTP. Options and words; the work is in `mlcc.server`."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from mlcc.commands.options import ModelOptions, model_options, note
+from mlcc.errors import MlccError
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+@click.command("serve")
+@model_options
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True)
+@click.option("--api-key", envvar="MLCC_API_KEY", help="Callers must send it. [env: MLCC_API_KEY]")
+@click.option("--max-queue", type=click.IntRange(0), default=64, show_default=True,
+              help="Requests that may wait.")  # fmt: skip
+@click.option("--max-body", type=click.IntRange(1024), default=4 << 20, show_default=True,
+              help="Largest request in bytes.")  # fmt: skip
+@click.option("--timeout", type=click.FloatRange(0, min_open=True), default=600, show_default=True,
+              help="Longest time for an answer in seconds.")  # fmt: skip
+def serve_command(
+    options: ModelOptions,
+    host: str,
+    port: int,
+    api_key: str | None,
+    max_queue: int,
+    max_body: int,
+    timeout: float,
+) -> None:
+    """Serve a model through OpenAI's API.
+
+    MODEL is a folder made by `mlcc compile`, or a checkpoint, which is compiled first and kept.
+    """
+    try:
+        from mlcc.server.routes import Settings
+        from mlcc.server.serve import serve
+    except ImportError as error:
+        raise MlccError(f"{error}; type `pip install 'mlcc[serve]'`") from error
+    from mlcc.model import open_text
+
+    path = options.artifact()
+    text = open_text(path)
+    if host not in LOOPBACK and not api_key:
+        note(f"anyone who reaches {host} can use this server; --api-key closes it")
+    for line in text.notes:
+        note(line)
+    settings = Settings(api_key or None, max_queue, max_body, timeout)
+
+    def when_ready(url: str) -> None:
+        click.echo(f"{text.name} answers at {url}/v1 (Ctrl-C ends it). Try:\n{_curl(url, api_key)}")
+
+    serve(options.opener(path), text, settings, host, port, when_ready)
+
+
+def _curl(url: str, api_key: str | None) -> str:
+    body = json.dumps({"messages": [{"role": "user", "content": "Hello!"}]})
+    key = ' -H "Authorization: Bearer $MLCC_API_KEY"' if api_key else ""
+    return f"curl {url}/v1/chat/completions -H 'Content-Type: application/json'{key} -d '{body}'"

@@ -1,0 +1,89 @@
+"""What `chat` and `run` need of a terminal: safe streaming, plain or coloured notes, Ctrl-C."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterable
+from contextlib import suppress
+from types import FrameType, TracebackType
+from typing import Any
+
+_CONTROL = {code: "\ufffd" for code in [*range(32), *range(127, 160)] if chr(code) not in "\n\t"}
+"""A model's words may not drive the terminal: no escape sequences, no carriage returns."""
+
+
+class Screen:
+    """Standard output for answers, standard error for notes."""
+
+    def __init__(self) -> None:
+        self.to_terminal = sys.stdout.isatty()
+        self.interactive = sys.stdin.isatty()
+        plain = "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb"
+        self._colour = self.to_terminal and not plain
+
+    def answer(self, pieces: Iterable[str]) -> str:
+        """Write the pieces as they come, then end the line; returns the whole text."""
+        kept = []
+        for piece in pieces:
+            kept.append(piece)
+            sys.stdout.write(piece.translate(_CONTROL) if self.to_terminal else piece)
+            sys.stdout.flush()
+        text = "".join(kept)
+        if not text.endswith("\n"):
+            sys.stdout.write("\n")
+        sys.stdout.flush()
+        return text
+
+    def note(self, text: str) -> None:
+        """A line of ours, told apart from the model's."""
+        stream = sys.stdout if self.to_terminal else sys.stderr
+        line = f"\x1b[2m{text}\x1b[0m" if self._colour else text
+        print(line, file=stream, flush=True)
+
+    def read(self) -> str | None:
+        """A line from the user; None if there will be none (Ctrl-D)."""
+        prompt = ">>> "
+        if not self.to_terminal:
+            sys.stderr.write(prompt)
+            sys.stderr.flush()
+            prompt = ""
+        try:
+            return input(prompt)
+        except EOFError:
+            return None
+
+
+def enable_line_editing() -> None:
+    """Arrow keys and history for `input`, where Python has readline."""
+    with suppress(ImportError):
+        import readline  # noqa: F401
+
+
+class Interrupts:
+    """While inside, the first Ctrl-C only sets a flag; a second one interrupts as usual."""
+
+    def __init__(self) -> None:
+        self.pressed = False
+        self._before: Any = None
+
+    def __enter__(self) -> Interrupts:
+        self._before = signal.signal(signal.SIGINT, self._press)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        signal.signal(signal.SIGINT, self._before)
+
+    def __call__(self) -> bool:
+        return self.pressed
+
+    def _press(self, number: int, frame: FrameType | None) -> None:
+        if self.pressed:
+            raise KeyboardInterrupt
+        self.pressed = True

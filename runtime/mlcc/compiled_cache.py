@@ -1,0 +1,180 @@
+"""Checkpoints that were compiled on the way to `chat`, `run` or `serve`, kept for the next time.
+
+The compiler runs in a child process: TVM's runtime mode is per process, and Ctrl-C stays clean. An
+entry is a folder under the XDG cache: `model/` is the compiled model, `source.json` says from what.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from mlcc import __version__
+from mlcc.errors import ArtifactError, CapacityError, CheckpointError
+from mlcc.manifest import MANIFEST_NAME
+
+SOURCE_NAME = "source.json"
+_HUB = "hf://"
+
+
+@dataclass(frozen=True)
+class CompileOptions:
+    """What the compiler is told; None = the compiler's default."""
+
+    target: str = "cpu"
+    quant: str = "q4"
+    context: int | None = None
+    max_batch: int | None = None
+
+    def arguments(self) -> list[str]:
+        """As the compiler's command line spells them."""
+        words = ["--target", self.target, "--quant", self.quant]
+        words += ["--context", str(self.context)] if self.context else []
+        return words + (["--max-batch", str(self.max_batch)] if self.max_batch else [])
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One kept compile."""
+
+    folder: Path
+    source: dict[str, Any]
+
+    @property
+    def model(self) -> Path:
+        return self.folder / "model"
+
+    @property
+    def complete(self) -> bool:
+        return (self.model / MANIFEST_NAME).is_file()
+
+    @property
+    def size(self) -> int:
+        """Bytes on the disk."""
+        return sum(path.stat().st_size for path in self.folder.rglob("*") if path.is_file())
+
+
+def cache_folder() -> Path:
+    """Where compiled models are kept."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "mlcc" / "compiled"
+
+
+def compiled(model: str, options: CompileOptions, say: Callable[[str], None]) -> Path:
+    """The compiled model that `model` is or becomes; `say` hears what takes time.
+
+    Raises ArtifactError or CheckpointError if it is neither a compiled model nor a checkpoint, or
+    if the compiler fails.
+    """
+    if not model.startswith(_HUB) and (Path(model) / MANIFEST_NAME).is_file():
+        return Path(model)
+    source: dict[str, Any] = {"model": _absolute(model), "files": fingerprint(model)}
+    source |= {"options": asdict(options), "mlcc": __version__}
+    key = hashlib.sha256(json.dumps(source, sort_keys=True).encode()).hexdigest()[:16]
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", model.rstrip("/").rpartition("/")[2]) or "model"
+    entry = Entry(cache_folder() / f"{name}-{key}", source)
+    if not entry.complete:
+        _compile(model, options, entry, say)
+    return entry.model
+
+
+def fingerprint(model: str) -> list[tuple[str, int, int]]:
+    """Name, size and time of every file of a checkpoint; nothing for one in the hub.
+
+    Raises CheckpointError if it is no checkpoint.
+    """
+    path = Path(model)
+    if model.startswith(_HUB):
+        return []
+    if path.is_file() and path.suffix == ".gguf":
+        return [_stamp(path, path.name)]
+    if (path / "config.json").is_file():
+        files = sorted(file for file in path.rglob("*") if file.is_file())
+        return [_stamp(file, file.relative_to(path).as_posix()) for file in files]
+    what = "has neither mlcc.json nor config.json" if path.exists() else "does not exist"
+    raise CheckpointError(
+        f"{model}: {what}; give a folder made by `mlcc compile`, a Hugging Face folder or "
+        "hf://org/name"
+    )
+
+
+def entries() -> Iterator[Entry]:
+    """Everything that is kept, broken entries too."""
+    folder = cache_folder()
+    for path in sorted(folder.iterdir()) if folder.is_dir() else []:
+        if path.is_dir():
+            yield Entry(path, _read_source(path))
+
+
+def remove(entry: Entry) -> None:
+    """Delete one entry."""
+    shutil.rmtree(entry.folder)
+
+
+def _compile(model: str, options: CompileOptions, entry: Entry, say: Callable[[str], None]) -> None:
+    from filelock import FileLock, Timeout
+
+    entry.folder.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(entry.folder / ".lock")
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        say("another process compiles this model; waiting for it")
+        lock.acquire()
+    try:
+        if entry.complete:
+            return
+        _check_disk(entry)
+        text = json.dumps(entry.source, indent=1)
+        (entry.folder / SOURCE_NAME).write_text(text, encoding="utf-8")
+        say(f"{model} is not compiled yet: compiling it once into {entry.folder}")
+        _run_compiler(model, options, entry)
+    finally:
+        lock.release()
+
+
+def _run_compiler(model: str, options: CompileOptions, entry: Entry) -> None:
+    command = [sys.executable, "-m", "mlcc_compiler", "compile", model, *options.arguments()]
+    # Its words go to our stderr: our stdout is for the answer.
+    code = subprocess.call([*command, "-o", str(entry.model)], stdin=subprocess.DEVNULL, stdout=2)
+    if code != 0 or not entry.complete:
+        raise ArtifactError(
+            f"compiling {model} failed with exit code {code}, for the reason above; try "
+            f"`mlcc compile {model}` with other options"
+        )
+
+
+def _check_disk(entry: Entry) -> None:
+    """A compiled model is rarely larger than its checkpoint."""
+    needed = sum(size for _, size, _ in entry.source["files"])
+    free = shutil.disk_usage(entry.folder).free
+    if free < needed:
+        raise CapacityError(
+            f"{entry.folder} may need {needed / 1e9:.1f} GB and the disk has {free / 1e9:.1f} GB "
+            "free; type `mlcc cache clean`, or set XDG_CACHE_HOME to another disk"
+        )
+
+
+def _stamp(path: Path, name: str) -> tuple[str, int, int]:
+    status = path.stat()
+    return (name, status.st_size, status.st_mtime_ns)
+
+
+def _absolute(model: str) -> str:
+    return model if model.startswith(_HUB) else str(Path(model).resolve())
+
+
+def _read_source(folder: Path) -> dict[str, Any]:
+    try:
+        return dict(json.loads((folder / SOURCE_NAME).read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return {}
