@@ -17,7 +17,7 @@ from hf_folder import hf_folder
 from safetensors.numpy import save
 
 from mlcc.errors import CheckpointError
-from mlcc_compiler.hub import HubSource, resolve, parse_source
+from mlcc_compiler.hub import HubSource, parse_source, resolve
 
 PROGRAM = """
 import sys
