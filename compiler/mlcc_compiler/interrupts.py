@@ -16,16 +16,32 @@ _TERMINATING = ("SIGTERM", "SIGHUP")
 _ALL = ("SIGINT", *_TERMINATING)
 
 
+class Unwinding:
+    """Which signals came. TVM turns an exception in a callback into an error of its own, or
+    drops it; so the signal is remembered and asked for."""
+
+    def __init__(self) -> None:
+        self.came: list[int] = []
+
+    def handle(self, number: int, frame: FrameType | None) -> None:
+        self.came.append(number)
+        raise _exception(number)
+
+    def check(self, error: BaseException | None = None) -> None:
+        """Raise KeyboardInterrupt or SystemExit if a signal came and `error` does not say so."""
+        if self.came and (error is None or isinstance(error, Exception)):
+            raise _exception(self.came[0]) from error
+
+
 @contextmanager
-def unwind_on_termination() -> Iterator[None]:
-    """While inside, SIGTERM and SIGHUP raise SystemExit(128 + n), so that `finally` blocks run."""
-
-    def unwind(number: int, frame: FrameType | None) -> None:
-        raise SystemExit(128 + number)
-
-    ours = {n: unwind for n in _numbers(_TERMINATING) if signal.getsignal(n) is signal.SIG_DFL}
+def unwinding() -> Iterator[Unwinding]:
+    """While inside, SIGTERM and SIGHUP raise SystemExit(128 + n), so that `finally` blocks run;
+    Ctrl-C raises KeyboardInterrupt as ever."""
+    state = Unwinding()
+    default = (signal.SIG_DFL, signal.default_int_handler)
+    ours = {n: state.handle for n in _numbers(_ALL) if signal.getsignal(n) in default}
     with _handlers(ours):
-        yield
+        yield state
 
 
 @contextmanager
@@ -52,6 +68,10 @@ def _handlers(handlers: dict[int, Any]) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _exception(number: int) -> BaseException:
+    return KeyboardInterrupt() if number == signal.SIGINT else SystemExit(128 + number)
 
 
 def _numbers(names: tuple[str, ...]) -> list[int]:

@@ -30,7 +30,7 @@ from mlcc.manifest import (
     check_relative,
 )
 from mlcc_compiler.checkpoint import Checkpoint
-from mlcc_compiler.interrupts import deferred, unwind_on_termination
+from mlcc_compiler.interrupts import Unwinding, deferred, unwinding
 from mlcc_compiler.output import (
     check_replaceable,
     check_space,
@@ -58,11 +58,12 @@ class ArtifactWriter:
         self.estimate_bytes = estimate_bytes
         self._exits = ExitStack()
         self._signals = ExitStack()
+        self._unwinding = Unwinding()
         self._entries: dict[str, FileEntry | None] = {}
 
     def __enter__(self) -> ArtifactWriter:
         """Lock, check, make the temporary folder. MlccError or CapacityError in one line."""
-        self._signals.enter_context(unwind_on_termination())
+        self._unwinding = self._signals.enter_context(unwinding())
         try:
             with deferred():
                 self._begin()
@@ -132,6 +133,7 @@ class ArtifactWriter:
         with HashedFile(self.folder / MANIFEST_NAME, MANIFEST_NAME) as file:
             file.write(data)
         sync_folder(self.folder)
+        self._unwinding.check()
         with deferred():
             replace(self.folder, self.out)
         return self.out
@@ -147,6 +149,7 @@ class ArtifactWriter:
     def _end(self, error: BaseException | None) -> None:
         with self._signals, deferred(), self._exits:
             pass
+        self._unwinding.check(error)
         if isinstance(error, OSError):
             raise explain(error, self.out) from error
 

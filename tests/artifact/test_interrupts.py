@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
@@ -12,17 +13,18 @@ import time
 from pathlib import Path
 
 import pytest
-from small_artifact import make
+from small_artifact import fill, make
 
 from mlcc.artifact import Artifact
-from mlcc_compiler.interrupts import deferred, unwind_on_termination
+from mlcc_compiler.interrupts import deferred, unwinding
+from mlcc_compiler.package import ArtifactWriter
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
 
 PROGRAM = """
 import sys
 sys.path[:0] = sys.argv[2:]
-from small_artifact import make
+from small_artifact import fill, make
 print("ready", flush=True)
 while True:
     make(sys.argv[1])
@@ -59,16 +61,39 @@ def test_signals_wait_while_deferred() -> None:
 
 
 def test_termination_unwinds() -> None:
-    with pytest.raises(SystemExit) as caught, unwind_on_termination():
+    with pytest.raises(SystemExit) as caught, unwinding():
         signal.raise_signal(signal.SIGTERM)
     assert caught.value.code == 128 + signal.SIGTERM
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
+@pytest.mark.parametrize(
+    ("number", "kind"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)]
+)
+def test_a_signal_that_another_layer_disguises(
+    tmp_path: Path, number: int, kind: type[BaseException]
+) -> None:
+    # TVM raises RuntimeError for whatever a Python callback raised.
+    with pytest.raises(kind), ArtifactWriter(tmp_path / "tiny"):
+        try:
+            signal.raise_signal(number)
+        except BaseException as error:
+            raise RuntimeError from error
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_signal_that_another_layer_swallows(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt), ArtifactWriter(tmp_path / "tiny") as writer:
+        with contextlib.suppress(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        writer.finish(fill(writer))
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_ignored_signals_stay_ignored() -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        with unwind_on_termination(), deferred():
+        with unwinding(), deferred():
             signal.raise_signal(signal.SIGHUP)
     finally:
         signal.signal(signal.SIGHUP, before)
