@@ -6,6 +6,7 @@ from typing import Any
 from mlcc_compiler._tvm import T, tirx
 from mlcc_compiler.kernels.cpu.vector_math import (
     Expr,
+    bind,
     each,
     gauss_tail,
     lanes_of,
@@ -29,7 +30,7 @@ def silu(x: Expr) -> Expr:
 def gelu(x: Expr) -> Expr:
     """x * Phi(x) with the normal distribution's own Phi."""
     lanes = lanes_of(x)
-    tail = T.bind(x * gauss_tail(x) * spread(0.5, lanes))
+    tail = bind(x * gauss_tail(x) * spread(0.5, lanes))
     return T.Select(x > spread(0.0, lanes), x - tail, tail)
 
 
@@ -66,8 +67,8 @@ def _row_tasks(y: Any, n: Expr, row: int, lanes: int, value: Any) -> None:
         with T.Then(), T.serial(n) as i:
             part(i, 0, row)
         with T.Else(), T.parallel(n * tasks) as task:
-            i = T.bind(T.floordiv(task, tasks))
-            c = T.bind(T.floormod(task, tasks))
+            i = bind(T.floordiv(task, tasks))
+            c = bind(T.floormod(task, tasks))
             if not rest:
                 part(i, c * chunk, chunk)
             else:

@@ -5,7 +5,7 @@ and per attention head. CPU kernels in f32; not LayerNorm: no mean is subtracted
 from typing import Any
 
 from mlcc_compiler._tvm import T, tirx
-from mlcc_compiler.kernels.cpu.vector_math import Expr, each, span, spread, sum_lanes, vector
+from mlcc_compiler.kernels.cpu.vector_math import Expr, bind, each, span, spread, sum_lanes, vector
 
 _ATTRS = {"tirx.noalias": True, "tirx.is_scheduled": True, "op_pattern": 8}
 _UNROLL = 4  # independent sums, to hide the latency of an addition
@@ -22,17 +22,17 @@ def _scale(load: Any, size: int, eps: float, lanes: int) -> Expr:
         T.buffer_store(acc, spread(0.0, lanes), [u])
     with T.serial(blocks) as j:
         for u in range(_UNROLL):
-            x = T.bind(load((j * _UNROLL + u) * lanes, lanes))
+            x = bind(load((j * _UNROLL + u) * lanes, lanes))
             T.buffer_store(acc, acc[u] + x * x, [u])
     for u in range(tail):
-        x = T.bind(load((blocks * _UNROLL + u) * lanes, lanes))
+        x = bind(load((blocks * _UNROLL + u) * lanes, lanes))
         T.buffer_store(acc, acc[u] + x * x, [u])
     T.buffer_store(total, sum_lanes((acc[0] + acc[1]) + (acc[2] + acc[3])), [0])
     with T.serial(rest) as j:
-        x = T.bind(load(steps * lanes + j, 1))
+        x = bind(load(steps * lanes + j, 1))
         T.buffer_store(total, total[0] + x * x, [0])
     mean = total[0] * T.float32(1.0 / size)
-    return T.bind(T.float32(1.0) / T.sqrt(mean + T.float32(eps)))
+    return bind(T.float32(1.0) / T.sqrt(mean + T.float32(eps)))
 
 
 def rms_norm(hidden: int, eps: float, lanes: int, offset: float = 0.0) -> tirx.PrimFunc:

@@ -6,7 +6,7 @@ Llama 3, linear) are not here: they change `inv_freq` and `mscale`, which the ca
 from typing import Any
 
 from mlcc_compiler._tvm import T, tirx
-from mlcc_compiler.kernels.cpu.vector_math import Expr, fit_lanes, span
+from mlcc_compiler.kernels.cpu.vector_math import Expr, bind, fit_lanes, span
 
 _ATTRS = {"tirx.noalias": True, "tirx.is_scheduled": True, "op_pattern": 8}
 _SERIAL = 8192
@@ -83,8 +83,8 @@ def _turn(
     k = fit_lanes(half, lanes)
     with T.serial(half // k) as j:
         low, high = span(j * k, k), span(half + j * k, k)
-        a, b = T.bind(x[i, h, low]), T.bind(x[i, h, high])
-        cos, sin = T.bind(table[i, low]), T.bind(table[i, high])
+        a, b = bind(x[i, h, low]), bind(x[i, h, high])
+        cos, sin = bind(table[i, low]), bind(table[i, high])
         T.buffer_store(y, a * cos - b * sin, [i, h, low])
         T.buffer_store(y, b * cos + a * sin, [i, h, high])
     rest = head_dim - rotary_dim

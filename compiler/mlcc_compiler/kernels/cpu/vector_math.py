@@ -83,23 +83,21 @@ def _polynomial(x: Expr, coefficients: tuple[float, ...]) -> Expr:
 def exp(x: Expr) -> Expr:
     """e**x within 2 ulp. Below -86.9 it is 0, above 88.72 infinite, of NaN NaN."""
     lanes = lanes_of(x)
-    x = T.bind(x)
+    x = bind(x)
     shifted = x * spread(_LOG2E, lanes) + spread(_ROUND, lanes)
-    bits = T.bind(T.reinterpret(vector("int32", lanes), shifted))
+    bits = bind(T.reinterpret(vector("int32", lanes), shifted))
     # through the integer, or TVM's simplifier turns (a + c) - c into a, floats or not
-    n = T.bind(T.reinterpret(vector("float32", lanes), bits) - spread(_ROUND, lanes))
-    r = T.bind(x - n * spread(_LN2_HIGH, lanes) - n * spread(_LN2_LOW, lanes))
+    n = bind(T.reinterpret(vector("float32", lanes), bits) - spread(_ROUND, lanes))
+    r = bind(x - n * spread(_LN2_HIGH, lanes) - n * spread(_LN2_LOW, lanes))
     # 2**(n - 1) and a last doubling, so that n = 128 does not overflow before its time
     power = T.reinterpret(
         vector("float32", lanes),
         T.shift_left(bits + spread(T.int32(126), lanes), spread(T.int32(23), lanes)),
     )
     mantissa = _polynomial(r, _EXP) * (r * r) + (r + spread(1.0, lanes))
-    result = T.bind(mantissa * power * spread(2.0, lanes))
+    result = bind(mantissa * power * spread(2.0, lanes))
     result = T.Select(x < spread(_EXP_MIN, lanes), spread(0.0, lanes), result)
-    return T.bind(
-        T.Select(x > spread(_EXP_MAX, lanes), spread(T.infinity("float32"), lanes), result)
-    )
+    return bind(T.Select(x > spread(_EXP_MAX, lanes), spread(T.infinity("float32"), lanes), result))
 
 
 def sigmoid(x: Expr) -> Expr:
@@ -111,8 +109,8 @@ def sigmoid(x: Expr) -> Expr:
 def tanh(x: Expr) -> Expr:
     """Hyperbolic tangent, within 3 ulp also near zero."""
     lanes = lanes_of(x)
-    x = T.bind(x)
-    square = T.bind(x * x)
+    x = bind(x)
+    square = bind(x * x)
     small = _polynomial(square, _TANH) * square * x + x
     grown = exp(x * spread(2.0, lanes))
     large = spread(1.0, lanes) - spread(2.0, lanes) / (grown + spread(1.0, lanes))
@@ -122,9 +120,9 @@ def tanh(x: Expr) -> Expr:
 def gauss_tail(x: Expr) -> Expr:
     """erfc(|x| / sqrt(2)), the mass of a standard normal beyond +-x, absolute error 1.5e-7."""
     lanes = lanes_of(x)
-    x = T.bind(x)
+    x = bind(x)
     z = maximum(x, spread(0.0, lanes) - x) * spread(0.7071067811865476, lanes)
-    t = T.bind(spread(1.0, lanes) / (spread(1.0, lanes) + spread(0.3275911, lanes) * z))
+    t = bind(spread(1.0, lanes) / (spread(1.0, lanes) + spread(0.3275911, lanes) * z))
     return _polynomial(t, _ERFC) * t * exp(x * x * spread(-0.5, lanes))
 
 
@@ -133,10 +131,10 @@ def reduce_lanes(x: Expr, combine: Callable[[Expr, Expr], Expr]) -> Expr:
     lanes = lanes_of(x)
     while lanes > 1:
         lanes //= 2
-        x = T.bind(x)
+        x = bind(x)
         low, high = (T.Shuffle([x], list(range(i, i + lanes))) for i in (0, lanes))
         x = combine(low, high)
-    return T.bind(x)
+    return bind(x)
 
 
 def sum_lanes(x: Expr) -> Expr:
@@ -147,6 +145,19 @@ def sum_lanes(x: Expr) -> Expr:
 def max_lanes(x: Expr) -> Expr:
     """The largest lane."""
     return reduce_lanes(x, maximum)
+
+
+def bind(x: Expr) -> Expr:
+    """Emit the computation of x once, and give its name.
+
+    A vector becomes a variable. A scalar becomes a cell of its own: TVM's simplifier unfolds
+    variables into their values while it analyses, in time exponential in the length of a chain.
+    """
+    if lanes_of(x) > 1:
+        return T.bind(x)
+    cell = T.alloc_buffer((1,), str(x.ty.dtype), scope="local")
+    store(cell, x, 0)
+    return cell[0]
 
 
 def each(size: int, lanes: int, body: Callable[[Expr, int], None], start: Expr = 0) -> None:

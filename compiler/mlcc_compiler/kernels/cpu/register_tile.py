@@ -1,0 +1,93 @@
+"""Two building blocks that live in vector registers: a matrix-product tile and a transpose.
+
+The tile is the classic outer-product micro-kernel (Goto & van de Geijn, 2008): a few rows by a few
+vectors of sums stay in registers while it walks the common dimension. Packing, blocking and
+threads are the caller's.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from mlcc_compiler._tvm import T
+from mlcc_compiler.kernels.cpu.vector_math import Expr, bind, spread, store, vector
+
+Load = Callable[[Expr, Expr], Expr]
+Step = Callable[..., None]
+
+
+@dataclass(frozen=True)
+class TileShape:
+    """How many sums fit in the registers: `rows` x `vectors` of them, of `lanes` each."""
+
+    rows: int
+    vectors: int
+    lanes: int
+
+
+def tile_shape(lanes: int, wide: int) -> TileShape:
+    """For a target whose widest vector is `wide`: AVX2 has 16 registers, the others 32."""
+    return TileShape(4, 2 if wide == 8 else 4, lanes)
+
+
+def split(total: int, most: int) -> list[int]:
+    """Cut `total` vectors into even runs of at most `most`: [(5, 4)] gives 3 + 2."""
+    runs = -(-total // most)
+    return [total // runs + (i < total % runs) for i in range(runs)]
+
+
+def row_tiles(rows: Expr, most: int, body: Callable[[Expr, int], None]) -> None:
+    """Emit body(first_row, count) over a number of rows known at run time: whole tiles, then one."""
+    with T.serial(T.floordiv(rows, most)) as tile:
+        body(tile * most, most)
+    rest = bind(T.floormod(rows, most))
+    for count in range(1, most):
+        with T.If(rest == count), T.Then():
+            body(rows - count, count)
+
+
+def product(
+    rows: int,
+    vectors: int,
+    lanes: int,
+    walk: Callable[[Step], None],
+    init: Load,
+    finish: Callable[[int, int, Expr], None],
+) -> None:
+    """Emit sums[r][v] = init(r, v) + sum over k of a(r) * b(v), then finish(r, v, sum).
+
+    `walk(step)` emits the loop over k and calls `step(a, b)` inside it once or more, with a(r) a
+    scalar and b(v) a vector at that k.
+    """
+    sums = T.alloc_buffer((rows * vectors,), vector("float32", lanes), scope="local")
+    cells = [(r, v) for r in range(rows) for v in range(vectors)]
+    for r, v in cells:
+        store(sums, init(r, v), r * vectors + v)
+
+    def step(a: Callable[[int], Expr], b: Callable[[int], Expr]) -> None:
+        columns = [bind(b(v)) for v in range(vectors)]
+        for r in range(rows):
+            factor = bind(spread(a(r), lanes))
+            for v in range(vectors):
+                store(sums, sums[r * vectors + v] + factor * columns[v], r * vectors + v)
+
+    walk(step)
+    for r, v in cells:
+        finish(r, v, sums[r * vectors + v])
+
+
+def transpose(rows: Sequence[Expr]) -> list[Expr]:
+    """Turn `lanes` vectors of `lanes` each: output j holds lane j of every input.
+
+    log2(lanes) rounds of perfect shuffles: vector i meets vector i + lanes / 2.
+    """
+    lanes = len(rows)
+    if lanes == 1:
+        return list(rows)
+    half = lanes // 2
+    low = [x for i in range(half) for x in (i, lanes + i)]
+    high = [half + x for x in low]
+    current = [bind(row) for row in rows]
+    for _ in range(lanes.bit_length() - 1):
+        pairs = [(current[i], current[i + half]) for i in range(half)]
+        current = [bind(T.Shuffle(list(p), way)) for p in pairs for way in (low, high)]
+    return current
