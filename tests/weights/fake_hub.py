@@ -25,6 +25,9 @@ class FakeHub:
     gated: bool = False
     cuts: dict[str, int] = field(default_factory=dict)
     """Break the connection after so many bytes of a file, the first time."""
+    stall: threading.Event | None = None
+    """Send no byte of a file before this is set; `stalled` is set once a client waits."""
+    stalled: threading.Event = field(default_factory=threading.Event)
     status: int | None = None
     log: list[str] = field(default_factory=list)
     url: str = ""
@@ -118,7 +121,10 @@ class _Handler(BaseHTTPRequestHandler):
         for name, value in extra.items():
             self.send_header(name, value)
         self.end_headers()
-        if self.command == "GET":
+        if self.command == "GET" and self.hub.stall and "ETag" in extra:
+            self.hub.stalled.set()
+            self.hub.stall.wait()
+        elif self.command == "GET":
             self.wfile.write(body if cut is None else body[:cut])
             self.close_connection = cut is not None and cut < len(body)
 

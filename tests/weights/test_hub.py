@@ -6,8 +6,10 @@ Nothing leaves 127.0.0.1.
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -39,19 +41,27 @@ def hub(tmp_path: Path) -> FakeHub:
     return FakeHub(files | unwanted)
 
 
-def fetch(home: Path, source: str, url: str, **environment: str) -> tuple[int, str]:
-    """Exit code, and the last line said (stdout if all went well, else stderr)."""
+def child(home: Path, source: str, url: str, **environment: str) -> subprocess.Popen[str]:
     dropped = ("HF_", "HUGGING", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http", "all_proxy")
     clean = {k: v for k, v in os.environ.items() if not k.startswith(dropped)}
     clean |= {"HF_HOME": str(home), "HF_ENDPOINT": url, "HF_HUB_ETAG_TIMEOUT": "2"}
     clean |= {"PYTHONPATH": os.pathsep.join(sys.path), "HF_HUB_DISABLE_XET": "1"}
-    command = [sys.executable, "-c", PROGRAM, source]
-    done = subprocess.run(
-        command, env=clean | environment, capture_output=True, text=True, timeout=60
+    return subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, source],
+        env=clean | environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
-    lines = (done.stderr if done.returncode else done.stdout).strip().splitlines()
-    assert "Traceback" not in done.stderr
-    return done.returncode, lines[-1] if lines else ""
+
+
+def fetch(home: Path, source: str, url: str, **environment: str) -> tuple[int, str]:
+    """Exit code, and the last line said (stdout if all went well, else stderr)."""
+    with child(home, source, url, **environment) as process:
+        output, errors = process.communicate(timeout=60)
+    assert "Traceback" not in errors
+    lines = (errors if process.returncode else output).strip().splitlines()
+    return process.returncode, lines[-1] if lines else ""
 
 
 def test_a_model_is_fetched_once_and_then_read_offline(tmp_path: Path, hub: FakeHub) -> None:
@@ -113,6 +123,17 @@ def test_a_hub_in_trouble(tmp_path: Path, hub: FakeHub) -> None:
     with serving(hub):
         code, said = fetch(tmp_path, "hf://org/tiny", hub.url)
     assert code and "hf://org/tiny: the hub refused" in said and "418" in said
+
+
+@pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
+def test_ctrl_c_ends_a_stalled_download(tmp_path: Path, hub: FakeHub) -> None:
+    hub.stall = threading.Event()
+    with serving(hub), child(tmp_path, "hf://org/tiny", hub.url) as process:
+        assert hub.stalled.wait(30)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=30)
+        hub.stall.set()
+    assert process.returncode == 130 and errors.endswith("Aborted!\n")
 
 
 @pytest.mark.parametrize(
