@@ -35,6 +35,7 @@ from mlcc.manifest import (
 from mlcc_compiler.checkpoint import Checkpoint
 from mlcc_compiler.graph_json import graph_to_json
 from mlcc_compiler.kernels import kernel_set_for
+from mlcc_compiler.kernels.cpu.linear_layout import from_storage, to_storage
 from mlcc_compiler.kernels.kernel_set import PhysicalTensor, WeightLayout
 from mlcc_compiler.models.config import DecoderConfig
 from mlcc_compiler.models.layers import named_modules
@@ -210,18 +211,10 @@ def _plain_layout(shape: tuple[int, ...], name: str | None) -> WeightLayout:
     def pack(weight: Floats) -> list[npt.NDArray[Any]]:
         row = scheme(name or "f32")
         if row.is_float:
-            return [_rounded(weight, row.dtype)]
+            return [from_storage(to_storage(weight, row.dtype), row.dtype)]
         return [dequantize(quantize(weight, row))]
 
     return WeightLayout((PhysicalTensor("", shape, "float32"),), pack)
-
-
-def _rounded(weight: Floats, dtype: str) -> Floats:
-    if dtype == "bfloat16":
-        import ml_dtypes
-
-        return weight.astype(ml_dtypes.bfloat16).astype(np.float32)
-    return weight.astype(dtype).astype(np.float32)
 
 
 # -- weights and manifest ----------------------------------------------------------------------

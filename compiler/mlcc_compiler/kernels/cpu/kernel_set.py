@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,6 +27,14 @@ class CpuKernels:
     def __init__(self, target: Target) -> None:
         self.isa = Isa.from_features(target.arch, target.features)
         self.lanes = self.isa.lanes
+        self._made: dict[tuple[Any, ...], PrimFunc] = {}
+
+    def _make(self, factory: Callable[..., PrimFunc], *arguments: Any) -> PrimFunc:
+        """A kernel, built once however many layers ask for it."""
+        key = (factory, *arguments)
+        if key not in self._made:
+            self._made[key] = factory(*arguments)
+        return self._made[key]
 
     # -- weights ---------------------------------------------------------------------------------
 
@@ -51,7 +59,7 @@ class CpuKernels:
         packing = self._packing(plan.shape, plan.scheme)
         quantized = linear.needs_quantized_rows(plan.scheme)
         inputs = self._quantized_rows(graph, x, packing) if quantized else [x]
-        kernel = linear.linear(*plan.shape, plan.scheme, self.isa, bias is not None)
+        kernel = self._make(linear.linear, *plan.shape, plan.scheme, self.isa, bias is not None)
         arguments = [*inputs, *weight.parts, *([] if bias is None else [bias])]
         return graph.call_tir(kernel, "linear", arguments, tensor([dims(x)[0], plan.shape[0]]))
 
@@ -62,7 +70,7 @@ class CpuKernels:
             rows = dims(x)[0]
             groups = [rows, packing.groups]
             out = [tensor([rows, packing.k], "int8"), tensor(groups), tensor(groups, "int32")]
-            kernel = linear.quantize_rows(packing.k, packing.group, self.isa)
+            kernel = self._make(linear.quantize_rows, packing.k, packing.group, self.isa)
             parts = graph.call_tir(kernel, "quantize_rows", [x], out)
             graph.quantized_rows[key] = graph.items(parts, 3)
         return list(graph.quantized_rows[key])
@@ -70,55 +78,61 @@ class CpuKernels:
     def embedding(self, use: str, shape: Sequence[int], scheme_name: str) -> PrimFunc:
         row = scheme(scheme_name)
         if use == "table" and row.is_float:
-            return embedding.embedding_table(*shape, row, self.isa)
-        return embedding.embedding_packed(*shape, row, self.isa)
+            return self._make(embedding.embedding_table, *shape, row, self.isa)
+        return self._make(embedding.embedding_packed, *shape, row, self.isa)
 
     # -- operators -------------------------------------------------------------------------------
 
     def rms_norm(self, shape: Sequence[int], eps: float, offset: float) -> PrimFunc:
         if len(shape) == 2:
-            return norm.rms_norm_heads(*shape, eps, self.lanes, offset)
-        return norm.rms_norm(shape[0], eps, self.lanes, offset)
+            return self._make(norm.rms_norm_heads, *shape, eps, self.lanes, offset)
+        return self._make(norm.rms_norm, shape[0], eps, self.lanes, offset)
 
     def add_rms_norm(self, hidden: int, eps: float, offset: float) -> PrimFunc:
-        return norm.add_rms_norm(hidden, eps, self.lanes, offset)
+        return self._make(norm.add_rms_norm, hidden, eps, self.lanes, offset)
 
     def rope_table(self, rotary_dim: int, scale: float) -> PrimFunc:
-        return rope.rope_table(rotary_dim, scale, self.lanes)
+        return self._make(rope.rope_table, rotary_dim, scale, self.lanes)
 
     def rope(self, heads: int, head_dim: int, rotary_dim: int) -> PrimFunc:
-        return rope.rope(heads, head_dim, rotary_dim, self.lanes)
+        return self._make(rope.rope, heads, head_dim, rotary_dim, self.lanes)
 
     def gated(self, inner: int, kind: str) -> PrimFunc:
-        return activation.gated(inner, kind, self.lanes)
+        return self._make(activation.gated, inner, kind, self.lanes)
 
     def gated_fused(self, inner: int, kind: str) -> PrimFunc:
-        return activation.gated_fused(inner, kind, self.lanes)
+        return self._make(activation.gated_fused, inner, kind, self.lanes)
 
     def softcap(self, width: int, cap: float) -> PrimFunc:
-        return activation.softcap(width, cap, self.lanes)
+        return self._make(activation.softcap, width, cap, self.lanes)
 
     def add(self, width: int) -> PrimFunc:
-        return activation.add(width, self.lanes)
+        return self._make(activation.add, width, self.lanes)
 
     def scale(self, width: int, factor: float) -> PrimFunc:
-        return activation.scale(width, factor, self.lanes)
+        return self._make(activation.scale, width, factor, self.lanes)
 
     def take_rows(self, width: int) -> PrimFunc:
-        return kv.take_rows(width, self.lanes)
+        return self._make(kv.take_rows, width, self.lanes)
 
     def resolve_tokens(self) -> PrimFunc:
-        return kv.resolve_tokens()
+        return self._make(kv.resolve_tokens)
 
     def append_kv(self, layout: KvLayout) -> PrimFunc:
-        return kv.append_kv(
-            layout.kv_heads, layout.head_dim, layout.page_size, layout.dtype, self.lanes
+        return self._make(
+            kv.append_kv,
+            layout.kv_heads,
+            layout.head_dim,
+            layout.page_size,
+            layout.dtype,
+            self.lanes,
         )
 
     def paged_attention(
         self, layout: KvLayout, heads: int, scale: float, window: int | None, softcap: float | None
     ) -> PrimFunc:
-        return attention.paged_attention(
+        return self._make(
+            attention.paged_attention,
             heads,
             layout.kv_heads,
             layout.head_dim,
@@ -131,9 +145,14 @@ class CpuKernels:
         )
 
     def copy_pages(self, layout: KvLayout) -> PrimFunc:
-        return kv.copy_pages(
-            layout.kv_heads, layout.head_dim, layout.page_size, layout.dtype, self.lanes
+        return self._make(
+            kv.copy_pages,
+            layout.kv_heads,
+            layout.head_dim,
+            layout.page_size,
+            layout.dtype,
+            self.lanes,
         )
 
     def sample(self, vocab_size: int) -> PrimFunc:
-        return sampling.sample(vocab_size, self.lanes)
+        return self._make(sampling.sample, vocab_size, self.lanes)
