@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from openai import OpenAI
 from openai.types.chat import ChatCompletionMessageParam
-from toy_server import Letters
+from toy_model import Letters
 
 QUESTION: list[ChatCompletionMessageParam] = [{"role": "user", "content": "hello"}]
 

@@ -26,10 +26,9 @@ class OverBudget(Exception):
 class Budget:
     """What one rendering may still spend."""
 
-    def __init__(self, work: int = MAX_WORK, seconds: float = MAX_SECONDS) -> None:
-        self._left = work
-        self._seconds = seconds
-        self._deadline = time.monotonic() + seconds
+    def __init__(self, work: int | None = None) -> None:
+        self._left = MAX_WORK if work is None else work
+        self._deadline = time.monotonic() + MAX_SECONDS
         self._until_clock = _CLOCK_EVERY
 
     def spend(self, amount: int) -> None:
@@ -41,7 +40,7 @@ class Budget:
         if self._until_clock <= 0:
             self._until_clock = _CLOCK_EVERY
             if time.monotonic() > self._deadline:
-                raise OverBudget(f"it runs for more than {self._seconds:g} seconds")
+                raise OverBudget(f"it runs for more than {MAX_SECONDS:g} seconds")
 
     def charge(self, value: Any) -> Any:
         """Charge a value by its size and return it; an iterator is charged as it is read."""

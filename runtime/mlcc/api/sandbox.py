@@ -25,7 +25,7 @@ from mlcc.api import bounded
 from mlcc.api.budget import BUDGET
 
 FILTERS = """
-    abs capitalize count d default dictsort first float groupby indent int items last length list
+    abs capitalize count d default dictsort e escape first float groupby indent int items last length list
     lower map max min reject rejectattr reverse round safe select selectattr sort string title trim
     truncate unique upper
 """
@@ -59,7 +59,7 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         self.filters |= {"replace": bounded.replace, "format": _charged(bounded.format_percent)}
         self.filters |= {"tojson": bounded.tojson}
         self.globals = {
-            "range": self.globals["range"],
+            **{name: self.globals[name] for name in ("range", "cycler", "joiner")},
             "dict": lambda *args, **kwargs: dict(*args, **kwargs),
             "namespace": SafeNamespace,
         }

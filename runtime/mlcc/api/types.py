@@ -120,7 +120,7 @@ class Text:
             raise InvalidRequestError(
                 f"'{where}' holds half of a surrogate pair, which is no text; send valid UTF-8",
                 param=where,
-                code="invalid_value",
+                code="invalid_text",
             )
         return value
 
@@ -160,7 +160,7 @@ class Either:
         try:
             return self.plain.check(value, where)
         except InvalidRequestError as error:
-            raise refuse(self, value, where) if error.param == where else error from None
+            raise refuse(self, value, where) if error.code == "invalid_value" else error from None
 
 
 @dataclass(frozen=True)

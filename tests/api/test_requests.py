@@ -1,0 +1,166 @@
+"""Requests: what is honoured, what is accepted because it changes nothing, what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mlcc.api.fields import CHAT, COMPLETION
+from mlcc.api.requests import SamplingFields, parse_chat, parse_completion
+from mlcc.api.sampling import SamplingDefaults, to_params
+from mlcc.api.schema import Use
+from mlcc.api.types import Either, Integer, Many, Number, Text
+from mlcc.errors import InvalidRequestError, MlccError, UnsupportedError
+
+HI = [{"role": "user", "content": "hi"}]
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=8,
+)
+
+
+def chat(**fields: Any) -> Any:
+    return parse_chat({"messages": HI, **fields})
+
+
+def test_everything_that_is_honoured_arrives() -> None:
+    made = chat(
+        model="m",
+        temperature=0,
+        top_p=0.5,
+        top_k=-1,
+        min_p=0.1,
+        seed=-5,
+        stop="x",
+        max_completion_tokens=7,
+        stream=True,
+        stream_options={"include_usage": True},
+        ignore_eos=True,
+    )
+    assert made.sampling == SamplingFields(0.0, 0.5, 0, 0.1, -5, ("x",), 7, True)
+    assert (made.delivery.model, made.delivery.stream) == ("m", True)
+    assert made.delivery.include_usage
+
+
+def test_messages_become_what_templates_read() -> None:
+    parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
+    made = parse_chat(
+        {
+            "messages": [
+                {"role": "developer", "content": "rules"},
+                {"role": "user", "content": parts, "name": "ann"},
+                {"role": "assistant", "content": "x", "refusal": None, "tool_calls": None},
+            ]
+        }
+    )
+    assert made.messages == (
+        {"role": "system", "content": "rules"},
+        {"role": "user", "content": "ab", "name": "ann"},
+        {"role": "assistant", "content": "x"},
+    )
+
+
+@pytest.mark.parametrize("table", [CHAT, COMPLETION])
+def test_null_is_always_the_same_as_absent(table: Any) -> None:
+    nulls = {field.name: None for field in table.fields if not field.required}
+    required = {"messages": HI} if table is CHAT else {"prompt": "x"}
+    assert table.check({**required, **nulls}, "") == table.check(required, "")
+
+
+@pytest.mark.parametrize("table", [CHAT, COMPLETION])
+def test_each_row_does_what_it_says(table: Any) -> None:
+    required = {"messages": HI} if table is CHAT else {"prompt": "x"}
+    for field in table.fields:
+        if field.use is Use.NOT_BUILT:
+            for neutral in field.neutral:
+                table.check({**required, field.name: neutral}, "")
+            with pytest.raises(UnsupportedError) as caught:
+                table.check({**required, field.name: "surprising"}, "")
+            assert caught.value.param == field.name and field.name in caught.value.message
+        elif field.use is Use.METADATA:
+            assert field.name not in table.check({**required, field.name: object()}, "")
+
+
+def test_an_unknown_field_is_named_and_a_near_one_suggested() -> None:
+    with pytest.raises(InvalidRequestError, match="did you mean 'temperature'") as caught:
+        chat(temprature=1)
+    assert caught.value.param == "temprature"
+    with pytest.raises(InvalidRequestError, match="leave it out"):
+        chat(zzz=None)
+
+
+def test_two_wishes_for_the_length_are_none() -> None:
+    assert chat(max_tokens=3, max_completion_tokens=3).sampling.max_tokens == 3
+    with pytest.raises(InvalidRequestError, match="3 and 'max_completion_tokens' is 4"):
+        chat(max_tokens=3, max_completion_tokens=4)
+
+
+def test_half_a_surrogate_pair_is_no_text() -> None:
+    with pytest.raises(InvalidRequestError, match="surrogate"):
+        parse_completion({"prompt": "\ud800"})
+
+
+@pytest.mark.parametrize(
+    ("prompt", "expected"),
+    [
+        ("a", ("a",)),
+        (["a", "b"], ("a", "b")),
+        ([1, 2], ([1, 2],)),
+        ([[1], [2, 3]], ([1], [2, 3])),
+    ],
+)
+def test_the_four_forms_of_a_prompt(prompt: Any, expected: Any) -> None:
+    assert parse_completion({"prompt": prompt}).prompts == expected
+
+
+@pytest.mark.parametrize(
+    "prompt", ["", [], [[]], ["a", 1], [1, "a"], [True], [-1], 7, {}, ["x"] * 65]
+)
+def test_other_prompts_are_refused(prompt: Any) -> None:
+    with pytest.raises(InvalidRequestError) as caught:
+        parse_completion({"prompt": prompt})
+    assert caught.value.param and caught.value.param.startswith("prompt")
+
+
+@given(st.dictionaries(st.sampled_from([f.name for f in CHAT.fields]) | st.text(), JSON))
+def test_any_body_is_parsed_or_refused_by_name(body: dict[str, Any]) -> None:
+    try:
+        parse_chat({"messages": HI, **body})
+    except MlccError as error:
+        assert error.http_status == 400 and error.param is not None and len(error.message) < 500
+
+
+@given(JSON)
+def test_any_json_is_parsed_or_refused(body: Any) -> None:
+    for parse in (parse_chat, parse_completion):
+        try:
+            parse(body)
+        except MlccError as error:
+            assert error.http_status == 400
+
+
+def test_types_say_what_they_want() -> None:
+    assert Number(0, 2).wants == "a number from 0 to 2"
+    assert Integer(1).wants == "a whole number of at least 1"
+    assert Text(("a", "b")).wants == "one of 'a', 'b'"
+    assert "an array of 0 to 4 entries" in Either(Text(), Many(Text(), 0, 4)).wants
+    with pytest.raises(InvalidRequestError, match="'x' must be a number from 0 to 2, not true"):
+        Number(0, 2).check(True, "x")
+
+
+def test_request_over_model_over_plain_sampling() -> None:
+    defaults = SamplingDefaults.from_generation_config(
+        {"temperature": 0.6, "top_p": 0.9, "top_k": 20, "min_p": "high", "eos_token_id": 2}
+    )
+    assert defaults == SamplingDefaults(0.6, 0.9, 20, 0.0)
+    params = to_params(SamplingFields(temperature=0.0, top_p=0.0), defaults, max_tokens=16)
+    assert (params.temperature, params.top_k, params.max_tokens) == (0.0, 20, 16)
+    assert 0 < params.top_p < 1e-5
+    assert to_params(SamplingFields(max_tokens=3), defaults, max_tokens=16).max_tokens == 3
+    assert SamplingDefaults.from_generation_config({}) == SamplingDefaults()
+    assert SamplingDefaults.from_generation_config({"do_sample": False}).temperature == 0
+    assert SamplingDefaults.from_generation_config({"temperature": float("nan")}).temperature == 1

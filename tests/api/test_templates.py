@@ -1,0 +1,168 @@
+"""Templates in the styles of the well-known models, and what transformers makes of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from mlcc.api.template import ChatTemplate
+from mlcc.errors import ArtifactError, InvalidRequestError
+
+TALK = [
+    {"role": "system", "content": "Be brief."},
+    {"role": "user", "content": "Hi <b> & 'you' é"},
+    {"role": "assistant", "content": "  Hello. "},
+    {"role": "user", "content": "And?"},
+]
+CHATML = """\
+{% for message in messages %}
+    {% if loop.first and messages[0]['role'] != 'system' %}
+        {{- '<|im_start|>system\\nDefault.<|im_end|>\\n' -}}
+    {% endif %}
+    {{- '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n' -}}
+{% endfor %}
+{% if add_generation_prompt %}
+    {{- '<|im_start|>assistant\\n' -}}
+{% endif %}
+"""
+LLAMA3 = """\
+{{- bos_token }}
+{%- if not date_string is defined %}
+    {%- if strftime_now is defined %}{%- set date_string = "today" %}
+    {%- else %}{%- set date_string = "26 Jul 2024" %}{%- endif %}
+{%- endif %}
+{%- if messages[0]['role'] == 'system' %}
+    {%- set system_message = messages[0]['content']|trim %}
+    {%- set messages = messages[1:] %}
+{%- else %}
+    {%- set system_message = "" %}
+{%- endif %}
+{{- "<|start_header_id|>system<|end_header_id|>\\n\\n" + date_string + "\\n" }}
+{{- system_message }}{{- "<|eot_id|>" }}
+{%- for message in messages %}
+    {%- if not (message.role == 'ipython' or 'tool_calls' in message) %}
+        {{- '<|start_header_id|>' + message['role'] + '<|end_header_id|>\\n\\n' }}
+        {{- message['content'] | trim + '<|eot_id|>' }}
+    {%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}
+{%- endif %}
+"""
+GEMMA = """\
+{{ bos_token }}
+{%- if messages[0]['role'] == 'system' -%}
+    {%- set first_user_prefix = messages[0]['content'] + '\\n\\n' -%}
+    {%- set loop_messages = messages[1:] -%}
+{%- else -%}
+    {%- set first_user_prefix = "" -%}{%- set loop_messages = messages -%}
+{%- endif -%}
+{%- for message in loop_messages -%}
+    {%- if (message['role'] == 'user') != (loop.index0 % 2 == 0) -%}
+        {{ raise_exception("Conversation roles must alternate user/assistant/user/assistant/...") }}
+    {%- endif -%}
+    {%- set role = "model" if message['role'] == 'assistant' else message['role'] -%}
+    {{ '<start_of_turn>' + role + '\\n' + (first_user_prefix if loop.first else "") }}
+    {%- if message['content'] is string -%}{{ message['content'] | trim }}
+    {%- elif message['content'] is iterable -%}
+        {%- for item in message['content'] -%}{{ item['text'] | trim }}{%- endfor -%}
+    {%- else -%}{{ raise_exception("Invalid content type") }}{%- endif -%}
+    {{ '<end_of_turn>\\n' }}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{ '<start_of_turn>model\\n' }}{%- endif -%}
+"""
+MISTRAL = """\
+{%- set ns = namespace(system="", index=0) %}
+{%- for message in messages if message.role == "system" %}
+    {%- set ns.system = message.content %}
+{%- endfor %}
+{{- bos_token }}
+{%- for message in messages | rejectattr("role", "equalto", "system") | list %}
+    {%- set ns.index = ns.index + 1 %}
+    {%- if message.role == "user" %}
+        {%- if loop.last and ns.system %}
+            {{- "[INST] " + ns.system + "\\n\\n" + message.content + "[/INST]" }}
+        {%- else %}{{- "[INST] " + message.content + "[/INST]" }}{%- endif %}
+    {%- else %}
+        {{- " " + message.content | trim ~ eos_token }}{%- generation %}{%- endgeneration %}
+    {%- endif %}
+    {%- if loop.index0 > 100 %}{%- break %}{%- endif %}
+{%- endfor %}
+"""
+REASONER = """\
+{%- macro render(message) -%}
+    {%- set content = message.content -%}
+    {%- if '</think>' in content %}{% set content = content.split('</think>')[-1].lstrip('\\n') %}
+    {%- endif -%}
+    {{ content.replace('&', 'and').strip() }}
+{%- endmacro -%}
+{%- for message in messages[::-1] %}
+    {%- set index = (messages|length - 1) - loop.index0 %}
+    {%- if index is divisibleby 2 %}{{ loop.length }}/{{ '%02d' | format(index) }}:{% endif %}
+    {{- message | tojson }}{{ message | tojson(indent=2) }}{{ render(message) }}
+    {{- [message.role, 'x'] | join(', ') }}{{ {'a': [1, none, true]} | tojson }}
+    {{- "{} of {:>4}".format(index, loop.length) }}
+    {{- messages | map(attribute='role') | unique | list }}
+{%- endfor %}
+"""
+SPECIAL = {"bos_token": "<bos>", "eos_token": "<eos>"}
+WELL_KNOWN = {
+    "chatml": CHATML,
+    "llama3": LLAMA3,
+    "gemma": GEMMA,
+    "mistral": MISTRAL,
+    "reasoner": REASONER,
+}
+
+
+@pytest.mark.parametrize("name", WELL_KNOWN)
+@pytest.mark.parametrize("generate", [True, False])
+def test_it_renders_as_transformers_does(name: str, generate: bool) -> None:
+    chat_utils = pytest.importorskip("transformers.utils.chat_template_utils")
+    expected, _ = chat_utils.render_jinja_template(
+        [TALK], chat_template=WELL_KNOWN[name], add_generation_prompt=generate, **SPECIAL
+    )
+    made = ChatTemplate(WELL_KNOWN[name], SPECIAL).render(TALK, add_generation_prompt=generate)
+    assert made.text == expected[0]
+    assert not made.add_special_tokens
+
+
+def test_chatml_to_the_letter() -> None:
+    assert ChatTemplate(CHATML).render(TALK[1:2]).text == (
+        "<|im_start|>system\nDefault.<|im_end|>\n<|im_start|>user\nHi <b> & 'you' é<|im_end|>\n"
+        "<|im_start|>assistant\n"
+    )
+
+
+def test_its_own_refusal_is_the_callers_error() -> None:
+    with pytest.raises(InvalidRequestError, match="roles must alternate") as caught:
+        ChatTemplate(GEMMA, SPECIAL).render(TALK[1:2] * 2)
+    assert caught.value.param == "messages"
+
+
+def test_without_a_template_the_plain_one_is_used() -> None:
+    template = ChatTemplate(None)
+    made = template.render(TALK[1:2])
+    assert template.is_plain and made.add_special_tokens
+    assert made.text == "User: Hi <b> & 'you' é\nAssistant:"
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("{% for %}", "line 1"),
+        ("\n{{ x | nonsense }}", "line 2.*nonsense"),
+        ("{{ messages[0].content.a.b }}", "has no attribute 'a'"),
+        ("{{ 1 / 0 }}", "ZeroDivisionError"),
+        ("{% include 'x' %}", "no loader"),
+        ("x" * 300_000, "300000 characters"),
+    ],
+)
+def test_a_broken_template_is_a_typed_error(source: str, words: str) -> None:
+    with pytest.raises(ArtifactError, match=words):
+        ChatTemplate(source).render(TALK)
+
+
+def test_a_check_finds_bad_syntax_without_messages() -> None:
+    ChatTemplate(CHATML).check()
+    with pytest.raises(ArtifactError, match="cannot be used"):
+        ChatTemplate("{{").check()

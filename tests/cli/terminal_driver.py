@@ -1,0 +1,69 @@
+"""A program on a pseudo-terminal: type, wait for words, press Ctrl-C."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import select
+import subprocess
+import termios
+import time
+
+CTRL_C = "\x03"
+CTRL_D = "\x04"
+
+
+class Terminal:
+    """Everything the program writes is kept in `seen`; `expect` looks at what is new."""
+
+    def __init__(self, command: list[str], **environment: str) -> None:
+        self._master, slave = pty.openpty()
+        self.process = subprocess.Popen(
+            command,
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+            env={**os.environ, "TERM": "xterm", **environment},
+        )
+        os.close(slave)
+        self.seen = ""
+        self._read_to = 0
+
+    def send(self, text: str) -> None:
+        os.write(self._master, text.encode())
+
+    def expect(self, pattern: str, seconds: float = 20) -> str:
+        """Wait until new output matches; returns it up to the match's end."""
+        end = time.monotonic() + seconds
+        while True:
+            found = re.search(pattern, self.seen[self._read_to :])
+            if found:
+                start, self._read_to = self._read_to, self._read_to + found.end()
+                return self.seen[start : self._read_to]
+            assert time.monotonic() < end, f"no {pattern!r} in {self.seen[self._read_to :]!r}"
+            self._pump(0.1)
+
+    def wait(self, seconds: float = 20) -> int:
+        """Exit code, once the program has ended."""
+        end = time.monotonic() + seconds
+        while self.process.poll() is None:
+            assert time.monotonic() < end, f"still running after {self.seen!r}"
+            self._pump(0.05)
+        self._pump(0.05)
+        return self.process.returncode
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        os.close(self._master)
+
+    def _pump(self, seconds: float) -> None:
+        ready, _, _ = select.select([self._master], [], [], seconds)
+        try:
+            self.seen += os.read(self._master, 65536).decode(errors="replace") if ready else ""
+        except OSError:
+            time.sleep(0.01)  # nobody has the other end open any more

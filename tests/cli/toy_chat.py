@@ -1,0 +1,28 @@
+"""`mlcc chat` over the toy model, as a program: all but opening an artifact."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+from toy_model import open_toy
+
+import mlcc.cli
+from mlcc.api.requests import SamplingFields
+from mlcc.commands.chat import Chat
+from mlcc.commands.terminal import Screen
+from mlcc.conversation import Conversation
+from mlcc.session import Session
+
+
+@click.command()
+@click.option("--delay", type=float, default=0.0)
+@click.option("--max-tokens", type=int)
+def toy_chat(delay: float, max_tokens: int | None) -> None:
+    sampling = SamplingFields(temperature=0, max_tokens=max_tokens, ignore_eos=True)
+    Chat(Session(open_toy(delay)), Conversation(), sampling, Screen()).loop()
+
+
+if __name__ == "__main__":
+    mlcc.cli.cli = toy_chat  # its errors and interrupts are those of `mlcc`
+    mlcc.cli.main(sys.argv[1:])
