@@ -1,9 +1,9 @@
-"""Elementwise CPU kernels: gated activations, logit softcap, addition. f32 in, f32 out."""
+"""Elementwise CPU kernels: gated activations, logit softcap, sum, scale. f32 in, f32 out."""
 
 from collections.abc import Callable
-from typing import Any
 
-from mlcc_compiler._tvm import T, tirx
+from mlcc_compiler._tvm import T
+from mlcc_compiler.kernels.cpu.kernel import SERIAL_ELEMENTS, PrimFunc, f32, kernel
 from mlcc_compiler.kernels.cpu.vector_math import (
     Expr,
     bind,
@@ -17,8 +17,6 @@ from mlcc_compiler.kernels.cpu.vector_math import (
     tanh,
 )
 
-_ATTRS = {"tirx.noalias": True, "tirx.is_scheduled": True, "op_pattern": 8}
-_SERIAL = 8192  # elements up to which one thread is faster than waking the others
 _CHUNK = 2048  # elements of a row that one task takes
 
 
@@ -48,116 +46,81 @@ ACTIVATIONS: dict[str, Callable[[Expr], Expr]] = {
 }
 
 
-def _chunk(row: int, lanes: int) -> int:
-    """Elements per task: an even share of the row, whole vectors."""
-    tasks = -(-row // _CHUNK)
-    return -(-row // (tasks * lanes)) * lanes
-
-
-def _row_tasks(y: Any, n: Expr, row: int, lanes: int, value: Any) -> None:
-    """Emit y[i, j] = value(i, j) over n rows: in parallel by chunks of a row if it is worth it."""
-    chunk = _chunk(row, lanes)
-    whole, rest = divmod(row, chunk)
-    tasks = whole + (rest > 0)
+def _chunks(y: Expr, lanes: int, value: Callable[[Expr, Expr, int], Expr]) -> None:
+    """Emit y[i, j : j + k] = value(i, j, k) over all of y, in parallel by chunks if worth it."""
+    n, row = y.shape[0], int(y.shape[1])
+    shares = -(-row // _CHUNK)
+    chunk = -(-row // (shares * lanes)) * lanes
+    tasks = -(-row // chunk)
 
     def part(i: Expr, start: Expr, size: int) -> None:
-        each(size, lanes, lambda j, k: store(y, value(i, span(j, k)), i, span(j, k)), start)
+        each(size, lanes, lambda j, k: store(y, value(i, j, k), i, span(j, k)), start)
 
-    with T.If(n * row <= _SERIAL):
+    with T.If(n * row <= SERIAL_ELEMENTS):
         with T.Then(), T.serial(n) as i:
             part(i, 0, row)
         with T.Else(), T.parallel(n * tasks) as task:
-            i = bind(T.floordiv(task, tasks))
-            c = bind(T.floormod(task, tasks))
-            if not rest:
-                part(i, c * chunk, chunk)
-            else:
-                with T.If(c < whole):
-                    with T.Then():
-                        part(i, c * chunk, chunk)
-                    with T.Else():
-                        part(i, whole * chunk, rest)
+            i, c = bind(T.floordiv(task, tasks)), bind(T.floormod(task, tasks))
+            with T.If(c < tasks - 1):
+                with T.Then():
+                    part(i, c * chunk, chunk)
+                with T.Else():
+                    part(i, (tasks - 1) * chunk, row - (tasks - 1) * chunk)
 
 
-def gated(inner: int, kind: str, lanes: int) -> tirx.PrimFunc:
+def gated(inner: int, kind: str, lanes: int) -> PrimFunc:
     """(gate f32[n, inner], up f32[n, inner]) -> kind(gate) * up; kind: silu, gelu, gelu_tanh."""
     activation = ACTIVATIONS[kind]
 
-    @T.prim_func(s_tir=True, private=True)
-    def gated(gate_handle: T.handle, up_handle: T.handle, y_handle: T.handle):
-        T.func_attr(_ATTRS)
-        n = T.int64()
-        gate = T.match_buffer(gate_handle, (n, inner), "float32")
-        up = T.match_buffer(up_handle, (n, inner), "float32")
-        y = T.match_buffer(y_handle, (n, inner), "float32")
-        _row_tasks(y, n, inner, lanes, lambda i, j: activation(gate[i, j]) * up[i, j])
+    def body(gate: Expr, up: Expr, y: Expr) -> None:
+        def value(i: Expr, j: Expr, k: int) -> Expr:
+            return activation(bind(gate[i, span(j, k)])) * up[i, span(j, k)]
 
-    return gated
+        _chunks(y, lanes, value)
+
+    rows = f32("n", inner)
+    return kernel(body, gate=rows, up=rows, y=rows)
 
 
-def gated_fused(inner: int, kind: str, lanes: int) -> tirx.PrimFunc:
+def gated_fused(inner: int, kind: str, lanes: int) -> PrimFunc:
     """(x f32[n, 2 * inner], gate in the first half of a row, up in the second) -> f32[n, inner]."""
     activation = ACTIVATIONS[kind]
 
-    @T.prim_func(s_tir=True, private=True)
-    def gated_fused(x_handle: T.handle, y_handle: T.handle):
-        T.func_attr(_ATTRS)
-        n = T.int64()
-        x = T.match_buffer(x_handle, (n, 2 * inner), "float32")
-        y = T.match_buffer(y_handle, (n, inner), "float32")
-        _row_tasks(y, n, inner, lanes, lambda i, j: activation(x[i, j]) * x[i, _shift(j, inner)])
+    def body(x: Expr, y: Expr) -> None:
+        def value(i: Expr, j: Expr, k: int) -> Expr:
+            return activation(bind(x[i, span(j, k)])) * x[i, span(inner + j, k)]
 
-    return gated_fused
+        _chunks(y, lanes, value)
+
+    return kernel(body, x=f32("n", 2 * inner), y=f32("n", inner))
 
 
-def _shift(j: Expr, by: int) -> Expr:
-    """The index `by` elements further, of one element or of a span of them."""
-    return T.Ramp(j.base + by, 1, j.lanes) if hasattr(j, "base") else j + by
-
-
-def softcap(size: int, cap: float, lanes: int) -> tirx.PrimFunc:
+def softcap(size: int, cap: float, lanes: int) -> PrimFunc:
     """(x f32[n, size]) -> cap * tanh(x / cap)."""
 
-    @T.prim_func(s_tir=True, private=True)
-    def softcap(x_handle: T.handle, y_handle: T.handle):
-        T.func_attr(_ATTRS)
-        n = T.int64()
-        x = T.match_buffer(x_handle, (n, size), "float32")
-        y = T.match_buffer(y_handle, (n, size), "float32")
-        _row_tasks(y, n, size, lanes, lambda i, j: _capped(x[i, j], cap))
+    def body(x: Expr, y: Expr) -> None:
+        def value(i: Expr, j: Expr, k: int) -> Expr:
+            return tanh(x[i, span(j, k)] * spread(1.0 / cap, k)) * spread(cap, k)
 
-    return softcap
+        _chunks(y, lanes, value)
+
+    return kernel(body, x=f32("n", size), y=f32("n", size))
 
 
-def _capped(x: Expr, cap: float) -> Expr:
-    lanes = lanes_of(x)
-    return tanh(x * spread(1.0 / cap, lanes)) * spread(cap, lanes)
-
-
-def add(size: int, lanes: int) -> tirx.PrimFunc:
+def add(size: int, lanes: int) -> PrimFunc:
     """(x f32[n, size], y f32[n, size]) -> x + y."""
 
-    @T.prim_func(s_tir=True, private=True)
-    def add(x_handle: T.handle, y_handle: T.handle, out_handle: T.handle):
-        T.func_attr(_ATTRS)
-        n = T.int64()
-        x = T.match_buffer(x_handle, (n, size), "float32")
-        y = T.match_buffer(y_handle, (n, size), "float32")
-        out = T.match_buffer(out_handle, (n, size), "float32")
-        _row_tasks(out, n, size, lanes, lambda i, j: x[i, j] + y[i, j])
+    def body(x: Expr, y: Expr, out: Expr) -> None:
+        _chunks(out, lanes, lambda i, j, k: x[i, span(j, k)] + y[i, span(j, k)])
 
-    return add
+    rows = f32("n", size)
+    return kernel(body, x=rows, y=rows, out=rows)
 
 
-def scale(size: int, factor: float, lanes: int) -> tirx.PrimFunc:
+def scale(size: int, factor: float, lanes: int) -> PrimFunc:
     """(x f32[n, size]) -> factor * x."""
 
-    @T.prim_func(s_tir=True, private=True)
-    def scale(x_handle: T.handle, y_handle: T.handle):
-        T.func_attr(_ATTRS)
-        n = T.int64()
-        x = T.match_buffer(x_handle, (n, size), "float32")
-        y = T.match_buffer(y_handle, (n, size), "float32")
-        _row_tasks(y, n, size, lanes, lambda i, j: x[i, j] * spread(factor, lanes_of(x[i, j])))
+    def body(x: Expr, y: Expr) -> None:
+        _chunks(y, lanes, lambda i, j, k: x[i, span(j, k)] * spread(factor, k))
 
-    return scale
+    return kernel(body, x=f32("n", size), y=f32("n", size))

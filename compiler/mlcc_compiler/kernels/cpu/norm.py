@@ -2,138 +2,113 @@
 and per attention head. CPU kernels in f32; not LayerNorm: no mean is subtracted, there is no bias.
 """
 
-from typing import Any
+from collections.abc import Callable
 
-from mlcc_compiler._tvm import T, tirx
-from mlcc_compiler.kernels.cpu.vector_math import Expr, bind, each, span, spread, sum_lanes, vector
+from mlcc_compiler._tvm import T
+from mlcc_compiler.kernels.cpu.kernel import PrimFunc, each_row, f32, kernel
+from mlcc_compiler.kernels.cpu.vector_math import (
+    Expr,
+    bind,
+    each,
+    span,
+    spread,
+    store,
+    sum_lanes,
+    vector,
+)
 
-_ATTRS = {"tirx.noalias": True, "tirx.is_scheduled": True, "op_pattern": 8}
 _UNROLL = 4  # independent sums, to hide the latency of an addition
-_SERIAL = 8192  # elements up to which one thread is faster than waking the others
 
 
-def _scale(load: Any, size: int, eps: float, lanes: int) -> Expr:
-    """Emit the statements that compute rsqrt(mean(load(i) ** 2) + eps) over i < size."""
-    steps, rest = divmod(size, lanes)
-    blocks, tail = divmod(steps, _UNROLL)
-    acc = T.alloc_buffer((_UNROLL,), vector("float32", lanes), scope="local")
-    total = T.alloc_buffer((1,), "float32", scope="local")
-    for u in range(_UNROLL):
-        T.buffer_store(acc, spread(0.0, lanes), [u])
-    with T.serial(blocks) as j:
-        for u in range(_UNROLL):
-            x = bind(load((j * _UNROLL + u) * lanes, lanes))
-            T.buffer_store(acc, acc[u] + x * x, [u])
-    for u in range(tail):
-        x = bind(load((blocks * _UNROLL + u) * lanes, lanes))
-        T.buffer_store(acc, acc[u] + x * x, [u])
-    T.buffer_store(total, sum_lanes((acc[0] + acc[1]) + (acc[2] + acc[3])), [0])
-    with T.serial(rest) as j:
-        x = bind(load(steps * lanes + j, 1))
-        T.buffer_store(total, total[0] + x * x, [0])
-    mean = total[0] * T.float32(1.0 / size)
-    return bind(T.float32(1.0) / T.sqrt(mean + T.float32(eps)))
-
-
-def rms_norm(hidden: int, eps: float, lanes: int, offset: float = 0.0) -> tirx.PrimFunc:
+def rms_norm(hidden: int, eps: float, lanes: int, offset: float = 0.0) -> PrimFunc:
     """(x f32[n, hidden], w f32[hidden]) -> x * rsqrt(mean(x**2) + eps) * (offset + w)."""
 
-    @T.prim_func(s_tir=True, private=True)
-    def rms_norm(x_handle: T.handle, w: T.Buffer((hidden,), "float32"), y_handle: T.handle):
-        T.func_attr(_ATTRS)
-        n = T.int64()
-        x = T.match_buffer(x_handle, (n, hidden), "float32")
-        y = T.match_buffer(y_handle, (n, hidden), "float32")
+    def body(x: Expr, w: Expr, y: Expr) -> None:
+        normalise = _Normalise(hidden, eps, lanes, offset)
+        each_row(x.shape[0], hidden, lambda i: normalise(x, w, y, i))
 
-        @T.inline
-        def row(i):
-            _normalise(x, w, y, [i], hidden, eps, lanes, offset)
-
-        if n * hidden <= _SERIAL:
-            for i in T.serial(n):
-                row(i)
-        else:
-            for i in T.parallel(n):
-                row(i)
-
-    return rms_norm
-
-
-def _normalise(
-    x: Any, w: Any, y: Any, at: list[Expr], size: int, eps: float, lanes: int, offset: float
-) -> None:
-    """Emit y[at] = normalised x[at]."""
-    scale = _scale(lambda j, k: x[(*at, span(j, k))], size, eps, lanes)
-
-    def store(j: Expr, k: int) -> None:
-        weight = w[span(j, k)] + spread(offset, k) if offset else w[span(j, k)]
-        T.buffer_store(y, x[(*at, span(j, k))] * spread(scale, k) * weight, [*at, span(j, k)])
-
-    each(size, lanes, store)
+    return kernel(body, x=f32("n", hidden), w=f32(hidden), y=f32("n", hidden))
 
 
 def rms_norm_heads(
     heads: int, head_dim: int, eps: float, lanes: int, offset: float = 0.0
-) -> tirx.PrimFunc:
+) -> PrimFunc:
     """(x f32[n, heads, head_dim], w f32[head_dim]) -> each head normalised by itself."""
 
-    @T.prim_func(s_tir=True, private=True)
-    def rms_norm_heads(x_handle: T.handle, w: T.Buffer((head_dim,), "float32"), y_handle: T.handle):
-        T.func_attr(_ATTRS)
-        n = T.int64()
-        x = T.match_buffer(x_handle, (n, heads, head_dim), "float32")
-        y = T.match_buffer(y_handle, (n, heads, head_dim), "float32")
+    def body(x: Expr, w: Expr, y: Expr) -> None:
+        normalise = _Normalise(head_dim, eps, lanes, offset)
 
-        @T.inline
-        def row(i):
-            for h in T.serial(heads):
-                _normalise(x, w, y, [i, h], head_dim, eps, lanes, offset)
+        def row(i: Expr) -> None:
+            with T.serial(heads) as h:
+                normalise(x, w, y, i, h)
 
-        if n * (heads * head_dim) <= _SERIAL:
-            for i in T.serial(n):
-                row(i)
-        else:
-            for i in T.parallel(n):
-                row(i)
+        each_row(x.shape[0], heads * head_dim, row)
 
-    return rms_norm_heads
+    shape = ("n", heads, head_dim)
+    return kernel(body, x=f32(*shape), w=f32(head_dim), y=f32(*shape))
 
 
-def add_rms_norm(hidden: int, eps: float, lanes: int, offset: float = 0.0) -> tirx.PrimFunc:
+def add_rms_norm(hidden: int, eps: float, lanes: int, offset: float = 0.0) -> PrimFunc:
     """(x f32[n, hidden], residual f32[n, hidden], w f32[hidden]) -> (x + residual, its norm)."""
 
-    @T.prim_func(s_tir=True, private=True)
-    def add_rms_norm(
-        x_handle: T.handle,
-        residual_handle: T.handle,
-        w: T.Buffer((hidden,), "float32"),
-        sum_handle: T.handle,
-        y_handle: T.handle,
-    ):
-        T.func_attr(_ATTRS)
-        n = T.int64()
-        x = T.match_buffer(x_handle, (n, hidden), "float32")
-        residual = T.match_buffer(residual_handle, (n, hidden), "float32")
-        total = T.match_buffer(sum_handle, (n, hidden), "float32")
-        y = T.match_buffer(y_handle, (n, hidden), "float32")
+    def body(x: Expr, residual: Expr, w: Expr, total: Expr, y: Expr) -> None:
+        normalise = _Normalise(hidden, eps, lanes, offset)
 
-        @T.inline
-        def row(i):
-            _add(x, residual, total, i, hidden, lanes)
-            _normalise(total, w, y, [i], hidden, eps, lanes, offset)
+        def row(i: Expr) -> None:
+            def add(j: Expr, k: int) -> None:
+                at = span(j, k)
+                store(total, x[i, at] + residual[i, at], i, at)
 
-        if n * hidden <= _SERIAL:
-            for i in T.serial(n):
-                row(i)
-        else:
-            for i in T.parallel(n):
-                row(i)
+            each(hidden, lanes, add)
+            normalise(total, w, y, i)
 
-    return add_rms_norm
+        each_row(x.shape[0], hidden, row)
+
+    rows = f32("n", hidden)
+    return kernel(body, x=rows, residual=rows, w=f32(hidden), total=rows, y=rows)
 
 
-def _add(x: Any, residual: Any, total: Any, i: Expr, size: int, lanes: int) -> None:
-    def store(j: Expr, k: int) -> None:
-        T.buffer_store(total, x[i, span(j, k)] + residual[i, span(j, k)], [i, span(j, k)])
+class _Normalise:
+    """Emits y[at] = x[at] * scale * weight for one row of `size` elements."""
 
-    each(size, lanes, store)
+    def __init__(self, size: int, eps: float, lanes: int, offset: float) -> None:
+        self.size, self.eps, self.lanes, self.offset = size, eps, lanes, offset
+
+    def __call__(self, x: Expr, w: Expr, y: Expr, *at: Expr) -> None:
+        def load(j: Expr, k: int) -> Expr:
+            where = (*at, span(j, k))
+            return x[where]
+
+        scale = self._scale(load)
+
+        def write(j: Expr, k: int) -> None:
+            weight = w[span(j, k)] + spread(self.offset, k) if self.offset else w[span(j, k)]
+            store(y, load(j, k) * spread(scale, k) * weight, *at, span(j, k))
+
+        each(self.size, self.lanes, write)
+
+    def _scale(self, load: Callable[[Expr, int], Expr]) -> Expr:
+        """Emit rsqrt(mean(load(i) ** 2) + eps) over the row."""
+        lanes = self.lanes
+        steps, rest = divmod(self.size, lanes)
+        blocks, tail = divmod(steps, _UNROLL)
+        sums = T.alloc_buffer((_UNROLL,), vector("float32", lanes), scope="local")
+        total = T.alloc_buffer((1,), "float32", scope="local")
+
+        def add(first: Expr, count: int) -> None:
+            for u in range(count):
+                x = bind(load((first + u) * lanes, lanes))
+                store(sums, sums[u] + x * x, u)
+
+        for u in range(_UNROLL):
+            store(sums, spread(0.0, lanes), u)
+        with T.serial(blocks) as j:
+            add(j * _UNROLL, _UNROLL)
+        add(blocks * _UNROLL, tail)
+        store(total, sum_lanes((sums[0] + sums[1]) + (sums[2] + sums[3])), 0)
+        with T.serial(rest) as j:
+            x = bind(load(steps * lanes + j, 1))
+            store(total, total[0] + x * x, 0)
+        return bind(
+            T.float32(1) / T.sqrt(total[0] * T.float32(1 / self.size) + T.float32(self.eps))
+        )
