@@ -11,9 +11,9 @@ import math
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[Any]
+Array = Any
+"""A numpy array; numpy's own type is lost in every arithmetic expression."""
 
 
 # --- matrices and tables

@@ -7,11 +7,14 @@ feeds all threads. How it is cut depends on its own lengths only: neither on the
 nor on the number of threads. Keys and values are appended (`kv.py`) and rotated already.
 """
 
-from mlcc_compiler._tvm import T, tirx
-from mlcc_compiler.kernels.cpu.attention_tile import AttentionShape, Scratch, Tile, TileKernel
-from mlcc_compiler.kernels.cpu.vector_math import bind, exp, span, spread, store
+from dataclasses import dataclass
 
-_ATTRS = {"tirx.noalias": True, "tirx.is_scheduled": True, "op_pattern": 8}
+from mlcc_compiler._tvm import T
+from mlcc_compiler.kernels.cpu.attention_tile import AttentionShape, Scratch, Tile, TileKernel
+from mlcc_compiler.kernels.cpu.kernel import PrimFunc, f32, i32, kernel
+from mlcc_compiler.kernels.cpu.kv import page_argument
+from mlcc_compiler.kernels.cpu.vector_math import Expr, bind, exp, span, spread, store, vector
+
 _RANGE = 128  # keys worth a task of their own
 _RANGES = 16  # at most so many per sequence
 
@@ -26,7 +29,7 @@ def paged_attention(
     softcap: float | None,
     kv_dtype: str,
     lanes: int,
-) -> tirx.PrimFunc:
+) -> PrimFunc:
     """(q f32[n, heads, head_dim], pages, qo_indptr i32[b + 1], page_indptr i32[b + 1],
     page_indices i32[p], last_page_len i32[b]) -> f32[n, heads, head_dim].
 
@@ -38,205 +41,216 @@ def paged_attention(
         heads, kv_heads, head_dim, page_size, scale, window, softcap, kv_dtype, lanes
     )
 
-    @T.prim_func(s_tir=True, private=True)
-    def paged_attention(
-        q_handle: T.handle,
-        pages_handle: T.handle,
-        qo_indptr_handle: T.handle,
-        page_indptr_handle: T.handle,
-        page_indices_handle: T.handle,
-        last_page_len_handle: T.handle,
-        out_handle: T.handle,
-    ):
-        T.func_attr(_ATTRS)
-        n, b, p, num_pages = T.int64(), T.int64(), T.int64(), T.int64()
-        q = T.match_buffer(q_handle, (n, heads, head_dim), "float32")
-        pages = T.match_buffer(
-            pages_handle, (num_pages, 2, kv_heads, page_size, head_dim), kv_dtype
-        )
-        qo_indptr = T.match_buffer(qo_indptr_handle, (b + 1,), "int32")
-        page_indptr = T.match_buffer(page_indptr_handle, (b + 1,), "int32")
-        page_indices = T.match_buffer(page_indices_handle, (p,), "int32")
-        last_page_len = T.match_buffer(last_page_len_handle, (b,), "int32")
-        out = T.match_buffer(out_handle, (n, heads, head_dim), "float32")
-        _Kernel(shape, q, pages, page_indices, out).emit(
-            qo_indptr, page_indptr, last_page_len, n, b
-        )
+    def body(
+        q: Expr, pages: Expr, qo: Expr, page_indptr: Expr, indices: Expr, last: Expr, out: Expr
+    ) -> None:
+        batch = _Batch(shape, qo, page_indptr, last)
+        _Kernel(shape, batch, TileKernel(shape, pages, indices), q, out).emit()
 
-    return paged_attention
+    rows = f32("n", heads, head_dim)
+    return kernel(
+        body,
+        q=rows,
+        pages=page_argument(kv_heads, head_dim, page_size, kv_dtype),
+        qo_indptr=i32("b + 1"),
+        page_indptr=i32("b + 1"),
+        page_indices=i32("p"),
+        last_page_len=i32("b"),
+        out=rows,
+    )
 
 
-class _Kernel:
-    """Emits the body: cut the batch into tasks, run them, merge the key ranges."""
+@dataclass(frozen=True)
+class _Batch:
+    """The arrays that say which tokens and pages belong to which sequence."""
 
-    def __init__(self, shape, q, pages, page_indices, out) -> None:
-        self.shape = shape
-        self.q = q
-        self.out = out
-        self.tiles = TileKernel(shape, pages, page_indices)
+    shape: AttentionShape
+    qo_indptr: Expr
+    page_indptr: Expr
+    last_page_len: Expr
 
-    def emit(self, qo_indptr, page_indptr, last_page_len, n, b) -> None:
-        shape = self.shape
-        self.qo_indptr, self.page_indptr = qo_indptr, page_indptr
-        self.last_page_len = last_page_len
-        self.first_task = T.alloc_buffer((b + 1,), "int64")
-        self.first_slot = T.alloc_buffer((b + 1,), "int64")
-        slots = T.min(n, b * shape.tokens) * _RANGES
-        self.part_sums = T.alloc_buffer((slots, shape.heads, shape.head_dim), "float32")
-        self.part_top = T.alloc_buffer((slots, shape.heads), "float32")
-        self.part_total = T.alloc_buffer((slots, shape.heads), "float32")
-        self._count_tasks(b)
-        self._clear_padding(n, b)
-        with T.attr(0, "pragma_parallel_launch_point", 1):
-            with T.attr(0, "pragma_parallel_barrier_when_finish", 1):
-                with T.attr(0, "pragma_parallel_stride_pattern", 1):
-                    with T.parallel(self.first_task[b] * shape.kv_heads) as task:
-                        # allocated here: TVM moves it out of anything but the parallel loop
-                        self._run_task(task, Scratch(shape))
-            with T.parallel(b * shape.kv_heads) as task:
-                self._merge(T.floordiv(task, shape.kv_heads), T.floormod(task, shape.kv_heads))
+    @property
+    def sequences(self) -> Expr:
+        return self.last_page_len.shape[0]
 
-    def _lengths(self, s):
+    def lengths(self, s: Expr) -> tuple[Expr, Expr, Expr]:
         """(first token, tokens, keys) of a sequence."""
-        first = bind(T.Cast("int64", self.qo_indptr[s]))
-        tokens = bind(T.Cast("int64", self.qo_indptr[s + 1]) - first)
-        pages = T.Cast("int64", self.page_indptr[s + 1]) - T.Cast("int64", self.page_indptr[s])
-        keys = bind((pages - 1) * self.shape.page_size + T.Cast("int64", self.last_page_len[s]))
-        return first, tokens, keys
+        first = bind(_long(self.qo_indptr[s]))
+        tokens = bind(_long(self.qo_indptr[s + 1]) - first)
+        pages = bind(_long(self.page_indptr[s + 1] - self.page_indptr[s]))
+        return (
+            first,
+            tokens,
+            bind((pages - 1) * self.shape.page_size + _long(self.last_page_len[s])),
+        )
 
-    def _key_pages(self, position, end):
+    def seen_pages(self, position: Expr, end: Expr) -> tuple[Expr, Expr]:
         """(first page, pages) that queries from `position` up to `end` - 1 see."""
-        size = self.shape.page_size
-        window = self.shape.window
-        seen = T.int64(0) if window is None else T.max(position + 1 - window, 0)
-        first = bind(T.floordiv(seen, size))
+        size, window = self.shape.page_size, self.shape.window
+        key = T.int64(0) if window is None else T.max(position + 1 - window, 0)
+        first = bind(T.floordiv(key, size))
         return first, bind(T.max(T.floordiv(end + size - 1, size) - first, 0))
 
-    def _ranges(self, tokens, pages):
+    def ranges(self, tokens: Expr, pages: Expr) -> Expr:
         """Ranges of keys a sequence is cut into; 1 if it has several tiles of tokens."""
         wanted = T.floordiv(pages * self.shape.page_size + _RANGE - 1, _RANGE)
         one_tile = tokens <= self.shape.tokens
         return bind(T.Select(one_tile, T.max(T.min(wanted, _RANGES), 1), T.int64(1)))
 
-    def _count_tasks(self, b) -> None:
+
+class _Parts:
+    """Sums over ranges of keys, waiting to be merged; a slot for each token and range."""
+
+    def __init__(self, shape: AttentionShape, slots: Expr) -> None:
+        self.shape = shape
+        self.sums = T.alloc_buffer((slots, shape.heads, shape.head_dim), "float32")
+        self.top = T.alloc_buffer((slots, shape.heads), "float32")
+        self.total = T.alloc_buffer((slots, shape.heads), "float32")
+
+    def keep(self, slot: Expr, head: Expr, r: Expr, scratch: Scratch) -> None:
+        """Take row r of a tile."""
+        store(self.top, scratch.top[r], slot, head)
+        store(self.total, scratch.total[r], slot, head)
+        lanes = self.shape.dim_lanes
+        with T.serial(self.shape.head_dim // lanes) as j:
+            at = span(j * lanes, lanes)
+            store(self.sums, scratch.sums[r, at], slot, head, at)
+
+    def merge(self, slot: Expr, stride: Expr, ranges: Expr, head: Expr, out: Expr, t: Expr) -> None:
+        """out[t, head] from the slots slot, slot + stride ... of one token."""
+        top, total = (T.alloc_buffer((1,), "float32", scope="local") for _ in range(2))
+        weight = T.alloc_buffer((_RANGES,), "float32", scope="local")
+        store(top, self.top[slot, head], 0)
+        store(total, T.float32(0), 0)
+        with T.serial(ranges) as c:
+            store(top, T.max(top[0], self.top[slot + c * stride, head]), 0)
+        with T.serial(ranges) as c:
+            store(weight, exp(self.top[slot + c * stride, head] - top[0]), c)
+            store(total, total[0] + self.total[slot + c * stride, head] * weight[c], 0)
+        factor = _inverse(total[0])
+        lanes = self.shape.dim_lanes
+        sums = T.alloc_buffer((1,), vector("float32", lanes), scope="local")
+        with T.serial(self.shape.head_dim // lanes) as j:
+            at = span(j * lanes, lanes)
+            store(sums, spread(0.0, lanes), 0)
+            with T.serial(ranges) as c:
+                part = self.sums[slot + c * stride, head, at]
+                store(sums, sums[0] + part * spread(weight[c], lanes), 0)
+            store(out, sums[0] * spread(factor, lanes), t, head, at)
+
+
+class _Kernel:
+    """Emits the body: cut the batch into tasks, run them, merge the key ranges."""
+
+    def __init__(
+        self, shape: AttentionShape, batch: _Batch, tiles: TileKernel, q: Expr, out: Expr
+    ) -> None:
+        self.shape, self.batch, self.tiles, self.q, self.out = shape, batch, tiles, q, out
+        b = batch.sequences
+        self.first_task = T.alloc_buffer((b + 1,), "int64")
+        self.first_slot = T.alloc_buffer((b + 1,), "int64")
+        self.parts = _Parts(shape, T.min(out.shape[0], b * shape.tokens) * _RANGES)
+
+    def emit(self) -> None:
+        """One launch: tasks dealt to the threads in turn, a barrier, the merge."""
+        b, kv_heads = self.batch.sequences, self.shape.kv_heads
+        self._count_tasks()
+        self._clear_padding()
+        with T.attr(0, "pragma_parallel_launch_point", 1):
+            with (
+                T.attr(0, "pragma_parallel_barrier_when_finish", 1),
+                T.attr(0, "pragma_parallel_stride_pattern", 1),
+                T.parallel(self.first_task[b] * kv_heads) as task,
+            ):
+                # allocated here: TVM moves it out of anything but the parallel loop
+                self._run_task(task, Scratch(self.shape))
+            with T.parallel(b * kv_heads) as task:
+                self._merge(bind(T.floordiv(task, kv_heads)), bind(T.floormod(task, kv_heads)))
+
+    def _count_tasks(self) -> None:
         """Prefix sums over sequences: tasks (of each KV head), and slots for partial sums."""
         store(self.first_task, T.int64(0), 0)
         store(self.first_slot, T.int64(0), 0)
-        with T.serial(b) as s:
-            _, tokens, keys = self._lengths(s)
-            _, pages = self._key_pages(keys - tokens, keys)
-            ranges = self._ranges(tokens, pages)
+        with T.serial(self.batch.sequences) as s:
+            _, tokens, keys = self.batch.lengths(s)
+            _, pages = self.batch.seen_pages(keys - tokens, keys)
+            ranges = self.batch.ranges(tokens, pages)
             tiles = T.floordiv(tokens + self.shape.tokens - 1, self.shape.tokens)
             store(self.first_task, self.first_task[s] + tiles * ranges, s + 1)
             used = T.Select(ranges > 1, tokens * ranges, T.int64(0))
             store(self.first_slot, self.first_slot[s] + used, s + 1)
 
-    def _clear_padding(self, n, b) -> None:
-        shape = self.shape
-        lanes = shape.dim_lanes
-        used = bind(T.Cast("int64", self.qo_indptr[b]))
-        with T.serial(n - used) as t, T.serial(shape.heads) as h:
-            with T.serial(shape.head_dim // lanes) as j:
-                store(self.out, spread(0.0, lanes), used + t, h, span(j * lanes, lanes))
+    def _clear_padding(self) -> None:
+        lanes = self.shape.dim_lanes
+        used = bind(_long(self.batch.qo_indptr[self.batch.sequences]))
+        steps = self.shape.head_dim // lanes
+        with T.serial(self.out.shape[0] - used) as t, T.grid(self.shape.heads, steps) as (h, j):
+            store(self.out, spread(0.0, lanes), used + t, h, span(j * lanes, lanes))
 
-    def _run_task(self, task, scratch) -> None:
+    def _run_task(self, task: Expr, scratch: Scratch) -> None:
         """Find the sequence, the tile, the KV head and the range of keys, and do it."""
-        shape = self.shape
+        shape, batch = self.shape, self.batch
         index = bind(T.floordiv(task, shape.kv_heads))
-        sequence = T.alloc_buffer((1,), "int64", scope="local")
-        store(sequence, T.int64(0), 0)
-        with T.While(self.first_task[sequence[0] + 1] <= index):
-            store(sequence, sequence[0] + 1, 0)
-        s = bind(sequence[0])
-        first, tokens, keys = self._lengths(s)
+        s = self._sequence_of(index)
+        first, tokens, keys = batch.lengths(s)
         local = bind(index - self.first_task[s])
-        many = tokens > shape.tokens
-        skipped = bind(T.Select(many, local * shape.tokens, T.int64(0)))
+        many = bind(T.Cast("int64", tokens > shape.tokens))
+        skipped, part = bind(many * local * shape.tokens), bind((1 - many) * local)
         count = bind(T.min(tokens - skipped, shape.tokens))
         position = bind(keys - tokens + skipped)
-        page, pages = self._key_pages(position, position + count)
-        ranges = self._ranges(tokens, pages)
-        each = bind(T.floordiv(pages + ranges - 1, ranges))
-        part = bind(T.Select(many, T.int64(0), local))
-        begin = bind((page + part * each) * shape.page_size)
+        page, pages = batch.seen_pages(position, position + count)
+        ranges = batch.ranges(tokens, pages)
+        each = bind(T.floordiv(pages + ranges - 1, ranges) * shape.page_size)
+        begin = bind(page * shape.page_size + part * each)
         tile = Tile(
             token=bind(first + skipped),
             rows=bind(count * shape.group),
             head=bind(T.floormod(task, shape.kv_heads)),
             position=position,
-            first_page=bind(T.Cast("int64", self.page_indptr[s])),
+            first_page=bind(_long(batch.page_indptr[s])),
             begin=begin,
-            end=bind(T.min(begin + each * shape.page_size, position + count)),
+            end=bind(T.min(begin + each, position + count)),
         )
         self.tiles.run(tile, self.q, scratch)
-        with T.If(ranges > 1):
-            with T.Then():
-                self._keep_part(tile, self.first_slot[s] + part * tokens, scratch)
-            with T.Else():
-                self._finish(tile, scratch)
-
-    def _each_row(self, tile, body) -> None:
-        """Emit body(row, token of the tile, head)."""
-        group = self.shape.group
+        slot = bind(self.first_slot[s] + part * tokens)
         with T.serial(tile.rows) as r:
-            body(r, bind(T.floordiv(r, group)), bind(tile.head * group + T.floormod(r, group)))
+            token, head = self.tiles.row(tile, r)
+            with T.If(ranges > 1):
+                with T.Then():
+                    self.parts.keep(bind(slot + token - tile.token), head, r, scratch)
+                with T.Else():
+                    self._finish(token, head, r, scratch)
 
-    def _finish(self, tile, scratch) -> None:
+    def _sequence_of(self, index: Expr) -> Expr:
+        sequence = T.alloc_buffer((1,), "int64", scope="local")
+        store(sequence, T.int64(0), 0)
+        with T.While(self.first_task[sequence[0] + 1] <= index):
+            store(sequence, sequence[0] + 1, 0)
+        return bind(sequence[0])
+
+    def _finish(self, token: Expr, head: Expr, r: Expr, scratch: Scratch) -> None:
         """out = sums / total."""
         lanes = self.shape.dim_lanes
-
-        def row(r, token, head) -> None:
-            total = scratch.total[r]
-            inverse = bind(T.Select(total != T.float32(0), T.float32(1) / total, T.float32(0)))
-            with T.serial(self.shape.head_dim // lanes) as j:
-                at = span(j * lanes, lanes)
-                value = scratch.sums[r, at] * spread(inverse, lanes)
-                store(self.out, value, tile.token + token, head, at)
-
-        self._each_row(tile, row)
-
-    def _keep_part(self, tile, slot, scratch) -> None:
-        """Keep the sums of this range of keys for `_merge`."""
-        lanes = self.shape.dim_lanes
-        slot = bind(slot)
-
-        def row(r, token, head) -> None:
-            store(self.part_top, scratch.top[r], slot + token, head)
-            store(self.part_total, scratch.total[r], slot + token, head)
-            with T.serial(self.shape.head_dim // lanes) as j:
-                at = span(j * lanes, lanes)
-                store(self.part_sums, scratch.sums[r, at], slot + token, head, at)
-
-        self._each_row(tile, row)
-
-    def _merge(self, s, kv_head) -> None:
-        """Join the ranges of keys of one sequence, for the heads of one KV head."""
-        shape = self.shape
-        first, tokens, keys = self._lengths(s)
-        _, pages = self._key_pages(keys - tokens, keys)
-        ranges = self._ranges(tokens, pages)
-        slot = bind(self.first_slot[s])
-        with T.If(ranges > 1), T.Then(), T.serial(tokens) as t, T.serial(shape.group) as g:
-            self._merge_row(slot + t, ranges, tokens, first + t, kv_head * shape.group + g)
-
-    def _merge_row(self, slot, ranges, tokens, token, head) -> None:
-        lanes = self.shape.dim_lanes
-        top = T.alloc_buffer((1,), "float32", scope="local")
-        total = T.alloc_buffer((1,), "float32", scope="local")
-        weight = T.alloc_buffer((_RANGES,), "float32", scope="local")
-        store(top, self.part_top[slot, head], 0)
-        store(total, T.float32(0), 0)
-        with T.serial(ranges) as c:
-            store(top, T.max(top[0], self.part_top[slot + c * tokens, head]), 0)
-        with T.serial(ranges) as c:
-            store(weight, exp(self.part_top[slot + c * tokens, head] - top[0]), c)
-            store(total, total[0] + self.part_total[slot + c * tokens, head] * weight[c], 0)
-        inverse = bind(T.Select(total[0] != T.float32(0), T.float32(1) / total[0], T.float32(0)))
-        acc = T.alloc_buffer((1,), self.shape.vector_type, scope="local")
+        factor = _inverse(scratch.total[r])
         with T.serial(self.shape.head_dim // lanes) as j:
             at = span(j * lanes, lanes)
-            store(acc, spread(0.0, lanes), 0)
-            with T.serial(ranges) as c:
-                part = self.part_sums[slot + c * tokens, head, at]
-                store(acc, acc[0] + part * spread(weight[c], lanes), 0)
-            store(self.out, acc[0] * spread(inverse, lanes), token, head, at)
+            store(self.out, scratch.sums[r, at] * spread(factor, lanes), token, head, at)
+
+    def _merge(self, s: Expr, kv_head: Expr) -> None:
+        """Join the ranges of keys of one sequence, for the heads of one KV head."""
+        group = self.shape.group
+        first, tokens, keys = self.batch.lengths(s)
+        _, pages = self.batch.seen_pages(keys - tokens, keys)
+        ranges = self.batch.ranges(tokens, pages)
+        with T.If(ranges > 1), T.Then(), T.serial(tokens) as t, T.serial(group) as g:
+            slot, head = bind(self.first_slot[s] + t), bind(kv_head * group + g)
+            self.parts.merge(slot, tokens, ranges, head, self.out, bind(first + t))
+
+
+def _long(x: Expr) -> Expr:
+    return T.Cast("int64", x)
+
+
+def _inverse(total: Expr) -> Expr:
+    """1 / total, and 0 where no key was seen."""
+    return bind(T.Select(total != T.float32(0), T.float32(1) / total, T.float32(0)))

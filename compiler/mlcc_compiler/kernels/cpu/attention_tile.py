@@ -81,10 +81,6 @@ class AttentionShape:
         """Neighbouring dimensions in a vector of values."""
         return fit_lanes(self.head_dim, self.lanes)
 
-    @property
-    def vector_type(self) -> str:
-        return vector("float32", self.dim_lanes)
-
 
 class Scratch:
     """What one thread needs: about 100 KiB at head_dim 64, which fits its own cache."""
@@ -141,6 +137,12 @@ class TileKernel:
             self._soften(tile, begin, size, scratch)
             self._add_values(tile, begin, size, scratch)
 
+    def row(self, tile: Tile, r: Expr) -> tuple[Expr, Expr]:
+        """(row of q, head) of a row of the tile."""
+        group = self.shape.group
+        token = bind(tile.token + T.floordiv(r, group))
+        return token, bind(tile.head * group + T.floormod(r, group))
+
     def _page(self, tile: Tile, key: Expr) -> Expr:
         index = tile.first_page + T.floordiv(key, self.shape.page_size)
         return bind(T.Cast("int64", self.page_indices[index]))
@@ -149,8 +151,7 @@ class TileKernel:
         """Scaled queries, row after row; sums and totals from zero."""
         shape, lanes = self.shape, self.shape.dim_lanes
         with T.serial(tile.rows) as r:
-            token = bind(tile.token + T.floordiv(r, shape.group))
-            head = bind(tile.head * shape.group + T.floormod(r, shape.group))
+            token, head = self.row(tile, r)
             with T.serial(shape.head_dim // lanes) as j:
                 at = span(j * lanes, lanes)
                 store(scratch.queries, q[token, head, at] * spread(shape.scale, lanes), r, at)

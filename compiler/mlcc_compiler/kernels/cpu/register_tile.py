@@ -36,7 +36,7 @@ def split(total: int, most: int) -> list[int]:
 
 
 def row_tiles(rows: Expr, most: int, body: Callable[[Expr, int], None]) -> None:
-    """Emit body(first_row, count) over a number of rows known at run time: whole tiles, then one."""
+    """Emit body(first_row, count) over a number of rows known when it runs."""
     with T.serial(T.floordiv(rows, most)) as tile:
         body(tile * most, most)
     rest = bind(T.floormod(rows, most))
