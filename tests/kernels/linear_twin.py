@@ -18,6 +18,7 @@ _LLVM = {
     isa.AVX512_VNNI: {"mcpu": "x86-64-v4", "mattr": ["+avx512vnni"]},
     isa.AVX2_VNNI: {"mcpu": "x86-64-v3", "mattr": ["+avxvnni"]},
     isa.AVX2: {"mcpu": "haswell"},
+    isa.SSE2: {"mcpu": "x86-64"},
     isa.GENERIC: {"mcpu": "x86-64"},
     isa.NEON_I8MM: {"mtriple": "aarch64-linux-gnu", "mattr": ["+dotprod", "+i8mm"]},
     isa.NEON_DOTPROD: {"mtriple": "aarch64-linux-gnu", "mattr": ["+dotprod"]},

@@ -10,7 +10,7 @@ from mlcc_compiler.kernels.cpu import isa, linear
 from mlcc_compiler.quantization import SCHEMES, Scheme, scheme
 
 ROWS = (0, 1, 2, 3, 5, 8, 9, 17, 64, 130)
-HERE = [isa.AVX512_VNNI, isa.AVX2_VNNI, isa.AVX2, isa.GENERIC]
+HERE = [isa.AVX512_VNNI, isa.AVX2_VNNI, isa.AVX2, isa.SSE2, isa.GENERIC]
 FOREIGN = [isa.NEON_I8MM, isa.NEON_DOTPROD, isa.NEON]
 
 
@@ -91,7 +91,7 @@ def test_other_instruction_sets(cpu: isa.Isa, name: str) -> None:
 
 @pytest.mark.parametrize("cpu", FOREIGN, ids=lambda c: c.name)
 def test_neon_compiles_to_its_dot_product(cpu: isa.Isa) -> None:
-    instruction = {"neon_i8mm": "usdot", "neon_dotprod": "sdot"}.get(cpu.dot, "mla")
+    instruction = {"neon_i8mm": "usdot", "neon_dotprod": "sdot", "neon": "sadalp"}[cpu.dot]
     for name in ("int4_g32", "int8a_g32"):
         text = lt.build(linear.linear(64, 64, name, cpu, False), cpu).mod.inspect_source("asm")
         assert instruction in text

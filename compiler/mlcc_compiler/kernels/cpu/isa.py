@@ -21,7 +21,7 @@ class Isa:
     name: str
     vector_bits: int
     dot: str
-    """avx512vnni, avxvnni, avx2, neon_i8mm, neon_dotprod or generic: see `dot4`."""
+    """avx512vnni, avxvnni, avx2, sse2, neon_i8mm, neon_dotprod, neon or generic: see `dot4`."""
     registers: int
     """Architectural vector registers: bounds the register tiles."""
     has_f16: bool = False
@@ -34,7 +34,7 @@ class Isa:
     @property
     def signed_codes(self) -> bool:
         """8-bit codes are stored less 128, as the dot product wants them signed."""
-        return self.dot in ("avx2", "neon_dotprod")
+        return self.dot in ("avx2", "neon_dotprod", "neon")
 
     @classmethod
     def from_features(cls, arch: str, features: Collection[str]) -> "Isa":
@@ -48,15 +48,17 @@ GENERIC = Isa("generic", 128, "generic", 16)
 AVX512_VNNI = Isa("avx512-vnni", 512, "avx512vnni", 32, True)
 AVX2_VNNI = Isa("avx2-vnni", 256, "avxvnni", 16, True)
 AVX2 = Isa("avx2", 256, "avx2", 16, True)
+SSE2 = Isa("sse2", 128, "sse2", 16)
 NEON_I8MM = Isa("neon-i8mm", 128, "neon_i8mm", 32, True)
 NEON_DOTPROD = Isa("neon-dotprod", 128, "neon_dotprod", 32, True)
-NEON = Isa("neon", 128, "generic", 32, True)
+NEON = Isa("neon", 128, "neon", 32, True)
 
 _ROWS: dict[str, tuple[tuple[tuple[str, ...], Isa], ...]] = {
     "x86_64": (
         (("avx512f", "avx512bw", "avx512vl", "avx512vnni"), AVX512_VNNI),
         (("avx2", "fma", "f16c", "avxvnni"), AVX2_VNNI),
         (("avx2", "fma", "f16c"), AVX2),
+        ((), SSE2),
     ),
     "aarch64": (
         (("dotprod", "i8mm"), NEON_I8MM),
@@ -83,6 +85,10 @@ def dot4(isa: Isa, acc: Expr, codes: Expr, x: Expr, bits: int = 8) -> Expr:
         return _call("llvm.aarch64.neon.sdot", i32, acc, T.reinterpret(i8, codes), x)
     if isa.dot == "avx2":
         return _dot4_avx2(lanes, acc, codes, x, bits)
+    if isa.dot == "sse2":
+        return _dot4_sse2(acc, codes, x)
+    if isa.dot == "neon":
+        return _dot4_neon(acc, codes, x)
     return _dot4_generic(lanes, acc, codes, x)
 
 
@@ -96,6 +102,27 @@ def _dot4_avx2(lanes: int, acc: Expr, codes: Expr, x: Expr, bits: int) -> Expr:
     pairs = _call("llvm.x86.avx2.pmadd.ub.sw", i16, codes, x)
     ones = T.Broadcast(T.int16(1), 2 * lanes)
     return acc + _call("llvm.x86.avx2.pmadd.wd", i32, pairs, ones)
+
+
+def _dot4_sse2(acc: Expr, codes: Expr, x: Expr) -> Expr:
+    """Even and odd bytes as 16-bit numbers, each half by one multiply-add of pairs."""
+    words, values = T.reinterpret("uint16x8", codes), T.reinterpret("int16x8", x)
+    byte = T.Broadcast(T.int16(8), 8)
+    even = T.reinterpret("int16x8", words & T.Broadcast(T.uint16(255), 8))
+    odd = T.reinterpret("int16x8", words >> T.Broadcast(T.uint16(8), 8))
+    sums = _call("llvm.x86.sse2.pmadd.wd", "int32x4", even, (values << byte) >> byte)
+    return acc + sums + _call("llvm.x86.sse2.pmadd.wd", "int32x4", odd, values >> byte)
+
+
+def _dot4_neon(acc: Expr, codes: Expr, x: Expr) -> Expr:
+    """Products in 16 bits, added in pairs twice; |code * x| <= 128 * 127, so two still fit."""
+    signed = T.reinterpret("int8x16", codes)
+    low, high = (
+        _call("llvm.aarch64.neon.smull", "int16x8", T.Shuffle([signed], half), T.Shuffle([x], half))
+        for half in (list(range(8)), list(range(8, 16)))
+    )
+    pairs = _call("llvm.aarch64.neon.addp", "int16x8", low, high)
+    return acc + _call("llvm.aarch64.neon.saddlp", "int32x4", pairs)
 
 
 def _dot4_generic(lanes: int, acc: Expr, codes: Expr, x: Expr) -> Expr:

@@ -9,11 +9,21 @@ from typing import Any
 from mlcc_compiler._tvm import B, IRBuilder, T
 from mlcc_compiler.kernels.cpu.isa import Isa
 from mlcc_compiler.kernels.cpu.linear_layout import COLUMN_VECTORS, Packing
-from mlcc_compiler.kernels.cpu.linear_tile import OPAQUE, Output, Registers, for_each_tile
+from mlcc_compiler.kernels.cpu.linear_tile import (
+    OPAQUE,
+    Output,
+    Registers,
+    for_each_tile,
+    prefetch,
+    rows_ahead,
+)
 from mlcc_compiler.kernels.cpu.linear_widen import widen
 from mlcc_compiler.quantization import Scheme
 
 Expr = Any
+
+_ROW_TILES = (6, 4, 2, 1)
+"""12 sums and a row of weights fit 16 registers, and cover the latency of two multiply-adds."""
 
 _UNROLL = 4
 """Steps along K per iteration of the inner loop."""
@@ -36,7 +46,7 @@ def linear_float(n_out: int, k: int, scheme: Scheme, isa: Isa, bias: bool) -> Ex
         def tile(rows: int, row: Expr, tile: Expr) -> None:
             _tile(packing, x, weight, output, rows, row, tile)
 
-        for_each_tile(packing, n, 4 * k, tile)
+        for_each_tile(packing, n, 4 * k, _ROW_TILES, tile)
     return builder.get()
 
 
@@ -49,6 +59,7 @@ def _tile(
         sums.set(i, T.Broadcast(T.float32(0), lanes))
 
     def step(k: Expr) -> None:
+        prefetch(weight, tile, k, rows_ahead(weight))
         columns = [
             B.bind(widen(packing.isa, weight, [tile, k, c * lanes], lanes))
             for c in range(COLUMN_VECTORS)

@@ -14,7 +14,14 @@ from typing import Any
 from mlcc_compiler._tvm import B, IRBuilder, T
 from mlcc_compiler.kernels.cpu.isa import Isa, dot4
 from mlcc_compiler.kernels.cpu.linear_layout import COLUMN_VECTORS, Packing
-from mlcc_compiler.kernels.cpu.linear_tile import OPAQUE, Output, Registers, for_each_tile
+from mlcc_compiler.kernels.cpu.linear_tile import (
+    OPAQUE,
+    Output,
+    Registers,
+    for_each_tile,
+    prefetch,
+    rows_ahead,
+)
 from mlcc_compiler.kernels.cpu.linear_widen import widen
 from mlcc_compiler.quantization import Scheme
 
@@ -44,8 +51,13 @@ def linear_quantized(n_out: int, k: int, scheme: Scheme, isa: Isa, bias: bool) -
         )
         output = Output(packing, B.match_buffer(y_handle, (n, n_out), "float32"), bias_buffer)
         kernel = _Kernel(packing, x, x_scale, x_sum, weights, output)
-        for_each_tile(packing, n, k, kernel.tile)
+        for_each_tile(packing, n, k, _row_tiles(isa), kernel.tile)
     return builder.get()
+
+
+def _row_tiles(isa: Isa) -> tuple[int, ...]:
+    """An int32 and a float sum per row and column vector, beside codes and activations."""
+    return (6, 4, 2, 1) if isa.registers >= 32 else (4, 2, 1)
 
 
 class _Kernel:
@@ -96,13 +108,15 @@ class _Kernel:
     def _dot(self, dots: Registers, rows: int, row: Expr, tile: Expr, group: Expr) -> None:
         """Add all steps of a group."""
         per_byte, steps = self.p.codes_per_byte, self.p.steps
-        first = group * self.p.vectors
+        first, ahead = group * self.p.vectors, rows_ahead(self.codes)
+        prefetch(self.scales, tile, group, max(ahead // self.p.vectors, 1))
 
         def vector(v: Expr, count: int) -> None:
             words = [
                 B.bind(self.codes.vload([tile, first + v, 4 * c * self.lanes], self._bytes))
                 for c in range(COLUMN_VECTORS)
             ]
+            prefetch(self.codes, tile, first + v, ahead)
             for half in range(count):
                 k = group * self.p.group + v * (4 * per_byte) + 4 * half
                 self._step(dots, [self._nibble(w, half) for w in words], rows, row, k)

@@ -13,6 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from mlcc_compiler._tvm import B, T
 from mlcc_compiler.kernels.cpu.linear_layout import COLUMN_VECTORS, Packing
 
@@ -21,6 +23,13 @@ Expr = Any
 
 _L2_BYTES = 384 * 1024
 """What a block of activation rows may take of a core's second-level cache."""
+
+_AHEAD_BYTES = 12 * 1024
+"""How far ahead of its reads a tile asks for weights. Hardware alone fetches half as fast as memory
+delivers when a few rows keep the loop busy."""
+
+_LINE = 64
+"""Bytes of a cache line."""
 
 OPAQUE = 8
 """relax's op_pattern that keeps fusion away."""
@@ -38,6 +47,30 @@ class Registers:
 
     def set(self, i: int, value: Expr) -> None:
         B.buffer_store(self.buffer, value, [T.Ramp(i * self.lanes, 1, self.lanes)])
+
+
+def rows_ahead(weights: Expr) -> int:
+    """How many rows of `weights` [tiles, rows, width] lie within the prefetch distance."""
+    return max(_AHEAD_BYTES // _row_bytes(weights), 1)
+
+
+def prefetch(weights: Expr, tile: Expr, index: Expr, ahead: int) -> None:
+    """Ask for `weights[tile, index + ahead]`; past a tile's end that is the next tile.
+
+    Past the end of the tensor it does nothing.
+    """
+    width = int(weights.shape[2])
+    for start in range(0, _row_bytes(weights), _LINE):
+        element = start * width // _row_bytes(weights)
+        address = T.address_of(weights[tile, index + ahead, element])
+        hint = T.llvm_lookup_intrinsic_id("llvm.prefetch")
+        read, keep, data = T.int32(0), T.int32(3), T.int32(1)
+        B.evaluate(T.call_llvm_intrin("void", hint, address, read, keep, data))
+
+
+def _row_bytes(weights: Expr) -> int:
+    """Bytes of the last dimension."""
+    return int(weights.shape[2]) * np.dtype(str(weights.dtype)).itemsize
 
 
 @dataclass(frozen=True)
@@ -85,13 +118,17 @@ class Output:
 
 
 def for_each_tile(
-    packing: Packing, n: Expr, row_bytes: int, body: Callable[[int, Expr, Expr], None]
+    packing: Packing,
+    n: Expr,
+    row_bytes: int,
+    sizes: tuple[int, ...],
+    body: Callable[[int, Expr, Expr], None],
 ) -> None:
     """Emit the loops; `body(rows, row, tile)` emits one register tile.
 
-    `n` is the symbolic number of rows, `row_bytes` what one row of activations takes.
+    `n` is the symbolic number of rows, `row_bytes` what one row of activations takes, `sizes` the
+    heights of the register tiles, largest first and 1 last.
     """
-    sizes = row_tiles(packing.isa.registers)
     largest = sizes[0]
     most = max(_L2_BYTES // row_bytes // largest * largest, 2 * largest)
     blocks = B.bind((n + (most - 1)) // most)
@@ -102,11 +139,6 @@ def for_each_tile(
         begin = B.bind(index // packing.tiles * share)
         end = B.bind(T.min(begin + share, n))
         _rows(sizes, n, begin, end, lambda rows, row: body(rows, row, tile))
-
-
-def row_tiles(registers: int) -> tuple[int, ...]:
-    """Heights of the register tiles, largest first; the last is 1."""
-    return (6, 4, 2, 1) if registers >= 32 else (2, 1)
 
 
 def _rows(
