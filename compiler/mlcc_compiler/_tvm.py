@@ -1,5 +1,7 @@
 """The one door to TVM's compiler side: TVM renames things every few months, so only this moves."""
 
+from typing import Any
+
 import tvm
 from tvm import ir, relax, tirx
 from tvm.relax.frontend import nn
@@ -7,4 +9,7 @@ from tvm.script import tirx as T
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as B
 
-__all__ = ["B", "IRBuilder", "T", "ir", "nn", "relax", "tirx", "tvm"]
+Tensor = Any
+"""A tensor of the module front end; TVM ships no types."""
+
+__all__ = ["B", "IRBuilder", "T", "Tensor", "ir", "nn", "relax", "tirx", "tvm"]

@@ -53,7 +53,8 @@ class _Writer:
 
     def _add_call(self, variable: Any, call: Any) -> None:
         op, arguments = call_parts(call)
-        inputs, attributes = [], []
+        inputs: list[str] = []
+        attributes: list[Any] = []
         for argument in arguments:
             if isinstance(argument, relax.Var):
                 inputs.append(self.names[argument])

@@ -19,6 +19,7 @@ from mlcc_compiler.models.causal_lm import CausalLM
 from mlcc_compiler.passes.auxiliary import add_copy_pages, add_sample
 from mlcc_compiler.passes.lower import LowerOperators, WeightPlan
 from mlcc_compiler.passes.paged_kv import KvLayout, PagedKV, check_appends
+from mlcc_compiler.passes.rewrite import is_call
 from mlcc_targets import Target
 
 FUNCTIONS = ("forward", "sample", "copy_pages")
@@ -201,9 +202,8 @@ def _planned_bytes(module: ir.IRModule) -> int:
 
     def visit(node: Any) -> None:
         nonlocal total
-        if isinstance(node, relax.Call) and isinstance(node.op, ir.Op):
-            if node.op.name == "relax.memory.alloc_storage":
-                total += int(node.args[0].values[0])
+        if is_call(node, "relax.memory.alloc_storage"):
+            total += int(node.args[0].values[0])
 
     relax.analysis.post_order_visit(module["forward"], visit)
     return total

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 from batches import PagedSequences
-from models.checkpoints import CASES, CONTEXT, make_checkpoint, oracle_logits
 
 from mlcc.device.native import NativeExecutor
 from mlcc.device.reference import ReferenceExecutor
@@ -24,6 +23,7 @@ from mlcc_compiler.graph_json import graph_to_json
 from mlcc_compiler.kernels import kernel_set_for
 from mlcc_compiler.pipeline import Bounds, IrDump, build, lower
 from mlcc_targets import get_target
+from models.checkpoints import CASES, CONTEXT, make_checkpoint, oracle_logits
 
 BOUND = 1e-4
 ROWS = 64

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from mlcc_compiler._tvm import nn
+from mlcc_compiler._tvm import Tensor, nn
 from mlcc_compiler.models import ops
 from mlcc_compiler.models.config import DecoderConfig
 from mlcc_compiler.models.layers import Embedding, Linear, RMSNorm
 
-Tensor = nn.Tensor
 LayerFactory = Callable[[DecoderConfig, int], nn.Module]
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from mlcc_compiler._tvm import nn
+from typing import Any
+
+from mlcc_compiler._tvm import Tensor, nn
 from mlcc_compiler.models.config import (
     DecoderConfig,
     HfConfig,
@@ -25,7 +27,7 @@ class Layer(nn.Module):
         self.input_layernorm, self.post_attention_layernorm = norm(), norm()
         self.pre_feedforward_layernorm, self.post_feedforward_layernorm = norm(), norm()
 
-    def forward(self, x: nn.Tensor, table: nn.Tensor) -> nn.Tensor:
+    def forward(self, x: Tensor, table: Tensor) -> Tensor:
         attended = self.self_attn(self.input_layernorm(x), table)
         x = x + self.post_attention_layernorm(attended)
         return x + self.post_feedforward_layernorm(self.mlp(self.pre_feedforward_layernorm(x)))
@@ -46,7 +48,7 @@ def read_config(hf: HfConfig, context: int) -> DecoderConfig:
     )
 
 
-def gemma_fields(hf: HfConfig, architecture: str) -> dict[str, object]:
+def gemma_fields(hf: HfConfig, architecture: str) -> dict[str, Any]:
     """What Gemma 2 and 3 share: tied, scaled embeddings, norms of 1 + weight, their own scale."""
     hf = {"tie_word_embeddings": True, "hidden_activation": "gelu_pytorch_tanh", **hf}
     bias = bool(hf.get("attention_bias", False))

@@ -10,6 +10,7 @@ from mlcc_compiler.models.config import (
     rope_from_hf,
     windows_from_layer_types,
 )
+from mlcc_compiler.models.rope import Rope
 
 Layer = gemma2.Layer
 
@@ -35,11 +36,11 @@ def read_config(hf: HfConfig, context: int) -> DecoderConfig:
     )
 
 
-def _global_rope(hf: HfConfig, context: int):
+def _global_rope(hf: HfConfig, context: int) -> Rope:
     return rope_from_hf(hf, context, layer_type="full_attention", default_theta=1e6)
 
 
-def _local_rope(hf: HfConfig, context: int):
+def _local_rope(hf: HfConfig, context: int) -> Rope:
     """Sliding layers keep the short base and are never scaled."""
     new_style = (hf.get("rope_parameters") or {}).get("sliding_attention")
     theta = (new_style or {}).get("rope_theta") or hf.get("rope_local_base_freq") or 1e4

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mlcc_compiler._tvm import nn
+from mlcc_compiler._tvm import Tensor, nn
 from mlcc_compiler.models import ops
 from mlcc_compiler.models.config import DecoderConfig
-
-Tensor = nn.Tensor
 
 
 class Linear(nn.Module):

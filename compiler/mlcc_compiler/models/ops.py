@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from mlcc_compiler._tvm import ir, nn, relax, tirx
+from mlcc_compiler._tvm import Tensor, ir, nn, relax, tirx
 from mlcc_compiler.models.rope import Rope
 
-Tensor = nn.Tensor
 PREFIX = "mlcc."
 
 

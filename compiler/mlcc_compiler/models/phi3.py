@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mlcc_compiler._tvm import nn
+from mlcc_compiler._tvm import Tensor, nn
 from mlcc_compiler.models import ops
 from mlcc_compiler.models.config import DecoderConfig, HfConfig, common_fields, rope_from_hf
 from mlcc_compiler.models.layers import Attention, Linear, PreNormLayer
@@ -19,7 +19,7 @@ class FusedAttention(Attention):
         self.qkv_proj = Linear(config.hidden_size, sum(self.widths))
         self.o_proj = Linear(self.widths[0], config.hidden_size)
 
-    def project(self, x: nn.Tensor) -> tuple[nn.Tensor, nn.Tensor, nn.Tensor]:
+    def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         queries, keys, _ = self.widths
         q, k, v = nn.op.split(self.qkv_proj(x), [queries, queries + keys], axis=1)
         return q, k, v
@@ -33,7 +33,7 @@ class FusedMLP(nn.Module):
         self.down_proj = Linear(config.intermediate_size, config.hidden_size)
         self.activation = config.activation
 
-    def forward(self, x: nn.Tensor) -> nn.Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         return self.down_proj(ops.gated_fused(self.gate_up_proj(x), self.activation))
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from mlcc_compiler._tvm import ir, relax, tirx
 from mlcc_compiler.kernels.kernel_set import KernelSet
 from mlcc_compiler.models.config import DecoderConfig
-from mlcc_compiler.passes.rewrite import Rewriter, dims, literal, tensor
+from mlcc_compiler.passes.rewrite import Rewriter, dims, is_call, literal, tensor
 
 APPEND = "append_kv"
 
@@ -45,7 +45,7 @@ class KvLayout:
 
 
 class PagedKV(Rewriter):
-    """Adds the batch and page parameters, and resolves placeholder tokens ("the one just sampled")."""
+    """Adds the batch and page parameters, and resolves the placeholders of tokens just sampled."""
 
     def __init__(self, module: ir.IRModule, layout: KvLayout, kernels: KernelSet) -> None:
         super().__init__(module)
@@ -80,7 +80,7 @@ class PagedKV(Rewriter):
         q, k, v, *attributes = arguments
         layer, scale, window, softcap = (literal(a) for a in attributes)
         pages = self._append(k, v, int(layer))
-        _, heads, head_dim = dims(q)
+        heads = dims(q)[1]
         attend = self.kernels.paged_attention(
             self.layout, heads, float(scale), int(window) or None, float(softcap) or None
         )
@@ -104,9 +104,8 @@ def check_appends(module: ir.IRModule, layers: int) -> None:
     pages = set()
 
     def visit(node: Any) -> None:
-        if isinstance(node, relax.Call) and isinstance(node.op, ir.Op):
-            if node.op.name == "relax.call_tir_inplace":
-                pages.add(node.args[1].fields[-1])
+        if is_call(node, "relax.call_tir_inplace"):
+            pages.add(node.args[1].fields[-1])
 
     relax.analysis.post_order_visit(module["forward"], visit)
     if len(pages) != layers:

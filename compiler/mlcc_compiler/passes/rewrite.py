@@ -101,6 +101,11 @@ def call_parts(call: relax.Call) -> tuple[str, list[Any]]:
     return name, list(call.args)
 
 
+def is_call(node: Any, name: str) -> bool:
+    """A call of one of TVM's own operators."""
+    return isinstance(node, relax.Call) and isinstance(node.op, ir.Op) and node.op.name == name
+
+
 def literal(expr: Any) -> int | float | str:
     """The Python value of an attribute that was passed as an argument."""
     value = expr.value

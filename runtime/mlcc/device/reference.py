@@ -94,10 +94,18 @@ class ReferenceExecutor:
         scale, window, softcap = attributes
         pages = self.pages[layer]
         ops.append_kv(k, v, _array(batch.token_slots), pages)
-        index = (batch.qo_indptr, batch.page_indptr, batch.page_indices, batch.last_page_len)
-        return ops.paged_attention(
-            q, pages, *(_array(a) for a in index), scale, window or None, softcap or None
+        out: Array = ops.paged_attention(
+            q,
+            pages,
+            _array(batch.qo_indptr),
+            _array(batch.page_indptr),
+            _array(batch.page_indices),
+            _array(batch.last_page_len),
+            scale,
+            window or None,
+            softcap or None,
         )
+        return out
 
 
 def load_graph(path: Path) -> dict[str, Any]:

@@ -45,7 +45,8 @@ class CpuKernels:
             part = PhysicalTensor("", tuple(shape), "float32")
             return WeightLayout((part,), lambda weight: [weight.astype(np.float32)])
         if use == "table" and row.is_float:
-            part = embedding.table_tensor(*shape, row)
+            vocab, hidden = shape
+            part = embedding.table_tensor(vocab, hidden, row)
             return WeightLayout((part,), lambda weight: [to_storage(weight, row.dtype)])
         return self._packing(shape, scheme_name).layout()
 
