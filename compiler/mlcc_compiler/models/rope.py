@@ -156,7 +156,7 @@ def _longrope(config: RopeConfig) -> tuple[Array, float]:
     if scale is None:
         factor = float(parameters.get("factor") or config.max_position / original)
         scale = 1.0 if factor <= 1 else math.sqrt(1 + math.log(factor) / math.log(original))
-    inv_freq: Array = _plain(config) / np.asarray(factors, dtype=np.float32)
+    inv_freq = (_plain(config) / np.asarray(factors, np.float32)).astype(np.float32)
     return inv_freq, float(scale)
 
 
