@@ -15,12 +15,13 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from mlcc import __version__
 from mlcc.errors import ArtifactError, CapacityError, CheckpointError
-from mlcc.manifest import MANIFEST_NAME
+from mlcc.manifest import MANIFEST_NAME, abi_hash
 
 SOURCE_NAME = "source.json"
 _HUB = "hf://"
@@ -78,7 +79,7 @@ def compiled(model: str, options: CompileOptions, say: Callable[[str], None]) ->
     if not model.startswith(_HUB) and (Path(model) / MANIFEST_NAME).is_file():
         return Path(model)
     source: dict[str, Any] = {"model": _absolute(model), "files": fingerprint(model)}
-    source |= {"options": asdict(options), "mlcc": __version__}
+    source |= {"options": asdict(options), "mlcc": __version__, "abi": _abi()}
     key = hashlib.sha256(json.dumps(source, sort_keys=True).encode()).hexdigest()[:16]
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", model.rstrip("/").rpartition("/")[2]) or "model"
     entry = Entry(cache_folder() / f"{name}-{key}", source)
@@ -144,8 +145,10 @@ def _compile(model: str, options: CompileOptions, entry: Entry, say: Callable[[s
 
 def _run_compiler(model: str, options: CompileOptions, entry: Entry) -> None:
     command = [sys.executable, "-m", "mlcc_compiler", "compile", model, *options.arguments()]
-    # Its words go to our stderr: our stdout is for the answer.
-    code = subprocess.call([*command, "-o", str(entry.model)], stdin=subprocess.DEVNULL, stdout=2)
+    command += ["-o", str(entry.model)]
+    # The runtime's mode of TVM has no compiler. Its words go to our stderr: stdout is the answer's.
+    environment = {key: os.environ[key] for key in os.environ if key != "TVM_USE_RUNTIME_LIB"}
+    code = subprocess.call(command, stdin=subprocess.DEVNULL, stdout=2, env=environment)
     if code != 0 or not entry.complete:
         raise ArtifactError(
             f"compiling {model} failed with exit code {code}, for the reason above; try "
@@ -167,6 +170,11 @@ def _check_disk(entry: Entry) -> None:
 def _stamp(path: Path, name: str) -> tuple[str, int, int]:
     status = path.stat()
     return (name, status.st_size, status.st_mtime_ns)
+
+
+def _abi() -> str:
+    """What a library must have been made with to load here."""
+    return abi_hash(version("apache-tvm"), version("apache-tvm-ffi"))
 
 
 def _absolute(model: str) -> str:

@@ -25,9 +25,9 @@ from mlcc.api import bounded
 from mlcc.api.budget import BUDGET
 
 FILTERS = """
-    abs capitalize count d default dictsort e escape first float groupby indent int items last length list
-    lower map max min reject rejectattr reverse round safe select selectattr sort string title trim
-    truncate unique upper
+    abs capitalize count d default dictsort e escape first float groupby indent int items last
+    length list lower map max min reject rejectattr reverse round safe select selectattr sort string
+    title trim truncate unique upper
 """
 STRING_METHODS = """
     capitalize casefold count endswith find format index isalnum isalpha isascii isdecimal isdigit

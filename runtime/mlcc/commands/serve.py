@@ -7,7 +7,7 @@ import json
 import click
 
 from mlcc.commands.options import ModelOptions, model_options, note
-from mlcc.errors import MlccError
+from mlcc.errors import ArtifactError, MlccError
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
@@ -49,6 +49,10 @@ def serve_command(
         note(f"anyone who reaches {host} can use this server; --api-key closes it")
     for line in text.notes:
         note(line)
+    try:
+        text.chat_template.check()
+    except ArtifactError as error:
+        note(f"/v1/chat/completions will fail: {error.message}")
     settings = Settings(api_key or None, max_queue, max_body, timeout)
 
     def when_ready(url: str) -> None:

@@ -58,7 +58,8 @@ async def _on_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     place = f"{request.method} {request.url.path[:80]}"
     message = f"{place}: {error.detail}; this server has /v1/chat/completions and /v1/completions"
-    body = error_body(NotFoundError(message, code="not_found"))
+    code = "method_not_allowed" if error.status_code == 405 else "not_found"
+    body = error_body(NotFoundError(message, code=code))
     return JSONResponse(body, error.status_code, error.headers)
 
 
@@ -67,4 +68,4 @@ async def _on_disconnect(request: Request, error: Exception) -> Response:
 
 
 async def _on_bug(request: Request, error: Exception) -> Response:
-    return JSONResponse(error_body(internal_error()), 500)
+    return await _on_mlcc_error(request, internal_error())

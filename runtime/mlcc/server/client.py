@@ -69,16 +69,20 @@ class EngineClient:
         self._die("the server is shutting down")
         self._outbox.put(None)
 
-    def submit(self, requests: list[Request], timeout_s: float) -> Job:
-        """Queue the requests of one HTTP request. Raises BusyError or EngineDiedError."""
+    def check_room(self, count: int) -> None:
+        """Raise BusyError or EngineDiedError if `count` more requests cannot be taken now."""
         if self.dead:
             raise self.dead
-        if self.live + len(requests) > self._limit:
+        if self.live + count > self._limit:
             raise BusyError(
                 f"{self.live} requests are live and the limit is {self._limit}; try again later "
                 "or start the server with a larger --max-queue",
                 code="queue_full",
             )
+
+    def submit(self, requests: list[Request], timeout_s: float) -> Job:
+        """Queue the requests of one HTTP request. Raises what `check_room` raises."""
+        self.check_room(len(requests))
         job = Job([request.id for request in requests], self._forget, timeout_s)
         for request in requests:
             self._owners[request.id] = job

@@ -14,7 +14,13 @@ from fastapi import APIRouter, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 
-from mlcc.api.errors import CancelledError, EngineDiedError, NotFoundError, error_body
+from mlcc.api.errors import (
+    CancelledError,
+    EngineDiedError,
+    NotFoundError,
+    RequestTimeoutError,
+    error_body,
+)
 from mlcc.api.requests import SamplingFields, parse_chat, parse_completion
 from mlcc.api.responses import (
     Answer,
@@ -108,8 +114,14 @@ class Routes:
         return JSONResponse(completion(head, await _complete(request, job)))
 
     async def _body(self, request: Request) -> Any:
+        """Parsed JSON, once it is known that the caller may ask and that there is room."""
         check_key(request, self._settings.api_key)
-        return await read_json(request, self._settings.max_body_bytes)
+        self._engine.check_room(1)
+        reading = read_json(request, self._settings.max_body_bytes)
+        try:
+            return await asyncio.wait_for(reading, self._settings.timeout_s)
+        except asyncio.TimeoutError:
+            raise RequestTimeoutError("the body did not come in time", code="timeout") from None
 
     async def _encode(self, prompt: str | list[int]) -> list[int]:
         if isinstance(prompt, list):

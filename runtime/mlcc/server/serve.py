@@ -42,6 +42,7 @@ def serve(
             app = create_app(client, text, settings, lambda: when_ready(url))
             config = uvicorn.Config(
                 app,
+                lifespan="on",
                 log_level="warning",
                 access_log=False,
                 server_header=False,

@@ -1,0 +1,166 @@
+"""The command line as a user types it, over a tiny model that it compiles itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from openai import OpenAI
+from tiny_checkpoint import write_checkpoint
+
+ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "TVM_USE_RUNTIME_LIB": "1"}
+MLCC = [sys.executable, "-m", "mlcc"]
+
+
+def mlcc(
+    *words: str | Path, stdin: str | None = None, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*MLCC, *map(str, words)],
+        input=stdin,
+        stdin=subprocess.DEVNULL if stdin is None else None,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**ENVIRONMENT, **environment},
+    )
+
+
+def one_line_error(done: subprocess.CompletedProcess[str]) -> str:
+    assert done.returncode == 2, done.stderr
+    lines = done.stderr.strip().splitlines()
+    assert len(lines) == 1 and lines[0].startswith("error: "), done.stderr
+    return lines[0]
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
+    """A checkpoint, and an environment with a cache of its own."""
+    folder = tmp_path_factory.mktemp("world")
+    return write_checkpoint(folder / "tiny"), {"XDG_CACHE_HOME": str(folder / "cache")}
+
+
+@pytest.fixture(scope="module")
+def artifact(world: tuple[Path, dict[str, str]]) -> Path:
+    """The checkpoint, compiled on the way to its first answer."""
+    checkpoint, environment = world
+    done = mlcc("run", checkpoint, "hi", "--max-tokens", "4", **environment)
+    assert done.returncode == 0, done.stderr
+    assert "is not compiled yet: compiling it once into" in done.stderr
+    assert "compiling" not in done.stdout and "note:" not in done.stdout
+    (found,) = (Path(environment["XDG_CACHE_HOME"]) / "mlcc" / "compiled").glob("*/model")
+    return found
+
+
+def test_run_chat_and_cache(artifact: Path, world: tuple[Path, dict[str, str]]) -> None:
+    checkpoint, environment = world
+    seeded = ("--seed", "3", "--max-tokens", "12")
+    first = mlcc("run", checkpoint, "hello", *seeded, **environment)
+    assert "compiling" not in first.stderr and first.stdout.endswith("\n") and first.stdout.strip()
+    assert mlcc("run", artifact, "hello", *seeded).stdout == first.stdout
+    assert mlcc("chat", artifact, "hello", *seeded).stdout == first.stdout
+    assert mlcc("chat", artifact, *seeded, stdin="hello\n").stdout == first.stdout
+    assert mlcc("run", artifact, "-", "--raw", *seeded, stdin="hello").stdout != first.stdout
+    listed = mlcc("cache", "list", **environment)
+    assert re.search(r"tiny-\w+ +\d.* MB +cpu q4 .*tiny\n", listed.stdout)
+
+
+def test_cache_is_cleaned_by_name_and_wholly(tmp_path: Path) -> None:
+    cache = tmp_path / "mlcc" / "compiled"
+    for name in ("a-1", "b-2", "c-3"):
+        (cache / name / "model").mkdir(parents=True)
+        source = json.dumps({"model": name, "options": {"target": "cpu", "quant": "q4"}})
+        (cache / name / "source.json").write_text(source)
+    environment = {"XDG_CACHE_HOME": str(tmp_path)}
+    assert mlcc("cache", "list", **environment).stdout.count("incomplete") == 3
+    assert "'x'" in one_line_error(mlcc("cache", "clean", "x", **environment))
+    mlcc("cache", "clean", "b-2", **environment)
+    assert sorted(path.name for path in cache.iterdir()) == ["a-1", "c-3"]
+    assert "2 deleted" in mlcc("cache", "clean", **environment).stderr
+    assert not list(cache.iterdir())
+
+
+def test_serve_answers_and_ends(artifact: Path) -> None:
+    command = [*MLCC, "serve", str(artifact), "--port", "0", "--threads", "1"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT
+    ) as server:
+        assert server.stdout and server.stderr
+        ready, curl = server.stdout.readline(), server.stdout.readline()
+        url = re.search(r"http://127\.0\.0\.1:(\d+)/v1", ready)
+        assert url, server.stderr.read()
+        assert curl.startswith("curl http://127.0.0.1:") and "Hello!" in curl
+        with OpenAI(base_url=url[0], api_key="none") as client:
+            answer = client.chat.completions.create(
+                model="tiny", messages=[{"role": "user", "content": "hi"}], max_tokens=5
+            )
+        assert answer.usage and answer.usage.prompt_tokens == 1 + 1 + 2 + 1
+        shell = subprocess.run(curl, shell=True, capture_output=True, text=True)
+        assert json.loads(shell.stdout)["object"] == "chat.completion"
+        taken = mlcc("serve", artifact, "--port", url[1])
+        assert f"port {url[1]} of 127.0.0.1 is in use" in one_line_error(taken)
+        server.send_signal(signal.SIGINT)
+        assert server.wait(15) == 130
+        assert not server.stderr.read().strip()
+
+
+def test_ctrl_c_during_a_compile_leaves_quietly(tmp_path: Path) -> None:
+    checkpoint = write_checkpoint(tmp_path / "tiny")
+    cache = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    with subprocess.Popen(
+        [*MLCC, "run", str(checkpoint), "hi"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**ENVIRONMENT, **cache},
+        start_new_session=True,
+    ) as process:
+        assert process.stderr and "compiling" in process.stderr.readline()
+        time.sleep(0.5)
+        os.killpg(process.pid, signal.SIGINT)
+        assert process.wait(15) == 130
+        assert "Traceback" not in process.stderr.read()
+    assert not list((tmp_path / "cache").rglob("mlcc.json"))
+
+
+def test_errors_are_one_line(tmp_path: Path, artifact: Path) -> None:
+    assert "does not exist" in one_line_error(mlcc("chat", tmp_path / "x", "hi"))
+    assert "neither mlcc.json nor config.json" in one_line_error(mlcc("run", tmp_path, "hi"))
+    assert "--context" in one_line_error(mlcc("run", artifact, "hi", "--context", "100000"))
+    assert "standard input is empty" in one_line_error(mlcc("chat", artifact))
+    (tmp_path / "mlcc.json").write_text("{}")
+    assert "mlcc.json" in one_line_error(mlcc("serve", tmp_path))
+    assert mlcc("run").returncode == 2  # click's own words
+    assert mlcc("no-such-command").returncode == 2
+
+
+def test_debug_shows_where_an_error_comes_from(tmp_path: Path) -> None:
+    for done in (
+        mlcc("--debug", "run", tmp_path, "hi"),
+        mlcc("run", tmp_path, "hi", MLCC_DEBUG="1"),
+    ):
+        assert done.returncode == 2 and "Traceback" in done.stderr
+        assert done.stderr.strip().splitlines()[-1].startswith("error: ")
+
+
+def test_help_lists_all_commands_and_loads_none() -> None:
+    program = (
+        "import sys, mlcc.cli\n"
+        "try: mlcc.cli.main(['--help'])\n"
+        "except SystemExit: pass\n"
+        "print(sorted({'tvm', 'numpy', 'jinja2', 'tokenizers', 'fastapi'} & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=ENVIRONMENT
+    )
+    assert done.stdout.strip().endswith("[]"), done.stdout + done.stderr
+    for name in ("cache", "chat", "compile", "run", "serve"):
+        assert re.search(rf"^  {name} +[A-Z]", done.stdout, re.MULTILINE)
+    assert mlcc("--version").stdout.startswith("mlcc, version ")
