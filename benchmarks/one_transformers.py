@@ -1,4 +1,4 @@
-"""One prefill and one decode with transformers: `one_transformers.py CHECKPOINT THREADS` -> JSON."""
+"""One prefill and decode with transformers: `one_transformers.py CHECKPOINT THREADS` -> JSON."""
 
 from __future__ import annotations
 

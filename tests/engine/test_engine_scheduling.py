@@ -6,9 +6,8 @@ from dataclasses import replace
 from itertools import pairwise
 
 from engine_drive import SMALL, toy_driver
-from engine_tokenizers import ByteTokenizer
 
-from mlcc.engine import Batch, Capacity, Engine, Request, Result, SamplingParams
+from mlcc.engine import Batch, Engine, Request, Result, SamplingParams
 
 
 def plan(engine: Engine) -> Batch:
