@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import os
+import signal
 import sys
 import traceback
 from importlib.metadata import EntryPoint, entry_points
@@ -66,6 +67,7 @@ def main(args: list[str] | None = None) -> None:
     try:
         code = cli.main(args, prog_name="mlcc", standalone_mode=False)
     except click.exceptions.Abort:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # one more while Python ends would be ugly
         click.echo(err=True)
         code = INTERRUPTED
     except click.ClickException as error:

@@ -14,31 +14,34 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from mlcc import __version__
-from mlcc.errors import ArtifactError, CapacityError, CheckpointError
+from mlcc.errors import ArtifactError, CapacityError, CheckpointError, UnsupportedError
 from mlcc.manifest import MANIFEST_NAME, abi_hash
 
 SOURCE_NAME = "source.json"
+TARGET, QUANT = "cpu", "q4"
+"""What a checkpoint is compiled for and as, unless told otherwise."""
 _HUB = "hf://"
+_LOCK = ".lock"
 
 
 @dataclass(frozen=True)
 class CompileOptions:
     """What the compiler is told; None = the compiler's default."""
 
-    target: str = "cpu"
-    quant: str = "q4"
+    target: str | None = None
+    quant: str | None = None
     context: int | None = None
     max_batch: int | None = None
 
     def arguments(self) -> list[str]:
         """As the compiler's command line spells them."""
-        words = ["--target", self.target, "--quant", self.quant]
+        words = ["--target", self.target or TARGET, "--quant", self.quant or QUANT]
         words += ["--context", str(self.context)] if self.context else []
         return words + (["--max-batch", str(self.max_batch)] if self.max_batch else [])
 
@@ -77,9 +80,10 @@ def compiled(model: str, options: CompileOptions, say: Callable[[str], None]) ->
     if the compiler fails.
     """
     if not model.startswith(_HUB) and (Path(model) / MANIFEST_NAME).is_file():
+        _check_unused(model, options)
         return Path(model)
     source: dict[str, Any] = {"model": _absolute(model), "files": fingerprint(model)}
-    source |= {"options": asdict(options), "mlcc": __version__, "abi": _abi()}
+    source |= {"options": options.arguments(), "mlcc": __version__, "abi": _abi()}
     key = hashlib.sha256(json.dumps(source, sort_keys=True).encode()).hexdigest()[:16]
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", model.rstrip("/").rpartition("/")[2]) or "model"
     entry = Entry(cache_folder() / f"{name}-{key}", source)
@@ -116,16 +120,24 @@ def entries() -> Iterator[Entry]:
             yield Entry(path, _read_source(path))
 
 
-def remove(entry: Entry) -> None:
-    """Delete one entry."""
+def remove(entry: Entry) -> bool:
+    """Delete one entry; False if it is just being compiled."""
+    from filelock import FileLock, Timeout
+
+    try:
+        with FileLock(entry.folder / _LOCK, timeout=0):
+            pass
+    except Timeout:
+        return False
     shutil.rmtree(entry.folder)
+    return True
 
 
 def _compile(model: str, options: CompileOptions, entry: Entry, say: Callable[[str], None]) -> None:
     from filelock import FileLock, Timeout
 
     entry.folder.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(entry.folder / ".lock")
+    lock = FileLock(entry.folder / _LOCK)
     try:
         lock.acquire(timeout=0)
     except Timeout:
@@ -153,6 +165,17 @@ def _run_compiler(model: str, options: CompileOptions, entry: Entry) -> None:
         raise ArtifactError(
             f"compiling {model} failed with exit code {code}, for the reason above; try "
             f"`mlcc compile {model}` with other options"
+        )
+
+
+def _check_unused(model: str, options: CompileOptions) -> None:
+    """A compiled model cannot be compiled otherwise; better said than ignored."""
+    given = {"--target": options.target, "--quant": options.quant}
+    names = [name for name, value in given.items() if value is not None]
+    if names:
+        raise UnsupportedError(
+            f"{model} is compiled already, so {' and '.join(names)} cannot be obeyed; leave it out "
+            "or give the checkpoint"
         )
 
 

@@ -47,6 +47,12 @@ class Terminal:
             assert time.monotonic() < end, f"no {pattern!r} in {self.seen[self._read_to :]!r}"
             self._pump(0.1)
 
+    def pause(self, seconds: float) -> None:
+        """Let the program do something."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            self._pump(0.05)
+
     def wait(self, seconds: float = 20) -> int:
         """Exit code, once the program has ended."""
         end = time.monotonic() + seconds

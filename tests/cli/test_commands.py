@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 from openai import OpenAI
 from tiny_checkpoint import write_checkpoint
 
@@ -64,7 +65,6 @@ def test_run_chat_and_cache(artifact: Path, world: tuple[Path, dict[str, str]]) 
     seeded = ("--seed", "3", "--max-tokens", "12")
     first = mlcc("run", checkpoint, "hello", *seeded, **environment)
     assert "compiling" not in first.stderr and first.stdout.endswith("\n") and first.stdout.strip()
-    assert mlcc("run", artifact, "hello", *seeded).stdout == first.stdout
     assert mlcc("chat", artifact, "hello", *seeded).stdout == first.stdout
     assert mlcc("chat", artifact, *seeded, stdin="hello\n").stdout == first.stdout
     assert mlcc("run", artifact, "-", "--raw", *seeded, stdin="hello").stdout != first.stdout
@@ -76,11 +76,13 @@ def test_cache_is_cleaned_by_name_and_wholly(tmp_path: Path) -> None:
     cache = tmp_path / "mlcc" / "compiled"
     for name in ("a-1", "b-2", "c-3"):
         (cache / name / "model").mkdir(parents=True)
-        source = json.dumps({"model": name, "options": {"target": "cpu", "quant": "q4"}})
+        source = json.dumps({"model": name, "options": ["--target", "cpu", "--quant", "q4"]})
         (cache / name / "source.json").write_text(source)
     environment = {"XDG_CACHE_HOME": str(tmp_path)}
     assert mlcc("cache", "list", **environment).stdout.count("incomplete") == 3
     assert "'x'" in one_line_error(mlcc("cache", "clean", "x", **environment))
+    with FileLock(cache / "b-2" / ".lock"):
+        assert "being compiled: kept" in mlcc("cache", "clean", "b-2", **environment).stderr
     mlcc("cache", "clean", "b-2", **environment)
     assert sorted(path.name for path in cache.iterdir()) == ["a-1", "c-3"]
     assert "2 deleted" in mlcc("cache", "clean", **environment).stderr
@@ -134,6 +136,9 @@ def test_errors_are_one_line(tmp_path: Path, artifact: Path) -> None:
     assert "does not exist" in one_line_error(mlcc("chat", tmp_path / "x", "hi"))
     assert "neither mlcc.json nor config.json" in one_line_error(mlcc("run", tmp_path, "hi"))
     assert "--context" in one_line_error(mlcc("run", artifact, "hi", "--context", "100000"))
+    assert "--quant cannot be obeyed" in one_line_error(
+        mlcc("run", artifact, "hi", "--quant", "q8")
+    )
     assert "standard input is empty" in one_line_error(mlcc("chat", artifact))
     (tmp_path / "mlcc.json").write_text("{}")
     assert "mlcc.json" in one_line_error(mlcc("serve", tmp_path))

@@ -17,8 +17,7 @@ def list_command() -> None:
 
     found = list(entries())
     for entry in found:
-        options = entry.source.get("options", {})
-        how = " ".join(str(options[key]) for key in ("target", "quant") if key in options)
+        how = " ".join(map(str, entry.source.get("options", [])[1::2]))
         state = how if entry.complete else "incomplete"
         origin = entry.source.get("model", "?")
         click.echo(f"{entry.folder.name:<40} {entry.size / 1e6:9.1f} MB  {state:<14} {origin}")
@@ -37,7 +36,11 @@ def clean_command(names: tuple[str, ...]) -> None:
         if name not in found:
             raise InvalidRequestError(f"nothing is kept as '{name}'; see `mlcc cache list`")
     chosen = [found[name] for name in names] if names else list(found.values())
-    freed = sum(entry.size for entry in chosen)
+    deleted = freed = 0
     for entry in chosen:
-        remove(entry)
-    click.echo(f"{len(chosen)} deleted, {freed / 1e6:.1f} MB freed", err=True)
+        size = entry.size
+        if remove(entry):
+            deleted, freed = deleted + 1, freed + size
+        else:
+            click.echo(f"{entry.folder.name} is just being compiled: kept", err=True)
+    click.echo(f"{deleted} deleted, {freed / 1e6:.1f} MB freed", err=True)

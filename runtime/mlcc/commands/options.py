@@ -22,8 +22,8 @@ class ModelOptions:
     """Which model, how compiled, how loaded."""
 
     model: str
-    target: str
-    quant: str
+    target: str | None
+    quant: str | None
     threads: int | None
     context: int | None
     max_batch: int | None
@@ -49,9 +49,9 @@ class ModelOptions:
 
 MODEL_OPTIONS = (
     click.argument("model"),
-    click.option("--target", default="cpu", show_default=True, help="If it is compiled first."),
-    click.option("--quant", default="q4", show_default=True, help="If it is compiled first."),
-    click.option("--threads", type=click.IntRange(1), help="Kernel threads. [all usable cores]"),
+    click.option("--target", help="If it must be compiled first.  [cpu]"),
+    click.option("--quant", help="If it must be compiled first.  [q4]"),
+    click.option("--threads", type=click.IntRange(1), help="Kernel threads.  [all usable cores]"),
     click.option("--context", type=click.IntRange(16), help="Longest sequence in tokens."),
     click.option("--max-batch", type=click.IntRange(1), help="Requests answered at once."),
 )
