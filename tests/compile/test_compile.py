@@ -1,0 +1,108 @@
+"""The compile command as a pipeline sees it: reproducible bytes, dumps, refusals, no leftovers."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli.tiny_checkpoint import write_checkpoint
+
+PHASES = ["traced", "paged_kv", "kernels", "functions", "fused"]
+PHASES += ["destination_passing", "memory_planned", "final"]
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: Any) -> Path:
+    return write_checkpoint(tmp_path_factory.mktemp("tiny") / "model")
+
+
+def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+    """`mlcc ARGUMENTS` in a process of its own."""
+    command = [sys.executable, "-m", "mlcc", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*.*")}
+
+
+def test_five_compiles_in_fresh_processes_are_equal_to_the_byte(
+    checkpoint: Path, tmp_path: Path
+) -> None:
+    folders = [tmp_path / str(i) / "out" for i in range(5)]
+    for folder in folders:
+        done = run("compile", checkpoint, "-o", folder, "--context", 64, "-q")
+        assert done.returncode == 0, done.stderr
+        assert done.stderr == ""
+    first = contents(folders[0])
+    assert {"mlcc.json", "model.so", "tokenizer.json"} <= set(first)
+    assert any(name.endswith(".safetensors") for name in first)
+    assert all(contents(folder) == first for folder in folders[1:])
+
+
+def test_decisions_are_printed_and_phases_dumped(checkpoint: Path, tmp_path: Path) -> None:
+    dump = tmp_path / "ir"
+    done = run("compile", checkpoint, "-o", tmp_path / "out", "--quant", "f32", "--dump-ir", dump)
+    assert done.returncode == 0, done.stderr
+    for word in ("model:", "target:", "quantization:", "f32", "context:", "KV cache:", "mlcc chat"):
+        assert word in done.stderr
+    assert [p.name for p in sorted(dump.iterdir())] == [
+        f"{i:02d}_{phase}.py" for i, phase in enumerate(PHASES)
+    ]
+    assert "mlcc.attention" in (dump / "00_traced.py").read_text()
+    assert "call_tir_inplace" in (dump / "01_paged_kv.py").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "gist"),
+    [
+        (["--target", "vulkan"], "not built yet"),
+        (["--target", "toaster"], "use one of: cpu, cuda"),
+        (["--cpu", "z80"], "unknown CPU level"),
+        (["--quant", "q3"], "unknown quantization 'q3'"),
+        (["--quant", "q4_g128"], "does not divide"),
+        (["--context", "100000"], "more than the model's"),
+    ],
+)
+def test_refusals_are_one_line(
+    checkpoint: Path, tmp_path: Path, arguments: list[str], gist: str
+) -> None:
+    done = run("compile", checkpoint, "-o", tmp_path / "out", *arguments)
+    assert done.returncode == 2
+    assert gist in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_unknown_architecture_lists_what_is_there(tmp_path: Path) -> None:
+    folder = write_checkpoint(tmp_path / "model")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"model_type": "mamba"}))
+    done = run("compile", folder, "-o", tmp_path / "out")
+    assert done.returncode == 2
+    assert "'mamba' is not supported" in done.stderr
+    assert "llama" in done.stderr and "gemma3" in done.stderr
+
+
+def test_wrong_tensors_are_all_named_before_any_work(tmp_path: Path) -> None:
+    folder = write_checkpoint(tmp_path / "model")
+    config = json.loads((folder / "config.json").read_text())
+    changed = {"num_hidden_layers": 1, "intermediate_size": 160}
+    (folder / "config.json").write_text(json.dumps(config | changed))
+    done = run("compile", folder, "-o", tmp_path / "out")
+    assert done.returncode == 2
+    assert "extra" in done.stderr and "misshapen" in done.stderr
+    assert "model.layers.1.mlp.up_proj.weight" in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_targets_lists_every_row() -> None:
+    done = run("targets", "--json")
+    rows = json.loads(done.stdout)
+    assert rows["cpu"]["compile"] == rows["cpu"]["run"] == ""
+    assert "not built yet" in rows["webgpu"]["compile"]
+    assert set(rows) >= {"cpu", "cuda", "vulkan", "metal", "webgpu", "android", "ios", "reference"}

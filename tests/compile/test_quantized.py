@@ -1,0 +1,81 @@
+"""Quantized and 16-bit libraries against numpy on the same rounded weights, all recipes.
+
+The reference computes with weights that went through the scheme; what is left between the two is
+what the kernels round themselves: activations to int8 by group, and pages to float16.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from batches import PagedSequences
+from models.checkpoints import make_checkpoint
+
+from mlcc.artifact import Artifact
+from mlcc.device import reference_ops
+from mlcc.loading import open_executor
+from mlcc_compiler.checkpoint import Checkpoint
+from mlcc_compiler.compile import Options, Progress, compile_model
+from mlcc_targets import get_target
+
+# Largest error of any logit, in units of the logits' standard deviation.
+FLOAT_BOUNDS = {"f32": 1e-4, "f16": 0.01, "bf16": 0.01}
+INTEGER = ("q8", "q8a", "q4", "q4a")
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: Any) -> Checkpoint:
+    folder = tmp_path_factory.mktemp("checkpoint")
+    make_checkpoint("llama", folder)
+    (folder / "tokenizer.json").write_text('{"model": {"vocab": {}}, "added_tokens": []}')
+    return Checkpoint.open(folder)
+
+
+def logits(checkpoint: Checkpoint, target: str, quant: str, folder: Path) -> Any:
+    """Logits of two sequences fed in chunks, through a compiled and reopened artifact."""
+    options = Options(quant=quant, context=64, max_batch=8)
+    out = compile_model(checkpoint, get_target(target), folder / target, options, Progress())
+    executor = open_executor(Artifact.open(out), threads=2, max_batch=None, context=None)
+    rng = np.random.default_rng(3)
+    paged = PagedSequences(executor, [rng.integers(3, 131, n).tolist() for n in (24, 9)])
+    paged.step({0: 8})
+    paged.step({0: 3, 1: 5})
+    paged.step({0: 5, 1: 3})
+    while paged.done[0] < 24:
+        paged.step({0: 1, 1: 1} if paged.done[1] < 9 else {0: 1})
+    return np.concatenate([paged.result(0), paged.result(1)])
+
+
+@pytest.mark.parametrize("quant", FLOAT_BOUNDS)
+def test_float_weights_agree_with_reference(
+    checkpoint: Checkpoint, quant: str, tmp_path: Path
+) -> None:
+    expected = logits(checkpoint, "reference", quant, tmp_path)
+    found = logits(checkpoint, "cpu", quant, tmp_path)
+    assert expected.std() >= 1
+    assert np.abs(found - expected).max() / expected.std() < FLOAT_BOUNDS[quant]
+
+
+def linear_of_rounded_rows(x: Any, weight: Any, bias: Any = None) -> Any:
+    """What the integer kernels compute: each group of 32 inputs rounded to 127 steps a side."""
+    groups = x.reshape(len(x), -1, 32)
+    steps = np.abs(groups).max(axis=-1, keepdims=True) / 127
+    rounded = np.rint(groups / np.where(steps == 0, 1, steps)) * steps
+    return rounded.reshape(x.shape) @ weight.T
+
+
+@pytest.mark.parametrize("quant", INTEGER)
+def test_integer_weights_err_no_more_than_rounded_inputs(
+    checkpoint: Checkpoint, quant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rounding is chaotic in the single logit, so the error's size is compared, not its value."""
+    exact = logits(checkpoint, "reference", quant, tmp_path)
+    found = logits(checkpoint, "cpu", quant, tmp_path)
+    monkeypatch.setattr(reference_ops, "linear", linear_of_rounded_rows)
+    rounded = logits(checkpoint, "reference", quant, tmp_path)
+    allowed = np.sqrt(np.mean((rounded - exact) ** 2))
+    assert np.sqrt(np.mean((found - exact) ** 2)) < 1.25 * allowed
+    assert allowed < 0.05 * exact.std()
