@@ -99,44 +99,44 @@ class _Batch:
 
 
 class _Parts:
-    """Sums over ranges of keys, waiting to be merged; a slot for each token and range."""
+    """Sums over ranges of keys, waiting to be merged; a slot for each token and range.
+
+    Of each head: its sums, then the largest score and the total.
+    """
 
     def __init__(self, shape: AttentionShape, slots: Expr) -> None:
-        self.shape = shape
-        self.sums = T.alloc_buffer((slots, shape.heads, shape.head_dim), "float32")
-        self.top = T.alloc_buffer((slots, shape.heads), "float32")
-        self.total = T.alloc_buffer((slots, shape.heads), "float32")
+        self.dim, self.lanes = shape.head_dim, shape.dim_lanes
+        self.rows = T.alloc_buffer((slots, shape.heads, self.dim + self.lanes * 2), "float32")
 
     def keep(self, slot: Expr, head: Expr, r: Expr, scratch: Scratch) -> None:
         """Take row r of a tile."""
-        store(self.top, scratch.top[r], slot, head)
-        store(self.total, scratch.total[r], slot, head)
-        lanes = self.shape.dim_lanes
-        with T.serial(self.shape.head_dim // lanes) as j:
-            at = span(j * lanes, lanes)
-            store(self.sums, scratch.sums[r, at], slot, head, at)
+        with T.serial(self.dim // self.lanes) as j:
+            value = scratch.sums.load(r, j * self.lanes, self.lanes)
+            store(self.rows, value, slot, head, span(j * self.lanes, self.lanes))
+        store(self.rows, scratch.top.load(r), slot, head, self.dim)
+        store(self.rows, scratch.total.load(r), slot, head, self.dim + 1)
 
     def merge(self, slot: Expr, stride: Expr, ranges: Expr, head: Expr, out: Expr, t: Expr) -> None:
         """out[t, head] from the slots slot, slot + stride ... of one token."""
-        top, total = (T.alloc_buffer((1,), "float32", scope="local") for _ in range(2))
-        weight = T.alloc_buffer((_RANGES,), "float32", scope="local")
-        store(top, self.top[slot, head], 0)
+        top, total = (T.alloc_buffer((1,), "float32") for _ in range(2))
+        weight = T.alloc_buffer((_RANGES,), "float32")
+        store(top, self.rows[slot, head, self.dim], 0)
         store(total, T.float32(0), 0)
         with T.serial(ranges) as c:
-            store(top, T.max(top[0], self.top[slot + c * stride, head]), 0)
+            store(top, T.max(top[0], self.rows[slot + c * stride, head, self.dim]), 0)
         with T.serial(ranges) as c:
-            store(weight, exp(self.top[slot + c * stride, head] - top[0]), c)
-            store(total, total[0] + self.total[slot + c * stride, head] * weight[c], 0)
+            store(weight, exp(self.rows[slot + c * stride, head, self.dim] - top[0]), c)
+            part = self.rows[slot + c * stride, head, self.dim + 1]
+            store(total, total[0] + part * weight[c], 0)
         factor = _inverse(total[0])
-        lanes = self.shape.dim_lanes
-        sums = T.alloc_buffer((1,), vector("float32", lanes), scope="local")
-        with T.serial(self.shape.head_dim // lanes) as j:
-            at = span(j * lanes, lanes)
-            store(sums, spread(0.0, lanes), 0)
+        sums = T.alloc_buffer((1,), vector("float32", self.lanes))
+        with T.serial(self.dim // self.lanes) as j:
+            at = span(j * self.lanes, self.lanes)
+            store(sums, spread(0.0, self.lanes), 0)
             with T.serial(ranges) as c:
-                part = self.sums[slot + c * stride, head, at]
-                store(sums, sums[0] + part * spread(weight[c], lanes), 0)
-            store(out, sums[0] * spread(factor, lanes), t, head, at)
+                values = self.rows[slot + c * stride, head, at]
+                store(sums, sums[0] + values * spread(weight[c], self.lanes), 0)
+            store(out, sums[0] * spread(factor, self.lanes), t, head, at)
 
 
 class _Kernel:
@@ -147,8 +147,7 @@ class _Kernel:
     ) -> None:
         self.shape, self.batch, self.tiles, self.q, self.out = shape, batch, tiles, q, out
         b = batch.sequences
-        self.first_task = T.alloc_buffer((b + 1,), "int64")
-        self.first_slot = T.alloc_buffer((b + 1,), "int64")
+        self.firsts = T.alloc_buffer((b + 1, 2), "int64")
         self.parts = _Parts(shape, T.min(out.shape[0], b * shape.tokens) * _RANGES)
 
     def emit(self) -> None:
@@ -160,7 +159,7 @@ class _Kernel:
             with (
                 T.attr(0, "pragma_parallel_barrier_when_finish", 1),
                 T.attr(0, "pragma_parallel_stride_pattern", 1),
-                T.parallel(self.first_task[b] * kv_heads) as task,
+                T.parallel(self.firsts[b, 0] * kv_heads) as task,
             ):
                 # allocated here: TVM moves it out of anything but the parallel loop
                 self._run_task(task, Scratch(self.shape))
@@ -169,16 +168,16 @@ class _Kernel:
 
     def _count_tasks(self) -> None:
         """Prefix sums over sequences: tasks (of each KV head), and slots for partial sums."""
-        store(self.first_task, T.int64(0), 0)
-        store(self.first_slot, T.int64(0), 0)
+        store(self.firsts, T.int64(0), 0, 0)
+        store(self.firsts, T.int64(0), 0, 1)
         with T.serial(self.batch.sequences) as s:
             _, tokens, keys = self.batch.lengths(s)
             _, pages = self.batch.seen_pages(keys - tokens, keys)
             ranges = self.batch.ranges(tokens, pages)
             tiles = T.floordiv(tokens + self.shape.tokens - 1, self.shape.tokens)
-            store(self.first_task, self.first_task[s] + tiles * ranges, s + 1)
+            store(self.firsts, self.firsts[s, 0] + tiles * ranges, s + 1, 0)
             used = T.Select(ranges > 1, tokens * ranges, T.int64(0))
-            store(self.first_slot, self.first_slot[s] + used, s + 1)
+            store(self.firsts, self.firsts[s, 1] + used, s + 1, 1)
 
     def _clear_padding(self) -> None:
         lanes = self.shape.dim_lanes
@@ -193,7 +192,7 @@ class _Kernel:
         index = bind(T.floordiv(task, shape.kv_heads))
         s = self._sequence_of(index)
         first, tokens, keys = batch.lengths(s)
-        local = bind(index - self.first_task[s])
+        local = bind(index - self.firsts[s, 0])
         many = bind(T.Cast("int64", tokens > shape.tokens))
         skipped, part = bind(many * local * shape.tokens), bind((1 - many) * local)
         count = bind(T.min(tokens - skipped, shape.tokens))
@@ -212,7 +211,7 @@ class _Kernel:
             end=bind(T.min(begin + each, position + count)),
         )
         self.tiles.run(tile, self.q, scratch)
-        slot = bind(self.first_slot[s] + part * tokens)
+        slot = bind(self.firsts[s, 1] + part * tokens)
         with T.serial(tile.rows) as r:
             token, head = self.tiles.row(tile, r)
             with T.If(ranges > 1):
@@ -222,19 +221,19 @@ class _Kernel:
                     self._finish(token, head, r, scratch)
 
     def _sequence_of(self, index: Expr) -> Expr:
-        sequence = T.alloc_buffer((1,), "int64", scope="local")
+        sequence = T.alloc_buffer((1,), "int64")
         store(sequence, T.int64(0), 0)
-        with T.While(self.first_task[sequence[0] + 1] <= index):
+        with T.While(self.firsts[sequence[0] + 1, 0] <= index):
             store(sequence, sequence[0] + 1, 0)
         return bind(sequence[0])
 
     def _finish(self, token: Expr, head: Expr, r: Expr, scratch: Scratch) -> None:
         """out = sums / total."""
         lanes = self.shape.dim_lanes
-        factor = _inverse(scratch.total[r])
+        factor = _inverse(scratch.total.load(r))
         with T.serial(self.shape.head_dim // lanes) as j:
-            at = span(j * lanes, lanes)
-            store(self.out, scratch.sums[r, at] * spread(factor, lanes), token, head, at)
+            value = scratch.sums.load(r, j * lanes, lanes) * spread(factor, lanes)
+            store(self.out, value, token, head, span(j * lanes, lanes))
 
     def _merge(self, s: Expr, kv_head: Expr) -> None:
         """Join the ranges of keys of one sequence, for the heads of one KV head."""
@@ -243,7 +242,7 @@ class _Kernel:
         _, pages = self.batch.seen_pages(keys - tokens, keys)
         ranges = self.batch.ranges(tokens, pages)
         with T.If(ranges > 1), T.Then(), T.serial(tokens) as t, T.serial(group) as g:
-            slot, head = bind(self.first_slot[s] + t), bind(kv_head * group + g)
+            slot, head = bind(self.firsts[s, 1] + t), bind(kv_head * group + g)
             self.parts.merge(slot, tokens, ranges, head, self.out, bind(first + t))
 
 

@@ -92,8 +92,8 @@ class _Normalise:
         lanes = self.lanes
         steps, rest = divmod(self.size, lanes)
         blocks, tail = divmod(steps, _UNROLL)
-        sums = T.alloc_buffer((_UNROLL,), vector("float32", lanes), scope="local")
-        total = T.alloc_buffer((1,), "float32", scope="local")
+        sums = T.alloc_buffer((_UNROLL,), vector("float32", lanes))
+        total = T.alloc_buffer((1,), "float32")
 
         def add(first: Expr, count: int) -> None:
             for u in range(count):

@@ -58,7 +58,7 @@ def product(
     `walk(step)` emits the loop over k and calls `step(a, b)` inside it once or more, with a(r) a
     scalar and b(v) a vector at that k.
     """
-    sums = T.alloc_buffer((rows * vectors,), vector("float32", lanes), scope="local")
+    sums = T.alloc_buffer((rows * vectors,), vector("float32", lanes))
     cells = [(r, v) for r in range(rows) for v in range(vectors)]
     for r, v in cells:
         store(sums, init(r, v), r * vectors + v)

@@ -33,8 +33,8 @@ def _float_of(key: Expr) -> Expr:
 
 def _total(size: int, lanes: int, term, start: Expr = 0) -> Expr:
     """Emit the sum over i < size of term(index, lanes)."""
-    acc = T.alloc_buffer((1,), vector("float32", lanes), scope="local")
-    rest = T.alloc_buffer((1,), "float32", scope="local")
+    acc = T.alloc_buffer((1,), vector("float32", lanes))
+    rest = T.alloc_buffer((1,), "float32")
     store(acc, spread(0.0, lanes), 0)
     store(rest, T.float32(0), 0)
 
@@ -82,7 +82,7 @@ def sample(vocab: int, lanes: int) -> tirx.PrimFunc:
         tokens = T.match_buffer(tokens_handle, (r,), "int32")
         logprobs = T.match_buffer(logprobs_handle, (r,), "float32")
         for row in T.parallel(r):
-            mass = T.alloc_buffer((vocab,), "float32")
+            mass = T.alloc_buffer((vocab,), "float32", scope="local")
             best: T.int32 = T.int32(0)
             top: T.float32 = T.min_value("float32")
             for i in T.serial(vocab):

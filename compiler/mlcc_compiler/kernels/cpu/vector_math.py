@@ -155,7 +155,7 @@ def bind(x: Expr) -> Expr:
     """
     if lanes_of(x) > 1:
         return T.bind(x)
-    cell = T.alloc_buffer((1,), str(x.ty.dtype), scope="local")
+    cell = T.alloc_buffer((1,), str(x.ty.dtype))
     store(cell, x, 0)
     return cell[0]
 
