@@ -3,20 +3,34 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
 from mlcc.artifact import Artifact
 from mlcc.device.executor import Executor
 from mlcc.engine.batch import Capacity
 from mlcc.errors import CapacityError, UnsupportedError
 from mlcc.manifest import Manifest
+from mlcc.memory import available_bytes, fit
 
 
 def open_executor(
-    artifact: Artifact, *, threads: int | None, max_batch: int | None, context: int | None
+    artifact: Artifact,
+    *,
+    threads: int | None,
+    max_batch: int | None,
+    context: int | None,
+    note: Callable[[str], None] = lambda text: None,
 ) -> Executor:
-    """Load the library and map the weights. Raises ArtifactError, CapacityError, DeviceError."""
+    """Load the library and map the weights; `note` hears if less than asked for fits in memory.
+
+    Raises ArtifactError, CapacityError, DeviceError.
+    """
     manifest = artifact.manifest
     capacity = plan_capacity(manifest, max_batch=max_batch, context=context)
+    plan = fit(capacity, manifest, available_bytes(), fixed=context is not None)
+    capacity = plan.capacity
+    if plan.note:
+        note(plan.note)
     if manifest.target.device == "cpu":
         return _native(artifact, capacity, threads)
     if manifest.target.device == "numpy":

@@ -7,7 +7,7 @@ engine's process both. Neither the artifact's format (`artifact.py`) nor a drive
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -107,5 +107,10 @@ def open_model(
     from mlcc.loading import open_executor
 
     artifact = Artifact.open(path)
-    executor = open_executor(artifact, threads=threads, max_batch=max_batch, context=context)
-    return Model(open_text(path), executor, depth=1)  # both devices compute within `submit`
+    notes: list[str] = []
+    executor = open_executor(
+        artifact, threads=threads, max_batch=max_batch, context=context, note=notes.append
+    )
+    text = open_text(path)
+    text = replace(text, notes=(*text.notes, *notes))
+    return Model(text, executor, depth=1)  # both devices compute within `submit`

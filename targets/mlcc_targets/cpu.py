@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mlcc_targets.host import cpu_features, machine
+from mlcc_targets.host import cpu_features, machine, missing_features
 from mlcc_targets.linker import link_shared
 from mlcc_targets.target import Target, TargetError
 
@@ -38,7 +38,7 @@ def host_level() -> Level:
     """The best level this machine has. Raises TargetError on an unknown instruction set."""
     have, arch = cpu_features(), machine()
     for level in LEVELS:
-        if level.arch == arch and have.issuperset(level.features):
+        if level.arch == arch and not missing_features(level.features, have):
             return level
     raise TargetError(f"no CPU level for '{arch}'; name one with --cpu: {_names()}")
 

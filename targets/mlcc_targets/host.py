@@ -1,54 +1,61 @@
-"""Which CPU features this machine has, in LLVM's spelling. Reads files; runs nothing but sysctl."""
+"""Which CPU features this machine has, and whether they are enough. Reads files and sysctl only."""
 
 from __future__ import annotations
 
 import platform
+import re
 import subprocess
 from functools import cache
 from pathlib import Path
 
-_LINUX_NAMES = {
-    "avx512_vnni": "avx512vnni",
-    "avx512_bf16": "avx512bf16",
-    "avx512_fp16": "avx512fp16",
-    "avx_vnni": "avxvnni",
-    "amx_tile": "amx-tile",
-    "amx_int8": "amx-int8",
-    "amx_bf16": "amx-bf16",
-    "asimd": "neon",
-    "asimddp": "dotprod",
-    "asimdhp": "fullfp16",
-}
-_WINDOWS_X86 = frozenset({"avx2", "fma", "f16c"})
+_ALIASES = {  # LLVM's name -> what Linux or macOS may call it, both without punctuation
+    "sse3": {"pni"}, "lzcnt": {"abm"}, "bmi": {"bmi1"}, "pclmul": {"pclmulqdq"}, "x87": {"fpu"},
+    "rdrnd": {"rdrand"}, "sahf": {"lahflm"}, "sha": {"shani"}, "64bit": {"lm", "em64t"},
+    "crc32": {"sse42"}, "avx": {"avx10"}, "neon": {"asimd", "advsimd"}, "dotprod": {"asimddp"},
+    "fullfp16": {"asimdhp", "fp16"}, "fparmv8": {"fp", "floatingpoint"}, "lse": {"atomics"},
+}  # fmt: skip
 
 
-def machine() -> str:
-    """This machine's instruction set: 'x86_64', 'aarch64' or what Python calls it."""
-    name = platform.machine().lower()
-    return {"amd64": "x86_64", "arm64": "aarch64"}.get(name, name)
+def missing_features(needed: tuple[str, ...], present: frozenset[str]) -> tuple[str, ...]:
+    """The needed features (LLVM's spelling) that are not among `present` (as `cpu_features`)."""
+    return tuple(name for name in needed if not _names(name) & present)
 
 
 @cache
 def cpu_features() -> frozenset[str]:
-    """The features of the CPU this runs on; a conservative set where they cannot be read."""
-    system = platform.system()
-    if system == "Linux":
-        return _linux_features(Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace"))
-    if machine() == "aarch64":
-        return frozenset({"neon", "dotprod", "fullfp16"})  # every Apple chip; Windows on Arm too
-    return _mac_x86_features() if system == "Darwin" else _WINDOWS_X86
+    """This CPU's features in lower case without punctuation; empty if they cannot be read."""
+    try:
+        words = {"Linux": _linux_words, "Darwin": _macos_words}[platform.system()]()
+    except (KeyError, OSError):
+        return frozenset()
+    return frozenset(_plain(word) for word in words)
 
 
-def _linux_features(cpuinfo: str) -> frozenset[str]:
-    for line in cpuinfo.splitlines():
-        key, _, value = line.partition(":")
-        if key.strip().lower() in ("flags", "features"):
-            return frozenset(_LINUX_NAMES.get(flag, flag) for flag in value.split())
-    return frozenset()
+def machine() -> str:
+    """This machine's instruction set: x86_64, aarch64, or what Python calls it."""
+    name = platform.machine().lower()
+    return {"amd64": "x86_64", "arm64": "aarch64"}.get(name, name)
 
 
-def _mac_x86_features() -> frozenset[str]:
-    keys = ("machdep.cpu.features", "machdep.cpu.leaf7_features")
-    command = ["/usr/sbin/sysctl", "-n", *keys]
-    output = subprocess.run(command, capture_output=True, text=True, check=False).stdout
-    return frozenset(flag.lower().replace(".", "") for flag in output.split())
+def _linux_words() -> list[str]:
+    text = Path("/proc/cpuinfo").read_text(errors="replace")
+    match = re.search(r"^(?:flags|Features)\s*:(.*)$", text, re.MULTILINE)
+    return match.group(1).split() if match else []
+
+
+def _macos_words() -> list[str]:
+    command = ["/usr/sbin/sysctl", "machdep.cpu.features", "machdep.cpu.leaf7_features"]
+    command += ["hw.optional"]
+    text = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    optional = re.findall(r"^hw\.optional\.(?:arm\.)?(?:FEAT_)?(\w+): 1$", text, re.MULTILINE)
+    lists = re.findall(r"^machdep\.cpu\.\w+: (.*)$", text, re.MULTILINE)
+    return optional + " ".join(lists).split()
+
+
+def _plain(word: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", word.lower())
+
+
+def _names(feature: str) -> set[str]:
+    plain = _plain(feature)
+    return {plain} | _ALIASES.get(plain, set())

@@ -1,0 +1,108 @@
+"""Memory is planned before anything is loaded: what fits is decided here, from the manifest.
+
+Pages are what gives: a plan with fewer of them answers fewer long requests at once, and says so.
+Reads the system's figures; allocates nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from mlcc.engine.batch import Capacity
+from mlcc.errors import CapacityError
+from mlcc.manifest import Manifest
+
+RESERVE_BYTES = 256 << 20
+"""Left for Python, the server and the system."""
+SMALLEST_CONTEXT = 256
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A capacity that fits, and what the user should know about it."""
+
+    capacity: Capacity
+    note: str | None = None
+
+
+def fit(wanted: Capacity, manifest: Manifest, available: int | None, *, fixed: bool) -> Plan:
+    """`wanted`, or less of it, in `available` bytes (None = unknown: nothing is checked).
+
+    First the page pool shrinks to one longest sequence, then the context, unless `fixed` (the user
+    gave the sizes). Raises CapacityError with both numbers and what to type.
+    """
+    if available is None or available >= needed_bytes(wanted, manifest):
+        return Plan(wanted)
+    plan = manifest.memory
+    left = available - RESERVE_BYTES - plan.weights_bytes - plan.workspace_bytes
+    pages = max(0, left) // page_bytes(manifest)
+    context = min(wanted.context, pages * wanted.page_size)
+    too_small = context < min(SMALLEST_CONTEXT, wanted.context)
+    if too_small or (fixed and context < wanted.context):
+        raise CapacityError(_refusal(wanted, manifest, available, context))
+    fitted = replace(wanted, context=context, num_pages=pages)
+    return Plan(fitted, _note(wanted, fitted, available))
+
+
+def needed_bytes(capacity: Capacity, manifest: Manifest) -> int:
+    """Bytes of weights, workspace, pages and the reserve."""
+    fixed = manifest.memory.weights_bytes + manifest.memory.workspace_bytes + RESERVE_BYTES
+    return fixed + capacity.num_pages * page_bytes(manifest)
+
+
+def page_bytes(manifest: Manifest) -> int:
+    """Bytes of one page over all layers."""
+    return manifest.memory.kv_bytes // max(1, manifest.kv.num_pages)
+
+
+def available_bytes() -> int | None:
+    """Memory that can be had now without swapping, within the container's limit; None = unknown."""
+    found = [b for b in (_meminfo(), _cgroup(), _sysconf()) if b is not None]
+    return min(found) if found else None
+
+
+def _meminfo() -> int | None:
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return None
+    kilobytes = [line.split()[1] for line in lines if line.startswith("MemAvailable:")]
+    return int(kilobytes[0]) * 1024 if kilobytes else None
+
+
+def _cgroup() -> int | None:
+    folder = Path("/sys/fs/cgroup")
+    try:
+        limit = (folder / "memory.max").read_text().strip()
+        used = (folder / "memory.current").read_text().strip()
+    except OSError:
+        return None
+    return max(0, int(limit) - int(used)) if limit.isdigit() else None
+
+
+def _sysconf() -> int | None:
+    """All physical memory: macOS and others do not say what is free."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return None
+
+
+def _refusal(wanted: Capacity, manifest: Manifest, available: int, context: int) -> str:
+    advice = "close other programs, or compile with a smaller --quant"
+    if context >= SMALLEST_CONTEXT:
+        advice = f"use --context {context} or close other programs"
+    return (
+        f"the model needs {needed_bytes(wanted, manifest) / 1e9:.2f} GB for a context of "
+        f"{wanted.context} and {available / 1e9:.2f} GB are free; {advice}"
+    )
+
+
+def _note(wanted: Capacity, fitted: Capacity, available: int) -> str:
+    free = f"{available / 1e9:.2f} GB of memory are free"
+    if fitted.context < wanted.context:
+        return f"{free}: the context is {fitted.context} tokens instead of {wanted.context}"
+    tokens = fitted.num_pages * fitted.page_size
+    return f"{free}: room for {tokens} tokens in all, so long requests wait for each other"

@@ -1,0 +1,63 @@
+"""What fits in memory is decided before loading: pages give first, then the context, aloud."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from mlcc.engine.batch import Capacity
+from mlcc.errors import CapacityError
+from mlcc.manifest import MemoryPlan
+from mlcc.memory import RESERVE_BYTES, available_bytes, fit, needed_bytes
+
+WANTED = Capacity(100, 1024, 16, 256, 4, 512)
+PAGE = 1 << 20
+
+
+class Manifest:
+    """As much of a manifest as planning reads."""
+
+    memory = MemoryPlan(weights_bytes=100 << 20, kv_bytes=256 * PAGE, workspace_bytes=10 << 20)
+    kv = type("Kv", (), {"num_pages": 256})
+
+
+MANIFEST: Any = Manifest()
+BASE = RESERVE_BYTES + (110 << 20)
+
+
+def test_all_of_it_fits() -> None:
+    assert needed_bytes(WANTED, MANIFEST) == BASE + 256 * PAGE
+    for available in (None, BASE + 256 * PAGE):
+        assert fit(WANTED, MANIFEST, available, fixed=True) == fit(
+            WANTED, MANIFEST, None, fixed=True
+        )
+        assert fit(WANTED, MANIFEST, available, fixed=False).capacity == WANTED
+
+
+def test_pages_give_first_even_when_sizes_are_fixed() -> None:
+    plan = fit(WANTED, MANIFEST, BASE + 100 * PAGE, fixed=True)
+    assert plan.capacity == replace(WANTED, num_pages=100)
+    assert plan.note is not None and "1600 tokens in all" in plan.note
+
+
+def test_then_the_context() -> None:
+    plan = fit(WANTED, MANIFEST, BASE + 40 * PAGE, fixed=False)
+    assert plan.capacity == replace(WANTED, num_pages=40, context=640)
+    assert plan.note is not None and "640 tokens instead of 1024" in plan.note
+
+
+@pytest.mark.parametrize(
+    ("pages", "fixed", "gist"),
+    [(40, True, "use --context 640"), (10, False, "smaller --quant"), (-50, False, "are free")],
+)
+def test_too_little_is_refused_with_both_numbers(pages: int, fixed: bool, gist: str) -> None:
+    with pytest.raises(CapacityError, match=gist) as caught:
+        fit(WANTED, MANIFEST, BASE + pages * PAGE, fixed=fixed)
+    assert caught.value.message.count("GB") == 2
+
+
+def test_this_machine_has_memory() -> None:
+    found = available_bytes()
+    assert found is None or found > 1 << 20
