@@ -13,7 +13,15 @@ from mlcc_compiler._tvm import T
 from mlcc_compiler.kernels.cpu.attention_tile import AttentionShape, Scratch, Tile, TileKernel
 from mlcc_compiler.kernels.cpu.kernel import PrimFunc, f32, i32, kernel
 from mlcc_compiler.kernels.cpu.kv import page_argument
-from mlcc_compiler.kernels.cpu.vector_math import Expr, bind, exp, span, spread, store, vector
+from mlcc_compiler.kernels.cpu.vector_math import (
+    Expr,
+    Registers,
+    bind,
+    exp,
+    span,
+    spread,
+    store,
+)
 
 _RANGE = 128  # keys worth a task of their own
 _RANGES = 16  # at most so many per sequence
@@ -118,24 +126,23 @@ class _Parts:
 
     def merge(self, slot: Expr, stride: Expr, ranges: Expr, head: Expr, out: Expr, t: Expr) -> None:
         """out[t, head] from the slots slot, slot + stride ... of one token."""
-        top, total = (T.alloc_buffer((1,), "float32") for _ in range(2))
+        top, total = Registers(1, 1), Registers(1, 1)
         weight = T.alloc_buffer((_RANGES,), "float32")
-        store(top, self.rows[slot, head, self.dim], 0)
-        store(total, T.float32(0), 0)
+        top[0], total[0] = self.rows[slot, head, self.dim], T.float32(0)
         with T.serial(ranges) as c:
-            store(top, T.max(top[0], self.rows[slot + c * stride, head, self.dim]), 0)
+            top[0] = T.max(top[0], self.rows[slot + c * stride, head, self.dim])
         with T.serial(ranges) as c:
             store(weight, exp(self.rows[slot + c * stride, head, self.dim] - top[0]), c)
             part = self.rows[slot + c * stride, head, self.dim + 1]
-            store(total, total[0] + part * weight[c], 0)
+            total[0] = total[0] + part * weight[c]
         factor = _inverse(total[0])
-        sums = T.alloc_buffer((1,), vector("float32", self.lanes))
+        sums = Registers(1, self.lanes)
         with T.serial(self.dim // self.lanes) as j:
             at = span(j * self.lanes, self.lanes)
-            store(sums, spread(0.0, self.lanes), 0)
+            sums[0] = spread(0.0, self.lanes)
             with T.serial(ranges) as c:
                 values = self.rows[slot + c * stride, head, at]
-                store(sums, sums[0] + values * spread(weight[c], self.lanes), 0)
+                sums[0] = sums[0] + values * spread(weight[c], self.lanes)
             store(out, sums[0] * spread(factor, self.lanes), t, head, at)
 
 
@@ -221,10 +228,10 @@ class _Kernel:
                     self._finish(token, head, r, scratch)
 
     def _sequence_of(self, index: Expr) -> Expr:
-        sequence = T.alloc_buffer((1,), "int64")
-        store(sequence, T.int64(0), 0)
+        sequence = Registers(1, 1, "int64")
+        sequence[0] = T.int64(0)
         with T.While(self.firsts[sequence[0] + 1, 0] <= index):
-            store(sequence, sequence[0] + 1, 0)
+            sequence[0] = sequence[0] + 1
         return bind(sequence[0])
 
     def _finish(self, token: Expr, head: Expr, r: Expr, scratch: Scratch) -> None:

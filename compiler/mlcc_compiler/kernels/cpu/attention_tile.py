@@ -21,6 +21,7 @@ from mlcc_compiler.kernels.cpu.register_tile import (
 )
 from mlcc_compiler.kernels.cpu.vector_math import (
     Expr,
+    Registers,
     bind,
     cast,
     exp,
@@ -33,7 +34,6 @@ from mlcc_compiler.kernels.cpu.vector_math import (
     store,
     sum_lanes,
     tanh,
-    vector,
 )
 
 _BLOCK = 64  # keys per block, unless a page holds more
@@ -236,23 +236,21 @@ class TileKernel:
         """Scores become weights exp(score - top); totals and the factor for old sums follow."""
         shape, lanes = self.shape, self.shape.key_lanes
         vectors = bind(T.floordiv(size + lanes - 1, lanes))
-        best = T.alloc_buffer((1,), vector("float32", lanes))
-        total = T.alloc_buffer((1,), vector("float32", lanes))
+        best, total = Registers(1, lanes), Registers(1, lanes)
         with T.serial(tile.rows) as r:
             position = bind(tile.position + T.floordiv(r, shape.group) - begin)
-            store(best, spread(NO_SCORE, lanes), 0)
+            best[0], total[0] = spread(NO_SCORE, lanes), spread(0.0, lanes)
             with T.serial(vectors) as v:
                 score = scratch.scores.load(r, v * lanes, lanes)
                 score = bind(self._visible(score, v * lanes, position))
                 scratch.scores.store(score, r, v * lanes)
-                store(best, maximum(score, best[0]), 0)
+                best[0] = maximum(score, best[0])
             old = bind(scratch.top.load(r))
             new = bind(maximum(max_lanes(best[0]), old))
-            store(total, spread(0.0, lanes), 0)
             with T.serial(vectors) as v:
                 weight = bind(exp(scratch.scores.load(r, v * lanes, lanes) - spread(new, lanes)))
                 scratch.scores.store(weight, r, v * lanes)
-                store(total, total[0] + weight, 0)
+                total[0] = total[0] + weight
             scratch.shrink.store(T.float32(1), r)
             with T.If(new > old), T.Then():
                 scratch.shrink.store(exp(old - new), r)
@@ -291,6 +289,9 @@ class TileKernel:
     ) -> None:
         """A register tile of sums; part.lanes is its first column."""
         shape, lanes, first = self.shape, self.shape.dim_lanes, part.lanes
+
+        def at(v: int) -> Expr:
+            return span(first + v * lanes, lanes)
 
         def walk(step: Step) -> None:
             with T.serial(T.floordiv(size + shape.page_size - 1, shape.page_size)) as i:

@@ -8,13 +8,13 @@ from mlcc_compiler._tvm import T
 from mlcc_compiler.kernels.cpu.kernel import PrimFunc, each_row, f32, kernel
 from mlcc_compiler.kernels.cpu.vector_math import (
     Expr,
+    Registers,
     bind,
     each,
     span,
     spread,
     store,
     sum_lanes,
-    vector,
 )
 
 _UNROLL = 4  # independent sums, to hide the latency of an addition
@@ -92,23 +92,22 @@ class _Normalise:
         lanes = self.lanes
         steps, rest = divmod(self.size, lanes)
         blocks, tail = divmod(steps, _UNROLL)
-        sums = T.alloc_buffer((_UNROLL,), vector("float32", lanes))
-        total = T.alloc_buffer((1,), "float32")
+        sums, total = Registers(_UNROLL, lanes), Registers(1, 1)
 
         def add(first: Expr, count: int) -> None:
             for u in range(count):
                 x = bind(load((first + u) * lanes, lanes))
-                store(sums, sums[u] + x * x, u)
+                sums[u] = sums[u] + x * x
 
         for u in range(_UNROLL):
-            store(sums, spread(0.0, lanes), u)
+            sums[u] = spread(0.0, lanes)
         with T.serial(blocks) as j:
             add(j * _UNROLL, _UNROLL)
         add(blocks * _UNROLL, tail)
-        store(total, sum_lanes((sums[0] + sums[1]) + (sums[2] + sums[3])), 0)
+        total[0] = sum_lanes((sums[0] + sums[1]) + (sums[2] + sums[3]))
         with T.serial(rest) as j:
             x = bind(load(steps * lanes + j, 1))
-            store(total, total[0] + x * x, 0)
+            total[0] = total[0] + x * x
         return bind(
             T.float32(1) / T.sqrt(total[0] * T.float32(1 / self.size) + T.float32(self.eps))
         )

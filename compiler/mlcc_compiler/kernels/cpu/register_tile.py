@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from mlcc_compiler._tvm import T
-from mlcc_compiler.kernels.cpu.vector_math import Expr, bind, spread, store, vector
+from mlcc_compiler.kernels.cpu.vector_math import Expr, Registers, bind, spread
 
 Load = Callable[[Expr, Expr], Expr]
 Step = Callable[..., None]
@@ -58,17 +58,17 @@ def product(
     `walk(step)` emits the loop over k and calls `step(a, b)` inside it once or more, with a(r) a
     scalar and b(v) a vector at that k.
     """
-    sums = T.alloc_buffer((rows * vectors,), vector("float32", lanes))
+    sums = Registers(rows * vectors, lanes)
     cells = [(r, v) for r in range(rows) for v in range(vectors)]
     for r, v in cells:
-        store(sums, init(r, v), r * vectors + v)
+        sums[r * vectors + v] = init(r, v)
 
     def step(a: Callable[[int], Expr], b: Callable[[int], Expr]) -> None:
         columns = [bind(b(v)) for v in range(vectors)]
         for r in range(rows):
             factor = bind(spread(a(r), lanes))
             for v in range(vectors):
-                store(sums, sums[r * vectors + v] + factor * columns[v], r * vectors + v)
+                sums[r * vectors + v] = sums[r * vectors + v] + factor * columns[v]
 
     walk(step)
     for r, v in cells:

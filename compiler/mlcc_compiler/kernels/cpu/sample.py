@@ -7,6 +7,7 @@ on the logits, whose float bits map monotonically to integers. Uniforms come fro
 from mlcc_compiler._tvm import T, tirx
 from mlcc_compiler.kernels.cpu.vector_math import (
     Expr,
+    Registers,
     each,
     exp,
     lanes_of,
@@ -14,7 +15,6 @@ from mlcc_compiler.kernels.cpu.vector_math import (
     spread,
     store,
     sum_lanes,
-    vector,
 )
 
 _ATTRS = {"tirx.noalias": True, "tirx.is_scheduled": True, "op_pattern": 8}
@@ -33,14 +33,12 @@ def _float_of(key: Expr) -> Expr:
 
 def _total(size: int, lanes: int, term, start: Expr = 0) -> Expr:
     """Emit the sum over i < size of term(index, lanes)."""
-    acc = T.alloc_buffer((1,), vector("float32", lanes))
-    rest = T.alloc_buffer((1,), "float32")
-    store(acc, spread(0.0, lanes), 0)
-    store(rest, T.float32(0), 0)
+    acc, rest = Registers(1, lanes), Registers(1, 1)
+    acc[0], rest[0] = spread(0.0, lanes), T.float32(0)
 
     def add(i: Expr, k: int) -> None:
         target = acc if k == lanes else rest
-        store(target, target[0] + term(i, k), 0)
+        target[0] = target[0] + term(i, k)
 
     each(size, lanes, add, start)
     return T.bind(sum_lanes(acc[0]) + rest[0])

@@ -160,6 +160,23 @@ def bind(x: Expr) -> Expr:
     return cell[0]
 
 
+class Registers:
+    """`count` vectors of `lanes`; LLVM keeps them in registers where every index is constant.
+
+    Declared as scalars: TVM's storage pass may merge buffers, and fails on buffers of vectors.
+    """
+
+    def __init__(self, count: int, lanes: int, dtype: str = "float32") -> None:
+        self.lanes = lanes
+        self.buffer = T.alloc_buffer((count * lanes,), dtype)
+
+    def __getitem__(self, i: int) -> Expr:
+        return self.buffer[span(i * self.lanes, self.lanes)]
+
+    def __setitem__(self, i: int, value: Expr) -> None:
+        store(self.buffer, value, span(i * self.lanes, self.lanes))
+
+
 def each(size: int, lanes: int, body: Callable[[Expr, int], None], start: Expr = 0) -> None:
     """Emit body(index, lanes) over `size` elements from `start`: whole vectors, then the rest."""
     with T.serial(size // lanes) as j:
