@@ -17,6 +17,7 @@ from mlcc_compiler._tvm import ir, nn, relax, tvm
 from mlcc_compiler.kernels.kernel_set import KernelSet
 from mlcc_compiler.models.causal_lm import CausalLM
 from mlcc_compiler.passes.auxiliary import add_copy_pages, add_sample
+from mlcc_compiler.passes.fuse_norm import FuseAddNorm
 from mlcc_compiler.passes.lower import LowerOperators, WeightPlan
 from mlcc_compiler.passes.paged_kv import KvLayout, PagedKV, check_appends
 from mlcc_compiler.passes.rewrite import is_call
@@ -110,6 +111,7 @@ def lower(
         return module
 
     module = done("traced", traced.module)
+    module = done("norms_fused", FuseAddNorm(module).run())
     module = done("paged_kv", PagedKV(module, layout, kernels).run())
     lowering = LowerOperators(module, kernels, traced.names)
     module = done("kernels", lowering.run())

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from cli.tiny_checkpoint import write_checkpoint
 
-PHASES = ["traced", "paged_kv", "kernels", "functions", "fused"]
+PHASES = ["traced", "norms_fused", "paged_kv", "kernels", "functions", "fused"]
 PHASES += ["destination_passing", "memory_planned", "final"]
 
 
@@ -54,7 +54,7 @@ def test_decisions_are_printed_and_phases_dumped(checkpoint: Path, tmp_path: Pat
         f"{i:02d}_{phase}.py" for i, phase in enumerate(PHASES)
     ]
     assert "mlcc.attention" in (dump / "00_traced.py").read_text()
-    assert "call_tir_inplace" in (dump / "01_paged_kv.py").read_text()
+    assert "call_tir_inplace" in (dump / "02_paged_kv.py").read_text()
 
 
 @pytest.mark.parametrize(

@@ -111,6 +111,13 @@ class LowerOperators(Rewriter):
         kernel = self.kernels.rms_norm(dims(x)[1:], float(literal(eps)), float(literal(offset)))
         return self.call_tir(kernel, "rms_norm", [x, weight.vector], call.ty_args[0])
 
+    def op_add_rms_norm(self, arguments: list[Any], call: relax.Call) -> Any:
+        x, residual, weight, eps, offset = arguments
+        width = dims(x)[1]
+        kernel = self.kernels.add_rms_norm(width, float(literal(eps)), float(literal(offset)))
+        inputs = [x, residual, weight.vector]
+        return self.call_tir(kernel, "add_rms_norm", inputs, list(call.ty_args[0].fields))
+
     def op_rope_table(self, arguments: list[Any], call: relax.Call) -> Any:
         positions, inv_freq, scale = arguments
         kernel = self.kernels.rope_table(2 * dims(inv_freq)[0], float(literal(scale)))
