@@ -119,10 +119,10 @@ class _Parts:
     def keep(self, slot: Expr, head: Expr, r: Expr, scratch: Scratch) -> None:
         """Take row r of a tile."""
         with T.serial(self.dim // self.lanes) as j:
-            value = scratch.sums.load(r, j * self.lanes, self.lanes)
-            store(self.rows, value, slot, head, span(j * self.lanes, self.lanes))
-        store(self.rows, scratch.top.load(r), slot, head, self.dim)
-        store(self.rows, scratch.total.load(r), slot, head, self.dim + 1)
+            at = span(j * self.lanes, self.lanes)
+            store(self.rows, scratch.sums[r, at], slot, head, at)
+        store(self.rows, scratch.top[r], slot, head, self.dim)
+        store(self.rows, scratch.total[r], slot, head, self.dim + 1)
 
     def merge(self, slot: Expr, stride: Expr, ranges: Expr, head: Expr, out: Expr, t: Expr) -> None:
         """out[t, head] from the slots slot, slot + stride ... of one token."""
@@ -237,10 +237,10 @@ class _Kernel:
     def _finish(self, token: Expr, head: Expr, r: Expr, scratch: Scratch) -> None:
         """out = sums / total."""
         lanes = self.shape.dim_lanes
-        factor = _inverse(scratch.total.load(r))
+        factor = _inverse(scratch.total[r])
         with T.serial(self.shape.head_dim // lanes) as j:
-            value = scratch.sums.load(r, j * lanes, lanes) * spread(factor, lanes)
-            store(self.out, value, token, head, span(j * lanes, lanes))
+            at = span(j * lanes, lanes)
+            store(self.out, scratch.sums[r, at] * spread(factor, lanes), token, head, at)
 
     def _merge(self, s: Expr, kv_head: Expr) -> None:
         """Join the ranges of keys of one sequence, for the heads of one KV head."""

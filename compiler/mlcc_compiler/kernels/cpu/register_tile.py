@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from mlcc_compiler._tvm import T
-from mlcc_compiler.kernels.cpu.vector_math import Expr, Registers, bind, spread
+from mlcc_compiler.kernels.cpu.vector_math import Expr, Registers, bind, lanes_of, spread
 
 Load = Callable[[Expr, Expr], Expr]
 Step = Callable[..., None]
@@ -81,13 +81,18 @@ def transpose(rows: Sequence[Expr]) -> list[Expr]:
     log2(lanes) rounds of perfect shuffles: vector i meets vector i + lanes / 2.
     """
     lanes = len(rows)
-    if lanes == 1:
-        return list(rows)
     half = lanes // 2
     low = [x for i in range(half) for x in (i, lanes + i)]
     high = [half + x for x in low]
-    current = [bind(row) for row in rows]
+    current = _registers(rows)
     for _ in range(lanes.bit_length() - 1):
-        pairs = [(current[i], current[i + half]) for i in range(half)]
-        current = [bind(T.Shuffle(list(p), way)) for p in pairs for way in (low, high)]
-    return current
+        pairs = [[current[i], current[i + half]] for i in range(half)]
+        current = _registers([T.Shuffle(pair, way) for pair in pairs for way in (low, high)])
+    return [current[i] for i in range(lanes)]
+
+
+def _registers(values: Sequence[Expr]) -> Registers:
+    registers = Registers(len(values), lanes_of(values[0]))
+    for i, value in enumerate(values):
+        registers[i] = value
+    return registers
