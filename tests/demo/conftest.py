@@ -1,0 +1,41 @@
+"""The bundled demo model, compiled once per recipe and target for all tests here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mlcc.model import Model, open_model
+from mlcc_compiler.checkpoint import Checkpoint
+from mlcc_compiler.compile import Options, Progress, compile_model
+from mlcc_targets import get_target
+
+DEMO = Path(__file__).parents[2] / "examples" / "demo"
+CONTEXT = 1024
+
+Compiled = Callable[[str, str], Path]
+Opened = Callable[[str, str], Model]
+
+
+@pytest.fixture(scope="session")
+def compiled(tmp_path_factory: Any) -> Compiled:
+    """(recipe, target) -> the artifact's folder."""
+
+    @cache
+    def make(quant: str, target: str) -> Path:
+        out = tmp_path_factory.mktemp("demo") / f"{quant}-{target}"
+        options = Options(quant=quant, context=CONTEXT)
+        checkpoint = Checkpoint.open(DEMO / "model")
+        return compile_model(checkpoint, get_target(target), out, options, Progress())
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def opened(compiled: Compiled) -> Opened:
+    """(recipe, target) -> the model, opened in this process."""
+    return cache(lambda quant, target: open_model(compiled(quant, target), threads=2))

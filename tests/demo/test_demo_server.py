@@ -1,0 +1,98 @@
+"""The demo model behind `mlcc serve`, asked by the real OpenAI client."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from openai import BadRequestError, OpenAI
+
+from demo.conftest import DEMO, Opened
+from demo.equality import compare
+
+BOUND = 0.05
+"""q8: batches of other shapes round activations and sums differently; see equality.py."""
+
+
+@pytest.fixture(scope="module")
+def client(compiled: Any) -> Iterator[OpenAI]:
+    command = [sys.executable, "-m", "mlcc", "serve", str(compiled("q8", "cpu")), "--port", "0"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout
+    try:
+        found = re.search(r"http://[\d.:]+", process.stdout.readline())
+        assert found
+        yield OpenAI(base_url=found[0] + "/v1", api_key="unused", max_retries=0)
+    finally:
+        process.terminate()
+        assert process.wait(timeout=20) in (0, -15, 143)
+
+
+def questions() -> list[list[dict[str, str]]]:
+    lines = (DEMO / "eval.jsonl").read_text(encoding="utf-8").splitlines()
+    return [json.loads(line)["messages"] for line in lines[:: len(lines) // 8]][:8]
+
+
+def ask(client: OpenAI, messages: Any) -> str:
+    answer = client.chat.completions.create(
+        model="model", messages=messages, temperature=0, max_tokens=40
+    )
+    return answer.choices[0].message.content or ""
+
+
+def test_eight_at_once_answer_as_one_at_a_time(client: OpenAI, opened: Opened) -> None:
+    model = opened("q8", "cpu")
+    alone = [ask(client, messages) for messages in questions()]
+    with ThreadPoolExecutor(8) as pool:
+        together = list(pool.map(lambda messages: ask(client, messages), questions()))
+    ties = 0
+    for messages, a, b in zip(questions(), alone, together, strict=True):
+        prompt = model.text.encode_chat(messages)
+        ids = [model.text.tokenizer.encode(text, add_special_tokens=False) for text in (a, b)]
+        ties += compare(model, prompt, *ids, BOUND)
+    assert any(alone)
+    assert ties <= 1
+
+
+def test_streaming_says_the_same_and_counts(client: OpenAI) -> None:
+    messages: Any = questions()[0]
+    stream = client.chat.completions.create(
+        model="model",
+        messages=messages,
+        temperature=0,
+        max_tokens=40,
+        stream=True,
+        stream_options={"include_usage": True},
+    )
+    chunks = list(stream)
+    text = "".join(c.choices[0].delta.content or "" for c in chunks if c.choices)
+    usage = chunks[-1].usage
+    assert text == ask(client, messages)
+    assert usage is not None and usage.completion_tokens > 0
+    assert usage.total_tokens == usage.prompt_tokens + usage.completion_tokens
+
+
+def test_completions_take_token_ids_and_a_seed_repeats(client: OpenAI, opened: Opened) -> None:
+    ids = opened("q8", "cpu").text.encode_chat(questions()[1])
+    texts = [
+        client.completions.create(model="model", prompt=ids, seed=5, max_tokens=16).choices[0].text
+        for _ in range(2)
+    ]
+    assert texts[0] == texts[1] != ""
+
+
+def test_a_prompt_longer_than_the_context_names_both_numbers(client: OpenAI) -> None:
+    with pytest.raises(BadRequestError) as caught:
+        client.completions.create(model="model", prompt=[5] * 5000)
+    assert "5000" in caught.value.message and "1024" in caught.value.message
+
+
+def test_the_model_is_listed(client: OpenAI) -> None:
+    assert [model.id for model in client.models.list()] == [Path(DEMO / "model").name]
