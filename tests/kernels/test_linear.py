@@ -113,6 +113,26 @@ def test_extreme_codes_do_not_saturate() -> None:
         assert lt.relative_error(y, lt.twin(seen, packing.unpack(stored), None)) < 1e-5, cpu.name
 
 
+@pytest.mark.parametrize("name", ["int4_g32", "bf16"])
+def test_a_row_does_not_depend_on_the_batch(name: str) -> None:
+    """The same bits alone, in a small batch, in prefill: batching never changes a token."""
+    cpu, (n_out, k) = best(), (40, 192)
+    packing = linear.packing(n_out, k, name, cpu)
+    rng = np.random.default_rng(2)
+    stored = packing.pack(rng.standard_normal((n_out, k)).astype(np.float32))
+    kernel = lt.linear_kernel(n_out, k, scheme(name), cpu, False)
+    x = rng.standard_normal((130, k)).astype(np.float32)
+
+    def run(rows: np.ndarray) -> np.ndarray:
+        inputs = lt.quantize_rows(rows, 32, cpu) if name == "int4_g32" else [rows]
+        (y,) = lt.call(kernel, [*inputs, *stored], [((len(rows), n_out), "float32")])
+        return np.asarray(y)
+
+    whole = run(x)
+    for n in (1, 2, 3, 5, 8, 17):
+        np.testing.assert_array_equal(run(x[:n]), whole[:n])
+
+
 def test_unquantized_activations_within_the_bound() -> None:
     """Rounding x costs at most half a step per element: |y - exact| <= sum |w| * x_scale / 2."""
     rng = np.random.default_rng(5)

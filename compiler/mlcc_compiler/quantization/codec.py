@@ -25,7 +25,7 @@ Halves = npt.NDArray[np.float16]
 Codes = npt.NDArray[np.uint8]
 
 _CHUNK = 1 << 16  # weights per step: their temporaries stay in a core's L2 cache
-_SHRINK = (1.0, 0.95, 0.9, 0.85, 0.8)  # clipping ranges tried, as a share of the full range
+_SHRINK = (1.1, 1.05, 1.0, 0.95, 0.9, 0.85, 0.8, 0.75, 0.7)
 _HALF_MAX = 65504.0
 
 

@@ -28,7 +28,7 @@ from mlcc_compiler.quantization import Scheme
 Expr = Any
 
 _UNROLL = 8
-"""Code vectors of a group that are unrolled; longer groups loop."""
+"""Most code vectors unrolled; longer groups loop."""
 
 
 def linear_quantized(n_out: int, k: int, scheme: Scheme, isa: Isa, bias: bool) -> Expr:
@@ -122,14 +122,9 @@ class _Kernel:
                 self._step(dots, [self._nibble(w, half) for w in words], rows, row, k)
 
         whole = steps // per_byte
-        unrolled = whole if whole <= _UNROLL else 1
-        if whole > _UNROLL:
-            block = next(b for b in range(_UNROLL, 0, -1) if whole % b == 0)
-            with B.serial(whole // block) as i, B.unroll(block) as v:
-                vector(i * block + v, per_byte)
-        else:
-            with B.unroll(unrolled) as v:
-                vector(v, per_byte)
+        block = max(b for b in range(1, _UNROLL + 1) if whole % b == 0)
+        with B.serial(whole // block) as i, B.unroll(block) as v:
+            vector(i * block + v, per_byte)
         if steps % per_byte:
             vector(whole, steps % per_byte)
 

@@ -60,7 +60,7 @@ def _group(buffers: list[Expr], group: int, isa: Isa, i: Expr, g: Expr) -> None:
     def over(body: Any) -> None:
         """body(k) for every vector of the group."""
         count = group // lanes
-        block = next(b for b in range(min(_UNROLL, count), 0, -1) if count % b == 0)
+        block = max(b for b in range(1, _UNROLL + 1) if count % b == 0)
         with B.serial(count // block) as outer:
             for v in range(block):
                 body(B.bind(g * group + (outer * block + v) * lanes))
