@@ -233,7 +233,7 @@ def filtered(row: Array, temperature: float, top_k: int, top_p: float, min_p: fl
         before = np.cumsum(mass[order]) - mass[order]
         last = order[before < float(top_p) * mass.sum()][-1:]
         mass[row < (row[last[0]] if len(last) else row.max())] = 0
-    mass[mass < min_p] = 0
+    mass[mass < min(float(min_p), 1.0)] = 0
     return mass
 
 

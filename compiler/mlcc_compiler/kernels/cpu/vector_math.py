@@ -148,33 +148,32 @@ def max_lanes(x: Expr) -> Expr:
 
 
 def bind(x: Expr) -> Expr:
-    """Emit the computation of x once, and give its name.
+    """Emit the computation of x once, and give its value.
 
-    A vector becomes a variable. A scalar becomes a cell of its own: TVM's simplifier unfolds
-    variables into their values while it analyses, in time exponential in the length of a chain.
+    Not by T.bind: TVM's simplifier unfolds such variables into their values while it analyses, in
+    time exponential in the length of a chain.
     """
-    if lanes_of(x) > 1:
-        return T.bind(x)
-    cell = T.alloc_buffer((1,), str(x.ty.dtype))
-    store(cell, x, 0)
+    cell = Registers(1, lanes_of(x), str(x.ty.dtype.with_lanes(1)))
+    cell[0] = x
     return cell[0]
 
 
 class Registers:
-    """`count` vectors of `lanes`; LLVM keeps them in registers where every index is constant.
+    """`count` vectors of `lanes` that LLVM keeps in registers.
 
-    Declared as scalars: TVM's storage pass may merge buffers, and fails on buffers of vectors.
+    Each is a buffer of its own, of scalars: TVM gives buffers from 1 KiB on a workspace call and
+    not the stack, and its storage pass fails where it merges buffers of vectors.
     """
 
     def __init__(self, count: int, lanes: int, dtype: str = "float32") -> None:
         self.lanes = lanes
-        self.buffer = T.alloc_buffer((count * lanes,), dtype)
+        self.buffers = [T.alloc_buffer((lanes,), dtype) for _ in range(count)]
 
     def __getitem__(self, i: int) -> Expr:
-        return self.buffer[span(i * self.lanes, self.lanes)]
+        return self.buffers[i][span(0, self.lanes)]
 
     def __setitem__(self, i: int, value: Expr) -> None:
-        store(self.buffer, value, span(i * self.lanes, self.lanes))
+        store(self.buffers[i], value, span(0, self.lanes))
 
 
 def each(size: int, lanes: int, body: Callable[[Expr, int], None], start: Expr = 0) -> None:
