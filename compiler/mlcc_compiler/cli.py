@@ -57,7 +57,7 @@ def compile_command(
         compile_model(checkpoint, target, out, options, display.progress())
     except TargetError as error:
         raise UnsupportedError(str(error)) from error
-    display.finish(out)
+    display.finish(out, hint=output is None)
 
 
 @click.command("targets")
@@ -133,7 +133,7 @@ class Display:
     def elapsed(self) -> str:
         return f"{time.perf_counter() - self.start:5.1f} s"
 
-    def finish(self, out: Path) -> None:
+    def finish(self, out: Path, hint: bool) -> None:
         if self.quiet:
             return
         size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
@@ -141,4 +141,5 @@ class Display:
             click.echo("\r\x1b[K", err=True, nl=False)
         seconds = time.perf_counter() - self.start
         click.echo(f"compiled in {seconds:.1f} s: {out} ({size / 1e6:.1f} MB)", err=True)
-        click.echo(f"chat with it: mlcc chat {out}", err=True)
+        if hint:
+            click.echo(f"chat with it: mlcc chat {out}", err=True)
