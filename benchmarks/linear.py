@@ -43,7 +43,7 @@ from mlcc_targets.cpu import host_level
 SHAPES = "960x576,576x576,3072x576,576x1536,49152x576"
 """SmolLM2-135M: q k v together, output, gate and up, down, head."""
 
-_CACHES = 256 << 20
+_CACHES = 128 << 20
 _PREFILL_ROWS = 512
 _HEAD_COLUMNS = 16384
 """A head this wide is not run in prefill: a model asks for one row of logits."""
