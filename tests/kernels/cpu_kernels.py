@@ -1,0 +1,75 @@
+"""CPU kernels compiled once per run of the tests, for several instruction sets, behind numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from mlcc_compiler._tvm import tvm
+from mlcc_targets.host import cpu_features, machine
+
+Array = Any
+
+
+@dataclass(frozen=True)
+class Cpu:
+    """An instruction set: `lanes` 32-bit elements in a vector."""
+
+    name: str
+    lanes: int
+    target: tuple[tuple[str, str], ...]
+    needs: frozenset[str] = frozenset()
+
+
+AVX512 = Cpu("avx512", 16, (("mcpu", "x86-64-v4"),), frozenset({"avx512f", "avx512bw", "avx512vl"}))
+AVX2 = Cpu("avx2", 8, (("mcpu", "haswell"),), frozenset({"avx2", "fma", "f16c"}))
+SSE2 = Cpu("sse2", 4, (("mcpu", "x86-64"),))
+NEON = Cpu("neon", 4, (("mtriple", "aarch64-linux-gnu"),))
+
+if machine() == "aarch64":
+    CPUS = [NEON]
+else:
+    CPUS = [cpu for cpu in (AVX512, AVX2, SSE2) if cpu.needs <= cpu_features()]
+BEST = CPUS[0]
+
+
+@cache
+def compiled(factory: Callable[..., Any], arguments: tuple[Any, ...], cpu: Cpu) -> Any:
+    """`factory(*arguments, lanes)` as an executable; its function is "kernel"."""
+    kernel = factory(*arguments, cpu.lanes).with_attr("global_symbol", "kernel")
+    target = tvm.target.Target({"kind": "llvm", **dict(cpu.target)})
+    return tvm.compile(tvm.IRModule({"kernel": kernel}), target=target)
+
+
+def run(
+    factory: Callable[..., Any],
+    arguments: Sequence[Any],
+    inputs: Sequence[Array],
+    outputs: Sequence[tuple[tuple[int, ...], str]],
+    cpu: Cpu = BEST,
+) -> list[Array]:
+    """Call the kernel; outputs start as garbage, and only they may change."""
+    garbage = [np.full(shape, 77, dtype) for shape, dtype in outputs]
+    tensors = [tvm.runtime.tensor(a) for a in [*inputs, *garbage]]
+    compiled(factory, tuple(arguments), cpu)["kernel"](*tensors)
+    for before, after in zip(inputs, tensors, strict=False):
+        np.testing.assert_array_equal(after.numpy(), before)
+    return [t.numpy() for t in tensors[len(inputs) :]]
+
+
+def run_in_place(
+    factory: Callable[..., Any], arguments: Sequence[Any], inputs: Sequence[Array], cpu: Cpu = BEST
+) -> Array:
+    """Call a kernel that writes its last argument; returns that."""
+    tensors = [tvm.runtime.tensor(a) for a in inputs]
+    compiled(factory, tuple(arguments), cpu)["kernel"](*tensors)
+    return tensors[-1].numpy()
+
+
+def normal(seed: int, *shape: int, scale: float = 1.0) -> Array:
+    """Normally distributed float32."""
+    return (np.random.default_rng(seed).standard_normal(shape) * scale).astype(np.float32)

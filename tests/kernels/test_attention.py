@@ -1,0 +1,176 @@
+"""Paged attention against the twin: ragged mixed batches on shuffled pages, the rest poisoned.
+
+Every page entry that a query may not read is NaN, so one read too many spoils the answer. Bounds
+are absolute, on outputs of order one: 1e-5 for either page type, as the twin reads the same pages.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from cpu_kernels import BEST, CPUS, NEON, Cpu, compiled, run
+
+from mlcc.device import reference_ops as twin
+from mlcc_compiler.kernels.cpu import activation, attention, kv, norm, rope, sample
+
+MIXED = ((1, 1), (1, 16), (5, 5), (1, 17), (0, 9), (1, 200), (40, 130), (64, 64), (3, 300), (0, 0))
+"""(queries, keys) of each sequence."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One compiled kernel."""
+
+    heads: int = 9
+    kv_heads: int = 3
+    dim: int = 64
+    page: int = 16
+    window: int | None = None
+    softcap: float | None = None
+    dtype: str = "float32"
+
+    @property
+    def scale(self) -> float:
+        return float(self.dim**-0.5)
+
+    @property
+    def arguments(self) -> tuple[Any, ...]:
+        shape = (self.heads, self.kv_heads, self.dim, self.page)
+        return (*shape, self.scale, self.window, self.softcap, self.dtype)
+
+
+def batch(case: Case, sequences: Any, seed: int = 0, padding: int = 0) -> list[Any]:
+    """The kernel's inputs; pages behind every query's window are -1."""
+    rng = np.random.default_rng(seed)
+    counts = [-(-keys // case.page) for _, keys in sequences]
+    free = rng.permutation(sum(counts) + 7).tolist()
+    pages = np.full((len(free), 2, case.kv_heads, case.page, case.dim), np.nan, case.dtype)
+    qo, indptr, indices, last = [0], [0], [], []
+    for (queries, keys), count in zip(sequences, counts, strict=True):
+        behind = 0 if case.window is None else max(0, keys - queries + 1 - case.window)
+        for i in range(count):
+            if (i + 1) * case.page <= behind:
+                indices.append(-1)
+                continue
+            indices.append(free.pop())
+            used = min(case.page, keys - i * case.page)
+            pages[indices[-1], :, :, :used] = rng.standard_normal(
+                (2, case.kv_heads, used, case.dim)
+            )
+        qo.append(qo[-1] + queries)
+        indptr.append(len(indices))
+        last.append(keys - (count - 1) * case.page)
+    q = rng.standard_normal((qo[-1] + padding, case.heads, case.dim)).astype(np.float32) * 2
+    return [q, pages, *(np.array(a, np.int32) for a in (qo, indptr, indices, last))]
+
+
+def attend(case: Case, inputs: list[Any], cpu: Cpu = BEST) -> Any:
+    return run(
+        attention.paged_attention, case.arguments, inputs, [(inputs[0].shape, "float32")], cpu
+    )[0]
+
+
+def check(case: Case, sequences: Any, cpu: Cpu = BEST, seed: int = 0) -> None:
+    inputs = batch(case, sequences, seed, padding=2)
+    expected = twin.paged_attention(*inputs, case.scale, case.window, case.softcap)
+    assert np.isfinite(expected).all()
+    np.testing.assert_allclose(attend(case, inputs, cpu), expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("cpu", CPUS, ids=lambda c: c.name)
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_mixed_batch(cpu: Cpu, dtype: str) -> None:
+    check(Case(dtype=dtype), MIXED, cpu)
+
+
+@pytest.mark.parametrize("group", [1, 3, 4, 8])
+def test_groups(group: int) -> None:
+    check(Case(heads=2 * group, kv_heads=2, dim=32), MIXED)
+
+
+@pytest.mark.parametrize("dim", [8, 40, 80, 128, 256])
+def test_head_dims(dim: int) -> None:
+    check(Case(heads=4, kv_heads=2, dim=dim), MIXED)
+
+
+@pytest.mark.parametrize("page", [1, 4, 32, 128])
+def test_page_sizes(page: int) -> None:
+    check(Case(heads=4, kv_heads=2, dim=32, page=page), MIXED)
+
+
+@pytest.mark.parametrize("window", [1, 20, 100, 1000])
+def test_windows_leave_freed_pages_alone(window: int) -> None:
+    for cpu in CPUS[: 2 if window == 100 else 1]:
+        check(Case(window=window), (*MIXED, (1, 1500), (30, 400)), cpu)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_softcap(dtype: str) -> None:
+    check(Case(softcap=5.0, dtype=dtype), MIXED)
+    check(Case(softcap=5.0, window=33, dtype=dtype), MIXED)
+
+
+def test_lengths_round_every_boundary() -> None:
+    """Of pages (16), blocks (64), ranges (128) and the most ranges (16 * 128)."""
+    lengths = (1, 2, 15, 16, 17, 63, 64, 65, 127, 128, 129, 257, 2047, 2048, 2049, 4097)
+    check(Case(), [(1, n) for n in lengths])
+    tokens = (1, 2, 20, 21, 22, 42, 43, 64, 65)
+    check(Case(), [(n, n + more) for n in tokens for more in (0, 100)])
+
+
+def test_random_batches() -> None:
+    rng = np.random.default_rng(3)
+    for seed in range(20):
+        count = int(rng.integers(1, 9))
+        queries = rng.integers(0, 50, count) * (rng.random(count) < 0.5) + (rng.random(count) < 0.8)
+        check(Case(), [(int(n), int(n + rng.integers(0, 200))) for n in queries], seed=seed)
+
+
+def test_no_sequences() -> None:
+    inputs = batch(Case(), (), padding=3)
+    assert (attend(Case(), inputs) == 0).all()
+    assert attend(Case(), batch(Case(), ())).size == 0
+
+
+def test_a_row_does_not_depend_on_its_neighbours() -> None:
+    """Bit for bit: how a sequence is cut into tasks follows from its own lengths."""
+    sequences = ((1, 500), (30, 200), (1, 33), (100, 100))
+    inputs = batch(Case(), sequences)
+    together = attend(Case(), inputs)
+    q, pages, qo, indptr, indices, last = inputs
+    for s in range(len(sequences)):
+        own = indices[indptr[s] : indptr[s + 1]]
+        one = [np.array(a, np.int32) for a in ([0, qo[s + 1] - qo[s]], [0, len(own)])]
+        alone = attend(Case(), [q[qo[s] : qo[s + 1]], pages, *one, own, last[s : s + 1]])
+        np.testing.assert_array_equal(alone, together[qo[s] : qo[s + 1]])
+
+
+def test_large_scores_do_not_overflow() -> None:
+    inputs = batch(Case(), ((1, 300), (70, 300)))
+    inputs[0] *= 1000
+    expected = twin.paged_attention(*inputs, Case().scale)
+    np.testing.assert_allclose(attend(Case(), inputs), expected, rtol=0, atol=1e-2)
+
+
+def test_neon_compiles() -> None:
+    case = Case(dtype="float16", window=64, softcap=9.0)
+    text = compiled(attention.paged_attention, case.arguments, NEON).mod.inspect_source("asm")
+    assert "fmla\tv" in text
+
+
+def test_neon_compiles_every_other_kernel() -> None:
+    kinds: list[tuple[Any, tuple[Any, ...]]] = [
+        (kv.append_kv, (3, 64, 16, "float16")),
+        (kv.copy_pages, (3, 64, 16, "float16")),
+        (rope.rope, (9, 64, 64)),
+        (rope.rope_table, (64, 1.0)),
+        (activation.gated, (1536, "gelu")),
+        (activation.softcap, (1000, 30.0)),
+        (sample.sample, (1000,)),
+        (lambda lanes: norm.add_rms_norm(576, 1e-5, lanes), ()),
+    ]
+    for factory, arguments in kinds:
+        compiled(factory, arguments, NEON)

@@ -1,0 +1,129 @@
+"""Sampling against the twin token by token, at the extremes, and as a distribution."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+from cpu_kernels import BEST, CPUS, Cpu, run
+
+from mlcc.device import reference_ops as twin
+from mlcc_compiler.kernels.cpu import sample
+
+FILTERS = list(itertools.product((0, 0.5, 1, 3), (0, 1, 7, 10**6), (1, 0.9, 0.05, 0), (0, 0.02, 1)))
+
+
+def draw(logits: Any, rows: list[tuple[float, ...]], cpu: Cpu = BEST) -> tuple[Any, Any]:
+    """(kernel, twin) of logits under (temperature, top_k, top_p, min_p, uniform) per row."""
+    kinds = ("float32", "int32", "float32", "float32", "float32")
+    columns = [np.array(c, k) for c, k in zip(zip(*rows, strict=True), kinds, strict=True)]
+    outputs = [((len(rows),), "int32"), ((len(rows),), "float32")]
+    ours = run(sample.sample, (logits.shape[1],), [logits, *columns], outputs, cpu)
+    with np.errstate(all="ignore"):
+        return ours, twin.sample(logits, *columns)
+
+
+def agrees(vocab: int, cpu: Cpu) -> None:
+    rng = np.random.default_rng(vocab)
+    for spread in (0.01, 2, 20):
+        logits = (rng.standard_normal((len(FILTERS), vocab)) * spread).astype(np.float32)
+        rows = [(*f, u) for f, u in zip(FILTERS, rng.random(len(FILTERS)), strict=True)]
+        (tokens, logprobs), (expected, expected_logprobs) = draw(logits, rows, cpu)
+        np.testing.assert_array_equal(tokens, expected)
+        np.testing.assert_allclose(logprobs, expected_logprobs, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("vocab", [1, 17, 64, 1024, 4100])
+def test_agrees_with_the_twin(vocab: int) -> None:
+    agrees(vocab, BEST)
+
+
+@pytest.mark.parametrize("cpu", CPUS[1:], ids=lambda c: c.name)
+def test_every_instruction_set(cpu: Cpu) -> None:
+    agrees(1101, cpu)
+
+
+def test_ties_stay_together() -> None:
+    """Logits of a few values only: every filter must keep or drop all equals alike."""
+    rng = np.random.default_rng(0)
+    logits = rng.integers(-2, 3, (len(FILTERS), 300)).astype(np.float32)
+    logits[logits == 0] *= rng.choice([-1, 1], (logits == 0).sum())  # both zeros are equal
+    rows = [(*f, u) for f, u in zip(FILTERS, rng.random(len(FILTERS)), strict=True)]
+    (tokens, _), (expected, _) = draw(logits, rows)
+    np.testing.assert_array_equal(tokens, expected)
+
+
+def test_large_vocabulary() -> None:
+    rng = np.random.default_rng(1)
+    logits = (rng.standard_normal((12, 49152)) * 3).astype(np.float32)
+    filters = [(0.8, 50, 0.95, 0.01), (1, 0, 0.9, 0), (1.5, 20000, 0.99, 0), (0, 0, 1, 0)] * 3
+    rows = [(*f, u) for f, u in zip(filters, rng.random(12), strict=True)]
+    (tokens, logprobs), (expected, expected_logprobs) = draw(logits, rows)
+    np.testing.assert_array_equal(tokens, expected)
+    np.testing.assert_allclose(logprobs, expected_logprobs, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("uniform", [0.0, 1 - 2**-24])
+def test_the_ends_of_the_uniform(uniform: float) -> None:
+    logits = np.zeros((3, 1000), np.float32)
+    logits[1, :10] = logits[1, -10:] = -np.inf
+    logits[2, 500] = 200  # the others' mass is less than a float can hold
+    (tokens, _), _ = draw(logits, [(1, 0, 1, 0, uniform)] * 3)
+    assert tokens.tolist() == ([0, 10, 500] if uniform == 0 else [999, 989, 500])
+
+
+@pytest.mark.parametrize(
+    "filters", [(0, 0, 1, 0), (1, 0, 1, 0), (1, 5, 0.9, 0.1), (1e-30, 3, 0, 2)]
+)
+def test_what_is_not_a_number(filters: tuple[float, ...]) -> None:
+    """NaN and infinities never crash, and never give a token out of range or a NaN one."""
+    logits = np.zeros((6, 100), np.float32)
+    logits[0] = np.nan
+    logits[1] = -np.inf
+    logits[2, :50] = np.nan
+    logits[3, 7] = np.inf
+    logits[4] = -np.inf
+    logits[4, 42] = 3
+    logits[5] = np.nan
+    logits[5, 99] = -2
+    (tokens, _), _ = draw(logits, [(*filters, 0.3)] * 6)
+    assert tokens[:2].tolist() == [0, 0]
+    assert 50 <= tokens[2] < 100
+    assert tokens[3:].tolist() == [7, 42, 99]
+
+
+def test_greedy_takes_the_first_of_equals() -> None:
+    logits = np.zeros((4, 200), np.float32)
+    for row, where in enumerate([(3, 150), (17, 18), (199, 5), (0, 199)]):
+        logits[row, list(where)] = 5
+    (tokens, logprobs), _ = draw(logits, [(0, 0, 1, 0, 0.9)] * 4)
+    assert tokens.tolist() == [3, 17, 5, 0]
+    np.testing.assert_allclose(logprobs, 5 - np.log(198 + 2 * np.exp(5)), rtol=1e-6)
+
+
+def test_no_rows() -> None:
+    (tokens, _), _ = draw(np.zeros((1, 64), np.float32), [(0, 0, 1, 0, 0)])
+    assert tokens.tolist() == [0]
+    empty = [np.zeros((0, 64), "f4"), *[np.zeros(0, k) for k in ("f4", "i4", "f4", "f4", "f4")]]
+    out = run(sample.sample, (64,), empty, [((0,), "int32"), ((0,), "float32")])
+    assert [o.size for o in out] == [0, 0]
+
+
+def test_distribution() -> None:
+    """Chi-square of 40000 draws against the filtered probabilities; the bound is p = 1e-4."""
+    rng = np.random.default_rng(5)
+    row = (rng.standard_normal(64) * 1.5).astype(np.float32)
+    count = 40000
+    filters = (0.8, 30, 0.95, 0.01)
+    rows = [(*filters, u) for u in rng.random(count)]
+    (tokens, _), _ = draw(np.tile(row, (count, 1)), rows)
+    mass = twin.filtered(row.astype(np.float64), *filters)
+    expected = mass / mass.sum() * count
+    seen = np.bincount(tokens, minlength=64)
+    assert (seen[expected == 0] == 0).all()
+    kept = expected > 0
+    chi2 = ((seen - expected)[kept] ** 2 / expected[kept]).sum()
+    freedom = kept.sum() - 1
+    assert chi2 < freedom + 3.72 * np.sqrt(2 * freedom) + 10
