@@ -48,7 +48,15 @@ def test_decisions_are_printed_and_phases_dumped(checkpoint: Path, tmp_path: Pat
     dump = tmp_path / "ir"
     done = run("compile", checkpoint, "-o", tmp_path / "out", "--quant", "f32", "--dump-ir", dump)
     assert done.returncode == 0, done.stderr
-    for word in ("model:", "target:", "quantization:", "f32", "context:", "KV cache:", "compiled in"):
+    for word in (
+        "model:",
+        "target:",
+        "quantization:",
+        "f32",
+        "context:",
+        "KV cache:",
+        "compiled in",
+    ):
         assert word in done.stderr
     assert [p.name for p in sorted(dump.iterdir())] == [
         f"{i:02d}_{phase}.py" for i, phase in enumerate(PHASES)

@@ -38,7 +38,7 @@ def logits(checkpoint: Checkpoint, target: str, quant: str, folder: Path) -> Any
     """Logits of two sequences fed in chunks, through a compiled and reopened artifact."""
     options = Options(quant=quant, context=64, max_batch=8)
     out = compile_model(checkpoint, get_target(target), folder / target, options, Progress())
-    executor = open_executor(Artifact.open(out), threads=2, max_batch=None, context=None)
+    executor = open_executor(Artifact.open(out), threads=None, max_batch=None, context=None)
     rng = np.random.default_rng(3)
     paged = PagedSequences(executor, [rng.integers(3, 131, n).tolist() for n in (24, 9)])
     paged.step({0: 8})

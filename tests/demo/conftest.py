@@ -38,4 +38,4 @@ def compiled(tmp_path_factory: Any) -> Compiled:
 @pytest.fixture(scope="session")
 def opened(compiled: Compiled) -> Opened:
     """(recipe, target) -> the model, opened in this process."""
-    return cache(lambda quant, target: open_model(compiled(quant, target), threads=2))
+    return cache(lambda quant, target: open_model(compiled(quant, target)))

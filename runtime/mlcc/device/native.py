@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mlcc.engine.batch import Batch, Capacity, Result
-from mlcc.errors import CapacityError, DeviceError
+from mlcc.errors import CapacityError, DeviceError, InvalidRequestError
 
 Array = npt.NDArray[Any]
 ALIGNMENT = 64
@@ -29,8 +29,15 @@ def set_threads(threads: int | None) -> int:
     """Fix the number of kernel threads; must be called before anything imports tvm.
 
     Default: the cores this process may use (TVM's own default can be 1). Returns the number.
+    Raises InvalidRequestError for more than that: waiting threads spin, and starve each other.
     """
-    count = threads or _usable_cores()
+    cores = _usable_cores()
+    count = threads or cores
+    if count > cores:
+        raise InvalidRequestError(
+            f"--threads {count} is more than the {cores} cores this process may use; "
+            f"use --threads {cores} or less"
+        )
     os.environ["TVM_NUM_THREADS"] = str(count)
     return count
 
