@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -33,13 +34,23 @@ def setup(extras: str) -> None:
     for name in {extras, DEVELOP}:  # what development needs contains what use needs
         if stamps[name].exists() and stamps[name].read_text() == wanted:
             return
-    if not PYTHON.exists():
+    if not works(str(PYTHON), "-m", "pip", "--version"):
         say("creating .venv")
         create_venv()
     say(f"installing mlcc[{extras}] (once; some hundred MB)")
     pip = [str(PYTHON), "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
-    subprocess.run([*pip, "--editable", f"{ROOT}[{extras}]"], check=True)
+    done = subprocess.run([*pip, "--editable", f"{ROOT}[{extras}]"], check=False)
+    if done.returncode:
+        sys.exit("installing failed (see above); check the network and run the command again")
     stamps[extras].write_text(wanted)
+
+
+def works(*command: str) -> bool:
+    """Whether a command can be started and succeeds."""
+    try:
+        return subprocess.run(command, capture_output=True, check=False).returncode == 0
+    except OSError:
+        return False
 
 
 def create_venv() -> None:
@@ -51,6 +62,7 @@ def create_venv() -> None:
     )
     if made.returncode:
         print(made.stdout, made.stderr, file=sys.stderr)
+        shutil.rmtree(VENV, ignore_errors=True)  # else half of one is taken for a whole one
         sys.exit("cannot create a virtual environment; on Debian: apt install python3-venv")
 
 

@@ -120,11 +120,11 @@ def lower(
     module = _with_bounds(module, bounds)
     with tvm_target(target):
         module = done("fused", _sequence(_fuse_passes())(module))
-        check_appends(module, layout.layers)
         module = done("destination_passing", _sequence(_flatten_passes())(module))
         module = done("memory_planned", relax.transform.StaticPlanBlockMemory()(module))
         workspace = _planned_bytes(module)
         module = done("final", _sequence(_finish_passes())(module))
+        check_appends(module, layout.layers)
     return Lowered(module, lowering.plans, workspace)
 
 

@@ -89,7 +89,7 @@ class LibraryInfo:
 
 @dataclass(frozen=True, kw_only=True)
 class TensorSpec:
-    """A tensor the library creates; a symbolic size is a string, "num_pages" always first."""
+    """A tensor that is made at load; a symbolic size is a string, "num_pages" always first."""
 
     name: str
     dtype: str
@@ -98,7 +98,7 @@ class TensorSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class KvInfo:
-    """The paged KV: `num_pages` is the planned size, `tensors` what `create_kv` returns."""
+    """The paged KV: `num_pages` is the planned size, `tensors` what the executor allocates."""
 
     page_size: int
     num_pages: int

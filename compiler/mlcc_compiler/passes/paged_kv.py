@@ -15,7 +15,7 @@ from typing import Any
 from mlcc_compiler._tvm import ir, relax, tirx
 from mlcc_compiler.kernels.kernel_set import KernelSet
 from mlcc_compiler.models.config import DecoderConfig
-from mlcc_compiler.passes.rewrite import Rewriter, dims, is_call, literal, tensor
+from mlcc_compiler.passes.rewrite import Rewriter, dims, literal, tensor
 
 APPEND = "append_kv"
 
@@ -97,15 +97,12 @@ class PagedKV(Rewriter):
 
 
 def check_appends(module: ir.IRModule, layers: int) -> None:
-    """Raise AssertionError unless the module appends once per layer (a bug in a pass, not in use).
-
-    Two appends are two calls with distinct page variables; equal ones would have been merged.
-    """
+    """Raise AssertionError unless the final module appends to `layers` distinct page tensors."""
     pages = set()
 
     def visit(node: Any) -> None:
-        if is_call(node, "relax.call_tir_inplace"):
-            pages.add(node.args[1].fields[-1])
+        if isinstance(node, relax.Call) and getattr(node.op, "name_hint", "") == APPEND:
+            pages.add(node.args[-1])
 
     relax.analysis.post_order_visit(module["forward"], visit)
     if len(pages) != layers:

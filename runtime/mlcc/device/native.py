@@ -28,11 +28,12 @@ KvSpec = tuple[Sequence[int], str]
 def set_threads(threads: int | None) -> int:
     """Fix the number of kernel threads; must be called before anything imports tvm.
 
-    Default: the cores this process may use (TVM's own default can be 1). Returns the number.
+    Default: TVM_NUM_THREADS, else the cores this process may use (TVM's own default can be 1).
+    Returns the number.
     Raises InvalidRequestError for more than that: waiting threads spin, and starve each other.
     """
     cores = _usable_cores()
-    count = threads or cores
+    count = threads or min(cores, int(os.environ.get("TVM_NUM_THREADS") or cores))
     if count > cores:
         raise InvalidRequestError(
             f"--threads {count} is more than the {cores} cores this process may use; "
@@ -43,8 +44,14 @@ def set_threads(threads: int | None) -> int:
 
 
 def _usable_cores() -> int:
+    """Cores of this process's affinity, within the container's CPU quota."""
     affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity else os.cpu_count() or 1
+    cores = len(affinity(0)) if affinity else os.cpu_count() or 1
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        return max(1, min(cores, int(quota) // int(period)))
+    except (OSError, ValueError):  # no such file, or "max"
+        return cores
 
 
 def _import_tvm() -> Any:
@@ -118,7 +125,7 @@ class NativeExecutor:
         """Run a batch. Raises DeviceError with the kernel's message if it fails."""
         logits = self._run_forward(batch)
         sampling = (batch.temperature, batch.top_k, batch.top_p, batch.min_p, batch.uniforms)
-        tokens, logprobs = self._sample(logits, *self._inputs(sampling, first=8))
+        tokens, logprobs = self._call(self._sample, logits, *self._inputs(sampling, first=8))
         self._last_sampled = tokens
         ticket = self._next_ticket
         self._next_ticket += 1
@@ -146,8 +153,12 @@ class NativeExecutor:
             batch.last_page_len,
         )
         inputs = self._inputs(arrays)
+        return self._call(self._forward, *inputs, self._last_sampled, self._kv, self._weights)
+
+    @staticmethod
+    def _call(function: Any, *arguments: Any) -> Any:
         try:
-            return self._forward(*inputs, self._last_sampled, self._kv, self._weights)
+            return function(*arguments)
         except RuntimeError as error:
             raise DeviceError(f"the device failed: {str(error).splitlines()[-1]}") from error
 

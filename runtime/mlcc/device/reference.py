@@ -6,9 +6,7 @@ Needs numpy alone, no tvm.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -42,7 +40,8 @@ class ReferenceExecutor:
         shape = (capacity.num_pages, *kv_shape)
         self.pages = [np.full(shape, np.nan, self.dtype) for _ in range(layers)]
         self.last_sampled = np.zeros(1, np.int32)
-        self._results: list[Result | None] = []
+        self._results: dict[int, Result] = {}
+        self._next_ticket = 0
 
     def _cast(self, array: Array) -> Array:
         return array.astype(self.dtype)
@@ -53,15 +52,14 @@ class ReferenceExecutor:
         columns = (batch.temperature, batch.top_k, batch.top_p, batch.min_p, batch.uniforms)
         tokens, logprobs = ops.sample(logits, *(_array(c) for c in columns))
         self.last_sampled = tokens
-        self._results.append(Result(tokens.tolist(), logprobs.tolist()))
-        return len(self._results) - 1
+        ticket = self._next_ticket
+        self._next_ticket += 1
+        self._results[ticket] = Result(tokens.tolist(), logprobs.tolist())
+        return ticket
 
     def collect(self, ticket: int) -> Result:
         """The result of a ticket. Raises KeyError if it was collected before."""
-        result, self._results[ticket] = self._results[ticket], None
-        if result is None:
-            raise KeyError(ticket)
-        return result
+        return self._results.pop(ticket)
 
     def close(self) -> None:
         """Free the pages and weights."""
@@ -106,12 +104,6 @@ class ReferenceExecutor:
             softcap or None,
         )
         return out
-
-
-def load_graph(path: Path) -> dict[str, Any]:
-    """Read a graph.json."""
-    graph: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return graph
 
 
 def _array(values: Any) -> Array:

@@ -1,0 +1,75 @@
+"""The engine on a compiled library: a sliding window frees pages, so that a tiny pool suffices.
+
+Greedy answers equal those of `transformers`, token by token; at a difference both candidates'
+logits must lie within the bound, and that ends the comparison (a tie).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mlcc.artifact import Artifact
+from mlcc.engine import Engine, Request, SamplingParams, TextDelta
+from mlcc.loading import open_executor
+from mlcc_compiler.checkpoint import Checkpoint
+from mlcc_compiler.compile import Options, Progress, compile_model
+from mlcc_targets import get_target
+from models.checkpoints import make_checkpoint, oracle_logits
+
+BOUND = 1e-3
+NEW_TOKENS = 50
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: Any) -> tuple[Any, Any]:
+    """(transformers' Mistral with a window of 11, an executor of its compiled library)."""
+    folder: Path = tmp_path_factory.mktemp("mistral")
+    oracle = make_checkpoint("mistral", folder)
+    (folder / "tokenizer.json").write_text('{"model": {"vocab": {}}, "added_tokens": []}')
+    options = Options(quant="f32", context=128, max_batch=4, max_step_tokens=16)
+    out = compile_model(
+        Checkpoint.open(folder), get_target("cpu"), folder / "out", options, Progress()
+    )
+    return oracle, open_executor(Artifact.open(out), threads=None, max_batch=None, context=None)
+
+
+@pytest.mark.parametrize("pages", [32, 5])
+def test_answers_equal_transformers(model: tuple[Any, Any], pages: int) -> None:
+    oracle, executor = model
+    rng = np.random.default_rng(5)
+    prompts = [rng.integers(3, 131, n).tolist() for n in (40, 7, 23, 1)]
+    engine = Engine(replace(executor.capacity, num_pages=pages))
+    for i, prompt in enumerate(prompts):
+        sampling = SamplingParams(temperature=0.0, max_tokens=NEW_TOKENS)
+        engine.add(Request(str(i), prompt, sampling))
+    answers: list[list[int]] = [[] for _ in prompts]
+    freed = False
+    while engine.has_work:
+        batch = engine.plan()
+        assert batch is not None
+        freed |= -1 in batch.page_indices
+        for event in engine.commit(executor.collect(executor.submit(batch))):
+            if isinstance(event, TextDelta):
+                answers[int(event.request_id)].extend(event.token_ids)
+        engine.check_integrity()
+    assert freed, "no page slid out of the window"
+    assert engine.stats().pages_free == pages
+    ties = sum(check_greedy(oracle, p, a) for p, a in zip(prompts, answers, strict=True))
+    assert ties <= 1
+
+
+def check_greedy(oracle: Any, prompt: list[int], answer: list[int]) -> bool:
+    """Whether the answer leaves the oracle's at a tie; AssertionError if it leaves it elsewhere."""
+    assert len(answer) == NEW_TOKENS
+    logits = oracle_logits(oracle, prompt + answer)[len(prompt) - 1 : -1]
+    for row, token in zip(logits, answer, strict=True):
+        gap = float(row.max() - row[token])
+        assert gap < BOUND
+        if gap > 0:
+            return True
+    return False
