@@ -11,7 +11,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from mlcc import __version__
+from mlcc.child_process import call
 from mlcc.errors import ArtifactError, CapacityError, CheckpointError, UnsupportedError
 from mlcc.manifest import MANIFEST_NAME, abi_hash
 
@@ -160,7 +160,7 @@ def _run_compiler(model: str, options: CompileOptions, entry: Entry) -> None:
     command += ["-o", str(entry.model)]
     # The runtime's mode of TVM has no compiler. Its words go to our stderr: stdout is the answer's.
     environment = {key: os.environ[key] for key in os.environ if key != "TVM_USE_RUNTIME_LIB"}
-    code = subprocess.call(command, stdin=subprocess.DEVNULL, stdout=2, env=environment)
+    code = call(command, environment)
     if code != 0 or not entry.complete:
         raise ArtifactError(
             f"compiling {model} failed with exit code {code}, for the reason above; try "

@@ -8,7 +8,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -113,7 +112,10 @@ def test_serve_answers_and_ends(artifact: Path) -> None:
         assert not server.stderr.read().strip()
 
 
-def test_ctrl_c_during_a_compile_leaves_quietly(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_compile_that_is_ended_leaves_nothing_behind(
+    tmp_path: Path, number: signal.Signals, code: int
+) -> None:
     checkpoint = write_checkpoint(tmp_path / "tiny")
     cache = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
     with subprocess.Popen(
@@ -124,12 +126,18 @@ def test_ctrl_c_during_a_compile_leaves_quietly(tmp_path: Path) -> None:
         env={**ENVIRONMENT, **cache},
         start_new_session=True,
     ) as process:
-        assert process.stderr and "compiling" in process.stderr.readline()
-        time.sleep(0.5)
-        os.killpg(process.pid, signal.SIGINT)
-        assert process.wait(15) == 130
+        assert process.stderr
+        seen = ""
+        while "KV cache:" not in seen:  # from here on there is something to put away
+            line = process.stderr.readline()
+            assert line, seen
+            seen += line
+        os.killpg(process.pid, number)
+        # The child holds stderr too: this returns only when both are gone.
         assert "Traceback" not in process.stderr.read()
-    assert not list((tmp_path / "cache").rglob("mlcc.json"))
+        assert process.wait(60) == code
+    left = [path.name for path in (tmp_path / "cache").rglob("*")]
+    assert not [name for name in left if "mlcc-" in name or name == "mlcc.json"], left
 
 
 def test_errors_are_one_line(tmp_path: Path, artifact: Path) -> None:
