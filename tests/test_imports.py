@@ -95,6 +95,20 @@ def test_tvm_enters_the_runtime_through_one_file() -> None:
     assert not found
 
 
+def test_tvm_enters_the_compiler_through_one_module() -> None:
+    found = offenders("mlcc_compiler", "", lambda name: top(name) in TVM)
+    assert found and all("_tvm.py " in line for line in found), found
+
+
+def test_the_compiler_takes_formats_and_errors_from_the_runtime() -> None:
+    shared = ("mlcc.errors", "mlcc.manifest", "mlcc.artifact", "mlcc.safetensors", "mlcc.cli")
+
+    def bad(name: str) -> bool:
+        return top(name) == "mlcc" and not within(name, *shared, "mlcc.__version__")
+
+    assert not [line for line in offenders("mlcc_compiler", "", bad) if not line.endswith(" mlcc")]
+
+
 def test_targets_import_neither_tvm_nor_the_other_packages() -> None:
     wrong = TVM | {"mlcc", "mlcc_compiler"}
     assert not offenders("mlcc_targets", "", lambda name: top(name) in wrong)
