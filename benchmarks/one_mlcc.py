@@ -1,6 +1,7 @@
 """One prefill and one decode with a compiled model: `one_mlcc.py ARTIFACT THREADS` -> JSON.
 
-Drives the executor directly: a warm-up, then 512 tokens in one step, then 128 single steps.
+Drives the executor directly: a warm-up, then 512 tokens in one step, and, from an empty context as
+llama-bench does it, 128 single steps. `decode_at_512` is the same after a context of 512.
 """
 
 from __future__ import annotations
@@ -52,8 +53,15 @@ def main() -> None:
         middle = time.perf_counter()
         for i in range(DECODE):
             executor.collect(executor.submit(one_sequence(PREFILL + i, [-1], size)))
+        deep = time.perf_counter()
+        for i in range(DECODE):
+            executor.collect(executor.submit(one_sequence(i, [-1], size)))
         end = time.perf_counter()
-        speeds = {"prefill": PREFILL / (middle - start), "decode": DECODE / (end - middle)}
+        speeds = {
+            "prefill": PREFILL / (middle - start),
+            "decode": DECODE / (end - deep),
+            "decode_at_512": DECODE / (deep - middle),
+        }
     print(json.dumps(speeds))
 
 
