@@ -6,6 +6,7 @@ engine's process both. Neither the artifact's format (`artifact.py`) nor a drive
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -65,8 +66,12 @@ class Model:
         return self.executor.capacity
 
     def new_engine(self) -> Engine:
-        """A fresh engine for this model. One at a time: they would share the pages."""
-        return Engine(self.capacity, self.text.eos_ids, self.text.tokenizer)
+        """A fresh engine for this model. One at a time: they would share the pages.
+
+        Requests without a seed get one from the system's randomness, not the same in every process.
+        """
+        seed = secrets.randbits(64)
+        return Engine(self.capacity, self.text.eos_ids, self.text.tokenizer, seed=seed)
 
     def close(self) -> None:
         self.executor.close()
