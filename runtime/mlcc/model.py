@@ -112,7 +112,7 @@ def open_model(
     from mlcc.loading import open_executor
 
     artifact = Artifact.open(path)
-    notes: list[str] = []
+    notes = list(artifact.notes)
     executor = open_executor(
         artifact, threads=threads, max_batch=max_batch, context=context, note=notes.append
     )

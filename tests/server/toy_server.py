@@ -26,7 +26,8 @@ def main() -> None:
         timeout_s=args.timeout,
     )
     opener = partial(open_toy, args.delay, args.die_after)
-    serve(opener, toy_text(), settings, "127.0.0.1", 0, lambda url: print(url, flush=True))
+    say = partial(print, flush=True)
+    serve(opener, toy_text(), settings, "127.0.0.1", 0, say, say)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mlcc.commands.options import ModelOptions, model_options, note, sampling_options
+from mlcc.commands.options import ModelOptions, model_options, sampling_options
 from mlcc.commands.terminal import Interrupts, Screen, enable_line_editing
 from mlcc.errors import InvalidRequestError
 
@@ -48,8 +48,6 @@ def chat_command(
     from mlcc.session import Session
 
     session = Session(options.open())
-    for line in session.model.text.notes:
-        note(line)
     try:
         chat = Chat(session, Conversation(system), sampling, screen)
         if prompt is not None:

@@ -1,4 +1,4 @@
-"""Options that chat, run and serve share, and how they open a model with them."""
+"""Options that chat, run, eval and serve share, and how they open a model with them."""
 
 from __future__ import annotations
 
@@ -43,8 +43,11 @@ class ModelOptions:
         return partial(open_model, path, threads=self.threads, **sizes)
 
     def open(self) -> Model:
-        """Open the model here."""
-        return self.opener(self.artifact())()
+        """Open the model here, and say what the user should know of it."""
+        model = self.opener(self.artifact())()
+        for line in model.text.notes:
+            note(line)
+        return model
 
 
 MODEL_OPTIONS = (

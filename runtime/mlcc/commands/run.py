@@ -35,7 +35,7 @@ def run_command(options: ModelOptions, prompt: str, raw: bool, sampling: Samplin
     try:
         text = session.model.text
         if not raw and text.chat_template.is_plain:
-            note("the model has no chat template: continuing the prompt as plain text")
+            note("without chat template the prompt is continued as plain text")
             raw = True
         chat = [{"role": "user", "content": prompt}]
         ids = text.encode_prompt(prompt) if raw else text.encode_chat(chat)

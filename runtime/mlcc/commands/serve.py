@@ -47,8 +47,6 @@ def serve_command(
     text = open_text(path)
     if host not in LOOPBACK and not api_key:
         note(f"anyone who reaches {host} can use this server; --api-key closes it")
-    for line in text.notes:
-        note(line)
     try:
         text.chat_template.check()
     except ArtifactError as error:
@@ -58,7 +56,7 @@ def serve_command(
     def when_ready(url: str) -> None:
         click.echo(f"{text.name} answers at {url}/v1 (Ctrl-C ends it). Try:\n{_curl(url, api_key)}")
 
-    serve(options.opener(path), text, settings, host, port, when_ready)
+    serve(options.opener(path), text, settings, host, port, when_ready, note)
 
 
 def _curl(url: str, api_key: str | None) -> str:

@@ -40,9 +40,10 @@ Command = Add | Cancel | AskStats | Stop
 
 @dataclass(frozen=True)
 class Ready:
-    """The model is loaded."""
+    """The model is loaded. `notes` are for the user, one line each."""
 
     capacity: Capacity
+    notes: tuple[str, ...]
 
 
 @dataclass(frozen=True)

@@ -30,10 +30,12 @@ class EngineProcess:
         self._process.start()
         child.close()
         try:
-            self.capacity = self._await_ready()
+            ready = self._await_ready()
         except BaseException:
             self.close()
             raise
+        self.capacity: Capacity = ready.capacity
+        self.notes: tuple[str, ...] = ready.notes
 
     @property
     def pid(self) -> int | None:
@@ -75,12 +77,12 @@ class EngineProcess:
         hint = "; perhaps the system ran out of memory" if name == "SIGKILL" else ""
         return f"the engine process was ended by {name}{hint}"
 
-    def _await_ready(self) -> Capacity:
+    def _await_ready(self) -> Ready:
         try:
             reply = self.receive()
         except (EOFError, OSError):
             why = self.why_it_ended()
             raise DeviceError(f"{why} while it loaded the model; see the lines above") from None
         if isinstance(reply, Ready):
-            return reply.capacity
+            return reply
         raise reply.error if isinstance(reply, Failed) else MlccError(f"unexpected {reply!r}")

@@ -29,14 +29,17 @@ def serve(
     host: str,
     port: int,
     when_ready: Callable[[str], None],
+    note: Callable[[str], None],
 ) -> None:
-    """Serve until Ctrl-C or SIGTERM. `when_ready` gets the URL.
+    """Serve until Ctrl-C or SIGTERM. `when_ready` gets the URL, `note` what to know of the model.
 
     Raises MlccError in one line if the port cannot be bound or the model not be loaded.
     """
     with closing(bind(host, port)) as listener, _terminate_politely():
         process = EngineProcess(open_model)
         try:
+            for line in process.notes:
+                note(line)
             url = _url(host, listener.getsockname()[1])
             client = EngineClient(process, settings.max_queue)
             app = create_app(client, text, settings, lambda: when_ready(url))

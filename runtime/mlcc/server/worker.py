@@ -37,7 +37,7 @@ def engine_main(connection: Connection, open_model: OpenModel) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         model = open_model()
-        connection.send(Ready(model.capacity))
+        connection.send(Ready(model.capacity, model.text.notes))
         Worker(connection, model).run()
         model.close()
     except (EOFError, BrokenPipeError, ConnectionResetError):

@@ -1,0 +1,50 @@
+"""What the user should know of an opened model is said, by every command and by the server."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from toy_model import open_toy
+
+from mlcc.commands.options import ModelOptions
+from mlcc.model import Model, open_model
+from mlcc.server.process import EngineProcess
+
+NOTE = "room for 64 tokens only"
+
+
+def open_noted() -> Model:
+    model = open_toy()
+    return replace(model, text=replace(model.text, notes=(NOTE,)))
+
+
+def test_a_command_prints_the_notes_of_the_model_it_opens(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(ModelOptions, "artifact", lambda options: tmp_path)
+    monkeypatch.setattr(ModelOptions, "opener", lambda options, path: open_noted)
+    ModelOptions("x", None, None, None, None, None).open()
+    assert capsys.readouterr().err == f"note: {NOTE}\n"
+
+
+def test_the_engines_process_sends_them() -> None:
+    process = EngineProcess(open_noted)
+    process.close()
+    assert process.notes == (NOTE,)
+
+
+def test_notes_come_from_the_artifact_and_from_loading_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Opened:
+        notes = ("the CPU is unknown",)
+
+    def load(artifact: Any, *, note: Any, **sizes: Any) -> Any:
+        note(NOTE)
+        return open_toy().executor
+
+    monkeypatch.setattr("mlcc.artifact.Artifact.open", lambda path: Opened())
+    monkeypatch.setattr("mlcc.loading.open_executor", load)
+    monkeypatch.setattr("mlcc.model.open_text", lambda path: open_toy().text)
+    assert open_model(Path("x")).text.notes == (*Opened.notes, NOTE)
