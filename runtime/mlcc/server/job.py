@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator, Callable
 
 from mlcc.api.errors import CancelledError, RequestTimeoutError
@@ -22,6 +23,8 @@ class Job:
         self.finished: dict[int, Finished] = {}
         self._index = {request_id: index for index, request_id in enumerate(ids)}
         self._forget = forget
+        self._early: deque[Event] = deque()
+        """Came while `accepted` waited: before all that is in the queue."""
         self._queue: asyncio.Queue[Event | Accepted | MlccError] = asyncio.Queue()
         timeout = RequestTimeoutError(
             f"no complete answer within {timeout_s:g} seconds; ask for fewer tokens or start the "
@@ -45,15 +48,15 @@ class Job:
 
     async def accepted(self) -> None:
         """Wait until the engine has taken every request. Raises its refusal."""
-        missing, early = len(self._index), []
+        missing = len(self._index)
+        early: list[Event] = []
         while missing:
             message = await self._next()
             if isinstance(message, Accepted):
                 missing -= 1
             else:
                 early.append(message)
-        for message in early:
-            self._queue.put_nowait(message)
+        self._early.extend(early)
 
     async def events(self) -> AsyncIterator[tuple[int, Event]]:
         """Events with the index of their prompt, until every answer is complete.
@@ -90,7 +93,7 @@ class Job:
             self._forget(request_id, False)
 
     async def _next(self) -> Event | Accepted:
-        message = await self._queue.get()
+        message = self._early.popleft() if self._early else await self._queue.get()
         if isinstance(message, MlccError):
             raise message
         return message
