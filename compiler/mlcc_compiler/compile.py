@@ -37,9 +37,9 @@ from mlcc_compiler.graph_json import graph_to_json
 from mlcc_compiler.kernels import kernel_set_for
 from mlcc_compiler.kernels.cpu.linear_layout import from_storage, to_storage
 from mlcc_compiler.kernels.kernel_set import PhysicalTensor, WeightLayout
-from mlcc_compiler.models.config import DecoderConfig
+from mlcc_compiler.models.config import DecoderConfig, require
 from mlcc_compiler.models.layers import named_modules
-from mlcc_compiler.models.registry import Architecture, build_model
+from mlcc_compiler.models.registry import Architecture, build_model, with_defaults
 from mlcc_compiler.package import ArtifactWriter
 from mlcc_compiler.passes.lower import WeightPlan
 from mlcc_compiler.passes.paged_kv import KvLayout
@@ -155,7 +155,7 @@ def report_plan(plan: Plan, progress: Progress) -> None:
 
 
 def _context(checkpoint: Checkpoint, options: Options) -> int:
-    longest = int(checkpoint.config.get("max_position_embeddings") or DEFAULT_CONTEXT)
+    longest = require(with_defaults(checkpoint.config), "max_position_embeddings")
     context = options.context or min(longest, DEFAULT_CONTEXT)
     if context > longest:
         raise UnsupportedError(

@@ -85,7 +85,11 @@ CONTEXT = {"phi3-longrope-short": 32}
 def make_checkpoint(case: str, folder: Path, seed: int = 0) -> torch.nn.Module:
     """Save a random model as a checkpoint folder; returns it in float64."""
     config_name, options = CASES[case]
-    config = getattr(transformers, config_name)(**{**SMALL, **options})
+    return save_random(getattr(transformers, config_name)(**{**SMALL, **options}), folder, seed)
+
+
+def save_random(config: Any, folder: Path, seed: int = 0) -> torch.nn.Module:
+    """Save a random model of that config; returns it in float64."""
     config._attn_implementation = "eager"
     torch.manual_seed(seed)
     model = transformers.AutoModelForCausalLM.from_config(config)

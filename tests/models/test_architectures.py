@@ -46,7 +46,7 @@ def native(plan: Plan, folder: Path, capacity: Capacity) -> NativeExecutor:
 
 def reference(plan: Plan, capacity: Capacity) -> ReferenceExecutor:
     """The plan's graph in numpy, float64."""
-    weights = {name: plan.checkpoint.tensors.read(name) for name in plan.traced.names}
+    weights = {name: plan.checkpoint.tensors.read(source) for name, source in plan.sources.items()}
     graph = json.loads(graph_to_json(plan.traced))
     shape, layers = plan.kv.page_shape, plan.kv.layers
     return ReferenceExecutor(graph, weights, capacity, shape, layers, "float64")

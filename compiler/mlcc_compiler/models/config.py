@@ -24,6 +24,15 @@ ACTIVATIONS = {
 }
 
 
+DECODER_DEFAULTS: dict[str, Any] = {
+    "max_position_embeddings": 2048,
+    "rms_norm_eps": 1e-6,
+    "tie_word_embeddings": False,
+}
+"""What a config.json that is silent means, as in `transformers`; each architecture's DEFAULTS add
+to it. A null is not silence: it stays."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class DecoderConfig:
     """Sizes and switches of one model; `windows` and `rope_of_layer` have one entry per layer."""
@@ -78,10 +87,10 @@ def common_fields(hf: HfConfig, architecture: str) -> dict[str, Any]:
         "num_heads": heads,
         "num_kv_heads": kv_heads,
         "head_dim": head_dim,
-        "norm_eps": float(hf.get("rms_norm_eps", 1e-6)),
+        "norm_eps": float(hf["rms_norm_eps"]),
         "activation": activation(hf),
-        "max_position": int(hf.get("max_position_embeddings") or 2048),
-        "tie_embeddings": bool(hf.get("tie_word_embeddings", False)),
+        "max_position": require(hf, "max_position_embeddings"),
+        "tie_embeddings": bool(hf["tie_word_embeddings"]),
         "attention_scale": head_dim**-0.5,
         "windows": (None,) * layers,
         "rope_of_layer": (0,) * layers,
@@ -136,7 +145,7 @@ def rope_from_hf(
             parameters=parameters,
             theta=theta,
             dim=int(head_dim * float(partial)),
-            max_position=int(hf.get("max_position_embeddings") or 2048),
+            max_position=require(hf, "max_position_embeddings"),
             context=context,
         )
     )

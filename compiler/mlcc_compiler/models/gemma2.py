@@ -6,6 +6,7 @@ from typing import Any
 
 from mlcc_compiler._tvm import Tensor, nn
 from mlcc_compiler.models.config import (
+    DECODER_DEFAULTS,
     DecoderConfig,
     HfConfig,
     common_fields,
@@ -13,6 +14,24 @@ from mlcc_compiler.models.config import (
     windows_from_layer_types,
 )
 from mlcc_compiler.models.layers import Attention, GatedMLP, RMSNorm
+
+DEFAULTS = DECODER_DEFAULTS | {
+    "vocab_size": 256000,
+    "hidden_size": 2304,
+    "intermediate_size": 9216,
+    "num_hidden_layers": 26,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "head_dim": 256,
+    "hidden_activation": "gelu_pytorch_tanh",
+    "max_position_embeddings": 8192,
+    "tie_word_embeddings": True,
+    "query_pre_attn_scalar": 256,
+    "sliding_window": 4096,
+    "attn_logit_softcapping": 50.0,
+    "final_logit_softcapping": 30.0,
+}
+"""Sizes too: a text_config inside a multimodal config.json is written without its defaults."""
 
 
 class Layer(nn.Module):
@@ -35,7 +54,6 @@ class Layer(nn.Module):
 
 def read_config(hf: HfConfig, context: int) -> DecoderConfig:
     """config.json of a Gemma2ForCausalLM."""
-    hf = {"head_dim": 256, "sliding_window": 4096, **hf}
     layers = int(hf["num_hidden_layers"])
     alternating = ["full_attention" if i % 2 else "sliding_attention" for i in range(layers)]
     fields = gemma_fields(hf, "gemma2")
@@ -43,17 +61,16 @@ def read_config(hf: HfConfig, context: int) -> DecoderConfig:
     return DecoderConfig(
         **fields,
         ropes=(rope_from_hf(hf, context),),
-        attention_softcap=hf.get("attn_logit_softcapping", 50.0),
-        final_softcap=hf.get("final_logit_softcapping", 30.0),
+        attention_softcap=hf["attn_logit_softcapping"],
+        final_softcap=hf["final_logit_softcapping"],
     )
 
 
 def gemma_fields(hf: HfConfig, architecture: str) -> dict[str, Any]:
     """What Gemma 2 and 3 share: tied, scaled embeddings, norms of 1 + weight, their own scale."""
-    hf = {"tie_word_embeddings": True, "hidden_activation": "gelu_pytorch_tanh", **hf}
     bias = bool(hf.get("attention_bias", False))
     return common_fields(hf, architecture) | {
-        "attention_scale": float(hf.get("query_pre_attn_scalar", 256)) ** -0.5,
+        "attention_scale": float(hf["query_pre_attn_scalar"]) ** -0.5,
         "norm_offset": 1.0,
         "embed_scale": float(hf["hidden_size"]) ** 0.5,
         "qkv_bias": bias,

@@ -14,6 +14,13 @@ from mlcc_compiler.models.rope import Rope
 
 Layer = gemma2.Layer
 
+DEFAULTS = gemma2.DEFAULTS | {
+    "vocab_size": 262208,
+    "max_position_embeddings": 131072,
+    "attn_logit_softcapping": None,
+    "final_logit_softcapping": None,
+}
+
 
 def read_config(hf: HfConfig, context: int) -> DecoderConfig:
     """config.json (or its `text_config`) of a Gemma3ForCausalLM."""
@@ -21,7 +28,6 @@ def read_config(hf: HfConfig, context: int) -> DecoderConfig:
         raise UnsupportedError(
             "Gemma 3 with bidirectional attention is an encoder, not a chat model"
         )
-    hf = {"head_dim": 256, "sliding_window": 4096, "num_attention_heads": 8, **hf}
     layers, every = int(hf["num_hidden_layers"]), int(hf.get("sliding_window_pattern", 6))
     pattern = ["sliding_attention" if (i + 1) % every else "full_attention" for i in range(layers)]
     windows = tuple(windows_from_layer_types(hf, hf["sliding_window"], pattern))
@@ -31,8 +37,8 @@ def read_config(hf: HfConfig, context: int) -> DecoderConfig:
         **fields,
         ropes=(_global_rope(hf, context), _local_rope(hf, context)),
         qk_norm=True,
-        attention_softcap=hf.get("attn_logit_softcapping"),
-        final_softcap=hf.get("final_logit_softcapping"),
+        attention_softcap=hf["attn_logit_softcapping"],
+        final_softcap=hf["final_logit_softcapping"],
     )
 
 

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from mlcc_compiler.models.config import DecoderConfig, HfConfig, common_fields, rope_from_hf
+from mlcc_compiler.models.config import (
+    DECODER_DEFAULTS,
+    DecoderConfig,
+    HfConfig,
+    common_fields,
+    rope_from_hf,
+)
 from mlcc_compiler.models.layers import PreNormLayer
 
 Layer = PreNormLayer
+
+DEFAULTS = DECODER_DEFAULTS
 
 
 def read_config(hf: HfConfig, context: int) -> DecoderConfig:

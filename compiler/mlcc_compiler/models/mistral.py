@@ -9,9 +9,15 @@ from mlcc_compiler.models.config import DecoderConfig, HfConfig
 
 Layer = llama.Layer
 
+DEFAULTS = llama.DEFAULTS | {
+    "max_position_embeddings": 131072,
+    "num_key_value_heads": 8,
+    "sliding_window": 4096,
+}
+
 
 def read_config(hf: HfConfig, context: int) -> DecoderConfig:
     """config.json of a MistralForCausalLM; a null `sliding_window` means full attention."""
     config = llama.read_config(hf, context)
-    window = hf.get("sliding_window")
+    window = hf["sliding_window"]
     return replace(config, architecture="mistral", windows=(window,) * config.num_layers)

@@ -4,8 +4,21 @@ from __future__ import annotations
 
 from mlcc_compiler._tvm import Tensor, nn
 from mlcc_compiler.models import ops
-from mlcc_compiler.models.config import DecoderConfig, HfConfig, common_fields, rope_from_hf
+from mlcc_compiler.models.config import (
+    DECODER_DEFAULTS,
+    DecoderConfig,
+    HfConfig,
+    common_fields,
+    rope_from_hf,
+)
 from mlcc_compiler.models.layers import Attention, Linear, PreNormLayer
+
+DEFAULTS = DECODER_DEFAULTS | {
+    "max_position_embeddings": 4096,
+    "original_max_position_embeddings": 4096,
+    "rms_norm_eps": 1e-5,
+    "sliding_window": None,
+}
 
 
 class FusedAttention(Attention):
@@ -52,5 +65,5 @@ def read_config(hf: HfConfig, context: int) -> DecoderConfig:
     kind = parameters.get("rope_type") or parameters.get("type")
     overrides = {"rope_type": "longrope"} if kind in ("su", "yarn") else {}
     fields = common_fields(hf, "phi3")
-    fields["windows"] = (hf.get("sliding_window"),) * fields["num_layers"]
+    fields["windows"] = (hf["sliding_window"],) * fields["num_layers"]
     return DecoderConfig(**fields, ropes=(rope_from_hf(hf, context, overrides=overrides),))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mlcc_compiler.models.config import (
+    DECODER_DEFAULTS,
     DecoderConfig,
     HfConfig,
     common_fields,
@@ -12,6 +13,14 @@ from mlcc_compiler.models.config import (
 from mlcc_compiler.models.layers import PreNormLayer
 
 Layer = PreNormLayer
+
+DEFAULTS = DECODER_DEFAULTS | {
+    "max_position_embeddings": 32768,
+    "num_key_value_heads": 32,
+    "use_sliding_window": False,
+    "sliding_window": 4096,
+    "max_window_layers": 28,
+}
 
 
 def read_config(hf: HfConfig, context: int) -> DecoderConfig:
@@ -23,7 +32,7 @@ def read_config(hf: HfConfig, context: int) -> DecoderConfig:
 def qwen_windows(hf: HfConfig) -> tuple[int | None, ...]:
     """Layers from `max_window_layers` on slide, but only if `use_sliding_window` says so."""
     layers = int(hf["num_hidden_layers"])
-    window = hf.get("sliding_window") if hf.get("use_sliding_window", False) else None
-    first = int(hf.get("max_window_layers", 28))
+    window = hf["sliding_window"] if hf["use_sliding_window"] else None
+    first = int(hf["max_window_layers"])
     default = ["sliding_attention" if i >= first else "full_attention" for i in range(layers)]
     return tuple(windows_from_layer_types(hf, window, default))

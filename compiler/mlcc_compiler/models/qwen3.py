@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from mlcc_compiler.models import qwen2
 from mlcc_compiler.models.config import DecoderConfig, HfConfig, common_fields, rope_from_hf
 from mlcc_compiler.models.layers import PreNormLayer
-from mlcc_compiler.models.qwen2 import qwen_windows
 
 Layer = PreNormLayer
+
+DEFAULTS = qwen2.DEFAULTS | {"head_dim": 128}
 
 
 def read_config(hf: HfConfig, context: int) -> DecoderConfig:
     """config.json of a Qwen3ForCausalLM."""
-    fields = common_fields({"head_dim": 128, **hf}, "qwen3") | {"windows": qwen_windows(hf)}
+    fields = common_fields(hf, "qwen3") | {"windows": qwen2.qwen_windows(hf)}
     bias = bool(hf.get("attention_bias", False))
     return DecoderConfig(
         **fields,
-        ropes=(rope_from_hf({"head_dim": 128, **hf}, context),),
+        ropes=(rope_from_hf(hf, context),),
         qkv_bias=bias,
         output_bias=bias,
         qk_norm=True,

@@ -30,13 +30,22 @@ class Architecture:
     model: CausalLM
 
 
+def with_defaults(hf: HfConfig) -> HfConfig:
+    """A checkpoint's config, with its architecture's defaults for what it does not mention."""
+    return {**_module(hf).DEFAULTS, **hf}
+
+
 def build_model(hf: HfConfig, context: int) -> Architecture:
     """The model for a checkpoint's config. Raises UnsupportedError for an unknown `model_type`."""
+    module = _module(hf)
+    config = module.read_config(with_defaults(hf), context)
+    return Architecture(config, CausalLM(config, module.Layer))
+
+
+def _module(hf: HfConfig) -> Any:
     kind = str(hf.get("model_type"))
-    module = ARCHITECTURES.get(kind)
-    if module is None:
+    if kind not in ARCHITECTURES:
         raise UnsupportedError(
             f"architecture '{kind}' is not supported; these are: {', '.join(sorted(ARCHITECTURES))}"
         )
-    config = module.read_config(hf, context)
-    return Architecture(config, CausalLM(config, module.Layer))
+    return ARCHITECTURES[kind]
