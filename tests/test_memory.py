@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from mlcc.engine.batch import Capacity
 from mlcc.errors import CapacityError
 from mlcc.manifest import MemoryPlan
-from mlcc.memory import RESERVE_BYTES, available_bytes, fit, needed_bytes
+from mlcc.memory import RESERVE_BYTES, available_bytes, container_bytes, fit, needed_bytes
 
 WANTED = Capacity(100, 1024, 16, 256, 4, 512)
 PAGE = 1 << 20
@@ -61,3 +62,28 @@ def test_too_little_is_refused_with_both_numbers(pages: int, fixed: bool, gist: 
 def test_this_machine_has_memory() -> None:
     found = available_bytes()
     assert found is None or found > 1 << 20
+
+
+V2 = ("memory.max", "memory.current", "memory.stat", "")
+V1 = (
+    "memory/memory.limit_in_bytes",
+    "memory/memory.usage_in_bytes",
+    "memory/memory.stat",
+    "total_",
+)
+
+
+@pytest.mark.parametrize(("limit", "used", "stat", "prefix"), [V2, V1])
+def test_a_containers_cached_files_are_not_held_against_it(
+    tmp_path: Path, limit: str, used: str, stat: str, prefix: str
+) -> None:
+    assert container_bytes(tmp_path) is None
+    (tmp_path / "memory").mkdir()
+    (tmp_path / limit).write_text("1000\n")
+    (tmp_path / used).write_text("900\n")
+    assert container_bytes(tmp_path) == 100
+    rows = {"anon": 300, f"{prefix}inactive_file": 400, f"{prefix}active_file": 50}
+    (tmp_path / stat).write_text("".join(f"{name} {count}\n" for name, count in rows.items()))
+    assert container_bytes(tmp_path) == 550
+    (tmp_path / limit).write_text("max\n")
+    assert container_bytes(tmp_path) is None

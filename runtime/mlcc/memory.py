@@ -59,7 +59,7 @@ def page_bytes(manifest: Manifest) -> int:
 
 def available_bytes() -> int | None:
     """Memory that can be had now without swapping, within the container's limit; None = unknown."""
-    found = [b for b in (_meminfo(), _cgroup(), _sysconf()) if b is not None]
+    found = [b for b in (_meminfo(), container_bytes(), _sysconf()) if b is not None]
     return min(found) if found else None
 
 
@@ -72,14 +72,32 @@ def _meminfo() -> int | None:
     return int(kilobytes[0]) * 1024 if kilobytes else None
 
 
-def _cgroup() -> int | None:
-    folder = Path("/sys/fs/cgroup")
+def container_bytes(folder: Path = Path("/sys/fs/cgroup")) -> int | None:
+    """What the container may still take, by cgroup version 2 or 1; None = no limit is known.
+
+    The kernel counts cached files (our own weights, once hashed) as used, and gives them up when
+    memory is asked for.
+    """
+    v1 = folder / "memory"
+    for limit, used, stat, prefix in (
+        (folder / "memory.max", folder / "memory.current", folder / "memory.stat", ""),
+        (v1 / "memory.limit_in_bytes", v1 / "memory.usage_in_bytes", v1 / "memory.stat", "total_"),
+    ):
+        try:
+            most, taken = int(limit.read_text()), int(used.read_text())
+        except (OSError, ValueError):  # not this version, or "max"
+            continue
+        cached = _cached(stat, (f"{prefix}inactive_file", f"{prefix}active_file"))
+        return max(0, most - max(0, taken - cached))
+    return None
+
+
+def _cached(stat: Path, names: tuple[str, ...]) -> int:
     try:
-        limit = (folder / "memory.max").read_text().strip()
-        used = (folder / "memory.current").read_text().strip()
+        rows = [line.split() for line in stat.read_text().splitlines()]
     except OSError:
-        return None
-    return max(0, int(limit) - int(used)) if limit.isdigit() else None
+        return 0
+    return sum(int(row[1]) for row in rows if len(row) == 2 and row[0] in names)
 
 
 def _sysconf() -> int | None:
