@@ -3,8 +3,8 @@
     python benchmarks/cpu.py [--shape 135m] [--llama-bench PATH --gguf FILE] [--rounds 5]
 
 Makes a random checkpoint of the shape, compiles it (q4, q8), then runs every engine in turn, round
-after round: prefill of 512 tokens, decode of 128 from an empty context. Each engine runs in a process of its
-own. Prints medians, ratios to the best peer, and one JSON line; says what else kept the cores busy.
+after round, in a process of its own: prefill of 512 tokens, decode of 128 from an empty context.
+Prints medians, ratios to the best peer, and one JSON line; says what else kept the cores busy.
 
 Floors for 135M at q4 (about 90 MB read per token): decode = bytes / bandwidth, about 2 ms at 45
 GB/s; prefill = 2 x 107 M multiply-adds per token over the int8 dot product's peak.
