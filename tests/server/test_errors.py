@@ -103,6 +103,12 @@ def test_bad_json(http: httpx.Client, body: bytes) -> None:
     assert error_of(answer, 400)["code"] == "invalid_json"
 
 
+def test_an_unknown_field_whose_name_is_no_text(http: httpx.Client) -> None:
+    headers = {"Content-Type": "application/json"}
+    answer = http.post("/v1/completions", content=b'{"a\\ud800": 1}', headers=headers)
+    assert error_of(answer, 400)["param"] == "a\\ud800"
+
+
 def test_json_that_is_no_object(http: httpx.Client) -> None:
     assert "object" in error_of(http.post("/v1/chat/completions", json=[1]), 400)["message"]
 

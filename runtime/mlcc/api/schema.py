@@ -106,6 +106,7 @@ def _is_neutral(value: Json, neutral: Sequence[Json]) -> bool:
 
 
 def _unknown(name: str, where: str, known: list[str]) -> InvalidRequestError:
+    name = name.encode(errors="backslashreplace").decode()  # half a surrogate cannot be sent back
     path = f"{where}.{name}" if where else name
     near = get_close_matches(name, known, n=1)
     hint = f"; did you mean '{near[0]}'?" if near else "; leave it out"
