@@ -12,7 +12,7 @@ from typing import Protocol
 
 from tokenizers import Tokenizer as HfTokenizer
 
-from mlcc.errors import ArtifactError
+from mlcc.errors import ArtifactError, InvalidRequestError
 
 MAX_TOKENIZER_BYTES = 256 << 20
 
@@ -47,7 +47,8 @@ class FileTokenizer:
         self._tokenizer.no_padding()
 
     def encode(self, text: str, /, *, add_special_tokens: bool) -> list[int]:
-        """The ids of a text."""
+        """The ids of a text. Raises InvalidRequestError if it is not valid Unicode."""
+        _check_unicode(text)
         ids: list[int] = self._tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
         return ids
 
@@ -55,3 +56,14 @@ class FileTokenizer:
         """The text of ids, special tokens skipped."""
         text: str = self._tokenizer.decode(ids, skip_special_tokens=True)
         return text
+
+
+def _check_unicode(text: str) -> None:
+    """Bytes that are not UTF-8 come from Python's command line and pipes as half surrogates."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidRequestError(
+            f"the text is not valid UTF-8 at its character {error.start + 1}; convert it, for "
+            "example with `iconv -t UTF-8`"
+        ) from None

@@ -148,6 +148,16 @@ def test_errors_are_one_line(tmp_path: Path, artifact: Path) -> None:
         mlcc("run", artifact, "hi", "--quant", "q8")
     )
     assert "standard input is empty" in one_line_error(mlcc("chat", artifact))
+    for words in (
+        ("chat", artifact),
+        ("run", artifact, "-"),
+        ("run", artifact, os.fsdecode(b"\xff")),
+    ):
+        done = subprocess.run(
+            [*MLCC, *map(str, words)], input=b"h\xff", capture_output=True, env=ENVIRONMENT
+        )
+        assert done.returncode == 2 and done.stderr.count(b"\n") == 1, done.stderr
+        assert b"not valid UTF-8" in done.stderr
     (tmp_path / "mlcc.json").write_text("{}")
     assert "mlcc.json" in one_line_error(mlcc("serve", tmp_path))
     assert mlcc("run").returncode == 2  # click's own words

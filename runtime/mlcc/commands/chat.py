@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
 
 from mlcc.commands.options import ModelOptions, model_options, sampling_options
-from mlcc.commands.terminal import Interrupts, Screen, enable_line_editing
+from mlcc.commands.terminal import Interrupts, Screen, enable_line_editing, read_stdin
 from mlcc.errors import InvalidRequestError
 
 if TYPE_CHECKING:
@@ -41,7 +40,7 @@ def chat_command(
     """
     screen = Screen()
     if prompt is None and not screen.interactive:
-        prompt = sys.stdin.read().strip()
+        prompt = read_stdin().strip()
     if prompt is not None and not prompt.strip():
         raise InvalidRequestError("there is no prompt: the standard input is empty")
     from mlcc.conversation import Conversation
@@ -89,6 +88,9 @@ class Chat:
             line = self.screen.read()
         except KeyboardInterrupt:
             line = None
+        except InvalidRequestError as error:
+            self.screen.note(f"error: {error.message}")
+            return ""
         if line is None:
             self.screen.note("\nbye")
         return None if line is None else line.strip()

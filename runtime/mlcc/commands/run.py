@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 import click
 
 from mlcc.commands.options import ModelOptions, model_options, note, sampling_options
-from mlcc.commands.terminal import Screen
+from mlcc.commands.terminal import Screen, read_stdin
 from mlcc.errors import InvalidRequestError
 
 if TYPE_CHECKING:
@@ -26,7 +25,7 @@ def run_command(options: ModelOptions, prompt: str, raw: bool, sampling: Samplin
     A model with a chat template is asked as in a chat; --raw, or a model without one, continues
     PROMPT as plain text. PROMPT may be '-' for the standard input.
     """
-    prompt = sys.stdin.read() if prompt == "-" else prompt
+    prompt = read_stdin() if prompt == "-" else prompt
     if not prompt.strip():
         raise InvalidRequestError("the prompt is empty; give some text, or - for standard input")
     from mlcc.session import Session

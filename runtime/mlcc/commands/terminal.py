@@ -10,6 +10,8 @@ from contextlib import suppress
 from types import FrameType, TracebackType
 from typing import Any
 
+from mlcc.errors import InvalidRequestError
+
 _CONTROL = {code: "\ufffd" for code in [*range(32), *range(127, 160)] if chr(code) not in "\n\t"}
 """A model's words may not drive the terminal: no escape sequences, no carriage returns."""
 
@@ -53,6 +55,22 @@ class Screen:
             return input(prompt)
         except EOFError:
             return None
+        except UnicodeDecodeError:
+            raise _not_utf8() from None
+
+
+def read_stdin() -> str:
+    """All of the standard input. Raises InvalidRequestError if it is not text."""
+    try:
+        return sys.stdin.read()
+    except UnicodeDecodeError:
+        raise _not_utf8() from None
+
+
+def _not_utf8() -> InvalidRequestError:
+    return InvalidRequestError(
+        "the standard input is not valid UTF-8; convert it, for example with `iconv -t UTF-8`"
+    )
 
 
 def enable_line_editing() -> None:
