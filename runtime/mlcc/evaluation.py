@@ -17,11 +17,13 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from mlcc.api.requests import parse_chat
+from mlcc.api.types import Text
 from mlcc.driver import Driver
 from mlcc.engine.batch import Batch, Capacity
 from mlcc.engine.events import TextDelta
 from mlcc.engine.request import Request, SamplingParams
-from mlcc.errors import InvalidRequestError
+from mlcc.errors import InvalidRequestError, MlccError
 from mlcc.model import Model
 
 LONGEST_ANSWER = 200
@@ -54,30 +56,56 @@ class Score:
 
 
 def read_rows(path: Path, keys: Sequence[str]) -> list[dict[str, Any]]:
-    """JSON lines with the given keys. Raises InvalidRequestError that names the line."""
+    """JSON lines with the given keys, at least one. Raises InvalidRequestError naming the line."""
+    try:
+        text = path.read_text(encoding="utf-8").rstrip("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidRequestError(f"{path}: cannot be read as UTF-8 text ({error})") from error
+    if not text.strip():
+        raise InvalidRequestError(f"{path}: is empty; give one JSON object per line")
     rows = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+    for number, line in enumerate(text.split("\n"), start=1):
         try:
-            row = json.loads(line)
-            missing = [key for key in keys if key not in row]
-        except (ValueError, TypeError) as error:
-            raise InvalidRequestError(f"{path}:{number}: is not a JSON object ({error})") from error
-        if missing:
-            raise InvalidRequestError(f"{path}:{number}: lacks {', '.join(missing)}")
-        rows.append(row)
+            rows.append(_row(line, keys))
+        except InvalidRequestError as error:
+            raise InvalidRequestError(f"{path}:{number}: {error.message}") from error
     return rows
+
+
+def _row(line: str, keys: Sequence[str]) -> dict[str, Any]:
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise InvalidRequestError(f"is not a JSON object ({error})") from error
+    if not isinstance(row, dict):
+        raise InvalidRequestError("is not a JSON object")
+    missing = [key for key in keys if key not in row]
+    if missing:
+        raise InvalidRequestError(f"lacks {', '.join(missing)}")
+    for key in ("task", "answer", "text"):
+        if key in row:
+            Text().check(row[key], key)
+    if "messages" in row:
+        row["messages"] = parse_chat({"messages": row["messages"]}).messages
+    return row
 
 
 def score_tasks(
     model: Model, rows: Sequence[dict[str, Any]], progress: Callable[[int], None]
 ) -> Score:
-    """Answer every row greedily, as many at once as the model takes; compare whole answers."""
+    """Answer every row greedily, as many at once as the model takes; compare whole answers.
+
+    Raises InvalidRequestError that names the row if a prompt does not fit.
+    """
     driver = Driver(model)
     sampling = SamplingParams(temperature=0.0, max_tokens=LONGEST_ANSWER)
     answers = [""] * len(rows)
     for index, row in enumerate(rows):
-        prompt = model.text.encode_chat(row["messages"])
-        driver.engine.add(Request(str(index), prompt, sampling))
+        try:
+            prompt = model.text.encode_chat(row["messages"])
+            driver.engine.add(Request(str(index), prompt, sampling))
+        except MlccError as error:
+            raise InvalidRequestError(f"task row {index + 1}: {error.message}") from error
     finished = 0
     while driver.has_work:
         for event in driver.step():
@@ -92,18 +120,32 @@ def score_tasks(
     return score
 
 
-def perplexity(model: Model, texts: Sequence[str], progress: Callable[[int], None]) -> float:
-    """exp of the mean negative log-likelihood per token, each text from its own beginning."""
+def perplexity(
+    model: Model,
+    texts: Sequence[str],
+    progress: Callable[[int], None],
+    note: Callable[[str], None],
+) -> float:
+    """exp of the mean negative log-likelihood per token, each text from its own beginning.
+
+    `note` hears of texts that are longer than the context. Raises InvalidRequestError if no text
+    has a token that could be predicted.
+    """
     executor: Any = model.executor
-    total, count = 0.0, 0
+    context = model.capacity.context
+    total, count, cut = 0.0, 0, 0
     for index, text in enumerate(texts):
         ids = model.text.tokenizer.encode(text, add_special_tokens=False)
-        ids = ids[: model.capacity.context]
-        for logits, targets in _scored_steps(executor, ids):
+        cut += len(ids) > context
+        for logits, targets in _scored_steps(executor, ids[:context]):
             total -= float(_log_likelihood(logits, targets))
             count += len(targets)
         progress(index + 1)
-    return math.exp(total / max(1, count))
+    if not count:
+        raise InvalidRequestError("no text has two tokens, so there is nothing to predict")
+    if cut:
+        note(f"{cut} of {len(texts)} texts are scored up to the context of {context} tokens only")
+    return math.exp(total / count)
 
 
 def _scored_steps(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mlcc.commands.options import ModelOptions, model_options
+from mlcc.commands.options import ModelOptions, model_options, note
 from mlcc.errors import InvalidRequestError
 
 if TYPE_CHECKING:
@@ -33,11 +33,11 @@ def eval_command(
     from mlcc.evaluation import perplexity, read_rows, score_tasks
 
     rows = read_rows(tasks, ("messages", "answer")) if tasks else []
-    lines = [str(row["text"]) for row in read_rows(texts, ("text",))] if texts else []
+    lines = [row["text"] for row in read_rows(texts, ("text",))] if texts else []
     model = options.open()
     try:
         score = score_tasks(model, rows, _progress("answers", len(rows))) if rows else None
-        value = perplexity(model, lines, _progress("texts", len(lines))) if lines else None
+        value = perplexity(model, lines, _progress("texts", len(lines)), note) if lines else None
     finally:
         model.close()
     click.echo(_as_json(score, value) if as_json else _as_table(score, value))

@@ -1,0 +1,77 @@
+"""`mlcc eval`: what cannot be scored is refused by line, what is cut is counted."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from toy_model import CAPACITY, VOCAB, open_toy, toy_text
+
+from mlcc.engine.batch import Batch
+from mlcc.errors import InvalidRequestError
+from mlcc.evaluation import perplexity, read_rows, score_tasks
+from mlcc.model import Model
+
+HELLO = [{"role": "user", "content": "hi"}]
+
+
+class Uniform:
+    """Thinks every token equally likely: its perplexity is the size of the vocabulary."""
+
+    capacity = replace(CAPACITY, context=32)
+
+    def logits(self, batch: Batch) -> Any:
+        return np.zeros((len(batch.logit_rows), VOCAB), np.float32)
+
+
+UNIFORM = Model(toy_text(), Uniform())  # type: ignore[arg-type]
+
+
+def silent(done: int) -> None:
+    pass
+
+
+@pytest.mark.parametrize(
+    ("content", "gist"),
+    [
+        (b"", "is empty"),
+        (b"\n\n", "is empty"),
+        (b"\xff\n", "UTF-8"),
+        (b"[]", ":1: is not a JSON object"),
+        (b'{"messages": [], "answer": "x"}', ":1: 'messages' must be"),
+        (b'{"messages": "hi", "answer": "x"}', ":1: 'messages' must be"),
+        (json.dumps({"messages": HELLO, "answer": 42}).encode(), ":1: 'answer' must be"),
+        (json.dumps({"messages": [{"role": "user"}], "answer": ""}).encode(), "content"),
+        (json.dumps({"messages": HELLO, "answer": "", "task": 1}).encode(), "'task' must be"),
+        (json.dumps({"messages": HELLO, "answer": ""}).encode() + b"\n{}\n", ":2: lacks messages"),
+    ],
+)
+def test_a_bad_line_is_named(tmp_path: Path, content: bytes, gist: str) -> None:
+    path = tmp_path / "tasks.jsonl"
+    path.write_bytes(content)
+    with pytest.raises(InvalidRequestError) as caught:
+        read_rows(path, ("messages", "answer"))
+    assert str(path) in caught.value.message and gist in caught.value.message
+    assert "\n" not in caught.value.message
+
+
+def test_a_prompt_that_is_too_long_names_its_row() -> None:
+    rows = [{"messages": [{"role": "user", "content": "x" * n}], "answer": ""} for n in (1, 600)]
+    with pytest.raises(InvalidRequestError, match=r"task row 2: .* 6\d\d tokens"):
+        score_tasks(open_toy(), rows, silent)
+
+
+def test_texts_that_are_cut_are_counted() -> None:
+    said: list[str] = []
+    found = perplexity(UNIFORM, ["hello", "y" * 32, "y" * 33], silent, said.append)
+    assert found == pytest.approx(VOCAB)
+    assert said == ["1 of 3 texts are scored up to the context of 32 tokens only"]
+
+
+def test_nothing_to_predict_is_refused() -> None:
+    with pytest.raises(InvalidRequestError, match="nothing to predict"):
+        perplexity(UNIFORM, ["x", ""], silent, pytest.fail)
