@@ -22,6 +22,14 @@ from mlcc import __version__
 from mlcc.errors import MlccError
 
 INTERRUPTED = 130
+_EXTRAS = {
+    "filelock": "mlcc[compile]",
+    "huggingface_hub": "mlcc[compile]",
+    "fastapi": "mlcc[serve]",
+    "starlette": "mlcc[serve]",
+    "uvicorn": "mlcc[serve]",
+}
+"""Packages that a bare `pip install mlcc` does not bring, and what does."""
 
 
 class Commands(click.Group):
@@ -39,6 +47,8 @@ class Commands(click.Group):
         try:
             command = point.load()
         except ImportError as error:
+            if _missing_extra(error):
+                raise
             raise MlccError(
                 f"`mlcc {cmd_name}` cannot be loaded: {error}; type `pip install 'mlcc[compile,"
                 "serve]'`"
@@ -87,6 +97,9 @@ def _report(error: Exception) -> int:
     if isinstance(error, MlccError):
         click.echo(f"error: {error.message}", err=True)
         return error.exit_code
+    if missing := _missing_extra(error):
+        click.echo(f"error: {missing}", err=True)
+        return MlccError.exit_code
     words = " ".join(f"{type(error).__name__}: {error}".split())
     click.echo(
         f"error: a bug in mlcc ({words[:300]}); run it again as `mlcc --debug ...` and report "
@@ -94,6 +107,14 @@ def _report(error: Exception) -> int:
         err=True,
     )
     return 1
+
+
+def _missing_extra(error: Exception) -> str | None:
+    """What to install, if a package is missing that not every install of mlcc has."""
+    package = (getattr(error, "name", None) or "").partition(".")[0]
+    if not isinstance(error, ModuleNotFoundError) or package not in _EXTRAS:
+        return None
+    return f"this needs {package}, which is not installed; type `pip install '{_EXTRAS[package]}'`"
 
 
 def _nobody_reads() -> int:

@@ -13,6 +13,7 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -20,7 +21,7 @@ from typing import Any
 
 from mlcc import __version__
 from mlcc.child_process import call
-from mlcc.errors import ArtifactError, CapacityError, CheckpointError, UnsupportedError
+from mlcc.errors import ArtifactError, CapacityError, CheckpointError, MlccError, UnsupportedError
 from mlcc.manifest import MANIFEST_NAME, abi_hash
 
 SOURCE_NAME = "source.json"
@@ -87,7 +88,9 @@ def compiled(model: str, options: CompileOptions, say: Callable[[str], None]) ->
     key = hashlib.sha256(json.dumps(source, sort_keys=True).encode()).hexdigest()[:16]
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", model.rstrip("/").rpartition("/")[2]) or "model"
     entry = Entry(cache_folder() / f"{name}-{key}", source)
-    if not entry.complete:
+    with _usable():
+        complete = entry.complete
+    if not complete:
         _compile(model, options, entry, say)
     return entry.model
 
@@ -136,19 +139,21 @@ def remove(entry: Entry) -> bool:
 def _compile(model: str, options: CompileOptions, entry: Entry, say: Callable[[str], None]) -> None:
     from filelock import FileLock, Timeout
 
-    entry.folder.mkdir(parents=True, exist_ok=True)
     lock = FileLock(entry.folder / _LOCK)
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        say("another process compiles this model; waiting for it")
-        lock.acquire()
+    with _usable():
+        entry.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            say("another process compiles this model; waiting for it")
+            lock.acquire()
     try:
         if entry.complete:
             return
-        _check_disk(entry)
-        text = json.dumps(entry.source, indent=1)
-        (entry.folder / SOURCE_NAME).write_text(text, encoding="utf-8")
+        with _usable():
+            _check_disk(entry)
+            text = json.dumps(entry.source, indent=1)
+            (entry.folder / SOURCE_NAME).write_text(text, encoding="utf-8")
         say(f"{model} is not compiled yet: compiling it once into {entry.folder}")
         _run_compiler(model, options, entry)
     finally:
@@ -188,6 +193,18 @@ def _check_disk(entry: Entry) -> None:
             f"{entry.folder} may need {needed / 1e9:.1f} GB and the disk has {free / 1e9:.1f} GB "
             "free; type `mlcc cache clean`, or set XDG_CACHE_HOME to another disk"
         )
+
+
+@contextmanager
+def _usable() -> Iterator[None]:
+    """What the system refuses in the cache, as one line."""
+    try:
+        yield
+    except OSError as error:
+        raise MlccError(
+            f"{cache_folder()} cannot be used as the cache ({error.strerror or error}); set "
+            "XDG_CACHE_HOME to a folder that you may write to"
+        ) from error
 
 
 def _stamp(path: Path, name: str) -> tuple[str, int, int]:

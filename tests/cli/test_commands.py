@@ -164,6 +164,32 @@ def test_errors_are_one_line(tmp_path: Path, artifact: Path) -> None:
     assert mlcc("no-such-command").returncode == 2
 
 
+def test_an_unusable_cache_names_its_variable(tmp_path: Path) -> None:
+    checkpoint = write_checkpoint(tmp_path / "tiny")
+    done = mlcc("run", checkpoint, "hi", XDG_CACHE_HOME="/dev/null/x")
+    assert "XDG_CACHE_HOME" in one_line_error(done)
+
+
+@pytest.mark.parametrize(
+    ("package", "extra", "command"),
+    [
+        ("filelock", "compile", "compile"),
+        ("filelock", "compile", "run"),
+        ("fastapi", "serve", "serve"),
+    ],
+)
+def test_a_bare_install_says_what_to_install(
+    tmp_path: Path, package: str, extra: str, command: str
+) -> None:
+    words = [command, str(write_checkpoint(tmp_path / "tiny")), *(["hi"] * (command == "run"))]
+    program = f"import sys, mlcc.cli; sys.modules[{package!r}] = None; mlcc.cli.main({words})"
+    environment = {**ENVIRONMENT, "TVM_USE_RUNTIME_LIB": "0"}
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=environment
+    )
+    assert f"pip install 'mlcc[{extra}]'" in one_line_error(done) and package in done.stderr
+
+
 def test_debug_shows_where_an_error_comes_from(tmp_path: Path) -> None:
     for done in (
         mlcc("--debug", "run", tmp_path, "hi"),

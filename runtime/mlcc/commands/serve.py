@@ -7,7 +7,7 @@ import json
 import click
 
 from mlcc.commands.options import ModelOptions, model_options, note
-from mlcc.errors import ArtifactError, MlccError
+from mlcc.errors import ArtifactError
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
@@ -36,12 +36,9 @@ def serve_command(
 
     MODEL is a folder made by `mlcc compile`, or a checkpoint, which is compiled first and kept.
     """
-    try:
-        from mlcc.server.routes import Settings
-        from mlcc.server.serve import serve
-    except ImportError as error:
-        raise MlccError(f"{error}; type `pip install 'mlcc[serve]'`") from error
     from mlcc.model import open_text
+    from mlcc.server.routes import Settings
+    from mlcc.server.serve import serve
 
     path = options.artifact()
     text = open_text(path)
