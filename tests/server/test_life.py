@@ -76,11 +76,21 @@ def test_an_answer_that_takes_too_long(slow: RunningServer) -> None:
 
 
 def test_a_full_queue_says_when_to_come_back(slow: RunningServer) -> None:
-    body = {"prompt": ["x"] * 6, "max_tokens": 4}  # 4 at once and 1 waiting are allowed
-    answer = httpx.post(f"{slow.url}/v1/completions", json=body)
-    assert answer.status_code == 503 and answer.headers["retry-after"] == "1"
-    assert answer.json()["error"]["code"] == "queue_full"
-    assert httpx.post(f"{slow.url}/v1/completions", json={**body, "prompt": ["x"] * 5}).is_success
+    url = f"{slow.url}/v1/completions"
+    all_of_it = {"prompt": ["x"] * 5, "ignore_eos": True}  # 4 at once and 1 waiting are allowed
+    with httpx.stream("POST", url, json={**all_of_it, "max_tokens": 400, "stream": True}) as stream:
+        next(stream.iter_lines())
+        answer = httpx.post(url, json={"prompt": "x", "max_tokens": 4})
+        assert answer.status_code == 503 and answer.headers["retry-after"] == "1"
+        assert answer.json()["error"]["code"] == "queue_full"
+    assert eventually(lambda: idle(slow))
+    assert httpx.post(url, json={**all_of_it, "max_tokens": 4}).is_success
+
+
+def test_more_prompts_than_ever_fit_are_the_callers_mistake(slow: RunningServer) -> None:
+    answer = httpx.post(f"{slow.url}/v1/completions", json={"prompt": ["x"] * 6, "max_tokens": 4})
+    assert answer.status_code == 400
+    assert "6 prompts" in answer.json()["error"]["message"]
 
 
 def test_api_key() -> None:

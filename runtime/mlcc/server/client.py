@@ -14,7 +14,7 @@ from mlcc.api.errors import BusyError, EngineDiedError
 from mlcc.engine.batch import Capacity
 from mlcc.engine.engine import Stats
 from mlcc.engine.request import Request
-from mlcc.errors import MlccError
+from mlcc.errors import InvalidRequestError, MlccError
 from mlcc.server.job import Job
 from mlcc.server.messages import (
     Accepted,
@@ -70,9 +70,17 @@ class EngineClient:
         self._outbox.put(None)
 
     def check_room(self, count: int) -> None:
-        """Raise BusyError or EngineDiedError if `count` more requests cannot be taken now."""
+        """Raise BusyError or EngineDiedError if `count` more requests cannot be taken now,
+        InvalidRequestError if they never can be."""
         if self.dead:
             raise self.dead
+        if count > self._limit:
+            raise InvalidRequestError(
+                f"the request has {count} prompts and this server takes {self._limit} at most; "
+                "send fewer at once or start the server with a larger --max-queue",
+                param="prompt",
+                code="too_many_prompts",
+            )
         if self.live + count > self._limit:
             raise BusyError(
                 f"{self.live} requests are live and the limit is {self._limit}; try again later "
