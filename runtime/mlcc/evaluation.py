@@ -26,7 +26,7 @@ from mlcc.engine.request import Request, SamplingParams
 from mlcc.errors import InvalidRequestError, MlccError
 from mlcc.model import Model
 
-LONGEST_ANSWER = 200
+LONGEST_ANSWER = 512
 """Tokens; a model that rambles is wrong already."""
 
 
