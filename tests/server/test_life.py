@@ -79,7 +79,8 @@ def test_a_full_queue_says_when_to_come_back(slow: RunningServer) -> None:
     url = f"{slow.url}/v1/completions"
     all_of_it = {"prompt": ["x"] * 5, "ignore_eos": True}  # 4 at once and 1 waiting are allowed
     with httpx.stream("POST", url, json={**all_of_it, "max_tokens": 400, "stream": True}) as stream:
-        next(stream.iter_lines())
+        lines = stream.iter_lines()
+        next(lines)
         answer = httpx.post(url, json={"prompt": "x", "max_tokens": 4})
         assert answer.status_code == 503 and answer.headers["retry-after"] == "1"
         assert answer.json()["error"]["code"] == "queue_full"
