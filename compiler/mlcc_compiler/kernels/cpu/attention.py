@@ -10,7 +10,8 @@ nor on the number of threads. Keys and values are appended (`kv.py`) and rotated
 from dataclasses import dataclass
 
 from mlcc_compiler._tvm import T
-from mlcc_compiler.kernels.cpu.attention_tile import AttentionShape, Scratch, Tile, TileKernel
+from mlcc_compiler.kernels.cpu.attention_shape import AttentionShape, Scratch, Tile
+from mlcc_compiler.kernels.cpu.attention_tile import TileKernel
 from mlcc_compiler.kernels.cpu.kernel import PrimFunc, f32, i32, kernel
 from mlcc_compiler.kernels.cpu.kv import page_argument
 from mlcc_compiler.kernels.cpu.vector_math import (

@@ -35,12 +35,12 @@ def split(total: int, most: int) -> list[int]:
     return [total // runs + (i < total % runs) for i in range(runs)]
 
 
-def row_tiles(rows: Expr, most: int, body: Callable[[Expr, int], None]) -> None:
-    """Emit body(first_row, count) over a number of rows known when it runs."""
+def row_tiles(rows: Expr, most: int, group: int, body: Callable[[Expr, int], None]) -> None:
+    """Emit body(first_row, count) over `rows`, known when it runs to be a multiple of `group`."""
     with T.serial(T.floordiv(rows, most)) as tile:
         body(tile * most, most)
     rest = bind(T.floormod(rows, most))
-    for count in range(1, most):
+    for count in sorted({group * i % most for i in range(1, most)} - {0}):
         with T.If(rest == count), T.Then():
             body(rows - count, count)
 
@@ -89,6 +89,39 @@ def transpose(rows: Sequence[Expr]) -> list[Expr]:
         pairs = [[current[i], current[i + half]] for i in range(half)]
         current = _registers([T.Shuffle(pair, way) for pair in pairs for way in (low, high)])
     return [current[i] for i in range(lanes)]
+
+
+def lane_sums(count: int, leaf: Callable[[int], list[Expr]]) -> list[Expr]:
+    """`leaf(i)` gives some vectors; output r holds in lane i the sum of the lanes of leaf(i)[r].
+
+    `count` is a power of two and at most the lanes of a leaf. Neighbours are added in halves as
+    soon as there are two, so that few vectors are alive.
+    """
+    return [_fold(x, count) for x in _merged(0, count, leaf)]
+
+
+def _merged(first: int, count: int, leaf: Callable[[int], list[Expr]]) -> list[Expr]:
+    """Vectors of `count` items side by side, each item a part of a sum."""
+    if count == 1:
+        return leaf(first)
+    left = _merged(first, count // 2, leaf)
+    right = _merged(first + count // 2, count // 2, leaf)
+    return [_halve([a, b], count) for a, b in zip(left, right, strict=True)]
+
+
+def _fold(x: Expr, count: int) -> Expr:
+    """Add up each of the `count` items of a vector."""
+    while lanes_of(x) > count:
+        x = _halve([x], count)
+    return x
+
+
+def _halve(parts: list[Expr], count: int) -> Expr:
+    """The `count` items of all parts, the lower half of each added to its upper half."""
+    lanes = lanes_of(parts[0]) * len(parts)
+    width = lanes // count
+    low = [i for i in range(lanes) if i % width < width // 2]
+    return bind(T.Shuffle(parts, low) + T.Shuffle(parts, [i + width // 2 for i in low]))
 
 
 def _registers(values: Sequence[Expr]) -> Registers:

@@ -188,3 +188,10 @@ def each(size: int, lanes: int, body: Callable[[Expr, int], None], start: Expr =
 def store(buffer: Any, value: Expr, *at: Expr) -> None:
     """Emit buffer[at] = value."""
     T.buffer_store(buffer, value, list(at))
+
+
+def prefetch(address: Expr) -> Expr:
+    """A call that asks for the cache line at `address`, to be read soon."""
+    hint = T.llvm_lookup_intrinsic_id("llvm.prefetch")
+    read, keep, data = T.int32(0), T.int32(3), T.int32(1)
+    return T.call_llvm_intrin("void", hint, address, read, keep, data)
