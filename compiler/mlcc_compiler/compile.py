@@ -37,7 +37,8 @@ from mlcc_compiler.graph_json import graph_to_json
 from mlcc_compiler.kernels import kernel_set_for
 from mlcc_compiler.kernels.cpu.linear_layout import from_storage, to_storage
 from mlcc_compiler.kernels.kernel_set import PhysicalTensor, WeightLayout
-from mlcc_compiler.models.config import DecoderConfig, require
+from mlcc_compiler.models.config import DecoderConfig
+from mlcc_compiler.models.fields import require
 from mlcc_compiler.models.layers import named_modules
 from mlcc_compiler.models.registry import Architecture, build_model, with_defaults
 from mlcc_compiler.package import ArtifactWriter

@@ -6,14 +6,13 @@ HF's config: fields are resolved (per-layer windows, built rope tables), never o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from mlcc.errors import CheckpointError, UnsupportedError
+from mlcc_compiler.models.fields import HfConfig, optional, positive, refuse, require, window_of
 from mlcc_compiler.models.rope import Rope, RopeConfig, build_rope
-
-HfConfig = Mapping[str, Any]
 
 ACTIVATIONS = {
     "silu": "silu",
@@ -73,8 +72,9 @@ def common_fields(hf: HfConfig, architecture: str) -> dict[str, Any]:
     """The fields that all architectures spell alike. Raises CheckpointError if one is missing."""
     heads = require(hf, "num_attention_heads")
     hidden = require(hf, "hidden_size")
-    head_dim = int(hf.get("head_dim") or hidden // heads)
-    kv_heads = int(hf.get("num_key_value_heads") or heads)
+    head_dim = head_dim_of(hf)
+    shared = hf.get("num_key_value_heads") is not None
+    kv_heads = require(hf, "num_key_value_heads") if shared else heads
     if heads % kv_heads:
         raise CheckpointError(f"config.json: {heads} heads do not divide over {kv_heads} KV heads")
     layers = require(hf, "num_hidden_layers")
@@ -87,7 +87,7 @@ def common_fields(hf: HfConfig, architecture: str) -> dict[str, Any]:
         "num_heads": heads,
         "num_kv_heads": kv_heads,
         "head_dim": head_dim,
-        "norm_eps": float(hf["rms_norm_eps"]),
+        "norm_eps": positive(hf, "rms_norm_eps"),
         "activation": activation(hf),
         "max_position": require(hf, "max_position_embeddings"),
         "tie_embeddings": bool(hf["tie_word_embeddings"]),
@@ -97,15 +97,15 @@ def common_fields(hf: HfConfig, architecture: str) -> dict[str, Any]:
     }
 
 
-def require(hf: HfConfig, key: str) -> int:
-    """An integer field that must be there. Raises CheckpointError."""
-    value = hf.get(key)
-    if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
-        raise CheckpointError(
-            f"config.json: '{key}' must be a positive integer, got {value!r}; "
-            "fetch the checkpoint's config.json again"
-        )
-    return value
+def head_dim_of(hf: HfConfig) -> int:
+    """`head_dim`, or what is left of the hidden size for each head. Rotation needs it even."""
+    if hf.get("head_dim") is not None:
+        width = require(hf, "head_dim")
+    else:
+        width = require(hf, "hidden_size") // require(hf, "num_attention_heads")
+    if width < 2 or width % 2:
+        raise refuse("head_dim", "an even number", width)
+    return width
 
 
 def activation(hf: HfConfig) -> str:
@@ -130,30 +130,44 @@ def rope_from_hf(
 
     Old: `rope_theta` and `rope_scaling`. New: `rope_parameters`, possibly one per layer type.
     """
-    parameters = dict(hf.get("rope_parameters") or hf.get("rope_scaling") or {})
+    parameters = rope_parameters(hf)
     if layer_type is not None and layer_type in parameters:
-        parameters = dict(parameters[layer_type] or {})
+        parameters = _object(parameters, layer_type)
     parameters.update(overrides or {})
     original = hf.get("original_max_position_embeddings")
     if original:
         parameters.setdefault("original_max_position_embeddings", original)
-    theta = float(parameters.get("rope_theta") or hf.get("rope_theta") or default_theta)
-    head_dim = int(hf.get("head_dim") or require(hf, "hidden_size") // hf["num_attention_heads"])
-    partial = parameters.get("partial_rotary_factor") or hf.get("partial_rotary_factor") or 1.0
+    theta = optional(parameters, "rope_theta") or optional(hf, "rope_theta") or default_theta
+    partial = optional(parameters, "partial_rotary_factor")
+    partial = partial or optional(hf, "partial_rotary_factor") or 1.0
+    head_dim = head_dim_of(hf)
+    dim = int(head_dim * partial)
+    if dim < 2 or dim % 2 or dim > head_dim:
+        raise refuse("partial_rotary_factor", f"an even part of {head_dim}", partial)
     return build_rope(
         RopeConfig(
             parameters=parameters,
             theta=theta,
-            dim=int(head_dim * float(partial)),
+            dim=dim,
             max_position=require(hf, "max_position_embeddings"),
             context=context,
         )
     )
 
 
-def windows_from_layer_types(
-    hf: HfConfig, window: int | None, default: list[str]
-) -> list[int | None]:
-    """One window per layer from `layer_types` ("sliding_attention" / "full_attention")."""
-    types = hf.get("layer_types") or default
-    return [window if kind == "sliding_attention" else None for kind in types]
+def rope_parameters(hf: HfConfig) -> dict[str, Any]:
+    """A fresh copy of `rope_parameters` or, in older configs, `rope_scaling`."""
+    return _object(hf, "rope_parameters") or _object(hf, "rope_scaling")
+
+
+def _object(hf: HfConfig, key: str) -> dict[str, Any]:
+    value = hf.get(key) or {}
+    if not isinstance(value, Mapping):
+        raise refuse(key, "an object", value)
+    return dict(value)
+
+
+def windows_by_type(hf: HfConfig, types: Sequence[str]) -> tuple[int | None, ...]:
+    """One window per layer: `sliding_window` where the layer's type says that it slides."""
+    window = window_of(hf)
+    return tuple(window if kind == "sliding_attention" else None for kind in types)

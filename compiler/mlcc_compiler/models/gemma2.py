@@ -8,11 +8,11 @@ from mlcc_compiler._tvm import Tensor, nn
 from mlcc_compiler.models.config import (
     DECODER_DEFAULTS,
     DecoderConfig,
-    HfConfig,
     common_fields,
     rope_from_hf,
-    windows_from_layer_types,
+    windows_by_type,
 )
+from mlcc_compiler.models.fields import HfConfig, layer_types, optional, positive, require
 from mlcc_compiler.models.layers import Attention, GatedMLP, RMSNorm
 
 DEFAULTS = DECODER_DEFAULTS | {
@@ -54,15 +54,15 @@ class Layer(nn.Module):
 
 def read_config(hf: HfConfig, context: int) -> DecoderConfig:
     """config.json of a Gemma2ForCausalLM."""
-    layers = int(hf["num_hidden_layers"])
+    layers = require(hf, "num_hidden_layers")
     alternating = ["full_attention" if i % 2 else "sliding_attention" for i in range(layers)]
     fields = gemma_fields(hf, "gemma2")
-    fields["windows"] = tuple(windows_from_layer_types(hf, hf["sliding_window"], alternating))
+    fields["windows"] = windows_by_type(hf, layer_types(hf, alternating))
     return DecoderConfig(
         **fields,
         ropes=(rope_from_hf(hf, context),),
-        attention_softcap=hf["attn_logit_softcapping"],
-        final_softcap=hf["final_logit_softcapping"],
+        attention_softcap=optional(hf, "attn_logit_softcapping"),
+        final_softcap=optional(hf, "final_logit_softcapping"),
     )
 
 
@@ -70,9 +70,9 @@ def gemma_fields(hf: HfConfig, architecture: str) -> dict[str, Any]:
     """What Gemma 2 and 3 share: tied, scaled embeddings, norms of 1 + weight, their own scale."""
     bias = bool(hf.get("attention_bias", False))
     return common_fields(hf, architecture) | {
-        "attention_scale": float(hf["query_pre_attn_scalar"]) ** -0.5,
+        "attention_scale": positive(hf, "query_pre_attn_scalar") ** -0.5,
         "norm_offset": 1.0,
-        "embed_scale": float(hf["hidden_size"]) ** 0.5,
+        "embed_scale": require(hf, "hidden_size") ** 0.5,
         "qkv_bias": bias,
         "output_bias": bias,
     }

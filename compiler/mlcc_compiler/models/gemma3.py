@@ -6,10 +6,11 @@ from mlcc.errors import UnsupportedError
 from mlcc_compiler.models import gemma2
 from mlcc_compiler.models.config import (
     DecoderConfig,
-    HfConfig,
     rope_from_hf,
-    windows_from_layer_types,
+    rope_parameters,
+    windows_by_type,
 )
+from mlcc_compiler.models.fields import HfConfig, layer_types, optional, require
 from mlcc_compiler.models.rope import Rope
 
 Layer = gemma2.Layer
@@ -19,6 +20,7 @@ DEFAULTS = gemma2.DEFAULTS | {
     "max_position_embeddings": 131072,
     "attn_logit_softcapping": None,
     "final_logit_softcapping": None,
+    "sliding_window_pattern": 6,
 }
 
 
@@ -28,17 +30,18 @@ def read_config(hf: HfConfig, context: int) -> DecoderConfig:
         raise UnsupportedError(
             "Gemma 3 with bidirectional attention is an encoder, not a chat model"
         )
-    layers, every = int(hf["num_hidden_layers"]), int(hf.get("sliding_window_pattern", 6))
+    layers, every = require(hf, "num_hidden_layers"), require(hf, "sliding_window_pattern")
     pattern = ["sliding_attention" if (i + 1) % every else "full_attention" for i in range(layers)]
-    windows = tuple(windows_from_layer_types(hf, hf["sliding_window"], pattern))
+    types = layer_types(hf, pattern)
     fields = gemma2.gemma_fields(hf, "gemma3")
-    fields |= {"windows": windows, "rope_of_layer": tuple(int(w is not None) for w in windows)}
+    fields["windows"] = windows_by_type(hf, types)
+    fields["rope_of_layer"] = tuple(int(kind == "sliding_attention") for kind in types)
     return DecoderConfig(
         **fields,
         ropes=(_global_rope(hf, context), _local_rope(hf, context)),
         qk_norm=True,
-        attention_softcap=hf["attn_logit_softcapping"],
-        final_softcap=hf["final_logit_softcapping"],
+        attention_softcap=optional(hf, "attn_logit_softcapping"),
+        final_softcap=optional(hf, "final_logit_softcapping"),
     )
 
 
@@ -48,8 +51,8 @@ def _global_rope(hf: HfConfig, context: int) -> Rope:
 
 def _local_rope(hf: HfConfig, context: int) -> Rope:
     """Sliding layers keep the short base and are never scaled."""
-    new_style = (hf.get("rope_parameters") or {}).get("sliding_attention")
-    theta = (new_style or {}).get("rope_theta") or hf.get("rope_local_base_freq") or 1e4
-    plain = {"rope_type": "default", "rope_theta": theta, **(new_style or {})}
+    new_style = rope_parameters(hf).get("sliding_attention") or {}
+    theta = new_style.get("rope_theta") or hf.get("rope_local_base_freq") or 1e4
+    plain = {"rope_type": "default", "rope_theta": theta, **new_style}
     stripped = {k: v for k, v in hf.items() if k not in ("rope_scaling", "rope_parameters")}
     return rope_from_hf(stripped, context, overrides=plain)

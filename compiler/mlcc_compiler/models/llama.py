@@ -5,10 +5,10 @@ from __future__ import annotations
 from mlcc_compiler.models.config import (
     DECODER_DEFAULTS,
     DecoderConfig,
-    HfConfig,
     common_fields,
     rope_from_hf,
 )
+from mlcc_compiler.models.fields import HfConfig
 from mlcc_compiler.models.layers import PreNormLayer
 
 Layer = PreNormLayer

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from mlcc_compiler.models import llama
-from mlcc_compiler.models.config import DecoderConfig, HfConfig
+from mlcc_compiler.models.config import DecoderConfig
+from mlcc_compiler.models.fields import HfConfig, window_of
 
 Layer = llama.Layer
 
@@ -19,5 +20,5 @@ DEFAULTS = llama.DEFAULTS | {
 def read_config(hf: HfConfig, context: int) -> DecoderConfig:
     """config.json of a MistralForCausalLM; a null `sliding_window` means full attention."""
     config = llama.read_config(hf, context)
-    window = hf["sliding_window"]
-    return replace(config, architecture="mistral", windows=(window,) * config.num_layers)
+    windows = (window_of(hf),) * config.num_layers
+    return replace(config, architecture="mistral", windows=windows)

@@ -7,10 +7,11 @@ from mlcc_compiler.models import ops
 from mlcc_compiler.models.config import (
     DECODER_DEFAULTS,
     DecoderConfig,
-    HfConfig,
     common_fields,
     rope_from_hf,
+    rope_parameters,
 )
+from mlcc_compiler.models.fields import HfConfig, window_of
 from mlcc_compiler.models.layers import Attention, Linear, PreNormLayer
 
 DEFAULTS = DECODER_DEFAULTS | {
@@ -61,9 +62,9 @@ class Layer(PreNormLayer):
 
 def read_config(hf: HfConfig, context: int) -> DecoderConfig:
     """config.json of a Phi3ForCausalLM; `su` and `yarn` there always meant LongRoPE."""
-    parameters = hf.get("rope_parameters") or hf.get("rope_scaling") or {}
+    parameters = rope_parameters(hf)
     kind = parameters.get("rope_type") or parameters.get("type")
     overrides = {"rope_type": "longrope"} if kind in ("su", "yarn") else {}
     fields = common_fields(hf, "phi3")
-    fields["windows"] = (hf["sliding_window"],) * fields["num_layers"]
+    fields["windows"] = (window_of(hf),) * fields["num_layers"]
     return DecoderConfig(**fields, ropes=(rope_from_hf(hf, context, overrides=overrides),))

@@ -5,11 +5,11 @@ from __future__ import annotations
 from mlcc_compiler.models.config import (
     DECODER_DEFAULTS,
     DecoderConfig,
-    HfConfig,
     common_fields,
     rope_from_hf,
-    windows_from_layer_types,
+    windows_by_type,
 )
+from mlcc_compiler.models.fields import HfConfig, layer_types, require
 from mlcc_compiler.models.layers import PreNormLayer
 
 Layer = PreNormLayer
@@ -31,8 +31,7 @@ def read_config(hf: HfConfig, context: int) -> DecoderConfig:
 
 def qwen_windows(hf: HfConfig) -> tuple[int | None, ...]:
     """Layers from `max_window_layers` on slide, but only if `use_sliding_window` says so."""
-    layers = int(hf["num_hidden_layers"])
-    window = hf["sliding_window"] if hf["use_sliding_window"] else None
-    first = int(hf["max_window_layers"])
+    layers, first = require(hf, "num_hidden_layers"), hf["max_window_layers"]
     default = ["sliding_attention" if i >= first else "full_attention" for i in range(layers)]
-    return tuple(windows_from_layer_types(hf, window, default))
+    types = layer_types(hf, default)
+    return windows_by_type(hf, types) if hf["use_sliding_window"] else (None,) * layers

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from mlcc_compiler.models import qwen2
-from mlcc_compiler.models.config import DecoderConfig, HfConfig, common_fields, rope_from_hf
+from mlcc_compiler.models.config import DecoderConfig, common_fields, rope_from_hf
+from mlcc_compiler.models.fields import HfConfig
 from mlcc_compiler.models.layers import PreNormLayer
 
 Layer = PreNormLayer

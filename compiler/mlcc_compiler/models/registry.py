@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from mlcc.errors import UnsupportedError
+from mlcc.errors import CheckpointError, UnsupportedError
 from mlcc_compiler.models import gemma2, gemma3, llama, mistral, phi3, qwen2, qwen3
 from mlcc_compiler.models.causal_lm import CausalLM
-from mlcc_compiler.models.config import DecoderConfig, HfConfig
+from mlcc_compiler.models.config import DecoderConfig
+from mlcc_compiler.models.fields import HfConfig
 
 ARCHITECTURES: dict[str, Any] = {
     "llama": llama,
@@ -38,7 +39,13 @@ def with_defaults(hf: HfConfig) -> HfConfig:
 def build_model(hf: HfConfig, context: int) -> Architecture:
     """The model for a checkpoint's config. Raises UnsupportedError for an unknown `model_type`."""
     module = _module(hf)
-    config = module.read_config(with_defaults(hf), context)
+    try:
+        config = module.read_config(with_defaults(hf), context)
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        raise CheckpointError(
+            f"config.json: a value is missing or does not fit ({type(error).__name__}: {error}); "
+            "fetch the checkpoint's config.json again"
+        ) from error
     return Architecture(config, CausalLM(config, module.Layer))
 
 

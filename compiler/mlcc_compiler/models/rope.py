@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mlcc.errors import CheckpointError, UnsupportedError
+from mlcc_compiler.models.fields import optional, positive, refuse
 
 Array = npt.NDArray[np.float32]
 
@@ -47,17 +48,17 @@ class RopeConfig:
 
     @property
     def original_length(self) -> int:
-        return int(self.parameters.get("original_max_position_embeddings") or self.max_position)
+        given = optional(self.parameters, "original_max_position_embeddings")
+        return int(given or self.max_position)
 
     def number(self, key: str) -> float:
-        try:
-            return float(self.parameters[key])
-        except KeyError:
+        if key not in self.parameters:
             kind = self.parameters.get("rope_type")
             raise CheckpointError(
                 f"config.json: rope type '{kind}' needs '{key}', which is missing; "
                 "the checkpoint's config is incomplete, fetch it again"
-            ) from None
+            )
+        return positive(self.parameters, key)
 
 
 def build_rope(config: RopeConfig) -> Rope:
@@ -99,6 +100,8 @@ def _llama3(config: RopeConfig) -> tuple[Array, float]:
     """Long wavelengths are divided by `factor`, short ones kept, those between blended."""
     plain, factor = _plain(config), config.number("factor")
     low, high = config.number("low_freq_factor"), config.number("high_freq_factor")
+    if low >= high:
+        raise refuse("low_freq_factor", f"below high_freq_factor, {high}", low)
     wavelength = 2 * math.pi / plain
     blend = (config.original_length / wavelength - low) / (high - low)
     blended = (1 - blend) * plain / factor + blend * plain
@@ -113,9 +116,9 @@ def _mscale(factor: float, weight: float = 1.0) -> float:
 
 
 def _yarn_attention_factor(config: RopeConfig, factor: float) -> float:
-    given = config.parameters.get("attention_factor")
+    given = optional(config.parameters, "attention_factor")
     if given is not None:
-        return float(given)
+        return given
     mscale, all_dim = config.parameters.get("mscale"), config.parameters.get("mscale_all_dim")
     if mscale and all_dim:
         return _mscale(factor, float(mscale)) / _mscale(factor, float(all_dim))
@@ -130,8 +133,8 @@ def _yarn(config: RopeConfig) -> tuple[Array, float]:
     def dimension_of(rotations: float) -> float:
         return dim * math.log(length / (rotations * 2 * math.pi)) / (2 * math.log(base))
 
-    low = dimension_of(float(config.parameters.get("beta_fast") or 32))
-    high = dimension_of(float(config.parameters.get("beta_slow") or 1))
+    low = dimension_of(optional(config.parameters, "beta_fast") or 32)
+    high = dimension_of(optional(config.parameters, "beta_slow") or 1)
     if config.parameters.get("truncate", True):
         low, high = math.floor(low), math.ceil(high)
     low, high = max(low, 0), min(high, dim - 1)
@@ -147,14 +150,13 @@ def _longrope(config: RopeConfig) -> tuple[Array, float]:
     parameters, original = config.parameters, config.original_length
     key = "long_factor" if config.context > original else "short_factor"
     factors = parameters.get(key)
-    if not factors or len(factors) != config.dim // 2:
-        raise CheckpointError(
-            f"config.json: longrope needs {config.dim // 2} numbers in '{key}', "
-            f"got {len(factors or [])}; fetch the checkpoint's config again"
-        )
-    scale = parameters.get("attention_factor")
+    if not isinstance(factors, list) or len(factors) != config.dim // 2:
+        raise refuse(key, f"a list of {config.dim // 2} numbers", factors)
+    for factor in factors:
+        positive({key: factor}, key)
+    scale = optional(parameters, "attention_factor")
     if scale is None:
-        factor = float(parameters.get("factor") or config.max_position / original)
+        factor = optional(parameters, "factor") or config.max_position / original
         scale = 1.0 if factor <= 1 else math.sqrt(1 + math.log(factor) / math.log(original))
     inv_freq = (_plain(config) / np.asarray(factors, np.float32)).astype(np.float32)
     return inv_freq, float(scale)

@@ -1,0 +1,64 @@
+"""Values of config.json, checked one at a time, so that a wrong one is refused by its name."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from mlcc.errors import CheckpointError
+
+HfConfig = Mapping[str, Any]
+
+LAYER_TYPES = ("full_attention", "sliding_attention")
+
+
+def require(hf: HfConfig, key: str) -> int:
+    """A positive integer that must be there. Raises CheckpointError."""
+    value = hf.get(key)
+    if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
+        raise refuse(key, "a positive integer", value)
+    return value
+
+
+def positive(hf: HfConfig, key: str) -> float:
+    """A finite number above 0 that must be there. Raises CheckpointError."""
+    value = hf.get(key)
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise refuse(key, "a number", value)
+    if not (math.isfinite(value) and value > 0):
+        raise refuse(key, "a finite number above 0", value)
+    return float(value)
+
+
+def optional(hf: HfConfig, key: str) -> float | None:
+    """The same, or None where the field is null."""
+    return None if hf.get(key) is None else positive(hf, key)
+
+
+def window_of(hf: HfConfig) -> int | None:
+    """The width of sliding attention; a null means that nothing slides."""
+    return None if hf.get("sliding_window") is None else require(hf, "sliding_window")
+
+
+def layer_types(hf: HfConfig, default: Sequence[str]) -> Sequence[str]:
+    """One of LAYER_TYPES per layer: `layer_types` if given, else the architecture's `default`."""
+    types = hf.get("layer_types")
+    if types is None:
+        return default
+    if not isinstance(types, list) or len(types) != len(default):
+        raise refuse("layer_types", f"a list of {len(default)}, one for each layer", types)
+    for kind in types:
+        if kind not in LAYER_TYPES:
+            raise refuse("layer_types", f"made of {' and '.join(LAYER_TYPES)}", kind)
+    return types
+
+
+def refuse(key: str, wanted: str, value: Any) -> CheckpointError:
+    """The error for a value that does not fit."""
+    found = repr(value)
+    found = found if len(found) <= 60 else found[:60] + "..."
+    return CheckpointError(
+        f"config.json: '{key}' must be {wanted}, got {found}; "
+        "fetch the checkpoint's config.json again"
+    )

@@ -1,0 +1,75 @@
+"""A config.json with a wrong value is refused by the field's name; it is never a bug of mlcc."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mlcc.errors import CheckpointError, MlccError
+from mlcc_compiler.models.registry import ARCHITECTURES, build_model
+
+GOOD: dict[str, Any] = {
+    "vocab_size": 32,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+}
+LLAMA3 = {
+    "rope_type": "llama3",
+    "factor": 8,
+    "low_freq_factor": 1,
+    "high_freq_factor": 4,
+    "original_max_position_embeddings": 32,
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "wrong", "gist"),
+    [
+        ("llama", {"hidden_size": "64"}, "'hidden_size' must be a positive integer, got '64'"),
+        ("llama", {"num_key_value_heads": "x"}, "'num_key_value_heads'"),
+        ("llama", {"rms_norm_eps": None}, "'rms_norm_eps' must be a number, got None"),
+        ("llama", {"rms_norm_eps": "NaN"}, "'rms_norm_eps'"),
+        ("llama", {"rope_theta": "big"}, "'rope_theta'"),
+        ("llama", {"head_dim": 15}, "'head_dim' must be an even number"),
+        ("llama", {"partial_rotary_factor": 3.0}, "'partial_rotary_factor'"),
+        ("llama", {"rope_scaling": "linear"}, "'rope_scaling' must be an object"),
+        ("llama", {"rope_scaling": {"type": "linear", "factor": 0}}, "'factor'"),
+        ("llama", {"rope_scaling": {"type": "linear", "factor": [2]}}, "'factor'"),
+        ("llama", {"rope_scaling": {**LLAMA3, "low_freq_factor": 4}}, "'low_freq_factor'"),
+        ("llama", {"rope_scaling": {**LLAMA3, "factor": -1}}, "'factor'"),
+        ("llama", {"rope_theta": 1, "rope_scaling": {"type": "yarn", "factor": 2}}, "not fit"),
+        ("mistral", {"sliding_window": 0}, "'sliding_window'"),
+        ("qwen2", {"max_window_layers": "x"}, "does not fit"),
+        ("qwen3", {"layer_types": ["full_attention"]}, "a list of 2, one for each layer"),
+        ("qwen2", {"layer_types": ["full_attention", "linear_attention"]}, "'linear_attention'"),
+        ("gemma2", {"attn_logit_softcapping": "x"}, "'attn_logit_softcapping'"),
+        ("gemma2", {"query_pre_attn_scalar": 0}, "'query_pre_attn_scalar'"),
+        ("gemma3", {"sliding_window_pattern": 0}, "'sliding_window_pattern'"),
+        ("gemma3", {"rope_parameters": {"sliding_attention": [1]}}, "does not fit"),
+        ("phi3", {"rope_scaling": {"type": "su", "short_factor": 3}}, "'short_factor'"),
+        ("phi3", {"rope_scaling": {"type": "su", "short_factor": ["a"] * 8}}, "'short_factor'"),
+    ],
+)
+def test_a_wrong_value_is_refused(kind: str, wrong: dict[str, Any], gist: str) -> None:
+    build_model({"model_type": kind, **GOOD}, 64)
+    with pytest.raises(CheckpointError) as error:
+        build_model({"model_type": kind, **GOOD, **wrong}, 64)
+    assert gist in str(error.value)
+    assert "fetch the checkpoint's config.json again" in str(error.value)
+
+
+@pytest.mark.parametrize("kind", ARCHITECTURES)
+@pytest.mark.parametrize("value", [None, "x", [], {}, -1, 0, 1.5, True], ids=repr)
+def test_no_value_of_any_field_is_a_bug(kind: str, value: Any) -> None:
+    whole = {"model_type": kind, **ARCHITECTURES[kind].DEFAULTS, **GOOD}
+    for key in (*whole, "rope_parameters", "rope_scaling", "layer_types", "rope_theta"):
+        try:
+            config = build_model({**whole, key: value}, 64).config
+        except MlccError:
+            continue
+        assert config.num_layers == len(config.windows) > 0
