@@ -7,14 +7,12 @@ its own module; this one only puts them in order and says what it decided.
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 import mlcc
 from mlcc.errors import UnsupportedError
@@ -35,8 +33,6 @@ from mlcc.manifest import (
 from mlcc_compiler.checkpoint import Checkpoint
 from mlcc_compiler.graph_json import graph_to_json
 from mlcc_compiler.kernels import kernel_set_for
-from mlcc_compiler.kernels.cpu.linear_layout import from_storage, to_storage
-from mlcc_compiler.kernels.kernel_set import PhysicalTensor, WeightLayout
 from mlcc_compiler.models.config import DecoderConfig
 from mlcc_compiler.models.fields import require
 from mlcc_compiler.models.layers import named_modules
@@ -45,15 +41,15 @@ from mlcc_compiler.package import ArtifactWriter
 from mlcc_compiler.passes.lower import WeightPlan
 from mlcc_compiler.passes.paged_kv import KvLayout
 from mlcc_compiler.pipeline import FUNCTIONS, Bounds, IrDump, Traced, build, lower, trace
-from mlcc_compiler.quantization import dequantize, quantize, recipe, scheme
+from mlcc_compiler.quantization import recipe
 from mlcc_compiler.quantization.apply import apply_recipe
 from mlcc_compiler.weights.check import check_tensors
+from mlcc_compiler.weights.convert import arrays_of, plain_layout, specs_of
 from mlcc_compiler.weights.names import checkpoint_names
 from mlcc_targets import Target
 
 DEFAULT_CONTEXT = 4096
 PAGE_SIZE = 16
-Floats = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,7 +104,8 @@ def compile_model(
         else:
             plans, workspace = _native_library(plan, library, progress)
         weights = writer.add_weights(
-            [spec for p in plans for spec in _specs(p)], _arrays(plan, plans, progress)
+            specs_of(plans),
+            arrays_of(plans, checkpoint.tensors, plan.sources, progress.weights),
         )
         licence = writer.add_checkpoint(checkpoint)
         return writer.finish(_manifest(plan, weights, workspace, licence))
@@ -194,46 +191,16 @@ def _native_library(plan: Plan, library: Path, progress: Progress) -> tuple[list
 def _reference_library(plan: Plan, library: Path) -> list[WeightPlan]:
     """The graph itself; its weights are f32, rounded through their scheme."""
     library.write_text(graph_to_json(plan.traced), encoding="utf-8")
-    schemes = _schemes(plan)
+    modules = named_modules(plan.architecture.model)
+    schemes = dict.fromkeys(plan.traced.names, "f32")
+    schemes |= {f"{name}.weight": m.scheme for name, m in modules if hasattr(m, "scheme")}
     return [
-        WeightPlan(
-            name, shape, "", schemes.get(name, "f32"), _plain_layout(shape, schemes.get(name))
-        )
+        WeightPlan(name, shape, "", schemes[name], plain_layout(shape, schemes[name]))
         for name, shape in zip(plan.traced.names, plan.traced.shapes, strict=True)
     ]
 
 
-def _schemes(plan: Plan) -> dict[str, str]:
-    modules = named_modules(plan.architecture.model)
-    return {f"{name}.weight": m.scheme for name, m in modules if hasattr(m, "scheme")}
-
-
-def _plain_layout(shape: tuple[int, ...], name: str | None) -> WeightLayout:
-    def pack(weight: Floats) -> list[npt.NDArray[Any]]:
-        row = scheme(name or "f32")
-        if row.is_float:
-            return [from_storage(to_storage(weight, row.dtype), row.dtype)]
-        return [dequantize(quantize(weight, row))]
-
-    return WeightLayout((PhysicalTensor("", shape, "float32"),), pack)
-
-
-# -- weights and manifest ----------------------------------------------------------------------
-
-
-def _specs(plan: WeightPlan) -> list[TensorSpec]:
-    parts = zip(plan.names(), plan.layout.tensors, strict=True)
-    return [TensorSpec(name=n, dtype=part.dtype, shape=part.shape) for n, part in parts]
-
-
-def _arrays(plan: Plan, plans: list[WeightPlan], progress: Progress) -> Iterator[npt.NDArray[Any]]:
-    """Every physical tensor in order; one checkpoint tensor is in memory at a time."""
-    done, total = 0, sum(int(np.prod(p.shape)) for p in plans)
-    progress.weights(done, total)
-    for weight in plans:
-        yield from weight.layout.pack(plan.checkpoint.tensors.read(plan.sources[weight.name]))
-        done += int(np.prod(weight.shape))
-        progress.weights(done, total)
+# -- the manifest -------------------------------------------------------------------------------
 
 
 def _manifest(plan: Plan, weights: WeightsInfo, workspace: int, licence: str | None) -> Manifest:

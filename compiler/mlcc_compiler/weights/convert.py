@@ -1,0 +1,76 @@
+"""The weights of a compile: each tensor of the checkpoint read, checked, and packed for its kernel.
+
+Streams: one tensor of the checkpoint is in memory at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mlcc.errors import CheckpointError, UnsupportedError
+from mlcc.manifest import TensorSpec
+from mlcc_compiler.kernels.cpu.linear_layout import from_storage, to_storage
+from mlcc_compiler.kernels.kernel_set import PhysicalTensor, WeightLayout
+from mlcc_compiler.passes.lower import WeightPlan
+from mlcc_compiler.quantization import dequantize, quantize, scheme
+from mlcc_compiler.weights.reader import TensorFolder
+
+Floats = npt.NDArray[np.float32]
+
+F16_LARGEST = 65504.0
+
+
+def specs_of(plans: Sequence[WeightPlan]) -> list[TensorSpec]:
+    """Name, dtype and shape of every physical tensor, in the order of `forward`."""
+    return [
+        TensorSpec(name=name, dtype=part.dtype, shape=part.shape)
+        for plan in plans
+        for name, part in zip(plan.names(), plan.layout.tensors, strict=True)
+    ]
+
+
+def arrays_of(
+    plans: Sequence[WeightPlan],
+    tensors: TensorFolder,
+    sources: Mapping[str, str],
+    progress: Callable[[int, int], None],
+) -> Iterator[npt.NDArray[Any]]:
+    """The arrays of `specs_of`. Raises CheckpointError or UnsupportedError for a bad number."""
+    done, total = 0, sum(int(np.prod(p.shape)) for p in plans)
+    progress(done, total)
+    for plan in plans:
+        weight = tensors.read(sources[plan.name])
+        check_finite(sources[plan.name], weight, plan.scheme)
+        yield from plan.layout.pack(weight)
+        done += int(np.prod(plan.shape))
+        progress(done, total)
+
+
+def check_finite(name: str, weight: Floats, scheme_name: str) -> None:
+    """Refuse NaN and infinity, and what would become infinite as float16."""
+    peak = float(np.maximum(weight.max(), -weight.min()))  # NaN if any is
+    if not np.isfinite(peak):
+        raise CheckpointError(
+            f"tensor '{name}' holds NaN or infinity; the checkpoint is damaged, fetch it again"
+        )
+    if scheme_name == "f16" and peak > F16_LARGEST:
+        raise UnsupportedError(
+            f"tensor '{name}' holds {peak:.4g}, more than float16's {F16_LARGEST:.0f}; "
+            "use --quant bf16"
+        )
+
+
+def plain_layout(shape: tuple[int, ...], scheme_name: str) -> WeightLayout:
+    """Stored as f32 after rounding through the scheme: what the reference target computes with."""
+
+    def pack(weight: Floats) -> list[npt.NDArray[Any]]:
+        row = scheme(scheme_name)
+        if row.is_float:
+            return [from_storage(to_storage(weight, row.dtype), row.dtype)]
+        return [dequantize(quantize(weight, row))]
+
+    return WeightLayout((PhysicalTensor("", shape, "float32"),), pack)
