@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -100,6 +101,31 @@ def test_a_full_context_forgets_the_oldest_and_says_so(start: Start) -> None:
     chat.expect("error: the prompt has [0-9]+ tokens, the context is 512")
     chat.send(CTRL_D)
     assert chat.wait() == 0
+
+
+def test_a_broken_template_does_not_end_the_chat(start: Start) -> None:
+    broken = "{% if messages[0].content == 'x' %}{{ 1 // 0 }}{% endif %}go"
+    chat = start("--template", broken, "--max-tokens", "5")
+    chat.send("x\n")
+    chat.expect("error: ")
+    chat.expect(">>> ")
+    chat.send("hello\n")
+    chat.expect("cut off at --max-tokens 5")
+    chat.send(CTRL_D)
+    assert chat.wait() == 0
+
+
+@pytest.mark.parametrize(("options", "where"), [(["--max-tokens", "5"], "--max-tokens 5"),
+                                                ([], "the end of the context")])  # fmt: skip
+def test_an_answer_that_was_cut_says_so_beside_it(options: list[str], where: str) -> None:
+    done = subprocess.run(
+        [sys.executable, PROGRAM, "--once", "hello", *options],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert done.returncode == 0 and done.stdout.strip()
+    assert done.stderr == f"note: cut off at {where}\n"
 
 
 def test_colours_only_where_they_are_wanted(start: Start) -> None:

@@ -55,6 +55,7 @@ def artifact(world: tuple[Path, dict[str, str]]) -> Path:
     assert done.returncode == 0, done.stderr
     assert "is not compiled yet: compiling it once into" in done.stderr
     assert "compiling" not in done.stdout and "note:" not in done.stdout
+    assert done.stderr.endswith("note: cut off at --max-tokens 4\n")
     (found,) = (Path(environment["XDG_CACHE_HOME"]) / "mlcc" / "compiled").glob("*/model")
     return found
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 
 import click
 from toy_model import open_toy
 
 import mlcc.cli
 from mlcc.api.requests import SamplingFields
+from mlcc.api.template import ChatTemplate
 from mlcc.commands.chat import Chat
 from mlcc.commands.terminal import Screen
 from mlcc.conversation import Conversation
@@ -18,9 +20,18 @@ from mlcc.session import Session
 @click.command()
 @click.option("--delay", type=float, default=0.0)
 @click.option("--max-tokens", type=int)
-def toy_chat(delay: float, max_tokens: int | None) -> None:
+@click.option("--template", help="Instead of the toy's own.")
+@click.option("--once", help="Answer this and end.")
+def toy_chat(delay: float, max_tokens: int | None, template: str | None, once: str | None) -> None:
     sampling = SamplingFields(temperature=0, max_tokens=max_tokens, ignore_eos=True)
-    Chat(Session(open_toy(delay)), Conversation(), sampling, Screen()).loop()
+    model = open_toy(delay)
+    if template:
+        model = replace(model, text=replace(model.text, chat_template=ChatTemplate(template)))
+    chat = Chat(Session(model), Conversation(), sampling, Screen())
+    if once:
+        chat.answer_once(once)
+    else:
+        chat.loop()
 
 
 if __name__ == "__main__":

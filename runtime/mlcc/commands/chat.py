@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mlcc.commands.options import ModelOptions, model_options, sampling_options
-from mlcc.commands.terminal import Interrupts, Screen, enable_line_editing, read_stdin
-from mlcc.errors import InvalidRequestError
+from mlcc.commands.options import ModelOptions, model_options, note, sampling_options
+from mlcc.commands.terminal import Interrupts, Screen, cut_off, enable_line_editing, read_stdin
+from mlcc.errors import DeviceError, InvalidRequestError, MlccError
 
 if TYPE_CHECKING:
     from mlcc.api.requests import SamplingFields
@@ -70,6 +70,8 @@ class Chat:
         """Answer and return; Ctrl-C ends the program."""
         self.conversation.add("user", prompt)
         self.screen.answer(self.session.answer(self._prompt(), self.sampling))
+        if cut := cut_off(self.session.last, self.sampling.max_tokens):
+            note(cut)
 
     def loop(self) -> None:
         """Read and answer until the user leaves."""
@@ -103,7 +105,9 @@ class Chat:
             with Interrupts() as interrupts:
                 pieces = self.session.answer(self._prompt(), self.sampling, interrupts)
                 text = self.screen.answer(pieces)
-        except InvalidRequestError as error:
+        except DeviceError:
+            raise  # the model is gone
+        except MlccError as error:  # too long a prompt, a broken chat template
             self.conversation.turns = kept
             self.screen.note(f"error: {error.message}")
             return
@@ -121,14 +125,10 @@ class Chat:
         return prompt
 
     def _say_why_it_ended(self, stopped: bool) -> None:
-        timing = self.session.last
         if stopped:
             self.screen.note("(stopped)")
-        elif timing and timing.reason == "length":
-            limit = self.sampling.max_tokens
-            reached = limit is not None and timing.completion_tokens >= limit
-            what = f"--max-tokens {limit}" if reached else "the end of the context"
-            self.screen.note(f"(cut off at {what})")
+        elif cut := cut_off(self.session.last, self.sampling.max_tokens):
+            self.screen.note(f"({cut})")
 
     def _command(self, line: str) -> bool:
         """Obey a line that starts with a slash; False = leave."""

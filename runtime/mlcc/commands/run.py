@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mlcc.commands.options import ModelOptions, model_options, note, sampling_options
-from mlcc.commands.terminal import Screen, read_stdin
+from mlcc.commands.terminal import Screen, cut_off, read_stdin
 from mlcc.errors import InvalidRequestError
 
 if TYPE_CHECKING:
@@ -39,5 +39,7 @@ def run_command(options: ModelOptions, prompt: str, raw: bool, sampling: Samplin
         chat = [{"role": "user", "content": prompt}]
         ids = text.encode_prompt(prompt) if raw else text.encode_chat(chat)
         Screen().answer(session.answer(ids, sampling))
+        if cut := cut_off(session.last, sampling.max_tokens):
+            note(cut)
     finally:
         session.close()

@@ -8,9 +8,12 @@ import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from types import FrameType, TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mlcc.errors import InvalidRequestError
+
+if TYPE_CHECKING:
+    from mlcc.session import Timing
 
 _CONTROL = {code: "\ufffd" for code in [*range(32), *range(127, 160)] if chr(code) not in "\n\t"}
 """A model's words may not drive the terminal: no escape sequences, no carriage returns."""
@@ -57,6 +60,14 @@ class Screen:
             return None
         except UnicodeDecodeError:
             raise _not_utf8() from None
+
+
+def cut_off(timing: Timing | None, limit: int | None) -> str | None:
+    """In words, where an answer was cut; None if it came to its own end. `limit` in tokens."""
+    if timing is None or timing.reason != "length":
+        return None
+    reached = limit is not None and timing.completion_tokens >= limit
+    return "cut off at " + (f"--max-tokens {limit}" if reached else "the end of the context")
 
 
 def read_stdin() -> str:
