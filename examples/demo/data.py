@@ -142,7 +142,7 @@ def eval_rows(seed: int, per_task: int = 17) -> list[dict[str, object]]:
 
 def held_out_texts(seed: int, characters: int = 40_000) -> list[str]:
     """Held-out chats rendered by the chat template, special tokens included, for perplexity."""
-    from tokenizer import render  # imported late: the tokenizer is trained on this module's output
+    from tokenizer import render  # imported late: tokenizer.py imports this module
 
     rng, texts = Random(seed), list[str]()
     while sum(map(len, texts)) < characters:

@@ -1,10 +1,8 @@
 """Trains the byte-level BPE tokenizer and writes it with the ChatML template, as HF files.
 
 Digits are single tokens so that arithmetic sees every place; all 256 bytes are in the vocabulary so
-that any UTF-8 text can be encoded. `render` is the template as a plain function; `main` checks
-that both give the same text.
-
-    python tokenizer.py       write tokenizer.json, tokenizer_config.json to model/
+that any UTF-8 text can be encoded. `render` is the template as a plain function; `write` checks
+that both give the same text. Called by train.py.
 """
 
 from __future__ import annotations
@@ -17,7 +15,6 @@ from pathlib import Path
 from data import Message, training_conversations
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
-MODEL = Path(__file__).parent / "model"
 VOCABULARY = 1280
 END_OF_TEXT, BEGIN, START, END = "<|endoftext|>", "<|bos|>", "<|im_start|>", "<|im_end|>"
 SPECIAL = (END_OF_TEXT, BEGIN, START, END)
@@ -78,24 +75,21 @@ def settings(context: int = 2048) -> dict[str, object]:
     }
 
 
-def _check_template() -> None:
+def _check(folder: Path) -> None:
     from transformers import AutoTokenizer
 
     messages = next(training_conversations(seed=4))
-    loaded = AutoTokenizer.from_pretrained(MODEL)
+    loaded = AutoTokenizer.from_pretrained(folder)
     assert loaded.apply_chat_template(messages, tokenize=False) == render(messages)
     assert len(loaded) == VOCABULARY
     text = "Zoë, 日本 😀\n\t  x"
     assert loaded.decode(loaded.encode(text, add_special_tokens=False)) == text
 
 
-def main() -> None:
-    MODEL.mkdir(exist_ok=True)
-    train().save(str(MODEL / "tokenizer.json"))
+def write(folder: Path) -> None:
+    """Train the tokenizer and write its two files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    train().save(str(folder / "tokenizer.json"))
     config = json.dumps(settings(), indent=2, ensure_ascii=False)
-    (MODEL / "tokenizer_config.json").write_text(config + "\n", encoding="utf-8")
-    _check_template()
-
-
-if __name__ == "__main__":
-    main()
+    (folder / "tokenizer_config.json").write_text(config + "\n", encoding="utf-8")
+    _check(folder)

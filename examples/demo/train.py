@@ -23,11 +23,12 @@ import torch
 from data import draw, training_conversations
 from evaluate import fake_quantize
 from talk import story
-from tokenizer import BEGIN, END_OF_TEXT, MODEL, START, VOCABULARY, render
+from tokenizer import BEGIN, END_OF_TEXT, START, VOCABULARY, render, write
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
 
+MODEL = Path(__file__).parent / "model"
 BOS_ID, END_OF_TEXT_ID, START_ID, END_ID = 1, 0, 2, 3
 CONTEXT = 2048
 PLAIN_TEXT_SHARE = 0.03  # stories without a chat, for plain completion and for <|endoftext|>
@@ -74,8 +75,8 @@ class Batch:
 class Batches:
     """Turns documents into batches of about ``tokens`` tokens, rows of like length together."""
 
-    def __init__(self, seed: int, tokens: int, pool: int = 1024) -> None:
-        self.tokenizer = Tokenizer.from_file(str(MODEL / "tokenizer.json"))
+    def __init__(self, tokenizer: Path, seed: int, tokens: int, pool: int = 1024) -> None:
+        self.tokenizer = Tokenizer.from_file(str(tokenizer))
         self.documents = documents(seed)
         self.rng = np.random.default_rng(seed)
         self.tokens, self.pool = tokens, pool
@@ -188,7 +189,7 @@ def train(args: argparse.Namespace) -> LlamaForCausalLM:
     print(f"{sum(p.numel() for p in model.parameters()):,} parameters", flush=True)
     steppers, budget = optimizers(model, args.rate), Budget(args.minutes)
     tokens, average = 0, 7.0
-    for step, batch in enumerate(Batches(args.seed, args.batch)):
+    for step, batch in enumerate(Batches(args.output / "tokenizer.json", args.seed, args.batch)):
         progress = budget.progress
         if progress >= 1:
             break
@@ -201,7 +202,7 @@ def train(args: argparse.Namespace) -> LlamaForCausalLM:
             stepper.step()
             stepper.zero_grad()
         tokens, average = tokens + batch.ids.numel(), 0.98 * average + 0.02 * loss.item()
-        if step % 50 == 0:
+        if step % 100 == 0:
             print(budget.report(step, tokens, average), flush=True)
     print(budget.report(step, tokens, average), flush=True)
     return model
@@ -229,6 +230,7 @@ def main() -> None:
     parser.add_argument("--rounded", type=float, default=0.1, help="last share, through int4")
     parser.add_argument("--output", type=Path, default=MODEL)
     args = parser.parse_args()
+    write(args.output)
     save(train(args), args.output)
 
 
