@@ -87,13 +87,6 @@ class Checkpoint:
         text = self.special_tokens.get("eos_token")
         if text is not None:
             named += [i for i in [token_ids(self.tokenizer).get(text)] if i is not None]
-        size = self.config.get("vocab_size")
-        for token in named:
-            if isinstance(size, int) and token >= size:
-                raise CheckpointError(
-                    f"{self.folder}: end-of-sequence id {token} is outside the vocabulary of "
-                    f"{size}; fetch generation_config.json and config.json again"
-                )
         return tuple(dict.fromkeys(named))
 
     @property

@@ -41,6 +41,7 @@ from mlcc_compiler.package import ArtifactWriter
 from mlcc_compiler.passes.lower import WeightPlan
 from mlcc_compiler.passes.paged_kv import KvLayout
 from mlcc_compiler.pipeline import FUNCTIONS, Bounds, IrDump, Traced, build, lower, trace
+from mlcc_compiler.preflight import check_ready
 from mlcc_compiler.quantization import recipe
 from mlcc_compiler.quantization.apply import apply_recipe
 from mlcc_compiler.weights.check import check_tensors
@@ -96,6 +97,7 @@ def compile_model(
 ) -> Path:
     """Compile into `out`; returns it. Raises MlccError, and leaves nothing half-written."""
     plan = make_plan(checkpoint, target, options)
+    check_ready(checkpoint, plan.config.vocab_size, plan.sources.values())
     report_plan(plan, progress)
     with ArtifactWriter(out, checkpoint.tensors.nbytes) as writer:
         library = writer.path(target.library)

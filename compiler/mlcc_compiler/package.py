@@ -112,7 +112,7 @@ class ArtifactWriter:
         """Tokenizer, chat templates, generation defaults, licence. Returns the licence's path."""
         self.add_bytes(TOKENIZER, checkpoint.tokenizer)
         for name, text in sorted(checkpoint.chat_templates.items()):
-            self.add_bytes(_template_path(name), text.encode())
+            self.add_bytes(template_path(name), text.encode())
         if checkpoint.generation_config:
             text = json.dumps(checkpoint.generation_config, indent=1, sort_keys=True)
             self.add_bytes(GENERATION_CONFIG, text.encode() + b"\n")
@@ -154,7 +154,8 @@ class ArtifactWriter:
             raise explain(error, self.out) from error
 
 
-def _template_path(name: str) -> str:
+def template_path(name: str) -> str:
+    """Where a chat template goes. Raises CheckpointError for a name that is no file name."""
     if name == "default":
         return CHAT_TEMPLATE
     if not re.fullmatch(r"[\w.-]+", name):

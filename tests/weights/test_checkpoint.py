@@ -57,12 +57,6 @@ def test_end_of_sequence_ids(tmp_path: Path, files: Any, expected: tuple[int, ..
     assert Checkpoint.open(hf_folder(tmp_path, **files)).eos_token_ids == expected
 
 
-def test_an_end_of_sequence_id_outside_the_vocabulary(tmp_path: Path) -> None:
-    hf_folder(tmp_path, generation_config__json={"eos_token_id": 16})
-    with pytest.raises(CheckpointError, match="id 16 is outside the vocabulary of 16"):
-        Checkpoint.open(tmp_path).eos_token_ids  # noqa: B018
-
-
 def test_special_tokens_prefer_tokenizer_config(tmp_path: Path) -> None:
     hf_folder(
         tmp_path,

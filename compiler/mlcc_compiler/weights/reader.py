@@ -7,7 +7,7 @@ no architecture: which names and shapes are wanted is `check.py`'s question.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -62,16 +62,23 @@ class TensorFolder:
     def __contains__(self, name: str) -> bool:
         return name in self.entries
 
+    def check_dtypes(self, names: Iterable[str]) -> None:
+        """Raises UnsupportedError if one of the tensors is of a dtype that `read` refuses."""
+        for name in names:
+            shard, entry = self.entries[name]
+            if entry.dtype not in READABLE:
+                raise UnsupportedError(
+                    f"tensor {name!r} in {shard} is {entry.dtype}; mlcc reads "
+                    f"{', '.join(READABLE)}: use the checkpoint before it was quantized "
+                    "(fp8 and integer ones are not read yet)"
+                )
+
     def read(self, name: str) -> npt.NDArray[np.float32]:
         """A fresh float32 copy of one tensor. UnsupportedError for other dtypes."""
         if name not in self.entries:
             raise CheckpointError(f"{self.folder}: has no tensor {name!r}; {_FETCH}")
+        self.check_dtypes([name])
         shard, entry = self.entries[name]
-        if entry.dtype not in READABLE:
-            raise UnsupportedError(
-                f"tensor {name!r} in {shard} is {entry.dtype}; mlcc reads {', '.join(READABLE)}: "
-                "use the checkpoint before it was quantized (fp8 and integer ones are not read yet)"
-            )
         return _widen(view(map_file(self.folder / shard), entry), entry.dtype)
 
 

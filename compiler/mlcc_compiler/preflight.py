@@ -1,0 +1,23 @@
+"""What a compile needs only at its end, checked first: minutes must not end in a refusal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from mlcc.errors import CheckpointError
+from mlcc_compiler.checkpoint import Checkpoint
+from mlcc_compiler.package import template_path
+
+
+def check_ready(checkpoint: Checkpoint, vocab_size: int, tensors: Iterable[str]) -> None:
+    """Tokenizer, end-of-sequence ids, chat templates, dtypes of `tensors`. Raises MlccError."""
+    checkpoint.tensors.check_dtypes(tensors)
+    _ = checkpoint.tokenizer  # refused here if it is not there
+    for name in checkpoint.chat_templates:
+        template_path(name)
+    for token in checkpoint.eos_token_ids:
+        if token >= vocab_size:
+            raise CheckpointError(
+                f"{checkpoint.folder}: end-of-sequence id {token} is outside the vocabulary of "
+                f"{vocab_size}; fetch generation_config.json and config.json again"
+            )

@@ -1,0 +1,58 @@
+"""What would be found at the end of a compile is refused at its beginning: no code is generated."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from cli.tiny_checkpoint import write_checkpoint
+from safetensors.numpy import load_file, save_file
+
+from mlcc.errors import MlccError
+from mlcc_compiler import compile as compiling
+from mlcc_compiler.checkpoint import Checkpoint
+from mlcc_compiler.compile import Options, Progress, compile_model
+from mlcc_targets import get_target
+
+
+def _without_tokenizer(folder: Path) -> None:
+    (folder / "tokenizer.json").unlink()
+
+
+def _with_a_large_end(folder: Path) -> None:
+    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": [1, 260]}))
+
+
+def _with_a_path_for_a_template(folder: Path) -> None:
+    templates = [{"name": "../x", "template": "y"}]
+    (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": templates}))
+
+
+def _with_integers(folder: Path) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    name = "model.layers.1.mlp.up_proj.weight"
+    save_file(tensors | {name: tensors[name].astype(np.int8)}, folder / "model.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("damage", "gist"),
+    [
+        (_without_tokenizer, "has no tokenizer.json"),
+        (_with_a_large_end, "id 260 is outside the vocabulary of 260"),
+        (_with_a_path_for_a_template, "chat template name '../x'"),
+        (_with_integers, "up_proj.weight' in model.safetensors is int8"),
+    ],
+)
+def test_refused_before_any_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: Any, gist: str
+) -> None:
+    folder = write_checkpoint(tmp_path / "model")
+    damage(folder)
+    monkeypatch.setattr(compiling, "ArtifactWriter", None)
+    with pytest.raises(MlccError, match=gist):
+        compile_model(
+            Checkpoint.open(folder), get_target("cpu"), tmp_path / "out", Options(), Progress()
+        )
