@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from mlcc.errors import UnsupportedError
+from mlcc_compiler.toolchain import missing
 from mlcc_targets import TARGETS, Target, TargetError, get_target
 
 
@@ -81,10 +82,11 @@ def describe(name: str) -> dict[str, str]:
         target = get_target(name)
     except TargetError as error:
         return {"target": name, "compile": str(error), "run": str(error), "note": str(error)}
-    note = target.missing or f"{target.cpu} {' '.join(target.features)}".strip()
+    cannot = missing(target)
+    note = cannot or f"{target.cpu} {' '.join(target.features)}".strip()
     return {
         "target": name,
-        "compile": target.missing,
+        "compile": cannot,
         "run": target.run_missing,
         "note": note or "numpy evaluates the graph; slow, exact",
     }

@@ -44,6 +44,7 @@ from mlcc_compiler.pipeline import FUNCTIONS, Bounds, IrDump, Traced, build, low
 from mlcc_compiler.preflight import check_ready
 from mlcc_compiler.quantization import recipe
 from mlcc_compiler.quantization.apply import apply_recipe
+from mlcc_compiler.toolchain import missing
 from mlcc_compiler.weights.check import check_tensors
 from mlcc_compiler.weights.convert import arrays_of, plain_layout, specs_of
 from mlcc_compiler.weights.names import checkpoint_names
@@ -115,8 +116,8 @@ def compile_model(
 
 def make_plan(checkpoint: Checkpoint, target: Target, options: Options) -> Plan:
     """Decide sizes, build and quantize the model, and check every tensor's name and shape."""
-    if target.missing:
-        raise UnsupportedError(f"target '{target.name}': {target.missing}")
+    if reason := missing(target):
+        raise UnsupportedError(f"target '{target.name}': {reason}")
     context = _context(checkpoint, options)
     architecture = build_model(checkpoint.config, context)
     apply_recipe(architecture.model, recipe(options.quant))

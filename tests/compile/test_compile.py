@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -114,3 +115,23 @@ def test_targets_lists_every_row() -> None:
     assert rows["cpu"]["compile"] == rows["cpu"]["run"] == ""
     assert "not built yet" in rows["webgpu"]["compile"]
     assert set(rows) >= {"cpu", "cuda", "vulkan", "metal", "webgpu", "android", "ios", "reference"}
+
+
+@pytest.mark.parametrize(
+    ("variables", "gist"),
+    [({"PATH": ""}, "no C compiler found"), ({"CC": "no-such-cc"}, "'no-such-cc', which is not")],
+)
+def test_no_c_compiler_is_said_before_any_work(
+    checkpoint: Path, tmp_path: Path, variables: dict[str, str], gist: str
+) -> None:
+    def run_without(*arguments: object) -> subprocess.CompletedProcess[str]:
+        environment = {k: v for k, v in os.environ.items() if k != "CC"} | variables
+        command = [sys.executable, "-m", "mlcc", *map(str, arguments)]
+        return subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+
+    rows = json.loads(run_without("targets", "--json").stdout)
+    assert gist in rows["cpu"]["compile"] and rows["reference"]["compile"] == ""
+    done = run_without("compile", checkpoint, "-o", tmp_path / "out")
+    assert done.returncode == 2
+    assert gist in done.stderr and "model:" not in done.stderr
+    assert list(tmp_path.iterdir()) == []
