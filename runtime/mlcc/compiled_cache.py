@@ -12,10 +12,12 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+import sysconfig
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +87,7 @@ def compiled(model: str, options: CompileOptions, say: Callable[[str], None]) ->
         return Path(model)
     source: dict[str, Any] = {"model": _absolute(model), "files": fingerprint(model)}
     source |= {"options": options.arguments(), "mlcc": __version__, "abi": _abi()}
+    source["compiler"] = sources_stamp(_edited_packages())
     key = hashlib.sha256(json.dumps(source, sort_keys=True).encode()).hexdigest()[:16]
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", model.rstrip("/").rpartition("/")[2]) or "model"
     entry = Entry(cache_folder() / f"{name}-{key}", source)
@@ -115,6 +118,13 @@ def fingerprint(model: str) -> list[tuple[str, int, int]]:
     )
 
 
+def sources_stamp(packages: Sequence[Path]) -> str:
+    """Changes with every edit of a Python or data file of these packages; "" for none."""
+    files = [p for package in packages for p in package.rglob("*") if p.suffix != ".pyc"]
+    stamps = sorted(_stamp(path, str(path)) for path in files if path.is_file())
+    return hashlib.sha256(repr(stamps).encode()).hexdigest()[:16] if stamps else ""
+
+
 def entries() -> Iterator[Entry]:
     """Everything that is kept, broken entries too."""
     folder = cache_folder()
@@ -129,10 +139,12 @@ def remove(entry: Entry) -> bool:
 
     try:
         with FileLock(entry.folder / _LOCK, timeout=0):
-            pass
+            # Nobody begins to compile into what is going. Windows keeps the lock's open file.
+            shutil.rmtree(entry.folder, ignore_errors=os.name == "nt")
     except Timeout:
         return False
-    shutil.rmtree(entry.folder)
+    if os.name == "nt":
+        shutil.rmtree(entry.folder)
     return True
 
 
@@ -151,6 +163,7 @@ def _compile(model: str, options: CompileOptions, entry: Entry, say: Callable[[s
         if entry.complete:
             return
         with _usable():
+            entry.folder.mkdir(exist_ok=True)  # `remove` may have held the lock
             _check_disk(entry)
             text = json.dumps(entry.source, indent=1)
             (entry.folder / SOURCE_NAME).write_text(text, encoding="utf-8")
@@ -215,6 +228,14 @@ def _stamp(path: Path, name: str) -> tuple[str, int, int]:
 def _abi() -> str:
     """What a library must have been made with to load here."""
     return abi_hash(version("apache-tvm"), version("apache-tvm-ffi"))
+
+
+def _edited_packages() -> list[Path]:
+    """What compiles, where it runs from a source tree: there the version says little."""
+    specs = [find_spec(name) for name in ("mlcc_compiler", "mlcc_targets")]
+    folders = [Path(spec.origin).parent for spec in specs if spec and spec.origin]
+    installed = Path(sysconfig.get_path("purelib"))
+    return [folder for folder in folders if not folder.is_relative_to(installed)]
 
 
 def _absolute(model: str) -> str:
