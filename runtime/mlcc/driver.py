@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections import deque
+from contextlib import suppress
 
 from mlcc.engine.batch import Result
 from mlcc.engine.engine import Engine
 from mlcc.engine.events import Event
+from mlcc.errors import DeviceError
 from mlcc.model import Model
 
 
 class Driver:
-    """Keeps `depth` steps in flight. After a DeviceError it and its engine are done for."""
+    """Keeps `depth` steps in flight. A DeviceError ends all requests, without events."""
 
     def __init__(self, model: Model) -> None:
         self.engine: Engine = model.new_engine()
@@ -26,6 +28,13 @@ class Driver:
 
     def step(self) -> list[Event]:
         """Plan what can be planned and commit the oldest step. Raises DeviceError."""
+        try:
+            return self._step()
+        except DeviceError:
+            self._forget()
+            raise
+
+    def _step(self) -> list[Event]:
         while len(self._tickets) < self._depth and (batch := self.engine.plan()) is not None:
             self._tickets.append(self._executor.submit(batch))
         if not self._tickets:
@@ -34,3 +43,10 @@ class Driver:
             return []
         result: Result = self._executor.collect(self._tickets.popleft())
         return self.engine.commit(result)
+
+    def _forget(self) -> None:
+        """Leave nothing in flight on either side, so that a device that recovers can go on."""
+        while self._tickets:
+            with suppress(DeviceError):
+                self._executor.collect(self._tickets.popleft())
+        self.engine.fail()

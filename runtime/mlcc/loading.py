@@ -23,9 +23,14 @@ def open_executor(
 ) -> Executor:
     """Load the library and map the weights; `note` hears if less than asked for fits in memory.
 
-    Raises ArtifactError, CapacityError, DeviceError.
+    Raises ArtifactError, CapacityError, DeviceError, UnsupportedError.
     """
     manifest = artifact.manifest
+    if threads is not None and manifest.target.device == "numpy":
+        raise UnsupportedError(
+            f"{artifact.folder}: compiled for '{manifest.target.name}', which numpy computes, so "
+            "--threads cannot be obeyed; leave it out"
+        )
     capacity = plan_capacity(manifest, max_batch=max_batch, context=context)
     plan = fit(capacity, manifest, available_bytes(), fixed=context is not None)
     capacity = plan.capacity
