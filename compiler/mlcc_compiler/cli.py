@@ -23,6 +23,7 @@ from mlcc_targets import TARGETS, Target, TargetError, get_target
 @click.option(
     "--quant", default="q4", show_default=True, help="q4, q8, f16, bf16, f32 and variants"
 )
+@click.option("--head", help="the same for output head and embedding  [--quant's own]")
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), help="folder  [dist/NAME-QUANT-TARGET]"
 )
@@ -37,6 +38,7 @@ def compile_command(
     target_name: str,
     cpu: str,
     quant: str,
+    head: str | None,
     output: Path | None,
     context: int | None,
     max_batch: int,
@@ -51,8 +53,9 @@ def compile_command(
     from mlcc_compiler.hub import resolve
 
     checkpoint = Checkpoint.open(resolve(model))
-    out = output or Path("dist") / f"{checkpoint.name.rpartition('/')[2]}-{quant}-{target.name}"
-    options = Options(quant=quant, context=context, max_batch=max_batch, dump_ir=dump_ir)
+    label = f"{quant}-head-{head}" if head else quant
+    out = output or Path("dist") / f"{checkpoint.name.rpartition('/')[2]}-{label}-{target.name}"
+    options = Options(quant=quant, head=head, context=context, max_batch=max_batch, dump_ir=dump_ir)
     display = Display(quiet)
     try:
         compile_model(checkpoint, target, out, options, display.progress())

@@ -42,7 +42,7 @@ from mlcc_compiler.passes.lower import WeightPlan
 from mlcc_compiler.passes.paged_kv import KvLayout
 from mlcc_compiler.pipeline import FUNCTIONS, Bounds, IrDump, Traced, build, lower, trace
 from mlcc_compiler.preflight import check_ready
-from mlcc_compiler.quantization import recipe
+from mlcc_compiler.quantization import Recipe, recipe, with_head
 from mlcc_compiler.quantization.apply import apply_recipe
 from mlcc_compiler.toolchain import missing
 from mlcc_compiler.weights.check import check_tensors
@@ -59,10 +59,16 @@ class Options:
     """What a compile may be told. `context` None = the model's own, at most DEFAULT_CONTEXT."""
 
     quant: str = "q4"
+    head: str | None = None
+    """A recipe whose head is used for output head and embedding instead of `quant`'s own."""
     context: int | None = None
     max_batch: int = 8
     max_step_tokens: int = 512
     dump_ir: Path | None = None
+
+    @property
+    def recipe(self) -> Recipe:
+        return with_head(recipe(self.quant), self.head)
 
 
 @dataclass
@@ -120,7 +126,7 @@ def make_plan(checkpoint: Checkpoint, target: Target, options: Options) -> Plan:
         raise UnsupportedError(f"target '{target.name}': {reason}")
     context = _context(checkpoint, options)
     architecture = build_model(checkpoint.config, context)
-    apply_recipe(architecture.model, recipe(options.quant))
+    apply_recipe(architecture.model, options.recipe)
     traced = trace(architecture.model)
     names = checkpoint_names(traced.names, checkpoint.tensors.shapes)
     found = {name: checkpoint.tensors.shapes[name] for name in names.present}
@@ -150,7 +156,9 @@ def report_plan(plan: Plan, progress: Progress) -> None:
         "model", f"{plan.checkpoint.name}: {config.architecture}, {parameters:,} weights"
     )
     progress.decided("target", f"{plan.target.name} ({plan.target.cpu or 'numpy'}: {levels})")
-    progress.decided("quantization", plan.options.quant)
+    how = plan.options.recipe
+    head = f" (head {how.head})" if how.head != how.linear else ""
+    progress.decided("quantization", f"{how.name}: {how.linear}{head}")
     progress.decided("context", f"{limits.context} tokens, {limits.max_batch} sequences at once")
     progress.decided("KV cache", f"{pool / 1e6:.1f} MB of {kv.dtype} for all of them")
 
@@ -220,9 +228,7 @@ def _manifest(plan: Plan, weights: WeightsInfo, workspace: int, licence: str | N
             special_tokens=checkpoint.special_tokens,
             licence=licence,
         ),
-        quantization=QuantizationInfo(
-            name=plan.options.quant, options=asdict(recipe(plan.options.quant))
-        ),
+        quantization=QuantizationInfo(name=plan.options.quant, options=asdict(plan.options.recipe)),
         target=_target_info(target),
         library=LibraryInfo(path=target.library, kind=target.library.rpartition(".")[2]),
         functions=FUNCTIONS if target.device != "numpy" else (),

@@ -66,6 +66,18 @@ def test_decisions_are_printed_and_phases_dumped(checkpoint: Path, tmp_path: Pat
     assert "call_tir_inplace" in (dump / "02_paged_kv.py").read_text()
 
 
+def test_the_head_can_be_stored_otherwise(checkpoint: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    done = run("compile", checkpoint, "-o", out, "--quant", "q4_g16", "--head", "f16")
+    assert done.returncode == 0, done.stderr
+    assert "q4_g16: int4_g16 (head f16)" in done.stderr
+    manifest = json.loads((out / "mlcc.json").read_text())
+    assert manifest["quantization"]["options"]["head"] == "f16"
+    dtypes = {row["name"]: row["dtype"] for row in manifest["weights"]["tensors"]}
+    assert dtypes["model.embed_tokens.weight"] == "float16"
+    assert dtypes["model.layers.0.mlp.up_proj.weight.codes"] == "uint8"
+
+
 @pytest.mark.parametrize(
     ("arguments", "gist"),
     [
@@ -73,7 +85,11 @@ def test_decisions_are_printed_and_phases_dumped(checkpoint: Path, tmp_path: Pat
         (["--target", "toaster"], "use one of: cpu, cuda"),
         (["--cpu", "z80"], "unknown CPU level"),
         (["--quant", "q3"], "unknown quantization 'q3'"),
-        (["--quant", "q4_g128"], "does not divide"),
+        (
+            ["--quant", "q4_g128"],
+            "weight': groups of 128 do not divide rows of 64; use --quant",
+        ),
+        (["--head", "q3"], "unknown quantization 'q3'"),
         (["--context", "100000"], "more than the model's"),
     ],
 )

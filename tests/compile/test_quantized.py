@@ -23,7 +23,7 @@ from mlcc_targets import get_target
 
 # Largest error of any logit, in units of the logits' standard deviation.
 FLOAT_BOUNDS = {"f32": 1e-4, "f16": 0.01, "bf16": 0.01}
-INTEGER = ("q8", "q8a", "q4", "q4a")
+INTEGER = ("q8", "q8a", "q4", "q4a", "q4_g16")
 
 
 @pytest.fixture(scope="module")

@@ -14,6 +14,7 @@ from mlcc_compiler.quantization import (
     quantize,
     recipe,
     scheme,
+    with_head,
 )
 
 INTEGER = [row for row in SCHEMES.values() if not row.is_float]
@@ -111,3 +112,15 @@ def test_bits_per_weight() -> None:
     assert scheme("int4_g32").bits_per_weight(576) == 4.5
     assert scheme("int8a_g64").bits_per_weight(576) == 8.375
     assert scheme("bf16").bits_per_weight(576) == 16
+
+
+def test_head_and_embedding_have_their_own_setting() -> None:
+    assert with_head(recipe("q4"), None) == recipe("q4")
+    changed = with_head(recipe("q4"), "f16")
+    assert (changed.linear, changed.embedding, changed.head) == ("int4_g32", "f16", "f16")
+
+
+def test_small_groups_reach_rows_of_48() -> None:
+    for name in ("q4_g16", "q4a_g16", "q8_g16", "q8a_g16"):
+        how = recipe(name)
+        assert [scheme(s).group_of(48) for s in (how.linear, how.embedding, how.head)] == [16] * 3

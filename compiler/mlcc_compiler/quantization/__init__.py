@@ -8,6 +8,7 @@ from mlcc_compiler.quantization.schemes import (
     Scheme,
     recipe,
     scheme,
+    with_head,
 )
 
 __all__ = [
@@ -20,4 +21,5 @@ __all__ = [
     "quantize",
     "recipe",
     "scheme",
+    "with_head",
 ]

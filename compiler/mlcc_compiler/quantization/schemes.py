@@ -7,7 +7,7 @@ schemes one zero point, per group of `group` neighbours along a row.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mlcc.errors import UnsupportedError
 
@@ -77,6 +77,14 @@ def _integer(bits: int, group: int, symmetric: bool) -> Scheme:
     return Scheme(f"int{bits}{'' if symmetric else 'a'}{suffix}", bits, group, symmetric)
 
 
+def _recipe(bits: int, group: int, symmetric: bool) -> Recipe:
+    """`q4` and `q8` mean groups of 32. A 4-bit recipe keeps table and head in 8 bits."""
+    name = f"q{bits}{'' if symmetric else 'a'}" + (f"_g{group}" if group != 32 else "")
+    linear = _integer(bits, group, symmetric).name
+    head = linear if bits == 8 else _integer(8, min(group, 32), True).name
+    return Recipe(name, linear, head, head)
+
+
 SCHEMES = {
     row.name: row
     for row in (
@@ -93,16 +101,7 @@ RECIPES = {
         Recipe("f32", "f32", "f32", "f32"),
         Recipe("bf16", "bf16", "bf16", "bf16"),
         Recipe("f16", "f16", "f16", "f16"),
-        Recipe("q8", "int8_g32", "int8_g32", "int8_g32"),
-        Recipe("q8_g64", "int8_g64", "int8_g64", "int8_g64"),
-        Recipe("q8_g128", "int8_g128", "int8_g128", "int8_g128"),
-        Recipe("q8a", "int8a_g32", "int8a_g32", "int8a_g32"),
-        Recipe("q4", "int4_g32", "int8_g32", "int8_g32"),
-        Recipe("q4_g64", "int4_g64", "int8_g32", "int8_g32"),
-        Recipe("q4_g128", "int4_g128", "int8_g32", "int8_g32"),
-        Recipe("q4a", "int4a_g32", "int8_g32", "int8_g32"),
-        Recipe("q4a_g64", "int4a_g64", "int8_g32", "int8_g32"),
-        Recipe("q4a_g128", "int4a_g128", "int8_g32", "int8_g32"),
+        *(_recipe(b, g, s) for b in (8, 4) for s in (True, False) for g in (32, 16, 64, 128)),
     )
 }
 
@@ -119,6 +118,12 @@ def recipe(name: str) -> Recipe:
     if name not in RECIPES:
         raise UnsupportedError(f"unknown quantization '{name}'; use one of: {', '.join(RECIPES)}")
     return RECIPES[name]
+
+
+def with_head(base: Recipe, head: str | None) -> Recipe:
+    """`base` with head and embedding as another recipe has its head. Raises UnsupportedError."""
+    other = recipe(head).head if head else ""
+    return replace(base, embedding=other, head=other) if other else base
 
 
 def _groups_for(row: int) -> str:
