@@ -104,8 +104,8 @@ def find_target(name: str, cpu: str = "host") -> Target:
 
 
 class Display:
-    """Decisions, phases and a weight bar on stderr: one updating line on a terminal, plain lines
-    elsewhere."""
+    """Decisions, phases and weights on stderr: one line that is updated on a terminal; elsewhere
+    plain lines, one a phase and one for each quarter of the weights. Nothing when quiet."""
 
     def __init__(self, quiet: bool) -> None:
         self.quiet, self.live = quiet, sys.stderr.isatty() and not quiet
@@ -126,7 +126,8 @@ class Display:
 
     def weights(self, done: int, total: int) -> None:
         percent = 100 * done // total if total else 100
-        if percent != self.shown and (self.live or percent == 100):
+        percent = percent if self.live else percent // 25 * 25
+        if percent != self.shown:
             self.shown = percent
             bar = "#" * (percent // 4)
             self.line(f"{self.elapsed()} weights: [{bar:<25}] {percent:3d} %")
@@ -134,6 +135,8 @@ class Display:
     def line(self, text: str) -> None:
         if self.live:
             click.echo(f"\r\x1b[K{text}", err=True, nl=False)
+        elif not self.quiet:
+            click.echo(text, err=True)
 
     def elapsed(self) -> str:
         return f"{time.perf_counter() - self.start:5.1f} s"

@@ -57,8 +57,11 @@ def test_decisions_are_printed_and_phases_dumped(checkpoint: Path, tmp_path: Pat
         "context:",
         "KV cache:",
         "compiled in",
+        *(f"lowering: {phase.replace('_', ' ')}\n" for phase in PHASES),
+        *(f"{percent:3d} %\n" for percent in (0, 25, 50, 75, 100)),
     ):
         assert word in done.stderr
+    assert done.stderr.count(" weights: [") == 5
     assert [p.name for p in sorted(dump.iterdir())] == [
         f"{i:02d}_{phase}.py" for i, phase in enumerate(PHASES)
     ]
