@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import pytest
 
@@ -10,6 +12,7 @@ from mlcc_compiler.quantization import (
     RECIPES,
     SCHEMES,
     Scheme,
+    codec,
     dequantize,
     quantize,
     recipe,
@@ -124,3 +127,13 @@ def test_small_groups_reach_rows_of_48() -> None:
     for name in ("q4_g16", "q4a_g16", "q8_g16", "q8a_g16"):
         how = recipe(name)
         assert [scheme(s).group_of(48) for s in (how.linear, how.embedding, how.head)] == [16] * 3
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="the system does not tell")
+def test_only_the_cores_of_this_process_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int | None] = []
+    pool = codec.ThreadPoolExecutor
+    monkeypatch.setattr(codec, "ThreadPoolExecutor", lambda n: asked.append(n) or pool(n))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 5, 7})
+    quantize(_weight(), scheme("int8_g32"))
+    assert asked == [3]

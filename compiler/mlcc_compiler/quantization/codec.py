@@ -63,9 +63,16 @@ def quantize(weight: npt.NDArray[Any], scheme: Scheme) -> Quantized:
             zeros[rows] = z.reshape(-1, k // group)
 
     step = max(1, _CHUNK // k)
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
+    with ThreadPoolExecutor(_cores()) as pool:
         list(pool.map(run, (slice(i, i + step) for i in range(0, n, step))))
     return Quantized(scheme, codes, scales, zeros)
+
+
+def _cores() -> int:
+    """Those this process may use, where the system tells."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def dequantize(quantized: Quantized) -> Floats:
