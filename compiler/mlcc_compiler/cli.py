@@ -98,9 +98,12 @@ def describe(name: str) -> dict[str, str]:
 def find_target(name: str, cpu: str = "host") -> Target:
     """A target's row; TargetError becomes the command line's UnsupportedError."""
     try:
-        return get_target(name, cpu)
+        target = get_target(name, cpu)
     except TargetError as error:
         raise UnsupportedError(str(error)) from error
+    if cpu != "host" and not target.cpu and not target.missing:
+        raise UnsupportedError(f"target '{name}' has no CPU levels; leave out --cpu {cpu}")
+    return target
 
 
 class Display:

@@ -201,6 +201,7 @@ def _native_library(plan: Plan, library: Path, progress: Progress) -> tuple[list
 
 def _reference_library(plan: Plan, library: Path) -> list[WeightPlan]:
     """The graph itself; its weights are f32, rounded through their scheme."""
+    IrDump(plan.options.dump_ir)("traced", plan.traced.module)
     library.write_text(graph_to_json(plan.traced), encoding="utf-8")
     modules = named_modules(plan.architecture.model)
     schemes = dict.fromkeys(plan.traced.names, "f32")

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from mlcc.errors import MlccError
 from mlcc_compiler._tvm import ir, nn, relax, tvm
 from mlcc_compiler.kernels.kernel_set import KernelSet
 from mlcc_compiler.models.causal_lm import CausalLM
@@ -51,6 +52,16 @@ class IrDump:
 
     folder: Path | None
     count: int = field(default=0)
+
+    def __post_init__(self) -> None:
+        """Raises MlccError if other files are there: phases of two compiles must not mix."""
+        if self.folder is None or not self.folder.exists():
+            return
+        if not self.folder.is_dir() or any(self.folder.iterdir()):
+            raise MlccError(
+                f"{self.folder}: is there already and not an empty folder; "
+                "give --dump-ir another one or remove it"
+            )
 
     def __call__(self, phase: str, module: ir.IRModule) -> None:
         if self.folder is not None:

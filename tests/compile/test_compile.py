@@ -69,6 +69,17 @@ def test_decisions_are_printed_and_phases_dumped(checkpoint: Path, tmp_path: Pat
     assert "call_tir_inplace" in (dump / "02_paged_kv.py").read_text()
 
 
+def test_the_reference_dumps_its_graph_into_an_empty_folder(
+    checkpoint: Path, tmp_path: Path
+) -> None:
+    command = ("compile", checkpoint, "--target", "reference", "--dump-ir", tmp_path / "ir", "-o")
+    assert run(*command, tmp_path / "out").returncode == 0
+    assert "mlcc.attention" in (tmp_path / "ir" / "00_traced.py").read_text()
+    again = run(*command, tmp_path / "again")
+    assert again.returncode == 2 and "give --dump-ir another one" in again.stderr
+    assert not (tmp_path / "again").exists()
+
+
 def test_the_head_can_be_stored_otherwise(checkpoint: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     done = run("compile", checkpoint, "-o", out, "--quant", "q4_g16", "--head", "f16")
@@ -86,6 +97,7 @@ def test_the_head_can_be_stored_otherwise(checkpoint: Path, tmp_path: Path) -> N
     [
         (["--target", "vulkan"], "not built yet"),
         (["--target", "toaster"], "use one of: cpu, cuda"),
+        (["--target", "reference", "--cpu", "avx2"], "has no CPU levels"),
         (["--cpu", "z80"], "unknown CPU level"),
         (["--quant", "q3"], "unknown quantization 'q3'"),
         (
