@@ -33,7 +33,7 @@ from mlcc.manifest import (
 from mlcc_compiler.checkpoint import Checkpoint
 from mlcc_compiler.graph_json import graph_to_json
 from mlcc_compiler.kernels import kernel_set_for
-from mlcc_compiler.models.config import DecoderConfig
+from mlcc_compiler.models.config import DecoderConfig, long_factors
 from mlcc_compiler.models.fields import require
 from mlcc_compiler.models.layers import named_modules
 from mlcc_compiler.models.registry import Architecture, build_model, with_defaults
@@ -160,6 +160,8 @@ def report_plan(plan: Plan, progress: Progress) -> None:
     head = f" (head {how.head})" if how.head != how.linear else ""
     progress.decided("quantization", f"{how.name}: {how.linear}{head}")
     progress.decided("context", f"{limits.context} tokens, {limits.max_batch} sequences at once")
+    if long_factors(with_defaults(plan.checkpoint.config), limits.context):
+        progress.decided("rope", "LongRoPE's long factors, for short prompts too")
     progress.decided("KV cache", f"{pool / 1e6:.1f} MB of {kv.dtype} for all of them")
 
 

@@ -12,10 +12,10 @@ from safetensors.torch import load_file, save_file
 
 from mlcc.engine.batch import Capacity
 from mlcc_compiler.checkpoint import Checkpoint
-from mlcc_compiler.compile import Options, make_plan
+from mlcc_compiler.compile import Options, Progress, make_plan, report_plan
 from mlcc_compiler.models.registry import ARCHITECTURES, build_model
 from mlcc_targets import get_target
-from models.checkpoints import SMALL, save_random
+from models.checkpoints import SMALL, make_checkpoint, save_random
 from models.test_architectures import ROWS, reference, run_mixed
 
 CLASSES = {
@@ -96,3 +96,14 @@ def test_a_multimodal_gemma_3_equals_transformers(tmp_path: Path) -> None:
     assert plan.config.max_position == 131072
     capacity = Capacity(plan.config.vocab_size, 128, 16, 64, ROWS, ROWS)
     assert run_mixed(reference(plan, capacity), oracle, 128) < 2e-5
+
+
+@pytest.mark.parametrize(("context", "told"), [(32, False), (33, True)])
+def test_longrope_tells_which_factors_it_takes(tmp_path: Path, context: int, told: bool) -> None:
+    make_checkpoint("phi3-longrope-long", tmp_path)
+    plan = make_plan(
+        Checkpoint.open(tmp_path), get_target("reference"), Options(quant="f32", context=context)
+    )
+    said: dict[str, str] = {}
+    report_plan(plan, Progress(decided=said.__setitem__))
+    assert ("long factors" in said.get("rope", "")) == told

@@ -155,6 +155,14 @@ def rope_from_hf(
     )
 
 
+def long_factors(hf: HfConfig, context: int) -> bool:
+    """Whether a compile for `context` takes LongRoPE's long factors, for prompts of any length."""
+    original = hf.get("original_max_position_embeddings")
+    given = rope_parameters(hf)
+    original = given.get("original_max_position_embeddings") or original
+    return "long_factor" in given and bool(original) and context > original
+
+
 def rope_parameters(hf: HfConfig) -> dict[str, Any]:
     """A fresh copy of `rope_parameters` or, in older configs, `rope_scaling`."""
     return _object(hf, "rope_parameters") or _object(hf, "rope_scaling")

@@ -2,7 +2,9 @@
 
 Knows the published scalings: linear (kaiokendev), NTK-aware `dynamic` (bloc97, up to the original
 length), YaRN (Peng et al., 2023), LongRoPE (Ding et al., 2024) and Llama 3.1's. It computes the
-frequencies once, at compile time; the rotation itself is an operator (`ops.rope`).
+frequencies once, at compile time (so LongRoPE compiled for more than the original length uses its
+long factors for short prompts too, where `transformers` switches by length); the rotation
+itself is an operator (`ops.rope`).
 """
 
 from __future__ import annotations
