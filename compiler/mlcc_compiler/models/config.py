@@ -157,10 +157,9 @@ def rope_from_hf(
 
 def long_factors(hf: HfConfig, context: int) -> bool:
     """Whether a compile for `context` takes LongRoPE's long factors, for prompts of any length."""
-    original = hf.get("original_max_position_embeddings")
-    given = rope_parameters(hf)
-    original = given.get("original_max_position_embeddings") or original
-    return "long_factor" in given and bool(original) and context > original
+    given, key = rope_parameters(hf), "original_max_position_embeddings"
+    original = optional(given, key) or optional(hf, key)
+    return "long_factor" in given and original is not None and context > original
 
 
 def rope_parameters(hf: HfConfig) -> dict[str, Any]:
