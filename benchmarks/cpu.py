@@ -25,6 +25,8 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 PREFILL, DECODE = 512, 128
+QUIET = 0.25
+"""Cores that others may take while a round counts."""
 Speeds = dict[str, float]
 
 
@@ -70,12 +72,20 @@ def other_load(seconds: float = 1.0) -> float:
     return (busy_seconds() - before) / (time.perf_counter() - start)
 
 
+def wait_until_quiet(longest: float = 20.0) -> float:
+    """Wait for other processes to leave the cores alone; returns what they still take."""
+    end = time.perf_counter() + longest
+    while (load := other_load()) > QUIET and time.perf_counter() < end:
+        pass
+    return load
+
+
 def run(engines: dict[str, Callable[[], Speeds]], rounds: int) -> dict[str, list[Speeds]]:
     """Every engine once per round, in turn, so that drift hits all alike."""
     results: dict[str, list[Speeds]] = {name: [] for name in engines}
     for number in range(rounds):
         for name, measure in engines.items():
-            load = other_load()
+            load = wait_until_quiet()
             speeds = measure() | {"other_cores": round(load, 2)}
             results[name].append(speeds)
             print(f"round {number + 1} {name}: {speeds}", file=sys.stderr, flush=True)
@@ -83,9 +93,13 @@ def run(engines: dict[str, Callable[[], Speeds]], rounds: int) -> dict[str, list
 
 
 def report(results: dict[str, list[Speeds]]) -> dict[str, dict[str, float]]:
-    """Medians per engine, and mlcc's ratio to the best peer."""
+    """Medians per engine over the undisturbed rounds, and mlcc's ratio to the best peer."""
     keys = ("prefill", "decode")
-    table = {n: {k: statistics.median(r[k] for r in rs) for k in keys} for n, rs in results.items()}
+    table: dict[str, dict[str, float]] = {}
+    for name, rounds in results.items():
+        quiet = [r for r in rounds if r["other_cores"] <= QUIET] or rounds
+        table[name] = {k: statistics.median(r[k] for r in quiet) for k in keys}
+        table[name]["rounds"] = len(quiet) if quiet is not rounds else 0
     peers = [row for name, row in table.items() if not name.startswith("mlcc")]
     for name, row in table.items():
         if peers and name.startswith("mlcc"):
@@ -128,9 +142,10 @@ def main() -> None:
             engines["transformers bf16"] = lambda: transformers_speeds(checkpoint, given.threads)
         results = run(engines, given.rounds)
     table = report(results)
-    print(f"{'engine':<36}{'prefill tok/s':>14}{'decode tok/s':>14}")
+    print(f"{'engine':<36}{'prefill tok/s':>14}{'decode tok/s':>14}{'quiet rounds':>14}")
     for name, row in table.items():
-        print(f"{name:<36}{row['prefill']:>14.0f}{row['decode']:>14.1f}")
+        speeds = f"{row['prefill']:>14.0f}{row['decode']:>14.1f}"
+        print(f"{name:<36}{speeds}{row['rounds']:>14.0f}")
     print(json.dumps({"threads": given.threads, "median": table, "rounds": results}))
 
 
