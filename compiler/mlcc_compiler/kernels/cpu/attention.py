@@ -24,7 +24,8 @@ from mlcc_compiler.kernels.cpu.vector_math import (
     store,
 )
 
-_RANGE = 128  # keys worth a task of their own
+_RANGE = 128  # keys worth a task of their own; half, if the tasks are few
+_FEW_RANGES = 4
 _RANGES = 16  # at most so many per sequence
 
 
@@ -102,9 +103,10 @@ class _Batch:
 
     def ranges(self, tokens: Expr, pages: Expr) -> Expr:
         """Ranges of keys a sequence is cut into; 1 if it has several tiles of tokens."""
-        wanted = T.floordiv(pages * self.shape.page_size + _RANGE - 1, _RANGE)
+        halves = bind(T.floordiv(pages * self.shape.page_size * 2 + _RANGE - 1, _RANGE))
+        wanted = T.max(T.min(halves, _FEW_RANGES), T.min(T.floordiv(halves + 1, 2), _RANGES))
         one_tile = tokens <= self.shape.tokens
-        return bind(T.Select(one_tile, T.max(T.min(wanted, _RANGES), 1), T.int64(1)))
+        return bind(T.Select(one_tile, T.max(wanted, 1), T.int64(1)))
 
 
 class _Parts:

@@ -43,6 +43,8 @@ class Scores:
     def emit(self, tile: Tile, begin: Expr, size: Expr, scratch: Scratch) -> None:
         with T.If(tile.rows <= _FEW):
             with T.Then():
+                if self.shape.kv_dtype == "float16":
+                    self.cache.touch(tile, begin, size, scratch)
                 self._score_few(tile, begin, size, scratch)
             with T.Else():
                 self._load_keys(tile, begin, size, scratch)
@@ -50,8 +52,9 @@ class Scores:
 
     def _visit(self, tile: Tile, key: Expr) -> tuple[Expr, Expr]:
         """Where a group of keys lies; asks for later keys and for its own values."""
-        self.cache.prefetch(tile, KEYS, bind(key + _AHEAD * self.shape.side))
-        self.cache.prefetch(tile, VALUES, key)
+        if self.shape.kv_dtype == "float32":
+            self.cache.prefetch(tile, KEYS, bind(key + _AHEAD * self.shape.side))
+            self.cache.prefetch(tile, VALUES, key)
         return self.cache.place(tile, key)
 
     def _score_few(self, tile: Tile, begin: Expr, size: Expr, scratch: Scratch) -> None:
