@@ -42,7 +42,7 @@ from mlcc_compiler.passes.lower import WeightPlan
 from mlcc_compiler.passes.paged_kv import KvLayout
 from mlcc_compiler.pipeline import FUNCTIONS, Bounds, IrDump, Traced, build, lower, trace
 from mlcc_compiler.preflight import check_ready
-from mlcc_compiler.quantization import Recipe, recipe, with_head
+from mlcc_compiler.quantization import Recipe, recipe, scheme, with_head
 from mlcc_compiler.quantization.apply import apply_recipe
 from mlcc_compiler.toolchain import missing
 from mlcc_compiler.weights.check import check_tensors
@@ -106,7 +106,7 @@ def compile_model(
     plan = make_plan(checkpoint, target, options)
     check_ready(checkpoint, plan.config.vocab_size, plan.sources.values())
     report_plan(plan, progress)
-    with ArtifactWriter(out, checkpoint.tensors.nbytes) as writer:
+    with ArtifactWriter(out, _weight_bytes(plan)) as writer:
         library = writer.path(target.library)
         if target.device == "numpy":
             plans, workspace = _reference_library(plan, library), 0
@@ -205,13 +205,28 @@ def _reference_library(plan: Plan, library: Path) -> list[WeightPlan]:
     """The graph itself; its weights are f32, rounded through their scheme."""
     IrDump(plan.options.dump_ir)("traced", plan.traced.module)
     library.write_text(graph_to_json(plan.traced), encoding="utf-8")
-    modules = named_modules(plan.architecture.model)
-    schemes = dict.fromkeys(plan.traced.names, "f32")
-    schemes |= {f"{name}.weight": m.scheme for name, m in modules if hasattr(m, "scheme")}
+    schemes = _schemes(plan)
     return [
         WeightPlan(name, shape, "", schemes[name], plain_layout(shape, schemes[name]))
         for name, shape in zip(plan.traced.names, plan.traced.shapes, strict=True)
     ]
+
+
+def _schemes(plan: Plan) -> dict[str, str]:
+    """The scheme of each of the model's tensors; vectors are f32."""
+    modules = named_modules(plan.architecture.model)
+    schemes = dict.fromkeys(plan.traced.names, "f32")
+    return schemes | {f"{name}.weight": m.scheme for name, m in modules if hasattr(m, "scheme")}
+
+
+def _weight_bytes(plan: Plan) -> int:
+    """What the weights will take on disk, before padding: for the check of the disk."""
+    schemes, exact = _schemes(plan), plan.target.device == "numpy"
+    bits = 0.0
+    for name, shape in zip(plan.traced.names, plan.traced.shapes, strict=True):
+        each = 32 if exact else scheme(schemes[name]).bits_per_weight(shape[-1])
+        bits += int(np.prod(shape)) * each
+    return int(bits / 8)
 
 
 # -- the manifest -------------------------------------------------------------------------------

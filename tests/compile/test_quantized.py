@@ -17,6 +17,7 @@ from models.checkpoints import make_checkpoint
 from mlcc.artifact import Artifact
 from mlcc.device import reference_ops
 from mlcc.loading import open_executor
+from mlcc_compiler import package
 from mlcc_compiler.checkpoint import Checkpoint
 from mlcc_compiler.compile import Options, Progress, compile_model
 from mlcc_targets import get_target
@@ -79,3 +80,15 @@ def test_integer_weights_err_no_more_than_rounded_inputs(
     allowed = np.sqrt(np.mean((rounded - exact) ** 2))
     assert np.sqrt(np.mean((found - exact) ** 2)) < 1.25 * allowed
     assert allowed < 0.05 * exact.std()
+
+
+@pytest.mark.parametrize(("quant", "target"), [("q4", "cpu"), ("f32", "cpu"), ("q8", "reference")])
+def test_the_disk_is_checked_for_what_will_be_written(
+    checkpoint: Checkpoint, quant: str, target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    estimates: list[int] = []
+    monkeypatch.setattr(package, "check_space", lambda out, needed: estimates.append(needed))
+    options = Options(quant=quant, context=64)
+    out = compile_model(checkpoint, get_target(target), tmp_path / "out", options, Progress())
+    written = sum(path.stat().st_size for path in out.glob("*.safetensors"))
+    assert 0.7 < estimates[0] / written < 1.05  # tiny matrices are padded, and headers weigh
