@@ -11,8 +11,8 @@ from cpu_kernels import BEST, CPUS, Cpu, normal, run
 
 from mlcc.device import reference_ops as twin
 from mlcc_compiler.kernels.cpu import activation, vector_math
-from mlcc_compiler.kernels.cpu.kernel import f32, kernel
-from mlcc_compiler.kernels.cpu.vector_math import each, span, store
+from mlcc_compiler.kernels.cpu.vector_math import each, span
+from mlcc_compiler.kernels.frame import f32, kernel, store
 
 SIZE = 4099
 

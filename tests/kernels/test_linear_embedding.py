@@ -9,8 +9,8 @@ from test_linear import HERE, best, host_runs
 
 from mlcc_compiler.kernels.cpu import isa, linear
 from mlcc_compiler.kernels.cpu.embedding import table_tensor
-from mlcc_compiler.kernels.cpu.linear_layout import from_storage, to_storage
 from mlcc_compiler.quantization import scheme
+from mlcc_compiler.quantization.floats import from_storage, to_storage
 
 IDS = np.array([0, 69, 5, 33, 5, -1, 70, 2**31 - 1, -(2**31)], np.int32)
 

@@ -13,10 +13,10 @@ import numpy.typing as npt
 
 from mlcc.errors import CheckpointError, UnsupportedError
 from mlcc.manifest import TensorSpec
-from mlcc_compiler.kernels.cpu.linear_layout import from_storage, to_storage
 from mlcc_compiler.kernels.kernel_set import PhysicalTensor, WeightLayout
 from mlcc_compiler.passes.lower import WeightPlan
 from mlcc_compiler.quantization import dequantize, quantize, scheme
+from mlcc_compiler.quantization.floats import from_storage, to_storage
 from mlcc_compiler.weights.reader import TensorFolder
 
 Floats = npt.NDArray[np.float32]

@@ -3,9 +3,8 @@
 from collections.abc import Callable
 
 from mlcc_compiler._tvm import T
-from mlcc_compiler.kernels.cpu.kernel import SERIAL_ELEMENTS, PrimFunc, f32, kernel
+from mlcc_compiler.kernels.cpu.rows import SERIAL_ELEMENTS
 from mlcc_compiler.kernels.cpu.vector_math import (
-    Expr,
     bind,
     each,
     gauss_tail,
@@ -13,9 +12,9 @@ from mlcc_compiler.kernels.cpu.vector_math import (
     sigmoid,
     span,
     spread,
-    store,
     tanh,
 )
+from mlcc_compiler.kernels.frame import Expr, PrimFunc, f32, kernel, store
 
 _CHUNK = 2048  # elements of a row that one task takes
 

@@ -12,17 +12,9 @@ from dataclasses import dataclass
 from mlcc_compiler._tvm import T
 from mlcc_compiler.kernels.cpu.attention_shape import AttentionShape, Scratch, Tile
 from mlcc_compiler.kernels.cpu.attention_tile import TileKernel
-from mlcc_compiler.kernels.cpu.kernel import PrimFunc, f32, i32, kernel
 from mlcc_compiler.kernels.cpu.kv import page_argument
-from mlcc_compiler.kernels.cpu.vector_math import (
-    Expr,
-    Registers,
-    bind,
-    exp,
-    span,
-    spread,
-    store,
-)
+from mlcc_compiler.kernels.cpu.vector_math import Registers, bind, exp, span, spread
+from mlcc_compiler.kernels.frame import Expr, PrimFunc, f32, i32, kernel, store
 
 _RANGE = 128  # keys worth a task of their own; half, if the tasks are few
 _FEW_RANGES = 4

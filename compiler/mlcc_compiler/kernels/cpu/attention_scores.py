@@ -25,7 +25,8 @@ from mlcc_compiler.kernels.cpu.register_tile import (
     tile_shape,
     transpose,
 )
-from mlcc_compiler.kernels.cpu.vector_math import Expr, Registers, bind, span, spread, store
+from mlcc_compiler.kernels.cpu.vector_math import Registers, bind, span, spread
+from mlcc_compiler.kernels.frame import Expr, store
 
 _FEW = 8  # query rows up to which transposing the keys does not pay
 _UNROLL = 8  # vectors of a key that are unrolled

@@ -7,15 +7,8 @@ cutting of a batch into tiles in `attention.py`.
 from dataclasses import dataclass
 
 from mlcc_compiler._tvm import T
-from mlcc_compiler.kernels.cpu.vector_math import (
-    Expr,
-    Registers,
-    bind,
-    cast,
-    fit_lanes,
-    prefetch,
-    store,
-)
+from mlcc_compiler.kernels.cpu.vector_math import Registers, bind, cast, fit_lanes, prefetch
+from mlcc_compiler.kernels.frame import Expr, store
 
 _BLOCK = 64  # keys per block, unless a page holds more
 _ROWS = 64  # query rows per tile: tokens times heads of a group

@@ -23,7 +23,6 @@ from mlcc_compiler.kernels.cpu.register_tile import (
     tile_shape,
 )
 from mlcc_compiler.kernels.cpu.vector_math import (
-    Expr,
     Registers,
     bind,
     exp,
@@ -31,10 +30,10 @@ from mlcc_compiler.kernels.cpu.vector_math import (
     maximum,
     span,
     spread,
-    store,
     sum_lanes,
     tanh,
 )
+from mlcc_compiler.kernels.frame import Expr, store
 
 _NO_SCORE = -1e30  # below every score, and still finite
 

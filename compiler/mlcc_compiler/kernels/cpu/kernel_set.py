@@ -10,10 +10,11 @@ import numpy as np
 from mlcc_compiler.kernels.cpu import activation, attention, embedding, kv, linear, norm, rope
 from mlcc_compiler.kernels.cpu import sample as sampling
 from mlcc_compiler.kernels.cpu.isa import Isa
-from mlcc_compiler.kernels.cpu.linear_layout import Packing, to_storage
+from mlcc_compiler.kernels.cpu.linear_layout import Packing
 from mlcc_compiler.kernels.kernel_set import PhysicalTensor, PrimFunc, WeightLayout
 from mlcc_compiler.passes.rewrite import dims, tensor
 from mlcc_compiler.quantization import scheme
+from mlcc_compiler.quantization.floats import to_storage
 from mlcc_targets import Target
 
 if TYPE_CHECKING:

@@ -5,8 +5,9 @@ head_dim]. `append_kv` and `copy_pages` write their last argument in place, for 
 """
 
 from mlcc_compiler._tvm import T
-from mlcc_compiler.kernels.cpu.kernel import Argument, PrimFunc, each_row, f32, i32, kernel
-from mlcc_compiler.kernels.cpu.vector_math import Expr, bind, cast, fit_lanes, span, store
+from mlcc_compiler.kernels.cpu.rows import each_row
+from mlcc_compiler.kernels.cpu.vector_math import bind, cast, fit_lanes, span
+from mlcc_compiler.kernels.frame import Argument, Expr, PrimFunc, f32, i32, kernel, store
 
 
 def page_argument(kv_heads: int, head_dim: int, page_size: int, kv_dtype: str) -> Argument:

@@ -24,6 +24,7 @@ import numpy.typing as npt
 from mlcc_compiler.kernels.cpu.isa import Isa
 from mlcc_compiler.kernels.kernel_set import PhysicalTensor, WeightLayout
 from mlcc_compiler.quantization import Quantized, Scheme, dequantize, quantize
+from mlcc_compiler.quantization.floats import from_storage, to_storage
 
 Array = npt.NDArray[Any]
 
@@ -150,19 +151,3 @@ class Packing:
         if self.scheme.bits == 8 and self.isa.signed_codes:
             codes = codes ^ np.uint8(128)
         return np.ascontiguousarray(codes[: self.n])
-
-
-def to_storage(values: npt.NDArray[np.float32], dtype: str) -> Array:
-    """f32 -> float32, float16, or bfloat16 bits as uint16 (round to nearest even)."""
-    if dtype != "bfloat16":
-        return values.astype(np.dtype(dtype), copy=False)
-    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
-    rounded = (bits + np.uint32(0x7FFF) + ((bits >> 16) & np.uint32(1))) >> 16
-    return np.where(np.isnan(values), 0x7FC0, rounded).astype(np.uint16)
-
-
-def from_storage(stored: Array, dtype: str) -> npt.NDArray[np.float32]:
-    """The inverse of `to_storage`."""
-    if dtype != "bfloat16":
-        return stored.astype(np.float32)
-    return (stored.astype(np.uint32) << 16).view(np.float32)

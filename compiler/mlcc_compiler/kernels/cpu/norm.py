@@ -5,17 +5,9 @@ and per attention head. CPU kernels in f32; not LayerNorm: no mean is subtracted
 from collections.abc import Callable
 
 from mlcc_compiler._tvm import T
-from mlcc_compiler.kernels.cpu.kernel import PrimFunc, each_row, f32, kernel
-from mlcc_compiler.kernels.cpu.vector_math import (
-    Expr,
-    Registers,
-    bind,
-    each,
-    span,
-    spread,
-    store,
-    sum_lanes,
-)
+from mlcc_compiler.kernels.cpu.rows import each_row
+from mlcc_compiler.kernels.cpu.vector_math import Registers, bind, each, span, spread, sum_lanes
+from mlcc_compiler.kernels.frame import Expr, PrimFunc, f32, kernel, store
 
 _UNROLL = 4  # independent sums, to hide the latency of an addition
 

@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from mlcc_compiler._tvm import T
-from mlcc_compiler.kernels.cpu.vector_math import Expr, Registers, bind, lanes_of, spread
+from mlcc_compiler.kernels.cpu.vector_math import Registers, bind, lanes_of, spread
+from mlcc_compiler.kernels.frame import Expr
 
 Load = Callable[[Expr, Expr], Expr]
 Step = Callable[..., None]

@@ -4,8 +4,9 @@ Llama 3, linear) are not here: they change `inv_freq` and `mscale`, which the ca
 """
 
 from mlcc_compiler._tvm import T
-from mlcc_compiler.kernels.cpu.kernel import PrimFunc, each_row, f32, i32, kernel
-from mlcc_compiler.kernels.cpu.vector_math import Expr, bind, fit_lanes, span, store
+from mlcc_compiler.kernels.cpu.rows import each_row
+from mlcc_compiler.kernels.cpu.vector_math import bind, fit_lanes, span
+from mlcc_compiler.kernels.frame import Expr, PrimFunc, f32, i32, kernel, store
 
 _LIBM_COST = 32  # elements of cheap arithmetic that one sine is worth
 

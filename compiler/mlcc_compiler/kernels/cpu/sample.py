@@ -8,9 +8,7 @@ Uniforms come from the caller, so this knows nothing of seeds; penalties and mas
 from collections.abc import Callable, Sequence
 
 from mlcc_compiler._tvm import T
-from mlcc_compiler.kernels.cpu.kernel import PrimFunc, f32, i32, kernel
 from mlcc_compiler.kernels.cpu.vector_math import (
-    Expr,
     Registers,
     bind,
     each,
@@ -21,9 +19,9 @@ from mlcc_compiler.kernels.cpu.vector_math import (
     reduce_lanes,
     span,
     spread,
-    store,
     sum_lanes,
 )
+from mlcc_compiler.kernels.frame import Expr, PrimFunc, f32, i32, kernel, store
 
 _VECTORS = 64  # vectors per block; blocks are added up in float64
 _UNROLL = 4  # independent sums, to hide the latency of an addition

@@ -9,12 +9,9 @@ intermediate values as statements, so they must be called while a kernel's body 
 """
 
 from collections.abc import Callable
-from typing import Any
 
 from mlcc_compiler._tvm import T
-
-Expr = Any
-"""A TVM expression; TVM ships no types for them."""
+from mlcc_compiler.kernels.frame import Expr, store
 
 _LOG2E = 1.44269504088896341
 _LN2_HIGH = 0.693359375
@@ -183,11 +180,6 @@ def each(size: int, lanes: int, body: Callable[[Expr, int], None], start: Expr =
     if size % lanes:
         with T.serial(size % lanes) as j:
             body(start + size // lanes * lanes + j, 1)
-
-
-def store(buffer: Any, value: Expr, *at: Expr) -> None:
-    """Emit buffer[at] = value."""
-    T.buffer_store(buffer, value, list(at))
 
 
 def prefetch(address: Expr) -> Expr:

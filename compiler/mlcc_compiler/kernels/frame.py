@@ -1,4 +1,4 @@
-"""The frame of every kernel here: named arguments in, a private TIR function out.
+"""The frame of every kernel, whatever it runs on: named arguments in, a private TIR function out.
 
 A kernel is written with TVM's IR builder: the Python of its body runs once, when the kernel is
 built; loops opened with T.serial or T.parallel stay, Python loops unroll.
@@ -9,17 +9,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlcc_compiler._tvm import B, IRBuilder, T, tirx
-from mlcc_compiler.kernels.cpu.vector_math import Expr
 
 PrimFunc = Any
+Expr = Any
+"""A TVM expression; TVM ships no types for them."""
 
 _ATTRIBUTES = {
     "tirx.noalias": True,
     "tirx.is_scheduled": True,
     "op_pattern": 8,  # opaque: nothing may be fused into it or moved past its writes
 }
-SERIAL_ELEMENTS = 8192
-"""Up to so many cheap elements one thread is done before the others are awake (about 1 us)."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +39,11 @@ def i32(*shape: int | str) -> Argument:
     return Argument(shape, "int32")
 
 
+def u32(*shape: int | str) -> Argument:
+    """A uint32 argument."""
+    return Argument(shape, "uint32")
+
+
 def kernel(body: Callable[..., None], **arguments: Argument) -> PrimFunc:
     """A PrimFunc of these arguments whose statements `body(*buffers)` emits."""
     sizes: dict[str, Expr] = {}
@@ -54,6 +58,11 @@ def kernel(body: Callable[..., None], **arguments: Argument) -> PrimFunc:
     return builder.get()
 
 
+def store(buffer: Any, value: Expr, *at: Expr) -> None:
+    """Emit buffer[at] = value."""
+    T.buffer_store(buffer, value, list(at))
+
+
 def _size(dimension: int | str, sizes: dict[str, Expr]) -> Expr:
     """ "b + 1" is one more than "b"."""
     if isinstance(dimension, int):
@@ -62,12 +71,3 @@ def _size(dimension: int | str, sizes: dict[str, Expr]) -> Expr:
     if name not in sizes:
         sizes[name] = tirx.Var(name, "int64")
     return sizes[name] + int(more) if more else sizes[name]
-
-
-def each_row(rows: Expr, elements: int, body: Callable[[Expr], None]) -> None:
-    """Emit body(row) for all rows of `elements` each, in parallel if there is enough to do."""
-    with T.If(rows * elements <= SERIAL_ELEMENTS):
-        with T.Then(), T.serial(rows) as i:
-            body(i)
-        with T.Else(), T.parallel(rows) as i:
-            body(i)

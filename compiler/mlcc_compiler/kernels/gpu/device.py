@@ -1,0 +1,41 @@
+"""What GPU kernels may assume of a device: the limits of a target's row, never its name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mlcc_targets import Target
+
+MOST_THREADS = 256
+"""Threads of a workgroup; more would help no kernel here and hurt occupancy."""
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A device as kernels see it."""
+
+    threads: int = MOST_THREADS
+    """Threads that kernels put in a workgroup; a power of two."""
+    shared_bytes: int = 16384
+    """Workgroup memory that one kernel may take."""
+    binding_bytes: int = 128 << 20
+    """The largest tensor that one argument of a kernel may hold."""
+    f16: bool = True
+    """The device computes in float16; without it f16 weights are read as the halves of u32."""
+    subgroup: int = 0
+    """Threads that exchange registers; 0 = none may be assumed."""
+    tensor_cores: bool = False
+    """16x16x16 half-precision matrix instructions."""
+
+    @classmethod
+    def of(cls, target: Target) -> Gpu:
+        """The device of a row."""
+        limits = target.limits
+        return cls(
+            threads=min(MOST_THREADS, limits["workgroup_invocations"]),
+            shared_bytes=limits["workgroup_bytes"],
+            binding_bytes=limits["storage_binding_bytes"],
+            f16=target.f16,
+            subgroup=limits.get("subgroup", 0),
+            tensor_cores=bool(limits.get("tensor_cores", 0)),
+        )

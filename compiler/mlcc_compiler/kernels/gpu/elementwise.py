@@ -1,0 +1,159 @@
+"""Kernels with a thread per element: activations, sums, scaling, rows copied. float32."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from mlcc_compiler._tvm import T, tirx
+from mlcc_compiler.kernels.frame import Expr, PrimFunc, f32, i32, kernel, store
+from mlcc_compiler.kernels.gpu.device import Gpu
+from mlcc_compiler.kernels.gpu.workgroup import bind, ceil_div, int32, launch, real, when
+
+_ERFC = (1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592)
+
+
+def each_element(gpu: Gpu, rows: Expr, width: int, body: Callable[[Expr, Expr], None]) -> None:
+    """Emit body(row, column) for every element of [rows, width], a thread each."""
+    with launch((ceil_div(width, gpu.threads), rows), (gpu.threads,)) as (block, row, thread):
+        column = block * gpu.threads + thread
+        with when(column < width):
+            body(row, column)
+
+
+def sigmoid(x: Expr) -> Expr:
+    """1 / (1 + e**-x); e**-x may overflow to infinity, which gives 0."""
+    return real(1) / (real(1) + T.exp(real(0) - x))
+
+
+def tanh(x: Expr) -> Expr:
+    """Hyperbolic tangent by e**-2|x|: the tanh of some drivers is NaN for large arguments.
+
+    Below 0.25 by its series, as the quotient loses digits there.
+    """
+    x = bind(x)
+    small = bind(T.exp(real(-2) * T.fabs(x)))
+    magnitude = (real(1) - small) / (real(1) + small)
+    square = bind(x * x)
+    series = x * (
+        real(1)
+        + square
+        * (
+            real(-1 / 3)
+            + square * (real(2 / 15) + square * (real(-17 / 315) + square * real(62 / 2835)))
+        )
+    )
+    signed = T.Select(x < real(0), real(0) - magnitude, magnitude)
+    return bind(T.Select(square < real(0.0625), series, signed))
+
+
+def erfc(x: Expr) -> Expr:
+    """For x >= 0: Abramowitz & Stegun 7.1.26, absolute error 1.5e-7."""
+    t = bind(real(1) / (real(1) + real(0.3275911) * x))
+    total = real(_ERFC[0])
+    for c in _ERFC[1:]:
+        total = total * t + real(c)
+    return total * t * T.exp(real(0) - x * x)
+
+
+def _gelu(x: Expr) -> Expr:
+    x = bind(x)
+    tail = erfc(bind(T.fabs(x) * real(0.7071067811865476))) * real(0.5)
+    return x * T.Select(x < real(0), tail, real(1) - tail)
+
+
+def _gelu_tanh(x: Expr) -> Expr:
+    x = bind(x)
+    inner = real(0.7978845608028654) * (x + real(0.044715) * x * x * x)
+    return real(0.5) * x * (real(1) + tanh(inner))
+
+
+def _silu(x: Expr) -> Expr:
+    x = bind(x)
+    return x * sigmoid(x)
+
+
+ACTIVATIONS: dict[str, Callable[[Expr], Expr]] = {
+    "silu": _silu,
+    "gelu": _gelu,
+    "gelu_tanh": _gelu_tanh,
+}
+
+
+def gated(gpu: Gpu, inner: int, kind: str) -> PrimFunc:
+    """(gate f32[n, inner], up f32[n, inner]) -> activation(gate) * up."""
+
+    def body(gate: Expr, up: Expr, out: Expr) -> None:
+        def element(i: Expr, j: Expr) -> None:
+            store(out, ACTIVATIONS[kind](gate[i, j]) * up[i, j], i, j)
+
+        each_element(gpu, gate.shape[0], inner, element)
+
+    rows = f32("n", inner)
+    return kernel(body, gate=rows, up=rows, out=rows)
+
+
+def gated_fused(gpu: Gpu, inner: int, kind: str) -> PrimFunc:
+    """(gate_up f32[n, 2 * inner]) -> activation(first half) * second half."""
+
+    def body(x: Expr, out: Expr) -> None:
+        def element(i: Expr, j: Expr) -> None:
+            store(out, ACTIVATIONS[kind](x[i, j]) * x[i, j + inner], i, j)
+
+        each_element(gpu, x.shape[0], inner, element)
+
+    return kernel(body, gate_up=f32("n", 2 * inner), out=f32("n", inner))
+
+
+def softcap(gpu: Gpu, width: int, cap: float) -> PrimFunc:
+    """(x f32[n, width]) -> cap * tanh(x / cap)."""
+
+    def body(x: Expr, out: Expr) -> None:
+        def element(i: Expr, j: Expr) -> None:
+            store(out, real(cap) * tanh(x[i, j] * real(1 / cap)), i, j)
+
+        each_element(gpu, x.shape[0], width, element)
+
+    return kernel(body, x=f32("n", width), out=f32("n", width))
+
+
+def add(gpu: Gpu, width: int) -> PrimFunc:
+    """(x f32[n, width], y f32[n, width]) -> x + y."""
+
+    def body(x: Expr, y: Expr, out: Expr) -> None:
+        each_element(gpu, x.shape[0], width, lambda i, j: store(out, x[i, j] + y[i, j], i, j))
+
+    rows = f32("n", width)
+    return kernel(body, x=rows, y=rows, out=rows)
+
+
+def scale(gpu: Gpu, width: int, factor: float) -> PrimFunc:
+    """(x f32[n, width]) -> x * factor."""
+
+    def body(x: Expr, out: Expr) -> None:
+        each_element(gpu, x.shape[0], width, lambda i, j: store(out, x[i, j] * real(factor), i, j))
+
+    return kernel(body, x=f32("n", width), out=f32("n", width))
+
+
+def take_rows(gpu: Gpu, width: int) -> PrimFunc:
+    """(x f32[n, width], rows i32[r]) -> f32[r, width] with out[i] = x[rows[i]]."""
+
+    def body(x: Expr, rows: Expr, out: Expr) -> None:
+        each_element(gpu, rows.shape[0], width, lambda i, j: store(out, x[rows[i], j], i, j))
+
+    return kernel(body, x=f32("n", width), rows=i32("r"), out=f32("r", width))
+
+
+def resolve_tokens(gpu: Gpu) -> PrimFunc:
+    """(token_ids i32[n], last_sampled i32[m]) -> i32[n]: id -1 - i becomes last_sampled[i]."""
+
+    def body(ids: Expr, last: Expr, out: Expr) -> None:
+        count = int32(ids.shape[0])
+        with launch((ceil_div(ids.shape[0], gpu.threads),), (gpu.threads,)) as (block, thread):
+            i = block * gpu.threads + thread
+            with when(i < count):
+                token = bind(ids[i])
+                sampled = tirx.max(T.int32(-1) - token, T.int32(0))
+                store(out, T.if_then_else(token < 0, last[sampled], token), i)
+
+    return kernel(body, token_ids=i32("n"), last_sampled=i32("m"), out=i32("n"))

@@ -1,0 +1,120 @@
+"""Root-mean-square normalisation (Zhang & Sennrich, 2019): a workgroup per row; per head, a team
+of threads per head. With the residual sum before it in the same kernel. float32."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from mlcc_compiler._tvm import T
+from mlcc_compiler.kernels.frame import Expr, PrimFunc, f32, kernel, store
+from mlcc_compiler.kernels.gpu.device import Gpu
+from mlcc_compiler.kernels.gpu.workgroup import (
+    Local,
+    add,
+    bind,
+    ceil_div,
+    int32,
+    launch,
+    real,
+    reduce,
+    when,
+)
+
+
+def rms_norm(gpu: Gpu, hidden: int, eps: float, offset: float) -> PrimFunc:
+    """(x f32[n, hidden], w f32[hidden]) -> x * rsqrt(mean(x**2) + eps) * (offset + w)."""
+
+    def body(x: Expr, w: Expr, y: Expr) -> None:
+        with launch((x.shape[0],), (gpu.threads,)) as (i, lane):
+            factor = _factor(gpu, lambda j: x[i, j], hidden, eps, lane, gpu.threads)
+            _each(
+                hidden,
+                gpu.threads,
+                lane,
+                lambda j: store(y, x[i, j] * factor * (w[j] + real(offset)), i, j),
+            )
+
+    rows = f32("n", hidden)
+    return kernel(body, x=rows, w=f32(hidden), y=rows)
+
+
+def add_rms_norm(gpu: Gpu, hidden: int, eps: float, offset: float) -> PrimFunc:
+    """(x f32[n, hidden], residual f32[n, hidden], w f32[hidden]) -> (x + residual, its norm)."""
+
+    def body(x: Expr, residual: Expr, w: Expr, total: Expr, y: Expr) -> None:
+        with launch((x.shape[0],), (gpu.threads,)) as (i, lane):
+
+            def load(j: Expr) -> Expr:
+                summed = bind(x[i, j] + residual[i, j])
+                store(total, summed, i, j)
+                return summed
+
+            factor = _factor(gpu, load, hidden, eps, lane, gpu.threads)
+            # each thread reads back what it wrote itself, so no barrier is needed
+            _each(
+                hidden,
+                gpu.threads,
+                lane,
+                lambda j: store(y, total[i, j] * factor * (w[j] + real(offset)), i, j),
+            )
+
+    rows = f32("n", hidden)
+    return kernel(body, x=rows, residual=rows, w=f32(hidden), total=rows, y=rows)
+
+
+def rms_norm_heads(gpu: Gpu, heads: int, head_dim: int, eps: float, offset: float) -> PrimFunc:
+    """(x f32[n, heads, head_dim], w f32[head_dim]) -> each head normalised by itself."""
+    lanes = 32
+    teams = gpu.threads // lanes
+
+    def body(x: Expr, w: Expr, y: Expr) -> None:
+        count = int32(x.shape[0]) * heads
+        with launch((ceil_div(x.shape[0] * heads, teams),), (lanes, teams)) as (block, lane, team):
+            task = bind(block * teams + team)
+            inside = task < count
+            i, h = bind(T.min(task, count - 1) // heads), bind(task % heads)
+            factor = _factor(gpu, lambda j: x[i, h, j], head_dim, eps, lane, lanes, team, teams)
+            with when(inside):
+                _each(
+                    head_dim,
+                    lanes,
+                    lane,
+                    lambda j: store(y, x[i, h, j] * factor * (w[j] + real(offset)), i, h, j),
+                )
+
+    rows = f32("n", heads, head_dim)
+    return kernel(body, x=rows, w=f32(head_dim), y=rows)
+
+
+def _factor(
+    gpu: Gpu,
+    load: Callable[[Expr], Expr],
+    size: int,
+    eps: float,
+    lane: Expr,
+    lanes: int,
+    team: Expr = 0,
+    teams: int = 1,
+) -> Expr:
+    """Emit rsqrt(mean(load(j) ** 2) + eps) over `size` elements shared out to `lanes` threads."""
+    total = Local()
+    total[0] = real(0)
+
+    def square(j: Expr) -> None:
+        value = bind(load(j))
+        total[0] = total[0] + value * value
+
+    _each(size, lanes, lane, square)
+    summed = reduce(gpu, total[0], add, lane, lanes, team, teams)
+    return bind(real(1) / T.sqrt(summed * real(1 / size) + real(eps)))
+
+
+def _each(size: int, lanes: int, lane: Expr, body: Callable[[Expr], None]) -> None:
+    """Emit body(j) for this lane's share of `size` elements, neighbours to neighbours."""
+    with T.serial(ceil_div(size, lanes)) as k:
+        j = int32(k) * lanes + lane
+        if size % lanes:
+            with when(j < size):
+                body(j)
+        else:
+            body(j)

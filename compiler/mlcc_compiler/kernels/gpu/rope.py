@@ -1,0 +1,95 @@
+"""Rotary position embedding (Su et al., 2021), half-split, on the GPU. float32.
+
+The angles of a step are computed once, by one kernel, for all layers. sin and cos of GPUs lose
+digits with the size of their argument, so it is reduced to a quarter turn first, exactly.
+"""
+
+from __future__ import annotations
+
+import math
+
+from mlcc_compiler._tvm import T, tirx
+from mlcc_compiler.kernels.frame import Expr, PrimFunc, f32, i32, kernel, store
+from mlcc_compiler.kernels.gpu.device import Gpu
+from mlcc_compiler.kernels.gpu.elementwise import each_element
+from mlcc_compiler.kernels.gpu.workgroup import bind, real
+
+_SIN = (-1.9515295891e-4, 8.3321608736e-3, -1.6666654611e-1)
+_COS = (2.443315711809948e-5, -1.388731625493765e-3, 4.166664568298827e-2)
+
+
+def rope_table(gpu: Gpu, rotary_dim: int, scale: float) -> PrimFunc:
+    """(positions i32[n], inv_freq f32[rotary_dim / 2]) -> f32[n, rotary_dim]: cosines, then sines,
+    of position * inv_freq, times scale."""
+    half = rotary_dim // 2
+
+    def body(positions: Expr, inv_freq: Expr, table: Expr) -> None:
+        def element(i: Expr, j: Expr) -> None:
+            angle = positions[i].astype("float32") * inv_freq[j]
+            cosine, sine = cos_sin(angle)
+            store(table, cosine * real(scale), i, j)
+            store(table, sine * real(scale), i, j + half)
+
+        each_element(gpu, positions.shape[0], half, element)
+
+    return kernel(body, positions=i32("n"), inv_freq=f32(half), table=f32("n", rotary_dim))
+
+
+def rope(gpu: Gpu, heads: int, head_dim: int, rotary_dim: int) -> PrimFunc:
+    """(x f32[n, heads, head_dim], table f32[n, rotary_dim]) -> x, its first rotary_dim turned."""
+    half = rotary_dim // 2
+
+    def body(x: Expr, table: Expr, y: Expr) -> None:
+        def element(i: Expr, j: Expr) -> None:
+            h, d = bind(j // head_dim), bind(j % head_dim)
+            store(y, turned(x, table, i, h, d, half), i, h, d)
+
+        each_element(gpu, x.shape[0], heads * head_dim, element)
+
+    rows = f32("n", heads, head_dim)
+    return kernel(body, x=rows, table=f32("n", rotary_dim), y=rows)
+
+
+def turned(x: Expr, table: Expr, i: Expr, h: Expr, d: Expr, half: int) -> Expr:
+    """Element d of head h of token i after the turn: with its partner half a rotary_dim away."""
+    partner = T.if_then_else(d < half, d + half, d - half)
+    angle = tirx.floormod(d, half)
+    cosine, sine = table[i, angle], table[i, angle + half]
+    signed = T.if_then_else(d < half, real(0) - x[i, h, partner], x[i, h, partner])
+    value = x[i, h, d]
+    return bind(T.if_then_else(d < 2 * half, value * cosine + signed * sine, value))
+
+
+def _quarter_turn() -> list[float]:
+    """pi / 2 in parts of 7 bits, so that their products with up to 2**17 turns are exact."""
+    parts, rest = [], math.pi / 2
+    for _ in range(4):
+        unit = 2.0 ** (math.floor(math.log2(rest)) - 6)
+        parts.append(math.floor(rest / unit) * unit)
+        rest -= parts[-1]
+    return [*parts, rest]
+
+
+def cos_sin(angle: Expr) -> tuple[Expr, Expr]:
+    """Cosine and sine by Cephes' polynomials (Moshier, 1989) after reduction to +-pi/4.
+
+    Exact to float32's own rounding of the angle for angles up to 2**17; positions stay below.
+    """
+    angle = bind(angle)
+    turns = bind((angle * real(0.6366197723675814) + real(0.5)).astype("int32"))
+    n = bind(turns.astype("float32"))
+    r = angle
+    for part in _quarter_turn():
+        r = bind(r - n * real(part))
+    z = bind(r * r)
+    sine = bind(((real(_SIN[0]) * z + real(_SIN[1])) * z + real(_SIN[2])) * z * r + r)
+    cosine = bind(
+        ((real(_COS[0]) * z + real(_COS[1])) * z + real(_COS[2])) * z * z - real(0.5) * z + real(1)
+    )
+    swap = bind(T.bitwise_and(turns, 1))
+    a, b = T.Select(swap == 1, sine, cosine), T.Select(swap == 1, cosine, sine)
+    negate_a = T.bitwise_and(T.shift_right(turns + 1, 1), 1)
+    negate_b = T.bitwise_and(T.shift_right(turns, 1), 1)
+    a = bind(T.Select(negate_a == 1, real(0) - a, a))
+    b = bind(T.Select(negate_b == 1, real(0) - b, b))
+    return a, b

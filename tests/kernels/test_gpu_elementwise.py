@@ -1,0 +1,112 @@
+"""The GPU's small kernels against their twins. Bounds are absolute, on values of order one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from gpu_kernels import F16, GPUS, SMALL, normal, run, run_in_place
+
+from mlcc.device import reference_ops as twin
+from mlcc_compiler.kernels.gpu import elementwise, kv, norm, rope
+from mlcc_compiler.kernels.gpu.device import Gpu
+
+ROWS = (0, 1, 7)
+
+
+@pytest.mark.parametrize("kind", ["silu", "gelu", "gelu_tanh"])
+def test_gated(kind: str) -> None:
+    for n in ROWS:
+        gate, up = normal(n, n, 300, scale=4), normal(1, n, 300)
+        out = run(elementwise.gated, (300, kind), [gate, up], [((n, 300), "float32")])[0]
+        np.testing.assert_allclose(out, twin.gated(gate, up, kind), rtol=0, atol=4e-6)
+        both = np.concatenate([gate, up], axis=1)
+        out = run(elementwise.gated_fused, (300, kind), [both], [((n, 300), "float32")])[0]
+        np.testing.assert_allclose(out, twin.gated_fused(both, kind), rtol=0, atol=4e-6)
+
+
+def test_activations_of_large_arguments_are_finite() -> None:
+    gate = np.array([[-1e4, -200, -90, -20, 0, 20, 90, 200, 1e4]], np.float32)
+    for kind in ("silu", "gelu", "gelu_tanh"):
+        out = run(elementwise.gated, (9, kind), [gate, gate * 0 + 1], [((1, 9), "float32")])[0]
+        np.testing.assert_allclose(out, twin.gated(gate, gate * 0 + 1, kind), rtol=1e-6, atol=1e-6)
+
+
+def test_add_scale_softcap() -> None:
+    for n in ROWS:
+        x, y = normal(n, n, 100, scale=10), normal(1, n, 100)
+        shape = [((n, 100), "float32")]
+        np.testing.assert_array_equal(run(elementwise.add, (100,), [x, y], shape)[0], x + y)
+        np.testing.assert_array_equal(
+            run(elementwise.scale, (100, 0.5), [x], shape)[0], twin.scale(x, 0.5)
+        )
+        np.testing.assert_allclose(
+            run(elementwise.softcap, (100, 30.0), [x], shape)[0],
+            twin.softcap(x, 30.0),
+            rtol=2e-6,
+            atol=1e-6,
+        )
+
+
+def test_rows_are_taken() -> None:
+    x, rows = normal(0, 9, 33), np.array([8, 0, 0, 3], np.int32)
+    out = run(elementwise.take_rows, (33,), [x, rows], [((4, 33), "float32")])[0]
+    np.testing.assert_array_equal(out, twin.take_rows(x, rows))
+
+
+def test_tokens_are_resolved() -> None:
+    ids = np.arange(-3, 400, dtype=np.int32)
+    last = np.array([50, 60, 70], np.int32)
+    out = run(elementwise.resolve_tokens, (), [ids, last], [((403,), "int32")])[0]
+    np.testing.assert_array_equal(out, twin.resolve_tokens(ids, last))
+
+
+@pytest.mark.parametrize("gpu", GPUS, ids=str)
+@pytest.mark.parametrize("hidden", [1, 64, 300, 1000])
+def test_rms_norm(gpu: Gpu, hidden: int) -> None:
+    for n in ROWS:
+        x, residual, w = normal(n, n, hidden), normal(1, n, hidden), normal(2, hidden)
+        shape = ((n, hidden), "float32")
+        out = run(norm.rms_norm, (hidden, 1e-5, 1.0), [x, w], [shape], gpu)[0]
+        np.testing.assert_allclose(out, twin.rms_norm(x, w, 1e-5, 1.0), rtol=0, atol=1e-5)
+        found = run(norm.add_rms_norm, (hidden, 1e-5, 0.0), [x, residual, w], [shape, shape], gpu)
+        for a, b in zip(found, twin.add_rms_norm(x, residual, w, 1e-5), strict=True):
+            np.testing.assert_allclose(a, b, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("heads, dim", [(1, 8), (9, 64), (3, 80), (2, 256)])
+def test_rms_norm_per_head(heads: int, dim: int) -> None:
+    for gpu in (F16, SMALL):
+        for n in ROWS:
+            x, w = normal(n, n, heads, dim), normal(2, dim)
+            out = run(
+                norm.rms_norm_heads, (heads, dim, 1e-6, 0.0), [x, w], [(x.shape, "float32")], gpu
+            )
+            np.testing.assert_allclose(out[0], twin.rms_norm(x, w, 1e-6), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("dim, rotary", [(64, 64), (80, 32), (8, 8)])
+def test_rope(dim: int, rotary: int) -> None:
+    positions = np.array([0, 1, 2, 17, 4095, 32767, 131071], np.int32)
+    inv_freq = (10000.0 ** (-np.arange(0, rotary, 2) / rotary)).astype(np.float32)
+    expected = twin.rope_table(positions, inv_freq, 1.2)
+    table = run(
+        rope.rope_table, (rotary, 1.2), [positions, inv_freq], [(expected.shape, "float32")]
+    )
+    np.testing.assert_allclose(table[0], expected, rtol=0, atol=1e-6)
+    x = normal(0, 7, 3, dim)
+    y = run(rope.rope, (3, dim, rotary), [x, expected], [(x.shape, "float32")])[0]
+    np.testing.assert_allclose(y, twin.rope(x, expected), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_pages(dtype: str) -> None:
+    rng = np.random.default_rng(0)
+    pages = rng.standard_normal((5, 2, 3, 4, 40)).astype(dtype)
+    k, v = normal(1, 6, 3, 40), normal(2, 6, 3, 40)
+    slots = np.array([0, 7, -1, 19, 18, 4], np.int32)
+    arguments = (3, 40, 4, dtype)
+    out = run_in_place(kv.append_kv, arguments, [k, v, slots, pages])
+    np.testing.assert_array_equal(out, twin.append_kv(k, v, slots, pages.copy()))
+    src, dst = np.array([4, 0], np.int32), np.array([1, 2], np.int32)
+    out = run_in_place(kv.copy_pages, arguments, [src, dst, pages])
+    np.testing.assert_array_equal(out, twin.copy_pages(src, dst, pages.copy()))
