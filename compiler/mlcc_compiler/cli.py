@@ -11,7 +11,7 @@ import click
 
 from mlcc.errors import UnsupportedError
 from mlcc_compiler.toolchain import missing
-from mlcc_targets import TARGETS, Target, TargetError, get_target
+from mlcc_targets import TARGETS, Choices, Target, TargetError, get_target
 
 
 @click.command("compile")
@@ -20,6 +20,8 @@ from mlcc_targets import TARGETS, Target, TargetError, get_target
     "--target", "target_name", default="cpu", show_default=True, help="see `mlcc targets`"
 )
 @click.option("--cpu", default="host", show_default=True, help="CPU level, e.g. avx2, avx512-vnni")
+@click.option("--arch", default="", help="GPU architectures for cuda, e.g. sm_80,sm_90")
+@click.option("--f16/--no-f16", default=None, help="compute in float16  [if the target can]")
 @click.option(
     "--quant", default="q4", show_default=True, help="q4, q8, f16, bf16, f32 and variants"
 )
@@ -37,6 +39,8 @@ def compile_command(
     model: str,
     target_name: str,
     cpu: str,
+    arch: str,
+    f16: bool | None,
     quant: str,
     head: str | None,
     output: Path | None,
@@ -46,7 +50,8 @@ def compile_command(
     quiet: bool,
 ) -> None:
     """Compile MODEL, a Hugging Face folder or hf://org/name[@revision], for one kind of device."""
-    target = find_target(target_name, cpu)
+    archs = tuple(name.strip() for name in arch.split(",") if name.strip())
+    target = find_target(target_name, Choices(cpu=cpu, archs=archs, f16=f16))
     # Imported late: the compiler takes seconds to load, `--help` should not.
     from mlcc_compiler.checkpoint import Checkpoint
     from mlcc_compiler.compile import Options, compile_model
@@ -95,15 +100,12 @@ def describe(name: str) -> dict[str, str]:
     }
 
 
-def find_target(name: str, cpu: str = "host") -> Target:
+def find_target(name: str, choices: Choices) -> Target:
     """A target's row; TargetError becomes the command line's UnsupportedError."""
     try:
-        target = get_target(name, cpu)
+        return get_target(name, choices)
     except TargetError as error:
         raise UnsupportedError(str(error)) from error
-    if cpu != "host" and not target.cpu and not target.missing:
-        raise UnsupportedError(f"target '{name}' has no CPU levels; leave out --cpu {cpu}")
-    return target
 
 
 class Display:

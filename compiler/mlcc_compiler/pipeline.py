@@ -152,13 +152,29 @@ def build(lowered: Lowered, target: Target, library: Path) -> None:
 
 
 def tvm_target_of(target: Target) -> tvm.target.Target:
-    """TVM's description of a row's host code."""
-    fields: dict[str, Any] = {"kind": "llvm", "mcpu": target.cpu}
+    """TVM's description of a row: its device, if it has one, and its host code."""
+    host: dict[str, Any] = {"kind": "llvm"}
+    if target.cpu:
+        host["mcpu"] = target.cpu
     if target.features:
-        fields["mattr"] = [f"+{feature}" for feature in target.features]
+        host["mattr"] = [f"+{feature}" for feature in target.features]
     if target.triple:
-        fields["mtriple"] = target.triple
-    return tvm.target.Target(fields)
+        host["mtriple"] = target.triple
+    if not target.generator:
+        return tvm.target.Target(host)
+    device: dict[str, Any] = {
+        "kind": target.generator,
+        "max_threads_per_block": target.limits["workgroup_invocations"],
+        "max_shared_memory_per_block": target.limits["workgroup_bytes"],
+    }
+    if target.generator == "webgpu":
+        device["max_num_threads"] = device.pop("max_threads_per_block")
+        del device["max_shared_memory_per_block"]
+    elif "subgroup" in target.limits:
+        device["thread_warp_size"] = target.limits["subgroup"]
+    if target.archs:
+        device["arch"] = target.archs[0]
+    return tvm.target.Target(device, host=host)
 
 
 @contextlib.contextmanager

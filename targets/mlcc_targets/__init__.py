@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from mlcc_targets import android, cpu, cuda, ios, metal, reference, vulkan, webgpu
-from mlcc_targets.target import Target, TargetError
+from mlcc_targets.target import Choices, Target, TargetError
 
-TARGETS: dict[str, Callable[..., Target]] = {
+_DEFAULT = Choices()
+
+TARGETS: dict[str, Callable[[Choices], Target]] = {
     "cpu": cpu.target,
     "cuda": cuda.target,
     "vulkan": vulkan.target,
@@ -19,11 +21,20 @@ TARGETS: dict[str, Callable[..., Target]] = {
 }
 
 
-def get_target(name: str, cpu: str = "host") -> Target:
-    """A target's row by name. Raises TargetError for an unknown name or CPU level."""
+def get_target(name: str, choices: Choices = _DEFAULT) -> Target:
+    """A target's row by name. Raises TargetError for what is unknown or not the row's to choose."""
     if name not in TARGETS:
         raise TargetError(f"unknown target '{name}'; use one of: {', '.join(TARGETS)}")
-    return TARGETS[name](cpu)
+    row = TARGETS[name](choices)
+    if choices.cpu != "host" and not row.cpu:
+        raise TargetError(f"target '{name}' has no CPU levels; leave out --cpu {choices.cpu}")
+    if choices.archs and not row.archs:
+        archs = ",".join(choices.archs)
+        raise TargetError(f"target '{name}' has no architectures; leave out --arch {archs}")
+    if choices.f16 is not None and row.f16 != choices.f16:
+        option = "--f16" if choices.f16 else "--no-f16"
+        raise TargetError(f"target '{name}' has no choice of float16; leave out {option}")
+    return row
 
 
-__all__ = ["TARGETS", "Target", "TargetError", "get_target"]
+__all__ = ["TARGETS", "Choices", "Target", "TargetError", "get_target"]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from mlcc_targets.host import cpu_features, machine, missing_features
 from mlcc_targets.linker import link_shared
-from mlcc_targets.target import Target, TargetError
+from mlcc_targets.target import Choices, Target, TargetError
 
 
 @dataclass(frozen=True)
@@ -53,9 +53,9 @@ def level(name: str) -> Level:
     raise TargetError(f"unknown CPU level '{name}'; use --cpu with one of: host, {_names()}")
 
 
-def target(cpu: str = "host") -> Target:
+def target(choices: Choices) -> Target:
     """The row for a CPU level. Another architecture than this machine's cannot be linked here."""
-    row = level(cpu)
+    row = level(choices.cpu)
     foreign = row.arch != machine()
     why = (
         f"linking {row.arch} code on {machine()} is not built yet; compile on an {row.arch} machine"

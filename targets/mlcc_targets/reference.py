@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from mlcc_targets.target import Target
+from mlcc_targets.target import Choices, Target
 
 
-def target(cpu: str = "host") -> Target:
+def target(choices: Choices) -> Target:
     """The row: the library is the graph itself, as JSON, so there is nothing to link."""
     return Target(name="reference", device="numpy", library="graph.json")

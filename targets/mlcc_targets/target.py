@@ -17,6 +17,18 @@ class TargetError(Exception):
     """A target that cannot be used here; the message says why and what to type."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Choices:
+    """What a user may choose of a row; a row refuses what it cannot offer (see `get_target`)."""
+
+    cpu: str = "host"
+    """Level of the host's CPU, where kernels run on it."""
+    archs: tuple[str, ...] = ()
+    """Architectures of the device that one library serves, as in sm_80."""
+    f16: bool | None = None
+    """Compute in float16; None = the row's default."""
+
+
 def not_built(objects: Sequence[Path], library: Path) -> None:
     """The `link` of a row whose build is still to come."""
     raise TargetError(f"linking {library.name} is not built yet for this target; use --target cpu")
@@ -31,6 +43,10 @@ class Target:
     """Where the library runs: cpu, cuda, vulkan, metal, webgpu, numpy."""
     kernels: str = ""
     """Which kernel set lowers the operators: 'cpu', 'gpu', or '' for none."""
+    generator: str = ""
+    """TVM's generator of the device's code: cuda, metal, webgpu; empty = only host code."""
+    archs: tuple[str, ...] = ()
+    """Architectures of the device in the library."""
     arch: str = ""
     """Instruction set of the host code: x86_64, aarch64, wasm32."""
     triple: str = ""
@@ -44,7 +60,8 @@ class Target:
     library: str = "model.so"
     """File name of the library in the artifact."""
     limits: Mapping[str, int] = field(default_factory=dict)
-    """Limits of the device that kernels must respect (bytes, invocations)."""
+    """Limits of the device that kernels must respect: workgroup_invocations, workgroup_bytes,
+    storage_binding_bytes, and, where there are any, subgroup (threads) and tensor_cores (1)."""
     f16: bool = False
     """The device computes in float16."""
     link: Link = not_built

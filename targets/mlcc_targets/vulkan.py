@@ -1,25 +1,22 @@
-"""Target `vulkan`: AMD, Intel and NVIDIA GPUs: WGSL kernels run natively through wgpu."""
+"""Target `vulkan`: AMD, Intel and NVIDIA GPUs: WGSL kernels, run natively through wgpu."""
 
 from __future__ import annotations
 
-from mlcc_targets.target import Target
+from mlcc_targets.host import machine
+from mlcc_targets.linker import link_shared
+from mlcc_targets.target import Choices, Target
+from mlcc_targets.wgsl import LIMITS, computes_f16
 
 
-def target(cpu: str = "host") -> Target:
-    """The row; its kernels and link step are still to come."""
+def target(choices: Choices) -> Target:
+    """The row: this machine's host code for any CPU of its architecture."""
     return Target(
         name="vulkan",
-        device="vulkan",
+        device="webgpu",
         kernels="gpu",
-        arch="x86_64",
-        triple="",
-        library="model.so",
-        limits={
-            "workgroup_invocations": 256,
-            "workgroup_bytes": 16384,
-            "storage_binding_bytes": 128 << 20,
-        },
-        f16=True,
-        missing="GPU kernels are not built yet; use --target cpu",
-        run_missing="GPU kernels are not built yet; use --target cpu",
+        generator="webgpu",
+        arch=machine(),
+        limits=LIMITS,
+        f16=computes_f16(choices.f16),
+        link=link_shared,
     )

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from mlcc_targets.target import Target
+from mlcc_targets.target import Choices, Target
+from mlcc_targets.wgsl import LIMITS, computes_f16
 
 
-def target(cpu: str = "host") -> Target:
-    """The row; its kernels and link step are still to come."""
+def target(choices: Choices) -> Target:
+    """The row; its link step is still to come."""
     return Target(
         name="webgpu",
         device="webgpu",
         kernels="gpu",
+        generator="webgpu",
         arch="wasm32",
         triple="wasm32-unknown-unknown-wasm",
         library="model.wasm",
-        limits={
-            "workgroup_invocations": 256,
-            "workgroup_bytes": 16384,
-            "storage_binding_bytes": 128 << 20,
-        },
-        f16=True,
-        missing="GPU kernels are not built yet; use --target cpu",
-        run_missing="GPU kernels are not built yet; use --target cpu",
+        limits=LIMITS,
+        f16=computes_f16(choices.f16),
+        missing="its link step is not built yet; use --target cpu",
+        run_missing="its link step is not built yet; use --target cpu",
     )

@@ -1,7 +1,8 @@
-"""What a set of kernels offers to the lowering passes; `kernels/cpu` implements it.
+"""What a set of kernels offers to the lowering passes; `cpu` and `gpu` beside it implement it.
 
 A factory returns a TIR PrimFunc with symbolic row counts, private and opaque to fusion
-(op_pattern 8). The set is chosen by the target row's `kernels` field.
+(op_pattern 8); what may take several launches is given the graph and emits its calls. The set is
+chosen by the target row's `kernels` field.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     from mlcc_compiler.passes.lower import LowerOperators, Weight
     from mlcc_compiler.passes.paged_kv import KvLayout
+    from mlcc_compiler.passes.rewrite import Rewriter
 
 Array = npt.NDArray[Any]
 PrimFunc = Any
@@ -47,7 +49,10 @@ class KernelSet(Protocol):
         """Emit y = x @ weight.T + bias into the graph."""
         ...
 
-    def embedding(self, use: str, shape: Sequence[int], scheme: str) -> PrimFunc: ...
+    def embedding(self, graph: LowerOperators, token_ids: Any, table: Weight) -> Any:
+        """Emit the rows of a table."""
+        ...
+
     def rms_norm(self, shape: Sequence[int], eps: float, offset: float) -> PrimFunc: ...
     def add_rms_norm(self, hidden: int, eps: float, offset: float) -> PrimFunc: ...
     def rope_table(self, rotary_dim: int, scale: float) -> PrimFunc: ...
@@ -61,7 +66,17 @@ class KernelSet(Protocol):
     def resolve_tokens(self) -> PrimFunc: ...
     def append_kv(self, layout: KvLayout) -> PrimFunc: ...
     def paged_attention(
-        self, layout: KvLayout, heads: int, scale: float, window: int | None, softcap: float | None
-    ) -> PrimFunc: ...
+        self,
+        graph: Rewriter,
+        inputs: Sequence[Any],
+        layout: KvLayout,
+        scale: float,
+        window: int | None,
+        softcap: float | None,
+    ) -> Any:
+        """Emit attention of `inputs`: q f32[n, heads, head_dim], pages, qo_indptr, page_indptr,
+        page_indices, last_page_len."""
+        ...
+
     def copy_pages(self, layout: KvLayout) -> PrimFunc: ...
     def sample(self, vocab_size: int) -> PrimFunc: ...

@@ -103,8 +103,7 @@ class LowerOperators(Rewriter):
 
     def op_embedding(self, arguments: list[Any], call: relax.Call) -> Any:
         token_ids, table = arguments[:2]
-        kernel = self.kernels.embedding(table.plan.use, table.plan.shape, table.plan.scheme)
-        return self.call_tir(kernel, "embedding", [token_ids, *table.parts], call.ty_args[0])
+        return self.kernels.embedding(self, token_ids, table)
 
     def op_rms_norm(self, arguments: list[Any], call: relax.Call) -> Any:
         x, weight, eps, offset = arguments

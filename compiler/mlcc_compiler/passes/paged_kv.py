@@ -15,7 +15,7 @@ from typing import Any
 from mlcc_compiler._tvm import ir, relax, tirx
 from mlcc_compiler.kernels.kernel_set import KernelSet
 from mlcc_compiler.models.config import DecoderConfig
-from mlcc_compiler.passes.rewrite import Rewriter, dims, literal, tensor
+from mlcc_compiler.passes.rewrite import Rewriter, literal, tensor
 
 APPEND = "append_kv"
 
@@ -80,13 +80,11 @@ class PagedKV(Rewriter):
         q, k, v, *attributes = arguments
         layer, scale, window, softcap = (literal(a) for a in attributes)
         pages = self._append(k, v, int(layer))
-        heads = dims(q)[1]
-        attend = self.kernels.paged_attention(
-            self.layout, heads, float(scale), int(window) or None, float(softcap) or None
-        )
         names = ("qo_indptr", "page_indptr", "page_indices", "last_page_len")
         inputs = [q, pages, *(self.batch[name] for name in names)]
-        return self.call_tir(attend, "paged_attention", inputs, call.ty_args[0])
+        return self.kernels.paged_attention(
+            self, inputs, self.layout, float(scale), int(window) or None, float(softcap) or None
+        )
 
     def _append(self, k: Any, v: Any, layer: int) -> relax.Var:
         """The pages of a layer with this step's keys and values in them."""

@@ -20,6 +20,7 @@ from mlcc_targets import Target
 if TYPE_CHECKING:
     from mlcc_compiler.passes.lower import LowerOperators, Weight
     from mlcc_compiler.passes.paged_kv import KvLayout
+    from mlcc_compiler.passes.rewrite import Rewriter
 
 
 class CpuKernels:
@@ -77,11 +78,14 @@ class CpuKernels:
             graph.quantized_rows[key] = graph.items(parts, 3)
         return list(graph.quantized_rows[key])
 
-    def embedding(self, use: str, shape: Sequence[int], scheme_name: str) -> PrimFunc:
-        row = scheme(scheme_name)
-        if use == "table" and row.is_float:
-            return self._make(embedding.embedding_table, *shape, row, self.isa)
-        return self._make(embedding.embedding_packed, *shape, row, self.isa)
+    def embedding(self, graph: LowerOperators, token_ids: Any, table: Weight) -> Any:
+        plan = table.plan
+        row = scheme(plan.scheme)
+        plain = plan.use == "table" and row.is_float
+        factory = embedding.embedding_table if plain else embedding.embedding_packed
+        kernel = self._make(factory, *plan.shape, row, self.isa)
+        out = tensor([dims(token_ids)[0], plan.shape[1]])
+        return graph.call_tir(kernel, "embedding", [token_ids, *table.parts], out)
 
     # -- operators -------------------------------------------------------------------------------
 
@@ -131,11 +135,18 @@ class CpuKernels:
         )
 
     def paged_attention(
-        self, layout: KvLayout, heads: int, scale: float, window: int | None, softcap: float | None
-    ) -> PrimFunc:
-        return self._make(
+        self,
+        graph: Rewriter,
+        inputs: Sequence[Any],
+        layout: KvLayout,
+        scale: float,
+        window: int | None,
+        softcap: float | None,
+    ) -> Any:
+        rows = dims(inputs[0])
+        kernel = self._make(
             attention.paged_attention,
-            heads,
+            rows[1],
             layout.kv_heads,
             layout.head_dim,
             layout.page_size,
@@ -145,6 +156,7 @@ class CpuKernels:
             layout.dtype,
             self.lanes,
         )
+        return graph.call_tir(kernel, "paged_attention", inputs, tensor(rows))
 
     def copy_pages(self, layout: KvLayout) -> PrimFunc:
         return self._make(
