@@ -1,0 +1,15 @@
+"""What the rows share whose kernels are WGSL: WebGPU's guaranteed limits, in f16 or f32."""
+
+from __future__ import annotations
+
+LIMITS = {
+    "workgroup_invocations": 256,
+    "workgroup_bytes": 16384,
+    "storage_binding_bytes": 128 << 20,
+}
+"""WebGPU's defaults, so that one library serves every adapter."""
+
+
+def computes_f16(choice: bool | None) -> bool:
+    """float16 unless refused: browsers, phones and desktop drivers of today mostly have it."""
+    return choice is not False
