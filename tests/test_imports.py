@@ -19,7 +19,7 @@ SOURCES = {
     "mlcc_targets": ROOT / "targets" / "mlcc_targets",
 }
 TVM = {"tvm", "tvm_ffi"}
-TVM_IN_RUNTIME = "device/native.py"
+TVM_IN_RUNTIME = "device/tvm_runtime.py"
 OUTSIDE_WORLD = {"asyncio", "multiprocessing", "os", "random", "secrets", "select", "signal"}
 OUTSIDE_WORLD |= {"socket", "subprocess", "threading", "time"}
 

@@ -19,6 +19,7 @@ def open_executor(
     threads: int | None,
     max_batch: int | None,
     context: int | None,
+    device: int | None = None,
     note: Callable[[str], None] = lambda text: None,
 ) -> Executor:
     """Load the library and map the weights; `note` hears if less than asked for fits in memory.
@@ -36,8 +37,8 @@ def open_executor(
     capacity = plan.capacity
     if plan.note:
         note(plan.note)
-    if manifest.target.device == "cpu":
-        return _native(artifact, capacity, threads)
+    if manifest.target.device in ("cpu", "webgpu", "cuda", "metal"):
+        return _native(artifact, capacity, threads, device)
     if manifest.target.device == "numpy":
         return _reference(artifact, capacity)
     raise UnsupportedError(
@@ -72,13 +73,19 @@ def _within(option: str, wanted: int | None, most: int) -> int:
     return wanted or most
 
 
-def _native(artifact: Artifact, capacity: Capacity, threads: int | None) -> Executor:
-    from mlcc.device.native import NativeExecutor, set_threads
+def _native(
+    artifact: Artifact, capacity: Capacity, threads: int | None, device: int | None
+) -> Executor:
+    from mlcc.device.native import NativeExecutor
+    from mlcc.device.tvm_runtime import set_threads
 
     set_threads(threads)
     pages = [(_page_shape(spec.shape), spec.dtype) for spec in artifact.manifest.kv.tensors]
     weights = list(artifact.weights().values())
-    return NativeExecutor(artifact.library_path, weights, pages, capacity)
+    kind = artifact.manifest.target.device
+    return NativeExecutor(
+        artifact.library_path, weights, pages, capacity, device=kind, index=device or 0
+    )
 
 
 def _reference(artifact: Artifact, capacity: Capacity) -> Executor:

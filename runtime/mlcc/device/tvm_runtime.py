@@ -1,0 +1,71 @@
+"""The one place of the runtime that imports tvm: in runtime mode, with its threads decided first.
+
+Runtime mode loads no compiler, unless this process has it already. Knows devices by name and
+number; tensors are `tensors.py`'s.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from mlcc.errors import DeviceError, InvalidRequestError
+
+
+def set_threads(threads: int | None) -> int:
+    """Fix the number of kernel threads; must be called before anything imports tvm.
+
+    Default: TVM_NUM_THREADS, else the cores this process may use (TVM's own default can be 1).
+    Returns the number.
+    Raises InvalidRequestError for more than that: waiting threads spin, and starve each other.
+    """
+    cores = _usable_cores()
+    count = threads or min(cores, int(os.environ.get("TVM_NUM_THREADS") or cores))
+    if count > cores:
+        raise InvalidRequestError(
+            f"--threads {count} is more than the {cores} cores this process may use; "
+            f"use --threads {cores} or less"
+        )
+    os.environ["TVM_NUM_THREADS"] = str(count)
+    return count
+
+
+def _usable_cores() -> int:
+    """Cores of this process's affinity, within the container's CPU quota."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    cores = len(affinity(0)) if affinity else os.cpu_count() or 1
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        return max(1, min(cores, int(quota) // int(period)))
+    except (OSError, ValueError):  # no such file, or "max"
+        return cores
+
+
+def runtime() -> Any:
+    """TVM, imported."""
+    if "tvm" not in sys.modules:
+        os.environ.setdefault("TVM_USE_RUNTIME_LIB", "1")
+    if "TVM_NUM_THREADS" not in os.environ:
+        set_threads(None)
+    import tvm
+    import tvm.runtime.vm
+
+    return tvm
+
+
+def global_function(name: str) -> Any | None:
+    """A function that a loaded library registered, or None."""
+    return runtime().get_global_func(name, allow_missing=True)
+
+
+def open_device(kind: str, index: int) -> Any:
+    """A TVM device. Raises DeviceError if it is not there."""
+    tvm = runtime()
+    device = tvm.cpu() if kind == "cpu" else tvm.device(kind, index)
+    if kind != "cpu" and not device.exist:
+        raise DeviceError(
+            f"there is no {kind} device {index}; `mlcc targets` lists this machine's devices"
+        )
+    return device
