@@ -1,0 +1,58 @@
+"""The WebGPU device plugin: GPUs through Vulkan (Linux) or Metal (macOS), for TVM's runtime.
+
+`autoload` is TVM's out-of-tree entry point (group `tvm.backends`): `import tvm` calls it. It loads
+our small library, which looks for a GPU only when one is asked for. Imports neither TVM nor mlcc.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import sys
+from pathlib import Path
+
+_FOLDER = Path(__file__).resolve().parent / "lib"
+_LIBRARY = _FOLDER / ("libmlcc_webgpu.dylib" if sys.platform == "darwin" else "libmlcc_webgpu.so")
+_loaded: list[ctypes.CDLL] = []
+
+
+def library() -> Path | None:
+    """The plugin, if it was built when mlcc was installed."""
+    return _LIBRARY if _LIBRARY.exists() else None
+
+
+def why_absent() -> str:
+    """Why there is no plugin, in one line that says what to do; "" if there is one."""
+    if library():
+        return "" if wgpu_library() else _no_wgpu()
+    try:
+        return (_FOLDER / "absent.txt").read_text(encoding="utf-8").strip()
+    except OSError:
+        return "the WebGPU plugin was not built; run: python -m mlcc_targets.native.build"
+
+
+def wgpu_library() -> Path | None:
+    """wgpu-native, as the Python package `wgpu` brings it."""
+    spec = importlib.util.find_spec("wgpu")
+    for folder in (spec.submodule_search_locations or []) if spec else []:
+        for path in sorted((Path(folder) / "resources").glob("*wgpu_native-release*")):
+            return path
+    return None
+
+
+def _no_wgpu() -> str:
+    if sys.version_info < (3, 11):
+        return "the package `wgpu` needs Python 3.11 or later; use a newer Python, or --target cpu"
+    return "the Python package `wgpu` is missing; pip install wgpu"
+
+
+def autoload() -> None:
+    """Register the device with TVM, which is being imported. No plugin is no error."""
+    path = library()
+    if path is None or _loaded:
+        return
+    plugin = ctypes.CDLL(str(path))
+    wgpu = wgpu_library()
+    name, reason = (str(wgpu), "") if wgpu else ("", _no_wgpu())
+    plugin.mlcc_webgpu_set_library(name.encode(), reason.encode())
+    _loaded.append(plugin)

@@ -1,0 +1,139 @@
+"""Compiles the WebGPU device plugin: one command of the system's C++ compiler.
+
+    python -m mlcc_targets.native.build
+
+Run by `pip install` (hatch_build.py) and by whoever changes the C++ sources. The standard library
+only; TVM, its FFI and wgpu are found as installed packages, and none of them is imported.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+FOLDER = Path(__file__).resolve().parent
+SOURCES = FOLDER / "src"
+OUTPUT = FOLDER / "lib"
+LIBRARY = OUTPUT / ("libmlcc_webgpu.dylib" if sys.platform == "darwin" else "libmlcc_webgpu.so")
+ABSENT = OUTPUT / "absent.txt"
+"""Why there is no library: one line, written where a build could not be done."""
+STAMP = OUTPUT / "sources.sha256"
+FLAGS = ("-std=c++20", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-Wall", "-Wextra")
+
+
+class BuildError(Exception):
+    """The plugin cannot be built here; the message says why and what to install."""
+
+
+def build(output: Path = LIBRARY, flags: Sequence[str] = FLAGS) -> Path:
+    """Compile the sources into `output`. Raises BuildError."""
+    output.parent.mkdir(parents=True, exist_ok=True)
+    partial = output.with_suffix(".partial")  # the old library may be in use
+    done = subprocess.run(command(partial, flags), capture_output=True, text=True, check=False)
+    if done.returncode:
+        partial.unlink(missing_ok=True)
+        raise BuildError(f"compiling the WebGPU plugin failed: {_first_error(done.stderr)}")
+    partial.replace(output)
+    return output
+
+
+def command(output: Path, flags: Sequence[str] = FLAGS) -> list[str]:
+    """The compiler's command line. Raises BuildError if a part of it is missing."""
+    if sys.platform == "win32":
+        raise BuildError("the WebGPU plugin cannot be built on Windows yet; use --target cpu")
+    tvm, ffi = package("tvm"), package("tvm_ffi")
+    suffix = LIBRARY.suffix
+    return [
+        *compiler(),
+        *flags,
+        *(f"-isystem{folder}" for folder in include_folders()),
+        *map(str, sorted(SOURCES.glob("*.cc"))),
+        "-o",
+        str(output),
+        str(tvm / "lib" / f"libtvm_runtime{suffix}"),
+        str(ffi / "lib" / f"libtvm_ffi{suffix}"),
+        *_run_paths(),
+        "-ldl",
+    ]
+
+
+def include_folders() -> list[Path]:
+    """Where the headers of WebGPU, TVM and its FFI lie. Raises BuildError."""
+    return [
+        package("wgpu") / "resources",
+        package("tvm") / "include",
+        package("tvm_ffi") / "include",
+    ]
+
+
+def package(name: str) -> Path:
+    """The folder of an installed package, found without importing it. Raises BuildError."""
+    spec = importlib.util.find_spec(name)
+    if spec is None or not spec.submodule_search_locations:
+        raise BuildError(f"the Python package '{name}' is not installed")
+    return Path(next(iter(spec.submodule_search_locations)))
+
+
+def compiler() -> list[str]:
+    """$CXX, or the first of c++, g++, clang++ on the path. Raises BuildError."""
+    if os.environ.get("CXX"):
+        return shlex.split(os.environ["CXX"])
+    for name in ("c++", "g++", "clang++"):
+        if shutil.which(name):
+            return [name]
+    raise BuildError(
+        "no C++ compiler was found when mlcc was installed (tried $CXX, c++, g++, clang++); "
+        "apt install g++, then python -m mlcc_targets.native.build"
+    )
+
+
+def _run_paths() -> list[str]:
+    """Where macOS looks for TVM; elsewhere it is in the process before the plugin is."""
+    if sys.platform != "darwin":
+        return []
+    return [f"-Wl,-rpath,@loader_path/../../../{name}/lib" for name in ("tvm", "tvm_ffi")]
+
+
+def _first_error(text: str) -> str:
+    lines = text.strip().splitlines() or ["no message"]
+    return next((line for line in lines if "error" in line.lower()), lines[-1])
+
+
+def source_hash() -> str:
+    """Of all sources and this file: tells whether a library was built from them."""
+    digest = hashlib.sha256()
+    for path in [Path(__file__), *sorted(SOURCES.iterdir())]:
+        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+def is_current() -> bool:
+    """Whether the library stands and was built from the sources as they are now."""
+    return LIBRARY.exists() and STAMP.exists() and STAMP.read_text() == source_hash()
+
+
+def build_or_explain() -> str:
+    """Build in place unless that was done. Returns "", or why it failed, which it also notes."""
+    if is_current():
+        return ""
+    OUTPUT.mkdir(exist_ok=True)
+    try:
+        build()
+    except BuildError as error:
+        LIBRARY.unlink(missing_ok=True)  # an old one would be of other sources
+        ABSENT.write_text(f"{error}\n", encoding="utf-8")
+        return str(error)
+    ABSENT.unlink(missing_ok=True)
+    STAMP.write_text(source_hash())
+    return ""
+
+
+if __name__ == "__main__":
+    sys.exit(build_or_explain() or None)

@@ -1,0 +1,51 @@
+// Time by kernel. With timestamp queries each dispatch is timed by the device, else by the clock
+// around a submit of its own; the report says which.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "readback.h"
+
+namespace mlcc::webgpu {
+
+using Name = std::shared_ptr<const std::string>;
+
+class Profiler {
+ public:
+  explicit Profiler(Device& device) : device_(device), readback_(device) {}
+
+  void start();
+  // {"device": ..., "clock": ..., "kernels": [{"name": ..., "count": ..., "total_ns": ...}]}
+  std::string stop();
+
+  [[nodiscard]] bool active() const { return active_; }
+  [[nodiscard]] bool by_timestamps() const { return device_.facts().timestamps; }
+
+  // Queries for one pass that runs one kernel. At most kPasses until `collect`.
+  WGPUPassTimestampWrites time_pass(Name name);
+  // Adds to the commands what `collect`, after their submit, reads.
+  void resolve(WGPUCommandEncoder encoder);
+  void collect();
+  void add(const std::string& name, uint64_t nanoseconds);
+
+  static constexpr uint32_t kPasses = 512;
+
+ private:
+  struct Total {
+    uint64_t count = 0;
+    uint64_t nanoseconds = 0;
+  };
+
+  Device& device_;
+  Readback readback_;
+  Handle<WGPUQuerySet> queries_;
+  Handle<WGPUBuffer> resolved_;
+  std::vector<Name> passes_;
+  std::map<std::string, Total> totals_;
+  bool active_ = false;
+};
+
+}  // namespace mlcc::webgpu

@@ -1,0 +1,128 @@
+#include "recorder.h"
+
+#include <chrono>
+
+namespace mlcc::webgpu {
+namespace {
+
+// A longer batch costs less a dispatch, a shorter one lets the device start earlier.
+constexpr size_t kDispatchesPerBatch = 64;
+static_assert(kDispatchesPerBatch <= Profiler::kPasses);
+
+}  // namespace
+
+uint64_t Recorder::dispatch(const Dispatch& dispatch) {
+  const uint32_t offset = stage(dispatch.scalars.data(), dispatch.scalars.size_bytes(),
+                                device_.limits().minUniformBufferOffsetAlignment);
+  const uint64_t batch = batch_;
+  ++counts_.dispatches;
+  if (profiler_.active()) {
+    dispatch_profiled(dispatch, offset);
+  } else {
+    names_.push_back(dispatch.name);
+    encode(dispatch, pass(), offset);
+  }
+  if (names_.size() >= kDispatchesPerBatch) flush();
+  return batch;
+}
+
+void Recorder::encode(const Dispatch& dispatch, WGPUComputePassEncoder pass,
+                      uint32_t offset) const {
+  api().ComputePassEncoderSetPipeline(pass, dispatch.pipeline);
+  api().ComputePassEncoderSetBindGroup(pass, 0, dispatch.bind_group, 1, &offset);
+  const auto& [x, y, z] = dispatch.groups;
+  api().ComputePassEncoderDispatchWorkgroups(pass, x, y, z);
+}
+
+void Recorder::dispatch_profiled(const Dispatch& dispatch, uint32_t offset) {
+  end_pass();
+  names_.push_back(dispatch.name);
+  if (profiler_.by_timestamps()) {
+    const WGPUPassTimestampWrites writes = profiler_.time_pass(dispatch.name);
+    WGPUComputePassDescriptor descriptor{};
+    descriptor.timestampWrites = &writes;
+    pass_ = Handle(api().CommandEncoderBeginComputePass(encoder(), &descriptor));
+    encode(dispatch, pass_.get(), offset);
+    end_pass();
+    return;
+  }
+  encode(dispatch, pass(), offset);
+  const auto begin = std::chrono::steady_clock::now();
+  flush();
+  device_.wait_idle();
+  profiler_.add(*dispatch.name, (std::chrono::steady_clock::now() - begin).count());
+}
+
+uint64_t Recorder::copy(WGPUBuffer from, uint64_t from_offset, WGPUBuffer to, uint64_t to_offset,
+                        uint64_t bytes) {
+  end_pass();
+  api().CommandEncoderCopyBufferToBuffer(encoder(), from, from_offset, to, to_offset, bytes);
+  return batch_;
+}
+
+uint64_t Recorder::write_small(const void* data, size_t bytes, WGPUBuffer to,
+                               uint64_t to_offset) {
+  const uint32_t offset = stage(data, bytes, 4);
+  return copy(arena_.buffer(), offset, to, to_offset, bytes);
+}
+
+uint32_t Recorder::stage(const void* data, size_t bytes, size_t alignment) {
+  auto offset = arena_.put(data, bytes, alignment);
+  if (!offset) {
+    flush();
+    offset = arena_.put(data, bytes, alignment);
+  }
+  return offset.value();
+}
+
+WGPUCommandEncoder Recorder::encoder() {
+  if (!encoder_) encoder_ = Handle(api().DeviceCreateCommandEncoder(device_.handle(), nullptr));
+  return encoder_.get();
+}
+
+WGPUComputePassEncoder Recorder::pass() {
+  if (!pass_) pass_ = Handle(api().CommandEncoderBeginComputePass(encoder(), nullptr));
+  return pass_.get();
+}
+
+void Recorder::end_pass() {
+  if (!pass_) return;
+  api().ComputePassEncoderEnd(pass_.get());
+  pass_.reset();
+}
+
+Handle<WGPUCommandBuffer> Recorder::finish() {
+  end_pass();
+  profiler_.resolve(encoder_.get());
+  Handle commands(api().CommandEncoderFinish(encoder_.get(), nullptr));
+  encoder_.reset();
+  return commands;
+}
+
+void Recorder::flush() {
+  arena_.send();  // before the commands that read it
+  if (!encoder_) return;
+  const Handle commands = finish();
+  const std::string names = device_.errors().any() ? batch_names() : std::string();
+  names_.clear();
+  ++batch_;
+  device_.check("recording", names, Fault::kKernel);
+  const WGPUCommandBuffer raw = commands.get();
+  api().QueueSubmit(device_.queue(), 1, &raw);
+  ++counts_.submits;
+  device_.check("submitting to", device_.facts().name);
+  profiler_.collect();
+}
+
+std::string Recorder::batch_names() const {
+  std::string text = "a batch of kernels";
+  const std::string* last = nullptr;
+  for (const Name& name : names_) {
+    if (last != nullptr && *last == *name) continue;
+    text += (last == nullptr ? " " : ", ") + *name;
+    last = name.get();
+  }
+  return text;
+}
+
+}  // namespace mlcc::webgpu

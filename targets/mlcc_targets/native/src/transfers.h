@@ -1,0 +1,45 @@
+// Copies between host and device, of any size and offset, in order with recorded commands.
+#pragma once
+
+#include "buffers.h"
+#include "readback.h"
+#include "recorder.h"
+
+namespace mlcc::webgpu {
+
+struct TransferCounts {
+  uint64_t small_writes = 0;
+  uint64_t large_writes = 0;
+  uint64_t reads = 0;
+};
+
+class Transfers {
+ public:
+  Transfers(Device& device, Recorder& recorder, BufferPool& pool)
+      : device_(device), recorder_(recorder), pool_(pool), readback_(device) {}
+
+  void write(const void* from, Buffer& to, uint64_t offset, uint64_t bytes);
+  // Submits what is recorded and waits.
+  void read(Buffer& from, uint64_t offset, void* to, uint64_t bytes);
+  // Between buffers of this device.
+  void copy(Buffer& from, uint64_t from_offset, Buffer& to, uint64_t to_offset, uint64_t bytes);
+  [[nodiscard]] const TransferCounts& counts() const { return counts_; }
+
+ private:
+  void write_words(const char* from, Buffer& to, uint64_t offset, uint64_t bytes);
+  void write_large(const char* from, Buffer& to, uint64_t offset, uint64_t bytes);
+  void patch_word(const char* from, Buffer& to, uint64_t offset, uint64_t bytes);
+  void copy_words(Buffer& from, uint64_t from_offset, Buffer& to, uint64_t to_offset,
+                  uint64_t bytes);
+  void copy_through_host(Buffer& from, uint64_t from_offset, Buffer& to, uint64_t to_offset,
+                         uint64_t bytes);
+
+  Device& device_;
+  Recorder& recorder_;
+  BufferPool& pool_;
+  Readback readback_;
+  TransferCounts counts_;
+  uint64_t unsettled_bytes_ = 0;  // large writes since the queue was last seen empty
+};
+
+}  // namespace mlcc::webgpu

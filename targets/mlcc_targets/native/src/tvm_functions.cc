@@ -1,0 +1,91 @@
+// The plugin's own functions, as Python finds them: tvm.get_global_func("mlcc.webgpu....").
+// Texts are JSON. `device` is TVM's device id.
+#include <tvm/ffi/function.h>
+#include <tvm/ffi/reflection/registry.h>
+
+#include "tvm_error.h"
+#include "tvm_module.h"
+
+#ifdef _WIN32
+#define MLCC_WEBGPU_EXPORT extern "C" __declspec(dllexport)
+#else
+#define MLCC_WEBGPU_EXPORT extern "C" __attribute__((visibility("default")))
+#endif
+
+namespace mlcc::webgpu {
+namespace {
+
+tvm::ffi::String devices() {
+  return guarded([] { return tvm::ffi::String(devices_json()); });
+}
+
+// Calls `body` with the device's context, locked.
+template <typename Body>
+auto with_context(int device, Body body) {
+  return guarded([&] {
+    Context& context = Context::of(device);
+    const std::lock_guard lock(context.mutex);
+    return body(context);
+  });
+}
+
+int prepare_tree(const tvm::ffi::Module& module, Context& context) {
+  int count = 0;
+  if (std::string_view(module->kind()) == "webgpu") {
+    // Only this plugin makes modules of this kind that can run; the compiler's cannot.
+    auto* own = dynamic_cast<WebGpuModule*>(const_cast<tvm::ffi::ModuleObj*>(module.get()));
+    if (own != nullptr) count += own->prepare(context);
+  }
+  for (const tvm::ffi::Any& import : module->imports()) {
+    count += prepare_tree(import.cast<tvm::ffi::Module>(), context);
+  }
+  return count;
+}
+
+// Compiles the pipelines of a loaded library's kernels; returns their number.
+int prepare(const tvm::ffi::Module& module, int device) {
+  return guarded([&] { return prepare_tree(module, Context::of(device)); });
+}
+
+void profile_start(int device) {
+  with_context(device, [](Context& context) {
+    context.synchronize();
+    context.profiler.start();
+  });
+}
+
+tvm::ffi::String profile_stop(int device) {
+  return with_context(device, [](Context& context) {
+    context.synchronize();
+    return tvm::ffi::String(context.profiler.stop());
+  });
+}
+
+tvm::ffi::String counts(int device) {
+  return with_context(
+      device, [](Context& context) { return tvm::ffi::String(context.counts_json()); });
+}
+
+// Gives all of a device's memory back; each later use of it fails as on a lost device.
+void close(int device) {
+  with_context(device, [](Context& context) { context.device.destroy(); });
+}
+
+}  // namespace
+
+TVM_FFI_STATIC_INIT_BLOCK() {
+  tvm::ffi::reflection::GlobalDef()
+      .def("mlcc.webgpu.devices", devices)
+      .def("mlcc.webgpu.prepare", prepare)
+      .def("mlcc.webgpu.profile_start", profile_start)
+      .def("mlcc.webgpu.profile_stop", profile_stop)
+      .def("mlcc.webgpu.counts", counts)
+      .def("mlcc.webgpu.close", close);
+}
+
+}  // namespace mlcc::webgpu
+
+// Called by mlcc_targets.native before anything else.
+MLCC_WEBGPU_EXPORT void mlcc_webgpu_set_library(const char* path, const char* why_absent) {
+  mlcc::webgpu::set_library(path, why_absent);
+}
