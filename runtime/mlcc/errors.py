@@ -51,3 +51,11 @@ class CapacityError(MlccError):
 
 class DeviceError(MlccError):
     """The device failed, or lacks something the library needs."""
+
+
+class DeviceLostError(DeviceError):
+    """The device is gone (reset, removed, driver crash): nothing on it can be used again."""
+
+
+class OutOfMemoryError(CapacityError):
+    """The device's memory does not hold what was to be put there."""

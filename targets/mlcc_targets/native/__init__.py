@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
+import os
 import sys
 from pathlib import Path
 
@@ -51,6 +52,9 @@ def autoload() -> None:
     path = library()
     if path is None or _loaded:
         return
+    if "XDG_RUNTIME_DIR" not in os.environ:
+        # Without a desktop, Mesa's layer that picks a GPU for it prints errors at each look.
+        os.environ.setdefault("NODEVICE_SELECT", "1")
     plugin = ctypes.CDLL(str(path))
     wgpu = wgpu_library()
     name, reason = (str(wgpu), "") if wgpu else ("", _no_wgpu())

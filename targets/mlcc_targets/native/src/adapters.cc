@@ -79,7 +79,7 @@ AdapterFacts describe(WGPUAdapter adapter) {
     return api().AdapterHasFeature(adapter, feature) != 0;
   };
   facts.f16 = has(WGPUFeatureName_ShaderF16);
-  facts.subgroups = has(WGPUFeatureName_Subgroups);
+  facts.subgroups = has(subgroups_feature());
   facts.timestamps = has(WGPUFeatureName_TimestampQuery);
   api().AdapterGetLimits(adapter, &facts.limits);
   facts.limits.nextInChain = nullptr;

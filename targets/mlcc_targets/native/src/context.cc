@@ -29,7 +29,8 @@ Buffer* Context::allocate(uint64_t bytes) {
     buffer = pool.take(bytes);
   } catch (const Error& error) {
     if (error.fault() != Fault::kOutOfMemory || pool.counts().kept_bytes == 0) throw;
-    synchronize();
+    recorder.flush();
+    device.wait_idle();
     pool.trim();
     buffer = pool.take(bytes);
   }
@@ -49,8 +50,12 @@ void Context::free(Buffer* buffer) noexcept {
 }
 
 void Context::synchronize() {
+  // TVM synchronizes after each write and each read of a tensor. A write has taken its bytes
+  // when it returns, so that alone is nothing to wait for.
+  if (!recorder.busy()) return;
   recorder.flush();
   device.wait_idle();
+  recorder.mark_idle();
 }
 
 std::string Context::counts_json() const {

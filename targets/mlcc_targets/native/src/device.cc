@@ -8,7 +8,7 @@ namespace {
 std::vector<WGPUFeatureName> wanted_features(WGPUAdapter adapter) {
   std::vector<WGPUFeatureName> features;
   for (const WGPUFeatureName feature :
-       {WGPUFeatureName_ShaderF16, WGPUFeatureName_Subgroups, WGPUFeatureName_TimestampQuery}) {
+       {WGPUFeatureName_ShaderF16, subgroups_feature(), WGPUFeatureName_TimestampQuery}) {
     if (api().AdapterHasFeature(adapter, feature) != 0) features.push_back(feature);
   }
   return features;

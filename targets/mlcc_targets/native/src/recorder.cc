@@ -12,9 +12,11 @@ static_assert(kDispatchesPerBatch <= Profiler::kPasses);
 }  // namespace
 
 uint64_t Recorder::dispatch(const Dispatch& dispatch) {
+  device_.check("before kernel", *dispatch.name);
   const uint32_t offset = stage(dispatch.scalars.data(), dispatch.scalars.size_bytes(),
                                 device_.limits().minUniformBufferOffsetAlignment);
   const uint64_t batch = batch_;
+  busy_ = true;
   ++counts_.dispatches;
   if (profiler_.active()) {
     dispatch_profiled(dispatch, offset);
@@ -55,15 +57,23 @@ void Recorder::dispatch_profiled(const Dispatch& dispatch, uint32_t offset) {
 
 uint64_t Recorder::copy(WGPUBuffer from, uint64_t from_offset, WGPUBuffer to, uint64_t to_offset,
                         uint64_t bytes) {
+  encode_copy(from, from_offset, to, to_offset, bytes);
+  busy_ = true;
+  return batch_;
+}
+
+void Recorder::encode_copy(WGPUBuffer from, uint64_t from_offset, WGPUBuffer to,
+                           uint64_t to_offset, uint64_t bytes) {
+  device_.check("before a copy on", device_.facts().name);
   end_pass();
   api().CommandEncoderCopyBufferToBuffer(encoder(), from, from_offset, to, to_offset, bytes);
-  return batch_;
 }
 
 uint64_t Recorder::write_small(const void* data, size_t bytes, WGPUBuffer to,
                                uint64_t to_offset) {
   const uint32_t offset = stage(data, bytes, 4);
-  return copy(arena_.buffer(), offset, to, to_offset, bytes);
+  encode_copy(arena_.buffer(), offset, to, to_offset, bytes);
+  return batch_;
 }
 
 uint32_t Recorder::stage(const void* data, size_t bytes, size_t alignment) {

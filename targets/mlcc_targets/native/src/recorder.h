@@ -43,10 +43,17 @@ class Recorder {
   [[nodiscard]] WGPUBuffer arena() const { return arena_.buffer(); }
   [[nodiscard]] const RecorderCounts& counts() const { return counts_; }
 
+  // Whether the device may still have something to do other than to take written data.
+  [[nodiscard]] bool busy() const { return busy_; }
+  // Called by whoever has waited for all that was recorded.
+  void mark_idle() { busy_ = false; }
+
   // Submits what is recorded. Throws Error that names the batch's kernels.
   void flush();
 
  private:
+  void encode_copy(WGPUBuffer from, uint64_t from_offset, WGPUBuffer to, uint64_t to_offset,
+                   uint64_t bytes);
   uint32_t stage(const void* data, size_t bytes, size_t alignment);
   WGPUCommandEncoder encoder();
   WGPUComputePassEncoder pass();
@@ -63,6 +70,7 @@ class Recorder {
   Handle<WGPUComputePassEncoder> pass_;
   std::vector<Name> names_;  // of the open batch's kernels, for error messages
   uint64_t batch_ = 1;
+  bool busy_ = false;
   RecorderCounts counts_;
 };
 

@@ -83,7 +83,10 @@ void Transfers::read(Buffer& from, uint64_t offset, void* to, uint64_t bytes) {
     readback_.fetch(begin - start, size, static_cast<char*>(to) + done);
     done += size;
   }
-  unsettled_bytes_ = bytes == 0 ? unsettled_bytes_ : 0;
+  if (bytes == 0) return;
+  // Work is done in order: what came before the copy is done too.
+  recorder_.mark_idle();
+  unsettled_bytes_ = 0;
   ++counts_.reads;
 }
 
@@ -92,12 +95,13 @@ void Transfers::copy(Buffer& from, uint64_t from_offset, Buffer& to, uint64_t to
   check_range(from, from_offset, bytes);
   check_range(to, to_offset, bytes);
   if (bytes == 0) return;
-  if (from_offset % kWord != 0 || to_offset % kWord != 0) {
+  uint64_t tail = bytes % kWord;
+  if (to_offset + bytes == to.bytes) tail = 0;  // a last word may spill into the padding
+  const bool overlap_in_parts = &from == &to && tail != 0;
+  if (from_offset % kWord != 0 || to_offset % kWord != 0 || overlap_in_parts) {
     copy_through_host(from, from_offset, to, to_offset, bytes);
     return;
   }
-  uint64_t tail = bytes % kWord;
-  if (to_offset + bytes == to.bytes) tail = 0;  // a last word may spill into the padding
   const uint64_t whole = (bytes - tail + kWord - 1) / kWord * kWord;
   if (whole != 0) copy_words(from, from_offset, to, to_offset, whole);
   if (tail != 0) copy_through_host(from, from_offset + whole, to, to_offset + whole, tail);

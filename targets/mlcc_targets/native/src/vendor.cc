@@ -35,6 +35,10 @@ void poll(WGPUInstance /*instance*/, WGPUDevice device) {
   api().DevicePoll(device, /*wait=*/1, nullptr);
 }
 
+WGPUFeatureName subgroups_feature() {
+  return static_cast<WGPUFeatureName>(WGPUNativeFeature_Subgroup);
+}
+
 double timestamp_period(WGPUQueue queue) { return api().QueueGetTimestampPeriod(queue); }
 
 std::string adapt_wgsl(std::string source) {
@@ -121,6 +125,8 @@ void poll(WGPUInstance instance, WGPUDevice /*device*/) {
   api().InstanceProcessEvents(instance);
   std::this_thread::sleep_for(std::chrono::microseconds(20));
 }
+
+WGPUFeatureName subgroups_feature() { return WGPUFeatureName_Subgroups; }
 
 double timestamp_period(WGPUQueue /*queue*/) { return 1.0; }  // Dawn converts to nanoseconds
 

@@ -17,6 +17,9 @@ std::vector<Handle<WGPUAdapter>> enumerate_adapters(WGPUInstance instance);
 // Lets callbacks run, waiting for the device's work where the implementation can.
 void poll(WGPUInstance instance, WGPUDevice device);
 
+// The feature that lets kernels use subgroups: wgpu-native has its own number for it.
+WGPUFeatureName subgroups_feature();
+
 // Nanoseconds in one tick of a timestamp query.
 double timestamp_period(WGPUQueue queue);
 
