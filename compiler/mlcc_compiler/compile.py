@@ -197,7 +197,7 @@ def _native_library(plan: Plan, library: Path, progress: Progress) -> tuple[list
         progress.phase,
     )
     progress.phase("code")
-    build(lowered, plan.target, library)
+    build(lowered, plan.target, library, plan.options.dump_ir)
     return lowered.plans, lowered.workspace_bytes
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from mlcc.errors import MlccError
 from mlcc_compiler._tvm import ir, nn, relax, tvm
+from mlcc_compiler.cuda_build import cuda_code_in
 from mlcc_compiler.kernels.kernel_set import KernelSet
 from mlcc_compiler.models.causal_lm import CausalLM
 from mlcc_compiler.passes.auxiliary import add_copy_pages, add_sample
@@ -139,14 +140,17 @@ def lower(
     return Lowered(module, lowering.plans, workspace)
 
 
-def build(lowered: Lowered, target: Target, library: Path) -> None:
-    """Generate code and link it into `library`. Raises mlcc_targets.TargetError."""
+def build(lowered: Lowered, target: Target, library: Path, dump: Path | None = None) -> None:
+    """Generate code and link it into `library`; `dump` gets what device compilers report.
+
+    Raises mlcc_targets.TargetError.
+    """
 
     def link(output: str, objects: list[str], **_: Any) -> None:
         target.link([Path(name) for name in objects], Path(output))
 
     link.object_format = "o"  # type: ignore[attr-defined]
-    with tvm_target(target):
+    with cuda_code_in(target, dump), tvm_target(target):
         executable = relax.build(lowered.module, tvm_target_of(target), relax_pipeline=None)
     executable.export_library(str(library), fcompile=link)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 
+from mlcc_compiler import cuda_code
 from mlcc_targets import Target, TargetError
 from mlcc_targets.linker import c_compiler, link_shared
 
@@ -18,4 +19,6 @@ def missing(target: Target) -> str:
         return str(error)
     if shutil.which(command[0]) is None:
         return f"$CC names '{command[0]}', which is not there; unset CC or install it"
+    if target.generator == "cuda":
+        return cuda_code.missing(target.archs)
     return ""

@@ -1,20 +1,34 @@
-"""Target `cuda`: NVIDIA GPUs, through TVM's CUDA generator."""
+"""Target `cuda`: NVIDIA GPUs, through TVM's CUDA generator, several architectures in one library.
+
+Machine code per architecture, so that the serving machine needs no compiler; the last one is also
+there as PTX, which the driver translates for architectures that came later.
+"""
 
 from __future__ import annotations
 
-from mlcc_targets.target import Choices, Target
+from collections.abc import Sequence
+
+from mlcc_targets.host import machine
+from mlcc_targets.linker import link_shared
+from mlcc_targets.target import Choices, Target, TargetError
+
+KNOWN = (  # what CUDA 13.0 compiles for, oldest first
+    "sm_75", "sm_80", "sm_86", "sm_87", "sm_88", "sm_89", "sm_90",
+    "sm_100", "sm_103", "sm_110", "sm_120", "sm_121",
+)  # fmt: skip
+DEFAULT = ("sm_80", "sm_86", "sm_89", "sm_90")
+"""A100; RTX 30; RTX 40 and L4; H100 and H200. Blackwell runs the PTX of the last."""
 
 
 def target(choices: Choices) -> Target:
-    """The row; its kernels and link step are still to come."""
+    """The row: this machine's host code for any CPU of its architecture."""
     return Target(
         name="cuda",
         device="cuda",
         kernels="gpu",
         generator="cuda",
-        arch="x86_64",
-        triple="",
-        library="model.so",
+        archs=architectures(choices.archs or DEFAULT),
+        arch=machine(),
         limits={
             "workgroup_invocations": 1024,
             "workgroup_bytes": 49152,
@@ -23,6 +37,15 @@ def target(choices: Choices) -> Target:
             "tensor_cores": 1,
         },
         f16=True,
-        missing="its link step is not built yet; use --target cpu",
-        run_missing="its link step is not built yet; use --target cpu",
+        link=link_shared,
     )
+
+
+def architectures(names: Sequence[str]) -> tuple[str, ...]:
+    """Known names, oldest first, each once. Raises TargetError."""
+    for name in names:
+        if name not in KNOWN:
+            raise TargetError(
+                f"unknown architecture '{name}'; use --arch with some of: {','.join(KNOWN)}"
+            )
+    return tuple(name for name in KNOWN if name in names)
