@@ -21,6 +21,7 @@ from mlcc_compiler.models.causal_lm import CausalLM
 from mlcc_compiler.passes.auxiliary import add_copy_pages, add_sample
 from mlcc_compiler.passes.fuse_norm import FuseAddNorm
 from mlcc_compiler.passes.lower import LowerOperators, WeightPlan
+from mlcc_compiler.passes.merge_projections import MergeProjections
 from mlcc_compiler.passes.paged_kv import KvLayout, PagedKV, check_appends
 from mlcc_compiler.passes.rewrite import is_call
 from mlcc_targets import Target
@@ -124,12 +125,18 @@ def lower(
 
     module = done("traced", traced.module)
     module = done("norms_fused", FuseAddNorm(module).run())
+    merge = MergeProjections(
+        module, qkv="qkv" in kernels.merges, gate_up="gate_up" in kernels.merges
+    )
+    module = done("projections_merged", merge.run())
     module = done("paged_kv", PagedKV(module, layout, kernels).run())
     lowering = LowerOperators(module, kernels, traced.names)
     module = done("kernels", lowering.run())
     module = add_sample(module, kernels, vocab_size)
     module = done("functions", add_copy_pages(module, kernels, layout))
     module = _with_bounds(module, bounds)
+    if target.symbol_prefix:
+        module = module.with_attr("system_lib_prefix", target.symbol_prefix)
     with tvm_target(target):
         module = done("fused", _sequence(_fuse_passes())(module))
         module = done("destination_passing", _sequence(_flatten_passes())(module))

@@ -60,9 +60,16 @@ def run_in_place(
     factory: Callable[..., Any], arguments: Sequence[Any], inputs: Sequence[Array], gpu: Gpu = F16
 ) -> Array:
     """Call a kernel that writes its last argument; returns that."""
+    return call(factory, arguments, inputs, gpu)[-1]
+
+
+def call(
+    factory: Callable[..., Any], arguments: Sequence[Any], inputs: Sequence[Array], gpu: Gpu = F16
+) -> list[Array]:
+    """Call a kernel; all its arguments as they are afterwards."""
     tensors = [tvm.runtime.tensor(np.asarray(a), device()) for a in inputs]
     compiled(factory, gpu, tuple(arguments))(*tensors)
-    return tensors[-1].numpy()
+    return [tensor.numpy() for tensor in tensors]
 
 
 def normal(seed: int, *shape: int, scale: float = 1.0) -> Array:

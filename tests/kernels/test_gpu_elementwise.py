@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
-from gpu_kernels import F16, GPUS, SMALL, normal, run, run_in_place
+from gpu_kernels import F16, GPUS, SMALL, call, normal, run, run_in_place
 
 from mlcc.device import reference_ops as twin
 from mlcc_compiler.kernels.gpu import elementwise, kv, norm, rope
@@ -110,3 +112,25 @@ def test_pages(dtype: str) -> None:
     src, dst = np.array([4, 0], np.int32), np.array([1, 2], np.int32)
     out = run_in_place(kv.copy_pages, arguments, [src, dst, pages])
     np.testing.assert_array_equal(out, twin.copy_pages(src, dst, pages.copy()))
+
+
+@pytest.mark.parametrize("dtype, gpu", [("float16", F16), ("float32", SMALL)])
+@pytest.mark.parametrize("norm_of_heads", [None, (1e-6, 1.0)])
+@pytest.mark.parametrize("dim, rotary", [(40, 40), (64, 16)])
+def test_rotate_and_append(dtype: str, gpu: Gpu, norm_of_heads: Any, dim: int, rotary: int) -> None:
+    heads, kv_heads, page = 5, 2, 4
+    slots = np.array([3, 7, -1, 19, 18, 4], np.int32)
+    qkv = normal(0, 6, (heads + 2 * kv_heads) * dim)
+    inv_freq = (100.0 ** (-np.arange(0, rotary, 2) / rotary)).astype(np.float32)
+    table = twin.rope_table(np.arange(6, dtype=np.int32), inv_freq, 1.0)
+    pages = np.random.default_rng(1).standard_normal((5, 2, kv_heads, page, dim)).astype(dtype)
+    weights = [normal(2, dim), normal(3, dim)] if norm_of_heads else []
+    q, k, v = np.split(qkv.reshape(6, -1, dim), [heads, heads + kv_heads], axis=1)
+    if norm_of_heads:
+        q, k = (twin.rms_norm(x, w, *norm_of_heads) for x, w in zip((q, k), weights, strict=True))
+    expected = twin.append_kv(twin.rope(k, table), v, slots, pages.copy())
+    arguments = (heads, rotary, norm_of_heads, kv_heads, dim, page, dtype)
+    tensors = [qkv, table, *weights, slots, pages, np.zeros((6, heads, dim), np.float32)]
+    *_, found, out = call(kv.rotate_and_append, arguments, tensors, gpu)
+    np.testing.assert_allclose(out, twin.rope(q, table), rtol=0, atol=1e-5)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 if dtype == "float32" else 4e-3)

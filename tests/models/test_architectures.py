@@ -22,6 +22,7 @@ from mlcc_compiler.compile import Options, Plan, make_plan
 from mlcc_compiler.graph_json import graph_to_json
 from mlcc_compiler.kernels import kernel_set_for
 from mlcc_compiler.pipeline import Bounds, IrDump, build, lower
+from mlcc_compiler.weights.convert import arrays_of
 from mlcc_targets import get_target
 from models.checkpoints import CASES, CONTEXT, make_checkpoint, oracle_logits
 
@@ -38,8 +39,7 @@ def native(plan: Plan, folder: Path, capacity: Capacity) -> NativeExecutor:
     lowered = lower(plan.traced, kernels, plan.kv, bounds, vocab, plan.target, IrDump(None))
     library = folder / "model.so"
     build(lowered, plan.target, library)
-    tensors = plan.checkpoint.tensors
-    weights = [a for p in lowered.plans for a in p.layout.pack(tensors.read(p.name))]
+    weights = list(arrays_of(lowered.plans, plan.checkpoint.tensors, plan.sources, lambda *_: None))
     pages = [(plan.kv.page_shape, plan.kv.dtype)] * plan.kv.layers
     return NativeExecutor(library, weights, pages, capacity)
 

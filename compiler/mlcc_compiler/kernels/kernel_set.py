@@ -43,6 +43,9 @@ class WeightLayout:
 class KernelSet(Protocol):
     """Every operator of `models/ops.py`, plus sampling and page copies."""
 
+    merges: frozenset[str]
+    """What `passes/merge_projections.py` may merge: 'qkv', 'gate_up'."""
+
     def layout(self, use: str, shape: Sequence[int], scheme: str) -> WeightLayout: ...
 
     def linear(self, graph: LowerOperators, x: Any, weight: Weight, bias: Any | None) -> Any:
@@ -65,6 +68,14 @@ class KernelSet(Protocol):
     def take_rows(self, width: int) -> PrimFunc: ...
     def resolve_tokens(self) -> PrimFunc: ...
     def append_kv(self, layout: KvLayout) -> PrimFunc: ...
+    def rotate_and_append(
+        self, layout: KvLayout, heads: int, rotary_dim: int, norm: tuple[float, float] | None
+    ) -> PrimFunc:
+        """(qkv f32[n, (heads + 2 kv_heads) * head_dim], table, [q and k norms' weights],
+        token_slots, pages) -> pages in place, q f32[n, heads, head_dim]; `norm` is (eps, offset).
+        Only for a set that merges 'qkv'."""
+        ...
+
     def paged_attention(
         self,
         graph: Rewriter,

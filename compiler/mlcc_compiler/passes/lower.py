@@ -16,14 +16,24 @@ from mlcc_compiler.passes.rewrite import Rewriter, call_parts, dims, literal, te
 
 @dataclass(frozen=True)
 class WeightPlan:
-    """One tensor of the checkpoint: logical `shape`, quantized by `scheme`, stored as `layout`."""
+    """One weight: logical `shape`, quantized by `scheme`, stored as `layout`."""
 
-    name: str
+    sources: tuple[str, ...]
+    """Names of the model's tensors whose rows, one below the other, are this weight."""
     shape: tuple[int, ...]
     use: str
     """'matrix' (a linear reads it), 'table' (only looked up) or 'vector'."""
     scheme: str
     layout: WeightLayout
+
+    @property
+    def name(self) -> str:
+        """In the artifact: the sources' own, or what they share with their differences joined."""
+        if len(self.sources) == 1:
+            return self.sources[0]
+        parts = [name.split(".") for name in self.sources]
+        columns = [list(dict.fromkeys(column)) for column in zip(*parts, strict=True)]
+        return ".".join("+".join(column) for column in columns)
 
     def names(self) -> list[str]:
         """Names of the physical tensors in the artifact."""
@@ -37,7 +47,8 @@ class LowerOperators(Rewriter):
         super().__init__(module)
         self.kernels, self.names = kernels, names
         self.plans: list[WeightPlan] = []
-        self.physical: dict[int, list[relax.Var]] = {}
+        self.plan_of: dict[tuple[int, ...], int] = {}
+        """Indices of a weight's members among the old weights -> its plan's."""
         self.quantized_rows: dict[Any, Any] = {}
 
     # -- weights ---------------------------------------------------------------------------------
@@ -52,46 +63,45 @@ class LowerOperators(Rewriter):
         return [*inputs, self.weights]
 
     def _plan(self, function: relax.Function) -> list[WeightPlan]:
-        """How each weight is stored, from how the graph uses it."""
+        """How each weight is stored, from how the graph uses it; merged ones are one weight."""
         shapes = [tuple(int(d) for d in f.shape.values) for f in self.old_weights.ty.fields]
-        uses = ["vector"] * len(shapes)
-        schemes = ["f32"] * len(shapes)
-        index_of: dict[Any, int] = {}
+        uses = _Uses(self.old_weights, len(shapes))
         for block in function.body.blocks:
             for binding in block.bindings:
-                value = binding.value
-                if isinstance(value, relax.TupleGetItem):
-                    if value.tuple_value.same_as(self.old_weights):
-                        index_of[binding.var] = value.index
-                elif isinstance(value, relax.Call):
-                    self._note_use(value, index_of, uses, schemes)
-        rows = zip(self.names, shapes, uses, schemes, strict=True)
-        return [WeightPlan(n, s, u, q, self.kernels.layout(u, s, q)) for n, s, u, q in rows]
-
-    def _note_use(
-        self, call: relax.Call, index_of: dict[Any, int], uses: list[str], schemes: list[str]
-    ) -> None:
-        name, arguments = call_parts(call)
-        if name not in ("mlcc.linear", "mlcc.embedding"):
-            return
-        index = index_of[arguments[1]]
-        schemes[index] = str(literal(arguments[-1]))
-        if name == "mlcc.linear" or uses[index] == "vector":
-            uses[index] = "matrix" if name == "mlcc.linear" else "table"
+                uses.note(binding)
+        plans = []
+        for members in uses.groups():
+            use, scheme = uses.uses[members[0]], uses.schemes[members[0]]
+            rows = sum(shapes[i][0] for i in members)
+            shape = (rows, *shapes[members[0]][1:])
+            layout = self.kernels.layout(use, shape, scheme)
+            names = tuple(self.names[i] for i in members)
+            self.plan_of[members] = len(plans)
+            plans.append(WeightPlan(names, shape, use, scheme, layout))
+        return plans
 
     def tuple_item(self, expr: relax.TupleGetItem) -> Any:
         if not expr.tuple_value.same_as(self.old_weights):
             return super().tuple_item(expr)
-        first = sum(len(plan.layout.tensors) for plan in self.plans[: expr.index])
-        count = len(self.plans[expr.index].layout.tensors)
+        members = (int(expr.index),)
+        return self._weight(members) if members in self.plan_of else Member(members[0])
+
+    def op_concat_rows(self, arguments: list[Any], call: relax.Call) -> Any:
+        return self._weight(tuple(argument.index for argument in arguments))
+
+    def _weight(self, members: tuple[int, ...]) -> Weight:
+        place = self.plan_of[members]
+        plan = self.plans[place]
+        first = sum(len(earlier.layout.tensors) for earlier in self.plans[:place])
         parts = [
-            self.builder.emit(relax.TupleGetItem(self.weights, first + i)) for i in range(count)
+            self.builder.emit(relax.TupleGetItem(self.weights, first + i))
+            for i in range(len(plan.layout.tensors))
         ]
-        return Weight(self.plans[expr.index], parts)
+        return Weight(plan, parts)
 
     def visit(self, binding: Any) -> None:
         value = self.rewrite(binding.value)
-        if not isinstance(value, (relax.Var, Weight)):
+        if not isinstance(value, (relax.Var, Weight, Member)):
             value = self.builder.emit(value)
         self.values[binding.var] = value
 
@@ -171,3 +181,47 @@ class Weight:
         """The only tensor of an unquantized vector."""
         (part,) = self.parts
         return part
+
+
+@dataclass(frozen=True)
+class Member:
+    """A weight of the old graph that is part of a merged one."""
+
+    index: int
+
+
+class _Uses:
+    """What the graph does with each weight: its use, its scheme, and with which it is merged."""
+
+    def __init__(self, weights: Any, count: int) -> None:
+        self.weights = weights
+        self.uses = ["vector"] * count
+        self.schemes = ["f32"] * count
+        self.members: dict[Any, tuple[int, ...]] = {}
+        """A variable -> the weights it stands for."""
+        self.merged: set[tuple[int, ...]] = set()
+
+    def note(self, binding: Any) -> None:
+        value = binding.value
+        if isinstance(value, relax.TupleGetItem):
+            if value.tuple_value.same_as(self.weights):
+                self.members[binding.var] = (int(value.index),)
+            return
+        if not isinstance(value, relax.Call):
+            return
+        name, arguments = call_parts(value)
+        if name == "mlcc.concat_rows":
+            group = tuple(i for a in arguments for i in self.members[a])
+            self.members[binding.var] = group
+            self.merged.add(group)
+        elif name in ("mlcc.linear", "mlcc.embedding"):
+            for index in self.members[arguments[1]]:
+                self.schemes[index] = str(literal(arguments[-1]))
+                if name == "mlcc.linear" or self.uses[index] == "vector":
+                    self.uses[index] = "matrix" if name == "mlcc.linear" else "table"
+
+    def groups(self) -> list[tuple[int, ...]]:
+        """Every weight once, alone or with those it is merged with, in the order of the first."""
+        inside = {index for group in self.merged for index in group}
+        alone = [(i,) for i in range(len(self.uses)) if i not in inside]
+        return sorted([*alone, *self.merged])

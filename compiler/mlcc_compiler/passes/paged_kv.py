@@ -15,9 +15,10 @@ from typing import Any
 from mlcc_compiler._tvm import ir, relax, tirx
 from mlcc_compiler.kernels.kernel_set import KernelSet
 from mlcc_compiler.models.config import DecoderConfig
-from mlcc_compiler.passes.rewrite import Rewriter, literal, tensor
+from mlcc_compiler.passes.rewrite import Rewriter, dims, literal, tensor
 
 APPEND = "append_kv"
+PAGE_DIMS = 5
 
 
 @dataclass(frozen=True)
@@ -80,11 +81,38 @@ class PagedKV(Rewriter):
         q, k, v, *attributes = arguments
         layer, scale, window, softcap = (literal(a) for a in attributes)
         pages = self._append(k, v, int(layer))
+        return self._attend(q, pages, scale, window, softcap)
+
+    def _attend(self, q: Any, pages: Any, scale: Any, window: Any, softcap: Any) -> Any:
         names = ("qo_indptr", "page_indptr", "page_indices", "last_page_len")
         inputs = [q, pages, *(self.batch[name] for name in names)]
         return self.kernels.paged_attention(
             self, inputs, self.layout, float(scale), int(window) or None, float(softcap) or None
         )
+
+    def op_attention_qkv(self, arguments: list[Any], call: relax.Call) -> Any:
+        """Like `attention`, of q, k and v side by side, yet to be normalised and rotated."""
+        qkv, table, norms, layer, scale, window, softcap, eps, offset = arguments
+        q, pages = self._rotate_and_append(
+            qkv, table, list(norms.fields), int(literal(layer)), literal(eps), literal(offset), call
+        )
+        return self._attend(q, pages, literal(scale), literal(window), literal(softcap))
+
+    def _rotate_and_append(
+        self, qkv: Any, table: Any, norms: list[Any], layer: int, eps: Any, offset: Any, call: Any
+    ) -> tuple[relax.Var, relax.Var]:
+        old = self.builder.emit(relax.TupleGetItem(self.pages, layer))
+        out = call.ty_args[0]
+        norm = (float(eps), float(offset)) if norms else None
+        heads, rotary = int(out.shape.values[1]), dims(table)[1]
+        kernel = self.kernels.rotate_and_append(self.layout, heads, rotary, norm)
+        function = self.builder.add_func(kernel, APPEND)
+        inputs = [qkv, table, *norms, self.batch["token_slots"], old]
+        pair = self.builder.emit(
+            relax.op.call_tir_inplace(function, inputs, [len(inputs) - 1, -1], [old.ty, out])
+        )
+        pages, q = self.items(pair, 2)
+        return q, pages
 
     def _append(self, k: Any, v: Any, layer: int) -> relax.Var:
         """The pages of a layer with this step's keys and values in them."""
@@ -100,7 +128,7 @@ def check_appends(module: ir.IRModule, layers: int) -> None:
 
     def visit(node: Any) -> None:
         if isinstance(node, relax.Call) and getattr(node.op, "name_hint", "") == APPEND:
-            pages.add(node.args[-1])
+            pages.update(a for a in node.args if getattr(a.ty, "ndim", 0) == PAGE_DIMS)
 
     relax.analysis.post_order_visit(module["forward"], visit)
     if len(pages) != layers:

@@ -43,9 +43,11 @@ def arrays_of(
     done, total = 0, sum(int(np.prod(p.shape)) for p in plans)
     progress(done, total)
     for plan in plans:
-        weight = tensors.read(sources[plan.name])
-        check_finite(sources[plan.name], weight, plan.scheme)
-        yield from plan.layout.pack(weight)
+        parts = []
+        for name in plan.sources:
+            parts.append(tensors.read(sources[name]))
+            check_finite(sources[name], parts[-1], plan.scheme)
+        yield from plan.layout.pack(parts[0] if len(parts) == 1 else np.concatenate(parts))
         done += int(np.prod(plan.shape))
         progress(done, total)
 

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 class CpuKernels:
     """Implements `kernels.kernel_set.KernelSet`."""
 
+    merges = frozenset({"gate_up"})
+
     def __init__(self, target: Target) -> None:
         self.isa = Isa.from_features(target.arch, target.features)
         self.lanes = self.isa.lanes
@@ -133,6 +135,11 @@ class CpuKernels:
             layout.dtype,
             self.lanes,
         )
+
+    def rotate_and_append(
+        self, layout: KvLayout, heads: int, rotary_dim: int, norm: tuple[float, float] | None
+    ) -> PrimFunc:
+        raise NotImplementedError("the CPU's kernels do not merge q, k and v")
 
     def paged_attention(
         self,

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 class GpuKernels:
     """Implements `kernels.kernel_set.KernelSet`."""
 
+    merges = frozenset({"qkv", "gate_up"})
+
     def __init__(self, target: Target) -> None:
         self.gpu = Gpu.of(target)
         self._made: dict[tuple[Any, ...], PrimFunc] = {}
@@ -89,6 +91,11 @@ class GpuKernels:
 
     def append_kv(self, layout: KvLayout) -> PrimFunc:
         return self._make(kv.append_kv, *_pages(layout))
+
+    def rotate_and_append(
+        self, layout: KvLayout, heads: int, rotary_dim: int, norm: tuple[float, float] | None
+    ) -> PrimFunc:
+        return self._make(kv.rotate_and_append, heads, rotary_dim, norm, *_pages(layout))
 
     def copy_pages(self, layout: KvLayout) -> PrimFunc:
         return self._make(kv.copy_pages, *_pages(layout))

@@ -6,10 +6,13 @@ head_dim]. Both write their last argument in place, for R.call_tir_inplace.
 
 from __future__ import annotations
 
+from mlcc_compiler._tvm import T
 from mlcc_compiler.kernels.frame import Argument, Expr, PrimFunc, f32, i32, kernel, store
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.elementwise import each_element
-from mlcc_compiler.kernels.gpu.workgroup import bind, when
+from mlcc_compiler.kernels.gpu.norm import each_lane, row_factor
+from mlcc_compiler.kernels.gpu.rope import turned
+from mlcc_compiler.kernels.gpu.workgroup import bind, ceil_div, int32, launch, real, when
 
 
 def page_argument(kv_heads: int, head_dim: int, page_size: int, kv_dtype: str) -> Argument:
@@ -37,6 +40,77 @@ def append_kv(gpu: Gpu, kv_heads: int, head_dim: int, page_size: int, kv_dtype: 
     rows = f32("n", kv_heads, head_dim)
     pages = page_argument(kv_heads, head_dim, page_size, kv_dtype)
     return kernel(body, k=rows, v=rows, token_slots=i32("n"), pages=pages)
+
+
+def rotate_and_append(
+    gpu: Gpu,
+    heads: int,
+    rotary_dim: int,
+    norm: tuple[float, float] | None,
+    kv_heads: int,
+    head_dim: int,
+    page_size: int,
+    kv_dtype: str,
+) -> PrimFunc:
+    """(qkv f32[n, (heads + 2 * kv_heads) * head_dim], table f32[n, rotary_dim], with a norm the
+    weights of q's and k's f32[head_dim], token_slots i32[n], pages) -> pages in place,
+    q f32[n, heads, head_dim].
+
+    A team of threads takes one head of one token: normalises and turns it if it is a query or a
+    key, and puts it where attention reads it. norm: (eps, offset).
+    """
+    lanes = 32
+    teams, parts = gpu.threads // lanes, heads + 2 * kv_heads
+
+    def body(qkv: Expr, table: Expr, *rest: Expr) -> None:
+        *weights, slots, pages, q = rest
+        count = int32(slots.shape[0]) * parts
+        grid = (ceil_div(slots.shape[0] * parts, teams),)
+        with launch(grid, (lanes, teams)) as (block, lane, team):
+            task = bind(T.min(block * teams + team, count - 1))
+            i, part = bind(task // parts), bind(task % parts)
+            kind = bind(T.if_then_else(part < heads, 0, 1 + (part - heads) // kv_heads))
+            first = bind(part * head_dim)
+            factor = T.float32(1)
+            if norm:
+                factor = row_factor(
+                    gpu, lambda d: qkv[i, first + d], head_dim, norm[0], lane, lanes, team, teams
+                )
+
+            def value(d: Expr) -> Expr:
+                x = qkv[i, first + d]
+                if not norm:
+                    return x
+                weight = T.if_then_else(kind == 0, weights[0][d], weights[1][d])
+                return T.if_then_else(kind == 2, x, x * factor * (weight + real(norm[1])))
+
+            def element(d: Expr) -> None:
+                rotated = turned(value, table, i, d, rotary_dim)
+                x = bind(T.if_then_else(kind == 2, value(d), rotated))
+                with T.If(kind == 0):
+                    with T.Then():
+                        store(q, x, i, part, d)
+                    with T.Else():
+                        slot = bind(slots[i])
+                        with when(slot >= 0):
+                            h = (part - heads) % kv_heads
+                            page, offset = slot // page_size, slot % page_size
+                            store(pages, x.astype(kv_dtype), page, kind - 1, h, offset, d)
+
+            with when(block * teams + team < count):
+                each_lane(head_dim, lanes, lane, element)
+
+    width = parts * head_dim
+    weight = f32(head_dim)
+    return kernel(
+        body,
+        qkv=f32("n", width),
+        table=f32("n", rotary_dim),
+        **({"q_norm": weight, "k_norm": weight} if norm else {}),
+        token_slots=i32("n"),
+        pages=page_argument(kv_heads, head_dim, page_size, kv_dtype),
+        q=f32("n", heads, head_dim),
+    )
 
 
 def copy_pages(gpu: Gpu, kv_heads: int, head_dim: int, page_size: int, kv_dtype: str) -> PrimFunc:

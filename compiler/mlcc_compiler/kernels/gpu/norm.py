@@ -26,8 +26,8 @@ def rms_norm(gpu: Gpu, hidden: int, eps: float, offset: float) -> PrimFunc:
 
     def body(x: Expr, w: Expr, y: Expr) -> None:
         with launch((x.shape[0],), (gpu.threads,)) as (i, lane):
-            factor = _factor(gpu, lambda j: x[i, j], hidden, eps, lane, gpu.threads)
-            _each(
+            factor = row_factor(gpu, lambda j: x[i, j], hidden, eps, lane, gpu.threads)
+            each_lane(
                 hidden,
                 gpu.threads,
                 lane,
@@ -49,9 +49,9 @@ def add_rms_norm(gpu: Gpu, hidden: int, eps: float, offset: float) -> PrimFunc:
                 store(total, summed, i, j)
                 return summed
 
-            factor = _factor(gpu, load, hidden, eps, lane, gpu.threads)
+            factor = row_factor(gpu, load, hidden, eps, lane, gpu.threads)
             # each thread reads back what it wrote itself, so no barrier is needed
-            _each(
+            each_lane(
                 hidden,
                 gpu.threads,
                 lane,
@@ -73,9 +73,9 @@ def rms_norm_heads(gpu: Gpu, heads: int, head_dim: int, eps: float, offset: floa
             task = bind(block * teams + team)
             inside = task < count
             i, h = bind(T.min(task, count - 1) // heads), bind(task % heads)
-            factor = _factor(gpu, lambda j: x[i, h, j], head_dim, eps, lane, lanes, team, teams)
+            factor = row_factor(gpu, lambda j: x[i, h, j], head_dim, eps, lane, lanes, team, teams)
             with when(inside):
-                _each(
+                each_lane(
                     head_dim,
                     lanes,
                     lane,
@@ -86,7 +86,7 @@ def rms_norm_heads(gpu: Gpu, heads: int, head_dim: int, eps: float, offset: floa
     return kernel(body, x=rows, w=f32(head_dim), y=rows)
 
 
-def _factor(
+def row_factor(
     gpu: Gpu,
     load: Callable[[Expr], Expr],
     size: int,
@@ -104,12 +104,12 @@ def _factor(
         value = bind(load(j))
         total[0] = total[0] + value * value
 
-    _each(size, lanes, lane, square)
+    each_lane(size, lanes, lane, square)
     summed = reduce(gpu, total[0], add, lane, lanes, team, teams)
     return bind(real(1) / T.sqrt(summed * real(1 / size) + real(eps)))
 
 
-def _each(size: int, lanes: int, lane: Expr, body: Callable[[Expr], None]) -> None:
+def each_lane(size: int, lanes: int, lane: Expr, body: Callable[[Expr], None]) -> None:
     """Emit body(j) for this lane's share of `size` elements, neighbours to neighbours."""
     with T.serial(ceil_div(size, lanes)) as k:
         j = int32(k) * lanes + lane

@@ -7,6 +7,7 @@ digits with the size of their argument, so it is reduced to a quarter turn first
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from mlcc_compiler._tvm import T, tirx
 from mlcc_compiler.kernels.frame import Expr, PrimFunc, f32, i32, kernel, store
@@ -37,12 +38,11 @@ def rope_table(gpu: Gpu, rotary_dim: int, scale: float) -> PrimFunc:
 
 def rope(gpu: Gpu, heads: int, head_dim: int, rotary_dim: int) -> PrimFunc:
     """(x f32[n, heads, head_dim], table f32[n, rotary_dim]) -> x, its first rotary_dim turned."""
-    half = rotary_dim // 2
 
     def body(x: Expr, table: Expr, y: Expr) -> None:
         def element(i: Expr, j: Expr) -> None:
             h, d = bind(j // head_dim), bind(j % head_dim)
-            store(y, turned(x, table, i, h, d, half), i, h, d)
+            store(y, turned(lambda at: x[i, h, at], table, i, d, rotary_dim), i, h, d)
 
         each_element(gpu, x.shape[0], heads * head_dim, element)
 
@@ -50,14 +50,16 @@ def rope(gpu: Gpu, heads: int, head_dim: int, rotary_dim: int) -> PrimFunc:
     return kernel(body, x=rows, table=f32("n", rotary_dim), y=rows)
 
 
-def turned(x: Expr, table: Expr, i: Expr, h: Expr, d: Expr, half: int) -> Expr:
-    """Element d of head h of token i after the turn: with its partner half a rotary_dim away."""
-    partner = T.if_then_else(d < half, d + half, d - half)
+def turned(value: Callable[[Expr], Expr], table: Expr, i: Expr, d: Expr, rotary_dim: int) -> Expr:
+    """Element d of token i's head `value` after the turn, with its partner half a turn away."""
+    half = rotary_dim // 2
     angle = tirx.floormod(d, half)
-    cosine, sine = table[i, angle], table[i, angle + half]
-    signed = T.if_then_else(d < half, real(0) - x[i, h, partner], x[i, h, partner])
-    value = x[i, h, d]
-    return bind(T.if_then_else(d < 2 * half, value * cosine + signed * sine, value))
+    cosine, sine = bind(table[i, angle]), bind(table[i, angle + half])
+    partner = T.if_then_else(d < half, d + half, T.if_then_else(d < rotary_dim, d - half, d))
+    sign = T.if_then_else(d < half, real(-1), real(1))
+    own = bind(value(d))
+    both = own * cosine + sign * bind(value(partner)) * sine
+    return bind(T.if_then_else(d < rotary_dim, both, own))
 
 
 def _quarter_turn() -> list[float]:

@@ -1,0 +1,188 @@
+"""Pass: projections of one input become one product over their matrices laid side by side.
+
+`q`, `k`, `v` with their norms and rotations become `mlcc.attention_qkv`, which reads them from one
+array; `gate` and `up` become `mlcc.gated_fused`. One launch reads x once, where there were three
+or two. The merged matrix is `mlcc.concat_rows(weights...)`: how it is stored is decided where
+operators are lowered. Where something does not match, the graph stays as it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from mlcc_compiler._tvm import ir, relax, tirx
+from mlcc_compiler.passes.rewrite import Rewriter, call_parts, dims, is_call, literal, tensor
+
+
+@dataclass(frozen=True)
+class Projection:
+    """One linear in the old graph: x @ weight.T + bias."""
+
+    x: Any
+    weight: Any
+    bias: Any | None
+    scheme: str
+
+
+@dataclass(frozen=True)
+class Head:
+    """How q, k or v comes to attention: projected, perhaps normalised, perhaps rotated."""
+
+    projected: Any
+    """f32[n, heads * head_dim] in the old graph."""
+    norm: tuple[Any, float, float] | None
+    """(weight, eps, offset)."""
+    table: Any | None
+
+
+class MergeProjections(Rewriter):
+    """`qkv` and `gate_up` say which of the two are wanted."""
+
+    def __init__(self, module: ir.IRModule, *, qkv: bool, gate_up: bool) -> None:
+        super().__init__(module)
+        self.wants_qkv, self.wants_gate_up = qkv, gate_up
+        self.old: dict[Any, Any] = {}
+
+    def run(self) -> ir.IRModule:
+        """The rewritten module, without what became unused."""
+        return relax.transform.DeadCodeElimination(["forward"])(super().run())
+
+    def setup(self, function: relax.Function) -> list[relax.Var]:
+        self.old = {b.var: b.value for block in function.body.blocks for b in block.bindings}
+        return list(function.params)
+
+    def visit(self, binding: Any) -> None:
+        merged = self._merged(binding.value) if isinstance(binding.value, relax.Call) else None
+        if merged is None:
+            super().visit(binding)
+        else:
+            self.values[binding.var] = self.builder.emit(merged)
+
+    def _merged(self, call: relax.Call) -> Any | None:
+        name, arguments = call_parts(call)
+        if name == "mlcc.gated" and self.wants_gate_up:
+            return self._gated(arguments, call)
+        if name == "mlcc.attention" and self.wants_qkv:
+            return self._attention(arguments, call)
+        return None
+
+    # -- gate and up -----------------------------------------------------------------------------
+
+    def _gated(self, arguments: list[Any], call: relax.Call) -> Any | None:
+        gate, up, kind = arguments
+        joined = self._joined([gate, up])
+        if joined is None:
+            return None
+        return relax.call_pure_packed("mlcc.gated_fused", joined, kind, ty_args=call.ty_args[0])
+
+    # -- q, k and v ------------------------------------------------------------------------------
+
+    def _attention(self, arguments: list[Any], call: relax.Call) -> Any | None:
+        heads = [self._head(value) for value in arguments[:3]]
+        if any(head is None for head in heads):
+            return None
+        q, k, v = (head for head in heads if head is not None)
+        norms = (q.norm, k.norm)
+        rotated = q.table is not None and q.table is k.table and v.table is None
+        if not rotated or v.norm or (q.norm is None) != (k.norm is None):
+            return None
+        if q.norm and k.norm and q.norm[1:] != k.norm[1:]:
+            return None
+        joined = self._joined([q.projected, k.projected, v.projected])
+        if joined is None:
+            return None
+        weights = [self.value(norm[0]) for norm in norms if norm]
+        eps, offset = q.norm[1:] if q.norm else (0.0, 0.0)
+        attributes = [*arguments[3:], _float(eps), _float(offset)]
+        return relax.call_pure_packed(
+            "mlcc.attention_qkv",
+            joined,
+            self.value(q.table),
+            relax.Tuple(weights),
+            *attributes,
+            ty_args=call.ty_args[0],
+        )
+
+    def _head(self, value: Any) -> Head | None:
+        """Walk back from attention's argument to its projection; None if it is anything else."""
+        table = norm = None
+        if (call := self._call(value, "mlcc.rope")) is not None:
+            value, table = call
+        if (call := self._call(value, "mlcc.rms_norm")) is not None:
+            value, weight, eps, offset = call
+            norm = (weight, float(literal(eps)), float(literal(offset)))
+        reshape = self.old.get(value)
+        if not is_call(reshape, "relax.reshape"):
+            return None
+        return Head(reshape.args[0], norm, table)
+
+    def _call(self, value: Any, name: str) -> list[Any] | None:
+        """The arguments of the old call that made `value`, if it is of that name."""
+        call = self.old.get(value)
+        if not isinstance(call, relax.Call):
+            return None
+        found, arguments = call_parts(call)
+        return arguments if found == name else None
+
+    # -- one product -----------------------------------------------------------------------------
+
+    def _joined(self, parts: list[Any]) -> Any | None:
+        """One array with the `parts` side by side: what was split, or a merged product."""
+        whole = self._was_split(parts)
+        if whole is not None:
+            return self.value(whole)
+        rows = [self._projection(part) for part in parts]
+        found = [row for row in rows if row is not None]
+        first = found[0] if len(found) == len(parts) else None
+        if first is None or not all(_alike(first, row) for row in found):
+            return None
+        weight = self._concat([row.weight for row in found])
+        bias = [] if first.bias is None else [self._concat([row.bias for row in found])]
+        width = sum(dims(part)[1] for part in parts)
+        return self.builder.emit(
+            relax.call_pure_packed(
+                "mlcc.linear",
+                self.value(first.x),
+                weight,
+                *bias,
+                ir.StringImm(first.scheme),
+                ty_args=tensor([dims(parts[0])[0], width]),
+            )
+        )
+
+    def _was_split(self, parts: list[Any]) -> Any | None:
+        """The array of which `parts` are all the columns, in order (Phi-3's qkv_proj)."""
+        items = [self.old.get(part) for part in parts]
+        if not all(isinstance(item, relax.TupleGetItem) for item in items):
+            return None
+        split = self.old.get(items[0].tuple_value)
+        same = all(item.tuple_value.same_as(items[0].tuple_value) for item in items)
+        ordered = [item.index for item in items] == list(range(len(parts)))
+        if not (same and ordered and is_call(split, "relax.split")):
+            return None
+        whole = split.args[0]
+        return whole if sum(dims(p)[1] for p in parts) == dims(whole)[1] else None
+
+    def _projection(self, value: Any) -> Projection | None:
+        call = self._call(value, "mlcc.linear")
+        if call is None:
+            return None
+        x, weight, *bias, scheme = call
+        return Projection(x, weight, bias[0] if bias else None, str(literal(scheme)))
+
+    def _concat(self, weights: list[Any]) -> Any:
+        shapes = [dims(weight) for weight in weights]
+        shape = [sum(s[0] for s in shapes), *shapes[0][1:]]
+        values = [self.value(weight) for weight in weights]
+        return self.builder.emit(
+            relax.call_pure_packed("mlcc.concat_rows", *values, ty_args=tensor(shape))
+        )
+
+
+def _alike(a: Projection, b: Projection) -> bool:
+    return a.x.same_as(b.x) and a.scheme == b.scheme and (a.bias is None) == (b.bias is None)
+
+
+def _float(value: float) -> Any:
+    return tirx.FloatImm("float64", value)
