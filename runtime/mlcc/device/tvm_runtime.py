@@ -63,6 +63,10 @@ def global_function(name: str) -> Any | None:
 def open_device(kind: str, index: int) -> Any:
     """A TVM device. Raises DeviceError if it is not there."""
     tvm = runtime()
+    if kind == "cuda":
+        from mlcc.device import cuda
+
+        cuda.load()  # TVM's runtime mode does not
     device = tvm.cpu() if kind == "cpu" else tvm.device(kind, index)
     if kind != "cpu" and not device.exist:
         raise DeviceError(

@@ -1,0 +1,94 @@
+"""NVIDIA GPUs: TVM's CUDA runtime loaded into this process, and which devices it finds.
+
+In runtime mode TVM does not load it by itself. No compiler is needed: libraries carry machine code.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mlcc.device.tvm_runtime import global_function, runtime
+from mlcc.errors import DeviceError
+from mlcc_targets.cuda_files import MAJOR, has_driver, load_tvm_runtime
+
+KIND = "cuda"
+"""TVM's name of the device."""
+_MOST = 64
+"""More GPUs than one machine has."""
+
+
+@dataclass(frozen=True)
+class CudaDevice:
+    """One GPU. `index` is TVM's device id."""
+
+    index: int
+    name: str
+    compute: str
+    """Compute capability, as in 9.0; a library made for sm_90 runs on it."""
+    memory_bytes: int
+    multiprocessors: int
+
+    def __str__(self) -> str:
+        return f"{self.index}: {self.name} ({self.memory_bytes / 1e9:.0f} GB, {self.compute})"
+
+
+def load() -> None:
+    """Make TVM's device `cuda` known. Raises DeviceError that says what to install."""
+    if global_function("ffi.Module.load_from_bytes.cuda") is not None:
+        return
+    if not has_driver():
+        raise DeviceError(
+            "NVIDIA's driver (libcuda.so.1) is not on this machine; install driver 580 or later, "
+            "or compile with --target cpu"
+        )
+    folder = Path(runtime().base._LOADED_LIBS["tvm_runtime"]._name).resolve().parent
+    if reason := load_tvm_runtime(folder):
+        raise DeviceError(reason)
+
+
+def devices() -> tuple[list[CudaDevice], str]:
+    """The machine's devices, and why there are none ("" if there are some)."""
+    try:
+        load()
+    except DeviceError as error:
+        return [], error.message
+    found = []
+    for index in range(_MOST):
+        device = runtime().device(KIND, index)
+        if not device.exist:
+            break
+        found.append(_describe(index, device))
+    return found, "" if found else _why_none()
+
+
+def _describe(index: int, device: Any) -> CudaDevice:
+    return CudaDevice(
+        index=index,
+        name=device.device_name,
+        compute=device.compute_version,
+        memory_bytes=int(device.total_global_memory),
+        multiprocessors=int(device.multi_processor_count),
+    )
+
+
+def _why_none() -> str:
+    version = driver_version()
+    if 0 < version < 1000 * MAJOR:
+        return (
+            f"NVIDIA's driver supports CUDA {version // 1000}.{version % 1000 // 10} only; "
+            f"install driver 580 or later, for CUDA {MAJOR}"
+        )
+    return "NVIDIA's driver finds no GPU; `nvidia-smi` says more"
+
+
+def driver_version() -> int:
+    """The CUDA that the driver supports, as 1000 * major + 10 * minor; 0 if it does not say."""
+    version = ctypes.c_int(0)
+    try:
+        ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(ctypes.byref(version))
+    except (OSError, AttributeError):
+        return 0
+    return version.value
