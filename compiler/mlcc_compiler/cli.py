@@ -66,7 +66,7 @@ def compile_command(
         compile_model(checkpoint, target, out, options, display.progress())
     except TargetError as error:
         raise UnsupportedError(str(error)) from error
-    display.finish(out, hint=output is None)
+    display.finish(out, hint=output is None and not target.run_missing)
 
 
 @click.command("targets")
@@ -91,12 +91,13 @@ def describe(name: str) -> dict[str, str]:
     except TargetError as error:
         return {"target": name, "compile": str(error), "run": str(error), "note": str(error)}
     cannot = missing(target)
-    note = cannot or f"{target.cpu} {' '.join(target.features)}".strip()
+    note = cannot or target.run_missing or f"{target.cpu} {' '.join(target.features)}".strip()
+    kernels = f"{target.generator} kernels" if target.generator else ""
     return {
         "target": name,
         "compile": cannot,
         "run": target.run_missing,
-        "note": note or "numpy evaluates the graph; slow, exact",
+        "note": note or kernels or "numpy evaluates the graph; slow, exact",
     }
 
 

@@ -7,8 +7,9 @@ its own module; this one only puts them in order and says what it decided.
 from __future__ import annotations
 
 import platform
+import re
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 
@@ -108,6 +109,8 @@ def compile_model(
     report_plan(plan, progress)
     with ArtifactWriter(out, _weight_bytes(plan)) as writer:
         library = writer.path(target.library)
+        for name in target.extra_files:
+            writer.path(name)
         if target.device == "numpy":
             plans, workspace = _reference_library(plan, library), 0
         else:
@@ -124,6 +127,7 @@ def make_plan(checkpoint: Checkpoint, target: Target, options: Options) -> Plan:
     """Decide sizes, build and quantize the model, and check every tensor's name and shape."""
     if reason := missing(target):
         raise UnsupportedError(f"target '{target.name}': {reason}")
+    target = _with_name(target, checkpoint.name)
     context = _context(checkpoint, options)
     architecture = build_model(checkpoint.config, context)
     apply_recipe(architecture.model, options.recipe)
@@ -144,6 +148,14 @@ def make_plan(checkpoint: Checkpoint, target: Target, options: Options) -> Plan:
     )
     kv = KvLayout.of(config, PAGE_SIZE, _kv_dtype(target, options))
     return Plan(checkpoint, target, options, architecture, traced, names.source, limits, kv)
+
+
+def _with_name(target: Target, model: str) -> Target:
+    """A static library's symbols carry the model's name: an app may link several models."""
+    if not target.symbol_prefix:
+        return target
+    name = re.sub(r"[^a-z0-9]+", "_", model.rpartition("/")[2].lower())
+    return replace(target, symbol_prefix=f"{target.symbol_prefix}{name}_")
 
 
 def report_plan(plan: Plan, progress: Progress) -> None:
@@ -280,5 +292,10 @@ def _target_info(target: Target) -> TargetInfo:
         or (f"{target.arch}-{platform.system().lower()}" if target.arch else ""),
         cpu=target.cpu,
         features=target.features,
-        options={"vector_bits": target.vector_bits, "f16": target.f16, **dict(target.limits)},
+        options={
+            "vector_bits": target.vector_bits,
+            "f16": target.f16,
+            **dict(target.limits),
+            **({"symbol_prefix": target.symbol_prefix} if target.symbol_prefix else {}),
+        },
     )

@@ -71,6 +71,7 @@ def target(choices: Choices) -> Target:
         vector_bits=row.vector_bits,
         f16=True,
         link=link_shared,
+        tools=("cc",),
         missing=why if foreign else "",
     )
 

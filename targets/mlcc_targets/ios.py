@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
+from mlcc_targets.apple import HEADER, IOS, LIMITS, link_static, static_tools
 from mlcc_targets.target import Choices, Target
 
 
 def target(choices: Choices) -> Target:
-    """The row; its kernels and link step are still to come."""
+    """The row. Apps may load no code that was not linked, so the library is an archive."""
     return Target(
         name="ios",
         device="metal",
         kernels="gpu",
         generator="metal",
         arch="aarch64",
-        triple="arm64-apple-ios15.0",
+        triple=f"arm64-apple-ios{IOS}",
         library="model.a",
-        limits={
-            "workgroup_invocations": 1024,
-            "workgroup_bytes": 32768,
-            "storage_binding_bytes": 1 << 32,
-            "subgroup": 32,
-        },
+        extra_files=(HEADER,),
+        symbol_prefix="mlcc_",
+        limits=LIMITS,
         f16=True,
-        missing="its link step is not built yet; use --target cpu",
-        run_missing="its link step is not built yet; use --target cpu",
+        link=link_static,
+        tools=static_tools(),
+        run_missing="runs in an iOS app; see docs/devices.md",
     )

@@ -1,4 +1,4 @@
-"""Linking with the system's C compiler, so that the result depends on the inputs alone."""
+"""Finding and running linkers, so that the result depends on the inputs alone."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import shlex
 import shutil
 import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,10 +15,19 @@ from mlcc_targets.target import TargetError
 # No start files and no build id: two links of the same objects are equal to the byte.
 _SHARED = ["-shared", "-fPIC", "-nostartfiles", "-Wl,--build-id=none", "-Wl,-z,noexecstack"]
 
+_PACKAGES = {"ld.lld": "lld", "ld64.lld": "lld", "llvm-libtool-darwin": "llvm"}
+"""Tool -> its package, of the same name in Debian and Homebrew."""
+_VERSIONS = range(40, 13, -1)
+"""LLVM's, newest first; Debian names some tools by version only, as in ld64.lld-14."""
+
 
 def link_shared(objects: Sequence[Path], library: Path) -> None:
     """Link objects into a shared library of this machine. Raises TargetError."""
-    command = [*c_compiler(), *_SHARED, "-o", str(library), *map(str, objects), "-lm"]
+    run([*c_compiler(), *_SHARED, "-o", str(library), *map(str, objects), "-lm"], library)
+
+
+def run(command: Sequence[str], library: Path) -> None:
+    """Run the linker that writes `library`. Raises TargetError with the last thing it said."""
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         reason = (done.stderr.strip().splitlines() or ["no message"])[-1]
@@ -27,8 +37,26 @@ def link_shared(objects: Sequence[Path], library: Path) -> None:
 def c_compiler() -> list[str]:
     """$CC, or the first of cc, gcc, clang on the path. Raises TargetError."""
     if os.environ.get("CC"):
-        return shlex.split(os.environ["CC"])
+        command = shlex.split(os.environ["CC"])
+        if shutil.which(command[0]) is None:
+            raise TargetError(f"$CC names '{command[0]}', which is not there; unset or install it")
+        return command
     for name in ("cc", "gcc", "clang"):
         if shutil.which(name):
             return [name]
-    raise TargetError("no C compiler found (tried $CC, cc, gcc, clang); apt install gcc")
+    install = "xcode-select --install" if sys.platform == "darwin" else "apt install gcc"
+    raise TargetError(f"no C compiler found (tried $CC, cc, gcc, clang); {install}")
+
+
+def find_tool(name: str) -> str:
+    """Path of a row's tool, by its plain or its versioned name. Raises TargetError.
+
+    'cc' is the C compiler, which `c_compiler` finds.
+    """
+    if name == "cc":
+        return c_compiler()[0]
+    for candidate in (name, *(f"{name}-{version}" for version in _VERSIONS)):
+        if path := shutil.which(candidate):
+            return path
+    manager = "brew" if sys.platform == "darwin" else "apt"
+    raise TargetError(f"'{name}' is not on the path; {manager} install {_PACKAGES.get(name, name)}")

@@ -59,12 +59,18 @@ class Target:
     """Width of the vector registers kernels are written for."""
     library: str = "model.so"
     """File name of the library in the artifact."""
+    extra_files: tuple[str, ...] = ()
+    """Names of files that `link` writes beside the library."""
+    symbol_prefix: str = ""
+    """Where the library is static: what its symbols begin with; a compile adds the model's name."""
     limits: Mapping[str, int] = field(default_factory=dict)
     """Limits of the device that kernels must respect: workgroup_invocations, workgroup_bytes,
     storage_binding_bytes, and, where there are any, subgroup (threads) and tensor_cores (1)."""
     f16: bool = False
     """The device computes in float16."""
     link: Link = not_built
+    tools: tuple[str, ...] = ()
+    """Programs that `link` runs, by the names that `linker.find_tool` knows."""
     missing: str = ""
     run_missing: str = ""
     """Why a library for this target cannot be run yet, wherever it is; empty = it can."""

@@ -19,4 +19,5 @@ def target(choices: Choices) -> Target:
         limits=LIMITS,
         f16=computes_f16(choices.f16),
         link=link_shared,
+        tools=("cc",),
     )

@@ -1,0 +1,64 @@
+"""A library of two GPU kernels, built for a row by the compiler's own last phase.
+
+Small enough that generating and linking it takes a tenth of a second.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from mlcc_compiler import pipeline
+from mlcc_compiler._tvm import relax, tirx, tvm
+from mlcc_compiler.kernels.gpu import elementwise
+from mlcc_compiler.kernels.gpu.device import Gpu
+from mlcc_targets import Target
+from mlcc_targets.linker import find_tool
+
+WIDTH = 64
+
+
+def build(row: Target, library: Path) -> Path:
+    """`forward(x, y)` = silu(x + y) * y on f32[n, WIDTH]; returns `library`."""
+    gpu = Gpu.of(row)
+    kernels = elementwise.add(gpu, WIDTH), elementwise.gated(gpu, WIDTH, "silu")
+    library.parent.mkdir(exist_ok=True)
+    pipeline.build(lowered(kernels, row), row, library)
+    return library
+
+
+def lowered(kernels: Sequence[Any], row: Target) -> pipeline.Lowered:
+    """A chain of kernels (x, y) -> x as a function ready for code generation."""
+    ty = relax.TensorType((tirx.Var("n", "int64"), WIDTH), "float32")
+    x, y = relax.Var("x", ty), relax.Var("y", ty)
+    builder = relax.BlockBuilder()
+    with builder.function("forward", [x, y]):
+        with builder.dataflow():
+            last = x
+            for i, kernel in enumerate(kernels):
+                name = builder.add_func(kernel, f"kernel_{i}")
+                last = builder.emit(relax.call_tir(name, [last, y], ty))
+            result = builder.emit_output(last)
+        builder.emit_func_output(result)
+    module = builder.get()
+    module["forward"] = module["forward"].with_attr("tir_var_upper_bound", {"n": 512})
+    if row.symbol_prefix:
+        module = module.with_attr("system_lib_prefix", row.symbol_prefix)
+    plan = relax.transform.StaticPlanBlockMemory()
+    passes = [*pipeline._flatten_passes(), plan, *pipeline._finish_passes()]
+    with pipeline.tvm_target(row):
+        return pipeline.Lowered(tvm.transform.Sequential(passes)(module), [], 0)
+
+
+def has(*tools: str) -> bool:
+    """Whether object tools are here, by their plain or versioned names."""
+    return all(shutil.which(tool) or shutil.which(f"{tool}-14") for tool in tools)
+
+
+def inspect(tool: str, *arguments: object) -> str:
+    """What an object tool of LLVM prints."""
+    command = [find_tool(tool), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
