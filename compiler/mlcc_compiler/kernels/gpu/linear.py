@@ -1,0 +1,83 @@
+"""Linear layers on the GPU, for every scheme: y f32[n, N] = x f32[n, K] @ W.T (+ bias f32[N]).
+
+One PrimFunc per part of a weight holds the launches for every n; the host code chooses. The first
+part's call makes y, the others write their columns into it.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from mlcc_compiler._tvm import T, relax
+from mlcc_compiler.kernels.frame import Expr, PrimFunc, f32, kernel, store
+from mlcc_compiler.kernels.gpu.device import Gpu
+from mlcc_compiler.kernels.gpu.linear_gemv import gemv
+from mlcc_compiler.kernels.gpu.linear_weight import WeightReader, weight_arguments
+from mlcc_compiler.kernels.gpu.weight_layout import Packing
+from mlcc_compiler.passes.rewrite import dims, tensor
+from mlcc_compiler.quantization import scheme
+
+if TYPE_CHECKING:
+    from mlcc_compiler.passes.lower import LowerOperators, Weight
+
+_FEW = (1, 2, 4, 8, 16)
+"""Rows of x that the variants of the small-batch kernel take at once."""
+
+
+def linear(gpu: Gpu, graph: LowerOperators, x: Any, weight: Weight, bias: Any | None) -> Any:
+    """Emit the calls; returns y."""
+    packing = Packing(*weight.plan.shape, scheme(weight.plan.scheme), gpu.binding_bytes)
+    count = len(packing.columns)
+    out = tensor([dims(x)[0], packing.n])
+    y = None
+    for part in range(len(packing.parts)):
+        made = linear_part(gpu, packing, part, bias is not None)
+        inputs = [x, *weight.parts[part * count : (part + 1) * count]]
+        inputs += [] if bias is None else [bias]
+        if y is None:
+            y = graph.call_tir(made, "linear", inputs, out)
+            continue
+        function = graph.builder.add_func(made, "linear_part")
+        call = relax.op.call_tir_inplace(function, [*inputs, y], [len(inputs)], out)
+        y = graph.builder.emit(call)
+    return y
+
+
+@cache
+def linear_part(gpu: Gpu, packing: Packing, part: int, bias: bool) -> PrimFunc:
+    """(x f32[n, K], the part's tensors, [bias f32[N]], y f32[n, N]): the columns of y that belong
+    to the part's rows."""
+    rows = packing.parts[part]
+
+    def body(x: Expr, *buffers: Expr) -> None:
+        *tensors, y = buffers
+        bias_buffer = tensors.pop() if bias else None
+        reader = WeightReader(gpu, packing, tensors)
+
+        def finish(m: Expr, n: Expr, value: Expr) -> None:
+            column = n + rows.start
+            total = value if bias_buffer is None else value + bias_buffer[column]
+            store(y, total, m, column)
+
+        _choose(gpu, reader, len(rows), x, finish, _FEW)
+
+    arguments = {"x": f32("n", packing.k), **weight_arguments(packing, part)}
+    if bias:
+        arguments["bias"] = f32(packing.n)
+    return kernel(body, **arguments, y=f32("n", packing.n))
+
+
+def _choose(
+    gpu: Gpu, reader: WeightReader, n_out: int, x: Any, finish: Any, few: tuple[int, ...]
+) -> None:
+    """Emit the launch for n rows of x, by the smallest variant that takes them."""
+    columns, *larger = few
+    if not larger:
+        gemv(gpu, reader, n_out, x, columns, finish)
+        return
+    with T.If(x.shape[0] <= columns):
+        with T.Then():
+            gemv(gpu, reader, n_out, x, columns, finish)
+        with T.Else():
+            _choose(gpu, reader, n_out, x, finish, tuple(larger))

@@ -1,0 +1,213 @@
+"""GPU linear layers against their twin on dequantized weights: every scheme, odd sizes, parts."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+from gpu_kernels import F16, F32, GPUS, SMALL, device, normal, run
+
+from mlcc.device import reference_ops as twin
+from mlcc_compiler._tvm import ir, relax, tvm
+from mlcc_compiler.kernels.gpu import embedding, linear
+from mlcc_compiler.kernels.gpu.device import Gpu
+from mlcc_compiler.kernels.gpu.weight_layout import Packing
+from mlcc_compiler.kernels.kernel_set import WeightLayout
+from mlcc_compiler.passes.lower import Weight, WeightPlan
+from mlcc_compiler.passes.rewrite import Rewriter, tensor
+from mlcc_compiler.quantization import SCHEMES, Scheme, scheme
+
+ROWS = (0, 1, 2, 3, 8, 16, 17, 33, 70)
+WHOLE = 128 << 20
+
+
+def packed(n_out: int, k: int, how: Scheme, binding: int = WHOLE) -> tuple[Packing, Any, Any]:
+    """(packing, stored arrays, the f32 matrix they stand for)."""
+    packing = Packing(n_out, k, how, binding)
+    stored = packing.pack(normal(n_out * k, n_out, k) + np.float32(0.1))
+    return packing, stored, packing.unpack(stored)
+
+
+def bound(gpu: Gpu, x: Any, weight: Any, n: int) -> Any:
+    """What rounding may do to each y: to f32 sums, and to x where tiles of it are f16."""
+    unit = 2.0**-24 * 16
+    return np.float32(unit) * (np.abs(x) @ np.abs(weight).T) + np.float32(1e-6)
+
+
+def check(
+    gpu: Gpu, n_out: int, k: int, how: Scheme, bias: bool = False, rows: tuple[int, ...] = ROWS
+) -> None:
+    packing, stored, weight = packed(n_out, k, how)
+    b = normal(1, n_out) if bias else None
+    for n in rows:
+        x = normal(n, n, k)
+        inputs = [x, *stored, *([] if b is None else [b])]
+        y = run(linear.linear_part, (packing, 0, bias), inputs, [((n, n_out), "float32")], gpu)[0]
+        error = np.abs(y - twin.linear(x, weight, b))
+        assert (error <= bound(gpu, x, weight, n)).all(), (n, error.max())
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_every_scheme(name: str) -> None:
+    check(F16, 72, 256, scheme(name), rows=(1, 3, 33))
+    check(SMALL, 72, 256, scheme(name), rows=(1, 17))
+
+
+@pytest.mark.parametrize("gpu", GPUS, ids=str)
+@pytest.mark.parametrize("name", ["int4_g32", "int8a_g16", "bf16"])
+def test_rows(gpu: Gpu, name: str) -> None:
+    check(gpu, 150, 96, scheme(name), bias=True)
+
+
+@pytest.mark.parametrize(
+    ("n_out", "k", "how"),
+    [
+        (1, 32, scheme("int4a_g32")),
+        (7, 36, Scheme("int4_row", 4)),  # the last word is half full
+        (13, 40, Scheme("int8a_g4", 8, 4, symmetric=False)),
+        (33, 12, Scheme("int4a_g4", 4, 4, symmetric=False)),
+        (5, 7, scheme("f32")),
+        (31, 1, scheme("bf16")),
+        (17, 130, scheme("f16")),
+        (9, 1028, scheme("int8_row")),
+    ],
+    ids=lambda v: v.name if isinstance(v, Scheme) else str(v),
+)
+def test_odd_sizes(n_out: int, k: int, how: Scheme) -> None:
+    check(F32, n_out, k, how, bias=True, rows=(0, 1, 2, 13, 19))
+
+
+def test_many_lanes_share_a_row() -> None:
+    """A small matrix with long rows: teams of 64 and 128 lanes."""
+    check(F16, 6, 4096, scheme("int4_g32"), rows=(1, 4))
+    check(F32, 3, 2048, scheme("f16"), rows=(1, 9))
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_unpack_is_what_was_packed(name: str) -> None:
+    from mlcc_compiler.quantization import dequantize, quantize
+    from mlcc_compiler.quantization.floats import from_storage, to_storage
+
+    how = scheme(name)
+    weight = normal(3, 130, 128)
+    if how.is_float:
+        expected = from_storage(to_storage(weight, how.dtype), how.dtype)
+    else:
+        expected = dequantize(quantize(weight, how))
+    for binding in (WHOLE, 2048):
+        packing = Packing(130, 128, how, binding)
+        arrays = packing.pack(weight)
+        assert [(t.shape, t.dtype) for t in packing.tensors] == [
+            (a.shape, str(a.dtype)) for a in arrays
+        ]
+        assert all(a.nbytes <= binding for a in arrays)
+        np.testing.assert_array_equal(packing.unpack(arrays), expected)
+        if not how.is_float:
+            again = packing.pack_quantized(quantize(weight, how))
+            for a, b in zip(arrays, again, strict=True):
+                np.testing.assert_array_equal(a, b)
+
+
+def test_parts_are_cut_at_the_same_rows_and_named() -> None:
+    packing = Packing(1000, 64, scheme("int4a_g32"), 128 * 32)
+    assert [len(r) for r in packing.parts] == [128] * 7 + [104]
+    names = [t.suffix for t in packing.tensors]
+    assert names[:4] == [".codes.0", ".scales.0", ".zeros.0", ".codes.1"]
+    assert {t.shape[0] for t in packing.tensors[3:6]} == {128}
+
+
+def test_subnormal_halves_are_exact() -> None:
+    weight = (np.arange(-40, 40, dtype=np.float32) * np.float32(2.0**-24)).reshape(10, 8)
+    packing = Packing(10, 8, scheme("f16"), WHOLE)
+    for gpu in (F16, F32):
+        y = run(
+            embedding.embedding_part,
+            (packing, 0),
+            [np.arange(10, dtype=np.int32), *packing.pack(weight)],
+            [((10, 8), "float32")],
+            gpu,
+        )[0]
+        np.testing.assert_array_equal(y, weight)
+
+
+class Graph(Rewriter):
+    """`forward(first, weights, [bias])` of one call of a kernel set's function."""
+
+    def __init__(self) -> None:
+        super().__init__(ir.IRModule({}))
+
+    def build(self, parameters: list[Any], emit: Any) -> Any:
+        with self.builder.function("forward", parameters):
+            with self.builder.dataflow():
+                output = self.builder.emit_output(emit())
+            self.builder.emit_func_output(output)
+        return self.builder.finalize()
+
+
+@cache
+def whole(gpu: Gpu, packing: Packing, use: str, bias: bool) -> Any:
+    """The compiled graph of a linear layer, or of a lookup, with all its parts."""
+    n = tvm.tirx.Var("n", "int64")
+    kind = ([n, packing.k], "float32") if use == "matrix" else ([n], "int32")
+    first = relax.Var("first", tensor(*kind))
+    parts = [relax.Var(f"w{i}", tensor(t.shape, t.dtype)) for i, t in enumerate(packing.tensors)]
+    bias_variable = relax.Var("bias", tensor([packing.n]))
+    plan = WeightPlan(
+        ("w",),
+        (packing.n, packing.k),
+        use,
+        packing.scheme.name,
+        WeightLayout(tuple(packing.tensors), packing.pack),
+    )
+    weight = Weight(plan, parts)
+    graph: Any = Graph()
+
+    def emit() -> Any:
+        if use == "table":
+            return embedding.embedding(gpu, graph, first, weight)
+        return linear.linear(gpu, graph, first, weight, bias_variable if bias else None)
+
+    module = graph.build([first, *parts, *([bias_variable] if bias else [])], emit)
+    target = tvm.target.Target({"kind": "webgpu", "max_num_threads": 256}, host={"kind": "llvm"})
+    with target:
+        executable = relax.build(module, target=target)
+    import tempfile
+    from pathlib import Path
+
+    path = Path(tempfile.mkdtemp()) / "model.so"
+    executable.export_library(str(path))
+    return relax.VirtualMachine(tvm.runtime.load_module(str(path)), device())["forward"]
+
+
+def call(function: Any, *arrays: Any) -> Any:
+    return function(*[tvm.runtime.tensor(np.asarray(a), device()) for a in arrays]).numpy()
+
+
+@pytest.mark.parametrize("name", ["int4a_g32", "f32", "f16"])
+def test_a_weight_in_parts(name: str) -> None:
+    gpu = Gpu(binding_bytes=16384)
+    packing, stored, weight = packed(301, 96, scheme(name), gpu.binding_bytes)
+    assert len(packing.parts) > (0 if name == "int4a_g32" else 1)
+    bias = normal(5, 301)
+    function = whole(gpu, packing, "matrix", True)
+    for n in (0, 1, 5, 33):
+        x = normal(n, n, 96)
+        y = call(function, x, *stored, bias)
+        error = np.abs(y - twin.linear(x, weight, bias))
+        assert (error <= bound(gpu, x, weight, n)).all()
+    ids = np.array([0, 300, 127, 128, 64, 63, 299, -5, 1000], np.int32)
+    out = call(whole(gpu, packing, "table", False), ids, *stored)
+    np.testing.assert_array_equal(out, twin.embedding(np.clip(ids, 0, 300), weight))
+
+
+@pytest.mark.parametrize("gpu", GPUS, ids=str)
+@pytest.mark.parametrize("name", SCHEMES)
+def test_embedding(gpu: Gpu, name: str) -> None:
+    packing, stored, weight = packed(50, 128, scheme(name))
+    for ids in ([], [3], [49, 0, 7, 7, -1, 50]):
+        tokens = np.array(ids, np.int32)
+        shape = [((len(ids), 128), "float32")]
+        y = run(embedding.embedding_part, (packing, 0), [tokens, *stored], shape, gpu)[0]
+        np.testing.assert_array_equal(y, twin.embedding(np.clip(tokens, 0, 49), weight))
