@@ -38,6 +38,7 @@ def target(choices: Choices) -> Target:
         },
         f16=True,
         link=link_shared,
+        tools=("cc",),
     )
 
 
