@@ -27,24 +27,35 @@ def open_executor(
     Raises ArtifactError, CapacityError, DeviceError, UnsupportedError.
     """
     manifest = artifact.manifest
-    if threads is not None and manifest.target.device == "numpy":
-        raise UnsupportedError(
-            f"{artifact.folder}: compiled for '{manifest.target.name}', which numpy computes, so "
-            "--threads cannot be obeyed; leave it out"
-        )
+    if manifest.target.device == "numpy":
+        _refuse_for_numpy(artifact, threads=threads, device=device)
     capacity = plan_capacity(manifest, max_batch=max_batch, context=context)
-    plan = fit(capacity, manifest, available_bytes(), fixed=context is not None)
-    capacity = plan.capacity
+    if manifest.target.device == "numpy":
+        return _reference(artifact, _fitted(capacity, manifest, available_bytes(), context, note))
+    return _native(artifact, capacity, threads, device, context, note)
+
+
+def _fitted(
+    capacity: Capacity,
+    manifest: Manifest,
+    free: int | None,
+    context: int | None,
+    note: Callable[[str], None],
+) -> Capacity:
+    """What fits into `free` bytes; says so if it is less than asked for."""
+    plan = fit(capacity, manifest, free, fixed=context is not None)
     if plan.note:
         note(plan.note)
-    if manifest.target.device in ("cpu", "webgpu", "cuda", "metal"):
-        return _native(artifact, capacity, threads, device)
-    if manifest.target.device == "numpy":
-        return _reference(artifact, capacity)
-    raise UnsupportedError(
-        f"{artifact.folder}: compiled for '{manifest.target.name}', which this runtime cannot run "
-        "yet; compile it with --target cpu"
-    )
+    return plan.capacity
+
+
+def _refuse_for_numpy(artifact: Artifact, **options: int | None) -> None:
+    for name, value in options.items():
+        if value is not None:
+            raise UnsupportedError(
+                f"{artifact.folder}: compiled for '{artifact.manifest.target.name}', which numpy "
+                f"computes, so --{name} cannot be obeyed; leave it out"
+            )
 
 
 def plan_capacity(manifest: Manifest, *, max_batch: int | None, context: int | None) -> Capacity:
@@ -74,17 +85,29 @@ def _within(option: str, wanted: int | None, most: int) -> int:
 
 
 def _native(
-    artifact: Artifact, capacity: Capacity, threads: int | None, device: int | None
+    artifact: Artifact,
+    capacity: Capacity,
+    threads: int | None,
+    device: int | None,
+    context: int | None,
+    note: Callable[[str], None],
 ) -> Executor:
+    from mlcc.device.choose import place_for
     from mlcc.device.native import NativeExecutor
     from mlcc.device.tvm_runtime import set_threads
 
     set_threads(threads)
-    pages = [(_page_shape(spec.shape), spec.dtype) for spec in artifact.manifest.kv.tensors]
-    weights = list(artifact.weights().values())
-    kind = artifact.manifest.target.device
+    manifest = artifact.manifest
+    place = place_for(manifest.target, device)
+    if place.note:
+        note(place.note)
+    capacity = _fitted(capacity, manifest, place.free_bytes, context, note)
     return NativeExecutor(
-        artifact.library_path, weights, pages, capacity, device=kind, index=device or 0
+        artifact.library_path,
+        list(artifact.weights().values()),
+        [(_page_shape(spec.shape), spec.dtype) for spec in manifest.kv.tensors],
+        capacity,
+        place,
     )
 
 

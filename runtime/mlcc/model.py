@@ -58,8 +58,11 @@ class Model:
 
     text: ModelText
     executor: Executor
-    depth: int = 2
-    """Steps to keep in flight: 1 if the executor computes within `submit`, else 2."""
+
+    @property
+    def depth(self) -> int:
+        """Steps to keep in flight."""
+        return self.executor.depth
 
     @property
     def capacity(self) -> Capacity:
@@ -102,6 +105,7 @@ def open_model(
     threads: int | None = None,
     max_batch: int | None = None,
     context: int | None = None,
+    device: int | None = None,
 ) -> Model:
     """Open a compiled model on this machine; None = what the artifact and the memory allow.
 
@@ -114,8 +118,13 @@ def open_model(
     artifact = Artifact.open(path)
     notes = list(artifact.notes)
     executor = open_executor(
-        artifact, threads=threads, max_batch=max_batch, context=context, note=notes.append
+        artifact,
+        threads=threads,
+        max_batch=max_batch,
+        context=context,
+        device=device,
+        note=notes.append,
     )
     text = open_text(path)
     text = replace(text, notes=(*text.notes, *notes))
-    return Model(text, executor, depth=1)  # both devices compute within `submit`
+    return Model(text, executor)

@@ -26,7 +26,7 @@ def test_a_command_prints_the_notes_of_the_model_it_opens(
 ) -> None:
     monkeypatch.setattr(ModelOptions, "artifact", lambda options: tmp_path)
     monkeypatch.setattr(ModelOptions, "opener", lambda options, path: open_noted)
-    ModelOptions("x", None, None, None, None, None).open()
+    ModelOptions("x", None, None, None, None, None, None).open()
     assert capsys.readouterr().err == f"note: {NOTE}\n"
 
 

@@ -44,7 +44,9 @@ def test_a_session_goes_on_after_a_device_that_failed_once(depth: int) -> None:
     greedy = SamplingFields(temperature=0, max_tokens=20, ignore_eos=True)
     prompt = open_toy().text.encode_prompt("hello")
     whole = "".join(Session(open_toy()).answer(prompt, greedy))
-    model = replace(open_toy(), executor=FailsOnce(CAPACITY, 0, 7), depth=depth)
+    executor = FailsOnce(CAPACITY, 0, 7)
+    executor.depth = depth
+    model = replace(open_toy(), executor=executor)
     session = Session(model)
     with pytest.raises(DeviceError):
         list(session.answer(prompt, greedy))

@@ -27,6 +27,7 @@ class ModelOptions:
     threads: int | None
     context: int | None
     max_batch: int | None
+    device: int | None
 
     def artifact(self) -> Path:
         """The compiled model's folder; a checkpoint is compiled first."""
@@ -40,7 +41,7 @@ class ModelOptions:
         from mlcc.model import open_model
 
         sizes = {"max_batch": self.max_batch, "context": self.context}
-        return partial(open_model, path, threads=self.threads, **sizes)
+        return partial(open_model, path, threads=self.threads, device=self.device, **sizes)
 
     def open(self) -> Model:
         """Open the model here, and say what the user should know of it."""
@@ -57,6 +58,7 @@ MODEL_OPTIONS = (
     click.option("--threads", type=click.IntRange(1), help="Kernel threads.  [all usable cores]"),
     click.option("--context", type=click.IntRange(16), help="Longest sequence in tokens."),
     click.option("--max-batch", type=click.IntRange(1), help="Requests answered at once."),
+    click.option("--device", type=click.IntRange(0), help="GPU by number, see `mlcc targets`."),
 )
 SAMPLING_OPTIONS = (
     click.option("--temperature", type=click.FloatRange(0, 2), help="0 = always the likeliest."),

@@ -14,6 +14,8 @@ class Executor(Protocol):
     """Runs batches in order. Tickets are collected in the order they were submitted."""
 
     capacity: Capacity
+    depth: int
+    """Steps worth keeping in flight: 1 where `submit` computes, else 2."""
 
     def submit(self, batch: Batch) -> int:
         """Start a batch; returns a ticket. May be called again before `collect`."""

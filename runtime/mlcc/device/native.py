@@ -7,6 +7,7 @@ functions and tensors, not requests or pages.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,22 @@ def plain_error(error: RuntimeError, doing: str) -> MlccError:
     return DeviceError(f"the device failed while {doing}: {str(error).splitlines()[-1]}")
 
 
+@dataclass(frozen=True)
+class Place:
+    """One device, by TVM's kind and number."""
+
+    kind: str = "cpu"
+    index: int = 0
+    free_bytes: int | None = None
+    """Memory for weights, pages and workspace; None = unknown."""
+    translate: Translate = plain_error
+    note: str = ""
+    """What the user should know of it."""
+
+
+CPU = Place()
+
+
 class NativeExecutor:
     """Steps of a library on one device. A CPU computes within `submit`.
 
@@ -43,17 +60,16 @@ class NativeExecutor:
         weights: Sequence[Array],
         kv: Sequence[KvSpec],
         capacity: Capacity,
-        *,
-        device: str = "cpu",
-        index: int = 0,
-        translate: Translate = plain_error,
+        place: Place = CPU,
         progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> None:
         self.capacity = capacity
-        self._translate = translate
+        self.depth = 1 if place.kind == "cpu" else 2
+        self._translate = place.translate
         self._tvm = runtime()
-        self._device = open_device(device, index)
-        self._tensors: Tensors = HostTensors() if device == "cpu" else DeviceTensors(self._device)
+        self._device = open_device(place.kind, place.index)
+        on_host = place.kind == "cpu"
+        self._tensors: Tensors = HostTensors() if on_host else DeviceTensors(self._device)
         self._load(library)
         self._kv = self._tvm.runtime.convert([self._pages(shape, dtype) for shape, dtype in kv])
         self._weights = self._tvm.runtime.convert(self._upload(weights, progress))

@@ -34,6 +34,7 @@ class ReferenceExecutor:
         dtype: str = "float32",
     ) -> None:
         self.capacity, self.graph, self.dtype = capacity, graph, np.dtype(dtype)
+        self.depth = 1
         self.weights = {name: self._cast(array) for name, array in weights.items()}
         self.constants = {n: self._cast(np.array(v)) for n, v in graph["constants"].items()}
         # Poisoned, so that a read of what nothing wrote shows.

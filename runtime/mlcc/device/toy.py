@@ -48,6 +48,7 @@ class ToyExecutor:
 
     def __init__(self, capacity: Capacity) -> None:
         self.capacity = capacity
+        self.depth = 2  # so that planning ahead is exercised
         slots = capacity.num_pages * capacity.page_size
         self._tokens = array("i", [0]) * slots
         self._positions = array("i", [-1]) * slots

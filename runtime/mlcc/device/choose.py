@@ -1,0 +1,76 @@
+"""Which device of this machine a library runs on: found, checked against the library's row.
+
+Each kind of device has its own module; this one asks the right one. Allocates nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from mlcc.device.native import Place
+from mlcc.errors import DeviceError
+from mlcc.manifest import TargetInfo
+from mlcc.memory import available_bytes
+
+
+def place_for(target: TargetInfo, wanted: int | None) -> Place:
+    """The device numbered `wanted` (None = the best) for a library of this row.
+
+    Raises DeviceError if there is none, or if it lacks something the library needs.
+    """
+    if target.device == "cpu":
+        if wanted is not None:
+            raise DeviceError(f"target '{target.name}' runs on the CPU; leave out --device")
+        return Place("cpu", 0, available_bytes())
+    kinds: dict[str, Callable[[TargetInfo, int | None], Place]] = {"webgpu": _webgpu}
+    if target.device not in kinds:
+        raise DeviceError(f"this machine has no {target.device} device; compile with --target cpu")
+    return kinds[target.device](target, wanted)
+
+
+def devices_of(kind: str) -> tuple[list[str], str]:
+    """The devices of a kind in words, and why there are none."""
+    from mlcc.device import webgpu
+
+    if kind != "webgpu":
+        return [], f"this machine has no {kind} device"
+    found, reason = webgpu.devices()
+    return [str(device) for device in found], reason
+
+
+def _webgpu(target: TargetInfo, wanted: int | None) -> Place:
+    from mlcc.device import webgpu
+
+    found, reason = webgpu.devices()
+    if not found:
+        raise DeviceError(f"no GPU for target '{target.name}': {reason}")
+    device = found[_number(wanted, len(found))]
+    options = target.options
+    if options.get("f16") and not device.f16:
+        raise DeviceError(
+            f"{device.name} does not compute in float16, for which the model was compiled; "
+            "compile it again with --no-f16"
+        )
+    for limit, has in (
+        ("storage_binding_bytes", device.limits["max_storage_binding_bytes"]),
+        ("workgroup_bytes", device.limits["workgroup_bytes"]),
+        ("workgroup_invocations", device.limits["workgroup_invocations"]),
+    ):
+        if has < options.get(limit, 0):
+            raise DeviceError(
+                f"{device.name} allows {limit.replace('_', ' ')} up to {has}, the model was "
+                f"compiled for {options[limit]}; use another --device or --target cpu"
+            )
+    note = ""
+    if device.software:
+        note = f"{device.name} is a software driver: it computes on the CPU, slowly"
+    free = available_bytes() if device.software else None
+    return Place(webgpu.KIND, device.index, free, webgpu.translate, note)
+
+
+def _number(wanted: int | None, count: int) -> int:
+    if wanted is not None and not 0 <= wanted < count:
+        raise DeviceError(
+            f"there is no device {wanted}; `mlcc targets` lists this machine's: 0 .. {count - 1}"
+        )
+    return wanted or 0
