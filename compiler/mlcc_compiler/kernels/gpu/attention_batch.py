@@ -1,0 +1,158 @@
+"""What the attention kernels of a GPU share: the numbers of a layer, and where a batch's sequences,
+keys and values lie."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from mlcc_compiler._tvm import T, tirx
+from mlcc_compiler.kernels.frame import Argument, Expr, f32, i32, store
+from mlcc_compiler.kernels.gpu.elementwise import tanh
+from mlcc_compiler.kernels.gpu.kv import page_argument
+from mlcc_compiler.kernels.gpu.workgroup import Local, bind, ceil_div, int32, real, when
+
+VECTOR = 4
+"""Neighbouring dimensions that a thread loads at once; every head_dim is a multiple."""
+LOWEST = -1e30
+"""Below every score; its exponent is 0 and no driver overflows on the way there."""
+
+
+@dataclass(frozen=True)
+class AttentionShape:
+    """The numbers that an attention kernel is compiled for."""
+
+    heads: int
+    kv_heads: int
+    head_dim: int
+    page_size: int
+    scale: float
+    window: int | None
+    softcap: float | None
+    kv_dtype: str
+
+    @property
+    def group(self) -> int:
+        """Query heads that share a KV head."""
+        return self.heads // self.kv_heads
+
+    def heads_together(self, most: int) -> list[int]:
+        """Numbers of query heads of a group that a workgroup may take, the largest first."""
+        return [h for h in range(min(self.group, most), 0, -1) if self.group % h == 0]
+
+    def capped(self, score: Expr) -> Expr:
+        """The score after the soft cap."""
+        if self.softcap is None:
+            return score
+        return real(self.softcap) * tanh(score * real(1 / self.softcap))
+
+    def first_key(self, position: Expr) -> Expr:
+        """The first key that a query at `position` sees."""
+        if self.window is None:
+            return T.int32(0)
+        return T.max(position + (1 - self.window), 0)
+
+    def arguments(self) -> dict[str, Argument]:
+        """The kernel arguments that describe a batch."""
+        return {
+            "q": f32("n", self.heads, self.head_dim),
+            "pages": page_argument(self.kv_heads, self.head_dim, self.page_size, self.kv_dtype),
+            "qo_indptr": i32("b + 1"),
+            "page_indptr": i32("b + 1"),
+            "page_indices": i32("p"),
+            "last_page_len": i32("b"),
+        }
+
+
+@dataclass(frozen=True)
+class Sequence:
+    """One sequence of a batch."""
+
+    index: Expr
+    token: Expr
+    """Its first query token."""
+    tokens: Expr
+    keys: Expr
+    page: Expr
+    """Where its page list begins."""
+
+
+class Batch:
+    """The arrays that say which tokens and pages belong to which sequence."""
+
+    def __init__(
+        self, shape: AttentionShape, qo: Expr, page_indptr: Expr, indices: Expr, last: Expr
+    ) -> None:
+        self.shape, self.qo, self.page_indptr = shape, qo, page_indptr
+        self.indices, self.last = indices, last
+        self.sequences = int32(last.shape[0])
+
+    def find(self, first: Callable[[Expr], Expr], item: Expr) -> Expr:
+        """The sequence s with first(s) <= item < first(s + 1); first is monotone."""
+        low, high = Local(1, "int32"), Local(1, "int32")
+        low[0], high[0] = T.int32(0), self.sequences
+        with T.While(high[0] - low[0] > 1):
+            middle = bind(T.shift_right(low[0] + high[0], 1))
+            with T.If(first(middle) <= item):
+                with T.Then():
+                    low[0] = middle
+                with T.Else():
+                    high[0] = middle
+        return bind(low[0])
+
+    def sequence(self, s: Expr) -> Sequence:
+        token, page = bind(self.qo[s]), bind(self.page_indptr[s])
+        pages = bind(self.page_indptr[s + 1] - page)
+        return Sequence(
+            index=s,
+            token=token,
+            tokens=bind(self.qo[s + 1] - token),
+            keys=bind((pages - 1) * self.shape.page_size + self.last[s]),
+            page=page,
+        )
+
+    def key_row(self, sequence: Sequence, key: Expr, kv_head: Expr) -> Expr:
+        """Where a key lies among the rows of head_dim elements that the pages are."""
+        number, offset = split(key, self.shape.page_size)
+        page = self.indices[sequence.page + number]
+        row = (page * (2 * self.shape.kv_heads) + kv_head) * self.shape.page_size
+        return bind(row + offset)
+
+
+class Rows:
+    """The pages as rows of head_dim elements: keys, and `kv_heads * page_size` rows on, values."""
+
+    def __init__(self, shape: AttentionShape, pages: Expr) -> None:
+        count = pages.shape[0] * (2 * shape.kv_heads * shape.page_size)
+        self.buffer = T.decl_buffer((count, shape.head_dim), shape.kv_dtype, data=pages.data)
+        self.to_value = shape.kv_heads * shape.page_size
+
+
+def load_vector(buffer: Expr, *at: Expr, count: int = VECTOR) -> Local:
+    """`count` neighbours from `at` on, as float32 registers."""
+    *outer, first = at
+    cells = Local(count)
+    value = buffer[tuple([*outer, T.Ramp(first, 1, count)])]  # noqa: C409
+    store(cells.buffer, value.astype(f"float32x{count}"), T.Ramp(0, 1, count))
+    return cells
+
+
+def split(i: Expr, size: int) -> tuple[Expr, Expr]:
+    """(i / size rounded down, the rest) of an i >= 0, which TVM cannot know of a register."""
+    return bind(tirx.truncdiv(i, size)), bind(tirx.truncmod(i, size))
+
+
+def zeros(count: int, value: float = 0.0) -> Local:
+    """Registers that start at `value`."""
+    cells = Local(count)
+    for i in range(count):
+        cells[i] = real(value)
+    return cells
+
+
+def strided(count: Expr, threads: int, thread: Expr, body: Callable[[Expr], None]) -> None:
+    """Emit body(i) for this thread's share of 0 .. count - 1, neighbours to neighbours."""
+    with T.serial(ceil_div(count, threads)) as k:
+        i = bind(int32(k) * threads + thread)
+        with when(i < count):
+            body(i)

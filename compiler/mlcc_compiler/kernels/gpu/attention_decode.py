@@ -1,0 +1,403 @@
+"""Attention of sequences with one query token: Flash-Decoding (Dao et al., 2023) over pages.
+
+The keys of a sequence are cut into ranges of about 128, counted from its own first page, so that
+the result depends on no neighbour. A workgroup takes one range for the query heads of one KV head:
+each key and value is read once, as long as those heads fit (`RangePlan`). A second kernel merges
+the ranges. The host knows only the sizes of the batch, so it starts `range_items` workgroups, a
+bound that is close; each finds its sequence by bisection and the surplus ends at once.
+
+Bytes: a range of 128 keys of 128 float16 dimensions is 64 KiB of pages, 2 KiB of partial sums a
+head. Batch 1 at 32,768 keys and 8 KV heads is 2,048 workgroups. A thread keeps several keys in
+flight; neighbouring threads read neighbouring vectors of a row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mlcc_compiler._tvm import T, tirx
+from mlcc_compiler.kernels.frame import Expr, PrimFunc, f32, kernel, store
+from mlcc_compiler.kernels.gpu.attention_batch import (
+    LOWEST,
+    VECTOR,
+    AttentionShape,
+    Batch,
+    Rows,
+    Sequence,
+    load_vector,
+    split,
+    strided,
+    zeros,
+)
+from mlcc_compiler.kernels.gpu.device import Gpu
+from mlcc_compiler.kernels.gpu.workgroup import (
+    add,
+    barrier,
+    bind,
+    ceil_div,
+    int32,
+    largest,
+    launch,
+    real,
+    reduce,
+    shared,
+    when,
+)
+
+_RANGE = 128
+_MOST_HEADS = 16
+_MOST_LANES = 8
+_MOST_SCORES = 32  # registers in which a thread sums dot products
+_MOST_BYTES = 24576  # of workgroup memory, so that several groups share a processor
+
+
+def pages_per_range(page_size: int) -> int:
+    """Pages of a range of keys."""
+    return max(1, _RANGE // page_size)
+
+
+def range_items(pages: Expr, sequences: Expr, page_size: int) -> Expr:
+    """Ranges of keys that a batch may have: workgroups to start, rows of partial sums."""
+    return tirx.floordiv(pages, pages_per_range(page_size)) + sequences
+
+
+@dataclass(frozen=True)
+class RangePlan:
+    """How a workgroup shares out a range. Powers of two where threads are divided by them."""
+
+    threads: int
+    keys: int
+    """Keys of a range."""
+    dim: int
+    heads: int
+    """Query heads that share what is loaded."""
+    slice: int
+    """Of those, heads whose sums over threads are taken at once."""
+
+    @property
+    def lanes(self) -> int:
+        """Threads that share a dot product."""
+        vectors, lanes = self.dim // VECTOR, 1
+        while lanes < _MOST_LANES and vectors % (2 * lanes) == 0:
+            lanes *= 2
+        return lanes
+
+    @property
+    def keys_at_once(self) -> int:
+        """Keys that a thread multiplies with each vector of the queries."""
+        most = max(1, self.keys * self.lanes // self.threads)
+        return min(4, most, max(1, _MOST_SCORES // self.heads))
+
+    @property
+    def pass_keys(self) -> int:
+        """Keys whose scores the workgroup computes at once."""
+        return self.threads // self.lanes * self.keys_at_once
+
+    @property
+    def columns(self) -> int:
+        """Threads that hold a vector of the output each."""
+        return self.dim // VECTOR
+
+    @property
+    def teams(self) -> int:
+        """Sets of such threads; each takes every so-manieth value."""
+        return self.threads // self.columns
+
+    @property
+    def values_at_once(self) -> int:
+        return min(4, max(1, self.keys // self.teams))
+
+    @property
+    def score_columns(self) -> int:
+        """Scores of a head, with room for the last step over the values."""
+        step = self.teams * self.values_at_once
+        return -(-self.keys // step) * step
+
+    @property
+    def scratch(self) -> int:
+        """float32 cells for sums over threads."""
+        dots = self.pass_keys * (self.lanes + 1)
+        return self.slice * max(dots, self.teams * self.dim)
+
+    @property
+    def shared_bytes(self) -> int:
+        """Workgroup memory, with that of two reductions."""
+        cells = self.heads * (self.dim + self.score_columns) + self.scratch + self.keys
+        return 4 * (cells + 2 * self.threads)
+
+    @classmethod
+    def of(cls, gpu: Gpu, shape: AttentionShape) -> RangePlan:
+        """The most heads that fit, then the largest slice."""
+        keys = pages_per_range(shape.page_size) * shape.page_size
+        for heads in shape.heads_together(_MOST_HEADS):
+            for size in (s for s in range(heads, 0, -1) if heads % s == 0):
+                plan = cls(gpu.threads, keys, shape.head_dim, heads, size)
+                if plan.shared_bytes <= min(gpu.shared_bytes, _MOST_BYTES):
+                    return plan
+        raise ValueError(f"attention of {shape} does not fit into {gpu.shared_bytes} bytes")
+
+
+def attend_ranges(
+    gpu: Gpu,
+    heads: int,
+    kv_heads: int,
+    head_dim: int,
+    page_size: int,
+    scale: float,
+    window: int | None,
+    softcap: float | None,
+    kv_dtype: str,
+) -> PrimFunc:
+    """(the arguments of `AttentionShape.arguments`) -> sums f32[items, heads, head_dim] of values
+    weighted by e ** (score - largest), stats f32[items, heads, 2]: the largest score and the sum
+    of the weights.
+
+    items is `range_items`. Only ranges of sequences with one token are computed, and of those only
+    ranges with a key that it sees; the others' cells keep what they held.
+    """
+    shape = AttentionShape(heads, kv_heads, head_dim, page_size, scale, window, softcap, kv_dtype)
+    plan = RangePlan.of(gpu, shape)
+
+    def body(q: Expr, pages: Expr, *rest: Expr) -> None:
+        *arrays, sums, stats = rest
+        batch = Batch(shape, *arrays)
+        rows = Rows(shape, pages)
+        splits = shape.group // plan.heads
+        grid = (sums.shape[0], kv_heads * splits)
+        with (
+            launch(grid, (plan.threads,)) as (item, part, thread),
+            when(item < first_item(batch, batch.sequences)),
+        ):
+            sequence = batch.sequence(batch.find(lambda s: first_item(batch, s), item))
+            begin, count = _range(batch, sequence, item, plan.keys)
+            with when(tirx.all(sequence.tokens == 1, count > 0)):
+                head = bind(part * plan.heads)
+                work = _Range(gpu, shape, plan, thread, count)
+                work.load(batch, sequence, begin, part // splits, q, head)
+                work.score(rows)
+                work.soften(stats, item, head)
+                work.weigh(rows, sums, item, head)
+
+    parts, stats = f32("items", heads, head_dim), f32("items", heads, 2)
+    return kernel(body, **shape.arguments(), sums=parts, stats=stats)
+
+
+def first_item(batch: Batch, s: Expr) -> Expr:
+    """The workgroup of a sequence's first range; strictly monotone, and far enough apart."""
+    pages = pages_per_range(batch.shape.page_size)
+    return tirx.truncdiv(batch.page_indptr[s], pages) + s
+
+
+def _range(batch: Batch, sequence: Sequence, item: Expr, keys: int) -> tuple[Expr, Expr]:
+    """(first key, keys) of a range; what no window covers is cut off."""
+    start = bind((item - first_item(batch, sequence.index)) * keys)
+    begin = bind(T.max(start, batch.shape.first_key(sequence.keys - 1)))
+    return begin, bind(T.min(start + keys, sequence.keys) - begin)
+
+
+class _Range:
+    """Emits the work of one workgroup; `count` keys, none of them hidden."""
+
+    def __init__(
+        self, gpu: Gpu, shape: AttentionShape, plan: RangePlan, thread: Expr, count: Expr
+    ) -> None:
+        self.gpu, self.shape, self.plan = gpu, shape, plan
+        self.thread, self.count = thread, count
+        self.queries = shared((plan.heads, plan.dim))
+        self.places = shared((plan.keys,), "int32")
+        self.scores = shared((plan.heads, plan.score_columns))
+        self.scratch = shared((plan.scratch,))
+
+    def load(
+        self, batch: Batch, sequence: Sequence, begin: Expr, kv_head: Expr, q: Expr, head: Expr
+    ) -> None:
+        """The queries, scaled, and where each key lies."""
+        plan = self.plan
+
+        def query(i: Expr) -> None:
+            h, d = split(i, plan.dim)
+            store(self.queries, q[sequence.token, head + h, d] * real(self.shape.scale), h, d)
+
+        strided(plan.heads * plan.dim, plan.threads, self.thread, query)
+        strided(
+            self.count,
+            plan.threads,
+            self.thread,
+            lambda i: store(self.places, batch.key_row(sequence, begin + i, kv_head), i),
+        )
+        barrier()
+
+    def score(self, rows: Rows) -> None:
+        """scores[head, key]: each thread multiplies its vectors of some keys with all heads."""
+        plan, heads, size = self.plan, self.plan.heads, self.plan.keys_at_once
+        lane = bind(self.thread % plan.lanes)
+        team, teams = bind(self.thread // plan.lanes), plan.threads // plan.lanes
+        with T.serial(ceil_div(self.count, plan.pass_keys)) as k:
+            first = bind(int32(k) * plan.pass_keys)
+            keys = [
+                bind(self.places[T.min(first + j * teams + team, self.count - 1)])
+                for j in range(size)
+            ]
+            dots = zeros(size * heads)
+            with T.serial(plan.dim // VECTOR // plan.lanes) as v:
+                d = bind((int32(v) * plan.lanes + lane) * VECTOR)
+                loaded = [load_vector(rows.buffer, key, d) for key in keys]
+                for h in range(heads):
+                    query = load_vector(self.queries, h, d)
+                    for j, vector in enumerate(loaded):
+                        at = h * size + j
+                        for x in range(VECTOR):
+                            dots[at] = dots[at] + query[x] * vector[x]
+            for h in range(0, heads, plan.slice):
+                for g in range(plan.slice):
+                    for j in range(size):
+                        key = g * plan.pass_keys + j * teams + team
+                        store(self.scratch, dots[(h + g) * size + j], key * (plan.lanes + 1) + lane)
+                barrier()
+                self._sum_lanes(h, first)
+                barrier()
+
+    def _sum_lanes(self, head: int, first: Expr) -> None:
+        """The dot products of a slice of heads, from those of the threads."""
+        plan = self.plan
+
+        def total(i: Expr) -> None:
+            g, offset = split(i, plan.pass_keys)
+            key = bind(first + offset)
+            summed = zeros(1)
+            for lane in range(plan.lanes):
+                summed[0] = summed[0] + self.scratch[i * (plan.lanes + 1) + lane]
+            with when(key < self.count):
+                store(self.scores, self.shape.capped(summed[0]), head + g, key)
+
+        strided(plan.slice * plan.pass_keys, plan.threads, self.thread, total)
+
+    def soften(self, stats: Expr, item: Expr, head: Expr) -> None:
+        """scores become weights, e ** (score - the head's largest), and 0 past the last key."""
+        plan, count = self.plan, self.count
+        teams = 1
+        while teams < plan.heads:
+            teams *= 2
+        lanes = plan.threads // teams
+        team, lane = bind(self.thread // lanes), bind(self.thread % lanes)
+        h = bind(T.min(team, plan.heads - 1))
+        # held in registers in between: TVM would put a barrier into a loop that changes cells
+        keys = [bind(i * lanes + lane) for i in range(ceil_div(plan.score_columns, lanes))]
+        held, total = zeros(len(keys), LOWEST), zeros(1)
+        best = zeros(1, LOWEST)
+        for i, key in enumerate(keys):
+            with when(key < count):
+                held[i] = self.scores[h, key]
+                best[0] = T.max(best[0], held[i])
+        top = reduce(self.gpu, best[0], largest, lane, lanes, team, teams)
+        barrier()
+        for i, key in enumerate(keys):
+            held[i] = T.if_then_else(key < count, T.exp(held[i] - top), real(0))
+            total[0] = total[0] + held[i]
+            with when(tirx.all(team < plan.heads, key < plan.score_columns)):
+                store(self.scores, held[i], h, key)
+        summed = reduce(self.gpu, total[0], add, lane, lanes, team, teams)
+        with when(tirx.all(lane == 0, team < plan.heads)):
+            store(stats, top, item, head + h, 0)
+            store(stats, summed, item, head + h, 1)
+        barrier()
+
+    def weigh(self, rows: Rows, sums: Expr, item: Expr, head: Expr) -> None:
+        """Weighted sums of the values; each thread keeps a vector of every head."""
+        plan, heads, size = self.plan, self.plan.heads, self.plan.values_at_once
+        team, column = bind(self.thread // plan.columns), bind(self.thread % plan.columns)
+        d = bind(column * VECTOR)
+        outputs = zeros(heads * VECTOR)
+        with when(team < plan.teams):
+            step = plan.teams * size
+            with T.serial(ceil_div(self.count, step)) as k:
+                keys = [bind(int32(k) * step + j * plan.teams + team) for j in range(size)]
+                places = [bind(self.places[T.min(key, self.count - 1)]) for key in keys]
+                loaded = [load_vector(rows.buffer, at + rows.to_value, d) for at in places]
+                for h in range(heads):
+                    for key, vector in zip(keys, loaded, strict=True):
+                        weight = bind(self.scores[h, key])
+                        for x in range(VECTOR):
+                            at = h * VECTOR + x
+                            outputs[at] = outputs[at] + weight * vector[x]
+        for first in range(0, heads, plan.slice):
+            with when(team < plan.teams):
+                for g in range(plan.slice):
+                    for x in range(VECTOR):
+                        at = (g * plan.teams + team) * plan.dim + d + x
+                        store(self.scratch, outputs[(first + g) * VECTOR + x], at)
+            barrier()
+            self._sum_teams(sums, item, bind(head + first))
+            barrier()
+
+    def _sum_teams(self, sums: Expr, item: Expr, head: Expr) -> None:
+        """The outputs of a slice of heads, from those of the teams."""
+        plan = self.plan
+
+        def total(i: Expr) -> None:
+            g, d = split(i, plan.dim)
+            summed = zeros(1)
+            with T.serial(plan.teams) as t:
+                at = (g * plan.teams + int32(t)) * plan.dim + d
+                summed[0] = summed[0] + self.scratch[at]
+            store(sums, summed[0], item, head + g, d)
+
+        strided(plan.slice * plan.dim, plan.threads, self.thread, total)
+
+
+def merge_ranges(gpu: Gpu, batch: Batch, rows: Expr, sums: Expr, stats: Expr, out: Expr) -> None:
+    """Emit the launch that fills out's rows of sequences with one token from their ranges.
+
+    A workgroup per (sequence, head). Rows below b behind the last token get zeros, so that a
+    decode step may be padded to its b.
+    """
+    shape = batch.shape
+    keys = pages_per_range(shape.page_size) * shape.page_size
+    columns = shape.head_dim // VECTOR
+    threads, teams = gpu.threads, gpu.threads // columns
+    with launch((batch.last.shape[0], shape.heads), (threads,)) as (s, head, thread):
+        sequence = batch.sequence(s)
+        with when(sequence.tokens == 1):
+            first, _ = split(shape.first_key(sequence.keys - 1), keys)
+            item = bind(first_item(batch, s) + first)
+            count = bind(ceil_div(sequence.keys, keys) - first)
+            best, total, outputs = zeros(1, LOWEST), zeros(1), zeros(VECTOR)
+
+            def compare(i: Expr) -> None:
+                best[0] = T.max(best[0], stats[item + i, head, 0])
+
+            strided(count, threads, thread, compare)
+            top = reduce(gpu, best[0], largest, thread, threads)
+
+            def weight(i: Expr) -> Expr:
+                return T.exp(stats[item + i, head, 0] - top)
+
+            def accumulate(i: Expr) -> None:
+                total[0] = total[0] + weight(i) * stats[item + i, head, 1]
+
+            strided(count, threads, thread, accumulate)
+            factor = bind(real(1) / reduce(gpu, total[0], add, thread, threads))
+            team, d = bind(thread // columns), bind(thread % columns * VECTOR)
+            scratch = shared((teams, shape.head_dim))
+
+            def gather(i: Expr) -> None:
+                share = bind(weight(i))
+                vector = load_vector(sums, item + i, head, d)
+                for x in range(VECTOR):
+                    outputs[x] = outputs[x] + share * vector[x]
+
+            with when(team < teams):
+                strided(count, teams, team, gather)
+                for x in range(VECTOR):
+                    store(scratch, outputs[x], team, d + x)
+            barrier()
+
+            def finish(i: Expr) -> None:
+                summed = zeros(1)
+                with T.serial(teams) as t:
+                    summed[0] = summed[0] + scratch[t, i]
+                store(out, summed[0] * factor, sequence.token, head, i)
+
+            strided(shape.head_dim, threads, thread, finish)
+        with when(tirx.all(s >= batch.qo[batch.sequences], s < rows)):
+            strided(shape.head_dim, threads, thread, lambda i: store(out, real(0), s, head, i))
