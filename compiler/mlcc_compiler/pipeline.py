@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from mlcc.errors import MlccError
-from mlcc_compiler._tvm import ir, nn, relax, tvm
+from mlcc_compiler._tvm import ir, nn, relax, tirx, tvm
 from mlcc_compiler.cuda_build import cuda_code_in
 from mlcc_compiler.kernels.kernel_set import KernelSet
 from mlcc_compiler.models.causal_lm import CausalLM
@@ -135,8 +135,6 @@ def lower(
     module = add_sample(module, kernels, vocab_size)
     module = done("functions", add_copy_pages(module, kernels, layout))
     module = _with_bounds(module, bounds)
-    if target.symbol_prefix:
-        module = module.with_attr("system_lib_prefix", target.symbol_prefix)
     with tvm_target(target):
         module = done("fused", _sequence(_fuse_passes())(module))
         module = done("destination_passing", _sequence(_flatten_passes())(module))
@@ -158,7 +156,8 @@ def build(lowered: Lowered, target: Target, library: Path, dump: Path | None = N
 
     link.object_format = "o"  # type: ignore[attr-defined]
     with cuda_code_in(target, dump), tvm_target(target):
-        executable = relax.build(lowered.module, tvm_target_of(target), relax_pipeline=None)
+        module = _with_prefix(lowered.module, target.symbol_prefix)
+        executable = relax.build(module, tvm_target_of(target), relax_pipeline=None)
     executable.export_library(str(library), fcompile=link)
 
 
@@ -234,6 +233,22 @@ def _with_bounds(module: ir.IRModule, bounds: Bounds) -> ir.IRModule:
         if isinstance(function, relax.Function):
             module[variable] = function.with_attr("tir_var_upper_bound", bounds.of_variables())
     return module
+
+
+def _with_prefix(module: ir.IRModule, prefix: str) -> ir.IRModule:
+    """Names for a library that is linked beside others; the empty prefix changes nothing.
+
+    TVM's own way, the module's attribute before AttachGlobalSymbol, renames by a mutator that
+    fails on kernels with views of buffers.
+    """
+    if not prefix:
+        return module
+    named = ir.IRModule(module.functions, attrs=module.attrs)
+    for variable, function in module.functions.items():
+        if isinstance(function, tirx.PrimFunc):
+            symbol = prefix + variable.name_hint
+            named[variable] = function.with_attr("global_symbol", symbol)
+    return named.with_attr("system_lib_prefix", prefix)
 
 
 def _planned_bytes(module: ir.IRModule) -> int:

@@ -45,8 +45,6 @@ def lowered(kernels: Sequence[Any], row: Target) -> pipeline.Lowered:
         builder.emit_func_output(result)
     module = builder.get()
     module["forward"] = module["forward"].with_attr("tir_var_upper_bound", {"n": 512})
-    if row.symbol_prefix:
-        module = module.with_attr("system_lib_prefix", row.symbol_prefix)
     plan = relax.transform.StaticPlanBlockMemory()
     passes = [*pipeline._flatten_passes(), plan, *pipeline._finish_passes()]
     with pipeline.tvm_target(row):
