@@ -32,7 +32,7 @@ class BuildError(Exception):
     """The plugin cannot be built here; the message says why and what to install."""
 
 
-def build(output: Path = LIBRARY, flags: Sequence[str] = FLAGS) -> Path:
+def build(output: Path, flags: Sequence[str] = FLAGS) -> Path:
     """Compile the sources into `output`. Raises BuildError."""
     output.parent.mkdir(parents=True, exist_ok=True)
     partial = output.with_suffix(".partial")  # the old library may be in use
@@ -53,8 +53,7 @@ def command(output: Path, flags: Sequence[str] = FLAGS) -> list[str]:
     return [
         *compiler(),
         *flags,
-        *(f"-isystem{folder}" for folder in include_folders()),
-        *map(str, sorted(SOURCES.glob("*.cc"))),
+        *translation_unit(),
         "-o",
         str(output),
         str(tvm / "lib" / f"libtvm_runtime{suffix}"),
@@ -64,13 +63,19 @@ def command(output: Path, flags: Sequence[str] = FLAGS) -> list[str]:
     ]
 
 
-def include_folders() -> list[Path]:
-    """Where the headers of WebGPU, TVM and its FFI lie. Raises BuildError."""
-    return [
-        package("wgpu") / "resources",
+def translation_unit(webgpu_headers: Path | None = None) -> list[str]:
+    """All sources as one unit, and where headers lie: TVM's are read once, not in each file.
+
+    webgpu_headers: the folder of `webgpu.h`, if not that of the package wgpu. Raises BuildError.
+    """
+    headers = [
+        webgpu_headers or package("wgpu") / "resources",
         package("tvm") / "include",
         package("tvm_ffi") / "include",
     ]
+    *before, last = sorted(map(str, SOURCES.glob("*.cc")))
+    included = [word for source in before for word in ("-include", source)]
+    return [*(f"-isystem{folder}" for folder in headers), *included, last]
 
 
 def package(name: str) -> Path:
@@ -125,7 +130,7 @@ def build_or_explain() -> str:
         return ""
     OUTPUT.mkdir(exist_ok=True)
     try:
-        build()
+        build(LIBRARY)
     except BuildError as error:
         LIBRARY.unlink(missing_ok=True)  # an old one would be of other sources
         ABSENT.write_text(f"{error}\n", encoding="utf-8")

@@ -23,7 +23,7 @@ int rank(WGPUAdapterType type) {
       return 2;  // virtual GPUs and those that do not say
   }
 }
-const char* const kTypeNames[kRanks] = {"discrete", "integrated", "other", "cpu"};
+constexpr const char* kTypeNames[kRanks] = {"discrete", "integrated", "other", "cpu"};
 
 const char* backend_name(WGPUBackendType backend) {
   switch (backend) {

@@ -94,7 +94,7 @@ void Device::wait_idle() {
   check("running on", facts_.name);
 }
 
-void Device::submit_nothing() { api().QueueSubmit(queue(), 0, nullptr); }
+void Device::submit_nothing() const { api().QueueSubmit(queue(), 0, nullptr); }
 
 Handle<WGPUBuffer> Device::create_buffer(uint64_t bytes, WGPUBufferUsage usage,
                                          const char* label) {

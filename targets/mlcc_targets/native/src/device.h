@@ -13,8 +13,10 @@ class Device {
  public:
   // Opens the adapter with all its limits and the features kernels may use. Throws Error.
   explicit Device(int index);
-  Device(const Device&) = delete;
+  Device(const Device&) = delete;  // callbacks hold its address
+  Device(Device&&) = delete;
   Device& operator=(const Device&) = delete;
+  Device& operator=(Device&&) = delete;
   ~Device() = default;
 
   [[nodiscard]] WGPUDevice handle() const { return device_.get(); }
@@ -34,7 +36,7 @@ class Device {
   // Returns once all submitted work is done.
   void wait_idle();
   // Sends what the queue holds back (writes), with no commands of ours.
-  void submit_nothing();
+  void submit_nothing() const;
 
   // A buffer, or Error(kOutOfMemory).
   Handle<WGPUBuffer> create_buffer(uint64_t bytes, WGPUBufferUsage usage, const char* label);

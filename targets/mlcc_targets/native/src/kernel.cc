@@ -73,7 +73,7 @@ Handle<WGPUShaderModule> Kernel::create_module(const std::string& wgsl) const {
 
 Handle<WGPUComputePipeline> Kernel::create_pipeline(const std::string& wgsl) const {
   const Handle module = create_module(wgsl);
-  const WGPUBindGroupLayout raw_layout = layout_.get();
+  WGPUBindGroupLayout raw_layout = layout_.get();
   WGPUPipelineLayoutDescriptor layout_descriptor{};
   layout_descriptor.bindGroupLayoutCount = 1;
   layout_descriptor.bindGroupLayouts = &raw_layout;

@@ -15,7 +15,7 @@ void Profiler::start() {
     descriptor.type = WGPUQueryType_Timestamp;
     descriptor.count = 2 * kPasses;
     queries_ = Handle(api().DeviceCreateQuerySet(device_.handle(), &descriptor));
-    resolved_ = device_.create_buffer(2 * kPasses * sizeof(uint64_t),
+    resolved_ = device_.create_buffer(2 * sizeof(uint64_t) * kPasses,
                                       WGPUBufferUsage_QueryResolve | WGPUBufferUsage_CopySrc,
                                       "timestamps");
     device_.check("creating timestamp queries on", device_.facts().name);

@@ -28,8 +28,7 @@ uint64_t Recorder::dispatch(const Dispatch& dispatch) {
   return batch;
 }
 
-void Recorder::encode(const Dispatch& dispatch, WGPUComputePassEncoder pass,
-                      uint32_t offset) const {
+void Recorder::encode(const Dispatch& dispatch, WGPUComputePassEncoder pass, uint32_t offset) {
   api().ComputePassEncoderSetPipeline(pass, dispatch.pipeline);
   api().ComputePassEncoderSetBindGroup(pass, 0, dispatch.bind_group, 1, &offset);
   const auto& [x, y, z] = dispatch.groups;
@@ -117,7 +116,7 @@ void Recorder::flush() {
   names_.clear();
   ++batch_;
   device_.check("recording", names, Fault::kKernel);
-  const WGPUCommandBuffer raw = commands.get();
+  WGPUCommandBuffer raw = commands.get();
   api().QueueSubmit(device_.queue(), 1, &raw);
   ++counts_.submits;
   device_.check("submitting to", device_.facts().name);

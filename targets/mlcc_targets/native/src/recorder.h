@@ -58,7 +58,7 @@ class Recorder {
   WGPUCommandEncoder encoder();
   WGPUComputePassEncoder pass();
   void end_pass();
-  void encode(const Dispatch& dispatch, WGPUComputePassEncoder pass, uint32_t offset) const;
+  static void encode(const Dispatch& dispatch, WGPUComputePassEncoder pass, uint32_t offset);
   void dispatch_profiled(const Dispatch& dispatch, uint32_t offset);
   Handle<WGPUCommandBuffer> finish();
   [[nodiscard]] std::string batch_names() const;

@@ -35,7 +35,7 @@ class WebGpuModule final : public tvm::ffi::ModuleObj {
   const char* kind() const final { return "webgpu"; }
   int GetPropertyMask() const final;
   tvm::ffi::Optional<tvm::ffi::Function> GetFunction(const tvm::ffi::String& name) final;
-  tvm::ffi::Bytes SaveToBytes() const final { return tvm::ffi::Bytes(bytes_); }
+  tvm::ffi::Bytes SaveToBytes() const final { return {bytes_}; }
   tvm::ffi::String InspectSource(const tvm::ffi::String& format) const final;
 
   // Compiles all pipelines for a device; returns their number.

@@ -23,7 +23,7 @@ class Reader {
 
   template <typename Item>
   void list(Item item) {
-    for (uint64_t left = number<uint64_t>(); left > 0; --left) item();
+    for (auto left = number<uint64_t>(); left > 0; --left) item();
   }
 
  private:

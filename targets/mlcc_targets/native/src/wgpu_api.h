@@ -84,6 +84,7 @@ namespace mlcc::webgpu {
   MLCC_WEBGPU_NATIVE_FUNCTIONS(X)
 
 struct Api {
+// NOLINTNEXTLINE(bugprone-macro-parentheses): a declaration
 #define MLCC_WEBGPU_MEMBER(name) decltype(&::wgpu##name) name;
   MLCC_WEBGPU_FUNCTIONS(MLCC_WEBGPU_MEMBER)
 #undef MLCC_WEBGPU_MEMBER

@@ -1,0 +1,65 @@
+"""Building the plugin: what is missing is said, and everything else goes on."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from mlcc_targets import native
+from mlcc_targets.native import build
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The build's output in an empty folder."""
+    for name in ("LIBRARY", "ABSENT", "STAMP"):
+        monkeypatch.setattr(build, name, tmp_path / getattr(build, name).name)
+    monkeypatch.setattr(build, "OUTPUT", tmp_path)
+    monkeypatch.setattr(native, "_FOLDER", tmp_path)
+    monkeypatch.setattr(native, "_LIBRARY", build.LIBRARY)
+    return tmp_path
+
+
+def test_without_a_compiler_the_reason_is_noted(
+    elsewhere: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setenv("PATH", str(elsewhere))
+    reason = build.build_or_explain()
+    assert "no C++ compiler" in reason and "apt install g++" in reason
+    assert native.library() is None and native.why_absent() == reason
+
+
+def test_a_compiler_that_fails_is_quoted(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = elsewhere / "compiler"
+    script.write_text("#!/bin/sh\necho 'x.cc:1: error: too old' >&2\nexit 1\n")
+    script.chmod(0o755)
+    monkeypatch.setenv("CXX", str(script))
+    build.LIBRARY.write_text("of older sources")
+    assert build.build_or_explain() == "compiling the WebGPU plugin failed: x.cc:1: error: too old"
+    assert native.library() is None  # not one that the sources do not describe
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="the compiler here is a shell script")
+def test_a_build_is_done_once(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = elsewhere / "compiler"
+    script.write_text(
+        "#!/bin/sh\n"
+        f"echo run >> {elsewhere}/runs\n"
+        'while [ "$1" != "-o" ]; do shift; done\n'
+        'echo library > "$2"\n'
+    )
+    script.chmod(0o755)
+    monkeypatch.setenv("CXX", str(script))
+    assert build.build_or_explain() == "" and build.build_or_explain() == ""
+    assert build.is_current() and (elsewhere / "runs").read_text() == "run\n"
+    assert native.library() == build.LIBRARY and not native.why_absent()
+    monkeypatch.setattr(build, "source_hash", lambda: "other")
+    assert not build.is_current()
+
+
+def test_a_package_that_is_missing_is_named() -> None:
+    with pytest.raises(build.BuildError, match="'no_such_package' is not installed"):
+        build.package("no_such_package")
