@@ -48,8 +48,15 @@ def ceil_div(a: Expr, b: int) -> Expr:
 @contextlib.contextmanager
 def launch(blocks: Sequence[Expr], threads: Sequence[int]) -> Iterator[tuple[Expr, ...]]:
     """Start a grid of `blocks` (x, y) groups of `threads` (x, y); gives their int32 indices, blocks
-    first. A grid with a size of 0 does nothing."""
+    first.
+
+    A grid with a size of 0 does nothing. That needs a condition: TVM's CUDA and Metal runtimes turn
+    such a size into 1.
+    """
     with contextlib.ExitStack() as stack:
+        for size in blocks:
+            if not isinstance(size, int):
+                stack.enter_context(when(size > 0))
         found = []
         for kind, sizes in (("blockIdx", blocks), ("threadIdx", threads)):
             for axis, size in zip("xy", sizes, strict=False):

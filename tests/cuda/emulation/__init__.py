@@ -1,0 +1,106 @@
+"""An emulated CUDA device for this process: TVM's CUDA runtime over a CPU (see device.cc).
+
+The host code, TVM's device API and the generated kernels are the real ones; only NVIDIA's libraries
+and the GPU are stood in for. It proves arithmetic, barriers and launches, not speed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import re
+import shutil
+import subprocess
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from mlcc_compiler._tvm import tvm
+from mlcc_compiler.cuda_code import DeviceCode
+from mlcc_targets.cuda_files import include_folders
+
+HERE = Path(__file__).parent
+_FLAGS = ["-shared", "-fPIC", "-std=c++17", "-U_FORTIFY_SOURCE", "-w"]
+_VERSIONS = "libcudart.so.13 { global: cu*; emulated_*; *Idx; *Dim; local: *; };"
+_KERNEL = re.compile(r'extern "C" __global__ void (?:__launch_bounds__\(\d+\) )?(\w+)\([^)]*\) \{')
+
+
+@cache
+def folder() -> Path:
+    """Where this run's libraries lie."""
+    return Path(tempfile.mkdtemp(prefix="mlcc-emulation-"))
+
+
+def why_not() -> str:
+    """Why there can be no emulation here; "" if there can."""
+    if shutil.which("g++") is None:
+        return "no g++"
+    if not include_folders():
+        return "no CUDA headers; pip install 'mlcc[cuda]'"
+    return ""
+
+
+@cache
+def device() -> Any:
+    """The emulated device's library; the first call puts it beneath TVM's CUDA runtime."""
+    if tvm.get_global_func("ffi.Module.create.cuda", allow_missing=True) is not None:
+        raise RuntimeError("TVM's CUDA runtime is loaded already, over something else")
+    driver, runtime = folder() / "libcuda.so.1", folder() / "libcudart.so.13"
+    (folder() / "empty.cc").write_text("")
+    (folder() / "versions").write_text(_VERSIONS)
+    _compile("-Wl,-soname,libcuda.so.1", "-o", driver, folder() / "empty.cc")
+    includes = [f"-I{path}" for path in include_folders()]
+    version = f"-Wl,-soname,{runtime.name},--version-script={folder() / 'versions'}"
+    _compile("-O2", *includes, version, "-o", runtime, HERE / "device.cc")
+    library = ctypes.CDLL(str(runtime), mode=ctypes.RTLD_GLOBAL)
+    ctypes.CDLL(str(driver))
+    tvm_folder = Path(tvm.base._LOADED_LIBS["tvm_runtime"]._name).resolve().parent
+    ctypes.CDLL(str(tvm_folder / "libtvm_runtime_cuda.so"))
+    for name in ("emulated_launches", "emulated_graph_launches", "emulated_live_bytes"):
+        getattr(library, name).restype = ctypes.c_int64
+    return library
+
+
+def compile_cuda(text: str, archs: Any = ()) -> DeviceCode:
+    """Takes the place of `cuda_code.compile_cuda`: the "machine code" is a library's path."""
+    device()
+    body = text[text.index('extern "C" __global__') :]
+    names = _KERNEL.findall(body)
+    calls = "".join(f"EMULATED_KERNEL({name})\n" for name in names)
+    source = f'#include "{HERE / "kernels.h"}"\n{body}\n{calls}'
+    path = folder() / f"{hashlib.sha256(source.encode()).hexdigest()[:24]}.so"
+    if not path.exists():
+        path.with_suffix(".cc").write_text(source)
+        _compile("-O1", "-o", path, path.with_suffix(".cc"))
+    return DeviceCode(str(path).encode() + b"\0", (), 0.0)
+
+
+class _Grid(ctypes.Structure):
+    """CUlaunchConfig."""
+
+    _fields_ = [*((name, ctypes.c_uint) for name in ("gx", "gy", "gz", "bx", "by", "bz", "shared"))]
+    _fields_ += [("stream", ctypes.c_void_p), ("attributes", ctypes.c_void_p)]
+    _fields_ += [("count", ctypes.c_uint)]
+
+
+def launch(text: str, name: str, blocks: int, threads: int, *arrays: Any) -> str:
+    """Run a kernel of CUDA C++ over numpy arrays. Returns "" or its fault."""
+    library, module, kernel = device(), ctypes.c_void_p(), ctypes.c_void_p()
+    assert library.cuModuleLoadData(ctypes.byref(module), compile_cuda(text).binary) == 0
+    assert library.cuModuleGetFunction(ctypes.byref(kernel), module, name.encode()) == 0
+    pointers = [ctypes.c_void_p(array.ctypes.data) for array in arrays]
+    addresses = (ctypes.c_void_p * len(pointers))(*(ctypes.addressof(p) for p in pointers))
+    grid = _Grid(gx=blocks, gy=1, gz=1, bx=threads, by=1, bz=1)
+    fault = ctypes.c_char_p()
+    if library.cuLaunchKernelEx(ctypes.byref(grid), kernel, addresses, None):
+        library.cuGetErrorString(0, ctypes.byref(fault))
+    return (fault.value or b"").decode()
+
+
+def _compile(*arguments: Any) -> None:
+    command = ["g++", *_FLAGS, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        faults = [line for line in done.stderr.splitlines() if "error" in line]
+        raise RuntimeError("\n".join(faults[:5]))

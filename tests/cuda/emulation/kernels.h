@@ -1,0 +1,200 @@
+// The part of CUDA C++ that TVM's generated kernels use, for g++: each kernel becomes a function that
+// the emulated device (device.cc) runs thread by thread. Arithmetic is IEEE's, as nvcc's without
+// --use_fast_math; half is _Float16.
+#pragma once
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+#define __restrict__
+#define __shared__ static __attribute__((section("emulated_shared")))
+#define alignas(n) __attribute__((aligned(n)))  // which g++ takes after `static` too
+#define uint unsigned int
+#define uchar unsigned char
+#define ushort unsigned short
+
+struct Index {
+  unsigned x, y, z;
+};
+extern "C" {
+extern Index threadIdx, blockIdx, blockDim, gridDim;
+void emulated_barrier(int line);
+uint64_t emulated_exchange(uint64_t value, int source, int line);
+int emulated_lane();
+}
+
+// -- synchronisation ------------------------------------------------------------------------------
+
+#define __syncthreads() emulated_barrier(__LINE__)
+#define __syncwarp(...) emulated_exchange(0, 0, __LINE__)
+#define __shfl_sync(mask, value, lane, width) emulated_shuffle(value, lane, width, __LINE__)
+#define __shfl_down_sync(mask, value, delta, width) \
+  emulated_shuffle_by(value, delta, width, __LINE__)
+#define __shfl_xor_sync(mask, value, bits, width) \
+  emulated_shuffle(value, (emulated_lane() ^ (bits)) % (width), width, __LINE__)
+
+template <class T>
+T emulated_shuffle(T value, int lane, int width, int line) {
+  uint64_t bits = 0;
+  static_assert(sizeof(T) <= sizeof bits, "a shuffle moves at most 8 bytes");
+  memcpy(&bits, &value, sizeof value);
+  int segment = emulated_lane() / width * width;
+  bits = emulated_exchange(bits, segment + lane % width, line);
+  memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
+template <class T>
+T emulated_shuffle_by(T value, int delta, int width, int line) {
+  int at = emulated_lane() % width;  // a lane beyond the end gets its own value
+  return emulated_shuffle(value, at + delta < width ? at + delta : at, width, line);
+}
+
+// -- types ----------------------------------------------------------------------------------------
+
+typedef _Float16 half;
+#define VECTORS(T, name)                         \
+  struct name##1 { T x; };                       \
+  struct alignas(2 * sizeof(T)) name##2 { T x, y; }; \
+  struct name##3 { T x, y, z; };                 \
+  struct alignas(4 * sizeof(T)) name##4 { T x, y, z, w; }; \
+  inline name##2 make_##name##2(T x, T y) { return {x, y}; } \
+  inline name##4 make_##name##4(T x, T y, T z, T w) { return {x, y, z, w}; }
+VECTORS(float, float)
+VECTORS(int, int)
+VECTORS(unsigned int, uint)
+VECTORS(half, half)
+VECTORS(short, short)
+VECTORS(unsigned short, ushort)
+VECTORS(signed char, char)
+VECTORS(unsigned char, uchar)
+
+inline unsigned __pack_half2(half x, half y) {
+  uint16_t a, b;
+  memcpy(&a, &x, 2);
+  memcpy(&b, &y, 2);
+  return (static_cast<unsigned>(b) << 16) | a;
+}
+inline float __half2float(half x) { return static_cast<float>(x); }
+inline half __float2half_rn(float x) { return static_cast<half>(x); }
+inline half __float2half(float x) { return static_cast<half>(x); }
+
+template <class A, class B>
+auto max(A a, B b) -> std::common_type_t<A, B> { return a > b ? a : b; }
+template <class A, class B>
+auto min(A a, B b) -> std::common_type_t<A, B> { return a < b ? a : b; }
+inline float max(float a, float b) { return fmaxf(a, b); }
+inline float min(float a, float b) { return fminf(a, b); }
+inline float __expf(float x) { return expf(x); }
+inline float __logf(float x) { return logf(x); }
+inline float __powf(float x, float y) { return powf(x, y); }
+inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
+inline int __popc(unsigned x) { return __builtin_popcount(x); }
+inline int __clz(int x) { return x ? __builtin_clz(x) : 32; }
+
+// -- tensor cores: the first lane of a warp holds the tile and works for all -------------------------
+
+namespace nvcuda {
+namespace wmma {
+struct matrix_a {};
+struct matrix_b {};
+struct accumulator {};
+struct row_major {};
+struct col_major {};
+enum layout_t { mem_row_major, mem_col_major };
+
+template <class Use, int M, int N, int K, class T, class Layout = void>
+struct fragment {
+  static constexpr int rows = std::is_same_v<Use, matrix_b> ? K : M;
+  static constexpr int columns = std::is_same_v<Use, matrix_a> ? K : N;
+  T tile[rows][columns];
+};
+
+template <class Use, int M, int N, int K, class T, class L, class S>
+void load(fragment<Use, M, N, K, T, L>& f, const S* from, unsigned ld, bool by_column) {
+  if (emulated_lane()) return;
+  for (int i = 0; i < f.rows; ++i)
+    for (int j = 0; j < f.columns; ++j) f.tile[i][j] = from[by_column ? j * ld + i : i * ld + j];
+}
+template <class Use, int M, int N, int K, class T, class L, class S>
+void load_matrix_sync(fragment<Use, M, N, K, T, L>& f, const S* from, unsigned ld) {
+  load(f, from, ld, std::is_same_v<L, col_major>);
+}
+template <int M, int N, int K, class T, class S>
+void load_matrix_sync(fragment<accumulator, M, N, K, T>& f, const S* from, unsigned ld,
+                      layout_t layout) {
+  load(f, from, ld, layout == mem_col_major);
+}
+template <int M, int N, int K, class T, class S>
+void store_matrix_sync(S* to, const fragment<accumulator, M, N, K, T>& f, unsigned ld,
+                       layout_t layout) {
+  if (emulated_lane()) return;
+  for (int i = 0; i < M; ++i)
+    for (int j = 0; j < N; ++j)
+      to[layout == mem_col_major ? j * ld + i : i * ld + j] = f.tile[i][j];
+}
+template <class Use, int M, int N, int K, class T, class L, class V>
+void fill_fragment(fragment<Use, M, N, K, T, L>& f, V value) {
+  for (auto& row : f.tile)
+    for (auto& x : row) x = static_cast<T>(value);
+}
+template <int M, int N, int K, class A, class LA, class LB, class T>
+void mma_sync(fragment<accumulator, M, N, K, T>& d, const fragment<matrix_a, M, N, K, A, LA>& a,
+              const fragment<matrix_b, M, N, K, A, LB>& b,
+              const fragment<accumulator, M, N, K, T>& c) {
+  if (emulated_lane()) return;
+  for (int i = 0; i < M; ++i)
+    for (int j = 0; j < N; ++j) {
+      float sum = static_cast<float>(c.tile[i][j]);
+      for (int k = 0; k < K; ++k)
+        sum += static_cast<float>(a.tile[i][k]) * static_cast<float>(b.tile[k][j]);
+      d.tile[i][j] = static_cast<T>(sum);
+    }
+}
+}  // namespace wmma
+}  // namespace nvcuda
+
+// -- calls ------------------------------------------------------------------------------------------
+
+struct EmulatedCall {  // a kernel with a copy of its arguments
+  virtual void Run() = 0;
+  virtual ~EmulatedCall() = default;
+};
+
+template <class... A>
+struct EmulatedCallOf : EmulatedCall {
+  void (*kernel)(A...);
+  std::tuple<A...> arguments;
+  EmulatedCallOf(void (*kernel)(A...), A... a) : kernel(kernel), arguments(a...) {}
+  void Run() override { std::apply(kernel, arguments); }
+};
+
+template <class... A, size_t... I>
+EmulatedCall* emulated_bind(void (*kernel)(A...), void** a, std::index_sequence<I...>) {
+  return new EmulatedCallOf<A...>(kernel, *static_cast<A*>(a[I])...);
+}
+template <class... A>
+EmulatedCall* emulated_bind(void (*kernel)(A...), void** arguments) {
+  return emulated_bind(kernel, arguments, std::index_sequence_for<A...>{});
+}
+
+#define EMULATED_KERNEL(name) \
+  extern "C" EmulatedCall* emulated_bind_##name(void** a) { return emulated_bind(name, a); }
+
+extern "C" __attribute__((weak, visibility("hidden"))) char __start_emulated_shared[];
+extern "C" __attribute__((weak, visibility("hidden"))) char __stop_emulated_shared[];
+// Workgroup memory begins as NaN in every block, so that reading what nobody wrote is seen.
+extern "C" void emulated_poison() {
+  if (__start_emulated_shared)
+    memset(__start_emulated_shared, 0xFF, __stop_emulated_shared - __start_emulated_shared);
+}

@@ -1,0 +1,88 @@
+"""The GPU kernels as CUDA C++, run on an emulated device, against the same twins as elsewhere.
+
+The checks are those of tests/kernels, with what the row `cuda` says of the device: subgroups and
+tensor cores. Threads run in ascending and in descending order, so that a missing barrier is seen.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mlcc_compiler import cuda_build
+from mlcc_compiler._tvm import tvm
+from mlcc_compiler.kernels.gpu.device import Gpu
+from mlcc_compiler.pipeline import tvm_target_of
+from mlcc_targets import get_target
+
+from . import emulation
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "kernels"))
+import gpu_kernels
+import test_gpu_elementwise as elementwise
+import test_gpu_linear as linear
+
+pytestmark = pytest.mark.skipif(bool(emulation.why_not()), reason=emulation.why_not())
+ROW = get_target("cuda")
+CUDA = Gpu.of(ROW)
+
+
+@cache
+def compiled(factory: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    """Like gpu_kernels.compiled, for the row's device whatever the test asks for."""
+    function = factory(CUDA, *arguments).with_attr("global_symbol", "kernel")
+    target = tvm_target_of(ROW)
+    path = Path(tempfile.mkdtemp(dir=emulation.folder())) / "kernel.so"
+    with cuda_build.cuda_code_in(ROW), target:
+        executable = tvm.compile(tvm.IRModule({"kernel": function}), target=target)
+        executable.export_library(str(path))
+    return tvm.runtime.load_module(str(path))["kernel"]
+
+
+@pytest.fixture(autouse=True, params=["ascending", "descending"])
+def on_cuda(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(cuda_build, "compile_cuda", emulation.compile_cuda)
+    monkeypatch.setattr(gpu_kernels, "compiled", lambda f, gpu, arguments: compiled(f, arguments))
+    for module in (gpu_kernels, linear):
+        monkeypatch.setattr(module, "device", lambda: tvm.device("cuda", 0))
+    emulation.device().emulated_order(request.param == "descending")
+    yield
+    emulation.device().emulated_order(0)
+
+
+def test_the_row_uses_what_cuda_has() -> None:
+    assert CUDA.subgroup == 32 and CUDA.tensor_cores and CUDA.f16
+
+
+CHECKS: list[tuple[Callable[..., None], tuple[Any, ...]]] = [
+    (elementwise.test_gated, ("silu",)),
+    (elementwise.test_gated, ("gelu_tanh",)),
+    (elementwise.test_add_scale_softcap, ()),
+    (elementwise.test_rows_are_taken, ()),
+    (elementwise.test_tokens_are_resolved, ()),
+    (elementwise.test_rms_norm, (CUDA, 300)),
+    (elementwise.test_rms_norm_per_head, (9, 64)),
+    (elementwise.test_rms_norm_per_head, (3, 80)),
+    (elementwise.test_rope, (80, 32)),
+    (elementwise.test_pages, ("float16",)),
+]
+
+
+@pytest.mark.parametrize(
+    "check, arguments", CHECKS, ids=[f"{f.__name__[5:]}{a}" for f, a in CHECKS]
+)
+def test_kernel(check: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+    check(*arguments)
+
+
+def test_a_kernel_of_no_rows_starts_nothing() -> None:
+    before = emulation.device().emulated_launches()
+    empty = gpu_kernels.normal(0, 0, 33)
+    gpu_kernels.run(elementwise.elementwise.add, (33,), [empty, empty], [((0, 33), "float32")])
+    assert emulation.device().emulated_launches() == before
