@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+SWIFTSHADER = Path("/usr/lib/chromium/vk_swiftshader_icd.json")
+"""Google's software driver, as Debian's chromium brings it: no f16, another compiler."""
 LAVAPIPE = Path(f"/usr/share/vulkan/icd.d/lvp_icd.{platform.machine()}.json")
 if LAVAPIPE.exists():  # before anything looks for devices
     os.environ.setdefault("VK_ICD_FILENAMES", str(LAVAPIPE))
