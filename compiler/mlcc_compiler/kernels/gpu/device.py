@@ -24,8 +24,8 @@ class Gpu:
     """The device computes in float16; without it f16 weights are read as the halves of u32."""
     subgroup: int = 0
     """Threads that exchange registers; 0 = none may be assumed."""
-    half_words: bool = False
-    """A u32 can be reinterpreted as two f16 (naga's WGSL cannot); else integers widen them."""
+    narrow_types: bool = False
+    """Kernels may name 8-bit integers and reinterpret a u32 as two f16; WGSL has only 32 bits."""
     tensor_cores: bool = False
     """16x16x16 half-precision matrix instructions."""
 
@@ -39,6 +39,6 @@ class Gpu:
             binding_bytes=limits["storage_binding_bytes"],
             f16=target.f16,
             subgroup=limits.get("subgroup", 0),
-            half_words=target.f16 and bool(limits.get("half_words", 0)),
+            narrow_types=target.f16 and bool(limits.get("narrow_types", 0)),
             tensor_cores=bool(limits.get("tensor_cores", 0)),
         )

@@ -53,7 +53,7 @@ def embedding_part(gpu: Gpu, packing: Packing, part: int) -> PrimFunc:
         def element(i: Expr, unit: Expr) -> None:
             token = bind(tirx.max(tirx.min(ids[i], int32(packing.n - 1)), int32(0)))
             with when(tirx.all(token >= rows.start, token < rows.stop)):
-                for j, value in enumerate(reader.read(bind(token - rows.start), unit)):
+                for j, value in enumerate(reader.weights(bind(token - rows.start), unit)):
                     column = unit * UNIT + j
                     if packing.k % UNIT:
                         with when(column < packing.k):

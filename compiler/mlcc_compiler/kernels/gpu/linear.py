@@ -6,13 +6,15 @@ part's call makes y, the others write their columns into it.
 
 from __future__ import annotations
 
-from functools import cache
+from collections.abc import Callable
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from mlcc_compiler._tvm import T, relax
 from mlcc_compiler.kernels.frame import Expr, PrimFunc, f32, kernel, store
 from mlcc_compiler.kernels.gpu.device import Gpu
-from mlcc_compiler.kernels.gpu.linear_gemv import gemv
+from mlcc_compiler.kernels.gpu.linear_gemm import gemm, side
+from mlcc_compiler.kernels.gpu.linear_gemv import Finish, gemv
 from mlcc_compiler.kernels.gpu.linear_weight import WeightReader, weight_arguments
 from mlcc_compiler.kernels.gpu.weight_layout import Packing
 from mlcc_compiler.passes.rewrite import dims, tensor
@@ -21,8 +23,11 @@ from mlcc_compiler.quantization import scheme
 if TYPE_CHECKING:
     from mlcc_compiler.passes.lower import LowerOperators, Weight
 
-_FEW = (1, 2, 4, 8, 16)
-"""Rows of x that the variants of the small-batch kernel take at once."""
+_FEW = (1, 2, 4, 8)
+"""Rows of x that the variants of the streaming kernel take."""
+
+_HEIGHTS = (2, 4, 8)
+"""Rows of y that a thread of the tiled kernel makes: tiles of 32, 64 and 128 rows."""
 
 
 def linear(gpu: Gpu, graph: LowerOperators, x: Any, weight: Weight, bias: Any | None) -> Any:
@@ -60,7 +65,7 @@ def linear_part(gpu: Gpu, packing: Packing, part: int, bias: bool) -> PrimFunc:
             total = value if bias_buffer is None else value + bias_buffer[column]
             store(y, total, m, column)
 
-        _choose(gpu, reader, len(rows), x, finish, _FEW)
+        _choose(gpu, reader, len(rows), x, finish)
 
     arguments = {"x": f32("n", packing.k), **weight_arguments(packing, part)}
     if bias:
@@ -68,16 +73,26 @@ def linear_part(gpu: Gpu, packing: Packing, part: int, bias: bool) -> PrimFunc:
     return kernel(body, **arguments, y=f32("n", packing.n))
 
 
-def _choose(
-    gpu: Gpu, reader: WeightReader, n_out: int, x: Any, finish: Any, few: tuple[int, ...]
-) -> None:
-    """Emit the launch for n rows of x, by the smallest variant that takes them."""
-    columns, *larger = few
-    if not larger:
-        gemv(gpu, reader, n_out, x, columns, finish)
+def _choose(gpu: Gpu, reader: WeightReader, n_out: int, x: Any, finish: Finish) -> None:
+    """Emit the launches for few and for many rows of x under their conditions."""
+    variants: list[tuple[int, Callable[[], None]]] = []
+    for columns in _FEW:
+        variants.append((columns, partial(gemv, gpu, reader, n_out, x, columns, finish)))
+    for height in _HEIGHTS:
+        rows = side(gpu) * height
+        variants.append((rows, partial(gemm, gpu, reader, n_out, x, height, finish)))
+    first_that_takes(x.shape[0], variants)
+
+
+def first_that_takes(n: Expr, variants: list[tuple[int, Callable[[], None]]]) -> None:
+    """Emit the first of the variants (the most rows it is good for, emit) that takes n rows, or
+    the last."""
+    (most, emit), *others = variants
+    if not others:
+        emit()
         return
-    with T.If(x.shape[0] <= columns):
+    with T.If(n <= most):
         with T.Then():
-            gemv(gpu, reader, n_out, x, columns, finish)
+            emit()
         with T.Else():
-            _choose(gpu, reader, n_out, x, finish, tuple(larger))
+            first_that_takes(n, others)

@@ -12,14 +12,14 @@ left: N = K = 2048 is 256 workgroups of 8 rows, N = 2048, K = 8192 is 1024 of 2 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from mlcc_compiler._tvm import T, tirx
 from mlcc_compiler.kernels.frame import Expr
 from mlcc_compiler.kernels.gpu.device import Gpu
-from mlcc_compiler.kernels.gpu.linear_weight import UNIT, WeightReader, load
+from mlcc_compiler.kernels.gpu.linear_weight import UNIT, Block, Scaling, WeightReader, load
 from mlcc_compiler.kernels.gpu.workgroup import (
     Local,
     barrier,
@@ -59,8 +59,11 @@ class Shape:
 
 def shape_for(gpu: Gpu, reader: WeightReader, n_out: int, columns: int) -> Shape:
     """`columns`: rows of x that are multiplied at once."""
-    wanted = 1 if reader.packing.scheme.is_float else 2 if gpu.half_words else 4
-    units = next(u for u in (4, 2, 1) if u <= wanted and reader.units % u == 0)
+    units = 1
+    if not gpu.narrow_types:  # widening a scale takes ten instructions: once for four units
+        units = next(
+            u for u in (4, 2, 1) if reader.units % u == 0 and (u == 1 or reader.shares_scale(u))
+        )
     threads, lanes = min(THREADS, gpu.threads), 32
     rows = 4 if columns <= 8 else 2
     while rows > 1 and n_out * lanes < _WORKGROUPS * threads * rows:
@@ -120,18 +123,57 @@ def _step(
     x: Any,
     xs: list[Expr],
     rows: list[Expr],
+    first: Expr,
+    sums: Local,
+) -> None:
+    """Add the products of `shape.units` units, one after the other."""
+    if shape.units == 1:
+        _unit(reader, x, xs, rows, [None] * len(rows), first, sums)
+        return
+    scalings = [reader.scaling(row, first) for row in rows]
+    with T.serial(shape.units) as u:
+        _unit(reader, x, xs, rows, scalings, bind(first + int32(u)), sums)
+
+
+def _unit(
+    reader: WeightReader,
+    x: Any,
+    xs: list[Expr],
+    rows: list[Expr],
+    scalings: Sequence[Scaling | None],
     unit: Expr,
     sums: Local,
 ) -> None:
-    """Add the products of `shape.units` units; one unit of x in registers at a time."""
-    weights = [reader.read(row, unit, shape.units) for row in rows]
-    for u in range(shape.units):
-        for m, row in enumerate(xs):
-            values = load(x, row, (unit + u) * UNIT, UNIT)
-            for r in range(shape.rows):
-                at = m * shape.rows + r
-                for j, value in enumerate(values):
-                    sums[at] = sums[at] + value * weights[r][u * UNIT + j]
+    """Add the products of a unit. Codes are multiplied as they are, and their sum scaled."""
+    weights = [reader.read(row, unit, scaling) for row, scaling in zip(rows, scalings, strict=True)]
+    for m, row in enumerate(xs):
+        values = load(x, row, unit * UNIT, UNIT)
+        begin = 0
+        for parts in zip(*weights, strict=True):  # those of all rows that begin at one place
+            size = len(parts[0].raw)
+            _block(values[begin : begin + size], parts, sums, m * len(rows))
+            begin += size
+
+
+def _block(values: list[Expr], blocks: Sequence[Block], sums: Local, first: int) -> None:
+    """sums[first + r] += values @ the weights of blocks[r]."""
+    offsets = any(b.scaling is not None and b.scaling.offset is not None for b in blocks)
+    total = bind(_sum(values)) if offsets else None
+    for r, block in enumerate(blocks):
+        products = [v * raw for v, raw in zip(values, block.raw, strict=True)]
+        if block.scaling is None:
+            sums[first + r] = _sum([sums[first + r], *products])
+            continue
+        sums[first + r] = sums[first + r] + bind(_sum(products)) * block.scaling.scale
+        if block.scaling.offset is not None:
+            sums[first + r] = sums[first + r] + total * block.scaling.offset
+
+
+def _sum(terms: Sequence[Expr]) -> Expr:
+    total = terms[0]
+    for term in terms[1:]:
+        total = total + term
+    return total
 
 
 def _add_lanes(

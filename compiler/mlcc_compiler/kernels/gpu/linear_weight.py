@@ -1,13 +1,15 @@
-"""Read packed weights in a kernel, eight neighbours of a row at a time, as float32 registers.
+"""Read packed weights in a kernel, eight neighbours of a row at a time.
 
-The layout is `weight_layout.Packing`'s. Every value is exact: (code - zero) * scale has at most
-19 significant bits. Not here: what is done with the values.
+A weight is raw * scale + offset, where raw is a float16, bfloat16, float32 or a small integer; the
+layout is `weight_layout.Packing`'s. Formed in float32 that is exact: at most 19 bits. Not here:
+what is done with the weights.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from mlcc_compiler._tvm import T, tirx
@@ -29,6 +31,31 @@ def weight_arguments(packing: Packing, part: int) -> dict[str, Argument]:
     }
 
 
+@dataclass(frozen=True)
+class Scaling:
+    """weight = raw * scale + offset."""
+
+    scale: Expr
+    offset: Expr | None
+    """None = 0."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """Neighbours of a row that share a scale."""
+
+    raw: list[Expr]
+    scaling: Scaling | None
+    """None = raw is the weight."""
+
+    def weights(self) -> list[Expr]:
+        """The weights themselves."""
+        if self.scaling is None:
+            return self.raw
+        scale, offset = self.scaling.scale, self.scaling.offset
+        return [bind(r * scale if offset is None else r * scale + offset) for r in self.raw]
+
+
 class WeightReader:
     """Reads a part of a weight; `buffers` are the kernel's arguments of `weight_arguments`."""
 
@@ -40,47 +67,80 @@ class WeightReader:
         """Units in a row; the last may end beyond K."""
         return -(-self.packing.k // UNIT)
 
-    def read(self, row: Expr, unit: Expr, count: int = 1) -> list[Expr]:
-        """Emit the reading of `count` units from `unit` on; what is beyond K is 0 for floats and
-        meaningless for codes. `count` must divide `units`."""
+    def shares_scale(self, units: int) -> bool:
+        """Whether `units` units from a multiple of that on have one scale."""
+        return not self.packing.scheme.is_float and self.packing.group % (units * UNIT) == 0
+
+    def scaling(self, row: Expr, unit: Expr) -> Scaling:
+        """Emit the reading of the scale that a unit begins with."""
+        return self._scaling(row, bind(tirx.floordiv(unit * UNIT, self.packing.group)))
+
+    def read(self, row: Expr, unit: Expr, scaling: Scaling | None = None) -> list[Block]:
+        """Emit the reading of a unit; what is beyond K is finite, and 0 for floats. `scaling` is
+        the unit's, where it is known."""
         p = self.packing
         per_unit = max(1, UNIT // p.per_word)
-        words = load(self.buffers[0], row, unit * per_unit, per_unit * count)
+        words = load(self.buffers[0], row, unit * per_unit, per_unit)
         if p.scheme.bits == 32:
-            return words
+            return [Block(words, None)]
         if p.scheme.dtype == "bfloat16":
-            return [v for word in words for v in _bf16_pair(word)]
+            return [Block([v for word in words for v in _bf16_pair(word)], None)]
         if p.scheme.dtype == "float16":
-            return [v for word in words for v in f16_pair(self.gpu, word)]
-        return self._dequantized(row, unit * UNIT, words)
+            return [Block([v for word in words for v in _f16_pair(self.gpu, word)], None)]
+        codes = [c for word in words for c in self._codes(word)]
+        if scaling is not None:
+            return [Block(codes, scaling)]
+        return self._blocks(row, bind(unit * UNIT), codes)
 
-    def _dequantized(self, row: Expr, first: Expr, words: list[Expr]) -> list[Expr]:
+    def weights(self, row: Expr, unit: Expr, scaling: Scaling | None = None) -> list[Expr]:
+        """Emit the weights of a unit."""
+        return [w for block in self.read(row, unit, scaling) for w in block.weights()]
+
+    def _blocks(self, row: Expr, first: Expr, codes: list[Expr]) -> list[Block]:
         p = self.packing
-        codes = [c for word in words for c in _codes(word, p.scheme.bits)]
-        span = math.gcd(p.group, len(codes))
-        values: list[Expr] = []
-        for i in range(0, len(codes), span):
+        span = math.gcd(p.group, UNIT)
+        blocks = []
+        for i in range(0, UNIT, span):
             # the last unit of a row may reach beyond the last group
             group = bind(tirx.min(tirx.floordiv(first + i, p.group), int32(p.groups - 1)))
-            scale = self._scale(row, group)
-            offset = bind(real(0) - self._zero(row, group) * scale)
-            values += [bind(c * scale + offset) for c in codes[i : i + span]]
-        return values
+            blocks.append(Block(codes[i : i + span], self._scaling(row, group)))
+        return blocks
 
-    def _scale(self, row: Expr, group: Expr) -> Expr:
+    def _scaling(self, row: Expr, group: Expr) -> Scaling:
+        scheme = self.packing.scheme
         word = self.buffers[1][row, tirx.floordiv(group, 2)]
-        return widen_f16(self.gpu, word >> (tirx.floormod(group, 2) * 16).astype("uint32"))
-
-    def _zero(self, row: Expr, group: Expr) -> Expr:
-        if self.packing.scheme.symmetric:
-            return real(self.packing.scheme.middle)
+        scale = _widen_f16(
+            self.gpu, word >> (tirx.floormod(group, 2) * 16).astype("uint32"), scheme.bits == 4
+        )
+        if scheme.symmetric:
+            return Scaling(scale, None)
         word = self.buffers[2][row, tirx.floordiv(group, 4)]
-        shifted = word >> (tirx.floormod(group, 4) * 8).astype("uint32")
-        return _and(shifted, 255).astype("float32")
+        zero = _and(word >> (tirx.floormod(group, 4) * 8).astype("uint32"), 255)
+        # raw is 16 times a 4-bit code, its scale a 16th of the scheme's
+        step = 16 if scheme.bits == 4 else 1
+        offset = real(scheme.middle * step) - zero.astype("float32") * real(step)
+        return Scaling(scale, bind(offset * scale))
+
+    def _codes(self, word: Expr) -> list[Expr]:
+        """The codes of a word as floats; 4-bit ones 16-fold."""
+        if self.packing.scheme.bits == 8:
+            return self._bytes(word)
+        low = bind(_and(word << T.uint32(4), 0xF0F0F0F0))
+        high = bind(_and(word, 0xF0F0F0F0))
+        return self._bytes(low) + self._bytes(high)
+
+    def _bytes(self, word: Expr) -> list[Expr]:
+        """The signed bytes of a word."""
+        if self.gpu.narrow_types:
+            narrow = [(word >> T.uint32(8 * i)).astype("int8") for i in range(4)]
+            return [bind(b.astype("float32")) for b in narrow]
+        top = [T.reinterpret("int32", word << T.uint32(24 - 8 * i)) for i in range(4)]
+        return [bind((b >> 24).astype("float32")) for b in top]
 
 
 def load(buffer: Any, row: Expr, first: Expr, count: int) -> list[Expr]:
-    """`count` neighbours of a row in registers, 0 beyond its end; four at a time where aligned."""
+    """`count` neighbours of a row in registers, 0 beyond its end; four at a time where aligned.
+    `first` is a multiple of `count`."""
     width = int(buffer.shape[1])
     dtype = str(buffer.dtype)
     registers = Local(count, dtype)
@@ -100,42 +160,31 @@ def load(buffer: Any, row: Expr, first: Expr, count: int) -> list[Expr]:
     return [registers[i] for i in range(count)]
 
 
-def widen_f16(gpu: Gpu, word: Expr) -> Expr:
-    """The low half of a word, an f16, as f32: exact, also where it is subnormal."""
+def _widen_f16(gpu: Gpu, word: Expr, sixteenth: bool = False) -> Expr:
+    """The low half of a word, an f16, as f32: exact, also where it is subnormal. Or a 16th."""
     word = bind(word)
-    if gpu.half_words:
+    shrink = 2.0**-4 if sixteenth else 1.0
+    if gpu.narrow_types:
         pair = bind(T.reinterpret("float16x2", word))
-        return bind(T.Shuffle([pair], [0]).astype("float32"))
+        wide = T.Shuffle([pair], [0]).astype("float32")
+        return bind(wide * real(shrink) if sixteenth else wide)
     magnitude = bind(_and(word, 0x7FFF))
-    normal = T.reinterpret("float32", (magnitude << T.uint32(13)) + T.uint32(112 << 23))
-    subnormal = magnitude.astype("float32") * real(2.0**-24)
+    bias = (112 << 23) - (4 << 23 if sixteenth else 0)
+    normal = T.reinterpret("float32", (magnitude << T.uint32(13)) + T.uint32(bias))
+    subnormal = magnitude.astype("float32") * real(2.0**-24 * shrink)
     absolute = bind(T.Select(magnitude < T.uint32(1 << 10), subnormal, normal))
     sign = _and(word, 0x8000) << T.uint32(16)
     bits = T.bitwise_or(T.reinterpret("uint32", absolute), sign)
     return bind(T.reinterpret("float32", bits))
 
 
-def f16_pair(gpu: Gpu, word: Expr) -> list[Expr]:
-    """Both halves of a word."""
-    return [widen_f16(gpu, word), widen_f16(gpu, word >> T.uint32(16))]
+def _f16_pair(gpu: Gpu, word: Expr) -> list[Expr]:
+    return [_widen_f16(gpu, word), _widen_f16(gpu, word >> T.uint32(16))]
 
 
 def _bf16_pair(word: Expr) -> list[Expr]:
     bits = word << T.uint32(16), _and(word, 0xFFFF0000)
     return [bind(T.reinterpret("float32", b)) for b in bits]
-
-
-def _codes(word: Expr, bits: int) -> list[Expr]:
-    """The codes of a word as floats."""
-    if bits == 8:
-        return _bytes(word)
-    low = bind(_and(word, 0x0F0F0F0F))
-    high = bind(_and(word >> T.uint32(4), 0x0F0F0F0F))
-    return _bytes(low) + _bytes(high)
-
-
-def _bytes(word: Expr) -> list[Expr]:
-    return [_and(word >> T.uint32(8 * i), 255).astype("float32") for i in range(4)]
 
 
 def _and(word: Expr, mask: int) -> Expr:

@@ -8,9 +8,11 @@ devices with and without float16 read the same bytes:
     .zeros    [N, ceil(groups / 4)]      four bytes a word, asymmetric schemes only
     (floats)  [N, ceil(K / 2)]           two f16 or bf16 a word, or [N, K] f32
 
-Rows end with zeros up to a whole word. A word of 8-bit codes holds four neighbours, the first in
-the lowest byte. A word of 4-bit codes holds eight: the first four in the low nibbles of its bytes,
-the next four in the high ones, so that a mask and a shift give two words of 8-bit codes.
+Rows end with zeros up to a whole word. Codes are stored signed, less the scheme's middle (their
+top bit flipped), so that a symmetric weight is code * scale; zero points are as the scheme has
+them. A word of 8-bit codes holds four neighbours, the first in the lowest byte. A word of 4-bit
+codes holds eight: the first four in the low nibbles of its bytes, the next four in the high ones,
+so that a shift and a mask give two words of bytes that are 16 times the codes.
 
 A tensor that would be larger than a device's binding is cut into parts by rows, all tensors of a
 weight at the same rows; part p is called ".p" after the rest. Nothing here knows TVM.
@@ -34,6 +36,9 @@ Array = npt.NDArray[Any]
 
 _CHUNK = 1 << 22
 """Weights that are packed at a time."""
+
+_SIGNS = {4: np.uint8(0x88), 8: np.uint8(0x80)}
+"""The top bits of the codes in a byte."""
 
 _INDEX = 1 << 31
 """Kernels count elements in int32."""
@@ -129,7 +134,7 @@ class Packing:
         if self.scheme.is_float:
             stored = "<f2" if self.scheme.dtype == "float16" else "<u2"
             return from_storage(whole[0].view(stored)[:, : self.k], self.scheme.dtype)
-        codes = whole[0].view(np.uint8)
+        codes = whole[0].view(np.uint8) ^ _SIGNS[self.scheme.bits]
         if self.scheme.bits == 4:
             fours = codes.reshape(self.n, -1, 1, 4)
             codes = np.concatenate([fours & 15, fours >> 4], axis=2).reshape(self.n, -1)
@@ -150,11 +155,11 @@ class Packing:
 
     def _words(self, q: Quantized) -> list[Array]:
         """The words of some rows."""
-        codes = _padded(q.codes, self.per_word)
+        codes = _padded(q.codes, self.per_word, self.scheme.middle)
         if self.scheme.bits == 4:
             fours = codes.reshape(len(codes), -1, 2, 4)
             codes = (fours[:, :, 0] | fours[:, :, 1] << np.uint8(4)).reshape(len(codes), -1)
-        words = [codes.view("<u4"), _halves(q.scales)]
+        words = [(codes ^ _SIGNS[self.scheme.bits]).view("<u4"), _halves(q.scales)]
         if not self.scheme.symmetric:
             assert q.zeros is not None
             words.append(_padded(q.zeros, 4).view("<u4"))
@@ -171,7 +176,9 @@ def _halves(values: Array) -> Array:
     return _padded(values, 2).view("<u4")
 
 
-def _padded(values: Array, multiple: int) -> Array:
-    """Rows filled up with zeros."""
+def _padded(values: Array, multiple: int, fill: int = 0) -> Array:
+    """Rows filled up to a multiple."""
     more = -values.shape[1] % multiple
-    return np.ascontiguousarray(np.pad(values, ((0, 0), (0, more))) if more else values)
+    if more:
+        values = np.pad(values, ((0, 0), (0, more)), constant_values=fill)
+    return np.ascontiguousarray(values)
