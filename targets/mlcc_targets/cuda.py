@@ -34,6 +34,7 @@ def target(choices: Choices) -> Target:
             "workgroup_bytes": 49152,
             "storage_binding_bytes": 1 << 40,
             "subgroup": 32,
+            "narrow_types": 1,
             "tensor_cores": 1,
         },
         f16=True,

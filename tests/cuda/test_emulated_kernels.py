@@ -24,7 +24,9 @@ from mlcc_targets import get_target
 from . import emulation
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "kernels"))
+import attention_cases
 import gpu_kernels
+import test_gpu_attention as attention
 import test_gpu_elementwise as elementwise
 import test_gpu_linear as linear
 
@@ -71,11 +73,41 @@ CHECKS: list[tuple[Callable[..., None], tuple[Any, ...]]] = [
     (elementwise.test_rms_norm_per_head, (3, 80)),
     (elementwise.test_rope, (80, 32)),
     (elementwise.test_pages, ("float16",)),
+    (elementwise.test_rotate_and_append, ("float16", CUDA, (1e-6, 1.0), 64, 16)),
+    (attention.check, (attention_cases.Case(dtype="float16"), attention_cases.MIXED, CUDA)),
+    (
+        attention.check,
+        (
+            attention_cases.Case(heads=14, kv_heads=2, dim=80, window=20, dtype="float16"),
+            attention_cases.MIXED,
+            CUDA,
+        ),
+    ),
+    (
+        attention.check,
+        (
+            attention_cases.Case(heads=8, kv_heads=2, dim=128, softcap=5.0, dtype="float16"),
+            attention_cases.MIXED,
+            CUDA,
+        ),
+    ),
+    (
+        attention.check,
+        (
+            attention_cases.Case(heads=4, kv_heads=2),
+            [(1, n) for n in (1, 16, 17, 128, 129, 1024)],
+            CUDA,
+        ),
+    ),
+    (linear.check, (CUDA, (72, 256), linear.scheme("int4_g32"), True, (0, 1, 3, 17, 33))),
+    (linear.check, (CUDA, (72, 256), linear.scheme("int8a_g16"), False, (1, 33))),
+    (linear.check, (CUDA, (40, 192), linear.scheme("bf16"), False, (1, 33))),
+    (linear.check, (CUDA, (40, 192), linear.scheme("f16"), False, (1, 33))),
 ]
 
 
 @pytest.mark.parametrize(
-    "check, arguments", CHECKS, ids=[f"{f.__name__[5:]}{a}" for f, a in CHECKS]
+    "check, arguments", CHECKS, ids=[f"{f.__module__[9:]}-{i}" for i, (f, a) in enumerate(CHECKS)]
 )
 def test_kernel(check: Callable[..., None], arguments: tuple[Any, ...]) -> None:
     check(*arguments)

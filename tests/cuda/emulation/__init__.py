@@ -21,7 +21,7 @@ from mlcc_compiler.cuda_code import DeviceCode
 from mlcc_targets.cuda_files import include_folders
 
 HERE = Path(__file__).parent
-_FLAGS = ["-shared", "-fPIC", "-std=c++17", "-U_FORTIFY_SOURCE", "-w"]
+_FLAGS = ["-shared", "-fPIC", "-std=c++17", "-U_FORTIFY_SOURCE", "-fno-strict-aliasing", "-w"]
 _VERSIONS = "libcudart.so.13 { global: cu*; emulated_*; *Idx; *Dim; local: *; };"
 _KERNEL = re.compile(r'extern "C" __global__ void (?:__launch_bounds__\(\d+\) )?(\w+)\([^)]*\) \{')
 
