@@ -69,7 +69,7 @@ class LowerOperators(Rewriter):
         for block in function.body.blocks:
             for binding in block.bindings:
                 uses.note(binding)
-        plans = []
+        plans: list[WeightPlan] = []
         for members in uses.groups():
             use, scheme = uses.uses[members[0]], uses.schemes[members[0]]
             rows = sum(shapes[i][0] for i in members)

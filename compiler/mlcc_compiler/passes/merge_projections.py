@@ -84,8 +84,9 @@ class MergeProjections(Rewriter):
             return None
         q, k, v = (head for head in heads if head is not None)
         norms = (q.norm, k.norm)
-        rotated = q.table is not None and q.table is k.table and v.table is None
-        if not rotated or v.norm or (q.norm is None) != (k.norm is None):
+        if q.table is None or k.table is None or not q.table.same_as(k.table):
+            return None
+        if v.table is not None or v.norm or (q.norm is None) != (k.norm is None):
             return None
         if q.norm and k.norm and q.norm[1:] != k.norm[1:]:
             return None
@@ -112,7 +113,7 @@ class MergeProjections(Rewriter):
         if (call := self._call(value, "mlcc.rms_norm")) is not None:
             value, weight, eps, offset = call
             norm = (weight, float(literal(eps)), float(literal(offset)))
-        reshape = self.old.get(value)
+        reshape: Any = self.old.get(value)
         if not is_call(reshape, "relax.reshape"):
             return None
         return Head(reshape.args[0], norm, table)
@@ -153,10 +154,10 @@ class MergeProjections(Rewriter):
 
     def _was_split(self, parts: list[Any]) -> Any | None:
         """The array of which `parts` are all the columns, in order (Phi-3's qkv_proj)."""
-        items = [self.old.get(part) for part in parts]
+        items: list[Any] = [self.old.get(part) for part in parts]
         if not all(isinstance(item, relax.TupleGetItem) for item in items):
             return None
-        split = self.old.get(items[0].tuple_value)
+        split: Any = self.old.get(items[0].tuple_value)
         same = all(item.tuple_value.same_as(items[0].tuple_value) for item in items)
         ordered = [item.index for item in items] == list(range(len(parts)))
         if not (same and ordered and is_call(split, "relax.split")):

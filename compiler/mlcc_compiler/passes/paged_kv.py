@@ -124,7 +124,7 @@ class PagedKV(Rewriter):
 
 def check_appends(module: ir.IRModule, layers: int) -> None:
     """Raise AssertionError unless the final module appends to `layers` distinct page tensors."""
-    pages = set()
+    pages: set[Any] = set()
 
     def visit(node: Any) -> None:
         if isinstance(node, relax.Call) and getattr(node.op, "name_hint", "") == APPEND:

@@ -44,7 +44,8 @@ class GpuKernels:
         if use == "vector":
             part = PhysicalTensor("", tuple(shape), "float32")
             return WeightLayout((part,), lambda weight: [weight.astype(np.float32)])
-        packing = Packing(*shape, scheme(scheme_name), self.gpu.binding_bytes)
+        rows, columns = shape
+        packing = Packing(rows, columns, scheme(scheme_name), self.gpu.binding_bytes)
         return WeightLayout(tuple(packing.tensors), packing.pack)
 
     def linear(self, graph: LowerOperators, x: Any, weight: Weight, bias: Any | None) -> Any:
