@@ -2,34 +2,31 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
 import numpy as np
 import pytest
 from cpu_kernels import BEST, CPUS, Cpu, run
+from sample_cases import FILTERS, columns, few_values, not_numbers, with_uniforms
 
 from mlcc.device import reference_ops as twin
 from mlcc_compiler.kernels.cpu import sample
 
-FILTERS = list(itertools.product((0, 0.5, 1, 3), (0, 1, 7, 10**6), (1, 0.9, 0.05, 0), (0, 0.02, 1)))
-
 
 def draw(logits: Any, rows: list[tuple[float, ...]], cpu: Cpu = BEST) -> tuple[Any, Any]:
     """(kernel, twin) of logits under (temperature, top_k, top_p, min_p, uniform) per row."""
-    kinds = ("float32", "int32", "float32", "float32", "float32")
-    columns = [np.array(c, k) for c, k in zip(zip(*rows, strict=True), kinds, strict=True)]
+    parameters = columns(rows)
     outputs = [((len(rows),), "int32"), ((len(rows),), "float32")]
-    ours = run(sample.sample, (logits.shape[1],), [logits, *columns], outputs, cpu)
+    ours = run(sample.sample, (logits.shape[1],), [logits, *parameters], outputs, cpu)
     with np.errstate(all="ignore"):
-        return ours, twin.sample(logits, *columns)
+        return ours, twin.sample(logits, *parameters)
 
 
 def agrees(vocab: int, cpu: Cpu) -> None:
     rng = np.random.default_rng(vocab)
     for spread in (0.01, 2, 20):
         logits = (rng.standard_normal((len(FILTERS), vocab)) * spread).astype(np.float32)
-        rows = [(*f, u) for f, u in zip(FILTERS, rng.random(len(FILTERS)), strict=True)]
+        rows = with_uniforms(FILTERS, rng)
         (tokens, logprobs), (expected, expected_logprobs) = draw(logits, rows, cpu)
         np.testing.assert_array_equal(tokens, expected)
         np.testing.assert_allclose(logprobs, expected_logprobs, rtol=1e-5, atol=1e-5)
@@ -48,10 +45,8 @@ def test_every_instruction_set(cpu: Cpu) -> None:
 def test_ties_stay_together() -> None:
     """Logits of a few values only: every filter must keep or drop all equals alike."""
     rng = np.random.default_rng(0)
-    logits = rng.integers(-2, 3, (len(FILTERS), 300)).astype(np.float32)
-    logits[logits == 0] *= rng.choice([-1, 1], (logits == 0).sum())  # both zeros are equal
-    rows = [(*f, u) for f, u in zip(FILTERS, rng.random(len(FILTERS)), strict=True)]
-    (tokens, _), (expected, _) = draw(logits, rows)
+    logits = few_values(len(FILTERS), 300, rng)
+    (tokens, _), (expected, _) = draw(logits, with_uniforms(FILTERS, rng))
     np.testing.assert_array_equal(tokens, expected)
 
 
@@ -59,8 +54,7 @@ def test_large_vocabulary() -> None:
     rng = np.random.default_rng(1)
     logits = (rng.standard_normal((12, 49152)) * 3).astype(np.float32)
     filters = [(0.8, 50, 0.95, 0.01), (1, 0, 0.9, 0), (1.5, 20000, 0.99, 0), (0, 0, 1, 0)] * 3
-    rows = [(*f, u) for f, u in zip(filters, rng.random(12), strict=True)]
-    (tokens, logprobs), (expected, expected_logprobs) = draw(logits, rows)
+    (tokens, logprobs), (expected, expected_logprobs) = draw(logits, with_uniforms(filters, rng))
     np.testing.assert_array_equal(tokens, expected)
     np.testing.assert_allclose(logprobs, expected_logprobs, rtol=1e-5, atol=1e-5)
 
@@ -79,19 +73,9 @@ def test_the_ends_of_the_uniform(uniform: float) -> None:
 )
 def test_what_is_not_a_number(filters: tuple[float, ...]) -> None:
     """NaN and infinities never crash, and never give a token out of range or a NaN one."""
-    logits = np.zeros((6, 100), np.float32)
-    logits[0] = np.nan
-    logits[1] = -np.inf
-    logits[2, :50] = np.nan
-    logits[3, 7] = np.inf
-    logits[4] = -np.inf
-    logits[4, 42] = 3
-    logits[5] = np.nan
-    logits[5, 99] = -2
-    (tokens, _), _ = draw(logits, [(*filters, 0.3)] * 6)
-    assert tokens[:2].tolist() == [0, 0]
-    assert 50 <= tokens[2] < 100
-    assert tokens[3:].tolist() == [7, 42, 99]
+    logits, first, last = not_numbers()
+    (tokens, _), _ = draw(logits, [(*filters, 0.3)] * len(logits))
+    assert (first <= tokens).all() and (tokens <= last).all()
 
 
 def test_greedy_takes_the_first_of_equals() -> None:

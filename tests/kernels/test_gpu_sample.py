@@ -1,0 +1,233 @@
+"""Sampling on the GPU against the twin, token by token, at the extremes, and as generated text.
+
+The kernel adds masses in float32, the twin in float64. Where they differ, the boundary that decides
+has to lie within BOUND of the whole mass: the twin must give the kernel's token when the uniform,
+top_p and min_p are moved by as much. Such near ties are counted, and must be few.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from gpu_kernels import F16, SMALL, run
+from sample_cases import FILTERS, Row, columns, few_values, not_numbers, with_uniforms
+
+from mlcc.device import reference_ops as twin
+from mlcc_compiler._tvm import tvm
+from mlcc_compiler.kernels.gpu import sample
+from mlcc_compiler.kernels.gpu.device import Gpu
+
+Array = Any
+BOUND = 1e-6
+
+
+def draw(logits: Array, rows: Sequence[Row], gpu: Gpu = F16) -> tuple[Array, Array]:
+    """The kernel's (tokens, logprobs) of logits under (temperature, ..., uniform) per row."""
+    outputs = [((len(rows),), "int32"), ((len(rows),), "float32")]
+    tokens, logprobs = run(
+        sample.sample, (logits.shape[1],), [logits, *columns(rows)], outputs, gpu
+    )
+    return tokens, logprobs
+
+
+def near_ties(logits: Array, rows: Sequence[Row], gpu: Gpu = F16) -> int:
+    """How often the kernel differs from the twin; fails where that is not by a near tie."""
+    tokens, logprobs = draw(logits, rows, gpu)
+    with np.errstate(all="ignore"):
+        expected, _ = twin.sample(logits, *columns(rows))
+        for row, token, logprob in zip(logits, tokens, logprobs, strict=True):
+            exact = twin.log_softmax(row.astype(np.float64))[token]
+            np.testing.assert_allclose(logprob, exact, rtol=1e-5, atol=1e-5)
+    different = np.nonzero(tokens != expected)[0].tolist()
+    for i in different:
+        assert tokens[i] in moved(logits[i], rows[i]), (rows[i], tokens[i], expected[i])
+    return len(different)
+
+
+def moved(logits: Array, row: Row) -> Array:
+    """The twin's tokens as each boundary moves by BOUND or not."""
+    temperature, top_k, top_p, min_p, uniform = row
+    signs = np.array(list(itertools.product((-BOUND, 0, BOUND), repeat=3)))
+    count = len(signs)
+    return twin.sample(
+        np.tile(logits, (count, 1)),
+        np.full(count, temperature),
+        np.full(count, top_k),
+        top_p + signs[:, 0],
+        min_p * (1 + signs[:, 1]),
+        uniform + signs[:, 2],
+    )[0]
+
+
+def normal_rows(vocab: int, spread: float, rng: np.random.Generator, count: int) -> Array:
+    return (rng.standard_normal((count, vocab)) * spread).astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    "vocab, gpu", [(1, F16), (2, F16), (17, SMALL), (100, F16), (1000, F16), (1000, SMALL)]
+)
+def test_agrees_with_the_twin(vocab: int, gpu: Gpu) -> None:
+    rng = np.random.default_rng(vocab)
+    ties = 0
+    for spread in (0.01, 2, 20):
+        logits = normal_rows(vocab, spread, rng, len(FILTERS))
+        ties += near_ties(logits, with_uniforms(FILTERS, rng), gpu)
+    assert ties <= 1
+
+
+@pytest.mark.parametrize("vocab, every", [(32000, 3), (128256, 8)])
+def test_large_vocabularies(vocab: int, every: int) -> None:
+    rng = np.random.default_rng(vocab)
+    filters = [*FILTERS[::every], (0.8, 50, 0.95, 0.01), (1.5, 20000, 0.99, 0), (1, 0, 0.9999, 0)]
+    logits = normal_rows(vocab, 3, rng, len(filters))
+    assert near_ties(logits, with_uniforms(filters, rng)) <= 1
+
+
+def test_ties_stay_together() -> None:
+    """Logits of a few values only: every filter must keep or drop all equals alike."""
+    rng = np.random.default_rng(0)
+    for k in (1, 59, 60, 61, 299, 300):
+        filters = [(1, k, p, m) for p in (1, 0.9, 1e-9) for m in (0, 0.3)]
+        logits = few_values(len(filters), 300, rng)
+        assert near_ties(logits, with_uniforms(filters, rng)) == 0
+    logits = few_values(len(FILTERS), 300, rng)
+    assert near_ties(logits, with_uniforms(FILTERS, rng)) == 0
+
+
+def test_any_filters() -> None:
+    """Random filters, out of their range too, on logits of every kind at once."""
+    rng = np.random.default_rng(7)
+    count, vocab, ties = 600, 1000, 0
+    for seed in range(3):
+        shape = rng.choice([0.1, 1, 5, 30], count)[:, None]
+        logits = (rng.standard_normal((count, vocab)) * shape).astype(np.float32)
+        logits[rng.random((count, vocab)) < rng.choice([0, 0.5, 0.999], count)[:, None]] = -np.inf
+        logits[np.arange(count), rng.integers(0, vocab, count)] = seed * 10 - 10  # never all -inf
+        parameters = (
+            rng.choice([-1, 0, 1e-3, 0.3, 0.7, 1, 2, 100], count),
+            rng.choice([-5, 0, 1, 2, 3, 40, 500, 999, 1000, 1001], count),
+            np.where(rng.random(count) < 0.5, rng.random(count), 1 + rng.random(count)),
+            np.where(rng.random(count) < 0.5, rng.random(count) ** 4, -1),
+            rng.random(count),
+        )
+        rows: list[Row] = list(
+            zip(*(p.astype(np.float32).tolist() for p in parameters), strict=True)
+        )
+        ties += near_ties(logits, rows)
+    assert ties <= 2
+
+
+def test_extreme_logits() -> None:
+    """Far apart, all equal, just one, subnormal: only what has the largest mass may come."""
+    logits = np.zeros((7, 100), np.float32)
+    logits[0, ::2], logits[0, 1::2] = 1e30, -1e30
+    logits[1] = 1e30
+    logits[2] = -1e30
+    logits[3], logits[3, 64] = -1e30, 1e30
+    logits[4], logits[4, 30:32] = np.finfo(np.float32).min, np.finfo(np.float32).max
+    logits[5], logits[5, 99] = -np.inf, -1e30
+    logits[6, 50] = 1e-42
+    for filters in [(0, 0, 1, 0), (1, 0, 1, 0), (0.7, 40, 0.9, 0.1), (1, 1, 1, 0), (1, 0, 1e-9, 0)]:
+        for uniform in (0, 0.3, 0.99):
+            rows = [(*filters, uniform)] * len(logits)
+            assert near_ties(logits, rows) == 0
+
+
+@pytest.mark.parametrize(
+    "filters", [(0, 0, 1, 0), (1, 0, 1, 0), (1, 5, 0.9, 0.1), (1e-30, 3, 0, 2), (1e-45, 0, 1, 0)]
+)
+def test_what_is_not_a_number(filters: Row) -> None:
+    """NaN and infinities never crash, and never give a token out of range or a NaN one."""
+    logits, first, last = not_numbers()
+    for uniform in (0.0, 0.3, 0.999):
+        tokens, _ = draw(logits, [(*filters, uniform)] * len(logits))
+        assert (first <= tokens).all() and (tokens <= last).all()
+
+
+@pytest.mark.parametrize("uniform", [0.0, 1 - 2**-24])
+def test_the_ends_of_the_uniform(uniform: float) -> None:
+    logits = np.zeros((3, 1000), np.float32)
+    logits[1, :10] = logits[1, -10:] = -np.inf
+    logits[2, 500] = 200  # the others' mass is less than a float can hold
+    tokens, _ = draw(logits, [(1, 0, 1, 0, uniform)] * 3)
+    assert tokens.tolist() == ([0, 10, 500] if uniform == 0 else [999, 989, 500])
+
+
+@pytest.mark.parametrize("gpu", [F16, SMALL], ids=str)
+def test_greedy_takes_the_first_of_equals(gpu: Gpu) -> None:
+    logits = np.zeros((5, 1000), np.float32)
+    wanted = [(3, 150), (17, 18), (999, 5), (0, 899), (256, 257)]
+    for row, where in enumerate(wanted):
+        logits[row, list(where)] = 5
+    tokens, logprobs = draw(logits, [(0, 0, 1, 0, 0.9)] * 5, gpu)
+    assert tokens.tolist() == [min(where) for where in wanted]
+    np.testing.assert_allclose(logprobs, 5 - np.log(998 + 2 * np.exp(5)), rtol=1e-6)
+
+
+def test_no_rows() -> None:
+    parameters = [np.zeros(0, k) for k in ("f4", "i4", "f4", "f4", "f4")]
+    outputs = [((0,), "int32"), ((0,), "float32")]
+    out = run(sample.sample, (100,), [np.zeros((0, 100), "f4"), *parameters], outputs)
+    assert [o.size for o in out] == [0, 0]
+
+
+def test_results_repeat_to_the_bit() -> None:
+    rng = np.random.default_rng(3)
+    logits, rows = normal_rows(1000, 2, rng, len(FILTERS)), with_uniforms(FILTERS, rng)
+    tokens, logprobs = draw(logits, rows)
+    alone = [draw(logits[i : i + 1], rows[i : i + 1]) for i in range(0, len(rows), 16)]
+    assert [int(t[0]) for t, _ in alone] == tokens[::16].tolist()
+    assert [p.tobytes() for _, p in alone] == [p.tobytes() for p in logprobs[::16]]
+    again, logprobs_again = draw(logits, rows)
+    assert again.tobytes() == tokens.tobytes() and logprobs_again.tobytes() == logprobs.tobytes()
+
+
+def test_distribution() -> None:
+    """Chi-square of 5000 draws against the filtered probabilities; the bound is p = 1e-4."""
+    rng = np.random.default_rng(5)
+    row, count, filters = normal_rows(100, 1.5, rng, 1)[0], 5000, (0.8, 30, 0.95, 0.01)
+    tokens, _ = draw(np.tile(row, (count, 1)), [(*filters, u) for u in rng.random(count)], SMALL)
+    mass = twin.filtered(row.astype(np.float64), *filters)
+    expected = mass / mass.sum() * count
+    seen = np.bincount(tokens, minlength=100)
+    kept = expected > 0
+    assert (seen[~kept] == 0).all()
+    chi2, freedom = ((seen - expected)[kept] ** 2 / expected[kept]).sum(), kept.sum() - 1
+    assert chi2 < freedom + 3.72 * np.sqrt(2 * freedom) + 10
+
+
+def source(kind: str, gpu: Gpu) -> str:
+    """The text of the kernel for a vocabulary of 128256."""
+    options = {"thread_warp_size": 32} if gpu.subgroup else {"max_num_threads": 256}
+    target = tvm.target.Target({"kind": kind, **options}, host={"kind": "llvm"})
+    function = sample.sample(gpu, 128256).with_attr("global_symbol", "kernel")
+    with target:
+        built = tvm.compile(tvm.IRModule({"kernel": function}), target=target)
+    return str(built.mod.imports[0].inspect_source())
+
+
+def test_barriers_are_under_no_condition() -> None:
+    """Browsers refuse barriers in control flow that they cannot prove uniform; lavapipe does not.
+    Loops are counted by the stage and the row's parameters, which are read-only: uniform."""
+    opened: list[str] = []  # the word before each brace; none before the function's
+    found = 0
+    for line in source("webgpu", F16).splitlines():
+        if "workgroupBarrier" in line:
+            found += 1
+            assert all(kind in ("", "for") for kind in opened), opened
+        for brace in re.findall(r"[{}]", line):
+            if brace == "}":
+                opened.pop()
+            else:
+                opened.append(re.match(r"\W*(\w*)", line).group(1))  # type: ignore[union-attr]
+    assert found > 5 and not opened
+
+
+def test_metal_takes_subgroups() -> None:
+    text = source("metal", Gpu(subgroup=32, shared_bytes=32768))
+    assert "simd_shuffle_down" in text and "double" not in text and "half" not in text
