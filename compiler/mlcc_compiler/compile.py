@@ -296,6 +296,7 @@ def _target_info(target: Target) -> TargetInfo:
             "vector_bits": target.vector_bits,
             "f16": target.f16,
             **dict(target.limits),
+            **({"archs": list(target.archs)} if target.archs else {}),
             **({"symbol_prefix": target.symbol_prefix} if target.symbol_prefix else {}),
         },
     )

@@ -6,18 +6,21 @@ In runtime mode TVM does not load it by itself. No compiler is needed: libraries
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from mlcc.device.tvm_runtime import global_function, runtime
-from mlcc.errors import DeviceError
+from mlcc.errors import DeviceError, DeviceLostError, MlccError, OutOfMemoryError
 from mlcc_targets.cuda_files import MAJOR, has_driver, load_tvm_runtime
 
 KIND = "cuda"
 """TVM's name of the device."""
 _MOST = 64
 """More GPUs than one machine has."""
+_LOST = ("illegal", "launch failure", "launch_failed", "misaligned", "unrecoverable")
+"""Of CUDA's errors, those after which the process cannot use the device again."""
 
 
 @dataclass(frozen=True)
@@ -29,10 +32,32 @@ class CudaDevice:
     compute: str
     """Compute capability, as in 9.0; a library made for sm_90 runs on it."""
     memory_bytes: int
+    free_bytes: int
+    """Of these, what no process has taken yet."""
     multiprocessors: int
 
     def __str__(self) -> str:
-        return f"{self.index}: {self.name} ({self.memory_bytes / 1e9:.0f} GB, {self.compute})"
+        return f"{self.index}: {self.name} ({self.memory_bytes / 1e9:.0f} GB, sm_{self.number})"
+
+    @property
+    def number(self) -> int:
+        """The compute capability as architectures spell it: 90."""
+        return int(self.compute.replace(".", ""))
+
+    def cannot_run(self, archs: Sequence[str]) -> str:
+        """Why a library of these architectures does not run here; "" if it does.
+
+        Machine code runs on later ones of its generation (the tens), the last one's PTX on all
+        later ones.
+        """
+        numbers = [int(arch.removeprefix("sm_")) for arch in archs]
+        same = any(n // 10 == self.number // 10 and n <= self.number for n in numbers)
+        if not numbers or same or self.number >= max(numbers):
+            return ""
+        return (
+            f"{self.name} is sm_{self.number}, the model was compiled for {', '.join(archs)}; "
+            f"compile it again with --arch sm_{self.number}"
+        )
 
 
 def load() -> None:
@@ -70,6 +95,7 @@ def _describe(index: int, device: Any) -> CudaDevice:
         name=device.device_name,
         compute=device.compute_version,
         memory_bytes=int(device.total_global_memory),
+        free_bytes=int(device.available_global_memory),
         multiprocessors=int(device.multi_processor_count),
     )
 
@@ -82,6 +108,19 @@ def _why_none() -> str:
             f"install driver 580 or later, for CUDA {MAJOR}"
         )
     return "NVIDIA's driver finds no GPU; `nvidia-smi` says more"
+
+
+def translate(error: RuntimeError, doing: str) -> MlccError:
+    """The typed error of what TVM's CUDA runtime reported while `doing`."""
+    message = str(error).strip().splitlines()[-1]
+    if "out of memory" in message.lower():
+        return OutOfMemoryError(
+            f"the GPU's memory is full while {doing}; use a smaller --context or --max-batch, or "
+            "compile with a smaller --quant"
+        )
+    if any(fault in message.lower() for fault in _LOST):
+        return DeviceLostError(f"the GPU was lost while {doing}: {message}")
+    return DeviceError(f"the GPU failed while {doing}: {message}")
 
 
 def driver_version() -> int:
