@@ -60,7 +60,7 @@ def missing(archs: Sequence[str]) -> str:
 
 
 def compile_cuda(text: str, archs: Sequence[str]) -> DeviceCode:
-    """Machine code for each of `archs`, and PTX of the last. Raises TargetError."""
+    """Machine code for each of `archs` (oldest first), and PTX of the first. Raises TargetError."""
     start = time.perf_counter()
     root = toolkit()
     if root is None:
@@ -71,13 +71,15 @@ def compile_cuda(text: str, archs: Sequence[str]) -> DeviceCode:
 
 
 def _nvcc(root: Path, text: str, archs: Sequence[str]) -> tuple[bytes, str]:
-    """Run in a folder of its own with plain names, so that the result depends on the text alone."""
+    """Run in a folder of its own with plain names, so that the result depends on the text alone.
+
+    The text goes through the front end once, as PTX of the oldest architecture: the kernels use
+    nothing newer, and it takes most of the time.
+    """
     command = [str(root / "bin/nvcc"), "--fatbin", "-O3", "-std=c++17", "-w", "-Xptxas", "-v"]
     command += ["--threads=0", "-o", "kernels.fatbin", "kernels.cu"]
-    for arch in archs:
-        number = arch.removeprefix("sm_")
-        ptx = f",compute_{number}" if arch == archs[-1] else ""
-        command.append(f"-gencode=arch=compute_{number},code=[{arch}{ptx}]")
+    ptx = archs[0].replace("sm_", "compute_")
+    command.append(f"-gencode=arch={ptx},code=[{','.join([*archs, ptx])}]")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "kernels.cu").write_text(text, encoding="utf-8")

@@ -1,6 +1,6 @@
 """Target `cuda`: NVIDIA GPUs, through TVM's CUDA generator, several architectures in one library.
 
-Machine code per architecture, so that the serving machine needs no compiler; the last one is also
+Machine code per architecture, so that the serving machine needs no compiler; the oldest one is also
 there as PTX, which the driver translates for architectures that came later.
 """
 
@@ -17,7 +17,7 @@ KNOWN = (  # what CUDA 13.0 compiles for, oldest first
     "sm_100", "sm_103", "sm_110", "sm_120", "sm_121",
 )  # fmt: skip
 DEFAULT = ("sm_80", "sm_86", "sm_89", "sm_90")
-"""A100; RTX 30; RTX 40 and L4; H100 and H200. Blackwell runs the PTX of the last."""
+"""A100; RTX 30; RTX 40 and L4; H100 and H200. Others run the PTX of the first."""
 
 
 def target(choices: Choices) -> Target:

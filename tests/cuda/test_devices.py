@@ -30,7 +30,7 @@ def test_devices_are_described() -> None:
         ("9.0", BOTH, True),
         ("8.0", BOTH, True),
         ("8.9", BOTH, True),  # the code of sm_80
-        ("12.0", BOTH, True),  # the PTX of sm_90
+        ("12.0", BOTH, True),  # the PTX of sm_80
         ("7.5", BOTH, False),
         ("8.0", ("sm_86", "sm_90"), False),
         ("8.9", ("sm_90",), False),

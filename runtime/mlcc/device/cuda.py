@@ -47,12 +47,10 @@ class CudaDevice:
     def cannot_run(self, archs: Sequence[str]) -> str:
         """Why a library of these architectures does not run here; "" if it does.
 
-        Machine code runs on later ones of its generation (the tens), the last one's PTX on all
-        later ones.
+        Newer ones run the PTX of the oldest, where there is no machine code for them.
         """
         numbers = [int(arch.removeprefix("sm_")) for arch in archs]
-        same = any(n // 10 == self.number // 10 and n <= self.number for n in numbers)
-        if not numbers or same or self.number >= max(numbers):
+        if not numbers or self.number >= min(numbers):
             return ""
         return (
             f"{self.name} is sm_{self.number}, the model was compiled for {', '.join(archs)}; "
