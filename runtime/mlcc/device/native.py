@@ -65,11 +65,12 @@ class NativeExecutor:
     ) -> None:
         self.capacity = capacity
         self.depth = 1 if place.kind == "cpu" else 2
+        self.place = place
         self._translate = place.translate
         self._tvm = runtime()
-        self._device = open_device(place.kind, place.index)
+        self.device = open_device(place.kind, place.index)
         on_host = place.kind == "cpu"
-        self._tensors: Tensors = HostTensors() if on_host else DeviceTensors(self._device)
+        self._tensors: Tensors = HostTensors() if on_host else DeviceTensors(self.device)
         self._load(library)
         self._kv = self._tvm.runtime.convert([self._pages(shape, dtype) for shape, dtype in kv])
         self._weights = self._tvm.runtime.convert(self._upload(weights, progress))
@@ -80,7 +81,7 @@ class NativeExecutor:
     def _load(self, library: Path) -> None:
         try:
             module = self._tvm.runtime.load_module(str(library))
-            self._machine = self._tvm.runtime.vm.VirtualMachine(module, self._device)
+            self._machine = self._tvm.runtime.vm.VirtualMachine(module, self.device)
             self._forward, self._sample = self._machine["forward"], self._machine["sample"]
         except (OSError, RuntimeError, AttributeError, ValueError) as error:
             raise DeviceError(
@@ -134,6 +135,14 @@ class NativeExecutor:
         logits = self._run_forward(batch)
         result: npt.NDArray[np.float32] = self._call(logits.numpy)
         return result
+
+    def instrument(self, hook: Callable[..., int]) -> None:
+        """Have TVM call `hook(function, name, before, result, *arguments)` round every call."""
+        self._machine.set_instrument(hook)
+
+    def synchronize(self) -> None:
+        """Wait for everything that was queued."""
+        self._call(self.device.sync)
 
     def _run_forward(self, batch: Batch) -> Any:
         arrays = (
