@@ -105,6 +105,13 @@ class LowerOperators(Rewriter):
             value = self.builder.emit(value)
         self.values[binding.var] = value
 
+    def value(self, expr: Any) -> Any:
+        """Arguments of kernels that are called already (paging's) take a norm's weight as it is."""
+        if isinstance(expr, relax.Tuple):
+            fields = [self.value(item) for item in expr.fields]
+            return relax.Tuple([f.vector if isinstance(f, Weight) else f for f in fields])
+        return super().value(expr)
+
     # -- operators -------------------------------------------------------------------------------
 
     def op_linear(self, arguments: list[Any], call: relax.Call) -> Any:

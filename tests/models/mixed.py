@@ -1,0 +1,80 @@
+"""A random model of any architecture, run through mixed batches of chunks and steps."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from batches import PagedSequences
+
+from mlcc.device.native import CPU, NativeExecutor, Place
+from mlcc.device.reference import ReferenceExecutor
+from mlcc.engine.batch import Capacity
+from mlcc_compiler.checkpoint import Checkpoint
+from mlcc_compiler.compile import Options, Plan, make_plan
+from mlcc_compiler.graph_json import graph_to_json
+from mlcc_compiler.kernels import kernel_set_for
+from mlcc_compiler.pipeline import Bounds, IrDump, build, lower
+from mlcc_compiler.weights.convert import arrays_of
+from mlcc_targets import get_target
+from models.checkpoints import CONTEXT, make_checkpoint, oracle_logits
+
+ROWS = 64
+"""Logit rows a step: these tests want the logits of every token."""
+
+
+def planned(case: str, folder: Path) -> tuple[Any, Plan]:
+    """(transformers' model in float64, the plan of a compile in float32)."""
+    oracle = make_checkpoint(case, folder)
+    options = Options(quant="f32", context=CONTEXT.get(case, 128), max_batch=8)
+    return oracle, make_plan(Checkpoint.open(folder), get_target("cpu"), options)
+
+
+def capacity_of(plan: Plan) -> Capacity:
+    return Capacity(plan.config.vocab_size, plan.limits.context, 16, 64, ROWS, ROWS)
+
+
+def native(plan: Plan, folder: Path, capacity: Capacity, place: Place = CPU) -> NativeExecutor:
+    """Compile a plan with room for many logit rows, and load it."""
+    bounds = Bounds(ROWS, ROWS, capacity.num_pages)
+    kernels = kernel_set_for(plan.target)
+    vocab = plan.config.vocab_size
+    lowered = lower(plan.traced, kernels, plan.kv, bounds, vocab, plan.target, IrDump(None))
+    library = folder / "model.so"
+    build(lowered, plan.target, library)
+    weights = list(arrays_of(lowered.plans, plan.checkpoint.tensors, plan.sources, lambda *_: None))
+    pages = [(plan.kv.page_shape, plan.kv.dtype)] * plan.kv.layers
+    return NativeExecutor(library, weights, pages, capacity, place)
+
+
+def reference(plan: Plan, capacity: Capacity) -> ReferenceExecutor:
+    """The plan's graph in numpy, float64."""
+    weights = {name: plan.checkpoint.tensors.read(source) for name, source in plan.sources.items()}
+    graph = json.loads(graph_to_json(plan.traced))
+    shape, layers = plan.kv.page_shape, plan.kv.layers
+    return ReferenceExecutor(graph, weights, capacity, shape, layers, "float64")
+
+
+def run_mixed(executor: Any, oracle: Any, context: int) -> float:
+    """The largest error over three ways of feeding sequences; checks the logits' spread too."""
+    rng = np.random.default_rng(7)
+    # transformers picks LongRoPE's factors by the running length, mlcc by the context it compiles
+    # for: compare where they agree, beyond the original 32 tokens or within them.
+    long, middle, short = (60, 40, 36) if context > 60 else (30, 29, 17)
+    sequences = [rng.integers(3, 131, n).tolist() for n in (long, middle, short)]
+    paged = PagedSequences(executor, sequences)
+    paged.step({0: long // 2})  # a chunk
+    paged.step({1: middle, 0: 1})  # a whole prompt beside a decode row
+    paged.step({2: short - 10})
+    while paged.done != [long, middle, short]:
+        left = {0: min(3, long - paged.done[0]), 2: min(1, short - paged.done[2])}
+        paged.step({s: count for s, count in left.items() if count})
+    worst = 0.0
+    for s, sequence in enumerate(sequences):
+        assert paged.done[s] == len(sequence)
+        expected = oracle_logits(oracle, sequence)
+        assert expected.std() >= 1
+        worst = max(worst, float(np.abs(paged.result(s) - expected).max()))
+    return worst

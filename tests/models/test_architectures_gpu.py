@@ -1,0 +1,30 @@
+"""One model of every architecture through the GPU's kernels, on the Vulkan device that is here.
+
+In float32 with the CPU's bound; what changes with f16 is in `tests/demo` and `tests/kernels`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mlcc.device.native import Place
+from mlcc_targets import Choices, get_target
+from models.mixed import capacity_of, native, planned, run_mixed
+
+BOUND = 1e-4
+MODELS = ("llama-head-dim", "mistral", "qwen2", "qwen3", "gemma2", "gemma3", "phi3")
+
+
+@pytest.mark.parametrize("case", MODELS)
+def test_vulkan_equals_transformers(case: str, tmp_path: Path, record_property: Any) -> None:
+    oracle, plan = planned(case, tmp_path)
+    plan = replace(plan, target=get_target("vulkan", Choices(f16=False)))
+    executor = native(plan, tmp_path, capacity_of(plan), Place("webgpu"))
+    error = run_mixed(executor, oracle, plan.limits.context)
+    executor.close()
+    record_property("max_abs_error", error)
+    assert error < BOUND
