@@ -1,5 +1,6 @@
 #include "device.h"
 
+#include "callback.h"
 #include "vendor.h"
 
 namespace mlcc::webgpu {
@@ -33,7 +34,7 @@ struct DeviceAnswer {
 
 void on_device(WGPURequestDeviceStatus status, WGPUDevice device, WGPUStringView message,
                void* answer, void* /*unused*/) {
-  auto* out = static_cast<DeviceAnswer*>(answer);
+  const auto out = adopt<DeviceAnswer>(answer);
   if (status == WGPURequestDeviceStatus_Success) out->device = device;
   out->message = to_string(message);
   out->done = true;
@@ -51,18 +52,18 @@ Handle<WGPUDevice> open(WGPUInstance instance, const Adapter& adapter, ErrorLog&
   descriptor.deviceLostCallbackInfo.callback = on_lost;
   descriptor.deviceLostCallbackInfo.userdata1 = &errors;
 
-  DeviceAnswer answer;
+  const auto answer = std::make_shared<DeviceAnswer>();
   WGPURequestDeviceCallbackInfo callback{};
   callback.mode = WGPUCallbackMode_AllowProcessEvents;
   callback.callback = on_device;
-  callback.userdata1 = &answer;
+  callback.userdata1 = share(answer);
   api().AdapterRequestDevice(adapter.handle.get(), &descriptor, callback);
-  while (!answer.done) api().InstanceProcessEvents(instance);
-  if (answer.device == nullptr) {
+  while (!answer->done) api().InstanceProcessEvents(instance);
+  if (answer->device == nullptr) {
     throw Error(Fault::kUnavailable,
-                "cannot open device " + adapter.facts.name + ": " + answer.message);
+                "cannot open device " + adapter.facts.name + ": " + answer->message);
   }
-  return Handle(answer.device);
+  return Handle(answer->device);
 }
 
 }  // namespace
@@ -81,16 +82,16 @@ void Device::wait_until(const bool& done) {
 }
 
 void Device::wait_idle() {
-  bool done = false;
+  check("waiting for", facts_.name);
+  const auto done = std::make_shared<bool>(false);
   WGPUQueueWorkDoneCallbackInfo callback{};
   callback.mode = WGPUCallbackMode_AllowProcessEvents;
-  callback.userdata1 = &done;
+  callback.userdata1 = share(done);
   callback.callback = [](WGPUQueueWorkDoneStatus, WGPUStringView, void* flag, void*) {
-    *static_cast<bool*>(flag) = true;
+    *adopt<bool>(flag) = true;
   };
-  check("waiting for", facts_.name);
   api().QueueOnSubmittedWorkDone(queue(), callback);
-  wait_until(done);
+  wait_until(*done);
   check("running on", facts_.name);
 }
 

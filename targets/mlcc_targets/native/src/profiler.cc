@@ -33,8 +33,9 @@ WGPUPassTimestampWrites Profiler::time_pass(Name name) {
 }
 
 void Profiler::resolve(WGPUCommandEncoder encoder) {
-  if (passes_.empty()) return;
-  const auto count = static_cast<uint32_t>(2 * passes_.size());
+  submitted_ = std::exchange(passes_, {});
+  if (submitted_.empty()) return;
+  const auto count = static_cast<uint32_t>(2 * submitted_.size());
   const uint64_t bytes = count * sizeof(uint64_t);
   api().CommandEncoderResolveQuerySet(encoder, queries_.get(), 0, count, resolved_.get(), 0);
   api().CommandEncoderCopyBufferToBuffer(encoder, resolved_.get(), 0, readback_.target(bytes), 0,
@@ -42,8 +43,8 @@ void Profiler::resolve(WGPUCommandEncoder encoder) {
 }
 
 void Profiler::collect() {
-  if (passes_.empty()) return;
-  const std::vector<Name> passes = std::exchange(passes_, {});
+  if (submitted_.empty()) return;
+  const std::vector<Name> passes = std::exchange(submitted_, {});
   std::vector<uint64_t> ticks(2 * passes.size());
   readback_.fetch(0, ticks.size() * sizeof(uint64_t), ticks.data());
   const double period = timestamp_period(device_.queue());

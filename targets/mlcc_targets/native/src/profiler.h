@@ -24,7 +24,7 @@ class Profiler {
   [[nodiscard]] bool active() const { return active_; }
   [[nodiscard]] bool by_timestamps() const { return device_.facts().timestamps; }
 
-  // Queries for one pass that runs one kernel. At most kPasses until `collect`.
+  // Queries for one pass that runs one kernel. At most kPasses until `resolve`.
   WGPUPassTimestampWrites time_pass(Name name);
   // Adds to the commands what `collect`, after their submit, reads.
   void resolve(WGPUCommandEncoder encoder);
@@ -43,7 +43,8 @@ class Profiler {
   Readback readback_;
   Handle<WGPUQuerySet> queries_;
   Handle<WGPUBuffer> resolved_;
-  std::vector<Name> passes_;
+  std::vector<Name> passes_;  // of the open batch
+  std::vector<Name> submitted_;
   std::map<std::string, Total> totals_;
   bool active_ = false;
 };

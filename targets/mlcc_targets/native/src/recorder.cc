@@ -5,9 +5,10 @@
 namespace mlcc::webgpu {
 namespace {
 
-// A longer batch costs less a dispatch, a shorter one lets the device start earlier.
-constexpr size_t kDispatchesPerBatch = 64;
-static_assert(kDispatchesPerBatch <= Profiler::kPasses);
+// Dispatches and copies. A longer batch costs less a command (1.3 us of the host's time at 256,
+// 1.5 us at 64, 1.9 us at 16), a shorter one lets the device start earlier.
+constexpr size_t kCommandsPerBatch = 64;
+static_assert(kCommandsPerBatch <= Profiler::kPasses);
 
 }  // namespace
 
@@ -15,16 +16,20 @@ uint64_t Recorder::dispatch(const Dispatch& dispatch) {
   device_.check("before kernel", *dispatch.name);
   const uint32_t offset = stage(dispatch.scalars.data(), dispatch.scalars.size_bytes(),
                                 device_.limits().minUniformBufferOffsetAlignment);
-  const uint64_t batch = batch_;
   busy_ = true;
   ++counts_.dispatches;
+  names_.push_back(dispatch.name);
   if (profiler_.active()) {
     dispatch_profiled(dispatch, offset);
   } else {
-    names_.push_back(dispatch.name);
     encode(dispatch, pass(), offset);
   }
-  if (names_.size() >= kDispatchesPerBatch) flush();
+  return count_command();
+}
+
+uint64_t Recorder::count_command() {
+  const uint64_t batch = batch_;
+  if (++commands_ >= kCommandsPerBatch) flush();
   return batch;
 }
 
@@ -37,7 +42,6 @@ void Recorder::encode(const Dispatch& dispatch, WGPUComputePassEncoder pass, uin
 
 void Recorder::dispatch_profiled(const Dispatch& dispatch, uint32_t offset) {
   end_pass();
-  names_.push_back(dispatch.name);
   if (profiler_.by_timestamps()) {
     const WGPUPassTimestampWrites writes = profiler_.time_pass(dispatch.name);
     WGPUComputePassDescriptor descriptor{};
@@ -56,23 +60,22 @@ void Recorder::dispatch_profiled(const Dispatch& dispatch, uint32_t offset) {
 
 uint64_t Recorder::copy(WGPUBuffer from, uint64_t from_offset, WGPUBuffer to, uint64_t to_offset,
                         uint64_t bytes) {
-  encode_copy(from, from_offset, to, to_offset, bytes);
   busy_ = true;
-  return batch_;
+  return encode_copy(from, from_offset, to, to_offset, bytes);
 }
 
-void Recorder::encode_copy(WGPUBuffer from, uint64_t from_offset, WGPUBuffer to,
-                           uint64_t to_offset, uint64_t bytes) {
+uint64_t Recorder::encode_copy(WGPUBuffer from, uint64_t from_offset, WGPUBuffer to,
+                               uint64_t to_offset, uint64_t bytes) {
   device_.check("before a copy on", device_.facts().name);
   end_pass();
   api().CommandEncoderCopyBufferToBuffer(encoder(), from, from_offset, to, to_offset, bytes);
+  return count_command();
 }
 
 uint64_t Recorder::write_small(const void* data, size_t bytes, WGPUBuffer to,
                                uint64_t to_offset) {
   const uint32_t offset = stage(data, bytes, 4);
-  encode_copy(arena_.buffer(), offset, to, to_offset, bytes);
-  return batch_;
+  return encode_copy(arena_.buffer(), offset, to, to_offset, bytes);
 }
 
 uint32_t Recorder::stage(const void* data, size_t bytes, size_t alignment) {
@@ -114,6 +117,7 @@ void Recorder::flush() {
   const Handle commands = finish();
   const std::string names = device_.errors().any() ? batch_names() : std::string();
   names_.clear();
+  commands_ = 0;
   ++batch_;
   device_.check("recording", names, Fault::kKernel);
   WGPUCommandBuffer raw = commands.get();

@@ -52,8 +52,9 @@ class Recorder {
   void flush();
 
  private:
-  void encode_copy(WGPUBuffer from, uint64_t from_offset, WGPUBuffer to, uint64_t to_offset,
-                   uint64_t bytes);
+  uint64_t encode_copy(WGPUBuffer from, uint64_t from_offset, WGPUBuffer to, uint64_t to_offset,
+                       uint64_t bytes);
+  uint64_t count_command();
   uint32_t stage(const void* data, size_t bytes, size_t alignment);
   WGPUCommandEncoder encoder();
   WGPUComputePassEncoder pass();
@@ -70,6 +71,7 @@ class Recorder {
   Handle<WGPUComputePassEncoder> pass_;
   std::vector<Name> names_;  // of the open batch's kernels, for error messages
   uint64_t batch_ = 1;
+  size_t commands_ = 0;  // in the open batch
   bool busy_ = false;
   RecorderCounts counts_;
 };

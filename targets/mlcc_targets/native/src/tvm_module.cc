@@ -70,6 +70,7 @@ Arguments unpack(tvm::ffi::PackedArgs packed, const KernelSignature& signature) 
 }  // namespace
 
 Kernel& LoadedKernel::on(Context& context) {
+  const std::lock_guard lock(mutex_);
   const auto found = kernels_.find(&context);
   if (found != kernels_.end()) return found->second;
   return kernels_

@@ -25,7 +25,8 @@ class LoadedKernel {
   Kernel& on(Context& context);
 
   KernelSignature signature_;
-  std::map<Context*, Kernel> kernels_;  // guarded by the context's lock
+  std::mutex mutex_;  // of the map; each kernel is its context's
+  std::map<Context*, Kernel> kernels_;
 };
 
 class WebGpuModule final : public tvm::ffi::ModuleObj {
