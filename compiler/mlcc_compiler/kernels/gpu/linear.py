@@ -15,6 +15,7 @@ from mlcc_compiler.kernels.frame import Expr, PrimFunc, f32, kernel, store
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.linear_gemm import gemm, side
 from mlcc_compiler.kernels.gpu.linear_gemv import Finish, gemv
+from mlcc_compiler.kernels.gpu.linear_tensor_core import ROWS, tensor_core_gemm
 from mlcc_compiler.kernels.gpu.linear_weight import WeightReader, weight_arguments
 from mlcc_compiler.kernels.gpu.weight_layout import Packing
 from mlcc_compiler.passes.rewrite import dims, tensor
@@ -78,7 +79,10 @@ def _choose(gpu: Gpu, reader: WeightReader, n_out: int, x: Any, finish: Finish) 
     variants: list[tuple[int, Callable[[], None]]] = []
     for columns in _FEW:
         variants.append((columns, partial(gemv, gpu, reader, n_out, x, columns, finish)))
-    for height in _HEIGHTS:
+    for rows in ROWS if gpu.tensor_cores else ():
+        emit = partial(tensor_core_gemm, gpu, reader, n_out, x, rows, finish)
+        variants.append((rows, emit))
+    for height in () if gpu.tensor_cores else _HEIGHTS:
         rows = side(gpu) * height
         variants.append((rows, partial(gemm, gpu, reader, n_out, x, height, finish)))
     first_that_takes(x.shape[0], variants)

@@ -85,13 +85,17 @@ def gemm(gpu: Gpu, reader: WeightReader, n_out: int, x: Any, height: int, finish
                     finish(m, n, sums[i * WIDTH + j])
 
 
+def clamp_f16(value: Expr) -> Expr:
+    """The nearest value that f16 holds without becoming infinite."""
+    return tirx.max(tirx.min(value, real(_F16_MAX)), real(-_F16_MAX))
+
+
 def _x_unit(reader: WeightReader, dtype: str, x: Any, row: Expr, unit: Expr) -> list[Expr]:
     """Eight values of x, 0 beyond its row, within the range of the tile's type."""
     inside = bind(tirx.min(unit, int32(reader.units - 1)))
     values = load(x, row, inside * UNIT, UNIT)
     if dtype == "float16":
-        limit = real(_F16_MAX)
-        values = [tirx.max(tirx.min(v, limit), real(0) - limit) for v in values]
+        values = [clamp_f16(v) for v in values]
     if reader.units % 4:  # then a tile may reach beyond the row
         values = [T.Select(unit < reader.units, v, real(0)) for v in values]
     return values

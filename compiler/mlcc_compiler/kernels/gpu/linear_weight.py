@@ -8,7 +8,7 @@ what is done with the weights.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,6 +56,11 @@ class Block:
         return [bind(r * scale if offset is None else r * scale + offset) for r in self.raw]
 
 
+def weights_of(blocks: Sequence[Block]) -> list[Expr]:
+    """Emit the weights of blocks, one after the other."""
+    return [w for block in blocks for w in block.weights()]
+
+
 class WeightReader:
     """Reads a part of a weight; `buffers` are the kernel's arguments of `weight_arguments`."""
 
@@ -73,53 +78,74 @@ class WeightReader:
 
     def scaling(self, row: Expr, unit: Expr) -> Scaling:
         """Emit the reading of the scale that a unit begins with."""
-        return self._scaling(row, bind(tirx.floordiv(unit * UNIT, self.packing.group)))
+        return self._scaling(row, bind(tirx.floordiv(unit * UNIT, self.packing.group)))()
 
     def read(self, row: Expr, unit: Expr, scaling: Scaling | None = None) -> list[Block]:
         """Emit the reading of a unit; what is beyond K is finite, and 0 for floats. `scaling` is
         the unit's, where it is known."""
+        return self.fetch(row, unit, scaling)()
+
+    def fetch(
+        self, row: Expr, unit: Expr, scaling: Scaling | None = None
+    ) -> Callable[[], list[Block]]:
+        """Emit the loads of `read`; calling the result emits the arithmetic, perhaps later."""
         p = self.packing
         per_unit = max(1, UNIT // p.per_word)
         words = load(self.buffers[0], row, unit * per_unit, per_unit)
-        if p.scheme.bits == 32:
-            return [Block(words, None)]
-        if p.scheme.dtype == "bfloat16":
-            return [Block([v for word in words for v in _bf16_pair(word)], None)]
-        if p.scheme.dtype == "float16":
-            return [Block([v for word in words for v in _f16_pair(self.gpu, word)], None)]
-        codes = [c for word in words for c in self._codes(word)]
+        if p.scheme.is_float:
+            return lambda: [Block([v for word in words for v in self._floats(word)], None)]
         if scaling is not None:
-            return [Block(codes, scaling)]
-        return self._blocks(row, bind(unit * UNIT), codes)
+            return lambda: [Block([c for word in words for c in self._codes(word)], scaling)]
+        scalings = self._scalings(row, bind(unit * UNIT))
+
+        def decode() -> list[Block]:
+            codes = [c for word in words for c in self._codes(word)]
+            span = UNIT // len(scalings)
+            return [Block(codes[i * span : (i + 1) * span], s()) for i, s in enumerate(scalings)]
+
+        return decode
 
     def weights(self, row: Expr, unit: Expr, scaling: Scaling | None = None) -> list[Expr]:
         """Emit the weights of a unit."""
-        return [w for block in self.read(row, unit, scaling) for w in block.weights()]
+        return weights_of(self.read(row, unit, scaling))
 
-    def _blocks(self, row: Expr, first: Expr, codes: list[Expr]) -> list[Block]:
+    def _scalings(self, row: Expr, first: Expr) -> list[Callable[[], Scaling]]:
+        """Of the unit at `first`: one, or two where a group ends within."""
         p = self.packing
-        span = math.gcd(p.group, UNIT)
-        blocks = []
-        for i in range(0, UNIT, span):
+        found = []
+        for i in range(0, UNIT, math.gcd(p.group, UNIT)):
             # the last unit of a row may reach beyond the last group
             group = bind(tirx.min(tirx.floordiv(first + i, p.group), int32(p.groups - 1)))
-            blocks.append(Block(codes[i : i + span], self._scaling(row, group)))
-        return blocks
+            found.append(self._scaling(row, group))
+        return found
 
-    def _scaling(self, row: Expr, group: Expr) -> Scaling:
+    def _scaling(self, row: Expr, group: Expr) -> Callable[[], Scaling]:
         scheme = self.packing.scheme
-        word = self.buffers[1][row, tirx.floordiv(group, 2)]
-        scale = _widen_f16(
-            self.gpu, word >> (tirx.floormod(group, 2) * 16).astype("uint32"), scheme.bits == 4
-        )
-        if scheme.symmetric:
-            return Scaling(scale, None)
-        word = self.buffers[2][row, tirx.floordiv(group, 4)]
-        zero = _and(word >> (tirx.floormod(group, 4) * 8).astype("uint32"), 255)
-        # raw is 16 times a 4-bit code, its scale a 16th of the scheme's
-        step = 16 if scheme.bits == 4 else 1
-        offset = real(scheme.middle * step) - zero.astype("float32") * real(step)
-        return Scaling(scale, bind(offset * scale))
+        scale_word = bind(self.buffers[1][row, tirx.floordiv(group, 2)])
+        zero_word = None
+        if not scheme.symmetric:
+            zero_word = bind(self.buffers[2][row, tirx.floordiv(group, 4)])
+
+        def decode() -> Scaling:
+            half = scale_word >> (tirx.floormod(group, 2) * 16).astype("uint32")
+            scale = _widen_f16(self.gpu, half, scheme.bits == 4)
+            if zero_word is None:
+                return Scaling(scale, None)
+            zero = _and(zero_word >> (tirx.floormod(group, 4) * 8).astype("uint32"), 255)
+            # raw is 16 times a 4-bit code, its scale a 16th of the scheme's
+            step = 16 if scheme.bits == 4 else 1
+            offset = real(scheme.middle * step) - zero.astype("float32") * real(step)
+            return Scaling(scale, bind(offset * scale))
+
+        return decode
+
+    def _floats(self, word: Expr) -> list[Expr]:
+        """The weights of a word of a float scheme."""
+        if self.packing.scheme.bits == 32:
+            return [word]
+        if self.packing.scheme.dtype == "bfloat16":
+            return _bf16_pair(word)
+        return _f16_pair(self.gpu, word)
 
     def _codes(self, word: Expr) -> list[Expr]:
         """The codes of a word as floats; 4-bit ones 16-fold."""
