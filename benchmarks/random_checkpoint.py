@@ -1,8 +1,9 @@
 """A checkpoint folder of a real model's shape with random bf16 weights: for speed, not for sense.
 
-    python benchmarks/random_checkpoint.py FOLDER [--shape 135m|1b]
+    python benchmarks/random_checkpoint.py FOLDER [--shape tiny|135m|1b|8b]
 
-Needs numpy and tokenizers only.
+Needs numpy and tokenizers only. `make(..., empty=True)` leaves the weights out: a file with holes
+of the right size, for compiles that only look at shapes.
 """
 
 from __future__ import annotations
@@ -14,7 +15,15 @@ from pathlib import Path
 import numpy as np
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-SHAPES = {  # SmolLM2-135M and Llama-3.2-1B
+SHAPES: dict[str, dict[str, int]] = {  # nothing, SmolLM2-135M, Llama-3.2-1B and Llama-3.1-8B
+    "tiny": {
+        "hidden_size": 128,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "intermediate_size": 256,
+        "vocab_size": 1024,
+    },
     "135m": {
         "hidden_size": 576,
         "num_hidden_layers": 30,
@@ -31,17 +40,28 @@ SHAPES = {  # SmolLM2-135M and Llama-3.2-1B
         "intermediate_size": 8192,
         "vocab_size": 128256,
     },
+    "8b": {
+        "hidden_size": 4096,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "intermediate_size": 14336,
+        "vocab_size": 128256,
+        "tie_word_embeddings": False,
+    },
 }
 
 
 def tensor_shapes(c: dict[str, int]) -> dict[str, tuple[int, ...]]:
-    """Names and shapes of a tied Llama's tensors."""
+    """Names and shapes of a Llama's tensors."""
     hidden, inner = c["hidden_size"], c["intermediate_size"]
     kv = hidden // c["num_attention_heads"] * c["num_key_value_heads"]
     shapes = {
         "model.embed_tokens.weight": (c["vocab_size"], hidden),
         "model.norm.weight": (hidden,),
     }
+    if not c.get("tie_word_embeddings", True):
+        shapes["lm_head.weight"] = (c["vocab_size"], hidden)
     for i in range(c["num_hidden_layers"]):
         layer = f"model.layers.{i}."
         rows = {"q": hidden, "k": kv, "v": kv, "o": hidden}
@@ -53,8 +73,8 @@ def tensor_shapes(c: dict[str, int]) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
-def write_weights(path: Path, shapes: dict[str, tuple[int, ...]]) -> None:
-    """Stream normal(0, 0.02) matrices and vectors of one, as bfloat16 safetensors."""
+def write_weights(path: Path, shapes: dict[str, tuple[int, ...]], empty: bool) -> None:
+    """Stream normal(0, 0.02) matrices and vectors of one, as bfloat16 safetensors; or nothing."""
     header, position = {}, 0
     for name, shape in shapes.items():
         end = position + 2 * int(np.prod(shape))
@@ -64,6 +84,9 @@ def write_weights(path: Path, shapes: dict[str, tuple[int, ...]]) -> None:
     rng = np.random.default_rng(0)
     with path.open("wb") as file:
         file.write(len(text).to_bytes(8, "little") + text)
+        if empty:
+            file.truncate(8 + len(text) + position)
+            return
         for shape in shapes.values():
             vector = len(shape) == 1
             values = np.ones(shape, "f4") if vector else rng.standard_normal(shape, "f4") * 0.02
@@ -81,25 +104,26 @@ def write_tokenizer(folder: Path, size: int) -> None:
     tokenizer.save(str(folder / "tokenizer.json"))
 
 
-def make(folder: Path, shape: str) -> None:
+def make(folder: Path, shape: str, context: int = 8192, empty: bool = False) -> None:
     """Write config, weights and tokenizer into `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     sizes = SHAPES[shape]
-    config = sizes | {
+    config = {
         "architectures": ["LlamaForCausalLM"],
         "model_type": "llama",
         "rms_norm_eps": 1e-5,
         "rope_theta": 100000.0,
-        "max_position_embeddings": 8192,
+        "max_position_embeddings": context,
         "tie_word_embeddings": True,
         "hidden_act": "silu",
         "torch_dtype": "bfloat16",
         "bos_token_id": 0,
         "eos_token_id": 0,
+        **sizes,
     }
     (folder / "config.json").write_text(json.dumps(config, indent=1))
     write_tokenizer(folder, sizes["vocab_size"])
-    write_weights(folder / "model.safetensors", tensor_shapes(sizes))
+    write_weights(folder / "model.safetensors", tensor_shapes(sizes), empty)
 
 
 def main() -> None:

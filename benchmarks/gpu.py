@@ -1,0 +1,149 @@
+"""Speeds on a GPU, from libraries that are carried to its machine.
+
+    python benchmarks/gpu.py prepare FOLDER [--target cuda] [--shapes 1b 8b] [--quants q4 bf16]
+    python benchmarks/gpu.py run FOLDER [--device N] [--json FILE]
+
+`prepare` needs a compiler and no GPU; `run` a GPU and no compiler (`pip install
+"mlcc[cuda-runtime]"`). `run` compares the demo model's answers with the reference's, measures the
+copy bandwidth, then for each shape decode at batch 1 and 64, prefill, and decode at a context of
+32k; beside `transformers` in the same run where torch has a GPU. Prints a table and one JSON line.
+
+`--target vulkan` or `cpu`, `--shapes tiny` and `run --quick` go through all of it on any machine:
+that shows that the script runs, and nothing else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    making = commands.add_parser("prepare", help="compile what `run` needs")
+    making.add_argument("folder", type=Path)
+    making.add_argument("--target", default="cuda", choices=("cuda", "vulkan", "cpu"))
+    making.add_argument("--arch", default="", help="for cuda, e.g. sm_90")
+    making.add_argument("--shapes", nargs="+", default=["1b", "8b"])
+    making.add_argument("--quants", nargs="+", default=["q4", "bf16"])
+    running = commands.add_parser("run", help="measure")
+    running.add_argument("folder", type=Path)
+    running.add_argument("--device", type=int)
+    running.add_argument("--quick", action="store_true", help="small sizes, to see that it runs")
+    running.add_argument("--no-transformers", action="store_true")
+    running.add_argument("--json", type=Path, help="also write the result here")
+    given = parser.parse_args()
+    if given.command == "prepare":
+        if given.folder.exists():
+            sys.exit(f"{given.folder} is there already; name another folder")
+        from gpu_prepare import prepare
+
+        prepare(given.folder, given.target, given.shapes, given.quants, given.arch)
+        return
+    if not (given.folder / "demo.json").exists():
+        sys.exit(f"{given.folder}: nothing prepared there; run `gpu.py prepare {given.folder}`")
+    result = measure(given)
+    print(table(result))
+    line = json.dumps(result)
+    print(line)
+    if given.json:
+        given.json.write_text(line + "\n")
+
+
+def measure(given: argparse.Namespace) -> dict[str, Any]:
+    """Everything, in the order that finds a broken machine first."""
+    import gpu_run
+
+    from mlcc.errors import MlccError
+
+    sizes = gpu_run.QUICK if given.quick else gpu_run.Sizes()
+    try:
+        place = gpu_run.place_of(given.folder, given.device)
+    except MlccError as error:
+        sys.exit(str(error))
+    result: dict[str, Any] = {"date": time.strftime("%Y-%m-%d"), "device": describe(place)}
+    result["quick"] = given.quick
+    result["demo"] = gpu_run.demo(given.folder, given.device)
+    say(f"demo model beside the reference: {result['demo']}")
+    result["copy_bytes_s"] = gpu_run.copy_bandwidth(place, sizes)
+    result["shapes"] = []
+    for path in sorted(given.folder.glob("*-*.json")):
+        row = json.loads(path.read_text())
+        try:
+            result["shapes"].append(gpu_run.shape(given.folder, row, place, sizes))
+        except MlccError as error:
+            result["shapes"].append({"name": row["name"], "error": str(error)})
+        say(str(result["shapes"][-1]))
+        if not given.no_transformers and row["name"].endswith("-bf16"):
+            result["shapes"].append(transformers_speeds(path, given.quick))
+            say(str(result["shapes"][-1]))
+    return result
+
+
+def describe(place: Any) -> str:
+    """The device in words."""
+    from mlcc.device.choose import devices_of
+
+    found, _ = devices_of(place.kind)
+    return found[place.index] if found else place.kind
+
+
+def transformers_speeds(description: Path, quick: bool) -> dict[str, Any]:
+    """The same shape in transformers, in a process of its own: its memory is given back."""
+    command = [sys.executable, str(HERE / "gpu_transformers.py"), str(description)]
+    command += ["--quick"] if quick else []
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        reason = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        return {"name": f"transformers {description.stem}", "error": reason}
+    return dict(json.loads(done.stdout.splitlines()[-1]))
+
+
+COLUMNS = {
+    "decode 1": "decode_1",
+    "of copy": "decode_1_bytes_s",
+    "decode 64": "decode_64",
+    "prefill": "prefill_tok_s",
+    "at 32k": "long_context_tok_s",
+    "attention of copy": "attention_bytes_s",
+}
+
+
+def table(result: dict[str, Any]) -> str:
+    """Tokens a second, and fractions of the copy bandwidth."""
+    copy = result["copy_bytes_s"]
+    lines = [
+        f"{result['device']}: copies at {copy / 1e9:.0f} GB/s",
+        f"{'':<24}" + "".join(f"{name:>19}" for name in COLUMNS),
+    ]
+    for row in result["shapes"]:
+        if "error" in row:
+            lines.append(f"{row['name']:<24}{row['error']}")
+            continue
+        cells = []
+        for key in COLUMNS.values():
+            value = row.get(key)
+            bytes_s = key.endswith("_bytes_s")
+            share = value / copy if value is not None and bytes_s else None
+            text = "" if value is None else f"{share:.0%}" if share is not None else f"{value:.0f}"
+            cells.append(f"{text:>19}")
+        lines.append(f"{row['name']:<24}" + "".join(cells))
+    return "\n".join(lines)
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()

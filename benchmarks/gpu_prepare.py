@@ -1,0 +1,121 @@
+"""What `gpu.py run` carries to a GPU machine: libraries of real models' shapes without weights, the
+demo model, and the reference's answers. Runs on any machine that can compile; needs no GPU."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import random_checkpoint
+from gpu_run import greedy
+
+from mlcc.model import open_model
+from mlcc_compiler.checkpoint import Checkpoint
+from mlcc_compiler.compile import Options, Plan, Progress, compile_model, make_plan
+from mlcc_compiler.kernels import kernel_set_for
+from mlcc_compiler.passes.lower import WeightPlan
+from mlcc_compiler.pipeline import Bounds, IrDump, build, lower
+from mlcc_compiler.quantization import scheme
+from mlcc_targets import Choices, Target, get_target
+
+DEMO = Path(__file__).resolve().parents[1] / "examples" / "demo"
+CONTEXT, BATCH, STEP_TOKENS = 33024, 64, 2048
+"""Bounds of the compiled shapes: a context of 32k and some steps more."""
+PROMPTS, ANSWER = 20, 16
+BOUND = 0.05
+"""Logits nearer than this are a tie: pages and matrix tiles are float16."""
+
+
+def prepare(out: Path, target_name: str, shapes: list[str], quants: list[str], archs: str) -> None:
+    """Fill the folder `out`."""
+    choices = Choices(archs=tuple(archs.split(",")) if archs else ())
+    target = get_target(target_name, choices)
+    out.mkdir(parents=True)
+    _demo(out, target)
+    for shape in shapes:
+        for quant in quants:
+            row = _shape(out, target, shape, quant)
+            say(f"{row['name']}: {row['compile_s']:.1f} s, {row['library_bytes'] / 1e6:.1f} MB")
+
+
+def _demo(out: Path, target: Target) -> None:
+    """The demo model for the target, and what the numpy reference answers."""
+    checkpoint = Checkpoint.open(DEMO / "model")
+    options = Options(quant="q4", context=512, max_batch=8, max_step_tokens=64)
+    compile_model(checkpoint, target, out / "demo", options, Progress())
+    rows = (DEMO / "eval.jsonl").read_text(encoding="utf-8").splitlines()[:PROMPTS]
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name) / "reference"
+        compile_model(checkpoint, get_target("reference"), folder, options, Progress())
+        model = open_model(folder)
+        prompts = [model.text.encode_chat(json.loads(row)["messages"]) for row in rows]
+        answers = greedy(model, prompts, ANSWER)
+    told = {"prompts": prompts, "answers": answers, "bound": BOUND}
+    (out / "demo.json").write_text(json.dumps(told))
+    say(f"demo: {len(prompts)} answers of the reference")
+
+
+def _shape(out: Path, target: Target, shape: str, quant: str) -> dict[str, Any]:
+    """A library of a real model's shape, and a description of what to feed it."""
+    name = f"{shape}-{quant}"
+    library = out / f"{name}-{target.library}"
+    options = Options(quant=quant, context=CONTEXT, max_batch=BATCH, max_step_tokens=STEP_TOKENS)
+    with tempfile.TemporaryDirectory() as folder:
+        random_checkpoint.make(Path(folder), shape, CONTEXT, empty=True)
+        plan = make_plan(Checkpoint.open(folder), target, options)
+    start = time.perf_counter()
+    limits = plan.limits
+    lowered = lower(
+        plan.traced,
+        kernel_set_for(target),
+        plan.kv,
+        Bounds(limits.max_step_tokens, limits.max_batch, limits.max_step_pages),
+        plan.config.vocab_size,
+        target,
+        IrDump(None),
+    )
+    build(lowered, target, library, out / f"{name}-kernels")
+    seconds = time.perf_counter() - start
+    row = _description(name, plan, lowered.plans) | {
+        "library": library.name,
+        "library_bytes": library.stat().st_size,
+        "compile_s": seconds,
+        "workspace_bytes": lowered.workspace_bytes,
+        "config": random_checkpoint.SHAPES[shape],
+    }
+    (out / f"{name}.json").write_text(json.dumps(row))
+    return row
+
+
+def _description(name: str, plan: Plan, plans: list[WeightPlan]) -> dict[str, Any]:
+    kv = plan.kv
+    weights = [_weight(p, i) for p in plans for i in range(len(p.layout.tensors))]
+    return {
+        "name": name,
+        "vocab_size": plan.config.vocab_size,
+        "limits": asdict(plan.limits),
+        "page_size": kv.page_size,
+        "kv": {"layers": kv.layers, "shape": kv.page_shape, "dtype": kv.dtype},
+        "kv_bytes_per_token": kv.bytes_per_token,
+        "weights": weights,
+    }
+
+
+def _weight(plan: WeightPlan, i: int) -> dict[str, Any]:
+    """One stored tensor, and with what to fill it so that no value is infinite."""
+    part = plan.layout.tensors[i]
+    how = scheme(plan.scheme)
+    fill = "ones" if plan.use == "vector" else how.dtype if how.is_float else "codes"
+    if part.suffix.startswith((".scales", ".zeros")):
+        fill = part.suffix[1:].partition(".")[0]
+    read = plan.use != "table"  # of a table a step reads a row per token
+    return {"dtype": part.dtype, "shape": part.shape, "fill": fill, "read": read}
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,243 @@
+"""What `gpu.py run` measures on one GPU, from what `gpu_prepare.py` wrote. No compiler is needed.
+
+Weights are random and never on disk. A decode step is timed with the next one queued behind it, as
+the engine does. Fractions are of the copy bandwidth measured just before on the same device.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mlcc.artifact import Artifact
+from mlcc.device.choose import place_for
+from mlcc.device.native import NativeExecutor, Place
+from mlcc.device.tvm_runtime import open_device, runtime, set_threads
+from mlcc.engine import Batch, Request, SamplingParams, TextDelta
+from mlcc.engine.batch import Capacity, Result, float32, int32
+from mlcc.model import Model, open_model
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much is measured."""
+
+    copy_bytes: int = 1 << 30
+    steps: int = 64
+    prompt: int = 2048
+    short: int = 512
+    """Context of the decode steps."""
+    long: int = 32768
+    batches: tuple[int, ...] = (1, 64)
+
+
+QUICK = Sizes(copy_bytes=1 << 22, steps=2, prompt=64, short=32, long=256, batches=(1, 2))
+"""To see that everything runs, on a device that is none."""
+
+
+def place_of(folder: Path, wanted: int | None) -> Place:
+    """The device for the libraries in `folder`. Raises DeviceError."""
+    set_threads(None)
+    return place_for(Artifact.open(folder / "demo").manifest.target, wanted)
+
+
+# -- the demo model -------------------------------------------------------------------------------
+
+
+def demo(folder: Path, wanted: int | None) -> dict[str, int]:
+    """How many of the demo model's answers equal the reference's, to the token or by a tie."""
+    told = json.loads((folder / "demo.json").read_text())
+    model = open_model(folder / "demo", device=wanted)
+    answers = greedy(model, told["prompts"], len(max(told["answers"], key=len)))
+    counts = {"equal": 0, "ties": 0, "different": 0}
+    for prompt, expected, found in zip(told["prompts"], told["answers"], answers, strict=True):
+        counts[_verdict(model, prompt, expected, found, told["bound"])] += 1
+    model.close()
+    return counts
+
+
+def _verdict(model: Model, prompt: Any, expected: Any, found: Any, bound: float) -> str:
+    if expected == found:
+        return "equal"
+    at = next((i for i, (a, b) in enumerate(zip(expected, found, strict=False)) if a != b), None)
+    if at is None:
+        return "different"  # one of them ended early
+    executor: Any = model.executor
+    prefix = [*prompt, *expected[:at]]
+    logits = executor.logits(step(1, 0, len(prefix), executor.capacity.page_size, ids=prefix))[0]
+    gap = abs(float(logits[expected[at]] - logits[found[at]]))
+    return "ties" if gap < bound else "different"
+
+
+def greedy(model: Model, prompts: Sequence[Sequence[int]], limit: int) -> list[list[int]]:
+    """Greedy answers to all prompts at once, through the engine, as token ids."""
+    from mlcc.driver import Driver
+
+    driver = Driver(model)
+    answers: list[list[int]] = [[] for _ in prompts]
+    for i, prompt in enumerate(prompts):
+        sampling = SamplingParams(temperature=0.0, max_tokens=limit)
+        driver.engine.add(Request(str(i), list(prompt), sampling))
+    while driver.has_work:
+        for event in driver.step():
+            if isinstance(event, TextDelta):
+                answers[int(event.request_id)].extend(event.token_ids)
+    return answers
+
+
+# -- a model of random weights --------------------------------------------------------------------
+
+
+def copy_bandwidth(place: Place, sizes: Sizes) -> float:
+    """Bytes a second, read and written, of copies on the device."""
+    tvm, device = runtime(), open_device(place.kind, place.index)
+    a, b = (tvm.runtime.empty((sizes.copy_bytes // 4,), "float32", device) for _ in range(2))
+
+    def copies(count: int) -> None:
+        for _ in range(count):
+            a.copyto(b)
+        device.sync()
+
+    copies(3)
+    seconds = _best(lambda: copies(10))
+    return 10 * 2 * sizes.copy_bytes / seconds
+
+
+def shape(folder: Path, row: dict[str, Any], place: Place, sizes: Sizes) -> dict[str, Any]:
+    """Speeds of one library: tokens and bytes a second."""
+    page, batch = row["page_size"], max(sizes.batches)
+    tokens = max(batch * (sizes.short + 2 * sizes.steps), sizes.long + 2 * sizes.steps)
+    pages = -(-tokens // page) + 2 * batch
+    weights = random_weights(row["weights"])
+    capacity = Capacity(
+        row["vocab_size"],
+        row["limits"]["context"],
+        page,
+        pages,
+        row["limits"]["max_batch"],
+        row["limits"]["max_step_tokens"],
+    )
+    kv = [(row["kv"]["shape"], row["kv"]["dtype"])] * row["kv"]["layers"]
+    executor = NativeExecutor(folder / row["library"], weights, kv, capacity, place)
+    weight_bytes = sum(a.nbytes for a, w in zip(weights, row["weights"], strict=True) if w["read"])
+    result: dict[str, Any] = {"name": row["name"], "weight_bytes": weight_bytes}
+    for b in sizes.batches:
+        seconds = decode_seconds(executor, b, sizes.short, sizes.steps)
+        read = weight_bytes + b * sizes.short * row["kv_bytes_per_token"]
+        result |= {f"decode_{b}": b / seconds, f"decode_{b}_bytes_s": read / seconds}
+    near, far = (decode_seconds(executor, 1, n, sizes.steps) for n in (page, sizes.long))
+    read = (sizes.long - page) * row["kv_bytes_per_token"]
+    result["long_context_tok_s"] = 1 / far
+    result["attention_bytes_s"] = read / max(far - near, 1e-9)
+    result["prefill_tok_s"] = sizes.prompt / prefill_seconds(executor, sizes.prompt)
+    executor.close()
+    return result
+
+
+def random_weights(specs: Sequence[dict[str, Any]]) -> list[Any]:
+    """Arrays of the described shapes; those of one filling share their memory."""
+    words = {w["fill"]: 0 for w in specs}
+    for w in specs:
+        words[w["fill"]] = max(words[w["fill"]], int(np.prod(w["shape"])))
+    pools = {fill: _filled(fill, 4 * count) for fill, count in words.items()}
+    arrays = []
+    for w in specs:
+        count = int(np.prod(w["shape"])) * np.dtype(w["dtype"]).itemsize
+        arrays.append(pools[w["fill"]][:count].view(w["dtype"]).reshape(w["shape"]))
+    return arrays
+
+
+_HALVES = {"float16": (0x03FF, 0x2400), "bfloat16": (0x007F, 0x3C80), "scales": (0, 0x1C00)}
+"""Of 16-bit floats: the bits that are random, and the exponent: about 1/64, scales 1/256."""
+
+
+def _filled(fill: str, nbytes: int) -> Any:
+    """Bytes that are sound numbers of the kind."""
+    if fill == "ones":
+        return np.ones(nbytes // 4, np.float32).view(np.uint8)
+    if fill == "zeros":
+        return np.full(nbytes, 8, np.uint8)
+    block = np.random.default_rng(0).integers(0, 256, min(nbytes + 4, 1 << 24), np.uint8)
+    data = np.resize(block, nbytes)
+    if fill == "float32":
+        data.view(np.uint32)[:] = data.view(np.uint32) & 0x807FFFFF | 0x3C800000
+    if fill in _HALVES:
+        mask, exponent = _HALVES[fill]
+        sign = 0x8000 if mask else 0
+        data.view(np.uint16)[:] = data.view(np.uint16) & (mask | sign) | exponent
+    return data
+
+
+# -- steps ----------------------------------------------------------------------------------------
+
+
+def step(
+    sequences: int, start: int, count: int, page: int, ids: Sequence[int] | None = None
+) -> Batch:
+    """`count` tokens from position `start` of each of several sequences with pages of their own."""
+    each = -(-(start + count) // page)
+    rows, new = range(sequences), range(start, start + count)
+    return Batch(
+        token_ids=int32(ids if ids is not None else [-1 - s for s in rows for _ in new]),
+        positions=int32([p for _ in rows for p in new]),
+        token_slots=int32([s * each * page + p for s in rows for p in new]),
+        qo_indptr=int32(range(0, (sequences + 1) * count, count)),
+        page_indptr=int32(range(0, (sequences + 1) * each, each)),
+        page_indices=int32(range(sequences * each)),
+        last_page_len=int32([start + count - (each - 1) * page] * sequences),
+        logit_rows=int32([(s + 1) * count - 1 for s in rows]),
+        temperature=float32([0] * sequences),
+        top_k=int32([0] * sequences),
+        top_p=float32([1] * sequences),
+        min_p=float32([0] * sequences),
+        uniforms=float32([0] * sequences),
+    )
+
+
+def decode_seconds(executor: NativeExecutor, sequences: int, context: int, steps: int) -> float:
+    """Seconds of a step that adds a token to each sequence, the next step queued behind it."""
+    page = executor.capacity.page_size
+    first = step(sequences, context - 1, 1, page, ids=[1] * sequences)
+    executor.collect(executor.submit(first))
+    batches = [step(sequences, context + i, 1, page) for i in range(steps)]
+
+    def run() -> None:
+        waiting = [executor.submit(batches[0])]
+        for batch in batches[1:]:
+            waiting.append(executor.submit(batch))
+            executor.collect(waiting.pop(0))
+        _finish(executor, waiting)
+
+    return _best(run) / steps
+
+
+def prefill_seconds(executor: NativeExecutor, prompt: int) -> float:
+    """Seconds for a prompt in steps as large as were compiled in."""
+    page, chunk = executor.capacity.page_size, executor.capacity.max_step_tokens
+    batches = []
+    for start in range(0, prompt, chunk):
+        count = min(chunk, prompt - start)
+        ids = [(7919 * i) % executor.capacity.vocab_size for i in range(count)]
+        batches.append(step(1, start, count, page, ids=ids))
+    return _best(lambda: _finish(executor, [executor.submit(batch) for batch in batches]))
+
+
+def _finish(executor: NativeExecutor, tickets: Sequence[int]) -> list[Result]:
+    return [executor.collect(ticket) for ticket in tickets]
+
+
+def _best(run: Callable[[], object], rounds: int = 3) -> float:
+    """The quickest of some rounds after one that does not count, in seconds."""
+    run()
+    times = []
+    for _ in range(rounds):
+        start = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - start)
+    return min(times)
