@@ -6,65 +6,15 @@ are absolute, on outputs of order one: 1e-5 for either page type, as the twin re
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pytest
+from attention_cases import MIXED, Case, alone, batch
 from cpu_kernels import BEST, CPUS, NEON, Cpu, compiled, run
 
 from mlcc.device import reference_ops as twin
 from mlcc_compiler.kernels.cpu import activation, attention, kv, norm, rope, sample
-
-MIXED = ((1, 1), (1, 16), (5, 5), (1, 17), (0, 9), (1, 200), (40, 130), (64, 64), (3, 300), (0, 0))
-"""(queries, keys) of each sequence."""
-
-
-@dataclass(frozen=True)
-class Case:
-    """One compiled kernel."""
-
-    heads: int = 9
-    kv_heads: int = 3
-    dim: int = 64
-    page: int = 16
-    window: int | None = None
-    softcap: float | None = None
-    dtype: str = "float32"
-
-    @property
-    def scale(self) -> float:
-        return float(self.dim**-0.5)
-
-    @property
-    def arguments(self) -> tuple[Any, ...]:
-        shape = (self.heads, self.kv_heads, self.dim, self.page)
-        return (*shape, self.scale, self.window, self.softcap, self.dtype)
-
-
-def batch(case: Case, sequences: Any, seed: int = 0, padding: int = 0) -> list[Any]:
-    """The kernel's inputs; pages behind every query's window are -1."""
-    rng = np.random.default_rng(seed)
-    counts = [-(-keys // case.page) for _, keys in sequences]
-    free = rng.permutation(sum(counts) + 7).tolist()
-    pages = np.full((len(free), 2, case.kv_heads, case.page, case.dim), np.nan, case.dtype)
-    qo, indptr, indices, last = [0], [0], [], []
-    for (queries, keys), count in zip(sequences, counts, strict=True):
-        behind = 0 if case.window is None else max(0, keys - queries + 1 - case.window)
-        for i in range(count):
-            if (i + 1) * case.page <= behind:
-                indices.append(-1)
-                continue
-            indices.append(free.pop())
-            used = min(case.page, keys - i * case.page)
-            pages[indices[-1], :, :, :used] = rng.standard_normal(
-                (2, case.kv_heads, used, case.dim)
-            )
-        qo.append(qo[-1] + queries)
-        indptr.append(len(indices))
-        last.append(keys - (count - 1) * case.page)
-    q = rng.standard_normal((qo[-1] + padding, case.heads, case.dim)).astype(np.float32) * 2
-    return [q, pages, *(np.array(a, np.int32) for a in (qo, indptr, indices, last))]
 
 
 def attend(case: Case, inputs: list[Any], cpu: Cpu = BEST) -> Any:
@@ -140,12 +90,10 @@ def test_a_row_does_not_depend_on_its_neighbours() -> None:
     sequences = ((1, 500), (30, 200), (1, 33), (100, 100))
     inputs = batch(Case(), sequences)
     together = attend(Case(), inputs)
-    q, pages, qo, indptr, indices, last = inputs
+    qo = inputs[2]
     for s in range(len(sequences)):
-        own = indices[indptr[s] : indptr[s + 1]]
-        one = [np.array(a, np.int32) for a in ([0, qo[s + 1] - qo[s]], [0, len(own)])]
-        alone = attend(Case(), [q[qo[s] : qo[s + 1]], pages, *one, own, last[s : s + 1]])
-        np.testing.assert_array_equal(alone, together[qo[s] : qo[s + 1]])
+        by_itself = attend(Case(), alone(inputs, s))
+        np.testing.assert_array_equal(by_itself, together[qo[s] : qo[s + 1]])
 
 
 def test_large_scores_do_not_overflow() -> None:

@@ -6,17 +6,25 @@ pages.
 
 from __future__ import annotations
 
+import itertools
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from attention_cases import MIXED, Case, alone, batch
-from gpu_kernels import F16, GPUS, run
+from gpu_kernels import F16, GPUS, device, run
 
 from mlcc.device import reference_ops as twin
+from mlcc_compiler._tvm import relax, tirx, tvm
 from mlcc_compiler.kernels.gpu import attention
-from mlcc_compiler.kernels.gpu.attention_decode import attend_ranges, range_items
+from mlcc_compiler.kernels.gpu.attention_batch import AttentionShape
+from mlcc_compiler.kernels.gpu.attention_decode import RangePlan, attend_ranges, range_items
+from mlcc_compiler.kernels.gpu.attention_prefill import TilePlan
 from mlcc_compiler.kernels.gpu.device import Gpu
+from mlcc_compiler.passes.paged_kv import KvLayout
+from mlcc_compiler.passes.rewrite import Rewriter, tensor
 
 
 def attend(case: Case, inputs: list[Any], gpu: Gpu = F16) -> Any:
@@ -41,38 +49,36 @@ def test_mixed_batch(gpu: Gpu) -> None:
     check(Case(dtype="float16" if gpu.f16 else "float32"), MIXED, gpu)
 
 
-@pytest.mark.parametrize("heads, kv_heads", [(2, 2), (8, 2), (14, 2), (16, 1)])
+@pytest.mark.parametrize("heads, kv_heads", [(2, 2), (14, 2), (16, 1)])
 def test_groups(heads: int, kv_heads: int) -> None:
     check(Case(heads=heads, kv_heads=kv_heads, dim=32, dtype="float16"), MIXED)
 
 
-@pytest.mark.parametrize("dim", [8, 40, 80, 96, 128, 256])
+@pytest.mark.parametrize("dim", [8, 80, 256])
 def test_head_dims(dim: int) -> None:
     check(Case(heads=4, kv_heads=2, dim=dim), MIXED)
 
 
-@pytest.mark.parametrize("page", [1, 4, 48, 128])
+@pytest.mark.parametrize("page", [1, 48, 128])
 def test_page_sizes(page: int) -> None:
     check(Case(heads=4, kv_heads=2, dim=32, page=page), MIXED)
 
 
-@pytest.mark.parametrize("window", [1, 20, 100, 1000])
+@pytest.mark.parametrize("window", [1, 100])
 def test_windows_leave_freed_pages_alone(window: int) -> None:
-    check(Case(heads=3, window=window), (*MIXED, (1, 1500), (30, 400)))
+    check(Case(window=window), (*MIXED, (1, 1500), (30, 400)))
 
 
-def test_softcap() -> None:
-    check(Case(softcap=5.0, dtype="float16"), MIXED)
-    check(Case(softcap=5.0, window=33), MIXED)
+def test_softcap_and_window() -> None:
+    check(Case(softcap=5.0, window=33, dtype="float16"), MIXED)
 
 
 def test_lengths_round_every_boundary() -> None:
-    """Of pages (16), blocks (32), ranges (128)."""
+    """Of pages (16), tiles of tokens (21) and of keys (32), ranges (128)."""
     lengths = (1, 2, 15, 16, 17, 31, 32, 33, 127, 128, 129, 257, 1024, 4097)
-    case = Case(heads=4, kv_heads=2)
-    check(case, [(1, n) for n in lengths], padding=0)
-    tokens = (1, 2, 20, 31, 32, 33, 63, 64, 65)
-    check(case, [(n, n + more) for n in tokens for more in (0, 100)])
+    check(Case(), [(1, n) for n in lengths], padding=0)
+    tokens = (1, 2, 20, 21, 22, 32, 33, 42, 43, 65)
+    check(Case(), [(n, n + more) for n in tokens for more in (0, 100)])
 
 
 def test_random_batches() -> None:
@@ -91,12 +97,22 @@ def test_pure_decode_step_may_be_padded() -> None:
 def test_no_sequences() -> None:
     inputs = batch(Case(), (), padding=3)
     assert (attend(Case(), inputs) == 0).all()
+    inputs[4] = np.zeros(40, np.int32)  # a page list longer than what the sequences use
+    assert (attend(Case(), inputs) == 0).all()
     assert attend(Case(), batch(Case(), ())).size == 0
+
+
+def test_a_page_list_may_be_padded() -> None:
+    for sequences in (((1, 200), (1, 40)), ((1, 200), (30, 40))):
+        inputs = batch(Case(), sequences)
+        expected = attend(Case(), inputs)
+        inputs[4] = np.concatenate([inputs[4], np.full(50, -1, np.int32)])
+        np.testing.assert_array_equal(attend(Case(), inputs), expected)
 
 
 def test_a_row_does_not_depend_on_its_neighbours() -> None:
     """Bit for bit: how a sequence is cut into ranges and tiles follows from its own lengths."""
-    for case in (Case(), Case(window=90)):
+    for case in (Case(), Case(window=100)):
         sequences = ((1, 500), (30, 200), (1, 33), (100, 100))
         inputs = batch(case, sequences)
         together = attend(case, inputs)
@@ -111,3 +127,71 @@ def test_large_scores_do_not_overflow() -> None:
     inputs[0] *= 1000
     expected = twin.paged_attention(*inputs, Case().scale)
     np.testing.assert_allclose(attend(Case(), inputs), expected, rtol=0, atol=1e-2)
+
+
+def test_workgroup_memory_stays_below_the_row_s() -> None:
+    """For every shape of a model, with float32 pages or float16; a group's keys are read once."""
+    for shared_bytes in (16384, 49152):
+        gpu = Gpu(shared_bytes=shared_bytes)
+        for group, dim in itertools.product((1, 2, 3, 4, 7, 8), (64, 80, 96, 128, 256)):
+            shape = AttentionShape(*Case(heads=group, kv_heads=1, dim=dim).arguments)
+            plan = RangePlan.of(gpu, shape)
+            assert plan.shared_bytes <= shared_bytes
+            assert plan.heads == group or dim == 256
+            assert TilePlan.of(gpu, shape).shared_bytes <= shared_bytes
+
+
+def test_compiles_for_metal_with_subgroups_and_aligned_loads() -> None:
+    case = Case(heads=32, kv_heads=8, dim=128, window=4096, softcap=50.0, dtype="float16")
+    target = tvm.target.Target({"kind": "metal", "thread_warp_size": 32}, host={"kind": "llvm"})
+    texts = []
+    for factory in (attend_ranges, attention.attend):
+        kernel = factory(Gpu(shared_bytes=32768, subgroup=32), *case.arguments)
+        functions = {"kernel": kernel.with_attr("global_symbol", "kernel")}
+        with target:
+            module = tvm.compile(tvm.IRModule(functions), target=target)
+        texts.append(module.mod.imports[0].inspect_source())
+    assert all("simd_shuffle_down" in text and "threadgroup_barrier" in text for text in texts)
+    assert "device half4*)" in texts[0]
+
+
+class Graph(Rewriter):
+    """A graph that is nothing but attention."""
+
+    def __init__(self) -> None:
+        self.builder = relax.BlockBuilder()
+
+    def module(self, case: Case) -> Any:
+        n, num_pages, b, p = (tirx.Var(name, "int64") for name in ("n", "num_pages", "b", "p"))
+        layout = KvLayout(case.page, case.dtype, 1, case.kv_heads, case.dim)
+        parameters = [
+            relax.Var("q", tensor([n, case.heads, case.dim])),
+            relax.Var("pages", tensor([num_pages, *layout.page_shape], case.dtype)),
+            relax.Var("qo_indptr", tensor([b + 1], "int32")),
+            relax.Var("page_indptr", tensor([b + 1], "int32")),
+            relax.Var("page_indices", tensor([p], "int32")),
+            relax.Var("last_page_len", tensor([b], "int32")),
+        ]
+        numbers = (case.scale, case.window, case.softcap)
+        with self.builder.function("forward", parameters):
+            with self.builder.dataflow():
+                out = attention.paged_attention(F16, self, parameters, layout, *numbers)
+                out = self.builder.emit_output(out)
+            self.builder.emit_func_output(out)
+        return self.builder.finalize()
+
+
+def test_emitted_into_a_graph() -> None:
+    """The scratch tensors' sizes follow from the batch, and the whole runs in TVM's VM."""
+    case = Case(heads=4, kv_heads=2, dim=32)
+    target = tvm.target.Target({"kind": "webgpu", "max_num_threads": 256}, host={"kind": "llvm"})
+    with target:
+        executable = relax.build(Graph().module(case), target)
+    path = Path(tempfile.mkdtemp()) / "attention.so"
+    executable.export_library(str(path))
+    machine = relax.VirtualMachine(tvm.runtime.load_module(str(path)), device())
+    for sequences in (MIXED, [(1, 130), (1, 5)]):
+        inputs = batch(case, sequences)
+        out = machine["forward"](*(tvm.runtime.tensor(a, device()) for a in inputs)).numpy()
+        expected = twin.paged_attention(*inputs, case.scale)
+        np.testing.assert_allclose(out, expected, rtol=0, atol=1e-5)

@@ -129,10 +129,12 @@ class Rows:
 
 
 def load_vector(buffer: Expr, *at: Expr, count: int = VECTOR) -> Local:
-    """`count` neighbours from `at` on, as float32 registers."""
-    *outer, first = at
+    """Vector at[-1] of a row, `count` neighbours, as float32 registers.
+
+    Counted in vectors, so that TVM sees that they are aligned: else it loads their elements.
+    """
     cells = Local(count)
-    value = buffer[tuple([*outer, T.Ramp(first, 1, count)])]  # noqa: C409
+    value = buffer[tuple([*at[:-1], T.Ramp(at[-1] * count, 1, count)])]  # noqa: C409
     store(cells.buffer, value.astype(f"float32x{count}"), T.Ramp(0, 1, count))
     return cells
 

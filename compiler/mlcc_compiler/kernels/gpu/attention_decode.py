@@ -45,7 +45,8 @@ from mlcc_compiler.kernels.gpu.workgroup import (
 )
 
 _RANGE = 128
-_MOST_HEADS = 16
+_THREADS = 128
+_MOST_HEADS = 8  # so that the sums of a group of 16 stay in registers
 _MOST_LANES = 8
 _MOST_SCORES = 32  # registers in which a thread sums dot products
 _MOST_BYTES = 24576  # of workgroup memory, so that several groups share a processor
@@ -131,7 +132,7 @@ class RangePlan:
         keys = pages_per_range(shape.page_size) * shape.page_size
         for heads in shape.heads_together(_MOST_HEADS):
             for size in (s for s in range(heads, 0, -1) if heads % s == 0):
-                plan = cls(gpu.threads, keys, shape.head_dim, heads, size)
+                plan = cls(min(gpu.threads, _THREADS), keys, shape.head_dim, heads, size)
                 if plan.shared_bytes <= min(gpu.shared_bytes, _MOST_BYTES):
                     return plan
         raise ValueError(f"attention of {shape} does not fit into {gpu.shared_bytes} bytes")
@@ -240,10 +241,10 @@ class _Range:
             ]
             dots = zeros(size * heads)
             with T.serial(plan.dim // VECTOR // plan.lanes) as v:
-                d = bind((int32(v) * plan.lanes + lane) * VECTOR)
-                loaded = [load_vector(rows.buffer, key, d) for key in keys]
+                at_vector = bind(int32(v) * plan.lanes + lane)
+                loaded = [load_vector(rows.buffer, key, at_vector) for key in keys]
                 for h in range(heads):
-                    query = load_vector(self.queries, h, d)
+                    query = load_vector(self.queries, h, at_vector)
                     for j, vector in enumerate(loaded):
                         at = h * size + j
                         for x in range(VECTOR):
@@ -306,14 +307,13 @@ class _Range:
         """Weighted sums of the values; each thread keeps a vector of every head."""
         plan, heads, size = self.plan, self.plan.heads, self.plan.values_at_once
         team, column = bind(self.thread // plan.columns), bind(self.thread % plan.columns)
-        d = bind(column * VECTOR)
         outputs = zeros(heads * VECTOR)
         with when(team < plan.teams):
             step = plan.teams * size
             with T.serial(ceil_div(self.count, step)) as k:
                 keys = [bind(int32(k) * step + j * plan.teams + team) for j in range(size)]
                 places = [bind(self.places[T.min(key, self.count - 1)]) for key in keys]
-                loaded = [load_vector(rows.buffer, at + rows.to_value, d) for at in places]
+                loaded = [load_vector(rows.buffer, at + rows.to_value, column) for at in places]
                 for h in range(heads):
                     for key, vector in zip(keys, loaded, strict=True):
                         weight = bind(self.scores[h, key])
@@ -324,7 +324,7 @@ class _Range:
             with when(team < plan.teams):
                 for g in range(plan.slice):
                     for x in range(VECTOR):
-                        at = (g * plan.teams + team) * plan.dim + d + x
+                        at = (g * plan.teams + team) * plan.dim + column * VECTOR + x
                         store(self.scratch, outputs[(first + g) * VECTOR + x], at)
             barrier()
             self._sum_teams(sums, item, bind(head + first))
@@ -377,19 +377,19 @@ def merge_ranges(gpu: Gpu, batch: Batch, rows: Expr, sums: Expr, stats: Expr, ou
 
             strided(count, threads, thread, accumulate)
             factor = bind(real(1) / reduce(gpu, total[0], add, thread, threads))
-            team, d = bind(thread // columns), bind(thread % columns * VECTOR)
+            team, column = bind(thread // columns), bind(thread % columns)
             scratch = shared((teams, shape.head_dim))
 
             def gather(i: Expr) -> None:
                 share = bind(weight(i))
-                vector = load_vector(sums, item + i, head, d)
+                vector = load_vector(sums, item + i, head, column)
                 for x in range(VECTOR):
                     outputs[x] = outputs[x] + share * vector[x]
 
             with when(team < teams):
                 strided(count, teams, team, gather)
                 for x in range(VECTOR):
-                    store(scratch, outputs[x], team, d + x)
+                    store(scratch, outputs[x], team, column * VECTOR + x)
             barrier()
 
             def finish(i: Expr) -> None:

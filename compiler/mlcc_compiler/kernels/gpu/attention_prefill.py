@@ -40,6 +40,8 @@ from mlcc_compiler.kernels.gpu.workgroup import (
     when,
 )
 
+_THREADS = 128
+_COLUMN_THREADS = 8
 _ROWS = 4  # rows of a tile that one thread computes
 _PAD = 4  # cells between rows in workgroup memory: against bank conflicts, keeps vectors aligned
 
@@ -57,13 +59,9 @@ class TilePlan:
     """Dimensions of queries and keys that lie in workgroup memory at once."""
 
     @property
-    def column_threads(self) -> int:
-        return 16 if self.threads >= 256 else 8
-
-    @property
     def rows(self) -> int:
         """Query rows of a tile."""
-        return self.threads // self.column_threads * _ROWS
+        return self.threads // _COLUMN_THREADS * _ROWS
 
     @property
     def tokens(self) -> int:
@@ -73,7 +71,7 @@ class TilePlan:
     @property
     def keys(self) -> int:
         """Keys of a block; as many dimensions of values lie in workgroup memory at once."""
-        return self.column_threads * self.columns
+        return _COLUMN_THREADS * self.columns
 
     @property
     def stage(self) -> int:
@@ -90,11 +88,12 @@ class TilePlan:
     @classmethod
     def of(cls, gpu: Gpu, shape: AttentionShape) -> TilePlan:
         """The largest blocks that fit."""
-        rows = cls(gpu.threads, 1, 1, 1).rows
+        threads = min(gpu.threads, _THREADS)
+        rows = cls(threads, 1, 1, 1).rows
         heads = shape.heads_together(rows)[0]
         for columns in (4, 2):
             for depth in (32, 16, 8):
-                plan = cls(gpu.threads, heads, columns, depth)
+                plan = cls(threads, heads, columns, depth)
                 if plan.shared_bytes <= gpu.shared_bytes:
                     return plan
         raise ValueError(f"attention of {shape} does not fit into {gpu.shared_bytes} bytes")
@@ -113,8 +112,8 @@ def prefill(gpu: Gpu, batch: Batch, q: Expr, pages: Expr, out: Expr) -> None:
         return tirx.truncdiv(batch.qo[s], plan.tokens) + s
 
     items = tirx.floordiv(q.shape[0], plan.tokens) + batch.last.shape[0] + 1
-    with launch((items, shape.kv_heads * splits), (plan.threads,)) as (item, part, thread):
-        rows = Rows(shape, pages)
+    grid = (items, shape.kv_heads * splits)
+    with launch(grid, (plan.threads,)) as (item, part, thread):
         used = bind(first_item(batch.sequences))
         head = bind(part * plan.heads)
         with T.If(item < used):
@@ -124,19 +123,23 @@ def prefill(gpu: Gpu, batch: Batch, q: Expr, pages: Expr, out: Expr) -> None:
                 count = bind(T.min(sequence.tokens - start, plan.tokens))
                 with when(tirx.all(sequence.tokens > 1, count > 0)):
                     tile = _Tile(shape, plan, batch, sequence, start, count, thread)
-                    tile.run(q, rows, part // splits, head)
+                    tile.run(q, Rows(shape, pages), part // splits, head)
                     tile.finish(out, head)
             with T.Else():
                 behind = bind(batch.qo[batch.sequences] + (item - used) * plan.tokens)
-                left = bind(T.min(int32(q.shape[0]) - behind, plan.tokens))
-                width = plan.heads * shape.head_dim
+                _clear(plan, shape.head_dim, out, behind, head, thread)
 
-                def clear(i: Expr) -> None:
-                    row, d = split(i, shape.head_dim)
-                    token, h = split(row, plan.heads)
-                    store(out, real(0), behind + token, head + h, d)
 
-                strided(left * width, plan.threads, thread, clear)
+def _clear(plan: TilePlan, dim: int, out: Expr, token: Expr, head: Expr, thread: Expr) -> None:
+    """Zeros for a tile of tokens."""
+    left = bind(T.min(int32(out.shape[0]) - token, plan.tokens))
+
+    def element(i: Expr) -> None:
+        row, d = split(i, dim)
+        t, h = split(row, plan.heads)
+        store(out, real(0), token + t, head + h, d)
+
+    strided(left * (plan.heads * dim), plan.threads, thread, element)
 
 
 class _Tile:
@@ -158,8 +161,10 @@ class _Tile:
         self.position = bind(sequence.keys - sequence.tokens + start)
         self.end = bind(self.position + count)
         # this thread's corner of a product, and its row and part of the keys for the softmax
-        self.row = bind(thread // plan.column_threads * _ROWS)
-        self.column = bind(thread % plan.column_threads * plan.columns)
+        self.row_vector = bind(thread // _COLUMN_THREADS)
+        self.column_vector = bind(thread % _COLUMN_THREADS)
+        self.row = bind(self.row_vector * _ROWS)
+        self.column = bind(self.column_vector * plan.columns)
         self.soft_row, self.soft_part = bind(thread % plan.rows), bind(thread // plan.rows)
         self.parts = plan.threads // plan.rows
         self.weights = shared((plan.keys, plan.rows + _PAD))
@@ -216,9 +221,11 @@ class _Tile:
             strided(plan.keys * plan.depth, plan.threads, self.thread, key)
             barrier()
             with T.serial(plan.depth) as d:
-                a = load_vector(self.stage, int32(d) * stride + self.row, count=_ROWS)
-                at = keys_at + int32(d) * key_stride + self.column
-                self._multiply(a, load_vector(self.stage, at, count=plan.columns), scores, 0)
+                row = int32(d) * (stride // _ROWS) + self.row_vector
+                column = (keys_at + int32(d) * key_stride) // plan.columns + self.column_vector
+                a = load_vector(self.stage, row, count=_ROWS)
+                b = load_vector(self.stage, column, count=plan.columns)
+                self._multiply(a, b, scores, 0)
             barrier()
         for r in range(_ROWS):
             position = bind(self.position + split(self.row + r, plan.heads)[0])
@@ -278,8 +285,9 @@ class _Tile:
             strided(plan.keys * plan.keys, plan.threads, self.thread, value)
             barrier()
             with T.serial(plan.keys) as j:
-                a = load_vector(self.weights, int32(j), self.row, count=_ROWS)
-                b = load_vector(self.stage, int32(j) * stride + self.column, count=plan.columns)
+                a = load_vector(self.weights, int32(j), self.row_vector, count=_ROWS)
+                column = int32(j) * (stride // plan.columns) + self.column_vector
+                b = load_vector(self.stage, column, count=plan.columns)
                 self._multiply(a, b, self.outputs, part * _ROWS * plan.columns)
             barrier()
 
