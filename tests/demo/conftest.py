@@ -12,7 +12,7 @@ import pytest
 from mlcc.model import Model, open_model
 from mlcc_compiler.checkpoint import Checkpoint
 from mlcc_compiler.compile import Options, Progress, compile_model
-from mlcc_targets import get_target
+from mlcc_targets import Choices, get_target
 
 DEMO = Path(__file__).parents[2] / "examples" / "demo"
 CONTEXT = 1024
@@ -23,14 +23,16 @@ Opened = Callable[[str, str], Model]
 
 @pytest.fixture(scope="session")
 def compiled(tmp_path_factory: Any) -> Compiled:
-    """(recipe, target) -> the artifact's folder."""
+    """(recipe, target) -> the artifact's folder. "vulkan-f32" is vulkan with --no-f16."""
 
     @cache
     def make(quant: str, target: str) -> Path:
+        name, _, f32 = target.partition("-")
+        row = get_target(name, Choices(f16=False if f32 else None))
         out = tmp_path_factory.mktemp("demo") / f"{quant}-{target}"
         options = Options(quant=quant, context=CONTEXT)
         checkpoint = Checkpoint.open(DEMO / "model")
-        return compile_model(checkpoint, get_target(target), out, options, Progress())
+        return compile_model(checkpoint, row, out, options, Progress())
 
     return make
 
