@@ -128,7 +128,8 @@ def test_importing_tvm_looks_for_no_device(runtime_only: str) -> None:
     python(code, TVM_USE_RUNTIME_LIB=runtime_only)
 
 
-def test_the_profile_counts_each_kernel(device: Any) -> None:
+@pytest.mark.parametrize("by_wall_clock", [False, True])
+def test_the_profile_counts_each_kernel(device: Any, by_wall_clock: bool) -> None:
     library = load(scale_add(), count_groups())
     x = tvm.runtime.tensor(np.ones(64, np.float32), device)
     y = tvm.runtime.empty((64,), "float32", device)
@@ -139,13 +140,14 @@ def test_the_profile_counts_each_kernel(device: Any) -> None:
             library["scale_add"](pointer(x), pointer(y), 64, 2.0, 1.0, 1, 64)
         library["count_groups"](pointer(seen), 200, 1, 1)
 
-    webgpu.profile_start(0)
+    webgpu.profile_start(0, by_wall_clock=by_wall_clock)
     work(times=150)
     profile = webgpu.profile_stop(0)
     assert {k.name: k.count for k in profile.kernels} == {"scale_add": 150, "count_groups": 1}
     assert all(0 < k.total_ns < 10**10 for k in profile.kernels)
     assert profile.device == webgpu.devices()[0][0].name
-    assert ("timestamp" in profile.clock) == webgpu.devices()[0][0].timestamps
+    timestamps = webgpu.devices()[0][0].timestamps and not by_wall_clock
+    assert profile.clock.startswith("timestamp" if timestamps else "wall time")
     assert (y.numpy() == 3).all()
 
     work(times=3)  # not watched

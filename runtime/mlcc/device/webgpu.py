@@ -102,9 +102,12 @@ def prepare(library: Any, index: int) -> int:
     return int(_function("prepare")(library, index))
 
 
-def profile_start(index: int) -> None:
-    """Begin to measure each kernel; slower, because the kernels no longer run back to back."""
-    _function("profile_start")(index)
+def profile_start(index: int, *, by_wall_clock: bool = False) -> None:
+    """Begin to measure each kernel; slower, because the kernels no longer run back to back.
+
+    by_wall_clock: around each kernel's own submit, as where the device has no timestamps.
+    """
+    _function("profile_start")(index, by_wall_clock)
 
 
 def profile_stop(index: int) -> Profile:

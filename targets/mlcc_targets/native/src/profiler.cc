@@ -7,7 +7,8 @@
 
 namespace mlcc::webgpu {
 
-void Profiler::start() {
+void Profiler::start(bool by_wall_clock) {
+  by_timestamps_ = device_.facts().timestamps && !by_wall_clock;
   totals_.clear();
   passes_.clear();
   if (by_timestamps() && !queries_) {

@@ -17,12 +17,13 @@ class Profiler {
  public:
   explicit Profiler(Device& device) : device_(device), readback_(device) {}
 
-  void start();
+  // By the wall clock if asked, or if the device has no timestamps.
+  void start(bool by_wall_clock);
   // {"device": ..., "clock": ..., "kernels": [{"name": ..., "count": ..., "total_ns": ...}]}
   std::string stop();
 
   [[nodiscard]] bool active() const { return active_; }
-  [[nodiscard]] bool by_timestamps() const { return device_.facts().timestamps; }
+  [[nodiscard]] bool by_timestamps() const { return by_timestamps_; }
 
   // Queries for one pass that runs one kernel. At most kPasses until `resolve`.
   WGPUPassTimestampWrites time_pass(Name name);
@@ -47,6 +48,7 @@ class Profiler {
   std::vector<Name> submitted_;
   std::map<std::string, Total> totals_;
   bool active_ = false;
+  bool by_timestamps_ = false;
 };
 
 }  // namespace mlcc::webgpu

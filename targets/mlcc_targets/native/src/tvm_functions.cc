@@ -47,10 +47,10 @@ int prepare(const tvm::ffi::Module& module, int device) {
   return guarded([&] { return prepare_tree(module, Context::of(device)); });
 }
 
-void profile_start(int device) {
-  with_context(device, [](Context& context) {
+void profile_start(int device, bool by_wall_clock) {
+  with_context(device, [&](Context& context) {
     context.synchronize();
-    context.profiler.start();
+    context.profiler.start(by_wall_clock);
   });
 }
 
