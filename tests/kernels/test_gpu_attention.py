@@ -20,8 +20,8 @@ from mlcc.device import reference_ops as twin
 from mlcc_compiler._tvm import relax, tirx, tvm
 from mlcc_compiler.kernels.gpu import attention
 from mlcc_compiler.kernels.gpu.attention_batch import AttentionShape
-from mlcc_compiler.kernels.gpu.attention_decode import RangePlan, attend_ranges, range_items
-from mlcc_compiler.kernels.gpu.attention_prefill import TilePlan
+from mlcc_compiler.kernels.gpu.attention_decode import attend_ranges
+from mlcc_compiler.kernels.gpu.attention_plan import RangePlan, TilePlan, range_items
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.passes.paged_kv import KvLayout
 from mlcc_compiler.passes.rewrite import Rewriter, tensor

@@ -2,8 +2,8 @@
 
 Two kernels: `attend_ranges` computes ranges of keys of the sequences with one token
 (`attention_decode`), `attend` merges them and computes the sequences with several
-(`attention_prefill`). Which rows a sequence gets follows from its own lengths only, so results do
-not depend on neighbours. Keys and values are appended (`kv.py`) and rotated already.
+(`attention_prefill`). How a sequence is cut follows from its own lengths only, so results do not
+depend on neighbours. Keys and values are appended (`kv.py`) and rotated already.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from mlcc_compiler.kernels.frame import Expr, PrimFunc, f32, kernel
 from mlcc_compiler.kernels.gpu.attention_batch import AttentionShape, Batch
-from mlcc_compiler.kernels.gpu.attention_decode import attend_ranges, merge_ranges, range_items
+from mlcc_compiler.kernels.gpu.attention_decode import attend_ranges
+from mlcc_compiler.kernels.gpu.attention_merge import merge_ranges
+from mlcc_compiler.kernels.gpu.attention_plan import range_items
 from mlcc_compiler.kernels.gpu.attention_prefill import prefill
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.workgroup import int32, when

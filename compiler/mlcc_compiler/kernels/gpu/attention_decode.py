@@ -2,18 +2,16 @@
 
 The keys of a sequence are cut into ranges of about 128, counted from its own first page, so that
 the result depends on no neighbour. A workgroup takes one range for the query heads of one KV head:
-each key and value is read once, as long as those heads fit (`RangePlan`). A second kernel merges
+each key and value is read once, as long as those heads fit (`RangePlan`). `attention_merge` joins
 the ranges. The host knows only the sizes of the batch, so it starts `range_items` workgroups, a
 bound that is close; each finds its sequence by bisection and the surplus ends at once.
 
-Bytes: a range of 128 keys of 128 float16 dimensions is 64 KiB of pages, 2 KiB of partial sums a
-head. Batch 1 at 32,768 keys and 8 KV heads is 2,048 workgroups. A thread keeps several keys in
-flight; neighbouring threads read neighbouring vectors of a row.
+Bytes: a range of 128 keys of 128 float16 dimensions is 64 KiB of pages, and 512 bytes of partial
+sums for each query head. Batch 1 at 32,768 keys and 8 KV heads is 2,048 workgroups. A thread keeps
+several keys in flight; neighbouring threads read neighbouring vectors of a row.
 """
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 from mlcc_compiler._tvm import T, tirx
 from mlcc_compiler.kernels.frame import Expr, PrimFunc, f32, kernel, store
@@ -29,6 +27,7 @@ from mlcc_compiler.kernels.gpu.attention_batch import (
     strided,
     zeros,
 )
+from mlcc_compiler.kernels.gpu.attention_plan import RangePlan, pages_per_range
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.workgroup import (
     add,
@@ -43,99 +42,6 @@ from mlcc_compiler.kernels.gpu.workgroup import (
     shared,
     when,
 )
-
-_RANGE = 128
-_THREADS = 128
-_MOST_HEADS = 8  # so that the sums of a group of 16 stay in registers
-_MOST_LANES = 8
-_MOST_SCORES = 32  # registers in which a thread sums dot products
-_MOST_BYTES = 24576  # of workgroup memory, so that several groups share a processor
-
-
-def pages_per_range(page_size: int) -> int:
-    """Pages of a range of keys."""
-    return max(1, _RANGE // page_size)
-
-
-def range_items(pages: Expr, sequences: Expr, page_size: int) -> Expr:
-    """Ranges of keys that a batch may have: workgroups to start, rows of partial sums."""
-    return tirx.floordiv(pages, pages_per_range(page_size)) + sequences
-
-
-@dataclass(frozen=True)
-class RangePlan:
-    """How a workgroup shares out a range. Powers of two where threads are divided by them."""
-
-    threads: int
-    keys: int
-    """Keys of a range."""
-    dim: int
-    heads: int
-    """Query heads that share what is loaded."""
-    slice: int
-    """Of those, heads whose sums over threads are taken at once."""
-
-    @property
-    def lanes(self) -> int:
-        """Threads that share a dot product."""
-        vectors, lanes = self.dim // VECTOR, 1
-        while lanes < _MOST_LANES and vectors % (2 * lanes) == 0:
-            lanes *= 2
-        return lanes
-
-    @property
-    def keys_at_once(self) -> int:
-        """Keys that a thread multiplies with each vector of the queries."""
-        most = max(1, self.keys * self.lanes // self.threads)
-        return min(4, most, max(1, _MOST_SCORES // self.heads))
-
-    @property
-    def pass_keys(self) -> int:
-        """Keys whose scores the workgroup computes at once."""
-        return self.threads // self.lanes * self.keys_at_once
-
-    @property
-    def columns(self) -> int:
-        """Threads that hold a vector of the output each."""
-        return self.dim // VECTOR
-
-    @property
-    def teams(self) -> int:
-        """Sets of such threads; each takes every so-manieth value."""
-        return self.threads // self.columns
-
-    @property
-    def values_at_once(self) -> int:
-        return min(4, max(1, self.keys // self.teams))
-
-    @property
-    def score_columns(self) -> int:
-        """Scores of a head, with room for the last step over the values."""
-        step = self.teams * self.values_at_once
-        return -(-self.keys // step) * step
-
-    @property
-    def scratch(self) -> int:
-        """float32 cells for sums over threads."""
-        dots = self.pass_keys * (self.lanes + 1)
-        return self.slice * max(dots, self.teams * self.dim)
-
-    @property
-    def shared_bytes(self) -> int:
-        """Workgroup memory, with that of two reductions."""
-        cells = self.heads * (self.dim + self.score_columns) + self.scratch + self.keys
-        return 4 * (cells + 2 * self.threads)
-
-    @classmethod
-    def of(cls, gpu: Gpu, shape: AttentionShape) -> RangePlan:
-        """The most heads that fit, then the largest slice."""
-        keys = pages_per_range(shape.page_size) * shape.page_size
-        for heads in shape.heads_together(_MOST_HEADS):
-            for size in (s for s in range(heads, 0, -1) if heads % s == 0):
-                plan = cls(min(gpu.threads, _THREADS), keys, shape.head_dim, heads, size)
-                if plan.shared_bytes <= min(gpu.shared_bytes, _MOST_BYTES):
-                    return plan
-        raise ValueError(f"attention of {shape} does not fit into {gpu.shared_bytes} bytes")
 
 
 def attend_ranges(
@@ -343,61 +249,3 @@ class _Range:
             store(sums, summed[0], item, head + g, d)
 
         strided(plan.slice * plan.dim, plan.threads, self.thread, total)
-
-
-def merge_ranges(gpu: Gpu, batch: Batch, rows: Expr, sums: Expr, stats: Expr, out: Expr) -> None:
-    """Emit the launch that fills out's rows of sequences with one token from their ranges.
-
-    A workgroup per (sequence, head). Rows below b behind the last token get zeros, so that a
-    decode step may be padded to its b.
-    """
-    shape = batch.shape
-    keys = pages_per_range(shape.page_size) * shape.page_size
-    columns = shape.head_dim // VECTOR
-    threads, teams = gpu.threads, gpu.threads // columns
-    with launch((batch.last.shape[0], shape.heads), (threads,)) as (s, head, thread):
-        sequence = batch.sequence(s)
-        with when(sequence.tokens == 1):
-            first, _ = split(shape.first_key(sequence.keys - 1), keys)
-            item = bind(first_item(batch, s) + first)
-            count = bind(ceil_div(sequence.keys, keys) - first)
-            best, total, outputs = zeros(1, LOWEST), zeros(1), zeros(VECTOR)
-
-            def compare(i: Expr) -> None:
-                best[0] = T.max(best[0], stats[item + i, head, 0])
-
-            strided(count, threads, thread, compare)
-            top = reduce(gpu, best[0], largest, thread, threads)
-
-            def weight(i: Expr) -> Expr:
-                return T.exp(stats[item + i, head, 0] - top)
-
-            def accumulate(i: Expr) -> None:
-                total[0] = total[0] + weight(i) * stats[item + i, head, 1]
-
-            strided(count, threads, thread, accumulate)
-            factor = bind(real(1) / reduce(gpu, total[0], add, thread, threads))
-            team, column = bind(thread // columns), bind(thread % columns)
-            scratch = shared((teams, shape.head_dim))
-
-            def gather(i: Expr) -> None:
-                share = bind(weight(i))
-                vector = load_vector(sums, item + i, head, column)
-                for x in range(VECTOR):
-                    outputs[x] = outputs[x] + share * vector[x]
-
-            with when(team < teams):
-                strided(count, teams, team, gather)
-                for x in range(VECTOR):
-                    store(scratch, outputs[x], team, column * VECTOR + x)
-            barrier()
-
-            def finish(i: Expr) -> None:
-                summed = zeros(1)
-                with T.serial(teams) as t:
-                    summed[0] = summed[0] + scratch[t, i]
-                store(out, summed[0] * factor, sequence.token, head, i)
-
-            strided(shape.head_dim, threads, thread, finish)
-        with when(tirx.all(s >= batch.qo[batch.sequences], s < rows)):
-            strided(shape.head_dim, threads, thread, lambda i: store(out, real(0), s, head, i))

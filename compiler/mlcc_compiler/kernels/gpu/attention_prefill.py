@@ -13,8 +13,6 @@ instructions.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from mlcc_compiler._tvm import T, tirx
 from mlcc_compiler.kernels.frame import Expr, store
 from mlcc_compiler.kernels.gpu.attention_batch import (
@@ -28,6 +26,12 @@ from mlcc_compiler.kernels.gpu.attention_batch import (
     strided,
     zeros,
 )
+from mlcc_compiler.kernels.gpu.attention_plan import (
+    COLUMN_THREADS,
+    PAD,
+    ROWS,
+    TilePlan,
+)
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.workgroup import (
     barrier,
@@ -39,64 +43,6 @@ from mlcc_compiler.kernels.gpu.workgroup import (
     shared,
     when,
 )
-
-_THREADS = 128
-_COLUMN_THREADS = 8
-_ROWS = 4  # rows of a tile that one thread computes
-_PAD = 4  # cells between rows in workgroup memory: against bank conflicts, keeps vectors aligned
-
-
-@dataclass(frozen=True)
-class TilePlan:
-    """How a workgroup shares out a tile."""
-
-    threads: int
-    heads: int
-    """Query heads of a token in the tile."""
-    columns: int
-    """Neighbouring keys, or dimensions, that one thread computes."""
-    depth: int
-    """Dimensions of queries and keys that lie in workgroup memory at once."""
-
-    @property
-    def rows(self) -> int:
-        """Query rows of a tile."""
-        return self.threads // _COLUMN_THREADS * _ROWS
-
-    @property
-    def tokens(self) -> int:
-        """Query tokens of a tile."""
-        return self.rows // self.heads
-
-    @property
-    def keys(self) -> int:
-        """Keys of a block; as many dimensions of values lie in workgroup memory at once."""
-        return _COLUMN_THREADS * self.columns
-
-    @property
-    def stage(self) -> int:
-        """float32 cells for slices of queries and keys, or of values."""
-        scores = self.depth * (self.rows + self.keys + 2 * _PAD)
-        return max(scores, self.keys * (self.keys + _PAD))
-
-    @property
-    def shared_bytes(self) -> int:
-        """Workgroup memory."""
-        weights = self.keys * (self.rows + _PAD)
-        return 4 * (weights + self.stage + self.rows + self.keys)
-
-    @classmethod
-    def of(cls, gpu: Gpu, shape: AttentionShape) -> TilePlan:
-        """The largest blocks that fit."""
-        threads = min(gpu.threads, _THREADS)
-        rows = cls(threads, 1, 1, 1).rows
-        heads = shape.heads_together(rows)[0]
-        for columns in (4, 2):
-            for depth in (32, 16, 8):
-                plan = cls(threads, heads, columns, depth)
-                if plan.shared_bytes <= gpu.shared_bytes:
-                    return plan
-        raise ValueError(f"attention of {shape} does not fit into {gpu.shared_bytes} bytes")
 
 
 def prefill(gpu: Gpu, batch: Batch, q: Expr, pages: Expr, out: Expr) -> None:
@@ -161,18 +107,18 @@ class _Tile:
         self.position = bind(sequence.keys - sequence.tokens + start)
         self.end = bind(self.position + count)
         # this thread's corner of a product, and its row and part of the keys for the softmax
-        self.row_vector = bind(thread // _COLUMN_THREADS)
-        self.column_vector = bind(thread % _COLUMN_THREADS)
-        self.row = bind(self.row_vector * _ROWS)
+        self.row_vector = bind(thread // COLUMN_THREADS)
+        self.column_vector = bind(thread % COLUMN_THREADS)
+        self.row = bind(self.row_vector * ROWS)
         self.column = bind(self.column_vector * plan.columns)
         self.soft_row, self.soft_part = bind(thread % plan.rows), bind(thread // plan.rows)
         self.parts = plan.threads // plan.rows
-        self.weights = shared((plan.keys, plan.rows + _PAD))
+        self.weights = shared((plan.keys, plan.rows + PAD))
         self.stage = shared((plan.stage,))
         self.factors = shared((plan.rows,))
         self.places = shared((plan.keys,), "int32")
         self.slices = ceil_div(shape.head_dim, plan.keys)
-        self.outputs = zeros(self.slices * _ROWS * plan.columns)
+        self.outputs = zeros(self.slices * ROWS * plan.columns)
         self.best, self.total = zeros(1, LOWEST), zeros(1)
 
     def run(self, q: Expr, rows: Rows, kv_head: Expr, head: Expr) -> None:
@@ -195,9 +141,9 @@ class _Tile:
     def _score(self, q: Expr, rows: Rows, head: Expr, begin: Expr) -> None:
         """weights[key, row] = the scores of a block, LOWEST where a key is hidden."""
         plan, shape = self.plan, self.shape
-        stride, key_stride = plan.rows + _PAD, plan.keys + _PAD
+        stride, key_stride = plan.rows + PAD, plan.keys + PAD
         keys_at = plan.depth * stride
-        scores = zeros(_ROWS * plan.columns)
+        scores = zeros(ROWS * plan.columns)
         with T.serial(ceil_div(shape.head_dim, plan.depth)) as part:
             first = bind(int32(part) * plan.depth)
 
@@ -221,13 +167,13 @@ class _Tile:
             strided(plan.keys * plan.depth, plan.threads, self.thread, key)
             barrier()
             with T.serial(plan.depth) as d:
-                row = int32(d) * (stride // _ROWS) + self.row_vector
+                row = int32(d) * (stride // ROWS) + self.row_vector
                 column = (keys_at + int32(d) * key_stride) // plan.columns + self.column_vector
-                a = load_vector(self.stage, row, count=_ROWS)
+                a = load_vector(self.stage, row, count=ROWS)
                 b = load_vector(self.stage, column, count=plan.columns)
                 self._multiply(a, b, scores, 0)
             barrier()
-        for r in range(_ROWS):
+        for r in range(ROWS):
             position = bind(self.position + split(self.row + r, plan.heads)[0])
             for c in range(plan.columns):
                 j = bind(begin + self.column + c)
@@ -268,12 +214,12 @@ class _Tile:
     def _weigh(self, rows: Rows) -> None:
         """outputs = outputs * factor + weights times values, a slice of dimensions at a time."""
         plan = self.plan
-        stride = plan.keys + _PAD
-        for r in range(_ROWS):
+        stride = plan.keys + PAD
+        for r in range(ROWS):
             factor = bind(self.factors[self.row + r])
             for part in range(self.slices):
                 for c in range(plan.columns):
-                    at = (part * _ROWS + r) * plan.columns + c
+                    at = (part * ROWS + r) * plan.columns + c
                     self.outputs[at] = self.outputs[at] * factor
         for part in range(self.slices):
             first = part * plan.keys
@@ -285,10 +231,10 @@ class _Tile:
             strided(plan.keys * plan.keys, plan.threads, self.thread, value)
             barrier()
             with T.serial(plan.keys) as j:
-                a = load_vector(self.weights, int32(j), self.row_vector, count=_ROWS)
+                a = load_vector(self.weights, int32(j), self.row_vector, count=ROWS)
                 column = int32(j) * (stride // plan.columns) + self.column_vector
                 b = load_vector(self.stage, column, count=plan.columns)
-                self._multiply(a, b, self.outputs, part * _ROWS * plan.columns)
+                self._multiply(a, b, self.outputs, part * ROWS * plan.columns)
             barrier()
 
     def finish(self, out: Expr, head: Expr) -> None:
@@ -296,7 +242,7 @@ class _Tile:
         plan = self.plan
         store(self.stage, self.total[0], self.soft_part * plan.rows + self.soft_row)
         barrier()
-        for r in range(_ROWS):
+        for r in range(ROWS):
             total = zeros(1)
             row = bind(self.row + r)
             for part in range(self.parts):
@@ -306,7 +252,7 @@ class _Tile:
                 token, h = split(row, plan.heads)
                 for part in range(self.slices):
                     for c in range(plan.columns):
-                        value = self.outputs[(part * _ROWS + r) * plan.columns + c] * factor
+                        value = self.outputs[(part * ROWS + r) * plan.columns + c] * factor
                         d = bind(self.column + (part * plan.keys + c))
                         with when(d < self.shape.head_dim):
                             store(out, value, self.token + token, head + h, d)
@@ -321,7 +267,7 @@ class _Tile:
 
     def _multiply(self, a: Expr, b: Expr, cells: Expr, first: int) -> None:
         """cells[first + r, c] += a[r] * b[c]."""
-        for r in range(_ROWS):
+        for r in range(ROWS):
             for c in range(self.plan.columns):
                 at = first + r * self.plan.columns + c
                 cells[at] = cells[at] + a[r] * b[c]
