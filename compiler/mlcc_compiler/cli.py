@@ -82,23 +82,38 @@ def targets_command(as_json: bool) -> None:
     for row in rows:
         compiles, runs = ("yes" if not row[key] else "no" for key in ("compile", "run"))
         click.echo(f"{row['target']:<10} compiles: {compiles:<4} runs: {runs:<4} {row['note']}")
+        for device in row["devices"]:
+            click.echo(f"{'':<10} --device {device}")
 
 
-def describe(name: str) -> dict[str, str]:
+def describe(name: str) -> dict[str, Any]:
     """One row of `mlcc targets`; empty `compile` and `run` mean yes."""
     try:
         target = get_target(name)
     except TargetError as error:
-        return {"target": name, "compile": str(error), "run": str(error), "note": str(error)}
+        told = str(error)
+        return {"target": name, "compile": told, "run": told, "note": told, "devices": []}
     cannot = missing(target)
-    note = cannot or target.run_missing or f"{target.cpu} {' '.join(target.features)}".strip()
+    devices, run_missing = _devices(target)
+    note = cannot or run_missing or f"{target.cpu} {' '.join(target.features)}".strip()
     kernels = f"{target.generator} kernels" if target.generator else ""
     return {
         "target": name,
         "compile": cannot,
-        "run": target.run_missing,
+        "run": run_missing,
         "note": note or kernels or "numpy evaluates the graph; slow, exact",
+        "devices": devices,
     }
+
+
+def _devices(target: Target) -> tuple[list[str], str]:
+    """The GPUs of a row that this machine has, and why its libraries cannot be run here."""
+    if target.run_missing or not target.generator:
+        return [], target.run_missing
+    # Imported late: asking for devices loads TVM's runtime.
+    from mlcc.device.choose import devices_of
+
+    return devices_of(target.device)
 
 
 def find_target(name: str, choices: Choices) -> Target:

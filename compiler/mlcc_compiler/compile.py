@@ -219,7 +219,7 @@ def _reference_library(plan: Plan, library: Path) -> list[WeightPlan]:
     library.write_text(graph_to_json(plan.traced), encoding="utf-8")
     schemes = _schemes(plan)
     return [
-        WeightPlan(name, shape, "", schemes[name], plain_layout(shape, schemes[name]))
+        WeightPlan((name,), shape, "", schemes[name], plain_layout(shape, schemes[name]))
         for name, shape in zip(plan.traced.names, plan.traced.shapes, strict=True)
     ]
 

@@ -5,8 +5,9 @@ Each kind of device has its own module; this one asks the right one. Allocates n
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 
+from mlcc.device import cuda, webgpu
 from mlcc.device.native import Place
 from mlcc.errors import DeviceError
 from mlcc.manifest import TargetInfo
@@ -22,29 +23,36 @@ def place_for(target: TargetInfo, wanted: int | None) -> Place:
         if wanted is not None:
             raise DeviceError(f"target '{target.name}' runs on the CPU; leave out --device")
         return Place("cpu", 0, available_bytes())
-    kinds: dict[str, Callable[[TargetInfo, int | None], Place]]
-    kinds = {"webgpu": _webgpu, "cuda": _cuda}
-    if target.device not in kinds:
-        raise DeviceError(f"this machine has no {target.device} device; compile with --target cpu")
-    return kinds[target.device](target, wanted)
+    if target.device == webgpu.KIND:
+        return _webgpu(target, wanted)
+    if target.device == cuda.KIND:
+        return _cuda(target, wanted)
+    raise DeviceError(f"this machine has no {target.device} device; compile with --target cpu")
 
 
 def devices_of(kind: str) -> tuple[list[str], str]:
     """The devices of a kind in words, and why there are none."""
-    from mlcc.device import cuda, webgpu
-
-    if kind == "cuda":
-        gpus, reason = cuda.devices()
-        return [str(gpu) for gpu in gpus], reason
-    if kind != "webgpu":
-        return [], f"this machine has no {kind} device"
-    found, reason = webgpu.devices()
+    found: Sequence[object]
+    if kind == webgpu.KIND:
+        found, reason = webgpu.devices()
+    elif kind == cuda.KIND:
+        found, reason = cuda.devices()
+    else:
+        found, reason = (), f"this machine has no {kind} device"
     return [str(device) for device in found], reason
 
 
-def _webgpu(target: TargetInfo, wanted: int | None) -> Place:
-    from mlcc.device import webgpu
+def _cuda(target: TargetInfo, wanted: int | None) -> Place:
+    found, reason = cuda.devices()
+    if not found:
+        raise DeviceError(f"no GPU for target '{target.name}': {reason}")
+    device = found[_number(wanted, len(found))]
+    if why := device.cannot_run(target.options.get("archs", ())):
+        raise DeviceError(why)
+    return Place(cuda.KIND, device.index, device.free_bytes, cuda.translate)
 
+
+def _webgpu(target: TargetInfo, wanted: int | None) -> Place:
     found, reason = webgpu.devices()
     if not found:
         raise DeviceError(f"no GPU for target '{target.name}': {reason}")
@@ -70,18 +78,6 @@ def _webgpu(target: TargetInfo, wanted: int | None) -> Place:
         note = f"{device.name} is a software driver: it computes on the CPU, slowly"
     free = available_bytes() if device.software else None
     return Place(webgpu.KIND, device.index, free, webgpu.translate, note)
-
-
-def _cuda(target: TargetInfo, wanted: int | None) -> Place:
-    from mlcc.device import cuda
-
-    found, reason = cuda.devices()
-    if not found:
-        raise DeviceError(f"no GPU for target '{target.name}': {reason}")
-    device = found[_number(wanted, len(found))]
-    if reason := device.cannot_run(target.options.get("archs", [])):
-        raise DeviceError(reason)
-    return Place(cuda.KIND, device.index, device.free_bytes, cuda.translate)
 
 
 def _number(wanted: int | None, count: int) -> int:
