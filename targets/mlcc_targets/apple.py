@@ -22,6 +22,7 @@ LIMITS = {
     "workgroup_bytes": 32768,
     "storage_binding_bytes": 1 << 32,
     "subgroup": 32,
+    "narrow_types": 1,
 }
 HEADER = "mlcc_model.h"
 """What `link_static` writes beside the library."""

@@ -65,7 +65,8 @@ class Target:
     """Where the library is static: what its symbols begin with; a compile adds the model's name."""
     limits: Mapping[str, int] = field(default_factory=dict)
     """Limits of the device that kernels must respect: workgroup_invocations, workgroup_bytes,
-    storage_binding_bytes, and, where there are any, subgroup (threads) and tensor_cores (1)."""
+    storage_binding_bytes, and, where there are any, subgroup (threads), narrow_types
+    (1: the language has 8-bit integers and pairs of f16) and tensor_cores (1)."""
     f16: bool = False
     """The device computes in float16."""
     link: Link = not_built

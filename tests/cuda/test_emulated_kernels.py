@@ -103,6 +103,9 @@ CHECKS: list[tuple[Callable[..., None], tuple[Any, ...]]] = [
     (linear.check, (CUDA, (72, 256), linear.scheme("int8a_g16"), False, (1, 33))),
     (linear.check, (CUDA, (40, 192), linear.scheme("bf16"), False, (1, 33))),
     (linear.check, (CUDA, (40, 192), linear.scheme("f16"), False, (1, 33))),
+    (linear.check, (CUDA, (70, 36), linear.scheme("int4a_row"), True, (0, 2, 5, 8, 9, 16, 70))),
+    (linear.check_wide_tiles, (CUDA,)),
+    (linear.test_f16_tiles_hold_values_beyond_their_range, ()),
 ]
 
 

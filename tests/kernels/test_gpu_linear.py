@@ -14,7 +14,7 @@ from gpu_kernels import F16, F32, SMALL, device, normal, run
 from mlcc.device import reference_ops as twin
 from mlcc_compiler._tvm import ir, relax, tvm
 from mlcc_compiler.kernels.frame import f32, kernel, store
-from mlcc_compiler.kernels.gpu import embedding, linear
+from mlcc_compiler.kernels.gpu import embedding, linear, linear_tensor_tile
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.linear_gemm import gemm
 from mlcc_compiler.kernels.gpu.linear_gemv import gemv
@@ -83,7 +83,9 @@ def test_every_scheme(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("gpu", "name"), [(F16, "int4_g32"), (F32, "int8a_g16"), (SMALL, "f16")], ids=str
+    ("gpu", "name"),
+    [(F16, "int4_g32"), (F32, "int8a_g16"), (SMALL, "f16")],
+    ids=["f16", "f32", "small"],
 )
 def test_rows(gpu: Gpu, name: str) -> None:
     check(gpu, (150, 96), scheme(name), bias=True)
@@ -117,6 +119,25 @@ def test_many_lanes_share_a_row() -> None:
 def test_tiles_of_every_height() -> None:
     check(F16, (70, 64), scheme("int8_g32"), rows=(20, 50, 65, 130))
     check(F32, (70, 64), scheme("f32"), rows=(20, 50, 130))
+
+
+def check_wide_tiles(gpu: Gpu) -> None:
+    """The tiles of tensor cores for many rows of W, at a size that can be tried anywhere."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(linear_tensor_tile, "WIDE", 128)
+        check(gpu, (200, 64), scheme("int8_g16"), rows=(9, 20, 40, 70))
+
+
+def test_tensor_core_tiles_fit_and_are_shared_out_evenly() -> None:
+    for rows in linear_tensor_tile.ROWS:
+        for n_out in (2048, linear_tensor_tile.WIDE):
+            tile = linear_tensor_tile.tile_for(rows, n_out)
+            halves = (tile.rows + tile.columns) * tile.stride
+            assert 2 * halves + 4 * 16 * 16 * tile.subgroups <= 49152
+            assert tile.subgroups * 32 == 256
+            assert tile.depth % (16 * tile.over_depth) == 0
+            assert tile.high * tile.over_rows * 16 == tile.rows
+            assert tile.wide * tile.over_columns * 16 == tile.columns
 
 
 def test_f16_tiles_hold_values_beyond_their_range() -> None:
@@ -240,12 +261,11 @@ def test_a_weight_in_parts(name: str, binding: int) -> None:
     np.testing.assert_array_equal(out, twin.embedding(np.clip(ids, 0, 300), weight))
 
 
-@pytest.mark.parametrize("gpu", [F16, SMALL], ids=str)
 @pytest.mark.parametrize("name", SCHEMES)
-def test_embedding(gpu: Gpu, name: str) -> None:
+def test_embedding(name: str) -> None:
     packing, stored, weight = packed(50, 128, scheme(name))
     for ids in ([], [3], [49, 0, 7, 7, -1, 50]):
         tokens = np.array(ids, np.int32)
         shape = [((len(ids), 128), "float32")]
-        y = run(embedding.embedding_part, (packing, 0), [tokens, *stored], shape, gpu)[0]
+        y = run(embedding.embedding_part, (packing, 0), [tokens, *stored], shape, SMALL)[0]
         np.testing.assert_array_equal(y, twin.embedding(np.clip(tokens, 0, 49), weight))

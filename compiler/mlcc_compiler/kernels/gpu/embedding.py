@@ -9,15 +9,15 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from mlcc_compiler._tvm import relax, tirx
+from mlcc_compiler._tvm import tirx
 from mlcc_compiler.kernels.frame import Expr, PrimFunc, f32, i32, kernel, store
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.elementwise import each_element
+from mlcc_compiler.kernels.gpu.linear_parts import call_parts, packing_of
 from mlcc_compiler.kernels.gpu.linear_weight import UNIT, WeightReader, weight_arguments
 from mlcc_compiler.kernels.gpu.weight_layout import Packing
 from mlcc_compiler.kernels.gpu.workgroup import bind, int32, when
 from mlcc_compiler.passes.rewrite import dims, tensor
-from mlcc_compiler.quantization import scheme
 
 if TYPE_CHECKING:
     from mlcc_compiler.passes.lower import LowerOperators, Weight
@@ -25,20 +25,10 @@ if TYPE_CHECKING:
 
 def embedding(gpu: Gpu, graph: LowerOperators, token_ids: Any, table: Weight) -> Any:
     """Emit f32[n, hidden], the rows of `token_ids`; each part writes those that it holds."""
-    packing = Packing(*table.plan.shape, scheme(table.plan.scheme), gpu.binding_bytes)
-    count = len(packing.columns)
+    packing = packing_of(gpu, table)
+    kernels = [embedding_part(gpu, packing, p) for p in range(len(packing.parts))]
     out = tensor([dims(token_ids)[0], packing.k])
-    y = None
-    for part in range(len(packing.parts)):
-        made = embedding_part(gpu, packing, part)
-        inputs = [token_ids, *table.parts[part * count : (part + 1) * count]]
-        if y is None:
-            y = graph.call_tir(made, "embedding", inputs, out)
-            continue
-        function = graph.builder.add_func(made, "embedding_part")
-        call = relax.op.call_tir_inplace(function, [*inputs, y], [len(inputs)], out)
-        y = graph.builder.emit(call)
-    return y
+    return call_parts(graph, "embedding", table, kernels, lambda part: [token_ids, *part], out)
 
 
 @cache

@@ -1,7 +1,10 @@
 """Linear layers on the GPU, for every scheme: y f32[n, N] = x f32[n, K] @ W.T (+ bias f32[N]).
 
-One PrimFunc per part of a weight holds the launches for every n; the host code chooses. The first
-part's call makes y, the others write their columns into it.
+One PrimFunc per part of a weight holds the launches for every n; the host code chooses:
+
+    n <= 8                 linear_gemv.py: W is read once, at the speed of memory
+    more, tensor cores     linear_tensor_core.py: tiles of 16, 32, 64 or 128 rows
+    more, other devices    linear_gemm.py: tiles of 32, 64 or 128 rows (half with 64 threads)
 """
 
 from __future__ import annotations
@@ -10,16 +13,17 @@ from collections.abc import Callable
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
-from mlcc_compiler._tvm import T, relax
+from mlcc_compiler._tvm import T
 from mlcc_compiler.kernels.frame import Expr, PrimFunc, f32, kernel, store
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.linear_gemm import gemm, side
 from mlcc_compiler.kernels.gpu.linear_gemv import Finish, gemv
-from mlcc_compiler.kernels.gpu.linear_tensor_core import ROWS, tensor_core_gemm
+from mlcc_compiler.kernels.gpu.linear_parts import call_parts, packing_of
+from mlcc_compiler.kernels.gpu.linear_tensor_core import tensor_core_gemm
+from mlcc_compiler.kernels.gpu.linear_tensor_tile import ROWS
 from mlcc_compiler.kernels.gpu.linear_weight import WeightReader, weight_arguments
 from mlcc_compiler.kernels.gpu.weight_layout import Packing
 from mlcc_compiler.passes.rewrite import dims, tensor
-from mlcc_compiler.quantization import scheme
 
 if TYPE_CHECKING:
     from mlcc_compiler.passes.lower import LowerOperators, Weight
@@ -33,21 +37,12 @@ _HEIGHTS = (2, 4, 8)
 
 def linear(gpu: Gpu, graph: LowerOperators, x: Any, weight: Weight, bias: Any | None) -> Any:
     """Emit the calls; returns y."""
-    packing = Packing(*weight.plan.shape, scheme(weight.plan.scheme), gpu.binding_bytes)
-    count = len(packing.columns)
+    packing = packing_of(gpu, weight)
+    parts = range(len(packing.parts))
+    kernels = [linear_part(gpu, packing, p, bias is not None) for p in parts]
+    last = [] if bias is None else [bias]
     out = tensor([dims(x)[0], packing.n])
-    y = None
-    for part in range(len(packing.parts)):
-        made = linear_part(gpu, packing, part, bias is not None)
-        inputs = [x, *weight.parts[part * count : (part + 1) * count]]
-        inputs += [] if bias is None else [bias]
-        if y is None:
-            y = graph.call_tir(made, "linear", inputs, out)
-            continue
-        function = graph.builder.add_func(made, "linear_part")
-        call = relax.op.call_tir_inplace(function, [*inputs, y], [len(inputs)], out)
-        y = graph.builder.emit(call)
-    return y
+    return call_parts(graph, "linear", weight, kernels, lambda part: [x, *part, *last], out)
 
 
 @cache
@@ -79,10 +74,11 @@ def _choose(gpu: Gpu, reader: WeightReader, n_out: int, x: Any, finish: Finish) 
     variants: list[tuple[int, Callable[[], None]]] = []
     for columns in _FEW:
         variants.append((columns, partial(gemv, gpu, reader, n_out, x, columns, finish)))
-    for rows in ROWS if gpu.tensor_cores else ():
+    matrix_unit = gpu.tensor_cores and gpu.f16
+    for rows in ROWS if matrix_unit else ():
         emit = partial(tensor_core_gemm, gpu, reader, n_out, x, rows, finish)
         variants.append((rows, emit))
-    for height in () if gpu.tensor_cores else _HEIGHTS:
+    for height in () if matrix_unit else _HEIGHTS:
         rows = side(gpu) * height
         variants.append((rows, partial(gemm, gpu, reader, n_out, x, height, finish)))
     first_that_takes(x.shape[0], variants)

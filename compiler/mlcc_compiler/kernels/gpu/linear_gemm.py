@@ -18,7 +18,7 @@ from typing import Any
 from mlcc_compiler._tvm import T, tirx
 from mlcc_compiler.kernels.frame import Expr, store
 from mlcc_compiler.kernels.gpu.device import Gpu
-from mlcc_compiler.kernels.gpu.linear_weight import UNIT, WeightReader, load
+from mlcc_compiler.kernels.gpu.linear_weight import UNIT, WeightReader, keep, load
 from mlcc_compiler.kernels.gpu.workgroup import (
     Local,
     barrier,
@@ -78,9 +78,9 @@ def gemm(gpu: Gpu, reader: WeightReader, n_out: int, x: Any, height: int, finish
             _multiply(x_tile, w_tile, depth, height, edge, tx, ty, sums)
             barrier()
         for i in range(height):
+            m = bind(first_row + ty + i * edge)
             for j in range(WIDTH):
-                m = bind(first_row + ty + i * edge)
-                n = bind(first_column + tx + j * edge)
+                n = first_column + tx + j * edge
                 with when(tirx.all(m < count, n < n_out)):
                     finish(m, n, sums[i * WIDTH + j])
 
@@ -144,7 +144,7 @@ def _multiply(
 ) -> None:
     """Add the products of the tiles."""
     with T.serial(depth // 4) as step:
-        k = bind(int32(step) * 4)
+        k = int32(step) * 4  # not bound: TVM must see that it is a multiple of four
         weights = [_four(w_tile, tx + j * edge, k) for j in range(WIDTH)]
         for i in range(height):
             values = _four(x_tile, ty + i * edge, k)
@@ -160,4 +160,6 @@ def _four(tile: Any, row: Expr, k: Expr) -> list[Expr]:
     registers = Local(4, str(tile.dtype))
     with T.vectorized(4) as v:
         store(registers.buffer, tile[row, k + int32(v)], int32(v))
-    return [bind(registers[i].astype("float32")) for i in range(4)]
+    if str(tile.dtype) == "float32":
+        return [registers[i] for i in range(4)]
+    return keep([registers[i].astype("float32") for i in range(4)])

@@ -3,31 +3,29 @@
 Tiles of x and of the dequantized W are put into shared memory as f16 (x clamped to its range) and
 multiplied by subgroups, sums in f32. While they are multiplied, the packed words and activations
 of the next are on their way into registers; they are decoded into the same tiles afterwards. (Two
-pairs of tiles would save one of two barriers, but TVM's ThreadSync cannot tell them apart.) Rows
-of a tile have a gap of 8 halves (16 bytes), which keeps the eight rows that an instruction loads at
-once in different banks.
+pairs of tiles would save one of two barriers, but TVM's ThreadSync, which refuses kernels that
+lack one, cannot tell them apart.) Rows of a tile have a gap of 8 halves (16 bytes), which keeps the
+eight rows that an instruction loads at once in different banks.
 
 The instructions are TVM's tvm_load_matrix_sync, tvm_mma_sync and their kin, which its CUDA
-generator prints as nvcuda::wmma: one source for sm_70 to sm_90. They are used here rather than
+generator prints as nvcuda::wmma: one source for sm_75 to sm_90. They are used here rather than
 dlight's matmul rule because that starts from a whole product of f16 matrices: dequantization, odd
 sizes and f32 activations would have to be rediscovered from a schedule, where here they are lines
 of a loop. What wmma leaves on the table is Hopper's asynchronous wgmma.
 
-Few rows of x are bound by reading W, so there subgroups share out K as well (their sums meet at
-the end) and tiles are narrow: N = 2048 is 64 workgroups of 32 columns. From N = 8192 on tiles are
-twice as wide, as every workgroup reads all of x.
+Where subgroups share out K as well, their sums meet at the end. Shapes: `linear_tensor_tile.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from mlcc_compiler._tvm import T, tirx
 from mlcc_compiler.kernels.frame import Expr, store
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.linear_gemm import Finish, clamp_f16
+from mlcc_compiler.kernels.gpu.linear_tensor_tile import EDGE, Tile, tile_for
 from mlcc_compiler.kernels.gpu.linear_weight import UNIT, WeightReader, load, weights_of
 from mlcc_compiler.kernels.gpu.workgroup import (
     Local,
@@ -41,60 +39,7 @@ from mlcc_compiler.kernels.gpu.workgroup import (
     when,
 )
 
-ROWS = (16, 32, 64, 128)
-"""Heights of the tiles."""
-
-_EDGE = 16
-_CELLS = _EDGE * _EDGE
-_GAP = 8
-_WIDE = 8192
-
-
-@dataclass(frozen=True)
-class Tile:
-    """A workgroup's part of y, its depth along K, and how its subgroups share both out."""
-
-    rows: int
-    columns: int
-    depth: int
-    over_rows: int
-    over_columns: int
-    over_depth: int
-
-    @property
-    def subgroups(self) -> int:
-        return self.over_rows * self.over_columns * self.over_depth
-
-    @property
-    def high(self) -> int:
-        """Fragments of a subgroup, down."""
-        return self.rows // (self.over_rows * _EDGE)
-
-    @property
-    def wide(self) -> int:
-        """Fragments of a subgroup, across."""
-        return self.columns // (self.over_columns * _EDGE)
-
-    @property
-    def stride(self) -> int:
-        return self.depth + _GAP
-
-
-def tile_for(rows: int, n_out: int) -> Tile:
-    """The tile of that height."""
-    narrow = {
-        16: Tile(16, 32, 64, 1, 2, 4),
-        32: Tile(32, 32, 64, 1, 2, 4),
-        64: Tile(64, 32, 64, 2, 2, 2),
-        128: Tile(128, 64, 32, 4, 2, 1),
-    }
-    wide = {
-        16: Tile(16, 64, 64, 1, 2, 4),
-        32: Tile(32, 64, 64, 1, 2, 4),
-        64: Tile(64, 64, 64, 2, 2, 2),
-        128: Tile(128, 128, 32, 2, 4, 1),
-    }
-    return (wide if n_out >= _WIDE else narrow)[rows]
+_CELLS = EDGE * EDGE
 
 
 def tensor_core_gemm(
@@ -237,20 +182,20 @@ class _Products:
         # In use from here on: TVM would lay it over the f16 tiles, and then refuse the types.
         store(self.cells, real(0), subgroup * _CELLS)
         for i in range(tile.high * tile.wide):
-            edges = (_EDGE, _EDGE, _EDGE)
+            edges = (EDGE, EDGE, EDGE)
             T.evaluate(T.tvm_fill_fragment(self.sums.data, *edges, i, real(0)))
 
     def add(self, x_tile: Any, w_tile: Any) -> None:
         """Add the products of the tiles; each subgroup takes its slice of their depth."""
         t = self.tile
         share = t.depth // t.over_depth
-        for k in range(0, share, _EDGE):
+        for k in range(0, share, EDGE):
             column = bind(self.slice * share + k)
             for i in range(t.high):
-                row = (self.row * t.high + i) * _EDGE
+                row = (self.row * t.high + i) * EDGE
                 _load(self.x, i, x_tile, row * t.stride + column, t, "row_major")
             for j in range(t.wide):
-                row = (self.column * t.wide + j) * _EDGE
+                row = (self.column * t.wide + j) * EDGE
                 at = row * t.stride + column
                 _load(self.w, j, w_tile, at, t, "col_major")
             for i in range(t.high):
@@ -264,8 +209,8 @@ class _Products:
         for i in range(t.high):
             for j in range(t.wide):
                 at = T.tvm_access_ptr("float32", self.cells.data, self.subgroup * _CELLS, _CELLS, 2)
-                source = self.sums.data, _EDGE, _EDGE, _EDGE, i * t.wide + j
-                T.evaluate(T.tvm_store_matrix_sync(*source, at, _EDGE, "row_major"))
+                source = self.sums.data, EDGE, EDGE, EDGE, i * t.wide + j
+                T.evaluate(T.tvm_store_matrix_sync(*source, at, EDGE, "row_major"))
                 barrier()
                 self._write_fragments(i, j, thread, threads, write)
                 barrier()
@@ -287,8 +232,8 @@ class _Products:
             total[0] = self.cells[index]
             for part in range(1, t.over_depth):
                 total[0] = total[0] + self.cells[index + part * fragments * _CELLS]
-            row = (fragment % t.over_rows * t.high + i) * _EDGE + cell // _EDGE
-            column = (fragment // t.over_rows * t.wide + j) * _EDGE + cell % _EDGE
+            row = (fragment % t.over_rows * t.high + i) * EDGE + cell // EDGE
+            column = (fragment // t.over_rows * t.wide + j) * EDGE + cell % EDGE
             write(row, column, total[0])
 
 
@@ -297,6 +242,6 @@ def _fragments(kind: str, count: int, dtype: str) -> Any:
 
 
 def _load(fragments: Any, index: int, tile: Any, offset: Expr, t: Tile, layout: str) -> None:
-    at = T.tvm_access_ptr("float16", tile.data, offset, _EDGE * t.stride, 1)
-    edges = _EDGE, _EDGE, _EDGE
+    at = T.tvm_access_ptr("float16", tile.data, offset, EDGE * t.stride, 1)
+    edges = EDGE, EDGE, EDGE
     T.evaluate(T.tvm_load_matrix_sync(fragments.data, *edges, index, at, t.stride, layout))

@@ -53,7 +53,7 @@ class Block:
         if self.scaling is None:
             return self.raw
         scale, offset = self.scaling.scale, self.scaling.offset
-        return [bind(r * scale if offset is None else r * scale + offset) for r in self.raw]
+        return keep([r * scale if offset is None else r * scale + offset for r in self.raw])
 
 
 def weights_of(blocks: Sequence[Block]) -> list[Expr]:
@@ -159,9 +159,18 @@ class WeightReader:
         """The signed bytes of a word."""
         if self.gpu.narrow_types:
             narrow = [(word >> T.uint32(8 * i)).astype("int8") for i in range(4)]
-            return [bind(b.astype("float32")) for b in narrow]
+            return keep([b.astype("float32") for b in narrow])
         top = [T.reinterpret("int32", word << T.uint32(24 - 8 * i)) for i in range(4)]
-        return [bind((b >> 24).astype("float32")) for b in top]
+        return keep([(b >> 24).astype("float32") for b in top])
+
+
+def keep(values: Sequence[Expr]) -> list[Expr]:
+    """Emit the computation of the values once. In one array: TVM's passes take a time that grows
+    with the square of the number of buffers."""
+    registers = Local(len(values), str(values[0].ty.dtype))
+    for i, value in enumerate(values):
+        registers[i] = value
+    return [registers[i] for i in range(len(values))]
 
 
 def load(buffer: Any, row: Expr, first: Expr, count: int) -> list[Expr]:
@@ -210,7 +219,7 @@ def _f16_pair(gpu: Gpu, word: Expr) -> list[Expr]:
 
 def _bf16_pair(word: Expr) -> list[Expr]:
     bits = word << T.uint32(16), _and(word, 0xFFFF0000)
-    return [bind(T.reinterpret("float32", b)) for b in bits]
+    return keep([T.reinterpret("float32", b) for b in bits])
 
 
 def _and(word: Expr, mask: int) -> Expr:
