@@ -34,6 +34,12 @@ from mlcc_targets import TARGETS, Choices, Target, TargetError, get_target
 @click.option(
     "--dump-ir", type=click.Path(path_type=Path), help="write the module after each phase"
 )
+@click.option(
+    "--reuse-weights",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    metavar="DIR",
+    help="take the weights of an earlier compile, e.g. for another GPU target",
+)
 @click.option("-q", "--quiet", is_flag=True, help="say nothing but errors")
 def compile_command(
     model: str,
@@ -47,6 +53,7 @@ def compile_command(
     context: int | None,
     max_batch: int,
     dump_ir: Path | None,
+    reuse_weights: Path | None,
     quiet: bool,
 ) -> None:
     """Compile MODEL, a Hugging Face folder or hf://org/name[@revision], for one kind of device."""
@@ -60,7 +67,14 @@ def compile_command(
     checkpoint = Checkpoint.open(resolve(model))
     label = f"{quant}-head-{head}" if head else quant
     out = output or Path("dist") / f"{checkpoint.name.rpartition('/')[2]}-{label}-{target.name}"
-    options = Options(quant=quant, head=head, context=context, max_batch=max_batch, dump_ir=dump_ir)
+    options = Options(
+        quant=quant,
+        head=head,
+        context=context,
+        max_batch=max_batch,
+        dump_ir=dump_ir,
+        reuse_weights=reuse_weights,
+    )
     display = Display(quiet)
     try:
         compile_model(checkpoint, target, out, options, display.progress())

@@ -6,32 +6,17 @@ its own module; this one only puts them in order and says what it decided.
 
 from __future__ import annotations
 
-import platform
 import re
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
-from importlib.metadata import version
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
-import mlcc
 from mlcc.errors import UnsupportedError
-from mlcc.manifest import (
-    KvInfo,
-    LibraryInfo,
-    Limits,
-    Manifest,
-    MemoryPlan,
-    ModelInfo,
-    QuantizationInfo,
-    TargetInfo,
-    TensorSpec,
-    ToolVersions,
-    WeightsInfo,
-    abi_hash,
-)
+from mlcc.manifest import Limits, WeightsInfo
 from mlcc_compiler.checkpoint import Checkpoint
+from mlcc_compiler.describe import manifest_of
 from mlcc_compiler.graph_json import graph_to_json
 from mlcc_compiler.kernels import kernel_set_for
 from mlcc_compiler.models.config import DecoderConfig, long_factors
@@ -41,10 +26,11 @@ from mlcc_compiler.models.registry import Architecture, build_model, with_defaul
 from mlcc_compiler.package import ArtifactWriter
 from mlcc_compiler.passes.lower import WeightPlan
 from mlcc_compiler.passes.paged_kv import KvLayout
-from mlcc_compiler.pipeline import FUNCTIONS, Bounds, IrDump, Traced, build, lower, trace
+from mlcc_compiler.pipeline import Bounds, IrDump, Traced, build, lower, trace
 from mlcc_compiler.preflight import check_ready
 from mlcc_compiler.quantization import Recipe, recipe, scheme, with_head
 from mlcc_compiler.quantization.apply import apply_recipe
+from mlcc_compiler.reuse import take_weights
 from mlcc_compiler.toolchain import missing
 from mlcc_compiler.weights.check import check_tensors
 from mlcc_compiler.weights.convert import arrays_of, plain_layout, specs_of
@@ -66,6 +52,8 @@ class Options:
     max_batch: int = 8
     max_step_tokens: int = 512
     dump_ir: Path | None = None
+    reuse_weights: Path | None = None
+    """An artifact of the same checkpoint whose weights are stored as this compile would."""
 
     @property
     def recipe(self) -> Recipe:
@@ -115,12 +103,20 @@ def compile_model(
             plans, workspace = _reference_library(plan, library), 0
         else:
             plans, workspace = _native_library(plan, library, progress)
-        weights = writer.add_weights(
-            specs_of(plans),
-            arrays_of(plans, checkpoint.tensors, plan.sources, progress.weights),
-        )
+        weights = _weights(plan, plans, writer, progress)
         licence = writer.add_checkpoint(checkpoint)
-        return writer.finish(_manifest(plan, weights, workspace, licence))
+        return writer.finish(manifest_of(plan, weights, workspace, licence))
+
+
+def _weights(
+    plan: Plan, plans: list[WeightPlan], writer: ArtifactWriter, progress: Progress
+) -> WeightsInfo:
+    tensors = plan.checkpoint.tensors
+    if plan.options.reuse_weights is not None:
+        earlier = plan.options.reuse_weights
+        return take_weights(writer, earlier, plans, plan.checkpoint, plan.sources)
+    arrays = arrays_of(plans, tensors, plan.sources, progress.weights)
+    return writer.add_weights(specs_of(plans), arrays)
 
 
 def make_plan(checkpoint: Checkpoint, target: Target, options: Options) -> Plan:
@@ -163,11 +159,10 @@ def report_plan(plan: Plan, progress: Progress) -> None:
     config, limits, kv = plan.config, plan.limits, plan.kv
     parameters = sum(int(np.prod(shape)) for shape in plan.traced.shapes)
     pool = limits.max_step_pages * PAGE_SIZE * kv.bytes_per_token
-    levels = " ".join(plan.target.features) or "no special features"
     progress.decided(
         "model", f"{plan.checkpoint.name}: {config.architecture}, {parameters:,} weights"
     )
-    progress.decided("target", f"{plan.target.name} ({plan.target.cpu or 'numpy'}: {levels})")
+    progress.decided("target", f"{plan.target.name} ({_in_words(plan.target)})")
     how = plan.options.recipe
     head = f" (head {how.head})" if how.head != how.linear else ""
     progress.decided("quantization", f"{how.name}: {how.linear}{head}")
@@ -175,6 +170,16 @@ def report_plan(plan: Plan, progress: Progress) -> None:
     if long_factors(with_defaults(plan.checkpoint.config), limits.context):
         progress.decided("rope", "LongRoPE's long factors, for short prompts too")
     progress.decided("KV cache", f"{pool / 1e6:.1f} MB of {kv.dtype} for all of them")
+
+
+def _in_words(target: Target) -> str:
+    """What of a row a user would check."""
+    if target.generator:
+        precision = "float16" if target.f16 else "float32"
+        return ", ".join([f"{target.generator} kernels in {precision}", *target.archs])
+    if not target.cpu:
+        return "numpy"
+    return f"{target.cpu}: {' '.join(target.features) or 'no special features'}"
 
 
 def _context(checkpoint: Checkpoint, options: Options) -> int:
@@ -239,64 +244,3 @@ def _weight_bytes(plan: Plan) -> int:
         each = 32 if exact else scheme(schemes[name]).bits_per_weight(shape[-1])
         bits += int(np.prod(shape)) * each
     return int(bits / 8)
-
-
-# -- the manifest -------------------------------------------------------------------------------
-
-
-def _manifest(plan: Plan, weights: WeightsInfo, workspace: int, licence: str | None) -> Manifest:
-    checkpoint, target, kv, limits = plan.checkpoint, plan.target, plan.kv, plan.limits
-    tvm, tvm_ffi = version("apache-tvm"), version("apache-tvm-ffi")
-    return Manifest(
-        abi=abi_hash(tvm, tvm_ffi),
-        model=ModelInfo(
-            name=checkpoint.name,
-            architecture=plan.config.architecture,
-            config=checkpoint.config,
-            vocab_size=plan.config.vocab_size,
-            eos_token_ids=checkpoint.eos_token_ids,
-            special_tokens=checkpoint.special_tokens,
-            licence=licence,
-        ),
-        quantization=QuantizationInfo(name=plan.options.quant, options=asdict(plan.options.recipe)),
-        target=_target_info(target),
-        library=LibraryInfo(path=target.library, kind=target.library.rpartition(".")[2]),
-        functions=FUNCTIONS if target.device != "numpy" else (),
-        kv=KvInfo(
-            page_size=kv.page_size,
-            num_pages=limits.max_step_pages,
-            tensors=tuple(
-                TensorSpec(name=f"kv.{i}", dtype=kv.dtype, shape=("num_pages", *kv.page_shape))
-                for i in range(kv.layers)
-            ),
-        ),
-        limits=limits,
-        weights=weights,
-        memory=MemoryPlan(
-            weights_bytes=sum(tensor.nbytes for tensor in weights.tensors),
-            kv_bytes=limits.max_step_pages * kv.page_size * kv.bytes_per_token,
-            workspace_bytes=workspace,
-        ),
-        tools=ToolVersions(
-            mlcc=mlcc.__version__, tvm=tvm, tvm_ffi=tvm_ffi, python=platform.python_version()
-        ),
-    )
-
-
-def _target_info(target: Target) -> TargetInfo:
-    return TargetInfo(
-        name=target.name,
-        device=target.device,
-        arch=target.arch,
-        triple=target.triple
-        or (f"{target.arch}-{platform.system().lower()}" if target.arch else ""),
-        cpu=target.cpu,
-        features=target.features,
-        options={
-            "vector_bits": target.vector_bits,
-            "f16": target.f16,
-            **dict(target.limits),
-            **({"archs": list(target.archs)} if target.archs else {}),
-            **({"symbol_prefix": target.symbol_prefix} if target.symbol_prefix else {}),
-        },
-    )

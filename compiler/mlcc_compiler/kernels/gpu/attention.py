@@ -9,6 +9,7 @@ depend on neighbours. Keys and values are appended (`kv.py`) and rotated already
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from mlcc_compiler.kernels.frame import Expr, PrimFunc, f32, kernel
@@ -63,6 +64,7 @@ def paged_attention(
     return graph.call_tir(attend(gpu, *fields), "attend", [*inputs, *parts], tensor(rows))
 
 
+@cache  # layers share kernels
 def attend(
     gpu: Gpu,
     heads: int,

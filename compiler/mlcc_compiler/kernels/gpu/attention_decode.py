@@ -13,6 +13,8 @@ several keys in flight; neighbouring threads read neighbouring vectors of a row.
 
 from __future__ import annotations
 
+from functools import cache
+
 from mlcc_compiler._tvm import T, tirx
 from mlcc_compiler.kernels.frame import Expr, PrimFunc, f32, kernel, store
 from mlcc_compiler.kernels.gpu.attention_batch import (
@@ -44,6 +46,7 @@ from mlcc_compiler.kernels.gpu.workgroup import (
 )
 
 
+@cache  # layers share kernels
 def attend_ranges(
     gpu: Gpu,
     heads: int,

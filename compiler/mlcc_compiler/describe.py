@@ -1,0 +1,86 @@
+"""From the plan of a compile to the manifest of its artifact."""
+
+from __future__ import annotations
+
+import platform
+from dataclasses import asdict
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+import mlcc
+from mlcc.manifest import (
+    KvInfo,
+    LibraryInfo,
+    Manifest,
+    MemoryPlan,
+    ModelInfo,
+    QuantizationInfo,
+    TargetInfo,
+    TensorSpec,
+    ToolVersions,
+    WeightsInfo,
+    abi_hash,
+)
+from mlcc_compiler.pipeline import FUNCTIONS
+from mlcc_targets import Target
+
+if TYPE_CHECKING:
+    from mlcc_compiler.compile import Plan
+
+
+def manifest_of(plan: Plan, weights: WeightsInfo, workspace: int, licence: str | None) -> Manifest:
+    checkpoint, target, kv, limits = plan.checkpoint, plan.target, plan.kv, plan.limits
+    tvm, tvm_ffi = version("apache-tvm"), version("apache-tvm-ffi")
+    return Manifest(
+        abi=abi_hash(tvm, tvm_ffi),
+        model=ModelInfo(
+            name=checkpoint.name,
+            architecture=plan.config.architecture,
+            config=checkpoint.config,
+            vocab_size=plan.config.vocab_size,
+            eos_token_ids=checkpoint.eos_token_ids,
+            special_tokens=checkpoint.special_tokens,
+            licence=licence,
+        ),
+        quantization=QuantizationInfo(name=plan.options.quant, options=asdict(plan.options.recipe)),
+        target=_target_info(target),
+        library=LibraryInfo(path=target.library, kind=target.library.rpartition(".")[2]),
+        functions=FUNCTIONS if target.device != "numpy" else (),
+        kv=KvInfo(
+            page_size=kv.page_size,
+            num_pages=limits.max_step_pages,
+            tensors=tuple(
+                TensorSpec(name=f"kv.{i}", dtype=kv.dtype, shape=("num_pages", *kv.page_shape))
+                for i in range(kv.layers)
+            ),
+        ),
+        limits=limits,
+        weights=weights,
+        memory=MemoryPlan(
+            weights_bytes=sum(tensor.nbytes for tensor in weights.tensors),
+            kv_bytes=limits.max_step_pages * kv.page_size * kv.bytes_per_token,
+            workspace_bytes=workspace,
+        ),
+        tools=ToolVersions(
+            mlcc=mlcc.__version__, tvm=tvm, tvm_ffi=tvm_ffi, python=platform.python_version()
+        ),
+    )
+
+
+def _target_info(target: Target) -> TargetInfo:
+    return TargetInfo(
+        name=target.name,
+        device=target.device,
+        arch=target.arch,
+        triple=target.triple
+        or (f"{target.arch}-{platform.system().lower()}" if target.arch else ""),
+        cpu=target.cpu,
+        features=target.features,
+        options={
+            "vector_bits": target.vector_bits,
+            "f16": target.f16,
+            **dict(target.limits),
+            **({"archs": list(target.archs)} if target.archs else {}),
+            **({"symbol_prefix": target.symbol_prefix} if target.symbol_prefix else {}),
+        },
+    )
