@@ -1,13 +1,14 @@
 """y = x @ W.T for few rows of x: a stream over W at the speed of memory.
 
-A team of lanes takes ROWS neighbouring rows of W and walks along K, a lane a few units of eight
+A team of lanes takes a few neighbouring rows of W and walks along K, a lane a few units of eight
 weights at a time, neighbours to neighbours; each weight is read once from memory and multiplied
-with up to 16 rows of x, which come from the cache (x of 16 x 8192 f32 is 512 KiB and shared by all
+with up to 8 rows of x, which come from the cache (8 x 8192 f32 are 256 KiB, shared by all
 workgroups). Sums are float32 registers, added up over the lanes at the end.
 
-Shapes: 128 threads, teams of 32 lanes, 4 rows a team. A small W has fewer rows a team and more
-lanes, until there are 256 workgroups (an H200 has 132 multiprocessors) or a lane has two steps
-left: N = K = 2048 is 256 workgroups of 8 rows, N = 2048, K = 8192 is 1024 of 2 rows.
+Shapes: 128 threads, teams of 32 lanes, 4 rows a team. A small W has fewer rows a team, until there
+are 256 workgroups (an H200 has 132 multiprocessors), and more lanes, until there are four times as
+many or a lane has four units left: N = K = 2048 is 512 workgroups of 4 rows, N = 2048, K = 8192
+is 1024 of 2, N = 8192, K = 2048 is 1024 of 8.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from mlcc_compiler.kernels.gpu.workgroup import (
 
 THREADS = 128
 _WORKGROUPS = 256
-_LEAST_STEPS = 2
+_LEAST_UNITS = 4
 _CELLS = 2048
 """Floats of workgroup memory for the sums of lanes: 8 KiB."""
 
@@ -68,18 +69,17 @@ def shape_for(gpu: Gpu, reader: WeightReader, n_out: int, columns: int) -> Shape
     rows = 4 if columns <= 8 else 2
     while rows > 1 and n_out * lanes < _WORKGROUPS * threads * rows:
         rows //= 2
-    steps = reader.units // units
     while (
         lanes < threads
         and n_out * lanes < 4 * _WORKGROUPS * threads * rows
-        and steps >= 2 * lanes * _LEAST_STEPS
+        and reader.units >= 2 * lanes * _LEAST_UNITS
     ):
         lanes *= 2
     return Shape(threads, lanes, rows, units)
 
 
 def gemv(gpu: Gpu, reader: WeightReader, n_out: int, x: Any, columns: int, finish: Finish) -> None:
-    """Emit the launch: `columns` rows of x (up to 16; fewer may be there) times n_out rows of W.
+    """Emit the launch: `columns` rows of x (up to 8; fewer may be there) times n_out rows of W.
 
     More rows of x than `columns` take more workgroups, each with its own stream over W.
     """
