@@ -19,6 +19,7 @@ from mlcc_compiler.cuda_build import cuda_code_in
 from mlcc_compiler.kernels.kernel_set import KernelSet
 from mlcc_compiler.models.causal_lm import CausalLM
 from mlcc_compiler.passes.auxiliary import add_copy_pages, add_sample
+from mlcc_compiler.passes.decode_graph import add_decode, capture_decode
 from mlcc_compiler.passes.fuse_norm import FuseAddNorm
 from mlcc_compiler.passes.lower import LowerOperators, WeightPlan
 from mlcc_compiler.passes.merge_projections import MergeProjections
@@ -135,11 +136,15 @@ def lower(
     module = add_sample(module, kernels, vocab_size)
     module = done("functions", add_copy_pages(module, kernels, layout))
     module = _with_bounds(module, bounds)
+    if target.generator == "cuda":
+        module = add_decode(module, bounds.max_batch)
     with tvm_target(target):
-        module = done("fused", _sequence(_fuse_passes())(module))
+        module = done("fused", _sequence(_fuse_passes(_entries(module)))(module))
         module = done("destination_passing", _sequence(_flatten_passes())(module))
         module = done("memory_planned", relax.transform.StaticPlanBlockMemory()(module))
         workspace = _planned_bytes(module)
+        if target.generator == "cuda":
+            module = done("graph_captured", capture_decode(module))
         module = done("final", _sequence(_finish_passes())(module))
         check_appends(module, layout.layers)
     return Lowered(module, lowering.plans, workspace)
@@ -199,7 +204,12 @@ def _sequence(passes: list[Any]) -> Any:
     return tvm.transform.Sequential(passes)
 
 
-def _fuse_passes() -> list[Any]:
+def _entries(module: ir.IRModule) -> list[str]:
+    """The functions that a library exports."""
+    return [v.name_hint for v, f in module.functions.items() if isinstance(f, relax.Function)]
+
+
+def _fuse_passes(entries: list[str]) -> list[Any]:
     return [
         # A reshape stays an operator: the virtual machine makes a view, no kernel copies.
         relax.transform.LegalizeOps(skip_ops=["relax.reshape"]),
@@ -207,7 +217,7 @@ def _fuse_passes() -> list[Any]:
         relax.transform.FoldConstant(),
         relax.transform.FuseOps(),
         relax.transform.FuseTIR(),
-        relax.transform.DeadCodeElimination(list(FUNCTIONS)),
+        relax.transform.DeadCodeElimination(entries),
     ]
 
 

@@ -5,7 +5,36 @@ When the tests are collected, because the runtime can be loaded over one driver 
 
 from __future__ import annotations
 
-from .emulation import device, why_not
+from pathlib import Path
+from typing import Any
 
-if not why_not():
-    device()
+import pytest
+
+from mlcc.model import Model, open_model
+from mlcc_compiler import cuda_build
+from mlcc_compiler.checkpoint import Checkpoint
+from mlcc_compiler.compile import Options, Progress, compile_model
+from mlcc_targets import get_target
+
+from . import emulation
+
+if not emulation.why_not():
+    emulation.device()
+
+DEMO = Path(__file__).parents[2] / "examples" / "demo" / "model"
+
+
+@pytest.fixture(scope="session")
+def demo_models(tmp_path_factory: Any) -> dict[str, Model]:
+    """The demo model, one recipe: on the emulated GPU with and without graphs, and in numpy."""
+    folder, checkpoint = tmp_path_factory.mktemp("models"), Checkpoint.open(DEMO)
+    options = Options(quant="q4", context=256, max_batch=4, max_step_tokens=32)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cuda_build, "compile_cuda", emulation.compile_cuda)
+        for name in ("cuda", "reference"):
+            compile_model(checkpoint, get_target(name), folder / name, options, Progress())
+    models = {name: open_model(folder / name) for name in ("cuda", "reference")}
+    models["eager"] = open_model(folder / "cuda")
+    eager: Any = models["eager"].executor
+    eager._graphs = None
+    return models

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from mlcc.device.cuda_graphs import DecodeGraphs
 from mlcc.device.tensors import DeviceTensors, HostTensors, Tensors, values_of
 from mlcc.device.tvm_runtime import open_device, runtime
 from mlcc.engine.batch import Batch, Capacity, Result
@@ -74,7 +75,9 @@ class NativeExecutor:
         self._load(library)
         self._kv = self._tvm.runtime.convert([self._pages(shape, dtype) for shape, dtype in kv])
         self._weights = self._tvm.runtime.convert(self._upload(weights, progress))
-        self._last_sampled = self._tensors.weight(np.zeros(1, np.int32))
+        self._graphs = self._decode_graphs()
+        rows = 1 if self._graphs is None else capacity.max_batch
+        self._last_sampled = self._tensors.weight(np.zeros(rows, np.int32))
         self._results: dict[int, tuple[Any, Any]] = {}
         self._next_ticket = 0
 
@@ -88,6 +91,16 @@ class NativeExecutor:
                 f"cannot load {library.name}: {str(error).splitlines()[-1]}; compile the model "
                 "again with this version of mlcc"
             ) from error
+
+    def _decode_graphs(self) -> DecodeGraphs | None:
+        """For libraries with a `decode` function, which only CUDA's have."""
+        if self.place.kind != "cuda":
+            return None
+        try:
+            decode = self._machine["decode"]
+        except AttributeError:
+            return None
+        return DecodeGraphs(decode, self.device, self.capacity)
 
     def _upload(self, weights: Sequence[Array], progress: Callable[[int, int], None]) -> list[Any]:
         done, total = 0, sum(array.nbytes for array in weights)
@@ -116,10 +129,12 @@ class NativeExecutor:
 
     def submit(self, batch: Batch) -> int:
         """Start a batch. Raises DeviceError with the kernel's message if it fails."""
-        logits = self._run_forward(batch)
+        logits = self._run_decode(batch)
+        if logits is None:
+            logits = self._run_forward(batch)
         sampling = (batch.temperature, batch.top_k, batch.top_p, batch.min_p, batch.uniforms)
         tokens, logprobs = self._call(self._sample, logits, *self._inputs(sampling, first=8))
-        self._last_sampled = tokens
+        self._remember(tokens)
         ticket = self._next_ticket
         self._next_ticket += 1
         self._results[ticket] = tokens, logprobs
@@ -143,6 +158,21 @@ class NativeExecutor:
     def synchronize(self) -> None:
         """Wait for everything that was queued."""
         self._call(self.device.sync)
+
+    def _remember(self, tokens: Any) -> None:
+        """Keep the tokens for the next step; in one place if graphs hold its address."""
+        if self._graphs is None:
+            self._last_sampled = tokens
+        else:
+            self._call(tokens.copyto, self._last_sampled._create_view(tokens.shape))
+
+    def _run_decode(self, batch: Batch) -> Any | None:
+        """A step of one token a sequence, where the library has graphs for it; else None."""
+        bucket = self._graphs.bucket_of(batch) if self._graphs is not None else None
+        if self._graphs is None or bucket is None:
+            return None
+        fixed = self._last_sampled, self._kv, self._weights
+        return self._call(self._graphs.run, batch, bucket, *fixed)
 
     def _run_forward(self, batch: Batch) -> Any:
         arrays = (
@@ -171,5 +201,5 @@ class NativeExecutor:
     def close(self) -> None:
         """Free pages, weights and library."""
         self._weights = self._kv = self._forward = self._sample = self._machine = None
-        self._last_sampled = None
+        self._last_sampled = self._graphs = None
         self._results.clear()

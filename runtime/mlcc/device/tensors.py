@@ -86,8 +86,8 @@ class DeviceTensors:
     def stage(self, place: int, values: Any) -> Any:
         count = len(values)
         room, buffer = self._buffers.get(place, (0, None))
-        if room < count:
-            room, dtype = 2 * count, np.dtype(values.typecode).name
+        if buffer is None or room < count:
+            room, dtype = max(1, 2 * count), np.dtype(values.typecode).name
             buffer = self.empty((room,), dtype)
             self._buffers[place] = room, buffer
         tensor = buffer._create_view((count,))
