@@ -106,7 +106,9 @@ def test_the_compiler_takes_formats_and_errors_from_the_runtime() -> None:
     def bad(name: str) -> bool:
         return top(name) == "mlcc" and not within(name, *shared, "mlcc.__version__")
 
-    assert not [line for line in offenders("mlcc_compiler", "", bad) if not line.endswith(" mlcc")]
+    # `mlcc targets` also lists the devices of this machine, which only the runtime knows
+    allowed = (" mlcc", "cli.py imports mlcc.device.choose")
+    assert not [line for line in offenders("mlcc_compiler", "", bad) if not line.endswith(allowed)]
 
 
 def test_targets_import_neither_tvm_nor_the_other_packages() -> None:

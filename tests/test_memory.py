@@ -10,8 +10,8 @@ import pytest
 
 from mlcc.engine.batch import Capacity
 from mlcc.errors import CapacityError
-from mlcc.manifest import MemoryPlan
-from mlcc.memory import RESERVE_BYTES, available_bytes, container_bytes, fit, needed_bytes
+from mlcc.manifest import KvInfo, MemoryPlan, TensorSpec
+from mlcc.memory import RESERVE_BYTES, Room, available_bytes, container_bytes, fit, needed_bytes
 
 WANTED = Capacity(100, 1024, 16, 256, 4, 512)
 PAGE = 1 << 20
@@ -21,7 +21,11 @@ class Manifest:
     """As much of a manifest as planning reads."""
 
     memory = MemoryPlan(weights_bytes=100 << 20, kv_bytes=256 * PAGE, workspace_bytes=10 << 20)
-    kv = type("Kv", (), {"num_pages": 256})
+    kv = KvInfo(
+        page_size=16,
+        num_pages=256,
+        tensors=(TensorSpec(name="kv.0", dtype="float16", shape=("num_pages", 2, 4, 16, 64)),) * 4,
+    )
 
 
 MANIFEST: Any = Manifest()
@@ -31,20 +35,20 @@ BASE = RESERVE_BYTES + (110 << 20)
 def test_all_of_it_fits() -> None:
     assert needed_bytes(WANTED, MANIFEST) == BASE + 256 * PAGE
     for available in (None, BASE + 256 * PAGE):
-        assert fit(WANTED, MANIFEST, available, fixed=True) == fit(
-            WANTED, MANIFEST, None, fixed=True
+        assert fit(WANTED, MANIFEST, Room(available), fixed=True) == fit(
+            WANTED, MANIFEST, Room(), fixed=True
         )
-        assert fit(WANTED, MANIFEST, available, fixed=False).capacity == WANTED
+        assert fit(WANTED, MANIFEST, Room(available), fixed=False).capacity == WANTED
 
 
 def test_pages_give_first_even_when_sizes_are_fixed() -> None:
-    plan = fit(WANTED, MANIFEST, BASE + 100 * PAGE, fixed=True)
+    plan = fit(WANTED, MANIFEST, Room(BASE + 100 * PAGE), fixed=True)
     assert plan.capacity == replace(WANTED, num_pages=100)
     assert plan.note is not None and "1600 tokens in all" in plan.note
 
 
 def test_then_the_context() -> None:
-    plan = fit(WANTED, MANIFEST, BASE + 40 * PAGE, fixed=False)
+    plan = fit(WANTED, MANIFEST, Room(BASE + 40 * PAGE), fixed=False)
     assert plan.capacity == replace(WANTED, num_pages=40, context=640)
     assert plan.note is not None and "640 tokens instead of 1024" in plan.note
 
@@ -55,8 +59,24 @@ def test_then_the_context() -> None:
 )
 def test_too_little_is_refused_with_both_numbers(pages: int, fixed: bool, gist: str) -> None:
     with pytest.raises(CapacityError, match=gist) as caught:
-        fit(WANTED, MANIFEST, BASE + pages * PAGE, fixed=fixed)
+        fit(WANTED, MANIFEST, Room(BASE + pages * PAGE), fixed=fixed)
     assert caught.value.message.count("GB") == 2
+
+
+def test_a_layers_pages_are_one_tensor() -> None:
+    layer = 2 * 4 * 16 * 64 * 2
+    plan = fit(WANTED, MANIFEST, Room(None, 100 * layer + 1), fixed=True)
+    assert plan.capacity == replace(WANTED, num_pages=100)
+    assert plan.note is not None and "one tensor, of 1600 tokens" in plan.note
+    smallest = fit(WANTED, MANIFEST, Room(BASE + 90 * PAGE, 100 * layer), fixed=True)
+    assert smallest.capacity.num_pages == 90
+    with pytest.raises(CapacityError, match="use --context 640"):
+        fit(WANTED, MANIFEST, Room(None, 40 * layer), fixed=True)
+
+
+def test_kernels_count_elements_in_int32() -> None:
+    huge = replace(WANTED, num_pages=1 << 20)
+    assert fit(huge, MANIFEST, Room(), fixed=True).capacity.num_pages == (2**31 - 1) // 8192
 
 
 def test_this_machine_has_memory() -> None:

@@ -10,7 +10,10 @@ from mlcc.device.executor import Executor
 from mlcc.engine.batch import Capacity
 from mlcc.errors import CapacityError, UnsupportedError
 from mlcc.manifest import Manifest
-from mlcc.memory import available_bytes, fit
+from mlcc.memory import Room, available_bytes, fit
+
+Progress = Callable[[int, int], None]
+"""(bytes done, bytes in all)"""
 
 
 def open_executor(
@@ -21,8 +24,10 @@ def open_executor(
     context: int | None,
     device: int | None = None,
     note: Callable[[str], None] = lambda text: None,
+    progress: Progress = lambda done, total: None,
 ) -> Executor:
-    """Load the library and map the weights; `note` hears if less than asked for fits in memory.
+    """Load the library and the weights. `note` hears if less than asked for fits in memory,
+    `progress` how many bytes of weights are on the device.
 
     Raises ArtifactError, CapacityError, DeviceError, UnsupportedError.
     """
@@ -31,19 +36,35 @@ def open_executor(
         _refuse_for_numpy(artifact, threads=threads, device=device)
     capacity = plan_capacity(manifest, max_batch=max_batch, context=context)
     if manifest.target.device == "numpy":
-        return _reference(artifact, _fitted(capacity, manifest, available_bytes(), context, note))
-    return _native(artifact, capacity, threads, device, context, note)
+        room = Room(available_bytes())
+        return _reference(artifact, _fitted(capacity, manifest, room, context, note))
+    from mlcc.device.choose import place_for
+    from mlcc.device.native import NativeExecutor
+    from mlcc.device.tvm_runtime import set_threads
+
+    set_threads(threads)
+    place = place_for(manifest.target, device)
+    if place.note:
+        note(place.note)
+    return NativeExecutor(
+        artifact.library_path,
+        list(artifact.weights().values()),
+        [(_page_shape(spec.shape), spec.dtype) for spec in manifest.kv.tensors],
+        _fitted(capacity, manifest, place.room, context, note),
+        place,
+        progress,
+    )
 
 
 def _fitted(
     capacity: Capacity,
     manifest: Manifest,
-    free: int | None,
+    room: Room,
     context: int | None,
     note: Callable[[str], None],
 ) -> Capacity:
-    """What fits into `free` bytes; says so if it is less than asked for."""
-    plan = fit(capacity, manifest, free, fixed=context is not None)
+    """What fits; says so if it is less than asked for."""
+    plan = fit(capacity, manifest, room, fixed=context is not None)
     if plan.note:
         note(plan.note)
     return plan.capacity
@@ -82,33 +103,6 @@ def _within(option: str, wanted: int | None, most: int) -> int:
             f"compile it again with `mlcc compile {option} {wanted}` or ask for less"
         )
     return wanted or most
-
-
-def _native(
-    artifact: Artifact,
-    capacity: Capacity,
-    threads: int | None,
-    device: int | None,
-    context: int | None,
-    note: Callable[[str], None],
-) -> Executor:
-    from mlcc.device.choose import place_for
-    from mlcc.device.native import NativeExecutor
-    from mlcc.device.tvm_runtime import set_threads
-
-    set_threads(threads)
-    manifest = artifact.manifest
-    place = place_for(manifest.target, device)
-    if place.note:
-        note(place.note)
-    capacity = _fitted(capacity, manifest, place.free_bytes, context, note)
-    return NativeExecutor(
-        artifact.library_path,
-        list(artifact.weights().values()),
-        [(_page_shape(spec.shape), spec.dtype) for spec in manifest.kv.tensors],
-        capacity,
-        place,
-    )
 
 
 def _reference(artifact: Artifact, capacity: Capacity) -> Executor:

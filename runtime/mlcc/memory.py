@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, replace
+from math import prod
 from pathlib import Path
 
 from mlcc.engine.batch import Capacity
 from mlcc.errors import CapacityError
-from mlcc.manifest import Manifest
+from mlcc.manifest import DTYPE_BYTES, Manifest
 
 RESERVE_BYTES = 256 << 20
 """Left for Python, the server and the system."""
@@ -27,23 +28,52 @@ class Plan:
     note: str | None = None
 
 
-def fit(wanted: Capacity, manifest: Manifest, available: int | None, *, fixed: bool) -> Plan:
-    """`wanted`, or less of it, in `available` bytes (None = unknown: nothing is checked).
+@dataclass(frozen=True)
+class Room:
+    """What a device offers; None = unknown, and then nothing is checked."""
+
+    bytes: int | None = None
+    """For weights, workspace and pages together."""
+    tensor_bytes: int | None = None
+    """For one tensor: WebGPU bounds what a kernel's argument may hold."""
+
+
+UNKNOWN = Room()
+
+
+def fit(wanted: Capacity, manifest: Manifest, room: Room, *, fixed: bool) -> Plan:
+    """`wanted`, or less of it, in the room there is.
 
     First the page pool shrinks to one longest sequence, then the context, unless `fixed` (the user
     gave the sizes). Raises CapacityError with both numbers and what to type.
     """
-    if available is None or available >= needed_bytes(wanted, manifest):
+    pages, why = wanted.num_pages, ""
+    most = _most_pages(manifest, room.tensor_bytes)
+    if most < pages:
+        pages, why = most, f"a layer's pages are one tensor, of {most * wanted.page_size} tokens"
+    if room.bytes is not None and room.bytes < needed_bytes(wanted, manifest):
+        plan = manifest.memory
+        left = room.bytes - RESERVE_BYTES - plan.weights_bytes - plan.workspace_bytes
+        if (by_bytes := max(0, left) // page_bytes(manifest)) < pages:
+            pages, why = by_bytes, f"{room.bytes / 1e9:.2f} GB of memory are free"
+    if pages >= wanted.num_pages:
         return Plan(wanted)
-    plan = manifest.memory
-    left = available - RESERVE_BYTES - plan.weights_bytes - plan.workspace_bytes
-    pages = max(0, left) // page_bytes(manifest)
     context = min(wanted.context, pages * wanted.page_size)
     too_small = context < min(SMALLEST_CONTEXT, wanted.context)
     if too_small or (fixed and context < wanted.context):
-        raise CapacityError(_refusal(wanted, manifest, available, context))
+        raise CapacityError(_refusal(wanted, manifest, why, context))
     fitted = replace(wanted, context=context, num_pages=pages)
-    return Plan(fitted, _note(wanted, fitted, available))
+    return Plan(fitted, _note(wanted, fitted, why))
+
+
+def _most_pages(manifest: Manifest, tensor_bytes: int | None) -> int:
+    """Pages of a layer that one tensor may hold: by its bytes, and by kernels' int32 indices."""
+    spec = manifest.kv.tensors[0]
+    elements = prod(int(size) for size in spec.shape[1:])
+    most = (2**31 - 1) // elements
+    if tensor_bytes is not None:
+        most = min(most, tensor_bytes // (elements * DTYPE_BYTES[spec.dtype]))
+    return most
 
 
 def needed_bytes(capacity: Capacity, manifest: Manifest) -> int:
@@ -108,19 +138,18 @@ def _sysconf() -> int | None:
         return None
 
 
-def _refusal(wanted: Capacity, manifest: Manifest, available: int, context: int) -> str:
+def _refusal(wanted: Capacity, manifest: Manifest, why: str, context: int) -> str:
     advice = "close other programs, or compile with a smaller --quant"
     if context >= SMALLEST_CONTEXT:
         advice = f"use --context {context} or close other programs"
     return (
         f"the model needs {needed_bytes(wanted, manifest) / 1e9:.2f} GB for a context of "
-        f"{wanted.context} and {available / 1e9:.2f} GB are free; {advice}"
+        f"{wanted.context} and {why}; {advice}"
     )
 
 
-def _note(wanted: Capacity, fitted: Capacity, available: int) -> str:
-    free = f"{available / 1e9:.2f} GB of memory are free"
+def _note(wanted: Capacity, fitted: Capacity, why: str) -> str:
     if fitted.context < wanted.context:
-        return f"{free}: the context is {fitted.context} tokens instead of {wanted.context}"
+        return f"{why}: the context is {fitted.context} tokens instead of {wanted.context}"
     tokens = fitted.num_pages * fitted.page_size
-    return f"{free}: room for {tokens} tokens in all, so long requests wait for each other"
+    return f"{why}: room for {tokens} tokens in all, so long requests wait for each other"

@@ -7,7 +7,7 @@ engine's process both. Neither the artifact's format (`artifact.py`) nor a drive
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -106,6 +106,7 @@ def open_model(
     max_batch: int | None = None,
     context: int | None = None,
     device: int | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Model:
     """Open a compiled model on this machine; None = what the artifact and the memory allow.
 
@@ -124,6 +125,7 @@ def open_model(
         context=context,
         device=device,
         note=notes.append,
+        progress=progress,
     )
     text = open_text(path)
     text = replace(text, notes=(*text.notes, *notes))

@@ -16,7 +16,7 @@ from mlcc.server.process import EngineProcess
 NOTE = "room for 64 tokens only"
 
 
-def open_noted() -> Model:
+def open_noted(**_: Any) -> Model:
     model = open_toy()
     return replace(model, text=replace(model.text, notes=(NOTE,)))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import partial, wraps
@@ -36,16 +38,23 @@ class ModelOptions:
         options = CompileOptions(self.target, self.quant, self.context, self.max_batch)
         return compiled(self.model, options, note)
 
-    def opener(self, path: Path) -> Callable[[], Model]:
+    def opener(self, path: Path) -> Callable[..., Model]:
         """Opens the model, in this process or another."""
         from mlcc.model import open_model
 
-        sizes = {"max_batch": self.max_batch, "context": self.context}
-        return partial(open_model, path, threads=self.threads, device=self.device, **sizes)
+        return partial(
+            open_model,
+            path,
+            threads=self.threads,
+            device=self.device,
+            max_batch=self.max_batch,
+            context=self.context,
+        )
 
     def open(self) -> Model:
         """Open the model here, and say what the user should know of it."""
-        model = self.opener(self.artifact())()
+        with LoadingBar() as bar:
+            model = self.opener(self.artifact())(progress=bar.update)
         for line in model.text.notes:
             note(line)
         return model
@@ -91,6 +100,32 @@ def sampling_options(function: Command) -> Command:
         function(sampling=sampling, **given)
 
     return _decorated(wrapped, SAMPLING_OPTIONS)
+
+
+class LoadingBar:
+    """One line on a terminal while weights go to a GPU, if that takes long; then it is wiped."""
+
+    PATIENCE_S = 1.0
+
+    def __init__(self) -> None:
+        self._live = sys.stderr.isatty()
+        self._began = time.monotonic()
+        self._shown = False
+
+    def update(self, done: int, total: int) -> None:
+        """`done` of `total` bytes are there."""
+        if self._live and time.monotonic() - self._began > self.PATIENCE_S:
+            self._shown = True
+            bar = "#" * (25 * done // max(1, total))
+            text = f"loading: [{bar:<25}] {done / 1e9:.2f} of {total / 1e9:.2f} GB"
+            click.echo(f"\r\x1b[K{text}", err=True, nl=False)
+
+    def __enter__(self) -> LoadingBar:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._shown:
+            click.echo("\r\x1b[K", err=True, nl=False)
 
 
 def note(text: str) -> None:

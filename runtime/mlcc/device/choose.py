@@ -11,7 +11,7 @@ from mlcc.device import cuda, webgpu
 from mlcc.device.native import Place
 from mlcc.errors import DeviceError
 from mlcc.manifest import TargetInfo
-from mlcc.memory import available_bytes
+from mlcc.memory import Room, available_bytes
 
 
 def place_for(target: TargetInfo, wanted: int | None) -> Place:
@@ -22,7 +22,7 @@ def place_for(target: TargetInfo, wanted: int | None) -> Place:
     if target.device == "cpu":
         if wanted is not None:
             raise DeviceError(f"target '{target.name}' runs on the CPU; leave out --device")
-        return Place("cpu", 0, available_bytes())
+        return Place("cpu", 0, Room(available_bytes()))
     if target.device == webgpu.KIND:
         return _webgpu(target, wanted)
     if target.device == cuda.KIND:
@@ -49,7 +49,7 @@ def _cuda(target: TargetInfo, wanted: int | None) -> Place:
     device = found[_number(wanted, len(found))]
     if why := device.cannot_run(target.options.get("archs", ())):
         raise DeviceError(why)
-    return Place(cuda.KIND, device.index, device.free_bytes, cuda.translate)
+    return Place(cuda.KIND, device.index, Room(device.free_bytes), cuda.translate)
 
 
 def _webgpu(target: TargetInfo, wanted: int | None) -> Place:
@@ -76,8 +76,9 @@ def _webgpu(target: TargetInfo, wanted: int | None) -> Place:
     note = ""
     if device.software:
         note = f"{device.name} is a software driver: it computes on the CPU, slowly"
-    free = available_bytes() if device.software else None
-    return Place(webgpu.KIND, device.index, free, webgpu.translate, note)
+    free = available_bytes() if device.software else None  # WebGPU tells no GPU's memory
+    room = Room(free, device.limits["max_storage_binding_bytes"])
+    return Place(webgpu.KIND, device.index, room, webgpu.translate, note)
 
 
 def _number(wanted: int | None, count: int) -> int:

@@ -19,6 +19,7 @@ from mlcc.device.tensors import DeviceTensors, HostTensors, Tensors, values_of
 from mlcc.device.tvm_runtime import open_device, runtime
 from mlcc.engine.batch import Batch, Capacity, Result
 from mlcc.errors import CapacityError, DeviceError, MlccError
+from mlcc.memory import UNKNOWN, Room
 
 Array = npt.NDArray[Any]
 KvSpec = tuple[Sequence[int], str]
@@ -38,8 +39,7 @@ class Place:
 
     kind: str = "cpu"
     index: int = 0
-    free_bytes: int | None = None
-    """Memory for weights, pages and workspace; None = unknown."""
+    room: Room = UNKNOWN
     translate: Translate = plain_error
     note: str = ""
     """What the user should know of it."""
