@@ -136,14 +136,14 @@ def lower(
     module = add_sample(module, kernels, vocab_size)
     module = done("functions", add_copy_pages(module, kernels, layout))
     module = _with_bounds(module, bounds)
-    if target.generator == "cuda":
+    if target.graphs:
         module = add_decode(module, bounds.max_batch)
     with tvm_target(target):
         module = done("fused", _sequence(_fuse_passes(_entries(module)))(module))
         module = done("destination_passing", _sequence(_flatten_passes())(module))
         module = done("memory_planned", relax.transform.StaticPlanBlockMemory()(module))
         workspace = _planned_bytes(module)
-        if target.generator == "cuda":
+        if target.graphs:
             module = done("graph_captured", capture_decode(module))
         module = done("final", _sequence(_finish_passes())(module))
         check_appends(module, layout.layers)

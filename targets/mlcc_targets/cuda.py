@@ -38,6 +38,7 @@ def target(choices: Choices) -> Target:
             "tensor_cores": 1,
         },
         f16=True,
+        graphs=True,
         link=link_shared,
         tools=("cc",),
     )

@@ -69,6 +69,8 @@ class Target:
     (1: the language has 8-bit integers and pairs of f16) and tensor_cores (1)."""
     f16: bool = False
     """The device computes in float16."""
+    graphs: bool = False
+    """A decode step is captured once and replayed as one launch (CUDA graphs)."""
     link: Link = not_built
     tools: tuple[str, ...] = ()
     """Programs that `link` runs, by the names that `linker.find_tool` knows."""

@@ -93,9 +93,7 @@ class NativeExecutor:
             ) from error
 
     def _decode_graphs(self) -> DecodeGraphs | None:
-        """For libraries with a `decode` function, which only CUDA's have."""
-        if self.place.kind != "cuda":
-            return None
+        """For libraries that have a `decode` function."""
         try:
             decode = self._machine["decode"]
         except AttributeError:
