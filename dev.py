@@ -24,7 +24,7 @@ VENV = ROOT / ".venv"
 BIN = VENV / ("Scripts" if os.name == "nt" else "bin")
 PYTHON = BIN / "python"
 DEMO = ROOT / "examples" / "demo" / "model"
-USE, DEVELOP = "compile,serve", "compile,serve,dev"
+USE, DEVELOP = "compile,serve", "compile,serve,cuda,dev"
 
 
 def setup(extras: str) -> None:
