@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 from cli.tiny_checkpoint import write_checkpoint
+from demo.equality import last_logits
 
 from mlcc.artifact import Artifact
 from mlcc.errors import UnsupportedError
+from mlcc.model import open_model
 from mlcc.safetensors import read_header
 from mlcc_compiler.checkpoint import Checkpoint
 from mlcc_compiler.compile import Options, Progress, compile_model
@@ -81,3 +83,15 @@ def test_other_weights_and_other_layouts_are_refused(
     weights.write_bytes(data)
     message = refusal(other, VULKAN)
     assert "compiled from other weights" in message and "leave out --reuse-weights" in message
+
+
+def test_weights_in_parts_compute_the_same(checkpoint: Path, vulkan: Path, tmp_path: Path) -> None:
+    """Bit for bit: a part's rows are computed as they would be in the whole."""
+    parts = compiled(checkpoint, SMALL_BINDINGS, tmp_path / "parts")
+    logits = []
+    for folder in (vulkan, parts):
+        model = open_model(folder)
+        logits.append([last_logits(model, range(3, 3 + count)) for count in (1, 20)])
+        model.close()
+    np.testing.assert_array_equal(*logits)
+    assert np.std(logits[0]) > 0.01
