@@ -41,12 +41,15 @@ class CompileOptions:
     quant: str | None = None
     context: int | None = None
     max_batch: int | None = None
+    device: tuple[str, ...] = ()
+    """What this machine's device asks of the compiler, as its command line spells it."""
 
     def arguments(self) -> list[str]:
         """As the compiler's command line spells them."""
         words = ["--target", self.target or TARGET, "--quant", self.quant or QUANT]
         words += ["--context", str(self.context)] if self.context else []
-        return words + (["--max-batch", str(self.max_batch)] if self.max_batch else [])
+        words += ["--max-batch", str(self.max_batch)] if self.max_batch else []
+        return [*words, *self.device]
 
 
 @dataclass(frozen=True)
@@ -82,7 +85,7 @@ def compiled(model: str, options: CompileOptions, say: Callable[[str], None]) ->
     Raises ArtifactError or CheckpointError if it is neither a compiled model nor a checkpoint, or
     if the compiler fails.
     """
-    if not model.startswith(_HUB) and (Path(model) / MANIFEST_NAME).is_file():
+    if is_compiled(model):
         _check_unused(model, options)
         return Path(model)
     source: dict[str, Any] = {"model": _absolute(model), "files": fingerprint(model)}
@@ -96,6 +99,11 @@ def compiled(model: str, options: CompileOptions, say: Callable[[str], None]) ->
     if not complete:
         _compile(model, options, entry, say)
     return entry.model
+
+
+def is_compiled(model: str) -> bool:
+    """Whether it is a compiled model's folder, and no checkpoint."""
+    return not model.startswith(_HUB) and (Path(model) / MANIFEST_NAME).is_file()
 
 
 def fingerprint(model: str) -> list[tuple[str, int, int]]:

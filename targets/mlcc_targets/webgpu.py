@@ -19,5 +19,5 @@ def target(choices: Choices) -> Target:
         limits=LIMITS,
         f16=computes_f16(choices.f16),
         missing="its link step is not built yet; use --target cpu",
-        run_missing="its link step is not built yet; use --target cpu",
+        run_missing="runs in a browser tab, which is not built yet",
     )

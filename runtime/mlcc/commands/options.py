@@ -33,10 +33,20 @@ class ModelOptions:
 
     def artifact(self) -> Path:
         """The compiled model's folder; a checkpoint is compiled first."""
-        from mlcc.compiled_cache import CompileOptions, compiled
+        from mlcc.compiled_cache import CompileOptions, compiled, is_compiled
 
-        options = CompileOptions(self.target, self.quant, self.context, self.max_batch)
+        asked = () if is_compiled(self.model) else self._asked_by_device()
+        options = CompileOptions(self.target, self.quant, self.context, self.max_batch, asked)
         return compiled(self.model, options, note)
+
+    def _asked_by_device(self) -> tuple[str, ...]:
+        """How to compile for the device that will run it. Raises DeviceError if there is none."""
+        from mlcc.compiled_cache import TARGET
+        from mlcc.device.choose import compile_choices
+        from mlcc.device.tvm_runtime import set_threads
+
+        set_threads(self.threads)
+        return compile_choices(self.target or TARGET, self.device)
 
     def opener(self, path: Path) -> Callable[..., Model]:
         """Opens the model, in this process or another."""

@@ -6,12 +6,18 @@ Each kind of device has its own module; this one asks the right one. Allocates n
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import count, takewhile
 
 from mlcc.device import cuda, webgpu
 from mlcc.device.native import Place
+from mlcc.device.tvm_runtime import runtime
 from mlcc.errors import DeviceError
 from mlcc.manifest import TargetInfo
 from mlcc.memory import Room, available_bytes
+from mlcc_targets import TargetError, get_target
+
+METAL = "metal"
+"""TVM's name of the device."""
 
 
 def place_for(target: TargetInfo, wanted: int | None) -> Place:
@@ -27,7 +33,9 @@ def place_for(target: TargetInfo, wanted: int | None) -> Place:
         return _webgpu(target, wanted)
     if target.device == cuda.KIND:
         return _cuda(target, wanted)
-    raise DeviceError(f"this machine has no {target.device} device; compile with --target cpu")
+    if not (names := _metal_names()):
+        raise DeviceError(f"this machine has no {target.device} device; compile with --target cpu")
+    return Place(METAL, _number(wanted, len(names)))
 
 
 def devices_of(kind: str) -> tuple[list[str], str]:
@@ -38,14 +46,51 @@ def devices_of(kind: str) -> tuple[list[str], str]:
     elif kind == cuda.KIND:
         found, reason = cuda.devices()
     else:
-        found, reason = (), f"this machine has no {kind} device"
+        found = [f"{i}: {name}" for i, name in enumerate(_metal_names() if kind == METAL else [])]
+        reason = "" if found else f"this machine has no {kind} device"
     return [str(device) for device in found], reason
+
+
+def compile_choices(target_name: str, wanted: int | None) -> tuple[str, ...]:
+    """What to tell the compiler for the device here, as its command line spells it.
+
+    Raises DeviceError if there is none: before a compile that could not be used.
+    """
+    try:
+        row = get_target(target_name)
+    except TargetError:
+        return ()  # the compiler says it better
+    if not row.generator:
+        if wanted is not None:
+            raise DeviceError(f"target '{target_name}' runs on the CPU; leave out --device")
+        return ()
+    if row.run_missing:
+        raise DeviceError(f"target '{target_name}' {row.run_missing}; use --target cpu here")
+    if row.device == webgpu.KIND:
+        found, reason = webgpu.devices()
+        _some(found, target_name, reason)
+        return () if found[_number(wanted, len(found))].f16 else ("--no-f16",)
+    if row.device == cuda.KIND:
+        gpus, reason = cuda.devices()
+        _some(gpus, target_name, reason)
+        return ("--arch", f"sm_{gpus[_number(wanted, len(gpus))].number}")
+    return ()
+
+
+def _metal_names() -> list[str]:
+    """A Mac's GPUs; TVM's own runtime lists them."""
+    devices = (runtime().device(METAL, index) for index in count())
+    return [device.device_name for device in takewhile(lambda d: d.exist, devices)]
+
+
+def _some(found: Sequence[object], target: str, reason: str) -> None:
+    if not found:
+        raise DeviceError(f"no GPU for target '{target}': {reason}")
 
 
 def _cuda(target: TargetInfo, wanted: int | None) -> Place:
     found, reason = cuda.devices()
-    if not found:
-        raise DeviceError(f"no GPU for target '{target.name}': {reason}")
+    _some(found, target.name, reason)
     device = found[_number(wanted, len(found))]
     if why := device.cannot_run(target.options.get("archs", ())):
         raise DeviceError(why)
@@ -54,8 +99,7 @@ def _cuda(target: TargetInfo, wanted: int | None) -> Place:
 
 def _webgpu(target: TargetInfo, wanted: int | None) -> Place:
     found, reason = webgpu.devices()
-    if not found:
-        raise DeviceError(f"no GPU for target '{target.name}': {reason}")
+    _some(found, target.name, reason)
     device = found[_number(wanted, len(found))]
     options = target.options
     if options.get("f16") and not device.f16:
