@@ -16,7 +16,7 @@ from mlcc_compiler.compile import Options, Progress, make_plan, report_plan
 from mlcc_compiler.models.registry import ARCHITECTURES, build_model
 from mlcc_targets import get_target
 from models.checkpoints import SMALL, make_checkpoint, save_random
-from models.test_architectures import ROWS, reference, run_mixed
+from models.mixed import ROWS, reference, run_mixed
 
 CLASSES = {
     "llama": "LlamaConfig",
