@@ -103,7 +103,16 @@ def test_the_head_can_be_stored_otherwise(checkpoint: Path, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("arguments", "gist"),
     [
-        (["--target", "webgpu"], "not built yet"),
+        pytest.param(
+            ["--target", "webgpu"],
+            "not built yet",
+            marks=pytest.mark.feature("*", "webgpu", "refused"),
+        ),
+        pytest.param(
+            ["--target", "reference", "--f16"],
+            "has no choice of float16",
+            marks=pytest.mark.feature("f16-kv", "reference", "refused"),
+        ),
         (["--target", "toaster"], "use one of: cpu, cuda"),
         (["--target", "reference", "--cpu", "avx2"], "has no CPU levels"),
         (["--cpu", "z80"], "unknown CPU level"),
@@ -117,11 +126,13 @@ def test_the_head_can_be_stored_otherwise(checkpoint: Path, tmp_path: Path) -> N
     ],
 )
 def test_refusals_are_one_line(
-    checkpoint: Path, tmp_path: Path, arguments: list[str], gist: str
+    checkpoint: Path, tmp_path: Path, arguments: list[str], gist: str, record_property: Any
 ) -> None:
     done = run("compile", checkpoint, "-o", tmp_path / "out", *arguments)
     assert done.returncode == 2
-    assert gist in done.stderr.splitlines()[-1]
+    refusal = done.stderr.splitlines()[-1]
+    record_property("refusal", refusal.removeprefix("error: "))
+    assert gist in refusal
     assert "Traceback" not in done.stderr
     assert list(tmp_path.iterdir()) == []
 

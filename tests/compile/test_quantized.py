@@ -25,6 +25,17 @@ from mlcc_targets import get_target
 # Largest error of any logit, in units of the logits' standard deviation.
 FLOAT_BOUNDS = {"f32": 1e-4, "f16": 0.01, "bf16": 0.01}
 INTEGER = ("q8", "q8a", "q4", "q4a", "q4_g16")
+GPU_RECIPES = ("f16", "bf16", "q8", "q8a", "q4a")
+"""f32 and q4: `tests/demo/test_demo_vulkan.py`."""
+GPU_BOUND = 0.01
+"""A GPU's kernels take inputs as they are; pages and tiles of matrices are float16."""
+
+
+def proves(quant: str, *targets: str) -> Any:
+    """A recipe as a parameter whose test shows that these targets run it."""
+    parts = [quant.partition("_")[0], *(["f16-kv"] if quant != "f32" else [])]
+    where = [(p, t) for p in parts for t in targets if (p, t) != ("f16-kv", "reference")]
+    return pytest.param(quant, marks=[pytest.mark.feature(p, t, "runs") for p, t in where])
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +61,7 @@ def logits(checkpoint: Checkpoint, target: str, quant: str, folder: Path) -> Any
     return np.concatenate([paged.result(0), paged.result(1)])
 
 
-@pytest.mark.parametrize("quant", FLOAT_BOUNDS)
+@pytest.mark.parametrize("quant", [proves(q, "cpu", "reference") for q in FLOAT_BOUNDS])
 def test_float_weights_agree_with_reference(
     checkpoint: Checkpoint, quant: str, tmp_path: Path
 ) -> None:
@@ -68,7 +79,7 @@ def linear_of_rounded_rows(x: Any, weight: Any, bias: Any = None) -> Any:
     return rounded.reshape(x.shape) @ weight.T
 
 
-@pytest.mark.parametrize("quant", INTEGER)
+@pytest.mark.parametrize("quant", [proves(q, "cpu", "reference") for q in INTEGER])
 def test_integer_weights_err_no_more_than_rounded_inputs(
     checkpoint: Checkpoint, quant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -80,6 +91,18 @@ def test_integer_weights_err_no_more_than_rounded_inputs(
     allowed = np.sqrt(np.mean((rounded - exact) ** 2))
     assert np.sqrt(np.mean((found - exact) ** 2)) < 1.25 * allowed
     assert allowed < 0.05 * exact.std()
+
+
+@pytest.mark.usefixtures("vulkan")
+@pytest.mark.parametrize("quant", [proves(q, "vulkan") for q in GPU_RECIPES])
+def test_vulkan_agrees_with_reference(
+    checkpoint: Checkpoint, quant: str, tmp_path: Path, record_property: Any
+) -> None:
+    expected = logits(checkpoint, "reference", quant, tmp_path)
+    found = logits(checkpoint, "vulkan", quant, tmp_path)
+    error = np.abs(found - expected).max() / expected.std()
+    record_property("max_error", float(error))
+    assert error < GPU_BOUND
 
 
 @pytest.mark.parametrize(("quant", "target"), [("q4", "cpu"), ("f32", "cpu"), ("q8", "reference")])

@@ -16,6 +16,11 @@ LOST_POINTS = {"f32": 0.0, "q8": 1.0, "q4": 5.0}
 LOGIT_BOUND = 1e-3
 """f32: how close two candidates' logits must be for a difference to count as a tie."""
 
+SAMPLING = [
+    pytest.param("cpu", 12, marks=pytest.mark.feature("sampling", "cpu", "runs")),
+    pytest.param("vulkan-f32", 4, marks=pytest.mark.feature("sampling", "vulkan", "runs")),
+]
+
 
 @pytest.fixture(scope="session")
 def rows() -> list[dict[str, Any]]:
@@ -65,8 +70,10 @@ def test_native_answers_as_the_reference(
     assert ties <= 2
 
 
+@pytest.mark.feature("sampling", "reference", "runs")
+@pytest.mark.parametrize(("target", "prompts"), SAMPLING)
 def test_sampling_is_the_same_on_reference_and_native(
-    opened: Opened, rows: list[dict[str, Any]]
+    opened: Opened, rows: list[dict[str, Any]], target: str, prompts: int
 ) -> None:
     """The same seed gives the same text; a draw may fall between two roundings, but rarely."""
     from mlcc.api.requests import SamplingFields
@@ -74,11 +81,11 @@ def test_sampling_is_the_same_on_reference_and_native(
 
     fields = SamplingFields(temperature=1.0, top_p=0.9, seed=11, max_tokens=12)
     answers = [
-        ["".join(Session(opened("f32", t)).chat(row["messages"], fields)) for row in rows[:12]]
-        for t in ("cpu", "reference")
+        ["".join(Session(opened("f32", t)).chat(row["messages"], fields)) for row in rows[:prompts]]
+        for t in (target, "reference")
     ]
     same = sum(a == b for a, b in zip(*answers, strict=True))
-    assert same >= 11
+    assert same >= prompts - 1
 
 
 def test_eval_command_reports(compiled: Any, capsys: pytest.CaptureFixture[str]) -> None:

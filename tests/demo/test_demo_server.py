@@ -47,6 +47,8 @@ def ask(client: OpenAI, messages: Any) -> str:
     return answer.choices[0].message.content or ""
 
 
+@pytest.mark.feature("server", "cpu", "runs")
+@pytest.mark.feature("batching", "cpu", "runs")
 def test_eight_at_once_answer_as_one_at_a_time(client: OpenAI, opened: Opened) -> None:
     model = opened("q8", "cpu")
     alone = [ask(client, messages) for messages in questions()]

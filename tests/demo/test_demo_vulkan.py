@@ -17,9 +17,16 @@ from mlcc.evaluation import read_rows
 
 PRECISIONS = {"vulkan-f32": ("f32", 1e-4, 1e-3), "vulkan": ("q4", 1e-2, 2e-2)}
 """Target -> (recipe, how far logits may err, how close the candidates of a tie must be)."""
+PROVES = {"vulkan-f32": ("f32",), "vulkan": ("q4", "f16-kv")}
 
 
-@pytest.mark.parametrize("target", PRECISIONS)
+@pytest.mark.parametrize(
+    "target",
+    [
+        pytest.param(t, marks=[pytest.mark.feature(part, "vulkan", "runs") for part in PROVES[t]])
+        for t in PRECISIONS
+    ],
+)
 def test_vulkan_answers_as_the_reference(opened: Opened, target: str, record_property: Any) -> None:
     quant, error_bound, tie_bound = PRECISIONS[target]
     vulkan, reference = opened(quant, target), opened(quant, "reference")

@@ -68,6 +68,8 @@ def normal_rows(vocab: int, spread: float, rng: np.random.Generator, count: int)
     return (rng.standard_normal((count, vocab)) * spread).astype(np.float32)
 
 
+@pytest.mark.feature("sampling", "vulkan", "runs")
+@pytest.mark.usefixtures("vulkan")
 @pytest.mark.parametrize(
     "vocab, gpu", [(1, F16), (2, F16), (17, SMALL), (100, F16), (1000, F16), (1000, SMALL)]
 )

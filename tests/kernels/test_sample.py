@@ -32,6 +32,7 @@ def agrees(vocab: int, cpu: Cpu) -> None:
         np.testing.assert_allclose(logprobs, expected_logprobs, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.feature("sampling", "cpu", "runs")
 @pytest.mark.parametrize("vocab", [1, 17, 64, 1024, 4100])
 def test_agrees_with_the_twin(vocab: int) -> None:
     agrees(vocab, BEST)

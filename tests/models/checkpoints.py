@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 import transformers
 
@@ -80,6 +81,13 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
 }
 CONTEXT = {"phi3-longrope-short": 32}
 """Longest sequence compiled for, where it is not 128."""
+
+
+def proves(case: str, *targets: str, how: str = "runs") -> list[pytest.MarkDecorator]:
+    """What a test of a case's logits in mixed batches shows, as marks of a parameter."""
+    parts = [case.partition("-")[0], "batching"]
+    parts += ["window"] if "sliding_window" in CASES[case][1] else []
+    return [pytest.mark.feature(part, target, how) for part in parts for target in targets]
 
 
 def make_checkpoint(case: str, folder: Path, seed: int = 0) -> torch.nn.Module:

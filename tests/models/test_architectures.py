@@ -12,13 +12,15 @@ from typing import Any
 import pytest
 
 from mlcc_compiler.compile import Plan
-from models.checkpoints import CASES
+from models.checkpoints import CASES, proves
 from models.mixed import capacity_of, native, planned, reference, run_mixed
 
 BOUND = 1e-4
 
 
-@pytest.fixture(scope="module", params=CASES)
+@pytest.fixture(
+    scope="module", params=[pytest.param(c, marks=proves(c, "cpu", "reference")) for c in CASES]
+)
 def model(request: Any, tmp_path_factory: Any) -> tuple[Any, Plan, Path]:
     """(transformers' model, the plan of a compile, a folder to build in)."""
     folder = tmp_path_factory.mktemp(request.param)

@@ -13,13 +13,15 @@ import pytest
 
 from mlcc.device.native import Place
 from mlcc_targets import Choices, get_target
+from models.checkpoints import proves
 from models.mixed import capacity_of, native, planned, run_mixed
 
 BOUND = 1e-4
 MODELS = ("llama-head-dim", "mistral", "qwen2", "qwen3", "gemma2", "gemma3", "phi3")
 
 
-@pytest.mark.parametrize("case", MODELS)
+@pytest.mark.usefixtures("vulkan")
+@pytest.mark.parametrize("case", [pytest.param(c, marks=proves(c, "vulkan")) for c in MODELS])
 def test_vulkan_equals_transformers(case: str, tmp_path: Path, record_property: Any) -> None:
     oracle, plan = planned(case, tmp_path)
     plan = replace(plan, target=get_target("vulkan", Choices(f16=False)))

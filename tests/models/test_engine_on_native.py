@@ -38,6 +38,7 @@ def model(tmp_path_factory: Any) -> tuple[Any, Any]:
     return oracle, open_executor(Artifact.open(out), threads=None, max_batch=None, context=None)
 
 
+@pytest.mark.feature("window", "cpu", "runs")
 @pytest.mark.parametrize("pages", [32, 5])
 def test_answers_equal_transformers(model: tuple[Any, Any], pages: int) -> None:
     oracle, executor = model

@@ -1,0 +1,197 @@
+"""The README's table of features and targets, made from what tests proved.
+
+A test says what it proves with the marker `feature(part, target, how)`; how is one of HOW. A cell
+claims the most that all of its tests of that kind have passed; where a test was skipped that might
+say more (no Vulkan driver here, no nvcc), the cell is unsettled: it is neither compared nor
+rewritten, so every machine checks the cells that it can test, and no skipped test passes as proof.
+
+    python3 dev.py matrix     rewrite the table after a full run of the tests
+
+The standard library only. `conftest.py` collects the outcomes and calls `differences`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+README = ROOT / "README.md"
+RESULTS = ROOT / "build" / "features.json"
+"""Of the last full run; ignored by git."""
+BEGIN, END = "<!-- features: python3 dev.py matrix -->", "<!-- end of features -->"
+
+HOW = ("runs", "compiles", "refused")
+"""What a test proves, the most first. `refused`: the user gets an error, which the test records as
+its property "refusal" and the table shows as a footnote."""
+TARGETS = ("cpu", "vulkan", "cuda", "metal", "android", "ios", "webgpu", "reference")
+ROWS: dict[str, tuple[str, ...]] = {
+    "Llama 2, 3": ("llama",),
+    "Mistral": ("mistral",),
+    "Qwen2": ("qwen2",),
+    "Qwen3": ("qwen3",),
+    "Gemma 2": ("gemma2",),
+    "Gemma 3 (text)": ("gemma3",),
+    "Phi-3": ("phi3",),
+    "weights `f32`": ("f32",),
+    "weights `f16`, `bf16`": ("f16", "bf16"),
+    "weights `q8`, `q4`": ("q8", "q4"),
+    "asymmetric: `q8a`, `q4a`": ("q8a", "q4a"),
+    "float16 KV cache": ("f16-kv",),
+    "sliding window": ("window",),
+    "continuous batching": ("batching",),
+    "temperature, top-k, top-p, min-p": ("sampling",),
+    "chat and OpenAI server": ("server",),
+    "`mlcc profile`": ("profile",),
+}
+"""Row -> its parts, the names that tests use. A row claims what its weakest part does."""
+PARTS = tuple(part for parts in ROWS.values() for part in parts)
+NOTHING = "–"
+
+Table = dict[tuple[str, str], str]
+"""(row, target) -> "runs", "compiles", NOTHING, or the error a user gets."""
+
+
+@dataclass
+class Results:
+    """Outcomes of marked tests: (part, target, how) -> the worst of passed, skipped, failed."""
+
+    outcomes: dict[tuple[str, str, str], str] = field(default_factory=dict)
+    refusals: dict[tuple[str, str], str] = field(default_factory=dict)
+
+    def add(self, part: str, target: str, how: str, outcome: str, refusal: str = "") -> None:
+        """One test's outcome; `part` "*" stands for all."""
+        worst = ("passed", "skipped", "failed")
+        for name in PARTS if part == "*" else (part,):
+            old = self.outcomes.get((name, target, how), "passed")
+            self.outcomes[name, target, how] = max(old, outcome, key=worst.index)
+            if refusal:
+                self.refusals[name, target] = refusal
+
+    def cell(self, row: str, target: str) -> str | None:
+        """What the table should say; None where a skipped test might say more."""
+        found = [self._part(part, target) for part in ROWS[row]]
+        if None in found:
+            return None
+        return max((text for text in found if text is not None), key=_weakness)
+
+    def _part(self, part: str, target: str) -> str | None:
+        for how in HOW:
+            outcome = self.outcomes.get((part, target, how))
+            if outcome == "skipped":
+                return None
+            if outcome == "passed":
+                return self.refusals[part, target] if how == "refused" else how
+        return NOTHING
+
+    def save(self) -> None:
+        rows = [[*key, outcome] for key, outcome in sorted(self.outcomes.items())]
+        refusals = [[*key, text] for key, text in sorted(self.refusals.items())]
+        RESULTS.parent.mkdir(exist_ok=True)
+        RESULTS.write_text(json.dumps({"outcomes": rows, "refusals": refusals}, indent=1))
+
+    @classmethod
+    def load(cls) -> Results:
+        """The last full run's. Raises OSError if there was none."""
+        told: dict[str, Any] = json.loads(RESULTS.read_text())
+        return cls(
+            {(part, target, how): outcome for part, target, how, outcome in told["outcomes"]},
+            {(part, target): text for part, target, text in told["refusals"]},
+        )
+
+
+def _weakness(text: str) -> int:
+    return {"runs": 0, "compiles": 1, NOTHING: 3}.get(text, 2)
+
+
+def merged(results: Results, old: Table) -> Table:
+    """The table of these results, with the old one's cells where they leave a cell unsettled."""
+    table: Table = {}
+    for row in ROWS:
+        for target in TARGETS:
+            found = results.cell(row, target)
+            table[row, target] = old.get((row, target), NOTHING) if found is None else found
+    return table
+
+
+def render(table: Table) -> str:
+    """The table as Markdown, its errors as numbered notes below it."""
+    notes: list[str] = []
+    lines = [f"| | {' | '.join(f'`{target}`' for target in TARGETS)} |"]
+    lines.append("|---" * (len(TARGETS) + 1) + "|")
+    for row in ROWS:
+        cells = [_shown(table[row, target], notes) for target in TARGETS]
+        lines.append(f"| {row} | {' | '.join(cells)} |")
+    lines += ["", *(f"[{i}] {text}  " for i, text in enumerate(notes, 1))]
+    return "\n".join(lines).rstrip()
+
+
+def _shown(text: str, notes: list[str]) -> str:
+    if text in (*HOW, NOTHING):
+        return text
+    if text not in notes:
+        notes.append(text)
+    return f"no [{notes.index(text) + 1}]"
+
+
+def parse(text: str) -> Table:
+    """What `render` wrote; cells of other rows or targets are left out."""
+    notes = dict(re.findall(r"^\[(\d+)\] (.*?) *$", text, flags=re.MULTILINE))
+    lines = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in text.splitlines()
+        if line.startswith("|")
+    ]
+    header = [name.strip("`") for name in lines[0][1:]] if lines else []
+    table: Table = {}
+    for row, *cells in lines[2:]:
+        for target, cell in zip(header, cells, strict=False):
+            note = re.fullmatch(r"no \[(\d+)\]", cell)
+            table[row, target] = notes.get(note[1], "") if note else cell
+    return table
+
+
+def section(readme: str) -> str:
+    """The text between the two comments. Raises ValueError if they are not there."""
+    return readme[readme.index(BEGIN) + len(BEGIN) : readme.index(END)].strip()
+
+
+def differences(results: Results) -> list[str]:
+    """A line for each settled cell that the README says otherwise; [] if it tells the truth."""
+    text = section(README.read_text(encoding="utf-8"))
+    old = parse(text)
+    new = merged(results, old)
+    found = [
+        f"{row}, {target}: the tests say '{new[row, target]}', README.md '{old.get(key, '')}'"
+        for key in new
+        if (row := key[0]) and (target := key[1]) and new[key] != old.get(key, "")
+    ]
+    return found or ([] if render(new) == text else ["the table's form in README.md was changed"])
+
+
+def main() -> int:
+    """Rewrite the README's table."""
+    try:
+        results = Results.load()
+    except OSError:
+        print("no results of a full run yet; type: python3 dev.py test", file=sys.stderr)
+        return 2
+    readme = README.read_text(encoding="utf-8")
+    old = section(readme)
+    table = merged(results, parse(old))
+    unsettled = [f"{r} on {t}" for r, t in table if results.cell(r, t) is None]
+    if unsettled:
+        print(f"kept as they were, their tests were skipped: {', '.join(unsettled)}")
+    text = f"{BEGIN}\n{render(table)}\n{END}"
+    start, stop = readme.index(BEGIN), readme.index(END) + len(END)
+    README.write_text(readme[:start] + text + readme[stop:], encoding="utf-8")
+    print("README.md is up to date")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,110 @@
+"""Whole models compiled for devices that are not here: every architecture, every kind of weights.
+
+What comes out is an artifact with machine code or text of every kernel; this machine refuses to
+open it, in one line. That the code computes what it should is shown where it runs: on Vulkan, the
+same kernels.
+"""
+
+from __future__ import annotations
+
+import platform
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cuda.fat_binary import entries
+from models.checkpoints import make_checkpoint, proves
+from small_library import has
+
+from mlcc.artifact import Artifact
+from mlcc.errors import ArtifactError
+from mlcc.manifest import MANIFEST_NAME, Manifest
+from mlcc_compiler.checkpoint import Checkpoint
+from mlcc_compiler.compile import Options, Progress, compile_model
+from mlcc_targets import Choices, get_target
+from mlcc_targets.cuda_files import toolkit
+from mlcc_targets.host import machine
+
+MODELS = {
+    "llama": "q4",
+    "mistral": "f32",
+    "qwen2": "f16",
+    "qwen3": "bf16",
+    "gemma2": "q8_g16",
+    "gemma3": "q4a",
+    "phi3": "q8a",
+}
+"""Case -> recipe: one compile of each shows both."""
+TEXTS = {"metal": b"\nkernel void ", "ios": b"\nkernel void ", "android": b"@compute "}
+"""How a kernel begins in a library that holds text; cuda's holds machine code."""
+APPLE = pytest.mark.skipif(
+    not has("ld64.lld", "llvm-libtool-darwin"), reason="needs lld, llvm (apt install lld llvm)"
+)
+NEEDS = {
+    "cuda": pytest.mark.skipif(toolkit() is None, reason='pip install "mlcc[cuda]"'),
+    "metal": APPLE,
+    "ios": APPLE,
+    "android": pytest.mark.skipif(not has("ld.lld"), reason="needs ld.lld (apt install lld)"),
+}
+
+
+def is_foreign(target: str) -> bool:
+    """Whether this machine refuses a target's libraries, whatever devices it has."""
+    return target != "cuda" and (target, platform.system()) != ("metal", "Darwin")
+
+
+def shown(case: str, target: str) -> Any:
+    """A parameter with what its test proves; what `metal` compiles `ios` does, see below."""
+    quant = MODELS[case].partition("_")[0]
+    parts = [quant, "sampling", *(["f16-kv"] if quant != "f32" else [])]
+    targets = ("metal", "ios") if target == "metal" else (target,)
+    marks = [pytest.mark.feature(part, t, "compiles") for part in parts for t in targets]
+    marks += proves(case, *targets, how="compiles")
+    if is_foreign(target):
+        marks += [pytest.mark.feature(part, target, "refused") for part in ("server", "profile")]
+    return pytest.param(case, target, marks=[*marks, NEEDS[target]])
+
+
+@pytest.mark.parametrize(
+    ("case", "target"),
+    [
+        *(shown(case, target) for case in MODELS for target in ("cuda", "metal", "android")),
+        shown("llama", "ios"),
+    ],
+)
+def test_a_model_compiles(case: str, target: str, tmp_path: Path, record_property: Any) -> None:
+    (tmp_path / case).mkdir()
+    make_checkpoint(case, tmp_path / case)
+    tokenizer = '{"model": {"vocab": {}}, "added_tokens": []}'
+    (tmp_path / case / "tokenizer.json").write_text(tokenizer)
+    row = get_target(target, Choices(archs=("sm_90",) if target == "cuda" else ()))
+    checkpoint, options = Checkpoint.open(tmp_path / case), Options(quant=MODELS[case], context=64)
+    out = compile_model(checkpoint, row, tmp_path / "out", options, Progress())
+
+    manifest = Manifest.from_bytes((out / MANIFEST_NAME).read_bytes())
+    assert {"forward", "sample", "copy_pages"} <= set(manifest.functions)
+    dtype = "float32" if MODELS[case] == "f32" else "float16"
+    assert {tensor.dtype for tensor in manifest.kv.tensors} == {dtype}
+    library = (out / manifest.library.path).read_bytes()
+    if target == "cuda":
+        library = dict(entries(library))["sm_90"]
+    else:
+        assert library.count(TEXTS[target]) > 10
+    for kernel in (b"sample_rows", b"append_kv", b"attend"):
+        assert kernel in library
+    if is_foreign(target):
+        with pytest.raises(ArtifactError) as caught:
+            Artifact.open(out)
+        refusal = caught.value.message.removeprefix(f"{out}: ")
+        record_property("refusal", refusal.replace(f"{machine()} {platform.system()} ", ""))
+        assert f"(target '{target}'), which this {machine()}" in refusal
+
+
+def test_ios_and_metal_differ_in_host_code_and_linking_only() -> None:
+    """So all up to the kernels' text is the same, whatever the model."""
+    ios, metal = get_target("ios"), get_target("metal")
+    names = ("name", "triple", "library", "extra_files", "symbol_prefix", "link", "tools")
+    host = {name: getattr(metal, name) for name in (*names, "run_missing")}
+    assert replace(ios, **host) == metal
+    assert ios.arch == metal.arch == "aarch64"
