@@ -4,10 +4,12 @@
     python3 dev.py demo ["a prompt"]   compile the bundled demo model for this CPU and chat with it
     python3 dev.py test [pytest args]  run the tests
     python3 dev.py check               ruff and the type checker
+    python3 dev.py matrix              write the table in README.md from the last full run of tests
     python3 dev.py run COMMAND ...     any `mlcc` command, as in: python3 dev.py run targets
 
 The standard library only. Everything is installed into .venv beside this file; a second run finds
-it there and starts at once.
+it there and starts at once. Where the C++ sources of the WebGPU plugin have changed since, it is
+built again.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent
@@ -24,12 +27,22 @@ VENV = ROOT / ".venv"
 BIN = VENV / ("Scripts" if os.name == "nt" else "bin")
 PYTHON = BIN / "python"
 DEMO = ROOT / "examples" / "demo" / "model"
+PLUGIN = ROOT / "targets" / "mlcc_targets" / "native"
 USE, DEVELOP = "compile,serve", "compile,serve,cuda,dev"
 
 
 def setup(extras: str) -> None:
-    """Create .venv and install this checkout with `extras`, unless that is already so."""
-    wanted = hashlib.sha256((ROOT / "pyproject.toml").read_bytes()).hexdigest()
+    """Create .venv, install this checkout with `extras` and build the plugin, where not yet so."""
+    install(extras)
+    wanted, stamp = hashed([PLUGIN / "build.py", *(PLUGIN / "src").iterdir()]), VENV / ".plugin"
+    if not stamp.exists() or stamp.read_text() != wanted:
+        run("-m", "mlcc_targets.native.build")  # what installing has just built it leaves alone
+        stamp.write_text(wanted)  # a failure was explained, and `mlcc targets` repeats it
+
+
+def install(extras: str) -> None:
+    """Everything but the plugin's rebuilds; nothing if pyproject.toml is what it was."""
+    wanted = hashed([ROOT / "pyproject.toml"])
     stamps = {name: VENV / f".installed-{name.replace(',', '-')}" for name in (USE, DEVELOP)}
     for name in {extras, DEVELOP}:  # what development needs contains what use needs
         if stamps[name].exists() and stamps[name].read_text() == wanted:
@@ -43,6 +56,14 @@ def setup(extras: str) -> None:
     if done.returncode:
         sys.exit("installing failed (see above); check the network and run the command again")
     stamps[extras].write_text(wanted)
+
+
+def hashed(files: Iterable[Path]) -> str:
+    """A hash of the names and contents of files."""
+    digest = hashlib.sha256()
+    for path in sorted(files):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()
 
 
 def works(*command: str) -> bool:
@@ -71,9 +92,9 @@ def say(text: str) -> None:
 
 
 def run(*command: str) -> int:
-    """Run a command of the environment; Ctrl-C is the command's to handle."""
+    """Run the environment's Python; Ctrl-C is the command's to handle."""
     environment = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ.get('PATH', '')}"}
-    child = subprocess.Popen([str(PYTHON), "-m", *command], cwd=ROOT, env=environment)
+    child = subprocess.Popen([str(PYTHON), *command], cwd=ROOT, env=environment)
     while True:
         try:
             return child.wait()
@@ -84,20 +105,22 @@ def run(*command: str) -> int:
 def check() -> int:
     """Format, lint and types; the first that fails ends it."""
     commands = (("ruff", "format", "--check", "."), ("ruff", "check", "."), ("mypy",))
-    return next((code for command in commands if (code := run(*command))), 0)
+    return next((code for command in commands if (code := run("-m", *command))), 0)
 
 
 def main() -> int:
     command, *rest = sys.argv[1:] or ["help"]
-    if command not in ("demo", "test", "check", "run"):
+    if command not in ("demo", "test", "check", "matrix", "run"):
         print(__doc__)
         return 0 if command in ("help", "-h", "--help") else 2
     setup(USE if command in ("demo", "run") else DEVELOP)
     if command == "demo":
-        return run("mlcc", "chat", str(DEMO), *rest)
+        return run("-m", "mlcc", "chat", str(DEMO), *rest)
     if command == "test":
-        return run("pytest", *rest)
-    return check() if command == "check" else run("mlcc", *rest)
+        return run("-m", "pytest", *rest)
+    if command == "matrix":
+        return run("tests/feature_matrix.py")
+    return check() if command == "check" else run("-m", "mlcc", *rest)
 
 
 if __name__ == "__main__":
