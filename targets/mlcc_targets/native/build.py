@@ -36,7 +36,10 @@ def build(output: Path, flags: Sequence[str] = FLAGS) -> Path:
     """Compile the sources into `output`. Raises BuildError."""
     output.parent.mkdir(parents=True, exist_ok=True)
     partial = output.with_suffix(".partial")  # the old library may be in use
-    done = subprocess.run(command(partial, flags), capture_output=True, text=True, check=False)
+    words = command(partial, flags)
+    if shutil.which(words[0]) is None:
+        raise BuildError(f"$CXX names '{words[0]}', which is not there; unset CXX or install it")
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
     if done.returncode:
         partial.unlink(missing_ok=True)
         raise BuildError(f"compiling the WebGPU plugin failed: {_first_error(done.stderr)}")
