@@ -49,8 +49,8 @@ def test_buckets() -> None:
 
     assert of(1, 7) == Bucket(1, 64) and of(3, 7) == Bucket(4, 64)
     assert of(5, 7) == Bucket(6, 64)  # never more than the library was compiled for
-    assert of(4, 256) == Bucket(4, 64) and of(5, 256) == Bucket(6, 128)
-    assert of(0, 1) is None
+    assert of(4, 256) == Bucket(4, 64) and of(5, 256) == Bucket(6, 96)
+    assert of(0, 1) is None and of(6, 257) is None
     prefill = decode_batch([7], [0])
     prefill.token_ids.append(1)
     assert bucket_of(prefill, CAPACITY) is None

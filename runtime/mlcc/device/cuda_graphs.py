@@ -32,11 +32,19 @@ class Bucket:
 
 def bucket_of(batch: Batch, capacity: Capacity) -> Bucket | None:
     """The bucket of a pure decode step (a token and a logit row for each sequence), else None."""
-    count = batch.num_sequences
+    count, longest = batch.num_sequences, longest_bucket(capacity)
     if not count or batch.num_tokens != count or batch.num_rows != count:
         return None
-    most = max(len(batch.page_indices), _FEWEST)
-    return Bucket(min(_power(count), capacity.max_batch), _power(most))
+    if len(batch.page_indices) > longest.pages:
+        return None
+    pages = _power(max(len(batch.page_indices), _FEWEST))
+    return Bucket(min(_power(count), longest.rows), min(pages, longest.pages))
+
+
+def longest_bucket(capacity: Capacity) -> Bucket:
+    """No more of either than the library plans memory for."""
+    rows = capacity.max_batch
+    return Bucket(rows, rows * -(-capacity.context // capacity.page_size))
 
 
 def padded(batch: Batch, bucket: Bucket, page_size: int) -> list[array[int]]:
@@ -68,17 +76,14 @@ class DecodeGraphs:
 
     def __init__(self, decode: Any, device: Any, capacity: Capacity) -> None:
         self._decode, self._capacity = decode, capacity
-        rows = capacity.max_batch
-        self._most_pages = _power(max(rows * -(-capacity.context // capacity.page_size), _FEWEST))
-        longest = Bucket(rows, self._most_pages)
         self._tensors = DeviceTensors(device)
-        for place, values in enumerate(padded(_EMPTY, longest, capacity.page_size)):
+        longest = padded(_EMPTY, longest_bucket(capacity), capacity.page_size)
+        for place, values in enumerate(longest):
             self._tensors.stage(place, values)  # room for the longest: no buffer grows later
 
     def bucket_of(self, batch: Batch) -> Bucket | None:
         """The step's bucket, or None if it is no decode step or its page list is too long."""
-        bucket = bucket_of(batch, self._capacity)
-        return bucket if bucket is not None and bucket.pages <= self._most_pages else None
+        return bucket_of(batch, self._capacity)
 
     def run(self, batch: Batch, bucket: Bucket, *others: Any) -> Any:
         """Logits f32[rows of the batch, vocab]. `others` (last_sampled, kv, weights) must be the
