@@ -27,3 +27,13 @@ def test_answers_equal_the_reference(demo_models: dict[str, Model]) -> None:
         compare(reference, *row, BOUND) for row in zip(prompts, answers, expected, strict=True)
     )
     assert ties <= 1
+
+
+@pytest.mark.parametrize("name", ["cuda", "eager"])
+def test_steps_that_sample_nothing(demo_models: dict[str, Model], name: str) -> None:
+    """A prompt of several steps: but for the last, tensors of no rows, for which CUDA gives null."""
+    gpu, reference = demo_models[name], demo_models["reference"]
+    prompt = gpu.text.encode_prompt("one two three four five six seven eight nine ten " * 4)
+    assert len(prompt) > 2 * gpu.executor.capacity.max_step_tokens
+    (answer,), (expected,) = (greedy_tokens(model, [prompt], 3) for model in (gpu, reference))
+    assert compare(reference, prompt, answer, expected, BOUND) <= 1

@@ -171,6 +171,7 @@ cudaError_t cudaMemGetInfo(size_t* free_bytes, size_t* total) {
 cudaError_t cudaMalloc(void** pointer, size_t size) {
   if (Unsafe() != cudaSuccess) return cudaErrorStreamCaptureUnsupported;
   if (live_bytes + size > kMemory) return cudaErrorMemoryAllocation;
+  if (size == 0) return *pointer = nullptr, cudaSuccess;  // as the real one
   *pointer = aligned_alloc(kAlign, (size + kAlign) / kAlign * kAlign);
   memset(*pointer, 0xFF, size);  // NaN: nothing may rely on fresh memory
   allocations[*pointer] = size;
