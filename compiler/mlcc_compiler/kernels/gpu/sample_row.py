@@ -83,25 +83,30 @@ class Row:
 
         def sum_up(_: Expr, x: Expr, k: Expr) -> None:
             with when(k > T.uint32(NOTHING)):
-                total[0] = total[0] + T.exp(x - higher[0])
+                total[0] = total[0] + _share(x - higher[0])
 
         with self.blocks(T.int32(0), T.int32(self.vocab)) as each:
             higher[0] = peak[0]
             each(highest)
-            total[0] = total[0] * T.exp(peak[0] - higher[0])
+            total[0] = total[0] * _share(peak[0] - higher[0])
             each(sum_up)
             peak[0] = higher[0]
         self.top_key = self._over_threads(key[0], largest)
         first = T.Select(key[0] == self.top_key, index[0], T.int32(_NO_INDEX))
         self.best = self._over_threads(first, lambda a, b: T.min(a, b))
         self.top = bind(self.logits[self.row, self.best])
-        self.total = self._over_threads(total[0] * T.exp(peak[0] - self.top), add)
+        self.total = self._over_threads(total[0] * _share(peak[0] - self.top), add)
 
     def _over_threads(self, value: Expr, combine: Callable[[Expr, Expr], Expr]) -> Expr:
         return reduce(self.gpu, bind(value), combine, self.thread, self.gpu.threads)
 
     def mass(self, x: Expr, key: Expr) -> Expr:
         """The probability of x relative to the largest logit's, whose mass is 1 to the bit."""
-        power = bind(T.max((x - self.top) * self.inverse, real(_VANISHES)))
-        mass = T.Select(key > T.uint32(NOTHING), T.exp(power), real(0))
+        share = _share((x - self.top) * self.inverse)
+        mass = T.Select(key > T.uint32(NOTHING), share, real(0))
         return bind(T.Select(key == self.top_key, real(1), mass))
+
+
+def _share(power: Expr) -> Expr:
+    """e ** power of a power <= 0: none so low that a driver's exponential might overflow within."""
+    return T.exp(bind(T.max(power, real(_VANISHES))))
