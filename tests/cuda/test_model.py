@@ -31,7 +31,7 @@ def test_answers_equal_the_reference(demo_models: dict[str, Model]) -> None:
 
 @pytest.mark.parametrize("name", ["cuda", "eager"])
 def test_steps_that_sample_nothing(demo_models: dict[str, Model], name: str) -> None:
-    """A prompt of several steps: but for the last, tensors of no rows, for which CUDA gives null."""
+    """A prompt of several steps: but for the last, tensors of no rows, whose memory is null."""
     gpu, reference = demo_models[name], demo_models["reference"]
     prompt = gpu.text.encode_prompt("one two three four five six seven eight nine ten " * 4)
     assert len(prompt) > 2 * gpu.executor.capacity.max_step_tokens
