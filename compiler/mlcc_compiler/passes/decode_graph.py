@@ -2,7 +2,8 @@
 
 Launching hundreds of small kernels takes the host longer than they run; a captured graph is one
 launch. TVM captures a function's kernels at its first call with some sizes and replays them at
-later calls with the same sizes, from storage that only the graphs use. What is captured are
+later calls with the same sizes, from storage that stays. `forward` gets the same storage, which is
+sound as one stream runs both in order and nothing in it outlives a call. What is captured are
 addresses: the caller passes the same tensors again, with new contents; in the runtime,
 `mlcc/device/cuda_graphs.py` does.
 """
