@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mlcc.errors import MlccError
+from mlcc.errors import MlccError, UnsupportedError
 from mlcc_compiler._tvm import ir, nn, relax, tirx, tvm
 from mlcc_compiler.cuda_build import cuda_code_in
 from mlcc_compiler.kernels.kernel_set import KernelSet
@@ -142,12 +142,13 @@ def lower(
         module = done("fused", _sequence(_fuse_passes(_entries(module)))(module))
         module = done("destination_passing", _sequence(_flatten_passes())(module))
         module = done("memory_planned", relax.transform.StaticPlanBlockMemory()(module))
-        workspace = _planned_bytes(module)
+        storages = _planned_storages(module)
+        _check_bindings(storages, target)
         if target.graphs:
             module = done("graph_captured", capture_decode(module))
         module = done("final", _sequence(_finish_passes())(module))
         check_appends(module, layout.layers)
-    return Lowered(module, lowering.plans, workspace)
+    return Lowered(module, lowering.plans, sum(storages))
 
 
 def build(lowered: Lowered, target: Target, library: Path, dump: Path | None = None) -> None:
@@ -263,14 +264,27 @@ def _with_prefix(module: ir.IRModule, prefix: str) -> ir.IRModule:
     return named.with_attr("system_lib_prefix", prefix)
 
 
-def _planned_bytes(module: ir.IRModule) -> int:
-    """Bytes of the storages that `forward` allocates, all of a constant size by now."""
-    total = 0
+def _planned_storages(module: ir.IRModule) -> list[int]:
+    """Bytes of each storage that `forward` allocates, all of a constant size by now."""
+    sizes: list[int] = []
 
     def visit(node: Any) -> None:
-        nonlocal total
         if is_call(node, "relax.memory.alloc_storage"):
-            total += int(node.args[0].values[0])
+            sizes.append(int(node.args[0].values[0]))
 
     relax.analysis.post_order_visit(module["forward"], visit)
-    return total
+    return sizes
+
+
+def _check_bindings(storages: list[int], target: Target) -> None:
+    """Raises UnsupportedError if a kernel's argument would hold more than the row's devices bind.
+
+    Weights are stored in parts and pages are fitted while loading; a step's own arrays are left.
+    """
+    most = target.limits.get("storage_binding_bytes")
+    largest = max(storages, default=0)
+    if most is not None and largest > most:
+        raise UnsupportedError(
+            f"a step would need an array of {largest / 1e6:.0f} MB, and target '{target.name}' "
+            f"binds up to {most / 1e6:.0f} MB; use a smaller --context or --max-batch"
+        )

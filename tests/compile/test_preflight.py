@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from cli.tiny_checkpoint import write_checkpoint
 from safetensors.numpy import load_file, save_file
 
-from mlcc.errors import MlccError
+from mlcc.errors import MlccError, UnsupportedError
 from mlcc_compiler import compile as compiling
 from mlcc_compiler.checkpoint import Checkpoint
 from mlcc_compiler.compile import Options, Progress, compile_model
@@ -56,3 +57,13 @@ def test_refused_before_any_work(
         compile_model(
             Checkpoint.open(folder), get_target("cpu"), tmp_path / "out", Options(), Progress()
         )
+
+
+def test_a_step_that_no_binding_holds_is_refused(tmp_path: Path) -> None:
+    """WebGPU bounds what an argument of a kernel may be; said while compiling, not at a step."""
+    vulkan = get_target("vulkan")
+    small = replace(vulkan, limits={**vulkan.limits, "storage_binding_bytes": 100_000})
+    checkpoint = Checkpoint.open(write_checkpoint(tmp_path / "model"))
+    with pytest.raises(UnsupportedError, match=r"binds up to 0 MB; use a smaller --context"):
+        compile_model(checkpoint, small, tmp_path / "out", Options(), Progress())
+    assert not (tmp_path / "out").exists()

@@ -114,6 +114,13 @@ def test_pages(dtype: str) -> None:
     np.testing.assert_array_equal(out, twin.copy_pages(src, dst, pages.copy()))
 
 
+def test_what_float16_cannot_hold_is_not_stored_as_infinity() -> None:
+    k, v = np.full((1, 1, 8), 1e6, np.float32), np.full((1, 1, 8), -1e6, np.float32)
+    pages, slots = np.zeros((1, 2, 1, 1, 8), np.float16), np.zeros(1, np.int32)
+    out = run_in_place(kv.append_kv, (1, 8, 1, "float16"), [k, v, slots, pages])
+    assert (out[0, 0] == 65504).all() and (out[0, 1] == -65504).all()
+
+
 @pytest.mark.parametrize("dtype, gpu", [("float16", F16), ("float32", SMALL)])
 @pytest.mark.parametrize("norm_of_heads", [None, (1e-6, 1.0)])
 @pytest.mark.parametrize("dim, rotary", [(40, 40), (64, 16)])

@@ -12,12 +12,17 @@ from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.elementwise import each_element
 from mlcc_compiler.kernels.gpu.norm import each_lane, row_factor
 from mlcc_compiler.kernels.gpu.rope import turned
-from mlcc_compiler.kernels.gpu.workgroup import bind, ceil_div, int32, launch, real, when
+from mlcc_compiler.kernels.gpu.workgroup import bind, ceil_div, clamp_f16, int32, launch, real, when
 
 
 def page_argument(kv_heads: int, head_dim: int, page_size: int, kv_dtype: str) -> Argument:
     """The pages of one layer."""
     return Argument(("num_pages", 2, kv_heads, page_size, head_dim), kv_dtype)
+
+
+def stored(value: Expr, kv_dtype: str) -> Expr:
+    """A key's or value's element as pages hold it: never infinite, which would spoil a sequence."""
+    return clamp_f16(value).astype(kv_dtype) if kv_dtype == "float16" else value
 
 
 def append_kv(gpu: Gpu, kv_heads: int, head_dim: int, page_size: int, kv_dtype: str) -> PrimFunc:
@@ -32,8 +37,8 @@ def append_kv(gpu: Gpu, kv_heads: int, head_dim: int, page_size: int, kv_dtype: 
             slot = bind(slots[i])
             with when(slot >= 0):
                 page, offset = bind(slot // page_size), bind(slot % page_size)
-                store(pages, k[i, h, d].astype(kv_dtype), page, 0, h, offset, d)
-                store(pages, v[i, h, d].astype(kv_dtype), page, 1, h, offset, d)
+                store(pages, stored(k[i, h, d], kv_dtype), page, 0, h, offset, d)
+                store(pages, stored(v[i, h, d], kv_dtype), page, 1, h, offset, d)
 
         each_element(gpu, slots.shape[0], kv_heads * head_dim, element)
 
@@ -95,7 +100,7 @@ def rotate_and_append(
                         with when(slot >= 0):
                             h = (part - heads) % kv_heads
                             page, offset = slot // page_size, slot % page_size
-                            store(pages, x.astype(kv_dtype), page, kind - 1, h, offset, d)
+                            store(pages, stored(x, kv_dtype), page, kind - 1, h, offset, d)
 
             with when(block * teams + team < count):
                 each_lane(head_dim, lanes, lane, element)

@@ -24,6 +24,7 @@ from mlcc_compiler.kernels.gpu.workgroup import (
     barrier,
     bind,
     ceil_div,
+    clamp_f16,
     int32,
     launch,
     real,
@@ -35,7 +36,6 @@ WIDTH = 4
 """Columns of y that a thread makes."""
 
 _GAP = 4
-_F16_MAX = 65504.0
 
 Finish = Callable[[Expr, Expr, Expr], None]
 """Called with (row of x, row of W, their product)."""
@@ -83,11 +83,6 @@ def gemm(gpu: Gpu, reader: WeightReader, n_out: int, x: Any, height: int, finish
                 n = first_column + tx + j * edge
                 with when(tirx.all(m < count, n < n_out)):
                     finish(m, n, sums[i * WIDTH + j])
-
-
-def clamp_f16(value: Expr) -> Expr:
-    """The nearest value that f16 holds without becoming infinite."""
-    return tirx.max(tirx.min(value, real(_F16_MAX)), real(-_F16_MAX))
 
 
 def _x_unit(reader: WeightReader, dtype: str, x: Any, row: Expr, unit: Expr) -> list[Expr]:

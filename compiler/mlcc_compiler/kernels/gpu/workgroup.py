@@ -20,6 +20,7 @@ from mlcc_compiler.kernels.frame import Expr, store
 from mlcc_compiler.kernels.gpu.device import Gpu
 
 MAX_GRID = 65535
+F16_MAX = 65504.0
 _ALL_LANES = 0xFFFFFFFF
 
 
@@ -38,6 +39,11 @@ def real(value: float) -> Expr:
     if np.float32(f"{exact:.6e}") == exact:
         return T.float32(float(exact))
     return T.reinterpret("float32", T.uint32(int(exact.view(np.uint32))))
+
+
+def clamp_f16(value: Expr) -> Expr:
+    """The nearest value that float16 holds without becoming infinite."""
+    return tirx.max(tirx.min(value, real(F16_MAX)), real(-F16_MAX))
 
 
 def ceil_div(a: Expr, b: int) -> Expr:
