@@ -102,28 +102,29 @@ class NativeExecutor:
 
     def _upload(self, weights: Sequence[Array], progress: Callable[[int, int], None]) -> list[Any]:
         done, total = 0, sum(array.nbytes for array in weights)
+        advice = "close other programs, or compile with a smaller --quant"
         tensors = []
         for array in weights:
-            try:
-                tensors.append(self._tensors.weight(array))
-            except (RuntimeError, MemoryError) as error:
-                raise CapacityError(
-                    f"no memory for the weights ({total / 1e9:.2f} GB): "
-                    f"{str(error).splitlines()[-1]}; close other programs, or compile with a "
-                    "smaller --quant"
-                ) from error
+            what = f"the weights ({total / 1e9:.2f} GB)"
+            tensors.append(self._allocate(what, advice, self._tensors.weight, array))
             done += array.nbytes
             progress(done, total)
         return tensors
 
     def _pages(self, shape: Sequence[int], dtype: str) -> Any:
+        what = f"{self.capacity.num_pages} KV pages"
+        full = (self.capacity.num_pages, *shape)
+        advice = "use a smaller --context or --max-batch"
+        return self._allocate(what, advice, self._tensors.empty, full, dtype)
+
+    def _allocate(self, what: str, advice: str, make: Callable[..., Any], *arguments: Any) -> Any:
+        """What `make` gives. Raises CapacityError, or what a GPU says: it may be lost, not full."""
         try:
-            return self._tensors.empty((self.capacity.num_pages, *shape), dtype)
+            return make(*arguments)
         except (RuntimeError, MemoryError) as error:
-            raise CapacityError(
-                f"no memory for {self.capacity.num_pages} KV pages; use a smaller --context or "
-                "--max-batch"
-            ) from error
+            if isinstance(error, RuntimeError) and self.place.kind != "cpu":
+                raise self._translate(error, f"making room for {what}") from error
+            raise CapacityError(f"no memory for {what}; {advice}") from error
 
     def submit(self, batch: Batch) -> int:
         """Start a batch. Raises DeviceError with the kernel's message if it fails."""

@@ -18,6 +18,7 @@ from typing import Any
 from mlcc_compiler._tvm import T, tirx
 from mlcc_compiler.kernels.frame import Expr, store
 from mlcc_compiler.kernels.gpu.device import Gpu
+from mlcc_compiler.kernels.gpu.linear_gemv import Finish
 from mlcc_compiler.kernels.gpu.linear_weight import UNIT, WeightReader, keep, load
 from mlcc_compiler.kernels.gpu.workgroup import (
     Local,
@@ -36,9 +37,6 @@ WIDTH = 4
 """Columns of y that a thread makes."""
 
 _GAP = 4
-
-Finish = Callable[[Expr, Expr, Expr], None]
-"""Called with (row of x, row of W, their product)."""
 
 
 def side(gpu: Gpu) -> int:

@@ -24,7 +24,7 @@ from typing import Any
 from mlcc_compiler._tvm import T, tirx
 from mlcc_compiler.kernels.frame import Expr, store
 from mlcc_compiler.kernels.gpu.device import Gpu
-from mlcc_compiler.kernels.gpu.linear_gemm import Finish
+from mlcc_compiler.kernels.gpu.linear_gemv import Finish
 from mlcc_compiler.kernels.gpu.linear_tensor_tile import EDGE, Tile, tile_for
 from mlcc_compiler.kernels.gpu.linear_weight import UNIT, WeightReader, load, weights_of
 from mlcc_compiler.kernels.gpu.workgroup import (
