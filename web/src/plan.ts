@@ -1,0 +1,84 @@
+/**
+ * The memory plan of a model as Python makes it (`mlcc.browser.entry.plan`), in TypeScript's types.
+ *
+ * Not a parser: the text comes from our own Python in the same worker, which has checked it.
+ */
+
+/** A file of the artifact folder. Hashes are sha256 in lower-case hex. */
+export interface FileEntry {
+  readonly path: string;
+  readonly bytes: number;
+  readonly sha256: string;
+  /** One hash per `CHUNK_BYTES`, the last chunk shorter. */
+  readonly chunks: readonly string[];
+}
+
+/** The piece in which files are hashed, fetched and stored (`mlcc.manifest.CHUNK_BYTES`). */
+export const CHUNK_BYTES = 8 << 20;
+
+/** The bounds that the engine and the library's `forward` agree on. */
+export interface Capacity {
+  readonly vocab_size: number;
+  readonly context: number;
+  readonly page_size: number;
+  readonly num_pages: number;
+  readonly max_batch: number;
+  readonly max_step_tokens: number;
+  readonly window: number | null;
+}
+
+/** A tensor to allocate. */
+export interface TensorSpec {
+  readonly dtype: string;
+  readonly shape: readonly number[];
+}
+
+/** A weight as the kernels read it, and the path of the safetensors shard that holds it. */
+export interface WeightSpec extends TensorSpec {
+  readonly name: string;
+  readonly shard: string;
+}
+
+export interface PlannedBytes {
+  readonly weights: number;
+  readonly kv: number;
+  readonly workspace: number;
+}
+
+export interface Plan {
+  readonly model: string;
+  /** Hash of the library's interface: runtime and library carry the same one. */
+  readonly abi: string;
+  /** Whether the library needs `shader-f16`. */
+  readonly f16: boolean;
+  readonly capacity: Capacity;
+  readonly kv: readonly TensorSpec[];
+  /** In the order in which `forward` takes them. */
+  readonly weights: readonly WeightSpec[];
+  readonly library: FileEntry;
+  /** What the text side reads: tokenizer, chat template, generation defaults. */
+  readonly text: readonly FileEntry[];
+  readonly shards: readonly FileEntry[];
+  readonly bytes: PlannedBytes;
+  /** What the user should know: a context that was cut, pages that were halved. */
+  readonly notes: readonly string[];
+}
+
+/** This adapter cannot run the library; the manifest at this path names one that it can. */
+export interface Instead {
+  readonly instead: string;
+}
+
+/** What `plan` is told about the GPU. */
+export interface AdapterLimits {
+  readonly f16: boolean;
+  /** Of one tensor: min(maxStorageBufferBindingSize, maxBufferSize). */
+  readonly tensor_bytes: number;
+  /** What the model may use in all, if anybody knows. */
+  readonly memory_bytes: number | null;
+}
+
+export interface PlanOptions {
+  readonly max_batch: number | null;
+  readonly context: number | null;
+}

@@ -1,0 +1,11 @@
+import { defineConfig } from 'vitest/config';
+
+export default defineConfig({
+  test: {
+    include: ['tests/**/*.test.ts'],
+    // Software GPUs and Pyodide are slow to start, and two at once fill this kind of machine.
+    testTimeout: 120_000,
+    hookTimeout: 240_000,
+    maxWorkers: 2,
+  },
+});
