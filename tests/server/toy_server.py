@@ -7,7 +7,7 @@ from functools import partial
 
 from toy_model import open_toy, toy_text
 
-from mlcc.server.routes import Settings
+from mlcc.server.adapter import Settings
 from mlcc.server.serve import serve
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from mlcc.errors import CapacityError, InvalidRequestError, MlccError
 
-INTERNAL = "the server made a mistake; its log says which. Please report it"
+INTERNAL = "this is a bug in mlcc; its log (in a browser: the console) says which. Please report it"
 
 
 class AuthenticationError(InvalidRequestError):
@@ -23,6 +23,16 @@ class NotFoundError(InvalidRequestError):
     """No such model or no such address."""
 
     http_status = 404
+
+
+class MethodError(InvalidRequestError):
+    """An address that is there, but not for this method; `allowed` is the one it is for."""
+
+    http_status = 405
+
+    def __init__(self, message: str, allowed: str) -> None:
+        super().__init__(message, code="method_not_allowed")
+        self.allowed = allowed
 
 
 class BodyTooLargeError(InvalidRequestError):
@@ -72,7 +82,9 @@ def error_body(error: MlccError) -> dict[str, Any]:
 
 
 def error_headers(error: MlccError) -> dict[str, str]:
-    """When, and whether, to try again: for clients that retry by themselves."""
+    """When, whether and how to try again: for clients that retry by themselves."""
+    if isinstance(error, MethodError):
+        return {"Allow": error.allowed}
     if isinstance(error, BusyError):
         return {"Retry-After": str(error.retry_after)}
     return {"x-should-retry": "false"} if error.http_status >= 500 else {}

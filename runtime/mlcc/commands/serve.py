@@ -37,7 +37,7 @@ def serve_command(
     MODEL is a folder made by `mlcc compile`, or a checkpoint, which is compiled first and kept.
     """
     from mlcc.model import open_text
-    from mlcc.server.routes import Settings
+    from mlcc.server.adapter import Settings
     from mlcc.server.serve import serve
 
     path = options.artifact()

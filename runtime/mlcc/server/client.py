@@ -1,4 +1,4 @@
-"""The engine's process as seen from asyncio: jobs go in, their events come out.
+"""The engine's process as seen from asyncio. Who waits for what is `mlcc.service.engine`'s.
 
 Two threads move messages, so that neither a busy engine nor a long prompt holds up the event loop.
 """
@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from dataclasses import asdict
 from queue import SimpleQueue
 from threading import Thread
+from typing import Any
 
-from mlcc.api.errors import BusyError, EngineDiedError
+from mlcc.api.errors import EngineDiedError
 from mlcc.engine.batch import Capacity
 from mlcc.engine.engine import Stats
 from mlcc.engine.request import Request
-from mlcc.errors import InvalidRequestError, MlccError
-from mlcc.server.job import Job
+from mlcc.errors import MlccError
 from mlcc.server.messages import (
     Accepted,
     Add,
@@ -28,18 +29,17 @@ from mlcc.server.messages import (
     Reply,
 )
 from mlcc.server.process import EngineProcess
+from mlcc.service.engine import EngineClient
 
 _PATIENCE_S = 5.0
 
 
-class EngineClient:
+class ProcessClient(EngineClient):
     """One per server. `start` in the event loop; everything but the threads runs in that loop."""
 
     def __init__(self, process: EngineProcess, max_queue: int) -> None:
-        self.dead: EngineDiedError | None = None
+        super().__init__(max_queue + process.capacity.max_batch)
         self._process = process
-        self._limit = max_queue + process.capacity.max_batch
-        self._owners: dict[str, Job] = {}
         self._asking: list[asyncio.Future[Stats]] = []
         self._outbox: SimpleQueue[Command | None] = SimpleQueue()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -47,11 +47,6 @@ class EngineClient:
     @property
     def capacity(self) -> Capacity:
         return self._process.capacity
-
-    @property
-    def live(self) -> int:
-        """Requests that are waiting or being answered."""
-        return len(self._owners)
 
     def start(self) -> None:
         """Begin to move messages. Needs a running event loop."""
@@ -66,53 +61,32 @@ class EngineClient:
 
     def stop(self) -> None:
         """Fail what is still waiting; the process is its owner's to close. Idempotent."""
-        self._die("the server is shutting down")
+        self._die(_died("the server is shutting down"))
         self._outbox.put(None)
 
-    def check_room(self, count: int) -> None:
-        """Raise BusyError or EngineDiedError if `count` more requests cannot be taken now,
-        InvalidRequestError if they never can be."""
+    async def counters(self) -> dict[str, Any]:
+        """The engine's counters, None if it is in a long step."""
         if self.dead:
-            raise self.dead
-        if count > self._limit:
-            raise InvalidRequestError(
-                f"the request has {count} prompts and this server takes {self._limit} at most; "
-                "send fewer at once or start the server with a larger --max-queue",
-                param="prompt",
-                code="too_many_prompts",
-            )
-        if self.live + count > self._limit:
-            raise BusyError(
-                f"{self.live} requests are live and the limit is {self._limit}; try again later "
-                "or start the server with a larger --max-queue",
-                code="queue_full",
-            )
-
-    def submit(self, requests: list[Request], timeout_s: float) -> Job:
-        """Queue the requests of one HTTP request. Raises what `check_room` raises."""
-        self.check_room(len(requests))
-        job = Job([request.id for request in requests], self._forget, timeout_s)
-        for request in requests:
-            self._owners[request.id] = job
-            self._outbox.put(Add(request))
-        return job
-
-    async def stats(self) -> Stats | None:
-        """The engine's counters, None if it is in a long step. Raises EngineDiedError."""
-        if self.dead:
-            raise self.dead
+            raise self.dead.with_traceback(None)
         future: asyncio.Future[Stats] = asyncio.get_running_loop().create_future()
         self._asking.append(future)
         self._outbox.put(AskStats())
         try:
-            return await asyncio.wait_for(future, _PATIENCE_S)
+            return {"engine": asdict(await asyncio.wait_for(future, _PATIENCE_S))}
         except asyncio.TimeoutError:
-            return None
+            return {"engine": None}
 
-    def _forget(self, request_id: str, finished: bool) -> None:
-        """A job is done with a request."""
-        if self._owners.pop(request_id, None) is not None and not finished and not self.dead:
-            self._outbox.put(Cancel(request_id))
+    def _add(self, request: Request) -> None:
+        self._outbox.put(Add(request))
+
+    def _cancel(self, request_id: str) -> None:
+        self._outbox.put(Cancel(request_id))
+
+    def _die(self, error: MlccError) -> None:
+        super()._die(error)
+        for future in self._asking:
+            if not future.done():
+                future.set_exception(error)
 
     def _write(self) -> None:
         with contextlib.suppress(OSError):  # it is gone: the reader says so
@@ -133,28 +107,20 @@ class EngineClient:
 
     def _take(self, reply: Reply) -> None:
         if isinstance(reply, Events):
-            for event in reply.events:
-                if job := self._owners.get(event.request_id):
-                    job.put(event)
-        elif isinstance(reply, (Accepted, Refused)):
-            if job := self._owners.get(reply.request_id):
-                job.put(reply)
+            self._deliver(reply.events)
+        elif isinstance(reply, Accepted):
+            self._accept(reply.request_id)
+        elif isinstance(reply, Refused):
+            self._refuse(reply.request_id, reply.error)
         elif isinstance(reply, Stats):
             future = self._asking.pop(0)
             if not future.done():
                 future.set_result(reply)
         elif isinstance(reply, Failed):
-            self._die(reply.error.message)
+            self._die(_died(reply.error.message))
 
-    def _die(self, why: str) -> None:
-        """Nothing more will come: say so to all who wait. The first reason is the one kept."""
-        if self.dead:
-            return
-        self.dead = EngineDiedError(
-            f"{why}; the answer is lost. Start `mlcc serve` again", code="engine_died"
-        )
-        for future in self._asking:
-            if not future.done():
-                future.set_exception(self.dead)
-        for job in set(self._owners.values()):
-            job.fail(self.dead)
+
+def _died(why: str) -> EngineDiedError:
+    return EngineDiedError(
+        f"{why}; the answer is lost. Start `mlcc serve` again", code="engine_died"
+    )

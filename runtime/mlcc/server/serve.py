@@ -13,10 +13,10 @@ import uvicorn
 
 from mlcc.errors import MlccError
 from mlcc.model import ModelText
+from mlcc.server.adapter import Settings
 from mlcc.server.app import create_app
-from mlcc.server.client import EngineClient
+from mlcc.server.client import ProcessClient
 from mlcc.server.process import EngineProcess
-from mlcc.server.routes import Settings
 from mlcc.server.worker import OpenModel
 
 _SHUTDOWN_S = 2
@@ -41,7 +41,7 @@ def serve(
             for line in process.notes:
                 note(line)
             url = _url(host, listener.getsockname()[1])
-            client = EngineClient(process, settings.max_queue)
+            client = ProcessClient(process, settings.max_queue)
             app = create_app(client, text, settings, lambda: when_ready(url))
             config = uvicorn.Config(
                 app,
@@ -59,7 +59,7 @@ def serve(
 class _Server(uvicorn.Server):
     """Ends open streams at the first signal instead of waiting for their answers."""
 
-    def __init__(self, config: uvicorn.Config, client: EngineClient) -> None:
+    def __init__(self, config: uvicorn.Config, client: ProcessClient) -> None:
         super().__init__(config)
         self._client = client
 

@@ -1,16 +1,15 @@
-"""One HTTP request's share of the engine: one engine request per prompt, their events as one."""
+"""One request's share of the engine: one engine request per prompt, their events as one."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 
 from mlcc.api.errors import CancelledError, RequestTimeoutError
 from mlcc.api.responses import FINISH_REASONS, Answer
 from mlcc.engine.events import Event, Finished, TextDelta
 from mlcc.errors import MlccError
-from mlcc.server.messages import Accepted, Refused
 
 Forget = Callable[[str, bool], None]
 """Called once per request id, with whether it came to its end."""
@@ -19,16 +18,17 @@ Forget = Callable[[str, bool], None]
 class Job:
     """Lives in the event loop. `close` must be called; it cancels what has not ended."""
 
-    def __init__(self, ids: list[str], forget: Forget, timeout_s: float) -> None:
+    def __init__(self, ids: Sequence[str], forget: Forget, timeout_s: float) -> None:
         self.finished: dict[int, Finished] = {}
         self._index = {request_id: index for index, request_id in enumerate(ids)}
         self._forget = forget
         self._early: deque[Event] = deque()
         """Came while `accepted` waited: before all that is in the queue."""
-        self._queue: asyncio.Queue[Event | Accepted | MlccError] = asyncio.Queue()
+        self._queue: asyncio.Queue[Event | MlccError | None] = asyncio.Queue()
+        """None = the engine has taken one more request."""
         timeout = RequestTimeoutError(
-            f"no complete answer within {timeout_s:g} seconds; ask for fewer tokens or start the "
-            "server with a larger --timeout",
+            f"no complete answer within {timeout_s:g} seconds; ask for fewer tokens or allow more "
+            "time (--timeout of `mlcc serve`)",
             code="timeout",
         )
         self._timer = asyncio.get_running_loop().call_later(timeout_s, self.fail, timeout)
@@ -38,9 +38,13 @@ class Job:
         """How many prompts it has."""
         return len(self._index)
 
-    def put(self, message: Event | Accepted | Refused) -> None:
+    def accept(self) -> None:
+        """The engine has taken one of the requests."""
+        self._queue.put_nowait(None)
+
+    def put(self, event: Event) -> None:
         """Something happened."""
-        self._queue.put_nowait(message.error if isinstance(message, Refused) else message)
+        self._queue.put_nowait(event)
 
     def fail(self, error: MlccError) -> None:
         """Nothing good will come any more."""
@@ -51,11 +55,11 @@ class Job:
         missing = len(self._index)
         early: list[Event] = []
         while missing:
-            message = await self._next()
-            if isinstance(message, Accepted):
+            event = await self._next()
+            if event is None:
                 missing -= 1
             else:
-                early.append(message)
+                early.append(event)
         self._early.extend(early)
 
     async def events(self) -> AsyncIterator[tuple[int, Event]]:
@@ -65,7 +69,7 @@ class Job:
         """
         while len(self.finished) < len(self._index):
             event = await self._next()
-            if isinstance(event, Accepted):
+            if event is None:
                 continue
             index = self._index[event.request_id]
             if isinstance(event, Finished):
@@ -92,7 +96,7 @@ class Job:
         for request_id in self._index:
             self._forget(request_id, False)
 
-    async def _next(self) -> Event | Accepted:
+    async def _next(self) -> Event | None:
         message = self._early.popleft() if self._early else await self._queue.get()
         if isinstance(message, MlccError):
             raise message
@@ -103,4 +107,4 @@ def _check(event: Finished) -> None:
     """An answer that ended in a way that OpenAI has no word for is an error."""
     if event.reason in FINISH_REASONS:
         return
-    raise CancelledError("the request was cancelled")  # a failed device ends the whole process
+    raise CancelledError("the request was cancelled")  # a failed device fails the job itself

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from mlcc.engine.events import Event, Finished, TextDelta
-from mlcc.server.job import Job
-from mlcc.server.messages import Accepted
+from mlcc.service.job import Job
 
 
 def test_events_keep_their_order_when_a_second_prompt_is_accepted_late() -> None:
@@ -15,8 +14,11 @@ def test_events_keep_their_order_when_a_second_prompt_is_accepted_late() -> None
 
     async def received() -> list[Event]:
         job = Job(["a", "b"], lambda name, finished: None, 60)
-        for message in (Accepted("a"), sent[0], Accepted("b"), *sent[1:]):
-            job.put(message)
+        job.accept()
+        job.put(sent[0])
+        job.accept()
+        for event in sent[1:]:
+            job.put(event)
         await job.accepted()
         events = [event async for _, event in job.events()]
         job.close()

@@ -1,0 +1,50 @@
+"""A request's body as JSON, within a bound. Who reads the bytes is the transport's concern."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NoReturn
+
+from mlcc.api.errors import BodyTooLargeError, MediaTypeError
+from mlcc.errors import InvalidRequestError
+from mlcc.service.messages import JSON_TYPE, Request
+
+
+async def read_json(request: Request, limit: int) -> Any:
+    """The body. Raises InvalidRequestError, BodyTooLargeError or MediaTypeError.
+
+    The content type matters: a web page of any origin may post text/plain to a server without
+    asking, but not application/json.
+    """
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != JSON_TYPE:
+        raise MediaTypeError(
+            f"the body is declared as '{kind or 'nothing'}'; send the header "
+            f"'Content-Type: {JSON_TYPE}'",
+            code="unsupported_media_type",
+        )
+    body = await request.read()
+    check_size(len(body), limit)
+    return _parse(body)
+
+
+def check_size(size: int, limit: int) -> None:
+    """Raise BodyTooLargeError if a body has, or will have, more bytes than the limit."""
+    if size > limit:
+        raise BodyTooLargeError(
+            f"the body is larger than {limit} bytes; shorten the conversation or allow more "
+            "(--max-body of `mlcc serve`)",
+            code="body_too_large",
+        )
+
+
+def _parse(body: bytes) -> Any:
+    try:
+        return json.loads(body, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        words = "too deeply nested" if isinstance(error, RecursionError) else str(error)
+        raise InvalidRequestError(f"the body is not JSON: {words}", code="invalid_json") from None
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")

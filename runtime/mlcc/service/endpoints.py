@@ -1,0 +1,204 @@
+"""The addresses of the API: parse, encode, queue, answer. Shapes are `mlcc.api`'s.
+
+Every failure becomes a response here, so that each transport answers it alike.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from mlcc.api.errors import MethodError, NotFoundError, error_body, internal_error
+from mlcc.api.requests import SamplingFields, parse_chat, parse_completion
+from mlcc.api.responses import (
+    Answer,
+    ChatChunks,
+    Chunks,
+    CompletionChunks,
+    Head,
+    chat_completion,
+    completion,
+    model,
+    models,
+)
+from mlcc.api.sampling import COMPLETION_MAX_TOKENS, to_params
+from mlcc.engine.request import Request as EngineRequest
+from mlcc.errors import MlccError
+from mlcc.model import ModelText
+from mlcc.service.body import read_json
+from mlcc.service.engine import EngineClient
+from mlcc.service.events import lines
+from mlcc.service.job import Job
+from mlcc.service.messages import (
+    Request,
+    Response,
+    error_response,
+    events_response,
+    json_response,
+)
+
+A = TypeVar("A")
+R = TypeVar("R")
+Handler = Callable[[Request], Awaitable[Response]]
+ONE_MODEL = "/v1/models/"
+PLACES = "there are /v1/chat/completions, /v1/completions, /v1/models and /health"
+
+
+class Offload(Protocol):
+    """Runs what may take long (a template is a stranger's program) beside the event loop."""
+
+    def __call__(self, function: Callable[[A], R], argument: A, /) -> Awaitable[R]: ...
+
+
+async def inline(function: Callable[[A], R], argument: A, /) -> R:
+    """The Offload of a place without threads: right now."""
+    return function(argument)
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What one request may ask for."""
+
+    max_body_bytes: int = 4 << 20
+    timeout_s: float = 600.0
+
+
+class Service:
+    """The endpoints of one model."""
+
+    def __init__(
+        self,
+        engine: EngineClient,
+        text: ModelText,
+        bounds: Bounds | None = None,
+        offload: Offload = inline,
+    ) -> None:
+        self._engine = engine
+        self._text = text
+        self._bounds = bounds or Bounds()
+        self._offload = offload
+        self._created = int(time.time())
+        self._routes: dict[str, tuple[str, Handler]] = {
+            "/health": ("GET", self._health),
+            "/v1/models": ("GET", self._list_models),
+            "/v1/chat/completions": ("POST", self._chat),
+            "/v1/completions": ("POST", self._completions),
+        }
+
+    async def answer(self, request: Request) -> Response:
+        """The response. Raises nothing but asyncio's CancelledError, which ends the work."""
+        try:
+            return await self._handler(request)(request)
+        except MlccError as error:
+            return error_response(error)
+        except Exception:
+            import traceback
+
+            traceback.print_exc()
+            return error_response(internal_error())
+
+    def _handler(self, request: Request) -> Handler:
+        """Raises NotFoundError or MethodError."""
+        method, handler = self._routes.get(request.path, ("", None))
+        if request.path.startswith(ONE_MODEL):
+            method, handler = "GET", self._get_model
+        place = f"{request.method} {request.path[:80]}"
+        if handler is None:
+            raise NotFoundError(f"{place}: no such address; {PLACES}", code="not_found")
+        if request.method != method:
+            raise MethodError(f"{place}: this address takes {method} only", method)
+        return handler
+
+    async def _health(self, request: Request) -> Response:
+        """200 with the engine's counters, or 503 with the reason."""
+        try:
+            counters = await self._engine.counters()
+        except MlccError as error:
+            return json_response({"status": "dead", **error_body(error)}, 503)
+        status = "ok" if counters["engine"] else "busy"
+        return json_response({"status": status, "model": self._text.name, **counters})
+
+    async def _list_models(self, request: Request) -> Response:
+        """The one model."""
+        return json_response(models([self._text.name], self._created))
+
+    async def _get_model(self, request: Request) -> Response:
+        """The one model, by its name."""
+        name = request.path.removeprefix(ONE_MODEL)
+        self._check_model(name)
+        return json_response(model(name, self._created))
+
+    async def _chat(self, request: Request) -> Response:
+        """POST /v1/chat/completions."""
+        parsed = parse_chat(await self._body(request))
+        self._check_model(parsed.delivery.model)
+        prompt = await self._offload(self._text.encode_chat, parsed.messages)
+        head = self._head("chatcmpl")
+        job = self._submit(head, [prompt], parsed.sampling, None)
+        if parsed.delivery.stream:
+            return await _streamed(job, ChatChunks(head, parsed.delivery.include_usage))
+        return json_response(chat_completion(head, (await _answers(job))[0]))
+
+    async def _completions(self, request: Request) -> Response:
+        """POST /v1/completions."""
+        parsed = parse_completion(await self._body(request))
+        self._check_model(parsed.delivery.model)
+        prompts = [await self._encode(prompt) for prompt in parsed.prompts]
+        head = self._head("cmpl")
+        job = self._submit(head, prompts, parsed.sampling, COMPLETION_MAX_TOKENS)
+        if parsed.delivery.stream:
+            return await _streamed(job, CompletionChunks(head, parsed.delivery.include_usage))
+        return json_response(completion(head, await _answers(job)))
+
+    async def _body(self, request: Request) -> Any:
+        """Parsed JSON, once it is known that there is room."""
+        self._engine.check_room(1)
+        return await read_json(request, self._bounds.max_body_bytes)
+
+    async def _encode(self, prompt: str | list[int]) -> list[int]:
+        if isinstance(prompt, list):
+            return prompt
+        return await self._offload(self._text.encode_prompt, prompt)
+
+    def _submit(
+        self, head: Head, prompts: Sequence[list[int]], fields: SamplingFields, limit: int | None
+    ) -> Job:
+        params = to_params(fields, self._text.sampling, max_tokens=limit)
+        requests = [
+            EngineRequest(f"{head.id}-{index}", prompt, params)
+            for index, prompt in enumerate(prompts)
+        ]
+        return self._engine.submit(requests, self._bounds.timeout_s)
+
+    def _check_model(self, name: str | None) -> None:
+        if name is not None and name != self._text.name:
+            raise NotFoundError(
+                f"the model here is '{self._text.name}', not '{name[:80]}'; ask for it, or leave "
+                "'model' out",
+                param="model",
+                code="model_not_found",
+            )
+
+    def _head(self, prefix: str) -> Head:
+        return Head(f"{prefix}-{os.urandom(16).hex()}", int(time.time()), self._text.name)
+
+
+async def _answers(job: Job) -> list[Answer]:
+    """All answers, or none: whoever stops waiting cancels them."""
+    try:
+        return await job.answers()
+    finally:
+        job.close()
+
+
+async def _streamed(job: Job, chunks: Chunks) -> Response:
+    """Server-sent events. What the engine refuses is an ordinary error, before any event."""
+    try:
+        await job.accepted()
+    except BaseException:
+        job.close()
+        raise
+    return events_response(lines(job, chunks), job.close)

@@ -1,0 +1,103 @@
+"""An engine as asyncio sees it: requests go in, their events come out to the jobs that own them.
+
+The books are here: who waits for what, how much more there is room for, and whether the engine is
+gone. Where the engine runs and how one talks to it is a subclass's: in another process
+(`mlcc.server.client`) or in this event loop (`mlcc.browser.engine`).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from mlcc.api.errors import BusyError
+from mlcc.engine.events import Event
+from mlcc.engine.request import Request
+from mlcc.errors import InvalidRequestError, MlccError
+from mlcc.service.job import Job
+
+
+class EngineClient(ABC):
+    """One per model. All of it runs in one event loop."""
+
+    def __init__(self, most_live: int) -> None:
+        self.dead: MlccError | None = None
+        """Why nothing will be answered any more."""
+        self._limit = most_live
+        self._owners: dict[str, Job] = {}
+
+    @property
+    def live(self) -> int:
+        """Requests that are waiting or being answered."""
+        return len(self._owners)
+
+    def check_room(self, count: int) -> None:
+        """Raise BusyError, or `dead`, if `count` more requests cannot be taken now,
+        InvalidRequestError if they never can be."""
+        if self.dead:
+            raise self.dead.with_traceback(None)  # or each raise would add to it
+        if count > self._limit:
+            raise InvalidRequestError(
+                f"the request has {count} prompts and {self._limit} are taken at most; send fewer "
+                "at once or allow more (--max-queue of `mlcc serve`)",
+                param="prompt",
+                code="too_many_prompts",
+            )
+        if self.live + count > self._limit:
+            raise BusyError(
+                f"{self.live} requests are live and the limit is {self._limit}; try again later "
+                "or allow more (--max-queue of `mlcc serve`)",
+                code="queue_full",
+            )
+
+    def submit(self, requests: Sequence[Request], timeout_s: float) -> Job:
+        """Queue the prompts of one request. Raises what `check_room` raises."""
+        self.check_room(len(requests))
+        job = Job([request.id for request in requests], self._forget, timeout_s)
+        for request in requests:
+            self._owners[request.id] = job
+        for request in requests:
+            self._add(request)
+        return job
+
+    @abstractmethod
+    async def counters(self) -> dict[str, Any]:
+        """What /health tells: `engine` is None if it is in a long step. Raises `dead`."""
+
+    @abstractmethod
+    def _add(self, request: Request) -> None:
+        """Hand a request to the engine; `_accept` or `_refuse` answers, now or later."""
+
+    @abstractmethod
+    def _cancel(self, request_id: str) -> None:
+        """Tell the engine that nobody waits for this request any more."""
+
+    def _accept(self, request_id: str) -> None:
+        if job := self._owners.get(request_id):
+            job.accept()
+
+    def _refuse(self, request_id: str, error: MlccError) -> None:
+        if job := self._owners.get(request_id):
+            job.fail(error)
+
+    def _deliver(self, events: Iterable[Event]) -> None:
+        for event in events:
+            if job := self._owners.get(event.request_id):
+                job.put(event)
+
+    def _fail(self, error: MlccError) -> None:
+        """No answer that is being made will be complete."""
+        for job in set(self._owners.values()):
+            job.fail(error)
+
+    def _die(self, error: MlccError) -> None:
+        """Nothing more will come, now or later. The first reason is the one kept."""
+        if self.dead is None:
+            self.dead = error
+            self._fail(error)
+
+    def _forget(self, request_id: str, finished: bool) -> None:
+        """A job is done with a request."""
+        if self._owners.pop(request_id, None) is not None and not finished and not self.dead:
+            self._cancel(request_id)

@@ -1,0 +1,37 @@
+"""A streamed answer as server-sent events. What a chunk looks like is `mlcc.api.responses`'."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+from mlcc.api.errors import error_body
+from mlcc.api.responses import Chunks
+from mlcc.engine.events import Finished
+from mlcc.errors import MlccError
+from mlcc.service.job import Job
+
+DONE = "data: [DONE]\n\n"
+
+
+async def lines(job: Job, chunks: Chunks) -> AsyncIterator[str]:
+    """Each event with the empty line behind it; a failure is the last one."""
+    try:
+        for index in range(job.size):
+            if opening := chunks.start(index):
+                yield _line(opening)
+        async for index, event in job.events():
+            if isinstance(event, Finished):
+                yield _line(chunks.end(index, event.reason))
+            elif event.text:
+                yield _line(chunks.text(index, event.text))
+        if usage := chunks.usage(job.usage()):
+            yield _line(usage)
+        yield DONE
+    except MlccError as error:
+        yield _line(error_body(error))
+
+
+def _line(message: dict[str, Any]) -> str:
+    return f"data: {json.dumps(message, ensure_ascii=False, separators=(',', ':'))}\n\n"

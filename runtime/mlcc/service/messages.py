@@ -1,0 +1,64 @@
+"""A request and a response as plain values: what HTTP says, without HTTP."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from mlcc.api.errors import error_body, error_headers
+from mlcc.errors import MlccError
+
+JSON_TYPE = "application/json"
+EVENTS_TYPE = "text/event-stream; charset=utf-8"
+
+
+async def _no_body() -> bytes:
+    return b""
+
+
+def _nothing() -> None:
+    pass
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked. `path` is decoded and without a query; names of headers are lower-case."""
+
+    method: str
+    path: str
+    headers: Mapping[str, str] = field(default_factory=dict)
+    read: Callable[[], Awaitable[bytes]] = _no_body
+    """Brings the whole body. Awaited once, and not for a request that is refused before. May raise
+    MlccError."""
+
+
+@dataclass(frozen=True)
+class Response:
+    """What is answered: JSON at once, or the lines of a stream as they come."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: str | AsyncIterator[str]
+    close: Callable[[], None] = _nothing
+    """Ends the work behind a stream: to be called once it is read, or given up."""
+
+
+def json_response(
+    value: Any, status: int = 200, headers: Mapping[str, str] | None = None
+) -> Response:
+    """A whole answer."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return Response(status, {"content-type": JSON_TYPE, **(headers or {})}, text)
+
+
+def events_response(lines: AsyncIterator[str], close: Callable[[], None]) -> Response:
+    """A stream of server-sent events, which nobody on the way may keep or hold back."""
+    headers = {"content-type": EVENTS_TYPE, "cache-control": "no-store", "x-accel-buffering": "no"}
+    return Response(200, headers, lines, close)
+
+
+def error_response(error: MlccError) -> Response:
+    """A refusal or a failure in OpenAI's shape."""
+    return json_response(error_body(error), error.http_status, error_headers(error))
