@@ -19,7 +19,6 @@ from typing import Any
 
 import numpy.typing as npt
 
-from mlcc.artifact import CHAT_TEMPLATE, CHAT_TEMPLATES, GENERATION_CONFIG, TOKENIZER
 from mlcc.errors import CheckpointError
 from mlcc.manifest import (
     MANIFEST_NAME,
@@ -29,6 +28,7 @@ from mlcc.manifest import (
     WeightsInfo,
     check_relative,
 )
+from mlcc.texts import CHAT_TEMPLATE, CHAT_TEMPLATES, GENERATION_CONFIG, TOKENIZER
 from mlcc_compiler.checkpoint import Checkpoint
 from mlcc_compiler.interrupts import Unwinding, deferred, unwinding
 from mlcc_compiler.output import (

@@ -6,7 +6,6 @@ line of ArtifactError. The format is described in docs/artifact.md.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -19,11 +18,7 @@ from mlcc.host import check_host
 from mlcc.integrity import check_files, check_hashes, resolve_inside
 from mlcc.manifest import MANIFEST_NAME, MAX_MANIFEST_BYTES, Manifest, WeightSpec
 from mlcc.safetensors import SafetensorsError, TensorEntry, map_file, read_header, view
-
-TOKENIZER = "tokenizer.json"
-GENERATION_CONFIG = "generation_config.json"
-CHAT_TEMPLATE = "chat_template.jinja"
-CHAT_TEMPLATES = "additional_chat_templates"
+from mlcc.texts import TOKENIZER, chat_templates, generation_config
 
 
 @dataclass(frozen=True)
@@ -73,23 +68,15 @@ class Artifact:
     @cached_property
     def generation_config(self) -> dict[str, Any]:
         """The checkpoint's generation defaults (temperature, top_p, ...); {} if it has none."""
-        if self.manifest.file(GENERATION_CONFIG) is None:
-            return {}
         try:
-            return dict(json.loads(self._text(GENERATION_CONFIG)))
-        except ValueError as error:
-            raise ArtifactError(f"{self.folder}: {GENERATION_CONFIG} is damaged") from error
+            return generation_config(self.manifest, self.text)
+        except ArtifactError as error:
+            raise ArtifactError(f"{self.folder}: {error.message}") from error
 
     @cached_property
     def chat_templates(self) -> dict[str, str]:
         """Jinja text by name: "default", perhaps "tool_use" and others. {} for a base model."""
-        found = {}
-        for entry in self.manifest.files:
-            where = Path(entry.path)
-            if entry.path == CHAT_TEMPLATE or where.parent.as_posix() == CHAT_TEMPLATES:
-                name = "default" if entry.path == CHAT_TEMPLATE else where.stem
-                found[name] = self._text(entry.path)
-        return found
+        return chat_templates(self.manifest, self.text)
 
     @property
     def chat_template(self) -> str | None:
@@ -110,7 +97,8 @@ class Artifact:
                 raise ArtifactError(f"{self.folder}: {error}; compile the model again") from error
         return {spec.name: self._weight(spec, *shards[spec.shard]) for spec in self._specs}
 
-    def _text(self, path: str) -> str:
+    def text(self, path: str) -> str:
+        """A file of the folder as text."""
         return (self.folder / path).read_text(encoding="utf-8", errors="replace")
 
     @property

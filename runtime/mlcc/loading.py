@@ -8,9 +8,9 @@ from collections.abc import Callable
 from mlcc.artifact import Artifact
 from mlcc.device.executor import Executor
 from mlcc.engine.batch import Capacity
-from mlcc.errors import CapacityError, UnsupportedError
+from mlcc.errors import UnsupportedError
 from mlcc.manifest import Manifest
-from mlcc.memory import Room, available_bytes, fit
+from mlcc.memory import Room, available_bytes, fit, page_shape, plan_capacity
 
 Progress = Callable[[int, int], None]
 """(bytes done, bytes in all)"""
@@ -49,7 +49,7 @@ def open_executor(
     return NativeExecutor(
         artifact.library_path,
         list(artifact.weights().values()),
-        [(_page_shape(spec.shape), spec.dtype) for spec in manifest.kv.tensors],
+        [(page_shape(spec), spec.dtype) for spec in manifest.kv.tensors],
         _fitted(capacity, manifest, place.room, context, note),
         place,
         progress,
@@ -79,41 +79,10 @@ def _refuse_for_numpy(artifact: Artifact, **options: int | None) -> None:
             )
 
 
-def plan_capacity(manifest: Manifest, *, max_batch: int | None, context: int | None) -> Capacity:
-    """The sizes to run with: what was asked for, within what was compiled in."""
-    limits, kv = manifest.limits, manifest.kv
-    context = _within("--context", context, limits.context)
-    max_batch = _within("--max-batch", max_batch, limits.max_batch)
-    pages = -(-context // kv.page_size) * max_batch
-    return Capacity(
-        vocab_size=manifest.model.vocab_size,
-        context=context,
-        page_size=kv.page_size,
-        num_pages=min(kv.num_pages, pages),
-        max_batch=max_batch,
-        max_step_tokens=limits.max_step_tokens,
-        window=limits.window,
-    )
-
-
-def _within(option: str, wanted: int | None, most: int) -> int:
-    if wanted is not None and not 1 <= wanted <= most:
-        raise CapacityError(
-            f"{option} {wanted} is not within 1 .. {most}, for which the model was compiled; "
-            f"compile it again with `mlcc compile {option} {wanted}` or ask for less"
-        )
-    return wanted or most
-
-
 def _reference(artifact: Artifact, capacity: Capacity) -> Executor:
     from mlcc.device.reference import ReferenceExecutor
 
     graph = json.loads(artifact.library_path.read_text(encoding="utf-8"))
     tensors = artifact.manifest.kv.tensors
-    a, b, c, d = _page_shape(tensors[0].shape)
+    a, b, c, d = page_shape(tensors[0])
     return ReferenceExecutor(graph, artifact.weights(), capacity, (a, b, c, d), len(tensors))
-
-
-def _page_shape(shape: tuple[int | str, ...]) -> tuple[int, ...]:
-    """Without the leading "num_pages", the only symbolic size."""
-    return tuple(int(size) for size in shape[1:])

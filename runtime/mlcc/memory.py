@@ -13,7 +13,7 @@ from pathlib import Path
 
 from mlcc.engine.batch import Capacity
 from mlcc.errors import CapacityError
-from mlcc.manifest import DTYPE_BYTES, Manifest
+from mlcc.manifest import DTYPE_BYTES, Manifest, TensorSpec
 
 RESERVE_BYTES = 256 << 20
 """Left for Python, the server and the system."""
@@ -41,6 +41,32 @@ class Room:
 UNKNOWN = Room()
 
 
+def plan_capacity(manifest: Manifest, *, max_batch: int | None, context: int | None) -> Capacity:
+    """The sizes to run with: what was asked for, within what was compiled in."""
+    limits, kv = manifest.limits, manifest.kv
+    context = _within("--context", context, limits.context)
+    max_batch = _within("--max-batch", max_batch, limits.max_batch)
+    pages = -(-context // kv.page_size) * max_batch
+    return Capacity(
+        vocab_size=manifest.model.vocab_size,
+        context=context,
+        page_size=kv.page_size,
+        num_pages=min(kv.num_pages, pages),
+        max_batch=max_batch,
+        max_step_tokens=limits.max_step_tokens,
+        window=limits.window,
+    )
+
+
+def _within(option: str, wanted: int | None, most: int) -> int:
+    if wanted is not None and not 1 <= wanted <= most:
+        raise CapacityError(
+            f"{option} {wanted} is not within 1 .. {most}, for which the model was compiled; "
+            f"compile it again with `mlcc compile {option} {wanted}` or ask for less"
+        )
+    return wanted or most
+
+
 def fit(wanted: Capacity, manifest: Manifest, room: Room, *, fixed: bool) -> Plan:
     """`wanted`, or less of it, in the room there is.
 
@@ -66,10 +92,15 @@ def fit(wanted: Capacity, manifest: Manifest, room: Room, *, fixed: bool) -> Pla
     return Plan(fitted, _note(wanted, fitted, why))
 
 
+def page_shape(spec: TensorSpec) -> tuple[int, ...]:
+    """A pages' tensor without the leading "num_pages", its only symbolic size."""
+    return tuple(int(size) for size in spec.shape[1:])
+
+
 def _most_pages(manifest: Manifest, tensor_bytes: int | None) -> int:
     """Pages of a layer that one tensor may hold: by its bytes, and by kernels' int32 indices."""
     spec = manifest.kv.tensors[0]
-    elements = prod(int(size) for size in spec.shape[1:])
+    elements = prod(page_shape(spec))
     most = (2**31 - 1) // elements
     if tensor_bytes is not None:
         most = min(most, tensor_bytes // (elements * DTYPE_BYTES[spec.dtype]))

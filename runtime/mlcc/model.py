@@ -6,7 +6,7 @@ engine's process both. Neither the artifact's format (`artifact.py`) nor a drive
 
 from __future__ import annotations
 
-import secrets
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,6 +17,9 @@ from mlcc.api.template import ChatTemplate, without_double_bos
 from mlcc.device.executor import Executor
 from mlcc.engine.batch import Capacity
 from mlcc.engine.engine import Engine
+from mlcc.errors import ArtifactError
+from mlcc.manifest import Manifest
+from mlcc.texts import Read, chat_templates, generation_config
 from mlcc.tokenizer import FileTokenizer, TextTokenizer
 
 _NO_TEMPLATE = "the model has no chat template; conversations are written as plain 'User: ...' text"
@@ -45,6 +48,14 @@ class ModelText:
         text = without_double_bos(text, bos, self._adds_bos(bos))
         return self.tokenizer.encode(text, add_special_tokens=True)
 
+    def new_engine(self, capacity: Capacity) -> Engine:
+        """A fresh engine for an executor of this model.
+
+        Requests without a seed get one from the system's randomness, not the same in every process.
+        """
+        seed = int.from_bytes(os.urandom(8), "little")
+        return Engine(capacity, self.eos_ids, self.tokenizer, seed=seed)
+
     def _adds_bos(self, bos: str | None) -> bool:
         if not bos:
             return False
@@ -69,12 +80,8 @@ class Model:
         return self.executor.capacity
 
     def new_engine(self) -> Engine:
-        """A fresh engine for this model. One at a time: they would share the pages.
-
-        Requests without a seed get one from the system's randomness, not the same in every process.
-        """
-        seed = secrets.randbits(64)
-        return Engine(self.capacity, self.text.eos_ids, self.text.tokenizer, seed=seed)
+        """A fresh engine for this model. One at a time: they would share the pages."""
+        return self.text.new_engine(self.capacity)
 
     def close(self) -> None:
         self.executor.close()
@@ -88,14 +95,24 @@ def open_text(path: Path) -> ModelText:
     from mlcc.artifact import Artifact
 
     artifact = Artifact.open(path, verify=False, host=False)
-    info = artifact.manifest.model
+    tokenizer = FileTokenizer(artifact.tokenizer_path)
+    try:
+        return read_text(artifact.manifest, artifact.text, tokenizer)
+    except ArtifactError as error:
+        raise ArtifactError(f"{artifact.folder}: {error.message}") from error
+
+
+def read_text(manifest: Manifest, read: Read, tokenizer: TextTokenizer) -> ModelText:
+    """The text side, from files that `read` brings. Raises ArtifactError."""
+    info = manifest.model
+    template = chat_templates(manifest, read).get("default")
     return ModelText(
         name=info.name,
-        tokenizer=FileTokenizer(artifact.tokenizer_path),
-        chat_template=ChatTemplate(artifact.chat_template, info.special_tokens),
+        tokenizer=tokenizer,
+        chat_template=ChatTemplate(template, info.special_tokens),
         eos_ids=frozenset(info.eos_token_ids),
-        sampling=SamplingDefaults.from_generation_config(artifact.generation_config),
-        notes=() if artifact.chat_template else (_NO_TEMPLATE,),
+        sampling=SamplingDefaults.from_generation_config(generation_config(manifest, read)),
+        notes=() if template else (_NO_TEMPLATE,),
     )
 
 

@@ -1,7 +1,7 @@
-"""A model's tokenizer: `tokenizer.json`, read by Hugging Face's tokenizers library.
+"""A model's tokenizer: the port, and `tokenizer.json` read by Hugging Face's tokenizers library.
 
-Text to ids for the drivers, ids to text for the engine. Not for Pyodide, which has no wheel of that
-library: the browser brings its own behind the same two methods.
+Text to ids for the drivers, ids to text for the engine. Pyodide has no wheel of that library, which
+is therefore imported only when a file is read: the browser brings another behind the same port.
 """
 
 from __future__ import annotations
@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
-
-from tokenizers import Tokenizer as HfTokenizer
 
 from mlcc.errors import ArtifactError, InvalidRequestError
 
@@ -33,6 +31,8 @@ class FileTokenizer:
     """The tokenizer of a folder. Thread-safe. Raises ArtifactError if it cannot be read."""
 
     def __init__(self, path: Path) -> None:
+        from tokenizers import Tokenizer as HfTokenizer
+
         try:
             if path.stat().st_size > MAX_TOKENIZER_BYTES:
                 raise ArtifactError(f"{path} is larger than {MAX_TOKENIZER_BYTES >> 20} MiB")
@@ -48,7 +48,7 @@ class FileTokenizer:
 
     def encode(self, text: str, /, *, add_special_tokens: bool) -> list[int]:
         """The ids of a text. Raises InvalidRequestError if it is not valid Unicode."""
-        _check_unicode(text)
+        check_unicode(text)
         ids: list[int] = self._tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
         return ids
 
@@ -58,8 +58,12 @@ class FileTokenizer:
         return text
 
 
-def _check_unicode(text: str) -> None:
-    """Bytes that are not UTF-8 come from Python's command line and pipes as half surrogates."""
+def check_unicode(text: str) -> None:
+    """Raise InvalidRequestError for half surrogates, which are no text.
+
+    Bytes that are not UTF-8 come as such from Python's command line and pipes, and JavaScript's
+    strings may hold them.
+    """
     try:
         text.encode()
     except UnicodeEncodeError as error:
