@@ -56,6 +56,8 @@ class DeviceError(MlccError):
 class DeviceLostError(DeviceError):
     """The device is gone (reset, removed, driver crash): nothing on it can be used again."""
 
+    http_status = 503
+
 
 class OutOfMemoryError(CapacityError):
     """The device's memory does not hold what was to be put there."""

@@ -36,6 +36,8 @@ class Room:
     """For weights, workspace and pages together."""
     tensor_bytes: int | None = None
     """For one tensor: WebGPU bounds what a kernel's argument may hold."""
+    why: str = ""
+    """Where `bytes` comes from, if it is not the memory that is free."""
 
 
 UNKNOWN = Room()
@@ -81,7 +83,8 @@ def fit(wanted: Capacity, manifest: Manifest, room: Room, *, fixed: bool) -> Pla
         plan = manifest.memory
         left = room.bytes - RESERVE_BYTES - plan.weights_bytes - plan.workspace_bytes
         if (by_bytes := max(0, left) // page_bytes(manifest)) < pages:
-            pages, why = by_bytes, f"{room.bytes / 1e9:.2f} GB of memory are free"
+            free = f"{room.bytes / 1e9:.2f} GB of memory are free"
+            pages, why = by_bytes, room.why or free
     if pages >= wanted.num_pages:
         return Plan(wanted)
     context = min(wanted.context, pages * wanted.page_size)

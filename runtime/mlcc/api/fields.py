@@ -54,7 +54,7 @@ def _content_part(value: Json, where: str) -> str:
     kind = value.get("type") if isinstance(value, dict) else None
     if isinstance(kind, str) and kind not in ("text", ""):
         raise UnsupportedError(
-            f"'{where}' is of type '{kind[:40]}', and only 'text' is built; send text parts only",
+            f"'{where}' is of type {kind[:40]!a}, and only 'text' is built; send text parts only",
             param=f"{where}.type",
             code="unsupported_content_part",
         )

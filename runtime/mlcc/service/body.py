@@ -40,7 +40,8 @@ def check_size(size: int, limit: int) -> None:
 
 def _parse(body: bytes) -> Any:
     try:
-        return json.loads(body, parse_constant=_refuse_constant)
+        # As text: from bytes, json would guess at UTF-16 and UTF-32 too.
+        return json.loads(body.decode(), parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
         words = "too deeply nested" if isinstance(error, RecursionError) else str(error)
         raise InvalidRequestError(f"the body is not JSON: {words}", code="invalid_json") from None

@@ -63,7 +63,7 @@ class Bounds:
     """What one request may ask for."""
 
     max_body_bytes: int = 4 << 20
-    timeout_s: float = 600.0
+    timeout_s: float | None = 600.0
 
 
 class Service:

@@ -51,14 +51,18 @@ class EngineClient(ABC):
                 code="queue_full",
             )
 
-    def submit(self, requests: Sequence[Request], timeout_s: float) -> Job:
+    def submit(self, requests: Sequence[Request], timeout_s: float | None) -> Job:
         """Queue the prompts of one request. Raises what `check_room` raises."""
         self.check_room(len(requests))
         job = Job([request.id for request in requests], self._forget, timeout_s)
         for request in requests:
             self._owners[request.id] = job
-        for request in requests:
-            self._add(request)
+        try:
+            for request in requests:
+                self._add(request)
+        except BaseException:
+            job.close()
+            raise
         return job
 
     @abstractmethod

@@ -18,7 +18,7 @@ Forget = Callable[[str, bool], None]
 class Job:
     """Lives in the event loop. `close` must be called; it cancels what has not ended."""
 
-    def __init__(self, ids: Sequence[str], forget: Forget, timeout_s: float) -> None:
+    def __init__(self, ids: Sequence[str], forget: Forget, timeout_s: float | None) -> None:
         self.finished: dict[int, Finished] = {}
         self._index = {request_id: index for index, request_id in enumerate(ids)}
         self._forget = forget
@@ -26,12 +26,7 @@ class Job:
         """Came while `accepted` waited: before all that is in the queue."""
         self._queue: asyncio.Queue[Event | MlccError | None] = asyncio.Queue()
         """None = the engine has taken one more request."""
-        timeout = RequestTimeoutError(
-            f"no complete answer within {timeout_s:g} seconds; ask for fewer tokens or allow more "
-            "time (--timeout of `mlcc serve`)",
-            code="timeout",
-        )
-        self._timer = asyncio.get_running_loop().call_later(timeout_s, self.fail, timeout)
+        self._timer = self._start_timer(timeout_s) if timeout_s is not None else None
 
     @property
     def size(self) -> int:
@@ -92,9 +87,18 @@ class Job:
 
     def close(self) -> None:
         """Cancel what has not ended. Idempotent."""
-        self._timer.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
         for request_id in self._index:
             self._forget(request_id, False)
+
+    def _start_timer(self, timeout_s: float) -> asyncio.TimerHandle:
+        error = RequestTimeoutError(
+            f"no complete answer within {timeout_s:g} seconds; ask for fewer tokens or allow more "
+            "time (--timeout of `mlcc serve`)",
+            code="timeout",
+        )
+        return asyncio.get_running_loop().call_later(timeout_s, self.fail, error)
 
     async def _next(self) -> Event | None:
         message = self._early.popleft() if self._early else await self._queue.get()

@@ -1,0 +1,35 @@
+"""How values cross between Python and JavaScript. The one file that imports Pyodide, when there.
+
+Elsewhere (in tests) both sides are Python, and a buffer is a buffer.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections.abc import Callable
+from typing import Any
+
+IN_PYODIDE = sys.platform == "emscripten"
+
+
+def typed_array() -> Callable[[bytes | array[Any]], Any]:
+    """The function that copies a buffer into JavaScript's memory: bytes become a Uint8Array,
+    an array of int32 an Int32Array."""
+    if not IN_PYODIDE:
+        return lambda buffer: buffer
+    from pyodide.ffi import to_js  # type: ignore[import-not-found]
+
+    return to_js  # type: ignore[no-any-return]
+
+
+def to_python(value: Any) -> Any:
+    """A JavaScript object or array as a dict or list, a typed array as a memoryview."""
+    return value.to_py() if hasattr(value, "to_py") else value
+
+
+def to_bytes(value: Any) -> bytes:
+    """A Uint8Array, a Python buffer, or text as UTF-8 (half surrogates as what they are)."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "surrogatepass")
+    return bytes(to_python(value))

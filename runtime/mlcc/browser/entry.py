@@ -1,0 +1,64 @@
+"""What JavaScript calls through Pyodide: JSON in, JSON out.
+
+A deliberate error comes as {"error": {"type", "message", "code", "param", "http_status"}}; whatever
+else is thrown is a bug. `Tab` is a class; its constructor throws what the others return.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from mlcc.browser.bridge import to_bytes
+from mlcc.browser.planning import halve, make_plan
+from mlcc.errors import MlccError
+from mlcc.manifest import Manifest
+
+
+def plan(manifest: Any, adapter: str, options: str) -> str:
+    """What of a model fits, from the bytes of its manifest and the adapter's limits.
+
+    adapter: {"f16", "tensor_bytes", "memory_bytes" or null}; options: {"max_batch", "context"},
+    each null for what suits. Returns a plan, or {"instead": path of another manifest}.
+    """
+
+    def made() -> dict[str, Any]:
+        return make_plan(_read(manifest), json.loads(adapter), json.loads(options))
+
+    return _answer(made)
+
+
+def shrink(manifest: Any, plan: str) -> str:
+    """The plan with about half the pages, after the GPU refused to allocate them."""
+    return _answer(lambda: halve(_read(manifest), json.loads(plan)))
+
+
+def __getattr__(name: str) -> Any:
+    """`Tab`, imported when it is asked for: a plan is wanted earlier, and needs far less."""
+    if name != "Tab":
+        raise AttributeError(name)
+    from mlcc.browser.tab import Tab
+
+    return Tab
+
+
+def _read(manifest: Any) -> Manifest:
+    return Manifest.from_bytes(to_bytes(manifest))
+
+
+def _answer(made: Callable[[], dict[str, Any]]) -> str:
+    try:
+        return json.dumps(made())
+    except MlccError as error:
+        return json.dumps({"error": _plain(error)})
+
+
+def _plain(error: MlccError) -> dict[str, Any]:
+    return {
+        "type": type(error).__name__,
+        "message": error.message,
+        "code": error.code,
+        "param": error.param,
+        "http_status": error.http_status,
+    }

@@ -1,0 +1,141 @@
+"""What of a model fits a page's GPU, decided from the manifest before anything else is fetched.
+
+The arithmetic is `mlcc.memory`'s; here is what is particular to a tab: nobody says how much memory
+its GPU has, so pages get a budget, and when the GPU refuses even that, half of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from typing import Any
+
+from mlcc.engine.batch import Capacity
+from mlcc.errors import ArtifactError, CapacityError, DeviceError
+from mlcc.manifest import Manifest
+from mlcc.memory import (
+    SMALLEST_CONTEXT,
+    Room,
+    fit,
+    needed_bytes,
+    page_bytes,
+    page_shape,
+    plan_capacity,
+)
+from mlcc.records import to_plain
+from mlcc.texts import text_files
+
+TAB_BATCH = 4
+"""Requests answered at once in a tab, unless the page wants another number."""
+TAB_PAGES_BYTES = 1 << 30
+"""For pages, where the GPU's memory is not known."""
+WITHOUT_F16 = "mlcc.f32.json"
+"""The manifest beside `mlcc.json` of the same weights and a library that needs no f16."""
+
+
+def make_plan(
+    manifest: Manifest, adapter: Mapping[str, Any], options: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The plan as `web/src/plan.ts` has it, or {"instead": path of the manifest to take}.
+
+    Raises ArtifactError, CapacityError or DeviceError.
+    """
+    if manifest.library.kind != "wasm":
+        raise ArtifactError(
+            f"the model was compiled for '{manifest.target.name}', not for browsers; compile it "
+            "with `mlcc compile --target webgpu`",
+            code="wrong_target",
+        )
+    if needs_f16(manifest) and not adapter["f16"]:
+        return {"instead": _without_f16(manifest)}
+    _check_weights(manifest, adapter["tensor_bytes"])
+    limits = manifest.limits
+    wanted = plan_capacity(
+        manifest,
+        max_batch=options.get("max_batch") or min(TAB_BATCH, limits.max_batch),
+        context=options.get("context"),
+    )
+    fixed = options.get("context") is not None
+    plan = fit(wanted, manifest, _room(manifest, wanted, adapter), fixed=fixed)
+    return _to_plain(manifest, plan.capacity, [plan.note] if plan.note else [])
+
+
+def halve(manifest: Manifest, plan: Mapping[str, Any]) -> dict[str, Any]:
+    """The plan with about half the pages, for a GPU that refused them.
+
+    Raises CapacityError if they are too few already.
+    """
+    before = Capacity(**plan["capacity"])
+    least = -(-min(SMALLEST_CONTEXT, before.context) // before.page_size)
+    if before.num_pages <= least:
+        raise CapacityError(
+            f"the GPU's memory does not hold the model with a context of {before.context}; close "
+            "other tabs and programs, or take a smaller model",
+            code="out_of_memory",
+        )
+    pages = max(least, before.num_pages // 2)
+    tokens = pages * before.page_size
+    after = replace(before, num_pages=pages, context=min(before.context, tokens))
+    note = f"the GPU's memory was full: room for {tokens} tokens instead of "
+    note += str(before.num_pages * before.page_size)
+    return _to_plain(manifest, after, [*plan["notes"], note])
+
+
+def needs_f16(manifest: Manifest) -> bool:
+    """Whether the library needs an adapter with `shader-f16`."""
+    return bool(manifest.target.options.get("f16"))
+
+
+def _without_f16(manifest: Manifest) -> str:
+    if manifest.file(WITHOUT_F16) is None:
+        raise DeviceError(
+            "this GPU does not compute in float16, for which the model was compiled; compile it "
+            "again with --no-f16",
+            code="no_f16",
+        )
+    return WITHOUT_F16
+
+
+def _check_weights(manifest: Manifest, tensor_bytes: int) -> None:
+    largest = max(manifest.weights.tensors, key=lambda spec: spec.nbytes)
+    if largest.nbytes > tensor_bytes:
+        raise CapacityError(
+            f"the weight {largest.name} has {largest.nbytes >> 20} MiB, and this GPU lets a kernel "
+            f"read {tensor_bytes >> 20} MiB; take a smaller model, or compile with a smaller "
+            "--quant",
+            code="weight_too_large",
+        )
+
+
+def _room(manifest: Manifest, wanted: Capacity, adapter: Mapping[str, Any]) -> Room:
+    """WebGPU tells the bound of one tensor, but not how much memory there is."""
+    tensor, known = adapter["tensor_bytes"], adapter.get("memory_bytes")
+    if known is not None:
+        return Room(known, tensor)
+    budget = needed_bytes(replace(wanted, num_pages=0), manifest) + TAB_PAGES_BYTES
+    return Room(budget, tensor, f"a tab takes {TAB_PAGES_BYTES >> 20} MiB for pages")
+
+
+def _to_plain(manifest: Manifest, capacity: Capacity, notes: list[str]) -> dict[str, Any]:
+    shards = set(manifest.weights.shards)
+    memory = manifest.memory
+    return {
+        "model": manifest.model.name,
+        "abi": manifest.abi,
+        "f16": needs_f16(manifest),
+        "capacity": asdict(capacity),
+        "kv": [
+            {"dtype": spec.dtype, "shape": [capacity.num_pages, *page_shape(spec)]}
+            for spec in manifest.kv.tensors
+        ],
+        "weights": to_plain(manifest.weights.tensors),
+        "library": to_plain(manifest.file(manifest.library.path)),
+        "text": to_plain(text_files(manifest)),
+        "shards": [to_plain(entry) for entry in manifest.files if entry.path in shards],
+        "bytes": {
+            "weights": memory.weights_bytes,
+            "kv": capacity.num_pages * page_bytes(manifest),
+            "workspace": memory.workspace_bytes,
+        },
+        "notes": notes,
+    }

@@ -1,0 +1,102 @@
+"""One model in one tab: requests come in from JavaScript, responses go out as they are made."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+from mlcc.browser.bridge import to_bytes, to_python
+from mlcc.browser.engine import LoopClient
+from mlcc.browser.executor import JsExecutor
+from mlcc.browser.tokenizer import JsTokenizer
+from mlcc.engine.batch import Capacity
+from mlcc.manifest import Manifest
+from mlcc.model import read_text
+from mlcc.service.endpoints import Bounds, Service
+from mlcc.service.messages import Request, Response
+
+MAX_QUEUE = 64
+"""Requests that may wait, as on the server."""
+BOUNDS = Bounds(timeout_s=None)
+"""The page that asks can also stop."""
+
+
+class Call:
+    """A request being answered."""
+
+    def __init__(self, task: asyncio.Task[None]) -> None:
+        self._task = task
+
+    def cancel(self) -> None:
+        """Stop working on it: nothing more is written. Idempotent."""
+        self._task.cancel()
+
+
+class Tab:
+    """The API of one model. Needs a running event loop, in which all of it runs."""
+
+    def __init__(self, manifest: Any, plan: str, texts: Any, tokenizer: Any, executor: Any) -> None:
+        """`texts` are the plan's text files by path, but for tokenizer.json.
+
+        Raises ArtifactError.
+        """
+        read = to_python(texts).__getitem__
+        text = read_text(Manifest.from_bytes(to_bytes(manifest)), read, JsTokenizer(tokenizer))
+        engine = text.new_engine(Capacity(**json.loads(plan)["capacity"]))
+        self._engine = LoopClient(engine, JsExecutor(executor), MAX_QUEUE)
+        self._service = Service(self._engine, text, BOUNDS)
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def handle(self, method: str, path: str, headers: str, body: Any, reply: Any) -> Call:
+        """Answer a request: `reply.start(status, headers)` once, `reply.write(text)` as often as
+        there is something, `reply.end()` last in any case, also when it was cancelled before.
+
+        `path` as in a URL; `headers` a JSON object with lower-case names; `body` text or bytes.
+        """
+
+        async def read() -> bytes:
+            return to_bytes(body)
+
+        request = Request(method, _decoded(path), json.loads(headers), read)
+        task = asyncio.get_running_loop().create_task(self._answer(request, reply))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return Call(task)
+
+    def stats(self) -> str:
+        """The engine's and the driver's counters, whatever state they are in."""
+        return json.dumps(self._engine.look())
+
+    def close(self) -> None:
+        """Fail what is being answered, and everything from now on. Idempotent."""
+        self._engine.close()
+
+    async def _answer(self, request: Request, reply: Any) -> None:
+        try:
+            response = await self._service.answer(request)
+            try:
+                await _write(response, reply)
+            finally:
+                response.close()
+        finally:
+            reply.end()
+
+
+async def _write(response: Response, reply: Any) -> None:
+    reply.start(response.status, json.dumps(dict(response.headers)))
+    if isinstance(response.body, str):
+        reply.write(response.body)
+        return
+    async for line in response.body:
+        reply.write(line)
+
+
+def _decoded(path: str) -> str:
+    """The path as servers see it: no query, and %41 for A undone."""
+    path = path.partition("?")[0]
+    if "%" in path:
+        from urllib.parse import unquote
+
+        path = unquote(path)
+    return path

@@ -1,0 +1,27 @@
+"""The page's tokenizer behind the runtime's port: JavaScript splits text, Python checks it."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from typing import Any
+
+from mlcc.browser.bridge import to_python, typed_array
+from mlcc.tokenizer import check_unicode
+
+
+class JsTokenizer:
+    """A TextTokenizer over `encode(text, addSpecialTokens)` and `decode(ids)`."""
+
+    def __init__(self, js: Any) -> None:
+        self._js = js
+        self._typed_array = typed_array()
+
+    def encode(self, text: str, /, *, add_special_tokens: bool) -> list[int]:
+        """The ids of a text. Raises InvalidRequestError if it is not valid Unicode."""
+        check_unicode(text)
+        return list(to_python(self._js.encode(text, add_special_tokens)))
+
+    def decode(self, ids: Sequence[int], /) -> str:
+        """The text of ids, special tokens skipped."""
+        return str(self._js.decode(self._typed_array(array("i", ids))))

@@ -1,0 +1,206 @@
+"""The toy model in a tab: what JavaScript is to `mlcc.browser`, played by Python.
+
+The executor is the exact toy behind the packed boundary, so that a batch is read back from its one
+piece of memory; a step's answer comes later, as a GPU's does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from array import array
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass, field, fields, replace
+from types import SimpleNamespace
+from typing import Any
+
+from toy_model import CAPACITY, TEMPLATE, Letters
+
+from mlcc.browser.entry import Tab, plan
+from mlcc.device.toy import ToyExecutor
+from mlcc.engine.batch import Batch, Capacity
+from mlcc.manifest import (
+    FileEntry,
+    KvInfo,
+    LibraryInfo,
+    Limits,
+    Manifest,
+    MemoryPlan,
+    ModelInfo,
+    QuantizationInfo,
+    TargetInfo,
+    TensorSpec,
+    ToolVersions,
+    WeightsInfo,
+    WeightSpec,
+)
+
+ADAPTER = {"f16": True, "tensor_bytes": 1 << 30, "memory_bytes": None}
+JSON = {"content-type": "application/json"}
+
+
+class JsError(Exception):
+    """What Pyodide raises for a JavaScript Error."""
+
+    def __init__(self, name: str, message: str) -> None:
+        super().__init__(f"{name}: {message}")
+        self.js_error = SimpleNamespace(name=name, message=message)
+
+
+class ToyGpu:
+    """`web/src/device/executor.ts` over the toy: steps are queued at once and answered later.
+
+    `faults` maps the number of a step, from 1, to the error that it fails with.
+    """
+
+    depth = 2
+
+    def __init__(self, capacity: Capacity = CAPACITY, delay: float = 0.0) -> None:
+        self.toy = ToyExecutor(capacity)
+        self.steps = 0
+        self.faults: dict[int, JsError] = {}
+        self._delay = delay
+
+    def submit(self, data: bytes, counts: Sequence[int]) -> asyncio.Future[Any]:
+        batch, start = Batch(), 0
+        for item, count in zip(fields(Batch), counts, strict=True):
+            code = getattr(batch, item.name).typecode
+            setattr(batch, item.name, array(code, data[start : start + 4 * count]))
+            start += 4 * count
+        assert start == len(data)
+        self.steps += 1
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Any] = loop.create_future()
+        result = self.toy.collect(self.toy.submit(batch))
+        if fault := self.faults.get(self.steps):
+            answer.set_exception(fault)
+            answer.exception()  # heard, if nobody asks any more
+            return answer
+        tokens, logprobs = array("i", result.tokens), array("f", result.logprobs)
+        told = SimpleNamespace(tokens=tokens, logprobs=logprobs)
+        loop.call_later(self._delay, answer.set_result, told)
+        return answer
+
+
+class JsLetters:
+    """`web/src/model/tokenizer.ts` over the toy's letters."""
+
+    def encode(self, text: str, special: bool) -> list[int]:
+        return Letters().encode(text, add_special_tokens=special)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return Letters().decode(ids)
+
+
+@dataclass
+class Reply:
+    """What a page sees of an answer."""
+
+    status: int = 0
+    headers: dict[str, str] = field(default_factory=dict)
+    pieces: list[str] = field(default_factory=list)
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def start(self, status: int, headers: str) -> None:
+        assert not self.status and not self.ended.is_set()
+        self.status, self.headers = status, json.loads(headers)
+
+    def write(self, text: str) -> None:
+        assert self.status and not self.ended.is_set()
+        self.pieces.append(text)
+
+    def end(self) -> None:
+        assert not self.ended.is_set()
+        self.ended.set()
+
+    @property
+    def text(self) -> str:
+        return "".join(self.pieces)
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.text)
+
+    @property
+    def events(self) -> list[Any]:
+        """The events of a stream, but for its [DONE]."""
+        found = [line.removeprefix("data: ") for line in self.text.split("\n\n") if line]
+        return [json.loads(line) for line in found if line != "[DONE]"]
+
+
+def ask(tab: Any, path: str, body: Any = None, method: str = "") -> tuple[Reply, Any]:
+    """Begin a request: the reply to come, and the call."""
+    reply = Reply()
+    text = body if isinstance(body, (str, bytes)) else json.dumps(body)
+    method = method or ("GET" if body is None else "POST")
+    return reply, tab.handle(method, path, json.dumps(JSON), text, reply)
+
+
+async def answer(tab: Any, path: str, body: Any = None, method: str = "") -> Reply:
+    """A request and its whole reply."""
+    reply, _ = ask(tab, path, body, method)
+    await asyncio.wait_for(reply.ended.wait(), 10)
+    return reply
+
+
+def toy_manifest(**changes: Any) -> Manifest:
+    """The toy as an artifact for browsers; nothing loads its files."""
+    digest = "0" * 64
+    files = [("model.wasm", 9), ("tokenizer.json", 5), ("chat_template.jinja", 70), ("w.st", 40)]
+    made = Manifest(
+        abi="a" * 16,
+        model=ModelInfo(
+            name="toy",
+            architecture="toy",
+            config={},
+            vocab_size=CAPACITY.vocab_size,
+            eos_token_ids=(0,),
+            special_tokens={},
+        ),
+        quantization=QuantizationInfo(name="f32", options={}),
+        target=TargetInfo(
+            name="webgpu", device="webgpu", arch="wasm32", triple="", cpu="", features=(),
+            options={"f16": True},
+        ),
+        library=LibraryInfo(path="model.wasm", kind="wasm"),
+        functions=("forward", "sample"),
+        kv=KvInfo(
+            page_size=CAPACITY.page_size,
+            num_pages=CAPACITY.num_pages,
+            tensors=(TensorSpec(name="kv.0", dtype="float16", shape=("num_pages", 2, 1, 16, 64)),),
+        ),
+        limits=Limits(
+            context=CAPACITY.context,
+            max_batch=8,
+            max_step_tokens=CAPACITY.max_step_tokens,
+            max_step_pages=256,
+        ),
+        weights=WeightsInfo(
+            tensors=(WeightSpec(name="w", dtype="float32", shape=(2, 5), shard="w.st"),)
+        ),
+        memory=MemoryPlan(
+            weights_bytes=40, kv_bytes=CAPACITY.num_pages * 4096, workspace_bytes=1000
+        ),
+        tools=ToolVersions(mlcc="0.1.0", tvm="0", tvm_ffi="0"),
+        files=tuple(FileEntry(path=p, bytes=n, sha256=digest, chunks=(digest,)) for p, n in files),
+    )  # fmt: skip
+    return replace(made, **changes)
+
+
+def toy_plan(capacity: Capacity = CAPACITY) -> str:
+    """What `plan` makes of the toy, with a capacity of the test's choice."""
+    made = json.loads(plan(toy_manifest().to_bytes(), json.dumps(ADAPTER), "{}"))
+    return json.dumps({**made, "capacity": asdict(capacity)})
+
+
+@asynccontextmanager
+async def open_tab(capacity: Capacity = CAPACITY, gpu: ToyGpu | None = None) -> AsyncIterator[Any]:
+    """A tab over the toy, closed at the end."""
+    texts = {"chat_template.jinja": TEMPLATE}
+    device = gpu or ToyGpu(capacity)
+    tab = Tab(toy_manifest().to_bytes(), toy_plan(capacity), texts, JsLetters(), device)
+    try:
+        yield tab
+    finally:
+        tab.close()
