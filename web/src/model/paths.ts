@@ -1,0 +1,49 @@
+/** Where the files of a model are: URLs from what a person gives, never outside the folder. */
+
+import { ArtifactError, DownloadError } from '../errors.js';
+
+export const MANIFEST_NAME = 'mlcc.json';
+
+/** A model's folder: `url` ends with '/', `manifest` is the name that was given, or the usual. */
+export interface ModelUrl {
+  readonly folder: URL;
+  readonly manifest: string;
+}
+
+/** Takes the folder with or without a trailing slash, or the manifest itself. */
+export function modelUrl(given: string, base = globalThis.location?.href): ModelUrl {
+  const url = URL.canParse(given, base) ? new URL(given, base) : undefined;
+  if (!url || !['http:', 'https:'].includes(url.protocol)) {
+    throw new DownloadError(
+      `'${given}' is no web address; give that of a folder made by \`mlcc compile\`, such as ` +
+        'https://example.org/my-model/',
+    );
+  }
+  url.hash = '';
+  const last = url.pathname.split('/').at(-1) ?? '';
+  const named = last.endsWith('.json');
+  if (named) url.pathname = url.pathname.slice(0, -last.length);
+  else if (last) url.pathname += '/';
+  return { folder: url, manifest: named ? decodeURIComponent(last) : MANIFEST_NAME };
+}
+
+/** The address of a file of the folder. Its query, if any (a token), goes with every file. */
+export function fileUrl(folder: URL, path: string): string {
+  const segments = checkedPath(path).split('/').map(encodeURIComponent);
+  const url = new URL(segments.join('/'), folder);
+  url.search = folder.search;
+  return url.href;
+}
+
+/** `path` if it is plain and relative and cannot leave its folder, or ArtifactError. */
+export function checkedPath(path: string): string {
+  const segments = path.split('/');
+  const leaves = segments.some((segment) => ['', '.', '..'].includes(segment));
+  // biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what is sought
+  if (leaves || /[\\:*?"<>|\x00-\x1f]/.test(path)) {
+    throw new ArtifactError(
+      `The manifest names the unsafe path '${path}'; get the model from whoever made it`,
+    );
+  }
+  return path;
+}

@@ -1,0 +1,40 @@
+/** A store in this thread's memory: gone with it. For Node, tests and browsers without storage. */
+
+import type { Bytes, Store } from './store.js';
+
+export class MemoryStore implements Store {
+  readonly kind = 'memory';
+  readonly #files = new Map<string, Bytes>();
+  readonly #limit: number;
+  #used = 0;
+
+  constructor(limit = Number.POSITIVE_INFINITY) {
+    this.#limit = limit;
+  }
+
+  async get(key: string): Promise<Bytes | undefined> {
+    return this.#files.get(key)?.slice();
+  }
+
+  async put(key: string, bytes: Bytes): Promise<void> {
+    await this.delete(key);
+    if (bytes.length > (await this.room())) {
+      throw new DOMException('the memory store is full', 'QuotaExceededError');
+    }
+    this.#files.set(key, bytes.slice());
+    this.#used += bytes.length;
+  }
+
+  async delete(key: string): Promise<void> {
+    this.#used -= this.#files.get(key)?.length ?? 0;
+    this.#files.delete(key);
+  }
+
+  async keys(): Promise<string[]> {
+    return [...this.#files.keys()];
+  }
+
+  async room(): Promise<number> {
+    return this.#limit - this.#used;
+  }
+}
