@@ -11,15 +11,15 @@ import json
 from array import array
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
 from toy_model import CAPACITY, TEMPLATE, Letters
+from toy_steps import ToySteps
 
 from mlcc.browser.entry import Tab, plan
-from mlcc.device.toy import ToyExecutor
-from mlcc.engine.batch import Batch, Capacity
+from mlcc.engine.batch import Capacity
 from mlcc.manifest import (
     FileEntry,
     KvInfo,
@@ -57,22 +57,16 @@ class ToyGpu:
     depth = 2
 
     def __init__(self, capacity: Capacity = CAPACITY, delay: float = 0.0) -> None:
-        self.toy = ToyExecutor(capacity)
+        self._toy = ToySteps(capacity)
         self.steps = 0
         self.faults: dict[int, JsError] = {}
         self._delay = delay
 
     def submit(self, data: bytes, counts: Sequence[int]) -> asyncio.Future[Any]:
-        batch, start = Batch(), 0
-        for item, count in zip(fields(Batch), counts, strict=True):
-            code = getattr(batch, item.name).typecode
-            setattr(batch, item.name, array(code, data[start : start + 4 * count]))
-            start += 4 * count
-        assert start == len(data)
         self.steps += 1
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Any] = loop.create_future()
-        result = self.toy.collect(self.toy.submit(batch))
+        result = self._toy.run(data, counts)
         if fault := self.faults.get(self.steps):
             answer.set_exception(fault)
             answer.exception()  # heard, if nobody asks any more

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from enum import Enum
 from typing import Any
 
@@ -106,6 +105,8 @@ def _is_neutral(value: Json, neutral: Sequence[Json]) -> bool:
 
 
 def _unknown(name: str, where: str, known: list[str]) -> InvalidRequestError:
+    from difflib import get_close_matches  # costs start-up time in a tab, and only errors need it
+
     name = name.encode(errors="backslashreplace").decode()  # half a surrogate cannot be sent back
     path = f"{where}.{name}" if where else name
     near = get_close_matches(name, known, n=1)

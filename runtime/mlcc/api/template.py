@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any, NoReturn
 
 from jinja2.environment import Template
@@ -159,6 +158,8 @@ def _raise_exception(message: Any) -> NoReturn:
 
 
 def _strftime_now(format: str) -> str:
+    from datetime import datetime  # few templates ask
+
     return datetime.now().strftime(format[:100])
 
 

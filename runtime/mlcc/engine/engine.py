@@ -178,6 +178,7 @@ class Engine:
                 f"the prompt has token id {low if low < 0 else high}, the vocabulary is 0 .."
                 f" {vocab - 1}; encode it with this model's tokenizer",
                 param="prompt",
+                code="invalid_value",
             )
         if request.sampling.stop and self._tokenizer is None:
             raise InvalidRequestError(

@@ -18,7 +18,9 @@ FinishReason = Literal["stop", "length", "cancelled", "error"]
 
 def _require(ok: bool, param: str, value: object, wanted: str) -> None:
     if not ok:
-        raise InvalidRequestError(f"{param} is {value!r}, but must be {wanted}", param=param)
+        raise InvalidRequestError(
+            f"{param} is {value!r}, but must be {wanted}", param=param, code="invalid_value"
+        )
 
 
 def _is_int(value: object) -> bool:
@@ -81,4 +83,5 @@ class Request:
             raise InvalidRequestError(
                 "the prompt has no tokens; give at least one (such as the model's start token)",
                 param="prompt",
+                code="invalid_value",
             )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -11,6 +10,7 @@ from mlcc.api.responses import Chunks
 from mlcc.engine.events import Finished
 from mlcc.errors import MlccError
 from mlcc.service.job import Job
+from mlcc.service.messages import to_json
 
 DONE = "data: [DONE]\n\n"
 
@@ -34,4 +34,4 @@ async def lines(job: Job, chunks: Chunks) -> AsyncIterator[str]:
 
 
 def _line(message: dict[str, Any]) -> str:
-    return f"data: {json.dumps(message, ensure_ascii=False, separators=(',', ':'))}\n\n"
+    return f"data: {to_json(message)}\n\n"

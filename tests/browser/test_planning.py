@@ -1,0 +1,116 @@
+"""What fits a page's GPU is said in JSON, before anything but the manifest is fetched."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+from toy_tab import ADAPTER, toy_manifest
+
+from mlcc.browser.entry import plan, shrink
+from mlcc.browser.planning import TAB_PAGES_BYTES, WITHOUT_F16
+from mlcc.manifest import FileEntry, KvInfo, Limits, Manifest, MemoryPlan, TensorSpec
+
+PAGE = 4096
+"""Bytes of a page of the toy, which has one layer."""
+
+
+def planned(manifest: Manifest | None = None, **fields: Any) -> dict[str, Any]:
+    options = {name: fields.pop(name, None) for name in ("max_batch", "context")}
+    adapter = {**ADAPTER, **fields}
+    data = (manifest or toy_manifest()).to_bytes()
+    return dict(json.loads(plan(data, json.dumps(adapter), json.dumps(options))))
+
+
+def error(made: dict[str, Any]) -> dict[str, Any]:
+    assert set(made) == {"error"}
+    assert set(made["error"]) == {"type", "message", "code", "param", "http_status"}
+    return dict(made["error"])
+
+
+def large() -> Manifest:
+    """A model whose pages could fill 8 GiB: 128 tokens in 4 MiB, in a context of 32k."""
+    kv = TensorSpec(name="kv", dtype="float16", shape=("num_pages", 2, 64, 128, 128))
+    return toy_manifest(
+        kv=KvInfo(page_size=128, num_pages=2048, tensors=(kv,)),
+        limits=Limits(context=32768, max_batch=8, max_step_tokens=256, max_step_pages=2048),
+        memory=MemoryPlan(weights_bytes=40, kv_bytes=2048 << 22, workspace_bytes=1000),
+    )
+
+
+def test_a_small_model_gets_what_four_chats_need() -> None:
+    made = planned()
+    assert made["capacity"] == {
+        "vocab_size": 96, "context": 512, "page_size": 16, "num_pages": 128, "max_batch": 4,
+        "max_step_tokens": 64, "window": None,
+    }  # fmt: skip
+    assert made["kv"] == [{"dtype": "float16", "shape": [128, 2, 1, 16, 64]}]
+    assert made["weights"] == [{"name": "w", "dtype": "float32", "shape": [2, 5], "shard": "w.st"}]
+    assert made["bytes"] == {"weights": 40, "kv": 128 * PAGE, "workspace": 1000}
+    assert [e["path"] for e in made["text"]] == ["tokenizer.json", "chat_template.jinja"]
+    assert [e["path"] for e in made["shards"]] == ["w.st"]
+    assert set(made["library"]) == {"path", "bytes", "sha256", "chunks"}
+    assert (made["model"], made["abi"], made["f16"], made["notes"]) == ("toy", "a" * 16, True, [])
+
+
+def test_the_page_may_choose_the_sizes() -> None:
+    capacity = planned(max_batch=2, context=64)["capacity"]
+    assert (capacity["max_batch"], capacity["context"], capacity["num_pages"]) == (2, 64, 8)
+    assert "1 .. 8" in error(planned(max_batch=9))["message"]
+
+
+def test_a_large_context_gets_a_budget_of_pages_and_says_so() -> None:
+    made = planned(large(), tensor_bytes=4 << 30)
+    assert made["bytes"]["kv"] == TAB_PAGES_BYTES
+    assert made["capacity"]["context"] == 32768
+    assert made["notes"] == [
+        "a tab takes 1024 MiB for pages: room for 32768 tokens in all, so long requests wait for "
+        "each other"
+    ]
+
+
+def test_one_tensors_bound_and_known_memory_shrink_the_pages() -> None:
+    assert planned(tensor_bytes=64 * PAGE)["capacity"]["num_pages"] == 64
+    known = planned(large(), tensor_bytes=4 << 30, memory_bytes=(256 << 20) + (512 << 20))
+    assert known["bytes"]["kv"] <= 512 << 20 and "are free" in known["notes"][0]
+
+
+def test_f16_is_asked_of_the_adapter_only_if_the_library_needs_it() -> None:
+    refusal = error(planned(f16=False))
+    assert refusal["type"] == "DeviceError" and "--no-f16" in refusal["message"]
+    both = toy_manifest()
+    entry = FileEntry(path=WITHOUT_F16, bytes=1, sha256="0" * 64, chunks=("0" * 64,))
+    both = replace(both, files=(*both.files, entry))
+    assert planned(both, f16=False) == {"instead": WITHOUT_F16}
+    assert planned(both)["f16"] is True
+    plain = replace(both, target=replace(both.target, options={"f16": False}))
+    assert planned(plain, f16=False)["f16"] is False
+
+
+def test_a_model_for_something_else_and_a_weight_too_large() -> None:
+    foreign = toy_manifest()
+    foreign = replace(foreign, library=replace(foreign.library, kind="so"))
+    assert "--target webgpu" in error(planned(foreign))["message"]
+    refusal = error(planned(tensor_bytes=39))
+    assert (refusal["type"], refusal["http_status"]) == ("CapacityError", 503)
+
+
+def test_a_damaged_manifest_is_an_answer_not_an_exception() -> None:
+    made = json.loads(plan(toy_manifest().to_bytes()[:-9], json.dumps(ADAPTER), "{}"))
+    assert error(made)["type"] == "ArtifactError"
+
+
+def test_shrinking_halves_the_pages_down_to_one_short_chat() -> None:
+    data = toy_manifest().to_bytes()
+    made = planned()
+    sizes, contexts = [], []
+    while "error" not in (smaller := json.loads(shrink(data, json.dumps(made)))):
+        made = smaller
+        pages = made["capacity"]["num_pages"]
+        assert made["kv"][0]["shape"][0] == pages and made["bytes"]["kv"] == pages * PAGE
+        sizes.append(pages)
+        contexts.append(made["capacity"]["context"])
+    assert (sizes, contexts) == ([64, 32, 16], [512, 512, 256])
+    assert len(made["notes"]) == 3 and "256 tokens instead of 512" in made["notes"][-1]
+    assert smaller["error"]["type"] == "CapacityError"
