@@ -1,0 +1,35 @@
+"""Every vector against `mlcc serve` on the CPU."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from conformance.conftest import API_KEY, Compiled, running
+from conformance.runner import Runner
+from conformance.vectors import Vector, load
+
+
+@pytest.fixture(scope="module")
+def runner(request: pytest.FixtureRequest, compiled: Compiled) -> Iterator[Runner]:
+    options = ["--port", "0", "--api-key", API_KEY]
+    command = [sys.executable, "-m", "mlcc", "serve", str(compiled("cpu")), *options]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout
+    try:
+        found = re.search(r"http://[\d.:]+", process.stdout.readline())
+        assert found
+        with running(request, found[0]) as started:
+            yield started
+    finally:
+        process.terminate()
+        assert process.wait(timeout=20) in (0, -15, 143)
+
+
+@pytest.mark.parametrize("vector", [v for v in load() if v.fits("server")], ids=lambda v: v.id)
+def test_server(runner: Runner, vector: Vector) -> None:
+    runner.result(vector)
