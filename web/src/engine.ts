@@ -1,0 +1,172 @@
+/**
+ * A model in this tab: what a page uses.
+ *
+ * All work is done in a worker; here are only messages, so the page stays responsive. The engine
+ * outlives its worker: after `lost`, `reload` starts the model again for the same object.
+ */
+
+import type {
+  ChatCompletion,
+  ChatCompletionChunk,
+  ChatCompletionRequest,
+  Completion,
+  CompletionRequest,
+} from './api.js';
+import { WorkerClient } from './client.js';
+import { Completions } from './completions.js';
+import { CancelledError, type MlccError } from './errors.js';
+import type { OpenOptions, PlainRequest } from './messages.js';
+import type { Folder } from './model/folder.js';
+import { askToPersist } from './model/persist.js';
+import type { OnProgress } from './startup.js';
+import type { TabInfo } from './tab.js';
+import type { Timing } from './timing.js';
+
+export interface EngineOptions {
+  /** Hears how the start goes on; at a `reload` too. */
+  readonly onProgress?: OnProgress;
+  /** Gives up the start. What was downloaded is kept. */
+  readonly signal?: AbortSignal;
+  /** Conversations that are answered at once; what suits, if left out. */
+  readonly maxBatch?: number;
+  /** Tokens of the longest conversation; what suits, if left out. */
+  readonly context?: number;
+  /** What the model may use of the GPU's memory. Browsers do not tell how much there is. */
+  readonly memoryBytes?: number;
+  /** The folder with pyodide/ and python/, if they are not beside the worker. */
+  readonly assets?: string | URL;
+  /** Makes the worker, where the bundler in use does not find it by itself. */
+  readonly worker?: () => Worker;
+}
+
+/**
+ * Load the model at an address (its folder or its manifest), or in a folder of this machine.
+ *
+ * Raises NoWebGPUError, DownloadError, ArtifactError, CapacityError, DeviceError, WorkerDiedError,
+ * or the reason of `signal`.
+ */
+export async function CreateEngine(
+  model: string | Folder,
+  options: EngineOptions = {},
+): Promise<Engine> {
+  void askToPersist();
+  const engine = new Engine(model, options);
+  await engine.reload(options.signal);
+  return engine;
+}
+
+export class Engine {
+  readonly chat: {
+    readonly completions: Completions<ChatCompletionRequest, ChatCompletion, ChatCompletionChunk>;
+  };
+  readonly completions: Completions<CompletionRequest, Completion, Completion>;
+  /** Of the answer that ended last. */
+  timing: Timing | null = null;
+  readonly #open: OpenOptions;
+  readonly #options: EngineOptions;
+  #client: WorkerClient | undefined;
+
+  /** Use `CreateEngine`. */
+  constructor(model: string | Folder, options: EngineOptions) {
+    const { maxBatch, context, memoryBytes, assets } = options;
+    this.#options = options;
+    this.#open = {
+      model: typeof model === 'string' ? new URL(model, location.href).href : model,
+      ...(assets && { assets: new URL(assets, location.href).href }),
+      ...(maxBatch && { maxBatch }),
+      ...(context && { context }),
+      ...(memoryBytes && { memoryBytes }),
+    };
+    const post = this.#post.bind(this);
+    const onTiming = (timing: Timing): void => {
+      this.timing = timing;
+    };
+    this.chat = { completions: new Completions('/v1/chat/completions', post, onTiming) };
+    this.completions = new Completions('/v1/completions', post, onTiming);
+  }
+
+  /** Whether a model is here to answer. */
+  get loaded(): boolean {
+    return this.#client !== undefined;
+  }
+
+  /** What is known of the model: its name, the GPU, the context, notes for the user. */
+  get info(): TabInfo {
+    const info = this.#client?.info;
+    if (!info) throw unloaded();
+    return info;
+  }
+
+  /** Resolves, with the reason, when the GPU or the worker is gone; `reload` makes another. */
+  get lost(): Promise<MlccError> {
+    const { ended } = this.#running();
+    return new Promise((resolve) => {
+      void ended.then((reason) => reason instanceof CancelledError || resolve(reason));
+    });
+  }
+
+  /**
+   * The API as fetch: the path counts, the host does not. Can be given to OpenAI's client:
+   * `new OpenAI({ fetch: engine.fetch, baseURL: location.origin + '/v1', ... })`.
+   */
+  readonly fetch = async (input: RequestInfo | URL, init?: RequestInit): Promise<Response> => {
+    const request = new Request(input, init);
+    const plain = await plainRequest(request);
+    request.signal.throwIfAborted();
+    return this.#running().fetch(plain, request.signal);
+  };
+
+  /** End all answers: streams end after what was said, others reject with CancelledError. */
+  interrupt(): void {
+    this.#client?.interrupt();
+  }
+
+  /** Free all memory. `reload` brings the model back, from storage. */
+  async unload(): Promise<void> {
+    this.#client?.close();
+    this.#client = undefined;
+  }
+
+  /** Start the model again in a new worker: after `lost`, or to continue after `unload`. */
+  async reload(signal?: AbortSignal): Promise<void> {
+    await this.unload();
+    const { onProgress, worker = newWorker } = this.#options;
+    this.#client = await WorkerClient.open(worker(), this.#open, {
+      ...(onProgress && { onProgress }),
+      ...(signal && { signal }),
+    });
+  }
+
+  #running(): WorkerClient {
+    if (!this.#client) throw unloaded();
+    return this.#client;
+  }
+
+  #post(path: string, body: unknown, signal?: AbortSignal): Promise<Response> {
+    return this.fetch(new URL(path, location.href), {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify(body),
+      ...(signal && { signal }),
+    });
+  }
+}
+
+/** Bundlers know this form, and make a file of the worker. */
+function newWorker(): Worker {
+  return new Worker(new URL('./worker.ts', import.meta.url), { type: 'module', name: 'mlcc' });
+}
+
+async function plainRequest(request: Request): Promise<PlainRequest> {
+  const { pathname, search } = new URL(request.url);
+  return {
+    method: request.method,
+    path: pathname + search,
+    headers: Object.fromEntries(request.headers),
+    body: new Uint8Array(await request.arrayBuffer()),
+  };
+}
+
+function unloaded(): CancelledError {
+  return new CancelledError('the model is not loaded; call reload()');
+}

@@ -1,0 +1,89 @@
+/**
+ * Boots Python and gives the engine's entry module: `mlcc.browser.entry`, as JavaScript sees it.
+ *
+ * Everything comes from two folders beside the worker, `pyodide/` and `python/`; no other host is
+ * asked. Knows nothing of GPUs or models.
+ */
+
+import type { PyodideAPI } from 'pyodide';
+import { DownloadError } from './errors.js';
+
+/** Takes an answer as Python makes it. */
+export interface Reply {
+  start(status: number, headers: string): void;
+  write(text: string): void;
+  end(): void;
+}
+
+/** An object that lives in Python until `destroy` is called. */
+export interface Proxy {
+  destroy(): void;
+}
+
+export interface PythonCall extends Proxy {
+  cancel(): void;
+}
+
+/** What Python needs of a tokenizer. */
+export interface TokenizerPort {
+  encode(text: string, addSpecialTokens: boolean): number[] | Int32Array;
+  decode(ids: Int32Array): string;
+}
+
+/** What Python needs of an executor. */
+export interface ExecutorPort {
+  readonly depth: number;
+  submit(
+    data: Uint8Array,
+    counts: Int32Array,
+  ): Promise<{ readonly tokens: Int32Array; readonly logprobs: Float32Array }>;
+}
+
+export interface PythonTab extends Proxy {
+  handle(
+    method: string,
+    path: string,
+    headers: string,
+    body: string | Uint8Array,
+    reply: Reply,
+  ): PythonCall;
+  stats(): string;
+  close(): void;
+}
+
+/** `mlcc.browser.entry`. Texts are JSON; a deliberate error is `{"error": ...}`. */
+export interface Entry {
+  plan(manifest: Uint8Array, adapter: string, options: string): string;
+  shrink(manifest: Uint8Array, plan: string): string;
+  Tab(
+    manifest: Uint8Array,
+    plan: string,
+    texts: Readonly<Record<string, string>>,
+    tokenizer: TokenizerPort,
+    executor: ExecutorPort,
+  ): PythonTab;
+}
+
+/** Start Python from `assets`, the folder that holds pyodide/ and python/. */
+export async function bootPython(assets: URL): Promise<Entry> {
+  try {
+    const module = new URL('pyodide/pyodide.mjs', assets).href;
+    const { loadPyodide } = (await import(/* @vite-ignore */ module)) as typeof import('pyodide');
+    const python: PyodideAPI = await loadPyodide({
+      indexURL: placeOf(new URL('pyodide/', assets)),
+      stdLibURL: placeOf(new URL('python/python.zip', assets)),
+    });
+    return python.pyimport('mlcc.browser.entry') as Entry;
+  } catch (error) {
+    const reason = error instanceof Error ? error.message : String(error);
+    throw new DownloadError(
+      `Python does not start from ${assets.href}: ${reason}; the folders pyodide/ and python/ of ` +
+        'the package must be there, whole and of one version',
+    );
+  }
+}
+
+/** Pyodide takes an address in a browser and a path under Node. */
+function placeOf(url: URL): string {
+  return url.protocol === 'file:' ? decodeURIComponent(url.pathname) : url.href;
+}

@@ -1,0 +1,40 @@
+/** How a start goes on, for people (`Progress`) and in milliseconds (`Startup`). */
+
+export type Stage = 'python' | 'files' | 'weights' | 'pipelines' | 'ready';
+
+export interface Progress {
+  readonly stage: Stage;
+  readonly text: string;
+  /** Bytes of files and weights, else a count. */
+  readonly done: number;
+  readonly total: number;
+  /** From this machine's storage, not over the network. */
+  readonly cached?: boolean;
+  /** Bytes per second. */
+  readonly speed?: number;
+}
+
+export type OnProgress = (progress: Progress) => void;
+
+/** Milliseconds that each part of a start took. Parts overlap: their sum is not the total. */
+export type Milliseconds = Readonly<Record<string, number>>;
+
+export class Startup {
+  readonly #began = performance.now();
+  readonly #took: Record<string, number> = {};
+
+  /** The result of some work, its duration noted under a name. */
+  async timed<T>(part: string, work: () => T | Promise<T>): Promise<T> {
+    const began = performance.now();
+    try {
+      return await work();
+    } finally {
+      this.#took[part] = Math.round(performance.now() - began);
+    }
+  }
+
+  /** All parts so far, and `total`. */
+  milliseconds(): Milliseconds {
+    return { ...this.#took, total: Math.round(performance.now() - this.#began) };
+  }
+}

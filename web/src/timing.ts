@@ -1,0 +1,43 @@
+/** How fast an answer came: from the moments of its chunks and the tokens that its usage counts. */
+
+export interface Usage {
+  readonly prompt_tokens: number;
+  readonly completion_tokens: number;
+}
+
+export interface Timing {
+  /** Milliseconds to the first text, waiting for other answers included. */
+  readonly ttft: number | null;
+  /** Milliseconds to the end. */
+  readonly total: number;
+  readonly promptTokens: number;
+  readonly completionTokens: number;
+  /** Tokens a second. A whole answer tells no first token, so these are null there. */
+  readonly prefill: number | null;
+  readonly decode: number | null;
+}
+
+export class Stopwatch {
+  readonly #began = performance.now();
+  #first: number | undefined;
+
+  /** Some text has come. */
+  text(): void {
+    this.#first ??= performance.now();
+  }
+
+  /** The answer ended. */
+  stop({ prompt_tokens, completion_tokens }: Usage): Timing {
+    const end = performance.now();
+    const ttft = this.#first === undefined ? null : this.#first - this.#began;
+    const rest = this.#first === undefined ? 0 : end - this.#first;
+    return {
+      ttft,
+      total: end - this.#began,
+      promptTokens: prompt_tokens,
+      completionTokens: completion_tokens,
+      prefill: ttft ? (prompt_tokens * 1000) / ttft : null,
+      decode: rest > 0 && completion_tokens > 1 ? ((completion_tokens - 1) * 1000) / rest : null,
+    };
+  }
+}
