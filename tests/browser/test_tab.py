@@ -118,7 +118,7 @@ async def test_cancelling_before_anything_was_done() -> None:
         reply, call = ask(tab, CHAT, chat("a"))
         call.cancel()
         await asyncio.sleep(0.01)
-        assert not reply.status and stats(tab)["requests"] == 0
+        assert reply.ended.is_set() and not reply.status and stats(tab)["requests"] == 0
 
 
 @in_loop

@@ -62,6 +62,7 @@ class Tab:
         task = asyncio.get_running_loop().create_task(self._answer(request, reply))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(lambda done: reply.end())
         return Call(task)
 
     def stats(self) -> str:
@@ -73,14 +74,11 @@ class Tab:
         self._engine.close()
 
     async def _answer(self, request: Request, reply: Any) -> None:
+        response = await self._service.answer(request)
         try:
-            response = await self._service.answer(request)
-            try:
-                await _write(response, reply)
-            finally:
-                response.close()
+            await _write(response, reply)
         finally:
-            reply.end()
+            response.close()
 
 
 async def _write(response: Response, reply: Any) -> None:
