@@ -1,0 +1,87 @@
+/**
+ * Finds the GPU and opens it with the limits that the kernels may use.
+ *
+ * Knows nothing of models. A software adapter is as good as any other: slow, but right.
+ */
+
+import { DeviceError, NoWebGPUError } from '../errors.js';
+
+export interface Adapter {
+  readonly gpu: GPUAdapter;
+  /** Whether kernels may compute in float16. */
+  readonly f16: boolean;
+  /** For people: vendor, family, and whether it is software. */
+  readonly name: string;
+  /** The largest tensor: what one buffer may hold and one kernel may bind. */
+  readonly tensorBytes: number;
+}
+
+/** Raised to what the adapter has; all other limits stay at WebGPU's defaults. */
+const LIMITS = [
+  'maxBufferSize',
+  'maxStorageBufferBindingSize',
+  'maxStorageBuffersPerShaderStage',
+] as const;
+
+/** The best adapter of `navigator.gpu`. Raises NoWebGPUError with what the user can do. */
+export async function findAdapter(gpu: GPU | undefined): Promise<Adapter> {
+  if (!gpu) throw new NoWebGPUError(withoutApi());
+  const found =
+    (await gpu.requestAdapter({ powerPreference: 'high-performance' })) ??
+    (await gpu.requestAdapter({ forceFallbackAdapter: true }));
+  if (!found) throw new NoWebGPUError(withoutAdapter(), 'no_adapter');
+  const { maxBufferSize, maxStorageBufferBindingSize } = found.limits;
+  return {
+    gpu: found,
+    f16: found.features.has('shader-f16'),
+    name: nameOf(found.info),
+    tensorBytes: Math.min(maxBufferSize, maxStorageBufferBindingSize),
+  };
+}
+
+/** A device of the adapter; an adapter gives only one. Raises DeviceError if it refuses. */
+export async function openDevice(adapter: Adapter, f16: boolean): Promise<GPUDevice> {
+  if (f16 && !adapter.f16) {
+    throw new DeviceError(
+      `${adapter.name} cannot compute in float16; load the float32 variant of the model`,
+    );
+  }
+  const requiredLimits = Object.fromEntries(LIMITS.map((name) => [name, adapter.gpu.limits[name]]));
+  const requiredFeatures: GPUFeatureName[] = f16 ? ['shader-f16'] : [];
+  try {
+    return await adapter.gpu.requestDevice({ requiredLimits, requiredFeatures });
+  } catch (error) {
+    throw new DeviceError(
+      `${adapter.name} could not be opened: ${String(error)}; ` +
+        'close other tabs that use the GPU and reload the page',
+    );
+  }
+}
+
+function nameOf(info: GPUAdapterInfo): string {
+  const parts = [info.vendor, info.architecture, info.description || info.device];
+  const name = parts.filter((part) => part !== '').join(' ') || 'GPU';
+  return info.isFallbackAdapter ? `${name} (software)` : name;
+}
+
+function withoutApi(): string {
+  if (globalThis.isSecureContext === false) {
+    return (
+      'WebGPU is offered to secure pages only, and this page is not one; ' +
+      'open it by https:// or from localhost'
+    );
+  }
+  return (
+    'This browser has no WebGPU; use Chrome or Edge 113 or newer (Android: Chrome 121), ' +
+    'Safari 26, or Firefox 141 on Windows and 145 on macOS. Under Node pass the GPU of the ' +
+    'npm package webgpu'
+  );
+}
+
+function withoutAdapter(): string {
+  return (
+    'This browser has WebGPU but offers no GPU; switch hardware acceleration on in its ' +
+    'settings and update the graphics driver. Chrome says why at chrome://gpu; on Linux it may ' +
+    'need --enable-unsafe-webgpu --enable-features=Vulkan'
+  );
+}

@@ -1,0 +1,89 @@
+/**
+ * The GPU memory of a library: what TVM holds as a pointer is a number here, naming a range.
+ *
+ * A range is usually a buffer of its own; `placed` puts a tensor into a buffer that others share.
+ * Nothing is destroyed while a command that is being recorded may still name it: see `sweep`.
+ */
+
+/** Values of GPUBufferUsage and GPUMapMode, which Node does not have as globals. */
+export const USAGE = { mapRead: 1, copySource: 4, copyTarget: 8, uniform: 64, storage: 128 };
+export const MAP_READ = 1;
+/** What tensors need: kernels bind them, uploads and copies write them. */
+export const TENSOR = USAGE.storage | USAGE.copySource | USAGE.copyTarget;
+
+export interface Range {
+  readonly buffer: GPUBuffer;
+  readonly offset: number;
+  readonly size: number;
+}
+
+export class Buffers {
+  /** Grows whenever a range is freed, so that what was cached of ranges can be dropped. */
+  freed = 0;
+  private readonly device: GPUDevice;
+  private readonly ranges = new Map<number, Range>();
+  private readonly placedIds = new Set<number>();
+  private readonly dead: GPUBuffer[] = [];
+  private place: Range | undefined;
+  private last = 0;
+
+  constructor(device: GPUDevice) {
+    this.device = device;
+  }
+
+  /** A new range of at least so many bytes, by its number; numbers are never used twice. */
+  allocate(bytes: number): number {
+    this.last += 1;
+    if (this.place) {
+      this.placedIds.add(this.last);
+      this.ranges.set(this.last, this.place);
+      this.place = undefined;
+      return this.last;
+    }
+    const size = Math.max(4, alignUp(bytes, 4));
+    const buffer = this.device.createBuffer({ size, usage: TENSOR });
+    this.ranges.set(this.last, { buffer, offset: 0, size });
+    return this.last;
+  }
+
+  /** What `make` returns, whose one allocation is `range`, which the caller owns. */
+  placed<T>(range: Range, make: () => T): T {
+    this.place = range;
+    try {
+      return make();
+    } finally {
+      this.place = undefined;
+    }
+  }
+
+  free(id: number): void {
+    const { buffer } = this.at(id);
+    this.ranges.delete(id);
+    this.freed += 1;
+    if (!this.placedIds.delete(id)) this.dead.push(buffer);
+  }
+
+  at(id: number): Range {
+    const range = this.ranges.get(id);
+    if (!range) throw new Error(`there is no GPU memory number ${id}`);
+    return range;
+  }
+
+  /** Destroy what was freed. To be called when no command is being recorded. */
+  sweep(): void {
+    for (const buffer of this.dead) buffer.destroy();
+    this.dead.length = 0;
+  }
+
+  /** Destroy everything. */
+  close(): void {
+    this.sweep();
+    for (const { buffer } of this.ranges.values()) buffer.destroy();
+    this.ranges.clear();
+  }
+}
+
+/** The next multiple of `step`. */
+export function alignUp(value: number, step: number): number {
+  return Math.ceil(value / step) * step;
+}

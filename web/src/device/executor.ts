@@ -1,0 +1,221 @@
+/**
+ * Runs steps of a compiled model on the GPU: the browser's twin of `mlcc.device.native`.
+ *
+ * Knows functions and tensors, not requests or pages. A step is queued whole by `submit`; only its
+ * tokens and their log-probabilities come back.
+ */
+
+import { DeviceError, type DeviceLostError, MlccError } from '../errors.js';
+import type { Capacity, TensorSpec } from '../plan.js';
+import { alignUp, type Range } from './buffers.js';
+import type { Counts } from './commands.js';
+import { Faults, textOf, type Watched } from './faults.js';
+import { Library, type LibraryFunction, type Tensor, type TensorList } from './library.js';
+import { Readback, type StepResult } from './readback.js';
+import { FIELDS, type Field, Staging } from './staging.js';
+import { allocate, type Tensors } from './tensors.js';
+
+/** Steps in flight. */
+const DEPTH = 2;
+
+/** Bytes of weights that may be on their way to the GPU: the browser holds a copy of each. */
+const UPLOAD_WINDOW = 64 << 20;
+
+/** The arrays of a step in the order in which `forward` takes them. */
+const FORWARD: readonly Field[] = [
+  'token_ids',
+  'positions',
+  'logit_rows',
+  'token_slots',
+  'qo_indptr',
+  'page_indptr',
+  'page_indices',
+  'last_page_len',
+];
+
+/** The same of `sample`, which takes them after the logits. */
+const SAMPLE: readonly Field[] = ['temperature', 'top_k', 'top_p', 'min_p', 'uniforms'];
+
+/** Tensors of weights and pages, once they are there. */
+interface Loaded {
+  weights?: Tensors;
+  pages?: Tensors;
+}
+
+export class Executor {
+  readonly depth = DEPTH;
+  /** Resolves when the device is gone; every step, pending or later, rejects with the same. */
+  readonly lost: Promise<DeviceLostError>;
+  private readonly device: GPUDevice;
+  private readonly library: Library;
+  private readonly faults: Faults;
+  private readonly staging: Staging;
+  private readonly readback: Readback;
+  private readonly forward: LibraryFunction;
+  private readonly sample: LibraryFunction;
+  private readonly loaded: Loaded = {};
+  /** Bytes of weights since the GPU was last waited for. */
+  private uploading = 0;
+  private lastSampled: Tensor;
+  /** Settles with the step submitted last. */
+  private tail: Promise<unknown> = Promise.resolve();
+
+  /**
+   * Load a library built for the interface `abi`, and make room for the largest step.
+   * Raises ArtifactError, DeviceError. The device belongs to the executor from here on.
+   */
+  static async create(
+    wasm: Uint8Array<ArrayBuffer>,
+    device: GPUDevice,
+    abi: string,
+    capacity: Capacity,
+  ): Promise<Executor> {
+    return new Executor(device, await Library.load(wasm, abi, device), capacity);
+  }
+
+  private constructor(device: GPUDevice, library: Library, capacity: Capacity) {
+    this.device = device;
+    this.library = library;
+    this.faults = new Faults(device);
+    this.lost = this.faults.lost;
+    this.staging = new Staging(device, library, capacity);
+    this.readback = new Readback(device, capacity.max_batch, DEPTH);
+    this.forward = library.function('forward');
+    this.sample = library.function('sample');
+    this.lastSampled = library.scoped(() => library.keep(library.tensor([1], 'int32')));
+  }
+
+  /** Compile the library's kernels; steps need them all. Raises DeviceError. */
+  async compilePipelines(onProgress: (done: number, total: number) => void): Promise<void> {
+    await this.library.compile(onProgress);
+    this.faults.check();
+  }
+
+  /** Room for the KV pages. Raises OutOfMemoryError; then it may be asked for less. */
+  async allocatePages(specs: readonly TensorSpec[]): Promise<void> {
+    this.loaded.pages = await this.allocate('the KV pages', specs);
+  }
+
+  /** Room for the weights, in the order of `forward`. Raises OutOfMemoryError. */
+  async allocateWeights(specs: readonly TensorSpec[]): Promise<void> {
+    this.loaded.weights = await this.allocate('the weights', specs);
+  }
+
+  /**
+   * Bytes of a weight, from `offset` on; they are copied before this returns. Multiples of four,
+   * but for the end of a weight. To be awaited: uploads wait for a GPU that is slower than they.
+   */
+  async writeWeight(index: number, offset: number, bytes: Uint8Array): Promise<void> {
+    this.faults.check();
+    const range = this.loaded.weights?.ranges[index];
+    if (!range) throw new RangeError(`there is no weight ${index}`);
+    this.library.commands.write(range, offset, padded(bytes));
+    this.uploading += bytes.length;
+    if (this.uploading < UPLOAD_WINDOW) return;
+    this.uploading = 0;
+    await this.device.queue.onSubmittedWorkDone();
+  }
+
+  /**
+   * Queue a step: `data` holds the arrays of a `Batch` back to back, `counts` their lengths.
+   * Resolves when its tokens are here. Rejects with DeviceLostError, OutOfMemoryError, DeviceError.
+   */
+  submit(data: Uint8Array, counts: Int32Array): Promise<StepResult> {
+    const result = this.queue(data, counts);
+    this.tail = result.catch(() => undefined);
+    return result;
+  }
+
+  /** What was asked of WebGPU so far. */
+  get counts(): Readonly<Counts> {
+    return this.library.commands.counts;
+  }
+
+  /** Free everything, the device too; steps in flight reject. */
+  close(): void {
+    this.faults.fail(new DeviceError('the model was unloaded; load it again'));
+    this.staging.close();
+    this.readback.close();
+    this.library.close();
+    this.device.destroy();
+  }
+
+  private allocate(what: string, specs: readonly TensorSpec[]): Promise<Tensors> {
+    return allocate(what, specs, this.library, this.faults, this.device.limits);
+  }
+
+  /** All up to the first `await` happens within `submit`. */
+  private async queue(data: Uint8Array, counts: Int32Array): Promise<StepResult> {
+    this.faults.check();
+    const previous = this.tail;
+    const rows = counts[FIELDS.indexOf('logit_rows')] ?? 0;
+    const { value: buffer, fault } = this.record(data, counts, rows);
+    const read = buffer ? this.readback.read(buffer, rows) : this.nothing(previous);
+    try {
+      const [result] = await Promise.all([read, this.faults.final(fault)]);
+      return result;
+    } catch (error) {
+      throw await this.faults.explain(error, 'computing a step');
+    }
+  }
+
+  /** The result of a step without logit rows, in its turn. */
+  private async nothing(previous: Promise<unknown>): Promise<StepResult> {
+    await previous;
+    this.faults.check();
+    return { tokens: new Int32Array(0), logprobs: new Float32Array(0) };
+  }
+
+  private record(
+    data: Uint8Array,
+    counts: Int32Array,
+    rows: number,
+  ): Watched<GPUBuffer | undefined> {
+    const { library } = this;
+    try {
+      return this.faults.watched('computing a step', () =>
+        library.scoped(() => this.step(data, counts, rows)),
+      );
+    } catch (error) {
+      library.commands.drop();
+      if (error instanceof MlccError) throw error;
+      throw new DeviceError(`the model's library failed in a step: ${textOf(error)}`);
+    }
+  }
+
+  /** Records and submits a step; its results will be in the buffer. */
+  private step(data: Uint8Array, counts: Int32Array, rows: number): GPUBuffer | undefined {
+    const { commands } = this.library;
+    const { pages, weights } = this.loaded;
+    if (!pages || !weights) throw new DeviceError('a step came before pages and weights');
+    const staged = this.staging.stage(data, counts);
+    const inputs = FORWARD.map((field) => staged[field]);
+    const logits = this.forward(...inputs, this.lastSampled, pages.list, weights.list);
+    let buffer: GPUBuffer | undefined;
+    if (rows > 0) {
+      const sampled = this.sample(logits, ...SAMPLE.map((field) => staged[field])) as TensorList;
+      buffer = this.readback.record(commands, this.range(sampled, 0), this.range(sampled, 1), rows);
+      this.remember(sampled.get(0) as Tensor);
+    }
+    commands.flush();
+    return buffer;
+  }
+
+  private range(list: TensorList, index: number): Range {
+    return this.library.buffers.at((list.get(index) as Tensor).getDataPtr());
+  }
+
+  /** Keep the tokens on the device, where the next step looks up its placeholders. */
+  private remember(tokens: Tensor): void {
+    this.lastSampled.dispose();
+    this.lastSampled = this.library.keep(tokens);
+  }
+}
+
+/** WebGPU takes multiples of four bytes, as its buffers are. */
+function padded(bytes: Uint8Array): Uint8Array {
+  if (bytes.length % 4 === 0) return bytes;
+  const whole = new Uint8Array(alignUp(bytes.length, 4));
+  whole.set(bytes);
+  return whole;
+}

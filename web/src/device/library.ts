@@ -1,0 +1,142 @@
+/**
+ * A model's library: wasm for the host side, run by TVM's virtual machine on kernels of ours.
+ *
+ * The runtime's own WebGPU side is not used: it destroys the device when memory runs out, and it
+ * makes a pass, a bind group and an upload of every dispatch. Ours is `buffers`, `commands` and
+ * `kernels`; this file joins them to the runtime through the functions that it looks up by name.
+ */
+
+import * as tvm from '@mlc-ai/web-runtime';
+import { ArtifactError } from '../errors.js';
+import { Buffers } from './buffers.js';
+import { Commands } from './commands.js';
+import { textOf } from './faults.js';
+import { type KernelInfo, Kernels } from './kernels.js';
+import { memoryFunctions } from './memory.js';
+
+export type Tensor = tvm.Tensor;
+export type TensorList = tvm.TVMArray;
+
+/** A function of the library, whose arguments and results are TVM's objects. */
+export type LibraryFunction = (...args: unknown[]) => tvm.TVMObject;
+
+export class Library {
+  readonly buffers: Buffers;
+  readonly commands: Commands;
+  private readonly runtime: tvm.Instance;
+  private readonly machine: tvm.VirtualMachine;
+  private readonly kernels: Kernels;
+
+  /** Load a library. Raises ArtifactError if it is damaged, or built for another interface. */
+  static async load(wasm: Uint8Array<ArrayBuffer>, abi: string, gpu: GPUDevice): Promise<Library> {
+    const log = (line: string): void => console.debug(line);
+    try {
+      const bytes = wasm.byteLength === wasm.buffer.byteLength ? wasm : wasm.slice();
+      const runtime = await tvm.instantiate(bytes.buffer, tvm.createPolyfillWASI(), log);
+      checkAbi(runtime, abi);
+      return new Library(runtime, gpu);
+    } catch (error) {
+      if (error instanceof ArtifactError) throw error;
+      throw new ArtifactError(
+        `the model's library does not load: ${textOf(error)}; download it again, or compile ` +
+          'the model again with this version of mlcc',
+      );
+    }
+  }
+
+  private constructor(runtime: tvm.Instance, gpu: GPUDevice) {
+    this.runtime = runtime;
+    this.buffers = new Buffers(gpu);
+    this.commands = new Commands(gpu, this.buffers);
+    this.kernels = new Kernels(gpu, this.buffers, this.commands);
+    const memory = memoryFunctions(this.buffers, this.commands, runtime.memory);
+    runtime.registerFunc('wasm.WebGPUDeviceAPI', (name: string) => memory[name]);
+    runtime.registerFunc('wasm.WebGPUCreateShader', (info: string) =>
+      this.kernels.launcher((JSON.parse(info) as KernelInfo).name),
+    );
+    this.machine = this.scoped(() => this.keep(runtime.createVirtualMachine(runtime.webgpu())));
+  }
+
+  /** Compile all kernels at once, which the browser does on several threads. */
+  async compile(onProgress: (done: number, total: number) => void): Promise<void> {
+    const sources = this.scoped(() => this.sources());
+    let done = 0;
+    onProgress(0, sources.length);
+    await Promise.all(
+      sources.map(async ([info, code]) => {
+        await this.kernels.compile(info, code);
+        done += 1;
+        onProgress(done, sources.length);
+      }),
+    );
+  }
+
+  /** A function by its name, for as long as the library lives. */
+  function(name: string): LibraryFunction {
+    return this.scoped(() => this.keep(this.machine.getFunction(name)));
+  }
+
+  /** Frees what TVM objects `action` makes, but those that it keeps. */
+  scoped<T>(action: () => T): T {
+    this.runtime.beginScope();
+    try {
+      return action();
+    } finally {
+      this.runtime.endScope();
+    }
+  }
+
+  /** Take an object out of the scope; the caller disposes of it. */
+  keep<T extends tvm.Disposable>(object: T): T {
+    return this.runtime.detachFromCurrentScope(object);
+  }
+
+  /** A tensor on the GPU, of any values. */
+  tensor(shape: readonly number[], dtype: string): Tensor {
+    return this.runtime.empty([...shape], dtype, this.runtime.webgpu());
+  }
+
+  list(tensors: readonly Tensor[]): TensorList {
+    return this.runtime.makeTVMArray([...tensors]);
+  }
+
+  /** Bytes of host memory, which only grows. */
+  get hostBytes(): number {
+    return this.runtime.memory.memory.buffer.byteLength;
+  }
+
+  /** Destroy what it holds on the GPU. The host side goes with the object. */
+  close(): void {
+    this.commands.drop();
+    this.commands.scalars.destroy();
+    this.buffers.close();
+  }
+
+  private sources(): [KernelInfo, string][] {
+    const module = this.machine.getInternalModule();
+    const infos: Record<string, KernelInfo> = JSON.parse(
+      module.getFunction('webgpu.get_fmap', true)(),
+    );
+    const code = module.getFunction('webgpu.get_shader', true);
+    return Object.values(infos).map((info) => [info, code(info.name)]);
+  }
+}
+
+/** Runtime and library are one file, which says by `mlcc.abi` what it was built for. */
+function checkAbi(runtime: tvm.Instance, abi: string): void {
+  const found = abiOf(runtime);
+  if (found === abi) return;
+  throw new ArtifactError(
+    `the model's library was built for the interface ${found}, its manifest says ${abi}: the ` +
+      'folder mixes files of two compiles; compile the model again',
+  );
+}
+
+function abiOf(runtime: tvm.Instance): string {
+  runtime.beginScope();
+  try {
+    return runtime.getGlobalFunc('mlcc.abi')();
+  } finally {
+    runtime.endScope();
+  }
+}
