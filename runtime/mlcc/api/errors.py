@@ -6,8 +6,7 @@ is a bug, and its text stays in the log.
 
 from __future__ import annotations
 
-from typing import Any
-
+from mlcc.api.shapes import ErrorBody
 from mlcc.errors import CapacityError, InvalidRequestError, MlccError
 
 INTERNAL = "this is a bug in mlcc; its log (in a browser: the console) says which. Please report it"
@@ -69,7 +68,7 @@ class CancelledError(MlccError):
     http_status = 499
 
 
-def error_body(error: MlccError) -> dict[str, Any]:
+def error_body(error: MlccError) -> ErrorBody:
     """OpenAI's shape of an error."""
     return {
         "error": {

@@ -20,18 +20,37 @@ COUNT = Integer(1, 2**31 - 1)
 
 STREAM_OPTIONS = Object(
     "StreamOptions",
-    (honoured("include_usage", Flag()), not_built("include_obfuscation", False)),
+    (
+        honoured("include_usage", Flag(), "End the stream with a chunk that counts the tokens."),
+        not_built("include_obfuscation", False),
+    ),
 )
 
 SAMPLING = (
-    honoured("temperature", Number(0, 2)),
-    honoured("top_p", Number(0, 1)),
-    honoured("top_k", Integer(-1, 2**31 - 1)),
-    honoured("min_p", Number(0, 1)),
-    honoured("seed", SEED),
-    honoured("stop", Either(NOT_EMPTY, Many(NOT_EMPTY, 0, MAX_STOP))),
-    honoured("max_tokens", COUNT),
-    honoured("ignore_eos", Flag()),
+    honoured(
+        "temperature", Number(0, 2), "Divides the logits; 0 always takes the likeliest token."
+    ),
+    honoured(
+        "top_p",
+        Number(0, 1),
+        "Keep the fewest likeliest tokens of at least this mass; 1 keeps all.",
+    ),
+    honoured(
+        "top_k",
+        Integer(-1, 2**31 - 1),
+        "Keep this many of the likeliest tokens; 0 and -1 keep all.",
+    ),
+    honoured(
+        "min_p", Number(0, 1), "Drop tokens less likely than this share of the likeliest one's."
+    ),
+    honoured("seed", SEED, "The same seed and prompt give the same answer."),
+    honoured(
+        "stop",
+        Either(NOT_EMPTY, Many(NOT_EMPTY, 0, MAX_STOP)),
+        "The answer ends before the first of these.",
+    ),
+    honoured("max_tokens", COUNT, "Longest answer in tokens."),
+    honoured("ignore_eos", Flag(), "Go on where the model would end, as benchmarks want."),
     not_built("frequency_penalty", 0),
     not_built("presence_penalty", 0),
     not_built("repetition_penalty", 1),
@@ -40,9 +59,9 @@ SAMPLING = (
 )
 
 COMMON = (
-    honoured("model", NOT_EMPTY),
-    honoured("stream", Flag()),
-    honoured("stream_options", STREAM_OPTIONS),
+    honoured("model", NOT_EMPTY, "Must be the model that is loaded, if it is given."),
+    honoured("stream", Flag(), "Send the answer as it is made, as server-sent events."),
+    honoured("stream_options", STREAM_OPTIONS, "Only with `stream`."),
     metadata("user"),
     metadata("metadata"),
     not_built("store", False),
@@ -69,13 +88,19 @@ TEXT_PART = Object(
 MESSAGE = Object(
     "Message",
     (
-        honoured("role", Text(("system", "developer", "user", "assistant", "tool")), required=True),
         honoured(
-            "content",
-            Either(Text(), Many(Custom("a text part", _content_part), 1)),
+            "role",
+            Text(("system", "developer", "user", "assistant", "tool")),
+            "Who says it; developer is another name of system.",
             required=True,
         ),
-        honoured("name", NOT_EMPTY),
+        honoured(
+            "content",
+            Either(Text(), Many(Custom("a text part", _content_part, (TEXT_PART,)), 1)),
+            "What is said: a text, or texts that are joined.",
+            required=True,
+        ),
+        honoured("name", NOT_EMPTY, "Who of several speaks, for templates that know names."),
         not_built("tool_calls", []),
         not_built("tool_call_id"),
         not_built("function_call"),
@@ -89,10 +114,10 @@ MESSAGE = Object(
 CHAT = Object(
     "ChatCompletionRequest",
     (
-        honoured("messages", Many(MESSAGE, 1), required=True),
+        honoured("messages", Many(MESSAGE, 1), "The conversation so far.", required=True),
         *COMMON,
         *SAMPLING,
-        honoured("max_completion_tokens", COUNT),
+        honoured("max_completion_tokens", COUNT, "The newer name of `max_tokens`."),
         not_built("logprobs", False),
         not_built("top_logprobs", 0),
         not_built("tools", []),
@@ -134,13 +159,13 @@ def _prompt_array(value: Json, where: str) -> list[Any]:
 PROMPT = Either(
     NOT_EMPTY,
     Custom(f"an array of token ids, or of up to {MAX_PROMPTS} texts or token id arrays",
-           _prompt_array),
+           _prompt_array, (Many(NOT_EMPTY), Many(Integer()), Many(TOKEN_IDS))),
 )  # fmt: skip
 
 COMPLETION = Object(
     "CompletionRequest",
     (
-        honoured("prompt", PROMPT, required=True),
+        honoured("prompt", PROMPT, "One prompt or several; each gets an answer.", required=True),
         *COMMON,
         *SAMPLING,
         not_built("echo", False, advice="put the prompt before the answer yourself"),

@@ -1,4 +1,4 @@
-"""Answers in OpenAI's shapes, whole and in chunks, from plain values.
+"""Answers in OpenAI's shapes (`shapes.py`), whole and in chunks, from plain values.
 
 Ids and times come from the caller: nothing here reads a clock.
 """
@@ -7,12 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from mlcc.api.shapes import (
+    ChatCompletion,
+    ChatCompletionChunk,
+    ChatDelta,
+    Completion,
+    CompletionChunk,
+    FinishReason,
+    Model,
+    ModelList,
+    Usage,
+)
 from mlcc.engine.events import Finished
-from mlcc.engine.request import FinishReason
+from mlcc.engine.request import FinishReason as EngineReason
 
-FINISH_REASONS: dict[FinishReason, str] = {"stop": "stop", "length": "length"}
+FINISH_REASONS: dict[EngineReason, FinishReason] = {"stop": "stop", "length": "length"}
 """The engine's reasons that OpenAI has; the others are errors, not answers."""
 
 
@@ -25,10 +35,6 @@ class Head:
     """Seconds since 1970."""
     model: str
 
-    def of(self, kind: str) -> dict[str, Any]:
-        """The beginning of a message."""
-        return {"id": self.id, "object": kind, "created": self.created, "model": self.model}
-
 
 @dataclass(frozen=True)
 class Answer:
@@ -38,11 +44,11 @@ class Answer:
     finished: Finished
 
     @property
-    def finish_reason(self) -> str:
+    def finish_reason(self) -> FinishReason:
         return FINISH_REASONS[self.finished.reason]
 
 
-def usage(answers: Sequence[Finished]) -> dict[str, int]:
+def usage(answers: Sequence[Finished]) -> Usage:
     """Tokens of all answers of a request together."""
     prompt = sum(answer.prompt_tokens for answer in answers)
     completion = sum(answer.completion_tokens for answer in answers)
@@ -53,106 +59,153 @@ def usage(answers: Sequence[Finished]) -> dict[str, int]:
     }
 
 
-def chat_completion(head: Head, answer: Answer) -> dict[str, Any]:
+def chat_completion(head: Head, answer: Answer) -> ChatCompletion:
     """A whole answer of /v1/chat/completions."""
-    choice = {
-        "index": 0,
-        "message": {"role": "assistant", "content": answer.text, "refusal": None},
-        "logprobs": None,
-        "finish_reason": answer.finish_reason,
-    }
     return {
-        **head.of("chat.completion"),
-        "choices": [choice],
+        "id": head.id,
+        "object": "chat.completion",
+        "created": head.created,
+        "model": head.model,
+        "choices": [
+            {
+                "index": 0,
+                "message": {"role": "assistant", "content": answer.text, "refusal": None},
+                "logprobs": None,
+                "finish_reason": answer.finish_reason,
+            }
+        ],
         "usage": usage([answer.finished]),
     }
 
 
-def completion(head: Head, answers: Sequence[Answer]) -> dict[str, Any]:
+def completion(head: Head, answers: Sequence[Answer]) -> Completion:
     """A whole answer of /v1/completions, one choice per prompt."""
-    choices = [
-        {
-            "index": index,
-            "text": answer.text,
-            "logprobs": None,
-            "finish_reason": answer.finish_reason,
-        }
-        for index, answer in enumerate(answers)
-    ]
     return {
-        **head.of("text_completion"),
-        "choices": choices,
+        "id": head.id,
+        "object": "text_completion",
+        "created": head.created,
+        "model": head.model,
+        "choices": [
+            {
+                "index": index,
+                "text": answer.text,
+                "logprobs": None,
+                "finish_reason": answer.finish_reason,
+            }
+            for index, answer in enumerate(answers)
+        ],
         "usage": usage([answer.finished for answer in answers]),
     }
+
+
+Chunk = ChatCompletionChunk | CompletionChunk
 
 
 class Chunks:
     """The chunks of a streamed answer. `index` is the choice: the number of the prompt."""
 
-    kind = ""
-
     def __init__(self, head: Head, include_usage: bool) -> None:
-        self._base = head.of(self.kind)
-        self._usage: dict[str, Any] = {"usage": None} if include_usage else {}
+        self._head = head
+        self._include_usage = include_usage
 
-    def start(self, index: int) -> dict[str, Any] | None:
+    def start(self, index: int) -> Chunk | None:
         """The opening chunk, if there is one."""
-        return None
+        raise NotImplementedError
 
-    def text(self, index: int, text: str) -> dict[str, Any]:
+    def text(self, index: int, text: str) -> Chunk:
         """More of the answer."""
-        return self._chunk(index, text, None)
+        raise NotImplementedError
 
-    def end(self, index: int, reason: FinishReason) -> dict[str, Any]:
+    def end(self, index: int, reason: EngineReason) -> Chunk:
         """The chunk that says why the answer ended."""
-        return self._chunk(index, "", FINISH_REASONS[reason])
+        raise NotImplementedError
 
-    def usage(self, answers: Sequence[Finished]) -> dict[str, Any] | None:
+    def usage(self, answers: Sequence[Finished]) -> Chunk | None:
         """The last chunk, if usage was asked for."""
-        return {**self._base, "choices": [], "usage": usage(answers)} if self._usage else None
+        if not self._include_usage:
+            return None
+        chunk = self._empty()
+        chunk["usage"] = usage(answers)
+        return chunk
 
-    def _chunk(self, index: int, text: str, reason: str | None) -> dict[str, Any]:
-        choice = {
-            "index": index,
-            **self._content(text),
-            "logprobs": None,
-            "finish_reason": reason,
-        }
-        return {**self._base, "choices": [choice], **self._usage}
-
-    def _content(self, text: str) -> dict[str, Any]:
+    def _empty(self) -> Chunk:
         raise NotImplementedError
 
 
 class ChatChunks(Chunks):
     """Chunks of /v1/chat/completions: the first names the role."""
 
-    kind = "chat.completion.chunk"
-
-    def start(self, index: int) -> dict[str, Any] | None:
+    def start(self, index: int) -> Chunk:
         """The chunk that names the role."""
-        chunk = self._chunk(index, "", None)
-        chunk["choices"][0]["delta"] = {"role": "assistant", "content": ""}
+        return self._chunk(index, {"role": "assistant", "content": ""}, None)
+
+    def text(self, index: int, text: str) -> Chunk:
+        """More of the answer."""
+        return self._chunk(index, {"content": text}, None)
+
+    def end(self, index: int, reason: EngineReason) -> Chunk:
+        """The chunk that says why the answer ended."""
+        return self._chunk(index, {}, FINISH_REASONS[reason])
+
+    def _chunk(self, index: int, delta: ChatDelta, reason: FinishReason | None) -> Chunk:
+        chunk = self._empty()
+        chunk["choices"].append(
+            {"index": index, "delta": delta, "logprobs": None, "finish_reason": reason}
+        )
         return chunk
 
-    def _content(self, text: str) -> dict[str, Any]:
-        return {"delta": {"content": text} if text else {}}
+    def _empty(self) -> ChatCompletionChunk:
+        chunk: ChatCompletionChunk = {
+            "id": self._head.id,
+            "object": "chat.completion.chunk",
+            "created": self._head.created,
+            "model": self._head.model,
+            "choices": [],
+        }
+        if self._include_usage:
+            chunk["usage"] = None
+        return chunk
 
 
 class CompletionChunks(Chunks):
     """Chunks of /v1/completions; those of several prompts are mixed."""
 
-    kind = "text_completion"
+    def start(self, index: int) -> None:
+        """There is no opening."""
 
-    def _content(self, text: str) -> dict[str, Any]:
-        return {"text": text}
+    def text(self, index: int, text: str) -> Chunk:
+        """More of the answer."""
+        return self._chunk(index, text, None)
+
+    def end(self, index: int, reason: EngineReason) -> Chunk:
+        """The chunk that says why the answer ended."""
+        return self._chunk(index, "", FINISH_REASONS[reason])
+
+    def _chunk(self, index: int, text: str, reason: FinishReason | None) -> Chunk:
+        chunk = self._empty()
+        chunk["choices"].append(
+            {"index": index, "text": text, "logprobs": None, "finish_reason": reason}
+        )
+        return chunk
+
+    def _empty(self) -> CompletionChunk:
+        chunk: CompletionChunk = {
+            "id": self._head.id,
+            "object": "text_completion",
+            "created": self._head.created,
+            "model": self._head.model,
+            "choices": [],
+        }
+        if self._include_usage:
+            chunk["usage"] = None
+        return chunk
 
 
-def models(names: Sequence[str], created: int) -> dict[str, Any]:
+def models(names: Sequence[str], created: int) -> ModelList:
     """The answer of /v1/models."""
     return {"object": "list", "data": [model(name, created) for name in names]}
 
 
-def model(name: str, created: int) -> dict[str, Any]:
+def model(name: str, created: int) -> Model:
     """One entry of /v1/models."""
     return {"id": name, "object": "model", "created": created, "owned_by": "mlcc"}

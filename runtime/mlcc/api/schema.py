@@ -35,11 +35,13 @@ class Field:
     neutral: tuple[Json, ...] = ()
     """Values that change nothing: accepted although the field is not built."""
     advice: str = "leave it out"
+    about: str = ""
+    """What it means, in a sentence for users."""
 
 
-def honoured(name: str, type: JsonType, *, required: bool = False) -> Field:
+def honoured(name: str, type: JsonType, about: str = "", *, required: bool = False) -> Field:
     """A field that the engine obeys."""
-    return Field(name, type, required=required)
+    return Field(name, type, required=required, about=about)
 
 
 def not_built(name: str, *neutral: Json, advice: str = "leave it out") -> Field:

@@ -1,7 +1,7 @@
 """JSON types as data: each can check a value and say in words what it wants.
 
 A tiny validator, not a schema language: just what the OpenAI surface needs, so that it runs in
-Pyodide without pydantic and can later be printed as TypeScript.
+Pyodide without pydantic and is printed as TypeScript (`web/tools/api_types.py`).
 """
 
 from __future__ import annotations
@@ -165,10 +165,11 @@ class Either:
 
 @dataclass(frozen=True)
 class Custom:
-    """A shape with a checker of its own."""
+    """A shape with a checker of its own; `shapes` say the same less exactly, as types."""
 
     wants: str
     checker: Callable[[Json, str], Json]
+    shapes: tuple[JsonType, ...]
 
     def check(self, value: Json, where: str) -> Json:
         return self.checker(value, where)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Any
 
 from mlcc.api.errors import error_body
-from mlcc.api.responses import Chunks
+from mlcc.api.responses import Chunk, Chunks
+from mlcc.api.shapes import ErrorBody
 from mlcc.engine.events import Finished
 from mlcc.errors import MlccError
 from mlcc.service.job import Job
@@ -33,5 +33,5 @@ async def lines(job: Job, chunks: Chunks) -> AsyncIterator[str]:
         yield _line(error_body(error))
 
 
-def _line(message: dict[str, Any]) -> str:
+def _line(message: Chunk | ErrorBody) -> str:
     return f"data: {to_json(message)}\n\n"

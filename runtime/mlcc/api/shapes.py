@@ -1,0 +1,157 @@
+"""Answers in OpenAI's shapes, as types. `responses.py` makes them; nothing here is code.
+
+`web/tools/api_types.py` prints these classes as TypeScript, their comments included.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias, TypedDict
+
+FinishReason: TypeAlias = Literal["stop", "length"]
+"""stop = the model ended its answer, or a stop string came; length = no more tokens were allowed,
+or fit."""
+
+
+class Usage(TypedDict):
+    """Tokens of all answers of a request together."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+
+
+class AssistantMessage(TypedDict):
+    """The answer of a chat."""
+
+    role: Literal["assistant"]
+    content: str
+    refusal: None
+
+
+class ChatChoice(TypedDict):
+    """One answer of a chat completion."""
+
+    index: int
+    message: AssistantMessage
+    logprobs: None
+    finish_reason: FinishReason
+
+
+class ChatCompletion(TypedDict):
+    """A whole answer of /v1/chat/completions."""
+
+    id: str
+    object: Literal["chat.completion"]
+    created: int
+    """Seconds since 1970."""
+    model: str
+    choices: list[ChatChoice]
+    usage: Usage
+
+
+class ChatDelta(TypedDict, total=False):
+    """What a chunk adds to the answer; the first one names the role, the last one is empty."""
+
+    role: Literal["assistant"]
+    content: str
+
+
+class ChatChunkChoice(TypedDict):
+    """A piece of one answer of a chat completion."""
+
+    index: int
+    delta: ChatDelta
+    logprobs: None
+    finish_reason: FinishReason | None
+    """Why the answer ended, in its last chunk."""
+
+
+class _UsageAtEnd(TypedDict, total=False):
+    usage: Usage | None
+    """With `stream_options.include_usage`: in a last chunk without choices, null before."""
+
+
+class ChatCompletionChunk(_UsageAtEnd):
+    """A server-sent event of /v1/chat/completions."""
+
+    id: str
+    object: Literal["chat.completion.chunk"]
+    created: int
+    model: str
+    choices: list[ChatChunkChoice]
+
+
+class CompletionChoice(TypedDict):
+    """The answer to one prompt; `index` is the prompt's number."""
+
+    index: int
+    text: str
+    logprobs: None
+    finish_reason: FinishReason
+
+
+class Completion(TypedDict):
+    """A whole answer of /v1/completions, one choice per prompt."""
+
+    id: str
+    object: Literal["text_completion"]
+    created: int
+    """Seconds since 1970."""
+    model: str
+    choices: list[CompletionChoice]
+    usage: Usage
+
+
+class CompletionChunkChoice(TypedDict):
+    """A piece of the answer to one prompt."""
+
+    index: int
+    text: str
+    logprobs: None
+    finish_reason: FinishReason | None
+    """Why the answer ended, in its last chunk."""
+
+
+class CompletionChunk(_UsageAtEnd):
+    """A server-sent event of /v1/completions; those of several prompts are mixed."""
+
+    id: str
+    object: Literal["text_completion"]
+    created: int
+    model: str
+    choices: list[CompletionChunkChoice]
+
+
+class Model(TypedDict):
+    """One entry of /v1/models."""
+
+    id: str
+    object: Literal["model"]
+    created: int
+    owned_by: Literal["mlcc"]
+
+
+class ModelList(TypedDict):
+    """The answer of /v1/models."""
+
+    object: Literal["list"]
+    data: list[Model]
+
+
+class ErrorObject(TypedDict):
+    """What went wrong."""
+
+    message: str
+    """What happened, why, and what to do next."""
+    type: str
+    """invalid_request_error, or server_error."""
+    param: str | None
+    """The field of the request that is at fault."""
+    code: str | None
+    """Stable, for programs: context_length_exceeded, queue_full, device_lost, ..."""
+
+
+class ErrorBody(TypedDict):
+    """The body of every answer that is no success, and the last event of a stream that broke."""
+
+    error: ErrorObject

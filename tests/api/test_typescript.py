@@ -1,0 +1,70 @@
+"""The TypeScript of the API is what the schema prints, and no field is forgotten."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import pytest
+
+from mlcc.api import shapes
+from mlcc.api.fields import CHAT, COMPLETION
+from mlcc.api.types import Flag, Integer, Many, Text
+
+TOOLS = Path(__file__).parents[2] / "web" / "tools"
+
+
+@pytest.fixture
+def api_types(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(str(TOOLS))
+    monkeypatch.delitem(sys.modules, "api_types", raising=False)
+    import api_types
+
+    return api_types
+
+
+def test_the_committed_file_is_what_the_generator_writes(api_types: Any) -> None:
+    same = api_types.OUT.read_text(encoding="utf-8") == api_types.render()
+    assert same, "type: python web/tools/api_types.py"
+
+
+def members(text: str, name: str) -> set[str]:
+    found = re.search(rf"interface {name}(?: extends (\w+))? {{\n(.*?)\n}}", text, re.DOTALL)
+    assert found, name
+    inherited = members(text, found[1]) if found[1] else set()
+    return inherited | set(re.findall(r"^  (\w+)\??: ", found[2], re.MULTILINE))
+
+
+def test_every_field_of_every_shape_is_there(api_types: Any) -> None:
+    text = api_types.render()
+    for table in (CHAT, COMPLETION):
+        assert members(text, table.name) == {field.name for field in table.fields}
+    classes = [getattr(shapes, name) for name in dir(shapes) if name[0].isupper()]
+    answers = [kind for kind in classes if hasattr(kind, "__required_keys__")]
+    assert len(answers) > 12
+    for kind in answers:
+        if kind.__name__ != "TypedDict":
+            assert members(text, kind.__name__) == set(get_type_hints(kind))
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        (Flag(), "boolean"),
+        (Text(("a", "b")), "'a' | 'b'"),
+        (Many(Many(Integer())), "readonly (readonly number[])[]"),
+        (Many(Text(("a", "b"))), "readonly ('a' | 'b')[]"),
+    ],
+)
+def test_types(api_types: Any, kind: Any, expected: str) -> None:
+    assert api_types.typescript(kind) == expected
+
+
+def test_values_that_change_nothing_are_types_of_one_value(api_types: Any) -> None:
+    values = [False, 0, "", [], {}, {"type": "text"}, ["text"]]
+    assert [api_types.literal(value) for value in values] == [
+        "false", "0", "''", "readonly []", "Record<string, never>", "{ type: 'text' }",
+        "readonly ['text']",
+    ]  # fmt: skip

@@ -1,0 +1,337 @@
+// Written by web/tools/api_types.py from runtime/mlcc/api: change those and run it again.
+
+/**
+ * Requests and answers of the API: what `fetch('/v1/...')` takes and gives, on a server as in a tab.
+ *
+ * Not OpenAI's whole API: a field that is not built yet accepts only what changes nothing.
+ */
+
+/** A part of a message. */
+export interface TextPart {
+  type: 'text';
+  text: string;
+}
+
+/** One message of a conversation. */
+export interface Message {
+  /** Who says it; developer is another name of system. */
+  role: 'system' | 'developer' | 'user' | 'assistant' | 'tool';
+  /** What is said: a text, or texts that are joined. */
+  content: string | readonly TextPart[];
+  /** Who of several speaks, for templates that know names. */
+  name?: string | null;
+  /** Not built yet: accepted only with a value that changes nothing. */
+  tool_calls?: readonly [] | null;
+  /** Not built yet: accepted only with a value that changes nothing. */
+  tool_call_id?: null;
+  /** Not built yet: accepted only with a value that changes nothing. */
+  function_call?: null;
+  /** Not built yet: accepted only with a value that changes nothing. */
+  audio?: null;
+  /** Not built yet: accepted only with a value that changes nothing. */
+  refusal?: '' | null;
+  /** Not built yet: accepted only with a value that changes nothing. */
+  reasoning_content?: '' | null;
+  /** Accepted; never changes an answer. */
+  annotations?: unknown;
+}
+
+/** How a stream is sent. */
+export interface StreamOptions {
+  /** End the stream with a chunk that counts the tokens. */
+  include_usage?: boolean | null;
+  /** Not built yet: accepted only with a value that changes nothing. */
+  include_obfuscation?: false | null;
+}
+
+/** The body of POST /v1/chat/completions. */
+export interface ChatCompletionRequest {
+  /** The conversation so far. */
+  messages: readonly Message[];
+  /** Must be the model that is loaded, if it is given. */
+  model?: string | null;
+  /** Send the answer as it is made, as server-sent events. */
+  stream?: boolean | null;
+  /** Only with `stream`. */
+  stream_options?: StreamOptions | null;
+  /** Accepted; never changes an answer. */
+  user?: unknown;
+  /** Accepted; never changes an answer. */
+  metadata?: unknown;
+  /** Not built yet: accepted only with a value that changes nothing. */
+  store?: false | null;
+  /** Divides the logits; 0 always takes the likeliest token. From 0 to 2. */
+  temperature?: number | null;
+  /** Keep the fewest likeliest tokens of at least this mass; 1 keeps all. From 0 to 1. */
+  top_p?: number | null;
+  /** Keep this many of the likeliest tokens; 0 and -1 keep all. */
+  top_k?: number | null;
+  /** Drop tokens less likely than this share of the likeliest one's. From 0 to 1. */
+  min_p?: number | null;
+  /** The same seed and prompt give the same answer. */
+  seed?: number | null;
+  /** The answer ends before the first of these. */
+  stop?: string | readonly string[] | null;
+  /** Longest answer in tokens. */
+  max_tokens?: number | null;
+  /** Go on where the model would end, as benchmarks want. */
+  ignore_eos?: boolean | null;
+  /** Not built yet: accepted only with a value that changes nothing. */
+  frequency_penalty?: 0 | null;
+  /** Not built yet: accepted only with a value that changes nothing. */
+  presence_penalty?: 0 | null;
+  /** Not built yet: accepted only with a value that changes nothing. */
+  repetition_penalty?: 1 | null;
+  /** Not built yet: accepted only with a value that changes nothing. */
+  logit_bias?: Record<string, never> | null;
+  /** Not built yet: accepted only with a value that changes nothing. */
+  n?: 1 | null;
+  /** The newer name of `max_tokens`. */
+  max_completion_tokens?: number | null;
+  /** Not built yet: accepted only with a value that changes nothing. */
+  logprobs?: false | null;
+  /** Not built yet: accepted only with a value that changes nothing. */
+  top_logprobs?: 0 | null;
+  /** Not built yet: accepted only with a value that changes nothing. */
+  tools?: readonly [] | null;
+  /** Not built yet: accepted only with a value that changes nothing. */
+  tool_choice?: 'none' | 'auto' | null;
+  /** Not built yet: accepted only with a value that changes nothing. */
+  functions?: readonly [] | null;
+  /** Not built yet: accepted only with a value that changes nothing. */
+  function_call?: 'none' | 'auto' | null;
+  /** Not built yet: accepted only with a value that changes nothing. */
+  response_format?: { type: 'text' } | null;
+  /** Not built yet: accepted only with a value that changes nothing. */
+  reasoning_effort?: null;
+  /** Not built yet: accepted only with a value that changes nothing. */
+  verbosity?: 'medium' | null;
+  /** Not built yet: accepted only with a value that changes nothing. */
+  modalities?: readonly ['text'] | null;
+  /** Not built yet: accepted only with a value that changes nothing. */
+  audio?: null;
+  /** Not built yet: accepted only with a value that changes nothing. */
+  web_search_options?: null;
+  /** Not built yet: accepted only with a value that changes nothing. */
+  moderation?: null;
+  /** Not built yet: accepted only with a value that changes nothing. */
+  chat_template_kwargs?: Record<string, never> | null;
+  /** Accepted; never changes an answer. */
+  parallel_tool_calls?: unknown;
+  /** Accepted; never changes an answer. */
+  prediction?: unknown;
+  /** Accepted; never changes an answer. */
+  prompt_cache_key?: unknown;
+  /** Accepted; never changes an answer. */
+  prompt_cache_options?: unknown;
+  /** Accepted; never changes an answer. */
+  prompt_cache_retention?: unknown;
+  /** Accepted; never changes an answer. */
+  safety_identifier?: unknown;
+  /** Accepted; never changes an answer. */
+  service_tier?: unknown;
+}
+
+export interface ChatCompletionRequestStreaming extends ChatCompletionRequest {
+  stream: true;
+}
+
+export interface ChatCompletionRequestNonStreaming extends ChatCompletionRequest {
+  stream?: false | null;
+}
+
+/** The body of POST /v1/completions. */
+export interface CompletionRequest {
+  /** One prompt or several; each gets an answer. */
+  prompt: string | readonly string[] | readonly number[] | readonly (readonly number[])[];
+  /** Must be the model that is loaded, if it is given. */
+  model?: string | null;
+  /** Send the answer as it is made, as server-sent events. */
+  stream?: boolean | null;
+  /** Only with `stream`. */
+  stream_options?: StreamOptions | null;
+  /** Accepted; never changes an answer. */
+  user?: unknown;
+  /** Accepted; never changes an answer. */
+  metadata?: unknown;
+  /** Not built yet: accepted only with a value that changes nothing. */
+  store?: false | null;
+  /** Divides the logits; 0 always takes the likeliest token. From 0 to 2. */
+  temperature?: number | null;
+  /** Keep the fewest likeliest tokens of at least this mass; 1 keeps all. From 0 to 1. */
+  top_p?: number | null;
+  /** Keep this many of the likeliest tokens; 0 and -1 keep all. */
+  top_k?: number | null;
+  /** Drop tokens less likely than this share of the likeliest one's. From 0 to 1. */
+  min_p?: number | null;
+  /** The same seed and prompt give the same answer. */
+  seed?: number | null;
+  /** The answer ends before the first of these. */
+  stop?: string | readonly string[] | null;
+  /** Longest answer in tokens. */
+  max_tokens?: number | null;
+  /** Go on where the model would end, as benchmarks want. */
+  ignore_eos?: boolean | null;
+  /** Not built yet: accepted only with a value that changes nothing. */
+  frequency_penalty?: 0 | null;
+  /** Not built yet: accepted only with a value that changes nothing. */
+  presence_penalty?: 0 | null;
+  /** Not built yet: accepted only with a value that changes nothing. */
+  repetition_penalty?: 1 | null;
+  /** Not built yet: accepted only with a value that changes nothing. */
+  logit_bias?: Record<string, never> | null;
+  /** Not built yet: accepted only with a value that changes nothing. */
+  n?: 1 | null;
+  /** Not built yet: accepted only with a value that changes nothing. */
+  echo?: false | null;
+  /** Not built yet: accepted only with a value that changes nothing. */
+  best_of?: 1 | null;
+  /** Not built yet: accepted only with a value that changes nothing. */
+  suffix?: '' | null;
+  /** Not built yet: accepted only with a value that changes nothing. */
+  logprobs?: null;
+}
+
+export interface CompletionRequestStreaming extends CompletionRequest {
+  stream: true;
+}
+
+export interface CompletionRequestNonStreaming extends CompletionRequest {
+  stream?: false | null;
+}
+
+/**
+ * stop = the model ended its answer, or a stop string came; length = no more tokens were
+ * allowed, or fit.
+ */
+export type FinishReason = 'stop' | 'length';
+
+/** Tokens of all answers of a request together. */
+export interface Usage {
+  prompt_tokens: number;
+  completion_tokens: number;
+  total_tokens: number;
+}
+
+/** The answer of a chat. */
+export interface AssistantMessage {
+  role: 'assistant';
+  content: string;
+  refusal: null;
+}
+
+/** One answer of a chat completion. */
+export interface ChatChoice {
+  index: number;
+  message: AssistantMessage;
+  logprobs: null;
+  finish_reason: FinishReason;
+}
+
+/** A whole answer of /v1/chat/completions. */
+export interface ChatCompletion {
+  id: string;
+  object: 'chat.completion';
+  /** Seconds since 1970. */
+  created: number;
+  model: string;
+  choices: ChatChoice[];
+  usage: Usage;
+}
+
+/** What a chunk adds to the answer; the first one names the role, the last one is empty. */
+export interface ChatDelta {
+  role?: 'assistant';
+  content?: string;
+}
+
+/** A piece of one answer of a chat completion. */
+export interface ChatChunkChoice {
+  index: number;
+  delta: ChatDelta;
+  logprobs: null;
+  /** Why the answer ended, in its last chunk. */
+  finish_reason: FinishReason | null;
+}
+
+interface UsageAtEnd {
+  /** With `stream_options.include_usage`: in a last chunk without choices, null before. */
+  usage?: Usage | null;
+}
+
+/** A server-sent event of /v1/chat/completions. */
+export interface ChatCompletionChunk extends UsageAtEnd {
+  id: string;
+  object: 'chat.completion.chunk';
+  created: number;
+  model: string;
+  choices: ChatChunkChoice[];
+}
+
+/** The answer to one prompt; `index` is the prompt's number. */
+export interface CompletionChoice {
+  index: number;
+  text: string;
+  logprobs: null;
+  finish_reason: FinishReason;
+}
+
+/** A whole answer of /v1/completions, one choice per prompt. */
+export interface Completion {
+  id: string;
+  object: 'text_completion';
+  /** Seconds since 1970. */
+  created: number;
+  model: string;
+  choices: CompletionChoice[];
+  usage: Usage;
+}
+
+/** A piece of the answer to one prompt. */
+export interface CompletionChunkChoice {
+  index: number;
+  text: string;
+  logprobs: null;
+  /** Why the answer ended, in its last chunk. */
+  finish_reason: FinishReason | null;
+}
+
+/** A server-sent event of /v1/completions; those of several prompts are mixed. */
+export interface CompletionChunk extends UsageAtEnd {
+  id: string;
+  object: 'text_completion';
+  created: number;
+  model: string;
+  choices: CompletionChunkChoice[];
+}
+
+/** One entry of /v1/models. */
+export interface Model {
+  id: string;
+  object: 'model';
+  created: number;
+  owned_by: 'mlcc';
+}
+
+/** The answer of /v1/models. */
+export interface ModelList {
+  object: 'list';
+  data: Model[];
+}
+
+/** What went wrong. */
+export interface ErrorObject {
+  /** What happened, why, and what to do next. */
+  message: string;
+  /** invalid_request_error, or server_error. */
+  type: string;
+  /** The field of the request that is at fault. */
+  param: string | null;
+  /** Stable, for programs: context_length_exceeded, queue_full, device_lost, ... */
+  code: string | null;
+}
+
+/** The body of every answer that is no success, and the last event of a stream that broke. */
+export interface ErrorBody {
+  error: ErrorObject;
+}
