@@ -9,7 +9,7 @@ from typing import Any
 from toy_tab import ADAPTER, toy_manifest
 
 from mlcc.browser.entry import plan, shrink
-from mlcc.browser.planning import TAB_PAGES_BYTES, WITHOUT_F16
+from mlcc.browser.planning import TAB_PAGES_BYTES
 from mlcc.manifest import FileEntry, KvInfo, Limits, Manifest, MemoryPlan, TensorSpec
 
 PAGE = 4096
@@ -80,9 +80,9 @@ def test_f16_is_asked_of_the_adapter_only_if_the_library_needs_it() -> None:
     refusal = error(planned(f16=False))
     assert refusal["type"] == "DeviceError" and "--no-f16" in refusal["message"]
     both = toy_manifest()
-    entry = FileEntry(path=WITHOUT_F16, bytes=1, sha256="0" * 64, chunks=("0" * 64,))
-    both = replace(both, files=(*both.files, entry))
-    assert planned(both, f16=False) == {"instead": WITHOUT_F16}
+    entry = FileEntry(path="mlcc.f32.json", bytes=1, sha256="0" * 64, chunks=("0" * 64,))
+    both = replace(both, files=(*both.files, entry), alternatives=("mlcc.f32.json",))
+    assert planned(both, f16=False) == {"instead": "mlcc.f32.json"}
     assert planned(both)["f16"] is True
     plain = replace(both, target=replace(both.target, options={"f16": False}))
     assert planned(plain, f16=False)["f16"] is False

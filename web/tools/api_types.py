@@ -27,7 +27,7 @@ HEADER = """\
 // Written by web/tools/api_types.py from runtime/mlcc/api: change those and run it again.
 
 /**
- * Requests and answers of the API: what `fetch('/v1/...')` takes and gives, on a server as in a tab.
+ * Requests and answers of the API: what `fetch('/v1/...')` takes and gives, in a tab or elsewhere.
  *
  * Not OpenAI's whole API: a field that is not built yet accepts only what changes nothing.
  */

@@ -29,8 +29,6 @@ TAB_BATCH = 4
 """Requests answered at once in a tab, unless the page wants another number."""
 TAB_PAGES_BYTES = 1 << 30
 """For pages, where the GPU's memory is not known."""
-WITHOUT_F16 = "mlcc.f32.json"
-"""The manifest beside `mlcc.json` of the same weights and a library that needs no f16."""
 
 
 def make_plan(
@@ -87,13 +85,13 @@ def needs_f16(manifest: Manifest) -> bool:
 
 
 def _without_f16(manifest: Manifest) -> str:
-    if manifest.file(WITHOUT_F16) is None:
+    if not manifest.alternatives:
         raise DeviceError(
             "this GPU does not compute in float16, for which the model was compiled; compile it "
             "again with --no-f16",
             code="no_f16",
         )
-    return WITHOUT_F16
+    return manifest.alternatives[0]
 
 
 def _check_weights(manifest: Manifest, tensor_bytes: int) -> None:
