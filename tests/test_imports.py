@@ -6,10 +6,13 @@ Every import statement counts, also those inside functions and `if TYPE_CHECKING
 from __future__ import annotations
 
 import ast
+import json
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import jinja2
 import pytest
 
 ROOT = Path(__file__).parent.parent
@@ -81,6 +84,62 @@ def test_engine_touches_no_clock_device_or_socket() -> None:
 def test_api_imports_the_standard_library_and_jinja2_only() -> None:
     ours = ("mlcc.engine", "mlcc.api", "mlcc.errors", "mlcc.__version__", "jinja2")
     assert not offenders("mlcc", "api", lambda n: not (is_standard(n) or within(n, *ours)))
+
+
+def test_the_browser_needs_the_standard_library_and_jinja2_only() -> None:
+    """`service` and `browser`, and what they import of the rest; Pyodide only in one function."""
+    ours = ("mlcc.engine", "mlcc.api", "mlcc.service", "mlcc.errors", "mlcc.manifest")
+    ours += ("mlcc.memory", "mlcc.model", "mlcc.records", "mlcc.texts", "mlcc.tokenizer")
+
+    def bad(name: str) -> bool:
+        return not (is_standard(name) or within(name, *ours))
+
+    assert not offenders("mlcc", "service", bad)
+    found = offenders("mlcc", "browser", lambda n: bad(n) and not within(n, "mlcc.browser"))
+    assert found == ["runtime/mlcc/browser/bridge.py imports pyodide.ffi"]
+
+
+def test_only_the_server_knows_sockets_and_processes() -> None:
+    known = {"starlette", "fastapi", "uvicorn", "multiprocessing", "threading", "socket"}
+    assert not offenders("mlcc", "service", lambda name: top(name) in known)
+
+
+BARE = """
+import json, sys
+from importlib.abc import MetaPathFinder
+
+class OnlyThese(MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        top = name.partition(".")[0]
+        if top not in sys.stdlib_module_names and top not in {allowed!r}:
+            raise ModuleNotFoundError(f"no {{name}} in a tab", name=name)
+
+sys.meta_path.insert(0, OnlyThese())
+sys.path[:0] = {path!r}
+before = set(sys.modules)
+import mlcc.browser.entry
+plan = set(sys.modules) - before
+mlcc.browser.entry.Tab
+print(json.dumps([sorted(plan), sorted(set(sys.modules) - before)]))
+"""
+
+
+def test_a_bare_interpreter_opens_a_tab_with_nothing_superfluous() -> None:
+    """Each module costs start-up time in a tab: what is listed here is meant."""
+    allowed = {"mlcc", "jinja2", "markupsafe"}
+    path = [str(ROOT / "runtime"), str(Path(jinja2.__file__).parents[1])]
+    source = BARE.format(allowed=allowed, path=path)
+    run = subprocess.run([sys.executable, "-ISc", source], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    plan, tab = json.loads(run.stdout)
+    slow = {"uuid", "datetime", "difflib", "secrets", "multiprocessing", "http", "email"}
+    assert {top(name) for name in tab if not is_standard(name)} == allowed
+    assert not slow & {top(name) for name in tab}
+    for_a_plan = ("mlcc.browser", "mlcc.engine", "mlcc.errors", "mlcc.manifest", "mlcc.memory")
+    for_a_plan += ("mlcc.records", "mlcc.texts")
+    ours = {name for name in plan if top(name) == "mlcc"} - {"mlcc"}
+    assert not [name for name in ours if not within(name, *for_a_plan)]
+    assert "jinja2" not in plan and "asyncio" not in plan
 
 
 def test_runtime_never_imports_the_compiler() -> None:
