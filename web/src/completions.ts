@@ -4,8 +4,9 @@
  * Adds nothing to the protocol but a stopwatch, which asks each stream for its usage.
  */
 
+import type { Usage } from './api.js';
 import { readChunks, readWhole } from './events.js';
-import { Stopwatch, type Timing, type Usage } from './timing.js';
+import { Stopwatch, type Timing } from './timing.js';
 
 export interface CreateOptions {
   /** Ends the answer; the promise or the iteration rejects with the signal's reason. */

@@ -10,6 +10,7 @@ import type {
   ChatCompletionChunk,
   ChatCompletionRequest,
   Completion,
+  CompletionChunk,
   CompletionRequest,
 } from './api.js';
 import { WorkerClient } from './client.js';
@@ -59,7 +60,7 @@ export class Engine {
   readonly chat: {
     readonly completions: Completions<ChatCompletionRequest, ChatCompletion, ChatCompletionChunk>;
   };
-  readonly completions: Completions<CompletionRequest, Completion, Completion>;
+  readonly completions: Completions<CompletionRequest, Completion, CompletionChunk>;
   /** Of the answer that ended last. */
   timing: Timing | null = null;
   readonly #open: OpenOptions;

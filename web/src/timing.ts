@@ -1,9 +1,6 @@
 /** How fast an answer came: from the moments of its chunks and the tokens that its usage counts. */
 
-export interface Usage {
-  readonly prompt_tokens: number;
-  readonly completion_tokens: number;
-}
+import type { Usage } from './api.js';
 
 export interface Timing {
   /** Milliseconds to the first text, waiting for other answers included. */

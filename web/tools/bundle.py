@@ -19,10 +19,12 @@ from pathlib import Path
 
 DATE = (1980, 1, 1, 0, 0, 0)
 
-NEVER = frozenset(
-    "_pydatetime _pyrepl argparse bdb cmd code ctypes doctest email ftplib getopt http multiprocessing netrc pdb plistlib "
-    "pydoc rlcompleter runpy socketserver statistics tarfile unittest webbrowser xml xmlrpc".split()
-)
+NEVER = {
+    "_pydatetime", "_pyrepl", "argparse", "bdb", "cmd", "code", "ctypes", "doctest", "email",
+    "ftplib", "getopt", "http", "multiprocessing", "netrc", "pdb", "plistlib", "pydoc",
+    "rlcompleter", "runpy", "socketserver", "statistics", "tarfile", "unittest", "webbrowser",
+    "xml", "xmlrpc",
+}  # fmt: skip
 """Debuggers, consoles, servers and formats that nothing in a tab asks for. Some modules name them
 inside functions, which would fail there by ModuleNotFoundError."""
 

@@ -1,0 +1,70 @@
+/**
+ * The same tab in a Node process, on the GPU that npm's `webgpu` gives: for tests and tools.
+ *
+ * No worker: Python and the GPU's calls share this process's one thread.
+ */
+
+import { openAsBlob } from 'node:fs';
+import { readdir } from 'node:fs/promises';
+import { join, relative, resolve, sep } from 'node:path';
+import { pathToFileURL } from 'node:url';
+import { UnsupportedError } from './errors.js';
+import { ModelFiles } from './model/files.js';
+import { FolderFiles } from './model/folder.js';
+import type { ModelSource } from './model/source.js';
+import type { Note } from './model/store.js';
+import { MemoryStore } from './model/store_memory.js';
+import { openTab, type TabOptions } from './open_tab.js';
+import { bootPython } from './python.js';
+import type { Tab } from './tab.js';
+
+export type { Progress } from './startup.js';
+export type { Tab, TabInfo } from './tab.js';
+
+export interface NodeOptions extends Partial<Omit<TabOptions, 'files' | 'boot' | 'notes'>> {
+  /** The folder with pyodide/ and python/, if they are not beside this file. */
+  readonly assets?: string;
+}
+
+/** What is read from an address is kept while this process lives, up to so much. */
+const STORE_BYTES = 64 << 20;
+
+/** Open the model in a folder, or at an http address. Raises what `openTab` raises. */
+export async function openNodeTab(model: string, options: NodeOptions = {}): Promise<Tab> {
+  const { assets, gpu, ...rest } = options;
+  const notes: string[] = [];
+  const place = assets ? pathToFileURL(join(resolve(assets), sep)) : new URL('.', import.meta.url);
+  return openTab({
+    ...rest,
+    notes,
+    files: await filesOf(model, (note) => notes.push(note)),
+    gpu: gpu ?? (await nodeGpu()),
+    boot: () => bootPython(place),
+  });
+}
+
+async function filesOf(model: string, note: Note): Promise<ModelSource> {
+  if (/^https?:/.test(model)) {
+    return new ModelFiles(model, { store: new MemoryStore(STORE_BYTES), note });
+  }
+  const found = await readdir(model, { recursive: true, withFileTypes: true });
+  const paths = found.filter((entry) => entry.isFile()).map((e) => join(e.parentPath, e.name));
+  const named = paths.map(async (path): Promise<[string, Blob]> => {
+    return [relative(model, path).split(sep).join('/'), await openAsBlob(path)];
+  });
+  return new FolderFiles(new Map(await Promise.all(named)));
+}
+
+/** Referred to for ever: Dawn crashes when it is collected while its devices are in use. */
+let dawn: GPU | undefined;
+
+async function nodeGpu(): Promise<GPU> {
+  try {
+    const { create } = await import('webgpu');
+    dawn ??= create([]);
+    return dawn;
+  } catch (error) {
+    const reason = error instanceof Error ? error.message : String(error);
+    throw new UnsupportedError(`Node has no WebGPU: ${reason}; type: npm install webgpu`);
+  }
+}

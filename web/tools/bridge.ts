@@ -1,0 +1,73 @@
+/**
+ * A small HTTP server whose answers are made by the browser's engine: any client of the API can
+ * talk to a tab.
+ *
+ *     node dist/bridge.mjs --mode node|chromium --model FOLDER [--port 0]
+ *
+ * Prints one line of JSON, {"port", "mode"}, when it answers. For tests and benchmarks: it trusts
+ * whoever reaches 127.0.0.1.
+ */
+
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { join } from 'node:path';
+import { parseArgs } from 'node:util';
+import type { PlainRequest } from '../src/messages.js';
+import { chromiumHome, type Home, nodeHome } from './homes.js';
+
+const HOMES = { node: nodeHome, chromium: chromiumHome };
+
+async function main(): Promise<void> {
+  const { values } = parseArgs({
+    options: {
+      mode: { type: 'string', default: 'node' },
+      model: { type: 'string' },
+      port: { type: 'string', default: '0' },
+    },
+  });
+  const { mode, model, port } = values;
+  if (!model || (mode !== 'node' && mode !== 'chromium')) {
+    throw new Error('type: node dist/bridge.mjs --mode node|chromium --model FOLDER [--port N]');
+  }
+  const home = await HOMES[mode](model, join(import.meta.dirname, 'lib'));
+  const server = createServer((request, response) => {
+    answer(home, request, response).catch((error: unknown) => {
+      console.error(error);
+      response.destroy();
+    });
+  });
+  server.listen(Number(port), '127.0.0.1', () => {
+    console.log(JSON.stringify({ port: (server.address() as AddressInfo).port, mode }));
+  });
+  const stop = (): void => void home.close().finally(() => process.exit(0));
+  process.on('SIGTERM', stop);
+  process.on('SIGINT', stop);
+}
+
+async function answer(home: Home, request: IncomingMessage, response: ServerResponse) {
+  const gone = new AbortController();
+  response.on('close', () => gone.abort(new Error('the client went away')));
+  try {
+    const made = await home.fetch(await plain(request), gone.signal);
+    response.writeHead(made.status, Object.fromEntries(made.headers));
+    response.flushHeaders();
+    for await (const part of made.body ?? []) response.write(part);
+    response.end();
+  } catch (error) {
+    if (!gone.signal.aborted) throw error;
+  }
+}
+
+async function plain(request: IncomingMessage): Promise<PlainRequest> {
+  const parts: Buffer[] = [];
+  for await (const part of request) parts.push(part);
+  const headers = Object.entries(request.headers).map(([name, value]) => [name, String(value)]);
+  return {
+    method: request.method ?? 'GET',
+    path: request.url ?? '/',
+    headers: Object.fromEntries(headers),
+    body: new Uint8Array(Buffer.concat(parts)),
+  };
+}
+
+await main();

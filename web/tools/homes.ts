@@ -1,0 +1,124 @@
+/** Where a model may live for the bridge: in this Node process, or in a page of Chromium. */
+
+import { Answer } from '../src/answer.js';
+import type { AnswerPiece, PlainRequest } from '../src/messages.js';
+import { openNodeTab } from '../src/node.js';
+import { launchChromium } from './chromium.js';
+import { softwareGpu } from './dawn.js';
+import { serveFolders } from './static.js';
+
+export interface Home {
+  /** Answers like fetch; `signal` ends the work. */
+  fetch(request: PlainRequest, signal: AbortSignal): Promise<Response>;
+  close(): Promise<void>;
+}
+
+/** `lib`: the built package. */
+export async function nodeHome(model: string, lib: string): Promise<Home> {
+  const tab = await openNodeTab(model, { assets: lib, gpu: softwareGpu() });
+  return {
+    fetch: (request, signal) => {
+      let end = (): void => {};
+      const answer = new Answer(() => end());
+      end = tab.handle(request, answer);
+      signal.addEventListener('abort', () => {
+        end();
+        answer.fail(signal.reason);
+      });
+      return answer.response;
+    },
+    close: async () => tab.close(),
+  };
+}
+
+/** What the page has for the functions below, which run there. */
+interface PageGlobals {
+  engine: import('../src/engine.js').Engine;
+  /** Ends of requests by their id. */
+  ends: Map<number, AbortController>;
+  /** To this process. */
+  piece(id: number, piece: AnswerPiece): Promise<void>;
+}
+
+export async function chromiumHome(model: string, lib: string): Promise<Home> {
+  const server = await serveFolders({ '/model/': model, '/': lib });
+  const browser = await launchChromium();
+  const answers = new Map<number, Answer>();
+  const close = async (): Promise<void> => {
+    await browser.close();
+    server.close();
+  };
+  try {
+    const page = await browser.context.newPage();
+    page.on('console', (message) => console.error(`[page] ${message.text()}`));
+    await page.exposeFunction('piece', (id: number, piece: AnswerPiece) => {
+      answers.get(id)?.take(piece);
+      if (answers.get(id)?.done) answers.delete(id);
+    });
+    await page.goto(`${server.url}/`);
+    await page.evaluate(startInPage, `${server.url}/`);
+    let last = 0;
+    return {
+      fetch: (request, signal) => {
+        const id = ++last;
+        const end = (): void => void page.evaluate(endInPage, id).catch(() => {});
+        const answer = new Answer(end);
+        answers.set(id, answer);
+        signal.addEventListener('abort', end);
+        const body = Buffer.from(request.body).toString('base64');
+        page.evaluate(askInPage, { id, request, body }).catch((error) => answer.fail(error));
+        return answer.response;
+      },
+      close,
+    };
+  } catch (error) {
+    await close();
+    throw error;
+  }
+}
+
+/** Runs in the page: the engine, and the service worker for plain fetches. */
+async function startInPage(base: string): Promise<void> {
+  const { CreateEngine, registerRelay } = await import(`${base}index.js`);
+  const page = globalThis as unknown as PageGlobals;
+  page.ends = new Map();
+  page.engine = await CreateEngine('model/');
+  await registerRelay(page.engine);
+}
+
+/** Runs in the page: the API through the service worker, all other paths through the engine. */
+async function askInPage(asked: {
+  id: number;
+  request: PlainRequest;
+  body: string;
+}): Promise<void> {
+  const { id, request, body } = asked;
+  const page = globalThis as unknown as PageGlobals;
+  const end = new AbortController();
+  page.ends.set(id, end);
+  const { method, path, headers } = request;
+  const bytes = Uint8Array.from(atob(body), (char) => char.charCodeAt(0));
+  const bodiless = method === 'GET' || method === 'HEAD';
+  const ask = path.startsWith('/v1/') ? fetch : page.engine.fetch;
+  try {
+    const init = { method, headers, signal: end.signal, ...(!bodiless && { body: bytes }) };
+    const response = await ask(new URL(path, location.href), init);
+    const fields = JSON.stringify(Object.fromEntries(response.headers));
+    await page.piece(id, { kind: 'start', status: response.status, headers: fields });
+    const decoder = new TextDecoder();
+    for await (const part of response.body ?? []) {
+      await page.piece(id, { kind: 'write', text: decoder.decode(part, { stream: true }) });
+    }
+    await page.piece(id, { kind: 'end' });
+  } catch (error) {
+    const { name, message } = error as Error;
+    await page.piece(id, { kind: 'fail', error: { name, message } });
+  } finally {
+    page.ends.delete(id);
+  }
+}
+
+/** Runs in the page. */
+function endInPage(id: number): void {
+  (globalThis as unknown as PageGlobals).ends.get(id)?.abort();
+}
