@@ -1,0 +1,162 @@
+"""A Chromium that pages are opened in, and what its processes use: memory, CPU time.
+
+Linux only: memory is read from /proc. What is measured is decided elsewhere (`visits.py`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+SWIFTSHADER = "--use-webgpu-adapter=swiftshader"
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class BrowserError(RuntimeError):
+    """What a page threw, or that the browser is gone."""
+
+
+class Browser:
+    """One Chromium with a profile; `close` ends it and its driver."""
+
+    def __init__(self, chromium: str, profile: Path, flags: tuple[str, ...] = ()) -> None:
+        command = ["node", str(HERE / "browser.mjs")]
+        self._driver = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=HERE
+        )
+        self.pid = self._driver.pid
+        told = {"profile": str(profile), "executable": chromium, "flags": list(flags)}
+        self.version = self._ask("launch", **told)["version"]
+
+    def open(self, url: str) -> Page:
+        return Page(self, self._ask("open", url=url)["page"])
+
+    def close(self) -> None:
+        if self._driver.poll() is None:
+            self._ask("close")
+        self._driver.communicate(timeout=30)
+
+    def _ask(self, what: str, **told: Any) -> Any:
+        assert self._driver.stdin and self._driver.stdout
+        self._driver.stdin.write(json.dumps({"do": what, **told}) + "\n")
+        self._driver.stdin.flush()
+        line = self._driver.stdout.readline()
+        if not line:
+            raise BrowserError("the browser's driver ended; its last words are on stderr")
+        reply = json.loads(line)
+        if "error" in reply:
+            raise BrowserError(f"{what}: {reply['error']}")
+        return reply["value"]
+
+
+@dataclass(frozen=True)
+class Page:
+    """A tab that offers `window.bench`."""
+
+    browser: Browser
+    number: int
+
+    def call(self, name: str, given: Any = None) -> Any:
+        return self.browser._ask("call", page=self.number, name=name, **{"with": given})
+
+
+@contextmanager
+def browser(
+    chromium: str, flags: tuple[str, ...], profile: Path | None = None
+) -> Iterator[Browser]:
+    """A Chromium; with no profile given, one that has never seen anything."""
+    folder = profile or Path(tempfile.mkdtemp(prefix="mlcc-web-"))
+    chosen = Browser(chromium, folder, flags)
+    try:
+        yield chosen
+    finally:
+        chosen.close()
+        if profile is None:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def family(pid: int) -> list[int]:
+    """A process and all that descend from it."""
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            except OSError:  # it has just ended
+                continue
+            children.setdefault(parent, []).append(int(entry.name))
+    found = [pid]
+    for one in found:
+        found += children.get(one, [])
+    return found
+
+
+def cpu_seconds(pids: list[int]) -> float:
+    """CPU time of processes and of those of their children that have ended."""
+    ticks = 0
+    for pid in pids:
+        try:
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        ticks += sum(int(value) for value in fields[11:15])
+    return ticks / _TICKS
+
+
+def memory(pid: int) -> dict[str, int]:
+    """Proportional memory in bytes of the tab (all renderers) and of the GPU process."""
+    found = {"tab": 0, "gpu": 0}
+    for child in family(pid):
+        try:
+            command = Path(f"/proc/{child}/cmdline").read_bytes()
+            role = "tab" if b"--type=renderer" in command else None
+            role = "gpu" if b"--type=gpu-process" in command else role
+            if role:
+                rollup = Path(f"/proc/{child}/smaps_rollup").read_text()
+                found[role] += 1024 * int(rollup.partition("\nPss:")[2].split()[0])
+        except OSError:
+            continue
+    return found
+
+
+@dataclass
+class Peak:
+    """The largest memory seen while a `watch` lasted."""
+
+    tab: int = 0
+    gpu: int = 0
+    both: int = 0
+    samples: int = field(default=0, repr=False)
+
+    def see(self, now: dict[str, int]) -> None:
+        self.tab, self.gpu = max(self.tab, now["tab"]), max(self.gpu, now["gpu"])
+        self.both = max(self.both, now["tab"] + now["gpu"])
+        self.samples += 1
+
+
+@contextmanager
+def watch(pid: int, every: float = 0.2) -> Iterator[Peak]:
+    """Sample the memory of a browser in the background."""
+    peak, done = Peak(), threading.Event()
+
+    def sample() -> None:
+        while not done.wait(every):
+            peak.see(memory(pid))
+
+    thread = threading.Thread(target=sample, daemon=True)
+    thread.start()
+    try:
+        yield peak
+    finally:
+        done.set()
+        thread.join()
