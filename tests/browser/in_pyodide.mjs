@@ -2,9 +2,9 @@
 //
 //   node in_pyodide.mjs PYODIDE_FOLDER RUNTIME SITE_PACKAGES TESTS < job.json > answers.json
 //
-// The job is {manifest: base64, plan, texts, requests: [{path, body}], steps, wanted}. The executor
-// crosses into JavaScript and back: the exact toy computes in Python (`toy`), or nobody does
-// (`none`), to measure what a step costs without a device.
+// The job is {manifest: base64, plan, adapter, texts, executor, requests: [{path, body}], rounds}:
+// in each round all requests are asked at once. The executor crosses into JavaScript and back: the
+// exact toy computes in Python (`toy`), or nobody does (`none`).
 import { readFileSync } from 'node:fs';
 import { pathToFileURL } from 'node:url';
 
@@ -68,11 +68,14 @@ function ask(tab, { path, body }) {
       write: (text) => {
         answer.text += text;
       },
-      end: () => resolve(answer),
+      end: () => {
+        call.destroy();
+        resolve(answer);
+      },
     };
     const bytes = new TextEncoder().encode(JSON.stringify(body ?? null));
     const headers = JSON.stringify({ 'content-type': 'application/json' });
-    tab.handle(body ? 'POST' : 'GET', path, headers, bytes, reply);
+    const call = tab.handle(body ? 'POST' : 'GET', path, headers, bytes, reply);
   });
 }
 
@@ -84,10 +87,16 @@ const planned = performance.now();
 const device = job.executor === 'toy' ? toy() : none;
 const tab = entry.Tab(manifest, job.plan ?? plan, job.texts, tokenizer, device);
 const opened = performance.now();
-const answers = await Promise.all(job.requests.map((request) => ask(tab, request)));
+const objects = [];
+let answers = [];
+for (let round = 0; round < (job.rounds ?? 1); round++) {
+  answers = await Promise.all(job.requests.map((request) => ask(tab, request)));
+  objects.push(py.runPython('import gc; gc.collect(); len(gc.get_objects())'));
+}
 const modules = py.runPython('import json, sys; json.dumps(sorted(sys.modules))');
 const out = {
   answers,
+  objects,
   plan: JSON.parse(plan),
   stats: JSON.parse(tab.stats()),
   modules: JSON.parse(modules),

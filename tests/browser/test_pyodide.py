@@ -22,8 +22,8 @@ ABSENT = {"numpy", "tokenizers", "tvm", "fastapi", "starlette", "uuid", "datetim
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 
 
-def run(executor: str, requests: list[dict[str, Any]]) -> dict[str, Any]:
-    """Answer the requests all at once, in Pyodide."""
+def run(executor: str, requests: list[dict[str, Any]], rounds: int = 1) -> dict[str, Any]:
+    """Answer the requests all at once, in Pyodide, and again in each round."""
     if not shutil.which("node"):
         pytest.skip("no node: install Node.js 20 or later")
     if not PYODIDE.is_dir():
@@ -34,6 +34,7 @@ def run(executor: str, requests: list[dict[str, Any]]) -> dict[str, Any]:
         "manifest": base64.b64encode(toy_manifest().to_bytes()).decode(),
         "plan": toy_plan(),
         "requests": requests,
+        "rounds": rounds,
         "texts": {"chat_template.jinja": TEMPLATE},
     }
     site = Path(jinja2.__file__).parents[1]
@@ -105,3 +106,8 @@ def test_pythons_time_is_counted_and_start_up_imports_little() -> None:
     # How much it is belongs to benchmarks/web: here the cores are shared with other tests.
     assert driver["steps"] >= 299 and driver["python_ms"] > 0
     assert not ABSENT & set(told["modules"])
+
+
+def test_chat_after_chat_leaves_nothing_behind() -> None:
+    told = run("toy", requests(), rounds=12)
+    assert len(set(told["objects"][4:])) == 1, told["objects"]

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from starlette.requests import ClientDisconnect
 from starlette.requests import Request as HttpRequest
 from starlette.types import Receive, Scope, Send
+from starlette.websockets import WebSocketClose
 
 from mlcc.api.errors import AuthenticationError, CancelledError, RequestTimeoutError
 from mlcc.errors import MlccError
@@ -49,6 +50,9 @@ class Adapter:
         self._settings = settings
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await WebSocketClose(reason="this server speaks HTTP only")(scope, receive, send)
+            return
         body = Body(HttpRequest(scope, receive), self._settings)
         request = Request(scope["method"], scope["path"], body.headers, body.read)
         working = asyncio.ensure_future(self._work(request, send))
