@@ -80,7 +80,8 @@ def compile_command(
         compile_model(checkpoint, target, out, options, display.progress())
     except TargetError as error:
         raise UnsupportedError(str(error)) from error
-    display.finish(out, hint=output is None and not target.run_missing)
+    chat = "chat with it: mlcc chat" if output is None and not target.run_missing else ""
+    display.finish(out, hint=target.opened_by or chat)
 
 
 @click.command("targets")
@@ -176,7 +177,7 @@ class Display:
     def elapsed(self) -> str:
         return f"{time.perf_counter() - self.start:5.1f} s"
 
-    def finish(self, out: Path, hint: bool) -> None:
+    def finish(self, out: Path, hint: str) -> None:
         if self.quiet:
             return
         size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
@@ -185,4 +186,4 @@ class Display:
         seconds = time.perf_counter() - self.start
         click.echo(f"compiled in {seconds:.1f} s: {out} ({size / 1e6:.1f} MB)", err=True)
         if hint:
-            click.echo(f"chat with it: mlcc chat {out}", err=True)
+            click.echo(f"{hint} {out}", err=True)

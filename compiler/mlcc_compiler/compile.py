@@ -16,7 +16,7 @@ import numpy as np
 from mlcc.errors import UnsupportedError
 from mlcc.manifest import Limits, WeightsInfo
 from mlcc_compiler.checkpoint import Checkpoint
-from mlcc_compiler.describe import manifest_of
+from mlcc_compiler.describe import library_abi, manifest_of
 from mlcc_compiler.graph_json import graph_to_json
 from mlcc_compiler.kernels import kernel_set_for
 from mlcc_compiler.models.config import DecoderConfig, long_factors
@@ -87,6 +87,25 @@ class Plan:
     def config(self) -> DecoderConfig:
         return self.architecture.config
 
+    def on(self, target: Target) -> Plan:
+        """The same for an alternative of the target, which says where its phases are dumped."""
+        options, dump = self.options, self.options.dump_ir
+        return replace(
+            self,
+            target=_with_name(target, self.checkpoint.name),
+            options=replace(options, dump_ir=dump and dump / target.variant),
+            kv=KvLayout.of(self.config, PAGE_SIZE, _kv_dtype(target, options)),
+        )
+
+
+@dataclass(frozen=True)
+class Built:
+    """A plan, whose library is written, and what its weights and its steps need."""
+
+    plan: Plan
+    weights: list[WeightPlan]
+    workspace_bytes: int
+
 
 def compile_model(
     checkpoint: Checkpoint, target: Target, out: Path, options: Options, progress: Progress
@@ -95,17 +114,40 @@ def compile_model(
     plan = make_plan(checkpoint, target, options)
     check_ready(checkpoint, plan.config.vocab_size, plan.sources.values())
     report_plan(plan, progress)
+    target.prepare(lambda text: progress.decided("first use", text))
     with ArtifactWriter(out, _weight_bytes(plan)) as writer:
-        library = writer.path(target.library)
-        for name in target.extra_files:
-            writer.path(name)
-        if target.device == "numpy":
-            plans, workspace = _reference_library(plan, library), 0
-        else:
-            plans, workspace = _native_library(plan, library, progress)
-        weights = _weights(plan, plans, writer, progress)
+        built = [_build(each, writer, progress) for each in _variants(plan)]
+        _check_shared(built)
+        weights = _weights(plan, built[0].weights, writer, progress)
         licence = writer.add_checkpoint(checkpoint)
-        return writer.finish(manifest_of(plan, weights, workspace, licence))
+        first, *others = (manifest_of(b.plan, weights, b.workspace_bytes, licence) for b in built)
+        names = (f"mlcc.{other.variant}.json" for other in target.alternatives)
+        return writer.finish(first, dict(zip(names, others, strict=True)))
+
+
+def _variants(plan: Plan) -> list[Plan]:
+    """The plan, and those of the libraries that are put beside it."""
+    return [plan, *(plan.on(target) for target in plan.target.alternatives)]
+
+
+def _build(plan: Plan, writer: ArtifactWriter, progress: Progress) -> Built:
+    library = writer.path(plan.target.library)
+    for name in plan.target.extra_files:
+        writer.path(name)
+    if plan.target.device == "numpy":
+        return Built(plan, _reference_library(plan, library), 0)
+    return Built(plan, *_native_library(plan, library, progress))
+
+
+def _check_shared(built: list[Built]) -> None:
+    """Libraries of one artifact read the same weights. Raises UnsupportedError."""
+    first, *others = (specs_of(each.weights) for each in built)
+    for specs, other in zip(others, built[1:], strict=True):
+        if specs != first:
+            raise UnsupportedError(
+                f"{built[0].plan.target.library} and {other.plan.target.library} would read "
+                "different weights; compile them apart, with --f16 and with --no-f16"
+            )
 
 
 def _weights(
@@ -163,6 +205,8 @@ def report_plan(plan: Plan, progress: Progress) -> None:
         "model", f"{plan.checkpoint.name}: {config.architecture}, {parameters:,} weights"
     )
     progress.decided("target", f"{plan.target.name} ({_in_words(plan.target)})")
+    for other in plan.target.alternatives:
+        progress.decided("beside it", f"{other.library} ({_in_words(other)})")
     how = plan.options.recipe
     head = f" (head {how.head})" if how.head != how.linear else ""
     progress.decided("quantization", f"{how.name}: {how.linear}{head}")
@@ -215,6 +259,7 @@ def _native_library(plan: Plan, library: Path, progress: Progress) -> tuple[list
     )
     progress.phase("code")
     build(lowered, plan.target, library, plan.options.dump_ir)
+    plan.target.mark(library, library_abi())
     return lowered.plans, lowered.workspace_bytes
 
 

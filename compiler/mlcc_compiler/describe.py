@@ -28,11 +28,15 @@ if TYPE_CHECKING:
     from mlcc_compiler.compile import Plan
 
 
+def library_abi() -> str:
+    """What a library that is compiled here needs of the runtime that loads it."""
+    return abi_hash(version("apache-tvm"), version("apache-tvm-ffi"))
+
+
 def manifest_of(plan: Plan, weights: WeightsInfo, workspace: int, licence: str | None) -> Manifest:
     checkpoint, target, kv, limits = plan.checkpoint, plan.target, plan.kv, plan.limits
-    tvm, tvm_ffi = version("apache-tvm"), version("apache-tvm-ffi")
     return Manifest(
-        abi=abi_hash(tvm, tvm_ffi),
+        abi=library_abi(),
         model=ModelInfo(
             name=checkpoint.name,
             architecture=plan.config.architecture,
@@ -62,7 +66,10 @@ def manifest_of(plan: Plan, weights: WeightsInfo, workspace: int, licence: str |
             workspace_bytes=workspace,
         ),
         tools=ToolVersions(
-            mlcc=mlcc.__version__, tvm=tvm, tvm_ffi=tvm_ffi, python=platform.python_version()
+            mlcc=mlcc.__version__,
+            tvm=version("apache-tvm"),
+            tvm_ffi=version("apache-tvm-ffi"),
+            python=platform.python_version(),
         ),
     )
 

@@ -10,7 +10,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace as changed
 from pathlib import Path
@@ -47,6 +47,8 @@ from mlcc_compiler.weights.shards import (
     plan_shards,
     write_shards,
 )
+
+_NONE: Mapping[str, Manifest] = {}
 
 
 class ArtifactWriter:
@@ -89,9 +91,8 @@ class ArtifactWriter:
 
     def add_bytes(self, name: str, data: bytes) -> None:
         """Write a small file."""
-        with HashedFile(self.path(name), name) as file:
-            file.write(data)
-        self._entries[name] = file.entry()
+        self.path(name)
+        self._entries[name] = self._write(name, data)
 
     def add_weights(
         self,
@@ -122,21 +123,33 @@ class ArtifactWriter:
         self.add_bytes(licence.name, licence.read_bytes())
         return licence.name
 
-    def finish(self, manifest: Manifest) -> Path:
-        """Complete the manifest's `files`, write it and rename the folder into place."""
-        entries = [
-            entry or hash_file(self.folder / name, name) for name, entry in self._entries.items()
-        ]
-        full = changed(manifest, files=tuple(sorted(entries, key=lambda entry: entry.path)))
-        data = full.to_bytes()
-        Manifest.from_bytes(data)
-        with HashedFile(self.folder / MANIFEST_NAME, MANIFEST_NAME) as file:
-            file.write(data)
+    def finish(self, manifest: Manifest, alternatives: Mapping[str, Manifest] = _NONE) -> Path:
+        """Complete the manifest's `files`, write it and rename the folder into place.
+
+        alternatives: file name -> manifest of another library for the same weights, best first.
+        """
+        entries = {name: entry or self._hash(name) for name, entry in self._entries.items()}
+        libraries = {each.library.path for each in (manifest, *alternatives.values())}
+        for name, other in alternatives.items():
+            foreign = libraries - {other.library.path}
+            own = [entry for path, entry in entries.items() if path not in foreign]
+            entries[name] = self._write(name, _complete(other, own))
+            libraries.add(name)
+        manifest = changed(manifest, alternatives=tuple(alternatives))
+        self._write(MANIFEST_NAME, _complete(manifest, entries.values()))
         sync_folder(self.folder)
         self._unwinding.check()
         with deferred():
             replace(self.folder, self.out)
         return self.out
+
+    def _hash(self, name: str) -> FileEntry:
+        return hash_file(self.folder / name, name)
+
+    def _write(self, name: str, data: bytes) -> FileEntry:
+        with HashedFile(self.folder / name, name) as file:
+            file.write(data)
+        return file.entry()
 
     def _begin(self) -> None:
         self.out.parent.mkdir(parents=True, exist_ok=True)
@@ -152,6 +165,14 @@ class ArtifactWriter:
         self._unwinding.check(error)
         if isinstance(error, OSError):
             raise explain(error, self.out) from error
+
+
+def _complete(manifest: Manifest, entries: Iterable[FileEntry]) -> bytes:
+    """The manifest as a file, once all others are known. ArtifactError if it is inconsistent."""
+    files = tuple(sorted(entries, key=lambda entry: entry.path))
+    data = changed(manifest, files=files).to_bytes()
+    Manifest.from_bytes(data)
+    return data
 
 
 def template_path(name: str) -> str:

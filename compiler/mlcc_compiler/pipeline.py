@@ -176,6 +176,8 @@ def tvm_target_of(target: Target) -> tvm.target.Target:
         host["mattr"] = [f"+{feature}" for feature in target.features]
     if target.triple:
         host["mtriple"] = target.triple
+    if target.arch == "wasm32":
+        host["vector-width"] = target.vector_bits  # TVM would guess, and warn that it did
     if not target.generator:
         return tvm.target.Target(host)
     device: dict[str, Any] = {

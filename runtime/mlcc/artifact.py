@@ -15,7 +15,7 @@ import numpy as np
 
 from mlcc.errors import ArtifactError
 from mlcc.host import check_host
-from mlcc.integrity import check_files, check_hashes, resolve_inside
+from mlcc.integrity import check_alternatives, check_files, check_hashes, resolve_inside
 from mlcc.manifest import MANIFEST_NAME, MAX_MANIFEST_BYTES, Manifest, WeightSpec
 from mlcc.safetensors import SafetensorsError, TensorEntry, map_file, read_header, view
 from mlcc.texts import TOKENIZER, chat_templates, generation_config
@@ -40,6 +40,7 @@ class Artifact:
         try:
             manifest = Manifest.from_bytes(_read_manifest(folder))
             check_files(folder, manifest)
+            check_alternatives(folder, manifest)
             notes = check_host(manifest) if host else ()
             if verify:
                 check_hashes(folder, manifest)

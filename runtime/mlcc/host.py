@@ -29,6 +29,11 @@ def _check_system(target: TargetInfo) -> None:
     foreign = any(word in target.triple for word in _FOREIGN)
     system = next((name for word, name in _SYSTEMS.items() if word in target.triple), None)
     here = platform.system()
+    if target.arch == "wasm32":
+        raise ArtifactError(
+            f"compiled for browsers (target '{target.name}'); type `mlcc serve` and its folder to "
+            "open it in one, or compile for this machine with `mlcc compile`"
+        )
     if foreign or (arch and arch != machine()) or (system and system != here):
         raise ArtifactError(
             f"compiled for {target.triple or target.arch} (target '{target.name}'), which this "

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from mlcc.errors import ArtifactError
-from mlcc.manifest import CHUNK_BYTES, FileEntry, Manifest, check_relative
+from mlcc.manifest import CHUNK_BYTES, MANIFEST_NAME, FileEntry, Manifest, check_relative
 
 _AGAIN = "copy the folder again or compile the model again"
 
@@ -34,6 +34,21 @@ def check_files(folder: Path, manifest: Manifest) -> None:
         if size != entry.bytes:
             word = "truncated" if size < entry.bytes else "too long"
             raise ArtifactError(f"{entry.path} is {word} ({size} of {entry.bytes} bytes); {_AGAIN}")
+
+
+def check_alternatives(folder: Path, manifest: Manifest) -> None:
+    """Each alternative is a manifest of the same model, of files that are listed here too.
+
+    Raises ArtifactError.
+    """
+    for path in manifest.alternatives:
+        try:
+            other = Manifest.from_bytes(resolve_inside(folder, path).read_bytes())
+        except ArtifactError as error:
+            raise ArtifactError(error.message.replace(MANIFEST_NAME, path)) from error
+        same = (other.model, other.weights) == (manifest.model, manifest.weights)
+        if other.alternatives or not same or not set(other.files) <= set(manifest.files):
+            raise ArtifactError(f"{path} is no alternative of this model; {_AGAIN}")
 
 
 def check_hashes(folder: Path, manifest: Manifest, threads: int | None = None) -> None:

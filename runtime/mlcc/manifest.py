@@ -19,8 +19,8 @@ from mlcc.errors import ArtifactError
 from mlcc.records import RecordError, from_plain, to_plain
 
 MANIFEST_NAME = "mlcc.json"
-SCHEMA_VERSION = 1
-"""Of this file. A reader refuses a newer one, and an older one than it was taught."""
+SCHEMA_VERSION, OLDEST_SCHEMA = 2, 1
+"""Of this file, and the oldest that is read: 2 added `alternatives`. Others are refused."""
 KERNEL_INTERFACE = 1
 """Of the library's functions: bump when an argument of `forward`, `sample`, ... changes."""
 CHUNK_BYTES = 8 << 20
@@ -189,6 +189,9 @@ class Manifest:
     memory: MemoryPlan
     tools: ToolVersions
     files: tuple[FileEntry, ...] = ()
+    alternatives: tuple[str, ...] = ()
+    """Manifests beside this one, the best first, for devices that lack what this library needs:
+    the same model and weights, another library. Each is complete by itself and has none itself."""
     schema_version: int = SCHEMA_VERSION
 
     def to_bytes(self) -> bytes:
@@ -261,7 +264,7 @@ def _unseal(data: bytes) -> dict[str, Any]:
 
 def _check_schema(plain: dict[str, Any]) -> None:
     version = plain.get("schema_version")
-    if version == SCHEMA_VERSION:
+    if isinstance(version, int) and OLDEST_SCHEMA <= version <= SCHEMA_VERSION:
         return
     tools = plain.get("tools")
     maker = tools.get("mlcc", "?") if isinstance(tools, dict) else "?"
@@ -270,7 +273,7 @@ def _check_schema(plain: dict[str, Any]) -> None:
         advice = "type `pip install --upgrade mlcc`"
     raise ArtifactError(
         f"made by mlcc {maker} (schema {version}); "
-        f"this mlcc reads schema {SCHEMA_VERSION}: {advice}"
+        f"this mlcc reads schema {OLDEST_SCHEMA} to {SCHEMA_VERSION}: {advice}"
     )
 
 
@@ -280,7 +283,7 @@ def _check_consistency(manifest: Manifest) -> None:
         if entry.bytes < 0 or len(entry.chunks) != -(-entry.bytes // CHUNK_BYTES):
             raise ArtifactError(f"{MANIFEST_NAME}: wrong chunk count for {entry.path}; {_AGAIN}")
     paths = {entry.path for entry in manifest.files}
-    used = [manifest.library.path, *manifest.weights.shards]
+    used = [manifest.library.path, *manifest.weights.shards, *manifest.alternatives]
     used += [manifest.model.licence] if manifest.model.licence else []
     for path in used:
         if path not in paths:

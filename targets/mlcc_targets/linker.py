@@ -7,7 +7,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from mlcc_targets.target import TargetError
@@ -15,7 +15,12 @@ from mlcc_targets.target import TargetError
 # No start files and no build id: two links of the same objects are equal to the byte.
 _SHARED = ["-shared", "-fPIC", "-nostartfiles", "-Wl,--build-id=none", "-Wl,-z,noexecstack"]
 
-_PACKAGES = {"ld.lld": "lld", "ld64.lld": "lld", "llvm-libtool-darwin": "llvm"}
+_PACKAGES = {
+    "ld.lld": "lld",
+    "ld64.lld": "lld",
+    "llvm-libtool-darwin": "llvm",
+    "emcc": "emscripten",
+}
 """Tool -> its package, of the same name in Debian and Homebrew."""
 _VERSIONS = range(40, 13, -1)
 """LLVM's, newest first; Debian names some tools by version only, as in ld64.lld-14."""
@@ -26,12 +31,25 @@ def link_shared(objects: Sequence[Path], library: Path) -> None:
     run([*c_compiler(), *_SHARED, "-o", str(library), *map(str, objects), "-lm"], library)
 
 
-def run(command: Sequence[str], library: Path) -> None:
-    """Run the linker that writes `library`. Raises TargetError with the last thing it said."""
+def run(command: Sequence[str], output: Path, environment: Mapping[str, str] | None = None) -> None:
+    """Run what writes `output`. Raises TargetError with the first error it told, or its last word.
+
+    environment: the whole of it, if not this process's.
+    """
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    if done.returncode:
+        lines = done.stderr.strip().splitlines() or ["no message"]
+        reason = next((line for line in lines if "error: " in line), lines[-1])
+        raise TargetError(f"making {output.name} failed: {reason}")
+
+
+def output_of(command: Sequence[str]) -> str:
+    """What a program prints. Raises TargetError if it fails."""
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         reason = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        raise TargetError(f"linking {library.name} failed: {reason}")
+        raise TargetError(f"{' '.join(command)} failed: {reason}")
+    return done.stdout
 
 
 def c_compiler() -> list[str]:

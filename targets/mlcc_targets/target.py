@@ -11,6 +11,10 @@ from pathlib import Path
 
 Link = Callable[[Sequence[Path], Path], None]
 """(object files, library to write) -> None. Raises TargetError."""
+Prepare = Callable[[Callable[[str], None]], object]
+"""(where to say what takes time) -> anything. Raises TargetError."""
+Mark = Callable[[Path, str], None]
+"""(library, hash of its ABI) -> None."""
 
 
 class TargetError(Exception):
@@ -72,8 +76,19 @@ class Target:
     graphs: bool = False
     """A decode step is captured once and replayed as one launch (CUDA graphs)."""
     link: Link = not_built
+    prepare: Prepare = lambda say: None
+    """What `link` needs to be made once a machine; called before a compile begins its work."""
+    mark: Mark = lambda library, abi: None
+    """Writes the ABI into the library, where whoever loads it cannot ask it otherwise."""
     tools: tuple[str, ...] = ()
     """Programs that `link` runs, by the names that `linker.find_tool` knows."""
+    alternatives: tuple[Target, ...] = ()
+    """Rows of libraries that a compile puts beside this one, for devices that lack what it needs.
+    They read the same weights; each has its own `library` and `variant`."""
+    variant: str = ""
+    """What the manifest of an alternative is called after: mlcc.VARIANT.json."""
+    opened_by: str = ""
+    """Where that is not `mlcc chat`: what a library is opened by, as "open it: COMMAND"."""
     missing: str = ""
     run_missing: str = ""
     """Why a library for this target cannot be run yet, wherever it is; empty = it can."""

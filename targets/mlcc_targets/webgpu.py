@@ -1,13 +1,24 @@
-"""Target `webgpu`: a browser tab: WGSL kernels, host code as wasm."""
+"""Target `webgpu`: a browser tab: WGSL kernels, host code and TVM's runtime as wasm."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from mlcc_targets.target import Choices, Target
-from mlcc_targets.wgsl import LIMITS, computes_f16
+from mlcc_targets.wasm.build import runtime
+from mlcc_targets.wasm.link import link_wasm, mark_abi
+from mlcc_targets.wgsl import LIMITS
 
 
 def target(choices: Choices) -> Target:
-    """The row; its link step is still to come."""
+    """The row. Unless told otherwise, float16 and, for browsers without it, float32 beside it."""
+    if choices.f16 is not None:
+        return _row(choices.f16)
+    plain = replace(_row(False), variant="f32", library="model.f32.wasm")
+    return replace(_row(True), alternatives=(plain,))
+
+
+def _row(f16: bool) -> Target:
     return Target(
         name="webgpu",
         device="webgpu",
@@ -17,7 +28,11 @@ def target(choices: Choices) -> Target:
         triple="wasm32-unknown-unknown-wasm",
         library="model.wasm",
         limits=LIMITS,
-        f16=computes_f16(choices.f16),
-        missing="its link step is not built yet; use --target cpu",
-        run_missing="runs in a browser tab, which is not built yet",
+        f16=f16,
+        link=link_wasm,
+        prepare=runtime,
+        mark=mark_abi,
+        tools=("emcc",),
+        opened_by="open it in a browser: mlcc serve",
+        run_missing="runs in a browser tab: mlcc serve FOLDER",
     )

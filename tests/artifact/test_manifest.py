@@ -80,11 +80,19 @@ def test_mistyped_fields(section: str, key: str, value: Any, message: str) -> No
 
 def test_a_newer_schema_is_refused_with_its_maker() -> None:
     def newer(plain: dict[str, Any]) -> None:
-        plain["schema_version"] = 2
+        plain["schema_version"] = 3
         plain["tools"]["mlcc"] = "3.0"
         plain["unheard_of"] = 1
 
-    refused(sealed(newer), r"made by mlcc 3\.0 \(schema 2\).*reads schema 1: .*--upgrade mlcc")
+    refused(sealed(newer), r"made by mlcc 3\.0 \(schema 3\).*reads schema 1 to 2: .*--upgrade mlcc")
+
+
+def test_the_schema_without_alternatives_is_still_read() -> None:
+    def older(plain: dict[str, Any]) -> None:
+        plain["schema_version"] = 1
+        del plain["alternatives"]
+
+    assert Manifest.from_bytes(sealed(older)) == replace(SMALL, schema_version=1)
 
 
 @pytest.mark.parametrize("version", [0, "1", None])

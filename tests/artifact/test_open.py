@@ -169,7 +169,6 @@ def test_a_cpu_without_the_features(copy: Path, monkeypatch: pytest.MonkeyPatch)
     ("arch", "triple", "device"),
     [
         ("riscv64", "riscv64-linux-gnu", "cpu"),
-        ("wasm32", "wasm32-unknown-unknown-wasm", "webgpu"),
         ("aarch64", "aarch64-linux-android", "vulkan"),
         ("", "arm64-apple-ios15.0", "metal"),
         ("", "x86_64-windows-msvc", "cpu"),
@@ -178,6 +177,11 @@ def test_a_cpu_without_the_features(copy: Path, monkeypatch: pytest.MonkeyPatch)
 def test_another_machine(copy: Path, arch: str, triple: str, device: str) -> None:
     rewrite(copy, with_target(arch=arch, triple=triple, device=device))
     refused(copy, f"compiled for {triple} .* cannot run; compile again here")
+
+
+def test_a_library_for_browsers(copy: Path) -> None:
+    rewrite(copy, with_target(arch="wasm32", triple="wasm32-unknown-unknown-wasm", name="webgpu"))
+    refused(copy, "compiled for browsers .*`mlcc serve`")
 
 
 def test_a_shard_that_is_not_what_the_manifest_says(copy: Path) -> None:

@@ -46,6 +46,8 @@ def describe(manifest: Manifest) -> Iterator[tuple[str, str]]:
     yield "target", f"{target.name} ({place})"
     yield "CPU features", ", ".join(target.features) or "none beyond the base"
     yield "library", f"{manifest.library.path}: {', '.join(manifest.functions)}"
+    if manifest.alternatives:
+        yield "alternatives", f"{', '.join(manifest.alternatives)}, for devices that need another"
     yield (
         "context",
         f"{limits.context} tokens" + (f", window {limits.window}" if limits.window else ""),
