@@ -83,6 +83,9 @@ export class ModelServer {
     const path = decodeURIComponent(url.pathname.replace('/model/', ''));
     const record = { path, range: request.headers.range, bytes: 0 };
     this.asked.push(record);
+    response.setHeader('access-control-allow-origin', '*');
+    if (path.endsWith('.js')) response.setHeader('content-type', 'text/javascript');
+    if (path.endsWith('.html')) response.setHeader('content-type', 'text/html');
     if (this.faults.html) {
       response.setHeader('content-type', 'text/html; charset=utf-8');
       response.end('<!doctype html><title>Welcome</title>');
@@ -95,6 +98,10 @@ export class ModelServer {
       return;
     }
     const [start, stop] = this.#range(request, file.length);
+    if (start >= file.length && start > 0) {
+      response.writeHead(416).end();
+      return;
+    }
     const part = start > 0 || stop < file.length;
     if (part) response.setHeader('content-range', `bytes ${start}-${stop - 1}/${file.length}`);
     response.setHeader('content-length', stop - start);

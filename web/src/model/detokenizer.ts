@@ -48,26 +48,27 @@ function stepOf(part: Part): Step {
 function byteLevel(): Step {
   const byteOf = byteCharacters();
   const decoder = new TextDecoder('utf-8', { ignoreBOM: true });
-  const bytesOf = (token: string): ArrayLike<number> => {
-    const bytes = Array.from(token, (character) => byteOf.get(character) ?? -1);
-    return bytes.includes(-1) ? UTF8.encode(token) : bytes; // an added token, as it is
-  };
   return (tokens) => {
-    const bytes = tokens.flatMap((token) => Array.from(bytesOf(token)));
+    const bytes: number[] = [];
+    for (const token of tokens) {
+      const start = bytes.length;
+      for (let i = 0; i < token.length; i += 1) bytes.push(byteOf[token.charCodeAt(i)] ?? -1);
+      if (!bytes.includes(-1, start)) continue;
+      bytes.length = start; // an added token: its text as it is
+      bytes.push(...UTF8.encode(token));
+    }
     return [decoder.decode(Uint8Array.from(bytes))];
   };
 }
 
-/** The bytes that are visible characters are themselves, the rest follow from U+0100 on. */
-function byteCharacters(): Map<string, number> {
+/** By character: bytes that are visible are themselves, the rest follow from U+0100 on. */
+function byteCharacters(): (number | undefined)[] {
   const visible = (byte: number) =>
     (byte > 0x20 && byte < 0x7f) || (byte > 0xa0 && byte !== 0xad && byte < 0x100);
   let next = 0x100;
-  const characters = new Map<string, number>();
-  for (let byte = 0; byte < 256; byte += 1) {
-    characters.set(String.fromCharCode(visible(byte) ? byte : next++), byte);
-  }
-  return characters;
+  const bytes: (number | undefined)[] = [];
+  for (let byte = 0; byte < 256; byte += 1) bytes[visible(byte) ? byte : next++] = byte;
+  return bytes;
 }
 
 /** SentencePiece's: `<0xE4>` is a byte; a run that is not UTF-8 is broken as a whole. */
