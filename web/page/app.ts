@@ -1,0 +1,169 @@
+/**
+ * The page: puts its parts together and draws the phases of the model.
+ *
+ * The conversation stands apart from the model: it is shown, and can be read, in every phase.
+ */
+
+import type { StoredModel } from '../src/model/catalog.js';
+import type { Action } from './advice.js';
+import type { Engines, ModelPlace } from './engine_port.js';
+import { look } from './model_choice.js';
+import { ModelSession, type Phase } from './model_session.js';
+import { keepSettings, readSettings, type Settings } from './settings.js';
+import type { TextStore } from './storage.js';
+import { Announcer } from './ui/announcer.js';
+import { ChatView } from './ui/chat_view.js';
+import { h } from './ui/dom.js';
+import { failedPanel } from './ui/failed_panel.js';
+import { Header } from './ui/header.js';
+import { LoadingPanel } from './ui/loading_panel.js';
+import { SettingsDialog } from './ui/settings_dialog.js';
+import { Stage } from './ui/stage.js';
+import { type Choices, StartPanel, shortName } from './ui/start_panel.js';
+
+/** What the page stands on. */
+export interface Ground {
+  readonly engines: Engines;
+  /** Of this tab: the conversation. null where the browser keeps nothing for the page. */
+  readonly tab: TextStore | null;
+  /** Of this browser: the settings. */
+  readonly browser: TextStore | null;
+  pickFolder(take: (source: ModelPlace) => void): void;
+}
+
+const LAST_MODEL = 'mlcc.model.1';
+
+export class App {
+  readonly element: HTMLElement;
+  readonly #ground: Ground;
+  readonly #session: ModelSession;
+  readonly #announcer = new Announcer();
+  readonly #stage = new Stage();
+  readonly #header: Header;
+  readonly #chat: ChatView;
+  readonly #dialog: SettingsDialog;
+  #settings: Settings;
+  #loading: LoadingPanel | null = null;
+  #choices: Choices = { offer: undefined, stored: [] };
+
+  constructor(ground: Ground) {
+    this.#ground = ground;
+    this.#settings = readSettings(ground.browser);
+    this.#session = new ModelSession(ground.engines, {
+      phase: (phase) => this.#show(phase),
+      progress: (event) => this.#loading?.add(event),
+    });
+    this.#chat = new ChatView(ground.tab, this.#announcer, {
+      model: () => this.#session.engine,
+      settings: () => this.#settings,
+      changed: () => this.#mark(),
+    });
+    this.#header = new Header({
+      onNewChat: () => this.#chat.clear(),
+      onSettings: () => this.#openSettings(),
+    });
+    this.#dialog = new SettingsDialog(this.#settings, {
+      onChange: (settings) => this.#keep(settings),
+      onRemove: (url) => this.#remove(url),
+    });
+    const main = h('main', 'main', this.#chat.log, this.#stage.element, this.#chat.dock);
+    this.element = h('div', 'app', this.#header.element, main);
+    this.element.append(this.#dialog.element, this.#announcer.element);
+    this.#mark();
+  }
+
+  /** Offer the model at `url`; start it at once if this tab had it running before. */
+  async begin(url: string): Promise<void> {
+    if (this.#ground.tab?.getItem(LAST_MODEL) === url) return this.start({ kind: 'url', url });
+    this.#session.choose();
+    const [offer] = await Promise.all([look(url), this.#findStored()]);
+    this.#choices = { ...this.#choices, offer };
+    if (this.#session.phase.kind === 'choosing') this.#session.choose();
+  }
+
+  /** Open a model, in place of the one that runs. */
+  async start(source: ModelPlace): Promise<void> {
+    await this.#session.start(source);
+  }
+
+  /** Show why no model can be started. */
+  fail(error: unknown): void {
+    this.#session.fail(error);
+  }
+
+  #show(phase: Phase): void {
+    this.#stage.show(this.#panel(phase));
+    this.#chat.isReady = phase.kind === 'running';
+    this.#header.show(...headingOf(phase));
+    this.#mark();
+    if (phase.kind === 'choosing') this.#ground.tab?.removeItem(LAST_MODEL);
+    if (phase.kind !== 'running') return;
+    if (phase.source.kind === 'url') this.#ground.tab?.setItem(LAST_MODEL, phase.source.url);
+    this.#chat.greet(phase.engine.facts);
+  }
+
+  #panel(phase: Phase): HTMLElement | null {
+    this.#loading = null;
+    if (phase.kind === 'running') return null;
+    if (phase.kind === 'failed') return failedPanel(phase.error, (action) => this.#act(action));
+    if (phase.kind === 'choosing') return this.#startPanel();
+    this.#loading = new LoadingPanel(
+      nameOf(phase.source),
+      (text) => this.#announcer.say(text),
+      () => this.#session.choose(),
+    );
+    return this.#loading.element;
+  }
+
+  #startPanel(): HTMLElement {
+    const events = {
+      onUrl: (url: string) => void this.start({ kind: 'url', url }),
+      onFolder: () => this.#ground.pickFolder((source) => void this.start(source)),
+    };
+    return new StartPanel(events, this.#choices, !this.#chat.isEmpty).element;
+  }
+
+  #act(action: Action): void {
+    if (action === 'retry') void this.#session.retry();
+    else this.#session.choose();
+  }
+
+  /** What the style sheet lays out by. */
+  #mark(): void {
+    this.element.dataset['phase'] = this.#session.phase.kind;
+    this.element.toggleAttribute('data-empty', this.#chat.isEmpty);
+    this.#header.canClear = !this.#chat.isEmpty;
+  }
+
+  #openSettings(): void {
+    this.#dialog.open(this.#session.engine?.facts ?? null, this.#findStored());
+  }
+
+  #keep(settings: Settings): void {
+    this.#settings = settings;
+    keepSettings(this.#ground.browser, settings);
+  }
+
+  async #remove(url: string): Promise<readonly StoredModel[]> {
+    await this.#ground.engines.remove(url);
+    return this.#findStored();
+  }
+
+  /** What is stored here; nothing where the browser stores nothing for the page. */
+  async #findStored(): Promise<readonly StoredModel[]> {
+    const stored = await this.#ground.engines.stored().catch(() => []);
+    this.#choices = { ...this.#choices, stored };
+    return stored;
+  }
+}
+
+/** Title and a word beside it. */
+function headingOf(phase: Phase): [string, string] {
+  if (phase.kind === 'running') return [phase.engine.facts.model, 'on your GPU'];
+  if (phase.kind === 'starting') return [nameOf(phase.source), 'starting'];
+  return ['mlcc', phase.kind === 'failed' ? 'not running' : ''];
+}
+
+function nameOf(source: ModelPlace): string {
+  return source.kind === 'url' ? shortName(source.url) : source.name;
+}

@@ -1,0 +1,58 @@
+/**
+ * Which model: `?model=URL`, the one that is hosted beside the page (`model/`), or what the visitor
+ * types. Reads of the manifest only what the start panel shows; whether it is sound, the engine says.
+ */
+
+import { modelUrl } from '../src/model/paths.js';
+
+/** A model that the page may offer. */
+export interface Offer {
+  readonly url: string;
+  readonly name: string;
+  /** What a first visit fetches; null if the manifest does not tell. */
+  readonly bytes: number | null;
+}
+
+/** Typed without "https://", as in "example.org/my-model". */
+const BARE_HOST = /^[\w-]+(\.[\w-]+)+(:\d+)?(\/|$)/;
+
+/** The address in `?model=`, if any. Raises DownloadError if it is none. */
+export function askedFor(page: URL): string | null {
+  const asked = page.searchParams.get('model');
+  return asked ? address(asked, page) : null;
+}
+
+/** The folder beside the page. */
+export function hostedUrl(page: URL): string {
+  return new URL('model/', page).href.split(/[?#]/)[0] ?? '';
+}
+
+/** The whole address of a model's folder as typed. Raises DownloadError if it is none. */
+export function address(typed: string, page: URL): string {
+  const text = typed.trim();
+  const { folder, manifest } = modelUrl(BARE_HOST.test(text) ? `https://${text}` : text, page.href);
+  const isUsual = manifest === 'mlcc.json';
+  return isUsual ? folder.href : new URL(manifest + folder.search, folder).href;
+}
+
+/** What stands at the address, or null if nothing that is a model does. */
+export async function look(url: string): Promise<Offer | null> {
+  try {
+    const { folder, manifest } = modelUrl(url);
+    const answer = await fetch(new URL(manifest + folder.search, folder));
+    return answer.ok ? summary(url, await answer.json()) : null;
+  } catch {
+    return null; // No network, another kind of page, an address without CORS: nothing to offer.
+  }
+}
+
+function summary(url: string, manifest: unknown): Offer | null {
+  const { model, files } = (manifest ?? {}) as { model?: { name?: unknown }; files?: unknown };
+  if (typeof model?.name !== 'string') return null;
+  return { url, name: model.name, bytes: Array.isArray(files) ? sumOf(files) : null };
+}
+
+function sumOf(files: readonly { bytes?: unknown }[]): number | null {
+  const sum = files.reduce((total, file) => total + Number(file.bytes), 0);
+  return Number.isFinite(sum) ? sum : null;
+}

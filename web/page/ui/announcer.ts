@@ -1,0 +1,41 @@
+/**
+ * Speaks to screen readers: whole sentences, with pauses between, in a region nobody sees.
+ *
+ * The log itself is no live region: it would be read again with every token.
+ */
+
+import { h } from './dom.js';
+
+const PAUSE_MS = 1200;
+const KEPT = 4;
+
+export class Announcer {
+  readonly element = h('div', {
+    class: 'unseen',
+    attributes: { role: 'status', 'aria-live': 'polite', 'aria-atomic': 'false' },
+  });
+  #waiting: string[] = [];
+  #timer: ReturnType<typeof setTimeout> | null = null;
+
+  /** Say `text` when what was said before has had its time. */
+  say(text: string): void {
+    if (!text) return;
+    this.#waiting.push(text);
+    this.#timer ??= setTimeout(() => this.#speak(), 60);
+  }
+
+  /** Forget what was not said yet. */
+  hush(): void {
+    this.#waiting = [];
+  }
+
+  #speak(): void {
+    const text = this.#waiting.join(' ');
+    this.#waiting = [];
+    this.#timer = null;
+    if (!text) return;
+    this.element.append(h('p', '', text));
+    while (this.element.childElementCount > KEPT) this.element.firstElementChild?.remove();
+    this.#timer = setTimeout(() => this.#speak(), PAUSE_MS);
+  }
+}

@@ -1,0 +1,28 @@
+/** A button that copies a text and says so. */
+
+import { button, relabel } from './dom.js';
+import { icon } from './icons.js';
+
+const SHOWN_MS = 2000;
+
+/** `what` completes "Copy ...". Dispatches `announce`, which the page speaks. */
+export function copyButton(what: string, text: () => string): HTMLButtonElement {
+  const label = `Copy ${what}`;
+  const made = button(label, 'icon', () => void copy(), icon('copy'));
+
+  const show = (now: string, name: 'check' | 'copy' | 'close') => {
+    relabel(made, now);
+    made.replaceChildren(icon(name));
+  };
+  const copy = async () => {
+    const isDone = await navigator.clipboard.writeText(text()).then(
+      () => true,
+      () => false, // not a secure page, or the visitor refused
+    );
+    const said = isDone ? 'Copied' : 'The browser refused to copy';
+    show(said, isDone ? 'check' : 'close');
+    made.dispatchEvent(new CustomEvent('announce', { bubbles: true, detail: said }));
+    setTimeout(() => show(label, 'copy'), SHOWN_MS);
+  };
+  return made;
+}

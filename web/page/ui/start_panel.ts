@@ -1,0 +1,116 @@
+/** The panel before a model runs: the one that is offered, those stored, an address, a folder. */
+
+import type { StoredModel } from '../../src/model/catalog.js';
+import { bytes } from '../format.js';
+import { address, type Offer } from '../model_choice.js';
+import { button, h, setText } from './dom.js';
+import { icon } from './icons.js';
+
+export interface StartEvents {
+  onUrl(url: string): void;
+  onFolder(): void;
+}
+
+/** Everything that the panel lists. */
+export interface Choices {
+  /** undefined while it is being looked for. */
+  readonly offer: Offer | null | undefined;
+  readonly stored: readonly StoredModel[];
+}
+
+export class StartPanel {
+  readonly element: HTMLElement;
+  readonly #events: StartEvents;
+
+  constructor(events: StartEvents, { offer, stored }: Choices, isReturning: boolean) {
+    this.#events = events;
+    const [title, text] = isReturning ? RETURNING : WELCOME;
+    this.element = h('section', {
+      class: 'panel',
+      attributes: { 'aria-labelledby': 'panel-title' },
+    });
+    this.element.append(
+      h('h2', { attributes: { id: 'panel-title', tabindex: '-1' } }, title),
+      h('p', 'lead', text),
+      ...this.#offered(offer, stored),
+      ...this.#storedList(stored.filter((model) => model.url !== offer?.url)),
+      h('div', 'other', this.#addressForm(), this.#folderRow()),
+    );
+  }
+
+  #offered(offer: Choices['offer'], stored: readonly StoredModel[]): HTMLElement[] {
+    if (offer === undefined) return [h('p', 'muted', 'Looking for a model …')];
+    return offer ? [this.#offerCard(offer, stored)] : [];
+  }
+
+  #offerCard(offer: Offer, stored: readonly StoredModel[]): HTMLElement {
+    const isHere = stored.some((model) => model.url === offer.url);
+    const size = offer.bytes === null ? '' : bytes(offer.bytes);
+    const words = isHere ? 'stored in this browser' : size && `${size} to fetch, once`;
+    const name = h('div', '', h('strong', 'model-name', offer.name), h('p', 'muted', words));
+    return h(
+      'div',
+      'card',
+      name,
+      button('Start', 'primary', () => this.#events.onUrl(offer.url)),
+    );
+  }
+
+  #storedList(models: readonly StoredModel[]): HTMLElement[] {
+    if (models.length === 0) return [];
+    const rows = models.map((model) => {
+      const start = button('Start', 'plain', () => this.#events.onUrl(model.url));
+      start.setAttribute('aria-label', `Start ${model.name}`);
+      const name = h('strong', 'model-name', model.name);
+      return h('li', 'card', h('div', '', name, h('p', 'muted', bytes(model.bytes))), start);
+    });
+    return [h('div', '', h('h3', '', 'Stored in this browser'), h('ul', 'cards', ...rows))];
+  }
+
+  #addressForm(): HTMLFormElement {
+    const field = h('input', { attributes: { id: 'address', type: 'text', inputmode: 'url' } });
+    field.placeholder = 'https://example.com/my-model/';
+    field.setAttribute('autocomplete', 'url');
+    field.spellcheck = false;
+    const fault = h('p', { class: 'fault', attributes: { id: 'address-fault', role: 'alert' } });
+    field.setAttribute('aria-describedby', 'address-fault');
+    const go = h('button', { class: 'button plain', attributes: { type: 'submit' } }, 'Start');
+    const label = h('label', { attributes: { for: 'address' } }, 'A model’s address');
+    const form = h('form', 'address', label, h('div', 'field-row', field, go), fault);
+    form.noValidate = true;
+    form.addEventListener('submit', (event) => {
+      event.preventDefault();
+      this.#submit(field, fault);
+    });
+    return form;
+  }
+
+  #submit(field: HTMLInputElement, fault: HTMLElement): void {
+    try {
+      if (!field.value.trim()) throw new TypeError();
+      setText(fault, '');
+      this.#events.onUrl(address(field.value, new URL(location.href)));
+    } catch {
+      setText(fault, 'Type the address of a folder made by “mlcc compile”, as in the example.');
+      field.setAttribute('aria-invalid', 'true');
+      field.focus();
+    }
+  }
+
+  #folderRow(): HTMLElement {
+    const pick = button('Open a folder', 'plain', () => this.#events.onFolder(), icon('folder'));
+    return h('p', 'folder-row', pick, h('span', 'muted', 'or drop one anywhere on this page'));
+  }
+}
+
+/** The last part of a model's address. */
+export function shortName(url: string): string {
+  const parts = url.split('/').filter(Boolean);
+  return decodeURIComponent(parts.at(-1) ?? url);
+}
+
+const WELCOME = [
+  'A language model in this tab',
+  'It runs on your own GPU. What you write stays on this device.',
+] as const;
+const RETURNING = ['Your conversation is still here', 'Start a model to go on.'] as const;
