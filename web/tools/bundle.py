@@ -98,7 +98,7 @@ def compiled(path: str, source: bytes) -> bytes:
     mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
     optimize = 0 if path.startswith("mlcc/") else 2
     py_compile.compile(
-        "/tmp/module.py", made, path, doraise=True, invalidation_mode=mode, optimize=optimize
+        "/tmp/module.py", str(made), path, doraise=True, invalidation_mode=mode, optimize=optimize
     )
     return made.read_bytes()
 

@@ -1,0 +1,122 @@
+"""Makes web/dist from the sources: what changed since, and nothing if nothing did.
+
+    python web/tools/make.py            npm's packages, the tab's Python, then package and page
+    python web/tools/make.py --check    formats, lint and types
+    python web/tools/make.py --node     print the path of the Node that is used
+
+To be run by a Python that has jinja2 and markupsafe: their files go into the tab. Standard library
+only. `dev.py web` runs it, and brings a Node where there is none.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+WEB = Path(__file__).resolve().parents[1]
+ROOT = WEB.parent
+STAMPS = WEB / "node_modules" / ".mlcc"
+"""Where `npm ci` deletes them: what follows is then made again."""
+OLDEST = (20, 19)
+
+
+def find_node() -> str | None:
+    """A Node that is new enough: beside this Python, else on the path."""
+    beside = Path(sys.executable).parent
+    for place in (f"{beside}{os.pathsep}{os.environ.get('PATH', '')}", os.environ.get("PATH", "")):
+        node = shutil.which("node", path=place)
+        if node and version(node) >= OLDEST:
+            return node
+    return None
+
+
+def version(node: str) -> tuple[int, ...]:
+    """Of a Node; () if it does not start."""
+    try:
+        told = subprocess.run([node, "--version"], capture_output=True, text=True, check=False)
+    except OSError:
+        return ()
+    return tuple(int(part) for part in re.findall(r"\d+", told.stdout)[:2])
+
+
+def hashed(files: Iterable[Path]) -> str:
+    """A hash of the paths and contents of files."""
+    digest = hashlib.sha256()
+    for path in sorted(files):
+        name = path.relative_to(ROOT) if path.is_relative_to(ROOT) else path.name
+        digest.update(f"{name}\0".encode() + path.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+def files(*folders: Path) -> list[Path]:
+    """Sources below folders."""
+    kinds = {".ts", ".js", ".mjs", ".py", ".html", ".css", ".svg", ".json"}
+    return [path for folder in folders for path in folder.rglob("*") if path.suffix in kinds]
+
+
+def step(name: str, inputs: Iterable[Path], product: Path, make: Callable[[], None]) -> None:
+    """Make a product, unless it is there and made of the same inputs."""
+    stamp, wanted = STAMPS / name, hashed(inputs)
+    if product.exists() and stamp.exists() and stamp.read_text() == wanted:
+        return
+    print(f"web: making {name}", file=sys.stderr, flush=True)
+    make()
+    STAMPS.mkdir(parents=True, exist_ok=True)
+    stamp.write_text(wanted)
+
+
+def main() -> None:
+    node = find_node()
+    if not node:
+        oldest = ".".join(map(str, OLDEST))
+        sys.exit(f"web: needs Node {oldest} or newer; type: python3 dev.py web (which brings one)")
+    if sys.argv[1:] == ["--node"]:
+        print(node)
+        return
+    path = f"{Path(node).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+
+    def run(*command: str) -> None:
+        program = shutil.which(command[0], path=path) or command[0]
+        done = subprocess.run([program, *command[1:]], cwd=WEB, env={**os.environ, "PATH": path})
+        if done.returncode:
+            sys.exit(f"web: `{' '.join(command)}` failed in {WEB.relative_to(ROOT)} (see above)")
+
+    packages = [WEB / "package.json", WEB / "package-lock.json", WEB / ".npmrc"]
+    step(
+        "packages",
+        packages,
+        WEB / "node_modules/vite",
+        lambda: run("npm", "ci", "--loglevel=error"),
+    )
+    if sys.argv[1:] == ["--check"]:
+        run("npm", "run", "--silent", "check")
+        return
+
+    tools = files(WEB / "tools")
+    python = [*packages, *tools, *files(ROOT / "runtime/mlcc"), *files(site("jinja2"))]
+    archive = WEB / "public/python/python.zip"
+    folder = str(site("jinja2").parent)
+    step("python", python, archive, lambda: run("node", "tools/python.mjs", folder))
+
+    config = [*WEB.glob("*.json"), *WEB.glob("*.js"), archive]
+    sources = [*config, *tools, *files(WEB / "src", WEB / "page")]
+    step("dist", sources, WEB / "dist/page/index.html", lambda: run("node", "tools/build.mjs"))
+
+
+def site(package: str) -> Path:
+    """The folder of an installed package."""
+    spec = importlib.util.find_spec(package)
+    if not spec or not spec.origin:
+        sys.exit(f"web: this Python lacks {package}; type: python3 dev.py web")
+    return Path(spec.origin).parent
+
+
+if __name__ == "__main__":
+    main()
