@@ -125,7 +125,7 @@ def test_what_float16_cannot_hold_is_not_stored_as_infinity() -> None:
 @pytest.mark.parametrize("norm_of_heads", [None, (1e-6, 1.0)])
 @pytest.mark.parametrize("dim, rotary", [(40, 40), (64, 16)])
 def test_rotate_and_append(dtype: str, gpu: Gpu, norm_of_heads: Any, dim: int, rotary: int) -> None:
-    heads, kv_heads, page = 5, 2, 4
+    heads, kv_heads, page = 9, 3, 4  # TVM cannot narrow a division by 3 of what may be negative
     slots = np.array([3, 7, -1, 19, 18, 4], np.int32)
     qkv = normal(0, 6, (heads + 2 * kv_heads) * dim)
     inv_freq = (100.0 ** (-np.arange(0, rotary, 2) / rotary)).astype(np.float32)

@@ -74,7 +74,9 @@ def rotate_and_append(
         with launch(grid, (lanes, teams)) as (block, lane, team):
             task = bind(T.min(block * teams + team, count - 1))
             i, part = bind(task // parts), bind(task % parts)
-            kind = bind(T.if_then_else(part < heads, 0, 1 + (part - heads) // kv_heads))
+            # 0 query, 1 key, 2 value. By comparing: TVM would divide what may be negative in 64 bits.
+            key_or_value = T.if_then_else(part < heads + kv_heads, 1, 2)
+            kind = bind(T.if_then_else(part < heads, 0, key_or_value))
             first = bind(part * head_dim)
             factor = T.float32(1)
             if norm:
@@ -98,7 +100,7 @@ def rotate_and_append(
                     with T.Else():
                         slot = bind(slots[i])
                         with when(slot >= 0):
-                            h = (part - heads) % kv_heads
+                            h = part - heads - (kind - 1) * kv_heads
                             page, offset = slot // page_size, slot % page_size
                             store(pages, stored(x, kv_dtype), page, kind - 1, h, offset, d)
 
