@@ -44,7 +44,7 @@ interface Loaded {
 
 export class Executor {
   readonly depth = DEPTH;
-  /** Resolves when the device is gone; every step, pending or later, rejects with the same. */
+  /** Resolves if the device is lost; every step, pending or later, rejects with the same. */
   readonly lost: Promise<DeviceLostError>;
   private readonly device: GPUDevice;
   private readonly library: Library;
@@ -133,7 +133,7 @@ export class Executor {
 
   /** Free everything, the device too; steps in flight reject. */
   close(): void {
-    this.faults.fail(new DeviceError('the model was unloaded; load it again'));
+    this.faults.close();
     this.staging.close();
     this.readback.close();
     this.library.close();

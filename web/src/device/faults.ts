@@ -20,16 +20,18 @@ export interface Watched<T> {
 }
 
 export class Faults {
-  /** Resolves when the device is gone, for whatever reason. */
+  /** Resolves when the device is gone, unless `close` said that it will be. */
   readonly lost: Promise<DeviceLostError>;
   private readonly device: GPUDevice;
   private ended: MlccError | undefined;
+  private closed = false;
 
   constructor(device: GPUDevice) {
     this.device = device;
     this.lost = device.lost.then((info) => {
+      if (this.closed) return new Promise<never>(() => undefined);
       const error = lostError(info);
-      this.ended ??= error;
+      this.ended = error;
       return error;
     });
     device.addEventListener('uncapturederror', ({ error }) => {
@@ -46,6 +48,12 @@ export class Faults {
   fail(error: MlccError): MlccError {
     this.ended ??= error;
     return this.ended;
+  }
+
+  /** The device is about to be destroyed on purpose. */
+  close(): void {
+    this.closed = true;
+    this.fail(new DeviceError('the model was unloaded; load it again'));
   }
 
   /** Run `action`, which must not wait for anything, and hear what the GPU says about it. */

@@ -29,12 +29,10 @@ export class Library {
 
   /** Load a library. Raises ArtifactError if it is damaged, or built for another interface. */
   static async load(wasm: Uint8Array<ArrayBuffer>, abi: string, gpu: GPUDevice): Promise<Library> {
-    const log = (line: string): void => console.debug(line);
     try {
-      const bytes = wasm.byteLength === wasm.buffer.byteLength ? wasm : wasm.slice();
-      const runtime = await tvm.instantiate(bytes.buffer, tvm.createPolyfillWASI(), log);
-      checkAbi(runtime, abi);
-      return new Library(runtime, gpu);
+      const module = await WebAssembly.compile(wasm);
+      checkAbi(module, abi);
+      return new Library(new tvm.Instance(module, tvm.createPolyfillWASI()), gpu);
     } catch (error) {
       if (error instanceof ArtifactError) throw error;
       throw new ArtifactError(
@@ -100,11 +98,6 @@ export class Library {
     return this.runtime.makeTVMArray([...tensors]);
   }
 
-  /** Bytes of host memory, which only grows. */
-  get hostBytes(): number {
-    return this.runtime.memory.memory.buffer.byteLength;
-  }
-
   /** Destroy what it holds on the GPU. The host side goes with the object. */
   close(): void {
     this.commands.drop();
@@ -122,21 +115,13 @@ export class Library {
   }
 }
 
-/** Runtime and library are one file, which says by `mlcc.abi` what it was built for. */
-function checkAbi(runtime: tvm.Instance, abi: string): void {
-  const found = abiOf(runtime);
+/** The library's file says in a section of its own which interface it was built for. */
+function checkAbi(module: WebAssembly.Module, abi: string): void {
+  const [section] = WebAssembly.Module.customSections(module, 'mlcc.abi');
+  const found = new TextDecoder().decode(section);
   if (found === abi) return;
   throw new ArtifactError(
-    `the model's library was built for the interface ${found}, its manifest says ${abi}: the ` +
-      'folder mixes files of two compiles; compile the model again',
+    `the model's library was built for the interface ${found || 'of no mlcc'}, its manifest says ` +
+      `${abi}: the folder mixes files of two compiles; compile the model again`,
   );
-}
-
-function abiOf(runtime: tvm.Instance): string {
-  runtime.beginScope();
-  try {
-    return runtime.getGlobalFunc('mlcc.abi')();
-  } finally {
-    runtime.endScope();
-  }
 }

@@ -1,0 +1,88 @@
+/** What can go wrong before the first step, on the real library and a real (software) GPU. */
+
+import { execFileSync } from 'node:child_process';
+import { readFileSync } from 'node:fs';
+import { afterEach, describe, expect, it } from 'vitest';
+import { Executor } from '../src/device/executor.js';
+import { ArtifactError, DeviceLostError, OutOfMemoryError } from '../src/errors.js';
+import { CAPACITY, DemoModel, liveBuffers, openGpu } from './device_model.js';
+
+const model = new DemoModel();
+const devices: GPUDevice[] = [];
+
+afterEach(() => {
+  for (const device of devices.splice(0)) device.destroy();
+});
+
+async function openDevice(): Promise<GPUDevice> {
+  const { device } = await openGpu();
+  devices.push(device);
+  return device;
+}
+
+describe('a library', () => {
+  it('of another interface is refused, and both are named', async () => {
+    const device = await openDevice();
+    const created = Executor.create(model.library, device, 'feedbeef', CAPACITY);
+    await expect(created).rejects.toThrow(ArtifactError);
+    await expect(created).rejects.toThrow(
+      new RegExp(`${model.abi}.*feedbeef.*compile the model again`),
+    );
+  });
+
+  it('that names no interface is refused', async () => {
+    const empty = Uint8Array.of(0, 0x61, 0x73, 0x6d, 1, 0, 0, 0);
+    const created = Executor.create(empty, await openDevice(), model.abi, CAPACITY);
+    await expect(created).rejects.toThrow(/of no mlcc/);
+  });
+
+  it('that is damaged is refused', async () => {
+    const half = model.library.slice(0, 100_000);
+    const created = Executor.create(half, await openDevice(), model.abi, CAPACITY);
+    await expect(created).rejects.toThrow(ArtifactError);
+    await expect(created).rejects.toThrow(/does not load.*download it again/);
+  });
+});
+
+describe('memory', () => {
+  it('beyond what one tensor may have is refused before the GPU is asked', async () => {
+    const executor = await model.executor(await openDevice());
+    const asked = executor.allocatePages(model.pages(1_000_000));
+    await expect(asked).rejects.toThrow(OutOfMemoryError);
+    await expect(asked).rejects.toThrow(/KV pages.*smaller context/);
+    executor.close();
+  });
+
+  it('beyond what the GPU has is its own error, everything is given back, and less fits', async () => {
+    const device = await openDevice();
+    const executor = await model.executor(device);
+    const live = liveBuffers(device);
+    const tensor = { dtype: 'float32', shape: [16 << 20] };
+    const asked = withMemory(256, () => executor.allocatePages(Array(8).fill(tensor)));
+    await expect(asked).rejects.toThrow(OutOfMemoryError);
+    await expect(asked).rejects.toThrow(/ran out of memory while making room for the KV pages/);
+    expect(live()).toBe(0);
+    await executor.allocatePages(model.pages(8));
+    expect(live()).toBe(model.pages(8).length);
+    executor.close();
+  });
+
+  it('is not promised by a device that is lost', async () => {
+    const device = await openDevice();
+    const executor = await model.executor(device);
+    device.destroy();
+    await executor.lost;
+    await expect(executor.allocatePages(model.pages(8))).rejects.toThrow(DeviceLostError);
+  });
+});
+
+/** What `action` does while this process, which is also the software GPU, has so many MiB left. */
+async function withMemory<T>(megabytes: number, action: () => Promise<T>): Promise<T> {
+  const pages = Number(readFileSync('/proc/self/statm', 'utf8').split(' ')[0]);
+  limitMemory(String(pages * 4096 + (megabytes << 20)));
+  return action().finally(() => limitMemory('unlimited'));
+}
+
+function limitMemory(bytes: string): void {
+  execFileSync('prlimit', ['--pid', String(process.pid), `--as=${bytes}:`]);
+}
