@@ -28,8 +28,12 @@ NEVER = {
 """Debuggers, consoles, servers and formats that nothing in a tab asks for. Some modules name them
 inside functions, which would fail there by ModuleNotFoundError."""
 
-ALWAYS = ("mlcc.browser.entry", "encodings.utf_16", "encodings.utf_32", "encodings.latin_1")
-"""Encodings are found by name: those that json looks for, and what text files default to."""
+ENCODINGS = [
+    "ascii", "latin_1", "raw_unicode_escape", "unicode_escape", "utf_8", "utf_8_sig",
+    "utf_16", "utf_16_be", "utf_16_le", "utf_32", "utf_32_be", "utf_32_le",
+]  # fmt: skip
+ALWAYS = ("mlcc.browser.entry", *(f"encodings.{name}" for name in ENCODINGS))
+"""Encodings are found by name: those that json looks for, and what Jinja reads its strings by."""
 
 
 class Sources:
