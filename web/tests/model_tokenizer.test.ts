@@ -5,24 +5,32 @@ import { describe, expect, test } from 'vitest';
 import { ArtifactError, UnsupportedError } from '../src/errors.js';
 import { createTokenizer, type Tokenizer } from '../src/model/tokenizer.js';
 
-interface Kind {
-  tokenizer: Record<string, unknown> & { model: { base: string; ignore_merges: boolean } };
+interface Answers {
+  /** Places in the fixture's `answers`, one per text. */
   ids: number[];
-  start: number[];
   texts: string[];
   loose: [ids: number[], text: string][];
+}
+
+interface Kind extends Answers {
+  tokenizer: Record<string, unknown> & { model: { base: string; ignore_merges: boolean } };
+  start: number[];
 }
 
 interface Fixture {
   texts: string[];
   models: Record<string, object>;
-  /** Every list of ids once; `ids` of a kind are places in it, one per text. */
+  demo: Answers;
+  /** Every list of ids once. */
   answers: number[][];
   kinds: Record<string, Kind>;
 }
 
-const FILE = new URL('./model_tokenizer_fixture.json', import.meta.url);
-const { texts, models, answers, kinds } = JSON.parse(readFileSync(FILE, 'utf8')) as Fixture;
+const FIXTURE = new URL('./model_tokenizer_fixture.json', import.meta.url);
+const DEMO = new URL('../../examples/demo/model/tokenizer.json', import.meta.url);
+const { texts, models, answers, kinds, demo } = JSON.parse(
+  readFileSync(FIXTURE, 'utf8'),
+) as Fixture;
 
 function json(name: string): Record<string, unknown> {
   const { tokenizer } = kinds[name] as Kind;
@@ -34,27 +42,35 @@ function made(plain: object): Tokenizer {
   return createTokenizer(new TextEncoder().encode(JSON.stringify(plain)));
 }
 
-describe.each(Object.entries(kinds))('%s', (name, kind) => {
-  const tokenizer = made(json(name));
-  const expected = kind.ids.map((place) => answers[place] as number[]);
+const CASES: [name: string, tokenizer: Tokenizer, expected: Answers][] = [
+  ['the demo model', createTokenizer(readFileSync(DEMO)), demo],
+  ...Object.entries(kinds).map(([name, kind]): [string, Tokenizer, Answers] => [
+    name,
+    made(json(name)),
+    kind,
+  ]),
+];
+
+describe.each(CASES)('%s', (_, tokenizer, expected) => {
+  const ids = expected.ids.map((place) => answers[place] as number[]);
 
   test('encodes', () => {
     const found = texts.map((text) => [text, [...tokenizer.encode(text, false)]]);
-    expect(found).toEqual(texts.map((text, i) => [text, expected[i]]));
-  });
-
-  test('adds what a text starts with', () => {
-    expect([...tokenizer.encode('Hi', true)]).toEqual(kind.start);
+    expect(found).toEqual(texts.map((text, i) => [text, ids[i]]));
   });
 
   test('decodes what it encoded', () => {
-    expect(expected.map((ids) => tokenizer.decode(ids))).toEqual(kind.texts);
+    expect(ids.map((some) => tokenizer.decode(some))).toEqual(expected.texts);
   });
 
   test('decodes ids in any order: broken characters, special and unknown tokens', () => {
-    const found = kind.loose.map(([ids]) => tokenizer.decode(Int32Array.from(ids)));
-    expect(found).toEqual(kind.loose.map(([, text]) => text));
+    const found = expected.loose.map(([some]) => tokenizer.decode(Int32Array.from(some)));
+    expect(found).toEqual(expected.loose.map(([, text]) => text));
   });
+});
+
+test.each(Object.entries(kinds))('%s adds what a text starts with', (name, { start }) => {
+  expect([...made(json(name)).encode('Hi', true)]).toEqual(start);
 });
 
 describe('refused', () => {

@@ -32,7 +32,7 @@ DEEPSEEK = (
 )
 BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
 RAW_BYTES = {**BYTES, "use_regex": False}
-PIECES = [
+PIECES: list[dict[str, Any]] = [
     {"type": "Replace", "pattern": {"String": "▁"}, "content": " "},
     {"type": "ByteFallback"},
     {"type": "Fuse"},
@@ -69,6 +69,8 @@ GEMMA_SPLIT = {
     "type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious", "invert": False,
 }  # fmt: skip
 CUTS = "[,.]|é"
+
+DEMO = Path(__file__).parents[2] / "examples/demo/model/tokenizer.json"
 
 KINDS: dict[str, dict[str, Any]] = {
     "gpt2": {"pre_tokenizer": BYTES},
@@ -147,9 +149,11 @@ def main(corpus: Path, output: Path) -> None:
     bases = {"bytes": train_bytes(text), "pieces": train_pieces(text)}
     answers: dict[tuple[int, ...], int] = {}
     kinds = {name: describe(*build(bases, dict(parts)), answers) for name, parts in KINDS.items()}
+    demo = Tokenizer.from_file(str(DEMO))
     fixture = {
         "texts": TEXTS,
         "models": {name: json.loads(base.to_str())["model"] for name, base in bases.items()},
+        "demo": answers_of(demo, answers),
         "answers": list(answers),
         "kinds": kinds,
     }
@@ -209,12 +213,16 @@ def describe(
 ) -> dict[str, Any]:
     plain = json.loads(tokenizer.to_str())
     plain["model"] = {"base": base, "ignore_merges": plain["model"]["ignore_merges"]}
+    start = tokenizer.encode("Hi").ids
+    return {"tokenizer": plain, "start": start, **answers_of(tokenizer, answers)}
+
+
+def answers_of(tokenizer: Tokenizer, answers: dict[tuple[int, ...], int]) -> dict[str, Any]:
+    """Ids of every text as places in `answers`, the texts of these ids, and of random ones."""
     ids = [tokenizer.encode(text, add_special_tokens=False).ids for text in TEXTS]
     loose = random_ids(tokenizer.get_vocab_size())
     return {
-        "tokenizer": plain,
         "ids": [answers.setdefault(tuple(some), len(answers)) for some in ids],
-        "start": tokenizer.encode("Hi").ids,
         "texts": [tokenizer.decode(some, skip_special_tokens=True) for some in ids],
         "loose": [[some, tokenizer.decode(some, skip_special_tokens=True)] for some in loose],
     }

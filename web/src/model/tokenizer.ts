@@ -2,8 +2,9 @@
  * A model's tokenizer in JavaScript: the same ids and texts as Python's `tokenizers` on the server.
  *
  * Byte-pair encoding is `@huggingface/tokenizers`'. Known to differ: U+0085 and U+FEFF beside an
- * added token that swallows spaces (`lstrip`, `rstrip`), and characters newer than the browser's
- * Unicode tables. What is not exact is refused when the tokenizer is made.
+ * added token that swallows spaces (`lstrip`, `rstrip`), a long s for an s where a pattern ignores
+ * case, and characters newer than the browser's Unicode tables. Whatever else is not exact is
+ * refused when the tokenizer is made.
  */
 
 import { Tokenizer as Encoder } from '@huggingface/tokenizers';
