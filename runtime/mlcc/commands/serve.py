@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import click
 
 from mlcc.commands.options import ModelOptions, model_options, note
-from mlcc.errors import ArtifactError
+from mlcc.errors import ArtifactError, UnsupportedError
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
@@ -23,6 +24,8 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
               help="Largest request in bytes.")  # fmt: skip
 @click.option("--timeout", type=click.FloatRange(0, min_open=True), default=600, show_default=True,
               help="Longest time for an answer in seconds.")  # fmt: skip
+@click.option("--web", type=click.Path(path_type=Path),
+              help="Chat page at /web/ with this folder's model, compiled for webgpu.")  # fmt: skip
 def serve_command(
     options: ModelOptions,
     host: str,
@@ -31,15 +34,24 @@ def serve_command(
     max_queue: int,
     max_body: int,
     timeout: float,
+    web: Path | None,
 ) -> None:
     """Serve a model through OpenAI's API.
 
-    MODEL is a folder made by `mlcc compile`, or a checkpoint, which is compiled first and kept.
+    MODEL is a folder made by `mlcc compile`, or a checkpoint, which is compiled first and kept. If
+    it was compiled for webgpu, a chat page is served that runs it in each visitor's browser.
     """
     from mlcc.model import open_text
     from mlcc.server.adapter import Settings
-    from mlcc.server.serve import serve
+    from mlcc.server.serve import serve, serve_page
+    from mlcc.server.web import is_for_browsers, no_web_routes, page_folder, web_routes
 
+    if is_for_browsers(options.model):
+        _check_no_engine(options, web)
+        _say_open(host, api_key)
+        serve_page(Path(options.model), host, port, _say_page)
+        return
+    more = web_routes(page_folder(), web) if web else no_web_routes()
     path = options.artifact()
     text = open_text(path)
     if host not in LOOPBACK and not api_key:
@@ -48,15 +60,42 @@ def serve_command(
         text.chat_template.check()
     except ArtifactError as error:
         note(f"/v1/chat/completions will fail: {error.message}")
+    if web:
+        _say_open(host, api_key)
     settings = Settings(api_key or None, max_queue, max_body, timeout)
 
     def when_ready(url: str) -> None:
         click.echo(f"{text.name} answers at {url}/v1 (Ctrl-C ends it). Try:\n{_curl(url, api_key)}")
+        if web:
+            _say_page(url)
 
-    serve(options.opener(path), text, settings, host, port, when_ready, note)
+    serve(options.opener(path), text, settings, host, port, when_ready, note, more)
 
 
 def _curl(url: str, api_key: str | None) -> str:
     body = json.dumps({"messages": [{"role": "user", "content": "Hello!"}]})
     key = ' -H "Authorization: Bearer $MLCC_API_KEY"' if api_key else ""
     return f"curl {url}/v1/chat/completions -H 'Content-Type: application/json'{key} -d '{body}'"
+
+
+def _say_page(url: str) -> None:
+    click.echo(f"The chat page is at {url}/web/ (Ctrl-C ends it): the browser's GPU runs its model")
+
+
+def _say_open(host: str, api_key: str | None) -> None:
+    """What the page's host may not expect."""
+    if api_key:
+        note("the chat page asks for no key: what it does, the visitor's own GPU does")
+    if host not in LOOPBACK:
+        note("browsers give a page the GPU on localhost and https only: put https in front")
+
+
+def _check_no_engine(options: ModelOptions, web: Path | None) -> None:
+    """Nothing is asked of an engine that does not run here. Raises UnsupportedError."""
+    given = {name: getattr(options, name) for name in ("threads", "context", "max_batch", "device")}
+    for name, value in {**given, "web": web}.items():
+        if value is not None:
+            raise UnsupportedError(
+                f"{options.model} runs in the visitor's browser, not here; "
+                f"leave out --{name.replace('_', '-')}"
+            )

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 from starlette.applications import Starlette
-from starlette.routing import Mount
+from starlette.routing import BaseRoute, Mount
 
 from mlcc.model import ModelText
 from mlcc.server.adapter import Adapter, Settings
@@ -20,8 +20,11 @@ def create_app(
     text: ModelText,
     settings: Settings,
     when_ready: Callable[[], None] = lambda: None,
+    more: Sequence[BaseRoute] = (),
 ) -> Starlette:
     """The application for one model. The engine's process belongs to the caller.
+
+    `more` are addresses beside the API's.
 
     Templates are rendered in threads: they are strangers' programs, and may take their time.
     """
@@ -34,4 +37,4 @@ def create_app(
         engine.stop()
 
     service = Service(engine, text, settings.bounds, asyncio.to_thread)
-    return Starlette(routes=[Mount("/", Adapter(service, settings))], lifespan=lifespan)
+    return Starlette(routes=[*more, Mount("/", Adapter(service, settings))], lifespan=lifespan)

@@ -5,11 +5,14 @@ from __future__ import annotations
 import errno
 import signal
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from pathlib import Path
 from types import FrameType
 
 import uvicorn
+from starlette.applications import Starlette
+from starlette.routing import BaseRoute
 
 from mlcc.errors import MlccError
 from mlcc.model import ModelText
@@ -17,6 +20,7 @@ from mlcc.server.adapter import Settings
 from mlcc.server.app import create_app
 from mlcc.server.client import ProcessClient
 from mlcc.server.process import EngineProcess
+from mlcc.server.web import create_page_app
 from mlcc.server.worker import OpenModel
 
 _SHUTDOWN_S = 2
@@ -30,10 +34,12 @@ def serve(
     port: int,
     when_ready: Callable[[str], None],
     note: Callable[[str], None],
+    more: Sequence[BaseRoute] = (),
 ) -> None:
     """Serve until Ctrl-C or SIGTERM. `when_ready` gets the URL, `note` what to know of the model.
 
-    Raises MlccError in one line if the port cannot be bound or the model not be loaded.
+    `more` are addresses beside the API's. Raises MlccError in one line if the port cannot be bound
+    or the model not be loaded.
     """
     with closing(bind(host, port)) as listener, _terminate_politely():
         process = EngineProcess(open_model)
@@ -42,18 +48,32 @@ def serve(
                 note(line)
             url = _url(host, listener.getsockname()[1])
             client = ProcessClient(process, settings.max_queue)
-            app = create_app(client, text, settings, lambda: when_ready(url))
-            config = uvicorn.Config(
-                app,
-                lifespan="on",
-                log_level="warning",
-                access_log=False,
-                server_header=False,
-                timeout_graceful_shutdown=_SHUTDOWN_S,
-            )
-            _Server(config, client).run(sockets=[listener])
+            app = create_app(client, text, settings, lambda: when_ready(url), more)
+            _Server(_config(app), client).run(sockets=[listener])
         finally:
             process.close()
+
+
+def serve_page(model: Path, host: str, port: int, when_ready: Callable[[str], None]) -> None:
+    """Serve the chat page and a model for browsers until Ctrl-C or SIGTERM; no engine runs here.
+
+    Raises MlccError in one line if there is no page, or the model is not for browsers.
+    """
+    with closing(bind(host, port)) as listener, _terminate_politely():
+        url = _url(host, listener.getsockname()[1])
+        app = create_page_app(model, lambda: when_ready(url))
+        uvicorn.Server(_config(app)).run(sockets=[listener])
+
+
+def _config(app: Starlette) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        lifespan="on",
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=_SHUTDOWN_S,
+    )
 
 
 class _Server(uvicorn.Server):
