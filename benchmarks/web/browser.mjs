@@ -12,7 +12,7 @@
 import { createInterface } from 'node:readline';
 import { chromium } from 'playwright-core';
 
-/** SwiftShader, a WebGPU adapter on the CPU; a machine with a GPU passes its own (run.py --flags). */
+/** Whatever the adapter: which one is the caller's to say (`flags`). */
 const FLAGS = [
   '--headless=new',
   '--no-sandbox',

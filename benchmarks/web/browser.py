@@ -18,7 +18,12 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-SWIFTSHADER = "--use-webgpu-adapter=swiftshader"
+SWIFTSHADER = (
+    "--use-webgpu-adapter=swiftshader",
+    # Else SwiftShader unrolls the zeroing of shared arrays: every pipeline compiles for seconds.
+    "--disable-dawn-features=use_vulkan_zero_initialize_workgroup_memory_extension",
+)
+"""WebGPU on the CPU."""
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 

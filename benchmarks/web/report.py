@@ -47,7 +47,7 @@ def transfers(sent: dict[str, int]) -> dict[str, Figures]:
 
 def tables(result: Figures) -> str:
     """All of a run for a terminal."""
-    sections = (_machine, _starts, _speeds, _batches, _memory, _chats, _transfers)
+    sections = (_machine, _starts, _speeds, _floors, _batches, _memory, _chats, _transfers)
     return "\n\n".join(filter(None, (section(result) for section in sections)))
 
 
@@ -85,6 +85,14 @@ def _speeds(result: Figures) -> str:
             rows.append((f"{NAMES[engine]} {shape}", *speeds, counted, ratio))
     heads = ("engine", "prefill", "decode", "quiet rounds", "to the peer")
     return _table("Tokens a second, batch 1", heads, rows)
+
+
+def _floors(result: Figures) -> str:
+    rows = [
+        (shape, *(str(value) for value in row.values())) for shape, row in result["floors"].items()
+    ]
+    heads = ("model", *next(iter(result["floors"].values()), {}))
+    return _table("Floors of this CPU", heads, rows)
 
 
 def _ratios(row: Figures, peer: Figures | None) -> str:

@@ -29,8 +29,9 @@ sys.path.insert(0, str(HERE.parent))
 
 import visits  # noqa: E402
 from browser import SWIFTSHADER  # noqa: E402
+from floors import floors  # noqa: E402
 from hosting import Site  # noqa: E402
-from prepare import SHAPES, prepare, versions  # noqa: E402
+from prepare import SHAPES, checkpoint, prepare, versions  # noqa: E402
 from report import tables, transfers  # noqa: E402
 
 LIBRARY = ROOT / "web" / "dist" / "lib"
@@ -56,13 +57,20 @@ def machine(shown: str) -> dict[str, Any]:
 
 def measure(given: argparse.Namespace, site: Site) -> dict[str, Any]:
     """All figures of a run."""
-    flags = tuple(given.flags) if given.flags is not None else (SWIFTSHADER,)
+    flags = tuple(given.flags) if given.flags is not None else SWIFTSHADER
     sizes = visits.Sizes() if given.full else visits.Sizes(64, 16, 3, given.chats, 20)
     bench = visits.Bench(site, given.chromium, flags, say)
     with bench.browser() as chosen:
         about = machine(chosen.version)
     result: dict[str, Any] = {"machine": about, "sizes": vars(sizes), "empty": visits.empty(bench)}
-    result |= {"starts": {}, "speeds": {}, "batches": {}, "transfers": {}, "chats": []}
+    result |= {
+        "starts": {},
+        "speeds": {},
+        "batches": {},
+        "transfers": {},
+        "floors": {},
+        "chats": [],
+    }
     for shape in given.shapes:
         starts = {engine: visits.start(bench, engine, shape, sizes) for engine in given.engines}
         about["adapter"] = next(iter(starts.values()))["cold"]["adapter"]
@@ -72,10 +80,18 @@ def measure(given: argparse.Namespace, site: Site) -> dict[str, Any]:
         result["speeds"][shape] = visits.speed(bench, given.engines, shape, sizes)
         if "mlcc" in given.engines:
             result["batches"][shape] = visits.batches(bench, shape, sizes)
+            result["floors"][shape] = floor(given.models, shape, starts["mlcc"]["cold"], sizes)
     if "mlcc" in given.engines and "demo" in given.shapes:
         result["chats"] = visits.many(bench, sizes)
     about["load_after"] = os.getloadavg()[0]
     return result
+
+
+def floor(models: Path, shape: str, told: dict[str, Any], sizes: visits.Sizes) -> dict[str, Any]:
+    """Of the model that a page loaded, from the plan it tells."""
+    pages = told["capacity"]["num_pages"] * told["capacity"]["page_size"]
+    sources = checkpoint(models, shape), told["bytes"]["weights"], told["bytes"]["kv"] // pages
+    return floors(*sources, sizes.prompt)
 
 
 def say(text: str) -> None:

@@ -1,0 +1,51 @@
+"""The least time that a token takes on this CPU, which is the adapter: by bytes, by operations.
+
+Both are measured here, all cores: reading memory as `linear.py` does, and numpy's f32 product.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from linear import bandwidth
+from random_checkpoint import tensor_shapes
+
+
+def floors(checkpoint: Path, weight_bytes: int, kv_bytes: int, prompt: int) -> dict[str, Any]:
+    """Milliseconds of a decode step and of a prefill, by what bounds each.
+
+    Decode reads all weights once (the tied head is the table) and the pages of its context; prefill
+    does two operations per weight of a layer and token. `kv_bytes` is of one token.
+    """
+    config = json.loads((checkpoint / "config.json").read_text())
+    shapes = {"tie_word_embeddings": True, **config}
+    weights = {n: int(np.prod(s)) for n, s in tensor_shapes(shapes).items()}
+    layers = sum(count for name, count in weights.items() if ".layers." in name)
+    memory, peak = bandwidth(), _operations()
+    return {
+        "memory_gb_s": round(memory / 1e9, 1),
+        "f32_gflop_s": round(peak / 1e9),
+        "decode_bytes": weight_bytes + prompt * kv_bytes,
+        "decode_ms_by_bytes": round(1e3 * (weight_bytes + prompt * kv_bytes) / memory, 2),
+        "decode_ms_by_operations": round(2e3 * sum(weights.values()) / peak, 2),
+        "prefill_ms_by_operations": round(2e3 * layers * prompt / peak, 1),
+    }
+
+
+def _operations(size: int = 2048) -> float:
+    """f32 operations a second of a large matrix product; the best of some."""
+    a = np.ones((size, size), np.float32)
+    best = float("inf")
+    for _ in range(5):
+        start = time.perf_counter()
+        a @ a
+        best = min(best, time.perf_counter() - start)
+    return 2 * size**3 / best
