@@ -1,0 +1,64 @@
+"""A body is JSON in UTF-8, within bounds of its size and depth that hold everywhere."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from typing import Any
+
+import pytest
+
+from mlcc.api.errors import BodyTooLargeError
+from mlcc.errors import InvalidRequestError
+from mlcc.service.body import MAX_DEPTH, read_json
+from mlcc.service.messages import Request
+
+
+def read(body: bytes, limit: int = 8 << 20) -> Any:
+    async def bring() -> bytes:
+        return body
+
+    headers = {"content-type": "application/json; charset=utf-8"}
+    return asyncio.run(read_json(Request("POST", "/", headers, bring), limit))
+
+
+def nested(depth: int) -> bytes:
+    return b"[" * depth + b"]" * depth
+
+
+@pytest.mark.parametrize(
+    "value",
+    [[[]] * 1000, "[" * 1000, '\\"' + "{" * 1000, {"a": ["]{" * 500, {}]}, json.loads(nested(128))],
+)
+def test_many_brackets_that_are_not_deep(value: Any) -> None:
+    assert read(json.dumps(value).encode()) == value
+
+
+@pytest.mark.parametrize("body", [nested(MAX_DEPTH + 1), b"[" * 100_000, b'{"a":' * 129])
+def test_what_is_too_deep(body: bytes) -> None:
+    with pytest.raises(InvalidRequestError, match="nested") as caught:
+        read(body)
+    assert caught.value.code == "invalid_json"
+
+
+@pytest.mark.parametrize(
+    "body", [b'"' + b'\\"' * 500_000 + b"[" * 200, b'"\\' * 200_000 + b"{" * 200, b'"[' * 400_000]
+)
+def test_no_text_takes_long(body: bytes) -> None:
+    started = time.process_time()
+    with pytest.raises(InvalidRequestError):
+        read(body)
+    assert time.process_time() - started < 2
+
+
+@pytest.mark.parametrize("body", [b"\xff", b'"\xff"', "{}".encode("utf-16"), b"\xef\xbb\xbf{}"])
+def test_only_utf8_without_a_mark(body: bytes) -> None:
+    with pytest.raises(InvalidRequestError):
+        read(body)
+
+
+def test_size() -> None:
+    assert read(b"[1]", 3) == [1]
+    with pytest.raises(BodyTooLargeError):
+        read(b"[11]", 3)
