@@ -1,7 +1,8 @@
 """Hatch's build hook: `pip install` compiles the WebGPU plugin along with the Python packages.
 
 Without a C++ compiler everything else is installed all the same; the reason is noted beside where
-the library would be, and `mlcc targets` shows it.
+the library would be, and `mlcc targets` shows it. The chat page goes in where it was built before
+(`python3 dev.py web`); `mlcc serve` says so where it was not.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-sys.path.insert(0, str(Path(__file__).resolve().parent / "targets"))
+ROOT = Path(__file__).resolve().parent
+PAGE = ROOT / "web" / "dist" / "page"
+sys.path.insert(0, str(ROOT / "targets"))
 
 from mlcc_targets.native import build
 
@@ -30,6 +33,8 @@ class PluginHook(BuildHookInterface[Any]):
             self.app.display_warning(f"mlcc: built without Vulkan: {reason}")
         # The folder is ignored by git, and hatch leaves out what git ignores.
         build_data["artifacts"].append("targets/mlcc_targets/native/lib/*")
+        if version == "standard" and (PAGE / "index.html").is_file():
+            build_data["force_include"][str(PAGE)] = "mlcc/server/page"
         if not reason:
             platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
             build_data["pure_python"] = False

@@ -176,7 +176,7 @@ def test_an_unusable_cache_names_its_variable(tmp_path: Path) -> None:
     [
         ("filelock", "compile", "compile"),
         ("filelock", "compile", "run"),
-        ("fastapi", "serve", "serve"),
+        ("starlette", "serve", "serve"),
     ],
 )
 def test_a_bare_install_says_what_to_install(
@@ -205,7 +205,7 @@ def test_help_lists_all_commands_and_loads_none() -> None:
         "import sys, mlcc.cli\n"
         "try: mlcc.cli.main(['--help'])\n"
         "except SystemExit: pass\n"
-        "print(sorted({'tvm', 'numpy', 'jinja2', 'tokenizers', 'fastapi'} & set(sys.modules)))"
+        "print(sorted({'tvm', 'numpy', 'jinja2', 'tokenizers', 'starlette'} & set(sys.modules)))"
     )
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, env=ENVIRONMENT

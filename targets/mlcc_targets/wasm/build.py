@@ -14,8 +14,6 @@ import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from filelock import FileLock
-
 from mlcc_targets.linker import find_tool, output_of, run
 from mlcc_targets.target import TargetError
 
@@ -40,6 +38,8 @@ def runtime(say: Callable[[str], None] = lambda text: None) -> tuple[Path, ...]:
 
     Raises TargetError.
     """
+    from filelock import FileLock  # not in a bare install, which reads rows all the same
+
     folder = cache_folder() / _key()
     objects = tuple(folder / f"{unit}.o" for unit in UNITS)
     if all(path.is_file() for path in objects):
