@@ -39,9 +39,9 @@ const BY_NAME: Record<string, Advice> = {
     actions: [AGAIN, CHOOSE],
   },
   DownloadError: {
-    title: 'The download broke off',
-    next: 'What has arrived is kept. Check the connection and continue where it stopped.',
-    actions: [{ action: 'retry', label: 'Continue the download' }, CHOOSE],
+    title: 'The model could not be fetched',
+    next: 'Check the address and the connection. What has arrived is kept: trying again goes on from there.',
+    actions: [AGAIN, CHOOSE],
   },
   ArtifactError: {
     title: 'This model cannot be used',

@@ -7,10 +7,10 @@
 import type { StoredModel } from '../src/model/catalog.js';
 import type { Action } from './advice.js';
 import type { Engines, ModelPlace } from './engine_port.js';
-import { look } from './model_choice.js';
+import { askedFor, hostedUrl, look } from './model_choice.js';
 import { ModelSession, type Phase } from './model_session.js';
 import { keepSettings, readSettings, type Settings } from './settings.js';
-import type { TextStore } from './storage.js';
+import { keep, type TextStore } from './storage.js';
 import { Announcer } from './ui/announcer.js';
 import { ChatView } from './ui/chat_view.js';
 import { h } from './ui/dom.js';
@@ -44,6 +44,7 @@ export class App {
   readonly #dialog: SettingsDialog;
   #settings: Settings;
   #loading: LoadingPanel | null = null;
+  #start: StartPanel | null = null;
   #choices: Choices = { offer: undefined, stored: [] };
 
   constructor(ground: Ground) {
@@ -72,13 +73,18 @@ export class App {
     this.#mark();
   }
 
-  /** Offer the model at `url`; start it at once if this tab had it running before. */
-  async begin(url: string): Promise<void> {
-    if (this.#ground.tab?.getItem(LAST_MODEL) === url) return this.start({ kind: 'url', url });
-    this.#session.choose();
-    const [offer] = await Promise.all([look(url), this.#findStored()]);
-    this.#choices = { ...this.#choices, offer };
-    if (this.#session.phase.kind === 'choosing') this.#session.choose();
+  /** Offer the model that the page's address names; start it if this tab had it running before. */
+  async begin(page: URL): Promise<void> {
+    let url: string;
+    try {
+      url = askedFor(page) ?? hostedUrl(page);
+    } catch (error) {
+      this.#know({ offer: null });
+      return this.#session.fail(error);
+    }
+    if (this.#ground.tab?.getItem(LAST_MODEL) === url) void this.start({ kind: 'url', url });
+    else this.#session.choose();
+    await Promise.all([look(url).then((offer) => this.#know({ offer })), this.#findStored()]);
   }
 
   /** Open a model, in place of the one that runs. */
@@ -98,12 +104,13 @@ export class App {
     this.#mark();
     if (phase.kind === 'choosing') this.#ground.tab?.removeItem(LAST_MODEL);
     if (phase.kind !== 'running') return;
-    if (phase.source.kind === 'url') this.#ground.tab?.setItem(LAST_MODEL, phase.source.url);
+    if (phase.source.kind === 'url') keep(this.#ground.tab, LAST_MODEL, phase.source.url);
     this.#chat.greet(phase.engine.facts);
   }
 
   #panel(phase: Phase): HTMLElement | null {
     this.#loading = null;
+    this.#start = null;
     if (phase.kind === 'running') return null;
     if (phase.kind === 'failed') return failedPanel(phase.error, (action) => this.#act(action));
     if (phase.kind === 'choosing') return this.#startPanel();
@@ -118,9 +125,11 @@ export class App {
   #startPanel(): HTMLElement {
     const events = {
       onUrl: (url: string) => void this.start({ kind: 'url', url }),
-      onFolder: () => this.#ground.pickFolder((source) => void this.start(source)),
+      onFolder: () => this.#ground.pickFolder((place) => void this.start(place)),
     };
-    return new StartPanel(events, this.#choices, !this.#chat.isEmpty).element;
+    this.#start = new StartPanel(events, !this.#chat.isEmpty);
+    this.#start.show(this.#choices);
+    return this.#start.element;
   }
 
   #act(action: Action): void {
@@ -152,8 +161,13 @@ export class App {
   /** What is stored here; nothing where the browser stores nothing for the page. */
   async #findStored(): Promise<readonly StoredModel[]> {
     const stored = await this.#ground.engines.stored().catch(() => []);
-    this.#choices = { ...this.#choices, stored };
+    this.#know({ stored });
     return stored;
+  }
+
+  #know(choices: Partial<Choices>): void {
+    this.#choices = { ...this.#choices, ...choices };
+    this.#start?.show(this.#choices);
   }
 }
 

@@ -4,7 +4,7 @@
  * Who generates answers, and how they look, is known elsewhere.
  */
 
-import type { TextStore } from './storage.js';
+import { keep, type TextStore } from './storage.js';
 
 /** How an answer ended. An answer without one is still being written. */
 export type End = 'stop' | 'length' | 'stopped' | 'interrupted';
@@ -68,14 +68,8 @@ export class Conversation {
     this.#store?.removeItem(KEY);
   }
 
-  /** False if it could not be kept: the browser's room for it is full. */
-  save(): boolean {
-    try {
-      this.#store?.setItem(KEY, JSON.stringify(this.#messages));
-      return this.#store !== null;
-    } catch {
-      return false;
-    }
+  save(): void {
+    keep(this.#store, KEY, JSON.stringify(this.#messages));
   }
 }
 

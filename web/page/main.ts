@@ -2,7 +2,6 @@
 
 import { App } from './app.js';
 import { engines } from './engines.js';
-import { askedFor, hostedUrl } from './model_choice.js';
 import { storageOr } from './storage.js';
 import { acceptDrops, pickFolder } from './ui/folders.js';
 
@@ -14,10 +13,4 @@ const app = new App({
 });
 document.body.append(app.element);
 acceptDrops({ onFolder: (place) => void app.start(place), onFault: (error) => app.fail(error) });
-
-try {
-  const page = new URL(location.href);
-  void app.begin(askedFor(page) ?? hostedUrl(page));
-} catch (error) {
-  app.fail(error);
-}
+void app.begin(new URL(location.href));

@@ -4,7 +4,7 @@
  * say; the bounds here only shape the form's fields.
  */
 
-import type { TextStore } from './storage.js';
+import { keep, type TextStore } from './storage.js';
 
 export interface Settings {
   system: string;
@@ -83,13 +83,8 @@ export function readSettings(store: TextStore | null): Settings {
   return settings;
 }
 
-/** Keep them; where the browser refuses, they hold for this visit only. */
 export function keepSettings(store: TextStore | null, settings: Settings): void {
-  try {
-    store?.setItem(KEY, JSON.stringify(settings));
-  } catch {
-    // Full or forbidden: nothing that a visitor could do, and nothing lost but comfort.
-  }
+  keep(store, KEY, JSON.stringify(settings));
 }
 
 /** The fields of a request for what is set. */

@@ -15,3 +15,12 @@ export function storageOr(name: () => TextStore): TextStore | null {
     return null;
   }
 }
+
+/** Keep a value. Where there is no room or no storage, it lasts as long as the page. */
+export function keep(store: TextStore | null, key: string, value: string): void {
+  try {
+    store?.setItem(key, value);
+  } catch {
+    // Full or forbidden: nothing that a visitor could do, and nothing lost before a reload.
+  }
+}

@@ -32,7 +32,7 @@ export class ChatView {
   readonly #conversation: Conversation;
   readonly #chat: Chat;
   readonly #log: Log;
-  readonly #notices = new Notices();
+  readonly #notices = new Notices(() => this.#composer.focus());
   readonly #composer: Composer;
   #sentences = new Sentences();
 
@@ -124,6 +124,7 @@ export class ChatView {
   #ended(answer: Message, error: unknown): void {
     this.#composer.isBusy = false;
     this.#log.listed();
+    if (this.isEmpty) return; // a new chat began meanwhile
     this.#announcer.say(this.#sentences.rest(answer.content));
     if (answer.end === 'stopped') this.#announcer.say('Stopped.');
     // A model that is gone says so itself, in the stage.

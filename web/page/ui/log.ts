@@ -10,6 +10,8 @@ import { icon } from './icons.js';
 import { AnswerView, questionView } from './message_view.js';
 
 const NEAR_END_PX = 60;
+/** A long conversation that comes back is put on the page bit by bit. */
+const VIEWS_PER_FRAME = 20;
 
 type View = { message: Message; element: HTMLElement; answer: AnswerView | null };
 
@@ -70,9 +72,10 @@ export class Log {
   }
 
   #drawNow(): void {
-    if (this.#isWhole) this.#match();
-    else this.#views.at(-1)?.answer?.update(true);
+    const isWhole = this.#isWhole;
     this.#isWhole = false;
+    if (isWhole) this.#match();
+    else this.#views.at(-1)?.answer?.update(true);
     if (this.#follows) this.toEnd();
   }
 
@@ -81,12 +84,14 @@ export class Log {
     const messages = this.#conversation.messages;
     const kept = this.#views.filter((view, index) => view.message === messages[index]);
     for (const view of this.#views.slice(kept.length)) view.element.remove();
-    const added = messages.slice(kept.length).map((message) => this.#view(message));
+    const next = messages.slice(kept.length, kept.length + VIEWS_PER_FRAME);
+    const added = next.map((message) => this.#view(message));
     this.#views = [...kept, ...added];
     this.#list.append(...added.map((view) => view.element), this.#ask);
     this.#ask.hidden = !this.#canAsk || messages.at(-1)?.role !== 'user'; // unanswered
-    for (const view of this.#views)
-      view.answer?.update(this.#canAsk && view === this.#views.at(-1));
+    const last = this.#canAsk ? messages.at(-1) : null;
+    for (const { message, answer } of this.#views) answer?.update(message === last);
+    if (this.#views.length < messages.length) this.listed();
   }
 
   #view(message: Message): View {

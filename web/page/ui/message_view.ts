@@ -26,6 +26,8 @@ export class AnswerView {
   readonly #onAgain: () => void;
   readonly #text = new MarkdownView();
   readonly #foot = h('div', 'answer-foot');
+  /** What of the message was drawn last; a text only ever grows. */
+  #shown = '';
   readonly #thinking = h('p', 'thinking', h('span'), h('span'), h('span'));
 
   constructor(message: Message, onAgain: () => void) {
@@ -41,6 +43,9 @@ export class AnswerView {
   /** Show what the message holds now. `isLast`: it may be asked for again. */
   update(isLast: boolean): void {
     const { content, end } = this.#message;
+    const shown = `${end} ${isLast} ${content.length}`;
+    if (shown === this.#shown) return;
+    this.#shown = shown;
     this.#text.update(content);
     this.#thinking.hidden = end !== undefined || content !== '';
     this.element.setAttribute('aria-busy', String(end === undefined));

@@ -5,12 +5,22 @@ import { icon } from './icons.js';
 
 export class Notices {
   readonly element = h('div', 'notices');
+  readonly #onDismiss: () => void;
+
+  /** `onDismiss` gives the focus, which a dismissed line had, a new place. */
+  constructor(onDismiss: () => void) {
+    this.#onDismiss = onDismiss;
+  }
 
   /** Add a note; an error is spoken at once. */
   add(text: string, kind: 'note' | 'error'): void {
     const line = h('div', { class: `notice ${kind}` }, h('p', '', text));
     line.setAttribute('role', kind === 'error' ? 'alert' : 'note');
-    line.append(button('Dismiss', 'icon', () => line.remove(), icon('close')));
+    const dismiss = () => {
+      line.remove();
+      this.#onDismiss();
+    };
+    line.append(button('Dismiss', 'icon', dismiss, icon('close')));
     this.element.append(line);
   }
 

@@ -21,8 +21,9 @@ export interface Choices {
 export class StartPanel {
   readonly element: HTMLElement;
   readonly #events: StartEvents;
+  readonly #models = h('div', 'models');
 
-  constructor(events: StartEvents, { offer, stored }: Choices, isReturning: boolean) {
+  constructor(events: StartEvents, isReturning: boolean) {
     this.#events = events;
     const [title, text] = isReturning ? RETURNING : WELCOME;
     this.element = h('section', {
@@ -32,9 +33,16 @@ export class StartPanel {
     this.element.append(
       h('h2', { attributes: { id: 'panel-title', tabindex: '-1' } }, title),
       h('p', 'lead', text),
+      this.#models,
+      h('div', 'other', this.#addressForm(), this.#folderRow()),
+    );
+  }
+
+  /** Show what there is; an address that is being typed stays. */
+  show({ offer, stored }: Choices): void {
+    this.#models.replaceChildren(
       ...this.#offered(offer, stored),
       ...this.#storedList(stored.filter((model) => model.url !== offer?.url)),
-      h('div', 'other', this.#addressForm(), this.#folderRow()),
     );
   }
 

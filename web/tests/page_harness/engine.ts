@@ -56,7 +56,7 @@ const MESSAGES: Record<string, string> = {
 };
 
 let stored = [
-  { url: `${location.origin}/model/`, name: 'demo-q4', bytes: 13 * MB, total: 13 * MB },
+  { url: new URL('model/', location.href).href, name: 'demo-q4', bytes: 13 * MB, total: 13 * MB },
   {
     url: 'https://models.example.org/smol-135m/',
     name: 'SmolLM2-135M',

@@ -7,4 +7,4 @@ import { engines } from './engine.js';
 const app = new App({ engines, tab: sessionStorage, browser: localStorage, pickFolder });
 document.body.append(app.element);
 acceptDrops({ onFolder: (place) => void app.start(place), onFault: (error) => app.fail(error) });
-void app.begin(`${location.origin}/model/`);
+void app.begin(new URL(location.href));
