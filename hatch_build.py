@@ -14,11 +14,11 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-ROOT = Path(__file__).resolve().parent
-PAGE = ROOT / "web" / "dist" / "page"
-sys.path.insert(0, str(ROOT / "targets"))
+sys.path.insert(0, str(Path(__file__).resolve().parent / "targets"))
 
 from mlcc_targets.native import build
+
+PAGE = Path(__file__).resolve().parent / "web" / "dist" / "page"
 
 
 class PluginHook(BuildHookInterface[Any]):
