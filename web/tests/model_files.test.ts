@@ -200,7 +200,14 @@ describe('damage', () => {
 
   test('a wrong chunk is fetched once more', async () => {
     server.faults = { corrupt: { at: damage, times: 1 } };
-    expectSame(await fetchAll(open()), SHARD);
+    let sum = 0;
+    const count = (bytes: number) => {
+      sum += bytes;
+    };
+    const whole = new Uint8Array(SHARD.length);
+    await open().stream(ENTRY, (offset, bytes) => whole.set(bytes, offset), count);
+    expectSame(whole, SHARD);
+    expect(sum).toBe(SHARD.length);
     expect(server.sent(ENTRY.path)).toBe(SHARD.length + CHUNK_BYTES);
   });
 
@@ -240,14 +247,14 @@ describe('damage', () => {
 
 describe('refusals', () => {
   test.each([
-    [404, /weights.safetensors is not at http.*weights.safetensors \(404\); check/],
-    [403, /refuses weights.safetensors \(403\)/],
+    [404, /tokenizer.json is not at http.*tokenizer.json \(404\); check/],
+    [403, /refuses tokenizer.json \(403\)/],
   ])('%i is final', async (code, message) => {
     server.faults = { status: { code, times: 9 } };
-    const error = await failure(fetchAll(open()));
+    const error = await failure(open().read(TEXT));
     expect(error).toBeInstanceOf(DownloadError);
     expect(error.message).toMatch(message);
-    expect(server.asked.length).toBeLessThanOrEqual(4);
+    expect(server.asked).toHaveLength(1);
   });
 
   test('a web page in place of the manifest', async () => {

@@ -144,6 +144,15 @@ describe('refused', () => {
     expect(await refusal(load(parts[0] === parts[1] ? damaged : A))).toMatch(message);
   });
 
+  test('a weight that WebGPU could not be given in pieces', async () => {
+    const header = '{"second":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}}  '.slice(0, 59);
+    const bytes = new Uint8Array([59, 0, 0, 0, 0, 0, 0, 0, ...Buffer.from(header), 1, 2, 3, 4]);
+    const [spec] = SPECS.filter(({ name }) => name === 'second');
+    const specs = [{ ...(spec as WeightSpec), dtype: 'uint8', shape: [4] }];
+    const message = await refusal(load(shard([]), specs, bytes));
+    expect(message).toMatch(/'second' does not start at a multiple of 4 bytes/);
+  });
+
   test('a missing weight', async () => {
     const more = [...SPECS, { name: 'more', dtype: 'uint8', shape: [1], shard: 'b.safetensors' }];
     expect(await refusal(load(A, more))).toMatch(/b.safetensors: the weight 'more' is missing/);
