@@ -23,6 +23,8 @@ export interface StaticServer {
   readonly url: string;
   /** Paths that were asked for, with their ranges, in order. */
   readonly asked: string[];
+  /** Connections for paths that start so are broken off, as if the network were gone. */
+  broken: string | undefined;
   close(): void;
 }
 
@@ -31,17 +33,24 @@ export async function serveFolders(
   folders: Readonly<Record<string, string>>,
 ): Promise<StaticServer> {
   const asked: string[] = [];
+  const served = {
+    url: '',
+    asked,
+    broken: undefined as string | undefined,
+    close: (): void => {
+      server.close();
+      server.closeAllConnections();
+    },
+  };
   const server: Server = createServer((request, response) => {
     asked.push(`${request.url} ${request.headers.range ?? ''}`.trim());
-    serve(folders, request, response).catch(() => response.writeHead(404).end());
+    if (served.broken && request.url?.startsWith(served.broken)) request.destroy();
+    else serve(folders, request, response).catch(() => response.writeHead(404).end());
   });
   await new Promise<void>((listening) => server.listen(0, '127.0.0.1', listening));
   const { port } = server.address() as AddressInfo;
-  const close = (): void => {
-    server.close();
-    server.closeAllConnections();
-  };
-  return { url: `http://127.0.0.1:${port}`, asked, close };
+  served.url = `http://127.0.0.1:${port}`;
+  return served;
 }
 
 async function serve(

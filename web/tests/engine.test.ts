@@ -1,0 +1,158 @@
+/**
+ * The package in a page of a real Chromium, whose GPU is software: from the start to the worst.
+ *
+ * The tests share one page and build on each other's state, because a start takes seconds.
+ */
+
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import type { Page } from 'playwright-core';
+import { build } from 'vite';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { type Browser, launchChromium } from '../tools/chromium.js';
+import { type StaticServer, serveFolders } from '../tools/static.js';
+import { builtLibrary, demoModel } from './demo.js';
+import type * as InPage from './engine_page.js';
+
+/** No name but this machine's own is ever found: who asks another host fails. */
+const NO_NETWORK = '--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1';
+const MODULES = `
+  import * as mlcc from '/index.js';
+  import * as inPage from '/page/engine_page.js';
+  inPage.use(mlcc);
+  globalThis.inPage = inPage;`;
+
+let bundle = '';
+let server: StaticServer;
+let browser: Browser;
+let page: Page;
+const requested: string[] = [];
+
+beforeAll(async () => {
+  bundle = await bundled();
+  const folders = { '/model/': demoModel(), '/page/': bundle, '/': builtLibrary() };
+  server = await serveFolders(folders);
+  browser = await launchChromium([NO_NETWORK]);
+  browser.context.on('request', (request) => void requested.push(request.url()));
+  page = await visit();
+});
+afterAll(async () => {
+  await browser?.close();
+  server?.close();
+  await rm(bundle, { recursive: true, force: true });
+});
+
+/** engine_page.ts as a page gets it from its bundler. */
+async function bundled(): Promise<string> {
+  const outDir = await mkdtemp(join(tmpdir(), 'mlcc-page-'));
+  const entry = join(import.meta.dirname, 'engine_page.ts');
+  const lib = { entry, formats: ['es' as const], fileName: () => 'engine_page.js' };
+  const options = { outDir, lib, target: 'es2022', emptyOutDir: true };
+  await build({ configFile: false, logLevel: 'error', publicDir: false, build: options });
+  return outDir;
+}
+
+async function visit(): Promise<Page> {
+  const fresh = await browser.context.newPage();
+  await fresh.goto(server.url);
+  await fresh.addScriptTag({ type: 'module', content: MODULES });
+  await fresh.waitForFunction('globalThis.inPage');
+  return fresh;
+}
+
+type Functions = typeof InPage;
+
+/** Call a function of engine_page.ts in the page. */
+function call<Name extends keyof Functions>(
+  name: Name,
+  ...given: Parameters<Functions[Name]>
+): Promise<Awaited<ReturnType<Functions[Name]>>> {
+  return page.evaluate(`inPage.${name}(...${JSON.stringify(given)})`);
+}
+
+/** Evaluate in the engine's worker. */
+async function inWorker(code: string): Promise<void> {
+  await page.workers()[0]?.evaluate(code);
+}
+
+/** What was asked for of the model, but for its manifest. */
+function modelFiles(): string[] {
+  return server.asked.filter((path) => path.startsWith('/model/') && !path.includes('mlcc.json'));
+}
+
+test('it starts, telling its stages, and answers', async () => {
+  const { info, events } = await call('start');
+  expect(info).toMatchObject({ context: 256, f16: false });
+  expect(info.adapter.toLowerCase()).toContain('swiftshader');
+  for (const stage of ['python', 'files', 'weights', 'pipelines', 'ready']) {
+    const last = events.filter((event) => event.stage === stage).at(-1);
+    expect(last?.done, stage).toBe(last?.total);
+  }
+  const { text, timing } = await call('ask', 2);
+  expect(text.length).toBeGreaterThan(0);
+  expect(timing).toMatchObject({ completionTokens: 2, ttft: null });
+});
+
+test('two chats at once say what each says alone, and hold up no frame', async () => {
+  const { text } = await call('ask', 3);
+  const { texts, longTasks, timing } = await call('streamTwice', 3);
+  expect(texts).toEqual([text, text]);
+  expect(longTasks).toEqual([]);
+  expect(timing?.ttft).toBeGreaterThan(0);
+  expect(timing?.decode).toBeGreaterThan(0);
+});
+
+test('interrupt ends a stream quietly after what was said, and a whole answer by an error', async () => {
+  const said = await call('streamInterrupted', 200);
+  expect(said.length).toBeGreaterThan(0);
+  expect(said.length).toBeLessThan(100);
+  expect(await call('askInterrupted', 200)).toBe('CancelledError');
+});
+
+test("what the API refuses is OpenAI's error, typed", async () => {
+  expect(await call('refused')).toEqual({ name: 'ApiError', status: 400, param: 'messages' });
+});
+
+test("OpenAI's client fetches from the page itself", async () => {
+  const { text } = await call('ask', 2);
+  expect(await call('askOpenAI', 2)).toEqual({ whole: text, streamed: text });
+  expect(server.asked.filter((path) => path.startsWith('/v1/'))).toEqual([]);
+});
+
+test('a lost GPU is said, and a reload continues from storage', async () => {
+  const told = call('loss');
+  await inWorker('mlcc.executor.device.destroy()');
+  const name = 'DeviceLostError';
+  expect(await told).toEqual({ lost: name, answering: name, later: name });
+  const before = modelFiles().length;
+  await call('reload');
+  expect((await call('ask', 2)).text.length).toBeGreaterThan(0);
+  expect(modelFiles().length).toBe(before);
+});
+
+test('a worker that ends is noticed; without a model there is an error, not silence', async () => {
+  const told = call('loss');
+  inWorker('self.close()').catch(() => {}); // it ends before it can say that it did
+  const name = 'WorkerDiedError';
+  expect(await told).toEqual({ lost: name, answering: name, later: name });
+  await call('unload');
+  await expect(call('ask', 2)).rejects.toThrow('call reload()');
+});
+
+test('a second visit fetches nothing of the model, and needs no server for it', async () => {
+  await page.close();
+  const before = modelFiles().length;
+  server.broken = '/model/';
+  page = await visit();
+  const { info } = await call('start');
+  expect(info.notes.join()).toContain('stored here');
+  expect((await call('ask', 2)).text.length).toBeGreaterThan(0);
+  expect(modelFiles().length).toBe(before);
+});
+
+test('no other host was asked for anything', () => {
+  const hosts = requested.map((url) => new URL(url)).filter(({ host }) => host !== '');
+  expect(hosts.length).toBeGreaterThan(10);
+  expect(new Set(hosts.map(({ origin }) => origin))).toEqual(new Set([server.url]));
+});

@@ -1,0 +1,108 @@
+/**
+ * What `engine.test.ts` does inside the page: a module of the page, bundled with OpenAI's client.
+ *
+ * Not a test. The package itself is the built one, given by `use`.
+ */
+
+import OpenAI from 'openai';
+import type * as Package from '../src/index.js';
+
+const HELLO = [{ role: 'user' as const, content: 'Hello' }];
+
+let mlcc: typeof Package;
+let engine: Package.Engine;
+const events: Package.Progress[] = [];
+/** Milliseconds of tasks that held the main thread for more than 50 ms. */
+let longTasks: number[] = [];
+
+export function use(built: typeof Package): void {
+  mlcc = built;
+  new PerformanceObserver((list) => {
+    longTasks.push(...list.getEntries().map((entry) => entry.duration));
+  }).observe({ type: 'longtask' });
+}
+
+export async function start() {
+  const onProgress = (event: Package.Progress): void => void events.push(event);
+  engine = await mlcc.CreateEngine('model/', { context: 256, onProgress });
+  return { info: engine.info, events };
+}
+
+export const reload = (): Promise<void> => engine.reload();
+export const unload = (): Promise<void> => engine.unload();
+
+/** A whole answer. */
+export async function ask(max_tokens: number) {
+  const body = { messages: HELLO, max_tokens, temperature: 0 };
+  const answer = await engine.chat.completions.create(body);
+  return { text: answer.choices[0]?.message.content ?? '', timing: engine.timing };
+}
+
+/** The same as a stream. */
+export async function stream(max_tokens: number, onText = (): void => {}): Promise<string> {
+  const body = { messages: HELLO, max_tokens, temperature: 0, stream: true as const };
+  let text = '';
+  for await (const chunk of await engine.chat.completions.create(body)) {
+    text += chunk.choices[0]?.delta.content ?? '';
+    if (text) onText();
+  }
+  return text;
+}
+
+export async function streamTwice(max_tokens: number) {
+  longTasks = [];
+  const texts = await Promise.all([stream(max_tokens), stream(max_tokens)]);
+  return { texts, longTasks, timing: engine.timing };
+}
+
+export const streamInterrupted = (max_tokens: number): Promise<string> =>
+  stream(max_tokens, () => engine.interrupt());
+
+/** A whole answer that is interrupted, by the error's name. */
+export async function askInterrupted(max_tokens: number): Promise<string> {
+  const asked = ask(max_tokens);
+  setTimeout(() => engine.interrupt(), 100);
+  return nameOf(asked);
+}
+
+export async function refused() {
+  try {
+    await engine.chat.completions.create({ messages: [] });
+  } catch (error) {
+    const { name, status, param } = error as Package.ApiError;
+    return { name, status, param };
+  }
+  return undefined;
+}
+
+/** Through OpenAI's own client and the service worker. */
+export async function askOpenAI(max_tokens: number) {
+  await mlcc.registerRelay(engine);
+  const client = new OpenAI({
+    baseURL: `${location.origin}/v1`,
+    apiKey: '-',
+    dangerouslyAllowBrowser: true,
+    maxRetries: 0,
+  });
+  const body = { model: engine.info.model, messages: HELLO, max_tokens, temperature: 0 };
+  const whole = await client.chat.completions.create(body);
+  let streamed = '';
+  for await (const chunk of await client.chat.completions.create({ ...body, stream: true })) {
+    streamed += chunk.choices[0]?.delta.content ?? '';
+  }
+  return { whole: whole.choices[0]?.message.content ?? '', streamed };
+}
+
+/** What the page is told when the engine is lost: in the midst of an answer, at once, and later. */
+export async function loss() {
+  const answering = nameOf(stream(200));
+  const { name } = await engine.lost;
+  return { lost: name, answering: await answering, later: await nameOf(ask(2)) };
+}
+
+function nameOf(work: Promise<unknown>): Promise<string> {
+  return work.then(
+    () => 'an answer',
+    (error: Error) => error.name,
+  );
+}
