@@ -36,7 +36,8 @@ MODELS = {
     "phi3": "q8a",
 }
 """Case -> recipe: one compile of each shows both."""
-TEXTS = {"metal": b"\nkernel void ", "ios": b"\nkernel void ", "android": b"@compute "}
+TEXTS = {"metal": b"\nkernel void ", "ios": b"\nkernel void "}
+TEXTS |= {"android": b"@compute ", "webgpu": b"@compute "}
 """How a kernel begins in a library that holds text; cuda's holds machine code."""
 APPLE = pytest.mark.skipif(
     not has("ld64.lld", "llvm-libtool-darwin"), reason="needs lld, llvm (apt install lld llvm)"
@@ -46,6 +47,7 @@ NEEDS = {
     "metal": APPLE,
     "ios": APPLE,
     "android": pytest.mark.skipif(not has("ld.lld"), reason="needs ld.lld (apt install lld)"),
+    "webgpu": pytest.mark.skipif(not has("emcc"), reason="needs emcc (apt install emscripten)"),
 }
 
 
@@ -62,14 +64,19 @@ def shown(case: str, target: str) -> Any:
     marks = [pytest.mark.feature(part, t, "compiles") for part in parts for t in targets]
     marks += proves(case, *targets, how="compiles")
     if is_foreign(target):
-        marks += [pytest.mark.feature(part, target, "refused") for part in ("server", "profile")]
+        refused = ("profile",) if target == "webgpu" else ("server", "profile")
+        marks += [pytest.mark.feature(part, target, "refused") for part in refused]
     return pytest.param(case, target, marks=[*marks, NEEDS[target]])
 
 
 @pytest.mark.parametrize(
     ("case", "target"),
     [
-        *(shown(case, target) for case in MODELS for target in ("cuda", "metal", "android")),
+        *(
+            shown(case, target)
+            for case in MODELS
+            for target in ("cuda", "metal", "android", "webgpu")
+        ),
         shown("llama", "ios"),
     ],
 )
@@ -78,7 +85,9 @@ def test_a_model_compiles(case: str, target: str, tmp_path: Path, record_propert
     make_checkpoint(case, tmp_path / case)
     tokenizer = '{"model": {"vocab": {}}, "added_tokens": []}'
     (tmp_path / case / "tokenizer.json").write_text(tokenizer)
-    row = get_target(target, Choices(archs=("sm_90",) if target == "cuda" else ()))
+    # Without the alternative in float32, whose kernels are vulkan's (tests/compile/test_variants).
+    f16 = True if target == "webgpu" else None
+    row = get_target(target, Choices(archs=("sm_90",) if target == "cuda" else (), f16=f16))
     checkpoint, options = Checkpoint.open(tmp_path / case), Options(quant=MODELS[case], context=64)
     out = compile_model(checkpoint, row, tmp_path / "out", options, Progress())
 
@@ -98,7 +107,7 @@ def test_a_model_compiles(case: str, target: str, tmp_path: Path, record_propert
             Artifact.open(out)
         refusal = caught.value.message.removeprefix(f"{out}: ")
         record_property("refusal", refusal.replace(f"{machine()} {platform.system()} ", ""))
-        assert f"(target '{target}'), which this {machine()}" in refusal
+        assert f"(target '{target}')" in refusal
 
 
 def test_ios_and_metal_differ_in_host_code_and_linking_only() -> None:

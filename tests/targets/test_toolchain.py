@@ -37,6 +37,7 @@ def empty_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("metal", "ld64.lld-14", "apt install lld"),
         ("ios", "llvm-libtool-darwin-19", "apt install llvm"),
         ("android", "ld.lld", "apt install lld"),
+        ("webgpu", "emcc", "apt install emscripten"),
     ],
 )
 def test_a_tool_is_asked_for_and_found(
@@ -67,3 +68,7 @@ def test_a_compiler_that_is_not_there_is_named(
 @pytest.mark.parametrize("target", ["metal", "ios", "android"])
 def test_what_cannot_run_here_says_where_it_does(target: str) -> None:
     assert "docs/devices.md" in get_target(target).run_missing
+
+
+def test_what_runs_in_a_browser_says_how() -> None:
+    assert "mlcc serve" in get_target("webgpu").run_missing

@@ -74,7 +74,7 @@ def rotate_and_append(
         with launch(grid, (lanes, teams)) as (block, lane, team):
             task = bind(T.min(block * teams + team, count - 1))
             i, part = bind(task // parts), bind(task % parts)
-            # 0 query, 1 key, 2 value. By comparing: TVM would divide what may be negative in 64 bits.
+            # 0 query, 1 key, 2 value; no division, which in TVM takes 64 bits if one may be < 0.
             key_or_value = T.if_then_else(part < heads + kv_heads, 1, 2)
             kind = bind(T.if_then_else(part < heads, 0, key_or_value))
             first = bind(part * head_dim)

@@ -1,0 +1,204 @@
+"""`webgpu` libraries: what a browser would load, read as a file and started in Node.
+
+That kernels compute what they should is shown where they run (tests/web, tests/native); here: the
+runtime is built once, linking is reproducible, and a page can tell what it was given.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from small_library import build
+
+from mlcc.manifest import abi_hash
+from mlcc_compiler.checkpoint import Checkpoint
+from mlcc_compiler.compile import Options, Progress, compile_model
+from mlcc_compiler.describe import library_abi
+from mlcc_targets import Choices, TargetError, get_target
+from mlcc_targets.wasm import build as wasm
+from mlcc_targets.wasm.link import EXPORTS, mark_abi
+
+pytestmark = pytest.mark.skipif(
+    not shutil.which("emcc"), reason="needs emcc (apt install emscripten)"
+)
+ROW = get_target("webgpu", Choices(f16=False))
+DEMO = Path(__file__).parents[2] / "examples" / "demo" / "model"
+MOST = 600_000
+"""Bytes of a library as it is sent, compressed (the aim was 1.2 MB): a page waits for it."""
+
+PAGE = """
+const fs = require('fs');
+const page = new WebAssembly.Module(fs.readFileSync(process.argv[1]));
+const imports = {env: {}, wasi_snapshot_preview1: {}};
+for (const {module, name} of WebAssembly.Module.imports(page)) imports[module][name] = () => 0;
+const {exports} = new WebAssembly.Instance(page, imports);
+exports._initialize();
+
+const memory = () => new DataView(exports.memory.buffer);
+function text(at) {
+  const bytes = new Uint8Array(exports.memory.buffer, at);
+  return new TextDecoder().decode(bytes.slice(0, bytes.indexOf(0)));
+}
+function space(bytes) {
+  const at = exports.TVMWasmAllocSpace(bytes);
+  new Uint8Array(exports.memory.buffer, at, bytes).fill(0);
+  return at;
+}
+function global(name) {
+  const bytes = new TextEncoder().encode(name), at = space(bytes.length), out = space(8);
+  new Uint8Array(exports.memory.buffer, at, bytes.length).set(bytes);
+  const array = space(8);
+  memory().setUint32(array, at, true);
+  memory().setUint32(array + 4, bytes.length, true);
+  exports.TVMFFIFunctionGetGlobal(array, out);
+  return memory().getUint32(out, true);
+}
+function call(name) {
+  const failed = exports.TVMFFIFunctionCall(global(name), space(16), 0, space(16));
+  return failed ? text(exports.TVMFFIWasmGetLastError()) : '';
+}
+console.log(JSON.stringify({
+  abi: WebAssembly.Module.customSections(page, 'mlcc.abi').map((s) => new TextDecoder().decode(s)),
+  exports: Object.keys(exports),
+  imports: WebAssembly.Module.imports(page).map(({module, name}) => `${module}.${name}`),
+  library: global('ffi.SystemLib') !== 0,
+  absent: global('nothing.of.this.name'),
+  error: call('vm.builtin.tensor_cache.get'),
+}));
+"""
+
+
+def started(library: Path) -> dict[str, object]:
+    """What a page sees of a library that it starts."""
+    if shutil.which("node") is None:
+        pytest.skip("needs node (apt install nodejs)")
+    command = ["node", "-e", PAGE, str(library)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return dict(json.loads(done.stdout))
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = build(ROW, tmp_path_factory.mktemp("webgpu") / "model.wasm")
+    mark_abi(path, library_abi())
+    return path
+
+
+def test_a_page_can_start_it_and_errors_have_text(library: Path) -> None:
+    page = started(library)
+    assert page["library"] and page["absent"] == 0
+    assert page["error"] == "'vm.builtin.tensor_cache.get' is left out of mlcc's wasm runtime"
+
+
+def test_it_imports_what_the_npm_package_provides_and_exports_what_that_calls(
+    library: Path,
+) -> None:
+    page = started(library)
+    exports, imports = page["exports"], page["imports"]
+    assert isinstance(exports, list) and isinstance(imports, list)
+    assert {*EXPORTS, "memory", "_initialize"} <= set(exports)
+    assert len(exports) < 2 * len(EXPORTS)  # not TVM's whole C API
+    ours = {name for name in imports if not name.startswith("wasi_snapshot_preview1.")}
+    assert ours == {
+        "env.TVMFFIWasmSafeCall",
+        "env.TVMFFIWasmFunctionDeleter",
+        "env.emscripten_notify_memory_growth",
+    }
+
+
+def test_another_abi_can_be_told(library: Path, tmp_path: Path) -> None:
+    assert started(library)["abi"] == [library_abi()]
+    other = build(ROW, tmp_path / "model.wasm")
+    assert started(other)["abi"] == []
+    mark_abi(other, abi_hash("0.26.0", "0.1.13"))
+    assert started(other)["abi"] != [library_abi()]
+
+
+def test_two_links_are_equal_to_the_byte_and_name_no_folder(library: Path, tmp_path: Path) -> None:
+    other = build(ROW, tmp_path / "other" / "name.wasm")
+    mark_abi(other, library_abi())
+    data = library.read_bytes()
+    assert other.read_bytes() == data
+    for folder in (tmp_path, wasm.FOLDER, wasm.cache_folder(), Path.home() / ""):
+        assert f"{folder}/".encode() not in data
+    assert b"site-packages" not in data
+
+
+def test_the_demos_libraries_are_small(tmp_path: Path) -> None:
+    row = get_target("webgpu")
+    out = compile_model(Checkpoint.open(DEMO), row, tmp_path / "out", Options(), Progress())
+    libraries = sorted(out.glob("*.wasm"))
+    assert [path.name for path in libraries] == ["model.f32.wasm", "model.wasm"]
+    for path in libraries:
+        assert len(gzip.compress(path.read_bytes())) < MOST
+
+
+def test_no_emcc_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(TargetError, match=r"^'emcc' is not on the path; \w+ install emscripten$"):
+        wasm.runtime()
+
+
+@pytest.fixture
+def small_runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache of its own, for a runtime of one small unit."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(wasm, "UNITS", ("host",))
+    return tmp_path / "mlcc" / "wasm"
+
+
+def test_two_compiles_at_once_build_the_runtime_once(small_runtime: Path) -> None:
+    said: list[str] = []
+    with ThreadPoolExecutor(4) as pool:
+        built = set(pool.map(lambda _: wasm.runtime(said.append), range(4)))
+    assert len(built) == len(said) == 1
+    (objects,) = built
+    assert [path.name for path in objects] == ["host.o"]
+    assert not list(small_runtime.glob("*.partial"))
+
+
+def test_what_a_killed_build_left_is_built_again(small_runtime: Path) -> None:
+    partial = small_runtime / f"{wasm._key()}.partial"
+    partial.mkdir(parents=True)
+    (partial / "host.o").write_bytes(b"half")
+    (built,) = wasm.runtime()
+    assert built.read_bytes()[:4] == b"\0asm" and not partial.exists()
+
+
+def test_sources_that_changed_are_another_runtime(
+    small_runtime: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = wasm._key()
+    sources = Path(shutil.copytree(wasm.FOLDER, tmp_path / "wasm"))
+    monkeypatch.setattr(wasm, "FOLDER", sources)
+    assert wasm._key() == before
+    with (sources / "src" / "host.cc").open("a") as file:
+        file.write("int of_no_use;\n")
+    assert wasm._key() != before
+
+
+def test_sources_that_do_not_compile_are_one_line(
+    small_runtime: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sources = Path(shutil.copytree(wasm.FOLDER, tmp_path / "wasm"))
+    (sources / "src" / "host.cc").write_text("int broken( {\n")
+    monkeypatch.setattr(wasm, "FOLDER", sources)
+    with pytest.raises(TargetError, match=r"^making host\.o failed: .*host\.cc:1:.* error: ") as at:
+        wasm.runtime()
+    assert "\n" not in str(at.value)
+
+
+def test_a_cache_that_cannot_be_written_is_one_line(
+    small_runtime: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    with pytest.raises(TargetError, match="set XDG_CACHE_HOME to a folder"):
+        wasm.runtime()
