@@ -11,7 +11,7 @@ import { AnswerView, questionView } from './message_view.js';
 
 const NEAR_END_PX = 60;
 /** A long conversation that comes back is put on the page bit by bit. */
-const VIEWS_PER_FRAME = 20;
+const BUDGET_MS = 5;
 
 type View = { message: Message; element: HTMLElement; answer: AnswerView | null };
 
@@ -84,14 +84,25 @@ export class Log {
     const messages = this.#conversation.messages;
     const kept = this.#views.filter((view, index) => view.message === messages[index]);
     for (const view of this.#views.slice(kept.length)) view.element.remove();
-    const next = messages.slice(kept.length, kept.length + VIEWS_PER_FRAME);
-    const added = next.map((message) => this.#view(message));
-    this.#views = [...kept, ...added];
-    this.#list.append(...added.map((view) => view.element), this.#ask);
-    this.#ask.hidden = !this.#canAsk || messages.at(-1)?.role !== 'user'; // unanswered
+    this.#views = kept;
     const last = this.#canAsk ? messages.at(-1) : null;
-    for (const { message, answer } of this.#views) answer?.update(message === last);
+    for (const { message, answer } of kept) answer?.update(message === last);
+    this.#add(messages.slice(kept.length), last);
+    this.#list.append(this.#ask);
+    this.#ask.hidden = !this.#canAsk || messages.at(-1)?.role !== 'user'; // unanswered
     if (this.#views.length < messages.length) this.listed();
+  }
+
+  /** Views of as many messages as a frame has time for, and of one at least. */
+  #add(messages: readonly Message[], last: Message | null | undefined): void {
+    const end = performance.now() + BUDGET_MS;
+    for (const message of messages) {
+      const view = this.#view(message);
+      view.answer?.update(message === last);
+      this.#list.append(view.element);
+      this.#views.push(view);
+      if (performance.now() > end) return;
+    }
   }
 
   #view(message: Message): View {

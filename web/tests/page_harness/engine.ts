@@ -104,7 +104,7 @@ class ScriptedEngine implements ChatEngine {
     const question = request.messages.at(-1)?.content;
     if (question === 'refuse')
       throw new errors.CapacityError('The prompt is longer than the context.');
-    const text = question === 'echo' ? JSON.stringify(request) : ANSWER;
+    const text = textFor(request);
     const tokens = text.match(/\s*\S+/g) ?? [];
     await pause(pace * 10, signal);
     for (const [index, token] of tokens.entries()) {
@@ -121,6 +121,13 @@ class ScriptedEngine implements ChatEngine {
   }
 
   async close(): Promise<void> {}
+}
+
+/** `say X` is answered by X, `echo` by the request. */
+function textFor(request: ChatRequest): string {
+  const question = request.messages.at(-1)?.content;
+  if (typeof question === 'string' && question.startsWith('say ')) return question.slice(4);
+  return question === 'echo' ? JSON.stringify(request) : ANSWER;
 }
 
 function pause(ms: number, signal: AbortSignal): Promise<void> {

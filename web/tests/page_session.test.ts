@@ -1,0 +1,177 @@
+/** The model's life and the asking, over a scripted engine: what is closed, kept and told. */
+
+import { expect, test } from 'vitest';
+import { Chat } from '../page/chat.js';
+import { Conversation, type Message } from '../page/conversation.js';
+import type { ChatEngine, ChatRequest, Engines, Piece } from '../page/engine_port.js';
+import { ModelSession, type Phase } from '../page/model_session.js';
+import { DEFAULTS } from '../page/settings.js';
+import { CancelledError, DeviceLostError } from '../src/errors.js';
+
+/** An engine whose pieces, loss and closing are in the test's hands. */
+class HandEngine implements ChatEngine {
+  readonly facts = {} as ChatEngine['facts'];
+  readonly lost: Promise<Error>;
+  lose: (error: Error) => void = () => {};
+  closed = 0;
+  asked: ChatRequest[] = [];
+  script: (Piece | Error | 'wait')[] = [];
+
+  constructor() {
+    this.lost = new Promise((resolve) => {
+      this.lose = resolve;
+    });
+  }
+
+  async *stream(request: ChatRequest, signal: AbortSignal): AsyncGenerator<Piece, void> {
+    this.asked.push(request);
+    for (const step of this.script) {
+      if (step instanceof Error) throw step;
+      if (step !== 'wait') yield step;
+      else
+        await new Promise((_, fail) => signal.addEventListener('abort', () => fail(signal.reason)));
+    }
+  }
+
+  async close(): Promise<void> {
+    this.closed += 1;
+  }
+}
+
+/** Engines whose opening is in the test's hands. */
+class HandEngines implements Engines {
+  readonly opened: { engine: HandEngine; open: () => void; fail: (e: Error) => void }[] = [];
+  open(): Promise<ChatEngine> {
+    return new Promise((resolve, fail) => {
+      const engine = new HandEngine();
+      this.opened.push({ engine, open: () => resolve(engine), fail });
+    });
+  }
+  stored = async () => [];
+  remove = async () => {};
+}
+
+function newSession(): { session: ModelSession; engines: HandEngines; phases: string[] } {
+  const engines = new HandEngines();
+  const phases: string[] = [];
+  const session = new ModelSession(engines, {
+    phase: (phase: Phase) => void phases.push(phase.kind),
+    progress: () => {},
+  });
+  return { session, engines, phases };
+}
+
+const PLACE = { kind: 'url', url: 'https://h.example/m/' } as const;
+const OTHER = { kind: 'url', url: 'https://h.example/n/' } as const;
+
+test('a model that is lost is a failure, and retry starts it again', async () => {
+  const { session, engines, phases } = newSession();
+  const started = session.start(PLACE);
+  engines.opened[0]?.open();
+  await started;
+  expect(session.engine).toBe(engines.opened[0]?.engine);
+  engines.opened[0]?.engine.lose(new DeviceLostError('reset'));
+  await engines.opened[0]?.engine.lost;
+  await Promise.resolve();
+  expect(session.engine).toBe(null);
+  const again = session.retry();
+  engines.opened[1]?.open();
+  await again;
+  expect(phases).toEqual(['starting', 'running', 'failed', 'starting', 'running']);
+});
+
+test('a start that was given up is closed when it comes, and its failure is not told', async () => {
+  const { session, engines, phases } = newSession();
+  const first = session.start(PLACE);
+  session.choose();
+  engines.opened[0]?.open();
+  await first;
+  const second = session.start(PLACE);
+  session.choose();
+  engines.opened[1]?.fail(new CancelledError('given up'));
+  await second;
+  expect(engines.opened[0]?.engine.closed).toBe(1);
+  expect(phases).toEqual(['starting', 'choosing', 'starting', 'choosing']);
+});
+
+test('another model ends the one that runs, whose loss is then no news', async () => {
+  const { session, engines, phases } = newSession();
+  const first = session.start(PLACE);
+  engines.opened[0]?.open();
+  await first;
+  const second = session.start(OTHER);
+  engines.opened[0]?.engine.lose(new CancelledError('closed'));
+  engines.opened[1]?.open();
+  await second;
+  expect(engines.opened[0]?.engine.closed).toBe(1);
+  expect(phases).toEqual(['starting', 'running', 'starting', 'running']);
+});
+
+function newChat(engine: HandEngine) {
+  const conversation = new Conversation(null);
+  const ended: { message: Message; error: unknown }[] = [];
+  const chat = new Chat(conversation, {
+    listed: () => {},
+    grew: () => {},
+    ended: (message, error) => void ended.push({ message, error }),
+  });
+  const ask = (question: string) => chat.ask(engine, DEFAULTS, question);
+  return { conversation, chat, ended, ask };
+}
+
+const TIMING = { ttft: 20, total: 90, promptTokens: 5, completionTokens: 2, prefill: 1, decode: 9 };
+
+test('an answer is filled piece by piece, with its end and its figures', async () => {
+  const engine = new HandEngine();
+  engine.script = [
+    { text: 'Be' },
+    { text: 'cause', finish: 'length' },
+    { text: '', timing: TIMING },
+  ];
+  const { conversation, ask } = newChat(engine);
+  await ask('Why?');
+  expect(conversation.messages[1]).toEqual({
+    role: 'assistant',
+    content: 'Because',
+    end: 'length',
+    figures: { firstTokenMs: 20, tokens: 2, tokensPerSecond: 9 },
+  });
+  await ask('And?');
+  expect(engine.asked[1]?.messages.map(({ content }) => content)).toEqual([
+    'Why?',
+    'Because',
+    'And?',
+  ]);
+});
+
+test('a stopped answer stays as far as it came; one of nothing does not', async () => {
+  const engine = new HandEngine();
+  const { conversation, chat, ended, ask } = newChat(engine);
+  for (const script of [[{ text: 'Be' }, 'wait'], ['wait']] as const) {
+    engine.script = [...script];
+    const asked = ask('Why?');
+    await new Promise((resolve) => setTimeout(resolve, 5));
+    expect(chat.isBusy).toBe(true);
+    chat.stop();
+    await asked;
+  }
+  expect(conversation.messages.map(({ content, end }) => [content, end])).toEqual([
+    ['Why?', undefined],
+    ['Be', 'stopped'],
+    ['Why?', undefined],
+  ]);
+  expect(ended.map(({ error }) => error)).toEqual([null, null]);
+});
+
+test('a failure is told, what came before it is kept, and asking again replaces it', async () => {
+  const engine = new HandEngine();
+  const error = new DeviceLostError('reset');
+  engine.script = [{ text: 'Be' }, error];
+  const { conversation, chat, ended, ask } = newChat(engine);
+  await ask('Why?');
+  expect(ended[0]).toMatchObject({ message: { content: 'Be', end: 'interrupted' }, error });
+  engine.script = [{ text: 'Because', finish: 'stop' }];
+  await chat.again(engine, DEFAULTS);
+  expect(conversation.messages.map(({ content }) => content)).toEqual(['Why?', 'Because']);
+  expect(engine.asked[1]?.messages).toEqual([{ role: 'user', content: 'Why?' }]);
+});
