@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 from functools import partial
+from pathlib import Path
 
 from toy_model import open_toy, toy_text
 
 from mlcc.server.adapter import Settings
 from mlcc.server.serve import serve
+from mlcc.server.web import no_web_routes, web_routes
 
 
 def main() -> None:
@@ -18,6 +20,7 @@ def main() -> None:
     parser.add_argument("--api-key")
     parser.add_argument("--max-queue", type=int, default=64)
     parser.add_argument("--timeout", type=float, default=60)
+    parser.add_argument("--web", nargs=2, type=Path, metavar=("PAGE", "MODEL"))
     args = parser.parse_args()
     settings = Settings(
         api_key=args.api_key,
@@ -27,7 +30,8 @@ def main() -> None:
     )
     opener = partial(open_toy, args.delay, args.die_after)
     say = partial(print, flush=True)
-    serve(opener, toy_text(), settings, "127.0.0.1", 0, say, say)
+    more = web_routes(*args.web) if args.web else no_web_routes()
+    serve(opener, toy_text(), settings, "127.0.0.1", 0, say, say, more)
 
 
 if __name__ == "__main__":
