@@ -13,7 +13,7 @@ let dawn: GPU | undefined;
 
 /** SwiftShader if Debian's Chromium is here, else whatever Vulkan offers. */
 export function softwareGpu(): GPU {
-  if (existsSync(SWIFTSHADER)) process.env['VK_ICD_FILENAMES'] ??= SWIFTSHADER;
+  if (existsSync(SWIFTSHADER)) process.env['VK_ICD_FILENAMES'] = SWIFTSHADER;
   dawn ??= create([`disable-dawn-features=${SLOW_IN_SOFTWARE}`]);
   return dawn;
 }

@@ -17,7 +17,8 @@ export interface Home {
 export async function nodeHome(model: string, lib: string): Promise<Home> {
   const tab = await openNodeTab(model, { assets: lib, gpu: softwareGpu() });
   return {
-    fetch: (request, signal) => {
+    fetch: async (request, signal) => {
+      signal.throwIfAborted();
       let end = (): void => {};
       const answer = new Answer(() => end());
       end = tab.handle(request, answer);
@@ -59,7 +60,8 @@ export async function chromiumHome(model: string, lib: string): Promise<Home> {
     await page.evaluate(startInPage, `${server.url}/`);
     let last = 0;
     return {
-      fetch: (request, signal) => {
+      fetch: async (request, signal) => {
+        signal.throwIfAborted();
         const id = ++last;
         const end = (): void => void page.evaluate(endInPage, id).catch(() => {});
         const answer = new Answer(end);

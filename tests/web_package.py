@@ -1,0 +1,64 @@
+"""What tests of web/ need: Node, a built package, and a model compiled for the browser.
+
+Without Node the tests are skipped, saying so; in CI (`CI` is set) they fail instead.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+WEB = Path(__file__).parents[1] / "web"
+MAKE = WEB / "tools" / "make.py"
+DEMO = WEB.parent / "examples" / "demo" / "model"
+CONTEXT = 1024
+
+
+def absent(what: str) -> None:
+    """A test cannot run without this."""
+    if os.environ.get("CI"):
+        pytest.fail(what)
+    pytest.skip(what)
+
+
+@cache
+def node() -> str:
+    """The Node that builds and tests web/."""
+    found = subprocess.run([sys.executable, MAKE, "--node"], capture_output=True, text=True)
+    if found.returncode:
+        absent(found.stderr.strip())
+    return found.stdout.strip()
+
+
+@cache
+def built_web() -> Path:
+    """web/, with dist/ made of the sources as they are."""
+    node()
+    made = subprocess.run([sys.executable, MAKE], capture_output=True, text=True)
+    assert made.returncode == 0, made.stdout + made.stderr
+    return WEB
+
+
+@cache
+def environment() -> dict[str, str]:
+    """For processes of Node: Dawn finds its driver itself, and refuses the tests' lavapipe."""
+    unset = {"VK_ICD_FILENAMES"}
+    kept = {name: value for name, value in os.environ.items() if name not in unset}
+    path = f"{Path(node()).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+    return {**kept, "PATH": path, "MLCC_PYTHON": sys.executable}
+
+
+def compile_demo(out: Path, *, f16: bool = False, quant: str = "q4") -> Path:
+    """The demo model for target webgpu. Software GPUs have no float16."""
+    from mlcc_compiler.checkpoint import Checkpoint
+    from mlcc_compiler.compile import Options, Progress, compile_model
+    from mlcc_targets import Choices, get_target
+
+    row = get_target("webgpu", Choices(f16=f16))
+    options = Options(quant=quant, context=CONTEXT)
+    return compile_model(Checkpoint.open(DEMO), row, out, options, Progress())
