@@ -14,8 +14,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from small_library import build
 
+from mlcc.commands.cache import cache_command
 from mlcc.manifest import abi_hash
 from mlcc_compiler.checkpoint import Checkpoint
 from mlcc_compiler.compile import Options, Progress, compile_model
@@ -162,6 +164,16 @@ def test_two_compiles_at_once_build_the_runtime_once(small_runtime: Path) -> Non
     (objects,) = built
     assert [path.name for path in objects] == ["host.o"]
     assert not list(small_runtime.glob("*.partial"))
+
+
+def test_what_is_kept_is_listed_and_cleaned(small_runtime: Path) -> None:
+    (built,) = wasm.runtime()
+    (small_runtime / "0123.partial").mkdir()  # being compiled
+    assert wasm.kept() == [built.parent]
+    listed = CliRunner().invoke(cache_command, ["list"], catch_exceptions=False)
+    assert str(built.parent) in listed.output
+    CliRunner().invoke(cache_command, ["clean"], catch_exceptions=False)
+    assert wasm.kept() == [] and (small_runtime / "0123.partial").exists()
 
 
 def test_what_a_killed_build_left_is_built_again(small_runtime: Path) -> None:

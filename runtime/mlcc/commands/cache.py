@@ -1,8 +1,15 @@
-"""`mlcc cache list|clean`: the compiled models that chat, run and serve have kept."""
+"""`mlcc cache list|clean`: the compiled models that chat, run and serve have kept, and what
+compiling for browsers has.
+"""
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+
 import click
+
+from mlcc_targets.wasm.build import kept as runtimes
 
 
 @click.group("cache")
@@ -22,12 +29,14 @@ def list_command() -> None:
         origin = entry.source.get("model", "?")
         click.echo(f"{entry.folder.name:<40} {entry.size / 1e6:9.1f} MB  {state:<14} {origin}")
     click.echo(f"{len(found)} kept in {cache_folder()}", err=True)
+    for folder in runtimes():
+        click.echo(f"runtime for browsers: {_size(folder) / 1e6:.1f} MB in {folder}", err=True)
 
 
 @cache_command.command("clean")
 @click.argument("names", nargs=-1)
 def clean_command(names: tuple[str, ...]) -> None:
-    """Delete the kept models called NAMES, or all of them."""
+    """Delete the kept models called NAMES, or all of them and the runtime for browsers."""
     from mlcc.compiled_cache import entries, remove
     from mlcc.errors import InvalidRequestError
 
@@ -43,4 +52,11 @@ def clean_command(names: tuple[str, ...]) -> None:
             deleted, freed = deleted + 1, freed + size
         else:
             click.echo(f"{entry.folder.name} is just being compiled: kept", err=True)
+    for folder in [] if names else runtimes():
+        deleted, freed = deleted + 1, freed + _size(folder)
+        shutil.rmtree(folder)
     click.echo(f"{deleted} deleted, {freed / 1e6:.1f} MB freed", err=True)
+
+
+def _size(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.iterdir())

@@ -27,6 +27,7 @@ FLAGS = (
     "-D__PRETTY_FUNCTION__=__func__",  # in TVM's errors: shorter, and names no folder
     "-Wno-ignored-attributes",
 )
+_PARTIAL = ".partial"
 _EXPORTING = ("TVM_DLL", "TVM_RUNTIME_DLL", "TVM_FFI_DLL")
 """TVM's macros that export its whole C API; libraries export what JavaScript calls."""
 _INCLUDE = ("include", "include/tvm", "include/tvm/support")
@@ -64,6 +65,13 @@ def cache_folder() -> Path:
     return (Path(base) if base else Path.home() / ".cache") / "mlcc" / "wasm"
 
 
+def kept() -> list[Path]:
+    """The folders of the runtimes that are in the cache, of earlier sources too."""
+    folder = cache_folder()
+    found = folder.iterdir() if folder.is_dir() else ()
+    return sorted(path for path in found if path.is_dir() and path.suffix != _PARTIAL)
+
+
 def command(unit: str, output: Path) -> list[str]:
     """emcc's command line for one unit. Raises TargetError if a part of it is missing."""
     tvm, ffi = _package("tvm"), _package("tvm_ffi")
@@ -83,7 +91,7 @@ def command(unit: str, output: Path) -> list[str]:
 
 
 def _compile_all(folder: Path) -> None:
-    partial = folder.with_suffix(".partial")  # what a killed process left is no runtime
+    partial = folder.with_suffix(_PARTIAL)  # what a killed process left is no runtime
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir()
     for unit in UNITS:
