@@ -60,7 +60,7 @@ const actions = {
 for await (const line of createInterface({ input: process.stdin })) {
   const request = JSON.parse(line);
   const reply = await actions[request.do](request).then(
-    (value) => ({ value }),
+    (value) => ({ value: value ?? null }),
     (error) => ({ error: String(error.message ?? error) }),
   );
   process.stdout.write(`${JSON.stringify(reply)}\n`);

@@ -118,20 +118,43 @@ def cpu_seconds(pids: list[int]) -> float:
     return ticks / _TICKS
 
 
-def memory(pid: int) -> dict[str, int]:
-    """Proportional memory in bytes of the tab (all renderers) and of the GPU process."""
-    found = {"tab": 0, "gpu": 0}
+def roles(pid: int) -> dict[int, str]:
+    """The processes of a browser that pages live in: `tab` (all renderers) and `gpu`."""
+    found = {}
     for child in family(pid):
         try:
             command = Path(f"/proc/{child}/cmdline").read_bytes()
-            role = "tab" if b"--type=renderer" in command else None
-            role = "gpu" if b"--type=gpu-process" in command else role
-            if role:
-                rollup = Path(f"/proc/{child}/smaps_rollup").read_text()
-                found[role] += 1024 * int(rollup.partition("\nPss:")[2].split()[0])
+        except OSError:  # it has just ended
+            continue
+        if b"--type=renderer" in command:
+            found[child] = "tab"
+        elif b"--type=gpu-process" in command:
+            found[child] = "gpu"
+    return found
+
+
+def memory(pid: int) -> dict[str, int]:
+    """Proportional memory in bytes of the tab and of the GPU process."""
+    found = {"tab": 0, "gpu": 0}
+    for child, role in roles(pid).items():
+        try:
+            rollup = Path(f"/proc/{child}/smaps_rollup").read_text()
         except OSError:
             continue
+        found[role] += 1024 * int(rollup.partition("\nPss:")[2].split()[0])
     return found
+
+
+def set_apart(pid: int) -> bool:
+    """Give the GPU process, which computes if the adapter is the CPU, one core, and tabs the rest.
+
+    As with a real GPU, Python then waits for no core. False where there is one core only.
+    """
+    first, *rest = sorted(os.sched_getaffinity(0))
+    for child, role in roles(pid).items() if rest else ():
+        for task in Path(f"/proc/{child}/task").iterdir():
+            os.sched_setaffinity(int(task.name), {first} if role == "gpu" else rest)
+    return bool(rest)
 
 
 @dataclass

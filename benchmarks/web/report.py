@@ -61,8 +61,8 @@ def _machine(result: Figures) -> str:
 
 def _starts(result: Figures) -> str:
     rows = []
-    for shape, engines in result["starts"].items():
-        for engine, visits in engines.items():
+    for shape, found in result["shapes"].items():
+        for engine, visits in found["starts"].items():
             for visit, told in visits.items():
                 stages, last = [], 0.0
                 for stage in told["stages"]:
@@ -76,22 +76,22 @@ def _starts(result: Figures) -> str:
 
 def _speeds(result: Figures) -> str:
     rows = []
-    for shape, engines in result["speeds"].items():
-        found = {engine: medians(rounds) for engine, rounds in engines.items()}
+    for shape, of_shape in result["shapes"].items():
+        found = {engine: medians(rounds) for engine, rounds in of_shape["speeds"].items()}
         for engine, row in found.items():
             ratio = _ratios(row, found.get("peer")) if engine != "peer" else ""
             counted = f"{row['quiet_rounds']} of {row['rounds']}"
             speeds = (f"{row['prefill']:.1f}", f"{row['decode']:.2f}")
-            rows.append((f"{NAMES[engine]} {shape}", *speeds, counted, ratio))
-    heads = ("engine", "prefill", "decode", "quiet rounds", "to the peer")
+            asked = "{prompt} + {answer}".format(**of_shape["sizes"])
+            rows.append((f"{NAMES[engine]} {shape}", asked, *speeds, counted, ratio))
+    heads = ("engine", "tokens", "prefill", "decode", "quiet rounds", "to the peer")
     return _table("Tokens a second, batch 1", heads, rows)
 
 
 def _floors(result: Figures) -> str:
-    rows = [
-        (shape, *(str(value) for value in row.values())) for shape, row in result["floors"].items()
-    ]
-    heads = ("model", *next(iter(result["floors"].values()), {}))
+    found = {shape: row["floors"] for shape, row in result["shapes"].items() if "floors" in row}
+    rows = [(shape, *map(str, row.values())) for shape, row in found.items()]
+    heads = ("model", *next(iter(found.values()), {}))
     return _table("Floors of this CPU", heads, rows)
 
 
@@ -103,24 +103,22 @@ def _ratios(row: Figures, peer: Figures | None) -> str:
 
 def _batches(result: Figures) -> str:
     rows = []
-    for shape, found in result["batches"].items():
-        for row in found:
-            step = (
-                f"{row['python_ms']:.2f}",
-                f"{row['python_share']:.1%}",
-                f"{row['submit_ms']:.2f}",
-            )
-            rows.append(
-                (shape, str(row["chats"]), f"{row['decode']:.2f}", *step, str(row["steps"]))
-            )
-    heads = ("model", "chats", "tok/s in all", "Python ms a step", "share", "submit ms", "steps")
+    for shape, found in result["shapes"].items():
+        for row in found.get("batches", []):
+            chats = f"{row['chats']}{' (cores apart)' if row['apart'] else ''}"
+            python = (f"{row['python_ms']:.2f}", f"{row['python_share']:.1%}")
+            parts = [f"{row[f'{part}_ms']:.2f}" for part in ("plan", "pack", "commit", "events")]
+            rest = (f"{row['submit_ms']:.2f}", str(row["other_cores"]))
+            rows.append((shape, chats, f"{row['decode']:.2f}", *python, *parts, *rest))
+    parts = ("plan", "pack", "commit", "events", "submit", "other cores")
+    heads = ("model", "chats", "tok/s in all", "Python ms", "share", *parts)
     return _table("mlcc: chats at once, and Python's part of a step", heads, rows)
 
 
 def _memory(result: Figures) -> str:
     rows = [("empty tab", "", _mb(result["empty"]["tab"]), _mb(result["empty"]["gpu"]), "", "")]
-    for shape, engines in result["starts"].items():
-        for engine, visits in engines.items():
+    for shape, found in result["shapes"].items():
+        for engine, visits in found["starts"].items():
             for visit, told in visits.items():
                 peak, now = told["peak"], told["settled"]
                 sizes = [_mb(peak[k]) for k in ("tab", "gpu", "both")]
@@ -132,14 +130,14 @@ def _memory(result: Figures) -> str:
 
 
 def _chats(result: Figures) -> str:
-    rows = [(str(r["chats"]), _mb(r["tab"]), _mb(r["gpu"])) for r in result["chats"]]
+    rows = [(str(r["chats"]), _mb(r["tab"]), _mb(r["gpu"])) for r in result.get("chats", [])]
     return _table("Memory over many chats, MB (PSS)", ("chats", "tab", "GPU process"), rows)
 
 
 def _transfers(result: Figures) -> str:
     rows = []
-    for shape, engines in result["transfers"].items():
-        for engine, parts in engines.items():
+    for shape, found in result["shapes"].items():
+        for engine, parts in found["transfers"].items():
             for part, row in parts.items():
                 sizes = (f"{row['bytes'] / 1e6:.2f}", f"{row['gzip'] / 1e6:.2f}")
                 rows.append((f"{NAMES[engine]} {shape}", part, str(row["files"]), *sizes))

@@ -56,35 +56,44 @@ def machine(shown: str) -> dict[str, Any]:
 
 
 def measure(given: argparse.Namespace, site: Site) -> dict[str, Any]:
-    """All figures of a run."""
+    """All figures of a run; what there is so far is written after each shape."""
     flags = tuple(given.flags) if given.flags is not None else SWIFTSHADER
-    sizes = visits.Sizes() if given.full else visits.Sizes(64, 16, 3, given.chats, 20)
     bench = visits.Bench(site, given.chromium, flags, say)
     with bench.browser() as chosen:
         about = machine(chosen.version)
-    result: dict[str, Any] = {"machine": about, "sizes": vars(sizes), "empty": visits.empty(bench)}
-    result |= {
-        "starts": {},
-        "speeds": {},
-        "batches": {},
-        "transfers": {},
-        "floors": {},
-        "chats": [],
-    }
+    result: dict[str, Any] = {"machine": about, "empty": visits.empty(bench), "shapes": {}}
     for shape in given.shapes:
-        starts = {engine: visits.start(bench, engine, shape, sizes) for engine in given.engines}
-        about["adapter"] = next(iter(starts.values()))["cold"]["adapter"]
-        result["starts"][shape] = starts
-        sent = {engine: visit["cold"].pop("sent") for engine, visit in starts.items()}
-        result["transfers"][shape] = {engine: transfers(files) for engine, files in sent.items()}
-        result["speeds"][shape] = visits.speed(bench, given.engines, shape, sizes)
+        sizes = visits.Sizes() if given.full else visits.SOFTWARE[shape]
+        found = of_shape(bench, shape, sizes, given.engines)
         if "mlcc" in given.engines:
-            result["batches"][shape] = visits.batches(bench, shape, sizes)
-            result["floors"][shape] = floor(given.models, shape, starts["mlcc"]["cold"], sizes)
-    if "mlcc" in given.engines and "demo" in given.shapes:
-        result["chats"] = visits.many(bench, sizes)
+            found["floors"] = floor(given.models, shape, found["starts"]["mlcc"]["cold"], sizes)
+        about["adapter"] = found["starts"][given.engines[0]]["cold"]["adapter"]
+        result["shapes"][shape] = found
+        write(given.out, result)
+    if "mlcc" in given.engines and "demo" in given.shapes and given.chats:
+        result["chats"] = visits.many(bench, given.chats)
     about["load_after"] = os.getloadavg()[0]
+    write(given.out, result)
     return result
+
+
+def of_shape(
+    bench: visits.Bench, shape: str, sizes: visits.Sizes, engines: list[str]
+) -> dict[str, Any]:
+    """The figures of one model."""
+    starts = {engine: visits.start(bench, engine, shape, sizes) for engine in engines}
+    sent = {engine: transfers(visit["cold"].pop("sent")) for engine, visit in starts.items()}
+    found: dict[str, Any] = {"sizes": vars(sizes), "starts": starts, "transfers": sent}
+    found["speeds"] = visits.speed(bench, engines, shape, sizes)
+    if "mlcc" in engines:
+        found["batches"] = visits.batches(bench, shape, sizes)
+    return found
+
+
+def write(path: Path | None, result: dict[str, Any]) -> None:
+    if path:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(result, indent=1) + "\n")
 
 
 def floor(models: Path, shape: str, told: dict[str, Any], sizes: visits.Sizes) -> dict[str, Any]:
@@ -106,7 +115,7 @@ def main() -> None:
     parser.add_argument("--models", type=Path, default=ROOT / "build" / "web-benchmark")
     parser.add_argument("--shapes", nargs="*", default=list(SHAPES), choices=SHAPES)
     parser.add_argument("--engines", nargs="*", default=list(ENGINES), choices=ENGINES)
-    parser.add_argument("--chats", type=int, default=200)
+    parser.add_argument("--chats", type=int, default=200, help="a multiple of 20")
     parser.add_argument("--full", action="store_true", help="256 and 64 tokens; for a real GPU")
     parser.add_argument("--chromium", default="/usr/bin/chromium")
     parser.add_argument("--flags", nargs="*", help="of Chromium, instead of SwiftShader's")
@@ -125,9 +134,6 @@ def main() -> None:
     )
     result = measure(given, site)
     site.close()
-    if given.out:
-        given.out.parent.mkdir(parents=True, exist_ok=True)
-        given.out.write_text(json.dumps(result, indent=1) + "\n")
     print(tables(result))
 
 

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from browser import Browser, browser, cpu_seconds, family, memory, watch
+from browser import Browser, Page, browser, cpu_seconds, family, memory, set_apart, watch
 from cpu import busy_seconds
 from hosting import Site
 
@@ -25,13 +25,15 @@ Figures = dict[str, Any]
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much is asked for."""
+    """How much is asked of each engine."""
 
     prompt: int = 256
     answer: int = 64
     rounds: int = 3
-    chats: int = 200
-    every: int = 20
+
+
+SOFTWARE = {"demo": Sizes(64, 16, 3), "135m": Sizes(32, 6, 2)}
+"""For adapters on the CPU, where a step of 135M parameters takes a second or more."""
 
 
 @dataclass(frozen=True)
@@ -95,13 +97,13 @@ def speed(bench: Bench, engines: list[str], shape: str, sizes: Sizes) -> dict[st
     return rounds
 
 
-def _started(bench: Bench, chosen: Browser, engine: str, shape: str) -> Any:
+def _started(bench: Bench, chosen: Browser, engine: str, shape: str) -> Page:
     page = chosen.open(bench.url(engine, shape))
     page.call("started")
     return page
 
 
-def _one_round(page: Any, sizes: Sizes, seed: int) -> Figures:
+def _one_round(page: Page, sizes: Sizes, seed: int) -> Figures:
     with others() as load:
         told = page.call("run", {"prompt": sizes.prompt, "tokens": 1, "seed": seed})
         prefill = 1e3 * sizes.prompt / (told["first"] - told["start"])
@@ -111,21 +113,28 @@ def _one_round(page: Any, sizes: Sizes, seed: int) -> Figures:
 
 
 def batches(bench: Bench, shape: str, sizes: Sizes) -> list[Figures]:
-    """mlcc alone: 1, 2 and 4 chats at once, and what Python took of each step."""
+    """mlcc alone: 1, 2 and 4 chats at once, and what Python took of each step.
+
+    The last row is one chat again with Python and the adapter on cores of their own.
+    """
     rows = []
     with bench.browser() as chosen:
         page = _started(bench, chosen, "mlcc", shape)
-        for chats in (1, 2, 4):
-            asked = {"chats": chats, "prompt": 16, "tokens": sizes.answer + 1, "seed": 100 * chats}
-            page.call("together", asked | {"tokens": 2})
-            before = page.call("driver")
-            with others() as load:
-                answers = page.call("together", asked | {"seed": 100 * chats + 50})
-            rows.append(
-                _together(chats, sizes, answers) | _driver(before, page.call("driver")) | load
-            )
-            bench.say(f"mlcc {shape} {chats} at once: {rows[-1]}")
+        for number, chats in enumerate((1, 2, 4, 1)):
+            apart = number == 3 and set_apart(chosen.pid)
+            row = _at_once(page, chats, sizes, 100 * number) | {"apart": apart}
+            rows.append(row)
+            bench.say(f"mlcc {shape} {chats} at once: {row}")
     return rows
+
+
+def _at_once(page: Page, chats: int, sizes: Sizes, seed: int) -> Figures:
+    asked = {"chats": chats, "prompt": 16, "tokens": sizes.answer + 1, "seed": seed + 10}
+    page.call("together", asked | {"tokens": 2, "seed": seed})  # compiles what the sizes need
+    before = page.call("driver")
+    with others() as load:
+        answers = page.call("together", asked)
+    return _together(chats, sizes, answers) | _driver(before, page.call("driver")) | load
 
 
 def _together(chats: int, sizes: Sizes, answers: list[Figures]) -> Figures:
@@ -144,16 +153,16 @@ def _driver(before: Figures, after: Figures) -> Figures:
     return {"steps": steps, **{k: round(v, 3) for k, v in parts.items()}, "python_share": share}
 
 
-def many(bench: Bench, sizes: Sizes) -> list[Figures]:
+def many(bench: Bench, chats: int, every: int = 20) -> list[Figures]:
     """Short chats in a row with the demo model; memory after every so many."""
     rows = []
     with bench.browser() as chosen:
         page = _started(bench, chosen, "mlcc", "demo")
-        for done in range(0, sizes.chats + 1, sizes.every):
+        for done in range(0, chats + 1, every):
             rows.append({"chats": done, **memory(chosen.pid)})
             bench.say(f"after {done} chats: {rows[-1]}")
-            if done < sizes.chats:
-                page.call("chat", {"count": sizes.every, "first": done})
+            if done < chats:
+                page.call("chat", {"count": every, "first": done})
     return rows
 
 
