@@ -117,6 +117,15 @@ describe('steps', () => {
     expect(await run(next(0, 1, [-1]))).toEqual([tokens(0)[1]]);
   });
 
+  it('sample each row by its own parameters', async () => {
+    const free = { temperature: 4, uniforms: 0.999 };
+    const each = [free, { ...free, top_k: 1 }, { ...free, top_p: 0.001 }, { ...free, min_p: 1 }];
+    const rows = each.map((sampling, s) => ({ ...whole(1), pages: pagesOf(s), sampling }));
+    const [unlikely, ...likely] = await run(...rows);
+    expect(likely).toEqual([tokens(1)[0], tokens(1)[0], tokens(1)[0]]);
+    expect(unlikely).not.toBe(tokens(1)[0]);
+  });
+
   it('take the same number of WebGPU calls each, and make nothing new', async () => {
     await run(whole(0));
     for (const known of [1, 2, 3]) await run(next(0, known));
@@ -131,25 +140,27 @@ describe('steps', () => {
 
 it('memory stays flat, on the GPU and in wasm', async () => {
   const steps = Array.from({ length: 48 }, (_, i) => next(0, 1 + (i % 12)));
-  const used: [buffers: number, heap: number][] = [];
+  const used: number[][] = [];
   let flight = executor.submit(...pack([whole(0)]));
   for (const [i, step] of steps.entries()) {
     const after = executor.submit(...pack([step]));
     await flight;
     flight = after;
-    if (i % 12 === 11) used.push([live(), heapEnd()]);
+    if (i % 12 === 11) used.push([live(), ...freeBlocks()]);
   }
   await flight;
-  expect(used.slice(1)).toEqual([used[0], used[0], used[0]]);
+  const [, first, ...later] = used;
+  expect(later).toEqual([first, first]);
 });
 
-/** Where wasm's allocator puts a large block: higher, as soon as little is left behind. */
-function heapEnd(): number {
-  const { TVMWasmAllocSpace: allocate, TVMWasmFreeSpace: free } =
-    executor['library']['runtime'].exports;
-  const block: number = allocate?.(1 << 16);
-  free?.(block);
-  return block;
+/** Where wasm's allocator puts small blocks: elsewhere, as soon as a few objects are left behind. */
+function freeBlocks(): number[] {
+  const { exports } = executor['library']['runtime'];
+  return [128, 256, 4096].map((bytes) => {
+    const block: number = exports['TVMWasmAllocSpace']?.(bytes);
+    exports['TVMWasmFreeSpace']?.(block);
+    return block;
+  });
 }
 
 describe('a step that cannot be run', () => {

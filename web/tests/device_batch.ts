@@ -10,8 +10,20 @@ export interface Row {
   readonly pages: readonly number[];
   /** False: no token is wanted after these. */
   readonly sample?: boolean;
-  readonly temperature?: number;
+  /** Greedy, if left out. */
+  readonly sampling?: Partial<Sampling>;
 }
+
+/** Fields of `Batch` with one value for each token that is wanted. */
+interface Sampling {
+  readonly temperature: number;
+  readonly top_k: number;
+  readonly top_p: number;
+  readonly min_p: number;
+  readonly uniforms: number;
+}
+
+const GREEDY: Sampling = { temperature: 0, top_k: 0, top_p: 1, min_p: 0, uniforms: 0.5 };
 
 export type Packed = [data: Uint8Array, counts: Int32Array];
 
@@ -24,7 +36,9 @@ export function pack(rows: readonly Row[]): Packed {
 /** The arrays by name, in their order. */
 export function fieldsOf(rows: readonly Row[]): Record<string, number[]> {
   const size = CAPACITY.page_size;
-  const wanted = rows.filter((row) => row.sample !== false);
+  const wanted = rows
+    .filter((row) => row.sample !== false)
+    .map((row) => ({ ...GREEDY, ...row.sampling }));
   const used = rows.map(({ ids, start, pages }) =>
     pages.slice(0, Math.ceil((start + ids.length) / size)),
   );
@@ -41,11 +55,11 @@ export function fieldsOf(rows: readonly Row[]): Record<string, number[]> {
     page_indices: used.flat(),
     last_page_len: rows.map(({ ids, start }) => ((start + ids.length - 1) % size) + 1),
     logit_rows: rows.flatMap(({ sample }, s) => (sample === false ? [] : [(ends[s + 1] ?? 0) - 1])),
-    temperature: wanted.map(({ temperature }) => temperature ?? 0),
-    top_k: wanted.map(() => 0),
-    top_p: wanted.map(() => 1),
-    min_p: wanted.map(() => 0),
-    uniforms: wanted.map(() => 0.5),
+    temperature: wanted.map((sampling) => sampling.temperature),
+    top_k: wanted.map((sampling) => sampling.top_k),
+    top_p: wanted.map((sampling) => sampling.top_p),
+    min_p: wanted.map((sampling) => sampling.min_p),
+    uniforms: wanted.map((sampling) => sampling.uniforms),
   };
 }
 

@@ -76,6 +76,16 @@ describe('memory', () => {
   });
 });
 
+it('an executor that was closed says so, and does not call its device lost', async () => {
+  const device = await openDevice();
+  const executor = await model.executor(device);
+  executor.close();
+  await device.lost;
+  await expect(executor.submit(new Uint8Array(), new Int32Array(13))).rejects.toThrow(/unloaded/);
+  const waited = new Promise((resolve) => setTimeout(resolve, 50, 'nothing heard'));
+  expect(await Promise.race([executor.lost, waited])).toBe('nothing heard');
+});
+
 /** What `action` does while this process, which is also the software GPU, has so many MiB left. */
 async function withMemory<T>(megabytes: number, action: () => Promise<T>): Promise<T> {
   const pages = Number(readFileSync('/proc/self/statm', 'utf8').split(' ')[0]);
