@@ -40,7 +40,7 @@ struct Serializer<T, std::enable_if_t<lies_as_in_memory<T>>> {
   }
 };
 
-// A count, then the items: `reserve` is told the count, `add` puts an item in.
+// A count, then the items, each of which `add` puts in its container.
 template <typename Item, typename Add>
 bool ReadItems(Stream* stream, Add add) {
   uint64_t left;
