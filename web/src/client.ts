@@ -65,7 +65,7 @@ export class WorkerClient {
   }
 
   /** Like fetch. Rejects with the reason if the client has ended, and if it ends meanwhile. */
-  fetch(request: PlainRequest, signal?: AbortSignal): Promise<Response> {
+  async fetch(request: PlainRequest, signal?: AbortSignal): Promise<Response> {
     signal?.throwIfAborted();
     if (this.#reason) throw this.#reason;
     const { port1: port, port2 } = new MessageChannel();
