@@ -1,0 +1,94 @@
+"""The demo model in a Chromium tab against the `cpu` target: 50 prompts, greedy and sampled.
+
+Asked by the OpenAI client; the bridge hands its requests to the page's own `fetch`.
+Chromium computes on SwiftShader, in float32; "equal" is what `equality.py` says.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from openai import OpenAI
+from web_package import built_web, environment, node
+
+from demo.conftest import DEMO, Compiled, Opened
+from demo.equality import compare
+from mlcc.api.requests import SamplingFields
+from mlcc.evaluation import read_rows
+from mlcc.session import Session
+
+TIE = 1e-3
+LENGTH = 24
+AT_ONCE = 4
+
+pytestmark = [pytest.mark.feature(part, "webgpu", "runs") for part in ("llama", "f32", "batching")]
+
+
+@pytest.fixture(scope="module")
+def tab(compiled: Compiled) -> Iterator[OpenAI]:
+    """A client of the engine in a page."""
+    bridge = [node(), str(built_web() / "dist" / "bridge.mjs"), "--mode", "chromium"]
+    command = [*bridge, "--model", str(compiled("f32", "webgpu-f32")), "--port", "0"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment())
+    assert process.stdout
+    try:
+        port = json.loads(process.stdout.readline())["port"]
+        yield OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="unused", max_retries=0)
+    finally:
+        process.terminate()
+        process.wait(timeout=20)
+
+
+def conversations() -> list[Any]:
+    rows = read_rows(DEMO / "eval.jsonl", ("task", "messages", "answer"))
+    return [row["messages"] for row in rows[:: len(rows) // 50][:50]]
+
+
+def answers(tab: OpenAI, opened: Opened, temperature: float) -> list[tuple[str, str]]:
+    """The text of each conversation's answer in the tab, several at once, and on the CPU."""
+
+    def ask(numbered: tuple[int, Any]) -> str:
+        seed, messages = numbered
+        answer = tab.chat.completions.create(
+            model="model",
+            messages=messages,
+            max_tokens=LENGTH,
+            temperature=temperature,
+            seed=seed,
+        )
+        return answer.choices[0].message.content or ""
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        there = list(pool.map(ask, enumerate(conversations())))
+    session = Session(opened("f32", "cpu"))
+    here = [
+        "".join(session.chat(messages, fields))
+        for seed, messages in enumerate(conversations())
+        if (fields := SamplingFields(temperature=temperature, seed=seed, max_tokens=LENGTH))
+    ]
+    return list(zip(there, here, strict=True))
+
+
+def test_greedy_answers_are_those_of_the_cpu(
+    tab: OpenAI, opened: Opened, record_property: Any
+) -> None:
+    model, ties = opened("f32", "cpu"), 0
+    for messages, pair in zip(conversations(), answers(tab, opened, 0), strict=True):
+        ids = [model.text.tokenizer.encode(text, add_special_tokens=False) for text in pair]
+        ties += compare(model, model.text.encode_chat(messages), *ids, TIE)
+    record_property("ties", ties)
+    assert ties <= 2
+
+
+@pytest.mark.feature("sampling", "webgpu", "runs")
+def test_the_same_seed_samples_the_same_text(tab: OpenAI, opened: Opened) -> None:
+    """A draw falls between two candidates' shares: rounding moves it for one token in 100,000."""
+    pairs = answers(tab, opened, 1.0)
+    differing = [pair for pair in pairs if pair[0] != pair[1]]
+    assert not differing
+    assert len({text for text, _ in pairs}) > 25, "sampling is meant to vary"
