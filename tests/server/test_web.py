@@ -122,6 +122,22 @@ def test_ranges(site: TestClient, sent: str, status: int, part: slice | None, to
         assert answer.content == WASM[part]
 
 
+def test_the_page_is_compressed_for_whom_takes_it_so_and_the_model_is_not(
+    site: TestClient, model: Path
+) -> None:
+    path = "/web/pyodide/pyodide.asm.wasm"
+    packed = site.get(path, headers={"Accept-Encoding": "gzip, br"})
+    plain = site.get(path, headers={"Accept-Encoding": "identity"})
+    assert packed.headers["content-encoding"] == "gzip" and packed.content == plain.content == WASM
+    assert int(packed.headers["content-length"]) < len(WASM) // 2
+    assert packed.headers["content-type"] == plain.headers["content-type"] == "application/wasm"
+    assert packed.headers["etag"] != plain.headers["etag"]
+    again = {"Accept-Encoding": "gzip", "If-None-Match": packed.headers["etag"]}
+    assert site.get(path, headers=again).status_code == 304
+    raw = site.get("/web/model/tokenizer.json", headers={"Accept-Encoding": "gzip"})
+    assert "content-encoding" not in raw.headers
+
+
 def test_only_what_is_named_by_its_content_is_kept_unasked(site: TestClient) -> None:
     for name in ("assets/index-BLEe-uZw.js", "assets/index-BlXaiE2g.css"):
         assert "immutable" in site.get(f"/web/{name}").headers["cache-control"]

@@ -100,7 +100,7 @@ export class App {
   #show(phase: Phase): void {
     this.#stage.show(this.#panel(phase));
     this.#chat.isReady = phase.kind === 'running';
-    this.#header.show(...headingOf(phase));
+    this.#header.show(...this.#heading(phase));
     this.#mark();
     if (phase.kind === 'choosing') this.#ground.tab?.removeItem(LAST_MODEL);
     if (phase.kind !== 'running') return;
@@ -115,7 +115,7 @@ export class App {
     if (phase.kind === 'failed') return failedPanel(phase.error, (action) => this.#act(action));
     if (phase.kind === 'choosing') return this.#startPanel();
     this.#loading = new LoadingPanel(
-      nameOf(phase.source),
+      this.#nameOf(phase.source),
       (text) => this.#announcer.say(text),
       () => this.#session.choose(),
     );
@@ -169,15 +169,18 @@ export class App {
     this.#choices = { ...this.#choices, ...choices };
     this.#start?.show(this.#choices);
   }
-}
 
-/** Title and a word beside it. */
-function headingOf(phase: Phase): [string, string] {
-  if (phase.kind === 'running') return [phase.engine.facts.model, 'on your GPU'];
-  if (phase.kind === 'starting') return [nameOf(phase.source), 'starting'];
-  return ['mlcc', phase.kind === 'failed' ? 'not running' : ''];
-}
+  /** Title and a word beside it. */
+  #heading(phase: Phase): [string, string] {
+    if (phase.kind === 'running') return [phase.engine.facts.model, 'on your GPU'];
+    if (phase.kind === 'starting') return [this.#nameOf(phase.source), 'starting'];
+    return ['mlcc', phase.kind === 'failed' ? 'not running' : ''];
+  }
 
-function nameOf(source: ModelPlace): string {
-  return source.kind === 'url' ? shortName(source.url) : source.name;
+  #nameOf(place: ModelPlace): string {
+    if (place.kind === 'folder') return place.name;
+    const { offer, stored } = this.#choices;
+    const known = [offer, ...stored].find((model) => model?.url === place.url);
+    return known?.name ?? shortName(place.url);
+  }
 }
