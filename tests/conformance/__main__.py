@@ -20,7 +20,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--target", default="server", help="server or tab: skips the other's")
     parser.add_argument("--api-key", help="sent with each request that says nothing else")
     parser.add_argument("--record", action="store_true", help="write what came into $record fields")
-    options = parser.parse_args(arguments)
+    options = parser.parse_intermixed_args(arguments)
     files = {path: read(path) for path in sorted(FOLDER.glob("*.json"))}
     chosen = [
         vector
@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _is_named(vector: Vector, names: Sequence[str]) -> bool:
-    return not names or bool({vector.id, vector.id.partition("/")[0]} & set(names))
+    return not names or bool({vector.id, vector.topic} & set(names))
 
 
 def _run(client: Client, chosen: list[Vector], record: bool) -> int:

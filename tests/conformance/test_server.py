@@ -6,18 +6,33 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from conformance.conftest import API_KEY, Compiled, running
+from conformance.conftest import API_KEY, running
 from conformance.runner import Runner
 from conformance.vectors import Vector, load
+from mlcc_compiler.checkpoint import Checkpoint
+from mlcc_compiler.compile import Options, Progress, compile_model
+from mlcc_targets import Choices, get_target
+
+DEMO = Path(__file__).parents[2] / "examples" / "demo" / "model"
 
 
 @pytest.fixture(scope="module")
-def runner(request: pytest.FixtureRequest, compiled: Compiled) -> Iterator[Runner]:
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("conformance") / "cpu"
+    options = Options(quant="f32", context=1024)
+    return compile_model(
+        Checkpoint.open(DEMO), get_target("cpu", Choices()), out, options, Progress()
+    )
+
+
+@pytest.fixture(scope="module")
+def runner(request: pytest.FixtureRequest, model: Path) -> Iterator[Runner]:
     options = ["--port", "0", "--api-key", API_KEY]
-    command = [sys.executable, "-m", "mlcc", "serve", str(compiled("cpu")), *options]
+    command = [sys.executable, "-m", "mlcc", "serve", str(model), *options]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout
     try:

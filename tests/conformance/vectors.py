@@ -35,6 +35,11 @@ class Vector:
     alone: bool
     """Nothing else may run beside it: it looks at the engine's counters."""
 
+    @property
+    def topic(self) -> str:
+        """The name of its file."""
+        return self.id.partition("/")[0]
+
     def fits(self, target: str) -> bool:
         """Whether it is meant for this target."""
         return not self.only or target in self.only
