@@ -60,7 +60,7 @@ async function open(query = ''): Promise<Page> {
 }
 
 const field = (page: Page) => page.getByLabel('Message', { exact: true });
-const starter = (page: Page) => page.getByRole('button', { name: 'Start', exact: true }).first();
+const starter = (page: Page) => page.getByRole('button', { name: 'Start demo-q4' });
 const failure = (page: Page) => page.locator('.failed');
 
 async function started(query = ''): Promise<Page> {

@@ -3,13 +3,15 @@
 import type { StoredModel } from '../../src/model/catalog.js';
 import { bytes } from '../format.js';
 import { address, type Offer } from '../model_choice.js';
-import { button, h, setText } from './dom.js';
+import { type ButtonKind, button, h, setText } from './dom.js';
 import { icon } from './icons.js';
 
 export interface StartEvents {
   onUrl(url: string): void;
   onFolder(): void;
 }
+
+type Named = Pick<Offer, 'url' | 'name'>;
 
 /** Everything that the panel lists. */
 export interface Choices {
@@ -55,24 +57,20 @@ export class StartPanel {
     const isHere = stored.some((model) => model.url === offer.url);
     const size = offer.bytes === null ? '' : bytes(offer.bytes);
     const words = isHere ? 'stored in this browser' : size && `${size} to fetch, once`;
-    const name = h('div', '', h('strong', 'model-name', offer.name), h('p', 'muted', words));
-    return h(
-      'div',
-      'card',
-      name,
-      button('Start', 'primary', () => this.#events.onUrl(offer.url)),
-    );
+    return this.#card('div', offer, words, 'primary');
   }
 
   #storedList(models: readonly StoredModel[]): HTMLElement[] {
     if (models.length === 0) return [];
-    const rows = models.map((model) => {
-      const start = button('Start', 'plain', () => this.#events.onUrl(model.url));
-      start.setAttribute('aria-label', `Start ${model.name}`);
-      const name = h('strong', 'model-name', model.name);
-      return h('li', 'card', h('div', '', name, h('p', 'muted', bytes(model.bytes))), start);
-    });
+    const rows = models.map((model) => this.#card('li', model, bytes(model.bytes), 'plain'));
     return [h('div', '', h('h3', '', 'Stored in this browser'), h('ul', 'cards', ...rows))];
+  }
+
+  #card(tag: 'div' | 'li', model: Named, words: string, kind: ButtonKind): HTMLElement {
+    const start = button('Start', kind, () => this.#events.onUrl(model.url));
+    start.setAttribute('aria-label', `Start ${model.name}`);
+    const name = h('strong', 'model-name', model.name);
+    return h(tag, 'card', h('div', '', name, h('p', 'muted', words)), start);
   }
 
   #addressForm(): HTMLFormElement {
@@ -82,7 +80,7 @@ export class StartPanel {
     field.spellcheck = false;
     const fault = h('p', { class: 'fault', attributes: { id: 'address-fault', role: 'alert' } });
     field.setAttribute('aria-describedby', 'address-fault');
-    const go = h('button', { class: 'button plain', attributes: { type: 'submit' } }, 'Start');
+    const go = h('button', { class: 'button plain', attributes: { type: 'submit' } }, 'Open');
     const label = h('label', { attributes: { for: 'address' } }, 'A model’s address');
     const form = h('form', 'address', label, h('div', 'field-row', field, go), fault);
     form.noValidate = true;
