@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from http.client import HTTPConnection
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
+from cli.tiny_checkpoint import write_checkpoint
 from click.testing import CliRunner
 from server_process import RunningServer, running
 from starlette.testclient import TestClient
@@ -20,6 +23,7 @@ from mlcc.commands.serve import serve_command
 from mlcc.errors import ArtifactError, MlccError, UnsupportedError
 from mlcc.manifest import LibraryInfo, Manifest
 from mlcc.server import web
+from mlcc_targets.wasm.build import cache_folder
 
 sys.path.append(str(Path(__file__).parents[1] / "artifact"))
 from small_artifact import make
@@ -261,14 +265,29 @@ def test_nothing_is_asked_of_an_engine_that_is_not_here(model: Path, option: str
     assert f"leave out {option}" in refusal(str(model), option, "16")
 
 
-def test_mlcc_serve_of_a_model_for_browsers(page: Path, model: Path) -> None:
+@pytest.fixture(params=["compiled", "checkpoint"])
+def served(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: Any) -> list[str]:
+    """A model for browsers as it is given to `mlcc serve`."""
+    if request.param == "compiled":
+        return [str(request.getfixturevalue("model"))]
+    if shutil.which("emcc") is None:
+        pytest.skip("needs emcc (apt install emscripten)")
+    runtime = cache_folder()  # compiling one takes half a minute
+    runtime.mkdir(parents=True, exist_ok=True)
+    (tmp_path / "mlcc").mkdir()
+    (tmp_path / "mlcc" / runtime.name).symlink_to(runtime)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return [str(write_checkpoint(tmp_path / "tiny")), "--target", "webgpu", "--context", "64"]
+
+
+def test_mlcc_serve_of_a_model_for_browsers(page: Path, served: list[str]) -> None:
     """The command as a process: it says where the page is, serves it, and ends politely."""
     code = (
         "import sys; from pathlib import Path; from mlcc.server import web; "
         "web._IN_CLONE = Path(sys.argv.pop(1)); from mlcc.cli import main; main()"
     )
     process = subprocess.Popen(
-        [sys.executable, "-c", code, str(page), "serve", str(model), "--port", "0"],
+        [sys.executable, "-c", code, str(page), "serve", *served, "--port", "0"],
         stdout=subprocess.PIPE,
         text=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
@@ -279,6 +298,7 @@ def test_mlcc_serve_of_a_model_for_browsers(page: Path, model: Path) -> None:
         url = next(word for word in said.split() if word.startswith("http"))
         assert url.endswith("/web/")
         assert httpx.get(url, timeout=20).content == (page / "index.html").read_bytes()
+        assert "library" in httpx.get(f"{url}model/mlcc.json", timeout=20).json()
     finally:
         process.terminate()
         process.communicate(timeout=20)

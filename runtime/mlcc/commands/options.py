@@ -31,11 +31,13 @@ class ModelOptions:
     max_batch: int | None
     device: int | None
 
-    def artifact(self) -> Path:
-        """The compiled model's folder; a checkpoint is compiled first."""
+    def artifact(self, *, runs_here: bool = True) -> Path:
+        """The compiled model's folder; a checkpoint is compiled first, for a device of this machine
+        if it `runs_here`."""
         from mlcc.compiled_cache import CompileOptions, compiled, is_compiled
 
-        asked = () if is_compiled(self.model) else self._asked_by_device()
+        ready = is_compiled(self.model) or not runs_here
+        asked = () if ready else self._asked_by_device()
         options = CompileOptions(self.target, self.quant, self.context, self.max_batch, asked)
         return compiled(self.model, options, note)
 

@@ -39,17 +39,18 @@ def serve_command(
     """Serve a model through OpenAI's API.
 
     MODEL is a folder made by `mlcc compile`, or a checkpoint, which is compiled first and kept. If
-    it was compiled for webgpu, a chat page is served that runs it in each visitor's browser.
+    its target is webgpu, a chat page is served that runs it in each visitor's browser.
     """
     from mlcc.model import open_text
     from mlcc.server.adapter import Settings
     from mlcc.server.serve import serve, serve_page
-    from mlcc.server.web import is_for_browsers, no_web_routes, page_folder, web_routes
+    from mlcc.server.web import TARGET, is_for_browsers, no_web_routes, page_folder, web_routes
 
-    if is_for_browsers(options.model):
+    if options.target == TARGET or is_for_browsers(options.model):
         _check_no_engine(options, web)
+        page_folder()  # what it would say is worth more before a compile
         _say_open(host, api_key)
-        serve_page(Path(options.model), host, port, _say_page)
+        serve_page(options.artifact(runs_here=False), host, port, _say_page)
         return
     more = web_routes(page_folder(), web) if web else no_web_routes()
     path = options.artifact()
@@ -92,7 +93,11 @@ def _say_open(host: str, api_key: str | None) -> None:
 
 def _check_no_engine(options: ModelOptions, web: Path | None) -> None:
     """Nothing is asked of an engine that does not run here. Raises UnsupportedError."""
-    given = {name: getattr(options, name) for name in ("threads", "context", "max_batch", "device")}
+    from mlcc.compiled_cache import is_compiled
+
+    engine = ("threads", "device")
+    sizes = ("context", "max_batch") if is_compiled(options.model) else ()  # a compile takes them
+    given = {name: getattr(options, name) for name in (*engine, *sizes)}
     for name, value in {**given, "web": web}.items():
         if value is not None:
             raise UnsupportedError(
