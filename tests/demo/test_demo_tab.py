@@ -26,7 +26,9 @@ TIE = 1e-3
 LENGTH = 24
 AT_ONCE = 4
 
-pytestmark = [pytest.mark.feature(part, "webgpu", "runs") for part in ("llama", "f32", "batching")]
+pytestmark = [
+    pytest.mark.feature(part, "webgpu", "runs") for part in ("llama", "f32", "batching", "server")
+]
 
 
 @pytest.fixture(scope="module")
