@@ -15,6 +15,7 @@ import type {
 } from './api.js';
 import { WorkerClient } from './client.js';
 import { Completions } from './completions.js';
+import { requireSecureContext } from './device/adapter.js';
 import { CancelledError, type MlccError } from './errors.js';
 import type { OpenOptions, PlainRequest } from './messages.js';
 import type { Folder } from './model/folder.js';
@@ -66,6 +67,8 @@ export class Engine {
   readonly #open: OpenOptions;
   readonly #options: EngineOptions;
   #client: WorkerClient | undefined;
+  /** Ends the start that is under way. */
+  #starting = new AbortController();
 
   /** Use `CreateEngine`. */
   constructor(model: string | Folder, options: EngineOptions) {
@@ -122,20 +125,32 @@ export class Engine {
     this.#client?.interrupt();
   }
 
-  /** Free all memory. `reload` brings the model back, from storage. */
+  /** Free all memory, and give up a start that is under way. `reload` brings the model back. */
   async unload(): Promise<void> {
-    this.#client?.close();
-    this.#client = undefined;
+    this.#end();
   }
 
   /** Start the model again in a new worker: after `lost`, or to continue after `unload`. */
   async reload(signal?: AbortSignal): Promise<void> {
-    await this.unload();
+    this.#end();
+    requireSecureContext();
     const { onProgress, worker = newWorker } = this.#options;
-    this.#client = await WorkerClient.open(worker(), this.#open, {
+    const starting = new AbortController();
+    this.#starting = starting;
+    const client = await WorkerClient.open(worker(), this.#open, {
       ...(onProgress && { onProgress }),
-      ...(signal && { signal }),
+      signal: AbortSignal.any([starting.signal, ...(signal ? [signal] : [])]),
     });
+    if (starting.signal.aborted) client.close();
+    starting.signal.throwIfAborted();
+    this.#client = client;
+  }
+
+  /** End the model that runs, and the one that starts. */
+  #end(): void {
+    this.#starting.abort(new CancelledError('the model was unloaded or reloaded as it started'));
+    this.#client?.close();
+    this.#client = undefined;
   }
 
   #running(): WorkerClient {

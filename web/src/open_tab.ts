@@ -85,9 +85,13 @@ class Opening {
     return this.#load(python, adapter, planned, small, device);
   }
 
+  /** Python cannot be stopped while it starts; nobody waits for it if the rest has failed. */
   async #boot(): Promise<Entry> {
     this.#say({ stage: 'python', text: 'Starting Python', done: 0, total: 1 });
-    const entry = await this.#startup.timed('python', this.#options.boot);
+    const entry = await Promise.race([
+      this.#startup.timed('python', this.#options.boot),
+      aborted(this.#signal),
+    ]);
     this.#say({ stage: 'python', text: 'Python runs', done: 1, total: 1 });
     return entry;
   }
@@ -172,25 +176,25 @@ class Opening {
     }
   }
 
-  /** The KV pages, fewer of them while the GPU refuses, then the weights. */
+  /** The KV pages, then the weights; with fewer pages while the GPU refuses any of it. */
   async #allocate(
     python: Entry,
     executor: Executor,
     manifest: Uint8Array,
     first: Plan,
   ): Promise<Plan> {
-    let plan = first;
-    for (;;) {
+    for (let plan = first; ; ) {
+      const { kv, weights, bytes } = plan;
       try {
-        await this.#startup.timed('pages', () => executor.allocatePages(plan.kv));
-        break;
+        await this.#startup.timed('pages', () => executor.allocatePages(kv));
+        await this.#startup.timed('allocate', () => executor.allocateWeights(weights));
+        await executor.checkWorkspace(bytes.workspace);
+        return plan;
       } catch (error) {
         if (!(error instanceof OutOfMemoryError)) throw error;
         plan = parsed<Plan>(python.shrink(manifest, JSON.stringify(plan)));
       }
     }
-    await this.#startup.timed('allocate', () => executor.allocateWeights(plan.weights));
-    return plan;
   }
 
   #pipelines(executor: Executor): Promise<void> {
@@ -225,6 +229,14 @@ class Opening {
       throw error;
     }
   }
+}
+
+/** Rejects when `signal` is aborted. */
+function aborted(signal: AbortSignal): Promise<never> {
+  return new Promise((_, reject) => {
+    if (signal.aborted) reject(signal.reason);
+    signal.addEventListener('abort', () => reject(signal.reason));
+  });
 }
 
 function decoded(bytes: Uint8Array | undefined): string {

@@ -6,7 +6,7 @@
  */
 
 import type { Engine } from './engine.js';
-import { toPlain } from './errors.js';
+import { toPlain, UnsupportedError } from './errors.js';
 import type { Cancel, RelayedRequest, RelayPiece } from './messages.js';
 
 export interface RelayOptions {
@@ -16,30 +16,52 @@ export interface RelayOptions {
   readonly scope?: string;
 }
 
+/** Ends the relay of this page: it has one, or each request would be answered twice. */
+let stop = (): void => {};
+
 /**
- * From here on `fetch('/v1/...')` of this page is answered by the engine, if it is loaded.
- * Resolves to what ends that.
+ * From here on `fetch('/v1/...')` of this page is answered by the engine, if it is loaded. Resolves
+ * to what ends that; so does another call. Raises UnsupportedError if this page cannot have it.
  */
 export async function registerRelay(
   engine: Engine,
   { url = 'service_worker.js', scope }: RelayOptions = {},
 ): Promise<() => void> {
+  await control(new URL(url, document.baseURI), scope === undefined ? {} : { scope });
   const { serviceWorker } = navigator;
-  await serviceWorker.register(
-    new URL(url, document.baseURI),
-    scope === undefined ? {} : { scope },
-  );
-  await serviceWorker.ready;
-  await new Promise<void>((controlled) => {
-    if (serviceWorker.controller) controlled();
-    else serviceWorker.addEventListener('controllerchange', () => controlled(), { once: true });
-  });
   const listen = ({ data, ports: [port] }: MessageEvent<RelayedRequest>): void => {
     if (data.kind === 'mlcc-request' && port) void relay(engine, data, port);
   };
+  stop();
+  stop = () => serviceWorker.removeEventListener('message', listen);
   serviceWorker.addEventListener('message', listen);
   serviceWorker.startMessages();
-  return () => serviceWorker.removeEventListener('message', listen);
+  return stop;
+}
+
+/** Have the service worker see what this page fetches. */
+async function control(url: URL, options: RegistrationOptions): Promise<void> {
+  const { serviceWorker }: { serviceWorker?: ServiceWorkerContainer } = navigator;
+  if (!serviceWorker) {
+    throw new UnsupportedError(
+      'this browser offers this page no service worker (it is not secure, or a private window); ' +
+        'give `engine.fetch` to whoever fetches',
+    );
+  }
+  const { scope } = await serviceWorker.register(url, options);
+  if (!location.href.startsWith(scope)) {
+    throw new UnsupportedError(
+      `the service worker serves ${scope}, where this page is not; put service_worker.js beside ` +
+        'the page or above it',
+    );
+  }
+  const { active } = await serviceWorker.ready;
+  const controlled = new Promise((resolve) => {
+    serviceWorker.addEventListener('controllerchange', resolve, { once: true });
+  });
+  if (serviceWorker.controller) return;
+  active?.postMessage('mlcc-claim'); // a page that was reloaded by force has none, and stays so
+  await controlled;
 }
 
 async function relay(engine: Engine, asked: RelayedRequest, port: MessagePort): Promise<void> {
@@ -53,20 +75,35 @@ async function relay(engine: Engine, asked: RelayedRequest, port: MessagePort): 
   port.onmessage = ({ data }: MessageEvent<Cancel>) => {
     if (data.kind === 'cancel') gaveUp.abort();
   };
+  port.addEventListener('close', () => gaveUp.abort()); // the browser ended the service worker
+  let started = false;
   try {
     const { method, url, headers, body } = asked;
     const init = { method, headers, signal: gaveUp.signal, ...(body.length && { body }) };
     const response = await engine.fetch(url, init);
     const names = JSON.stringify(Object.fromEntries(response.headers));
     send({ kind: 'start', status: response.status, headers: names });
+    started = true;
     const decoder = new TextDecoder();
-    for await (const bytes of response.body ?? []) {
-      send({ kind: 'write', text: decoder.decode(bytes, { stream: true }) });
+    const reader = response.body?.getReader(); // Safari cannot iterate over a stream
+    for (let piece = await reader?.read(); piece?.value; piece = await reader?.read()) {
+      send({ kind: 'write', text: decoder.decode(piece.value, { stream: true }) });
     }
     send({ kind: 'end' });
   } catch (error) {
-    send({ kind: 'fail', error: toPlain(error) });
+    if (started) send({ kind: 'fail', error: toPlain(error) });
+    else refuse(error, send);
   } finally {
     port.close();
   }
+}
+
+/** An engine that is gone, as the API says it: a failed fetch would have no words. */
+function refuse(error: unknown, send: (piece: RelayPiece) => void): void {
+  const { message, code } = toPlain(error);
+  const headers = { 'content-type': 'application/json', 'x-should-retry': 'false' };
+  const body = { error: { message, type: 'api_error', param: null, code } };
+  send({ kind: 'start', status: 503, headers: JSON.stringify(headers) });
+  send({ kind: 'write', text: JSON.stringify(body) });
+  send({ kind: 'end' });
 }

@@ -15,6 +15,7 @@ const PATIENCE_MS = 1000;
 
 self.addEventListener('install', () => void self.skipWaiting());
 self.addEventListener('activate', (event) => event.waitUntil(self.clients.claim()));
+self.addEventListener('message', (event) => event.waitUntil(self.clients.claim()));
 self.addEventListener('fetch', (event) => {
   const { origin, pathname } = new URL(event.request.url);
   if (origin === self.location.origin && pathname.startsWith('/v1/')) {
@@ -55,16 +56,19 @@ class Relay {
     const { port1, port2 } = new MessageChannel();
     this.#own = port1;
     this.port = port2;
-    this.answer = new Answer(() => this.#cancel());
+    this.answer = new Answer(() => this.#giveUp());
     this.taken = new Promise((resolve) => {
       this.#take = resolve;
     });
     this.ended = new Promise((resolve) => {
       this.#end = resolve;
     });
-    const timer = setTimeout(() => this.#pass(), PATIENCE_MS);
+    const timer = setTimeout(() => this.#giveUp(), PATIENCE_MS);
     void this.taken.then(() => clearTimeout(timer));
-    signal.addEventListener('abort', () => this.#cancel());
+    signal.addEventListener('abort', () => {
+      this.answer.fail(signal.reason);
+      this.#giveUp();
+    });
     port1.onmessage = ({ data }: MessageEvent<RelayPiece>) => this.#hear(data);
   }
 
@@ -82,9 +86,10 @@ class Relay {
     this.#close();
   }
 
-  #cancel(): void {
+  /** Nobody waits any more; a page that was only slow must not answer in vain. */
+  #giveUp(): void {
     this.#own.postMessage({ kind: 'cancel' } satisfies Cancel);
-    this.#close();
+    this.#pass();
   }
 
   #close(): void {

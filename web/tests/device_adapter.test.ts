@@ -1,4 +1,4 @@
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, vi } from 'vitest';
 import { findAdapter, openDevice } from '../src/device/adapter.js';
 import { DeviceError, NoWebGPUError } from '../src/errors.js';
 import { nodeGpu, openGpu } from './device_model.js';
@@ -7,7 +7,13 @@ describe('finding the GPU', () => {
   it('says which browsers have WebGPU where there is none', async () => {
     const found = findAdapter(undefined);
     await expect(found).rejects.toThrow(NoWebGPUError);
-    await expect(found).rejects.toThrow(/Chrome or Edge 113.*Safari 26.*Firefox 141/);
+    await expect(found).rejects.toThrow(/Chrome or Edge 121.*Safari 26.*Firefox 141/);
+  });
+
+  it('says that the page must be secure where browsers offer nothing for that', async () => {
+    vi.stubGlobal('isSecureContext', false);
+    const found = findAdapter(undefined).finally(() => vi.unstubAllGlobals());
+    await expect(found).rejects.toMatchObject({ name: 'NoWebGPUError', code: 'insecure_context' });
   });
 
   it('says what to switch on where WebGPU offers no GPU', async () => {

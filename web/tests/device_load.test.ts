@@ -67,6 +67,32 @@ describe('memory', () => {
     executor.close();
   });
 
+  it('is given back when other pages are asked for, and workspace must fit beside them', async () => {
+    const device = await openDevice();
+    const executor = await model.executor(device);
+    const live = liveBuffers(device);
+    for (const count of [16, 8]) await executor.allocatePages(model.pages(count));
+    expect(live()).toBe(model.pages(8).length);
+    await executor.checkWorkspace(1 << 20);
+    expect(live()).toBe(model.pages(8).length);
+    const all = withMemory(256, () => executor.checkWorkspace(device.limits.maxBufferSize));
+    await expect(all).rejects.toThrow(OutOfMemoryError);
+    executor.close();
+  });
+
+  it('that runs out later ends the executor, which says so', async () => {
+    const device = await openDevice();
+    const executor = await model.executor(device);
+    await withMemory(256, async () => {
+      device.createBuffer({ size: device.limits.maxBufferSize, usage: 128 });
+      expect(await executor.lost).toBeInstanceOf(OutOfMemoryError);
+    });
+    await expect(executor.submit(new Uint8Array(), new Int32Array(13))).rejects.toBe(
+      await executor.lost,
+    );
+    executor.close();
+  });
+
   it('is not promised by a device that is lost', async () => {
     const device = await openDevice();
     const executor = await model.executor(device);

@@ -53,9 +53,17 @@ async function bundled(): Promise<string> {
   return outDir;
 }
 
-async function visit(): Promise<Page> {
+/** By force: past all caches, and with no service worker for the page. */
+async function visit(byForce = false): Promise<Page> {
   const fresh = await browser.context.newPage();
   await fresh.goto(server.url);
+  if (byForce) {
+    const devtools = await browser.context.newCDPSession(fresh);
+    const loaded = fresh.waitForEvent('load');
+    await devtools.send('Page.reload', { ignoreCache: true });
+    await loaded;
+    expect(await fresh.evaluate('navigator.serviceWorker.controller')).toBe(null);
+  }
   await fresh.addScriptTag({ type: 'module', content: MODULES });
   await fresh.waitForFunction('globalThis.inPage');
   return fresh;
@@ -126,7 +134,9 @@ test('a lost GPU is said, and a reload continues from storage', async () => {
   const name = 'DeviceLostError';
   expect(await told).toEqual({ lost: name, answering: name, later: name });
   const before = modelFiles().length;
-  await call('reload');
+  expect(await call('fetchModels')).toEqual({ status: 503, code: 'device_lost' });
+  expect(await call('reloadTwice')).toBe('CancelledError');
+  expect(page.workers().length).toBe(1);
   expect((await call('ask', 2)).text.length).toBeGreaterThan(0);
   expect(modelFiles().length).toBe(before);
 });
@@ -144,10 +154,10 @@ test('a second visit fetches nothing of the model, and needs no server for it', 
   await page.close();
   const before = modelFiles().length;
   server.broken = '/model/';
-  page = await visit();
+  page = await visit(true);
   const { info } = await call('start');
   expect(info.notes.join()).toContain('stored here');
-  expect((await call('ask', 2)).text.length).toBeGreaterThan(0);
+  expect((await call('askOpenAI', 2)).whole.length).toBeGreaterThan(0);
   expect(modelFiles().length).toBe(before);
 });
 

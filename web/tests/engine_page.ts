@@ -28,7 +28,17 @@ export async function start() {
   return { info: engine.info, events };
 }
 
-export const reload = (): Promise<void> => engine.reload();
+/** Twice at once: the first is given up for the second, by the error's name. */
+export async function reloadTwice(): Promise<string> {
+  const first = nameOf(engine.reload());
+  await engine.reload();
+  return first;
+}
+/** What the page's own fetch is told, through the service worker. */
+export async function fetchModels() {
+  const response = await fetch('/v1/models');
+  return { status: response.status, code: (await response.json()).error?.code };
+}
 export const unload = (): Promise<void> => engine.unload();
 
 /** A whole answer. */
@@ -78,6 +88,7 @@ export async function refused() {
 /** Through OpenAI's own client and the service worker. */
 export async function askOpenAI(max_tokens: number) {
   await mlcc.registerRelay(engine);
+  await mlcc.registerRelay(engine); // takes the place of the first
   const client = new OpenAI({
     baseURL: `${location.origin}/v1`,
     apiKey: '-',

@@ -6,6 +6,17 @@
 
 import { DeviceError, NoWebGPUError } from '../errors.js';
 
+const INSECURE =
+  'WebGPU is offered to secure pages only, and this page is not one; ' +
+  'open it by https:// or from localhost';
+const WITHOUT_API =
+  'This browser has no WebGPU; use Chrome or Edge 121 or newer, Safari 26, or Firefox 141 on ' +
+  'Windows and 145 on macOS. Under Node pass the GPU of the npm package webgpu';
+const WITHOUT_ADAPTER =
+  'This browser has WebGPU but offers no GPU; switch hardware acceleration on in its ' +
+  'settings and update the graphics driver. Chrome says why at chrome://gpu; on Linux it may ' +
+  'need --enable-unsafe-webgpu --enable-features=Vulkan';
+
 export interface Adapter {
   readonly gpu: GPUAdapter;
   /** Whether kernels may compute in float16. */
@@ -23,13 +34,19 @@ const LIMITS = [
   'maxStorageBuffersPerShaderStage',
 ] as const;
 
+/** Raises NoWebGPUError on a page that browsers give neither WebGPU nor locks, nor storage. */
+export function requireSecureContext(): void {
+  if (globalThis.isSecureContext === false) throw new NoWebGPUError(INSECURE, 'insecure_context');
+}
+
 /** The best adapter of `navigator.gpu`. Raises NoWebGPUError with what the user can do. */
 export async function findAdapter(gpu: GPU | undefined): Promise<Adapter> {
-  if (!gpu) throw new NoWebGPUError(withoutApi());
+  requireSecureContext();
+  if (!gpu) throw new NoWebGPUError(WITHOUT_API);
   const found =
     (await gpu.requestAdapter({ powerPreference: 'high-performance' })) ??
     (await gpu.requestAdapter({ forceFallbackAdapter: true }));
-  if (!found) throw new NoWebGPUError(withoutAdapter(), 'no_adapter');
+  if (!found) throw new NoWebGPUError(WITHOUT_ADAPTER, 'no_adapter');
   const { maxBufferSize, maxStorageBufferBindingSize } = found.limits;
   return {
     gpu: found,
@@ -62,26 +79,4 @@ function nameOf(info: GPUAdapterInfo): string {
   const parts = [info.vendor, info.architecture, info.description || info.device];
   const name = parts.filter((part) => part !== '').join(' ') || 'GPU';
   return info.isFallbackAdapter ? `${name} (software)` : name;
-}
-
-function withoutApi(): string {
-  if (globalThis.isSecureContext === false) {
-    return (
-      'WebGPU is offered to secure pages only, and this page is not one; ' +
-      'open it by https:// or from localhost'
-    );
-  }
-  return (
-    'This browser has no WebGPU; use Chrome or Edge 113 or newer (Android: Chrome 121), ' +
-    'Safari 26, or Firefox 141 on Windows and 145 on macOS. Under Node pass the GPU of the ' +
-    'npm package webgpu'
-  );
-}
-
-function withoutAdapter(): string {
-  return (
-    'This browser has WebGPU but offers no GPU; switch hardware acceleration on in its ' +
-    'settings and update the graphics driver. Chrome says why at chrome://gpu; on Linux it may ' +
-    'need --enable-unsafe-webgpu --enable-features=Vulkan'
-  );
 }

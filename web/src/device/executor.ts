@@ -5,15 +5,15 @@
  * tokens and their log-probabilities come back.
  */
 
-import { DeviceError, type DeviceLostError, MlccError } from '../errors.js';
+import { DeviceError, MlccError } from '../errors.js';
 import type { Capacity, TensorSpec } from '../plan.js';
-import { alignUp, type Range } from './buffers.js';
+import { alignUp, type Range, TENSOR } from './buffers.js';
 import type { Counts } from './commands.js';
 import { Faults, textOf, type Watched } from './faults.js';
 import { Library, type LibraryFunction, type Tensor, type TensorList } from './library.js';
 import { Readback, type StepResult } from './readback.js';
 import { FIELDS, type Field, Staging } from './staging.js';
-import { allocate, type Tensors } from './tensors.js';
+import { allocate, free, type Tensors } from './tensors.js';
 
 /** Steps in flight. */
 const DEPTH = 2;
@@ -36,16 +36,13 @@ const FORWARD: readonly Field[] = [
 /** The same of `sample`, which takes them after the logits. */
 const SAMPLE: readonly Field[] = ['temperature', 'top_k', 'top_p', 'min_p', 'uniforms'];
 
-/** Tensors of weights and pages, once they are there. */
-interface Loaded {
-  weights?: Tensors;
-  pages?: Tensors;
-}
+/** What a step needs beside its arrays, by what it is called in messages. */
+type Part = 'weights' | 'KV pages';
 
 export class Executor {
   readonly depth = DEPTH;
-  /** Resolves if the device is lost; every step, pending or later, rejects with the same. */
-  readonly lost: Promise<DeviceLostError>;
+  /** Resolves when the GPU is lost or has failed; every step from then on rejects with the same. */
+  readonly lost: Promise<MlccError>;
   private readonly device: GPUDevice;
   private readonly library: Library;
   private readonly faults: Faults;
@@ -53,7 +50,7 @@ export class Executor {
   private readonly readback: Readback;
   private readonly forward: LibraryFunction;
   private readonly sample: LibraryFunction;
-  private readonly loaded: Loaded = {};
+  private readonly loaded = new Map<Part, Tensors>();
   /** Bytes of weights since the GPU was last waited for. */
   private uploading = 0;
   private lastSampled: Tensor;
@@ -91,14 +88,24 @@ export class Executor {
     this.faults.check();
   }
 
-  /** Room for the KV pages. Raises OutOfMemoryError; then it may be asked for less. */
-  async allocatePages(specs: readonly TensorSpec[]): Promise<void> {
-    this.loaded.pages = await this.allocate('the KV pages', specs);
+  /** Room for the KV pages, in place of any before. Raises OutOfMemoryError: ask for less then. */
+  allocatePages(specs: readonly TensorSpec[]): Promise<void> {
+    return this.allocate('KV pages', specs);
   }
 
   /** Room for the weights, in the order of `forward`. Raises OutOfMemoryError. */
-  async allocateWeights(specs: readonly TensorSpec[]): Promise<void> {
-    this.loaded.weights = await this.allocate('the weights', specs);
+  allocateWeights(specs: readonly TensorSpec[]): Promise<void> {
+    return this.allocate('weights', specs);
+  }
+
+  /** Raises OutOfMemoryError unless the GPU has so many bytes left, which steps will take. */
+  async checkWorkspace(bytes: number): Promise<void> {
+    const size = Math.min(alignUp(bytes, 4), this.device.limits.maxBufferSize);
+    const made = this.faults.watched('making room for its work', () =>
+      this.device.createBuffer({ size, usage: TENSOR }).destroy(),
+    );
+    const fault = await made.fault;
+    if (fault) throw fault;
   }
 
   /**
@@ -107,7 +114,7 @@ export class Executor {
    */
   async writeWeight(index: number, offset: number, bytes: Uint8Array): Promise<void> {
     this.faults.check();
-    const range = this.loaded.weights?.ranges[index];
+    const range = this.loaded.get('weights')?.ranges[index];
     if (!range) throw new RangeError(`there is no weight ${index}`);
     this.library.commands.write(range, offset, padded(bytes));
     this.uploading += bytes.length;
@@ -140,8 +147,12 @@ export class Executor {
     this.device.destroy();
   }
 
-  private allocate(what: string, specs: readonly TensorSpec[]): Promise<Tensors> {
-    return allocate(what, specs, this.library, this.faults, this.device.limits);
+  private async allocate(part: Part, specs: readonly TensorSpec[]): Promise<void> {
+    const { library, faults, loaded, device } = this;
+    const before = loaded.get(part);
+    loaded.delete(part);
+    if (before) free(before, library);
+    loaded.set(part, await allocate(`the ${part}`, specs, library, faults, device.limits));
   }
 
   /** All up to the first `await` happens within `submit`. */
@@ -159,9 +170,9 @@ export class Executor {
     }
   }
 
-  /** The result of a step without logit rows, in its turn. */
+  /** The result of a step without logit rows, once the GPU has done it, and in its turn. */
   private async nothing(previous: Promise<unknown>): Promise<StepResult> {
-    await previous;
+    await Promise.all([previous, this.device.queue.onSubmittedWorkDone()]);
     this.faults.check();
     return { tokens: new Int32Array(0), logprobs: new Float32Array(0) };
   }
@@ -186,7 +197,7 @@ export class Executor {
   /** Records and submits a step; its results will be in the buffer. */
   private step(data: Uint8Array, counts: Int32Array, rows: number): GPUBuffer | undefined {
     const { commands } = this.library;
-    const { pages, weights } = this.loaded;
+    const [pages, weights] = [this.loaded.get('KV pages'), this.loaded.get('weights')];
     if (!pages || !weights) throw new DeviceError('a step came before pages and weights');
     const staged = this.staging.stage(data, counts);
     const inputs = FORWARD.map((field) => staged[field]);

@@ -20,20 +20,18 @@ export interface Watched<T> {
 }
 
 export class Faults {
-  /** Resolves when the device is gone, unless `close` said that it will be. */
-  readonly lost: Promise<DeviceLostError>;
+  /** Resolves when nothing more can be computed: the first reason. Never after `close`. */
+  readonly lost: Promise<MlccError>;
   private readonly device: GPUDevice;
   private ended: MlccError | undefined;
-  private closed = false;
+  private tell: (reason: MlccError) => void = () => {};
 
   constructor(device: GPUDevice) {
     this.device = device;
-    this.lost = device.lost.then((info) => {
-      if (this.closed) return new Promise<never>(() => undefined);
-      const error = lostError(info);
-      this.ended = error;
-      return error;
+    this.lost = new Promise((resolve) => {
+      this.tell = resolve;
     });
+    void device.lost.then((info) => this.fail(lostError(info)));
     device.addEventListener('uncapturederror', ({ error }) => {
       this.fail(typed(error, 'working'));
     });
@@ -47,12 +45,13 @@ export class Faults {
   /** End the device's work: what its memory holds is unknown from here on. */
   fail(error: MlccError): MlccError {
     this.ended ??= error;
+    this.tell(this.ended);
     return this.ended;
   }
 
   /** The device is about to be destroyed on purpose. */
   close(): void {
-    this.closed = true;
+    this.tell = () => {};
     this.fail(new DeviceError('the model was unloaded; load it again'));
   }
 

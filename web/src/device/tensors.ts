@@ -37,7 +37,8 @@ export async function allocate(
   throw fault;
 }
 
-function free(tensors: Tensors, library: Library): void {
+/** Give the memory of `tensors` back. No command that is being recorded may name them. */
+export function free(tensors: Tensors, library: Library): void {
   tensors.list.dispose();
   library.buffers.sweep();
 }

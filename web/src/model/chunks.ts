@@ -8,6 +8,9 @@ import { ArtifactError } from '../errors.js';
 import { CHUNK_BYTES, type FileEntry } from '../plan.js';
 import type { Bytes } from './store.js';
 
+/** A file that is read whole is a tokenizer or a library: some tens of MB. */
+const MAX_WHOLE_BYTES = 512 << 20;
+
 /** Chunks that are on their way at once: 32 MiB at most. */
 export const AT_ONCE = 4;
 
@@ -95,11 +98,17 @@ export async function deliver(
   }
 }
 
-/** A whole small file in one buffer. */
+/** A whole small file in one buffer. ArtifactError if it is none. */
 export async function gather(
   entry: FileEntry,
   stream: (sink: Sink) => Promise<void>,
 ): Promise<Bytes> {
+  if (entry.bytes > MAX_WHOLE_BYTES) {
+    throw new ArtifactError(
+      `${entry.path} has ${entry.bytes} bytes, and this page reads ${MAX_WHOLE_BYTES} at most at ` +
+        'once; get the model from whoever made it',
+    );
+  }
   const whole = new Uint8Array(entry.bytes);
   await stream((offset, bytes) => whole.set(bytes, offset));
   return whole;
