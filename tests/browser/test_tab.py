@@ -122,6 +122,16 @@ async def test_cancelling_before_anything_was_done() -> None:
 
 
 @in_loop
+async def test_what_wakes_an_idle_tab_and_is_taken_back_at_once() -> None:
+    """The second prompt is too long, so the first is cancelled before a step could be planned."""
+    async with open_tab(SMALL) as tab:
+        refused = await answer(tab, COMPLETIONS, {"prompt": [[30], [30] * 4096]})
+        assert refused.status == 400
+        await asyncio.sleep(0.01)
+        assert idle(tab) and (await answer(tab, CHAT, chat("a"))).status == 200
+
+
+@in_loop
 async def test_a_stream_is_opening_text_end_usage_done() -> None:
     async with open_tab() as tab:
         body = chat("hi", stream=True, stream_options={"include_usage": True}, temperature=0)

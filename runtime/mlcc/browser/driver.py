@@ -60,7 +60,7 @@ class LoopDriver:
     async def run(self) -> None:
         """Step until the device fails, and raise that; `recover` makes it fit to run again."""
         while True:
-            if not self._engine.has_work:
+            while not self._engine.has_work:  # what woke us may have been cancelled since
                 self._work.clear()
                 await self._work.wait()
             await self._step()
