@@ -112,6 +112,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--out", type=Path, help="write the figures here")
+    parser.add_argument("--library", type=Path, default=LIBRARY, help="a build of web/")
     parser.add_argument("--models", type=Path, default=ROOT / "build" / "web-benchmark")
     parser.add_argument("--shapes", nargs="*", default=list(SHAPES), choices=SHAPES)
     parser.add_argument("--engines", nargs="*", default=list(ENGINES), choices=ENGINES)
@@ -120,12 +121,12 @@ def main() -> None:
     parser.add_argument("--chromium", default="/usr/bin/chromium")
     parser.add_argument("--flags", nargs="*", help="of Chromium, instead of SwiftShader's")
     given = parser.parse_args()
-    if "mlcc" in given.engines and not (LIBRARY / "index.js").exists():
-        sys.exit(f"{LIBRARY} is not built; run: python3 dev.py web")
+    if "mlcc" in given.engines and not (given.library / "index.js").exists():
+        sys.exit(f"{given.library} is not built; run: python3 dev.py web")
     prepare(given.models, given.shapes, given.engines)
     site = Site(
         {
-            "/mlcc/": LIBRARY,
+            "/mlcc/": given.library,
             "/models/": given.models / "mlcc",
             "/onnx/": given.models / "onnx",
             "/npm/": HERE / "node_modules",

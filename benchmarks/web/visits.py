@@ -32,7 +32,7 @@ class Sizes:
     rounds: int = 3
 
 
-SOFTWARE = {"demo": Sizes(64, 16, 3), "135m": Sizes(32, 6, 2)}
+SOFTWARE = {"demo": Sizes(256, 32, 2), "135m": Sizes(32, 4, 1)}
 """For adapters on the CPU, where a step of 135M parameters takes a second or more."""
 
 

@@ -51,7 +51,7 @@ async function chat({ count, first }) {
   for (let i = first; i < first + count; i++) {
     const content = `How much is ${i % 90} + ${i % 7}?`;
     const messages = [{ role: 'user', content }];
-    await engine.chat.completions.create({ messages, max_tokens: 8, temperature: 0 });
+    await engine.chat.completions.create({ messages, max_tokens: 4, temperature: 0 });
   }
 }
 
