@@ -3,7 +3,7 @@
  * types. Reads of the manifest only what the start panel shows; whether it is sound, the engine says.
  */
 
-import { modelUrl } from '../src/model/paths.js';
+import { fileUrl, modelUrl } from '../src/model/paths.js';
 
 /** A model that the page may offer. */
 export interface Offer {
@@ -32,14 +32,14 @@ export function address(typed: string, page: URL): string {
   const text = typed.trim();
   const { folder, manifest } = modelUrl(BARE_HOST.test(text) ? `https://${text}` : text, page.href);
   const isUsual = manifest === 'mlcc.json';
-  return isUsual ? folder.href : new URL(manifest + folder.search, folder).href;
+  return isUsual ? folder.href : fileUrl(folder, manifest);
 }
 
 /** What stands at the address, or null if nothing that is a model does. */
 export async function look(url: string): Promise<Offer | null> {
   try {
     const { folder, manifest } = modelUrl(url);
-    const answer = await fetch(new URL(manifest + folder.search, folder));
+    const answer = await fetch(fileUrl(folder, manifest));
     return answer.ok ? summary(url, await answer.json()) : null;
   } catch {
     return null; // No network, another kind of page, an address without CORS: nothing to offer.

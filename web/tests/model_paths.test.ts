@@ -13,6 +13,8 @@ describe('the address of a model', () => {
     ['https://example.org/model?token=1', 'https://example.org/model/?token=1', 'mlcc.json'],
     ['https://example.org', 'https://example.org/', 'mlcc.json'],
     ['models/demo', 'http://localhost:1/page/models/demo/', 'mlcc.json'],
+    ['https://example.org/100%-mine', 'https://example.org/100%-mine/', 'mlcc.json'],
+    ['https://example.org/100%25.json', 'https://example.org/', '100%.json'],
     ['../demo/', 'http://localhost:1/demo/', 'mlcc.json'],
   ])('%s', (given, folder, manifest) => {
     const found = modelUrl(given, 'http://localhost:1/page/index.html');
@@ -20,9 +22,12 @@ describe('the address of a model', () => {
     expect(found.manifest).toBe(manifest);
   });
 
-  test.each(['file:///model/', 'javascript:alert(1)', 'data:,x', 'blob:x'])('not %s', (given) => {
-    expect(() => modelUrl(given, 'http://localhost:1/')).toThrow(DownloadError);
-  });
+  test.each(['file:///model/', 'javascript:alert(1)', 'data:,x', 'blob:x', 'https://h/100%.json'])(
+    'not %s',
+    (given) => {
+      expect(() => modelUrl(given, 'http://localhost:1/')).toThrow(DownloadError);
+    },
+  );
 
   test('a relative one needs a page', () => {
     expect(() => modelUrl('models/demo')).toThrow(DownloadError);

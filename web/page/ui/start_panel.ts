@@ -1,6 +1,7 @@
 /** The panel before a model runs: the one that is offered, those stored, an address, a folder. */
 
 import type { StoredModel } from '../../src/model/catalog.js';
+import { decoded } from '../../src/model/paths.js';
 import { bytes } from '../format.js';
 import { address, type Offer } from '../model_choice.js';
 import { type ButtonKind, button, h, setText } from './dom.js';
@@ -112,7 +113,8 @@ export class StartPanel {
 /** The last part of a model's address. */
 export function shortName(url: string): string {
   const parts = url.split('/').filter(Boolean);
-  return decodeURIComponent(parts.at(-1) ?? url);
+  const last = parts.at(-1) ?? url;
+  return decoded(last) ?? last;
 }
 
 const WELCOME = [

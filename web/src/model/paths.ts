@@ -24,7 +24,20 @@ export function modelUrl(given: string, base = globalThis.location?.href): Model
   const named = last.endsWith('.json');
   if (named) url.pathname = url.pathname.slice(0, -last.length);
   else if (last) url.pathname += '/';
-  return { folder: url, manifest: named ? decodeURIComponent(last) : MANIFEST_NAME };
+  const manifest = named ? decoded(last) : MANIFEST_NAME;
+  if (manifest === undefined) {
+    throw new DownloadError(`'${given}' holds a '%' that escapes nothing; write it as %25`);
+  }
+  return { folder: url, manifest };
+}
+
+/** A part of an address as people read it; undefined if its escapes are none. */
+export function decoded(part: string): string | undefined {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return undefined;
+  }
 }
 
 /** The address of a file of the folder. Its query, if any (a token), goes with every file. */
