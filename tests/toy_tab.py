@@ -34,6 +34,7 @@ from mlcc.manifest import (
     ToolVersions,
     WeightsInfo,
     WeightSpec,
+    abi_hash,
 )
 
 ADAPTER = {"f16": True, "tensor_bytes": 1 << 30, "memory_bytes": None}
@@ -95,6 +96,7 @@ class Reply:
     headers: dict[str, str] = field(default_factory=dict)
     pieces: list[str] = field(default_factory=list)
     ended: asyncio.Event = field(default_factory=asyncio.Event)
+    failure: str = ""
 
     def start(self, status: int, headers: str) -> None:
         assert not self.status and not self.ended.is_set()
@@ -107,6 +109,10 @@ class Reply:
     def end(self) -> None:
         assert not self.ended.is_set()
         self.ended.set()
+
+    def fail(self, message: str) -> None:
+        self.failure = message
+        self.end()
 
     @property
     def text(self) -> str:
@@ -143,7 +149,7 @@ def toy_manifest(**changes: Any) -> Manifest:
     digest = "0" * 64
     files = [("model.wasm", 9), ("tokenizer.json", 5), ("chat_template.jinja", 70), ("w.st", 40)]
     made = Manifest(
-        abi="a" * 16,
+        abi=abi_hash("0", "0"),
         model=ModelInfo(
             name="toy",
             architecture="toy",

@@ -138,7 +138,7 @@ def _at_once(page: Page, chats: int, sizes: Sizes, seed: int) -> Figures:
 
 
 def _together(chats: int, sizes: Sizes, answers: list[Figures]) -> Figures:
-    """All tokens after the first of each answer, over the time from the last first one on."""
+    """All tokens after the first of each answer, since the first ones came (on average)."""
     began = statistics.mean(a["first"] for a in answers)
     ended = max(a["last"] for a in answers)
     return {"chats": chats, "decode": round(1e3 * chats * sizes.answer / (ended - began), 2)}

@@ -38,6 +38,8 @@ class Room:
     """For one tensor: WebGPU bounds what a kernel's argument may hold."""
     why: str = ""
     """Where `bytes` comes from, if it is not the memory that is free."""
+    reserve: int = RESERVE_BYTES
+    """How many of `bytes` are left alone."""
 
 
 UNKNOWN = Room()
@@ -79,9 +81,9 @@ def fit(wanted: Capacity, manifest: Manifest, room: Room, *, fixed: bool) -> Pla
     most = _most_pages(manifest, room.tensor_bytes)
     if most < pages:
         pages, why = most, f"a layer's pages are one tensor, of {most * wanted.page_size} tokens"
-    if room.bytes is not None and room.bytes < needed_bytes(wanted, manifest):
-        plan = manifest.memory
-        left = room.bytes - RESERVE_BYTES - plan.weights_bytes - plan.workspace_bytes
+    needed = needed_bytes(wanted, manifest) + room.reserve
+    if room.bytes is not None and room.bytes < needed:
+        left = room.bytes - needed_bytes(replace(wanted, num_pages=0), manifest) - room.reserve
         if (by_bytes := max(0, left) // page_bytes(manifest)) < pages:
             free = f"{room.bytes / 1e9:.2f} GB of memory are free"
             pages, why = by_bytes, room.why or free
@@ -90,7 +92,7 @@ def fit(wanted: Capacity, manifest: Manifest, room: Room, *, fixed: bool) -> Pla
     context = min(wanted.context, pages * wanted.page_size)
     too_small = context < min(SMALLEST_CONTEXT, wanted.context)
     if too_small or (fixed and context < wanted.context):
-        raise CapacityError(_refusal(wanted, manifest, why, context))
+        raise CapacityError(_refusal(needed, wanted, why, context))
     fitted = replace(wanted, context=context, num_pages=pages)
     return Plan(fitted, _note(wanted, fitted, why))
 
@@ -111,8 +113,8 @@ def _most_pages(manifest: Manifest, tensor_bytes: int | None) -> int:
 
 
 def needed_bytes(capacity: Capacity, manifest: Manifest) -> int:
-    """Bytes of weights, workspace, pages and the reserve."""
-    fixed = manifest.memory.weights_bytes + manifest.memory.workspace_bytes + RESERVE_BYTES
+    """Bytes of weights, workspace and pages."""
+    fixed = manifest.memory.weights_bytes + manifest.memory.workspace_bytes
     return fixed + capacity.num_pages * page_bytes(manifest)
 
 
@@ -172,13 +174,13 @@ def _sysconf() -> int | None:
         return None
 
 
-def _refusal(wanted: Capacity, manifest: Manifest, why: str, context: int) -> str:
+def _refusal(needed: int, wanted: Capacity, why: str, context: int) -> str:
     advice = "close other programs, or compile with a smaller --quant"
     if context >= SMALLEST_CONTEXT:
         advice = f"use --context {context} or close other programs"
     return (
-        f"the model needs {needed_bytes(wanted, manifest) / 1e9:.2f} GB for a context of "
-        f"{wanted.context} and {why}; {advice}"
+        f"the model needs {needed / 1e9:.2f} GB for a context of {wanted.context} and {why}; "
+        f"{advice}"
     )
 
 

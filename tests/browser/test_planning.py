@@ -6,9 +6,10 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from toy_tab import ADAPTER, toy_manifest
+from toy_model import TEMPLATE
+from toy_tab import ADAPTER, JsLetters, toy_manifest
 
-from mlcc.browser.entry import plan, shrink
+from mlcc.browser.entry import check, plan, shrink
 from mlcc.browser.planning import TAB_PAGES_BYTES
 from mlcc.manifest import FileEntry, KvInfo, Limits, Manifest, MemoryPlan, TensorSpec
 
@@ -51,7 +52,9 @@ def test_a_small_model_gets_what_four_chats_need() -> None:
     assert [e["path"] for e in made["text"]] == ["tokenizer.json", "chat_template.jinja"]
     assert [e["path"] for e in made["shards"]] == ["w.st"]
     assert set(made["library"]) == {"path", "bytes", "sha256", "chunks"}
-    assert (made["model"], made["abi"], made["f16"], made["notes"]) == ("toy", "a" * 16, True, [])
+    assert (made["model"], made["abi"], made["f16"], made["notes"]) == (
+        "toy", toy_manifest().abi, True, [],
+    )  # fmt: skip
 
 
 def test_the_page_may_choose_the_sizes() -> None:
@@ -72,8 +75,11 @@ def test_a_large_context_gets_a_budget_of_pages_and_says_so() -> None:
 
 def test_one_tensors_bound_and_known_memory_shrink_the_pages() -> None:
     assert planned(tensor_bytes=64 * PAGE)["capacity"]["num_pages"] == 64
-    known = planned(large(), tensor_bytes=4 << 30, memory_bytes=(256 << 20) + (512 << 20))
-    assert known["bytes"]["kv"] <= 512 << 20 and "are free" in known["notes"][0]
+    known = planned(large(), tensor_bytes=4 << 30, memory_bytes=(512 << 20) + 1040)
+    assert known["bytes"]["kv"] == 512 << 20
+    assert known["notes"][0].startswith("the page gives it 0.54 GB: the context is 16384")
+    assert not planned(memory_bytes=1 << 20)["notes"]
+    assert error(planned(memory_bytes=1 << 16))["type"] == "CapacityError"
 
 
 def test_f16_is_asked_of_the_adapter_only_if_the_library_needs_it() -> None:
@@ -96,6 +102,21 @@ def test_a_model_for_something_else_and_a_weight_too_large() -> None:
     assert (refusal["type"], refusal["http_status"]) == ("CapacityError", 503)
 
 
+def test_a_model_of_another_abi_is_refused_before_it_is_fetched() -> None:
+    refusal = error(planned(toy_manifest(abi="a" * 16)))
+    assert (refusal["type"], refusal["code"]) == ("ArtifactError", "wrong_abi")
+
+
+def test_texts_are_checked_before_weights_are_fetched() -> None:
+    data, config = toy_manifest().to_bytes(), "generation_config.json"
+    texts = {"chat_template.jinja": TEMPLATE}
+    assert json.loads(check(data, texts, JsLetters())) == {"notes": []}
+    entry = FileEntry(path=config, bytes=1, sha256="0" * 64, chunks=("0" * 64,))
+    broken = toy_manifest(files=(*toy_manifest().files, entry)).to_bytes()
+    refusal = error(json.loads(check(broken, {**texts, config: "{"}, JsLetters())))
+    assert refusal["type"] == "ArtifactError" and config in refusal["message"]
+
+
 def test_a_damaged_manifest_is_an_answer_not_an_exception() -> None:
     made = json.loads(plan(toy_manifest().to_bytes()[:-9], json.dumps(ADAPTER), "{}"))
     assert error(made)["type"] == "ArtifactError"
@@ -114,3 +135,12 @@ def test_shrinking_halves_the_pages_down_to_one_short_chat() -> None:
     assert (sizes, contexts) == ([64, 32, 16], [512, 512, 256])
     assert len(made["notes"]) == 3 and "256 tokens instead of 512" in made["notes"][-1]
     assert smaller["error"]["type"] == "CapacityError"
+
+
+def test_a_context_that_the_page_chose_is_not_cut() -> None:
+    data, made = toy_manifest().to_bytes(), planned(context=256)
+    made = json.loads(shrink(data, json.dumps(made)))
+    while "error" not in made:
+        assert made["capacity"]["context"] == 256
+        made = json.loads(shrink(data, json.dumps(made)))
+    assert made["error"]["type"] == "CapacityError"

@@ -5,15 +5,14 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import jinja2
-import pytest
 from toy_model import TEMPLATE
 from toy_tab import ADAPTER, answer, open_tab, toy_manifest, toy_plan
+from web_package import absent, node
 
 ROOT = Path(__file__).parents[2]
 PYODIDE = ROOT / "web" / "node_modules" / "pyodide"
@@ -24,10 +23,9 @@ CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 
 def run(executor: str, requests: list[dict[str, Any]], rounds: int = 1) -> dict[str, Any]:
     """Answer the requests all at once, in Pyodide, and again in each round."""
-    if not shutil.which("node"):
-        pytest.skip("no node: install Node.js 20 or later")
+    program = node()
     if not PYODIDE.is_dir():
-        pytest.skip("no Pyodide: type `npm ci` in web/")
+        absent("no Pyodide: type `npm ci` in web/")
     job = {
         "adapter": ADAPTER,
         "executor": executor,
@@ -40,7 +38,7 @@ def run(executor: str, requests: list[dict[str, Any]], rounds: int = 1) -> dict[
     site = Path(jinja2.__file__).parents[1]
     folders = (PYODIDE, ROOT / "runtime", site, ROOT / "tests")
     done = subprocess.run(
-        ["node", SCRIPT, *folders],
+        [program, SCRIPT, *folders],
         input=json.dumps(job),
         capture_output=True,
         text=True,

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from toy_model import CAPACITY
-from toy_tab import JsError, ToyGpu, answer, ask, open_tab
+from toy_tab import JSON, JsError, Reply, ToyGpu, answer, ask, open_tab
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 SMALL = replace(CAPACITY, num_pages=20, context=128, max_step_tokens=16)
@@ -119,6 +119,20 @@ async def test_cancelling_before_anything_was_done() -> None:
         call.cancel()
         await asyncio.sleep(0.01)
         assert reply.ended.is_set() and not reply.status and stats(tab)["requests"] == 0
+
+
+@in_loop
+async def test_a_bug_cuts_the_answer_off_and_is_not_taken_for_its_end() -> None:
+    class Full(Reply):
+        def write(self, text: str) -> None:
+            raise RuntimeError("as JavaScript might")
+
+    async with open_tab() as tab:
+        reply = Full()
+        tab.handle("POST", CHAT, json.dumps(JSON), json.dumps(chat("a", stream=True)), reply)
+        await asyncio.wait_for(reply.ended.wait(), 1)
+        assert "bug" in reply.failure and "JavaScript" not in reply.failure
+        await until(lambda: idle(tab))
 
 
 @in_loop

@@ -58,7 +58,7 @@ class Opening {
   readonly #options: TabOptions;
   readonly #say: OnProgress;
   readonly #startup = new Startup();
-  /** Ends what runs side by side once one of it has failed. */
+  /** Ends what runs side by side once one of it has failed, and the GPU's device. */
   readonly #failed = new AbortController();
   readonly #signal: AbortSignal;
 
@@ -70,6 +70,15 @@ class Opening {
   }
 
   async run(): Promise<Tab> {
+    try {
+      return await this.#open();
+    } catch (error) {
+      this.#failed.abort(error);
+      throw error;
+    }
+  }
+
+  async #open(): Promise<Tab> {
     const { files, gpu } = this.#options;
     const [python, adapter, manifest] = await this.#together([
       this.#boot(),
@@ -79,10 +88,18 @@ class Opening {
     const planned = await this.#planned(python, adapter, manifest);
     const [small, device] = await this.#together([
       this.#smallFiles(planned.plan),
-      this.#startup.timed('device', () => openDevice(adapter, planned.plan.f16)),
+      this.#startup.timed('device', () => this.#device(adapter, planned.plan)),
       this.#startup.timed('imports', () => python.Tab), // most of Python's own files: now, not later
     ]);
     return this.#load(python, adapter, planned, small, device);
+  }
+
+  async #device(adapter: Adapter, { f16 }: Plan): Promise<GPUDevice> {
+    const device = await openDevice(adapter, f16);
+    const { signal } = this.#failed;
+    if (signal.aborted) device.destroy();
+    signal.addEventListener('abort', () => device.destroy());
+    return device;
   }
 
   /** Python cannot be stopped while it starts; nobody waits for it if the rest has failed. */
@@ -156,20 +173,18 @@ class Opening {
     small: SmallFiles,
     device: GPUDevice,
   ): Promise<Tab> {
-    const create = () => Executor.create(small.library, device, first.abi, first.capacity);
-    const executor = await this.#startup.timed('library', create).catch((error: unknown) => {
-      device.destroy();
-      throw error;
-    });
+    const { library, texts, tokenizer } = small;
+    const { notes } = parsed<Pick<Plan, 'notes'>>(python.check(manifest, texts, tokenizer));
+    const create = () => Executor.create(library, device, first.abi, first.capacity);
+    const executor = await this.#startup.timed('library', create);
     try {
       const plan = await this.#allocate(python, executor, manifest, first);
       await this.#together([this.#pipelines(executor), this.#weights(executor, plan)]);
-      const { texts, tokenizer } = small;
       const engine = await this.#startup.timed('engine', () =>
         python.Tab(manifest, JSON.stringify(plan), texts, tokenizer, executor),
       );
       this.#say({ stage: 'ready', text: `${plan.model} is ready`, done: 1, total: 1 });
-      return new Tab(engine, executor, this.#info(plan, adapter));
+      return new Tab(engine, executor, this.#info(plan, notes, adapter));
     } catch (error) {
       executor.close();
       throw error;
@@ -211,9 +226,10 @@ class Opening {
     );
   }
 
-  #info(plan: Plan, adapter: Adapter): ReturnType<typeof infoOf> {
+  #info(plan: Plan, notes: readonly string[], adapter: Adapter): ReturnType<typeof infoOf> {
     const startup: Milliseconds = this.#startup.milliseconds();
-    return infoOf(plan, adapter.name, this.#options.notes ?? [], startup);
+    const all = [...(this.#options.notes ?? []), ...notes];
+    return infoOf(plan, adapter.name, all, startup);
   }
 
   /** Like Promise.all; but once one fails the others are told, and have ended before it throws. */

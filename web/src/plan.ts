@@ -52,6 +52,8 @@ export interface Plan {
   /** Whether the library needs `shader-f16`. */
   readonly f16: boolean;
   readonly capacity: Capacity;
+  /** Whether the page chose the context: it is refused then rather than cut. */
+  readonly fixed: boolean;
   readonly kv: readonly TensorSpec[];
   /** In the order in which `forward` takes them. */
   readonly weights: readonly WeightSpec[];

@@ -13,6 +13,8 @@ export interface Reply {
   start(status: number, headers: string): void;
   write(text: string): void;
   end(): void;
+  /** Instead of `end`: there is a bug, and the answer is cut off. */
+  fail(message: string): void;
 }
 
 /** An object that lives in Python until `destroy` is called. */
@@ -55,6 +57,11 @@ export interface PythonTab extends Proxy {
 export interface Entry {
   plan(manifest: Uint8Array, adapter: string, options: string): string;
   shrink(manifest: Uint8Array, plan: string): string;
+  check(
+    manifest: Uint8Array,
+    texts: Readonly<Record<string, string>>,
+    tokenizer: TokenizerPort,
+  ): string;
   Tab(
     manifest: Uint8Array,
     plan: string,

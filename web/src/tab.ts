@@ -6,7 +6,7 @@
 
 import { Answer } from './answer.js';
 import type { Executor } from './device/executor.js';
-import { CancelledError, fromPlain, type MlccError } from './errors.js';
+import { CancelledError, fromPlain, MlccError } from './errors.js';
 import type { PlainRequest } from './messages.js';
 import type { Capacity, Plan, PlannedBytes } from './plan.js';
 import type { PythonCall, PythonTab, Reply } from './python.js';
@@ -29,7 +29,7 @@ export interface TabInfo {
 }
 
 /** Where an answer goes, and what it is told if it is cut off. */
-export interface AnswerSink extends Reply {
+export interface AnswerSink extends Omit<Reply, 'fail'> {
   fail(error: unknown): void;
 }
 
@@ -117,6 +117,10 @@ class Running implements Reply {
 
   end(): void {
     if (this.#finish()) this.#sink.end();
+  }
+
+  fail(message: string): void {
+    if (this.#finish()) this.#sink.fail(new MlccError(message, 'internal_error'));
   }
 
   /** Nobody listens any more. */

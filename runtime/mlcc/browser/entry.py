@@ -34,6 +34,13 @@ def shrink(manifest: Any, plan: str) -> str:
     return _answer(lambda: halve(_read(manifest), json.loads(plan)))
 
 
+def check(manifest: Any, texts: Any, tokenizer: Any) -> str:
+    """{"notes": what the user should know of the texts}, or what `Tab` would throw of them."""
+    from mlcc.browser.tab import read_texts
+
+    return _answer(lambda: {"notes": read_texts(manifest, texts, tokenizer).notes})
+
+
 def __getattr__(name: str) -> Any:
     """`Tab`, imported when it is asked for: a plan is wanted earlier, and needs far less."""
     if name != "Tab":

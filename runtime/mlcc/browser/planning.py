@@ -12,7 +12,7 @@ from typing import Any
 
 from mlcc.engine.batch import Capacity
 from mlcc.errors import ArtifactError, CapacityError, DeviceError
-from mlcc.manifest import Manifest
+from mlcc.manifest import KERNEL_INTERFACE, Manifest, abi_hash
 from mlcc.memory import (
     SMALLEST_CONTEXT,
     Room,
@@ -44,6 +44,7 @@ def make_plan(
             "with `mlcc compile --target webgpu`",
             code="wrong_target",
         )
+    _check_abi(manifest)
     if needs_f16(manifest) and not adapter["f16"]:
         return {"instead": _without_f16(manifest)}
     _check_weights(manifest, adapter["tensor_bytes"])
@@ -55,7 +56,7 @@ def make_plan(
     )
     fixed = options.get("context") is not None
     plan = fit(wanted, manifest, _room(manifest, wanted, adapter), fixed=fixed)
-    return _to_plain(manifest, plan.capacity, [plan.note] if plan.note else [])
+    return _to_plain(manifest, plan.capacity, [plan.note] if plan.note else [], fixed)
 
 
 def halve(manifest: Manifest, plan: Mapping[str, Any]) -> dict[str, Any]:
@@ -63,8 +64,9 @@ def halve(manifest: Manifest, plan: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises CapacityError if they are too few already.
     """
-    before = Capacity(**plan["capacity"])
-    least = -(-min(SMALLEST_CONTEXT, before.context) // before.page_size)
+    before, fixed = Capacity(**plan["capacity"]), bool(plan["fixed"])
+    shortest = before.context if fixed else min(SMALLEST_CONTEXT, before.context)
+    least = -(-shortest // before.page_size)
     if before.num_pages <= least:
         raise CapacityError(
             f"the GPU's memory does not hold the model with a context of {before.context}; close "
@@ -76,12 +78,23 @@ def halve(manifest: Manifest, plan: Mapping[str, Any]) -> dict[str, Any]:
     after = replace(before, num_pages=pages, context=min(before.context, tokens))
     note = f"the GPU's memory was full: room for {tokens} tokens instead of "
     note += str(before.num_pages * before.page_size)
-    return _to_plain(manifest, after, [*plan["notes"], note])
+    return _to_plain(manifest, after, [*plan["notes"], note], fixed)
 
 
 def needs_f16(manifest: Manifest) -> bool:
     """Whether the library needs an adapter with `shader-f16`."""
     return bool(manifest.target.options.get("f16"))
+
+
+def _check_abi(manifest: Manifest) -> None:
+    """The library brings the runtime that it was linked with; the rest is this Python's."""
+    tools = manifest.tools
+    if manifest.abi != abi_hash(tools.tvm, tools.tvm_ffi):
+        raise ArtifactError(
+            f"compiled by mlcc {tools.mlcc} for another ABI than this page's (kernel interface "
+            f"{KERNEL_INTERFACE}); compile the model again, or reload the page if it is the older",
+            code="wrong_abi",
+        )
 
 
 def _without_f16(manifest: Manifest) -> str:
@@ -109,12 +122,15 @@ def _room(manifest: Manifest, wanted: Capacity, adapter: Mapping[str, Any]) -> R
     """WebGPU tells the bound of one tensor, but not how much memory there is."""
     tensor, known = adapter["tensor_bytes"], adapter.get("memory_bytes")
     if known is not None:
-        return Room(known, tensor)
+        return Room(known, tensor, f"the page gives it {known / 1e9:.2f} GB", reserve=0)
     budget = needed_bytes(replace(wanted, num_pages=0), manifest) + TAB_PAGES_BYTES
-    return Room(budget, tensor, f"a tab takes {TAB_PAGES_BYTES >> 20} MiB for pages")
+    why = f"a tab takes {TAB_PAGES_BYTES >> 20} MiB for pages"
+    return Room(budget, tensor, why, reserve=0)
 
 
-def _to_plain(manifest: Manifest, capacity: Capacity, notes: list[str]) -> dict[str, Any]:
+def _to_plain(
+    manifest: Manifest, capacity: Capacity, notes: list[str], fixed: bool
+) -> dict[str, Any]:
     shards = set(manifest.weights.shards)
     memory = manifest.memory
     return {
@@ -122,6 +138,7 @@ def _to_plain(manifest: Manifest, capacity: Capacity, notes: list[str]) -> dict[
         "abi": manifest.abi,
         "f16": needs_f16(manifest),
         "capacity": asdict(capacity),
+        "fixed": fixed,
         "kv": [
             {"dtype": spec.dtype, "shape": [capacity.num_pages, *page_shape(spec)]}
             for spec in manifest.kv.tensors

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from typing import Any
 
+from mlcc.api.errors import internal_error
 from mlcc.browser.bridge import to_bytes, to_python
 from mlcc.browser.engine import LoopClient
 from mlcc.browser.executor import JsExecutor
 from mlcc.browser.tokenizer import JsTokenizer
 from mlcc.engine.batch import Capacity
 from mlcc.manifest import Manifest
-from mlcc.model import read_text
+from mlcc.model import ModelText, read_text
 from mlcc.service.endpoints import Bounds, Service
 from mlcc.service.messages import Request, Response
+
+_log = logging.getLogger(__name__)
 
 MAX_QUEUE = 64
 """Requests that may wait, as on the server."""
@@ -39,10 +43,9 @@ class Tab:
     def __init__(self, manifest: Any, plan: str, texts: Any, tokenizer: Any, executor: Any) -> None:
         """`texts` are the plan's text files by path, but for tokenizer.json.
 
-        Raises ArtifactError.
+        Raises ArtifactError, which `entry.check` tells before weights are fetched.
         """
-        read = to_python(texts).__getitem__
-        text = read_text(Manifest.from_bytes(to_bytes(manifest)), read, JsTokenizer(tokenizer))
+        text = read_texts(manifest, texts, tokenizer)
         engine = text.new_engine(Capacity(**json.loads(plan)["capacity"]))
         self._engine = LoopClient(engine, JsExecutor(executor), MAX_QUEUE)
         self._service = Service(self._engine, text, BOUNDS)
@@ -50,7 +53,8 @@ class Tab:
 
     def handle(self, method: str, path: str, headers: str, body: Any, reply: Any) -> Call:
         """Answer a request: `reply.start(status, headers)` once, `reply.write(text)` as often as
-        there is something, `reply.end()` last in any case, also when it was cancelled before.
+        there is something; last, in any case, `reply.end()`, also when it was cancelled before, or
+        `reply.fail(message)` if there is a bug.
 
         `path` as in a URL; `headers` a JSON object with lower-case names; `body` text or bytes.
         """
@@ -62,7 +66,7 @@ class Tab:
         task = asyncio.get_running_loop().create_task(self._answer(request, reply))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        task.add_done_callback(lambda done: reply.end())
+        task.add_done_callback(lambda done: _end(done, reply))
         return Call(task)
 
     def stats(self) -> str:
@@ -79,6 +83,20 @@ class Tab:
             await _write(response, reply)
         finally:
             response.close()
+
+
+def read_texts(manifest: Any, texts: Any, tokenizer: Any) -> ModelText:
+    """The text side of a model, from what JavaScript has read. Raises ArtifactError."""
+    read = to_python(texts).__getitem__
+    return read_text(Manifest.from_bytes(to_bytes(manifest)), read, JsTokenizer(tokenizer))
+
+
+def _end(done: asyncio.Task[None], reply: Any) -> None:
+    if done.cancelled() or (error := done.exception()) is None:
+        reply.end()
+        return
+    _log.error("a bug ended an answer", exc_info=error)
+    reply.fail(internal_error().message)
 
 
 async def _write(response: Response, reply: Any) -> None:
