@@ -92,9 +92,10 @@ export class App {
     await this.#session.start(source);
   }
 
-  /** Show why no model can be started. */
+  /** Show why something is no model; one that runs goes on. */
   fail(error: unknown): void {
-    this.#session.fail(error);
+    if (this.#session.engine) this.#chat.tell(error);
+    else this.#session.fail(error);
   }
 
   #show(phase: Phase): void {

@@ -4,6 +4,7 @@
  * Knows no DOM: it calls `ChatEvents` for each piece, and whoever draws batches those by frame.
  */
 
+import { ApiError } from '../src/errors.js';
 import type { Timing } from '../src/timing.js';
 import type { Conversation, Figures, Message } from './conversation.js';
 import type { ChatEngine, ChatRequest } from './engine_port.js';
@@ -16,6 +17,8 @@ export interface ChatEvents {
   grew(answer: Message): void;
   /** It is whole, or will not be: `error` says why. */
   ended(answer: Message, error: unknown): void;
+  /** The question was taken back, and may be changed and asked again. */
+  refused(question: string, error: unknown): void;
 }
 
 const SAVE_EVERY_MS = 1000;
@@ -67,7 +70,8 @@ export class Chat {
       answer.end = failure ? 'interrupted' : 'stopped';
     }
     this.#stopper = null;
-    this.#finish(answer, failure);
+    if (isRefusal(failure)) this.#events.refused(this.#conversation.dropQuestion(), failure);
+    else this.#finish(answer, failure);
   }
 
   async #stream(
@@ -98,6 +102,11 @@ export class Chat {
     else this.#conversation.save();
     this.#events.ended(answer, failure);
   }
+}
+
+/** A question that stayed, too long for the context for example, would have all others refused. */
+function isRefusal(error: unknown): boolean {
+  return error instanceof ApiError && error.status < 500;
 }
 
 /** The request for the conversation so far. */

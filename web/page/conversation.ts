@@ -63,6 +63,14 @@ export class Conversation {
     this.save();
   }
 
+  /** Take back the last question, with its answer. */
+  dropQuestion(): string {
+    this.dropAnswer();
+    const question = this.#messages.pop()?.content ?? '';
+    this.save();
+    return question;
+  }
+
   clear(): void {
     this.#messages = [];
     this.#store?.removeItem(KEY);

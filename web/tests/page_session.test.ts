@@ -6,7 +6,7 @@ import { Conversation, type Message } from '../page/conversation.js';
 import type { ChatEngine, ChatRequest, Engines, Piece } from '../page/engine_port.js';
 import { ModelSession, type Phase } from '../page/model_session.js';
 import { DEFAULTS } from '../page/settings.js';
-import { CancelledError, DeviceLostError } from '../src/errors.js';
+import { ApiError, CancelledError, DeviceLostError } from '../src/errors.js';
 
 /** An engine whose pieces, loss and closing are in the test's hands. */
 class HandEngine implements ChatEngine {
@@ -110,13 +110,15 @@ test('another model ends the one that runs, whose loss is then no news', async (
 function newChat(engine: HandEngine) {
   const conversation = new Conversation(null);
   const ended: { message: Message; error: unknown }[] = [];
+  const refused: { question: string; error: unknown }[] = [];
   const chat = new Chat(conversation, {
     listed: () => {},
     grew: () => {},
     ended: (message, error) => void ended.push({ message, error }),
+    refused: (question, error) => void refused.push({ question, error }),
   });
   const ask = (question: string) => chat.ask(engine, DEFAULTS, question);
-  return { conversation, chat, ended, ask };
+  return { conversation, chat, ended, refused, ask };
 }
 
 const TIMING = { ttft: 20, total: 90, promptTokens: 5, completionTokens: 2, prefill: 1, decode: 9 };
@@ -174,4 +176,16 @@ test('a failure is told, what came before it is kept, and asking again replaces 
   await chat.again(engine, DEFAULTS);
   expect(conversation.messages.map(({ content }) => content)).toEqual(['Why?', 'Because']);
   expect(engine.asked[1]?.messages).toEqual([{ role: 'user', content: 'Why?' }]);
+});
+
+test.each([400, 500])('a question that gets %i', async (status) => {
+  const engine = new HandEngine();
+  const error = new ApiError(status, { message: 'no', type: 'api_error' });
+  engine.script = [error];
+  const { conversation, ended, refused, ask } = newChat(engine);
+  await ask('Why?');
+  const isRefused = status === 400;
+  expect(conversation.messages).toHaveLength(isRefused ? 0 : 1);
+  expect(refused).toEqual(isRefused ? [{ question: 'Why?', error }] : []);
+  expect(ended).toHaveLength(isRefused ? 0 : 1);
 });

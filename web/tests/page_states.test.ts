@@ -113,6 +113,9 @@ test('start: the hosted model with its size, those stored, an address, a folder'
   await page.keyboard.press('Enter');
   await page.getByRole('alert').getByText('Type the address of a folder').waitFor();
   expect(await page.getByLabel('A model’s address').inputValue()).toBe('ftp://nowhere');
+  await page.getByLabel('A model’s address').fill('example.org/100%-mine'); // escapes nothing
+  await page.keyboard.press('Enter');
+  await field(page).waitFor();
 });
 
 test('loading: stages and figures; cancel goes back', async () => {
@@ -235,14 +238,30 @@ test('a lost GPU: the conversation stays, and goes on after a reload of the mode
   ]);
 });
 
-test('a refused question is said, and can be asked again', async () => {
+test('a refused question goes back to its writer, and is not in the next request', async () => {
   const page = await started('script=notes');
   await page.getByText('The context was cut to 2048 tokens').waitFor();
   await look(page);
-  await ask(page, 'refuse');
+  await field(page).fill('refuse');
+  await page.keyboard.press('Enter');
   await page.getByRole('alert').getByText('The prompt is longer than the context.').waitFor();
-  await page.getByRole('button', { name: 'Ask again' }).waitFor();
+  expect(await field(page).inputValue()).toBe('refuse');
+  expect(await page.locator('.message').count()).toBe(0);
   await look(page);
+  await ask(page, 'echo');
+  expect(JSON.parse(await answered(page)).messages).toHaveLength(1);
+});
+
+test('a dropped file that is no model is said, and the one that runs goes on', async () => {
+  const page = await started();
+  await page.evaluate(() => {
+    const dataTransfer = new DataTransfer();
+    dataTransfer.items.add(new File(['x'], 'cat.png', { type: 'image/png' }));
+    document.dispatchEvent(new DragEvent('drop', { dataTransfer, cancelable: true }));
+  });
+  await page.getByRole('alert').getByText('This is no model').waitFor();
+  await ask(page, 'say yes');
+  expect(await answered(page)).toBe('yes');
 });
 
 test('settings: kept, sent with the next question; stored models can be deleted', async () => {

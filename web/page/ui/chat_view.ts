@@ -44,6 +44,7 @@ export class ChatView {
       listed: () => this.#listed(),
       grew: (answer) => this.#grew(answer),
       ended: (answer, error) => this.#ended(answer, error),
+      refused: (question, error) => this.#refused(question, error),
     });
     this.#log = new Log(this.#conversation, () => this.#again());
     this.#composer = new Composer({
@@ -72,6 +73,11 @@ export class ChatView {
     for (const note of facts.notes) this.#notices.add(note, 'note');
     this.#announcer.say(`${facts.model} is ready.`);
     this.#composer.focus();
+  }
+
+  /** Say what went wrong beside the conversation. */
+  tell(error: unknown): void {
+    this.#notices.add(wordsOf(error), 'error');
   }
 
   /** Forget the conversation. */
@@ -128,7 +134,15 @@ export class ChatView {
     this.#announcer.say(this.#sentences.rest(answer.content));
     if (answer.end === 'stopped') this.#announcer.say('Stopped.');
     // A model that is gone says so itself, in the stage.
-    if (error && this.#context.model()) this.#notices.add(wordsOf(error), 'error');
+    if (error && this.#context.model()) this.tell(error);
+    this.#context.changed();
+  }
+
+  #refused(question: string, error: unknown): void {
+    this.#composer.isBusy = false;
+    this.#composer.offer(question);
+    this.#log.listed();
+    this.tell(error);
     this.#context.changed();
   }
 }

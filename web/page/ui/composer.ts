@@ -40,6 +40,12 @@ export class Composer {
     this.#field.focus();
   }
 
+  /** Give a text back to its writer, unless there is another one by now. */
+  offer(text: string): void {
+    if (this.#field.value.trim() === '') this.#field.value = text;
+    this.#changed();
+  }
+
   /** Whether an answer is being written: the button stops it. */
   set isBusy(isBusy: boolean) {
     this.#isBusy = isBusy;

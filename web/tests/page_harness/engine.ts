@@ -28,6 +28,7 @@ def scattered(wavelength: float) -> float:
 So \`scattered(450)\` is about 2.2.`;
 
 const MB = 1_000_000;
+const TOO_LONG = 'The prompt is longer than the context.';
 const NOTE = 'The context was cut to 2048 tokens so that the model fits this GPU.';
 
 const words = new URLSearchParams(location.search);
@@ -103,7 +104,7 @@ class ScriptedEngine implements ChatEngine {
   async *stream(request: ChatRequest, signal: AbortSignal): AsyncIterable<Piece> {
     const question = request.messages.at(-1)?.content;
     if (question === 'refuse')
-      throw new errors.CapacityError('The prompt is longer than the context.');
+      throw new errors.ApiError(400, { message: TOO_LONG, type: 'invalid_request_error' });
     const text = textFor(request);
     const tokens = text.match(/\s*\S+/g) ?? [];
     await pause(pace * 10, signal);
