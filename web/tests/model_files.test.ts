@@ -1,62 +1,33 @@
-/** The files of a model over a real HTTP server: ranges, resuming, damage, refusals, storage. */
+/** The files of a model over a real HTTP server: ranges, resuming, damage, refusals. */
 
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { ArtifactError, DownloadError } from '../src/errors.js';
-import { storedModels } from '../src/model/catalog.js';
 import { type FilesOptions, ModelFiles } from '../src/model/files.js';
-import type { Store } from '../src/model/store.js';
 import { MemoryStore } from '../src/model/store_memory.js';
-import { CHUNK_BYTES, type FileEntry } from '../src/plan.js';
-import { type Bytes, entryOf, ModelServer, manifestOf, noise } from './model_server.js';
-
-const SHARD = noise(5 * CHUNK_BYTES + 12345);
-const SMALL = noise(4000, 7);
-const ENTRY = entryOf('weights.safetensors', SHARD);
-const TEXT = entryOf('tokenizer.json', SMALL);
-const DELAYS = [1, 1, 1];
+import { CHUNK_BYTES } from '../src/plan.js';
+import {
+  ENTRY,
+  expectSame,
+  failure,
+  fetchAll,
+  newServer,
+  SHARD,
+  SMALL,
+  TEXT,
+} from './model_noise.js';
+import { entryOf, type ModelServer, noise } from './model_server.js';
 
 let server: ModelServer;
 let url: string;
 
 beforeEach(async () => {
-  server = new ModelServer(
-    new Map([
-      ['mlcc.json', manifestOf([ENTRY, TEXT])],
-      [ENTRY.path, SHARD],
-      [TEXT.path, SMALL],
-    ]),
-  );
+  server = newServer();
   url = await server.start();
 });
 afterEach(() => server.stop());
 
 function open(options: Partial<FilesOptions> = {}): ModelFiles {
-  return new ModelFiles(url, { store: new MemoryStore(), retryDelays: DELAYS, ...options });
-}
-
-/** Stream a file and put it together again, checking that pieces come in order. */
-async function fetchAll(files: ModelFiles, entry: FileEntry = ENTRY): Promise<Bytes> {
-  const whole = new Uint8Array(entry.bytes);
-  let position = 0;
-  await files.stream(entry, (offset, bytes) => {
-    expect(offset).toBe(position);
-    whole.set(bytes, offset);
-    position += bytes.length;
-  });
-  expect(position).toBe(entry.bytes);
-  return whole;
-}
-
-/** Of megabytes vitest would print a difference byte by byte. */
-function expectSame(a: Uint8Array, b: Uint8Array): void {
-  expect(Buffer.compare(a, b)).toBe(0);
-}
-
-async function failure(work: Promise<unknown>): Promise<Error> {
-  return work.then(
-    () => expect.fail('nothing was thrown'),
-    (error: unknown) => error as Error,
-  );
+  return new ModelFiles(url, { store: new MemoryStore(), retryDelays: [1, 1, 1], ...options });
 }
 
 function pause(ms: number): Promise<void> {
@@ -262,117 +233,5 @@ describe('refusals', () => {
     const error = await failure(open().manifest());
     expect(error).toBeInstanceOf(DownloadError);
     expect(error.message).toMatch(/is a web page and not the file mlcc.json/);
-  });
-});
-
-describe('storage', () => {
-  test('the second visit asks for nothing but the manifest', async () => {
-    const store = new MemoryStore();
-    const first = open({ store });
-    await first.manifest();
-    await first.read(TEXT);
-    await fetchAll(first);
-    server.asked = [];
-    const stored: boolean[] = [];
-    const second = open({ store });
-    await second.manifest();
-    await second.stream(
-      ENTRY,
-      () => {},
-      (_, from) => void stored.push(from),
-    );
-    expect(server.asked.map((one) => one.path)).toEqual(['mlcc.json']);
-    expect(stored).toEqual(Array(6).fill(true));
-  });
-
-  test('offline, the stored copy is used and that is said', async () => {
-    const store = new MemoryStore();
-    const first = open({ store });
-    await first.manifest();
-    await fetchAll(first);
-    await server.stop();
-    const notes: string[] = [];
-    const second = open({ store, note: (text) => void notes.push(text) });
-    expectSame(await second.manifest(), server.files.get('mlcc.json') as Uint8Array);
-    expectSame(await fetchAll(second), SHARD);
-    expect(notes).toEqual([expect.stringMatching(/^The model is used as it is stored here: /)]);
-  });
-
-  test('offline without a copy is an error', async () => {
-    await server.stop();
-    expect(await failure(open().manifest())).toBeInstanceOf(DownloadError);
-  });
-
-  test('a changed model: only what differs is fetched, what is left over is deleted', async () => {
-    const store = new MemoryStore();
-    const first = open({ store });
-    await first.manifest();
-    await fetchAll(first);
-    const changed = SHARD.slice();
-    changed[CHUNK_BYTES] = (changed[CHUNK_BYTES] ?? 0) ^ 1;
-    const entry = entryOf(ENTRY.path, changed);
-    server.files.set(ENTRY.path, changed).set('mlcc.json', manifestOf([entry, TEXT]));
-    server.asked = [];
-    const second = open({ store });
-    await second.manifest();
-    expectSame(await fetchAll(second, entry), changed);
-    expect(server.sent(ENTRY.path)).toBe(CHUNK_BYTES);
-    expect(await store.keys()).not.toContain(`c-${ENTRY.chunks[1]}`);
-  });
-
-  test('models share chunks; removing one leaves the other whole', async () => {
-    const store = new MemoryStore();
-    const one = open({ store });
-    await one.manifest();
-    await fetchAll(one);
-    await one.read(TEXT);
-    const at = `${url}other/`;
-    server.files.set('other/mlcc.json', manifestOf([ENTRY], 'other'));
-    const other = new ModelFiles(at, { store });
-    await other.manifest();
-    expect(await storedModels(store)).toEqual([
-      { url, name: 'noise', bytes: SHARD.length + 4000, total: SHARD.length + 4000 },
-      { url: at, name: 'other', bytes: SHARD.length, total: SHARD.length },
-    ]);
-    server.asked = [];
-    await one.remove();
-    expectSame(await fetchAll(other), SHARD);
-    expect(server.asked).toHaveLength(0);
-    await other.remove();
-    expect(await store.keys()).toEqual([]);
-  });
-
-  test('too little room: nothing is stored, that is said once, and all arrives', async () => {
-    const notes: string[] = [];
-    const store = new MemoryStore(20e6);
-    const files = open({ store, note: (text) => void notes.push(text) });
-    await files.reserve([ENTRY]);
-    expectSame(await fetchAll(files), SHARD);
-    expect(await store.keys()).toEqual([]);
-    expect(notes).toEqual([expect.stringMatching(/needs 42 MB, there is room for 20 MB/)]);
-  });
-
-  test('storing that fails on the way: that is said once, and all arrives', async () => {
-    const notes: string[] = [];
-    const store = new MemoryStore(20e6);
-    const files = open({ store, note: (text) => void notes.push(text) });
-    expectSame(await fetchAll(files), SHARD);
-    expect(await store.keys()).toHaveLength(2);
-    expect(notes).toHaveLength(1);
-  });
-
-  test('a store that cannot be read is as good as an empty one', async () => {
-    const broken: Store = {
-      kind: 'memory',
-      get: () => Promise.reject(new Error('disk error')),
-      put: () => Promise.reject(new Error('disk error')),
-      delete: () => Promise.reject(new Error('disk error')),
-      keys: () => Promise.reject(new Error('disk error')),
-      room: () => Promise.reject(new Error('disk error')),
-    };
-    const files = open({ store: broken });
-    await files.manifest();
-    await files.reserve([ENTRY]);
-    expectSame(await fetchAll(files), SHARD);
   });
 });

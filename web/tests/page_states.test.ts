@@ -9,6 +9,7 @@ import type { BrowserContext, Page } from 'playwright-core';
 import { createServer, type ViteDevServer } from 'vite';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { type Browser, launchChromium } from '../tools/chromium.js';
+import { complaints, noteLongTasks } from './page_checks.js';
 
 const AXE = createRequire(import.meta.url).resolve('axe-core/axe.min.js');
 const PHONE = { width: 360, height: 720 };
@@ -40,15 +41,6 @@ afterAll(async () => {
   await browser?.close();
   await vite?.close();
 });
-
-function noteLongTasks(): void {
-  const tasks: number[] = [];
-  Object.assign(globalThis, { tasks });
-  const observer = new PerformanceObserver((list) => {
-    for (const { duration } of list.getEntries()) tasks.push(duration);
-  });
-  observer.observe({ type: 'longtask' });
-}
 
 /** A fresh tab. Whatever its scripts fail at fails the test. */
 async function open(query = ''): Promise<Page> {
@@ -95,14 +87,6 @@ async function look(page: Page): Promise<void> {
       size.width,
     );
   }
-}
-
-async function complaints(): Promise<string[]> {
-  interface Axe {
-    run(): Promise<{ violations: { id: string; nodes: { html: string }[] }[] }>;
-  }
-  const { violations } = await (globalThis as unknown as { axe: Axe }).axe.run();
-  return violations.map(({ id, nodes }) => `${id}: ${nodes.map(({ html }) => html).join(' | ')}`);
 }
 
 test('start: the hosted model with its size, those stored, an address, a folder', async () => {
@@ -281,6 +265,14 @@ test('settings: kept, sent with the next question; stored models can be deleted'
   expect(sent).toMatchObject({ temperature: 0.5, messages: [{ content: 'Be brief.' }, {}] });
   expect(sent.seed).toBeUndefined();
   await page.evaluate('localStorage.clear()');
+});
+
+test('a stored model that a tab has open: that is said in the dialog', async () => {
+  const page = await started('script=busy');
+  await page.getByRole('button', { name: 'Settings' }).click();
+  await page.getByRole('button', { name: 'Delete SmolLM2-135M' }).click();
+  await page.getByRole('alert').getByText('not all of it could be deleted').waitFor();
+  await look(page);
 });
 
 // Wall time on a busy machine: a disturbed run is run again.

@@ -1,10 +1,11 @@
 /** The dialog of settings: what shapes answers, what is stored here, what runs. */
 
 import type { StoredModel } from '../../src/model/catalog.js';
+import { wordsOf } from '../advice.js';
 import type { Facts } from '../engine_port.js';
 import { bytes } from '../format.js';
 import { DEFAULTS, NUMBERS, type NumberRow, type Settings, within } from '../settings.js';
-import { button, h } from './dom.js';
+import { button, h, setText } from './dom.js';
 import { icon } from './icons.js';
 
 export interface SettingsEvents {
@@ -18,6 +19,7 @@ export class SettingsDialog {
   #settings: Settings;
   readonly #answers = h('div', 'settings-fields');
   readonly #storage = h('div', 'storage');
+  readonly #fault = h('p', { class: 'fault', attributes: { role: 'alert' } });
   readonly #about = h('dl', 'about');
 
   constructor(settings: Settings, events: SettingsEvents) {
@@ -38,6 +40,7 @@ export class SettingsDialog {
     this.#showAnswers();
     this.#about.replaceChildren(...aboutRows(facts));
     this.#storage.replaceChildren(h('p', 'muted', 'Looking …'));
+    setText(this.#fault, '');
     void stored.then((models) => this.#showStorage(models));
     this.element.showModal();
   }
@@ -49,7 +52,7 @@ export class SettingsDialog {
     });
     return [
       h('section', '', h('h3', '', 'Answers'), this.#answers, reset),
-      h('section', '', h('h3', '', 'Stored in this browser'), this.#storage),
+      h('section', '', h('h3', '', 'Stored in this browser'), this.#storage, this.#fault),
       h('section', '', h('h3', '', 'About'), this.#about),
     ];
   }
@@ -109,8 +112,14 @@ export class SettingsDialog {
   }
 
   async #remove(url: string): Promise<void> {
-    this.#showStorage(await this.#events.onRemove(url));
-    this.#storage.querySelector('button')?.focus();
+    setText(this.#fault, '');
+    try {
+      this.#showStorage(await this.#events.onRemove(url));
+      this.#storage.querySelector('button')?.focus();
+    } catch (error) {
+      const advice = 'Close the tabs that use this model, and delete it again';
+      setText(this.#fault, `${advice}: not all of it could be deleted (${wordsOf(error)}).`);
+    }
   }
 }
 

@@ -1,8 +1,8 @@
 /**
  * What a store holds: manifests by address, chunks by hash. Models with a chunk in common share it.
  *
- * A manifest is stored before its chunks, so a chunk that no stored manifest lists is litter.
- * Fetches nothing and checks no hashes.
+ * A manifest is stored before its chunks, so a chunk that no stored manifest lists is litter: of a
+ * model that changed, or that was deleted while it arrived. Fetches nothing and checks no hashes.
  */
 
 import type { FileEntry } from '../plan.js';
@@ -25,10 +25,10 @@ export interface StoredModel {
   readonly total: number;
 }
 
-/** A stored manifest: its address, and its bytes as they came. */
+/** A stored manifest: the address of its folder, and its bytes as they came. */
 interface Stored {
   readonly key: string;
-  readonly url: string;
+  readonly folder: string;
   readonly bytes: Bytes;
 }
 
@@ -38,19 +38,22 @@ export function chunkKey(hash: string): string {
 
 export async function keptManifest(store: Store, url: string): Promise<Bytes | undefined> {
   const stored = await store.get(await manifestKey(url));
-  return stored && parseStored('', stored).bytes;
+  return stored?.slice(endOfAddress(stored) + 1);
 }
 
-/** Store a manifest. If it replaces a different one, what only that one used is deleted. */
+/** Store a manifest, and delete what none lists any more. */
 export async function keepManifest(store: Store, url: string, bytes: Bytes): Promise<void> {
   const before = await keptManifest(store, url);
-  if (before && sameBytes(before, bytes)) return;
+  if (!before || !sameBytes(before, bytes)) await putManifest(store, url, bytes);
+  await sweep(store).catch(() => {}); // litter is no reason to store no more; the next sweep gets it
+}
+
+async function putManifest(store: Store, url: string, bytes: Bytes): Promise<void> {
   const address = new TextEncoder().encode(`${url}\n`);
   const record = new Uint8Array(address.length + bytes.length);
   record.set(address);
   record.set(bytes, address.length);
   await store.put(await manifestKey(url), record);
-  if (before) await sweep(store);
 }
 
 /** The models in this browser's storage, the largest first. */
@@ -59,20 +62,22 @@ export async function storedModels(store?: Store): Promise<StoredModel[]> {
   const keys = new Set(await here.keys());
   const folders = new Map<string, Stored[]>();
   for (const manifest of await manifests(here, keys)) {
-    const folder = modelUrl(manifest.url).folder.href;
-    folders.set(folder, [...(folders.get(folder) ?? []), manifest]);
+    folders.set(manifest.folder, [...(folders.get(manifest.folder) ?? []), manifest]);
   }
   return [...folders]
     .map(([url, own]) => describe(url, own, keys))
     .sort((a, b) => b.bytes - a.bytes);
 }
 
-/** Delete a model: its manifests, and every chunk that no other model uses. */
+/**
+ * Delete a model: its manifests, and every chunk that no other model uses. Rejects if the browser
+ * does not delete a chunk because a tab has it open; the next sweep does.
+ */
 export async function removeModel(url: string, store?: Store): Promise<void> {
   const here = store ?? (await openStore());
   const folder = modelUrl(url).folder.href;
   for (const manifest of await manifests(here, await here.keys())) {
-    if (modelUrl(manifest.url).folder.href === folder) await here.delete(manifest.key);
+    if (manifest.folder === folder) await here.delete(manifest.key);
   }
   await sweep(here);
 }
@@ -83,16 +88,16 @@ async function sweep(store: Store): Promise<void> {
   for (const { bytes } of await manifests(store, keys)) {
     for (const key of chunkSizes(filesOf(bytes)).keys()) used.add(key);
   }
-  for (const key of keys) {
-    if (key.startsWith(CHUNK) && !used.has(key)) await store.delete(key);
-  }
+  const litter = keys.filter((key) => key.startsWith(CHUNK) && !used.has(key));
+  await Promise.all(litter.map((key) => store.delete(key))); // one that fails holds up no other
 }
 
 async function manifests(store: Store, keys: Iterable<string>): Promise<Stored[]> {
   const found: Stored[] = [];
   for (const key of keys) {
     const bytes = key.startsWith(MANIFEST) ? await store.get(key) : undefined;
-    if (bytes) found.push(parseStored(key, bytes));
+    const folder = bytes && folderOf(bytes);
+    if (folder) found.push({ key, folder, bytes: bytes.slice(endOfAddress(bytes) + 1) });
   }
   return found;
 }
@@ -150,10 +155,18 @@ async function manifestKey(url: string): Promise<string> {
   return MANIFEST + (await sha256(new TextEncoder().encode(url)));
 }
 
-function parseStored(key: string, record: Bytes): Stored {
-  const end = record.indexOf(10);
-  const url = new TextDecoder().decode(record.subarray(0, end));
-  return { key, url, bytes: record.slice(end + 1) };
+function endOfAddress(record: Bytes): number {
+  return record.indexOf(10);
+}
+
+/** Of a stored manifest; undefined if the record was cut short in its address. */
+function folderOf(record: Bytes): string | undefined {
+  try {
+    const url = new TextDecoder().decode(record.subarray(0, Math.max(0, endOfAddress(record))));
+    return URL.canParse(url) ? modelUrl(url).folder.href : undefined;
+  } catch {
+    return undefined;
+  }
 }
 
 function sameBytes(a: Bytes, b: Bytes): boolean {

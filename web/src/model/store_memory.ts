@@ -17,12 +17,13 @@ export class MemoryStore implements Store {
   }
 
   async put(key: string, bytes: Bytes): Promise<void> {
-    await this.delete(key);
-    if (bytes.length > (await this.room())) {
+    // Without awaiting, or two at once would both find the room for one.
+    const used = this.#used - (this.#files.get(key)?.length ?? 0) + bytes.length;
+    if (used > this.#limit) {
       throw new DOMException('the memory store is full', 'QuotaExceededError');
     }
     this.#files.set(key, bytes.slice());
-    this.#used += bytes.length;
+    this.#used = used;
   }
 
   async delete(key: string): Promise<void> {

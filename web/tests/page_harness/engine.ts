@@ -46,6 +46,7 @@ export const engines: Engines = {
   },
   stored: async () => stored,
   remove: async (url) => {
+    if (script === 'busy') throw new DOMException('a file is open');
     stored = stored.filter((model) => model.url !== url);
   },
 };
