@@ -61,5 +61,10 @@ export interface RelayedRequest {
   readonly body: Uint8Array<ArrayBuffer>;
 }
 
-/** The page's answer: `taken` at once if it has an engine, `pass` if not; then the pieces. */
-export type RelayPiece = { readonly kind: 'taken' } | { readonly kind: 'pass' } | AnswerPiece;
+/** Page to service worker, with a port on which it is told its id as a client. */
+export type Register = { readonly kind: 'mlcc-register' };
+
+/** A page holds the lock of this name while it answers its own requests. */
+export function relayLock(clientId: string): string {
+  return `mlcc-relay-${clientId}`;
+}

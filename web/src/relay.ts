@@ -2,12 +2,19 @@
  * The page's part in answering its own `fetch('/v1/...')`: the service worker asks, the engine
  * answers.
  *
- * The service worker keeps nothing, so the browser may end and start it at will.
+ * The service worker keeps nothing, so the browser may end and start it at will: this page holds a
+ * lock as long as it is to be asked.
  */
 
 import type { Engine } from './engine.js';
 import { toPlain, UnsupportedError } from './errors.js';
-import type { Cancel, RelayedRequest, RelayPiece } from './messages.js';
+import {
+  type AnswerPiece,
+  type Cancel,
+  type Register,
+  type RelayedRequest,
+  relayLock,
+} from './messages.js';
 
 export interface RelayOptions {
   /** Where service_worker.js lies; it must be on this page's own origin. */
@@ -16,31 +23,44 @@ export interface RelayOptions {
   readonly scope?: string;
 }
 
-/** Ends the relay of this page: it has one, or each request would be answered twice. */
-let stop = (): void => {};
+/** Replaces the relay of this page: it has one, or each request would be answered twice. */
+let replace = (): void => {};
 
 /**
- * From here on `fetch('/v1/...')` of this page is answered by the engine, if it is loaded. Resolves
- * to what ends that; so does another call. Raises UnsupportedError if this page cannot have it.
+ * From here on `fetch('/v1/...')` of this page is answered by the engine, with 503 while it is not
+ * loaded. Resolves to what ends that; another call puts its engine in the place of this one. Raises
+ * UnsupportedError if this page cannot have it.
  */
 export async function registerRelay(
   engine: Engine,
   { url = 'service_worker.js', scope }: RelayOptions = {},
 ): Promise<() => void> {
-  await control(new URL(url, document.baseURI), scope === undefined ? {} : { scope });
+  const id = await control(new URL(url, document.baseURI), scope === undefined ? {} : { scope });
   const { serviceWorker } = navigator;
+  const release = await hold(relayLock(id));
   const listen = ({ data, ports: [port] }: MessageEvent<RelayedRequest>): void => {
     if (data.kind === 'mlcc-request' && port) void relay(engine, data, port);
   };
-  stop();
-  stop = () => serviceWorker.removeEventListener('message', listen);
+  replace();
+  replace = () => {
+    release();
+    serviceWorker.removeEventListener('message', listen);
+  };
   serviceWorker.addEventListener('message', listen);
   serviceWorker.startMessages();
-  return stop;
+  return release; // and go on listening: what is on its way must not wait for ever
 }
 
-/** Have the service worker see what this page fetches. */
-async function control(url: URL, options: RegistrationOptions): Promise<void> {
+/** Hold a lock, which several may hold, until what this resolves to is called. */
+function hold(name: string): Promise<() => void> {
+  return new Promise((held, failed) => {
+    const work = (): Promise<void> => new Promise((release) => held(release));
+    navigator.locks.request(name, { mode: 'shared' }, work).catch(failed);
+  });
+}
+
+/** Have the service worker see what this page fetches; resolves to the page's id there. */
+async function control(url: URL, options: RegistrationOptions): Promise<string> {
   const { serviceWorker }: { serviceWorker?: ServiceWorkerContainer } = navigator;
   if (!serviceWorker) {
     throw new UnsupportedError(
@@ -59,18 +79,18 @@ async function control(url: URL, options: RegistrationOptions): Promise<void> {
   const controlled = new Promise((resolve) => {
     serviceWorker.addEventListener('controllerchange', resolve, { once: true });
   });
-  if (serviceWorker.controller) return;
-  active?.postMessage('mlcc-claim'); // a page that was reloaded by force has none, and stays so
-  await controlled;
+  const { port1, port2 } = new MessageChannel();
+  const id = new Promise<string>((told) => {
+    port1.onmessage = ({ data }: MessageEvent<string>) => told(data);
+  });
+  active?.postMessage({ kind: 'mlcc-register' } satisfies Register, [port2]);
+  // A page that was reloaded by force has none before it is claimed.
+  if (!serviceWorker.controller) await controlled;
+  return id.finally(() => port1.close());
 }
 
 async function relay(engine: Engine, asked: RelayedRequest, port: MessagePort): Promise<void> {
-  const send = (piece: RelayPiece): void => port.postMessage(piece);
-  if (!engine.loaded) {
-    send({ kind: 'pass' });
-    return;
-  }
-  send({ kind: 'taken' });
+  const send = (piece: AnswerPiece): void => port.postMessage(piece);
   const gaveUp = new AbortController();
   port.onmessage = ({ data }: MessageEvent<Cancel>) => {
     if (data.kind === 'cancel') gaveUp.abort();
@@ -99,7 +119,7 @@ async function relay(engine: Engine, asked: RelayedRequest, port: MessagePort): 
 }
 
 /** An engine that is gone, as the API says it: a failed fetch would have no words. */
-function refuse(error: unknown, send: (piece: RelayPiece) => void): void {
+function refuse(error: unknown, send: (piece: AnswerPiece) => void): void {
   const { message, code } = toPlain(error);
   const headers = { 'content-type': 'application/json', 'x-should-retry': 'false' };
   const body = { error: { message, type: 'api_error', param: null, code } };
