@@ -14,6 +14,7 @@ import { type Browser, launchChromium } from '../tools/chromium.js';
 import { type StaticServer, serveFolders } from '../tools/static.js';
 import { builtLibrary, demoModel } from './demo.js';
 import type * as InPage from './engine_page.js';
+import { noteLongTasks } from './page_checks.js';
 
 /** No name but this machine's own is ever found: who asks another host fails. */
 const NO_NETWORK = '--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1';
@@ -35,6 +36,7 @@ beforeAll(async () => {
   server = await serveFolders(folders);
   browser = await launchChromium([NO_NETWORK]);
   browser.context.on('request', (request) => void requested.push(request.url()));
+  await browser.context.addInitScript(noteLongTasks);
   page = await visit();
 });
 afterAll(async () => {
@@ -102,11 +104,11 @@ test('it starts, telling its stages, and answers', async () => {
   expect(timing).toMatchObject({ completionTokens: 2, ttft: null });
 });
 
-test('two chats at once say what each says alone, and hold up no frame', async () => {
+test('two chats at once say what each says alone; no frame was held up since the page began', async () => {
   const { text } = await call('ask', 3);
-  const { texts, longTasks, timing } = await call('streamTwice', 3);
+  const { texts, timing } = await call('streamTwice', 3);
   expect(texts).toEqual([text, text]);
-  expect(longTasks).toEqual([]);
+  expect(await page.evaluate('longTasks()')).toEqual([]);
   expect(timing?.ttft).toBeGreaterThan(0);
   expect(timing?.decode).toBeGreaterThan(0);
 });
@@ -116,6 +118,14 @@ test('interrupt ends a stream quietly after what was said, and a whole answer by
   expect(said.length).toBeGreaterThan(0);
   expect(said.length).toBeLessThan(100);
   expect(await call('askInterrupted', 200)).toBe('CancelledError');
+});
+
+test('a signal ends a whole answer, a stream that nobody reads, and a start', async () => {
+  const { name, tokens } = await call('askAborted');
+  expect(name).toBe('AbortError');
+  expect(tokens).toBeLessThan(200); // of 400
+  expect(await call('startAborted')).toEqual(['AbortError', 'AbortError']);
+  await expect.poll(() => page.workers().length).toBe(1);
 });
 
 test("what the API refuses is OpenAI's error, typed", async () => {
@@ -128,6 +138,11 @@ test("OpenAI's client fetches from the page itself", async () => {
   expect(server.asked.filter((path) => path.startsWith('/v1/'))).toEqual([]);
 });
 
+test('a page that is slow is waited for; one whose relay has ended is on the network', async () => {
+  expect(await call('fetchSlowly')).toEqual({ slow: 200, without: 404 });
+  expect(await page.evaluate('longTasks()')).toHaveLength(1); // such are noticed
+});
+
 test('a lost GPU is said, and a reload continues from storage', async () => {
   const told = call('loss');
   await inWorker('mlcc.executor.device.destroy()');
@@ -135,7 +150,8 @@ test('a lost GPU is said, and a reload continues from storage', async () => {
   expect(await told).toEqual({ lost: name, answering: name, later: name });
   const before = modelFiles().length;
   expect(await call('fetchModels')).toEqual({ status: 503, code: 'device_lost' });
-  expect(await call('reloadTwice')).toBe('CancelledError');
+  const meanwhile = { status: 503, code: 'cancelled' };
+  expect(await call('reloadTwice')).toEqual({ first: 'CancelledError', meanwhile });
   expect(page.workers().length).toBe(1);
   expect((await call('ask', 2)).text.length).toBeGreaterThan(0);
   expect(modelFiles().length).toBe(before);
@@ -147,6 +163,7 @@ test('a worker that ends is noticed; without a model there is an error, not sile
   const name = 'WorkerDiedError';
   expect(await told).toEqual({ lost: name, answering: name, later: name });
   await call('unload');
+  expect(await call('fetchModels')).toEqual({ status: 503, code: 'cancelled' });
   await expect(call('ask', 2)).rejects.toThrow('call reload()');
 });
 

@@ -12,14 +12,9 @@ const HELLO = [{ role: 'user' as const, content: 'Hello' }];
 let mlcc: typeof Package;
 let engine: Package.Engine;
 const events: Package.Progress[] = [];
-/** Milliseconds of tasks that held the main thread for more than 50 ms. */
-let longTasks: number[] = [];
 
 export function use(built: typeof Package): void {
   mlcc = built;
-  new PerformanceObserver((list) => {
-    longTasks.push(...list.getEntries().map((entry) => entry.duration));
-  }).observe({ type: 'longtask' });
 }
 
 export async function start() {
@@ -28,11 +23,24 @@ export async function start() {
   return { info: engine.info, events };
 }
 
-/** Twice at once: the first is given up for the second, by the error's name. */
-export async function reloadTwice(): Promise<string> {
+/** Starts that are given up: before, and at the first news of it. By the errors' names. */
+export async function startAborted(): Promise<string[]> {
+  const early = nameOf(mlcc.CreateEngine('model/', { signal: AbortSignal.abort() }));
+  const stop = new AbortController();
+  const options = { onProgress: () => stop.abort(), signal: stop.signal };
+  return Promise.all([early, nameOf(mlcc.CreateEngine('model/', options))]);
+}
+
+/**
+ * Twice at once: the first is given up for the second, by the error's name. What the page's own
+ * fetch is told meanwhile.
+ */
+export async function reloadTwice() {
   const first = nameOf(engine.reload());
-  await engine.reload();
-  return first;
+  const second = engine.reload();
+  const meanwhile = await fetchModels();
+  await second;
+  return { first: await first, meanwhile };
 }
 /** What the page's own fetch is told, through the service worker. */
 export async function fetchModels() {
@@ -60,9 +68,8 @@ export async function stream(max_tokens: number, onText = (): void => {}): Promi
 }
 
 export async function streamTwice(max_tokens: number) {
-  longTasks = [];
   const texts = await Promise.all([stream(max_tokens), stream(max_tokens)]);
-  return { texts, longTasks, timing: engine.timing };
+  return { texts, timing: engine.timing };
 }
 
 export const streamInterrupted = (max_tokens: number): Promise<string> =>
@@ -73,6 +80,27 @@ export async function askInterrupted(max_tokens: number): Promise<string> {
   const asked = ask(max_tokens);
   setTimeout(() => engine.interrupt(), 100);
   return nameOf(asked);
+}
+
+/** Answers that are given up by a signal: a whole one by its error's name, a stream that nobody reads. */
+export async function askAborted() {
+  const before = (await health()).sampled_tokens;
+  const body = { messages: HELLO, max_tokens: 200, temperature: 0, ignore_eos: true };
+  const stop = new AbortController();
+  const whole = nameOf(engine.chat.completions.create(body, { signal: stop.signal }));
+  await engine.chat.completions.create({ ...body, stream: true }, { signal: stop.signal });
+  while ((await health()).running < 2);
+  stop.abort();
+  const name = await whole;
+  let now = await health();
+  while (now.running + now.waiting > 0) now = await health();
+  return { name, tokens: now.sampled_tokens - before };
+}
+
+async function health() {
+  const response = await engine.fetch('/health');
+  const { engine: stats } = await response.json();
+  return stats as { running: number; waiting: number; sampled_tokens: number };
 }
 
 export async function refused() {
@@ -102,6 +130,19 @@ export async function askOpenAI(max_tokens: number) {
     streamed += chunk.choices[0]?.delta.content ?? '';
   }
   return { whole: whole.choices[0]?.message.content ?? '', streamed };
+}
+
+/** The page's own fetch while the page is held up, and when its relay has ended, by status. */
+export async function fetchSlowly() {
+  const stop = await mlcc.registerRelay(engine);
+  const asked = fetch('/v1/models');
+  for (const end = performance.now() + 1500; performance.now() < end; );
+  const slow = (await asked).status;
+  stop();
+  await new Promise((later) => setTimeout(later, 100)); // the lock is given back
+  const without = (await fetch('/v1/models')).status;
+  await mlcc.registerRelay(engine);
+  return { slow, without };
 }
 
 /** What the page is told when the engine is lost: in the midst of an answer, at once, and later. */
