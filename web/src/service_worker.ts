@@ -20,7 +20,7 @@ declare const self: ServiceWorkerGlobalScope;
 self.addEventListener('install', () => void self.skipWaiting());
 self.addEventListener('activate', (event) => event.waitUntil(self.clients.claim()));
 self.addEventListener('message', (event) => {
-  if ((event.data as Register).kind === 'mlcc-register') event.waitUntil(register(event));
+  if ((event.data as Register | null)?.kind === 'mlcc-register') event.waitUntil(register(event));
 });
 self.addEventListener('fetch', (event) => {
   const { origin, pathname } = new URL(event.request.url);
@@ -39,7 +39,7 @@ async function respond(event: FetchEvent): Promise<Response> {
   const page = await self.clients.get(event.clientId);
   if (!page || !(await isRegistered(page))) return fetch(event.request);
   const { method, url, headers } = event.request;
-  const body = new Uint8Array(await event.request.clone().arrayBuffer());
+  const body = new Uint8Array(await event.request.arrayBuffer());
   const asked: RelayedRequest = {
     kind: 'mlcc-request',
     method,
