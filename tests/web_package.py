@@ -5,9 +5,13 @@ Without Node the tests are skipped, saying so; in CI (`CI` is set) they fail ins
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
@@ -51,6 +55,24 @@ def environment() -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if name not in unset}
     path = f"{Path(node()).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     return {**kept, "PATH": path, "MLCC_PYTHON": sys.executable}
+
+
+@contextmanager
+def bridge(mode: str, model: Path) -> Iterator[str]:
+    """The URL under which a tab answers HTTP; mode: node, chromium."""
+    if mode == "chromium" and not shutil.which("chromium"):
+        absent("no Chromium: apt install chromium")
+    program = built_web() / "dist" / "bridge.mjs"
+    command = [node(), str(program), "--mode", mode, "--model", str(model)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment())
+    assert process.stdout
+    try:
+        line = process.stdout.readline()
+        assert line, "the bridge did not start; its stderr says why"
+        yield f"http://127.0.0.1:{json.loads(line)['port']}"
+    finally:
+        process.terminate()
+        process.wait(timeout=20)
 
 
 def compile_demo(out: Path, *, f16: bool = False, quant: str = "q4") -> Path:

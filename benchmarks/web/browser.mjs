@@ -6,6 +6,7 @@
  *   {"do": "launch", "profile": FOLDER}        -> {"version": ...}
  *   {"do": "open", "url": URL}                 -> {"page": NUMBER}
  *   {"do": "call", "page": N, "name": ..., "with": JSON} -> what `window.bench[name](JSON)` resolves to
+ *   {"do": "tidy", "page": N}                  -> {}, once JavaScript's garbage is collected
  *   {"do": "close"}                            -> {}
  */
 
@@ -24,6 +25,7 @@ const FLAGS = [
   '--disable-default-apps',
   '--disable-extensions',
   '--enable-precise-memory-info',
+  '--js-flags=--expose-gc',
 ];
 
 let context;
@@ -48,6 +50,11 @@ const actions = {
     const chosen = pages[page];
     await chosen.bringToFront(); // a hidden tab is throttled
     return await chosen.evaluate(([key, value]) => globalThis.bench[key](value), [name, given]);
+  },
+  async tidy({ page }) {
+    const homes = [pages[page], ...pages[page].workers()];
+    await Promise.all(homes.map((home) => home.evaluate('gc()')));
+    return {};
   },
   async close() {
     await context?.close();

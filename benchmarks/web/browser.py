@@ -74,6 +74,10 @@ class Page:
     def call(self, name: str, given: Any = None) -> Any:
         return self.browser._ask("call", page=self.number, name=name, **{"with": given})
 
+    def tidy(self) -> None:
+        """Collect JavaScript's garbage: what is used then is needed."""
+        self.browser._ask("tidy", page=self.number)
+
 
 @contextmanager
 def browser(

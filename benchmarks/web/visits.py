@@ -7,7 +7,6 @@ calls. Times are taken in the page, memory and CPU time outside of it.
 from __future__ import annotations
 
 import os
-import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -104,11 +103,17 @@ def _started(bench: Bench, chosen: Browser, engine: str, shape: str) -> Page:
 
 
 def _one_round(page: Page, sizes: Sizes, seed: int) -> Figures:
+    """Decode is what a long answer takes beyond one of a single token: not every token has text
+    that a page could see coming."""
+
+    def ms(prompt: int, tokens: int, other: int) -> float:
+        asked = {"prompt": prompt, "tokens": tokens, "seed": seed + other}
+        return float(page.call("run", asked)["ms"])
+
     with others() as load:
-        told = page.call("run", {"prompt": sizes.prompt, "tokens": 1, "seed": seed})
-        prefill = 1e3 * sizes.prompt / (told["first"] - told["start"])
-        told = page.call("run", {"prompt": 16, "tokens": sizes.answer + 1, "seed": seed + 1})
-        decode = 1e3 * sizes.answer / (told["last"] - told["first"])
+        prefill = 1e3 * sizes.prompt / ms(sizes.prompt, 1, 0)
+        one = ms(16, 1, 1)
+        decode = 1e3 * sizes.answer / (ms(16, sizes.answer + 1, 2) - one)
     return {"prefill": round(prefill, 2), "decode": round(decode, 2), **load}
 
 
@@ -133,24 +138,21 @@ def _at_once(page: Page, chats: int, sizes: Sizes, seed: int) -> Figures:
     page.call("together", asked | {"tokens": 2, "seed": seed})  # compiles what the sizes need
     before = page.call("driver")
     with others() as load:
-        answers = page.call("together", asked)
-    return _together(chats, sizes, answers) | _driver(before, page.call("driver")) | load
+        page.call("together", asked)
+    return _driver(chats, before, page.call("driver")) | load
 
 
-def _together(chats: int, sizes: Sizes, answers: list[Figures]) -> Figures:
-    """All tokens after the first of each answer, since the first ones came (on average)."""
-    began = statistics.mean(a["first"] for a in answers)
-    ended = max(a["last"] for a in answers)
-    return {"chats": chats, "decode": round(1e3 * chats * sizes.answer / (ended - began), 2)}
+def _driver(chats: int, before: Figures, after: Figures) -> Figures:
+    """Milliseconds a step by part, from the counters of the tab's driver.
 
-
-def _driver(before: Figures, after: Figures) -> Figures:
-    """Milliseconds a step by part, from the counters of the tab's driver."""
+    One of the steps read the prompts, with the first token of each answer.
+    """
     steps = after["steps"] - before["steps"]
     parts = {key: (after[key] - before[key]) / steps for key in after if key.endswith("_ms")}
     whole = sum(v for key, v in parts.items() if key != "python_ms")
     share = round(parts["python_ms"] / whole, 4)
-    return {"steps": steps, **{k: round(v, 3) for k, v in parts.items()}, "python_share": share}
+    told = {"chats": chats, "decode": round(1e3 * chats / whole, 2), "steps": steps}
+    return told | {k: round(v, 3) for k, v in parts.items()} | {"python_share": share}
 
 
 def many(bench: Bench, chats: int, every: int = 20) -> list[Figures]:
@@ -159,6 +161,7 @@ def many(bench: Bench, chats: int, every: int = 20) -> list[Figures]:
     with bench.browser() as chosen:
         page = _started(bench, chosen, "mlcc", "demo")
         for done in range(0, chats + 1, every):
+            page.tidy()
             rows.append({"chats": done, **memory(chosen.pid)})
             bench.say(f"after {done} chats: {rows[-1]}")
             if done < chats:

@@ -6,15 +6,11 @@ the same tab without them, runs those about connections. Both compute on SwiftSh
 
 from __future__ import annotations
 
-import json
-import shutil
-import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from web_package import absent, built_web, compile_demo, environment, node
+from web_package import bridge, compile_demo
 
 from conformance.conftest import running
 from conformance.runner import Runner
@@ -34,22 +30,6 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return compile_demo(tmp_path_factory.mktemp("conformance") / "webgpu", quant="f32")
 
 
-@contextmanager
-def bridge(mode: str, model: Path) -> Iterator[str]:
-    """The URL under which a tab answers."""
-    program = built_web() / "dist" / "bridge.mjs"
-    command = [node(), str(program), "--mode", mode, "--model", str(model)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment())
-    assert process.stdout
-    try:
-        line = process.stdout.readline()
-        assert line, "the bridge did not start; its stderr says why"
-        yield f"http://127.0.0.1:{json.loads(line)['port']}"
-    finally:
-        process.terminate()
-        process.wait(timeout=20)
-
-
 @pytest.fixture(scope="module")
 def in_node(request: pytest.FixtureRequest, model: Path) -> Iterator[Runner]:
     with bridge("node", model) as url, running(request, url) as runner:
@@ -58,8 +38,6 @@ def in_node(request: pytest.FixtureRequest, model: Path) -> Iterator[Runner]:
 
 @pytest.fixture(scope="module")
 def in_chromium(request: pytest.FixtureRequest, model: Path) -> Iterator[Runner]:
-    if not shutil.which("chromium"):
-        absent("no Chromium: apt install chromium")
     with bridge("chromium", model) as url, running(request, url) as runner:
         yield runner
 

@@ -6,15 +6,13 @@ Chromium computes on SwiftShader, in float32; "equal" is what `equality.py` says
 
 from __future__ import annotations
 
-import json
-import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 from openai import OpenAI
-from web_package import built_web, environment, node
+from web_package import bridge
 
 from demo.conftest import DEMO, Compiled, Opened
 from demo.equality import compare
@@ -34,16 +32,8 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def tab(compiled: Compiled) -> Iterator[OpenAI]:
     """A client of the engine in a page."""
-    bridge = [node(), str(built_web() / "dist" / "bridge.mjs"), "--mode", "chromium"]
-    command = [*bridge, "--model", str(compiled("f32", "webgpu-f32")), "--port", "0"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment())
-    assert process.stdout
-    try:
-        port = json.loads(process.stdout.readline())["port"]
-        yield OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="unused", max_retries=0)
-    finally:
-        process.terminate()
-        process.wait(timeout=20)
+    with bridge("chromium", compiled("f32", "webgpu-f32")) as url:
+        yield OpenAI(base_url=f"{url}/v1", api_key="unused", max_retries=0)
 
 
 def conversations() -> list[Any]:

@@ -79,6 +79,16 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
         {"rope_parameters": LONGROPE, "original_max_position_embeddings": 32},
     ),
 }
+RECIPES = {
+    "llama": "q4",
+    "mistral": "f32",
+    "qwen2": "f16",
+    "qwen3": "bf16",
+    "gemma2": "q8_g16",
+    "gemma3": "q4a",
+    "phi3": "q8a",
+}
+"""Case -> recipe of its weights, for tests of which one compile of each shows both."""
 CONTEXT = {"phi3-longrope-short": 32}
 """Longest sequence compiled for, where it is not 128."""
 

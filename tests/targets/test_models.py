@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from cuda.fat_binary import entries
-from models.checkpoints import make_checkpoint, proves
+from models.checkpoints import RECIPES, make_checkpoint, proves
 from small_library import has
 
 from mlcc.artifact import Artifact
@@ -26,16 +26,6 @@ from mlcc_targets import Choices, get_target
 from mlcc_targets.cuda_files import toolkit
 from mlcc_targets.host import machine
 
-MODELS = {
-    "llama": "q4",
-    "mistral": "f32",
-    "qwen2": "f16",
-    "qwen3": "bf16",
-    "gemma2": "q8_g16",
-    "gemma3": "q4a",
-    "phi3": "q8a",
-}
-"""Case -> recipe: one compile of each shows both."""
 TEXTS = {"metal": b"\nkernel void ", "ios": b"\nkernel void "}
 TEXTS |= {"android": b"@compute ", "webgpu": b"@compute "}
 """How a kernel begins in a library that holds text; cuda's holds machine code."""
@@ -58,7 +48,7 @@ def is_foreign(target: str) -> bool:
 
 def shown(case: str, target: str) -> Any:
     """A parameter with what its test proves; what `metal` compiles `ios` does, see below."""
-    quant = MODELS[case].partition("_")[0]
+    quant = RECIPES[case].partition("_")[0]
     parts = [quant, "sampling", *(["f16-kv"] if quant != "f32" else [])]
     targets = ("metal", "ios") if target == "metal" else (target,)
     marks = [pytest.mark.feature(part, t, "compiles") for part in parts for t in targets]
@@ -74,7 +64,7 @@ def shown(case: str, target: str) -> Any:
     [
         *(
             shown(case, target)
-            for case in MODELS
+            for case in RECIPES
             for target in ("cuda", "metal", "android", "webgpu")
         ),
         shown("llama", "ios"),
@@ -88,12 +78,12 @@ def test_a_model_compiles(case: str, target: str, tmp_path: Path, record_propert
     # Without the alternative in float32, whose kernels are vulkan's (tests/compile/test_variants).
     f16 = True if target == "webgpu" else None
     row = get_target(target, Choices(archs=("sm_90",) if target == "cuda" else (), f16=f16))
-    checkpoint, options = Checkpoint.open(tmp_path / case), Options(quant=MODELS[case], context=64)
+    checkpoint, options = Checkpoint.open(tmp_path / case), Options(quant=RECIPES[case], context=64)
     out = compile_model(checkpoint, row, tmp_path / "out", options, Progress())
 
     manifest = Manifest.from_bytes((out / MANIFEST_NAME).read_bytes())
     assert {"forward", "sample", "copy_pages"} <= set(manifest.functions)
-    dtype = "float32" if MODELS[case] == "f32" else "float16"
+    dtype = "float32" if RECIPES[case] == "f32" else "float16"
     assert {tensor.dtype for tensor in manifest.kv.tensors} == {dtype}
     library = (out / manifest.library.path).read_bytes()
     if target == "cuda":

@@ -16,17 +16,15 @@ export function stages() {
   return Object.assign(stage, { list });
 }
 
-/** When the first and the last token of an answer came; it starts now. */
+/** When the last token of an answer came; it starts now. */
 export function arrivals() {
   const start = performance.now();
-  let first;
   let last;
   return {
     seen() {
       last = performance.now();
-      first ??= last;
     },
-    summary: (prompt, tokens) => ({ prompt, tokens, start, first, last }),
+    summary: (prompt, tokens) => ({ prompt, tokens, ms: last - start }),
   };
 }
 

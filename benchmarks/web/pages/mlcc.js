@@ -20,20 +20,8 @@ async function start() {
   return { stages: stage.list, adapter: await adapterName(), parts, capacity, bytes, slow };
 }
 
-/**
- * One greedy answer of exactly `tokens` tokens to a random prompt. Half a character waits for its
- * other half, so that a chunk can bring several tokens: such an answer cannot be timed token by
- * token, and another prompt is asked.
- */
+/** One greedy answer of exactly `tokens` tokens to a random prompt. */
 async function run({ prompt, tokens, seed }) {
-  for (let attempt = 0; attempt < 20; attempt++) {
-    const answered = await once({ prompt, tokens, seed: seed + 1000 * attempt });
-    if (answered.chunks === tokens) return answered;
-  }
-  throw new Error(`no answer came in ${tokens} chunks`);
-}
-
-async function once({ prompt, tokens, seed }) {
   const request = {
     prompt: promptIds(prompt, seed, engine.info.capacity.vocab_size),
     max_tokens: tokens,
@@ -44,21 +32,17 @@ async function once({ prompt, tokens, seed }) {
   };
   const times = arrivals();
   let came = 0;
-  let chunks = 0;
-  for await (const chunk of await engine.completions.create(request)) {
-    if (chunk.choices[0]?.text) {
-      times.seen();
-      chunks++;
-    }
-    came = chunk.usage?.completion_tokens ?? came;
+  for await (const { choices, usage } of await engine.completions.create(request)) {
+    if (choices[0]?.finish_reason) times.seen(); // with the last token; others may have no text
+    came = usage?.completion_tokens ?? came;
   }
   if (came !== tokens) throw new Error(`${came} tokens came, ${tokens} were wanted`);
-  return { ...times.summary(prompt, tokens), chunks };
+  return times.summary(prompt, tokens);
 }
 
 /** Answers at once, one to each of `chats` prompts. */
 function together({ chats, prompt, tokens, seed }) {
-  const each = (_, i) => once({ prompt, tokens, seed: seed + i });
+  const each = (_, i) => run({ prompt, tokens, seed: seed + i });
   return Promise.all(Array.from({ length: chats }, each));
 }
 

@@ -1,0 +1,73 @@
+"""A small random model of every architecture in the tab, in Node: its tokens are the reference's.
+
+Prompts of several lengths at once, longer than pages and windows. The kernels compute in float32.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from demo.equality import last_logits
+from models.checkpoints import RECIPES, SMALL, make_checkpoint, proves
+from web_package import bridge
+
+from mlcc.model import open_model
+from mlcc_compiler.checkpoint import Checkpoint
+from mlcc_compiler.compile import Options, Progress, compile_model
+from mlcc_targets import Choices, get_target
+
+TIE = 1e-3
+"""As for the demo model in a tab, whose logits are as large."""
+LENGTHS, TOKENS = (3, 20, 40), 12
+FIRST = ord("一")
+"""Each token is one letter, so that an answer's text gives its tokens back."""
+
+
+def shown(case: str) -> Any:
+    weights = RECIPES[case].partition("_")[0]
+    return pytest.param(
+        case, marks=[*proves(case, "webgpu"), pytest.mark.feature(weights, "webgpu", "runs")]
+    )
+
+
+@pytest.mark.parametrize("case", [shown(case) for case in RECIPES])
+def test_tokens_are_the_references(case: str, tmp_path: Path, record_property: Any) -> None:
+    source = tmp_path / case
+    make_checkpoint(case, source)
+    (source / "tokenizer.json").write_text(letters(SMALL["vocab_size"]))
+    compiled = {
+        name: compile_model(
+            Checkpoint.open(source),
+            get_target(name, Choices(f16=False) if name == "webgpu" else Choices()),
+            tmp_path / name,
+            Options(quant=RECIPES[case], context=64),
+            Progress(),
+        )
+        for name in ("webgpu", "reference")
+    }
+    draw = random.Random(case)
+    prompts = [[draw.randrange(3, SMALL["vocab_size"]) for _ in range(n)] for n in LENGTHS]
+    asked = {"prompt": prompts, "max_tokens": TOKENS, "temperature": 0, "ignore_eos": True}
+    with bridge("node", compiled["webgpu"]) as url:
+        answer = httpx.post(f"{url}/v1/completions", json=asked, timeout=120).json()
+    model, gap = open_model(compiled["reference"]), 0.0
+    for prompt, choice in zip(prompts, answer["choices"], strict=True):
+        tokens = [ord(letter) - FIRST for letter in choice["text"]]
+        assert len(tokens) == TOKENS
+        for at, token in enumerate(tokens):
+            logits = last_logits(model, prompt + tokens[:at])
+            gap = max(gap, float(logits.max() - logits[token]))
+    record_property("largest_gap", gap)
+    assert gap <= TIE
+
+
+def letters(count: int) -> str:
+    """A tokenizer of so many tokens, a letter each."""
+    vocab = {chr(FIRST + i): i for i in range(count)}
+    model = {"type": "BPE", "vocab": vocab, "merges": []}
+    return json.dumps({"version": "1.0", "model": model, "decoder": {"type": "Fuse"}})
