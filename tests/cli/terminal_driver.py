@@ -47,6 +47,12 @@ class Terminal:
             assert time.monotonic() < end, f"no {pattern!r} in {self.seen[self._read_to :]!r}"
             self._pump(0.1)
 
+    def leave(self) -> int:
+        """Press Ctrl-D at the next prompt, before which no program listens for it; exit code."""
+        self.expect(">>> ")
+        self.send(CTRL_D)
+        return self.wait()
+
     def pause(self, seconds: float) -> None:
         """Let the program do something."""
         end = time.monotonic() + seconds

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("pty")
-from terminal_driver import CTRL_C, CTRL_D, Terminal
+from terminal_driver import CTRL_C, Terminal
 from toy_model import open_toy, toy_text
 
 from mlcc.api.requests import SamplingFields
@@ -99,8 +99,7 @@ def test_a_full_context_forgets_the_oldest_and_says_so(start: Start) -> None:
     assert "the context of 512 tokens is full: the 2 oldest messages are forgotten" in chat.seen
     chat.send("y" * 600 + "\n")
     chat.expect("error: the prompt has [0-9]+ tokens, the context is 512")
-    chat.send(CTRL_D)
-    assert chat.wait() == 0
+    assert chat.leave() == 0
 
 
 def test_a_broken_template_does_not_end_the_chat(start: Start) -> None:
@@ -111,8 +110,7 @@ def test_a_broken_template_does_not_end_the_chat(start: Start) -> None:
     chat.expect(">>> ")
     chat.send("hello\n")
     chat.expect("cut off at --max-tokens 5")
-    chat.send(CTRL_D)
-    assert chat.wait() == 0
+    assert chat.leave() == 0
 
 
 @pytest.mark.parametrize(("options", "where"), [(["--max-tokens", "5"], "--max-tokens 5"),
