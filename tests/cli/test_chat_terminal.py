@@ -73,6 +73,7 @@ def test_ctrl_c_stops_the_answer_and_at_the_prompt_the_program(start: Start) -> 
     chat.send(CTRL_C)
     chat.expect(r"\(stopped\)")
     chat.expect(">>> ")
+    chat.pause(0.5)  # Python misses one between its prompt and its waiting for a key
     chat.send(CTRL_C)
     chat.expect("bye")
     assert chat.wait() == 0
