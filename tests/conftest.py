@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,46 +35,22 @@ def vulkan() -> None:
 
 
 class Features:
-    """Collects the outcomes of one run."""
+    """Collects the outcomes of one run, in the process that hears of all of them."""
 
     def __init__(self) -> None:
         self.results = Results()
-        self.partial = False
-        self.waiting: set[str] = set()
         self.faults: list[str] = []
 
-    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        for item in items:
-            for part, target, how in _claims(item):
-                if part not in (*PARTS, "*") or target not in TARGETS or how not in HOW:
-                    raise pytest.UsageError(f"{item.nodeid}: no feature {(part, target, how)}")
-
-    def pytest_deselected(self) -> None:
-        self.partial = True
-
-    def pytest_collection_finish(self, session: pytest.Session) -> None:
-        config = session.config
-        named = {Path(argument).resolve() for argument in config.args}
-        chosen = any(
-            config.getoption(o, False) for o in ("ignore", "ignore_glob", "lf", "collectonly")
-        )
-        self.partial |= named != {Path(__file__).parent} or chosen
-        self.waiting = {item.nodeid for item in session.items}
-
-    @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_makereport(self, item: pytest.Item) -> Iterator[None]:
-        report: Any = yield
-        if report.when == "teardown":
-            self.waiting.discard(item.nodeid)
-        if report.when == "call" or not report.passed:
-            refusal = dict(item.user_properties).get("refusal", "")
-            for claim in _claims(item):
-                self.results.add(*claim, report.outcome, str(refusal))
-        return report
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.when != "call" and report.passed:
+            return
+        said = dict(report.user_properties)
+        for claim in said.get("features", ()):
+            self.results.add(*claim, report.outcome, str(said.get("refusal", "")))
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        if self.partial or self.waiting or session.testscollected == 0:
+        if _is_partial(session):
             return
         self.results.save()
         if session.exitstatus == pytest.ExitCode.OK and (faults := differences(self.results)):
@@ -89,14 +64,33 @@ class Features:
                 terminalreporter.line(line)
 
 
+def _is_partial(session: pytest.Session) -> bool:
+    """Whether tests were chosen, or not all of them ran."""
+    config = session.config
+    named = {Path(argument).resolve() for argument in config.args}
+    options = ("keyword", "markexpr", "deselect", "ignore", "ignore_glob", "lf", "collectonly")
+    chosen = any(config.getoption(option, None) for option in options)
+    ended = session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
+    return chosen or not ended or bool(session.shouldfail) or named != {Path(__file__).parent}
+
+
 def _claims(item: pytest.Item) -> list[tuple[str, str, str]]:
     """(part, target, how) of each `feature` marker of a test."""
 
     def claim(part: str, target: str, how: str) -> tuple[str, str, str]:
+        if part not in (*PARTS, "*") or target not in TARGETS or how not in HOW:
+            raise pytest.UsageError(f"{item.nodeid}: no feature {(part, target, how)}")
         return part, target, how
 
     return [claim(*mark.args, **mark.kwargs) for mark in item.iter_markers("feature")]
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Each test's report says what it claims, also from another process."""
+    for item in items:
+        item.user_properties.append(("features", _claims(item)))
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    config.pluginmanager.register(Features(), "mlcc-features")
+    if not hasattr(config, "workerinput"):  # that is a process of pytest-xdist, not the first
+        config.pluginmanager.register(Features(), "mlcc-features")

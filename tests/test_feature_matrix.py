@@ -107,8 +107,11 @@ def write_table(project: Path) -> str:
     return (project / "README.md").read_text()
 
 
-def test_a_full_run_fails_until_the_readme_says_what_it_proved(project: Path) -> None:
-    code, said = run_tests(project, "pass")
+@pytest.mark.parametrize("processes", [[], ["-n2"]], ids=["one", "two"])
+def test_a_full_run_fails_until_the_readme_says_what_it_proved(
+    project: Path, processes: list[str]
+) -> None:
+    code, said = run_tests(project, "pass", *processes)
     assert code == 1 and "type: python3 dev.py matrix" in said and "3 passed" in said
     assert f"{LLAMA}, vulkan: the tests say 'runs'" in said
     readme = write_table(project)
@@ -116,7 +119,7 @@ def test_a_full_run_fails_until_the_readme_says_what_it_proved(project: Path) ->
     assert "[1] not built yet" in readme
     assert run_tests(project, "pass")[0] == 0
     (project / "README.md").write_text(readme.replace("| runs |", "| compiles |"))
-    code, said = run_tests(project, "pass")
+    code, said = run_tests(project, "pass", *processes)
     assert code == 1 and "the tests say 'runs', README.md 'compiles'" in said
 
 

@@ -177,6 +177,16 @@ def test_targets_import_neither_tvm_nor_the_other_packages() -> None:
 
 
 @pytest.mark.parametrize(
+    "door", ["import mlcc_compiler._tvm", "from mlcc.device.tvm_runtime import runtime; runtime()"]
+)
+def test_tvm_comes_without_torch_which_can_still_be_imported(door: str) -> None:
+    find = "from importlib.util import find_spec; assert find_spec('torch')"
+    source = f"{door}; import sys; assert 'torch' not in sys.modules; {find}"
+    run = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+
+
+@pytest.mark.parametrize(
     ("source", "expected"),
     [
         ("import tvm.runtime", {"tvm.runtime"}),

@@ -2,12 +2,15 @@
 
 from typing import Any
 
-import tvm
-from tvm import ir, relax, tirx
-from tvm.relax.frontend import nn
-from tvm.script import tirx as T
-from tvm.script.ir_builder import IRBuilder
-from tvm.tirx.script import builder as B
+from mlcc_targets.without_torch import without_torch
+
+with without_torch():
+    import tvm
+    from tvm import ir, relax, tirx
+    from tvm.relax.frontend import nn
+    from tvm.script import tirx as T
+    from tvm.script.ir_builder import IRBuilder
+    from tvm.tirx.script import builder as B
 
 Tensor = Any
 """A tensor of the module front end; TVM ships no types."""

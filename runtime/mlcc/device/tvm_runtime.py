@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from mlcc.errors import DeviceError, InvalidRequestError
+from mlcc_targets.without_torch import without_torch
 
 
 def set_threads(threads: int | None) -> int:
@@ -49,8 +50,9 @@ def runtime() -> Any:
         os.environ.setdefault("TVM_USE_RUNTIME_LIB", "1")
     if "TVM_NUM_THREADS" not in os.environ:
         set_threads(None)
-    import tvm
-    import tvm.runtime.vm
+    with without_torch():
+        import tvm
+        import tvm.runtime.vm
 
     return tvm
 
