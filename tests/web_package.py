@@ -72,7 +72,7 @@ def bridge(mode: str, model: Path) -> Iterator[str]:
         yield f"http://127.0.0.1:{json.loads(line)['port']}"
     finally:
         process.terminate()
-        process.wait(timeout=20)
+        process.wait(timeout=60)
 
 
 def compile_demo(out: Path, *, f16: bool = False, quant: str = "q4") -> Path:

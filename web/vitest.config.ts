@@ -4,8 +4,9 @@ export default defineConfig({
   test: {
     include: ['tests/**/*.test.ts'],
     // Software GPUs and Pyodide are slow to start, and two at once fill this kind of machine.
-    testTimeout: 120_000,
-    hookTimeout: 240_000,
+    testTimeout: 240_000,
+    hookTimeout: 480_000,
+    expect: { poll: { timeout: 30_000 } },
     maxWorkers: 2,
   },
 });

@@ -42,7 +42,7 @@ def run(executor: str, requests: list[dict[str, Any]], rounds: int = 1) -> dict[
         input=json.dumps(job),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr
     return dict(json.loads(done.stdout))

@@ -36,7 +36,7 @@ class Terminal:
     def send(self, text: str) -> None:
         os.write(self._master, text.encode())
 
-    def expect(self, pattern: str, seconds: float = 20) -> str:
+    def expect(self, pattern: str, seconds: float = 60) -> str:
         """Wait until new output matches; returns it up to the match's end."""
         end = time.monotonic() + seconds
         while True:
@@ -59,7 +59,7 @@ class Terminal:
         while time.monotonic() < end:
             self._pump(0.05)
 
-    def wait(self, seconds: float = 20) -> int:
+    def wait(self, seconds: float = 60) -> int:
         """Exit code, once the program has ended."""
         end = time.monotonic() + seconds
         while self.process.poll() is None:

@@ -28,7 +28,7 @@ def mlcc(
         stdin=subprocess.DEVNULL if stdin is None else None,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         env={**ENVIRONMENT, **environment},
     )
 

@@ -42,7 +42,7 @@ def runner(request: pytest.FixtureRequest, model: Path) -> Iterator[Runner]:
             yield started
     finally:
         process.terminate()
-        assert process.wait(timeout=20) in (0, -15, 143)
+        assert process.wait(timeout=60) in (0, -15, 143)
 
 
 @pytest.mark.parametrize("vector", [v for v in load() if v.fits("server")], ids=lambda v: v.id)

@@ -32,7 +32,7 @@ def client(compiled: Any) -> Iterator[OpenAI]:
         yield OpenAI(base_url=found[0] + "/v1", api_key="unused", max_retries=0)
     finally:
         process.terminate()
-        assert process.wait(timeout=20) in (0, -15, 143)
+        assert process.wait(timeout=60) in (0, -15, 143)
 
 
 def questions() -> list[list[dict[str, str]]]:

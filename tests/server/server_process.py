@@ -50,4 +50,4 @@ def running(*options: str) -> Iterator[RunningServer]:
         yield RunningServer(url, process)
     finally:
         process.terminate()
-        process.communicate(timeout=20)
+        process.communicate(timeout=60)

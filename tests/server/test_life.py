@@ -21,7 +21,7 @@ CLOSED = (("POST", "chat/completions"), ("POST", "completions"), ("GET", "models
 LONG = {"messages": HELLO, "max_tokens": 400, "ignore_eos": True}
 
 
-def eventually(check: Callable[[], bool], seconds: float = 10) -> bool:
+def eventually(check: Callable[[], bool], seconds: float = 60) -> bool:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if check():
@@ -39,27 +39,42 @@ def idle(server: RunningServer) -> bool:
     return stats["running"] == stats["waiting"] == 0 and stats["pages_free"] == stats["pages"]
 
 
+def ends_early(server: RunningServer, sampled: int) -> bool:
+    """Whether an answer that began at `sampled` tokens ends before its 400."""
+    return (
+        eventually(lambda: idle(server)) and engine_stats(server)["sampled_tokens"] < sampled + 400
+    )
+
+
+@pytest.fixture(scope="module")
+def patient() -> Any:
+    with running("--delay", "0.02") as server:
+        yield server
+
+
 @pytest.fixture(scope="module")
 def slow() -> Any:
     with running("--delay", "0.01", "--max-queue", "1", "--timeout", "1.5") as server:
         yield server
 
 
-def test_a_client_that_goes_away_cancels_its_stream(slow: RunningServer) -> None:
-    with OpenAI(base_url=f"{slow.url}/v1", api_key="x") as client:
+def test_a_client_that_goes_away_cancels_its_stream(patient: RunningServer) -> None:
+    sampled = engine_stats(patient)["sampled_tokens"]
+    with OpenAI(base_url=f"{patient.url}/v1", api_key="x") as client:
         stream = client.chat.completions.create(
             model="toy", messages=HELLO, stream=True, extra_body={"ignore_eos": True}
         )
         next(iter(stream))
-        assert engine_stats(slow)["running"] == 1
+        assert engine_stats(patient)["running"] == 1
         stream.close()
-    assert eventually(lambda: idle(slow), 1.2)
+    assert ends_early(patient, sampled)
 
 
-def test_a_client_that_goes_away_cancels_its_whole_answer(slow: RunningServer) -> None:
+def test_a_client_that_goes_away_cancels_its_whole_answer(patient: RunningServer) -> None:
+    sampled = engine_stats(patient)["sampled_tokens"]
     with pytest.raises(httpx.ReadTimeout):
-        httpx.post(f"{slow.url}/v1/chat/completions", json=LONG, timeout=0.3)
-    assert eventually(lambda: idle(slow), 1.0)
+        httpx.post(f"{patient.url}/v1/chat/completions", json=LONG, timeout=0.3)
+    assert ends_early(patient, sampled)
 
 
 def test_an_answer_that_takes_too_long(slow: RunningServer) -> None:
@@ -108,8 +123,8 @@ def test_api_key() -> None:
 
 def test_a_dying_engine_is_said_to_all_who_wait_and_after() -> None:
     with running("--delay", "0.01", "--die-after", "20") as server:
-        first = httpx.post(f"{server.url}/v1/chat/completions", json=LONG, timeout=20)
-        second = httpx.post(f"{server.url}/v1/chat/completions", json=LONG, timeout=20)
+        first = httpx.post(f"{server.url}/v1/chat/completions", json=LONG, timeout=60)
+        second = httpx.post(f"{server.url}/v1/chat/completions", json=LONG, timeout=60)
         for answer in (first, second):
             assert answer.status_code == 500
             assert "engine process ended with exit code 7" in answer.json()["error"]["message"]
@@ -129,16 +144,16 @@ def test_it_ends_cleanly_with_a_stream_open(number: signal.Signals) -> None:
             next(lines)
             server.process.send_signal(number)
             assert "shutting down" in [line for line in lines if line][-1]
-        assert server.process.wait(10) in (-number, 128 + number)
+        assert server.process.wait(60) in (-number, 128 + number)
         assert server.process.stderr and "ERROR" not in server.process.stderr.read()
-        assert eventually(lambda: not any(alive(pid) for pid in children), 3)
+        assert eventually(lambda: not any(alive(pid) for pid in children))
 
 
 def test_a_killed_server_leaves_no_engine_behind() -> None:
     with running() as server:
         children = server.children()
         server.process.kill()
-        assert eventually(lambda: not any(alive(pid) for pid in children), 5)
+        assert eventually(lambda: not any(alive(pid) for pid in children))
 
 
 def test_a_port_in_use_is_one_line() -> None:

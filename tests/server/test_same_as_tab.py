@@ -97,7 +97,7 @@ def tab_answers() -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def http(server: RunningServer) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=server.url, timeout=20) as client:
+    with httpx.Client(base_url=server.url, timeout=60) as client:
         yield client
 
 

@@ -187,7 +187,7 @@ def test_a_policy_without_other_hosts_scripts_on_every_answer(site: TestClient) 
 )
 def test_what_is_not_listed_is_not_there(with_api: RunningServer, path: str) -> None:
     """Asked for byte by byte: most clients tidy a path before they send it."""
-    connection = HTTPConnection(with_api.url.removeprefix("http://"), timeout=20)
+    connection = HTTPConnection(with_api.url.removeprefix("http://"), timeout=60)
     connection.putrequest("GET", path)
     connection.putheader("Authorization", "Bearer k")
     connection.endheaders()
@@ -225,7 +225,7 @@ def test_the_way_to_the_page_and_no_api_beside_it(site: TestClient) -> None:
 
 
 def test_beside_an_api_the_page_asks_for_no_key(with_api: RunningServer) -> None:
-    with httpx.Client(base_url=with_api.url, timeout=20) as client:
+    with httpx.Client(base_url=with_api.url, timeout=60) as client:
         assert client.get("/web/").status_code == 200
         assert client.get("/web/model/mlcc.json").status_code == 200
         assert client.get("/v1/models").status_code == 401
@@ -235,7 +235,7 @@ def test_beside_an_api_the_page_asks_for_no_key(with_api: RunningServer) -> None
 
 
 def test_a_server_without_a_page_says_how_to_have_one(server: RunningServer) -> None:
-    with httpx.Client(base_url=server.url, timeout=20) as client:
+    with httpx.Client(base_url=server.url, timeout=60) as client:
         for path in ("/web", "/web/", "/web/model/mlcc.json"):
             answer = client.get(path)
             assert answer.status_code == 404
@@ -297,9 +297,9 @@ def test_mlcc_serve_of_a_model_for_browsers(page: Path, served: list[str]) -> No
         said = process.stdout.readline()
         url = next(word for word in said.split() if word.startswith("http"))
         assert url.endswith("/web/")
-        assert httpx.get(url, timeout=20).content == (page / "index.html").read_bytes()
-        assert "library" in httpx.get(f"{url}model/mlcc.json", timeout=20).json()
+        assert httpx.get(url, timeout=60).content == (page / "index.html").read_bytes()
+        assert "library" in httpx.get(f"{url}model/mlcc.json", timeout=60).json()
     finally:
         process.terminate()
-        process.communicate(timeout=20)
+        process.communicate(timeout=60)
     assert process.returncode in (0, 143, -15)

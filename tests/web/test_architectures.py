@@ -54,7 +54,7 @@ def test_tokens_are_the_references(case: str, tmp_path: Path, record_property: A
     prompts = [[draw.randrange(3, SMALL["vocab_size"]) for _ in range(n)] for n in LENGTHS]
     asked = {"prompt": prompts, "max_tokens": TOKENS, "temperature": 0, "ignore_eos": True}
     with bridge("node", compiled["webgpu"]) as url:
-        answer = httpx.post(f"{url}/v1/completions", json=asked, timeout=120).json()
+        answer = httpx.post(f"{url}/v1/completions", json=asked, timeout=300).json()
     model, gap = open_model(compiled["reference"]), 0.0
     for prompt, choice in zip(prompts, answer["choices"], strict=True):
         tokens = [ord(letter) - FIRST for letter in choice["text"]]

@@ -131,7 +131,7 @@ def test_ctrl_c_ends_a_stalled_download(tmp_path: Path, hub: FakeHub) -> None:
     with serving(hub), child(tmp_path, "hf://org/tiny", hub.url) as process:
         assert hub.stalled.wait(30)
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=30)
+        _, errors = process.communicate(timeout=60)
         hub.stall.set()
     assert process.returncode == 130 and errors.endswith("Aborted!\n")
 

@@ -174,10 +174,10 @@ test('a screen reader hears whole sentences, once, and the log is silent', async
   await starter(page).click();
   await field(page).waitFor();
   const heard = async (): Promise<string> => String(await page.evaluate('heard.join(" ")'));
-  await expect.poll(heard, { timeout: 5000 }).toContain('demo-q4 is ready.');
+  await expect.poll(heard).toContain('demo-q4 is ready.');
   await ask(page, 'Why is the sky blue?');
   await answered(page);
-  await expect.poll(heard, { timeout: 5000 }).toContain('is about 2.2.');
+  await expect.poll(heard).toContain('is about 2.2.');
   const all = await heard();
   expect(all.split('Our eyes see it badly').length).toBe(2);
   expect(await page.getByRole('log').getAttribute('aria-live')).toBe('off');
@@ -285,7 +285,7 @@ test('a long conversation comes back bit by bit', async () => {
     Object.assign(globalThis, { bits });
   });
   await page.goto(home);
-  await expect.poll(() => page.locator('.message').count(), { timeout: 30_000 }).toBe(300);
+  await expect.poll(() => page.locator('.message').count()).toBe(300);
   const bits: number[] = await page.evaluate('bits');
   expect(Math.max(...bits)).toBeLessThanOrEqual(6);
 });

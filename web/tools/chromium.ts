@@ -41,6 +41,7 @@ export async function launchChromium(flags: readonly string[] = []): Promise<Bro
     headless: true,
     args: [...FLAGS, ...flags],
   });
+  context.setDefaultTimeout(120_000); // on a busy machine a start takes half a minute
   const close = async (): Promise<void> => {
     await context.close();
     await rm(profile, { recursive: true, force: true });
