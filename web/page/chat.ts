@@ -44,11 +44,10 @@ export class Chat {
     await this.#answer(engine, settings);
   }
 
-  /** The last question once more, in place of its answer. */
+  /** The last question once more, in place of its answer, which stays if nothing else comes. */
   async again(engine: ChatEngine, settings: Settings): Promise<void> {
     if (this.isBusy || this.#conversation.isEmpty) return;
-    this.#conversation.dropAnswer();
-    await this.#answer(engine, settings);
+    await this.#answer(engine, settings, this.#conversation.dropAnswer());
   }
 
   /** End the answer here; what has come stays. */
@@ -56,7 +55,11 @@ export class Chat {
     this.#stopper?.abort();
   }
 
-  async #answer(engine: ChatEngine, settings: Settings): Promise<void> {
+  async #answer(
+    engine: ChatEngine,
+    settings: Settings,
+    before: Message | null = null,
+  ): Promise<void> {
     const stopper = new AbortController();
     this.#stopper = stopper;
     const request = requestOf(this.#conversation.messages, settings);
@@ -70,8 +73,9 @@ export class Chat {
       answer.end = failure ? 'interrupted' : 'stopped';
     }
     this.#stopper = null;
-    if (isRefusal(failure)) this.#events.refused(this.#conversation.dropQuestion(), failure);
-    else this.#finish(answer, failure);
+    if (isRefusal(failure) && !before)
+      this.#events.refused(this.#conversation.dropQuestion(), failure);
+    else this.#finish(answer, before, failure);
   }
 
   async #stream(
@@ -96,10 +100,11 @@ export class Chat {
   }
 
   /** An answer of nothing is not kept: a model would read it as what it should say. */
-  #finish(answer: Message, failure: unknown): void {
+  #finish(answer: Message, before: Message | null, failure: unknown): void {
     const isCut = answer.end === 'stopped' || answer.end === 'interrupted';
-    if (isCut && answer.content === '') this.#conversation.dropAnswer();
-    else this.#conversation.save();
+    if (!isCut || answer.content !== '') this.#conversation.save();
+    else if (before) this.#conversation.putBack(before);
+    else this.#conversation.dropAnswer();
     this.#events.ended(answer, failure);
   }
 }

@@ -57,9 +57,18 @@ export class Conversation {
     return message;
   }
 
-  /** Take back the last answer, so that it can be asked for again. */
-  dropAnswer(): void {
-    if (this.#messages.at(-1)?.role === 'assistant') this.#messages.pop();
+  /** Take back the last answer, if there is one, so that it can be asked for again. */
+  dropAnswer(): Message | null {
+    const isAnswer = this.#messages.at(-1)?.role === 'assistant';
+    const answer = isAnswer ? this.#messages.pop() : null;
+    this.save();
+    return answer ?? null;
+  }
+
+  /** An answer that was taken back is the last again, in place of one that came to nothing. */
+  putBack(answer: Message): void {
+    this.dropAnswer();
+    this.#messages.push(answer);
     this.save();
   }
 

@@ -189,3 +189,20 @@ test.each([400, 500])('a question that gets %i', async (status) => {
   expect(refused).toEqual(isRefused ? [{ question: 'Why?', error }] : []);
   expect(ended).toHaveLength(isRefused ? 0 : 1);
 });
+
+test.each([400, 500])(
+  'an answer that was asked for again and got %i is the old one',
+  async (status) => {
+    const engine = new HandEngine();
+    engine.script = [{ text: 'Because', finish: 'stop' }];
+    const { conversation, chat, ended, refused, ask } = newChat(engine);
+    await ask('Why?');
+    const before = [...conversation.messages];
+    const error = new ApiError(status, { message: 'no', type: 'api_error' });
+    engine.script = [error];
+    await chat.again(engine, DEFAULTS);
+    expect(conversation.messages).toEqual(before);
+    expect(ended[1]).toMatchObject({ message: { content: '' }, error });
+    expect(refused).toEqual([]);
+  },
+);

@@ -2,12 +2,17 @@
 
 import { ArtifactError } from '../errors.js';
 import type { Folder } from './folder.js';
+import { MANIFEST_NAME } from './paths.js';
 
 /** No model has so many files; someone's whole disk has. */
 const MAX_FILES = 1000;
 const NOT_A_MODEL = 'This is no model; drop the folder itself that `mlcc compile` made';
 
-/** To be called within the `drop` event: the browser empties `items` after it. */
+/**
+ * To be called within the `drop` event: the browser empties `items` after it.
+ *
+ * Throws ArtifactError for what is no model's folder.
+ */
 export async function droppedFolder(items: DataTransferItemList): Promise<Folder> {
   const entry = Array.from(items, (item) => item.webkitGetAsEntry()).find(
     (found) => found?.isDirectory,
@@ -15,6 +20,7 @@ export async function droppedFolder(items: DataTransferItemList): Promise<Folder
   if (!entry) throw new ArtifactError(NOT_A_MODEL);
   const files = new Map<string, Blob>();
   await collect(entry as FileSystemDirectoryEntry, '', files);
+  if (!files.has(MANIFEST_NAME)) throw new ArtifactError(NOT_A_MODEL);
   return files;
 }
 
