@@ -22,7 +22,8 @@ function drop(content: Tree | string) {
 }
 
 test('a model is all its files, by their paths', async () => {
-  const folder = (await drop({ 'mlcc.json': '{}', weights: { a: '1', b: '22' } })) as ReadonlyMap<string, Blob>;
+  const content = { 'mlcc.json': '{}', weights: { a: '1', b: '22' } };
+  const folder = (await drop(content)) as ReadonlyMap<string, Blob>;
   expect([...folder.keys()]).toEqual(['mlcc.json', 'weights/a', 'weights/b']);
 });
 
