@@ -40,10 +40,9 @@ def idle(server: RunningServer) -> bool:
 
 
 def ends_early(server: RunningServer, sampled: int) -> bool:
-    """Whether an answer that began at `sampled` tokens ends before its 400."""
-    return (
-        eventually(lambda: idle(server)) and engine_stats(server)["sampled_tokens"] < sampled + 400
-    )
+    """Whether an answer that began at `sampled` tokens ends before half of its 400."""
+    ended = eventually(lambda: idle(server))
+    return ended and engine_stats(server)["sampled_tokens"] < sampled + 200
 
 
 @pytest.fixture(scope="module")
