@@ -3,21 +3,34 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from mlcc.device.executor import Executor
 from mlcc.device.toy import ToyExecutor
 from mlcc.engine import Capacity, Engine, Event, Finished, Request, TextDelta, Tokenizer
+from mlcc.engine.tables import CacheGroup
 
-SMALL = Capacity(
-    vocab_size=64,
-    context=64,
-    page_size=4,
-    num_pages=32,
-    max_batch=4,
-    max_step_tokens=16,
-)
+
+def small(
+    *groups: CacheGroup,
+    pools: Sequence[int] = (32,),
+    context: int = 64,
+    max_batch: int = 4,
+    max_step_tokens: int = 16,
+) -> Capacity:
+    """A small capacity; without groups, one of pages of 4 tokens."""
+    return Capacity.of(
+        groups or [CacheGroup("paged", 4)],
+        pools,
+        vocab_size=64,
+        context=context,
+        max_batch=max_batch,
+        max_step_tokens=max_step_tokens,
+    )
+
+
+SMALL = small()
 
 
 @dataclass
@@ -34,8 +47,6 @@ class Driver:
     def __init__(self, engine: Engine, executor: Executor, depth: int = 1) -> None:
         self.engine, self.executor, self.depth = engine, executor, depth
         self.tickets: deque[int] = deque()
-        self.written: deque[set[int]] = deque()
-        """Pages that each step in flight writes."""
         self.got: dict[str, Got] = {}
 
     def add(self, request: Request) -> None:
@@ -45,7 +56,6 @@ class Driver:
 
     def cancel(self, request_id: str) -> None:
         self.take(self.engine.cancel(request_id))
-        self.check_no_written_page_is_free()
         self.engine.check_integrity()
 
     def step(self) -> None:
@@ -55,19 +65,11 @@ class Driver:
             self.engine.check_integrity()
             if batch is None:
                 break
-            size = self.engine.capacity.page_size
-            self.written.append({slot // size for slot in batch.token_slots})
             self.tickets.append(self.executor.submit(batch))
-            self.check_no_written_page_is_free()
         assert self.tickets, "livelock: there is work, but nothing to plan and nothing in flight"
         result = self.executor.collect(self.tickets.popleft())
-        self.written.popleft()
         self.take(self.engine.commit(result))
         self.engine.check_integrity()
-
-    def check_no_written_page_is_free(self) -> None:
-        free = set(self.engine._pool._free)
-        assert not any(free & pages for pages in self.written), "a step in flight writes it"
 
     def run(self, max_steps: int = 10_000) -> dict[str, Got]:
         while self.engine.has_work:
@@ -75,7 +77,7 @@ class Driver:
             max_steps -= 1
             assert max_steps, "no end in sight"
         assert not self.tickets
-        assert self.engine.stats().pages_free == self.engine.capacity.num_pages
+        assert self.engine.stats().pages_free == sum(self.engine.capacity.pools)
         return self.got
 
     def take(self, events: Iterable[Event]) -> None:

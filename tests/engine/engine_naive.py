@@ -10,7 +10,7 @@ from array import array
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from mlcc.device.toy import RowParams, toy_token
+from mlcc.device.toy import RowParams, toy_token, toy_view
 from mlcc.engine import Capacity, Request, Tokenizer
 from mlcc.engine.sampling import derive_seed, uniform
 
@@ -76,9 +76,9 @@ def answer(
     logprobs: list[float] = []
     while True:
         tokens = prompt + ids
-        visible = tokens[-capacity.window :] if capacity.window else tokens
+        views = [toy_view(tokens, group) for group in capacity.groups]
         params = row_params(request, seed, len(tokens))
-        token, logprob = toy_token(visible, params, capacity.vocab_size)
+        token, logprob = toy_token(views, params, capacity.vocab_size)
         ended = token in eos and not s.ignore_eos
         if not ended:
             ids.append(token)

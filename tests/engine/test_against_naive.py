@@ -13,11 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlcc.engine import Capacity, Request, SamplingParams
+from mlcc.engine.caches import pages_for
 from mlcc.engine.limits import token_limit
+from mlcc.engine.tables import CacheGroup
 from mlcc.errors import InvalidRequestError
 
 VOCAB = ByteTokenizer.vocab_size
 TOKENIZER = ByteTokenizer()
+Groups = st.SearchStrategy[list[CacheGroup]]
 STOPS = ("a", "ab", "aab", "€", "😀a", "the", "b a", " ", "aabba")
 
 
@@ -29,18 +32,27 @@ class Arrival:
     cancel_after: int | None
 
 
+def groups(page_sizes: st.SearchStrategy[int], windows: st.SearchStrategy[int]) -> Groups:
+    """One to three cache groups of any kinds."""
+    paged = st.builds(CacheGroup, st.just("paged"), page_sizes)
+    window = st.builds(CacheGroup, st.just("window"), page_sizes, windows)
+    state = st.just(CacheGroup("state"))
+    return st.lists(paged | window | state, min_size=1, max_size=3)
+
+
 @st.composite
 def capacities(draw: st.DrawFn) -> Capacity:
-    page_size = draw(st.sampled_from([1, 2, 3, 4, 8]))
     context = draw(st.integers(4, 48))
-    return Capacity(
+    chosen = draw(groups(st.sampled_from([1, 2, 3, 4, 8]), st.integers(1, 12)))
+    most = [2 * context // group.page_size + 2 if group.has_pages else 6 for group in chosen]
+    return Capacity.of(
+        chosen,
+        [draw(st.integers(1, pages)) for pages in most],
         vocab_size=VOCAB,
         context=context,
-        page_size=page_size,
-        num_pages=draw(st.integers(1, 2 * context // page_size + 2)),
         max_batch=draw(st.integers(1, 5)),
         max_step_tokens=draw(st.integers(1, 12)),
-        window=draw(st.none() | st.integers(1, 12)),
+        max_rows=draw(st.none() | st.integers(1, 5)),
     )
 
 
@@ -89,7 +101,6 @@ def test_agrees_with_naive(
 @st.composite
 def crowds(draw: st.DrawFn) -> tuple[Capacity, list[Arrival]]:
     """Long answers, all at once, in a pool that holds about one and a half of them."""
-    page_size = draw(st.integers(1, 4))
     sampled = draw(st.integers(8, 30))
     prompts = draw(
         st.lists(
@@ -97,14 +108,15 @@ def crowds(draw: st.DrawFn) -> tuple[Capacity, list[Arrival]]:
         )
     )
     longest = max(map(len, prompts)) + sampled
-    capacity = Capacity(
+    chosen = draw(groups(st.integers(1, 4), st.integers(2, 20)))
+    spare = draw(st.integers(0, 12))
+    capacity = Capacity.of(
+        chosen,
+        [pages_for(longest, group) + spare for group in chosen],
         vocab_size=VOCAB,
         context=longest + 1,
-        page_size=page_size,
-        num_pages=-(-longest // page_size) + draw(st.integers(0, 12)),
         max_batch=draw(st.integers(2, 6)),
         max_step_tokens=draw(st.integers(2, 20)),
-        window=draw(st.none() | st.none() | st.integers(2, 20)),
     )
     sampling = SamplingParams(max_tokens=sampled, ignore_eos=draw(st.booleans()))
     cancel = st.none() | st.none() | st.none() | st.integers(1, 30)

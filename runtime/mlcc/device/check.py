@@ -1,17 +1,19 @@
-"""Whether a batch keeps the contract of `batch.py`, in every detail that one batch alone shows.
+"""Whether a batch keeps the contract of `tables.py`, in every detail that one batch alone shows.
 
 For the toy executor and for debugging any other; production executors need not pay for it. What
-the pages hold from earlier steps is not seen here (see `toy.py`).
+the caches hold from earlier steps is not seen here (see `toy.py`).
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from mlcc.engine.batch import Batch, Capacity
+from mlcc.engine.batch import Batch, Cache, Capacity, PageList, StateSlot, int32
+from mlcc.engine.tables import CacheGroup
 
 
 class BadBatchError(AssertionError):
@@ -25,14 +27,14 @@ class Span:
     first: int
     """Its tokens are first : first + count of the batch."""
     count: int
-    pages: Sequence[int]
-    start: int
-    """Position of its first token."""
+    end: int
+    """Length of the sequence after the step."""
+    caches: tuple[Cache, ...]
 
     @property
-    def end(self) -> int:
-        """Length of the sequence after the step."""
-        return self.start + self.count
+    def start(self) -> int:
+        """Position of its first token."""
+        return self.end - self.count
 
 
 def require(ok: bool, message: str) -> None:
@@ -46,85 +48,159 @@ def check_batch(batch: Batch, capacity: Capacity, previous_rows: int) -> list[Sp
 
     `previous_rows` is the number of logit rows of the step before, to which placeholders refer.
     """
+    require(batch.layout == capacity.layout, "another layout")
     _check_sizes(batch, capacity)
-    spans = list(_spans(batch, capacity))
-    for span in spans:
-        _check_span(batch, span, capacity)
-    _check_slots(batch, spans, capacity)
-    _check_tokens(batch.token_ids, capacity.vocab_size, previous_rows)
+    spans = list(_spans(batch))
+    _check_copies(batch, capacity)
+    for g, group in enumerate(capacity.groups):
+        for span in spans:
+            _check_cache(span, g, group, capacity)
+        _check_written(spans, g, group)
+    _check_tokens(batch, spans, capacity, previous_rows)
     _check_rows(batch)
     return spans
+
+
+def slot_of(cache: PageList, position: int, page_size: int) -> int:
+    """Where the token at a position lies in its group's pool. Raises BadBatchError."""
+    number, offset = divmod(position, page_size)
+    require(number >= cache.first, f"position {position} is needed, but its page was freed")
+    index = number - cache.first
+    require(index < len(cache.ids), f"position {position} is behind the last page")
+    return cache.ids[index] * page_size + offset
 
 
 def _check_sizes(batch: Batch, capacity: Capacity) -> None:
     tokens, sequences, rows = batch.num_tokens, batch.num_sequences, batch.num_rows
     require(0 < tokens <= capacity.max_step_tokens, f"{tokens} tokens in one step")
     require(0 < sequences <= capacity.max_batch, f"{sequences} sequences in one step")
-    require(rows <= sequences, f"{rows} logit rows of {sequences} sequences")
-    lengths = (len(batch.positions), len(batch.token_slots))
-    require(lengths == (tokens, tokens), f"{tokens} tokens, but {lengths} positions and slots")
-    _check_indptr("qo_indptr", batch.qo_indptr, sequences, tokens)
-    _check_indptr("page_indptr", batch.page_indptr, sequences, len(batch.page_indices))
+    require(0 <= rows <= min(tokens, capacity.max_rows), f"{rows} logit rows of {tokens} tokens")
+    require(0 <= batch.num_copies <= batch.layout.max_copies, f"{batch.num_copies} copies")
+    layout = batch.layout
+    begin = layout.pages.offset
+    for g, group in enumerate(layout.groups):
+        if group.has_pages:
+            at = batch.words[layout.header.at(f"pages.{g}")]
+            require(at == begin, f"group {g}'s pages begin at word {at} instead of {begin}")
+            begin += batch.num_pages(g)
+    require(begin <= layout.pages.end, f"{begin - layout.pages.offset} entries of page lists")
 
 
-def _check_indptr(name: str, indptr: Sequence[int], sequences: int, total: int) -> None:
-    require(len(indptr) == sequences + 1, f"{name} has {len(indptr)} entries")
-    require(indptr[0] == 0 and indptr[-1] == total, f"{name} does not span 0 .. {total}")
-    rising = all(a < b for a, b in pairwise(indptr))
-    require(rising, f"{name} does not rise: {list(indptr)}")
-
-
-def _spans(batch: Batch, capacity: Capacity) -> Iterator[Span]:
+def _spans(batch: Batch) -> Iterator[Span]:
+    table = batch.layout.sequences
+    first = _rising(batch, "first_token", batch.num_tokens, "tokens")
+    lengths = batch.column(table, "length")
+    caches = [_caches(batch, g, group) for g, group in enumerate(batch.layout.groups)]
     for s in range(batch.num_sequences):
-        first, last = batch.qo_indptr[s], batch.qo_indptr[s + 1]
-        pages = batch.page_indices[batch.page_indptr[s] : batch.page_indptr[s + 1]]
-        filled = batch.last_page_len[s]
-        require(1 <= filled <= capacity.page_size, f"last_page_len is {filled}")
-        length = (len(pages) - 1) * capacity.page_size + filled
-        yield Span(first, last - first, pages, length - (last - first))
+        count = first[s + 1] - first[s]
+        yield Span(first[s], count, int(lengths[s]), tuple(c[s] for c in caches))
 
 
-def _check_span(batch: Batch, span: Span, capacity: Capacity) -> None:
+def _rising(batch: Batch, name: str, total: int, what: str) -> list[int]:
+    values = [int(v) for v in batch.column(batch.layout.sequences, name)]
+    require(values[0] == 0 and values[-1] == total, f"{name} does not span 0 .. {total} {what}")
+    require(all(a < b for a, b in pairwise(values)), f"{name} does not rise: {values}")
+    return values
+
+
+def _caches(batch: Batch, g: int, group: CacheGroup) -> list[Cache]:
+    table = batch.layout.sequences
+    if not group.has_pages:
+        pairs = zip(
+            batch.column(table, f"slot_in.{g}"), batch.column(table, f"slot_out.{g}"), strict=True
+        )
+        return [StateSlot(int(a), int(b)) for a, b in pairs]
+    ids = batch.page_list(g)
+    bounds = _rising(batch, f"first_page.{g}", len(ids), f"pages of group {g}")
+    numbers = [0] * len(bounds)
+    if group.window is not None:
+        numbers = [int(n) for n in batch.column(table, f"page_number.{g}")]
+    return [
+        PageList(int32(ids[a:b]), number)
+        for (a, b), number in zip(pairwise(bounds), numbers, strict=False)
+    ]
+
+
+def _check_copies(batch: Batch, capacity: Capacity) -> None:
+    names = ("group", "source", "destination")
+    columns = [batch.column(batch.layout.copies, name) for name in names]
+    copies = [tuple(map(int, entry)) for entry in zip(*columns, strict=True)]
+    written = {(g, to) for g, _, to in copies}
+    require(len(written) == len(copies), f"two copies to one place: {copies}")
+    for g, source, to in copies:
+        require(0 <= g < len(capacity.pools), f"a copy in group {g}")
+        inside = 0 <= source < capacity.pools[g] and 0 <= to < capacity.pools[g]
+        require(inside and (g, source) not in written, f"a copy of {source} to {to}")
+
+
+def _check_cache(span: Span, g: int, group: CacheGroup, capacity: Capacity) -> None:
     require(span.start >= 0, f"{span.count} new tokens in a sequence of {span.end}")
     require(span.end <= capacity.context, f"a sequence of {span.end} exceeds the context")
-    real = [page for page in span.pages if page != -1]
-    require(all(0 <= p < capacity.num_pages for p in real), f"page out of range: {real}")
-    require(len(set(real)) == len(real), f"a page is twice in one sequence: {real}")
-    positions = list(batch.positions[span.first : span.first + span.count])
-    require(positions == [*range(span.start, span.end)], f"positions {positions} from {span.start}")
+    cache, pool = span.caches[g], capacity.pools[g]
+    if isinstance(cache, StateSlot):
+        require(0 <= cache.write < pool and -1 <= cache.read < pool, f"slots {cache} of {pool}")
+        require((cache.read < 0) == (span.start == 0), f"position {span.start} reads {cache.read}")
+        return
+    require(all(0 <= p < pool for p in cache.ids), f"page out of range: {list(cache.ids)}")
+    require(len(set(cache.ids)) == len(cache.ids), f"a page is twice: {list(cache.ids)}")
+    pages = -(-span.end // group.page_size)
+    require(cache.first + len(cache.ids) == pages, f"{cache} for a sequence of {span.end}")
 
 
-def _check_slots(batch: Batch, spans: Sequence[Span], capacity: Capacity) -> None:
-    """Each token goes to its own place, and no page that is written is part of two sequences."""
-    size = capacity.page_size
-    users: dict[int, int] = {}
-    for span in spans:
-        for page in span.pages:
-            users[page] = users.get(page, 0) + 1
-    for span in spans:
-        for i in range(span.count):
-            index, offset = divmod(span.start + i, size)
-            page, slot = span.pages[index], batch.token_slots[span.first + i]
-            require(page >= 0, f"position {span.start + i} is written to a freed page")
+def _check_written(spans: Sequence[Span], g: int, group: CacheGroup) -> None:
+    """No page or slot that is written in the step belongs to two of its sequences."""
+    if group.kind == "state":
+        writes = [c.write for s in spans if isinstance(c := s.caches[g], StateSlot)]
+        require(len(set(writes)) == len(writes), f"two sequences write one of the slots {writes}")
+        for i, span in enumerate(spans):
+            cache = span.caches[g]
+            others = writes[:i] + writes[i + 1 :]
+            shared = isinstance(cache, StateSlot) and cache.read in others
+            require(not shared, f"a slot that another sequence writes is read: {cache}")
+        return
+    lists = [(span, c) for span in spans if isinstance(c := span.caches[g], PageList)]
+    users = Counter(page for _, cache in lists for page in cache.ids)
+    for span, cache in lists:
+        for position in range(span.start, span.end):
+            page = slot_of(cache, position, group.page_size) // group.page_size
             require(users[page] == 1, f"page {page} is written, but belongs to two sequences")
-            require(slot == page * size + offset, f"position {span.start + i} goes to slot {slot}")
 
 
-def _check_tokens(tokens: Sequence[int], vocab: int, previous_rows: int) -> None:
-    for token in tokens:
+def _check_tokens(
+    batch: Batch, spans: Sequence[Span], capacity: Capacity, previous_rows: int
+) -> None:
+    table, vocab = batch.layout.tokens, capacity.vocab_size
+    for token in map(int, batch.column(table, "id")):
         good = 0 <= token < vocab if token >= 0 else -1 - token < previous_rows
         require(good, f"token id {token}; vocabulary {vocab}, {previous_rows} rows before")
+    positions = [p for span in spans for p in range(span.start, span.end)]
+    require(batch.column(table, "position") == positions, f"positions are not {positions}")
+    owners = [s for s, span in enumerate(spans) for _ in range(span.count)]
+    require(batch.column(table, "sequence") == owners, f"sequences are not {owners}")
+    for g, group in enumerate(capacity.groups):
+        if group.has_pages:
+            _check_slots(batch.column(table, f"slot.{g}"), spans, g, group)
+
+
+def _check_slots(
+    slots: Sequence[float], spans: Sequence[Span], g: int, group: CacheGroup
+) -> None:
+    for span in spans:
+        cache = span.caches[g]
+        assert isinstance(cache, PageList)
+        for i, position in enumerate(range(span.start, span.end), span.first):
+            good = slot_of(cache, position, group.page_size)
+            require(slots[i] == good, f"position {position} goes to slot {slots[i]}, not {good}")
 
 
 def _check_rows(batch: Batch) -> None:
-    rows = batch.logit_rows
+    table = batch.layout.rows
+    rows = batch.column(table, "token")
     rising = all(a < b for a, b in pairwise(rows))
-    require(rising and all(0 <= i < batch.num_tokens for i in rows), f"logit_rows {list(rows)}")
-    columns = (batch.temperature, batch.top_k, batch.top_p, batch.min_p, batch.uniforms)
-    lengths = [len(column) for column in columns]
-    require(lengths == [len(rows)] * 5, f"{len(rows)} rows, sampling arrays of {lengths}")
-    require(all(math.isfinite(t) and t >= 0 for t in batch.temperature), "temperature")
-    require(all(k >= 0 for k in batch.top_k), "top_k")
-    require(all(0 < p <= 1 for p in batch.top_p), "top_p")
-    require(all(0 <= p <= 1 for p in batch.min_p), "min_p")
-    require(all(0 <= u < 1 for u in batch.uniforms), "uniforms")
+    require(rising and all(0 <= i < batch.num_tokens for i in rows), f"rows of tokens {rows}")
+    temperature, top_k = batch.column(table, "temperature"), batch.column(table, "top_k")
+    require(all(math.isfinite(t) and t >= 0 for t in temperature), "temperature")
+    require(all(k >= 0 for k in top_k), "top_k")
+    require(all(0 < p <= 1 for p in batch.column(table, "top_p")), "top_p")
+    require(all(0 <= p <= 1 for p in batch.column(table, "min_p")), "min_p")
+    require(all(0 <= u < 1 for u in batch.column(table, "uniform")), "uniform")

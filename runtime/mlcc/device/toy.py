@@ -1,9 +1,10 @@
-"""The exact oracle: a device whose next token is a hash of the prefix *as read through the pages*.
+"""The exact oracle: a device whose next token is a hash of the prefix *as its caches hold it*.
 
-It stores tokens where a model would store keys and values, and reads back what a query can see.
-So every fault of scheduling, paging, windows, preemption or pipelining gives another token, or
-raises: each slot also holds its position and a digest of all before it, which tell stale contents
-from the sequence's own. Not a model, not fast, and runs anywhere (standard library only).
+Where a model would store keys and values, or a recurrent state, it stores tokens or a hash of all
+tokens so far, in every cache group, and reads back what a query can see. So every fault of
+scheduling, paging, windows, states, preemption or pipelining gives another token, or raises: each
+slot also holds its position and a digest of all before it, which tell stale contents from the
+sequence's own. Not a model, not fast, and runs anywhere (standard library only).
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ from collections.abc import Sequence
 from hashlib import blake2b
 from typing import NamedTuple
 
-from mlcc.device.check import Span, check_batch, require
-from mlcc.engine.batch import Batch, Capacity, Result
+from mlcc.device.check import Span, check_batch, require, slot_of
+from mlcc.engine.batch import Batch, Capacity, PageList, Result, StateSlot
 from mlcc.engine.sampling import mix64
+from mlcc.engine.tables import CacheGroup
 
 _MASK = (1 << 64) - 1
 
@@ -30,12 +32,26 @@ class RowParams(NamedTuple):
     uniform: float
 
 
-def toy_token(visible: Sequence[int], params: RowParams, vocab_size: int) -> tuple[int, float]:
-    """The toy's next token after the visible tokens, and its made-up log-probability.
+def toy_view(tokens: Sequence[int], group: CacheGroup) -> list[int]:
+    """What a group lets the query behind these tokens see: all, a window, or a hash of all."""
+    if group.kind == "state":
+        state = 0
+        for position, token in enumerate(tokens):
+            state = _chain(state, position, token)
+        return [state >> 32, state & 0xFFFFFFFF]
+    return list(tokens if group.window is None else tokens[-group.window :])
+
+
+def toy_token(
+    views: Sequence[Sequence[int]], params: RowParams, vocab_size: int
+) -> tuple[int, float]:
+    """The toy's next token after what each group shows, and its made-up log-probability.
 
     Greedy depends on the tokens alone; sampling on every parameter, so that none can be mixed up.
     """
-    digest = blake2b(array("i", visible).tobytes(), digest_size=8)
+    digest = blake2b(digest_size=8)
+    for view in views:
+        digest.update(array("q", [len(view), *view]).tobytes())
     if params.temperature > 0:
         floats = (params.temperature, params.top_p, params.min_p, params.uniform)
         digest.update(array("f", floats).tobytes() + array("i", [params.top_k]).tobytes())
@@ -49,12 +65,10 @@ class ToyExecutor:
     def __init__(self, capacity: Capacity) -> None:
         self.capacity = capacity
         self.depth = 2  # so that planning ahead is exercised
-        slots = capacity.num_pages * capacity.page_size
-        self._tokens = array("i", [0]) * slots
-        self._positions = array("i", [-1]) * slots
-        """Position of the token in each slot; -1 = never written."""
-        self._chains = [0] * slots
-        """Digest of the token in each slot and of all before it."""
+        pools = zip(capacity.groups, capacity.pools, strict=True)
+        self._caches = [
+            _Pages(group, size) if group.has_pages else _States(size) for group, size in pools
+        ]
         self._last_sampled: Sequence[int] = ()
         self._results: dict[int, Result] = {}
         self._submitted = self._collected = 0
@@ -62,18 +76,17 @@ class ToyExecutor:
     def submit(self, batch: Batch) -> int:
         """Run a batch at once; its result waits for `collect`."""
         spans = check_batch(batch, self.capacity, len(self._last_sampled))
-        tokens = [t if t >= 0 else self._last_sampled[-1 - t] for t in batch.token_ids]
+        layout = batch.layout
+        columns = (batch.column(layout.copies, name) for name in layout.copies.columns)
+        for g, source, to in zip(*columns, strict=True):
+            self._caches[int(g)].copy(int(source), int(to))
+        ids = map(int, batch.column(layout.tokens, "id"))
+        tokens = [t if t >= 0 else self._last_sampled[-1 - t] for t in ids]
+        views = []
         for span in spans:
-            self._append(span, tokens[span.first : span.first + span.count])
-        rows = list(batch.logit_rows)
-        answers: list[tuple[int, float]] = []
-        for span in spans:
-            visible = self._read(span)
-            for row in range(len(answers), len(rows)):
-                if rows[row] >= span.first + span.count:
-                    break
-                behind = span.first + span.count - 1 - rows[row]
-                answers.append(self._sample(batch, row, visible[: len(visible) - behind]))
+            mine = tokens[span.first : span.first + span.count]
+            views.append([c.run(span, g, mine) for g, c in enumerate(self._caches)])
+        answers = self._sample(batch, spans, views)
         self._last_sampled = [token for token, _ in answers]
         self._submitted += 1
         self._results[self._submitted] = Result(self._last_sampled, [lp for _, lp in answers])
@@ -89,37 +102,70 @@ class ToyExecutor:
         """Forget everything. Idempotent."""
         self._results.clear()
 
-    def _sample(self, batch: Batch, row: int, visible: Sequence[int]) -> tuple[int, float]:
-        window = self.capacity.window
-        params = RowParams(
-            batch.temperature[row],
-            batch.top_k[row],
-            batch.top_p[row],
-            batch.min_p[row],
-            batch.uniforms[row],
-        )
-        return toy_token(visible[-window:] if window else visible, params, self.capacity.vocab_size)
+    def _sample(
+        self, batch: Batch, spans: Sequence[Span], views: Sequence[Sequence[list[list[int]]]]
+    ) -> list[tuple[int, float]]:
+        table = batch.layout.rows
+        columns = [batch.column(table, name) for name in table.columns]
+        owners = batch.column(batch.layout.tokens, "sequence")
+        answers = []
+        for token, *params in zip(*columns, strict=True):
+            s = int(owners[int(token)])
+            behind = [view[int(token) - spans[s].first] for view in views[s]]
+            temperature, top_k, *others = params
+            row = RowParams(temperature, int(top_k), *others)
+            answers.append(toy_token(behind, row, self.capacity.vocab_size))
+        return answers
 
-    def _append(self, span: Span, tokens: Sequence[int]) -> None:
-        """Store the new tokens of a sequence in its pages."""
-        sees_previous = self.capacity.window is None or self.capacity.window > 1
+
+class _Pages:
+    """A paged or a window group: tokens in pages."""
+
+    def __init__(self, group: CacheGroup, pages: int) -> None:
+        self._group = group
+        slots = pages * group.page_size
+        self._tokens = array("i", [0]) * slots
+        self._positions = array("i", [-1]) * slots
+        """Position of the token in each slot; -1 = never written."""
+        self._chains = [0] * slots
+        """Digest of the token in each slot and of all before it."""
+
+    def copy(self, source: int, to: int) -> None:
+        size = self._group.page_size
+        for contents in (self._tokens, self._positions, self._chains):
+            contents[to * size : (to + 1) * size] = contents[source * size : (source + 1) * size]  # type: ignore[index]
+
+    def run(self, span: Span, g: int, tokens: Sequence[int]) -> list[list[int]]:
+        """Store the new tokens; what the query at each of them sees."""
+        cache = span.caches[g]
+        assert isinstance(cache, PageList)
+        self._append(span, cache, tokens)
+        low, visible = self._read(span, cache)
+        window = self._group.window
+        views = []
+        for position in range(span.start, span.end):
+            first = 0 if window is None else max(0, position - window + 1)
+            views.append(visible[first - low : position + 1 - low])
+        return views
+
+    def _append(self, span: Span, cache: PageList, tokens: Sequence[int]) -> None:
         chain = 0
-        if span.start and sees_previous:
-            chain = self._chains[self._slot(span, span.start - 1)]
+        if span.start and self._group.window != 1:
+            chain = self._chains[self._slot(cache, span.start - 1)]
         for position, token in enumerate(tokens, span.start):
-            slot = self._slot(span, position)
-            chain = _chain(chain if sees_previous else 0, position, token)
+            slot = self._slot(cache, position)
+            chain = _chain(0 if self._group.window == 1 else chain, position, token)
             self._tokens[slot], self._positions[slot] = token, position
             self._chains[slot] = chain
 
-    def _read(self, span: Span) -> list[int]:
-        """The tokens that any of the step's queries can see, oldest first."""
-        window = self.capacity.window
+    def _read(self, span: Span, cache: PageList) -> tuple[int, list[int]]:
+        """(first position, the tokens from there) that any of the step's queries can see."""
+        window = self._group.window
         low = 0 if window is None else max(0, span.start - window + 1)
         visible: list[int] = []
         chain = 0
         for position in range(low, span.end):
-            slot = self._slot(span, position)
+            slot = self._slot(cache, position)
             token = self._tokens[slot]
             held = self._positions[slot]
             require(held >= 0, f"position {position} reads slot {slot}, which was never written")
@@ -129,13 +175,34 @@ class ToyExecutor:
             linked = chain == expected or (position == low and low > 0)
             require(linked, f"position {position} reads slot {slot}: another sequence's")
             visible.append(token)
-        return visible
+        return low, visible
 
-    def _slot(self, span: Span, position: int) -> int:
-        index, offset = divmod(position, self.capacity.page_size)
-        page = span.pages[index]
-        require(page >= 0, f"position {position} is visible, but its page was freed")
-        return page * self.capacity.page_size + offset
+    def _slot(self, cache: PageList, position: int) -> int:
+        return slot_of(cache, position, self._group.page_size)
+
+
+class _States:
+    """A state group: a hash of all tokens so far, and how many they are, in a slot."""
+
+    def __init__(self, slots: int) -> None:
+        self._states = [(0, -1)] * slots
+        """(hash, tokens); -1 = never written."""
+
+    def copy(self, source: int, to: int) -> None:
+        self._states[to] = self._states[source]
+
+    def run(self, span: Span, g: int, tokens: Sequence[int]) -> list[list[int]]:
+        """Move the state on; what the query at each token sees."""
+        cache = span.caches[g]
+        assert isinstance(cache, StateSlot)
+        state, count = (0, 0) if cache.read < 0 else self._states[cache.read]
+        require(count == span.start, f"slot {cache.read} is at {count}, not {span.start}")
+        views = []
+        for position, token in enumerate(tokens, span.start):
+            state = _chain(state, position, token)
+            views.append([state >> 32, state & 0xFFFFFFFF])
+        self._states[cache.write] = (state, span.end)
+        return views
 
 
 def _chain(previous: int, position: int, token: int) -> int:

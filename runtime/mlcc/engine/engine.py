@@ -22,7 +22,7 @@ from mlcc.engine.detokenize import Tokenizer
 from mlcc.engine.events import Event, Finished, TextDelta
 from mlcc.engine.limits import check_capacity, token_limit
 from mlcc.engine.packing import pack
-from mlcc.engine.pages import PagePool
+from mlcc.engine.caches import CachePools
 from mlcc.engine.request import FinishReason, Request
 from mlcc.engine.sampling import derive_seed
 from mlcc.engine.scheduler import Scheduler
@@ -76,8 +76,8 @@ class Engine:
         self._eos_ids = frozenset(eos_ids)
         self._tokenizer = tokenizer
         self._seed = seed
-        self._pool = PagePool(capacity.num_pages)
-        self._scheduler = Scheduler(capacity, self._pool)
+        self._pools = CachePools(capacity)
+        self._scheduler = Scheduler(capacity, self._pools)
         self._live: dict[str, Sequence] = {}
         self._in_flight: deque[_Step] = deque()
         self._steps = self._requests = self._computed = self._sampled = 0
@@ -94,7 +94,7 @@ class Engine:
         sampling, arrival = request.sampling, self._requests
         seed = sampling.seed if sampling.seed is not None else derive_seed(self._seed, arrival)
         answer = Answer(self._tokenizer, request.prompt, sampling.stop)
-        seq = Sequence(request, arrival, limit, seed, answer, list(request.prompt))
+        seq = Sequence(request, arrival, limit, seed, answer, list(request.prompt), self._pools.empty())
         self._requests += 1
         self._live[request.id] = seq
         self._scheduler.add(seq)
@@ -104,16 +104,17 @@ class Engine:
         seq = self._live.get(request_id)
         return [] if seq is None else self._finish(seq, "cancelled")
 
-    def plan(self) -> Batch | None:
+    def plan(self, into: memoryview | None = None) -> Batch | None:
         """The next step, or None if there is nothing to run (before the next commit).
 
         May be called again before earlier steps are committed; tokens not known yet are then
-        written as -1 - row of the step planned just before.
+        written as -1 - row of the step planned just before. `into` is memory for the batch, as
+        `BatchWriter` takes it: int32 words that the device lends.
         """
         chunks = self._scheduler.schedule(self._steps)
         if not chunks:
             return None
-        batch, rows = pack(chunks, self._steps, self.capacity.page_size)
+        batch, rows = pack(chunks, self._steps, self.capacity.layout, into)
         self._in_flight.append(_Step(self._steps, rows))
         self._steps += 1
         self._computed += batch.num_tokens
@@ -129,7 +130,6 @@ class Engine:
         step = self._in_flight[0]
         self._check_result(step, result)
         self._in_flight.popleft()
-        self._pool.commit(step.number)
         events: list[Event] = []
         for seq, token, logprob in zip(step.rows, result.tokens, result.logprobs, strict=True):
             if not seq.finished:  # else it ended while this step was in flight
@@ -138,8 +138,7 @@ class Engine:
 
     def fail(self) -> list[Event]:
         """The device failed: forget all steps in flight and end every request with "error"."""
-        while self._in_flight:
-            self._pool.commit(self._in_flight.popleft().number)
+        self._in_flight.clear()
         return [event for seq in [*self._live.values()] for event in self._finish(seq, "error")]
 
     def stats(self) -> Stats:
@@ -148,8 +147,8 @@ class Engine:
             waiting=len(self._scheduler.waiting),
             running=len(self._scheduler.running),
             in_flight=len(self._in_flight),
-            pages=self.capacity.num_pages,
-            pages_free=self._pool.free_count,
+            pages=sum(self.capacity.pools),
+            pages_free=sum(pool.free_count for pool in self._pools.pools),
             steps=self._steps - len(self._in_flight),
             requests=self._requests,
             computed_tokens=self._computed,

@@ -2,39 +2,40 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
-
 from mlcc.engine.batch import Capacity
+from mlcc.engine.caches import tokens_within
 from mlcc.engine.request import Request
 from mlcc.errors import InvalidRequestError
 
 
 def check_capacity(capacity: Capacity) -> None:
-    """Raise InvalidRequestError if a limit of the executor is not a positive integer."""
-    for item in fields(capacity):
-        value = getattr(capacity, item.name)
-        if value is None and item.name == "window":
-            continue
-        if not isinstance(value, int) or value < 1:
+    """Raise InvalidRequestError if a limit is no positive integer, or beyond the layout's."""
+    layout = capacity.layout
+    bounds = {
+        "vocab_size": 2**31 - 1,
+        "context": 2**31 - 1,
+        "max_batch": layout.max_sequences,
+        "max_step_tokens": layout.max_tokens,
+        "max_rows": layout.max_rows,
+    }
+    values = [(name, getattr(capacity, name), most) for name, most in bounds.items()]
+    values += [(f"pools[{g}]", size, 2**31 - 1) for g, size in enumerate(capacity.pools)]
+    for name, value, most in values:
+        if not isinstance(value, int) or not 1 <= value <= most:
             raise InvalidRequestError(
-                f"capacity.{item.name} is {value!r}, but must be an integer >= 1", param=item.name
+                f"capacity.{name} is {value!r}, but must be an integer of 1 .. {most}", param=name
             )
-
-
-def pages_for(tokens: int, capacity: Capacity) -> int:
-    """Pages a sequence of this many computed tokens needs at least, one token at a time."""
-    size = capacity.page_size
-    pages = -(-tokens // size)
-    if capacity.window is not None:
-        pages = min(pages, (capacity.window + size - 2) // size + 1)
-    return pages
+    if len(capacity.pools) != len(capacity.groups):
+        raise InvalidRequestError(
+            f"{len(capacity.pools)} pools for {len(capacity.groups)} cache groups", param="pools"
+        )
 
 
 def token_limit(request: Request, capacity: Capacity) -> int:
     """Most tokens, prompt and answer together, that this request may reach.
 
     Raises InvalidRequestError if the prompt leaves no room in the context, or if the pages for
-    prompt and answer (its `max_tokens`, or one token) are more than the pool has.
+    prompt and answer (its `max_tokens`, or one token) are more than the pools have.
     """
     prompt, wanted = len(request.prompt), request.sampling.max_tokens
     if prompt >= capacity.context:
@@ -46,14 +47,16 @@ def token_limit(request: Request, capacity: Capacity) -> int:
         )
     limit = min(prompt + wanted, capacity.context) if wanted else capacity.context
     # The last token of an answer is never computed, so it needs no place in a page.
-    if pages_for(limit - 1, capacity) <= capacity.num_pages:
+    pools = zip(capacity.pools, capacity.groups, strict=True)
+    longest = min(tokens_within(pages, group, capacity.context) for pages, group in pools)
+    if limit - 1 <= longest:
         return limit
-    if wanted is None and pages_for(prompt, capacity) <= capacity.num_pages:
-        return capacity.num_pages * capacity.page_size + 1
-    need = pages_for((limit if wanted else prompt + 1) - 1, capacity)
+    if wanted is None and prompt <= longest:
+        return longest + 1
     raise InvalidRequestError(
-        f"the prompt has {prompt} tokens and needs {need} pages with its answer, the pool has"
-        f" {capacity.num_pages}; shorten it, lower max_tokens or load the model with more pages",
+        f"the prompt has {prompt} tokens and needs room for {(limit if wanted else prompt + 1) - 1}"
+        f" with its answer, the pages hold {longest}; shorten it, lower max_tokens or load the"
+        " model with more pages",
         param="prompt" if wanted is None else "max_tokens",
         code="context_length_exceeded",
     )

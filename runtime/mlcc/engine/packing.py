@@ -1,68 +1,65 @@
-"""From scheduled chunks to the flat arrays of a Batch. Decides nothing, see `scheduler.py`."""
+"""From scheduled chunks to the tables of a Batch. Decides nothing, see `scheduler.py`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence as Items
 
-from mlcc.engine.batch import Batch
+from mlcc.engine.batch import Batch, BatchWriter, PageList, RowSampling, StateSlot
 from mlcc.engine.sampling import uniform
 from mlcc.engine.scheduler import Chunk
 from mlcc.engine.sequence import Sequence
+from mlcc.engine.tables import StepLayout
 
 
-def pack(chunks: Items[Chunk], step: int, page_size: int) -> tuple[Batch, list[Sequence]]:
+def pack(
+    chunks: Items[Chunk], step: int, layout: StepLayout, into: memoryview | None
+) -> tuple[Batch, list[Sequence]]:
     """The batch of `step` and the sequence of each logit row; marks the tokens as computed.
 
     Single tokens come first, so that a device may treat decoding and prefill apart.
     """
-    batch = Batch()
+    writer = BatchWriter(layout, _page_counts(chunks, len(layout.groups)), into)
     rows: list[Sequence] = []
     for seq, count in sorted(chunks, key=_is_prefill):
-        _append_tokens(batch, seq, count)
-        _append_pages(batch, seq, count, page_size)
+        first = writer.sequence(_tokens(seq, count), seq.computed, seq.caches)
+        _hand_states_on(seq)
         seq.computed += count
-        seq.last_step = step
         if seq.remaining == 0:
-            _append_row(batch, seq)
             seq.sampled_step, seq.sampled_row = step, len(rows)
+            writer.row(first + count - 1, _sampling(seq))
             seq.pending += 1
             rows.append(seq)
-    return batch, rows
+    return writer.finish(), rows
 
 
 def _is_prefill(chunk: Chunk) -> bool:
     return chunk[1] > 1
 
 
-def _append_tokens(batch: Batch, seq: Sequence, count: int) -> None:
+def _page_counts(chunks: Items[Chunk], groups: int) -> list[int]:
+    counts = [0] * groups
+    for seq, _ in chunks:
+        for g, cache in enumerate(seq.caches):
+            if isinstance(cache, PageList):
+                counts[g] += len(cache.ids)
+    return counts
+
+
+def _tokens(seq: Sequence, count: int) -> Items[int]:
     start = seq.computed
     if count > 1:
-        batch.token_ids.extend(seq.tokens[start : start + count])
-    else:
-        known = start < len(seq.tokens)
-        batch.token_ids.append(seq.tokens[start] if known else -1 - seq.sampled_row)
-    batch.positions.extend(range(start, start + count))
-    batch.qo_indptr.append(len(batch.token_ids))
+        return seq.tokens[start : start + count]
+    return (seq.tokens[start] if start < len(seq.tokens) else -1 - seq.sampled_row,)
 
 
-def _append_pages(batch: Batch, seq: Sequence, count: int, page_size: int) -> None:
-    position, end = seq.computed, seq.computed + count
-    while position < end:
-        index, offset = divmod(position, page_size)
-        run = min(end - position, page_size - offset)
-        slot = seq.pages[index] * page_size + offset
-        batch.token_slots.extend(range(slot, slot + run))
-        position += run
-    batch.page_indices.extend(seq.pages)
-    batch.page_indptr.append(len(batch.page_indices))
-    batch.last_page_len.append((end - 1) % page_size + 1)
+def _hand_states_on(seq: Sequence) -> None:
+    """The next step reads the states that this one writes."""
+    for cache in seq.caches:
+        if isinstance(cache, StateSlot):
+            cache.read = cache.write
 
 
-def _append_row(batch: Batch, seq: Sequence) -> None:
+def _sampling(seq: Sequence) -> RowSampling:
     params = seq.request.sampling
-    batch.logit_rows.append(len(batch.token_ids) - 1)
-    batch.temperature.append(params.temperature)
-    batch.top_k.append(params.top_k)
-    batch.top_p.append(params.top_p)
-    batch.min_p.append(params.min_p)
-    batch.uniforms.append(uniform(seq.seed, seq.computed))
+    draw = uniform(seq.seed, seq.computed)
+    return RowSampling(params.temperature, params.top_k, params.top_p, params.min_p, draw)

@@ -13,9 +13,8 @@ from __future__ import annotations
 
 from collections import deque
 
-from mlcc.engine.batch import Capacity, int32
-from mlcc.engine.limits import pages_for
-from mlcc.engine.pages import PagePool
+from mlcc.engine.batch import Capacity, StateSlot
+from mlcc.engine.caches import CachePools
 from mlcc.engine.sequence import Sequence
 
 Chunk = tuple[Sequence, int]
@@ -25,20 +24,21 @@ Chunk = tuple[Sequence, int]
 class Scheduler:
     """The waiting and the running sequences."""
 
-    def __init__(self, capacity: Capacity, pool: PagePool) -> None:
+    def __init__(self, capacity: Capacity, pools: CachePools) -> None:
         self.waiting: deque[Sequence] = deque()
         self.running: list[Sequence] = []
         self.preemptions = 0
         self._capacity = capacity
-        self._pool = pool
-        # With no more sequences than tokens in a step, each of them can move in every step.
-        self._max_running = min(capacity.max_batch, capacity.max_step_tokens)
+        self._pools = pools
+        self._paged = [group.has_pages for group in pools.groups]
+        # With no more sequences than tokens and rows in a step, each can move in every step.
+        self._max_running = min(capacity.max_batch, capacity.max_step_tokens, capacity.max_rows)
 
     def add(self, seq: Sequence) -> None:
         self.waiting.append(seq)
 
     def remove(self, seq: Sequence) -> None:
-        """Forget a finished sequence; its pages are free once no step in flight writes them."""
+        """Forget a finished sequence; its pages are free."""
         if seq in self.running:
             self.running.remove(seq)
         else:
@@ -88,41 +88,22 @@ class Scheduler:
 
         Only a guess to keep preemption rare: one page for each, and the rest of their prompts.
         """
-        wanted = pages_for(seq.planned, self._capacity)
+        wanted = self._pools.lacking(seq.caches, seq.planned)
         for other in self.running:
-            held = len(other.pages) - other.first_page
-            wanted += max(1, pages_for(other.planned, self._capacity) - held)
-        return wanted <= self._pool.free_count
+            more = self._pools.lacking(other.caches, other.planned)
+            wanted = [a + (max(1, b) if p else b) for a, b, p in zip(wanted, more, self._paged)]
+        return all(w <= pool.free_count for w, pool in zip(wanted, self._pools.pools, strict=True))
 
     def _grow(self, seq: Sequence, want: int) -> int:
-        """Take pages for up to `want` more tokens; returns for how many there is room."""
-        if self._capacity.window is not None:
-            self._slide(seq, self._capacity.window)
-        size = self._capacity.page_size
-        room = len(seq.pages) * size - seq.computed
-        if room >= want:
-            return want
-        if room == 0 and not self._make_room(seq):
-            return 0
-        missing = -(-(want - room) // size)
-        seq.pages.extend(self._pool.allocate(min(missing, self._pool.free_count)))
-        return min(want, len(seq.pages) * size - seq.computed)
-
-    def _slide(self, seq: Sequence, window: int) -> None:
-        """Give back the pages that no query from here on can see."""
-        first = (seq.computed - window + 1) // self._capacity.page_size
-        if first > seq.first_page:
-            self._pool.retire(seq.pages[seq.first_page : first], seq.last_step)
-            seq.pages[seq.first_page : first] = int32([-1] * (first - seq.first_page))
-            seq.first_page = first
-
-    def _make_room(self, seq: Sequence) -> bool:
-        """Preempt younger sequences until a page is free; False = wait for a commit."""
-        while not self._pool.free_count:
-            if self._pool.retired_count or self.running[-1] is seq:
-                return False
+        """Take room for up to `want` more tokens; returns for how many there is."""
+        pools = self._pools
+        pools.slide(seq.caches, seq.computed)
+        while not (count := pools.room(seq.caches, seq.computed, want)):
+            if self.running[-1] is seq:
+                return 0
             self._preempt_youngest()
-        return True
+        pools.grow(seq.caches, seq.computed + count)
+        return count
 
     def _preempt_youngest(self) -> None:
         seq = self.running.pop()
@@ -131,8 +112,8 @@ class Scheduler:
         self.preemptions += 1
 
     def _release(self, seq: Sequence) -> None:
-        self._pool.retire(seq.pages[seq.first_page :], seq.last_step)
-        seq.pages, seq.first_page, seq.computed = int32(), 0, 0
+        self._pools.release(seq.caches)
+        seq.caches, seq.computed = self._pools.empty(), 0
 
     def check_integrity(self) -> None:
         """Raise AssertionError if order, pages or counts of the sequences disagree."""
@@ -140,11 +121,18 @@ class Scheduler:
         if order != sorted(order):
             raise AssertionError(f"a younger sequence runs before an older one: {order}")
         for seq in (*self.running, *self.waiting):
-            full = len(seq.pages) == -(-seq.computed // self._capacity.page_size)
-            slid = all((page < 0) == (i < seq.first_page) for i, page in enumerate(seq.pages))
-            if seq.finished or not full or not slid or not 0 < seq.planned <= seq.limit:
+            if seq.finished or not self._full(seq) or not 0 < seq.planned <= seq.limit:
                 raise AssertionError(f"sequence {seq.request.id!r} is inconsistent: {seq}")
         if any(seq.computed for seq in self.waiting):
             raise AssertionError("a waiting sequence holds pages")
-        owned = [page for seq in self.running for page in seq.pages[seq.first_page :]]
-        self._pool.check_integrity(owned)
+        self._pools.check_integrity(seq.caches for seq in self.running)
+
+    def _full(self, seq: Sequence) -> bool:
+        """Whether it holds just what its computed tokens need."""
+        for group, cache in zip(self._pools.groups, seq.caches, strict=True):
+            if isinstance(cache, StateSlot):
+                if (cache.write >= 0) != (seq.computed > 0):
+                    return False
+            elif cache.first + len(cache.ids) != -(-seq.computed // group.page_size):
+                return False
+        return True

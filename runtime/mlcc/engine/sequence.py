@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from array import array
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from mlcc.engine.answer import Answer
-from mlcc.engine.batch import int32
+from mlcc.engine.batch import Cache
 from mlcc.engine.request import Request
 
 
@@ -28,14 +27,10 @@ class Sequence:
     answer: Answer
     tokens: list[int]
     """Known tokens: the prompt, then the answer."""
-    pages: array[int] = field(default_factory=int32)
-    """Page ids in order of position, just enough for the computed tokens; -1 = slid out."""
-    first_page: int = 0
-    """Index of the first page that has not slid out of the window."""
+    caches: list[Cache]
+    """What it holds in each cache group, just enough for the computed tokens."""
     computed: int = 0
     pending: int = 0
-    last_step: int = -1
-    """The last planned step with tokens of this sequence."""
     sampled_step: int = -1
     """The last planned step that samples for this sequence, and its row there."""
     sampled_row: int = -1
