@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from engine_drive import SMALL, toy_driver
+from engine_drive import SMALL, small, toy_driver
 from engine_tokenizers import ByteTokenizer
 
 from mlcc.device.toy import ToyExecutor
 from mlcc.engine import Capacity, Engine, Finished, Request, Result, SamplingParams, TextDelta
+from mlcc.engine.tables import CacheGroup
 from mlcc.errors import DeviceError, InvalidRequestError
 
 
@@ -66,17 +67,17 @@ def test_prompt_longer_than_context_names_both_numbers(length: int) -> None:
 
 
 def test_more_pages_than_the_pool_names_both_numbers() -> None:
-    tight = replace(SMALL, num_pages=3)
+    tight = small(pools=[3])
     error = refuse(tight, Request("a", [1] * 13))
-    assert "needs 4 pages" in error.message and "pool has 3" in error.message
+    assert "needs room for 13" in error.message and "pages hold 12" in error.message
     error = refuse(tight, Request("a", [1] * 8, SamplingParams(max_tokens=6)))
-    assert "needs 4 pages" in error.message and error.param == "max_tokens"
+    assert "needs room for 13" in error.message and error.param == "max_tokens"
     Engine(tight).add(Request("a", [1] * 12))
     Engine(tight).add(Request("a", [1] * 8, SamplingParams(max_tokens=5)))
 
 
 def test_a_window_makes_long_answers_fit() -> None:
-    tight = replace(SMALL, num_pages=3, window=5)
+    tight = small(CacheGroup("window", 4, 5), pools=[3])
     driver = toy_driver(tight)
     driver.add(Request("a", [1] * 40))
     got = driver.run()["a"]
@@ -94,8 +95,12 @@ def test_foreign_tokens_duplicate_ids_and_stop_without_tokenizer() -> None:
 
 
 def test_capacity_is_checked() -> None:
-    with pytest.raises(InvalidRequestError, match="num_pages"):
-        Engine(replace(SMALL, num_pages=0))
+    with pytest.raises(InvalidRequestError, match=r"pools\[0\]"):
+        Engine(replace(SMALL, pools=(0,)))
+    with pytest.raises(InvalidRequestError, match="2 pools for 1 cache group"):
+        Engine(replace(SMALL, pools=(1, 1)))
+    with pytest.raises(InvalidRequestError, match="max_batch is 5"):
+        Engine(replace(SMALL, max_batch=5))
 
 
 def test_max_tokens_and_context_end_an_answer() -> None:
@@ -117,7 +122,7 @@ def test_cancel_waiting_running_and_ended() -> None:
     driver.cancel("a")
     assert driver.got["a"].finished == Finished("a", "cancelled", 4, 1)
     assert driver.engine.has_work, "a step is still in flight"
-    assert driver.engine.stats().pages_free < SMALL.num_pages, "which may write its page"
+    assert driver.engine.stats().pages_free == SMALL.pools[0], "what comes next writes later"
     driver.run()
     assert driver.engine.cancel("a") == [] == driver.engine.cancel("unknown")
 
@@ -166,7 +171,6 @@ def test_a_failed_device_ends_everything_and_the_engine_goes_on() -> None:
         driver.add(Request(name, [1] * 6))
     driver.step()
     driver.tickets.clear()
-    driver.written.clear()
     driver.take(driver.engine.fail())
     assert [g.finished and g.finished.reason for g in driver.got.values()] == ["error"] * 3
     assert not driver.engine.has_work

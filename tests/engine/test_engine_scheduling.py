@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import pairwise
 
-from engine_drive import SMALL, toy_driver
+from engine_drive import SMALL, small, toy_driver
 
 from mlcc.engine import Batch, Engine, Request, Result, SamplingParams
+from mlcc.engine.tables import CacheGroup
 
 
 def plan(engine: Engine) -> Batch:
@@ -28,8 +29,20 @@ def step(engine: Engine) -> Batch:
     return batch
 
 
-def counts(batch: Batch) -> list[int]:
-    return [b - a for a, b in pairwise(batch.qo_indptr)]
+def tokens(batch: Batch, column: str = "id") -> list[float]:
+    return list(batch.column(batch.layout.tokens, column))
+
+
+def sequences(batch: Batch, column: str) -> list[float]:
+    return list(batch.column(batch.layout.sequences, column))
+
+
+def rows(batch: Batch, column: str) -> list[float]:
+    return list(batch.column(batch.layout.rows, column))
+
+
+def counts(batch: Batch) -> list[float]:
+    return [b - a for a, b in pairwise(sequences(batch, "first_token"))]
 
 
 def test_a_batch_in_full() -> None:
@@ -37,17 +50,40 @@ def test_a_batch_in_full() -> None:
     engine.add(Request("a", [1, 2, 3, 4, 5], SamplingParams(temperature=0.5, top_k=7)))
     engine.add(Request("b", [6, 7]))
     batch = plan(engine)
-    assert list(batch.token_ids) == [6, 1, 2, 3, 4, 5], "single tokens come first"
-    assert list(batch.positions) == [0, 0, 1, 2, 3, 4]
-    a0, a1 = batch.page_indices[1], batch.page_indices[2]
-    b0 = batch.page_indices[0]
-    assert list(batch.token_slots) == [b0 * 4, *range(a0 * 4, a0 * 4 + 4), a1 * 4]
-    assert list(batch.qo_indptr) == [0, 1, 6]
-    assert list(batch.page_indptr) == [0, 1, 3]
-    assert list(batch.last_page_len) == [1, 1]
-    assert list(batch.logit_rows) == [5], "b's prompt is not complete"
-    assert (list(batch.temperature), list(batch.top_k)) == ([0.5], [7])
-    assert all(len(column) == 1 for column in (batch.top_p, batch.min_p, batch.uniforms))
+    assert tokens(batch) == [6, 1, 2, 3, 4, 5], "single tokens come first"
+    assert tokens(batch, "position") == [0, 0, 1, 2, 3, 4]
+    assert tokens(batch, "sequence") == [0, 1, 1, 1, 1, 1]
+    b0, a0, a1 = batch.page_list(0)
+    assert tokens(batch, "slot.0") == [b0 * 4, *range(a0 * 4, a0 * 4 + 4), a1 * 4]
+    assert sequences(batch, "first_token") == [0, 1, 6]
+    assert sequences(batch, "first_page.0") == [0, 1, 3]
+    assert sequences(batch, "length")[:2] == [1, 5]
+    assert rows(batch, "token") == [5], "b's prompt is not complete"
+    assert (rows(batch, "temperature"), rows(batch, "top_k")) == ([0.5], [7])
+    assert batch.sizes == (6, 2, 1, 3)
+    assert batch.used_words == batch.layout.pages.offset + 3
+
+
+def test_a_batch_of_all_kinds_of_groups() -> None:
+    groups = CacheGroup("paged", 8), CacheGroup("window", 4, 5), CacheGroup("state")
+    engine = Engine(small(*groups, pools=[9, 9, 3]))
+    engine.add(Request("a", [1] * 14))
+    first = step(engine)
+    assert (sequences(first, "slot_in.2")[0], sequences(first, "page_number.1")[0]) == (-1, 0)
+    second = step(engine)
+    assert sequences(second, "slot_in.2")[0] == sequences(first, "slot_out.2")[0] >= 0
+    assert sequences(second, "page_number.1")[0] == 2, "position 14 sees 10 and later"
+    assert second.page_list(0) == first.page_list(0)
+    assert second.page_list(1) == first.page_list(1)[2:]
+    assert second.sizes == (1, 1, 1, 2, 2)
+
+
+def test_a_batch_is_written_where_the_device_says() -> None:
+    engine = Engine(SMALL)
+    engine.add(Request("a", [1, 2, 3]))
+    lent = memoryview(bytearray(4 * SMALL.layout.words)).cast("i")
+    batch = engine.plan(lent)
+    assert batch is not None and batch.words is lent and lent[0] == 3
 
 
 def test_prompts_run_in_chunks_beside_decoding() -> None:
@@ -64,18 +100,18 @@ def test_first_come_first_served_within_max_batch() -> None:
     engine = Engine(replace(SMALL, max_batch=2))
     for i in range(3):
         engine.add(Request(str(i), [10 + i], SamplingParams(max_tokens=2)))
-    assert list(step(engine).token_ids) == [10, 11]
+    assert tokens(step(engine)) == [10, 11]
     step(engine)
-    assert list(step(engine).token_ids) == [12]
+    assert tokens(step(engine)) == [12]
 
 
 def test_a_prompt_waits_until_its_pages_are_likely_to_last() -> None:
-    engine = Engine(replace(SMALL, num_pages=5))
+    engine = Engine(small(pools=[5]))
     engine.add(Request("a", [1] * 7, SamplingParams(max_tokens=2)))
     engine.add(Request("b", [2] * 9))
     assert (step(engine).num_sequences, engine.stats().waiting) == (1, 1), "3 + 1 pages of 3 free"
     step(engine)
-    assert list(step(engine).token_ids) == [2] * 9
+    assert tokens(step(engine)) == [2] * 9
 
 
 def test_pipelined_tokens_refer_to_rows_of_the_step_planned_before() -> None:
@@ -84,28 +120,26 @@ def test_pipelined_tokens_refer_to_rows_of_the_step_planned_before() -> None:
     first = plan(engine)
     engine.add(Request("b", [2, 2]))
     second = plan(engine)
-    assert list(second.token_ids) == [-1, 2, 2]
+    assert tokens(second) == [-1, 2, 2]
     third = plan(engine)
-    assert list(third.token_ids) == [-1, -2], "rows of the second step, not of the first"
+    assert tokens(third) == [-1, -2], "rows of the second step, not of the first"
     for batch in (first, second, third):
         engine.commit(zeros(batch))
         engine.check_integrity()
-    assert list(plan(engine).token_ids) == [0, 0], "known by now"
+    assert tokens(plan(engine)) == [0, 0], "known by now"
 
 
 def test_a_token_of_an_older_step_in_flight_is_waited_for() -> None:
-    engine = Engine(replace(SMALL, page_size=2, num_pages=7))
-    for name, prompt, longest in (("a", 2, 9), ("c", 5, 9), ("d", 1, 1)):
-        engine.add(Request(name, [1] * prompt, SamplingParams(max_tokens=longest)))
+    engine = Engine(small(CacheGroup("paged", 2), pools=[5]))
+    for name in "ca":
+        engine.add(Request(name, [1, 1], SamplingParams(max_tokens=9)))
     batches = [plan(engine) for _ in range(4)]
-    assert [b.num_sequences for b in batches] == [3, 2, 2, 1], "a finds no page in the last"
-    engine.commit(zeros(batches[0]))
-    assert engine.stats().pages_free == 1, "d gave its page back"
-    batches.append(plan(engine))
-    assert list(batches[4].positions) == [8], "c; a's token is of step 2, not of step 3"
-    for batch in batches[1:]:
+    assert [b.num_sequences for b in batches] == [2, 2, 2, 1], "a finds no page in the last"
+    engine.cancel("c")
+    assert engine.plan() is None, "a's token is of step 2, which is not the one before"
+    for batch in batches:
         engine.commit(zeros(batch))
-    assert plan(engine).positions[0] == 4, "a goes on"
+    assert tokens(plan(engine), "position") == [4], "a goes on"
 
 
 def test_nothing_is_planned_past_a_known_end() -> None:
@@ -124,14 +158,14 @@ def test_rows_after_an_end_are_discarded() -> None:
     assert len(engine.commit(Result([9], [0.0]))) == 1
     assert engine.plan() is None and engine.has_work
     assert engine.commit(Result([3], [0.0])) == []
-    assert engine.stats().pages_free == SMALL.num_pages - 1, "the last step may write the page"
+    assert engine.stats().pages_free == sum(SMALL.pools), "what comes next writes later"
     assert engine.commit(Result([4], [0.0])) == []
-    assert engine.stats().pages_free == SMALL.num_pages and not engine.has_work
+    assert engine.stats().pages_free == sum(SMALL.pools) and not engine.has_work
 
 
 def test_the_youngest_gives_way_and_comes_back() -> None:
     for depth in (1, 2, 3):
-        driver = toy_driver(replace(SMALL, num_pages=8), depth=depth)
+        driver = toy_driver(small(pools=[8]), depth=depth)
         for name in "abc":
             driver.add(Request(name, [1, 2, 3, 4, 5], SamplingParams(max_tokens=16)))
         got = driver.run()
@@ -143,11 +177,11 @@ def test_the_youngest_gives_way_and_comes_back() -> None:
 
 
 def test_a_page_behind_the_window_is_given_back() -> None:
-    engine = Engine(replace(SMALL, window=4))
+    engine = Engine(small(CacheGroup("window", 4, 4)))
     engine.add(Request("a", [1] * 9))
-    assert -1 not in step(engine).page_indices
-    assert step(engine).page_indices[0] == -1, "position 9 sees 6 and later"
-    assert engine.stats().pages_free == SMALL.num_pages - 2
+    assert sequences(step(engine), "page_number.0")[0] == 0
+    assert sequences(step(engine), "page_number.0")[0] == 1, "position 9 sees 6 and later"
+    assert engine.stats().pages_free == sum(SMALL.pools) - 2
 
 
 def test_more_sequences_than_tokens_in_a_step() -> None:

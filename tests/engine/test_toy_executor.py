@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
-from engine_drive import SMALL
+from engine_drive import SMALL, small
 
 from mlcc.device.check import BadBatchError
 from mlcc.device.toy import ToyExecutor
 from mlcc.engine import Batch, Capacity, Engine, Request, SamplingParams
-from mlcc.engine.batch import float32, int32
+from mlcc.engine.batch import BatchWriter, PageList, StateSlot, int32
+from mlcc.engine.tables import FLOATS, CacheGroup
 
 Change = Callable[[Batch], None]
 
@@ -28,84 +29,96 @@ def after_some_steps(capacity: Capacity = SMALL) -> tuple[ToyExecutor, Batch]:
         engine.commit(toy.collect(toy.submit(batch)))
     engine.add(Request("c", range(5)))
     batch = engine.plan()
-    assert batch is not None and list(batch.qo_indptr) == [0, 1, 2, 7]
+    assert batch is not None
+    assert batch.column(batch.layout.sequences, "first_token") == [0, 1, 2, 7]
     return toy, batch
 
 
-def assign(name: str, index: int, value: float) -> Change:
+def put(table: str, column: str, entry: int, value: float) -> Change:
+    """Change one word; a negative entry counts from the end of those in use."""
+
     def change(batch: Batch) -> None:
-        getattr(batch, name)[index] = value
+        where = getattr(batch.layout, table)
+        used = len(batch.column(where, column))
+        words = batch.words.cast("B").cast("f") if column in FLOATS else batch.words
+        words[where.at(column) + where.width * (entry % used)] = value
 
     return change
 
 
-def append(name: str, value: float) -> Change:
-    return lambda batch: getattr(batch, name).append(value)
+def page(entry: int, value: int) -> Change:
+    """Change an entry of the page list: three pages of a, three of b, two of c."""
+
+    def change(batch: Batch) -> None:
+        batch.words[batch.layout.pages.offset + entry] = value
+
+    return change
 
 
-def empty(batch: Batch) -> None:
-    batch.token_ids, batch.qo_indptr, batch.last_page_len = int32(), int32([0]), int32()
+def all_of(*changes: Change) -> Change:
+    def change(batch: Batch) -> None:
+        for one in changes:
+            one(batch)
+
+    return change
 
 
 def share_written_page(batch: Batch) -> None:
-    """c's page becomes a's last one, slots and all."""
-    batch.page_indices[4] = batch.page_indices[2]
-    page = batch.page_indices[4]
-    batch.token_slots[2:6] = int32(range(page * 4, page * 4 + 4))
-
-
-def fewer_pages(batch: Batch) -> None:
-    """c's five tokens in one page."""
-    batch.page_indices.pop()
-    batch.page_indptr[-1] -= 1
+    """c's first page becomes a's last one, slots and all."""
+    shared = batch.page_list(0)[2]
+    page(6, shared)(batch)
+    for i in range(4):
+        put("tokens", "slot.0", 2 + i, shared * 4 + i)(batch)
 
 
 def swap_slots(batch: Batch) -> None:
-    slots = batch.token_slots
-    slots[2], slots[3] = slots[3], slots[2]
+    first, second = batch.column(batch.layout.tokens, "slot.0")[2:4]
+    put("tokens", "slot.0", 2, second)(batch)
+    put("tokens", "slot.0", 3, first)(batch)
 
 
 def swap_histories(batch: Batch) -> None:
     """a and b write to their own pages, but read each other's first page."""
-    i = batch.page_indices
-    i[0], i[3] = i[3], i[0]
+    a, _, _, b = batch.page_list(0)[:4]
+    page(0, b)(batch)
+    page(3, a)(batch)
 
 
 CHANGES: dict[str, Change] = {
-    "nothing to run": empty,
-    "a token too many": append("token_ids", 1),
-    "a position too many": append("positions", 1),
-    "a slot too few": lambda b: b.token_slots.__delitem__(-1),
-    "indptr of another size": append("qo_indptr", 7),
-    "indptr starts late": assign("qo_indptr", 0, 1),
-    "indptr does not rise": assign("qo_indptr", 1, 2),
-    "page indptr ends early": assign("page_indptr", -1, 5),
-    "empty last page": assign("last_page_len", 0, 0),
-    "overfull last page": assign("last_page_len", 0, 5),
-    "last page length is off": assign("last_page_len", 0, 2),
-    "more new tokens than tokens": fewer_pages,
-    "page out of range": assign("page_indices", 0, SMALL.num_pages),
-    "negative page": assign("page_indices", 0, -2),
-    "freed page is visible": assign("page_indices", 0, -1),
-    "freed page is written": assign("page_indices", -1, -1),
-    "page twice": lambda b: assign("page_indices", 0, b.page_indices[1])(b),
-    "position is off": assign("positions", 0, 3),
-    "slot is off": assign("token_slots", 0, 0),
+    "nothing to run": all_of(*(put("header", c, 0, 0) for c in ("tokens", "sequences", "rows"))),
+    "a token too many": put("header", "tokens", 0, 8),
+    "a token too few": put("header", "tokens", 0, 6),
+    "a sequence too few": put("header", "sequences", 0, 2),
+    "more rows than tokens": put("header", "rows", 0, 8),
+    "negative rows": put("header", "rows", 0, -1),
+    "a copy that is none": put("header", "copies", 0, 1),
+    "page list elsewhere": put("header", "pages.0", 0, 1),
+    "tokens start late": put("sequences", "first_token", 0, 1),
+    "tokens do not rise": put("sequences", "first_token", 1, 2),
+    "pages do not rise": put("sequences", "first_page.0", 1, 4),
+    "length is short": put("sequences", "length", 0, 7),
+    "length is of another page": put("sequences", "length", 0, 13),
+    "more new tokens than tokens": put("sequences", "length", 2, 4),
+    "page out of range": page(0, SMALL.pools[0]),
+    "negative page": page(0, -1),
+    "page twice": lambda b: page(0, b.page_list(0)[1])(b),
+    "position is off": put("tokens", "position", 0, 3),
+    "sequence is off": put("tokens", "sequence", 1, 0),
+    "slot is off": put("tokens", "slot.0", 0, 0),
     "two slots swapped": swap_slots,
     "shared page is written": share_written_page,
     "another's history": swap_histories,
-    "unwritten page": assign("page_indices", 0, SMALL.num_pages - 1 - 7),
-    "token id out of range": assign("token_ids", 2, SMALL.vocab_size),
-    "placeholder of a missing row": assign("token_ids", 0, -3),
-    "logit row out of range": assign("logit_rows", -1, 7),
-    "logit rows out of order": assign("logit_rows", 0, 1),
-    "uniform is 1": assign("uniforms", 0, 1.0),
-    "negative temperature": assign("temperature", 0, -1.0),
-    "nan temperature": assign("temperature", 0, float("nan")),
-    "negative top_k": assign("top_k", 0, -1),
-    "top_p is 0": assign("top_p", 0, 0.0),
-    "min_p above 1": assign("min_p", 0, 1.5),
-    "a parameter too few": lambda b: setattr(b, "uniforms", float32()),
+    "unwritten page": page(0, SMALL.pools[0] - 1 - 7),
+    "token id out of range": put("tokens", "id", 2, SMALL.vocab_size),
+    "placeholder of a missing row": put("tokens", "id", 0, -3),
+    "row of no token": put("rows", "token", -1, 7),
+    "rows out of order": put("rows", "token", 0, 1),
+    "uniform is 1": put("rows", "uniform", 0, 1.0),
+    "negative temperature": put("rows", "temperature", 0, -1.0),
+    "nan temperature": put("rows", "temperature", 0, float("nan")),
+    "negative top_k": put("rows", "top_k", 0, -1),
+    "top_p is 0": put("rows", "top_p", 0, 0.0),
+    "min_p above 1": put("rows", "min_p", 0, 1.5),
 }
 
 
@@ -116,19 +129,60 @@ def test_the_batch_is_good_as_planned() -> None:
 
 @pytest.mark.parametrize("name", CHANGES)
 def test_every_fault_raises(name: str) -> None:
-    toy, good = after_some_steps()
-    batch = copy.deepcopy(good)
+    toy, batch = after_some_steps()
+    before = bytes(batch.words)
     CHANGES[name](batch)
-    assert batch != good
+    assert bytes(batch.words) != before
     with pytest.raises(BadBatchError):
         toy.submit(batch)
 
 
+GROUPS = CacheGroup("window", 4, 5), CacheGroup("state")
+OF_GROUPS: dict[str, Change] = {
+    "the page that a query sees has slid out": put("sequences", "page_number.0", 0, 2),
+    "no page has slid out": put("sequences", "page_number.0", 0, 0),
+    "state of another": put("sequences", "slot_in.1", 0, 1),
+    "state forgotten": put("sequences", "slot_in.1", 0, -1),
+    "state from nowhere": put("sequences", "slot_in.1", 2, 0),
+    "state to nowhere": put("sequences", "slot_out.1", 0, -1),
+    "two states in one slot": put("sequences", "slot_out.1", 0, 1),
+}
+
+
+@pytest.mark.parametrize("name", OF_GROUPS)
+def test_every_fault_of_windows_and_states_raises(name: str) -> None:
+    toy, batch = after_some_steps(small(*GROUPS, pools=[20, 4]))
+    before = bytes(batch.words)
+    assert batch.column(batch.layout.sequences, "page_number.0")[0] == 1
+    OF_GROUPS[name](batch)
+    assert bytes(batch.words) != before
+    with pytest.raises(BadBatchError):
+        toy.submit(batch)
+
+
+def test_copies_come_first() -> None:
+    """A second sequence goes on from copies of the first one's page and state."""
+    capacity = small(CacheGroup("paged", 4), CacheGroup("state"), pools=[8, 4])
+    toy = ToyExecutor(capacity)
+
+    def run(tokens: list[int], start: int, page: int, slots: StateSlot, copies: Any = ()) -> Any:
+        writer = BatchWriter(capacity.layout, (1, 0))
+        for copy in copies:
+            writer.copy(*copy)
+        first = writer.sequence(tokens, start, [PageList(int32([page])), slots])
+        writer.row(first + len(tokens) - 1)
+        return toy.collect(toy.submit(writer.finish()))
+
+    run([5, 6], 0, 3, StateSlot(-1, 0))
+    copied = run([7], 2, 6, StateSlot(2, 2), [(0, 3, 6), (1, 0, 2)])
+    assert copied == run([7], 2, 3, StateSlot(0, 0))
+
+
 @pytest.mark.parametrize(
     "limits",
-    [{"max_batch": 2}, {"max_step_tokens": 6}, {"context": 8}, {"num_pages": 5}],
+    [{"max_batch": 2}, {"max_step_tokens": 6}, {"context": 8}, {"pools": (5,)}, {"max_rows": 2}],
 )
-def test_limits_of_the_capacity_hold(limits: dict[str, int]) -> None:
+def test_limits_of_the_capacity_hold(limits: dict[str, Any]) -> None:
     toy, batch = after_some_steps()
     toy.capacity = replace(SMALL, **limits)
     with pytest.raises(BadBatchError):

@@ -182,9 +182,7 @@ def _check_tokens(
             _check_slots(batch.column(table, f"slot.{g}"), spans, g, group)
 
 
-def _check_slots(
-    slots: Sequence[float], spans: Sequence[Span], g: int, group: CacheGroup
-) -> None:
+def _check_slots(slots: Sequence[float], spans: Sequence[Span], g: int, group: CacheGroup) -> None:
     for span in spans:
         cache = span.caches[g]
         assert isinstance(cache, PageList)

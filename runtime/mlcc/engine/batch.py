@@ -137,7 +137,9 @@ class BatchWriter:
         """
         self._layout = layout
         self._formats = _formats_of(layout)
-        self._words = memoryview(bytearray(_WORD * layout.words)).cast("i") if into is None else into
+        self._words = (
+            memoryview(bytearray(_WORD * layout.words)).cast("i") if into is None else into
+        )
         self._bytes = self._words.cast("B")
         self._tokens = self._sequences = self._rows = self._copies = 0
         self._next_page: list[int] = []
@@ -173,7 +175,9 @@ class BatchWriter:
             self._bytes, _WORD * (table.offset + table.width * index), *record
         )
         if count == 1:
-            slots = [c.ids[position // size - c.first] * size + position % size for size, c in paged]
+            slots = [
+                c.ids[position // size - c.first] * size + position % size for size, c in paged
+            ]
             table = layout.tokens
             self._formats.token.pack_into(
                 self._bytes, _WORD * (table.offset + table.width * first),

@@ -18,11 +18,11 @@ from dataclasses import dataclass
 
 from mlcc.engine.answer import Answer
 from mlcc.engine.batch import Batch, Capacity, Result
+from mlcc.engine.caches import CachePools
 from mlcc.engine.detokenize import Tokenizer
 from mlcc.engine.events import Event, Finished, TextDelta
 from mlcc.engine.limits import check_capacity, token_limit
 from mlcc.engine.packing import pack
-from mlcc.engine.caches import CachePools
 from mlcc.engine.request import FinishReason, Request
 from mlcc.engine.sampling import derive_seed
 from mlcc.engine.scheduler import Scheduler
@@ -94,7 +94,9 @@ class Engine:
         sampling, arrival = request.sampling, self._requests
         seed = sampling.seed if sampling.seed is not None else derive_seed(self._seed, arrival)
         answer = Answer(self._tokenizer, request.prompt, sampling.stop)
-        seq = Sequence(request, arrival, limit, seed, answer, list(request.prompt), self._pools.empty())
+        seq = Sequence(
+            request, arrival, limit, seed, answer, list(request.prompt), self._pools.empty()
+        )
         self._requests += 1
         self._live[request.id] = seq
         self._scheduler.add(seq)

@@ -45,10 +45,11 @@ _OF_GROUP: dict[CacheKind, tuple[tuple[str, ...], tuple[str, ...]]] = {
 }
 """What a cache group adds to tokens and to sequences, each name followed by `.group`:
 
-slot: page * page_size + offset where the token's keys and values go, -1 = nowhere. first_page: where
-the sequence's pages begin in the group's list. page_number: which page of the sequence is the first
-of its list, those before have slid out of the window. slot_in, slot_out: where the state is read
-(-1 = it begins with zeros) and written; no slot written in a step is read by another sequence."""
+slot: page * page_size + offset where the token's keys and values go, -1 = nowhere. first_page:
+where the sequence's pages begin in the group's list. page_number: which page of the sequence is
+the first of its list; those before have slid out of the window. slot_in, slot_out: where the state
+is read (-1 = it begins with zeros) and written; no slot written in a step is read by another
+sequence."""
 
 
 @dataclass(frozen=True, slots=True)
