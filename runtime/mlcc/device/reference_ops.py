@@ -2,7 +2,7 @@
 
 Run by the `reference` executor and by the tests as the oracle of `mlcc_compiler.kernels`. No
 tricks, no speed: loops over sequences and rows. It computes in float32 unless the inputs are
-float64; shapes are those of `mlcc.engine.batch`.
+float64.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import math
 from typing import Any
 
 import numpy as np
+
+from mlcc.device.step_view import PageLists
 
 Array = Any
 """A numpy array; numpy's own type is lost in every arithmetic expression."""
@@ -158,33 +160,29 @@ def copy_pages(src: Array, dst: Array, pages: Array) -> Array:
 def paged_attention(
     q: Array,
     pages: Array,
-    qo_indptr: Array,
-    page_indptr: Array,
-    page_indices: Array,
-    last_page_len: Array,
+    lists: PageLists,
     scale: float,
     window: int | None = None,
     softcap: float | None = None,
 ) -> Array:
     """Causal attention of q [n, heads, head_dim]; zeros for tokens of no sequence."""
     out = np.zeros_like(q)
-    page_size = pages.shape[3]
-    for s, last in enumerate(last_page_len):
-        own = page_indices[page_indptr[s] : page_indptr[s + 1]]
-        kv_len = (len(own) - 1) * page_size + int(last)
-        begin, end = int(qo_indptr[s]), int(qo_indptr[s + 1])
+    for s, length in enumerate(lists.length):
+        own = lists.ids[lists.first_page[s] : lists.first_page[s + 1]]
+        begin, end = int(lists.first_token[s]), int(lists.first_token[s + 1])
+        slid = int(lists.page_number[s]) * pages.shape[3]
         for t in range(begin, end):
-            position = kv_len - (end - begin) + (t - begin)
+            position = int(length) - end + t
             first = 0 if window is None else max(0, position + 1 - window)
-            if position < first:
-                continue
-            keys, values = (gather_kv(pages, own, c, first, position + 1) for c in (0, 1))
+            seen = first - slid, position + 1 - slid
+            keys, values = (gather_kv(pages, own, c, *seen) for c in (0, 1))
             out[t] = attend(q[t], keys.astype(q.dtype), values.astype(q.dtype), scale, softcap)
     return out
 
 
 def gather_kv(pages: Array, own: Array, which: int, first: int, last: int) -> Array:
-    """Keys (0) or values (1) of positions first .. last - 1: [kv_heads, last - first, head_dim]."""
+    """Keys (0) or values (1) at first .. last - 1 of the pages in `own`, counted from the first of
+    them: [kv_heads, last - first, head_dim]."""
     page_size = pages.shape[3]
     where = [divmod(j, page_size) for j in range(first, last)]
     return np.stack([pages[own[page], which, :, offset] for page, offset in where], axis=1)
