@@ -6,7 +6,21 @@ from typing import Any
 
 import numpy as np
 
-from mlcc.engine.batch import Batch, Capacity, float32, int32
+from mlcc.engine.batch import Batch, BatchWriter, Capacity
+from mlcc.engine.caches import CachePools, page_counts
+
+
+def batch_of(
+    capacity: Capacity, parts: list[tuple[list[int], int, Any]], every_row: bool = False
+) -> Batch:
+    """A greedy step of (tokens, position of the first, caches), with the last token's row of each
+    part, or with all of them."""
+    writer = BatchWriter(capacity.layout, page_counts([caches for _, _, caches in parts]))
+    for tokens, start, caches in parts:
+        first = writer.sequence(tokens, start, caches)
+        for i in range(0 if every_row else len(tokens) - 1, len(tokens)):
+            writer.row(first + i)
+    return writer.finish()
 
 
 class PagedSequences:
@@ -17,28 +31,25 @@ class PagedSequences:
         self.capacity: Capacity = executor.capacity
         self.done = [0] * len(sequences)
         self.logits: list[list[np.ndarray[Any, Any]]] = [[] for _ in sequences]
-        free = list(np.random.default_rng(seed).permutation(self.capacity.num_pages))
-        size = self.capacity.page_size
-        self.pages = [[int(free.pop()) for _ in range(-(-len(s) // size))] for s in sequences]
+        self.pools = CachePools(self.capacity)
+        rng = np.random.default_rng(seed)
+        for pool in self.pools.pools:
+            pages = pool.allocate(pool.num_pages)
+            pool.free(int(page) for page in rng.permutation(pages))
+        self.caches = [self.pools.empty() for _ in sequences]
 
     def step(self, counts: dict[int, int]) -> None:
         """Run `counts[s]` more tokens of each sequence s named, in one batch."""
-        batch = Batch()
-        size = self.capacity.page_size
+        parts = []
         for s, count in counts.items():
             start, stop = self.done[s], self.done[s] + count
-            batch.logit_rows.extend(range(len(batch.token_ids), len(batch.token_ids) + count))
-            batch.token_ids.extend(self.sequences[s][start:stop])
-            batch.positions.extend(range(start, stop))
-            slots = (self.pages[s][p // size] * size + p % size for p in range(start, stop))
-            batch.token_slots.extend(slots)
-            pages = -(-stop // size)
-            batch.page_indices.extend(self.pages[s][:pages])
-            batch.qo_indptr.append(len(batch.token_ids))
-            batch.page_indptr.append(len(batch.page_indices))
-            batch.last_page_len.append(stop - (pages - 1) * size)
+            self.pools.slide(self.caches[s], start)
+            self.pools.grow(self.caches[s], stop)
+            parts.append((self.sequences[s][start:stop], start, self.caches[s]))
             self.done[s] = stop
-        rows = self.executor.logits(batch)
+        rows = self.executor.logits(batch_of(self.capacity, parts, every_row=True))
+        for s in counts:
+            self.pools.advance(self.caches[s])
         position = 0
         for s, count in counts.items():
             self.logits[s].extend(rows[position : position + count])
@@ -47,12 +58,3 @@ class PagedSequences:
     def result(self, s: int) -> np.ndarray[Any, Any]:
         """Logits [tokens so far, vocab] of sequence s."""
         return np.stack(self.logits[s])
-
-
-def greedy(batch: Batch) -> Batch:
-    """Fill the sampling columns for greedy decoding of every logit row."""
-    rows = batch.num_rows
-    batch.temperature, batch.top_k = float32([0] * rows), int32([0] * rows)
-    batch.top_p, batch.min_p = float32([1] * rows), float32([0] * rows)
-    batch.uniforms = float32([0.5] * rows)
-    return batch

@@ -10,21 +10,29 @@ import pytest
 
 from mlcc.engine.batch import Capacity
 from mlcc.errors import CapacityError
-from mlcc.manifest import KvInfo, MemoryPlan, TensorSpec
+from mlcc.engine.tables import CacheGroup
+from mlcc.manifest import CacheInfo, MemoryPlan, TensorSpec
 from mlcc.memory import RESERVE_BYTES, Room, available_bytes, container_bytes, fit, needed_bytes
 
-WANTED = Capacity(100, 1024, 16, 256, 4, 512)
+PAGED = CacheGroup("paged", 16)
+WANTED = Capacity.of([PAGED], [256], vocab_size=100, context=1024, max_batch=4, max_step_tokens=512)
 PAGE = 1 << 20
 
 
 class Manifest:
     """As much of a manifest as planning reads."""
 
-    memory = MemoryPlan(weights_bytes=100 << 20, kv_bytes=256 * PAGE, workspace_bytes=10 << 20)
-    kv = KvInfo(
-        page_size=16,
-        num_pages=256,
-        tensors=(TensorSpec(name="kv.0", dtype="float16", shape=("num_pages", 2, 4, 16, 64)),) * 4,
+    memory = MemoryPlan(weights_bytes=100 << 20, cache_bytes=256 * PAGE, workspace_bytes=10 << 20)
+    caches = (
+        CacheInfo(
+            kind="paged",
+            page_size=16,
+            window=None,
+            pool=256,
+            layers=tuple(range(64)),
+            tensors=(TensorSpec(name="kv", dtype="float16", shape=("num_pages", 2, 4, 16, 64)),)
+            * 64,
+        ),
     )
 
 
@@ -43,13 +51,13 @@ def test_all_of_it_fits() -> None:
 
 def test_pages_give_first_even_when_sizes_are_fixed() -> None:
     plan = fit(WANTED, MANIFEST, Room(BASE + 100 * PAGE), fixed=True)
-    assert plan.capacity == replace(WANTED, num_pages=100)
+    assert plan.capacity == replace(WANTED, pools=(100,))
     assert plan.note is not None and "1600 tokens in all" in plan.note
 
 
 def test_then_the_context() -> None:
     plan = fit(WANTED, MANIFEST, Room(BASE + 40 * PAGE), fixed=False)
-    assert plan.capacity == replace(WANTED, num_pages=40, context=640)
+    assert plan.capacity == replace(WANTED, pools=(40,), context=640)
     assert plan.note is not None and "640 tokens instead of 1024" in plan.note
 
 
@@ -66,17 +74,44 @@ def test_too_little_is_refused_with_both_numbers(pages: int, fixed: bool, gist: 
 def test_a_layers_pages_are_one_tensor() -> None:
     layer = 2 * 4 * 16 * 64 * 2
     plan = fit(WANTED, MANIFEST, Room(None, 100 * layer + 1), fixed=True)
-    assert plan.capacity == replace(WANTED, num_pages=100)
+    assert plan.capacity == replace(WANTED, pools=(100,))
     assert plan.note is not None and "one tensor, of 1600 tokens" in plan.note
     smallest = fit(WANTED, MANIFEST, Room(BASE + 90 * PAGE, 100 * layer), fixed=True)
-    assert smallest.capacity.num_pages == 90
+    assert smallest.capacity.pools == (90,)
     with pytest.raises(CapacityError, match="use --context 640"):
         fit(WANTED, MANIFEST, Room(None, 40 * layer), fixed=True)
 
 
 def test_kernels_count_elements_in_int32() -> None:
-    huge = replace(WANTED, num_pages=1 << 20)
-    assert fit(huge, MANIFEST, Room(), fixed=True).capacity.num_pages == (2**31 - 1) // 8192
+    huge = replace(WANTED, pools=(1 << 20,))
+    assert fit(huge, MANIFEST, Room(), fixed=True).capacity.pools == ((2**31 - 1) // 8192,)
+
+
+def test_windows_shrink_by_sequences_and_pages_take_the_rest() -> None:
+    """Four layers of all tokens and sixty of a window: pages of 64 KiB and 960 KiB."""
+    groups = [PAGED, CacheGroup("window", 16, 64)]
+    wanted = Capacity.of(
+        groups, [256, 4 * 9], vocab_size=100, context=1024, max_batch=4, max_step_tokens=64
+    )
+    manifest: Any = Manifest()
+    (whole,) = Manifest.caches
+    manifest.caches = (
+        replace(whole, layers=whole.layers[:4], tensors=whole.tensors[:4]),
+        replace(whole, kind="window", window=64, pool=36, layers=whole.layers[4:],
+                tensors=whole.tensors[4:]),
+    )  # fmt: skip
+    each, window = (cache.bytes_per_page for cache in manifest.caches)
+    assert (each, window) == (64 << 10, 960 << 10)
+
+    def pools(room: int) -> tuple[int, ...]:
+        return fit(wanted, manifest, Room(BASE + room), fixed=False).capacity.pools
+
+    assert pools(36 * window + 256 * each) == (256, 36)
+    assert pools(36 * window + 200 * each) == (200, 36)
+    assert pools(36 * window + 63 * each) == (256, 18), "two sequences' windows, all their pages"
+    assert pools(9 * window + 40 * each) == (40, 9), "one sequence, and a shorter context"
+    with pytest.raises(CapacityError, match="smaller --quant"):
+        pools(8 * window + 40 * each)
 
 
 def test_this_machine_has_memory() -> None:

@@ -20,7 +20,8 @@ import numpy.typing as npt
 from mlcc.api.requests import parse_chat
 from mlcc.api.types import Text
 from mlcc.driver import Driver
-from mlcc.engine.batch import Batch, Capacity
+from mlcc.engine.batch import Batch, BatchWriter, Capacity
+from mlcc.engine.caches import CachePools, page_counts
 from mlcc.engine.events import TextDelta
 from mlcc.engine.request import Request, SamplingParams
 from mlcc.errors import InvalidRequestError, MlccError
@@ -152,19 +153,19 @@ def _scored_steps(
     executor: LogitsExecutor, ids: Sequence[int]
 ) -> Iterator[tuple[npt.NDArray[Any], Sequence[int]]]:
     """(logits, next tokens) of a text in steps of as many rows as the library computes."""
-    size, step = executor.capacity.page_size, executor.capacity.max_batch
+    capacity = executor.capacity
+    step = min(capacity.max_rows, capacity.max_step_tokens)
+    pools = CachePools(capacity)
+    caches = pools.empty()
     for start in range(0, len(ids) - 1, step):
-        stop = min(start + step, len(ids) - 1)
-        batch = Batch()
-        batch.token_ids.extend(ids[start:stop])
-        batch.positions.extend(range(start, stop))
-        batch.token_slots.extend(range(start, stop))  # the text owns the first pages, in order
-        batch.qo_indptr.append(stop - start)
-        batch.page_indices.extend(range(-(-stop // size)))
-        batch.page_indptr.append(len(batch.page_indices))
-        batch.last_page_len.append((stop - 1) % size + 1)
-        batch.logit_rows.extend(range(stop - start))
-        yield executor.logits(batch), ids[start + 1 : stop + 1]
+        tokens = ids[start : min(start + step, len(ids) - 1)]
+        pools.slide(caches, start)
+        pools.grow(caches, start + len(tokens))
+        writer = BatchWriter(capacity.layout, page_counts([caches]))
+        first = writer.sequence(tokens, start, caches)
+        for row in range(len(tokens)):
+            writer.row(first + row)
+        yield executor.logits(writer.finish()), ids[start + 1 : start + len(tokens) + 1]
 
 
 def _log_likelihood(logits: npt.NDArray[Any], targets: Sequence[int]) -> float:

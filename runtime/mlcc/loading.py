@@ -10,7 +10,7 @@ from mlcc.device.executor import Executor
 from mlcc.engine.batch import Capacity
 from mlcc.errors import UnsupportedError
 from mlcc.manifest import Manifest
-from mlcc.memory import Room, available_bytes, fit, page_shape, plan_capacity
+from mlcc.memory import Room, available_bytes, fit, plan_capacity
 
 Progress = Callable[[int, int], None]
 """(bytes done, bytes in all)"""
@@ -49,7 +49,7 @@ def open_executor(
     return NativeExecutor(
         artifact.library_path,
         list(artifact.weights().values()),
-        [(page_shape(spec), spec.dtype) for spec in manifest.kv.tensors],
+        manifest.caches,
         _fitted(capacity, manifest, place.room, context, note),
         place,
         progress,
@@ -83,6 +83,4 @@ def _reference(artifact: Artifact, capacity: Capacity) -> Executor:
     from mlcc.device.reference import ReferenceExecutor
 
     graph = json.loads(artifact.library_path.read_text(encoding="utf-8"))
-    tensors = artifact.manifest.kv.tensors
-    a, b, c, d = page_shape(tensors[0])
-    return ReferenceExecutor(graph, artifact.weights(), capacity, (a, b, c, d), len(tensors))
+    return ReferenceExecutor(graph, artifact.weights(), capacity, artifact.manifest.caches)

@@ -15,14 +15,16 @@ from math import prod
 from pathlib import PurePosixPath
 from typing import Any
 
+from mlcc.engine.tables import CacheGroup, StepLayout
 from mlcc.errors import ArtifactError
 from mlcc.records import RecordError, from_plain, to_plain
 
 MANIFEST_NAME = "mlcc.json"
-SCHEMA_VERSION, OLDEST_SCHEMA = 2, 1
-"""Of this file, and the oldest that is read: 2 added `alternatives`. Others are refused."""
-KERNEL_INTERFACE = 1
-"""Of the library's functions: bump when an argument of `forward`, `sample`, ... changes."""
+SCHEMA_VERSION, OLDEST_SCHEMA = 3, 3
+"""Of this file, and the oldest that is read: 3 has cache groups and tables. Others are refused."""
+KERNEL_INTERFACE = 2
+"""Of the library's functions: bump when an argument of `forward`, `sample`, ... or a column of a
+step's tables changes. 2: a step is one buffer (`mlcc.engine.tables`)."""
 CHUNK_BYTES = 8 << 20
 """Files are hashed in chunks of this size, so that a browser can check a ranged fetch."""
 MAX_MANIFEST_BYTES = 64 << 20
@@ -97,12 +99,43 @@ class TensorSpec:
 
 
 @dataclass(frozen=True, kw_only=True)
-class KvInfo:
-    """The paged KV: `num_pages` is the planned size, `tensors` what the executor allocates."""
+class CacheInfo:
+    """A cache group: what layers keep of the tokens they have seen, in one pool of pages or slots.
 
+    `forward` takes the tensors of all groups, in this order.
+    """
+
+    kind: str
+    """paged, window or state: `mlcc.engine.tables.CacheGroup`."""
     page_size: int
-    num_pages: int
+    """Tokens per page; 1 for states."""
+    window: int | None
+    """Tokens that a query sees, in a window group."""
+    pool: int
+    """Planned pages or slots; the executor may allocate fewer."""
+    layers: tuple[int, ...]
+    """Numbers of the model's layers in this group; each has as many tensors, one after another."""
     tensors: tuple[TensorSpec, ...]
+
+    @property
+    def group(self) -> CacheGroup:
+        """As the engine knows it. Raises ValueError if the fields do not fit each other."""
+        return CacheGroup(self.kind, self.page_size, self.window)
+
+    @property
+    def bytes_per_page(self) -> int:
+        """Of one page or slot, over all layers of the group."""
+        return sum(prod(page_shape(t)) * DTYPE_BYTES[t.dtype] for t in self.tensors)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableInfo:
+    """A table of the step's buffer, in 32-bit words: `mlcc.engine.tables.Table`."""
+
+    name: str
+    columns: tuple[str, ...]
+    entries: int
+    offset: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,10 +144,14 @@ class Limits:
 
     context: int
     max_batch: int
+    """Sequences in one step."""
     max_step_tokens: int
+    max_rows: int
+    """Rows of logits in one step."""
     max_step_pages: int
-    """Entries of `page_indices` in one step."""
-    window: int | None = None
+    """Entries of all page lists in one step."""
+    max_copies: int
+    """Pages and slots copied in one step."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,10 +192,10 @@ class FileEntry:
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryPlan:
-    """Bytes on the device once loaded with `kv.num_pages` pages."""
+    """Bytes on the device once loaded with all pools as planned."""
 
     weights_bytes: int
-    kv_bytes: int
+    cache_bytes: int
     workspace_bytes: int
 
 
@@ -183,8 +220,10 @@ class Manifest:
     target: TargetInfo
     library: LibraryInfo
     functions: tuple[str, ...]
-    kv: KvInfo
+    caches: tuple[CacheInfo, ...]
     limits: Limits
+    tables: tuple[TableInfo, ...]
+    """Where everything of a step lies: `layout` for other languages."""
     weights: WeightsInfo
     memory: MemoryPlan
     tools: ToolVersions
@@ -215,6 +254,19 @@ class Manifest:
         _check_consistency(manifest)
         return manifest
 
+    @property
+    def layout(self) -> StepLayout:
+        """The tables of a step. Raises ValueError if groups or bounds are none."""
+        limits = self.limits
+        return StepLayout(
+            tuple(cache.group for cache in self.caches),
+            limits.max_step_tokens,
+            limits.max_batch,
+            limits.max_rows,
+            limits.max_step_pages,
+            limits.max_copies,
+        )
+
     def file(self, path: str) -> FileEntry | None:
         """The entry of a file by its path, or None."""
         return next((entry for entry in self.files if entry.path == path), None)
@@ -224,6 +276,19 @@ def abi_hash(tvm: str, tvm_ffi: str, kernel_interface: int = KERNEL_INTERFACE) -
     """Libraries load only where the same three hold. 16 hex digits."""
     text = f"tvm={tvm}\ntvm_ffi={tvm_ffi}\nkernel_interface={kernel_interface}\n"
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def page_shape(spec: TensorSpec) -> tuple[int, ...]:
+    """A cache tensor without the leading "num_pages", its only symbolic size."""
+    return tuple(int(size) for size in spec.shape[1:])
+
+
+def tables_of(layout: StepLayout) -> tuple[TableInfo, ...]:
+    """As the manifest writes them."""
+    return tuple(
+        TableInfo(name=t.name, columns=t.columns, entries=t.entries, offset=t.offset)
+        for t in layout.tables
+    )
 
 
 def check_relative(path: str) -> str:
@@ -288,7 +353,13 @@ def _check_consistency(manifest: Manifest) -> None:
     for path in used:
         if path not in paths:
             raise ArtifactError(f"{MANIFEST_NAME} uses {path!r} but lists no such file; {_AGAIN}")
-    dtypes = {tensor.dtype for tensor in manifest.kv.tensors}
+    dtypes = {tensor.dtype for cache in manifest.caches for tensor in cache.tensors}
     dtypes |= {tensor.dtype for tensor in manifest.weights.tensors}
     for dtype in sorted(dtypes - set(DTYPE_BYTES)):
         raise ArtifactError(f"{MANIFEST_NAME} uses the unknown dtype {dtype!r}; {_AGAIN}")
+    try:
+        tables = tables_of(manifest.layout)
+    except ValueError as error:
+        raise ArtifactError(f"{MANIFEST_NAME}: {error}; {_AGAIN}") from error
+    if manifest.tables != tables:
+        raise ArtifactError(f"{MANIFEST_NAME}: the tables are not those of its limits; {_AGAIN}")

@@ -7,13 +7,16 @@ Reads the system's figures; allocates nothing.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import repeat
 from math import prod
 from pathlib import Path
 
 from mlcc.engine.batch import Capacity
+from mlcc.engine.caches import tokens_within
 from mlcc.errors import CapacityError
-from mlcc.manifest import DTYPE_BYTES, Manifest, TensorSpec
+from mlcc.manifest import DTYPE_BYTES, CacheInfo, Manifest, page_shape
 
 RESERVE_BYTES = 256 << 20
 """Left for Python, the server and the system."""
@@ -47,18 +50,19 @@ UNKNOWN = Room()
 
 def plan_capacity(manifest: Manifest, *, max_batch: int | None, context: int | None) -> Capacity:
     """The sizes to run with: what was asked for, within what was compiled in."""
-    limits, kv = manifest.limits, manifest.kv
+    limits = manifest.limits
     context = _within("--context", context, limits.context)
     max_batch = _within("--max-batch", max_batch, limits.max_batch)
-    pages = -(-context // kv.page_size) * max_batch
+    longest = (c.group.most_pages(context, limits.max_step_tokens) for c in manifest.caches)
+    pools = zip(manifest.caches, longest, strict=True)
     return Capacity(
         vocab_size=manifest.model.vocab_size,
         context=context,
-        page_size=kv.page_size,
-        num_pages=min(kv.num_pages, pages),
+        layout=manifest.layout,
+        pools=tuple(min(cache.pool, max_batch * pages) for cache, pages in pools),
         max_batch=max_batch,
         max_step_tokens=limits.max_step_tokens,
-        window=limits.window,
+        max_rows=limits.max_rows,
     )
 
 
@@ -74,53 +78,97 @@ def _within(option: str, wanted: int | None, most: int) -> int:
 def fit(wanted: Capacity, manifest: Manifest, room: Room, *, fixed: bool) -> Plan:
     """`wanted`, or less of it, in the room there is.
 
-    First the page pool shrinks to one longest sequence, then the context, unless `fixed` (the user
-    gave the sizes). Raises CapacityError with both numbers and what to type.
+    First the pools shrink to one longest sequence, then the context, unless `fixed` (the user gave
+    the sizes). Raises CapacityError with both numbers and what to type.
     """
-    pages, why = wanted.num_pages, ""
-    most = _most_pages(manifest, room.tensor_bytes)
-    if most < pages:
-        pages, why = most, f"a layer's pages are one tensor, of {most * wanted.page_size} tokens"
+    held = tuple(map(_most_pages, manifest.caches, repeat(room.tensor_bytes)))
+    pools, why = tuple(map(min, wanted.pools, held)), ""
+    if pools != wanted.pools:
+        why = f"a layer's pages are one tensor, of {_tokens(held, wanted)} tokens"
     needed = needed_bytes(wanted, manifest) + room.reserve
-    if room.bytes is not None and room.bytes < needed:
-        left = room.bytes - needed_bytes(replace(wanted, num_pages=0), manifest) - room.reserve
-        if (by_bytes := max(0, left) // page_bytes(manifest)) < pages:
-            free = f"{room.bytes / 1e9:.2f} GB of memory are free"
-            pages, why = by_bytes, room.why or free
-    if pages >= wanted.num_pages:
+    left = None
+    if room.bytes is not None:
+        left = room.bytes - needed_bytes(replace(wanted, pools=(0,) * len(pools)), manifest)
+        left -= room.reserve
+        if cache_bytes(pools, manifest) > left:
+            pools = _shrunk(replace(wanted, pools=pools), manifest, left)
+            why = room.why or f"{room.bytes / 1e9:.2f} GB of memory are free"
+    if pools == wanted.pools:
         return Plan(wanted)
-    context = min(wanted.context, pages * wanted.page_size)
+    context = _longest(pools, wanted)
     too_small = context < min(SMALLEST_CONTEXT, wanted.context)
     if too_small or (fixed and context < wanted.context):
         raise CapacityError(_refusal(needed, wanted, why, context))
-    fitted = replace(wanted, context=context, num_pages=pages)
+    fitted = replace(wanted, context=context, pools=pools)
     return Plan(fitted, _note(wanted, fitted, why))
 
 
-def page_shape(spec: TensorSpec) -> tuple[int, ...]:
-    """A pages' tensor without the leading "num_pages", its only symbolic size."""
-    return tuple(int(size) for size in spec.shape[1:])
+def _shrunk(wanted: Capacity, manifest: Manifest, left: int) -> tuple[int, ...]:
+    """Pools within `left` bytes, for as many sequences as leave pages for one of full length.
+
+    Windows and states have a bound per sequence, so they shrink by whole sequences; pages give all
+    the rest. All zero if there is no room for one sequence's windows and states.
+    """
+    sequences = wanted.max_batch
+    while sequences:
+        pools = tuple(map(min, wanted.pools, _per_sequences(sequences, wanted)))
+        over = left - cache_bytes(pools, manifest)
+        pages = tuple(_pages_within(over, pools, manifest))
+        if over >= 0 and (sequences == 1 or _longest(pages, wanted) == wanted.context):
+            return tuple(map(min, wanted.pools, pages))
+        sequences //= 2
+    return (0,) * len(wanted.pools)
 
 
-def _most_pages(manifest: Manifest, tensor_bytes: int | None) -> int:
+def _per_sequences(sequences: int, wanted: Capacity) -> Iterator[int]:
+    """Pools of windows and states for so many sequences; none of pages."""
+    for group in wanted.groups:
+        most = group.most_pages(wanted.context, wanted.max_step_tokens)
+        yield 0 if group.kind == "paged" else sequences * most
+
+
+def _pages_within(left: int, pools: tuple[int, ...], manifest: Manifest) -> Iterator[int]:
+    """The pools, with pages of paged groups for as many tokens as `left` bytes hold."""
+    paged = [cache for cache in manifest.caches if cache.kind == "paged"]
+    unit = max((cache.page_size for cache in paged), default=1)  # all hold the same tokens
+    units = left // max(1, sum(c.bytes_per_page * (unit // c.page_size) for c in paged))
+    for cache, pool in zip(manifest.caches, pools, strict=True):
+        yield units * (unit // cache.page_size) if cache.kind == "paged" else pool
+
+
+def _longest(pools: tuple[int, ...], wanted: Capacity) -> int:
+    """The longest sequence that the pools hold."""
+    groups = zip(pools, wanted.groups, strict=True)
+    return min(tokens_within(pages, group, wanted.context) for pages, group in groups)
+
+
+def _tokens(pools: tuple[int, ...], wanted: Capacity) -> int:
+    """Tokens that the pages of paged groups hold, over all sequences; without any, of windows."""
+    groups = [(p, g) for p, g in zip(pools, wanted.groups, strict=True) if g.has_pages]
+    paged = [(p, g) for p, g in groups if g.kind == "paged"]
+    return min((p * g.page_size for p, g in paged or groups), default=0)
+
+
+def _most_pages(cache: CacheInfo, tensor_bytes: int | None) -> int:
     """Pages of a layer that one tensor may hold: by its bytes, and by kernels' int32 indices."""
-    spec = manifest.kv.tensors[0]
-    elements = prod(page_shape(spec))
-    most = (2**31 - 1) // elements
-    if tensor_bytes is not None:
-        most = min(most, tensor_bytes // (elements * DTYPE_BYTES[spec.dtype]))
+    most = 2**31 - 1
+    for spec in cache.tensors:
+        elements = prod(page_shape(spec))
+        most = min(most, (2**31 - 1) // elements)
+        if tensor_bytes is not None:
+            most = min(most, tensor_bytes // (elements * DTYPE_BYTES[spec.dtype]))
     return most
 
 
 def needed_bytes(capacity: Capacity, manifest: Manifest) -> int:
-    """Bytes of weights, workspace and pages."""
+    """Bytes of weights, workspace and caches."""
     fixed = manifest.memory.weights_bytes + manifest.memory.workspace_bytes
-    return fixed + capacity.num_pages * page_bytes(manifest)
+    return fixed + cache_bytes(capacity.pools, manifest)
 
 
-def page_bytes(manifest: Manifest) -> int:
-    """Bytes of one page over all layers."""
-    return manifest.memory.kv_bytes // max(1, manifest.kv.num_pages)
+def cache_bytes(pools: tuple[int, ...], manifest: Manifest) -> int:
+    """Bytes of the caches with pools of these sizes."""
+    return sum(p * c.bytes_per_page for p, c in zip(pools, manifest.caches, strict=True))
 
 
 def available_bytes() -> int | None:
@@ -187,5 +235,5 @@ def _refusal(needed: int, wanted: Capacity, why: str, context: int) -> str:
 def _note(wanted: Capacity, fitted: Capacity, why: str) -> str:
     if fitted.context < wanted.context:
         return f"{why}: the context is {fitted.context} tokens instead of {wanted.context}"
-    tokens = fitted.num_pages * fitted.page_size
+    tokens = _tokens(fitted.pools, fitted)
     return f"{why}: room for {tokens} tokens in all, so long requests wait for each other"

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from mlcc.device.kernel_log import KernelLog, KernelUse, copy_bandwidth
 from mlcc.device.native import NativeExecutor
-from mlcc.engine.batch import Batch
+from mlcc.engine.batch import Batch, BatchWriter, Capacity
+from mlcc.engine.caches import CachePools, most_sequences, page_counts
 from mlcc.errors import CapacityError
 
 STEPS = 8
@@ -56,19 +57,17 @@ def profile(
     longest = min(capacity.max_step_tokens, capacity.context - STEPS)
     if not 1 <= context <= longest:
         raise CapacityError(f"--context {context} is not within 1 .. {longest} for a profile")
-    pages = -(-(context + STEPS) // capacity.page_size)
-    if not 1 <= batch <= min(capacity.max_batch, capacity.num_pages // pages):
+    most = most_sequences(context + STEPS, capacity)
+    if not 1 <= batch <= min(capacity.max_batch, most):
         raise CapacityError(
             f"--batch {batch} sequences of {context} tokens do not fit; the model was compiled for "
-            f"{capacity.max_batch} and has {capacity.num_pages} pages; use less of one of them"
+            f"{capacity.max_batch}, and its pages hold {most}; use less of one of them"
         )
-    maker = _Batches(capacity.page_size, pages, capacity.vocab_size)
+    maker = _Batches(capacity)
     log = KernelLog(executor)
     progress("prefill")
-    log.used_pages = pages
     prefill = _measure(executor, log, "prefill", [maker.prefill(context)] * 3)
     progress("decode")
-    log.used_pages = pages * batch
     steps = [maker.decode(context + i, batch) for i in range(STEPS)]
     decode = _measure(executor, log, "decode", steps)
     progress("bandwidth")
@@ -81,6 +80,7 @@ def _measure(executor: NativeExecutor, log: KernelLog, name: str, batches: list[
     began = time.perf_counter()
     _run(executor, batches)
     elapsed = time.perf_counter() - began
+    log.used_pages = batches[0].num_pages(0)
     log.start()
     _run(executor, batches)
     kernels = tuple(log.stop())
@@ -93,39 +93,28 @@ def _run(executor: NativeExecutor, batches: list[Batch]) -> None:
         executor.collect(executor.submit(batch))
 
 
-@dataclass(frozen=True)
 class _Batches:
-    """Batches over sequences that own `pages` pages each."""
+    """Steps of sequences that run in parallel, all equally long."""
 
-    page_size: int
-    pages: int
-    vocab: int
+    def __init__(self, capacity: Capacity) -> None:
+        self._capacity = capacity
 
     def prefill(self, count: int) -> Batch:
         """One sequence from its beginning."""
-        return self._batch([(0, 0, count)])
+        return self._batch(1, 0, count)
 
     def decode(self, position: int, sequences: int) -> Batch:
         """One token of each sequence."""
-        return self._batch([(s, position, 1) for s in range(sequences)])
+        return self._batch(sequences, position, 1)
 
-    def _batch(self, rows: list[tuple[int, int, int]]) -> Batch:
-        """rows: (sequence, first position, tokens)."""
-        batch = Batch()
-        for sequence, start, count in rows:
-            first, stop = sequence * self.pages, start + count
-            positions = range(start, stop)
-            batch.token_ids.extend((7 * p + sequence) % self.vocab for p in positions)
-            batch.positions.extend(positions)
-            batch.token_slots.extend(first * self.page_size + p for p in positions)
-            batch.page_indices.extend(range(first, first + -(-stop // self.page_size)))
-            batch.qo_indptr.append(len(batch.token_ids))
-            batch.page_indptr.append(len(batch.page_indices))
-            batch.last_page_len.append((stop - 1) % self.page_size + 1)
-            batch.logit_rows.append(len(batch.token_ids) - 1)
-            batch.temperature.append(0.0)
-            batch.top_k.append(0)
-            batch.top_p.append(1.0)
-            batch.min_p.append(0.0)
-            batch.uniforms.append(0.5)
-        return batch
+    def _batch(self, sequences: int, start: int, count: int) -> Batch:
+        pools, vocab = CachePools(self._capacity), self._capacity.vocab_size
+        held = [pools.empty() for _ in range(sequences)]
+        for caches in held:
+            pools.slide(caches, start)
+            pools.grow(caches, start + count)
+        writer = BatchWriter(self._capacity.layout, page_counts(held))
+        for s, caches in enumerate(held):
+            tokens = [(7 * p + s) % vocab for p in range(start, start + count)]
+            writer.row(writer.sequence(tokens, start, caches) + count - 1)
+        return writer.finish()

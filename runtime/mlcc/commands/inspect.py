@@ -48,12 +48,11 @@ def describe(manifest: Manifest) -> Iterator[tuple[str, str]]:
     yield "library", f"{manifest.library.path}: {', '.join(manifest.functions)}"
     if manifest.alternatives:
         yield "alternatives", f"{', '.join(manifest.alternatives)}, for devices that need another"
-    yield (
-        "context",
-        f"{limits.context} tokens" + (f", window {limits.window}" if limits.window else ""),
-    )
-    yield "batch", f"{limits.max_batch} sequences, {limits.max_step_tokens} tokens a step"
-    yield "KV", _kv(manifest)
+    yield "context", f"{limits.context} tokens"
+    batch = f"{limits.max_batch} sequences, {limits.max_step_tokens} tokens"
+    yield "a step", f"{batch}, {limits.max_rows} rows of logits at most"
+    for text in _caches(manifest):
+        yield "cache", text
     yield "memory", _memory(manifest)
     shards = len(manifest.weights.shards)
     yield "weights", f"{len(manifest.weights.tensors)} tensors in {_count(shards, 'shard')}"
@@ -63,16 +62,23 @@ def describe(manifest: Manifest) -> Iterator[tuple[str, str]]:
     yield "format", f"schema {manifest.schema_version}, ABI {manifest.abi}"
 
 
-def _kv(manifest: Manifest) -> str:
-    kv = manifest.kv
-    dtypes = ", ".join(dict.fromkeys(tensor.dtype for tensor in kv.tensors)) or "none"
-    tensors = _count(len(kv.tensors), "tensor")
-    return f"{kv.num_pages} pages of {kv.page_size} tokens in {tensors} of {dtypes}"
+def _caches(manifest: Manifest) -> Iterator[str]:
+    for cache in manifest.caches:
+        dtypes = ", ".join(dict.fromkeys(tensor.dtype for tensor in cache.tensors)) or "none"
+        pool = f"{cache.pool} pages of {cache.page_size} tokens"
+        if cache.kind == "state":
+            pool = f"{cache.pool} states"
+        window = f", a window of {cache.window}" if cache.window else ""
+        yield f"{pool}{window} in {_count(len(cache.layers), 'layer')} of {dtypes}"
 
 
 def _memory(manifest: Manifest) -> str:
     plan = manifest.memory
-    parts = {"weights": plan.weights_bytes, "KV": plan.kv_bytes, "workspace": plan.workspace_bytes}
+    parts = {
+        "weights": plan.weights_bytes,
+        "caches": plan.cache_bytes,
+        "workspace": plan.workspace_bytes,
+    }
     total = _size(sum(parts.values()))
     return f"{total} = " + " + ".join(f"{name} {_size(count)}" for name, count in parts.items())
 

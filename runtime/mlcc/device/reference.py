@@ -6,14 +6,16 @@ Needs numpy alone, no tvm.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from mlcc.device import reference_ops as ops
+from mlcc.device.step_view import StepView
 from mlcc.engine.batch import Batch, Capacity, Result
+from mlcc.manifest import CacheInfo, page_shape
 
 Array = npt.NDArray[Any]
 
@@ -29,17 +31,20 @@ class ReferenceExecutor:
         graph: Mapping[str, Any],
         weights: Mapping[str, Array],
         capacity: Capacity,
-        kv_shape: tuple[int, int, int, int],
-        layers: int,
+        caches: Sequence[CacheInfo],
         dtype: str = "float32",
     ) -> None:
         self.capacity, self.graph, self.dtype = capacity, graph, np.dtype(dtype)
         self.depth = 1
         self.weights = {name: self._cast(array) for name, array in weights.items()}
         self.constants = {n: self._cast(np.array(v)) for n, v in graph["constants"].items()}
-        # Poisoned, so that a read of what nothing wrote shows.
-        shape = (capacity.num_pages, *kv_shape)
-        self.pages = [np.full(shape, np.nan, self.dtype) for _ in range(layers)]
+        self.caches: dict[int, tuple[int, list[Array]]] = {}
+        """Layer -> (its group, its tensors). Poisoned: a read of what nothing wrote shows."""
+        for g, (cache, pool) in enumerate(zip(caches, capacity.pools, strict=True)):
+            each = len(cache.tensors) // max(1, len(cache.layers))
+            made = [np.full((pool, *page_shape(t)), np.nan, self.dtype) for t in cache.tensors]
+            for i, layer in enumerate(cache.layers):
+                self.caches[layer] = g, made[i * each : (i + 1) * each]
         self.last_sampled = np.zeros(1, np.int32)
         self._results: dict[int, Result] = {}
         self._next_ticket = 0
@@ -50,8 +55,9 @@ class ReferenceExecutor:
     def submit(self, batch: Batch) -> int:
         """Run a batch at once."""
         logits = self.logits(batch).astype(np.float32)
-        columns = (batch.temperature, batch.top_k, batch.top_p, batch.min_p, batch.uniforms)
-        tokens, logprobs = ops.sample(logits, *(_array(c) for c in columns))
+        step = StepView(batch)
+        names = ("temperature", "top_k", "top_p", "min_p", "uniform")
+        tokens, logprobs = ops.sample(logits, *map(step.rows, names))
         self.last_sampled = tokens
         ticket = self._next_ticket
         self._next_ticket += 1
@@ -64,20 +70,27 @@ class ReferenceExecutor:
 
     def close(self) -> None:
         """Free the pages and weights."""
-        self.pages, self.weights = [], {}
+        self.caches, self.weights = {}, {}
 
     def logits(self, batch: Batch) -> Array:
         """Run a batch and return its logits [r, vocab]."""
+        step = StepView(batch)
+        for g, source, to in zip(
+            *map(step.copies, ("group", "source", "destination")), strict=True
+        ):
+            for group, tensors in self.caches.values():
+                for tensor in tensors if group == g else ():
+                    tensor[to] = tensor[source]
         values: dict[str, Any] = {
-            "token_ids": ops.resolve_tokens(_array(batch.token_ids), self.last_sampled),
-            "positions": _array(batch.positions),
-            "logit_rows": _array(batch.logit_rows),
+            "token_ids": ops.resolve_tokens(step.tokens("id"), self.last_sampled),
+            "positions": step.tokens("position"),
+            "logit_rows": step.rows("token"),
             **self.constants,
         }
         for node in self.graph["nodes"]:
             inputs = [self._value(values, name) for name in node["in"]]
             if node["op"] == "mlcc.attention":
-                result = self._attention(batch, *inputs, *node["attributes"])
+                result = self._attention(step, *inputs, *node["attributes"])
             else:
                 result = OPERATORS[node["op"]](*inputs, *node["attributes"])
             values[node["out"]] = result
@@ -88,27 +101,14 @@ class ReferenceExecutor:
         return self.weights[name[7:]] if name.startswith("weight:") else values[name]
 
     def _attention(
-        self, batch: Batch, q: Array, k: Array, v: Array, layer: int, *attributes: Any
+        self, step: StepView, q: Array, k: Array, v: Array, layer: int, *attributes: Any
     ) -> Array:
         scale, window, softcap = attributes
-        pages = self.pages[layer]
-        ops.append_kv(k, v, _array(batch.token_slots), pages)
-        out: Array = ops.paged_attention(
-            q,
-            pages,
-            _array(batch.qo_indptr),
-            _array(batch.page_indptr),
-            _array(batch.page_indices),
-            _array(batch.last_page_len),
-            scale,
-            window or None,
-            softcap or None,
-        )
+        group, (pages,) = self.caches[layer]
+        ops.append_kv(k, v, step.tokens(f"slot.{group}"), pages)
+        lists = step.lists(group)
+        out: Array = ops.paged_attention(q, pages, lists, scale, window or None, softcap or None)
         return out
-
-
-def _array(values: Any) -> Array:
-    return np.frombuffer(values, dtype=values.typecode)
 
 
 def _split(x: Array, at: list[int], axis: int) -> list[Array]:

@@ -62,7 +62,9 @@ class StepView:
             self.sequences("first_token"),
             self.sequences("length")[:-1],
             first_page,
-            self.sequences(f"page_number.{group}")[:-1] if slides else np.zeros_like(first_page[1:]),
+            self.sequences(f"page_number.{group}")[:-1]
+            if slides
+            else np.zeros_like(first_page[1:]),
             self._words[begin : begin + int(first_page[-1])],
         )
 

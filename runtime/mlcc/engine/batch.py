@@ -302,13 +302,15 @@ class Capacity:
         max_batch: int,
         max_step_tokens: int,
         max_rows: int | None = None,
-        max_copies: int | None = None,
     ) -> Capacity:
         """With a layout of just these bounds."""
         rows = max_rows or max_batch
-        pages = sum(g.most_pages(context, max_step_tokens) for g in groups)
-        copies = max_copies or max_batch
-        layout = StepLayout(
-            tuple(groups), max_step_tokens, max_batch, rows, max_batch * pages, copies
+        layout = StepLayout.of(
+            groups,
+            context=context,
+            max_tokens=max_step_tokens,
+            max_sequences=max_batch,
+            max_rows=rows,
+            max_copies=max_batch,
         )
         return cls(vocab_size, context, layout, tuple(pools), max_batch, max_step_tokens, rows)

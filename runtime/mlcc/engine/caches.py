@@ -31,6 +31,19 @@ def tokens_within(pages: int, group: CacheGroup, context: int) -> int:
     return min(context, pages * group.page_size) if group.has_pages else 0
 
 
+def most_sequences(tokens: int, capacity: Capacity) -> int:
+    """Sequences of so many tokens that the pools hold at once."""
+    pools = zip(capacity.pools, capacity.groups, strict=True)
+    longest = max(tokens, 1)
+    return min(p // g.most_pages(longest, capacity.max_step_tokens) for p, g in pools)
+
+
+def page_counts(sequences: Sequence[Sequence[Cache]]) -> list[int]:
+    """Entries of each group's page list in a step of these sequences: what `BatchWriter` asks."""
+    by_group = zip(*sequences, strict=True)
+    return [sum(len(c.ids) for c in group if isinstance(c, PageList)) for group in by_group]
+
+
 class CachePools:
     """The pools of all groups of a model."""
 
@@ -73,6 +86,13 @@ class CachePools:
             missing = -(-tokens // group.page_size) - cache.first - len(cache.ids)
             if missing > 0:
                 cache.ids.extend(pool.allocate(missing))
+
+    @staticmethod
+    def advance(caches: Sequence[Cache]) -> None:
+        """A step with these caches is planned: the next reads the states that it writes."""
+        for cache in caches:
+            if isinstance(cache, StateSlot):
+                cache.read = cache.write
 
     def release(self, caches: Sequence[Cache]) -> None:
         """Take everything back."""

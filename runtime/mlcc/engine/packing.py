@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence as Items
 
-from mlcc.engine.batch import Batch, BatchWriter, PageList, RowSampling, StateSlot
+from mlcc.engine.batch import Batch, BatchWriter, RowSampling
+from mlcc.engine.caches import CachePools, page_counts
 from mlcc.engine.sampling import uniform
 from mlcc.engine.scheduler import Chunk
 from mlcc.engine.sequence import Sequence
@@ -18,11 +19,11 @@ def pack(
 
     Single tokens come first, so that a device may treat decoding and prefill apart.
     """
-    writer = BatchWriter(layout, _page_counts(chunks, len(layout.groups)), into)
+    writer = BatchWriter(layout, page_counts([seq.caches for seq, _ in chunks]), into)
     rows: list[Sequence] = []
     for seq, count in sorted(chunks, key=_is_prefill):
         first = writer.sequence(_tokens(seq, count), seq.computed, seq.caches)
-        _hand_states_on(seq)
+        CachePools.advance(seq.caches)
         seq.computed += count
         if seq.remaining == 0:
             seq.sampled_step, seq.sampled_row = step, len(rows)
@@ -36,27 +37,11 @@ def _is_prefill(chunk: Chunk) -> bool:
     return chunk[1] > 1
 
 
-def _page_counts(chunks: Items[Chunk], groups: int) -> list[int]:
-    counts = [0] * groups
-    for seq, _ in chunks:
-        for g, cache in enumerate(seq.caches):
-            if isinstance(cache, PageList):
-                counts[g] += len(cache.ids)
-    return counts
-
-
 def _tokens(seq: Sequence, count: int) -> Items[int]:
     start = seq.computed
     if count > 1:
         return seq.tokens[start : start + count]
     return (seq.tokens[start] if start < len(seq.tokens) else -1 - seq.sampled_row,)
-
-
-def _hand_states_on(seq: Sequence) -> None:
-    """The next step reads the states that this one writes."""
-    for cache in seq.caches:
-        if isinstance(cache, StateSlot):
-            cache.read = cache.write
 
 
 def _sampling(seq: Sequence) -> RowSampling:

@@ -12,6 +12,7 @@ the oldest can always take pages from the youngest and nothing waits forever.
 from __future__ import annotations
 
 from collections import deque
+from operator import add
 
 from mlcc.engine.batch import Capacity, StateSlot
 from mlcc.engine.caches import CachePools
@@ -91,7 +92,8 @@ class Scheduler:
         wanted = self._pools.lacking(seq.caches, seq.planned)
         for other in self.running:
             more = self._pools.lacking(other.caches, other.planned)
-            wanted = [a + (max(1, b) if p else b) for a, b, p in zip(wanted, more, self._paged)]
+            soon = [max(1, b) if p else b for b, p in zip(more, self._paged, strict=True)]
+            wanted = list(map(add, wanted, soon))
         return all(w <= pool.free_count for w, pool in zip(wanted, self._pools.pools, strict=True))
 
     def _grow(self, seq: Sequence, want: int) -> int:

@@ -17,12 +17,10 @@ the words in use are uploaded. Floats are kept by their bits.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
 
-CacheKind = Literal["paged", "window", "state"]
 _ALIGNMENT = 64
 """Words, 256 bytes: tables begin where any device may bind."""
 
@@ -38,7 +36,7 @@ COPIES = ("group", "source", "destination")
 FLOATS = frozenset({"temperature", "top_p", "min_p", "uniform"})
 """Columns whose words are the bits of a float32."""
 
-_OF_GROUP: dict[CacheKind, tuple[tuple[str, ...], tuple[str, ...]]] = {
+_OF_GROUP: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "paged": (("slot",), ("first_page",)),
     "window": (("slot",), ("first_page", "page_number")),
     "state": ((), ("slot_in", "slot_out")),
@@ -56,24 +54,29 @@ sequence."""
 class CacheGroup:
     """Layers whose caches grow and are freed alike: one pool, one list of pages a sequence."""
 
-    kind: CacheKind
+    kind: str
+    """paged, window or state."""
     page_size: int = 1
     """Tokens per page; of a state group, 1: a slot holds a sequence."""
     window: int | None = None
     """Of a window group: tokens that a query sees, itself among them."""
 
     def __post_init__(self) -> None:
+        if self.kind not in _OF_GROUP:
+            raise ValueError(f"a cache group of the unknown kind {self.kind!r}")
         if (self.window is not None) != (self.kind == "window"):
-            raise ValueError(f"a {self.kind} group has the window {self.window}")
+            raise ValueError(f"a cache group of kind {self.kind} has the window {self.window}")
+        if self.page_size < 1 or (self.window is not None and self.window < 1):
+            raise ValueError(f"a cache group has pages of {self.page_size}, window {self.window}")
 
     @property
     def has_pages(self) -> bool:
         return self.kind != "state"
 
     def most_pages(self, context: int, chunk: int) -> int:
-        """Pages of one sequence at its longest, while `chunk` tokens are computed in a step."""
+        """Pages, or slots, of one sequence at its longest, with steps of `chunk` tokens."""
         if self.kind == "state":
-            return 0
+            return 1
         tokens = context if self.window is None else min(context, self.window - 1 + chunk)
         whole = -(-tokens // self.page_size)
         # what a window covers may begin anywhere in its first page
@@ -158,6 +161,22 @@ class StepLayout:
     def words(self) -> int:
         """Size of the buffer in 32-bit words."""
         return _aligned(self.pages.end)
+
+    @classmethod
+    def of(
+        cls,
+        groups: Sequence[CacheGroup],
+        *,
+        context: int,
+        max_tokens: int,
+        max_sequences: int,
+        max_rows: int,
+        max_copies: int,
+    ) -> StepLayout:
+        """With room for the page lists of so many sequences at their longest."""
+        lists = sum(group.most_pages(context, max_tokens) for group in groups if group.has_pages)
+        pages = max_sequences * lists
+        return cls(tuple(groups), max_tokens, max_sequences, max_rows, pages, max_copies)
 
     @property
     def sizes(self) -> tuple[str, ...]:
