@@ -111,7 +111,7 @@ def test_windows_shrink_by_sequences_and_pages_take_the_rest() -> None:
     assert pools(36 * window + 63 * each) == (256, 18), "two sequences' windows, all their pages"
     assert pools(9 * window + 40 * each) == (40, 9), "one sequence, and a shorter context"
     with pytest.raises(CapacityError, match="smaller --quant"):
-        pools(8 * window + 40 * each)
+        pools(9 * window - each)
 
 
 def test_this_machine_has_memory() -> None:

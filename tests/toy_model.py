@@ -13,11 +13,17 @@ from collections.abc import Sequence
 from mlcc.api.template import ChatTemplate
 from mlcc.device.toy import ToyExecutor
 from mlcc.engine.batch import Batch, Capacity
+from mlcc.engine.tables import CacheGroup
 from mlcc.model import Model, ModelText
 
 VOCAB = 96
-CAPACITY = Capacity(
-    vocab_size=VOCAB, context=512, page_size=16, num_pages=256, max_batch=4, max_step_tokens=64
+CAPACITY = Capacity.of(
+    [CacheGroup("paged", 16)],
+    [256],
+    vocab_size=VOCAB,
+    context=512,
+    max_batch=4,
+    max_step_tokens=64,
 )
 TEMPLATE = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}<assistant>"
 

@@ -84,7 +84,7 @@ def fit(wanted: Capacity, manifest: Manifest, room: Room, *, fixed: bool) -> Pla
     held = tuple(map(_most_pages, manifest.caches, repeat(room.tensor_bytes)))
     pools, why = tuple(map(min, wanted.pools, held)), ""
     if pools != wanted.pools:
-        why = f"a layer's pages are one tensor, of {_tokens(held, wanted)} tokens"
+        why = f"a layer's pages are one tensor, of {tokens_of(held, wanted)} tokens"
     needed = needed_bytes(wanted, manifest) + room.reserve
     left = None
     if room.bytes is not None:
@@ -95,7 +95,7 @@ def fit(wanted: Capacity, manifest: Manifest, room: Room, *, fixed: bool) -> Pla
             why = room.why or f"{room.bytes / 1e9:.2f} GB of memory are free"
     if pools == wanted.pools:
         return Plan(wanted)
-    context = _longest(pools, wanted)
+    context = longest(pools, wanted)
     too_small = context < min(SMALLEST_CONTEXT, wanted.context)
     if too_small or (fixed and context < wanted.context):
         raise CapacityError(_refusal(needed, wanted, why, context))
@@ -114,7 +114,7 @@ def _shrunk(wanted: Capacity, manifest: Manifest, left: int) -> tuple[int, ...]:
         pools = tuple(map(min, wanted.pools, _per_sequences(sequences, wanted)))
         over = left - cache_bytes(pools, manifest)
         pages = tuple(_pages_within(over, pools, manifest))
-        if over >= 0 and (sequences == 1 or _longest(pages, wanted) == wanted.context):
+        if over >= 0 and (sequences == 1 or longest(pages, wanted) == wanted.context):
             return tuple(map(min, wanted.pools, pages))
         sequences //= 2
     return (0,) * len(wanted.pools)
@@ -136,13 +136,13 @@ def _pages_within(left: int, pools: tuple[int, ...], manifest: Manifest) -> Iter
         yield units * (unit // cache.page_size) if cache.kind == "paged" else pool
 
 
-def _longest(pools: tuple[int, ...], wanted: Capacity) -> int:
+def longest(pools: tuple[int, ...], wanted: Capacity) -> int:
     """The longest sequence that the pools hold."""
     groups = zip(pools, wanted.groups, strict=True)
     return min(tokens_within(pages, group, wanted.context) for pages, group in groups)
 
 
-def _tokens(pools: tuple[int, ...], wanted: Capacity) -> int:
+def tokens_of(pools: tuple[int, ...], wanted: Capacity) -> int:
     """Tokens that the pages of paged groups hold, over all sequences; without any, of windows."""
     groups = [(p, g) for p, g in zip(pools, wanted.groups, strict=True) if g.has_pages]
     paged = [(p, g) for p, g in groups if g.kind == "paged"]
@@ -235,5 +235,5 @@ def _refusal(needed: int, wanted: Capacity, why: str, context: int) -> str:
 def _note(wanted: Capacity, fitted: Capacity, why: str) -> str:
     if fitted.context < wanted.context:
         return f"{why}: the context is {fitted.context} tokens instead of {wanted.context}"
-    tokens = _tokens(fitted.pools, fitted)
+    tokens = tokens_of(fitted.pools, fitted)
     return f"{why}: room for {tokens} tokens in all, so long requests wait for each other"

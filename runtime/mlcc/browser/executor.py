@@ -5,26 +5,23 @@ JavaScript's part is `web/src/device/executor.ts`. Not `mlcc.device.Executor`: n
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Generator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 from mlcc.browser.bridge import to_python, typed_array
-from mlcc.engine.batch import Batch, Result
+from mlcc.engine.batch import Batch, Result, int32
 from mlcc.errors import DeviceError, DeviceLostError, MlccError, OutOfMemoryError
 
-_ARRAYS = tuple(field.name for field in fields(Batch))
-"""Their order is the contract with JavaScript; every element has 4 bytes."""
 _ERRORS = {kind.__name__: kind for kind in (DeviceError, DeviceLostError, OutOfMemoryError)}
 
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """A batch as JavaScript takes it: a Uint8Array of all arrays, an Int32Array of lengths."""
+    """A batch as JavaScript takes it: a Uint8Array of its words, an Int32Array of its sizes."""
 
     data: Any
-    counts: Any
+    sizes: Any
 
 
 class Ticket:
@@ -46,15 +43,14 @@ class JsExecutor:
         self._typed_array = typed_array()
 
     def pack(self, batch: Batch) -> Packed:
-        """Copy a batch into JavaScript's memory."""
-        arrays: list[array[Any]] = [getattr(batch, name) for name in _ARRAYS]
-        counts = array("i", map(len, arrays))
-        return Packed(self._typed_array(b"".join(arrays)), self._typed_array(counts))
+        """Copy the words in use into JavaScript's memory."""
+        used = batch.words[: batch.used_words]
+        return Packed(self._typed_array(used.cast("B")), self._typed_array(int32(batch.sizes)))
 
     def submit(self, packed: Packed) -> Ticket:
         """Queue a step on the GPU. May be called again before `collect`."""
         try:
-            return Ticket(self._js.submit(packed.data, packed.counts))
+            return Ticket(self._js.submit(packed.data, packed.sizes))
         except Exception as error:
             raise device_error(error) from error
 

@@ -7,20 +7,22 @@ its GPU has, so pages get a budget, and when the GPU refuses even that, half of 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 from mlcc.engine.batch import Capacity
+from mlcc.engine.caches import pages_for
 from mlcc.errors import ArtifactError, CapacityError, DeviceError
-from mlcc.manifest import KERNEL_INTERFACE, Manifest, abi_hash
+from mlcc.manifest import KERNEL_INTERFACE, Manifest, abi_hash, page_shape
 from mlcc.memory import (
     SMALLEST_CONTEXT,
     Room,
     fit,
+    cache_bytes,
+    longest,
     needed_bytes,
-    page_bytes,
-    page_shape,
     plan_capacity,
+    tokens_of,
 )
 from mlcc.records import to_plain
 from mlcc.texts import text_files
@@ -64,21 +66,27 @@ def halve(manifest: Manifest, plan: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises CapacityError if they are too few already.
     """
-    before, fixed = Capacity(**plan["capacity"]), bool(plan["fixed"])
+    fixed, pools = bool(plan["fixed"]), tuple(plan["capacity"]["pools"])
+    before = capacity_of(manifest, plan)
     shortest = before.context if fixed else min(SMALLEST_CONTEXT, before.context)
-    least = -(-shortest // before.page_size)
-    if before.num_pages <= least:
+    least = tuple(pages_for(shortest, group) for group in before.groups)
+    if pools <= least:
         raise CapacityError(
             f"the GPU's memory does not hold the model with a context of {before.context}; close "
             "other tabs and programs, or take a smaller model",
             code="out_of_memory",
         )
-    pages = max(least, before.num_pages // 2)
-    tokens = pages * before.page_size
-    after = replace(before, num_pages=pages, context=min(before.context, tokens))
-    note = f"the GPU's memory was full: room for {tokens} tokens instead of "
-    note += str(before.num_pages * before.page_size)
+    halves = tuple(max(few, pages // 2) for few, pages in zip(least, pools, strict=True))
+    after = replace(before, pools=halves, context=longest(halves, before))
+    note = f"the GPU's memory was full: room for {tokens_of(halves, before)} tokens instead of "
+    note += str(tokens_of(pools, before))
     return _to_plain(manifest, after, [*plan["notes"], note], fixed)
+
+
+def capacity_of(manifest: Manifest, plan: Mapping[str, Any]) -> Capacity:
+    """The capacity that a plan holds; the tables are the manifest's."""
+    sizes = dict(plan["capacity"])
+    return Capacity(layout=manifest.layout, pools=tuple(sizes.pop("pools")), **sizes)
 
 
 def needs_f16(manifest: Manifest) -> bool:
@@ -123,7 +131,9 @@ def _room(manifest: Manifest, wanted: Capacity, adapter: Mapping[str, Any]) -> R
     tensor, known = adapter["tensor_bytes"], adapter.get("memory_bytes")
     if known is not None:
         return Room(known, tensor, f"the page gives it {known / 1e9:.2f} GB", reserve=0)
-    budget = needed_bytes(replace(wanted, num_pages=0), manifest) + TAB_PAGES_BYTES
+    budget = (
+        needed_bytes(replace(wanted, pools=(0,) * len(wanted.pools)), manifest) + TAB_PAGES_BYTES
+    )
     why = f"a tab takes {TAB_PAGES_BYTES >> 20} MiB for pages"
     return Room(budget, tensor, why, reserve=0)
 
@@ -137,11 +147,20 @@ def _to_plain(
         "model": manifest.model.name,
         "abi": manifest.abi,
         "f16": needs_f16(manifest),
-        "capacity": asdict(capacity),
+        "capacity": {
+            "vocab_size": capacity.vocab_size,
+            "context": capacity.context,
+            "pools": list(capacity.pools),
+            "max_batch": capacity.max_batch,
+            "max_step_tokens": capacity.max_step_tokens,
+            "max_rows": capacity.max_rows,
+        },
+        "step_words": capacity.layout.words,
         "fixed": fixed,
-        "kv": [
-            {"dtype": spec.dtype, "shape": [capacity.num_pages, *page_shape(spec)]}
-            for spec in manifest.kv.tensors
+        "caches": [
+            {"dtype": spec.dtype, "shape": [pool, *page_shape(spec)]}
+            for cache, pool in zip(manifest.caches, capacity.pools, strict=True)
+            for spec in cache.tensors
         ],
         "weights": to_plain(manifest.weights.tensors),
         "library": to_plain(manifest.file(manifest.library.path)),
@@ -149,7 +168,7 @@ def _to_plain(
         "shards": [to_plain(entry) for entry in manifest.files if entry.path in shards],
         "bytes": {
             "weights": memory.weights_bytes,
-            "kv": capacity.num_pages * page_bytes(manifest),
+            "caches": cache_bytes(capacity.pools, manifest),
             "workspace": memory.workspace_bytes,
         },
         "notes": notes,

@@ -11,8 +11,8 @@ from mlcc.api.errors import internal_error
 from mlcc.browser.bridge import to_bytes, to_python
 from mlcc.browser.engine import LoopClient
 from mlcc.browser.executor import JsExecutor
+from mlcc.browser.planning import capacity_of
 from mlcc.browser.tokenizer import JsTokenizer
-from mlcc.engine.batch import Capacity
 from mlcc.manifest import Manifest
 from mlcc.model import ModelText, read_text
 from mlcc.service.endpoints import Bounds, Service
@@ -46,7 +46,8 @@ class Tab:
         Raises ArtifactError, which `entry.check` tells before weights are fetched.
         """
         text = read_texts(manifest, texts, tokenizer)
-        engine = text.new_engine(Capacity(**json.loads(plan)["capacity"]))
+        capacity = capacity_of(Manifest.from_bytes(to_bytes(manifest)), json.loads(plan))
+        engine = text.new_engine(capacity)
         self._engine = LoopClient(engine, JsExecutor(executor), MAX_QUEUE)
         self._service = Service(self._engine, text, BOUNDS)
         self._tasks: set[asyncio.Task[None]] = set()
