@@ -12,6 +12,7 @@ import statistics
 import time
 
 from mlcc.engine import Capacity, Engine, Request, Result, SamplingParams
+from mlcc.engine.tables import CacheGroup
 
 STEPS = 300
 
@@ -25,7 +26,14 @@ class Bytes:
 
 def measure(sequences: int, prompt: int, stop: tuple[str, ...]) -> float:
     """Median of plan + commit while `sequences` decode, in microseconds."""
-    capacity = Capacity(100, 8192, 16, 512 * sequences, sequences, 512)
+    capacity = Capacity.of(
+        [CacheGroup("paged", 16)],
+        [512 * sequences],
+        vocab_size=100,
+        context=8192,
+        max_batch=sequences,
+        max_step_tokens=512,
+    )
     engine = Engine(capacity, (), Bytes())
     for i in range(sequences):
         engine.add(Request(str(i), [18] * prompt, SamplingParams(stop=stop)))

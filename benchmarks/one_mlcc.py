@@ -12,50 +12,34 @@ import time
 from pathlib import Path
 
 from mlcc.artifact import Artifact
-from mlcc.engine import Batch
-from mlcc.engine.batch import float32, int32
+from mlcc.engine.manual import ManualSteps
 from mlcc.loading import open_executor
 
 PREFILL, DECODE = 512, 128
-
-
-def one_sequence(start: int, ids: list[int], page_size: int) -> Batch:
-    """A greedy step of one sequence that owns the first pages."""
-    stop = start + len(ids)
-    pages = -(-stop // page_size)
-    return Batch(
-        token_ids=int32(ids),
-        positions=int32(range(start, stop)),
-        token_slots=int32(range(start, stop)),
-        qo_indptr=int32([0, len(ids)]),
-        page_indptr=int32([0, pages]),
-        page_indices=int32(range(pages)),
-        last_page_len=int32([stop - (pages - 1) * page_size]),
-        logit_rows=int32([len(ids) - 1]),
-        temperature=float32([0]),
-        top_k=int32([0]),
-        top_p=float32([1]),
-        min_p=float32([0]),
-        uniforms=float32([0]),
-    )
 
 
 def main() -> None:
     artifact = Artifact.open(Path(sys.argv[1]))
     threads = int(sys.argv[2])
     executor = open_executor(artifact, threads=threads, max_batch=1, context=1024)
-    size, vocab = executor.capacity.page_size, executor.capacity.vocab_size
-    prompt = [(7919 * i) % vocab for i in range(PREFILL)]
+    capacity = executor.capacity
+    prompt = [(7919 * i) % capacity.vocab_size for i in range(PREFILL)]
     speeds = {}
+
+    def run(steps: ManualSteps, tokens: list[int]) -> None:
+        executor.collect(executor.submit(steps.step({0: tokens})))
+
     for _ in range(2):  # the first is the warm-up
+        steps = ManualSteps(capacity)
         start = time.perf_counter()
-        executor.collect(executor.submit(one_sequence(0, prompt, size)))
+        run(steps, prompt)
         middle = time.perf_counter()
-        for i in range(DECODE):
-            executor.collect(executor.submit(one_sequence(PREFILL + i, [-1], size)))
+        for _ in range(DECODE):
+            run(steps, [-1])
         deep = time.perf_counter()
-        for i in range(DECODE):
-            executor.collect(executor.submit(one_sequence(i, [-1], size)))
+        steps = ManualSteps(capacity)
+        for _ in range(DECODE):
+            run(steps, [-1])
         end = time.perf_counter()
         speeds = {
             "prefill": PREFILL / (middle - start),

@@ -20,9 +20,9 @@ import numpy.typing as npt
 from mlcc.api.requests import parse_chat
 from mlcc.api.types import Text
 from mlcc.driver import Driver
-from mlcc.engine.batch import Batch, BatchWriter, Capacity
-from mlcc.engine.caches import CachePools, page_counts
+from mlcc.engine.batch import Batch, Capacity
 from mlcc.engine.events import TextDelta
+from mlcc.engine.manual import ManualSteps
 from mlcc.engine.request import Request, SamplingParams
 from mlcc.errors import InvalidRequestError, MlccError
 from mlcc.model import Model
@@ -155,17 +155,11 @@ def _scored_steps(
     """(logits, next tokens) of a text in steps of as many rows as the library computes."""
     capacity = executor.capacity
     step = min(capacity.max_rows, capacity.max_step_tokens)
-    pools = CachePools(capacity)
-    caches = pools.empty()
+    steps = ManualSteps(capacity)
     for start in range(0, len(ids) - 1, step):
-        tokens = ids[start : min(start + step, len(ids) - 1)]
-        pools.slide(caches, start)
-        pools.grow(caches, start + len(tokens))
-        writer = BatchWriter(capacity.layout, page_counts([caches]))
-        first = writer.sequence(tokens, start, caches)
-        for row in range(len(tokens)):
-            writer.row(first + row)
-        yield executor.logits(writer.finish()), ids[start + 1 : start + len(tokens) + 1]
+        stop = min(start + step, len(ids) - 1)
+        logits = executor.logits(steps.step({0: ids[start:stop]}, every_row=True))
+        yield logits, ids[start + 1 : stop + 1]
 
 
 def _log_likelihood(logits: npt.NDArray[Any], targets: Sequence[int]) -> float:

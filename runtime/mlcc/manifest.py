@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import PurePosixPath
@@ -153,6 +154,17 @@ class Limits:
     max_copies: int
     """Pages and slots copied in one step."""
 
+    def layout(self, groups: Sequence[CacheGroup]) -> StepLayout:
+        """The tables of a step of a model with these groups."""
+        return StepLayout(
+            tuple(groups),
+            self.max_step_tokens,
+            self.max_batch,
+            self.max_rows,
+            self.max_step_pages,
+            self.max_copies,
+        )
+
 
 @dataclass(frozen=True, kw_only=True)
 class WeightSpec:
@@ -257,15 +269,7 @@ class Manifest:
     @property
     def layout(self) -> StepLayout:
         """The tables of a step. Raises ValueError if groups or bounds are none."""
-        limits = self.limits
-        return StepLayout(
-            tuple(cache.group for cache in self.caches),
-            limits.max_step_tokens,
-            limits.max_batch,
-            limits.max_rows,
-            limits.max_step_pages,
-            limits.max_copies,
-        )
+        return self.limits.layout([cache.group for cache in self.caches])
 
     def file(self, path: str) -> FileEntry | None:
         """The entry of a file by its path, or None."""

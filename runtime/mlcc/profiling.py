@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 from mlcc.device.kernel_log import KernelLog, KernelUse, copy_bandwidth
 from mlcc.device.native import NativeExecutor
-from mlcc.engine.batch import Batch, BatchWriter, Capacity
-from mlcc.engine.caches import CachePools, most_sequences, page_counts
+from mlcc.engine.batch import Batch, Capacity
+from mlcc.engine.caches import most_sequences
+from mlcc.engine.manual import ManualSteps
 from mlcc.errors import CapacityError
 
 STEPS = 8
@@ -63,13 +64,11 @@ def profile(
             f"--batch {batch} sequences of {context} tokens do not fit; the model was compiled for "
             f"{capacity.max_batch}, and its pages hold {most}; use less of one of them"
         )
-    maker = _Batches(capacity)
     log = KernelLog(executor)
     progress("prefill")
-    prefill = _measure(executor, log, "prefill", [maker.prefill(context)] * 3)
+    prefill = _measure(executor, log, "prefill", [_prefill(capacity, context)] * 3)
     progress("decode")
-    steps = [maker.decode(context + i, batch) for i in range(STEPS)]
-    decode = _measure(executor, log, "decode", steps)
+    decode = _measure(executor, log, "decode", _decode(capacity, context, batch))
     progress("bandwidth")
     return Profile(log.clock, copy_bandwidth(executor) / 1e9, (prefill, decode))
 
@@ -93,28 +92,20 @@ def _run(executor: NativeExecutor, batches: list[Batch]) -> None:
         executor.collect(executor.submit(batch))
 
 
-class _Batches:
-    """Steps of sequences that run in parallel, all equally long."""
+def _prefill(capacity: Capacity, count: int) -> Batch:
+    """One sequence from its beginning."""
+    return ManualSteps(capacity).step({0: _tokens(capacity, 0, range(count))})
 
-    def __init__(self, capacity: Capacity) -> None:
-        self._capacity = capacity
 
-    def prefill(self, count: int) -> Batch:
-        """One sequence from its beginning."""
-        return self._batch(1, 0, count)
+def _decode(capacity: Capacity, context: int, sequences: int) -> list[Batch]:
+    """Steps of one token of each sequence, after a prompt that was not computed."""
+    steps = ManualSteps(capacity, sequences)
+    steps.skip(context)
+    positions = [range(context + i, context + i + 1) for i in range(STEPS)]
+    return [
+        steps.step({s: _tokens(capacity, s, each) for s in range(sequences)}) for each in positions
+    ]
 
-    def decode(self, position: int, sequences: int) -> Batch:
-        """One token of each sequence."""
-        return self._batch(sequences, position, 1)
 
-    def _batch(self, sequences: int, start: int, count: int) -> Batch:
-        pools, vocab = CachePools(self._capacity), self._capacity.vocab_size
-        held = [pools.empty() for _ in range(sequences)]
-        for caches in held:
-            pools.slide(caches, start)
-            pools.grow(caches, start + count)
-        writer = BatchWriter(self._capacity.layout, page_counts(held))
-        for s, caches in enumerate(held):
-            tokens = [(7 * p + s) % vocab for p in range(start, start + count)]
-            writer.row(writer.sequence(tokens, start, caches) + count - 1)
-        return writer.finish()
+def _tokens(capacity: Capacity, sequence: int, positions: range) -> list[int]:
+    return [(7 * p + sequence) % capacity.vocab_size for p in positions]

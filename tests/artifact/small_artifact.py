@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from mlcc.engine.tables import CacheGroup
 from mlcc.manifest import (
-    KvInfo,
+    CacheInfo,
     LibraryInfo,
     Limits,
     Manifest,
@@ -23,6 +24,7 @@ from mlcc.manifest import (
     ToolVersions,
     WeightsInfo,
     abi_hash,
+    tables_of,
 )
 from mlcc_compiler.package import ArtifactWriter
 
@@ -35,6 +37,11 @@ def specs(weights: dict[str, Any]) -> list[TensorSpec]:
         TensorSpec(name=name, dtype=array.dtype.name, shape=array.shape)
         for name, array in weights.items()
     ]
+
+
+LIMITS = Limits(
+    context=128, max_batch=4, max_step_tokens=64, max_rows=4, max_step_pages=32, max_copies=4
+)
 
 
 def manifest(weights: WeightsInfo, licence: str | None = None) -> Manifest:
@@ -56,14 +63,22 @@ def manifest(weights: WeightsInfo, licence: str | None = None) -> Manifest:
         ),
         library=LibraryInfo(path="model.so", kind="so"),
         functions=("forward", "sample"),
-        kv=KvInfo(
-            page_size=16,
-            num_pages=8,
-            tensors=(TensorSpec(name="kv.0", dtype="float16", shape=("num_pages", 2, 1, 16, 64)),),
+        caches=(
+            CacheInfo(
+                kind="paged",
+                page_size=16,
+                window=None,
+                pool=8,
+                layers=(0,),
+                tensors=(
+                    TensorSpec(name="kv.0", dtype="float16", shape=("num_pages", 2, 1, 16, 64)),
+                ),
+            ),
         ),
-        limits=Limits(context=128, max_batch=4, max_step_tokens=64, max_step_pages=32),
+        limits=LIMITS,
+        tables=tables_of(LIMITS.layout([CacheGroup("paged", 16)])),
         weights=weights,
-        memory=MemoryPlan(weights_bytes=29, kv_bytes=65536, workspace_bytes=1000),
+        memory=MemoryPlan(weights_bytes=29, cache_bytes=32768, workspace_bytes=1000),
         tools=ToolVersions(mlcc="0.1.0", tvm=tvm, tvm_ffi=tvm_ffi),
     )
 

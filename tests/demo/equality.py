@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from mlcc.engine.batch import Batch
+from mlcc.engine.manual import ManualSteps
 from mlcc.model import Model
 
 
@@ -32,17 +32,8 @@ def greedy_tokens(model: Model, prompts: Sequence[Sequence[int]], limit: int) ->
 
 def last_logits(model: Model, ids: Sequence[int]) -> Any:
     """Logits [vocab] after a prefix, in one step on the first pages."""
-    size, executor = model.capacity.page_size, model.executor
-    batch, count = Batch(), len(ids)
-    batch.token_ids.extend(ids)
-    batch.positions.extend(range(count))
-    batch.token_slots.extend(range(count))
-    batch.page_indices.extend(range(-(-count // size)))
-    batch.qo_indptr.append(count)
-    batch.page_indptr.append(len(batch.page_indices))
-    batch.last_page_len.append((count - 1) % size + 1)
-    batch.logit_rows.append(count - 1)
-    return executor.logits(batch)[0]  # type: ignore[attr-defined]
+    batch = ManualSteps(model.capacity).step({0: ids})
+    return model.executor.logits(batch)[0]  # type: ignore[attr-defined]
 
 
 def compare(

@@ -94,8 +94,7 @@ def test_a_multimodal_gemma_3_equals_transformers(tmp_path: Path) -> None:
     options = Options(quant="f32", context=128, max_batch=8)
     plan = make_plan(Checkpoint.open(tmp_path), get_target("reference"), options)
     assert plan.config.max_position == 131072
-    capacity = Capacity(plan.config.vocab_size, 128, 16, 64, ROWS, ROWS)
-    assert run_mixed(reference(plan, capacity), oracle, 128) < 2e-5
+    assert run_mixed(reference(plan, capacity_of(plan)), oracle, 128) < 2e-5
 
 
 @pytest.mark.parametrize(("context", "told"), [(32, False), (33, True)])
