@@ -6,6 +6,7 @@ Needs numpy alone, no tvm.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -101,13 +102,16 @@ class ReferenceExecutor:
         return self.weights[name[7:]] if name.startswith("weight:") else values[name]
 
     def _attention(
-        self, step: StepView, q: Array, k: Array, v: Array, layer: int, *attributes: Any
+        self, step: StepView, q: Array, k: Array, v: Array, layer: int, text: str
     ) -> Array:
-        scale, window, softcap = attributes
+        """`text`: the compiler's `AttentionShape`, as JSON."""
+        shape = json.loads(text)
         group, (pages,) = self.caches[layer]
         ops.append_kv(k, v, step.tokens(f"slot.{group}"), pages)
         lists = step.lists(group)
-        out: Array = ops.paged_attention(q, pages, lists, scale, window or None, softcap or None)
+        out: Array = ops.paged_attention(
+            q, pages, lists, shape["scale"], shape["window"], shape["softcap"]
+        )
         return out
 
 
