@@ -26,6 +26,7 @@ from linear import bandwidth, compile_kernel, measure, tensor
 
 from mlcc_compiler.kernels.cpu.attention import paged_attention
 from mlcc_compiler.kernels.cpu.isa import Isa
+from mlcc_compiler.layout import AttentionShape, KvLayout
 from mlcc_targets.cpu import host_level
 
 _PAGE = 16
@@ -63,7 +64,8 @@ def benchmark(
 ) -> list[dict[str, Any]]:
     """Rows of the table for one shape and page type."""
     heads, kv_heads, dim = shape
-    function = paged_attention(*shape, _PAGE, dim**-0.5, None, None, dtype, isa.lanes)
+    layout = KvLayout(_PAGE, dtype, 1, kv_heads, dim)
+    function = paged_attention(isa, AttentionShape(*shape, dim**-0.5), layout)
     kernel, rng, rows = compile_kernel(function), np.random.default_rng(0), []
     for queries, keys in [*((1, n) for n in contexts), (_PREFILL, _PREFILL)]:
         calls = [partial(kernel, *a) for a in inputs(shape, dtype, queries, keys, rng)]

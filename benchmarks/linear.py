@@ -94,7 +94,7 @@ def tensor(array: Any) -> Any:
     return tvm.runtime.tensor(array)
 
 
-def random_tensors(packing: linear.Packing, rng: np.random.Generator) -> list[Any]:
+def random_tensors(packing: linear.CpuPacking, rng: np.random.Generator) -> list[Any]:
     """A weight in its physical form; the numbers do not matter, but must not be subnormal."""
     arrays = []
     for part in packing.tensors:
@@ -112,7 +112,7 @@ def benchmark(n_out: int, k: int, name: str, isa: Isa, rng: np.random.Generator)
     """One shape and scheme: compile time, decode and prefill."""
     packing = linear.packing(n_out, k, name, isa)
     start = time.perf_counter()
-    kernel = compile_kernel(linear.linear(n_out, k, name, isa, False))
+    kernel = compile_kernel(linear.linear(isa, n_out, k, name, False))
     row: dict[str, Any] = {"shape": f"{n_out}x{k}", "scheme": name}
     row["compile_s"] = time.perf_counter() - start
     weight = random_tensors(packing, rng)
@@ -127,7 +127,7 @@ def benchmark(n_out: int, k: int, name: str, isa: Isa, rng: np.random.Generator)
             groups = (n, packing.groups)
             inputs = [tensor(np.zeros((n, k), np.int8))]
             inputs += [tensor(np.zeros(groups, d)) for d in (np.float32, np.int32)]
-            rows = compile_kernel(linear.quantize_rows(k, packing.group, isa))
+            rows = compile_kernel(linear.quantize_rows(isa, k, packing.group))
             rows(x, *inputs)
             row[f"quantize_rows_{n}_s"] = measure([lambda: rows(x, *inputs)], 0.1)["best"]
         return measure([partial(kernel, *inputs, *w, y) for w in weights])

@@ -44,6 +44,37 @@ def imports(path: Path, package: str) -> Iterator[str]:
             yield from (f"{module}.{a.name}" if module in SOURCES else module for a in node.names)
 
 
+def import_graph(package: str) -> dict[str, set[str]]:
+    """Module -> modules of its package that it imports, `if TYPE_CHECKING` and functions too."""
+    named = {}
+    for path in files(package):
+        parts = [package, *path.relative_to(SOURCES[package]).with_suffix("").parts]
+        named[".".join(parts).removesuffix(".__init__")] = path
+
+    def targets(path: Path) -> Iterator[str]:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                yield from (alias.name for alias in node.names)
+            elif isinstance(node, ast.ImportFrom):
+                assert not node.level, f"{path}: a relative import, which this does not resolve"
+                whole = [f"{node.module}.{alias.name}" for alias in node.names]
+                yield from (name if name in named else str(node.module) for name in whole)
+
+    return {name: set(targets(path)) & named.keys() - {name} for name, path in named.items()}
+
+
+def circles(graph: dict[str, set[str]]) -> list[str]:
+    """Modules from which some path of imports leads back: what is left as leaves are taken off."""
+    left = {name: set(targets) for name, targets in graph.items()}
+    while leaves := [n for n, t in left.items() if not t & left.keys()]:
+        for name in leaves:
+            del left[name]
+    while roots := [n for n in left if not any(n in t for t in left.values())]:
+        for name in roots:
+            del left[name]
+    return sorted(left)
+
+
 def offenders(package: str, under: str, bad: Callable[[str], bool]) -> list[str]:
     return [
         f"{path.relative_to(ROOT)} imports {name}"
@@ -68,6 +99,26 @@ def is_standard(name: str) -> bool:
 @pytest.mark.parametrize("package", SOURCES)
 def test_there_is_something_to_check(package: str) -> None:
     assert files(package), f"no sources under {SOURCES[package]}"
+
+
+KNOWN_CIRCLES = {"mlcc": ["mlcc.device.cuda", "mlcc.device.tvm_runtime"]}
+"""To go with the runtime's rooms: a device is opened by the module that its own loader imports."""
+
+
+@pytest.mark.parametrize("package", SOURCES)
+def test_no_modules_import_each_other(package: str) -> None:
+    assert circles(import_graph(package)) == KNOWN_CIRCLES.get(package, [])
+
+
+def test_the_finder_of_circles() -> None:
+    graph = {"a": {"b"}, "b": {"c"}, "c": {"b", "d"}, "d": set(), "e": {"a"}}
+    assert circles(graph) == ["b", "c"]
+    assert not circles({"a": {"b", "c"}, "b": {"c"}, "c": set()})
+
+
+def test_kernels_know_no_passes_and_no_models() -> None:
+    above = ("mlcc_compiler.passes", "mlcc_compiler.models", "mlcc_compiler.pipeline")
+    assert not offenders("mlcc_compiler", "kernels", lambda name: within(name, *above))
 
 
 def test_engine_imports_the_standard_library_only() -> None:

@@ -6,58 +6,29 @@ its own module; this one only puts them in order and says what it decided.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from mlcc.errors import UnsupportedError
-from mlcc.manifest import Limits, WeightsInfo
+from mlcc.manifest import WeightsInfo
 from mlcc_compiler.checkpoint import Checkpoint
 from mlcc_compiler.describe import library_abi, manifest_of
 from mlcc_compiler.graph_json import graph_to_json
 from mlcc_compiler.kernels import kernel_set_for
-from mlcc_compiler.models.config import DecoderConfig, long_factors
-from mlcc_compiler.models.fields import require
-from mlcc_compiler.models.layers import named_modules
-from mlcc_compiler.models.registry import Architecture, build_model, with_defaults
+from mlcc_compiler.layout import WeightPlan
+from mlcc_compiler.models.config import long_factors
+from mlcc_compiler.models.registry import with_defaults
 from mlcc_compiler.package import ArtifactWriter
-from mlcc_compiler.passes.lower import WeightPlan
-from mlcc_compiler.passes.paged_kv import KvLayout
-from mlcc_compiler.pipeline import Bounds, IrDump, Traced, build, lower, trace
+from mlcc_compiler.pipeline import Bounds, IrDump, build, lower
+from mlcc_compiler.plan import PAGE_SIZE, Options, Plan, make_plan
 from mlcc_compiler.preflight import check_ready
-from mlcc_compiler.quantization import Recipe, recipe, scheme, with_head
-from mlcc_compiler.quantization.apply import apply_recipe
+from mlcc_compiler.quantization import scheme
 from mlcc_compiler.reuse import take_weights
-from mlcc_compiler.toolchain import missing
-from mlcc_compiler.weights.check import check_tensors
 from mlcc_compiler.weights.convert import arrays_of, plain_layout, specs_of
-from mlcc_compiler.weights.names import checkpoint_names
 from mlcc_targets import Target
-
-DEFAULT_CONTEXT = 4096
-PAGE_SIZE = 16
-
-
-@dataclass(frozen=True, kw_only=True)
-class Options:
-    """What a compile may be told. `context` None = the model's own, at most DEFAULT_CONTEXT."""
-
-    quant: str = "q4"
-    head: str | None = None
-    """A recipe whose head is used for output head and embedding instead of `quant`'s own."""
-    context: int | None = None
-    max_batch: int = 8
-    max_step_tokens: int = 512
-    dump_ir: Path | None = None
-    reuse_weights: Path | None = None
-    """An artifact of the same checkpoint whose weights are stored as this compile would."""
-
-    @property
-    def recipe(self) -> Recipe:
-        return with_head(recipe(self.quant), self.head)
 
 
 @dataclass
@@ -67,35 +38,6 @@ class Progress:
     decided: Callable[[str, str], None] = lambda what, value: None
     phase: Callable[[str], None] = lambda name: None
     weights: Callable[[int, int], None] = lambda done, total: None
-
-
-@dataclass(frozen=True)
-class Plan:
-    """Everything decided before work begins."""
-
-    checkpoint: Checkpoint
-    target: Target
-    options: Options
-    architecture: Architecture
-    traced: Traced
-    sources: dict[str, str]
-    """Name of each of the model's tensors -> its name in the checkpoint."""
-    limits: Limits
-    kv: KvLayout
-
-    @property
-    def config(self) -> DecoderConfig:
-        return self.architecture.config
-
-    def on(self, target: Target) -> Plan:
-        """The same for an alternative of the target, which says where its phases are dumped."""
-        options, dump = self.options, self.options.dump_ir
-        return replace(
-            self,
-            target=_with_name(target, self.checkpoint.name),
-            options=replace(options, dump_ir=dump and dump / target.variant),
-            kv=KvLayout.of(self.config, PAGE_SIZE, _kv_dtype(target, options)),
-        )
 
 
 @dataclass(frozen=True)
@@ -161,41 +103,6 @@ def _weights(
     return writer.add_weights(specs_of(plans), arrays)
 
 
-def make_plan(checkpoint: Checkpoint, target: Target, options: Options) -> Plan:
-    """Decide sizes, build and quantize the model, and check every tensor's name and shape."""
-    if reason := missing(target):
-        raise UnsupportedError(f"target '{target.name}': {reason}")
-    target = _with_name(target, checkpoint.name)
-    context = _context(checkpoint, options)
-    architecture = build_model(checkpoint.config, context)
-    apply_recipe(architecture.model, options.recipe)
-    traced = trace(architecture.model)
-    names = checkpoint_names(traced.names, checkpoint.tensors.shapes)
-    found = {name: checkpoint.tensors.shapes[name] for name in names.present}
-    expected = {names.source[n]: s for n, s in zip(traced.names, traced.shapes, strict=True)}
-    ignored = ("lm_head.weight",) if architecture.config.tie_embeddings else ()
-    check_tensors(expected, found, ignored)
-    config = architecture.config
-    pages = -(-context // PAGE_SIZE) * options.max_batch
-    limits = Limits(
-        context=context,
-        max_batch=options.max_batch,
-        max_step_tokens=max(options.max_step_tokens, options.max_batch),
-        max_step_pages=pages,
-        window=config.window,
-    )
-    kv = KvLayout.of(config, PAGE_SIZE, _kv_dtype(target, options))
-    return Plan(checkpoint, target, options, architecture, traced, names.source, limits, kv)
-
-
-def _with_name(target: Target, model: str) -> Target:
-    """A static library's symbols carry the model's name: an app may link several models."""
-    if not target.symbol_prefix:
-        return target
-    name = re.sub(r"[^a-z0-9]+", "_", model.rpartition("/")[2].lower())
-    return replace(target, symbol_prefix=f"{target.symbol_prefix}{name}_")
-
-
 def report_plan(plan: Plan, progress: Progress) -> None:
     """Say what was decided, defaults included."""
     config, limits, kv = plan.config, plan.limits, plan.kv
@@ -226,21 +133,6 @@ def _in_words(target: Target) -> str:
     return f"{target.cpu}: {' '.join(target.features) or 'no special features'}"
 
 
-def _context(checkpoint: Checkpoint, options: Options) -> int:
-    longest = require(with_defaults(checkpoint.config), "max_position_embeddings")
-    context = options.context or min(longest, DEFAULT_CONTEXT)
-    if context > longest:
-        raise UnsupportedError(
-            f"--context {context} is more than the model's {longest}; use --context {longest}"
-        )
-    return context
-
-
-def _kv_dtype(target: Target, options: Options) -> str:
-    """float16 pages where weights are rounded already; exact runs keep float32."""
-    return "float16" if target.f16 and options.quant != "f32" else "float32"
-
-
 # -- the library -------------------------------------------------------------------------------
 
 
@@ -267,23 +159,16 @@ def _reference_library(plan: Plan, library: Path) -> list[WeightPlan]:
     """The graph itself; its weights are f32, rounded through their scheme."""
     IrDump(plan.options.dump_ir)("traced", plan.traced.module)
     library.write_text(graph_to_json(plan.traced), encoding="utf-8")
-    schemes = _schemes(plan)
+    schemes = plan.schemes
     return [
         WeightPlan((name,), shape, "", schemes[name], plain_layout(shape, schemes[name]))
         for name, shape in zip(plan.traced.names, plan.traced.shapes, strict=True)
     ]
 
 
-def _schemes(plan: Plan) -> dict[str, str]:
-    """The scheme of each of the model's tensors; vectors are f32."""
-    modules = named_modules(plan.architecture.model)
-    schemes = dict.fromkeys(plan.traced.names, "f32")
-    return schemes | {f"{name}.weight": m.scheme for name, m in modules if hasattr(m, "scheme")}
-
-
 def _weight_bytes(plan: Plan) -> int:
     """What the weights will take on disk, before padding: for the check of the disk."""
-    schemes, exact = _schemes(plan), plan.target.device == "numpy"
+    schemes, exact = plan.schemes, plan.target.device == "numpy"
     bits = 0.0
     for name, shape in zip(plan.traced.names, plan.traced.shapes, strict=True):
         each = 32 if exact else scheme(schemes[name]).bits_per_weight(shape[-1])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import platform
 from dataclasses import asdict
 from importlib.metadata import version
-from typing import TYPE_CHECKING
 
 import mlcc
 from mlcc.manifest import (
@@ -22,10 +21,8 @@ from mlcc.manifest import (
     abi_hash,
 )
 from mlcc_compiler.pipeline import FUNCTIONS
+from mlcc_compiler.plan import Plan
 from mlcc_targets import Target
-
-if TYPE_CHECKING:
-    from mlcc_compiler.compile import Plan
 
 
 def library_abi() -> str:

@@ -10,7 +10,7 @@ import json
 from typing import Any
 
 from mlcc_compiler._tvm import ir, relax, tirx
-from mlcc_compiler.passes.rewrite import call_parts, literal
+from mlcc_compiler.graph import call_parts, is_attribute, literal
 from mlcc_compiler.pipeline import Traced
 
 
@@ -58,7 +58,7 @@ class _Writer:
         for argument in arguments:
             if isinstance(argument, relax.Var):
                 inputs.append(self.names[argument])
-            elif isinstance(argument, (tirx.IntImm, tirx.FloatImm, ir.StringImm)):
+            elif is_attribute(argument):
                 attributes.append(literal(argument))
             elif isinstance(argument, relax.ShapeExpr):
                 attributes.append([_size(size) for size in argument.values])

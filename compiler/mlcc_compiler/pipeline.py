@@ -16,15 +16,16 @@ from typing import Any
 from mlcc.errors import MlccError, UnsupportedError
 from mlcc_compiler._tvm import ir, nn, relax, tirx, tvm
 from mlcc_compiler.cuda_build import cuda_code_in
+from mlcc_compiler.graph import is_call
 from mlcc_compiler.kernels.kernel_set import KernelSet
+from mlcc_compiler.layout import KvLayout, WeightPlan
 from mlcc_compiler.models.causal_lm import CausalLM
 from mlcc_compiler.passes.auxiliary import add_copy_pages, add_sample
 from mlcc_compiler.passes.decode_graph import add_decode, capture_decode
 from mlcc_compiler.passes.fuse_norm import FuseAddNorm
-from mlcc_compiler.passes.lower import LowerOperators, WeightPlan
+from mlcc_compiler.passes.lower import LowerOperators
 from mlcc_compiler.passes.merge_projections import MergeProjections
-from mlcc_compiler.passes.paged_kv import KvLayout, PagedKV, check_appends
-from mlcc_compiler.passes.rewrite import is_call
+from mlcc_compiler.passes.paged_kv import PagedKV, check_appends
 from mlcc_targets import Target
 
 FUNCTIONS = ("forward", "sample", "copy_pages")

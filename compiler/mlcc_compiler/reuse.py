@@ -24,8 +24,8 @@ from mlcc.artifact import Artifact
 from mlcc.errors import ArtifactError, UnsupportedError
 from mlcc.manifest import TensorSpec, WeightsInfo, WeightSpec
 from mlcc_compiler.checkpoint import Checkpoint
+from mlcc_compiler.layout import WeightPlan
 from mlcc_compiler.package import ArtifactWriter
-from mlcc_compiler.passes.lower import WeightPlan
 from mlcc_compiler.weights.convert import arrays_of, specs_of
 from mlcc_compiler.weights.shards import plan_shards
 

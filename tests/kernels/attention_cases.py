@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from mlcc_compiler.layout import AttentionShape, KvLayout
+
 MIXED = ((1, 1), (1, 16), (5, 5), (1, 17), (0, 9), (1, 200), (40, 130), (64, 64), (3, 300), (0, 0))
 """(queries, keys) of each sequence."""
 
@@ -29,9 +31,18 @@ class Case:
         return float(self.dim**-0.5)
 
     @property
-    def arguments(self) -> tuple[Any, ...]:
-        shape = (self.heads, self.kv_heads, self.dim, self.page)
-        return (*shape, self.scale, self.window, self.softcap, self.dtype)
+    def shape(self) -> AttentionShape:
+        numbers = (self.scale, self.window, self.softcap)
+        return AttentionShape(self.heads, self.kv_heads, self.dim, *numbers)
+
+    @property
+    def layout(self) -> KvLayout:
+        return KvLayout(self.page, self.dtype, 1, self.kv_heads, self.dim)
+
+    @property
+    def arguments(self) -> tuple[AttentionShape, KvLayout]:
+        """Of the kernel's factory, after the device."""
+        return self.shape, self.layout
 
 
 def batch(case: Case, sequences: Any, seed: int = 0, padding: int = 0) -> list[Any]:

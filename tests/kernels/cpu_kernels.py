@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 
 from mlcc_compiler._tvm import tvm
+from mlcc_compiler.kernels.cpu import isa
+from mlcc_compiler.kernels.cpu.isa import Isa
 from mlcc_targets.host import cpu_features, machine
 
 Array = Any
@@ -17,18 +19,23 @@ Array = Any
 
 @dataclass(frozen=True)
 class Cpu:
-    """An instruction set: `lanes` 32-bit elements in a vector."""
+    """An instruction set, and how LLVM is told of it."""
 
     name: str
-    lanes: int
+    isa: Isa
     target: tuple[tuple[str, str], ...]
     needs: frozenset[str] = frozenset()
 
 
-AVX512 = Cpu("avx512", 16, (("mcpu", "x86-64-v4"),), frozenset({"avx512f", "avx512bw", "avx512vl"}))
-AVX2 = Cpu("avx2", 8, (("mcpu", "haswell"),), frozenset({"avx2", "fma", "f16c"}))
-SSE2 = Cpu("sse2", 4, (("mcpu", "x86-64"),))
-NEON = Cpu("neon", 4, (("mtriple", "aarch64-linux-gnu"),))
+AVX512 = Cpu(
+    "avx512",
+    isa.AVX512_VNNI,
+    (("mcpu", "x86-64-v4"),),
+    frozenset({"avx512f", "avx512bw", "avx512vl"}),
+)
+AVX2 = Cpu("avx2", isa.AVX2, (("mcpu", "haswell"),), frozenset({"avx2", "fma", "f16c"}))
+SSE2 = Cpu("sse2", isa.SSE2, (("mcpu", "x86-64"),))
+NEON = Cpu("neon", isa.NEON, (("mtriple", "aarch64-linux-gnu"),))
 
 if machine() == "aarch64":
     CPUS = [NEON]
@@ -39,8 +46,8 @@ BEST = CPUS[0]
 
 @cache
 def compiled(factory: Callable[..., Any], arguments: tuple[Any, ...], cpu: Cpu) -> Any:
-    """`factory(*arguments, lanes)` as an executable; its function is "kernel"."""
-    kernel = factory(*arguments, cpu.lanes).with_attr("global_symbol", "kernel")
+    """`factory(isa, *arguments)` as an executable; its function is "kernel"."""
+    kernel = factory(cpu.isa, *arguments).with_attr("global_symbol", "kernel")
     target = tvm.target.Target({"kind": "llvm", **dict(cpu.target)})
     return tvm.compile(tvm.IRModule({"kernel": kernel}), target=target)
 

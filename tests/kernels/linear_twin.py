@@ -35,18 +35,18 @@ def build(kernel: Any, cpu: isa.Isa) -> Any:
 
 @cache
 def linear_kernel(n: int, k: int, scheme: Scheme, cpu: isa.Isa, bias: bool) -> Any:
-    return build(linear.linear(n, k, scheme, cpu, bias), cpu)["main"]
+    return build(linear.linear(cpu, n, k, scheme, bias), cpu)["main"]
 
 
 @cache
 def rows_kernel(k: int, group: int, cpu: isa.Isa) -> Any:
-    return build(linear.quantize_rows(k, group, cpu), cpu)["main"]
+    return build(linear.quantize_rows(cpu, k, group), cpu)["main"]
 
 
 @cache
 def embedding_kernel(vocab: int, hidden: int, scheme: Scheme, cpu: isa.Isa, packed: bool) -> Any:
     factory = embedding.embedding_packed if packed else embedding.embedding_table
-    return build(factory(vocab, hidden, scheme, cpu), cpu)["main"]
+    return build(factory(cpu, vocab, hidden, scheme), cpu)["main"]
 
 
 def call(kernel: Any, inputs: list[Any], outputs: list[tuple[tuple[int, ...], str]]) -> list[Any]:

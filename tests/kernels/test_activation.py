@@ -11,18 +11,19 @@ from cpu_kernels import BEST, CPUS, Cpu, normal, run
 
 from mlcc.device import reference_ops as twin
 from mlcc_compiler.kernels.cpu import activation, vector_math
+from mlcc_compiler.kernels.cpu.isa import Isa
 from mlcc_compiler.kernels.cpu.vector_math import each, span
 from mlcc_compiler.kernels.frame import f32, kernel, store
 
 SIZE = 4099
 
 
-def unary(name: str, lanes: int) -> Any:
+def unary(isa: Isa, name: str) -> Any:
     """A kernel of one function of vector_math."""
     function = getattr(vector_math, name)
 
     def body(x: Any, y: Any) -> None:
-        each(SIZE, lanes, lambda i, k: store(y, function(x[span(i, k)]), span(i, k)))
+        each(SIZE, isa.lanes, lambda i, k: store(y, function(x[span(i, k)]), span(i, k)))
 
     return kernel(body, x=f32(SIZE), y=f32(SIZE))
 
@@ -73,10 +74,10 @@ def test_gated(cpu: Cpu, kind: str, inner: int) -> None:
         gate, up = normal(rows, rows, inner, scale=3), normal(9, rows, inner)
         expected = twin.gated(gate, up, kind) if rows else np.zeros((0, inner), np.float32)
         out = [((rows, inner), "float32")]
-        (y,) = run(activation.gated, (inner, kind), [gate, up], out, cpu)
+        (y,) = run(activation.gated, ((inner,), (inner,), kind), [gate, up], out, cpu)
         np.testing.assert_allclose(y, expected, rtol=1e-5, atol=5e-6)
         both = np.concatenate([gate, up], axis=1)
-        (y,) = run(activation.gated_fused, (inner, kind), [both], out, cpu)
+        (y,) = run(activation.gated_fused, ((2 * inner,), kind), [both], out, cpu)
         np.testing.assert_allclose(y, expected, rtol=1e-5, atol=5e-6)
 
 
@@ -84,9 +85,9 @@ def test_gated(cpu: Cpu, kind: str, inner: int) -> None:
 def test_softcap_add_scale(rows: int) -> None:
     size = 5003
     x, y, out = normal(1, rows, size, scale=40), normal(2, rows, size), [((rows, size), "float32")]
-    (capped,) = run(activation.softcap, (size, 30.0), [x], out)
+    (capped,) = run(activation.softcap, ((size,), 30.0), [x], out)
     np.testing.assert_allclose(capped, twin.softcap(x, 30.0), rtol=1e-5, atol=1e-5)
-    np.testing.assert_array_equal(run(activation.add, (size,), [x, y], out)[0], x + y)
+    np.testing.assert_array_equal(run(activation.add, ((size,), (size,)), [x, y], out)[0], x + y)
     np.testing.assert_array_equal(
-        run(activation.scale, (size, 2.5), [x], out)[0], twin.scale(x, 2.5)
+        run(activation.scale, ((size,), 2.5), [x], out)[0], twin.scale(x, 2.5)
     )

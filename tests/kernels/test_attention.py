@@ -110,15 +110,16 @@ def test_neon_compiles() -> None:
 
 
 def test_neon_compiles_every_other_kernel() -> None:
+    case = Case(dtype="float16")
     kinds: list[tuple[Any, tuple[Any, ...]]] = [
-        (kv.append_kv, (3, 64, 16, "float16")),
-        (kv.copy_pages, (3, 64, 16, "float16")),
-        (rope.rope, (9, 64, 64)),
-        (rope.rope_table, (64, 1.0)),
-        (activation.gated, (1536, "gelu")),
-        (activation.softcap, (1000, 30.0)),
+        (kv.append_kv, (case.layout,)),
+        (kv.copy_pages, (case.layout,)),
+        (rope.rope, ((9, 64), (64,))),
+        (rope.rope_table, ((), (32,), 1.0)),
+        (activation.gated, ((1536,), (1536,), "gelu")),
+        (activation.softcap, ((1000,), 30.0)),
         (sample.sample, (1000,)),
-        (lambda lanes: norm.add_rms_norm(576, 1e-5, lanes), ()),
+        (norm.add_rms_norm, ((576,), (576,), (576,), 1e-5, 0.0)),
     ]
     for factory, arguments in kinds:
         compiled(factory, arguments, NEON)

@@ -17,14 +17,15 @@ from attention_cases import MIXED, Case, alone, batch
 from gpu_kernels import F16, GPUS, device, run
 
 from mlcc.device import reference_ops as twin
-from mlcc_compiler._tvm import relax, tirx, tvm
+from mlcc_compiler._tvm import relax, tvm
+from mlcc_compiler.graph import Graph
 from mlcc_compiler.kernels.gpu import attention
-from mlcc_compiler.kernels.gpu.attention_batch import AttentionShape
+from mlcc_compiler.kernels.gpu.attention_batch import arguments
 from mlcc_compiler.kernels.gpu.attention_decode import attend_ranges
 from mlcc_compiler.kernels.gpu.attention_plan import RangePlan, TilePlan, range_items
 from mlcc_compiler.kernels.gpu.device import Gpu
-from mlcc_compiler.passes.paged_kv import KvLayout
-from mlcc_compiler.passes.rewrite import Rewriter, tensor
+from mlcc_compiler.kernels.gpu.kernel_set import gpu_kernels
+from mlcc_compiler.passes.variables import variables
 
 
 def attend(case: Case, inputs: list[Any], gpu: Gpu = F16) -> Any:
@@ -134,8 +135,8 @@ def test_workgroup_memory_stays_below_the_row_s() -> None:
     for shared_bytes in (16384, 49152):
         gpu = Gpu(shared_bytes=shared_bytes)
         for group, dim in itertools.product((1, 2, 3, 4, 7, 8), (64, 80, 96, 128, 256)):
-            shape = AttentionShape(*Case(heads=group, kv_heads=1, dim=dim).arguments)
-            plan = RangePlan.of(gpu, shape)
+            shape = Case(heads=group, kv_heads=1, dim=dim).shape
+            plan = RangePlan.of(gpu, shape, 16)
             assert plan.shared_bytes <= shared_bytes
             assert plan.heads == group or dim == 256
             assert TilePlan.of(gpu, shape).shared_bytes <= shared_bytes
@@ -155,30 +156,16 @@ def test_compiles_for_metal_with_subgroups_and_aligned_loads() -> None:
     assert "device half4*)" in texts[0]
 
 
-class Graph(Rewriter):
+def module(case: Case) -> Any:
     """A graph that is nothing but attention."""
-
-    def __init__(self) -> None:
-        self.builder = relax.BlockBuilder()
-
-    def module(self, case: Case) -> Any:
-        n, num_pages, b, p = (tirx.Var(name, "int64") for name in ("n", "num_pages", "b", "p"))
-        layout = KvLayout(case.page, case.dtype, 1, case.kv_heads, case.dim)
-        parameters = [
-            relax.Var("q", tensor([n, case.heads, case.dim])),
-            relax.Var("pages", tensor([num_pages, *layout.page_shape], case.dtype)),
-            relax.Var("qo_indptr", tensor([b + 1], "int32")),
-            relax.Var("page_indptr", tensor([b + 1], "int32")),
-            relax.Var("page_indices", tensor([p], "int32")),
-            relax.Var("last_page_len", tensor([b], "int32")),
-        ]
-        numbers = (case.scale, case.window, case.softcap)
-        with self.builder.function("forward", parameters):
-            with self.builder.dataflow():
-                out = attention.paged_attention(F16, self, parameters, layout, *numbers)
-                out = self.builder.emit_output(out)
-            self.builder.emit_func_output(out)
-        return self.builder.finalize()
+    graph = Graph(relax.BlockBuilder())
+    parameters = variables(arguments(*case.arguments), {})
+    with graph.builder.function("forward", parameters):
+        with graph.builder.dataflow():
+            out = gpu_kernels(F16).emit("attention", graph, parameters, *case.arguments)
+            out = graph.builder.emit_output(out)
+        graph.builder.emit_func_output(out)
+    return graph.builder.finalize()
 
 
 def test_emitted_into_a_graph() -> None:
@@ -186,7 +173,7 @@ def test_emitted_into_a_graph() -> None:
     case = Case(heads=4, kv_heads=2, dim=32)
     target = tvm.target.Target({"kind": "webgpu", "max_num_threads": 256}, host={"kind": "llvm"})
     with target:
-        executable = relax.build(Graph().module(case), target)
+        executable = relax.build(module(case), target)
     path = Path(tempfile.mkdtemp()) / "attention.so"
     executable.export_library(str(path))
     machine = relax.VirtualMachine(tvm.runtime.load_module(str(path)), device())

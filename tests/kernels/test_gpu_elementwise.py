@@ -11,6 +11,7 @@ from gpu_kernels import F16, GPUS, SMALL, call, normal, run, run_in_place
 from mlcc.device import reference_ops as twin
 from mlcc_compiler.kernels.gpu import elementwise, kv, norm, rope
 from mlcc_compiler.kernels.gpu.device import Gpu
+from mlcc_compiler.layout import KvLayout
 
 ROWS = (0, 1, 7)
 
@@ -19,17 +20,19 @@ ROWS = (0, 1, 7)
 def test_gated(kind: str) -> None:
     for n in ROWS:
         gate, up = normal(n, n, 300, scale=4), normal(1, n, 300)
-        out = run(elementwise.gated, (300, kind), [gate, up], [((n, 300), "float32")])[0]
+        out = run(elementwise.gated, ((300,), (300,), kind), [gate, up], [((n, 300), "float32")])[0]
         np.testing.assert_allclose(out, twin.gated(gate, up, kind), rtol=0, atol=4e-6)
         both = np.concatenate([gate, up], axis=1)
-        out = run(elementwise.gated_fused, (300, kind), [both], [((n, 300), "float32")])[0]
+        out = run(elementwise.gated_fused, ((600,), kind), [both], [((n, 300), "float32")])[0]
         np.testing.assert_allclose(out, twin.gated_fused(both, kind), rtol=0, atol=4e-6)
 
 
 def test_activations_of_large_arguments_are_finite() -> None:
     gate = np.array([[-1e4, -200, -90, -20, 0, 20, 90, 200, 1e4]], np.float32)
     for kind in ("silu", "gelu", "gelu_tanh"):
-        out = run(elementwise.gated, (9, kind), [gate, gate * 0 + 1], [((1, 9), "float32")])[0]
+        out = run(
+            elementwise.gated, ((9,), (9,), kind), [gate, gate * 0 + 1], [((1, 9), "float32")]
+        )[0]
         np.testing.assert_allclose(out, twin.gated(gate, gate * 0 + 1, kind), rtol=1e-6, atol=1e-6)
 
 
@@ -37,12 +40,14 @@ def test_add_scale_softcap() -> None:
     for n in ROWS:
         x, y = normal(n, n, 100, scale=10), normal(1, n, 100)
         shape = [((n, 100), "float32")]
-        np.testing.assert_array_equal(run(elementwise.add, (100,), [x, y], shape)[0], x + y)
         np.testing.assert_array_equal(
-            run(elementwise.scale, (100, 0.5), [x], shape)[0], twin.scale(x, 0.5)
+            run(elementwise.add, ((100,), (100,)), [x, y], shape)[0], x + y
+        )
+        np.testing.assert_array_equal(
+            run(elementwise.scale, ((100,), 0.5), [x], shape)[0], twin.scale(x, 0.5)
         )
         np.testing.assert_allclose(
-            run(elementwise.softcap, (100, 30.0), [x], shape)[0],
+            run(elementwise.softcap, ((100,), 30.0), [x], shape)[0],
             twin.softcap(x, 30.0),
             rtol=2e-6,
             atol=1e-6,
@@ -51,7 +56,7 @@ def test_add_scale_softcap() -> None:
 
 def test_rows_are_taken() -> None:
     x, rows = normal(0, 9, 33), np.array([8, 0, 0, 3], np.int32)
-    out = run(elementwise.take_rows, (33,), [x, rows], [((4, 33), "float32")])[0]
+    out = run(elementwise.take_rows, ((33,), ()), [x, rows], [((4, 33), "float32")])[0]
     np.testing.assert_array_equal(out, twin.take_rows(x, rows))
 
 
@@ -68,9 +73,11 @@ def test_rms_norm(gpu: Gpu, hidden: int) -> None:
     for n in ROWS:
         x, residual, w = normal(n, n, hidden), normal(1, n, hidden), normal(2, hidden)
         shape = ((n, hidden), "float32")
-        out = run(norm.rms_norm, (hidden, 1e-5, 1.0), [x, w], [shape], gpu)[0]
+        out = run(norm.rms_norm, ((hidden,), (hidden,), 1e-5, 1.0), [x, w], [shape], gpu)[0]
         np.testing.assert_allclose(out, twin.rms_norm(x, w, 1e-5, 1.0), rtol=0, atol=1e-5)
-        found = run(norm.add_rms_norm, (hidden, 1e-5, 0.0), [x, residual, w], [shape, shape], gpu)
+        found = run(
+            norm.add_rms_norm, (*[(hidden,)] * 3, 1e-5, 0.0), [x, residual, w], [shape, shape], gpu
+        )
         for a, b in zip(found, twin.add_rms_norm(x, residual, w, 1e-5), strict=True):
             np.testing.assert_allclose(a, b, rtol=0, atol=1e-5)
 
@@ -81,7 +88,11 @@ def test_rms_norm_per_head(heads: int, dim: int) -> None:
         for n in ROWS:
             x, w = normal(n, n, heads, dim), normal(2, dim)
             out = run(
-                norm.rms_norm_heads, (heads, dim, 1e-6, 0.0), [x, w], [(x.shape, "float32")], gpu
+                norm.rms_norm,
+                ((heads, dim), (dim,), 1e-6, 0.0),
+                [x, w],
+                [(x.shape, "float32")],
+                gpu,
             )
             np.testing.assert_allclose(out[0], twin.rms_norm(x, w, 1e-6), rtol=0, atol=1e-5)
 
@@ -92,11 +103,14 @@ def test_rope(dim: int, rotary: int) -> None:
     inv_freq = (10000.0 ** (-np.arange(0, rotary, 2) / rotary)).astype(np.float32)
     expected = twin.rope_table(positions, inv_freq, 1.2)
     table = run(
-        rope.rope_table, (rotary, 1.2), [positions, inv_freq], [(expected.shape, "float32")]
+        rope.rope_table,
+        ((), (rotary // 2,), 1.2),
+        [positions, inv_freq],
+        [(expected.shape, "float32")],
     )
     np.testing.assert_allclose(table[0], expected, rtol=0, atol=1e-6)
     x = normal(0, 7, 3, dim)
-    y = run(rope.rope, (3, dim, rotary), [x, expected], [(x.shape, "float32")])[0]
+    y = run(rope.rope, ((3, dim), (rotary,)), [x, expected], [(x.shape, "float32")])[0]
     np.testing.assert_allclose(y, twin.rope(x, expected), rtol=0, atol=1e-6)
 
 
@@ -106,7 +120,7 @@ def test_pages(dtype: str) -> None:
     pages = rng.standard_normal((5, 2, 3, 4, 40)).astype(dtype)
     k, v = normal(1, 6, 3, 40), normal(2, 6, 3, 40)
     slots = np.array([0, 7, -1, 19, 18, 4], np.int32)
-    arguments = (3, 40, 4, dtype)
+    arguments = (KvLayout(4, dtype, 1, 3, 40),)
     out = run_in_place(kv.append_kv, arguments, [k, v, slots, pages])
     np.testing.assert_array_equal(out, twin.append_kv(k, v, slots, pages.copy()))
     src, dst = np.array([4, 0], np.int32), np.array([1, 2], np.int32)
@@ -117,7 +131,7 @@ def test_pages(dtype: str) -> None:
 def test_what_float16_cannot_hold_is_not_stored_as_infinity() -> None:
     k, v = np.full((1, 1, 8), 1e6, np.float32), np.full((1, 1, 8), -1e6, np.float32)
     pages, slots = np.zeros((1, 2, 1, 1, 8), np.float16), np.zeros(1, np.int32)
-    out = run_in_place(kv.append_kv, (1, 8, 1, "float16"), [k, v, slots, pages])
+    out = run_in_place(kv.append_kv, (KvLayout(1, "float16", 1, 1, 8),), [k, v, slots, pages])
     assert (out[0, 0] == 65504).all() and (out[0, 1] == -65504).all()
 
 
@@ -136,7 +150,7 @@ def test_rotate_and_append(dtype: str, gpu: Gpu, norm_of_heads: Any, dim: int, r
     if norm_of_heads:
         q, k = (twin.rms_norm(x, w, *norm_of_heads) for x, w in zip((q, k), weights, strict=True))
     expected = twin.append_kv(twin.rope(k, table), v, slots, pages.copy())
-    arguments = (heads, rotary, norm_of_heads, kv_heads, dim, page, dtype)
+    arguments = (KvLayout(page, dtype, 1, kv_heads, dim), heads, rotary, norm_of_heads)
     tensors = [qkv, table, *weights, slots, pages, np.zeros((6, heads, dim), np.float32)]
     *_, found, out = call(kv.rotate_and_append, arguments, tensors, gpu)
     np.testing.assert_allclose(out, twin.rope(q, table), rtol=0, atol=1e-5)

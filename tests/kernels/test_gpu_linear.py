@@ -12,17 +12,17 @@ import pytest
 from gpu_kernels import F16, F32, SMALL, device, normal, run
 
 from mlcc.device import reference_ops as twin
-from mlcc_compiler._tvm import ir, relax, tvm
+from mlcc_compiler._tvm import relax, tvm
+from mlcc_compiler.graph import Graph, Weight, tensor
 from mlcc_compiler.kernels.frame import f32, kernel, store
 from mlcc_compiler.kernels.gpu import embedding, linear, linear_tensor_tile
 from mlcc_compiler.kernels.gpu.device import Gpu
+from mlcc_compiler.kernels.gpu.kernel_set import gpu_kernels
 from mlcc_compiler.kernels.gpu.linear_gemm import gemm
 from mlcc_compiler.kernels.gpu.linear_gemv import gemv
 from mlcc_compiler.kernels.gpu.linear_weight import WeightReader, weight_arguments
-from mlcc_compiler.kernels.gpu.weight_layout import Packing
-from mlcc_compiler.kernels.kernel_set import WeightLayout
-from mlcc_compiler.passes.lower import Weight, WeightPlan
-from mlcc_compiler.passes.rewrite import Rewriter, tensor
+from mlcc_compiler.kernels.gpu.weight_layout import GpuPacking
+from mlcc_compiler.layout import WeightPlan
 from mlcc_compiler.quantization import SCHEMES, Scheme, dequantize, quantize, scheme
 from mlcc_compiler.quantization.floats import from_storage, to_storage
 
@@ -30,9 +30,9 @@ ROWS = (0, 1, 2, 3, 8, 16, 17, 33, 70)
 WHOLE = 128 << 20
 
 
-def packed(n_out: int, k: int, how: Scheme, binding: int = WHOLE) -> tuple[Packing, Any, Any]:
+def packed(n_out: int, k: int, how: Scheme, binding: int = WHOLE) -> tuple[GpuPacking, Any, Any]:
     """(packing, stored arrays, the f32 matrix they stand for)."""
-    packing = Packing(n_out, k, how, binding)
+    packing = GpuPacking(n_out, k, how, binding)
     stored = packing.pack(normal(n_out * k, n_out, k) + np.float32(0.1))
     return packing, stored, packing.unpack(stored)
 
@@ -61,7 +61,7 @@ def check(
         assert (error <= bound(gpu, x, weight)).all(), (n, error.max())
 
 
-def two_variants(gpu: Gpu, packing: Packing, part: int, bias: bool) -> Any:
+def two_variants(gpu: Gpu, packing: GpuPacking, part: int, bias: bool) -> Any:
     """`linear_part` with a variant of each kind; quicker to compile than all of them."""
 
     def body(x: Any, *buffers: Any) -> None:
@@ -159,7 +159,7 @@ def test_unpack_is_what_was_packed(name: str) -> None:
     else:
         expected = dequantize(quantize(weight, how))
     for binding in (WHOLE, 2048):
-        packing = Packing(130, 128, how, binding)
+        packing = GpuPacking(130, 128, how, binding)
         arrays = packing.pack(weight)
         assert [(t.shape, t.dtype) for t in packing.tensors] == [
             (a.shape, str(a.dtype)) for a in arrays
@@ -173,7 +173,7 @@ def test_unpack_is_what_was_packed(name: str) -> None:
 
 
 def test_parts_are_cut_at_the_same_rows_and_named() -> None:
-    packing = Packing(1000, 64, scheme("int4a_g32"), 128 * 32)
+    packing = GpuPacking(1000, 64, scheme("int4a_g32"), 128 * 32)
     assert [len(r) for r in packing.parts] == [128] * 7 + [104]
     names = [t.suffix for t in packing.tensors]
     assert names[:4] == [".codes.0", ".scales.0", ".zeros.0", ".codes.1"]
@@ -182,7 +182,7 @@ def test_parts_are_cut_at_the_same_rows_and_named() -> None:
 
 def test_subnormal_halves_are_exact() -> None:
     weight = (np.arange(-40, 40, dtype=np.float32) * np.float32(2.0**-24)).reshape(10, 8)
-    packing = Packing(10, 8, scheme("f16"), WHOLE)
+    packing = GpuPacking(10, 8, scheme("f16"), WHOLE)
     for gpu in (F16, F32):
         y = run(
             embedding.embedding_part,
@@ -194,11 +194,11 @@ def test_subnormal_halves_are_exact() -> None:
         np.testing.assert_array_equal(y, weight)
 
 
-class Graph(Rewriter):
+class OneCall(Graph):
     """`forward(first, weights, [bias])` of one call of a kernel set's function."""
 
     def __init__(self) -> None:
-        super().__init__(ir.IRModule({}))
+        super().__init__(relax.BlockBuilder())
 
     def build(self, parameters: list[Any], emit: Any) -> Any:
         with self.builder.function("forward", parameters):
@@ -209,7 +209,7 @@ class Graph(Rewriter):
 
 
 @cache
-def whole(gpu: Gpu, packing: Packing, use: str, bias: bool) -> Any:
+def whole(gpu: Gpu, packing: GpuPacking, use: str, bias: bool) -> Any:
     """The compiled graph of a linear layer, or of a lookup, with all its parts."""
     n = tvm.tirx.Var("n", "int64")
     kind = ([n, packing.k], "float32") if use == "matrix" else ([n], "int32")
@@ -221,15 +221,15 @@ def whole(gpu: Gpu, packing: Packing, use: str, bias: bool) -> Any:
         (packing.n, packing.k),
         use,
         packing.scheme.name,
-        WeightLayout(tuple(packing.tensors), packing.pack),
+        packing.layout(),
     )
     weight = Weight(plan, parts)
-    graph: Any = Graph()
+    graph, kernels = OneCall(), gpu_kernels(gpu)
 
     def emit() -> Any:
         if use == "table":
-            return embedding.embedding(gpu, graph, first, weight)
-        return linear.linear(gpu, graph, first, weight, bias_variable if bias else None)
+            return kernels.emit("embedding", graph, first, weight)
+        return kernels.emit("linear", graph, first, weight, bias_variable if bias else None)
 
     module = graph.build([first, *parts, *([bias_variable] if bias else [])], emit)
     target = tvm.target.Target({"kind": "webgpu", "max_num_threads": 256}, host={"kind": "llvm"})

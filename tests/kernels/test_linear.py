@@ -93,7 +93,7 @@ def test_other_instruction_sets(cpu: isa.Isa, name: str) -> None:
 def test_neon_compiles_to_its_dot_product(cpu: isa.Isa) -> None:
     instruction = {"neon_i8mm": "usdot", "neon_dotprod": "sdot", "neon": "sadalp"}[cpu.dot]
     for name in ("int4_g32", "int8a_g32"):
-        text = lt.build(linear.linear(64, 64, name, cpu, False), cpu).mod.inspect_source("asm")
+        text = lt.build(linear.linear(cpu, 64, 64, name, False), cpu).mod.inspect_source("asm")
         assert instruction in text
         assert "bl\t__extendhfsf2" not in text
 

@@ -97,14 +97,14 @@ def test_linear_and_embedding(cpu: isa.Isa, name: str, tmp_path: Path) -> None:
     inputs, seen = [x], x
     if not how.is_float:
         out = [np.zeros((n, w), d) for w, d in ((k, "int8"), (2, "float32"), (2, "int32"))]
-        inputs = run(linear.quantize_rows(k, 32, cpu), cpu, [x, *out], tmp_path)[1:]
+        inputs = run(linear.quantize_rows(cpu, k, 32), cpu, [x, *out], tmp_path)[1:]
         seen = lt.dequantize_rows(inputs[0], inputs[1])
         assert (np.abs(seen - x) <= inputs[1].repeat(32, axis=1) * 0.50001).all()
     y = np.zeros((n, n_out), np.float32)
-    kernel = linear.linear(n_out, k, how, cpu, True)
+    kernel = linear.linear(cpu, n_out, k, how, True)
     y = run(kernel, cpu, [*inputs, *stored, bias, y], tmp_path)[-1]
     assert lt.relative_error(y, lt.twin(seen, weight, bias)) < 1e-5
     ids = np.array([0, 34, -3, 99, 5], np.int32)
-    kernel = embedding.embedding_packed(n_out, k, how, cpu)
+    kernel = embedding.embedding_packed(cpu, n_out, k, how)
     rows = run(kernel, cpu, [ids, *stored, np.zeros((5, k), np.float32)], tmp_path)[-1]
     np.testing.assert_array_equal(rows, weight[np.clip(ids, 0, n_out - 1)])

@@ -19,7 +19,7 @@ def test_table(count: int) -> None:
     positions = np.random.default_rng(0).integers(0, 131072, count).astype(np.int32)
     positions[:1] = 131071
     (table,) = run(
-        rope.rope_table, (64, 1.2), [positions, frequencies(64)], [((count, 64), "float32")]
+        rope.rope_table, ((), (32,), 1.2), [positions, frequencies(64)], [((count, 64), "float32")]
     )
     expected = twin.rope_table(positions, frequencies(64), 1.2)
     np.testing.assert_allclose(table, expected, rtol=0, atol=1e-6)
@@ -34,7 +34,7 @@ def test_rotation(cpu: Cpu, heads: int, head_dim: int, rotary_dim: int, rows: in
     x = normal(rows, rows, heads, head_dim)
     table = twin.rope_table(np.arange(rows, dtype=np.int32), frequencies(rotary_dim), 1.0)
     shape = (rows, heads, head_dim)
-    (y,) = run(rope.rope, (heads, head_dim, rotary_dim), [x, table], [(shape, "float32")], cpu)
+    (y,) = run(rope.rope, ((heads, head_dim), (rotary_dim,)), [x, table], [(shape, "float32")], cpu)
     np.testing.assert_allclose(y, twin.rope(x, table), rtol=1e-5, atol=1e-6)
 
 
@@ -44,7 +44,7 @@ def test_rotation_keeps_length_and_depends_on_distance_only() -> None:
 
     def turned(x: np.ndarray, position: int) -> np.ndarray:
         table = twin.rope_table(np.array([position], np.int32), frequencies(64), 1.0)
-        return run(rope.rope, (1, 64, 64), [x, table], [((1, 1, 64), "float32")])[0]
+        return run(rope.rope, ((1, 64), (64,)), [x, table], [((1, 1, 64), "float32")])[0]
 
     near = (turned(q, 7) * turned(k, 4)).sum()
     far = (turned(q, 1007) * turned(k, 1004)).sum()

@@ -10,11 +10,11 @@ from mlcc_targets import Target
 def kernel_set_for(target: Target) -> KernelSet:
     """The kernels for a target's row; imported late, as building them takes TVM."""
     if target.kernels == "gpu":
-        from mlcc_compiler.kernels.gpu.kernel_set import GpuKernels
+        from mlcc_compiler.kernels.gpu.kernel_set import kernels_of as gpu
 
-        return GpuKernels(target)
+        return gpu(target)
     if target.kernels == "cpu":
-        from mlcc_compiler.kernels.cpu.kernel_set import CpuKernels
+        from mlcc_compiler.kernels.cpu.kernel_set import kernels_of as cpu
 
-        return CpuKernels(target)
+        return cpu(target)
     raise UnsupportedError(f"target '{target.name}' has no kernels; use --target cpu")

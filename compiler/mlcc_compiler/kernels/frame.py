@@ -9,10 +9,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlcc_compiler._tvm import B, IRBuilder, T, tirx
+from mlcc_compiler.layout import KvLayout
 
 PrimFunc = Any
 Expr = Any
 """A TVM expression; TVM ships no types for them."""
+Sizes = tuple[int, ...]
+"""The static dimensions of a tensor: (hidden,), (heads, head_dim), () for one number a row."""
 
 _ATTRIBUTES = {
     "tirx.noalias": True,
@@ -44,6 +47,11 @@ def u32(*shape: int | str) -> Argument:
     return Argument(shape, "uint32")
 
 
+def page_argument(layout: KvLayout) -> Argument:
+    """The pages of one layer."""
+    return Argument(("num_pages", *layout.page_shape), layout.dtype)
+
+
 def kernel(body: Callable[..., None], **arguments: Argument) -> PrimFunc:
     """A PrimFunc of these arguments whose statements `body(*buffers)` emits."""
     sizes: dict[str, Expr] = {}
@@ -51,7 +59,7 @@ def kernel(body: Callable[..., None], **arguments: Argument) -> PrimFunc:
         T.func_attr(_ATTRIBUTES)
         handles = [B.arg(name, T.handle()) for name in arguments]
         buffers = [
-            T.match_buffer(handle, [_size(d, sizes) for d in argument.shape], argument.dtype)
+            T.match_buffer(handle, dimensions(argument, sizes), argument.dtype)
             for handle, argument in zip(handles, arguments.values(), strict=True)
         ]
         body(*buffers)
@@ -63,8 +71,12 @@ def store(buffer: Any, value: Expr, *at: Expr) -> None:
     T.buffer_store(buffer, value, list(at))
 
 
+def dimensions(argument: Argument, sizes: dict[str, Expr]) -> list[Expr]:
+    """An argument's shape; `sizes` keeps the symbols by name. "b + 1" is one more than "b"."""
+    return [_size(dimension, sizes) for dimension in argument.shape]
+
+
 def _size(dimension: int | str, sizes: dict[str, Expr]) -> Expr:
-    """ "b + 1" is one more than "b"."""
     if isinstance(dimension, int):
         return dimension
     name, _, more = dimension.partition(" + ")

@@ -1,93 +1,68 @@
-"""What a set of kernels offers to the lowering passes; `cpu` and `gpu` beside it implement it.
+"""A device's kernels: a table from operator to factory, and what else differs between devices.
 
-A factory returns a TIR PrimFunc with symbolic row counts, private and opaque to fusion
-(op_pattern 8); what may take several launches is given the graph and emits its calls. The set is
-chosen by the target row's `kernels` field.
+A factory is called with the device, then for each tensor of the operator its static sizes
+(`frame.Sizes`), then the attributes, both in the order of `models/ops.py`. It
+returns a TIR PrimFunc of those tensors and the output, symbolic in the rows, private and opaque to
+fusion (op_pattern 8). So an operator that is one kernel needs a row here and nothing in the passes.
+
+What takes several kernels, or reads weights that are packed, is an emitter: it is called with the
+set and the graph, and emits its calls.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
-import numpy as np
-import numpy.typing as npt
+from mlcc.errors import UnsupportedError
+from mlcc_compiler.graph import Graph
+from mlcc_compiler.kernels.frame import PrimFunc
+from mlcc_compiler.layout import WeightLayout
 
-if TYPE_CHECKING:
-    from mlcc_compiler.passes.lower import LowerOperators, Weight
-    from mlcc_compiler.passes.paged_kv import KvLayout
-    from mlcc_compiler.passes.rewrite import Rewriter
-
-Array = npt.NDArray[Any]
-PrimFunc = Any
+Factory = Callable[..., PrimFunc]
+Emitter = Callable[..., Any]
 
 
-@dataclass(frozen=True)
-class PhysicalTensor:
-    """One tensor of a packed weight; `suffix` is added to the checkpoint's name."""
+@dataclass(frozen=True, eq=False)
+class KernelSet:
+    """The kernels of one device."""
 
-    suffix: str
-    shape: tuple[int, ...]
-    dtype: str
-
-
-@dataclass(frozen=True)
-class WeightLayout:
-    """How one weight is stored, and the function that makes it so from f32."""
-
-    tensors: tuple[PhysicalTensor, ...]
-    pack: Callable[[npt.NDArray[np.float32]], list[Array]]
-
-
-class KernelSet(Protocol):
-    """Every operator of `models/ops.py`, plus sampling and page copies."""
-
+    device: Any
+    """What factories choose by: `gpu.device.Gpu` or `cpu.isa.Isa`."""
+    factories: Mapping[str, Factory]
+    emitters: Mapping[str, Emitter]
+    layout_of: Callable[[Any, str, Sequence[int], str], WeightLayout]
+    """(device, use, shape, scheme) -> how a weight is stored."""
     merges: frozenset[str]
     """What `passes/merge_projections.py` may merge: 'qkv', 'gate_up'."""
+    _made: dict[tuple[Any, ...], PrimFunc] = field(default_factory=dict)
 
-    def layout(self, use: str, shape: Sequence[int], scheme: str) -> WeightLayout: ...
+    def kernel(self, operator: str, *arguments: Any) -> PrimFunc:
+        """The kernel of an operator. Raises UnsupportedError if the set has none."""
+        return self.made(self._row(self.factories, operator), *arguments)
 
-    def linear(self, graph: LowerOperators, x: Any, weight: Weight, bias: Any | None) -> Any:
-        """Emit y = x @ weight.T + bias into the graph."""
-        ...
+    def made(self, factory: Factory, *arguments: Any) -> PrimFunc:
+        """A kernel, built once however many layers ask for it."""
+        key = (factory, *arguments)
+        if key not in self._made:
+            self._made[key] = factory(self.device, *arguments)
+        return self._made[key]
 
-    def embedding(self, graph: LowerOperators, token_ids: Any, table: Weight) -> Any:
-        """Emit the rows of a table."""
-        ...
+    def emit(self, operator: str, graph: Graph, *arguments: Any) -> Any:
+        """Emit what computes an operator; returns its value. Raises like `kernel`."""
+        return self._row(self.emitters, operator)(self, graph, *arguments)
 
-    def rms_norm(self, shape: Sequence[int], eps: float, offset: float) -> PrimFunc: ...
-    def add_rms_norm(self, hidden: int, eps: float, offset: float) -> PrimFunc: ...
-    def rope_table(self, rotary_dim: int, scale: float) -> PrimFunc: ...
-    def rope(self, heads: int, head_dim: int, rotary_dim: int) -> PrimFunc: ...
-    def gated(self, inner: int, kind: str) -> PrimFunc: ...
-    def gated_fused(self, inner: int, kind: str) -> PrimFunc: ...
-    def softcap(self, width: int, cap: float) -> PrimFunc: ...
-    def add(self, width: int) -> PrimFunc: ...
-    def scale(self, width: int, factor: float) -> PrimFunc: ...
-    def take_rows(self, width: int) -> PrimFunc: ...
-    def resolve_tokens(self) -> PrimFunc: ...
-    def append_kv(self, layout: KvLayout) -> PrimFunc: ...
-    def rotate_and_append(
-        self, layout: KvLayout, heads: int, rotary_dim: int, norm: tuple[float, float] | None
-    ) -> PrimFunc:
-        """(qkv f32[n, (heads + 2 kv_heads) * head_dim], table, [q and k norms' weights],
-        token_slots, pages) -> pages in place, q f32[n, heads, head_dim]; `norm` is (eps, offset).
-        Only for a set that merges 'qkv'."""
-        ...
+    def layout(self, use: str, shape: Sequence[int], scheme: str) -> WeightLayout:
+        """How a weight is stored: vectors in float32, the rest as the set's readers want it."""
+        if use == "vector":
+            return WeightLayout.vector(tuple(shape))
+        return self.layout_of(self.device, use, shape, scheme)
 
-    def paged_attention(
-        self,
-        graph: Rewriter,
-        inputs: Sequence[Any],
-        layout: KvLayout,
-        scale: float,
-        window: int | None,
-        softcap: float | None,
-    ) -> Any:
-        """Emit attention of `inputs`: q f32[n, heads, head_dim], pages, qo_indptr, page_indptr,
-        page_indices, last_page_len."""
-        ...
-
-    def copy_pages(self, layout: KvLayout) -> PrimFunc: ...
-    def sample(self, vocab_size: int) -> PrimFunc: ...
+    def _row(self, table: Mapping[str, Callable[..., Any]], operator: str) -> Callable[..., Any]:
+        if operator not in table:
+            raise UnsupportedError(
+                f"the kernels for {self.device} have no '{operator}', which this model needs; "
+                "use another target (`mlcc targets` lists them)"
+            )
+        return table[operator]

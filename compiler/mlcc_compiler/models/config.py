@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlcc.errors import CheckpointError, UnsupportedError
+from mlcc_compiler.layout import AttentionShape
 from mlcc_compiler.models.fields import HfConfig, optional, positive, refuse, require, window_of
 from mlcc_compiler.models.rope import Rope, RopeConfig, build_rope
 
@@ -60,6 +61,18 @@ class DecoderConfig:
     embed_scale: float = 1.0
     attention_softcap: float | None = None
     final_softcap: float | None = None
+
+    def attention(self, layer: int) -> AttentionShape:
+        """The numbers of a layer's attention."""
+        cap = self.attention_softcap
+        return AttentionShape(
+            heads=self.num_heads,
+            kv_heads=self.num_kv_heads,
+            head_dim=self.head_dim,
+            scale=float(self.attention_scale),
+            window=self.windows[layer],
+            softcap=None if cap is None else float(cap),
+        )
 
     @property
     def window(self) -> int | None:

@@ -81,15 +81,8 @@ class Attention(nn.Module):
         v = nn.op.reshape(v, (rows, config.num_kv_heads, config.head_dim))
         if config.qk_norm:
             q, k = self.q_norm(q), self.k_norm(k)
-        out = ops.attention(
-            ops.rope(q, table),
-            ops.rope(k, table),
-            v,
-            layer=self.layer,
-            scale=config.attention_scale,
-            window=config.windows[self.layer],
-            softcap=config.attention_softcap,
-        )
+        q, k = ops.rope(q, table), ops.rope(k, table)
+        out = ops.attention(q, k, v, self.layer, config.attention(self.layer))
         return self.o_proj(nn.op.reshape(out, (rows, config.num_heads * config.head_dim)))
 
 

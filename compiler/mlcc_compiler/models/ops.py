@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from mlcc_compiler._tvm import Tensor, ir, nn, relax, tirx
+from mlcc_compiler._tvm import Tensor, nn, relax
+from mlcc_compiler.graph import PREFIX, attribute
+from mlcc_compiler.layout import AttentionShape
 from mlcc_compiler.models.rope import Rope
-
-PREFIX = "mlcc."
 
 
 def embedding(token_ids: Tensor, table: Tensor, scheme: str) -> Tensor:
@@ -30,14 +30,17 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None, scheme: str) -> Tenso
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float, offset: float) -> Tensor:
     """Root-mean-square norm over the last axis, times `offset + weight`."""
-    return _call("rms_norm", [x, weight], [eps, offset], x.shape)
+    return _call("rms_norm", [x, weight], [float(eps), float(offset)], x.shape)
 
 
 def rope_table(positions: Tensor, rope: Rope) -> Tensor:
     """positions i32[n] -> f32[n, rotary_dim]: cosines, then sines, both times `rope.scale`."""
     inv_freq = nn.Tensor(_expr=relax.const(rope.table(), "float32"))
     return _call(
-        "rope_table", [positions, inv_freq], [rope.scale], [positions.shape[0], rope.rotary_dim]
+        "rope_table",
+        [positions, inv_freq],
+        [float(rope.scale)],
+        [positions.shape[0], rope.rotary_dim],
     )
 
 
@@ -46,22 +49,12 @@ def rope(x: Tensor, table: Tensor) -> Tensor:
     return _call("rope", [x, table], [], x.shape)
 
 
-def attention(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    *,
-    layer: int,
-    scale: float,
-    window: int | None,
-    softcap: float | None,
-) -> Tensor:
+def attention(q: Tensor, k: Tensor, v: Tensor, layer: int, shape: AttentionShape) -> Tensor:
     """Causal attention of each token over its own sequence, everything before included.
 
     q f32[n, heads, head_dim], k and v f32[n, kv_heads, head_dim] -> f32[n, heads, head_dim].
-    `window` limits a query to that many keys, itself included; `softcap` is cap * tanh(s / cap).
     """
-    return _call("attention", [q, k, v], [layer, scale, window or 0, softcap or 0.0], q.shape)
+    return _call("attention", [q, k, v], [layer, shape.text()], q.shape)
 
 
 def gated(gate: Tensor, up: Tensor, kind: str) -> Tensor:
@@ -77,7 +70,7 @@ def gated_fused(gate_up: Tensor, kind: str) -> Tensor:
 
 def softcap(x: Tensor, cap: float) -> Tensor:
     """cap * tanh(x / cap)."""
-    return _call("softcap", [x], [cap], x.shape)
+    return _call("softcap", [x], [float(cap)], x.shape)
 
 
 def take_rows(x: Tensor, rows: Tensor) -> Tensor:
@@ -88,16 +81,8 @@ def take_rows(x: Tensor, rows: Tensor) -> Tensor:
 def _call(
     name: str, tensors: Sequence[Tensor], attributes: Sequence[Any], shape: Sequence[Any]
 ) -> Tensor:
-    arguments = [t._expr for t in tensors] + [_attribute(a) for a in attributes]
+    arguments = [t._expr for t in tensors] + [attribute(a) for a in attributes]
     call = relax.call_pure_packed(
         PREFIX + name, *arguments, ty_args=relax.TensorType(list(shape), "float32")
     )
     return nn.op.wrap_nested(call, name)
-
-
-def _attribute(value: int | float | str) -> Any:
-    if isinstance(value, str):
-        return ir.StringImm(value)
-    if isinstance(value, float):
-        return tirx.FloatImm("float64", value)
-    return tirx.IntImm("int64", value)

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from mlcc_compiler._tvm import ir, relax
-from mlcc_compiler.passes.rewrite import Rewriter, call_parts, is_call
+from mlcc_compiler.graph import call_parts, is_call
+from mlcc_compiler.passes.rewrite import Rewriter
 
 
 class FuseAddNorm(Rewriter):

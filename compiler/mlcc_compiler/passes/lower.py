@@ -10,34 +10,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlcc_compiler._tvm import ir, relax
-from mlcc_compiler.kernels.kernel_set import KernelSet, WeightLayout
-from mlcc_compiler.passes.rewrite import Rewriter, call_parts, dims, literal, tensor
-
-
-@dataclass(frozen=True)
-class WeightPlan:
-    """One weight: logical `shape`, quantized by `scheme`, stored as `layout`."""
-
-    sources: tuple[str, ...]
-    """Names of the model's tensors whose rows, one below the other, are this weight."""
-    shape: tuple[int, ...]
-    use: str
-    """'matrix' (a linear reads it), 'table' (only looked up) or 'vector'."""
-    scheme: str
-    layout: WeightLayout
-
-    @property
-    def name(self) -> str:
-        """In the artifact: the sources' own, or what they share with their differences joined."""
-        if len(self.sources) == 1:
-            return self.sources[0]
-        parts = [name.split(".") for name in self.sources]
-        columns = [list(dict.fromkeys(column)) for column in zip(*parts, strict=True)]
-        return ".".join("+".join(column) for column in columns)
-
-    def names(self) -> list[str]:
-        """Names of the physical tensors in the artifact."""
-        return [f"{self.name}{part.suffix}" for part in self.layout.tensors]
+from mlcc_compiler.graph import (
+    PREFIX,
+    Weight,
+    attribute,
+    call_parts,
+    is_attribute,
+    literal,
+    sizes,
+    tensor,
+)
+from mlcc_compiler.kernels.kernel_set import KernelSet
+from mlcc_compiler.layout import WeightPlan
+from mlcc_compiler.passes.rewrite import Rewriter
 
 
 class LowerOperators(Rewriter):
@@ -49,7 +34,6 @@ class LowerOperators(Rewriter):
         self.plans: list[WeightPlan] = []
         self.plan_of: dict[tuple[int, ...], int] = {}
         """Indices of a weight's members among the old weights -> its plan's."""
-        self.quantized_rows: dict[Any, Any] = {}
 
     # -- weights ---------------------------------------------------------------------------------
 
@@ -114,80 +98,39 @@ class LowerOperators(Rewriter):
 
     # -- operators -------------------------------------------------------------------------------
 
+    def rewrite(self, expr: Any) -> Any:
+        """Any operator of `models/ops.py`, unless a method below makes an exception of it."""
+        if isinstance(expr, relax.Call):
+            name, arguments = call_parts(expr)
+            operator = name.removeprefix(PREFIX)
+            if operator != name and not hasattr(self, f"op_{operator}"):
+                return self.lower(operator, [self.value(a) for a in arguments], expr.ty_args[0])
+        return super().rewrite(expr)
+
+    def lower(self, operator: str, arguments: list[Any], out: Any) -> Any:
+        """Emit the operator's kernel, chosen by the tensors' sizes and the attributes."""
+        tensors = [
+            a.vector if isinstance(a, Weight) else a for a in arguments if not is_attribute(a)
+        ]
+        attributes = [literal(a) for a in arguments if is_attribute(a)]
+        kernel = self.kernels.kernel(operator, *map(sizes, tensors), *attributes)
+        out = list(out.fields) if isinstance(out, relax.TupleType) else out
+        return self.call_tir(kernel, operator, tensors, out)
+
     def op_linear(self, arguments: list[Any], call: relax.Call) -> Any:
         x, weight, *bias = arguments[:-1]
-        return self.kernels.linear(self, x, weight, bias[0].vector if bias else None)
+        return self.kernels.emit("linear", self, x, weight, bias[0].vector if bias else None)
 
     def op_embedding(self, arguments: list[Any], call: relax.Call) -> Any:
         token_ids, table = arguments[:2]
-        return self.kernels.embedding(self, token_ids, table)
-
-    def op_rms_norm(self, arguments: list[Any], call: relax.Call) -> Any:
-        x, weight, eps, offset = arguments
-        kernel = self.kernels.rms_norm(dims(x)[1:], float(literal(eps)), float(literal(offset)))
-        return self.call_tir(kernel, "rms_norm", [x, weight.vector], call.ty_args[0])
-
-    def op_add_rms_norm(self, arguments: list[Any], call: relax.Call) -> Any:
-        x, residual, weight, eps, offset = arguments
-        width = dims(x)[1]
-        kernel = self.kernels.add_rms_norm(width, float(literal(eps)), float(literal(offset)))
-        inputs = [x, residual, weight.vector]
-        return self.call_tir(kernel, "add_rms_norm", inputs, list(call.ty_args[0].fields))
-
-    def op_rope_table(self, arguments: list[Any], call: relax.Call) -> Any:
-        positions, inv_freq, scale = arguments
-        kernel = self.kernels.rope_table(2 * dims(inv_freq)[0], float(literal(scale)))
-        return self.call_tir(kernel, "rope_table", [positions, inv_freq], call.ty_args[0])
-
-    def op_rope(self, arguments: list[Any], call: relax.Call) -> Any:
-        x, table = arguments
-        _, heads, head_dim = dims(x)
-        kernel = self.kernels.rope(heads, head_dim, dims(table)[1])
-        return self.call_tir(kernel, "rope", [x, table], call.ty_args[0])
-
-    def op_gated(self, arguments: list[Any], call: relax.Call) -> Any:
-        gate, up, kind = arguments
-        kernel = self.kernels.gated(dims(gate)[1], str(literal(kind)))
-        return self.call_tir(kernel, "gated", [gate, up], call.ty_args[0])
-
-    def op_gated_fused(self, arguments: list[Any], call: relax.Call) -> Any:
-        gate_up, kind = arguments
-        kernel = self.kernels.gated_fused(dims(gate_up)[1] // 2, str(literal(kind)))
-        return self.call_tir(kernel, "gated_fused", [gate_up], call.ty_args[0])
-
-    def op_softcap(self, arguments: list[Any], call: relax.Call) -> Any:
-        x, cap = arguments
-        kernel = self.kernels.softcap(dims(x)[1], float(literal(cap)))
-        return self.call_tir(kernel, "softcap", [x], call.ty_args[0])
+        return self.kernels.emit("embedding", self, token_ids, table)
 
     def relax_add(self, arguments: list[Any], call: relax.Call) -> Any:
-        x, y = arguments
-        return self.call_tir(self.kernels.add(dims(x)[1]), "add", [x, y], x.ty)
+        return self.lower("add", arguments, arguments[0].ty)
 
     def relax_multiply(self, arguments: list[Any], call: relax.Call) -> Any:
         x, factor = arguments
-        kernel = self.kernels.scale(dims(x)[1], float(factor.value.numpy()))
-        return self.call_tir(kernel, "scale", [x], x.ty)
-
-    def op_take_rows(self, arguments: list[Any], call: relax.Call) -> Any:
-        x, rows = arguments
-        return self.call_tir(
-            self.kernels.take_rows(dims(x)[1]), "take_rows", [x, rows], call.ty_args[0]
-        )
-
-
-@dataclass(frozen=True)
-class Weight:
-    """A weight in the new graph: its plan and the variables of its physical tensors."""
-
-    plan: WeightPlan
-    parts: list[relax.Var]
-
-    @property
-    def vector(self) -> relax.Var:
-        """The only tensor of an unquantized vector."""
-        (part,) = self.parts
-        return part
+        return self.lower("scale", [x, attribute(float(factor.value.numpy()))], x.ty)
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from mlcc_compiler._tvm import ir, relax, tirx
-from mlcc_compiler.passes.rewrite import Rewriter, call_parts, dims, is_call, literal, tensor
+from mlcc_compiler._tvm import ir, relax
+from mlcc_compiler.graph import attribute, call_parts, dims, is_call, literal, tensor
+from mlcc_compiler.passes.rewrite import Rewriter
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ class MergeProjections(Rewriter):
             return None
         weights = [self.value(norm[0]) for norm in norms if norm]
         eps, offset = q.norm[1:] if q.norm else (0.0, 0.0)
-        attributes = [*arguments[3:], _float(eps), _float(offset)]
+        attributes = [*arguments[3:], attribute(eps), attribute(offset)]
         return relax.call_pure_packed(
             "mlcc.attention_qkv",
             joined,
@@ -147,7 +148,7 @@ class MergeProjections(Rewriter):
                 self.value(first.x),
                 weight,
                 *bias,
-                ir.StringImm(first.scheme),
+                attribute(first.scheme),
                 ty_args=tensor([dims(parts[0])[0], width]),
             )
         )
@@ -183,7 +184,3 @@ class MergeProjections(Rewriter):
 
 def _alike(a: Projection, b: Projection) -> bool:
     return a.x.same_as(b.x) and a.scheme == b.scheme and (a.bias is None) == (b.bias is None)
-
-
-def _float(value: float) -> Any:
-    return tirx.FloatImm("float64", value)

@@ -9,40 +9,19 @@ fusion (op_pattern 8); and no pass that merges or reorders equal calls runs afte
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
-from mlcc_compiler._tvm import ir, relax, tirx
+from mlcc_compiler._tvm import ir, relax
+from mlcc_compiler.graph import dims, literal
+from mlcc_compiler.kernels.frame import page_argument
 from mlcc_compiler.kernels.kernel_set import KernelSet
-from mlcc_compiler.models.config import DecoderConfig
-from mlcc_compiler.passes.rewrite import Rewriter, dims, literal, tensor
+from mlcc_compiler.kernels.step import LAST_SAMPLED, SEQUENCES, TOKENS
+from mlcc_compiler.layout import AttentionShape, KvLayout
+from mlcc_compiler.passes.rewrite import Rewriter
+from mlcc_compiler.passes.variables import tensor_of, variables
 
 APPEND = "append_kv"
 PAGE_DIMS = 5
-
-
-@dataclass(frozen=True)
-class KvLayout:
-    """The page tensors: one per layer, [num_pages, 2, kv_heads, page_size, head_dim]."""
-
-    page_size: int
-    dtype: str
-    layers: int
-    kv_heads: int
-    head_dim: int
-
-    @classmethod
-    def of(cls, config: DecoderConfig, page_size: int, dtype: str) -> KvLayout:
-        return cls(page_size, dtype, config.num_layers, config.num_kv_heads, config.head_dim)
-
-    @property
-    def page_shape(self) -> tuple[int, int, int, int]:
-        return (2, self.kv_heads, self.page_size, self.head_dim)
-
-    @property
-    def bytes_per_token(self) -> int:
-        item = 2 if self.dtype == "float16" else 4
-        return self.layers * 2 * self.kv_heads * self.head_dim * item
 
 
 class PagedKV(Rewriter):
@@ -54,60 +33,47 @@ class PagedKV(Rewriter):
 
     def setup(self, function: relax.Function) -> list[relax.Var]:
         self.token_ids, positions, logit_rows, weights = function.params
-        tokens, (num_pages, last) = self.token_ids.ty.shape.values[0], _symbols("num_pages", "m")
-        batch, pages = _symbols("b", "p")
-        layout = self.layout
-        int32 = {
-            "token_slots": [tokens],
-            "qo_indptr": [batch + 1],
-            "page_indptr": [batch + 1],
-            "page_indices": [pages],
-            "last_page_len": [batch],
-        }
-        self.batch = {name: relax.Var(name, tensor(s, "int32")) for name, s in int32.items()}
-        self.last_sampled = relax.Var("last_sampled", tensor([last], "int32"))
-        page_type = tensor([num_pages, *layout.page_shape], layout.dtype)
-        self.pages = relax.Var("kv", relax.TupleType([page_type] * layout.layers))
-        inputs = [self.token_ids, positions, logit_rows, *self.batch.values()]
-        return [*inputs, self.last_sampled, self.pages, weights]
+        symbols = {"n": self.token_ids.ty.shape.values[0]}
+        page_type = tensor_of(page_argument(self.layout), symbols)
+        self.last_sampled = variables(LAST_SAMPLED, symbols)
+        self.slots = variables(TOKENS, symbols)
+        self.sequences = variables(SEQUENCES, symbols)
+        self.pages = relax.Var("kv", relax.TupleType([page_type] * self.layout.layers))
+        step = [self.token_ids, positions, logit_rows, *self.slots, *self.sequences]
+        return [*step, *self.last_sampled, self.pages, weights]
 
     def begin(self) -> None:
-        resolve = self.kernels.resolve_tokens()
-        arguments = [self.token_ids, self.last_sampled]
+        resolve = self.kernels.kernel("resolve_tokens")
+        arguments = [self.token_ids, *self.last_sampled]
         resolved = self.call_tir(resolve, "resolve_tokens", arguments, self.token_ids.ty)
         self.values[self.token_ids] = resolved
 
     def op_attention(self, arguments: list[Any], call: relax.Call) -> Any:
-        q, k, v, *attributes = arguments
-        layer, scale, window, softcap = (literal(a) for a in attributes)
-        pages = self._append(k, v, int(layer))
-        return self._attend(q, pages, scale, window, softcap)
+        q, k, v, layer, shape = arguments
+        pages = self._append(k, v, int(literal(layer)))
+        return self._attend(q, pages, shape)
 
-    def _attend(self, q: Any, pages: Any, scale: Any, window: Any, softcap: Any) -> Any:
-        names = ("qo_indptr", "page_indptr", "page_indices", "last_page_len")
-        inputs = [q, pages, *(self.batch[name] for name in names)]
-        return self.kernels.paged_attention(
-            self, inputs, self.layout, float(scale), int(window) or None, float(softcap) or None
-        )
+    def _attend(self, q: Any, pages: Any, shape: Any) -> Any:
+        inputs = [q, pages, *self.sequences]
+        numbers = AttentionShape.of_text(str(literal(shape)))
+        return self.kernels.emit("attention", self, inputs, numbers, self.layout)
 
     def op_attention_qkv(self, arguments: list[Any], call: relax.Call) -> Any:
         """Like `attention`, of q, k and v side by side, yet to be normalised and rotated."""
-        qkv, table, norms, layer, scale, window, softcap, eps, offset = arguments
-        q, pages = self._rotate_and_append(
-            qkv, table, list(norms.fields), int(literal(layer)), literal(eps), literal(offset), call
-        )
-        return self._attend(q, pages, literal(scale), literal(window), literal(softcap))
+        qkv, table, norms, layer, shape, eps, offset = arguments
+        norm = (float(literal(eps)), float(literal(offset))) if norms.fields else None
+        inputs = [qkv, table, *norms.fields]
+        q, pages = self._rotate_and_append(inputs, int(literal(layer)), norm, call.ty_args[0])
+        return self._attend(q, pages, shape)
 
     def _rotate_and_append(
-        self, qkv: Any, table: Any, norms: list[Any], layer: int, eps: Any, offset: Any, call: Any
+        self, inputs: list[Any], layer: int, norm: tuple[float, float] | None, out: Any
     ) -> tuple[relax.Var, relax.Var]:
         old = self.builder.emit(relax.TupleGetItem(self.pages, layer))
-        out = call.ty_args[0]
-        norm = (float(eps), float(offset)) if norms else None
-        heads, rotary = int(out.shape.values[1]), dims(table)[1]
-        kernel = self.kernels.rotate_and_append(self.layout, heads, rotary, norm)
+        heads, rotary = int(out.shape.values[1]), dims(inputs[1])[1]
+        kernel = self.kernels.kernel("rotate_and_append", self.layout, heads, rotary, norm)
         function = self.builder.add_func(kernel, APPEND)
-        inputs = [qkv, table, *norms, self.batch["token_slots"], old]
+        inputs = [*inputs, *self.slots, old]
         pair = self.builder.emit(
             relax.op.call_tir_inplace(function, inputs, [len(inputs) - 1, -1], [old.ty, out])
         )
@@ -117,9 +83,10 @@ class PagedKV(Rewriter):
     def _append(self, k: Any, v: Any, layer: int) -> relax.Var:
         """The pages of a layer with this step's keys and values in them."""
         old = self.builder.emit(relax.TupleGetItem(self.pages, layer))
-        kernel = self.builder.add_func(self.kernels.append_kv(self.layout), APPEND)
-        arguments = [k, v, self.batch["token_slots"], old]
-        return self.builder.emit(relax.op.call_tir_inplace(kernel, arguments, [3], old.ty))
+        kernel = self.builder.add_func(self.kernels.kernel("append_kv", self.layout), APPEND)
+        inputs = [k, v, *self.slots, old]
+        call = relax.op.call_tir_inplace(kernel, inputs, [len(inputs) - 1], old.ty)
+        return self.builder.emit(call)
 
 
 def check_appends(module: ir.IRModule, layers: int) -> None:
@@ -133,7 +100,3 @@ def check_appends(module: ir.IRModule, layers: int) -> None:
     relax.analysis.post_order_visit(module["forward"], visit)
     if len(pages) != layers:
         raise AssertionError(f"{len(pages)} KV appends for {layers} layers: a pass changed them")
-
-
-def _symbols(*names: str) -> tuple[Any, ...]:
-    return tuple(tirx.Var(name, "int64") for name in names)

@@ -6,23 +6,21 @@ the bindings in order and emits, for each call, the same call or something bette
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-from mlcc_compiler._tvm import ir, relax, tirx
+from mlcc_compiler._tvm import ir, relax
+from mlcc_compiler.graph import Graph, call_parts
 
-PREFIX = "mlcc."
 
-
-class Rewriter:
+class Rewriter(Graph):
     """Rebuild `forward` of a module. A subclass defines `op_<name>(arguments, call)` to replace
     `mlcc.<name>` calls, and `relax_<name>` for TVM's own operators; the rest is copied."""
 
     def __init__(self, module: ir.IRModule) -> None:
-        self.module = module
         # `forward` is built anew under its own name; kernels stay, with the same global variables.
         others = {v: f for v, f in module.functions.items() if v.name_hint != "forward"}
-        self.builder = relax.BlockBuilder(ir.IRModule(others, attrs=module.attrs))
+        super().__init__(relax.BlockBuilder(ir.IRModule(others, attrs=module.attrs)))
+        self.module = module
         self.values: dict[Any, Any] = {}
 
     def run(self) -> ir.IRModule:
@@ -82,43 +80,3 @@ class Rewriter:
         if isinstance(expr, relax.Tuple):
             return relax.Tuple([self.value(item) for item in expr.fields])
         return expr
-
-    def call_tir(self, kernel: Any, name: str, arguments: Sequence[Any], out: Any) -> relax.Var:
-        """Emit a call of a kernel; equal kernels are kept once in the module."""
-        function = self.builder.add_func(kernel, name)
-        return self.builder.emit(relax.call_tir(function, list(arguments), out))
-
-    def items(self, value: relax.Var, count: int) -> list[relax.Var]:
-        """The members of a tuple."""
-        return [self.builder.emit(relax.TupleGetItem(value, i)) for i in range(count)]
-
-
-def call_parts(call: relax.Call) -> tuple[str, list[Any]]:
-    """('mlcc.linear', arguments) or ('relax.add', arguments)."""
-    if isinstance(call.op, ir.Op) and call.op.name == "relax.call_pure_packed":
-        return str(call.args[0].global_symbol), list(call.args[1:])
-    name = call.op.name if isinstance(call.op, ir.Op) else ""
-    return name, list(call.args)
-
-
-def is_call(node: Any, name: str) -> bool:
-    """A call of one of TVM's own operators."""
-    return isinstance(node, relax.Call) and isinstance(node.op, ir.Op) and node.op.name == name
-
-
-def literal(expr: Any) -> int | float | str:
-    """The Python value of an attribute that was passed as an argument."""
-    value = expr.value
-    if isinstance(expr, tirx.IntImm):
-        return int(value)
-    return float(value) if isinstance(expr, tirx.FloatImm) else str(value)
-
-
-def dims(expr: Any) -> list[Any]:
-    """The shape of a tensor expression: ints where static, symbolic expressions elsewhere."""
-    return [int(d) if isinstance(d, tirx.IntImm) else d for d in expr.ty.shape.values]
-
-
-def tensor(shape: Sequence[Any], dtype: str = "float32") -> Any:
-    """The type of a tensor."""
-    return relax.TensorType(list(shape), dtype)

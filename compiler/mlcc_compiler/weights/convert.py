@@ -13,8 +13,7 @@ import numpy.typing as npt
 
 from mlcc.errors import CheckpointError, UnsupportedError
 from mlcc.manifest import TensorSpec
-from mlcc_compiler.kernels.kernel_set import PhysicalTensor, WeightLayout
-from mlcc_compiler.passes.lower import WeightPlan
+from mlcc_compiler.layout import PhysicalTensor, WeightLayout, WeightPlan
 from mlcc_compiler.quantization import dequantize, quantize, scheme
 from mlcc_compiler.quantization.floats import from_storage, to_storage
 from mlcc_compiler.weights.reader import TensorFolder

@@ -6,7 +6,8 @@ Needs numpy alone, no tvm.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -79,7 +80,7 @@ class ReferenceExecutor:
             if node["op"] == "mlcc.attention":
                 result = self._attention(batch, *inputs, *node["attributes"])
             else:
-                result = OPERATORS[node["op"]](*inputs, *node["attributes"])
+                result = ops.OPERATORS[node["op"]](*inputs, *node["attributes"])
             values[node["out"]] = result
         logits: Array = values[self.graph["output"]]
         return logits
@@ -88,9 +89,10 @@ class ReferenceExecutor:
         return self.weights[name[7:]] if name.startswith("weight:") else values[name]
 
     def _attention(
-        self, batch: Batch, q: Array, k: Array, v: Array, layer: int, *attributes: Any
+        self, batch: Batch, q: Array, k: Array, v: Array, layer: int, text: str
     ) -> Array:
-        scale, window, softcap = attributes
+        """`text`: the compiler's `AttentionShape`, as JSON."""
+        shape = json.loads(text)
         pages = self.pages[layer]
         ops.append_kv(k, v, _array(batch.token_slots), pages)
         out: Array = ops.paged_attention(
@@ -100,34 +102,12 @@ class ReferenceExecutor:
             _array(batch.page_indptr),
             _array(batch.page_indices),
             _array(batch.last_page_len),
-            scale,
-            window or None,
-            softcap or None,
+            shape["scale"],
+            shape["window"],
+            shape["softcap"],
         )
         return out
 
 
 def _array(values: Any) -> Array:
     return np.frombuffer(values, dtype=values.typecode)
-
-
-def _split(x: Array, at: list[int], axis: int) -> list[Array]:
-    return np.split(x, at, axis)
-
-
-OPERATORS: dict[str, Callable[..., Any]] = {
-    "item": lambda values, index: values[index],
-    "relax.add": np.add,
-    "relax.multiply": np.multiply,
-    "relax.reshape": np.reshape,
-    "relax.split": _split,
-    "mlcc.embedding": lambda token_ids, table, scheme: ops.embedding(token_ids, table),
-    "mlcc.linear": lambda *arguments: ops.linear(*arguments[:-1]),
-    "mlcc.rms_norm": ops.rms_norm,
-    "mlcc.rope_table": ops.rope_table,
-    "mlcc.rope": ops.rope,
-    "mlcc.gated": ops.gated,
-    "mlcc.gated_fused": ops.gated_fused,
-    "mlcc.softcap": ops.softcap,
-    "mlcc.take_rows": ops.take_rows,
-}

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from mlcc_compiler._tvm import T
+from mlcc_compiler.kernels.cpu.isa import Isa
 from mlcc_compiler.kernels.cpu.rows import SERIAL_ELEMENTS
 from mlcc_compiler.kernels.cpu.vector_math import (
     bind,
@@ -14,7 +15,7 @@ from mlcc_compiler.kernels.cpu.vector_math import (
     spread,
     tanh,
 )
-from mlcc_compiler.kernels.frame import Expr, PrimFunc, f32, kernel, store
+from mlcc_compiler.kernels.frame import Expr, PrimFunc, Sizes, f32, kernel, store
 
 _CHUNK = 2048  # elements of a row that one task takes
 
@@ -67,7 +68,7 @@ def _chunks(y: Expr, lanes: int, value: Callable[[Expr, Expr, int], Expr]) -> No
                     part(i, (tasks - 1) * chunk, row - (tasks - 1) * chunk)
 
 
-def gated(inner: int, kind: str, lanes: int) -> PrimFunc:
+def gated(isa: Isa, row: Sizes, other: Sizes, kind: str) -> PrimFunc:
     """(gate f32[n, inner], up f32[n, inner]) -> kind(gate) * up; kind: silu, gelu, gelu_tanh."""
     activation = ACTIVATIONS[kind]
 
@@ -75,51 +76,53 @@ def gated(inner: int, kind: str, lanes: int) -> PrimFunc:
         def value(i: Expr, j: Expr, k: int) -> Expr:
             return activation(bind(gate[i, span(j, k)])) * up[i, span(j, k)]
 
-        _chunks(y, lanes, value)
+        _chunks(y, isa.lanes, value)
 
-    rows = f32("n", inner)
+    rows = f32("n", *row)
     return kernel(body, gate=rows, up=rows, y=rows)
 
 
-def gated_fused(inner: int, kind: str, lanes: int) -> PrimFunc:
+def gated_fused(isa: Isa, row: Sizes, kind: str) -> PrimFunc:
     """(x f32[n, 2 * inner], gate in the first half of a row, up in the second) -> f32[n, inner]."""
-    activation = ACTIVATIONS[kind]
+    activation, inner = ACTIVATIONS[kind], row[0] // 2
 
     def body(x: Expr, y: Expr) -> None:
         def value(i: Expr, j: Expr, k: int) -> Expr:
             return activation(bind(x[i, span(j, k)])) * x[i, span(inner + j, k)]
 
-        _chunks(y, lanes, value)
+        _chunks(y, isa.lanes, value)
 
     return kernel(body, x=f32("n", 2 * inner), y=f32("n", inner))
 
 
-def softcap(size: int, cap: float, lanes: int) -> PrimFunc:
-    """(x f32[n, size]) -> cap * tanh(x / cap)."""
+def softcap(isa: Isa, row: Sizes, cap: float) -> PrimFunc:
+    """(x f32[n, width]) -> cap * tanh(x / cap)."""
 
     def body(x: Expr, y: Expr) -> None:
         def value(i: Expr, j: Expr, k: int) -> Expr:
             return tanh(x[i, span(j, k)] * spread(1.0 / cap, k)) * spread(cap, k)
 
-        _chunks(y, lanes, value)
+        _chunks(y, isa.lanes, value)
 
-    return kernel(body, x=f32("n", size), y=f32("n", size))
+    rows = f32("n", *row)
+    return kernel(body, x=rows, y=rows)
 
 
-def add(size: int, lanes: int) -> PrimFunc:
-    """(x f32[n, size], y f32[n, size]) -> x + y."""
+def add(isa: Isa, row: Sizes, other: Sizes) -> PrimFunc:
+    """(x f32[n, width], y f32[n, width]) -> x + y."""
 
     def body(x: Expr, y: Expr, out: Expr) -> None:
-        _chunks(out, lanes, lambda i, j, k: x[i, span(j, k)] + y[i, span(j, k)])
+        _chunks(out, isa.lanes, lambda i, j, k: x[i, span(j, k)] + y[i, span(j, k)])
 
-    rows = f32("n", size)
+    rows = f32("n", *row)
     return kernel(body, x=rows, y=rows, out=rows)
 
 
-def scale(size: int, factor: float, lanes: int) -> PrimFunc:
-    """(x f32[n, size]) -> factor * x."""
+def scale(isa: Isa, row: Sizes, factor: float) -> PrimFunc:
+    """(x f32[n, width]) -> factor * x."""
 
     def body(x: Expr, y: Expr) -> None:
-        _chunks(y, lanes, lambda i, j, k: x[i, span(j, k)] * spread(factor, k))
+        _chunks(y, isa.lanes, lambda i, j, k: x[i, span(j, k)] * spread(factor, k))
 
-    return kernel(body, x=f32("n", size), y=f32("n", size))
+    rows = f32("n", *row)
+    return kernel(body, x=rows, y=rows)

@@ -12,7 +12,7 @@ from mlcc_compiler._tvm import T
 from mlcc_compiler.kernels.cpu.attention_shape import (
     KEYS,
     VALUES,
-    AttentionShape,
+    Blocking,
     Cache,
     Scratch,
     Tile,
@@ -38,13 +38,13 @@ Load = Callable[[int, Expr], Expr]
 class Scores:
     """Emits scratch.scores[row, j] = query of the row . key begin + j; junk past `size`."""
 
-    def __init__(self, shape: AttentionShape, cache: Cache) -> None:
-        self.shape, self.cache = shape, cache
+    def __init__(self, cut: Blocking, cache: Cache) -> None:
+        self.cut, self.cache = cut, cache
 
     def emit(self, tile: Tile, begin: Expr, size: Expr, scratch: Scratch) -> None:
         with T.If(tile.rows <= _FEW):
             with T.Then():
-                if self.shape.kv_dtype == "float16":
+                if self.cut.layout.dtype == "float16":
                     self.cache.touch(tile, begin, size, scratch)
                 self._score_few(tile, begin, size, scratch)
             with T.Else():
@@ -53,15 +53,15 @@ class Scores:
 
     def _visit(self, tile: Tile, key: Expr) -> tuple[Expr, Expr]:
         """Where a group of keys lies; asks for later keys and for its own values."""
-        if self.shape.kv_dtype == "float32":
-            self.cache.prefetch(tile, KEYS, bind(key + _AHEAD * self.shape.side))
+        if self.cut.layout.dtype == "float32":
+            self.cache.prefetch(tile, KEYS, bind(key + _AHEAD * self.cut.side))
             self.cache.prefetch(tile, VALUES, key)
         return self.cache.place(tile, key)
 
     def _score_few(self, tile: Tile, begin: Expr, size: Expr, scratch: Scratch) -> None:
         """scratch.scores for a few rows: keys as they lie, each product summed over its lanes."""
-        shape = self.shape
-        side = shape.side
+        cut = self.cut
+        side = cut.side
         with T.serial(T.floordiv(size + side - 1, side)) as g:
             key = bind(begin + g * side)
             page, offset = self._visit(tile, key)
@@ -70,7 +70,7 @@ class Scores:
 
     def _score_group(self, tile: Tile, column: Expr, keys: Load, scratch: Scratch) -> None:
         """Scores of `side` neighbouring keys; keys(i, at) loads some dimensions of key i."""
-        side, group = self.shape.side, self.shape.group
+        side, group = self.cut.side, self.cut.shape.group
 
         def body(row: Expr, rows: int) -> None:
             sums = lane_sums(side, lambda i: self._products(i, keys, row, rows, scratch))
@@ -81,13 +81,13 @@ class Scores:
 
     def _rows_at_once(self) -> int:
         """Queries that share a load of a key; with 16 registers (AVX2) it is best read again."""
-        if self.shape.lanes == 8:
+        if self.cut.lanes == 8:
             return 1
-        return 4 if self.shape.group == 3 else 2
+        return 4 if self.cut.shape.group == 3 else 2
 
     def _products(self, i: int, keys: Load, row: Expr, rows: int, scratch: Scratch) -> list[Expr]:
         """Of each row: key i times the query, not yet summed over the lanes."""
-        lanes = self.shape.dim_lanes
+        lanes = self.cut.dim_lanes
         sums = Registers(rows, lanes)
         for r in range(rows):
             sums[r] = spread(0.0, lanes)
@@ -97,7 +97,7 @@ class Scores:
             for r in range(rows):
                 sums[r] = sums[r] + part * scratch.queries[row + r, at]
 
-        steps = self.shape.head_dim // lanes
+        steps = self.cut.shape.head_dim // lanes
         if steps <= _UNROLL:
             for j in range(steps):
                 add(span(j * lanes, lanes))
@@ -108,12 +108,12 @@ class Scores:
 
     def _load_keys(self, tile: Tile, begin: Expr, size: Expr, scratch: Scratch) -> None:
         """Transpose the block: scratch.keys[d, j] = key begin + j. Lanes past its end are junk."""
-        shape = self.shape
-        side = shape.side
+        cut = self.cut
+        side = cut.side
         with T.serial(T.floordiv(size + side - 1, side)) as g:
             key = bind(begin + g * side)
             page, offset = self._visit(tile, key)
-            with T.serial(shape.head_dim // side) as j:
+            with T.serial(cut.shape.head_dim // side) as j:
                 at = span(j * side, side)
                 rows = [self.cache.load(KEYS, page, tile.head, offset + i, at) for i in range(side)]
                 for i, column in enumerate(transpose(rows)):
@@ -121,31 +121,31 @@ class Scores:
 
     def _multiply(self, tile: Tile, size: Expr, scratch: Scratch) -> None:
         """scratch.scores = queries x scratch.keys."""
-        shape = self.shape
-        lanes = shape.key_lanes
-        fit = tile_shape(lanes, shape.lanes)
+        cut = self.cut
+        lanes = cut.key_lanes
+        fit = tile_shape(lanes, cut.lanes)
         step = lanes * fit.vectors
-        runs = -(-shape.block // step)
+        runs = -(-cut.block // step)
 
         def part(column: Expr, vectors: int) -> None:
             def body(row: Expr, rows: int) -> None:
                 self._dot(row, rows, column, vectors, scratch)
 
-            row_tiles(tile.rows, fit.rows, shape.group, body)
+            row_tiles(tile.rows, fit.rows, cut.shape.group, body)
 
-        with T.serial(T.min(T.floordiv(size + step - 1, step), shape.block // step)) as i:
+        with T.serial(T.min(T.floordiv(size + step - 1, step), cut.block // step)) as i:
             part(i * step, fit.vectors)
-        rest = shape.block % step // lanes
+        rest = cut.block % step // lanes
         if rest:
             with T.If(size > (runs - 1) * step), T.Then():
                 part((runs - 1) * step, rest)
 
     def _dot(self, row: Expr, rows: int, column: Expr, vectors: int, scratch: Scratch) -> None:
         """A register tile of scores."""
-        lanes = self.shape.key_lanes
+        lanes = self.cut.key_lanes
 
         def walk(step: Step) -> None:
-            with T.serial(self.shape.head_dim) as d:
+            with T.serial(self.cut.shape.head_dim) as d:
                 step(
                     lambda r: scratch.queries[row + r, d],
                     lambda v: scratch.keys[d, span(column + v * lanes, lanes)],

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from mlcc_compiler._tvm import T
 from mlcc_compiler.kernels.cpu.vector_math import Registers, bind, cast, fit_lanes, prefetch
 from mlcc_compiler.kernels.frame import Expr, store
+from mlcc_compiler.layout import AttentionShape, KvLayout
 
 _BLOCK = 64  # keys per block, unless a page holds more
 _ROWS = 64  # query rows per tile: tokens times heads of a group
@@ -17,45 +18,35 @@ KEYS, VALUES = 0, 1
 
 
 @dataclass(frozen=True)
-class AttentionShape:
-    """What is known at compile time."""
+class Blocking:
+    """How the work of a layer's attention is cut: what is known at compile time."""
 
-    heads: int
-    kv_heads: int
-    head_dim: int
-    page_size: int
-    scale: float
-    window: int | None
-    softcap: float | None
-    kv_dtype: str
+    shape: AttentionShape
+    layout: KvLayout
     lanes: int
-
-    @property
-    def group(self) -> int:
-        return self.heads // self.kv_heads
 
     @property
     def tokens(self) -> int:
         """Tokens per tile."""
-        return max(1, (_ROWS if self.head_dim <= 128 else _ROWS // 2) // self.group)
+        return max(1, (_ROWS if self.shape.head_dim <= 128 else _ROWS // 2) // self.shape.group)
 
     @property
     def rows(self) -> int:
-        return self.tokens * self.group
+        return self.tokens * self.shape.group
 
     @property
     def block(self) -> int:
-        return -(-_BLOCK // self.page_size) * self.page_size
+        return -(-_BLOCK // self.layout.page_size) * self.layout.page_size
 
     @property
     def key_lanes(self) -> int:
         """Neighbouring keys in a vector of scores."""
-        return fit_lanes(self.page_size, self.lanes)
+        return fit_lanes(self.layout.page_size, self.lanes)
 
     @property
     def dim_lanes(self) -> int:
         """Neighbouring dimensions in a vector of values."""
-        return fit_lanes(self.head_dim, self.lanes)
+        return fit_lanes(self.shape.head_dim, self.lanes)
 
     @property
     def side(self) -> int:
@@ -66,8 +57,8 @@ class AttentionShape:
 class Scratch:
     """What a task needs: 64 KiB at head_dim 64, 112 at 128, 136 at 256. Fits a core's own cache."""
 
-    def __init__(self, shape: AttentionShape) -> None:
-        rows, dim, block = shape.rows, shape.head_dim, shape.block
+    def __init__(self, cut: Blocking) -> None:
+        rows, dim, block = cut.rows, cut.shape.head_dim, cut.block
         self.queries = T.alloc_buffer((rows, dim), "float32")
         self.scores = T.alloc_buffer((rows, block), "float32")
         self.sums = T.alloc_buffer((rows, dim), "float32")
@@ -100,14 +91,14 @@ class Tile:
 class Cache:
     """Reads and prefetches the pages."""
 
-    def __init__(self, shape: AttentionShape, pages: Expr, page_indices: Expr) -> None:
-        self.shape, self.pages, self.page_indices = shape, pages, page_indices
+    def __init__(self, cut: Blocking, pages: Expr, page_indices: Expr) -> None:
+        self.cut, self.pages, self.page_indices = cut, pages, page_indices
 
     def place(self, tile: Tile, key: Expr) -> tuple[Expr, Expr]:
         """(page, offset in it) of a key of the tile's sequence."""
-        index = tile.first_page + T.floordiv(key, self.shape.page_size)
+        index = tile.first_page + T.floordiv(key, self.cut.layout.page_size)
         page = bind(T.Cast("int64", self.page_indices[index]))
-        return page, bind(T.floormod(key, self.shape.page_size))
+        return page, bind(T.floormod(key, self.cut.layout.page_size))
 
     def load(self, which: int, page: Expr, head: Expr, offset: Expr, at: Expr) -> Expr:
         """Some dimensions of a key (KEYS) or value (VALUES), as float32."""
@@ -119,12 +110,12 @@ class Cache:
         A loop that computes runs too few loads ahead to hide the latency of each next page; a loop
         of loads alone does. Worth it for float16: 1.3 times as fast from memory.
         """
-        shape = self.shape
+        cut = self.cut
         seen = Registers(1, 1, "int32")
         seen[0] = T.int32(0)
-        with T.grid(2, T.floordiv(size + shape.side - 1, shape.side)) as (which, g):
-            page, offset = self.place(tile, bind(begin + g * shape.side))
-            with T.grid(shape.side, -(-shape.head_dim // _LINE)) as (i, j):
+        with T.grid(2, T.floordiv(size + cut.side - 1, cut.side)) as (which, g):
+            page, offset = self.place(tile, bind(begin + g * cut.side))
+            with T.grid(cut.side, -(-cut.shape.head_dim // _LINE)) as (i, j):
                 word = self.pages[page, which, tile.head, offset + i, j * _LINE]
                 seen[0] = seen[0] + T.Cast("int32", T.reinterpret("int16", word))
         # kept, or LLVM would drop the loads
@@ -137,6 +128,6 @@ class Cache:
         """
         with T.If(key < tile.end), T.Then():
             page, offset = self.place(tile, key)
-            with T.serial(self.shape.side) as i:
+            with T.serial(self.cut.side) as i:
                 address = T.address_of(self.pages[page, which, tile.head, offset + i, 0])
                 T.evaluate(prefetch(address))

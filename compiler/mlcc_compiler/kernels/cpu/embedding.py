@@ -5,18 +5,47 @@ clamped to it, so that a bad id can give a wrong row but never a crash. No speed
 a token costs less than half a microsecond.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from mlcc_compiler._tvm import B, IRBuilder, T
+from mlcc_compiler.graph import Graph, Weight, dims, tensor
 from mlcc_compiler.kernels.cpu.isa import Isa
-from mlcc_compiler.kernels.cpu.linear_layout import Packing
+from mlcc_compiler.kernels.cpu.linear import packing
+from mlcc_compiler.kernels.cpu.linear_layout import CpuPacking
 from mlcc_compiler.kernels.cpu.linear_tile import OPAQUE
 from mlcc_compiler.kernels.cpu.linear_widen import widen
 from mlcc_compiler.kernels.cpu.vector_math import fit_lanes, span
-from mlcc_compiler.kernels.kernel_set import PhysicalTensor
-from mlcc_compiler.quantization import Scheme
+from mlcc_compiler.kernels.kernel_set import KernelSet
+from mlcc_compiler.layout import PhysicalTensor, WeightLayout
+from mlcc_compiler.quantization import Scheme, scheme
+from mlcc_compiler.quantization.floats import to_storage
 
 Expr = Any
+
+
+def emit_embedding(kernels: KernelSet, graph: Graph, token_ids: Any, table: Weight) -> Any:
+    """Emit f32[n, hidden], the rows of `token_ids`."""
+    plan = table.plan
+    row = scheme(plan.scheme)
+    factory = embedding_table if _is_plain(plan.use, row) else embedding_packed
+    kernel = kernels.made(factory, *plan.shape, row)
+    out = tensor([dims(token_ids)[0], plan.shape[1]])
+    return graph.call_tir(kernel, "embedding", [token_ids, *table.parts], out)
+
+
+def layout(isa: Isa, use: str, shape: Sequence[int], scheme_name: str) -> WeightLayout:
+    """A float table that is only looked up keeps its rows; the rest packs as a linear's."""
+    row = scheme(scheme_name)
+    vocab, hidden = shape
+    if _is_plain(use, row):
+        part = table_tensor(vocab, hidden, row)
+        return WeightLayout((part,), lambda weight: [to_storage(weight, row.dtype)])
+    return packing(vocab, hidden, row, isa).layout()
+
+
+def _is_plain(use: str, row: Scheme) -> bool:
+    return use == "table" and row.is_float
 
 
 def table_tensor(vocab: int, hidden: int, scheme: Scheme) -> PhysicalTensor:
@@ -25,7 +54,7 @@ def table_tensor(vocab: int, hidden: int, scheme: Scheme) -> PhysicalTensor:
     return PhysicalTensor("", (vocab, hidden), dtype)
 
 
-def embedding_table(vocab: int, hidden: int, scheme: Scheme, isa: Isa) -> Expr:
+def embedding_table(isa: Isa, vocab: int, hidden: int, scheme: Scheme) -> Expr:
     """PrimFunc(token_ids i32[n], table [V, H], y f32[n, H]) for a float scheme."""
     stored = table_tensor(vocab, hidden, scheme)
     lanes = fit_lanes(hidden, isa.lanes)
@@ -38,19 +67,19 @@ def embedding_table(vocab: int, hidden: int, scheme: Scheme, isa: Isa) -> Expr:
     return _gather([stored], vocab, hidden, row)
 
 
-def embedding_packed(vocab: int, hidden: int, scheme: Scheme, isa: Isa) -> Expr:
-    """PrimFunc(token_ids i32[n], *tensors of Packing(V, H, scheme, isa), y f32[n, H])."""
-    packing = Packing(vocab, hidden, scheme, isa)
+def embedding_packed(isa: Isa, vocab: int, hidden: int, scheme: Scheme) -> Expr:
+    """PrimFunc(token_ids i32[n], *tensors of CpuPacking(V, H, scheme, isa), y f32[n, H])."""
+    form = CpuPacking(vocab, hidden, scheme, isa)
 
     def row(buffers: list[Expr], y: Expr, i: Expr, token: Expr) -> None:
-        tile, column = B.bind(token // packing.width), B.bind(token % packing.width)
+        tile, column = B.bind(token // form.width), B.bind(token % form.width)
         if scheme.is_float:
             with B.serial(hidden) as k:
                 B.buffer_store(y, widen(isa, buffers[0], [tile, k, column], 1), [i, k])
         else:
-            _unpack_row(packing, buffers, y, i, tile, column)
+            _unpack_row(form, buffers, y, i, tile, column)
 
-    return _gather(list(packing.tensors), vocab, hidden, row)
+    return _gather(list(form.tensors), vocab, hidden, row)
 
 
 def _gather(tensors: list[PhysicalTensor], vocab: int, hidden: int, row: Any) -> Expr:
@@ -72,7 +101,7 @@ def _gather(tensors: list[PhysicalTensor], vocab: int, hidden: int, row: Any) ->
 
 
 def _unpack_row(
-    packing: Packing, buffers: list[Expr], y: Expr, i: Expr, tile: Expr, column: Expr
+    packing: CpuPacking, buffers: list[Expr], y: Expr, i: Expr, tile: Expr, column: Expr
 ) -> None:
     """One column of a tile of codes: four neighbours at a time."""
     codes, scales = buffers[:2]

@@ -5,22 +5,30 @@ head_dim]. `append_kv` and `copy_pages` write their last argument in place, for 
 """
 
 from mlcc_compiler._tvm import T
+from mlcc_compiler.kernels.cpu.isa import Isa
 from mlcc_compiler.kernels.cpu.rows import each_row
 from mlcc_compiler.kernels.cpu.vector_math import bind, cast, fit_lanes, span
-from mlcc_compiler.kernels.frame import Argument, Expr, PrimFunc, f32, i32, kernel, store
+from mlcc_compiler.kernels.frame import (
+    Expr,
+    PrimFunc,
+    Sizes,
+    f32,
+    i32,
+    kernel,
+    page_argument,
+    store,
+)
+from mlcc_compiler.kernels.step import COPIES, LAST_SAMPLED, TOKENS
+from mlcc_compiler.layout import KvLayout
 
 
-def page_argument(kv_heads: int, head_dim: int, page_size: int, kv_dtype: str) -> Argument:
-    """The pages of one layer."""
-    return Argument(("num_pages", 2, kv_heads, page_size, head_dim), kv_dtype)
-
-
-def append_kv(kv_heads: int, head_dim: int, page_size: int, kv_dtype: str, lanes: int) -> PrimFunc:
+def append_kv(isa: Isa, layout: KvLayout) -> PrimFunc:
     """(k f32[n, kv_heads, head_dim], v likewise, token_slots i32[n], pages) -> pages, in place.
 
     Token i goes to page slot // page_size at offset slot % page_size; slot -1 writes nowhere.
     """
-    lanes = fit_lanes(head_dim, lanes)
+    kv_heads, head_dim, page_size = layout.kv_heads, layout.head_dim, layout.page_size
+    lanes = fit_lanes(head_dim, isa.lanes)
 
     def body(k: Expr, v: Expr, slots: Expr, pages: Expr) -> None:
         def token(i: Expr) -> None:
@@ -29,22 +37,22 @@ def append_kv(kv_heads: int, head_dim: int, page_size: int, kv_dtype: str, lanes
                 page, offset = bind(T.floordiv(slot, page_size)), bind(T.floormod(slot, page_size))
                 with T.grid(kv_heads, head_dim // lanes) as (h, j):
                     at = span(j * lanes, lanes)
-                    store(pages, cast(kv_dtype, k[i, h, at]), page, 0, h, offset, at)
-                    store(pages, cast(kv_dtype, v[i, h, at]), page, 1, h, offset, at)
+                    store(pages, cast(layout.dtype, k[i, h, at]), page, 0, h, offset, at)
+                    store(pages, cast(layout.dtype, v[i, h, at]), page, 1, h, offset, at)
 
         each_row(slots.shape[0], 2 * kv_heads * head_dim, token)
 
     rows = f32("n", kv_heads, head_dim)
-    pages = page_argument(kv_heads, head_dim, page_size, kv_dtype)
-    return kernel(body, k=rows, v=rows, token_slots=i32("n"), pages=pages)
+    return kernel(body, k=rows, v=rows, **TOKENS, pages=page_argument(layout))
 
 
-def copy_pages(kv_heads: int, head_dim: int, page_size: int, kv_dtype: str, lanes: int) -> PrimFunc:
+def copy_pages(isa: Isa, layout: KvLayout) -> PrimFunc:
     """(src i32[c], dst i32[c], pages) -> pages with pages[dst[i]] = pages[src[i]], in place.
 
     No page may be in both lists, or twice in dst.
     """
-    lanes = fit_lanes(head_dim, lanes)
+    kv_heads, head_dim, page_size = layout.kv_heads, layout.head_dim, layout.page_size
+    lanes = fit_lanes(head_dim, isa.lanes)
 
     def body(src: Expr, dst: Expr, pages: Expr) -> None:
         with T.parallel(src.shape[0] * (2 * kv_heads)) as task:
@@ -55,25 +63,25 @@ def copy_pages(kv_heads: int, head_dim: int, page_size: int, kv_dtype: str, lane
                 at = span(j * lanes, lanes)
                 store(pages, pages[old, c, h, t, at], new, c, h, t, at)
 
-    pages = page_argument(kv_heads, head_dim, page_size, kv_dtype)
-    return kernel(body, src=i32("c"), dst=i32("c"), pages=pages)
+    return kernel(body, **COPIES, pages=page_argument(layout))
 
 
-def take_rows(hidden: int, lanes: int) -> PrimFunc:
+def take_rows(isa: Isa, row: Sizes, index: Sizes) -> PrimFunc:
     """(x f32[n, hidden], rows i32[r]) -> f32[r, hidden] with out[i] = x[rows[i]]."""
-    lanes = fit_lanes(hidden, lanes)
+    (hidden,) = row
+    lanes = fit_lanes(hidden, isa.lanes)
 
     def body(x: Expr, rows: Expr, out: Expr) -> None:
         with T.serial(rows.shape[0]) as i:
-            row = bind(T.Cast("int64", rows[i]))
+            source = bind(T.Cast("int64", rows[i]))
             with T.serial(hidden // lanes) as j:
                 at = span(j * lanes, lanes)
-                store(out, x[row, at], i, at)
+                store(out, x[source, at], i, at)
 
     return kernel(body, x=f32("n", hidden), rows=i32("r"), out=f32("r", hidden))
 
 
-def resolve_tokens() -> PrimFunc:
+def resolve_tokens(isa: Isa) -> PrimFunc:
     """(token_ids i32[n], last_sampled i32[m]) -> i32[n]: id -1 - i becomes last_sampled[i]."""
 
     def body(ids: Expr, last: Expr, out: Expr) -> None:
@@ -85,4 +93,4 @@ def resolve_tokens() -> PrimFunc:
                 with T.Else():
                     store(out, token, i)
 
-    return kernel(body, token_ids=i32("n"), last_sampled=i32("m"), out=i32("n"))
+    return kernel(body, token_ids=i32("n"), **LAST_SAMPLED, out=i32("n"))

@@ -8,7 +8,7 @@ from typing import Any
 
 from mlcc_compiler._tvm import B, IRBuilder, T
 from mlcc_compiler.kernels.cpu.isa import Isa
-from mlcc_compiler.kernels.cpu.linear_layout import COLUMN_VECTORS, Packing
+from mlcc_compiler.kernels.cpu.linear_layout import COLUMN_VECTORS, CpuPacking
 from mlcc_compiler.kernels.cpu.linear_tile import (
     OPAQUE,
     Output,
@@ -29,9 +29,9 @@ _UNROLL = 4
 """Steps along K per iteration of the inner loop."""
 
 
-def linear_float(n_out: int, k: int, scheme: Scheme, isa: Isa, bias: bool) -> Expr:
-    """PrimFunc(x f32[n, K], weight, [bias f32[N]], y f32[n, N]); weight as `Packing.tensors`."""
-    packing = Packing(n_out, k, scheme, isa)
+def linear_float(isa: Isa, n_out: int, k: int, scheme: Scheme, bias: bool) -> Expr:
+    """PrimFunc(x f32[n, K], weight, [bias f32[N]], y f32[n, N]); weight as `CpuPacking.tensors`."""
+    packing = CpuPacking(n_out, k, scheme, isa)
     (stored,) = packing.tensors
     with IRBuilder() as builder, B.prim_func(s_tir=True, private=True):
         B.func_attr({"tirx.noalias": True, "tirx.is_scheduled": True, "op_pattern": OPAQUE})
@@ -51,7 +51,7 @@ def linear_float(n_out: int, k: int, scheme: Scheme, isa: Isa, bias: bool) -> Ex
 
 
 def _tile(
-    packing: Packing, x: Expr, weight: Expr, output: Output, rows: int, row: Expr, tile: Expr
+    packing: CpuPacking, x: Expr, weight: Expr, output: Output, rows: int, row: Expr, tile: Expr
 ) -> None:
     lanes = packing.isa.lanes
     sums = Registers(rows * COLUMN_VECTORS, lanes, "float32")

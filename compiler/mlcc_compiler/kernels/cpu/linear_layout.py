@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mlcc_compiler.kernels.cpu.isa import Isa
-from mlcc_compiler.kernels.kernel_set import PhysicalTensor, WeightLayout
+from mlcc_compiler.layout import PhysicalTensor, WeightLayout
 from mlcc_compiler.quantization import Quantized, Scheme, dequantize, quantize
 from mlcc_compiler.quantization.floats import from_storage, to_storage
 
@@ -33,7 +33,7 @@ COLUMN_VECTORS = 2
 
 
 @dataclass(frozen=True)
-class Packing:
+class CpuPacking:
     """The physical form of one [rows, columns] = [N, K] matrix."""
 
     n: int
@@ -90,7 +90,7 @@ class Packing:
         return tuple(rows)
 
     def layout(self) -> WeightLayout:
-        """The form the lowering pass asks for: shapes, and the packing of an f32 matrix."""
+        """Shapes, and the packing of an f32 matrix."""
         return WeightLayout(self.tensors, self.pack)
 
     def pack(self, weight: npt.NDArray[np.float32]) -> list[Array]:

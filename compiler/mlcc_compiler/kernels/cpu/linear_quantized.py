@@ -13,7 +13,7 @@ from typing import Any
 
 from mlcc_compiler._tvm import B, IRBuilder, T
 from mlcc_compiler.kernels.cpu.isa import Isa, dot4
-from mlcc_compiler.kernels.cpu.linear_layout import COLUMN_VECTORS, Packing
+from mlcc_compiler.kernels.cpu.linear_layout import COLUMN_VECTORS, CpuPacking
 from mlcc_compiler.kernels.cpu.linear_tile import (
     OPAQUE,
     Output,
@@ -31,12 +31,12 @@ _UNROLL = 8
 """Most code vectors unrolled; longer groups loop."""
 
 
-def linear_quantized(n_out: int, k: int, scheme: Scheme, isa: Isa, bias: bool) -> Expr:
+def linear_quantized(isa: Isa, n_out: int, k: int, scheme: Scheme, bias: bool) -> Expr:
     """PrimFunc(xq i8[n, K], x_scale f32[n, G], x_sum i32[n, G], codes, scales, [zeros], [bias], y).
 
-    G = K / group. The weight's tensors are those of `Packing.tensors`; bias f32[N], y f32[n, N].
+    G = K / group. The weight's tensors are those of `CpuPacking.tensors`; bias f32[N], y f32[n, N].
     """
-    packing = Packing(n_out, k, scheme, isa)
+    packing = CpuPacking(n_out, k, scheme, isa)
     with IRBuilder() as builder, B.prim_func(s_tir=True, private=True):
         B.func_attr({"tirx.noalias": True, "tirx.is_scheduled": True, "op_pattern": OPAQUE})
         handles = [B.arg(name, T.handle()) for name in ("xq", "x_scale", "x_sum")]
@@ -65,7 +65,7 @@ class _Kernel:
 
     def __init__(
         self,
-        packing: Packing,
+        packing: CpuPacking,
         x: Expr,
         x_scale: Expr,
         x_sum: Expr,

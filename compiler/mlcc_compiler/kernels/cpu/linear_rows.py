@@ -24,7 +24,7 @@ _SERIAL = 16384
 _UNROLL = 8
 
 
-def quantize_rows(k: int, group: int, isa: Isa) -> Expr:
+def quantize_rows(isa: Isa, k: int, group: int) -> Expr:
     """PrimFunc(x f32[n, K], xq i8[n, K], x_scale f32[n, G], x_sum i32[n, G]), G = K / group."""
     groups = k // group
     with IRBuilder() as builder, B.prim_func(s_tir=True, private=True):

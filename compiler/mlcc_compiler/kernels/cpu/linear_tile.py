@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from mlcc_compiler._tvm import B, T
-from mlcc_compiler.kernels.cpu.linear_layout import COLUMN_VECTORS, Packing
+from mlcc_compiler.kernels.cpu.linear_layout import COLUMN_VECTORS, CpuPacking
 
 Expr = Any
 """A TVM expression, buffer or function; TVM ships no types for them."""
@@ -77,7 +77,7 @@ def _row_bytes(weights: Expr) -> int:
 class Output:
     """Where a tile's results go: y f32[n, N], and the bias f32[N] to add, if any."""
 
-    packing: Packing
+    packing: CpuPacking
     y: Expr
     bias: Expr | None
 
@@ -118,7 +118,7 @@ class Output:
 
 
 def for_each_tile(
-    packing: Packing,
+    packing: CpuPacking,
     n: Expr,
     row_bytes: int,
     sizes: tuple[int, ...],

@@ -3,61 +3,60 @@ and per attention head. CPU kernels in f32; not LayerNorm: no mean is subtracted
 """
 
 from collections.abc import Callable
+from math import prod
 
 from mlcc_compiler._tvm import T
+from mlcc_compiler.kernels.cpu.isa import Isa
 from mlcc_compiler.kernels.cpu.rows import each_row
 from mlcc_compiler.kernels.cpu.vector_math import Registers, bind, each, span, spread, sum_lanes
-from mlcc_compiler.kernels.frame import Expr, PrimFunc, f32, kernel, store
+from mlcc_compiler.kernels.frame import Expr, PrimFunc, Sizes, f32, kernel, store
 
 _UNROLL = 4  # independent sums, to hide the latency of an addition
 
 
-def rms_norm(hidden: int, eps: float, lanes: int, offset: float = 0.0) -> PrimFunc:
-    """(x f32[n, hidden], w f32[hidden]) -> x * rsqrt(mean(x**2) + eps) * (offset + w)."""
+def rms_norm(isa: Isa, row: Sizes, weight: Sizes, eps: float, offset: float) -> PrimFunc:
+    """(x f32[n, size], w f32[size]) -> x * rsqrt(mean(x**2) + eps) * (offset + w).
+
+    Of x f32[n, heads, size] each head is normalised by itself.
+    """
 
     def body(x: Expr, w: Expr, y: Expr) -> None:
-        normalise = _Normalise(hidden, eps, lanes, offset)
-        each_row(x.shape[0], hidden, lambda i: normalise(x, w, y, i))
+        normalise = _Normalise(weight[0], eps, isa.lanes, offset)
 
-    return kernel(body, x=f32("n", hidden), w=f32(hidden), y=f32("n", hidden))
+        def one(i: Expr) -> None:
+            normalise(x, w, y, i)
 
-
-def rms_norm_heads(
-    heads: int, head_dim: int, eps: float, lanes: int, offset: float = 0.0
-) -> PrimFunc:
-    """(x f32[n, heads, head_dim], w f32[head_dim]) -> each head normalised by itself."""
-
-    def body(x: Expr, w: Expr, y: Expr) -> None:
-        normalise = _Normalise(head_dim, eps, lanes, offset)
-
-        def row(i: Expr) -> None:
-            with T.serial(heads) as h:
+        def heads(i: Expr) -> None:
+            with T.serial(row[0]) as h:
                 normalise(x, w, y, i, h)
 
-        each_row(x.shape[0], heads * head_dim, row)
+        each_row(x.shape[0], prod(row), one if len(row) == 1 else heads)
 
-    shape = ("n", heads, head_dim)
-    return kernel(body, x=f32(*shape), w=f32(head_dim), y=f32(*shape))
+    rows = f32("n", *row)
+    return kernel(body, x=rows, w=f32(*weight), y=rows)
 
 
-def add_rms_norm(hidden: int, eps: float, lanes: int, offset: float = 0.0) -> PrimFunc:
+def add_rms_norm(
+    isa: Isa, row: Sizes, other: Sizes, weight: Sizes, eps: float, offset: float
+) -> PrimFunc:
     """(x f32[n, hidden], residual f32[n, hidden], w f32[hidden]) -> (x + residual, its norm)."""
+    (hidden,) = row
 
     def body(x: Expr, residual: Expr, w: Expr, total: Expr, y: Expr) -> None:
-        normalise = _Normalise(hidden, eps, lanes, offset)
+        normalise = _Normalise(hidden, eps, isa.lanes, offset)
 
-        def row(i: Expr) -> None:
+        def one(i: Expr) -> None:
             def add(j: Expr, k: int) -> None:
                 at = span(j, k)
                 store(total, x[i, at] + residual[i, at], i, at)
 
-            each(hidden, lanes, add)
+            each(hidden, isa.lanes, add)
             normalise(total, w, y, i)
 
-        each_row(x.shape[0], hidden, row)
+        each_row(x.shape[0], hidden, one)
 
     rows = f32("n", hidden)
-    return kernel(body, x=rows, residual=rows, w=f32(hidden), total=rows, y=rows)
+    return kernel(body, x=rows, residual=rows, w=f32(*weight), total=rows, y=rows)
 
 
 class _Normalise:

@@ -4,25 +4,27 @@ Llama 3, linear) are not here: they change `inv_freq` and `mscale`, which the ca
 """
 
 from mlcc_compiler._tvm import T
+from mlcc_compiler.kernels.cpu.isa import Isa
 from mlcc_compiler.kernels.cpu.rows import each_row
 from mlcc_compiler.kernels.cpu.vector_math import bind, fit_lanes, span
-from mlcc_compiler.kernels.frame import Expr, PrimFunc, f32, i32, kernel, store
+from mlcc_compiler.kernels.frame import Expr, PrimFunc, Sizes, f32, i32, kernel, store
 
 _LIBM_COST = 32  # elements of cheap arithmetic that one sine is worth
 
 
-def rope_table(rotary_dim: int, mscale: float, lanes: int) -> PrimFunc:
+def rope_table(isa: Isa, position: Sizes, inv_freq: Sizes, mscale: float) -> PrimFunc:
     """(positions i32[n], inv_freq f32[rotary_dim / 2]) -> f32[n, rotary_dim].
 
     The first half of a row holds cosines of position * inv_freq (rounded to f32, as torch does),
     the second half sines, both times mscale. libm computes them: once per token, not per layer.
     """
-    half = rotary_dim // 2
+    (half,) = inv_freq
+    rotary_dim = 2 * half
 
-    def body(positions: Expr, inv_freq: Expr, table: Expr) -> None:
+    def body(positions: Expr, frequencies: Expr, table: Expr) -> None:
         def row(i: Expr) -> None:
             with T.serial(half) as j:
-                angle = bind(T.Cast("float32", positions[i]) * inv_freq[j])
+                angle = bind(T.Cast("float32", positions[i]) * frequencies[j])
                 store(table, T.cos(angle) * T.float32(mscale), i, j)
                 store(table, T.sin(angle) * T.float32(mscale), i, half + j)
 
@@ -31,22 +33,23 @@ def rope_table(rotary_dim: int, mscale: float, lanes: int) -> PrimFunc:
     return kernel(body, positions=i32("n"), inv_freq=f32(half), table=f32("n", rotary_dim))
 
 
-def rope(heads: int, head_dim: int, rotary_dim: int, lanes: int) -> PrimFunc:
+def rope(isa: Isa, row: Sizes, table: Sizes) -> PrimFunc:
     """(x f32[n, heads, head_dim], table f32[n, rotary_dim]) -> x with its first rotary_dim turned.
 
     Element j < rotary_dim / 2 pairs with j + rotary_dim / 2; the rest of a head is copied.
     """
+    (heads, head_dim), (rotary_dim,) = row, table
 
-    def body(x: Expr, table: Expr, y: Expr) -> None:
-        def row(i: Expr) -> None:
+    def body(x: Expr, angles: Expr, y: Expr) -> None:
+        def one(i: Expr) -> None:
             with T.serial(heads) as h:
-                _turn(x, table, y, i, h, rotary_dim, lanes)
-                _copy_rest(x, y, i, h, rotary_dim, lanes)
+                _turn(x, angles, y, i, h, rotary_dim, isa.lanes)
+                _copy_rest(x, y, i, h, rotary_dim, isa.lanes)
 
-        each_row(x.shape[0], heads * head_dim, row)
+        each_row(x.shape[0], heads * head_dim, one)
 
-    shape = ("n", heads, head_dim)
-    return kernel(body, x=f32(*shape), table=f32("n", rotary_dim), y=f32(*shape))
+    rows = f32("n", *row)
+    return kernel(body, x=rows, table=f32("n", *table), y=rows)
 
 
 def _turn(x: Expr, table: Expr, y: Expr, i: Expr, h: Expr, rotary_dim: int, lanes: int) -> None:

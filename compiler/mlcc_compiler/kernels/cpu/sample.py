@@ -8,6 +8,7 @@ Uniforms come from the caller, so this knows nothing of seeds; penalties and mas
 from collections.abc import Callable, Sequence
 
 from mlcc_compiler._tvm import T
+from mlcc_compiler.kernels.cpu.isa import Isa
 from mlcc_compiler.kernels.cpu.vector_math import (
     Registers,
     bind,
@@ -22,6 +23,7 @@ from mlcc_compiler.kernels.cpu.vector_math import (
     sum_lanes,
 )
 from mlcc_compiler.kernels.frame import Expr, PrimFunc, f32, i32, kernel, store
+from mlcc_compiler.kernels.step import SAMPLING
 
 _VECTORS = 64  # vectors per block; blocks are added up in float64
 _UNROLL = 4  # independent sums, to hide the latency of an addition
@@ -34,7 +36,7 @@ Terms = Callable[[Expr, int], list[Expr]]
 """(index, lanes) -> the terms there, one vector each."""
 
 
-def sample(vocab: int, lanes: int) -> PrimFunc:
+def sample(isa: Isa, vocab: int) -> PrimFunc:
     """(logits f32[r, vocab], temperature f32[r], top_k i32[r], top_p f32[r], min_p f32[r],
     uniforms f32[r]) -> (tokens i32[r], logprobs f32[r]).
 
@@ -44,20 +46,10 @@ def sample(vocab: int, lanes: int) -> PrimFunc:
 
     def body(*arguments: Expr) -> None:
         with T.parallel(arguments[0].shape[0]) as row:
-            _Row(vocab, lanes, arguments, row).emit()
+            _Row(vocab, isa.lanes, arguments, row).emit()
 
-    parameter = f32("r")
-    return kernel(
-        body,
-        logits=f32("r", vocab),
-        temperature=parameter,
-        top_k=i32("r"),
-        top_p=parameter,
-        min_p=parameter,
-        uniforms=parameter,
-        tokens=i32("r"),
-        logprobs=parameter,
-    )
+    outputs = {"tokens": i32("r"), "logprobs": f32("r")}
+    return kernel(body, logits=f32("r", vocab), **SAMPLING, **outputs)
 
 
 class _Row:

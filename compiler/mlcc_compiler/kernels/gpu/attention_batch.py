@@ -1,5 +1,4 @@
-"""What the attention kernels of a GPU share: the numbers of a layer, and where a batch's sequences,
-keys and values lie."""
+"""What the attention kernels of a GPU share: where a batch's sequences, keys and values lie."""
 
 from __future__ import annotations
 
@@ -7,10 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from mlcc_compiler._tvm import T, tirx
-from mlcc_compiler.kernels.frame import Argument, Expr, f32, i32, store
+from mlcc_compiler.kernels.frame import Argument, Expr, f32, page_argument, store
 from mlcc_compiler.kernels.gpu.elementwise import tanh
-from mlcc_compiler.kernels.gpu.kv import page_argument
 from mlcc_compiler.kernels.gpu.workgroup import Local, bind, ceil_div, int32, real, when
+from mlcc_compiler.kernels.step import SEQUENCES
+from mlcc_compiler.layout import AttentionShape, KvLayout
 
 VECTOR = 4
 """Neighbouring dimensions that a thread loads at once; every head_dim is a multiple."""
@@ -18,50 +18,29 @@ LOWEST = -1e30
 """Below every score; its exponent is 0 and no driver overflows on the way there."""
 
 
-@dataclass(frozen=True)
-class AttentionShape:
-    """The numbers that an attention kernel is compiled for."""
+def heads_together(shape: AttentionShape, most: int) -> list[int]:
+    """Numbers of query heads of a group that a workgroup may take, the largest first."""
+    return [h for h in range(min(shape.group, most), 0, -1) if shape.group % h == 0]
 
-    heads: int
-    kv_heads: int
-    head_dim: int
-    page_size: int
-    scale: float
-    window: int | None
-    softcap: float | None
-    kv_dtype: str
 
-    @property
-    def group(self) -> int:
-        """Query heads that share a KV head."""
-        return self.heads // self.kv_heads
+def capped(shape: AttentionShape, score: Expr) -> Expr:
+    """The score after the soft cap."""
+    if shape.softcap is None:
+        return score
+    return real(shape.softcap) * tanh(score * real(1 / shape.softcap))
 
-    def heads_together(self, most: int) -> list[int]:
-        """Numbers of query heads of a group that a workgroup may take, the largest first."""
-        return [h for h in range(min(self.group, most), 0, -1) if self.group % h == 0]
 
-    def capped(self, score: Expr) -> Expr:
-        """The score after the soft cap."""
-        if self.softcap is None:
-            return score
-        return real(self.softcap) * tanh(score * real(1 / self.softcap))
+def first_key(shape: AttentionShape, position: Expr) -> Expr:
+    """The first key that a query at `position` sees."""
+    if shape.window is None:
+        return T.int32(0)
+    return T.max(position + (1 - shape.window), 0)
 
-    def first_key(self, position: Expr) -> Expr:
-        """The first key that a query at `position` sees."""
-        if self.window is None:
-            return T.int32(0)
-        return T.max(position + (1 - self.window), 0)
 
-    def arguments(self) -> dict[str, Argument]:
-        """The kernel arguments that describe a batch."""
-        return {
-            "q": f32("n", self.heads, self.head_dim),
-            "pages": page_argument(self.kv_heads, self.head_dim, self.page_size, self.kv_dtype),
-            "qo_indptr": i32("b + 1"),
-            "page_indptr": i32("b + 1"),
-            "page_indices": i32("p"),
-            "last_page_len": i32("b"),
-        }
+def arguments(shape: AttentionShape, layout: KvLayout) -> dict[str, Argument]:
+    """The kernel arguments that describe a batch."""
+    rows = f32("n", shape.heads, shape.head_dim)
+    return {"q": rows, "pages": page_argument(layout), **SEQUENCES}
 
 
 @dataclass(frozen=True)
@@ -81,9 +60,15 @@ class Batch:
     """The arrays that say which tokens and pages belong to which sequence."""
 
     def __init__(
-        self, shape: AttentionShape, qo: Expr, page_indptr: Expr, indices: Expr, last: Expr
+        self,
+        shape: AttentionShape,
+        layout: KvLayout,
+        qo: Expr,
+        page_indptr: Expr,
+        indices: Expr,
+        last: Expr,
     ) -> None:
-        self.shape, self.qo, self.page_indptr = shape, qo, page_indptr
+        self.shape, self.layout, self.qo, self.page_indptr = shape, layout, qo, page_indptr
         self.indices, self.last = indices, last
         self.sequences = int32(last.shape[0])
 
@@ -107,25 +92,25 @@ class Batch:
             index=s,
             token=token,
             tokens=bind(self.qo[s + 1] - token),
-            keys=bind((pages - 1) * self.shape.page_size + self.last[s]),
+            keys=bind((pages - 1) * self.layout.page_size + self.last[s]),
             page=page,
         )
 
     def key_row(self, sequence: Sequence, key: Expr, kv_head: Expr) -> Expr:
         """Where a key lies among the rows of head_dim elements that the pages are."""
-        number, offset = split(key, self.shape.page_size)
+        number, offset = split(key, self.layout.page_size)
         page = self.indices[sequence.page + number]
-        row = (page * (2 * self.shape.kv_heads) + kv_head) * self.shape.page_size
+        row = (page * (2 * self.shape.kv_heads) + kv_head) * self.layout.page_size
         return bind(row + offset)
 
 
 class Rows:
     """The pages as rows of head_dim elements: keys, and `kv_heads * page_size` rows on, values."""
 
-    def __init__(self, shape: AttentionShape, pages: Expr) -> None:
-        count = pages.shape[0] * (2 * shape.kv_heads * shape.page_size)
-        self.buffer = T.decl_buffer((count, shape.head_dim), shape.kv_dtype, data=pages.data)
-        self.to_value = shape.kv_heads * shape.page_size
+    def __init__(self, layout: KvLayout, pages: Expr) -> None:
+        count = pages.shape[0] * (2 * layout.kv_heads * layout.page_size)
+        self.buffer = T.decl_buffer((count, layout.head_dim), layout.dtype, data=pages.data)
+        self.to_value = layout.kv_heads * layout.page_size
 
 
 def load_vector(buffer: Expr, *at: Expr, count: int = VECTOR) -> Local:

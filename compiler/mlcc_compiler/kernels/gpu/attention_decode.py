@@ -13,17 +13,17 @@ several keys in flight; neighbouring threads read neighbouring vectors of a row.
 
 from __future__ import annotations
 
-from functools import cache
-
 from mlcc_compiler._tvm import T, tirx
 from mlcc_compiler.kernels.frame import Expr, PrimFunc, f32, kernel, store
 from mlcc_compiler.kernels.gpu.attention_batch import (
     LOWEST,
     VECTOR,
-    AttentionShape,
     Batch,
     Rows,
     Sequence,
+    arguments,
+    capped,
+    first_key,
     load_vector,
     split,
     strided,
@@ -44,36 +44,25 @@ from mlcc_compiler.kernels.gpu.workgroup import (
     shared,
     when,
 )
+from mlcc_compiler.layout import AttentionShape, KvLayout
 
 
-@cache  # layers share kernels
-def attend_ranges(
-    gpu: Gpu,
-    heads: int,
-    kv_heads: int,
-    head_dim: int,
-    page_size: int,
-    scale: float,
-    window: int | None,
-    softcap: float | None,
-    kv_dtype: str,
-) -> PrimFunc:
-    """(the arguments of `AttentionShape.arguments`) -> sums f32[items, heads, head_dim] of values
+def attend_ranges(gpu: Gpu, shape: AttentionShape, layout: KvLayout) -> PrimFunc:
+    """(the arguments of `attention_batch.arguments`) -> sums f32[items, heads, head_dim] of values
     weighted by e ** (score - largest), stats f32[items, heads, 2]: the largest score and the sum
     of the weights.
 
     items is `range_items`. Only ranges of sequences with one token are computed, and of those only
     ranges with a key that it sees; the others' cells keep what they held.
     """
-    shape = AttentionShape(heads, kv_heads, head_dim, page_size, scale, window, softcap, kv_dtype)
-    plan = RangePlan.of(gpu, shape)
+    plan = RangePlan.of(gpu, shape, layout.page_size)
 
     def body(q: Expr, pages: Expr, *rest: Expr) -> None:
         *arrays, sums, stats = rest
-        batch = Batch(shape, *arrays)
-        rows = Rows(shape, pages)
+        batch = Batch(shape, layout, *arrays)
+        rows = Rows(layout, pages)
         splits = shape.group // plan.heads
-        grid = (sums.shape[0], kv_heads * splits)
+        grid = (sums.shape[0], shape.kv_heads * splits)
         with (
             launch(grid, (plan.threads,)) as (item, part, thread),
             when(item < first_item(batch, batch.sequences)),
@@ -88,20 +77,20 @@ def attend_ranges(
                 work.soften(stats, item, head)
                 work.weigh(rows, sums, item, head)
 
-    parts, stats = f32("items", heads, head_dim), f32("items", heads, 2)
-    return kernel(body, **shape.arguments(), sums=parts, stats=stats)
+    parts, stats = f32("items", shape.heads, shape.head_dim), f32("items", shape.heads, 2)
+    return kernel(body, **arguments(shape, layout), sums=parts, stats=stats)
 
 
 def first_item(batch: Batch, s: Expr) -> Expr:
     """The workgroup of a sequence's first range; strictly monotone, and far enough apart."""
-    pages = pages_per_range(batch.shape.page_size)
+    pages = pages_per_range(batch.layout.page_size)
     return tirx.truncdiv(batch.page_indptr[s], pages) + s
 
 
 def _range(batch: Batch, sequence: Sequence, item: Expr, keys: int) -> tuple[Expr, Expr]:
     """(first key, keys) of a range; what no window covers is cut off."""
     start = bind((item - first_item(batch, sequence.index)) * keys)
-    begin = bind(T.max(start, batch.shape.first_key(sequence.keys - 1)))
+    begin = bind(T.max(start, first_key(batch.shape, sequence.keys - 1)))
     return begin, bind(T.min(start + keys, sequence.keys) - begin)
 
 
@@ -178,7 +167,7 @@ class _Range:
             for lane in range(plan.lanes):
                 summed[0] = summed[0] + self.scratch[i * (plan.lanes + 1) + lane]
             with when(key < self.count):
-                store(self.scores, self.shape.capped(summed[0]), head + g, key)
+                store(self.scores, capped(self.shape, summed[0]), head + g, key)
 
         strided(plan.slice * plan.pass_keys, plan.threads, self.thread, total)
 

@@ -8,6 +8,7 @@ from mlcc_compiler.kernels.gpu.attention_batch import (
     LOWEST,
     VECTOR,
     Batch,
+    first_key,
     load_vector,
     split,
     strided,
@@ -37,13 +38,13 @@ def merge_ranges(gpu: Gpu, batch: Batch, rows: Expr, sums: Expr, stats: Expr, ou
     decode step may be padded to its b.
     """
     shape = batch.shape
-    keys = pages_per_range(shape.page_size) * shape.page_size
+    keys = pages_per_range(batch.layout.page_size) * batch.layout.page_size
     columns = shape.head_dim // VECTOR
     threads, teams = gpu.threads, gpu.threads // columns
     with launch((batch.last.shape[0], shape.heads), (threads,)) as (s, head, thread):
         sequence = batch.sequence(s)
         with when(sequence.tokens == 1):
-            first, _ = split(shape.first_key(sequence.keys - 1), keys)
+            first, _ = split(first_key(shape, sequence.keys - 1), keys)
             item = bind(first_item(batch, s) + first)
             count = bind(ceil_div(sequence.keys, keys) - first)
             best, total, outputs = zeros(1, LOWEST), zeros(1), zeros(VECTOR)

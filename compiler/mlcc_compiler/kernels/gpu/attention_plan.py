@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 from mlcc_compiler._tvm import tirx
 from mlcc_compiler.kernels.frame import Expr
-from mlcc_compiler.kernels.gpu.attention_batch import VECTOR, AttentionShape
+from mlcc_compiler.kernels.gpu.attention_batch import VECTOR, heads_together
 from mlcc_compiler.kernels.gpu.device import Gpu
+from mlcc_compiler.layout import AttentionShape
 
 _RANGE = 128
 _THREADS = 128  # of a workgroup
@@ -98,10 +99,10 @@ class RangePlan:
         return 4 * (cells + 2 * self.threads)
 
     @classmethod
-    def of(cls, gpu: Gpu, shape: AttentionShape) -> RangePlan:
+    def of(cls, gpu: Gpu, shape: AttentionShape, page_size: int) -> RangePlan:
         """The most heads that fit, then the largest slice."""
-        keys = pages_per_range(shape.page_size) * shape.page_size
-        for heads in shape.heads_together(_MOST_HEADS):
+        keys = pages_per_range(page_size) * page_size
+        for heads in heads_together(shape, _MOST_HEADS):
             for size in (s for s in range(heads, 0, -1) if heads % s == 0):
                 plan = cls(min(gpu.threads, _THREADS), keys, shape.head_dim, heads, size)
                 if plan.shared_bytes <= min(gpu.shared_bytes, _MOST_BYTES):
@@ -153,7 +154,7 @@ class TilePlan:
         """The largest blocks that fit."""
         threads = min(gpu.threads, _THREADS)
         rows = cls(threads, 1, 1, 1).rows
-        heads = shape.heads_together(rows)[0]
+        heads = heads_together(shape, rows)[0]
         for columns in (4, 2):
             for depth in (32, 16, 8):
                 plan = cls(threads, heads, columns, depth)

@@ -17,10 +17,11 @@ from mlcc_compiler._tvm import T, tirx
 from mlcc_compiler.kernels.frame import Expr, store
 from mlcc_compiler.kernels.gpu.attention_batch import (
     LOWEST,
-    AttentionShape,
     Batch,
     Rows,
     Sequence,
+    capped,
+    first_key,
     load_vector,
     split,
     strided,
@@ -43,6 +44,7 @@ from mlcc_compiler.kernels.gpu.workgroup import (
     shared,
     when,
 )
+from mlcc_compiler.layout import AttentionShape
 
 
 def prefill(gpu: Gpu, batch: Batch, q: Expr, pages: Expr, out: Expr) -> None:
@@ -69,7 +71,7 @@ def prefill(gpu: Gpu, batch: Batch, q: Expr, pages: Expr, out: Expr) -> None:
                 count = bind(T.min(sequence.tokens - start, plan.tokens))
                 with when(tirx.all(sequence.tokens > 1, count > 0)):
                     tile = _Tile(shape, plan, batch, sequence, start, count, thread)
-                    tile.run(q, Rows(shape, pages), part // splits, head)
+                    tile.run(q, Rows(batch.layout, pages), part // splits, head)
                     tile.finish(out, head)
             with T.Else():
                 behind = bind(batch.qo[batch.sequences] + (item - used) * plan.tokens)
@@ -124,7 +126,7 @@ class _Tile:
     def run(self, q: Expr, rows: Rows, kv_head: Expr, head: Expr) -> None:
         """Go through the blocks of keys."""
         plan = self.plan
-        first = bind(self.shape.first_key(self.position))
+        first = bind(first_key(self.shape, self.position))
         with T.serial(ceil_div(self.end - first, plan.keys)) as block:
             begin = bind(first + int32(block) * plan.keys)
 
@@ -182,7 +184,7 @@ class _Tile:
                     # Both bounds in one comparison: later keys are far away as unsigned numbers.
                     # (With an `and` in each of these SwiftShader compiles for minutes, in 16 GB.)
                     seen = T.Cast("uint32", position - j) < T.uint32(shape.window)
-                score = bind(shape.capped(scores[r * plan.columns + c]))
+                score = bind(capped(shape, scores[r * plan.columns + c]))
                 value = T.if_then_else(seen, score, real(LOWEST))
                 store(self.weights, value, self.column + c, self.row + r)
         barrier()

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from mlcc_compiler._tvm import T, tirx
-from mlcc_compiler.kernels.frame import Expr, PrimFunc, f32, i32, kernel, store
+from mlcc_compiler.kernels.frame import Expr, PrimFunc, Sizes, f32, i32, kernel, store
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.workgroup import bind, ceil_div, int32, launch, real, when
+from mlcc_compiler.kernels.step import LAST_SAMPLED
 
 _ERFC = (1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592)
 
@@ -79,21 +80,22 @@ ACTIVATIONS: dict[str, Callable[[Expr], Expr]] = {
 }
 
 
-def gated(gpu: Gpu, inner: int, kind: str) -> PrimFunc:
+def gated(gpu: Gpu, row: Sizes, other: Sizes, kind: str) -> PrimFunc:
     """(gate f32[n, inner], up f32[n, inner]) -> activation(gate) * up."""
 
     def body(gate: Expr, up: Expr, out: Expr) -> None:
         def element(i: Expr, j: Expr) -> None:
             store(out, ACTIVATIONS[kind](gate[i, j]) * up[i, j], i, j)
 
-        each_element(gpu, gate.shape[0], inner, element)
+        each_element(gpu, gate.shape[0], row[0], element)
 
-    rows = f32("n", inner)
+    rows = f32("n", *row)
     return kernel(body, gate=rows, up=rows, out=rows)
 
 
-def gated_fused(gpu: Gpu, inner: int, kind: str) -> PrimFunc:
+def gated_fused(gpu: Gpu, row: Sizes, kind: str) -> PrimFunc:
     """(gate_up f32[n, 2 * inner]) -> activation(first half) * second half."""
+    inner = row[0] // 2
 
     def body(x: Expr, out: Expr) -> None:
         def element(i: Expr, j: Expr) -> None:
@@ -104,44 +106,49 @@ def gated_fused(gpu: Gpu, inner: int, kind: str) -> PrimFunc:
     return kernel(body, gate_up=f32("n", 2 * inner), out=f32("n", inner))
 
 
-def softcap(gpu: Gpu, width: int, cap: float) -> PrimFunc:
+def softcap(gpu: Gpu, row: Sizes, cap: float) -> PrimFunc:
     """(x f32[n, width]) -> cap * tanh(x / cap)."""
 
     def body(x: Expr, out: Expr) -> None:
         def element(i: Expr, j: Expr) -> None:
             store(out, real(cap) * tanh(x[i, j] * real(1 / cap)), i, j)
 
-        each_element(gpu, x.shape[0], width, element)
+        each_element(gpu, x.shape[0], row[0], element)
 
-    return kernel(body, x=f32("n", width), out=f32("n", width))
+    rows = f32("n", *row)
+    return kernel(body, x=rows, out=rows)
 
 
-def add(gpu: Gpu, width: int) -> PrimFunc:
+def add(gpu: Gpu, row: Sizes, other: Sizes) -> PrimFunc:
     """(x f32[n, width], y f32[n, width]) -> x + y."""
 
     def body(x: Expr, y: Expr, out: Expr) -> None:
-        each_element(gpu, x.shape[0], width, lambda i, j: store(out, x[i, j] + y[i, j], i, j))
+        each_element(gpu, x.shape[0], row[0], lambda i, j: store(out, x[i, j] + y[i, j], i, j))
 
-    rows = f32("n", width)
+    rows = f32("n", *row)
     return kernel(body, x=rows, y=rows, out=rows)
 
 
-def scale(gpu: Gpu, width: int, factor: float) -> PrimFunc:
+def scale(gpu: Gpu, row: Sizes, factor: float) -> PrimFunc:
     """(x f32[n, width]) -> x * factor."""
 
     def body(x: Expr, out: Expr) -> None:
-        each_element(gpu, x.shape[0], width, lambda i, j: store(out, x[i, j] * real(factor), i, j))
+        def element(i: Expr, j: Expr) -> None:
+            store(out, x[i, j] * real(factor), i, j)
 
-    return kernel(body, x=f32("n", width), out=f32("n", width))
+        each_element(gpu, x.shape[0], row[0], element)
+
+    rows = f32("n", *row)
+    return kernel(body, x=rows, out=rows)
 
 
-def take_rows(gpu: Gpu, width: int) -> PrimFunc:
+def take_rows(gpu: Gpu, row: Sizes, index: Sizes) -> PrimFunc:
     """(x f32[n, width], rows i32[r]) -> f32[r, width] with out[i] = x[rows[i]]."""
 
     def body(x: Expr, rows: Expr, out: Expr) -> None:
-        each_element(gpu, rows.shape[0], width, lambda i, j: store(out, x[rows[i], j], i, j))
+        each_element(gpu, rows.shape[0], row[0], lambda i, j: store(out, x[rows[i], j], i, j))
 
-    return kernel(body, x=f32("n", width), rows=i32("r"), out=f32("r", width))
+    return kernel(body, x=f32("n", *row), rows=i32("r"), out=f32("r", *row))
 
 
 def resolve_tokens(gpu: Gpu) -> PrimFunc:
@@ -156,4 +163,4 @@ def resolve_tokens(gpu: Gpu) -> PrimFunc:
                 sampled = tirx.max(T.int32(-1) - token, T.int32(0))
                 store(out, T.if_then_else(token < 0, last[sampled], token), i)
 
-    return kernel(body, token_ids=i32("n"), last_sampled=i32("m"), out=i32("n"))
+    return kernel(body, token_ids=i32("n"), **LAST_SAMPLED, out=i32("n"))

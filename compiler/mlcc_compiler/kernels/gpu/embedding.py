@@ -6,33 +6,29 @@ outside the table are clamped to it: a bad id can give a wrong row but never a c
 
 from __future__ import annotations
 
-from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mlcc_compiler._tvm import tirx
+from mlcc_compiler.graph import Graph, Weight, dims, tensor
 from mlcc_compiler.kernels.frame import Expr, PrimFunc, f32, i32, kernel, store
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.elementwise import each_element
-from mlcc_compiler.kernels.gpu.linear_parts import call_parts, packing_of
+from mlcc_compiler.kernels.gpu.linear_parts import call_parts, packing
 from mlcc_compiler.kernels.gpu.linear_weight import UNIT, WeightReader, weight_arguments
-from mlcc_compiler.kernels.gpu.weight_layout import Packing
+from mlcc_compiler.kernels.gpu.weight_layout import GpuPacking
 from mlcc_compiler.kernels.gpu.workgroup import bind, int32, when
-from mlcc_compiler.passes.rewrite import dims, tensor
-
-if TYPE_CHECKING:
-    from mlcc_compiler.passes.lower import LowerOperators, Weight
+from mlcc_compiler.kernels.kernel_set import KernelSet
 
 
-def embedding(gpu: Gpu, graph: LowerOperators, token_ids: Any, table: Weight) -> Any:
+def emit_embedding(kernels: KernelSet, graph: Graph, token_ids: Any, table: Weight) -> Any:
     """Emit f32[n, hidden], the rows of `token_ids`; each part writes those that it holds."""
-    packing = packing_of(gpu, table)
-    kernels = [embedding_part(gpu, packing, p) for p in range(len(packing.parts))]
-    out = tensor([dims(token_ids)[0], packing.k])
-    return call_parts(graph, "embedding", table, kernels, lambda part: [token_ids, *part], out)
+    form = packing(kernels.device, table.plan.shape, table.plan.scheme)
+    made = [kernels.made(embedding_part, form, p) for p in range(len(form.parts))]
+    out = tensor([dims(token_ids)[0], form.k])
+    return call_parts(graph, "embedding", table, made, lambda part: [token_ids, *part], out)
 
 
-@cache
-def embedding_part(gpu: Gpu, packing: Packing, part: int) -> PrimFunc:
+def embedding_part(gpu: Gpu, packing: GpuPacking, part: int) -> PrimFunc:
     """(token_ids i32[n], the part's tensors, y f32[n, hidden]): the rows of tokens in the part."""
     rows = packing.parts[part]
 

@@ -7,17 +7,14 @@ head_dim]. Both write their last argument in place, for R.call_tir_inplace.
 from __future__ import annotations
 
 from mlcc_compiler._tvm import T
-from mlcc_compiler.kernels.frame import Argument, Expr, PrimFunc, f32, i32, kernel, store
+from mlcc_compiler.kernels.frame import Expr, PrimFunc, f32, kernel, page_argument, store
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.elementwise import each_element
 from mlcc_compiler.kernels.gpu.norm import each_lane, row_factor
 from mlcc_compiler.kernels.gpu.rope import turned
 from mlcc_compiler.kernels.gpu.workgroup import bind, ceil_div, clamp_f16, int32, launch, real, when
-
-
-def page_argument(kv_heads: int, head_dim: int, page_size: int, kv_dtype: str) -> Argument:
-    """The pages of one layer."""
-    return Argument(("num_pages", 2, kv_heads, page_size, head_dim), kv_dtype)
+from mlcc_compiler.kernels.step import COPIES, TOKENS
+from mlcc_compiler.layout import KvLayout
 
 
 def stored(value: Expr, kv_dtype: str) -> Expr:
@@ -25,11 +22,12 @@ def stored(value: Expr, kv_dtype: str) -> Expr:
     return clamp_f16(value).astype(kv_dtype) if kv_dtype == "float16" else value
 
 
-def append_kv(gpu: Gpu, kv_heads: int, head_dim: int, page_size: int, kv_dtype: str) -> PrimFunc:
+def append_kv(gpu: Gpu, layout: KvLayout) -> PrimFunc:
     """(k f32[n, kv_heads, head_dim], v likewise, token_slots i32[n], pages) -> pages, in place.
 
     Token i goes to page slot // page_size at offset slot % page_size; slot -1 writes nowhere.
     """
+    kv_heads, head_dim, page_size = layout.kv_heads, layout.head_dim, layout.page_size
 
     def body(k: Expr, v: Expr, slots: Expr, pages: Expr) -> None:
         def element(i: Expr, j: Expr) -> None:
@@ -37,25 +35,17 @@ def append_kv(gpu: Gpu, kv_heads: int, head_dim: int, page_size: int, kv_dtype: 
             slot = bind(slots[i])
             with when(slot >= 0):
                 page, offset = bind(slot // page_size), bind(slot % page_size)
-                store(pages, stored(k[i, h, d], kv_dtype), page, 0, h, offset, d)
-                store(pages, stored(v[i, h, d], kv_dtype), page, 1, h, offset, d)
+                store(pages, stored(k[i, h, d], layout.dtype), page, 0, h, offset, d)
+                store(pages, stored(v[i, h, d], layout.dtype), page, 1, h, offset, d)
 
         each_element(gpu, slots.shape[0], kv_heads * head_dim, element)
 
     rows = f32("n", kv_heads, head_dim)
-    pages = page_argument(kv_heads, head_dim, page_size, kv_dtype)
-    return kernel(body, k=rows, v=rows, token_slots=i32("n"), pages=pages)
+    return kernel(body, k=rows, v=rows, **TOKENS, pages=page_argument(layout))
 
 
 def rotate_and_append(
-    gpu: Gpu,
-    heads: int,
-    rotary_dim: int,
-    norm: tuple[float, float] | None,
-    kv_heads: int,
-    head_dim: int,
-    page_size: int,
-    kv_dtype: str,
+    gpu: Gpu, layout: KvLayout, heads: int, rotary_dim: int, norm: tuple[float, float] | None
 ) -> PrimFunc:
     """(qkv f32[n, (heads + 2 * kv_heads) * head_dim], table f32[n, rotary_dim], with a norm the
     weights of q's and k's f32[head_dim], token_slots i32[n], pages) -> pages in place,
@@ -64,6 +54,7 @@ def rotate_and_append(
     A team of threads takes one head of one token: normalises and turns it if it is a query or a
     key, and puts it where attention reads it. norm: (eps, offset).
     """
+    kv_heads, head_dim, page_size = layout.kv_heads, layout.head_dim, layout.page_size
     lanes = 32
     teams, parts = gpu.threads // lanes, heads + 2 * kv_heads
 
@@ -102,7 +93,7 @@ def rotate_and_append(
                         with when(slot >= 0):
                             h = part - heads - (kind - 1) * kv_heads
                             page, offset = slot // page_size, slot % page_size
-                            store(pages, stored(x, kv_dtype), page, kind - 1, h, offset, d)
+                            store(pages, stored(x, layout.dtype), page, kind - 1, h, offset, d)
 
             with when(block * teams + team < count):
                 each_lane(head_dim, lanes, lane, element)
@@ -114,17 +105,18 @@ def rotate_and_append(
         qkv=f32("n", width),
         table=f32("n", rotary_dim),
         **({"q_norm": weight, "k_norm": weight} if norm else {}),
-        token_slots=i32("n"),
-        pages=page_argument(kv_heads, head_dim, page_size, kv_dtype),
+        **TOKENS,
+        pages=page_argument(layout),
         q=f32("n", heads, head_dim),
     )
 
 
-def copy_pages(gpu: Gpu, kv_heads: int, head_dim: int, page_size: int, kv_dtype: str) -> PrimFunc:
+def copy_pages(gpu: Gpu, layout: KvLayout) -> PrimFunc:
     """(src i32[c], dst i32[c], pages) -> pages with pages[dst[i]] = pages[src[i]], in place.
 
     No page may be in both lists, or twice in dst.
     """
+    kv_heads, head_dim, page_size = layout.kv_heads, layout.head_dim, layout.page_size
     width = 2 * kv_heads * page_size * head_dim
 
     def body(src: Expr, dst: Expr, pages: Expr) -> None:
@@ -136,5 +128,4 @@ def copy_pages(gpu: Gpu, kv_heads: int, head_dim: int, page_size: int, kv_dtype:
 
         each_element(gpu, src.shape[0], width, element)
 
-    pages = page_argument(kv_heads, head_dim, page_size, kv_dtype)
-    return kernel(body, src=i32("c"), dst=i32("c"), pages=pages)
+    return kernel(body, **COPIES, pages=page_argument(layout))

@@ -10,23 +10,21 @@ One PrimFunc per part of a weight holds the launches for every n; the host code 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache, partial
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
 
 from mlcc_compiler._tvm import T
+from mlcc_compiler.graph import Graph, Weight, dims, tensor
 from mlcc_compiler.kernels.frame import Expr, PrimFunc, f32, kernel, store
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.linear_gemm import gemm, side
 from mlcc_compiler.kernels.gpu.linear_gemv import Finish, gemv
-from mlcc_compiler.kernels.gpu.linear_parts import call_parts, packing_of
+from mlcc_compiler.kernels.gpu.linear_parts import call_parts, packing
 from mlcc_compiler.kernels.gpu.linear_tensor_core import tensor_core_gemm
 from mlcc_compiler.kernels.gpu.linear_tensor_tile import ROWS
 from mlcc_compiler.kernels.gpu.linear_weight import WeightReader, weight_arguments
-from mlcc_compiler.kernels.gpu.weight_layout import Packing
-from mlcc_compiler.passes.rewrite import dims, tensor
-
-if TYPE_CHECKING:
-    from mlcc_compiler.passes.lower import LowerOperators, Weight
+from mlcc_compiler.kernels.gpu.weight_layout import GpuPacking
+from mlcc_compiler.kernels.kernel_set import KernelSet
 
 _FEW = (1, 2, 4, 8)
 """Rows of x that the variants of the streaming kernel take."""
@@ -35,18 +33,17 @@ _HEIGHTS = (2, 4, 8)
 """Rows of y that a thread of the tiled kernel makes: tiles of 32, 64 and 128 rows."""
 
 
-def linear(gpu: Gpu, graph: LowerOperators, x: Any, weight: Weight, bias: Any | None) -> Any:
+def emit_linear(kernels: KernelSet, graph: Graph, x: Any, weight: Weight, bias: Any | None) -> Any:
     """Emit the calls; returns y."""
-    packing = packing_of(gpu, weight)
-    parts = range(len(packing.parts))
-    kernels = [linear_part(gpu, packing, p, bias is not None) for p in parts]
+    form = packing(kernels.device, weight.plan.shape, weight.plan.scheme)
+    parts = range(len(form.parts))
+    made = [kernels.made(linear_part, form, p, bias is not None) for p in parts]
     last = [] if bias is None else [bias]
-    out = tensor([dims(x)[0], packing.n])
-    return call_parts(graph, "linear", weight, kernels, lambda part: [x, *part, *last], out)
+    out = tensor([dims(x)[0], form.n])
+    return call_parts(graph, "linear", weight, made, lambda part: [x, *part, *last], out)
 
 
-@cache
-def linear_part(gpu: Gpu, packing: Packing, part: int, bias: bool) -> PrimFunc:
+def linear_part(gpu: Gpu, packing: GpuPacking, part: int, bias: bool) -> PrimFunc:
     """(x f32[n, K], the part's tensors, [bias f32[N]], y f32[n, N]): the columns of y that belong
     to the part's rows."""
     rows = packing.parts[part]

@@ -6,26 +6,30 @@ The first part's call makes the output, the others write their share into it in 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mlcc_compiler._tvm import relax
+from mlcc_compiler.graph import Graph, Weight
 from mlcc_compiler.kernels.frame import PrimFunc
 from mlcc_compiler.kernels.gpu.device import Gpu
-from mlcc_compiler.kernels.gpu.weight_layout import Packing
+from mlcc_compiler.kernels.gpu.weight_layout import GpuPacking
+from mlcc_compiler.layout import WeightLayout
 from mlcc_compiler.quantization import scheme
 
-if TYPE_CHECKING:
-    from mlcc_compiler.passes.lower import LowerOperators, Weight
+
+def packing(gpu: Gpu, shape: Sequence[int], scheme_name: str) -> GpuPacking:
+    """How a matrix or a table is stored."""
+    rows, columns = shape
+    return GpuPacking(rows, columns, scheme(scheme_name), gpu.binding_bytes)
 
 
-def packing_of(gpu: Gpu, weight: Weight) -> Packing:
-    """How the weight is stored."""
-    rows, columns = weight.plan.shape
-    return Packing(rows, columns, scheme(weight.plan.scheme), gpu.binding_bytes)
+def layout(gpu: Gpu, use: str, shape: Sequence[int], scheme_name: str) -> WeightLayout:
+    """The same for the writer of weights; linears and lookups read one form."""
+    return packing(gpu, shape, scheme_name).layout()
 
 
 def call_parts(
-    graph: LowerOperators,
+    graph: Graph,
     name: str,
     weight: Weight,
     kernels: Sequence[PrimFunc],

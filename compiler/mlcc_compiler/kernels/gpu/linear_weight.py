@@ -1,7 +1,7 @@
 """Read packed weights in a kernel, eight neighbours of a row at a time.
 
 A weight is raw * scale + offset, where raw is a float16, bfloat16, float32 or a small integer; the
-layout is `weight_layout.Packing`'s. Formed in float32 that is exact: at most 19 bits. Not here:
+layout is `weight_layout.GpuPacking`'s. Formed in float32 that is exact: at most 19 bits. Not here:
 what is done with the weights.
 """
 
@@ -15,14 +15,14 @@ from typing import Any
 from mlcc_compiler._tvm import T, tirx
 from mlcc_compiler.kernels.frame import Argument, Expr, f32, store, u32
 from mlcc_compiler.kernels.gpu.device import Gpu
-from mlcc_compiler.kernels.gpu.weight_layout import Packing
+from mlcc_compiler.kernels.gpu.weight_layout import GpuPacking
 from mlcc_compiler.kernels.gpu.workgroup import Local, bind, int32, real
 
 UNIT = 8
 """Neighbours along K that are read together: a word of 4-bit codes, 32 bytes of activations."""
 
 
-def weight_arguments(packing: Packing, part: int) -> dict[str, Argument]:
+def weight_arguments(packing: GpuPacking, part: int) -> dict[str, Argument]:
     """The kernel arguments of one part of a weight."""
     rows = len(packing.parts[part])
     return {
@@ -64,7 +64,7 @@ def weights_of(blocks: Sequence[Block]) -> list[Expr]:
 class WeightReader:
     """Reads a part of a weight; `buffers` are the kernel's arguments of `weight_arguments`."""
 
-    def __init__(self, gpu: Gpu, packing: Packing, buffers: Sequence[Any]) -> None:
+    def __init__(self, gpu: Gpu, packing: GpuPacking, buffers: Sequence[Any]) -> None:
         self.gpu, self.packing, self.buffers = gpu, packing, buffers
 
     @property

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from mlcc_compiler._tvm import T
-from mlcc_compiler.kernels.frame import Expr, PrimFunc, f32, kernel, store
+from mlcc_compiler.kernels.frame import Expr, PrimFunc, Sizes, f32, kernel, store
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.workgroup import (
     Local,
@@ -21,8 +21,14 @@ from mlcc_compiler.kernels.gpu.workgroup import (
 )
 
 
-def rms_norm(gpu: Gpu, hidden: int, eps: float, offset: float) -> PrimFunc:
-    """(x f32[n, hidden], w f32[hidden]) -> x * rsqrt(mean(x**2) + eps) * (offset + w)."""
+def rms_norm(gpu: Gpu, row: Sizes, weight: Sizes, eps: float, offset: float) -> PrimFunc:
+    """(x f32[n, size], w f32[size]) -> x * rsqrt(mean(x**2) + eps) * (offset + w).
+
+    Of x f32[n, heads, size] each head is normalised by itself.
+    """
+    if len(row) == 2:
+        return _rms_norm_heads(gpu, *row, eps, offset)
+    (hidden,) = row
 
     def body(x: Expr, w: Expr, y: Expr) -> None:
         with launch((x.shape[0],), (gpu.threads,)) as (i, lane):
@@ -38,8 +44,11 @@ def rms_norm(gpu: Gpu, hidden: int, eps: float, offset: float) -> PrimFunc:
     return kernel(body, x=rows, w=f32(hidden), y=rows)
 
 
-def add_rms_norm(gpu: Gpu, hidden: int, eps: float, offset: float) -> PrimFunc:
+def add_rms_norm(
+    gpu: Gpu, row: Sizes, other: Sizes, weight: Sizes, eps: float, offset: float
+) -> PrimFunc:
     """(x f32[n, hidden], residual f32[n, hidden], w f32[hidden]) -> (x + residual, its norm)."""
+    (hidden,) = row
 
     def body(x: Expr, residual: Expr, w: Expr, total: Expr, y: Expr) -> None:
         with launch((x.shape[0],), (gpu.threads,)) as (i, lane):
@@ -62,8 +71,7 @@ def add_rms_norm(gpu: Gpu, hidden: int, eps: float, offset: float) -> PrimFunc:
     return kernel(body, x=rows, residual=rows, w=f32(hidden), total=rows, y=rows)
 
 
-def rms_norm_heads(gpu: Gpu, heads: int, head_dim: int, eps: float, offset: float) -> PrimFunc:
-    """(x f32[n, heads, head_dim], w f32[head_dim]) -> each head normalised by itself."""
+def _rms_norm_heads(gpu: Gpu, heads: int, head_dim: int, eps: float, offset: float) -> PrimFunc:
     lanes = 32
     teams = gpu.threads // lanes
 

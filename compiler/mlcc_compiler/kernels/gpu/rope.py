@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 
 from mlcc_compiler._tvm import T, tirx
-from mlcc_compiler.kernels.frame import Expr, PrimFunc, f32, i32, kernel, store
+from mlcc_compiler.kernels.frame import Expr, PrimFunc, Sizes, f32, i32, kernel, store
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.elementwise import each_element
 from mlcc_compiler.kernels.gpu.workgroup import bind, real
@@ -19,35 +19,36 @@ _SIN = (-1.9515295891e-4, 8.3321608736e-3, -1.6666654611e-1)
 _COS = (2.443315711809948e-5, -1.388731625493765e-3, 4.166664568298827e-2)
 
 
-def rope_table(gpu: Gpu, rotary_dim: int, scale: float) -> PrimFunc:
+def rope_table(gpu: Gpu, position: Sizes, inv_freq: Sizes, scale: float) -> PrimFunc:
     """(positions i32[n], inv_freq f32[rotary_dim / 2]) -> f32[n, rotary_dim]: cosines, then sines,
     of position * inv_freq, times scale."""
-    half = rotary_dim // 2
+    (half,) = inv_freq
 
-    def body(positions: Expr, inv_freq: Expr, table: Expr) -> None:
+    def body(positions: Expr, frequencies: Expr, table: Expr) -> None:
         def element(i: Expr, j: Expr) -> None:
-            angle = positions[i].astype("float32") * inv_freq[j]
+            angle = positions[i].astype("float32") * frequencies[j]
             cosine, sine = cos_sin(angle)
             store(table, cosine * real(scale), i, j)
             store(table, sine * real(scale), i, j + half)
 
         each_element(gpu, positions.shape[0], half, element)
 
-    return kernel(body, positions=i32("n"), inv_freq=f32(half), table=f32("n", rotary_dim))
+    return kernel(body, positions=i32("n"), inv_freq=f32(half), table=f32("n", 2 * half))
 
 
-def rope(gpu: Gpu, heads: int, head_dim: int, rotary_dim: int) -> PrimFunc:
+def rope(gpu: Gpu, row: Sizes, table: Sizes) -> PrimFunc:
     """(x f32[n, heads, head_dim], table f32[n, rotary_dim]) -> x, its first rotary_dim turned."""
+    (heads, head_dim), (rotary_dim,) = row, table
 
-    def body(x: Expr, table: Expr, y: Expr) -> None:
+    def body(x: Expr, angles: Expr, y: Expr) -> None:
         def element(i: Expr, j: Expr) -> None:
             h, d = bind(j // head_dim), bind(j % head_dim)
-            store(y, turned(lambda at: x[i, h, at], table, i, d, rotary_dim), i, h, d)
+            store(y, turned(lambda at: x[i, h, at], angles, i, d, rotary_dim), i, h, d)
 
         each_element(gpu, x.shape[0], heads * head_dim, element)
 
-    rows = f32("n", heads, head_dim)
-    return kernel(body, x=rows, table=f32("n", rotary_dim), y=rows)
+    rows = f32("n", *row)
+    return kernel(body, x=rows, table=f32("n", *table), y=rows)
 
 
 def turned(value: Callable[[Expr], Expr], table: Expr, i: Expr, d: Expr, rotary_dim: int) -> Expr:

@@ -33,6 +33,7 @@ from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.sample_row import Row
 from mlcc_compiler.kernels.gpu.sample_search import Search
 from mlcc_compiler.kernels.gpu.workgroup import bind, launch, when
+from mlcc_compiler.kernels.step import SAMPLING
 
 
 def sample(gpu: Gpu, vocab: int) -> PrimFunc:
@@ -55,15 +56,5 @@ def sample(gpu: Gpu, vocab: int) -> PrimFunc:
                 store(tokens, token, i)
                 store(logprobs, logits[i, token] - row.top - T.log(row.total), i)
 
-    parameter = f32("r")
-    return kernel(
-        body,
-        logits=f32("r", vocab),
-        temperature=parameter,
-        top_k=i32("r"),
-        top_p=parameter,
-        min_p=parameter,
-        uniforms=parameter,
-        tokens=i32("r"),
-        logprobs=parameter,
-    )
+    outputs = {"tokens": i32("r"), "logprobs": f32("r")}
+    return kernel(body, logits=f32("r", vocab), **SAMPLING, **outputs)

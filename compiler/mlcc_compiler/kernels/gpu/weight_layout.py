@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mlcc_compiler.kernels.kernel_set import PhysicalTensor
+from mlcc_compiler.layout import PhysicalTensor, WeightLayout
 from mlcc_compiler.quantization import Quantized, Scheme, dequantize, quantize
 from mlcc_compiler.quantization.floats import from_storage, to_storage
 
@@ -48,7 +48,7 @@ _PART_ROWS = 64
 
 
 @dataclass(frozen=True)
-class Packing:
+class GpuPacking:
     """The physical form of one [N, K] matrix for bindings of at most `binding_bytes`."""
 
     n: int
@@ -106,6 +106,10 @@ class Packing:
             for i, rows in enumerate(self.parts)
             for suffix, width, dtype in self.columns
         ]
+
+    def layout(self) -> WeightLayout:
+        """Shapes, and the packing of an f32 matrix."""
+        return WeightLayout(tuple(self.tensors), self.pack)
 
     def pack(self, weight: npt.NDArray[np.float32]) -> list[Array]:
         """f32 [N, K] -> the arrays of `tensors`, quantized by the scheme."""

@@ -1,0 +1,99 @@
+"""Reading the graph's calls and emitting new ones: what passes and kernels share.
+
+A graph is straight: one dataflow block, no control flow. Which operator becomes which kernel is the
+passes' business (`passes/`), what a kernel computes is `kernels/`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mlcc_compiler._tvm import ir, relax, tirx
+from mlcc_compiler.layout import WeightPlan
+
+PREFIX = "mlcc."
+"""Of the names of our operators (`models/ops.py`), beside TVM's own."""
+
+
+class Graph:
+    """A graph being emitted."""
+
+    def __init__(self, builder: Any) -> None:
+        self.builder = builder
+        self.memo: dict[Any, Any] = {}
+        """What a kernel set emitted for an input and uses again for its other readers."""
+
+    def call_tir(self, kernel: Any, name: str, arguments: Sequence[Any], out: Any) -> relax.Var:
+        """Emit a call of a kernel; equal kernels are kept once in the module."""
+        function = self.builder.add_func(kernel, name)
+        return self.builder.emit(relax.call_tir(function, list(arguments), out))
+
+    def items(self, value: relax.Var, count: int) -> list[relax.Var]:
+        """The members of a tuple."""
+        return [self.builder.emit(relax.TupleGetItem(value, i)) for i in range(count)]
+
+
+@dataclass(frozen=True)
+class Weight:
+    """A weight in the graph: its plan and the variables of its physical tensors."""
+
+    plan: WeightPlan
+    parts: list[relax.Var]
+
+    @property
+    def vector(self) -> relax.Var:
+        """The only tensor of an unquantized vector."""
+        (part,) = self.parts
+        return part
+
+
+def call_parts(call: relax.Call) -> tuple[str, list[Any]]:
+    """('mlcc.linear', arguments) or ('relax.add', arguments)."""
+    if isinstance(call.op, ir.Op) and call.op.name == "relax.call_pure_packed":
+        return str(call.args[0].global_symbol), list(call.args[1:])
+    name = call.op.name if isinstance(call.op, ir.Op) else ""
+    return name, list(call.args)
+
+
+def is_call(node: Any, name: str) -> bool:
+    """A call of one of TVM's own operators."""
+    return isinstance(node, relax.Call) and isinstance(node.op, ir.Op) and node.op.name == name
+
+
+def is_attribute(expr: Any) -> bool:
+    """Whether an argument is a number or a text, known while compiling."""
+    return isinstance(expr, (tirx.IntImm, tirx.FloatImm, ir.StringImm))
+
+
+def literal(expr: Any) -> int | float | str:
+    """The Python value of an attribute that was passed as an argument."""
+    value = expr.value
+    if isinstance(expr, tirx.IntImm):
+        return int(value)
+    return float(value) if isinstance(expr, tirx.FloatImm) else str(value)
+
+
+def attribute(value: int | float | str) -> Any:
+    """A Python value as an argument of a call."""
+    if isinstance(value, str):
+        return ir.StringImm(value)
+    if isinstance(value, float):
+        return tirx.FloatImm("float64", value)
+    return tirx.IntImm("int64", value)
+
+
+def dims(expr: Any) -> list[Any]:
+    """The shape of a tensor expression: ints where static, symbolic expressions elsewhere."""
+    return [int(d) if isinstance(d, tirx.IntImm) else d for d in expr.ty.shape.values]
+
+
+def sizes(expr: Any) -> tuple[int, ...]:
+    """The static dimensions of a tensor, without its number of rows."""
+    return tuple(d for d in dims(expr) if isinstance(d, int))
+
+
+def tensor(shape: Sequence[Any], dtype: str = "float32") -> Any:
+    """The type of a tensor."""
+    return relax.TensorType(list(shape), dtype)

@@ -1,0 +1,135 @@
+"""What a compile decides before work begins: options, sizes, the model, and where its tensors are.
+
+Nothing is generated, read in full or written here; that is `compile.py`'s.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from mlcc.errors import UnsupportedError
+from mlcc.manifest import Limits
+from mlcc_compiler.checkpoint import Checkpoint
+from mlcc_compiler.layout import KvLayout
+from mlcc_compiler.models.config import DecoderConfig
+from mlcc_compiler.models.fields import require
+from mlcc_compiler.models.layers import named_modules
+from mlcc_compiler.models.registry import Architecture, build_model, with_defaults
+from mlcc_compiler.pipeline import Traced, trace
+from mlcc_compiler.quantization import Recipe, recipe, with_head
+from mlcc_compiler.quantization.apply import apply_recipe
+from mlcc_compiler.toolchain import missing
+from mlcc_compiler.weights.check import check_tensors
+from mlcc_compiler.weights.names import checkpoint_names
+from mlcc_targets import Target
+
+DEFAULT_CONTEXT = 4096
+PAGE_SIZE = 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What a compile may be told. `context` None = the model's own, at most DEFAULT_CONTEXT."""
+
+    quant: str = "q4"
+    head: str | None = None
+    """A recipe whose head is used for output head and embedding instead of `quant`'s own."""
+    context: int | None = None
+    max_batch: int = 8
+    max_step_tokens: int = 512
+    dump_ir: Path | None = None
+    reuse_weights: Path | None = None
+    """An artifact of the same checkpoint whose weights are stored as this compile would."""
+
+    @property
+    def recipe(self) -> Recipe:
+        return with_head(recipe(self.quant), self.head)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything decided before work begins."""
+
+    checkpoint: Checkpoint
+    target: Target
+    options: Options
+    architecture: Architecture
+    traced: Traced
+    sources: dict[str, str]
+    """Name of each of the model's tensors -> its name in the checkpoint."""
+    limits: Limits
+    kv: KvLayout
+
+    @property
+    def config(self) -> DecoderConfig:
+        return self.architecture.config
+
+    @property
+    def schemes(self) -> dict[str, str]:
+        """The scheme of each of the model's tensors; vectors are f32."""
+        modules = named_modules(self.architecture.model)
+        schemes = dict.fromkeys(self.traced.names, "f32")
+        return schemes | {f"{name}.weight": m.scheme for name, m in modules if hasattr(m, "scheme")}
+
+    def on(self, target: Target) -> Plan:
+        """The same for an alternative of the target, which says where its phases are dumped."""
+        options, dump = self.options, self.options.dump_ir
+        return replace(
+            self,
+            target=_with_name(target, self.checkpoint.name),
+            options=replace(options, dump_ir=dump and dump / target.variant),
+            kv=_kv_layout(self.config, target, options),
+        )
+
+
+def make_plan(checkpoint: Checkpoint, target: Target, options: Options) -> Plan:
+    """Decide sizes, build and quantize the model, and check every tensor's name and shape."""
+    if reason := missing(target):
+        raise UnsupportedError(f"target '{target.name}': {reason}")
+    target = _with_name(target, checkpoint.name)
+    context = _context(checkpoint, options)
+    architecture = build_model(checkpoint.config, context)
+    apply_recipe(architecture.model, options.recipe)
+    traced = trace(architecture.model)
+    names = checkpoint_names(traced.names, checkpoint.tensors.shapes)
+    found = {name: checkpoint.tensors.shapes[name] for name in names.present}
+    expected = {names.source[n]: s for n, s in zip(traced.names, traced.shapes, strict=True)}
+    ignored = ("lm_head.weight",) if architecture.config.tie_embeddings else ()
+    check_tensors(expected, found, ignored)
+    config = architecture.config
+    pages = -(-context // PAGE_SIZE) * options.max_batch
+    limits = Limits(
+        context=context,
+        max_batch=options.max_batch,
+        max_step_tokens=max(options.max_step_tokens, options.max_batch),
+        max_step_pages=pages,
+        window=config.window,
+    )
+    kv = _kv_layout(config, target, options)
+    return Plan(checkpoint, target, options, architecture, traced, names.source, limits, kv)
+
+
+def _with_name(target: Target, model: str) -> Target:
+    """A static library's symbols carry the model's name: an app may link several models."""
+    if not target.symbol_prefix:
+        return target
+    name = re.sub(r"[^a-z0-9]+", "_", model.rpartition("/")[2].lower())
+    return replace(target, symbol_prefix=f"{target.symbol_prefix}{name}_")
+
+
+def _context(checkpoint: Checkpoint, options: Options) -> int:
+    longest = require(with_defaults(checkpoint.config), "max_position_embeddings")
+    context = options.context or min(longest, DEFAULT_CONTEXT)
+    if context > longest:
+        raise UnsupportedError(
+            f"--context {context} is more than the model's {longest}; use --context {longest}"
+        )
+    return context
+
+
+def _kv_layout(config: DecoderConfig, target: Target, options: Options) -> KvLayout:
+    """float16 pages where weights are rounded already; exact runs keep float32."""
+    dtype = "float16" if target.f16 and options.quant != "f32" else "float32"
+    return KvLayout(PAGE_SIZE, dtype, config.num_layers, config.num_kv_heads, config.head_dim)
