@@ -16,10 +16,11 @@ from gpu_run import greedy
 
 from mlcc.model import open_model
 from mlcc_compiler.checkpoint import Checkpoint
-from mlcc_compiler.compile import Options, Plan, Progress, compile_model, make_plan
+from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.kernels import kernel_set_for
 from mlcc_compiler.passes.lower import WeightPlan
 from mlcc_compiler.pipeline import Bounds, IrDump, build, lower
+from mlcc_compiler.plan import Options, Plan, make_plan
 from mlcc_compiler.quantization import scheme
 from mlcc_targets import Choices, Target, get_target
 

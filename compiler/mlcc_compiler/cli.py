@@ -61,8 +61,9 @@ def compile_command(
     target = find_target(target_name, Choices(cpu=cpu, archs=archs, f16=f16))
     # Imported late: the compiler takes seconds to load, `--help` should not.
     from mlcc_compiler.checkpoint import Checkpoint
-    from mlcc_compiler.compile import Options, compile_model
+    from mlcc_compiler.compile import compile_model
     from mlcc_compiler.hub import resolve
+    from mlcc_compiler.plan import Options
 
     checkpoint = Checkpoint.open(resolve(model))
     label = f"{quant}-head-{head}" if head else quant

@@ -19,7 +19,8 @@ from mlcc.device import reference_ops
 from mlcc.loading import open_executor
 from mlcc_compiler import package
 from mlcc_compiler.checkpoint import Checkpoint
-from mlcc_compiler.compile import Options, Progress, compile_model
+from mlcc_compiler.compile import Progress, compile_model
+from mlcc_compiler.plan import Options
 from mlcc_targets import get_target
 
 # Largest error of any logit, in units of the logits' standard deviation.

@@ -17,7 +17,8 @@ from mlcc.errors import UnsupportedError
 from mlcc.model import open_model
 from mlcc.safetensors import read_header
 from mlcc_compiler.checkpoint import Checkpoint
-from mlcc_compiler.compile import Options, Progress, compile_model
+from mlcc_compiler.compile import Progress, compile_model
+from mlcc_compiler.plan import Options
 from mlcc_targets import Choices, Target, get_target
 
 SHARD = "weights-00001-of-00001.safetensors"

@@ -16,7 +16,8 @@ from mlcc.errors import UnsupportedError
 from mlcc.manifest import MANIFEST_NAME, Manifest
 from mlcc_compiler.checkpoint import Checkpoint
 from mlcc_compiler.cli import compile_command
-from mlcc_compiler.compile import Options, Progress, compile_model
+from mlcc_compiler.compile import Progress, compile_model
+from mlcc_compiler.plan import Options
 from mlcc_targets import Choices, Target, get_target
 
 pytestmark = pytest.mark.skipif(

@@ -13,7 +13,8 @@ import pytest
 from mlcc.model import Model, open_model
 from mlcc_compiler import cuda_build
 from mlcc_compiler.checkpoint import Checkpoint
-from mlcc_compiler.compile import Options, Progress, compile_model
+from mlcc_compiler.compile import Progress, compile_model
+from mlcc_compiler.plan import Options
 from mlcc_targets import get_target
 
 from . import emulation

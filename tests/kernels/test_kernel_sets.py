@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from cpu_kernels import BEST, normal
 
+from mlcc.device import reference_ops as twin
 from mlcc.errors import UnsupportedError
 from mlcc_compiler._tvm import T, Tensor, nn, relax, tvm
 from mlcc_compiler.kernels.cpu.isa import Isa
@@ -33,6 +34,11 @@ OPERATORS = [
 @pytest.mark.parametrize("kernels", SETS, ids=["cpu", "gpu"])
 def test_every_operator_has_a_row(kernels: KernelSet, operator: str) -> None:
     assert operator in {**kernels.factories, **kernels.emitters}
+
+
+@pytest.mark.parametrize("operator", sorted(set(OPERATORS) - {"attention"}))
+def test_every_operator_has_a_twin(operator: str) -> None:
+    assert f"mlcc.{operator}" in twin.OPERATORS
 
 
 def test_there_are_operators() -> None:

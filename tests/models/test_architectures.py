@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from mlcc_compiler.compile import Plan
+from mlcc_compiler.plan import Plan
 from models.checkpoints import CASES, proves
 from models.mixed import capacity_of, native, planned, reference, run_mixed
 

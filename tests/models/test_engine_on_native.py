@@ -17,7 +17,8 @@ from mlcc.artifact import Artifact
 from mlcc.engine import Engine, Request, SamplingParams, TextDelta
 from mlcc.loading import open_executor
 from mlcc_compiler.checkpoint import Checkpoint
-from mlcc_compiler.compile import Options, Progress, compile_model
+from mlcc_compiler.compile import Progress, compile_model
+from mlcc_compiler.plan import Options
 from mlcc_targets import get_target
 from models.checkpoints import make_checkpoint, oracle_logits
 

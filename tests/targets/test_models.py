@@ -21,7 +21,8 @@ from mlcc.artifact import Artifact
 from mlcc.errors import ArtifactError
 from mlcc.manifest import MANIFEST_NAME, Manifest
 from mlcc_compiler.checkpoint import Checkpoint
-from mlcc_compiler.compile import Options, Progress, compile_model
+from mlcc_compiler.compile import Progress, compile_model
+from mlcc_compiler.plan import Options
 from mlcc_targets import Choices, get_target
 from mlcc_targets.cuda_files import toolkit
 from mlcc_targets.host import machine

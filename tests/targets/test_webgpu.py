@@ -20,8 +20,9 @@ from small_library import build
 from mlcc.commands.cache import cache_command
 from mlcc.manifest import abi_hash
 from mlcc_compiler.checkpoint import Checkpoint
-from mlcc_compiler.compile import Options, Progress, compile_model
+from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.describe import library_abi
+from mlcc_compiler.plan import Options
 from mlcc_targets import Choices, TargetError, get_target
 from mlcc_targets.wasm import build as wasm
 from mlcc_targets.wasm.link import EXPORTS, mark_abi

@@ -18,7 +18,8 @@ from web_package import bridge
 
 from mlcc.model import open_model
 from mlcc_compiler.checkpoint import Checkpoint
-from mlcc_compiler.compile import Options, Progress, compile_model
+from mlcc_compiler.compile import Progress, compile_model
+from mlcc_compiler.plan import Options
 from mlcc_targets import Choices, get_target
 
 TIE = 1e-3

@@ -12,7 +12,8 @@ from safetensors.numpy import load_file, save_file
 
 from mlcc.errors import CheckpointError, UnsupportedError
 from mlcc_compiler.checkpoint import Checkpoint
-from mlcc_compiler.compile import Options, Progress, compile_model
+from mlcc_compiler.compile import Progress, compile_model
+from mlcc_compiler.plan import Options
 from mlcc_compiler.weights.convert import check_finite
 from mlcc_targets import get_target
 

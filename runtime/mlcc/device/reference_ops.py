@@ -8,6 +8,7 @@ float64.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -245,3 +246,30 @@ def log_softmax(row: Array) -> Array:
     """Natural log-probabilities of one row of logits."""
     shifted = row - row.max()
     return shifted - np.log(np.exp(shifted).sum())
+
+
+# --- the operators of a graph
+
+
+def _split(x: Array, at: list[int], axis: int) -> list[Array]:
+    return np.split(x, at, axis)
+
+
+OPERATORS: dict[str, Callable[..., Any]] = {
+    "item": lambda values, index: values[index],
+    "relax.add": np.add,
+    "relax.multiply": np.multiply,
+    "relax.reshape": np.reshape,
+    "relax.split": _split,
+    "mlcc.embedding": lambda token_ids, table, scheme: embedding(token_ids, table),
+    "mlcc.linear": lambda *arguments: linear(*arguments[:-1]),
+    "mlcc.rms_norm": rms_norm,
+    "mlcc.rope_table": rope_table,
+    "mlcc.rope": rope,
+    "mlcc.gated": gated,
+    "mlcc.gated_fused": gated_fused,
+    "mlcc.softcap": softcap,
+    "mlcc.take_rows": take_rows,
+}
+"""By their names in the graph: arguments are the tensors, then the attributes. Attention, which
+has pages, is the executor's."""
