@@ -23,7 +23,7 @@ from mlcc_compiler.models.config import long_factors
 from mlcc_compiler.models.registry import with_defaults
 from mlcc_compiler.package import ArtifactWriter
 from mlcc_compiler.pipeline import Bounds, IrDump, build, lower
-from mlcc_compiler.plan import PAGE_SIZE, Options, Plan, make_plan
+from mlcc_compiler.plan import Options, Plan, make_plan
 from mlcc_compiler.preflight import check_ready
 from mlcc_compiler.quantization import scheme
 from mlcc_compiler.reuse import take_weights
@@ -46,6 +46,7 @@ class Built:
 
     plan: Plan
     weights: list[WeightPlan]
+    functions: tuple[str, ...]
     workspace_bytes: int
 
 
@@ -62,7 +63,9 @@ def compile_model(
         _check_shared(built)
         weights = _weights(plan, built[0].weights, writer, progress)
         licence = writer.add_checkpoint(checkpoint)
-        first, *others = (manifest_of(b.plan, weights, b.workspace_bytes, licence) for b in built)
+        first, *others = (
+            manifest_of(b.plan, weights, b.functions, b.workspace_bytes, licence) for b in built
+        )
         names = (f"mlcc.{other.variant}.json" for other in target.alternatives)
         return writer.finish(first, dict(zip(names, others, strict=True)))
 
@@ -77,8 +80,8 @@ def _build(plan: Plan, writer: ArtifactWriter, progress: Progress) -> Built:
     for name in plan.target.extra_files:
         writer.path(name)
     if plan.target.device == "numpy":
-        return Built(plan, _reference_library(plan, library), 0)
-    return Built(plan, *_native_library(plan, library, progress))
+        return Built(plan, _reference_library(plan, library), (), 0)
+    return _native_library(plan, library, progress)
 
 
 def _check_shared(built: list[Built]) -> None:
@@ -105,9 +108,10 @@ def _weights(
 
 def report_plan(plan: Plan, progress: Progress) -> None:
     """Say what was decided, defaults included."""
-    config, limits, kv = plan.config, plan.limits, plan.kv
+    config, limits = plan.config, plan.limits
     parameters = sum(int(np.prod(shape)) for shape in plan.traced.shapes)
-    pool = limits.max_step_pages * PAGE_SIZE * kv.bytes_per_token
+    caches = plan.caches.infos(plan.pools)
+    pool = sum(cache.pool * cache.bytes_per_page for cache in caches)
     progress.decided(
         "model", f"{plan.checkpoint.name}: {config.architecture}, {parameters:,} weights"
     )
@@ -120,7 +124,10 @@ def report_plan(plan: Plan, progress: Progress) -> None:
     progress.decided("context", f"{limits.context} tokens, {limits.max_batch} sequences at once")
     if long_factors(with_defaults(plan.checkpoint.config), limits.context):
         progress.decided("rope", "LongRoPE's long factors, for short prompts too")
-    progress.decided("KV cache", f"{pool / 1e6:.1f} MB of {kv.dtype} for all of them")
+    dtypes = ", ".join(dict.fromkeys(each.dtype for each in plan.caches.plans))
+    windows = [str(cache.window) for cache in caches if cache.window]
+    kept = f", a window of {', '.join(windows)} where layers slide" if windows else ""
+    progress.decided("KV cache", f"{pool / 1e6:.1f} MB of {dtypes} for all of them{kept}")
 
 
 def _in_words(target: Target) -> str:
@@ -136,14 +143,12 @@ def _in_words(target: Target) -> str:
 # -- the library -------------------------------------------------------------------------------
 
 
-def _native_library(plan: Plan, library: Path, progress: Progress) -> tuple[list[WeightPlan], int]:
-    limits = plan.limits
-    bounds = Bounds(limits.max_step_tokens, limits.max_batch, limits.max_step_pages)
+def _native_library(plan: Plan, library: Path, progress: Progress) -> Built:
     lowered = lower(
         plan.traced,
         kernel_set_for(plan.target),
-        plan.kv,
-        bounds,
+        plan.caches,
+        Bounds(plan.layout, plan.limits.context),
         plan.config.vocab_size,
         plan.target,
         IrDump(plan.options.dump_ir),
@@ -152,7 +157,7 @@ def _native_library(plan: Plan, library: Path, progress: Progress) -> tuple[list
     progress.phase("code")
     build(lowered, plan.target, library, plan.options.dump_ir)
     plan.target.mark(library, library_abi())
-    return lowered.plans, lowered.workspace_bytes
+    return Built(plan, lowered.plans, lowered.functions, lowered.workspace_bytes)
 
 
 def _reference_library(plan: Plan, library: Path) -> list[WeightPlan]:

@@ -8,19 +8,17 @@ from importlib.metadata import version
 
 import mlcc
 from mlcc.manifest import (
-    KvInfo,
     LibraryInfo,
     Manifest,
     MemoryPlan,
     ModelInfo,
     QuantizationInfo,
     TargetInfo,
-    TensorSpec,
     ToolVersions,
     WeightsInfo,
     abi_hash,
+    tables_of,
 )
-from mlcc_compiler.pipeline import FUNCTIONS
 from mlcc_compiler.plan import Plan
 from mlcc_targets import Target
 
@@ -30,8 +28,15 @@ def library_abi() -> str:
     return abi_hash(version("apache-tvm"), version("apache-tvm-ffi"))
 
 
-def manifest_of(plan: Plan, weights: WeightsInfo, workspace: int, licence: str | None) -> Manifest:
-    checkpoint, target, kv, limits = plan.checkpoint, plan.target, plan.kv, plan.limits
+def manifest_of(
+    plan: Plan,
+    weights: WeightsInfo,
+    functions: tuple[str, ...],
+    workspace: int,
+    licence: str | None,
+) -> Manifest:
+    checkpoint, target = plan.checkpoint, plan.target
+    caches = plan.caches.infos(plan.pools)
     return Manifest(
         abi=library_abi(),
         model=ModelInfo(
@@ -46,20 +51,14 @@ def manifest_of(plan: Plan, weights: WeightsInfo, workspace: int, licence: str |
         quantization=QuantizationInfo(name=plan.options.quant, options=asdict(plan.options.recipe)),
         target=_target_info(target),
         library=LibraryInfo(path=target.library, kind=target.library.rpartition(".")[2]),
-        functions=FUNCTIONS if target.device != "numpy" else (),
-        kv=KvInfo(
-            page_size=kv.page_size,
-            num_pages=limits.max_step_pages,
-            tensors=tuple(
-                TensorSpec(name=f"kv.{i}", dtype=kv.dtype, shape=("num_pages", *kv.page_shape))
-                for i in range(kv.layers)
-            ),
-        ),
-        limits=limits,
+        functions=functions,
+        caches=caches,
+        limits=plan.limits,
+        tables=tables_of(plan.layout),
         weights=weights,
         memory=MemoryPlan(
             weights_bytes=sum(tensor.nbytes for tensor in weights.tensors),
-            kv_bytes=limits.max_step_pages * kv.page_size * kv.bytes_per_token,
+            cache_bytes=sum(cache.pool * cache.bytes_per_page for cache in caches),
             workspace_bytes=workspace,
         ),
         tools=ToolVersions(

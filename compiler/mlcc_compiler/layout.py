@@ -7,14 +7,15 @@ The lowest module of the compiler: data, no TVM, and nothing else of the compile
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from mlcc.manifest import DTYPE_BYTES
+from mlcc.engine.tables import CacheGroup, StepLayout
+from mlcc.manifest import CacheInfo, TensorSpec
 
 Array = npt.NDArray[Any]
 
@@ -50,21 +51,79 @@ class AttentionShape:
 
 @dataclass(frozen=True)
 class KvLayout:
-    """The page tensors: one per layer, [num_pages, 2, kv_heads, page_size, head_dim]."""
+    """The page tensor of a layer, [num_pages, 2, kv_heads, page_size, head_dim], and which of the
+    step's page lists names its pages."""
 
     page_size: int
     dtype: str
-    layers: int
     kv_heads: int
     head_dim: int
+    step: StepLayout
+    group: int
 
     @property
     def page_shape(self) -> tuple[int, int, int, int]:
         return (2, self.kv_heads, self.page_size, self.head_dim)
 
+
+@dataclass(frozen=True)
+class CachePlan:
+    """A cache group of a model: layers of one kind, each with the same tensors."""
+
+    group: CacheGroup
+    layers: tuple[int, ...]
+    dtype: str
+    kv_heads: int
+    head_dim: int
+
+    def info(self, pool: int) -> CacheInfo:
+        """As the manifest has it, with a pool of so many pages."""
+        shape = ("num_pages", 2, self.kv_heads, self.group.page_size, self.head_dim)
+        return CacheInfo(
+            kind=self.group.kind,
+            page_size=self.group.page_size,
+            window=self.group.window,
+            pool=pool,
+            layers=self.layers,
+            tensors=tuple(
+                TensorSpec(name=f"kv.{i}", dtype=self.dtype, shape=shape) for i in self.layers
+            ),
+        )
+
+
+@dataclass(frozen=True)
+class Caches:
+    """All cache groups of a model; a library takes their tensors in this order."""
+
+    plans: tuple[CachePlan, ...]
+
     @property
-    def bytes_per_token(self) -> int:
-        return self.layers * 2 * self.kv_heads * self.head_dim * DTYPE_BYTES[self.dtype]
+    def groups(self) -> tuple[CacheGroup, ...]:
+        return tuple(plan.group for plan in self.plans)
+
+    @property
+    def count(self) -> int:
+        """Tensors in all."""
+        return sum(len(plan.layers) for plan in self.plans)
+
+    def place(self, layer: int) -> tuple[int, int]:
+        """(group, place among all tensors) of a layer."""
+        before = 0
+        for g, plan in enumerate(self.plans):
+            if layer in plan.layers:
+                return g, before + plan.layers.index(layer)
+            before += len(plan.layers)
+        raise KeyError(f"layer {layer} keeps nothing")
+
+    def layout(self, group: int, step: StepLayout) -> KvLayout:
+        """What kernels know of a group's pages."""
+        plan = self.plans[group]
+        size = plan.group.page_size
+        return KvLayout(size, plan.dtype, plan.kv_heads, plan.head_dim, step, group)
+
+    def infos(self, pools: Sequence[int]) -> tuple[CacheInfo, ...]:
+        """As the manifest has them."""
+        return tuple(plan.info(pool) for plan, pool in zip(self.plans, pools, strict=True))
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from mlcc.engine.tables import StepLayout
 from mlcc.errors import MlccError, UnsupportedError
 from mlcc_compiler._tvm import ir, nn, relax, tirx, tvm
 from mlcc_compiler.cuda_build import cuda_code_in
 from mlcc_compiler.graph import is_call
 from mlcc_compiler.kernels.kernel_set import KernelSet
-from mlcc_compiler.layout import KvLayout, WeightPlan
+from mlcc_compiler.layout import Caches, WeightPlan
 from mlcc_compiler.models.causal_lm import CausalLM
 from mlcc_compiler.passes.auxiliary import add_copy_pages, add_sample
 from mlcc_compiler.passes.decode_graph import add_decode, capture_decode
@@ -28,26 +29,22 @@ from mlcc_compiler.passes.merge_projections import MergeProjections
 from mlcc_compiler.passes.paged_kv import PagedKV, check_appends
 from mlcc_targets import Target
 
-FUNCTIONS = ("forward", "sample", "copy_pages")
-"""What a library exports; page tensors are created by the executor from the manifest."""
-
 
 @dataclass(frozen=True)
 class Bounds:
     """The largest value of each symbolic size: what makes memory static and code reproducible."""
 
-    max_step_tokens: int
-    max_batch: int
-    max_step_pages: int
+    layout: StepLayout
+    context: int
 
     def of_variables(self) -> dict[str, int]:
-        return {
-            "n": self.max_step_tokens,
-            "b": self.max_batch,
-            "r": self.max_batch,
-            "m": self.max_batch,
-            "p": self.max_step_pages,
-        }
+        layout = self.layout
+        rows = layout.max_rows
+        sizes = {"n": layout.max_tokens, "b": layout.max_sequences, "r": rows, "m": rows}
+        for g, group in enumerate(layout.groups):
+            most = group.most_pages(self.context, layout.max_tokens)
+            sizes[f"p{g}"] = min(layout.max_pages, layout.max_sequences * most)
+        return {**sizes, "c": layout.max_copies}
 
 
 @dataclass
@@ -91,6 +88,8 @@ class Lowered:
     module: ir.IRModule
     plans: list[WeightPlan]
     workspace_bytes: int
+    functions: tuple[str, ...]
+    """What the library exports."""
 
 
 def trace(model: CausalLM) -> Traced:
@@ -111,7 +110,7 @@ def trace(model: CausalLM) -> Traced:
 def lower(
     traced: Traced,
     kernels: KernelSet,
-    layout: KvLayout,
+    caches: Caches,
     bounds: Bounds,
     vocab_size: int,
     target: Target,
@@ -131,16 +130,17 @@ def lower(
         module, qkv="qkv" in kernels.merges, gate_up="gate_up" in kernels.merges
     )
     module = done("projections_merged", merge.run())
-    module = done("paged_kv", PagedKV(module, layout, kernels).run())
+    module = done("paged_kv", PagedKV(module, caches, bounds.layout, kernels).run())
     lowering = LowerOperators(module, kernels, traced.names)
     module = done("kernels", lowering.run())
-    module = add_sample(module, kernels, vocab_size)
-    module = done("functions", add_copy_pages(module, kernels, layout))
+    module = add_sample(module, kernels, vocab_size, bounds.layout)
+    module = done("functions", add_copy_pages(module, kernels, caches, bounds.layout))
     module = _with_bounds(module, bounds)
     if target.graphs:
-        module = add_decode(module, bounds.max_batch)
+        module = add_decode(module, bounds.layout)
+    functions = tuple(sorted(_entries(module)))
     with tvm_target(target):
-        module = done("fused", _sequence(_fuse_passes(_entries(module)))(module))
+        module = done("fused", _sequence(_fuse_passes(list(functions)))(module))
         module = done("destination_passing", _sequence(_flatten_passes())(module))
         module = done("memory_planned", relax.transform.StaticPlanBlockMemory()(module))
         storages = _planned_storages(module)
@@ -148,8 +148,8 @@ def lower(
         if target.graphs:
             module = done("graph_captured", capture_decode(module))
         module = done("final", _sequence(_finish_passes())(module))
-        check_appends(module, layout.layers)
-    return Lowered(module, lowering.plans, sum(storages))
+        check_appends(module, caches.count)
+    return Lowered(module, lowering.plans, sum(storages), functions)
 
 
 def build(lowered: Lowered, target: Target, library: Path, dump: Path | None = None) -> None:

@@ -9,14 +9,16 @@ import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from mlcc.engine.tables import StepLayout
 from mlcc.errors import UnsupportedError
 from mlcc.manifest import Limits
 from mlcc_compiler.checkpoint import Checkpoint
-from mlcc_compiler.layout import KvLayout
+from mlcc_compiler.layout import Caches
 from mlcc_compiler.models.config import DecoderConfig
 from mlcc_compiler.models.fields import require
 from mlcc_compiler.models.layers import named_modules
 from mlcc_compiler.models.registry import Architecture, build_model, with_defaults
+from mlcc_compiler.passes.cache_groups import caches_of
 from mlcc_compiler.pipeline import Traced, trace
 from mlcc_compiler.quantization import Recipe, recipe, with_head
 from mlcc_compiler.quantization.apply import apply_recipe
@@ -39,6 +41,8 @@ class Options:
     context: int | None = None
     max_batch: int = 8
     max_step_tokens: int = 512
+    max_rows: int | None = None
+    """Rows of logits a step; None = as many as sequences."""
     dump_ir: Path | None = None
     reuse_weights: Path | None = None
     """An artifact of the same checkpoint whose weights are stored as this compile would."""
@@ -60,11 +64,23 @@ class Plan:
     sources: dict[str, str]
     """Name of each of the model's tensors -> its name in the checkpoint."""
     limits: Limits
-    kv: KvLayout
+    caches: Caches
 
     @property
     def config(self) -> DecoderConfig:
         return self.architecture.config
+
+    @property
+    def layout(self) -> StepLayout:
+        """The tables of a step."""
+        return self.limits.layout(self.caches.groups)
+
+    @property
+    def pools(self) -> tuple[int, ...]:
+        """Pages of each group for `max_batch` sequences at their longest."""
+        limits = self.limits
+        longest = (g.most_pages(limits.context, limits.max_step_tokens) for g in self.caches.groups)
+        return tuple(limits.max_batch * pages for pages in longest)
 
     @property
     def schemes(self) -> dict[str, str]:
@@ -80,7 +96,7 @@ class Plan:
             self,
             target=_with_name(target, self.checkpoint.name),
             options=replace(options, dump_ir=dump and dump / target.variant),
-            kv=_kv_layout(self.config, target, options),
+            caches=caches_of(self.traced.module, PAGE_SIZE, _dtype(target, options)),
         )
 
 
@@ -98,17 +114,29 @@ def make_plan(checkpoint: Checkpoint, target: Target, options: Options) -> Plan:
     expected = {names.source[n]: s for n, s in zip(traced.names, traced.shapes, strict=True)}
     ignored = ("lm_head.weight",) if architecture.config.tie_embeddings else ()
     check_tensors(expected, found, ignored)
-    config = architecture.config
-    pages = -(-context // PAGE_SIZE) * options.max_batch
-    limits = Limits(
+    caches = caches_of(traced.module, PAGE_SIZE, _dtype(target, options))
+    limits = _limits(options, context, caches)
+    return Plan(checkpoint, target, options, architecture, traced, names.source, limits, caches)
+
+
+def _limits(options: Options, context: int, caches: Caches) -> Limits:
+    rows = options.max_rows or options.max_batch
+    layout = StepLayout.of(
+        caches.groups,
         context=context,
-        max_batch=options.max_batch,
-        max_step_tokens=max(options.max_step_tokens, options.max_batch),
-        max_step_pages=pages,
-        window=config.window,
+        max_tokens=max(options.max_step_tokens, options.max_batch, rows),
+        max_sequences=options.max_batch,
+        max_rows=rows,
+        max_copies=options.max_batch,
     )
-    kv = _kv_layout(config, target, options)
-    return Plan(checkpoint, target, options, architecture, traced, names.source, limits, kv)
+    return Limits(
+        context=context,
+        max_batch=layout.max_sequences,
+        max_step_tokens=layout.max_tokens,
+        max_rows=layout.max_rows,
+        max_step_pages=layout.max_pages,
+        max_copies=layout.max_copies,
+    )
 
 
 def _with_name(target: Target, model: str) -> Target:
@@ -129,7 +157,6 @@ def _context(checkpoint: Checkpoint, options: Options) -> int:
     return context
 
 
-def _kv_layout(config: DecoderConfig, target: Target, options: Options) -> KvLayout:
-    """float16 pages where weights are rounded already; exact runs keep float32."""
-    dtype = "float16" if target.f16 and options.quant != "f32" else "float32"
-    return KvLayout(PAGE_SIZE, dtype, config.num_layers, config.num_kv_heads, config.head_dim)
+def _dtype(target: Target, options: Options) -> str:
+    """Of caches: float16 where weights are rounded already; exact runs keep float32."""
+    return "float16" if target.f16 and options.quant != "f32" else "float32"

@@ -51,6 +51,7 @@ def open_executor(
         list(artifact.weights().values()),
         manifest.caches,
         _fitted(capacity, manifest, place.room, context, note),
+        manifest.functions,
         place,
         progress,
     )

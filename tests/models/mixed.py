@@ -13,11 +13,12 @@ from mlcc.device.native import CPU, NativeExecutor, Place
 from mlcc.device.reference import ReferenceExecutor
 from mlcc.engine.batch import Capacity
 from mlcc_compiler.checkpoint import Checkpoint
+
 from mlcc_compiler.graph_json import graph_to_json
 from mlcc_compiler.kernels import kernel_set_for
 from mlcc_compiler.pipeline import Bounds, IrDump, build, lower
-from mlcc_compiler.plan import Options, Plan, make_plan
 from mlcc_compiler.weights.convert import arrays_of
+from mlcc_compiler.plan import Options, Plan, make_plan
 from mlcc_targets import get_target
 from models.checkpoints import CONTEXT, make_checkpoint, oracle_logits
 
@@ -33,28 +34,40 @@ def planned(case: str, folder: Path) -> tuple[Any, Plan]:
 
 
 def capacity_of(plan: Plan) -> Capacity:
-    return Capacity(plan.config.vocab_size, plan.limits.context, 16, 64, ROWS, ROWS)
+    """Pages for four sequences at once, logits of every token of a step."""
+    groups = plan.caches.groups
+    context = plan.limits.context
+    return Capacity.of(
+        groups,
+        [4 * group.most_pages(context, ROWS) for group in groups],
+        vocab_size=plan.config.vocab_size,
+        context=context,
+        max_batch=8,
+        max_step_tokens=ROWS,
+        max_rows=ROWS,
+    )
 
 
 def native(plan: Plan, folder: Path, capacity: Capacity, place: Place = CPU) -> NativeExecutor:
     """Compile a plan with room for many logit rows, and load it."""
-    bounds = Bounds(ROWS, ROWS, capacity.num_pages)
     kernels = kernel_set_for(plan.target)
     vocab = plan.config.vocab_size
-    lowered = lower(plan.traced, kernels, plan.kv, bounds, vocab, plan.target, IrDump(None))
+    bounds = Bounds(capacity.layout, capacity.context)
+    lowered = lower(plan.traced, kernels, plan.caches, bounds, vocab, plan.target, IrDump(None))
     library = folder / "model.so"
     build(lowered, plan.target, library)
     weights = list(arrays_of(lowered.plans, plan.checkpoint.tensors, plan.sources, lambda *_: None))
-    pages = [(plan.kv.page_shape, plan.kv.dtype)] * plan.kv.layers
-    return NativeExecutor(library, weights, pages, capacity, place)
+    return NativeExecutor(
+        library, weights, plan.caches.infos(capacity.pools), capacity, lowered.functions, place
+    )
 
 
 def reference(plan: Plan, capacity: Capacity) -> ReferenceExecutor:
     """The plan's graph in numpy, float64."""
     weights = {name: plan.checkpoint.tensors.read(source) for name, source in plan.sources.items()}
     graph = json.loads(graph_to_json(plan.traced))
-    shape, layers = plan.kv.page_shape, plan.kv.layers
-    return ReferenceExecutor(graph, weights, capacity, shape, layers, "float64")
+    infos = plan.caches.infos(capacity.pools)
+    return ReferenceExecutor(graph, weights, capacity, infos, "float64")
 
 
 def run_mixed(executor: Any, oracle: Any, context: int) -> float:

@@ -47,19 +47,28 @@ def u32(*shape: int | str) -> Argument:
     return Argument(shape, "uint32")
 
 
+SIZE = Argument((), "int64")
+"""A number of the step that no tensor's shape tells: an int64, passed by value."""
+
+
 def page_argument(layout: KvLayout) -> Argument:
     """The pages of one layer."""
     return Argument(("num_pages", *layout.page_shape), layout.dtype)
 
 
 def kernel(body: Callable[..., None], **arguments: Argument) -> PrimFunc:
-    """A PrimFunc of these arguments whose statements `body(*buffers)` emits."""
+    """A PrimFunc of these arguments whose statements `body(*buffers)` emits; a SIZE is a number."""
     sizes: dict[str, Expr] = {}
     with IRBuilder() as builder, B.prim_func(s_tir=True, private=True):
         T.func_attr(_ATTRIBUTES)
-        handles = [B.arg(name, T.handle()) for name in arguments]
+        handles = [
+            B.arg(name, T.int64() if argument is SIZE else T.handle())
+            for name, argument in arguments.items()
+        ]
         buffers = [
-            T.match_buffer(handle, dimensions(argument, sizes), argument.dtype)
+            handle
+            if argument is SIZE
+            else T.match_buffer(handle, dimensions(argument, sizes), argument.dtype)
             for handle, argument in zip(handles, arguments.values(), strict=True)
         ]
         body(*buffers)

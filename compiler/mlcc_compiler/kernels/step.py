@@ -1,35 +1,58 @@
-"""The arrays that describe a step, named and shaped here once.
+"""How kernels read a step: the columns of `mlcc.engine.tables` as expressions over its words.
 
-Passes make parameters of them, kernels take them as arguments under the same names: n tokens, b
-sequences, p pages in all lists, r rows of logits, m rows sampled a step before, c copies.
+Of no device: both sets of kernels use it. It says where a value lies, not what is done with it.
 """
 
 from __future__ import annotations
 
-from mlcc_compiler.kernels.frame import Argument, f32, i32
+from mlcc.engine.tables import FLOATS, StepLayout, Table
+from mlcc_compiler._tvm import T
+from mlcc_compiler.kernels.frame import Argument, Expr, i32
 
-TOKENS: dict[str, Argument] = {"token_slots": i32("n")}
-"""Where each token's keys and values go: page * page_size + offset, or -1."""
 
-SEQUENCES: dict[str, Argument] = {
-    "qo_indptr": i32("b + 1"),
-    "page_indptr": i32("b + 1"),
-    "page_indices": i32("p"),
-    "last_page_len": i32("b"),
-}
-"""Which tokens and pages belong to which sequence."""
+def step_argument(layout: StepLayout) -> Argument:
+    """The whole step, as every kernel takes it: int32[layout.words]."""
+    return i32(layout.words)
 
-LAST_SAMPLED: dict[str, Argument] = {"last_sampled": i32("m")}
-"""Tokens of the step before, by row."""
 
-SAMPLING: dict[str, Argument] = {
-    "temperature": f32("r"),
-    "top_k": i32("r"),
-    "top_p": f32("r"),
-    "min_p": f32("r"),
-    "uniforms": f32("r"),
-}
-"""How each row of logits is sampled."""
+class Step:
+    """A step in a kernel. Entries are counted by int32 or int64; values are int32 or float32."""
 
-COPIES: dict[str, Argument] = {"src": i32("c"), "dst": i32("c")}
-"""Pages to copy."""
+    def __init__(self, layout: StepLayout, words: Expr) -> None:
+        self.layout, self.words = layout, words
+
+    def count(self, name: str) -> Expr:
+        """A number of the header: tokens, sequences, rows or copies.
+
+        It is the real one; the shape argument, by which arrays are sized and grids are laid out,
+        may be larger, and nobody reads what lies beyond it.
+        """
+        return self.words[self.layout.header.at(name)]
+
+    def token(self, i: Expr, column: str) -> Expr:
+        """A column of token i."""
+        return self._value(self.layout.tokens, i, column)
+
+    def row(self, i: Expr, column: str) -> Expr:
+        """A column of row i; float32 for those that are kept by their bits."""
+        return self._value(self.layout.rows, i, column)
+
+    def sequence(self, s: Expr, column: str) -> Expr:
+        """A column of sequence s; CSR columns have an entry behind the last sequence."""
+        return self._value(self.layout.sequences, s, column)
+
+    def copy(self, i: Expr, column: str) -> Expr:
+        """A column of copy i."""
+        return self._value(self.layout.copies, i, column)
+
+    def pages_begin(self, group: int) -> Expr:
+        """The word at which the page list of a group begins; `page` takes it."""
+        return self.words[self.layout.header.at(f"pages.{group}")]
+
+    def page(self, begin: Expr, i: Expr) -> Expr:
+        """Entry i of the page list that begins at a word."""
+        return self.words[begin + i]
+
+    def _value(self, table: Table, i: Expr, column: str) -> Expr:
+        word = self.words[i * table.width + table.at(column)]
+        return T.reinterpret("float32", word) if column in FLOATS else word

@@ -2,48 +2,48 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from mlcc.engine.tables import StepLayout
 from mlcc_compiler._tvm import ir, relax
 from mlcc_compiler.graph import tensor
-from mlcc_compiler.kernels.frame import f32, page_argument
 from mlcc_compiler.kernels.kernel_set import KernelSet
-from mlcc_compiler.kernels.step import COPIES, SAMPLING
-from mlcc_compiler.layout import KvLayout
-from mlcc_compiler.passes.variables import tensor_of, variables
+from mlcc_compiler.layout import Caches
+from mlcc_compiler.passes.variables import cache_variable, size_variable, step_variable
 
 
-def add_sample(module: ir.IRModule, kernels: KernelSet, vocab_size: int) -> ir.IRModule:
-    """sample(logits f32[r, V], the arrays of `step.SAMPLING`) -> ids, logprobs."""
+def add_sample(
+    module: ir.IRModule, kernels: KernelSet, vocab_size: int, layout: StepLayout
+) -> ir.IRModule:
+    """sample(logits f32[r, V], step) -> ids i32[r], logprobs f32[r]."""
     builder = relax.BlockBuilder(module)
-    symbols: dict[str, Any] = {}
-    inputs = variables({"logits": f32("r", vocab_size), **SAMPLING}, symbols)
+    rows = size_variable("r")
+    inputs = [relax.Var("logits", tensor([rows, vocab_size])), step_variable(layout)]
     with builder.function("sample", inputs):
         with builder.dataflow():
-            kernel = builder.add_func(kernels.kernel("sample", vocab_size), "sample_rows")
-            out = [tensor([symbols["r"]], "int32"), tensor([symbols["r"]])]
+            kernel = builder.add_func(kernels.kernel("sample", vocab_size, layout), "sample_rows")
+            out = [tensor([rows], "int32"), tensor([rows])]
             result = builder.emit_output(relax.call_tir(kernel, inputs, out))
         builder.emit_func_output(result)
     return builder.finalize()
 
 
-def add_copy_pages(module: ir.IRModule, kernels: KernelSet, layout: KvLayout) -> ir.IRModule:
-    """copy_pages(the arrays of `step.COPIES`, kv) -> kv, written in place, every layer."""
+def add_copy_pages(
+    module: ir.IRModule, kernels: KernelSet, caches: Caches, layout: StepLayout
+) -> ir.IRModule:
+    """copy_pages(step, sizes (c), caches) -> caches, written in place, every tensor."""
     builder = relax.BlockBuilder(module)
-    symbols: dict[str, Any] = {}
-    copies = variables(COPIES, symbols)
-    page_type = tensor_of(page_argument(layout), symbols)
-    kv = relax.Var("kv", relax.TupleType([page_type] * layout.layers))
-    with builder.function("copy_pages", [*copies, kv]):
+    count, step = size_variable("c"), step_variable(layout)
+    sizes = relax.Var("sizes", relax.ShapeType([count]))
+    tensors = cache_variable(caches, layout)
+    with builder.function("copy_pages", [step, sizes, tensors]):
         with builder.dataflow():
-            kernel = builder.add_func(kernels.kernel("copy_pages", layout), "copy_page_rows")
-            copied = []
-            for layer in range(layout.layers):
-                old = builder.emit(relax.TupleGetItem(kv, layer))
-                inputs = [*copies, old]
-                place = len(inputs) - 1
-                call = relax.op.call_tir_inplace(kernel, inputs, [place], old.ty)
-                copied.append(builder.emit(call))
+            copied: list[relax.Var] = []
+            for g, plan in enumerate(caches.plans):
+                kernel = kernels.kernel("copy_pages", caches.layout(g, layout))
+                function = builder.add_func(kernel, "copy_page_rows")
+                for _ in plan.layers:
+                    old = builder.emit(relax.TupleGetItem(tensors, len(copied)))
+                    call = relax.op.call_tir_inplace(function, [step, old, count], [1], old.ty)
+                    copied.append(builder.emit(call))
             result = builder.emit_output(relax.Tuple(copied))
         builder.emit_func_output(result)
     return builder.finalize()

@@ -10,21 +10,22 @@ addresses: the caller passes the same tensors again, with new contents; in the r
 
 from __future__ import annotations
 
+from mlcc.engine.tables import StepLayout
 from mlcc_compiler._tvm import ir, relax, tvm
 
 NAME = "decode"
-_SYMBOLS = ["n", "b", "r", "m", "p", "num_pages"]
-"""Sizes of `forward`'s tensors: a graph is captured for each combination."""
 
 
-def add_decode(module: ir.IRModule, max_batch: int) -> ir.IRModule:
-    """A copy of `forward`, bounded to `max_batch` tokens, whose kernels may be captured."""
+def add_decode(module: ir.IRModule, layout: StepLayout) -> ir.IRModule:
+    """A copy of `forward`, bounded to a token a sequence, whose kernels may be captured."""
     forward = module["forward"]
-    bounds = {**dict(forward.attrs["tir_var_upper_bound"]), "n": max_batch}
+    bounds = {**dict(forward.attrs["tir_var_upper_bound"]), "n": layout.max_sequences}
+    pools = [f"num_pages_{g}" for g in range(len(layout.groups))]
+    symbols = [*layout.sizes, "m", *pools]  # a graph is captured for each combination
     module[NAME] = (
         relax.utils.copy_with_new_vars(forward)
         .with_attr("tir_var_upper_bound", bounds)
-        .with_attr("relax.rewrite_cuda_graph.capture_symbolic_vars", _SYMBOLS)
+        .with_attr("relax.rewrite_cuda_graph.capture_symbolic_vars", symbols)
         .with_attr("num_input", 0)
         .with_attr("global_symbol", NAME)
     )

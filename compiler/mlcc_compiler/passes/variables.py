@@ -1,20 +1,27 @@
-"""Parameters of the graph's functions, made from what kernels say of their arguments."""
+"""Parameters that several of a library's functions share."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from mlcc_compiler._tvm import relax
+from mlcc.engine.tables import StepLayout
+from mlcc_compiler._tvm import relax, tirx
 from mlcc_compiler.graph import tensor
-from mlcc_compiler.kernels.frame import Argument, dimensions
+from mlcc_compiler.layout import Caches
 
 
-def tensor_of(argument: Argument, symbols: dict[str, Any]) -> Any:
-    """The type of a kernel's argument; `symbols` keeps the symbolic sizes by name."""
-    return tensor(dimensions(argument, symbols), argument.dtype)
+def size_variable(name: str) -> tirx.Var:
+    """A size that is known when a step runs."""
+    return tirx.Var(name, "int64")
 
 
-def variables(arguments: Mapping[str, Argument], symbols: dict[str, Any]) -> list[relax.Var]:
-    """A variable for each, in order."""
-    return [relax.Var(name, tensor_of(a, symbols)) for name, a in arguments.items()]
+def step_variable(layout: StepLayout) -> relax.Var:
+    """The words of a step."""
+    return relax.Var("step", tensor([layout.words], "int32"))
+
+
+def cache_variable(caches: Caches, step: StepLayout) -> relax.Var:
+    """The tensors of all caches; those of a group have the same number of pages."""
+    types = []
+    for g, plan in enumerate(caches.plans):
+        pages, layout = size_variable(f"num_pages_{g}"), caches.layout(g, step)
+        types += [tensor([pages, *layout.page_shape], layout.dtype)] * len(plan.layers)
+    return relax.Var("caches", relax.TupleType(types))

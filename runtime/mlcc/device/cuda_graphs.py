@@ -1,96 +1,62 @@
-"""Decode steps as CUDA graphs: a step is padded to a bucket of sizes and replayed in one launch.
+"""Decode steps as CUDA graphs: a step's sizes are rounded up to a bucket and replayed in one launch.
 
 The library's `decode` captures its kernels at the first step of a bucket and replays them at later
-ones (TVM's virtual machine does both). A captured graph holds addresses, so every step's arrays are
-written to the same buffers of the device: a graph never sees another step's lengths, because
-lengths are what is written there. Sizes are part of the bucket, and what is beyond the step's own
-is padding that computes nothing: rows without a sequence, sequences without tokens or pages.
+ones (TVM's virtual machine does both). A captured graph holds addresses, and the step's buffer
+never moves: a graph never sees another step's lengths, because lengths are what is written there.
+Sizes are part of the bucket; kernels stop at the counts in the step's header, so nothing is padded.
 """
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from mlcc.device.tensors import DeviceTensors
 from mlcc.engine.batch import Batch, Capacity
 
 _FEWEST = 64
 """Pages of the smallest bucket; short page lists share it."""
-_EMPTY = Batch()
 
-
-@dataclass(frozen=True)
-class Bucket:
-    """Sizes that steps share: `rows` sequences of one token each, `pages` in their lists."""
-
-    rows: int
-    pages: int
+Bucket = tuple[int, ...]
+"""Sizes that steps share, in the order of `StepLayout.sizes`."""
 
 
 def bucket_of(batch: Batch, capacity: Capacity) -> Bucket | None:
     """The bucket of a pure decode step (a token and a logit row for each sequence), else None."""
-    count, longest = batch.num_sequences, longest_bucket(capacity)
+    count, most = batch.num_sequences, capacity.layout.max_sequences
     if not count or batch.num_tokens != count or batch.num_rows != count:
         return None
-    if len(batch.page_indices) > longest.pages:
+    rows = min(_power(count), most, capacity.layout.max_rows)
+    _, _, _, *pages = batch.sizes
+    bounds = _most_pages(capacity)
+    if count > rows or any(used > bound for used, bound in zip(pages, bounds, strict=True)):
         return None
-    pages = _power(max(len(batch.page_indices), _FEWEST))
-    return Bucket(min(_power(count), longest.rows), min(pages, longest.pages))
+    rounded = (
+        min(_power(max(used, _FEWEST)), bound) for used, bound in zip(pages, bounds, strict=True)
+    )
+    return (rows, rows, rows, *rounded)
 
 
-def longest_bucket(capacity: Capacity) -> Bucket:
-    """No more of either than the library plans memory for."""
-    rows = capacity.max_batch
-    return Bucket(rows, rows * -(-capacity.context // capacity.page_size))
-
-
-def padded(batch: Batch, bucket: Bucket, page_size: int) -> list[array[int]]:
-    """The arrays of `forward` up to last_page_len, at the bucket's sizes.
-
-    A padded sequence has no tokens and no pages, which a full "last" page of none says; a padded
-    token is written nowhere, and its logits are those of its own row.
-    """
-    count = batch.num_sequences
-    more, tokens, pages = bucket.rows - count, batch.qo_indptr[-1], batch.page_indptr[-1]
-
-    def longer(values: array[int], with_: Sequence[int]) -> array[int]:
-        return values + array("i", with_)
-
-    return [
-        longer(batch.token_ids, [0] * more),
-        longer(batch.positions, [0] * more),
-        longer(batch.logit_rows, range(count, bucket.rows)),
-        longer(batch.token_slots, [-1] * more),
-        longer(batch.qo_indptr, [tokens] * more),
-        longer(batch.page_indptr, [pages] * more),
-        longer(batch.page_indices, [0] * (bucket.pages - len(batch.page_indices))),
-        longer(batch.last_page_len, [page_size] * more),
-    ]
+def _most_pages(capacity: Capacity) -> list[int]:
+    """Entries of each page list for which the library plans memory."""
+    layout = capacity.layout
+    longest = (g.most_pages(capacity.context, layout.max_tokens) for g in layout.groups)
+    groups = zip(longest, layout.groups, strict=True)
+    return [layout.max_sequences * pages for pages, group in groups if group.has_pages]
 
 
 class DecodeGraphs:
-    """Runs decode steps through the library's `decode`, from buffers that never move."""
+    """Runs decode steps through the library's `decode`."""
 
-    def __init__(self, decode: Any, device: Any, capacity: Capacity) -> None:
+    def __init__(self, decode: Any, capacity: Capacity) -> None:
         self._decode, self._capacity = decode, capacity
-        self._tensors = DeviceTensors(device)
-        longest = padded(_EMPTY, longest_bucket(capacity), capacity.page_size)
-        for place, values in enumerate(longest):
-            self._tensors.stage(place, values)  # room for the longest: no buffer grows later
 
     def bucket_of(self, batch: Batch) -> Bucket | None:
         """The step's bucket, or None if it is no decode step or its page list is too long."""
         return bucket_of(batch, self._capacity)
 
-    def run(self, batch: Batch, bucket: Bucket, *others: Any) -> Any:
-        """Logits f32[rows of the batch, vocab]. `others` (last_sampled, kv, weights) must be the
-        same tensors in every call."""
-        arrays = padded(batch, bucket, self._capacity.page_size)
-        inputs = [self._tensors.stage(place, values) for place, values in enumerate(arrays)]
-        logits = self._decode(*inputs, *others)
+    def run(self, batch: Batch, step: Any, sizes: Any, *others: Any) -> Any:
+        """Logits f32[rows of the batch, vocab]. `step` and `others` (last_sampled, caches, weights)
+        must be the same tensors in every call; sizes are the bucket's."""
+        logits = self._decode(step, sizes, *others)
         return logits._create_view((batch.num_rows, self._capacity.vocab_size))
 
 

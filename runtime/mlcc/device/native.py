@@ -6,7 +6,7 @@ functions and tensors, not requests or pages.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,11 +19,10 @@ from mlcc.device.tensors import DeviceTensors, HostTensors, Tensors, values_of
 from mlcc.device.tvm_runtime import open_device, runtime
 from mlcc.engine.batch import Batch, Capacity, Result
 from mlcc.errors import CapacityError, DeviceError, MlccError
+from mlcc.manifest import CacheInfo, page_shape
 from mlcc.memory import UNKNOWN, Room
 
 Array = npt.NDArray[Any]
-KvSpec = tuple[Sequence[int], str]
-"""Shape after the leading num_pages, and dtype, of one layer's pages."""
 Translate = Callable[[RuntimeError, str], MlccError]
 """(error of a device, what was going on) -> what to raise."""
 
@@ -52,6 +51,7 @@ class NativeExecutor:
     """Steps of a library on one device. A CPU computes within `submit`.
 
     weights: arrays in the order of the manifest; a CPU reads them in place (mmap is fine).
+    functions: those that the library exports, as the manifest lists them.
     Raises DeviceError if the library does not load, CapacityError if something does not fit.
     """
 
@@ -59,8 +59,9 @@ class NativeExecutor:
         self,
         library: Path,
         weights: Sequence[Array],
-        kv: Sequence[KvSpec],
+        caches: Sequence[CacheInfo],
         capacity: Capacity,
+        functions: Collection[str],
         place: Place = CPU,
         progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> None:
@@ -72,33 +73,33 @@ class NativeExecutor:
         self.device = open_device(place.kind, place.index)
         on_host = place.kind == "cpu"
         self._tensors: Tensors = HostTensors() if on_host else DeviceTensors(self.device)
-        self._load(library)
-        self._kv = self._tvm.runtime.convert([self._pages(shape, dtype) for shape, dtype in kv])
+        self._load(library, functions)
+        self._tensors.open_step(capacity.layout.words)
+        self._caches = self._tvm.runtime.convert(self._pools(caches))
         self._weights = self._tvm.runtime.convert(self._upload(weights, progress))
-        self._graphs = self._decode_graphs()
-        rows = 1 if self._graphs is None else capacity.max_batch
+        self._graphs = self._decode_graphs(functions)
+        rows = 1 if self._graphs is None else capacity.max_rows
         self._last_sampled = self._tensors.weight(np.zeros(rows, np.int32))
         self._results: dict[int, tuple[Any, Any]] = {}
         self._next_ticket = 0
 
-    def _load(self, library: Path) -> None:
+    def _load(self, library: Path, functions: Collection[str]) -> None:
         try:
             module = self._tvm.runtime.load_module(str(library))
             self._machine = self._tvm.runtime.vm.VirtualMachine(module, self.device)
-            self._forward, self._sample = self._machine["forward"], self._machine["sample"]
-        except (OSError, RuntimeError, AttributeError, ValueError) as error:
+            self._functions = {name: self._machine[name] for name in functions}
+            self._forward, self._sample = self._functions["forward"], self._functions["sample"]
+        except (OSError, RuntimeError, AttributeError, ValueError, KeyError) as error:
             raise DeviceError(
                 f"cannot load {library.name}: {str(error).splitlines()[-1]}; compile the model "
                 "again with this version of mlcc"
             ) from error
 
-    def _decode_graphs(self) -> DecodeGraphs | None:
+    def _decode_graphs(self, functions: Collection[str]) -> DecodeGraphs | None:
         """For libraries that have a `decode` function."""
-        try:
-            decode = self._machine["decode"]
-        except AttributeError:
+        if "decode" not in functions:
             return None
-        return DecodeGraphs(decode, self.device, self.capacity)
+        return DecodeGraphs(self._functions["decode"], self.capacity)
 
     def _upload(self, weights: Sequence[Array], progress: Callable[[int, int], None]) -> list[Any]:
         done, total = 0, sum(array.nbytes for array in weights)
@@ -111,11 +112,19 @@ class NativeExecutor:
             progress(done, total)
         return tensors
 
-    def _pages(self, shape: Sequence[int], dtype: str) -> Any:
-        what = f"{self.capacity.num_pages} KV pages"
-        full = (self.capacity.num_pages, *shape)
+    def _pools(self, caches: Sequence[CacheInfo]) -> list[Any]:
         advice = "use a smaller --context or --max-batch"
-        return self._allocate(what, advice, self._tensors.empty, full, dtype)
+        return [
+            self._allocate(
+                f"{pool} {'states' if cache.kind == 'state' else 'KV pages'}",
+                advice,
+                self._tensors.empty,
+                (pool, *page_shape(spec)),
+                spec.dtype,
+            )
+            for cache, pool in zip(caches, self.capacity.pools, strict=True)
+            for spec in cache.tensors
+        ]
 
     def _allocate(self, what: str, advice: str, make: Callable[..., Any], *arguments: Any) -> Any:
         """What `make` gives. Raises CapacityError, or what a GPU says: it may be lost, not full."""
@@ -128,11 +137,11 @@ class NativeExecutor:
 
     def submit(self, batch: Batch) -> int:
         """Start a batch. Raises DeviceError with the kernel's message if it fails."""
-        logits = self._run_decode(batch)
+        step = self._stage(batch)
+        logits = self._run_decode(batch, step)
         if logits is None:
-            logits = self._run_forward(batch)
-        sampling = (batch.temperature, batch.top_k, batch.top_p, batch.min_p, batch.uniforms)
-        tokens, logprobs = self._call(self._sample, logits, *self._inputs(sampling, first=8))
+            logits = self._run_forward(batch, step)
+        tokens, logprobs = self._call(self._sample, logits, step)
         self._remember(tokens)
         ticket = self._next_ticket
         self._next_ticket += 1
@@ -146,7 +155,7 @@ class NativeExecutor:
 
     def logits(self, batch: Batch) -> npt.NDArray[np.float32]:
         """Run a batch and return its logits f32[r, vocab] instead of sampling: for evaluation."""
-        logits = self._run_forward(batch)
+        logits = self._run_forward(batch, self._stage(batch))
         result: npt.NDArray[np.float32] = self._call(logits.numpy)
         return result
 
@@ -165,27 +174,27 @@ class NativeExecutor:
         else:
             self._call(tokens.copyto, self._last_sampled._create_view(tokens.shape))
 
-    def _run_decode(self, batch: Batch) -> Any | None:
-        """A step of one token a sequence, where the library has graphs for it; else None."""
-        bucket = self._graphs.bucket_of(batch) if self._graphs is not None else None
-        if self._graphs is None or bucket is None:
-            return None
-        fixed = self._last_sampled, self._kv, self._weights
-        return self._call(self._graphs.run, batch, bucket, *fixed)
+    def _stage(self, batch: Batch) -> Any:
+        """The step as one tensor, and its copies done."""
+        step = self._call(self._tensors.upload, batch.words, batch.used_words)
+        if batch.num_copies:
+            copies = self._sizes((batch.num_copies,))
+            self._call(self._functions["copy_pages"], step, copies, self._caches)
+        return step
 
-    def _run_forward(self, batch: Batch) -> Any:
-        arrays = (
-            batch.token_ids,
-            batch.positions,
-            batch.logit_rows,
-            batch.token_slots,
-            batch.qo_indptr,
-            batch.page_indptr,
-            batch.page_indices,
-            batch.last_page_len,
-        )
-        inputs = self._call(self._inputs, arrays)
-        return self._call(self._forward, *inputs, self._last_sampled, self._kv, self._weights)
+    def _run_decode(self, batch: Batch, step: Any) -> Any | None:
+        """A step of one token a sequence, where the library has graphs for it; else None."""
+        if self._graphs is None or (bucket := self._graphs.bucket_of(batch)) is None:
+            return None
+        fixed = self._last_sampled, self._caches, self._weights
+        return self._call(self._graphs.run, batch, step, self._sizes(bucket), *fixed)
+
+    def _run_forward(self, batch: Batch, step: Any) -> Any:
+        sizes, fixed = self._sizes(batch.sizes), (self._caches, self._weights)
+        return self._call(self._forward, step, sizes, self._last_sampled, *fixed)
+
+    def _sizes(self, sizes: Sequence[int]) -> Any:
+        return self._tvm.runtime.ShapeTuple(sizes)
 
     def _call(self, function: Any, *arguments: Any) -> Any:
         try:
@@ -193,12 +202,9 @@ class NativeExecutor:
         except RuntimeError as error:
             raise self._translate(error, "computing a step") from error
 
-    def _inputs(self, arrays: Sequence[Any], first: int = 0) -> list[Any]:
-        """Batch arrays as tensors in the order of the function's arguments."""
-        return [self._tensors.stage(first + i, values) for i, values in enumerate(arrays)]
-
     def close(self) -> None:
         """Free pages, weights and library."""
-        self._weights = self._kv = self._forward = self._sample = self._machine = None
+        self._weights = self._caches = self._forward = self._sample = self._machine = None
         self._last_sampled = self._graphs = None
+        self._functions.clear()
         self._results.clear()

@@ -1,7 +1,7 @@
 """Where the native executor keeps its arrays: in this process's memory, or on a device.
 
 `HostTensors` shares memory with numpy; `DeviceTensors` copies. Both give tensors that TVM's
-functions take, and stage a step's small arrays in buffers that every step uses again.
+functions take, and keep one buffer for the steps.
 """
 
 from __future__ import annotations
@@ -30,8 +30,13 @@ class Tensors(Protocol):
         """A tensor of any values. Raises RuntimeError or MemoryError if there is no room."""
         ...
 
-    def stage(self, place: int, values: Any) -> Any:
-        """An `array.array` as a tensor, valid until the next `stage` of the same place."""
+    def open_step(self, words: int) -> None:
+        """Make room for the largest step, of so many 32-bit words."""
+        ...
+
+    def upload(self, words: memoryview, used: int) -> Any:
+        """The first `used` words of a step as a tensor int32 of the size of `open_step`: the same
+        one each time, so it is valid until the next `upload`."""
         ...
 
 
@@ -41,7 +46,6 @@ class HostTensors:
     def __init__(self) -> None:
         self._tvm = runtime()
         self._device = self._tvm.cpu()
-        self._buffers: dict[int, Array] = {}
         self._shared: list[Array] = []
 
     def weight(self, array: Array) -> Any:
@@ -57,15 +61,13 @@ class HostTensors:
     def empty(self, shape: Sequence[int], dtype: str) -> Any:
         return self._tvm.runtime.empty(tuple(shape), dtype, self._device)
 
-    def stage(self, place: int, values: Any) -> Any:
-        """Through an aligned buffer: 1 us, where a fresh tensor takes 20."""
-        count = len(values)
-        buffer = self._buffers.get(place)
-        if buffer is None or len(buffer) < count:
-            buffer = self._buffers[place] = _aligned(2 * count, values.typecode)
-        view = buffer[:count]
-        view[:] = np.frombuffer(values, dtype=values.typecode)
-        return self._tvm.runtime.from_dlpack(view)
+    def open_step(self, words: int) -> None:
+        self._words = _aligned(words, "int32")
+        self._step = self._tvm.runtime.from_dlpack(self._words)
+
+    def upload(self, words: memoryview, used: int) -> Any:
+        self._words[:used] = np.frombuffer(words, np.int32, used)
+        return self._step
 
 
 class DeviceTensors:
@@ -75,7 +77,6 @@ class DeviceTensors:
         self._tvm = runtime()
         self._device = device
         self._host = HostTensors()
-        self._buffers: dict[int, tuple[int, Any]] = {}
 
     def weight(self, array: Array) -> Any:
         return self._tvm.runtime.tensor(array, self._device)
@@ -83,17 +84,14 @@ class DeviceTensors:
     def empty(self, shape: Sequence[int], dtype: str) -> Any:
         return self._tvm.runtime.empty(tuple(shape), dtype, self._device)
 
-    def stage(self, place: int, values: Any) -> Any:
-        count = len(values)
-        room, buffer = self._buffers.get(place, (0, None))
-        if buffer is None or room < count:
-            room, dtype = max(1, 2 * count), np.dtype(values.typecode).name
-            buffer = self.empty((room,), dtype)
-            self._buffers[place] = room, buffer
-        tensor = buffer._create_view((count,))
-        if count:
-            self._host.stage(place, values).copyto(tensor)
-        return tensor
+    def open_step(self, words: int) -> None:
+        self._host.open_step(words)
+        self._step = self.empty((words,), "int32")
+
+    def upload(self, words: memoryview, used: int) -> Any:
+        staged = self._host.upload(words, used)
+        staged._create_view((used,)).copyto(self._step._create_view((used,)))
+        return self._step
 
 
 def values_of(tensor: Any) -> list[Any]:

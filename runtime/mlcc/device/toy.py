@@ -132,8 +132,9 @@ class _Pages:
 
     def copy(self, source: int, to: int) -> None:
         size = self._group.page_size
-        for contents in (self._tokens, self._positions, self._chains):
-            contents[to * size : (to + 1) * size] = contents[source * size : (source + 1) * size]  # type: ignore[index]
+        for i in range(size):
+            for contents in (self._tokens, self._positions, self._chains):
+                contents[to * size + i] = contents[source * size + i]
 
     def run(self, span: Span, g: int, tokens: Sequence[int]) -> list[list[int]]:
         """Store the new tokens; what the query at each of them sees."""

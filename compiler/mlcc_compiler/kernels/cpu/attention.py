@@ -17,9 +17,9 @@ from mlcc_compiler.kernels.cpu.attention_shape import Blocking, Scratch, Tile
 from mlcc_compiler.kernels.cpu.attention_tile import TileKernel
 from mlcc_compiler.kernels.cpu.isa import Isa
 from mlcc_compiler.kernels.cpu.vector_math import Registers, bind, exp, span, spread
-from mlcc_compiler.kernels.frame import Expr, PrimFunc, f32, kernel, page_argument, store
+from mlcc_compiler.kernels.frame import SIZE, Expr, PrimFunc, f32, kernel, page_argument, store
 from mlcc_compiler.kernels.kernel_set import KernelSet
-from mlcc_compiler.kernels.step import SEQUENCES
+from mlcc_compiler.kernels.step import Step, step_argument
 from mlcc_compiler.layout import AttentionShape, KvLayout
 
 _RANGE = 128  # keys worth a task of their own; half, if the tasks are few
@@ -28,56 +28,66 @@ _RANGES = 16  # at most so many per sequence
 
 
 def emit_attention(
-    kernels: KernelSet, graph: Graph, inputs: Sequence[Any], shape: AttentionShape, layout: KvLayout
+    kernels: KernelSet,
+    graph: Graph,
+    inputs: Sequence[Any],
+    sizes: tuple[Any, Any],
+    shape: AttentionShape,
+    layout: KvLayout,
 ) -> Any:
-    """Emit attention of `inputs`: the tensors of `paged_attention`; returns its output."""
+    """Emit attention of `inputs`: q, pages and step of `paged_attention`; returns its output.
+
+    sizes: (sequences, entries of the group's page list).
+    """
     kernel = kernels.made(paged_attention, shape, layout)
-    return graph.call_tir(kernel, "paged_attention", inputs, tensor(dims(inputs[0])))
+    arguments = [*inputs, sizes[0]]
+    return graph.call_tir(kernel, "paged_attention", arguments, tensor(dims(inputs[0])))
 
 
 def paged_attention(isa: Isa, shape: AttentionShape, layout: KvLayout) -> PrimFunc:
-    """(q f32[n, heads, head_dim], pages, the arrays of `step.SEQUENCES`) ->
-    f32[n, heads, head_dim].
+    """(q f32[n, heads, head_dim], pages, step, b sequences at most) -> f32[n, heads, head_dim].
 
     pages: kv_dtype[num_pages, 2, kv_heads, page_size, head_dim]. The last query of a sequence sits
     at its last key. A query at position i sees keys j <= i, with a window w only j > i - w; pages
-    that no query sees are not read and may be -1. Tokens behind qo_indptr[b] get zeros.
+    that no query sees are not read. Tokens beyond the step's own get zeros.
     """
     cut = Blocking(shape, layout, isa.lanes)
 
-    def body(
-        q: Expr, pages: Expr, qo: Expr, page_indptr: Expr, indices: Expr, last: Expr, out: Expr
-    ) -> None:
-        batch = _Batch(cut, qo, page_indptr, last)
-        _Kernel(cut, batch, TileKernel(cut, pages, indices), q, out).emit()
+    def body(q: Expr, pages: Expr, words: Expr, most: Expr, out: Expr) -> None:
+        batch = _Batch(cut, Step(layout.step, words), most)
+        _Kernel(cut, batch, TileKernel(cut, pages, words), q, out).emit()
 
     rows = f32("n", shape.heads, shape.head_dim)
-    return kernel(body, q=rows, pages=page_argument(layout), **SEQUENCES, out=rows)
+    step = step_argument(layout.step)
+    return kernel(body, q=rows, pages=page_argument(layout), step=step, sequences=SIZE, out=rows)
 
 
 @dataclass(frozen=True)
 class _Batch:
-    """The arrays that say which tokens and pages belong to which sequence."""
+    """Which tokens and pages belong to which sequence."""
 
     cut: Blocking
-    qo_indptr: Expr
-    page_indptr: Expr
-    last_page_len: Expr
+    step: Step
+    most: Expr
+    """Sequences for which there is room: no fewer than there are."""
 
     @property
     def sequences(self) -> Expr:
-        return self.last_page_len.shape[0]
+        return bind(_long(self.step.count("sequences")))
 
     def lengths(self, s: Expr) -> tuple[Expr, Expr, Expr]:
         """(first token, tokens, keys) of a sequence."""
-        first = bind(_long(self.qo_indptr[s]))
-        tokens = bind(_long(self.qo_indptr[s + 1]) - first)
-        pages = bind(_long(self.page_indptr[s + 1] - self.page_indptr[s]))
-        return (
-            first,
-            tokens,
-            bind((pages - 1) * self.cut.layout.page_size + _long(self.last_page_len[s])),
-        )
+        first = bind(_long(self.step.sequence(s, "first_token")))
+        tokens = bind(_long(self.step.sequence(s + 1, "first_token")) - first)
+        return first, tokens, bind(_long(self.step.sequence(s, "length")))
+
+    def page_word(self, s: Expr) -> Expr:
+        """The word of the step that names the page of a sequence's first key, as if none slid."""
+        group, step = self.cut.layout.group, self.step
+        word = step.pages_begin(group) + step.sequence(s, f"first_page.{group}")
+        if self.cut.shape.window is not None:
+            word = word - step.sequence(s, f"page_number.{group}")
+        return bind(_long(word))
 
     def seen_pages(self, position: Expr, end: Expr) -> tuple[Expr, Expr]:
         """(first page, pages) that queries from `position` up to `end` - 1 see."""
@@ -139,9 +149,8 @@ class _Kernel:
 
     def __init__(self, cut: Blocking, batch: _Batch, tiles: TileKernel, q: Expr, out: Expr) -> None:
         self.cut, self.batch, self.tiles, self.q, self.out = cut, batch, tiles, q, out
-        b = batch.sequences
-        self.firsts = T.alloc_buffer((b + 1, 2), "int64")
-        self.parts = _Parts(cut, T.min(out.shape[0], b * cut.tokens) * _RANGES)
+        self.firsts = T.alloc_buffer((batch.most + 1, 2), "int64")
+        self.parts = _Parts(cut, T.min(out.shape[0], batch.most * cut.tokens) * _RANGES)
 
     def emit(self) -> None:
         """One launch: tasks dealt to the threads in turn, a barrier, the merge."""
@@ -174,7 +183,7 @@ class _Kernel:
 
     def _clear_padding(self) -> None:
         lanes = self.cut.dim_lanes
-        used = bind(_long(self.batch.qo_indptr[self.batch.sequences]))
+        used = bind(_long(self.batch.step.count("tokens")))
         steps = self.cut.shape.head_dim // lanes
         with T.serial(self.out.shape[0] - used) as t, T.grid(self.cut.shape.heads, steps) as (h, j):
             store(self.out, spread(0.0, lanes), used + t, h, span(j * lanes, lanes))
@@ -199,7 +208,7 @@ class _Kernel:
             rows=bind(count * cut.shape.group),
             head=bind(T.floormod(task, cut.shape.kv_heads)),
             position=position,
-            first_page=bind(_long(batch.page_indptr[s])),
+            first_page=batch.page_word(s),
             begin=begin,
             end=bind(T.min(begin + each, position + count)),
         )

@@ -81,7 +81,7 @@ class Tile:
     position: Expr
     """Of the first token."""
     first_page: Expr
-    """Index into page_indices of the sequence's first page."""
+    """Word of the step that names the page of the sequence's first key."""
     begin: Expr
     """First key, at a page's begin."""
     end: Expr
@@ -91,13 +91,13 @@ class Tile:
 class Cache:
     """Reads and prefetches the pages."""
 
-    def __init__(self, cut: Blocking, pages: Expr, page_indices: Expr) -> None:
-        self.cut, self.pages, self.page_indices = cut, pages, page_indices
+    def __init__(self, cut: Blocking, pages: Expr, words: Expr) -> None:
+        self.cut, self.pages, self.words = cut, pages, words
 
     def place(self, tile: Tile, key: Expr) -> tuple[Expr, Expr]:
         """(page, offset in it) of a key of the tile's sequence."""
         index = tile.first_page + T.floordiv(key, self.cut.layout.page_size)
-        page = bind(T.Cast("int64", self.page_indices[index]))
+        page = bind(T.Cast("int64", self.words[index]))
         return page, bind(T.floormod(key, self.cut.layout.page_size))
 
     def load(self, which: int, page: Expr, head: Expr, offset: Expr, at: Expr) -> Expr:

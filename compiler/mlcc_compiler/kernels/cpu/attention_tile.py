@@ -39,11 +39,11 @@ _NO_SCORE = -1e30  # below every score, and still finite
 
 
 class TileKernel:
-    """Emits the statements of a task; `pages` and `page_indices` are the kernel's arguments."""
+    """Emits the statements of a task; `pages` and `words` are the kernel's arguments."""
 
-    def __init__(self, cut: Blocking, pages: Expr, page_indices: Expr) -> None:
+    def __init__(self, cut: Blocking, pages: Expr, words: Expr) -> None:
         self.cut = cut
-        self.cache = Cache(cut, pages, page_indices)
+        self.cache = Cache(cut, pages, words)
         self.scores = Scores(cut, self.cache)
 
     def run(self, tile: Tile, q: Expr, scratch: Scratch) -> None:

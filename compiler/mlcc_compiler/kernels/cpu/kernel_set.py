@@ -19,7 +19,7 @@ FACTORIES: dict[str, Factory] = {
     "add": activation.add,
     "scale": activation.scale,
     "take_rows": kv.take_rows,
-    "resolve_tokens": kv.resolve_tokens,
+    "read_step": kv.read_step,
     "append_kv": kv.append_kv,
     "copy_pages": kv.copy_pages,
     "sample": sampling.sample,

@@ -4,11 +4,13 @@ Pages follow PagedAttention (Kwon et al., 2023): [num_pages, 2 (keys, values), k
 head_dim]. `append_kv` and `copy_pages` write their last argument in place, for R.call_tir_inplace.
 """
 
+from mlcc.engine.tables import StepLayout
 from mlcc_compiler._tvm import T
 from mlcc_compiler.kernels.cpu.isa import Isa
 from mlcc_compiler.kernels.cpu.rows import each_row
 from mlcc_compiler.kernels.cpu.vector_math import bind, cast, fit_lanes, span
 from mlcc_compiler.kernels.frame import (
+    SIZE,
     Expr,
     PrimFunc,
     Sizes,
@@ -18,7 +20,7 @@ from mlcc_compiler.kernels.frame import (
     page_argument,
     store,
 )
-from mlcc_compiler.kernels.step import COPIES, LAST_SAMPLED, TOKENS
+from mlcc_compiler.kernels.step import Step, step_argument
 from mlcc_compiler.layout import KvLayout
 
 
@@ -43,27 +45,30 @@ def append_kv(isa: Isa, layout: KvLayout) -> PrimFunc:
         each_row(slots.shape[0], 2 * kv_heads * head_dim, token)
 
     rows = f32("n", kv_heads, head_dim)
-    return kernel(body, k=rows, v=rows, **TOKENS, pages=page_argument(layout))
+    return kernel(body, k=rows, v=rows, token_slots=i32("n"), pages=page_argument(layout))
 
 
 def copy_pages(isa: Isa, layout: KvLayout) -> PrimFunc:
-    """(src i32[c], dst i32[c], pages) -> pages with pages[dst[i]] = pages[src[i]], in place.
-
-    No page may be in both lists, or twice in dst.
-    """
+    """(step, pages, c) -> pages, in place, with the first c copies of the step done: those of this
+    group."""
     kv_heads, head_dim, page_size = layout.kv_heads, layout.head_dim, layout.page_size
     lanes = fit_lanes(head_dim, isa.lanes)
 
-    def body(src: Expr, dst: Expr, pages: Expr) -> None:
-        with T.parallel(src.shape[0] * (2 * kv_heads)) as task:
+    def body(words: Expr, pages: Expr, count: Expr) -> None:
+        step = Step(layout.step, words)
+        with T.parallel(count * (2 * kv_heads)) as task:
             i, part = T.floordiv(task, 2 * kv_heads), T.floormod(task, 2 * kv_heads)
-            old, new = bind(T.Cast("int64", src[i])), bind(T.Cast("int64", dst[i]))
-            c, h = bind(T.floordiv(part, kv_heads)), bind(T.floormod(part, kv_heads))
-            with T.grid(page_size, head_dim // lanes) as (t, j):
-                at = span(j * lanes, lanes)
-                store(pages, pages[old, c, h, t, at], new, c, h, t, at)
+            with T.If(step.copy(i, "group") == layout.group), T.Then():
+                old, new = (
+                    bind(T.Cast("int64", step.copy(i, name))) for name in ("source", "destination")
+                )
+                c, h = bind(T.floordiv(part, kv_heads)), bind(T.floormod(part, kv_heads))
+                with T.grid(page_size, head_dim // lanes) as (t, j):
+                    at = span(j * lanes, lanes)
+                    store(pages, pages[old, c, h, t, at], new, c, h, t, at)
 
-    return kernel(body, **COPIES, pages=page_argument(layout))
+    step = step_argument(layout.step)
+    return kernel(body, step=step, pages=page_argument(layout), count=SIZE)
 
 
 def take_rows(isa: Isa, row: Sizes, index: Sizes) -> PrimFunc:
@@ -81,16 +86,40 @@ def take_rows(isa: Isa, row: Sizes, index: Sizes) -> PrimFunc:
     return kernel(body, x=f32("n", hidden), rows=i32("r"), out=f32("r", hidden))
 
 
-def resolve_tokens(isa: Isa) -> PrimFunc:
-    """(token_ids i32[n], last_sampled i32[m]) -> i32[n]: id -1 - i becomes last_sampled[i]."""
+def read_step(isa: Isa, layout: StepLayout) -> PrimFunc:
+    """(step, last_sampled i32[m]) -> token_ids i32[n], positions i32[n], rows i32[r], and of each
+    group with pages slots i32[n]: what layers read as plain arrays.
 
-    def body(ids: Expr, last: Expr, out: Expr) -> None:
-        with T.serial(ids.shape[0]) as i:
-            token = bind(ids[i])
-            with T.If(token < 0):
-                with T.Then():
-                    store(out, last[T.Cast("int64", -1 - token)], i)
-                with T.Else():
-                    store(out, token, i)
+    Id -1 - i becomes last_sampled[i]. Beyond the step's own counts ids, positions and rows are 0
+    and slots -1, so that nothing reads or writes where it must not.
+    """
+    groups = [g for g, group in enumerate(layout.groups) if group.has_pages]
 
-    return kernel(body, token_ids=i32("n"), **LAST_SAMPLED, out=i32("n"))
+    def body(words: Expr, last: Expr, ids: Expr, positions: Expr, rows: Expr, *slots: Expr) -> None:
+        step = Step(layout, words)
+        count, wanted = bind(step.count("tokens")), bind(step.count("rows"))
+        with T.serial(ids.shape[0]) as i, T.If(i < count):
+            with T.Then():
+                token = bind(step.token(i, "id"))
+                with T.If(token < 0):
+                    with T.Then():
+                        store(ids, last[T.Cast("int64", -1 - token)], i)
+                    with T.Else():
+                        store(ids, token, i)
+                store(positions, step.token(i, "position"), i)
+                for group, out in zip(groups, slots, strict=True):
+                    store(out, step.token(i, f"slot.{group}"), i)
+            with T.Else():
+                store(ids, T.int32(0), i)
+                store(positions, T.int32(0), i)
+                for out in slots:
+                    store(out, T.int32(-1), i)
+        with T.serial(rows.shape[0]) as i, T.If(i < wanted):
+            with T.Then():
+                store(rows, step.row(i, "token"), i)
+            with T.Else():
+                store(rows, T.int32(0), i)
+
+    slots = {f"slots_{group}": i32("n") for group in groups}
+    outputs = {"token_ids": i32("n"), "positions": i32("n"), "rows": i32("r"), **slots}
+    return kernel(body, step=step_argument(layout), last_sampled=i32("m"), **outputs)

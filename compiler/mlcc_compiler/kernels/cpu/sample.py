@@ -7,6 +7,7 @@ Uniforms come from the caller, so this knows nothing of seeds; penalties and mas
 
 from collections.abc import Callable, Sequence
 
+from mlcc.engine.tables import StepLayout
 from mlcc_compiler._tvm import T
 from mlcc_compiler.kernels.cpu.isa import Isa
 from mlcc_compiler.kernels.cpu.vector_math import (
@@ -23,7 +24,7 @@ from mlcc_compiler.kernels.cpu.vector_math import (
     sum_lanes,
 )
 from mlcc_compiler.kernels.frame import Expr, PrimFunc, f32, i32, kernel, store
-from mlcc_compiler.kernels.step import SAMPLING
+from mlcc_compiler.kernels.step import Step, step_argument
 
 _VECTORS = 64  # vectors per block; blocks are added up in float64
 _UNROLL = 4  # independent sums, to hide the latency of an addition
@@ -36,30 +37,33 @@ Terms = Callable[[Expr, int], list[Expr]]
 """(index, lanes) -> the terms there, one vector each."""
 
 
-def sample(isa: Isa, vocab: int) -> PrimFunc:
-    """(logits f32[r, vocab], temperature f32[r], top_k i32[r], top_p f32[r], min_p f32[r],
-    uniforms f32[r]) -> (tokens i32[r], logprobs f32[r]).
+def sample(isa: Isa, vocab: int, layout: StepLayout) -> PrimFunc:
+    """(logits f32[r, vocab], step) -> (tokens i32[r], logprobs f32[r]); parameters are the step's.
 
     Temperature 0 takes the largest logit, the first of equals. logprobs are of the raw logits.
     NaN logits are never chosen; a row of nothing but NaN or -inf gives token 0.
     """
 
-    def body(*arguments: Expr) -> None:
-        with T.parallel(arguments[0].shape[0]) as row:
-            _Row(vocab, isa.lanes, arguments, row).emit()
+    def body(logits: Expr, words: Expr, tokens: Expr, logprobs: Expr) -> None:
+        step = Step(layout, words)
+        with T.parallel(logits.shape[0]) as row, T.If(row < step.count("rows")), T.Then():
+            _Row(vocab, isa.lanes, step, (logits, tokens, logprobs), row).emit()
 
     outputs = {"tokens": i32("r"), "logprobs": f32("r")}
-    return kernel(body, logits=f32("r", vocab), **SAMPLING, **outputs)
+    return kernel(body, logits=f32("r", vocab), step=step_argument(layout), **outputs)
 
 
 class _Row:
     """Emits the sampling of one row."""
 
-    def __init__(self, vocab: int, lanes: int, arguments: Sequence[Expr], row: Expr) -> None:
+    def __init__(
+        self, vocab: int, lanes: int, step: Step, arrays: Sequence[Expr], row: Expr
+    ) -> None:
         self.vocab, self.lanes, self.row = vocab, lanes, row
-        self.logits, *parameters, self.tokens, self.logprobs = arguments
+        self.logits, self.tokens, self.logprobs = arrays
         self.temperature, self.top_k, self.top_p, self.min_p, self.uniform = (
-            bind(parameter[row]) for parameter in parameters
+            bind(step.row(row, name))
+            for name in ("temperature", "top_k", "top_p", "min_p", "uniform")
         )
         self.block = _VECTORS * lanes
         self.rest = vocab % (lanes * _UNROLL)

@@ -9,7 +9,7 @@ from mlcc_compiler._tvm import T, tirx
 from mlcc_compiler.kernels.frame import Argument, Expr, f32, page_argument, store
 from mlcc_compiler.kernels.gpu.elementwise import tanh
 from mlcc_compiler.kernels.gpu.workgroup import Local, bind, ceil_div, int32, real, when
-from mlcc_compiler.kernels.step import SEQUENCES
+from mlcc_compiler.kernels.step import Step, step_argument
 from mlcc_compiler.layout import AttentionShape, KvLayout
 
 VECTOR = 4
@@ -38,9 +38,9 @@ def first_key(shape: AttentionShape, position: Expr) -> Expr:
 
 
 def arguments(shape: AttentionShape, layout: KvLayout) -> dict[str, Argument]:
-    """The kernel arguments that describe a batch."""
+    """What attention reads: queries, pages, and the step that says whose they are."""
     rows = f32("n", shape.heads, shape.head_dim)
-    return {"q": rows, "pages": page_argument(layout), **SEQUENCES}
+    return {"q": rows, "pages": page_argument(layout), "step": step_argument(layout.step)}
 
 
 @dataclass(frozen=True)
@@ -53,29 +53,37 @@ class Sequence:
     tokens: Expr
     keys: Expr
     page: Expr
-    """Where its page list begins."""
+    """Word of the step that names the page of its first key, as if none had slid."""
+    base: Expr
+    """Its first key whose page is listed: 0 without a window."""
 
 
 class Batch:
-    """The arrays that say which tokens and pages belong to which sequence."""
+    """Which tokens and pages belong to which sequence."""
 
-    def __init__(
-        self,
-        shape: AttentionShape,
-        layout: KvLayout,
-        qo: Expr,
-        page_indptr: Expr,
-        indices: Expr,
-        last: Expr,
-    ) -> None:
-        self.shape, self.layout, self.qo, self.page_indptr = shape, layout, qo, page_indptr
-        self.indices, self.last = indices, last
-        self.sequences = int32(last.shape[0])
+    def __init__(self, shape: AttentionShape, layout: KvLayout, words: Expr) -> None:
+        self.shape, self.layout, self.step = shape, layout, Step(layout.step, words)
+
+    @property
+    def sequences(self) -> Expr:
+        return self.step.count("sequences")
+
+    @property
+    def tokens(self) -> Expr:
+        return self.step.count("tokens")
+
+    def first_token(self, s: Expr) -> Expr:
+        """Of a sequence, or the end of the last."""
+        return self.step.sequence(s, "first_token")
+
+    def first_page(self, s: Expr) -> Expr:
+        """Where a sequence's pages begin in the group's list, or the end of the last."""
+        return self.step.sequence(s, f"first_page.{self.layout.group}")
 
     def find(self, first: Callable[[Expr], Expr], item: Expr) -> Expr:
         """The sequence s with first(s) <= item < first(s + 1); first is monotone."""
         low, high = Local(1, "int32"), Local(1, "int32")
-        low[0], high[0] = T.int32(0), self.sequences
+        low[0], high[0] = T.int32(0), bind(self.sequences)
         with T.While(high[0] - low[0] > 1):
             middle = bind(T.shift_right(low[0] + high[0], 1))
             with T.If(first(middle) <= item):
@@ -86,20 +94,23 @@ class Batch:
         return bind(low[0])
 
     def sequence(self, s: Expr) -> Sequence:
-        token, page = bind(self.qo[s]), bind(self.page_indptr[s])
-        pages = bind(self.page_indptr[s + 1] - page)
+        group, token = self.layout.group, bind(self.first_token(s))
+        slid = T.int32(0)
+        if self.shape.window is not None:
+            slid = bind(self.step.sequence(s, f"page_number.{group}"))
         return Sequence(
             index=s,
             token=token,
-            tokens=bind(self.qo[s + 1] - token),
-            keys=bind((pages - 1) * self.layout.page_size + self.last[s]),
-            page=page,
+            tokens=bind(self.first_token(s + 1) - token),
+            keys=bind(self.step.sequence(s, "length")),
+            page=bind(self.step.pages_begin(group) + self.first_page(s) - slid),
+            base=bind(slid * self.layout.page_size),
         )
 
     def key_row(self, sequence: Sequence, key: Expr, kv_head: Expr) -> Expr:
         """Where a key lies among the rows of head_dim elements that the pages are."""
         number, offset = split(key, self.layout.page_size)
-        page = self.indices[sequence.page + number]
+        page = self.step.page(sequence.page, number)
         row = (page * (2 * self.shape.kv_heads) + kv_head) * self.layout.page_size
         return bind(row + offset)
 

@@ -57,9 +57,8 @@ def attend_ranges(gpu: Gpu, shape: AttentionShape, layout: KvLayout) -> PrimFunc
     """
     plan = RangePlan.of(gpu, shape, layout.page_size)
 
-    def body(q: Expr, pages: Expr, *rest: Expr) -> None:
-        *arrays, sums, stats = rest
-        batch = Batch(shape, layout, *arrays)
+    def body(q: Expr, pages: Expr, words: Expr, sums: Expr, stats: Expr) -> None:
+        batch = Batch(shape, layout, words)
         rows = Rows(layout, pages)
         splits = shape.group // plan.heads
         grid = (sums.shape[0], shape.kv_heads * splits)
@@ -84,12 +83,12 @@ def attend_ranges(gpu: Gpu, shape: AttentionShape, layout: KvLayout) -> PrimFunc
 def first_item(batch: Batch, s: Expr) -> Expr:
     """The workgroup of a sequence's first range; strictly monotone, and far enough apart."""
     pages = pages_per_range(batch.layout.page_size)
-    return tirx.truncdiv(batch.page_indptr[s], pages) + s
+    return tirx.truncdiv(batch.first_page(s), pages) + s
 
 
 def _range(batch: Batch, sequence: Sequence, item: Expr, keys: int) -> tuple[Expr, Expr]:
     """(first key, keys) of a range; what no window covers is cut off."""
-    start = bind((item - first_item(batch, sequence.index)) * keys)
+    start = bind((item - first_item(batch, sequence.index)) * keys + sequence.base)
     begin = bind(T.max(start, first_key(batch.shape, sequence.keys - 1)))
     return begin, bind(T.min(start + keys, sequence.keys) - begin)
 

@@ -22,6 +22,7 @@ from mlcc_compiler.kernels.gpu.workgroup import (
     barrier,
     bind,
     ceil_div,
+    int32,
     largest,
     launch,
     real,
@@ -31,22 +32,24 @@ from mlcc_compiler.kernels.gpu.workgroup import (
 )
 
 
-def merge_ranges(gpu: Gpu, batch: Batch, rows: Expr, sums: Expr, stats: Expr, out: Expr) -> None:
+def merge_ranges(gpu: Gpu, batch: Batch, most: Expr, sums: Expr, stats: Expr, out: Expr) -> None:
     """Emit the launch that fills out's rows of sequences with one token from their ranges.
 
-    A workgroup per (sequence, head). Rows below b behind the last token get zeros, so that a
-    decode step may be padded to its b.
+    A workgroup per (sequence, head), for `most` sequences. Rows below `most` behind the last token
+    get zeros: a decode step may be padded to it.
     """
+    rows = int32(out.shape[0])
     shape = batch.shape
     keys = pages_per_range(batch.layout.page_size) * batch.layout.page_size
     columns = shape.head_dim // VECTOR
     threads, teams = gpu.threads, gpu.threads // columns
-    with launch((batch.last.shape[0], shape.heads), (threads,)) as (s, head, thread):
+    with launch((most, shape.heads), (threads,)) as (s, head, thread):
         sequence = batch.sequence(s)
-        with when(sequence.tokens == 1):
-            first, _ = split(first_key(shape, sequence.keys - 1), keys)
+        with when(tirx.all(s < batch.sequences, sequence.tokens == 1)):
+            seen = first_key(shape, sequence.keys - 1)
+            first, _ = split(T.max(seen - sequence.base, 0), keys)
             item = bind(first_item(batch, s) + first)
-            count = bind(ceil_div(sequence.keys, keys) - first)
+            count = bind(ceil_div(sequence.keys - sequence.base, keys) - first)
             best, total, outputs = zeros(1, LOWEST), zeros(1), zeros(VECTOR)
 
             def compare(i: Expr) -> None:
@@ -85,5 +88,5 @@ def merge_ranges(gpu: Gpu, batch: Batch, rows: Expr, sums: Expr, stats: Expr, ou
                 store(out, summed[0] * factor, sequence.token, head, i)
 
             strided(shape.head_dim, threads, thread, finish)
-        with when(tirx.all(s >= batch.qo[batch.sequences], s < rows)):
+        with when(tirx.all(s >= batch.tokens, s < rows)):
             strided(shape.head_dim, threads, thread, lambda i: store(out, real(0), s, head, i))

@@ -47,19 +47,20 @@ from mlcc_compiler.kernels.gpu.workgroup import (
 from mlcc_compiler.layout import AttentionShape
 
 
-def prefill(gpu: Gpu, batch: Batch, q: Expr, pages: Expr, out: Expr) -> None:
+def prefill(gpu: Gpu, batch: Batch, most: Expr, q: Expr, pages: Expr, out: Expr) -> None:
     """Emit the launch that fills out's rows of sequences with several tokens.
 
     And zeros for the tokens behind the last sequence: they belong to the surplus workgroups.
+    There is room for `most` sequences.
     """
     shape = batch.shape
     plan = TilePlan.of(gpu, shape)
     splits = shape.group // plan.heads
 
     def first_item(s: Expr) -> Expr:
-        return tirx.truncdiv(batch.qo[s], plan.tokens) + s
+        return tirx.truncdiv(batch.first_token(s), plan.tokens) + s
 
-    items = tirx.floordiv(q.shape[0], plan.tokens) + batch.last.shape[0] + 1
+    items = tirx.floordiv(q.shape[0], plan.tokens) + most + 1
     grid = (items, shape.kv_heads * splits)
     with launch(grid, (plan.threads,)) as (item, part, thread):
         used = bind(first_item(batch.sequences))
@@ -74,7 +75,7 @@ def prefill(gpu: Gpu, batch: Batch, q: Expr, pages: Expr, out: Expr) -> None:
                     tile.run(q, Rows(batch.layout, pages), part // splits, head)
                     tile.finish(out, head)
             with T.Else():
-                behind = bind(batch.qo[batch.sequences] + (item - used) * plan.tokens)
+                behind = bind(batch.tokens + (item - used) * plan.tokens)
                 _clear(plan, shape.head_dim, out, behind, head, thread)
 
 

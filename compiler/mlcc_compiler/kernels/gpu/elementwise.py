@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from mlcc.engine.tables import StepLayout
 from mlcc_compiler._tvm import T, tirx
 from mlcc_compiler.kernels.frame import Expr, PrimFunc, Sizes, f32, i32, kernel, store
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.workgroup import bind, ceil_div, int32, launch, real, when
-from mlcc_compiler.kernels.step import LAST_SAMPLED
+from mlcc_compiler.kernels.step import Step, step_argument
 
 _ERFC = (1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592)
 
@@ -151,16 +152,35 @@ def take_rows(gpu: Gpu, row: Sizes, index: Sizes) -> PrimFunc:
     return kernel(body, x=f32("n", *row), rows=i32("r"), out=f32("r", *row))
 
 
-def resolve_tokens(gpu: Gpu) -> PrimFunc:
-    """(token_ids i32[n], last_sampled i32[m]) -> i32[n]: id -1 - i becomes last_sampled[i]."""
+def read_step(gpu: Gpu, layout: StepLayout) -> PrimFunc:
+    """(step, last_sampled i32[m]) -> token_ids i32[n], positions i32[n], rows i32[r], and of each
+    group with pages slots i32[n]: what layers read as plain arrays.
 
-    def body(ids: Expr, last: Expr, out: Expr) -> None:
-        count = int32(ids.shape[0])
-        with launch((ceil_div(ids.shape[0], gpu.threads),), (gpu.threads,)) as (block, thread):
-            i = block * gpu.threads + thread
-            with when(i < count):
-                token = bind(ids[i])
+    Id -1 - i becomes last_sampled[i]. Beyond the step's own counts ids, positions and rows are 0
+    and slots -1, so that nothing reads or writes where it must not.
+    """
+    groups = [g for g, group in enumerate(layout.groups) if group.has_pages]
+
+    def body(words: Expr, last: Expr, ids: Expr, positions: Expr, rows: Expr, *slots: Expr) -> None:
+        step = Step(layout, words)
+        tokens, wanted = int32(ids.shape[0]), int32(rows.shape[0])
+        longest = tirx.max(ids.shape[0], rows.shape[0])
+        with launch((ceil_div(longest, gpu.threads),), (gpu.threads,)) as (block, thread):
+            i = bind(block * gpu.threads + thread)
+            with when(i < tokens):
+                used = bind(i < step.count("tokens"))
+                token = bind(T.if_then_else(used, step.token(i, "id"), T.int32(0)))
                 sampled = tirx.max(T.int32(-1) - token, T.int32(0))
-                store(out, T.if_then_else(token < 0, last[sampled], token), i)
+                store(ids, T.if_then_else(token < 0, last[sampled], token), i)
+                position = step.token(i, "position")
+                store(positions, T.if_then_else(used, position, T.int32(0)), i)
+                for group, out in zip(groups, slots, strict=True):
+                    slot = step.token(i, f"slot.{group}")
+                    store(out, T.if_then_else(used, slot, T.int32(-1)), i)
+            with when(i < wanted):
+                row = step.row(i, "token")
+                store(rows, T.if_then_else(i < step.count("rows"), row, T.int32(0)), i)
 
-    return kernel(body, token_ids=i32("n"), **LAST_SAMPLED, out=i32("n"))
+    slots = {f"slots_{group}": i32("n") for group in groups}
+    outputs = {"token_ids": i32("n"), "positions": i32("n"), "rows": i32("r"), **slots}
+    return kernel(body, step=step_argument(layout), last_sampled=i32("m"), **outputs)

@@ -20,7 +20,7 @@ FACTORIES: dict[str, Factory] = {
     "add": elementwise.add,
     "scale": elementwise.scale,
     "take_rows": elementwise.take_rows,
-    "resolve_tokens": elementwise.resolve_tokens,
+    "read_step": elementwise.read_step,
     "append_kv": kv.append_kv,
     "rotate_and_append": kv.rotate_and_append,
     "copy_pages": kv.copy_pages,

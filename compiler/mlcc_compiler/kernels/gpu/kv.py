@@ -7,13 +7,22 @@ head_dim]. Both write their last argument in place, for R.call_tir_inplace.
 from __future__ import annotations
 
 from mlcc_compiler._tvm import T
-from mlcc_compiler.kernels.frame import Expr, PrimFunc, f32, kernel, page_argument, store
+from mlcc_compiler.kernels.frame import (
+    SIZE,
+    Expr,
+    PrimFunc,
+    f32,
+    i32,
+    kernel,
+    page_argument,
+    store,
+)
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.elementwise import each_element
 from mlcc_compiler.kernels.gpu.norm import each_lane, row_factor
 from mlcc_compiler.kernels.gpu.rope import turned
 from mlcc_compiler.kernels.gpu.workgroup import bind, ceil_div, clamp_f16, int32, launch, real, when
-from mlcc_compiler.kernels.step import COPIES, TOKENS
+from mlcc_compiler.kernels.step import Step, step_argument
 from mlcc_compiler.layout import KvLayout
 
 
@@ -41,7 +50,7 @@ def append_kv(gpu: Gpu, layout: KvLayout) -> PrimFunc:
         each_element(gpu, slots.shape[0], kv_heads * head_dim, element)
 
     rows = f32("n", kv_heads, head_dim)
-    return kernel(body, k=rows, v=rows, **TOKENS, pages=page_argument(layout))
+    return kernel(body, k=rows, v=rows, token_slots=i32("n"), pages=page_argument(layout))
 
 
 def rotate_and_append(
@@ -105,27 +114,30 @@ def rotate_and_append(
         qkv=f32("n", width),
         table=f32("n", rotary_dim),
         **({"q_norm": weight, "k_norm": weight} if norm else {}),
-        **TOKENS,
+        token_slots=i32("n"),
         pages=page_argument(layout),
         q=f32("n", heads, head_dim),
     )
 
 
 def copy_pages(gpu: Gpu, layout: KvLayout) -> PrimFunc:
-    """(src i32[c], dst i32[c], pages) -> pages with pages[dst[i]] = pages[src[i]], in place.
-
-    No page may be in both lists, or twice in dst.
-    """
+    """(step, pages, c) -> pages, in place, with the first c copies of the step done: those of this
+    group."""
     kv_heads, head_dim, page_size = layout.kv_heads, layout.head_dim, layout.page_size
     width = 2 * kv_heads * page_size * head_dim
 
-    def body(src: Expr, dst: Expr, pages: Expr) -> None:
+    def body(words: Expr, pages: Expr, count: Expr) -> None:
+        step = Step(layout.step, words)
+
         def element(i: Expr, j: Expr) -> None:
-            d, t = bind(j % head_dim), bind(j // head_dim % page_size)
-            h = bind(j // (head_dim * page_size) % kv_heads)
-            c = bind(j // (head_dim * page_size * kv_heads))
-            store(pages, pages[src[i], c, h, t, d], dst[i], c, h, t, d)
+            with when(step.copy(i, "group") == layout.group):
+                source, to = bind(step.copy(i, "source")), bind(step.copy(i, "destination"))
+                d, t = bind(j % head_dim), bind(j // head_dim % page_size)
+                h = bind(j // (head_dim * page_size) % kv_heads)
+                c = bind(j // (head_dim * page_size * kv_heads))
+                store(pages, pages[source, c, h, t, d], to, c, h, t, d)
 
-        each_element(gpu, src.shape[0], width, element)
+        each_element(gpu, count, width, element)
 
-    return kernel(body, **COPIES, pages=page_argument(layout))
+    step = step_argument(layout.step)
+    return kernel(body, step=step, pages=page_argument(layout), count=SIZE)

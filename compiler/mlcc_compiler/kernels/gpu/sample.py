@@ -27,28 +27,31 @@ Against exact arithmetic the boundary between two tokens was off by up to 2e-7 o
 
 from __future__ import annotations
 
+from mlcc.engine.tables import StepLayout
 from mlcc_compiler._tvm import T
 from mlcc_compiler.kernels.frame import Expr, PrimFunc, f32, i32, kernel, store
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.sample_row import Row
 from mlcc_compiler.kernels.gpu.sample_search import Search
 from mlcc_compiler.kernels.gpu.workgroup import bind, launch, when
-from mlcc_compiler.kernels.step import SAMPLING
+from mlcc_compiler.kernels.step import Step, step_argument
 
 
-def sample(gpu: Gpu, vocab: int) -> PrimFunc:
-    """(logits f32[r, vocab], temperature f32[r], top_k i32[r], top_p f32[r], min_p f32[r],
-    uniforms f32[r]) -> (tokens i32[r], logprobs f32[r]).
+def sample(gpu: Gpu, vocab: int, layout: StepLayout) -> PrimFunc:
+    """(logits f32[r, vocab], step) -> (tokens i32[r], logprobs f32[r]); parameters are the step's.
 
     Temperature 0 takes the largest logit, the first of equals. logprobs are of the raw logits.
     NaN logits are never chosen; a row of nothing but NaN or -inf gives token 0. A row whose largest
     logit is infinite has no masses: it gives the first such, and its logprob means nothing.
     """
 
-    def body(*arguments: Expr) -> None:
-        logits, *parameters, tokens, logprobs = arguments
-        with launch((logits.shape[0],), (gpu.threads,)) as (i, thread):
-            row = Row(gpu, logits, parameters, i, thread)
+    def body(logits: Expr, words: Expr, tokens: Expr, logprobs: Expr) -> None:
+        step = Step(layout, words)
+        with (
+            launch((logits.shape[0],), (gpu.threads,)) as (i, thread),
+            when(i < step.count("rows")),
+        ):
+            row = Row(gpu, logits, step, i, thread)
             search = Search(row)
             search.emit()
             with when(thread == 0):
@@ -57,4 +60,4 @@ def sample(gpu: Gpu, vocab: int) -> PrimFunc:
                 store(logprobs, logits[i, token] - row.top - T.log(row.total), i)
 
     outputs = {"tokens": i32("r"), "logprobs": f32("r")}
-    return kernel(body, logits=f32("r", vocab), **SAMPLING, **outputs)
+    return kernel(body, logits=f32("r", vocab), step=step_argument(layout), **outputs)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 from mlcc_compiler._tvm import T
 from mlcc_compiler.kernels.frame import Expr
@@ -20,6 +20,7 @@ from mlcc_compiler.kernels.gpu.workgroup import (
     reduce,
     when,
 )
+from mlcc_compiler.kernels.step import Step
 
 _AHEAD = 8  # loads under way in a thread: a row comes from far, and one workgroup waits for it
 _LOWEST = -3.4028234663852886e38
@@ -34,13 +35,12 @@ Body = Callable[[Expr, Expr, Expr], None]
 class Row:
     """A row of logits and its parameters, in a workgroup. Emits the first pass over it."""
 
-    def __init__(
-        self, gpu: Gpu, logits: Expr, parameters: Sequence[Expr], row: Expr, thread: Expr
-    ) -> None:
+    def __init__(self, gpu: Gpu, logits: Expr, step: Step, row: Expr, thread: Expr) -> None:
         self.gpu, self.logits, self.row, self.thread = gpu, logits, row, thread
         self.vocab = int(logits.shape[1])
         self.temperature, self.top_k, self.top_p, min_p, self.uniform = (
-            bind(parameter[row]) for parameter in parameters
+            bind(step.row(row, name))
+            for name in ("temperature", "top_k", "top_p", "min_p", "uniform")
         )
         self.inverse = bind(real(1) / T.max(self.temperature, real(_LEAST_TEMPERATURE)))
         self.least = bind(T.min(min_p, real(1)))
