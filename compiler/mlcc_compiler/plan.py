@@ -11,7 +11,7 @@ from pathlib import Path
 
 from mlcc.errors import UnsupportedError
 from mlcc.manifest import Limits
-from mlcc_compiler.checkpoint import Checkpoint
+from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.layout import KvLayout
 from mlcc_compiler.models.config import DecoderConfig
 from mlcc_compiler.models.fields import require
