@@ -1,4 +1,4 @@
-"""Joins TVM's CUDA generator with `cuda_code.py`, so that a library carries machine code.
+"""Joins TVM's CUDA generator with `code.py`, so that a library carries machine code.
 
 TVM compiles the kernels' text when its CUDA runtime makes a module of them; without that runtime
 it stores the text, which a serving machine would have to compile. So the runtime is loaded here

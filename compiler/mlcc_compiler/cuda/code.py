@@ -1,6 +1,6 @@
 """CUDA C++ to machine code: nvcc for several architectures at once, or nvrtc for a single one.
 
-Needs no GPU. Knows text and files, nothing of TVM (`cuda_build.py` joins the two). Arithmetic stays
+Needs no GPU. Knows text and files, nothing of TVM (`build.py` joins the two). Arithmetic stays
 exact: no --use_fast_math, whose division and square root lose digits that the kernels rely on.
 """
 

@@ -1,6 +1,6 @@
 """What the parts of the attention kernel share: its constants, the tile at hand, the paged cache.
 
-No arithmetic: scores are in `attention_scores.py`, the online softmax in `attention_tile.py`, the
+No arithmetic: scores are in `scores.py`, the online softmax in `tile.py`, the
 cutting of a batch into tiles in `attention.py`.
 """
 

@@ -1,7 +1,7 @@
 """y = x @ weight.T for float weights: f32 multiply-adds, the weights widened in registers.
 
-bf16 widens by a shift, f16 by one conversion. Not here: the loops (`linear_tile.py`) and the order
-of the weights in memory (`linear_layout.py`).
+bf16 widens by a shift, f16 by one conversion. Not here: the loops (`tile.py`) and the order
+of the weights in memory (`packing.py`).
 """
 
 from typing import Any

@@ -5,8 +5,8 @@
     needs_quantized_rows(scheme)    -> whether x goes through `quantize_rows` first
     emit_linear(kernels, graph, x, weight, bias) -> the calls of both
 
-Schemes are given by name or as rows. See `linear_layout`, `linear_tile`, `linear_float`,
-`linear_quantized` and `linear_rows`.
+Schemes are given by name or as rows. See `packing`, `tile`, `floats`, `quantized`
+and `rows`.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ exact in int32 and the float work is one conversion, one product and one add per
     y[i, j] += w_scale[j, g] * x_scale[i, g] * (sum over the group of code * x - zero * x_sum[i, g])
 
 The accumulator starts at -zero * x_sum, which makes unsigned codes free. Not here: how x is
-quantized (`linear_rows.py`), the loops (`linear_tile.py`), the byte order (`linear_layout.py`).
+quantized (`rows.py`), the loops (`tile.py`), the byte order (`packing.py`).
 """
 
 from typing import Any

@@ -1,8 +1,8 @@
 """Causal attention over paged keys and values on a GPU, decode and prefill rows mixed.
 
 Two kernels: `attend_ranges` computes ranges of keys of the sequences with one token
-(`attention_decode`), `attend` merges them and computes the sequences with several
-(`attention_prefill`). How a sequence is cut follows from its own lengths only, so results do not
+(`decode`), `attend` merges them and computes the sequences with several
+(`prefill`). How a sequence is cut follows from its own lengths only, so results do not
 depend on neighbours. Keys and values are appended (`kv.py`) and rotated already.
 """
 
@@ -45,7 +45,7 @@ def emit_attention(
 
 
 def attend(gpu: Gpu, shape: AttentionShape, layout: KvLayout) -> PrimFunc:
-    """(the arguments of `attention_batch.arguments`, sums and stats of `attend_ranges`) ->
+    """(the arguments of `batch.arguments`, sums and stats of `attend_ranges`) ->
     f32[n, heads, head_dim]."""
 
     def body(q: Expr, pages: Expr, *rest: Expr) -> None:

@@ -2,7 +2,7 @@
 
 The keys of a sequence are cut into ranges of about 128, counted from its own first page, so that
 the result depends on no neighbour. A workgroup takes one range for the query heads of one KV head:
-each key and value is read once, as long as those heads fit (`RangePlan`). `attention_merge` joins
+each key and value is read once, as long as those heads fit (`RangePlan`). `merge` joins
 the ranges. The host knows only the sizes of the batch, so it starts `range_items` workgroups, a
 bound that is close; each finds its sequence by bisection and the surplus ends at once.
 
@@ -48,7 +48,7 @@ from mlcc_compiler.layout import AttentionShape, KvLayout
 
 
 def attend_ranges(gpu: Gpu, shape: AttentionShape, layout: KvLayout) -> PrimFunc:
-    """(the arguments of `attention_batch.arguments`) -> sums f32[items, heads, head_dim] of values
+    """(the arguments of `batch.arguments`) -> sums f32[items, heads, head_dim] of values
     weighted by e ** (score - largest), stats f32[items, heads, 2]: the largest score and the sum
     of the weights.
 

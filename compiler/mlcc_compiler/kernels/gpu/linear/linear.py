@@ -2,9 +2,9 @@
 
 One PrimFunc per part of a weight holds the launches for every n; the host code chooses:
 
-    n <= 8                 linear_gemv.py: W is read once, at the speed of memory
-    more, tensor cores     linear_tensor_core.py: tiles of 16, 32, 64 or 128 rows
-    more, other devices    linear_gemm.py: tiles of 32, 64 or 128 rows (half with 64 threads)
+    n <= 8                 gemv.py: W is read once, at the speed of memory
+    more, tensor cores     tensor_core.py: tiles of 16, 32, 64 or 128 rows
+    more, other devices    gemm.py: tiles of 32, 64 or 128 rows (half with 64 threads)
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ dlight's matmul rule because that starts from a whole product of f16 matrices: d
 sizes and f32 activations would have to be rediscovered from a schedule, where here they are lines
 of a loop. What wmma leaves on the table is Hopper's asynchronous wgmma.
 
-Where subgroups share out K as well, their sums meet at the end. Shapes: `linear_tensor_tile.py`.
+Where subgroups share out K as well, their sums meet at the end. Shapes: `tensor_tile.py`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Shapes of the tiles of `linear_tensor_core.py`.
+"""Shapes of the tiles of `tensor_core.py`.
 
 Few rows of x are bound by reading W: there subgroups share out K as well, and tiles are narrow, so
 that N = 2048 is 64 workgroups of 32 columns. From N = 8192 on tiles are twice as wide, as every

@@ -1,7 +1,7 @@
 """Read packed weights in a kernel, eight neighbours of a row at a time.
 
 A weight is raw * scale + offset, where raw is a float16, bfloat16, float32 or a small integer; the
-layout is `weight_layout.GpuPacking`'s. Formed in float32 that is exact: at most 19 bits. Not here:
+layout is `packing.GpuPacking`'s. Formed in float32 that is exact: at most 19 bits. Not here:
 what is done with the weights.
 """
 
