@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from linear import bandwidth, compile_kernel, measure, tensor
 
-from mlcc_compiler.kernels.cpu.attention import paged_attention
+from mlcc_compiler.kernels.cpu.attention.attention import paged_attention
 from mlcc_compiler.kernels.cpu.isa import Isa
 from mlcc_compiler.layout import AttentionShape, KvLayout
 from mlcc_targets.cpu import host_level

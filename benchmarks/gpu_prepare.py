@@ -15,7 +15,7 @@ import random_checkpoint
 from gpu_run import greedy
 
 from mlcc.model import open_model
-from mlcc_compiler.checkpoint import Checkpoint
+from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.kernels import kernel_set_for
 from mlcc_compiler.passes.lower import WeightPlan

@@ -35,8 +35,8 @@ os.environ.setdefault("TVM_NUM_THREADS", str(len(os.sched_getaffinity(0))))
 import numpy as np
 
 from mlcc_compiler._tvm import B, IRBuilder, T, tvm
-from mlcc_compiler.kernels.cpu import linear
 from mlcc_compiler.kernels.cpu.isa import Isa
+from mlcc_compiler.kernels.cpu.linear import linear
 from mlcc_compiler.quantization import SCHEMES
 from mlcc_targets.cpu import host_level
 

@@ -77,7 +77,7 @@ def bridge(mode: str, model: Path) -> Iterator[str]:
 
 def compile_demo(out: Path, *, f16: bool = False, quant: str = "q4") -> Path:
     """The demo model for target webgpu. Software GPUs have no float16."""
-    from mlcc_compiler.checkpoint import Checkpoint
+    from mlcc_compiler.checkpoint.folder import Checkpoint
     from mlcc_compiler.compile import Progress, compile_model
     from mlcc_compiler.plan import Options
     from mlcc_targets import Choices, get_target

@@ -60,9 +60,9 @@ def compile_command(
     archs = tuple(name.strip() for name in arch.split(",") if name.strip())
     target = find_target(target_name, Choices(cpu=cpu, archs=archs, f16=f16))
     # Imported late: the compiler takes seconds to load, `--help` should not.
-    from mlcc_compiler.checkpoint import Checkpoint
+    from mlcc_compiler.checkpoint.folder import Checkpoint
+    from mlcc_compiler.checkpoint.hub import resolve
     from mlcc_compiler.compile import compile_model
-    from mlcc_compiler.hub import resolve
     from mlcc_compiler.plan import Options
 
     checkpoint = Checkpoint.open(resolve(model))

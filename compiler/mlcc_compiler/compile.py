@@ -14,19 +14,19 @@ import numpy as np
 
 from mlcc.errors import UnsupportedError
 from mlcc.manifest import WeightsInfo
-from mlcc_compiler.checkpoint import Checkpoint
-from mlcc_compiler.describe import library_abi, manifest_of
+from mlcc_compiler.artifact.describe import library_abi, manifest_of
+from mlcc_compiler.artifact.package import ArtifactWriter
+from mlcc_compiler.artifact.reuse import take_weights
+from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.graph_json import graph_to_json
 from mlcc_compiler.kernels import kernel_set_for
 from mlcc_compiler.layout import WeightPlan
 from mlcc_compiler.models.config import long_factors
 from mlcc_compiler.models.registry import with_defaults
-from mlcc_compiler.package import ArtifactWriter
 from mlcc_compiler.pipeline import Bounds, IrDump, build, lower
 from mlcc_compiler.plan import Options, Plan, make_plan
 from mlcc_compiler.preflight import check_ready
 from mlcc_compiler.quantization import scheme
-from mlcc_compiler.reuse import take_weights
 from mlcc_compiler.weights.convert import arrays_of, plain_layout, specs_of
 from mlcc_targets import Target
 

@@ -16,7 +16,7 @@ from typing import Any
 from mlcc.engine.tables import StepLayout
 from mlcc.errors import MlccError, UnsupportedError
 from mlcc_compiler._tvm import ir, nn, relax, tirx, tvm
-from mlcc_compiler.cuda_build import cuda_code_in
+from mlcc_compiler.cuda.build import cuda_code_in
 from mlcc_compiler.graph import is_call
 from mlcc_compiler.kernels.kernel_set import KernelSet
 from mlcc_compiler.layout import Caches, WeightPlan

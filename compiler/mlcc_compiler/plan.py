@@ -12,7 +12,7 @@ from pathlib import Path
 from mlcc.engine.tables import StepLayout
 from mlcc.errors import UnsupportedError
 from mlcc.manifest import Limits
-from mlcc_compiler.checkpoint import Checkpoint
+from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.layout import Caches
 from mlcc_compiler.models.config import DecoderConfig
 from mlcc_compiler.models.fields import require

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from mlcc.errors import CheckpointError
-from mlcc_compiler.checkpoint import Checkpoint
-from mlcc_compiler.package import template_path
+from mlcc_compiler.artifact.package import template_path
+from mlcc_compiler.checkpoint.folder import Checkpoint
 
 
 def check_ready(checkpoint: Checkpoint, vocab_size: int, tensors: Iterable[str]) -> None:

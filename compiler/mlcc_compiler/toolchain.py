@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mlcc_compiler import cuda_code
+from mlcc_compiler.cuda import code as cuda_code
 from mlcc_targets import Target, TargetError
 from mlcc_targets.linker import find_tool
 

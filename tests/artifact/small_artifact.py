@@ -26,7 +26,7 @@ from mlcc.manifest import (
     abi_hash,
     tables_of,
 )
-from mlcc_compiler.package import ArtifactWriter
+from mlcc_compiler.artifact.package import ArtifactWriter
 
 WEIGHTS = {"a": np.arange(6, dtype=np.float32).reshape(2, 3), "b": np.arange(5, dtype=np.uint8)}
 Change = Callable[[Manifest], Manifest]

@@ -13,7 +13,7 @@ from test_inspect import shown
 from mlcc.artifact import Artifact
 from mlcc.errors import ArtifactError
 from mlcc.manifest import MANIFEST_NAME, FileEntry, LibraryInfo, Manifest
-from mlcc_compiler.package import ArtifactWriter
+from mlcc_compiler.artifact.package import ArtifactWriter
 
 OTHER = "mlcc.f32.json"
 

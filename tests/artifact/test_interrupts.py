@@ -16,8 +16,8 @@ import pytest
 from small_artifact import fill, make
 
 from mlcc.artifact import Artifact
+from mlcc_compiler.artifact.package import ArtifactWriter
 from mlcc_compiler.interrupts import deferred, unwinding
-from mlcc_compiler.package import ArtifactWriter
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
 

@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file
 from small_artifact import WEIGHTS, fill, make, specs
 
-import mlcc_compiler.output
+import mlcc_compiler.artifact.output
 import mlcc_compiler.weights.shards as shards
 from mlcc.artifact import Artifact
 from mlcc.errors import CapacityError, CheckpointError, MlccError
 from mlcc.manifest import CHUNK_BYTES, TensorSpec
-from mlcc_compiler.checkpoint import Checkpoint
-from mlcc_compiler.package import ArtifactWriter
+from mlcc_compiler.artifact.package import ArtifactWriter
+from mlcc_compiler.checkpoint.folder import Checkpoint
 
 
 def left(folder: Path) -> list[str]:
@@ -138,7 +138,7 @@ def test_a_failed_rename_restores_the_old_artifact(
 
 def test_two_compiles_of_the_same_output(tmp_path: Path) -> None:
     program = (
-        "import sys; from mlcc_compiler.package import ArtifactWriter\n"
+        "import sys; from mlcc_compiler.artifact.package import ArtifactWriter\n"
         f"with ArtifactWriter({str(tmp_path / 'tiny')!r}): print('in', flush=True); input()"
     )
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}

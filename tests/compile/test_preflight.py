@@ -14,7 +14,7 @@ from safetensors.numpy import load_file, save_file
 
 from mlcc.errors import MlccError, UnsupportedError
 from mlcc_compiler import compile as compiling
-from mlcc_compiler.checkpoint import Checkpoint
+from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.plan import Options
 from mlcc_targets import get_target

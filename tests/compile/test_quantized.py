@@ -17,8 +17,8 @@ from models.checkpoints import make_checkpoint
 from mlcc.artifact import Artifact
 from mlcc.device import reference_ops
 from mlcc.loading import open_executor
-from mlcc_compiler import package
-from mlcc_compiler.checkpoint import Checkpoint
+from mlcc_compiler.artifact import package
+from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.plan import Options
 from mlcc_targets import get_target

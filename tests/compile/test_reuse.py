@@ -16,7 +16,7 @@ from mlcc.artifact import Artifact
 from mlcc.errors import UnsupportedError
 from mlcc.model import open_model
 from mlcc.safetensors import read_header
-from mlcc_compiler.checkpoint import Checkpoint
+from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.plan import Options
 from mlcc_targets import Choices, Target, get_target

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from mlcc.artifact import Artifact
 from mlcc.errors import UnsupportedError
 from mlcc.manifest import MANIFEST_NAME, Manifest
-from mlcc_compiler.checkpoint import Checkpoint
+from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.cli import compile_command
 from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.plan import Options

@@ -13,7 +13,7 @@ import pytest
 from conformance.conftest import API_KEY, running
 from conformance.runner import Runner
 from conformance.vectors import Vector, load
-from mlcc_compiler.checkpoint import Checkpoint
+from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.plan import Options
 from mlcc_targets import Choices, get_target

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from mlcc.model import Model, open_model
-from mlcc_compiler import cuda_build
-from mlcc_compiler.checkpoint import Checkpoint
+from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
+from mlcc_compiler.cuda import build as cuda_build
 from mlcc_compiler.plan import Options
 from mlcc_targets import get_target
 

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from mlcc_compiler import cuda_build
 from mlcc_compiler._tvm import tvm
+from mlcc_compiler.cuda import build as cuda_build
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.pipeline import tvm_target_of
 from mlcc_targets import get_target

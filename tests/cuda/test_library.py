@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
-from mlcc_compiler import cuda_code, cuda_nvrtc
 from mlcc_compiler._tvm import tvm
-from mlcc_compiler.cuda_build import cuda_code_in, stand_in
+from mlcc_compiler.cuda import code as cuda_code
+from mlcc_compiler.cuda import nvrtc as cuda_nvrtc
+from mlcc_compiler.cuda.build import cuda_code_in, stand_in
 from mlcc_compiler.kernels.gpu import elementwise, norm
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.pipeline import tvm_target_of

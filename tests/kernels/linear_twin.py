@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from mlcc_compiler._tvm import tvm
-from mlcc_compiler.kernels.cpu import embedding, isa, linear
+from mlcc_compiler.kernels.cpu import embedding, isa
+from mlcc_compiler.kernels.cpu.linear import linear
 from mlcc_compiler.quantization import Scheme
 
 Floats = npt.NDArray[np.float32]

@@ -14,7 +14,8 @@ from attention_cases import MIXED, Case, alone, batch
 from cpu_kernels import BEST, CPUS, NEON, Cpu, compiled, run
 
 from mlcc.device import reference_ops as twin
-from mlcc_compiler.kernels.cpu import activation, attention, kv, norm, rope, sample
+from mlcc_compiler.kernels.cpu import activation, kv, norm, rope, sample
+from mlcc_compiler.kernels.cpu.attention import attention
 
 
 def attend(case: Case, inputs: list[Any], cpu: Cpu = BEST) -> Any:

@@ -19,10 +19,10 @@ from gpu_kernels import F16, GPUS, device, run
 from mlcc.device import reference_ops as twin
 from mlcc_compiler._tvm import relax, tvm
 from mlcc_compiler.graph import Graph
-from mlcc_compiler.kernels.gpu import attention
-from mlcc_compiler.kernels.gpu.attention_batch import arguments
-from mlcc_compiler.kernels.gpu.attention_decode import attend_ranges
-from mlcc_compiler.kernels.gpu.attention_plan import RangePlan, TilePlan, range_items
+from mlcc_compiler.kernels.gpu.attention import attention
+from mlcc_compiler.kernels.gpu.attention.batch import arguments
+from mlcc_compiler.kernels.gpu.attention.decode import attend_ranges
+from mlcc_compiler.kernels.gpu.attention.plan import RangePlan, TilePlan, range_items
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.kernel_set import gpu_kernels
 from mlcc_compiler.passes.variables import variables

@@ -15,13 +15,15 @@ from mlcc.device import reference_ops as twin
 from mlcc_compiler._tvm import relax, tvm
 from mlcc_compiler.graph import Graph, Weight, tensor
 from mlcc_compiler.kernels.frame import f32, kernel, store
-from mlcc_compiler.kernels.gpu import embedding, linear, linear_tensor_tile
+from mlcc_compiler.kernels.gpu import embedding
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.kernel_set import gpu_kernels
-from mlcc_compiler.kernels.gpu.linear_gemm import gemm
-from mlcc_compiler.kernels.gpu.linear_gemv import gemv
-from mlcc_compiler.kernels.gpu.linear_weight import WeightReader, weight_arguments
-from mlcc_compiler.kernels.gpu.weight_layout import GpuPacking
+from mlcc_compiler.kernels.gpu.linear import linear
+from mlcc_compiler.kernels.gpu.linear import tensor_tile as linear_tensor_tile
+from mlcc_compiler.kernels.gpu.linear.gemm import gemm
+from mlcc_compiler.kernels.gpu.linear.gemv import gemv
+from mlcc_compiler.kernels.gpu.linear.packing import GpuPacking
+from mlcc_compiler.kernels.gpu.linear.weight import WeightReader, weight_arguments
 from mlcc_compiler.layout import WeightPlan
 from mlcc_compiler.quantization import SCHEMES, Scheme, dequantize, quantize, scheme
 from mlcc_compiler.quantization.floats import from_storage, to_storage

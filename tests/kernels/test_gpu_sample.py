@@ -19,8 +19,8 @@ from sample_cases import FILTERS, Row, columns, few_values, not_numbers, with_un
 
 from mlcc.device import reference_ops as twin
 from mlcc_compiler._tvm import tvm
-from mlcc_compiler.kernels.gpu import sample
 from mlcc_compiler.kernels.gpu.device import Gpu
+from mlcc_compiler.kernels.gpu.sample import sample
 
 Array = Any
 BOUND = 1e-6

@@ -6,7 +6,8 @@ import linear_twin as lt
 import numpy as np
 import pytest
 
-from mlcc_compiler.kernels.cpu import isa, linear
+from mlcc_compiler.kernels.cpu import isa
+from mlcc_compiler.kernels.cpu.linear import linear
 from mlcc_compiler.quantization import SCHEMES, Scheme, scheme
 
 ROWS = (0, 1, 2, 3, 5, 8, 9, 17, 64, 130)

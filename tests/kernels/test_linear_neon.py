@@ -15,7 +15,8 @@ import linear_twin as lt
 import numpy as np
 import pytest
 
-from mlcc_compiler.kernels.cpu import embedding, isa, linear
+from mlcc_compiler.kernels.cpu import embedding, isa
+from mlcc_compiler.kernels.cpu.linear import linear
 from mlcc_compiler.quantization import scheme
 
 COMPILER, EMULATOR = "aarch64-linux-gnu-gcc", "qemu-aarch64"

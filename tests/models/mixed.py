@@ -12,8 +12,7 @@ from batches import PagedSequences
 from mlcc.device.native import CPU, NativeExecutor, Place
 from mlcc.device.reference import ReferenceExecutor
 from mlcc.engine.batch import Capacity
-from mlcc_compiler.checkpoint import Checkpoint
-
+from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.graph_json import graph_to_json
 from mlcc_compiler.kernels import kernel_set_for
 from mlcc_compiler.pipeline import Bounds, IrDump, build, lower

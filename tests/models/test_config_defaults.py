@@ -11,7 +11,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 from mlcc.engine.batch import Capacity
-from mlcc_compiler.checkpoint import Checkpoint
+from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, report_plan
 from mlcc_compiler.models.registry import ARCHITECTURES, build_model
 from mlcc_compiler.plan import Options, make_plan

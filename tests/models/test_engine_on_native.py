@@ -16,7 +16,7 @@ import pytest
 from mlcc.artifact import Artifact
 from mlcc.engine import Engine, Request, SamplingParams, TextDelta
 from mlcc.loading import open_executor
-from mlcc_compiler.checkpoint import Checkpoint
+from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.plan import Options
 from mlcc_targets import get_target

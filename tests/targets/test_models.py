@@ -20,7 +20,7 @@ from small_library import has
 from mlcc.artifact import Artifact
 from mlcc.errors import ArtifactError
 from mlcc.manifest import MANIFEST_NAME, Manifest
-from mlcc_compiler.checkpoint import Checkpoint
+from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.plan import Options
 from mlcc_targets import Choices, get_target

@@ -15,7 +15,7 @@ import pytest
 from cli.tiny_checkpoint import write_checkpoint
 from small_library import has, inspect
 
-from mlcc_compiler.checkpoint import Checkpoint
+from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.plan import Options
 from mlcc_targets import get_target

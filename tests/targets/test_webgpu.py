@@ -19,9 +19,9 @@ from small_library import build
 
 from mlcc.commands.cache import cache_command
 from mlcc.manifest import abi_hash
-from mlcc_compiler.checkpoint import Checkpoint
+from mlcc_compiler.artifact.describe import library_abi
+from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
-from mlcc_compiler.describe import library_abi
 from mlcc_compiler.plan import Options
 from mlcc_targets import Choices, TargetError, get_target
 from mlcc_targets.wasm import build as wasm

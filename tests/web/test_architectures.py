@@ -17,7 +17,7 @@ from models.checkpoints import RECIPES, SMALL, make_checkpoint, proves
 from web_package import bridge
 
 from mlcc.model import open_model
-from mlcc_compiler.checkpoint import Checkpoint
+from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.plan import Options
 from mlcc_targets import Choices, get_target

@@ -9,7 +9,7 @@ import pytest
 from hf_folder import CONFIG, TOKENIZER, hf_folder
 
 from mlcc.errors import CheckpointError, MlccError, UnsupportedError
-from mlcc_compiler.checkpoint import Checkpoint, flatten_config
+from mlcc_compiler.checkpoint.folder import Checkpoint, flatten_config
 
 
 def refused(folder: Path, message: str, kind: type[MlccError] = CheckpointError) -> None:

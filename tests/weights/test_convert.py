@@ -11,7 +11,7 @@ from cli.tiny_checkpoint import write_checkpoint
 from safetensors.numpy import load_file, save_file
 
 from mlcc.errors import CheckpointError, UnsupportedError
-from mlcc_compiler.checkpoint import Checkpoint
+from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.plan import Options
 from mlcc_compiler.weights.convert import check_finite

@@ -19,13 +19,13 @@ from hf_folder import hf_folder
 from safetensors.numpy import save
 
 from mlcc.errors import CheckpointError
-from mlcc_compiler.hub import HubSource, parse_source, resolve
+from mlcc_compiler.checkpoint.hub import HubSource, parse_source, resolve
 
 PROGRAM = """
 import sys
 from mlcc.errors import MlccError
-from mlcc_compiler.checkpoint import Checkpoint
-from mlcc_compiler.hub import resolve
+from mlcc_compiler.checkpoint.folder import Checkpoint
+from mlcc_compiler.checkpoint.hub import resolve
 try:
     print(Checkpoint.open(resolve(sys.argv[1])).tensors.folder)
 except MlccError as error:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from mlcc.engine.batch import Batch
 from mlcc.model import Model, open_model
-from mlcc_compiler.checkpoint import Checkpoint
+from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.plan import Options
 from mlcc_targets import Choices, get_target

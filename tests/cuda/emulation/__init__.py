@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from mlcc_compiler._tvm import tvm
-from mlcc_compiler.cuda_code import DeviceCode
+from mlcc_compiler.cuda.code import DeviceCode
 from mlcc_targets.cuda_files import include_folders
 
 HERE = Path(__file__).parent

@@ -11,10 +11,10 @@ from typing import Any
 from mlcc_compiler._tvm import B, IRBuilder, T
 from mlcc_compiler.graph import Graph, Weight, dims, tensor
 from mlcc_compiler.kernels.cpu.isa import Isa
-from mlcc_compiler.kernels.cpu.linear import packing
-from mlcc_compiler.kernels.cpu.linear_layout import CpuPacking
-from mlcc_compiler.kernels.cpu.linear_tile import OPAQUE
-from mlcc_compiler.kernels.cpu.linear_widen import widen
+from mlcc_compiler.kernels.cpu.linear.linear import packing
+from mlcc_compiler.kernels.cpu.linear.packing import CpuPacking
+from mlcc_compiler.kernels.cpu.linear.tile import OPAQUE
+from mlcc_compiler.kernels.cpu.linear.widen import widen
 from mlcc_compiler.kernels.cpu.vector_math import fit_lanes, span
 from mlcc_compiler.kernels.kernel_set import KernelSet
 from mlcc_compiler.layout import PhysicalTensor, WeightLayout

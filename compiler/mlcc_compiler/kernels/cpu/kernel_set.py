@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from mlcc_compiler.kernels.cpu import activation, attention, embedding, kv, linear, norm, rope
+from mlcc_compiler.kernels.cpu import activation, embedding, kv, norm, rope
 from mlcc_compiler.kernels.cpu import sample as sampling
+from mlcc_compiler.kernels.cpu.attention import attention
 from mlcc_compiler.kernels.cpu.isa import Isa
+from mlcc_compiler.kernels.cpu.linear import linear
 from mlcc_compiler.kernels.kernel_set import Emitter, Factory, KernelSet
 from mlcc_targets import Target
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from mlcc_compiler.kernels.gpu import attention, elementwise, embedding, kv, linear, norm, rope
-from mlcc_compiler.kernels.gpu import sample as sampling
+from mlcc_compiler.kernels.gpu import elementwise, embedding, kv, norm, rope
+from mlcc_compiler.kernels.gpu.attention import attention
 from mlcc_compiler.kernels.gpu.device import Gpu
-from mlcc_compiler.kernels.gpu.linear_parts import layout
+from mlcc_compiler.kernels.gpu.linear import linear
+from mlcc_compiler.kernels.gpu.linear.parts import layout
+from mlcc_compiler.kernels.gpu.sample import sample as sampling
 from mlcc_compiler.kernels.kernel_set import Emitter, Factory, KernelSet
 from mlcc_targets import Target
 

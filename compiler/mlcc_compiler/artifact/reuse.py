@@ -1,0 +1,136 @@
+"""Weights that an earlier compile of the same checkpoint converted already.
+
+All GPU targets read the same words, so a second target needs code only: files are linked where they
+are the same, else tensors are copied, joined or cut by rows as the target's bindings ask. That they
+belong to this checkpoint is checked on a sample: every vector and the smallest matrix are converted
+again and must be equal to the byte.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from math import prod
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from mlcc.artifact import Artifact
+from mlcc.errors import ArtifactError, UnsupportedError
+from mlcc.manifest import TensorSpec, WeightsInfo, WeightSpec
+from mlcc_compiler.artifact.package import ArtifactWriter
+from mlcc_compiler.checkpoint.folder import Checkpoint
+from mlcc_compiler.layout import WeightPlan
+from mlcc_compiler.weights.convert import arrays_of, specs_of
+from mlcc_compiler.weights.shards import plan_shards
+
+_Spec = TypeVar("_Spec", TensorSpec, WeightSpec)
+
+
+def take_weights(
+    writer: ArtifactWriter,
+    folder: Path,
+    plans: Sequence[WeightPlan],
+    checkpoint: Checkpoint,
+    sources: Mapping[str, str],
+) -> WeightsInfo:
+    """Put the shards of the artifact in `folder` into the one that is written.
+
+    Raises ArtifactError (damaged), UnsupportedError (stored otherwise, or of other weights).
+    """
+    earlier = Artifact.open(folder, host=False)
+    specs = specs_of(plans)
+    stored = _Stored(earlier)
+    if not all(stored.has(rows) for rows in _by_tensor(specs).values()):
+        raise _refusal(
+            folder,
+            "its weights are stored otherwise (target "
+            f"{earlier.manifest.target.name}, --quant {earlier.manifest.quantization.name})",
+        )
+    _check_sample(stored, folder, plans, checkpoint, sources)
+    planned = plan_shards(specs)
+    if planned != earlier.manifest.weights.tensors:
+        return writer.add_weights(specs, stored.cut(specs))
+    for shard in earlier.manifest.weights.shards:
+        _link(folder / shard, writer.path(shard))
+    return WeightsInfo(tensors=planned)
+
+
+class _Stored:
+    """The tensors of an artifact, whatever parts they are in."""
+
+    def __init__(self, artifact: Artifact) -> None:
+        self._specs = _by_tensor(artifact.manifest.weights.tensors)
+        self._arrays = artifact.weights()
+
+    def has(self, rows: Sequence[TensorSpec]) -> bool:
+        """Whether the parts `rows` of one tensor can be cut from what is here."""
+        here = self._specs.get(_tensor_of(rows[0].name), ())
+        return bool(here) and _whole(here) == _whole(rows)
+
+    def cut(self, specs: Sequence[TensorSpec]) -> Iterator[npt.NDArray[Any]]:
+        """The arrays of `specs`, in their order. Memory: one tensor that is in parts here."""
+        taken: dict[str, int] = {}
+        for spec in specs:
+            name = _tensor_of(spec.name)
+            first = taken.get(name, 0)
+            taken[name] = first + int(spec.shape[0])
+            yield self._rows(name)[first : taken[name]]
+
+    def _rows(self, name: str) -> npt.NDArray[Any]:
+        parts = [self._arrays[spec.name] for spec in self._specs[name]]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def _by_tensor(specs: Sequence[_Spec]) -> dict[str, list[_Spec]]:
+    """Specs of parts under the name of their tensor."""
+    found: dict[str, list[_Spec]] = {}
+    for spec in specs:
+        found.setdefault(_tensor_of(spec.name), []).append(spec)
+    return found
+
+
+def _tensor_of(name: str) -> str:
+    """Without the number of a part: parts of "x.codes" are "x.codes.0", "x.codes.1", ..."""
+    return re.sub(r"\.\d+$", "", name)
+
+
+def _whole(parts: Sequence[TensorSpec] | Sequence[WeightSpec]) -> tuple[int, object, str]:
+    """Rows, the shape of a row, and dtype of the tensor that the parts make."""
+    return sum(int(p.shape[0]) for p in parts), tuple(parts[0].shape[1:]), parts[0].dtype
+
+
+def _check_sample(
+    stored: _Stored,
+    folder: Path,
+    plans: Sequence[WeightPlan],
+    checkpoint: Checkpoint,
+    sources: Mapping[str, str],
+) -> None:
+    vectors = [plan for plan in plans if plan.use == "vector"]
+    matrices = sorted((p for p in plans if p.use != "vector"), key=lambda p: prod(p.shape))
+    sample = [*vectors, *matrices[:1]]
+    specs = specs_of(sample)
+    made = arrays_of(sample, checkpoint.tensors, sources, lambda done, total: None)
+    for spec, array, there in zip(specs, made, stored.cut(specs), strict=True):
+        if there.tobytes() != array.tobytes():
+            raise _refusal(folder, f"it was compiled from other weights ('{spec.name}' differs)")
+
+
+def _link(source: Path, destination: Path) -> None:
+    with contextlib.suppress(OSError):  # another disk, or a file system without links
+        os.link(source, destination)
+        return
+    try:
+        shutil.copyfile(source, destination)
+    except FileNotFoundError as error:
+        raise ArtifactError(f"{source}: is gone; compile without --reuse-weights") from error
+
+
+def _refusal(folder: Path, reason: str) -> UnsupportedError:
+    return UnsupportedError(f"{folder}: {reason}; leave out --reuse-weights {folder}")

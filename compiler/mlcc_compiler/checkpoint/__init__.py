@@ -1,0 +1,1 @@
+"""Where a model comes from: a folder or a repository, and its small files."""

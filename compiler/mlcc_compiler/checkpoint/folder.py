@@ -1,0 +1,158 @@
+"""A Hugging Face model folder, opened: config, tokenizer, chat templates, tensors.
+
+Answers what the folder says, whichever of HF's places says it; decides nothing about models.
+Downloading is `hub.py`, tensor files are `weights/reader.py`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from mlcc.errors import CheckpointError, UnsupportedError
+from mlcc_compiler.checkpoint.chat_templates import DEFAULT, read_chat_templates
+from mlcc_compiler.checkpoint.tokenizer_files import token_ids, tokenizer_json
+from mlcc_compiler.weights.reader import TensorFolder
+
+LICENCE_NAMES = ("LICENSE", "LICENCE", "LICENSE.txt", "LICENSE.md", "LICENCE.txt", "LICENCE.md")
+MAX_JSON_BYTES = 256 << 20
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """`config` is flat: text_config's fields over the outer ones. `outer_config` is as found."""
+
+    folder: Path
+    config: dict[str, Any]
+    outer_config: dict[str, Any]
+    generation_config: dict[str, Any]
+    tokenizer_config: dict[str, Any]
+    chat_templates: dict[str, str]
+
+    @classmethod
+    def open(cls, folder: str | Path) -> Checkpoint:
+        """Read the small files. Raises CheckpointError or UnsupportedError; opens no tensor."""
+        path = Path(folder)
+        _check_folder(path)
+        outer = _read_json(path / "config.json")
+        _refuse_quantized(path, outer)
+        tokenizer_config = _read_json(path / "tokenizer_config.json", optional=True)
+        processor = _read_json(path / "chat_template.json", optional=True)
+        return cls(
+            folder=path,
+            config=flatten_config(outer),
+            outer_config=outer,
+            generation_config=_read_json(path / "generation_config.json", optional=True),
+            tokenizer_config=tokenizer_config,
+            chat_templates=read_chat_templates(path, tokenizer_config, processor),
+        )
+
+    @property
+    def name(self) -> str:
+        """A name for the model: of the folder, or org/name inside the hub's cache."""
+        folder = self.folder.resolve()
+        if folder.parent.name == "snapshots" and folder.parents[1].name.startswith("models--"):
+            return folder.parents[1].name.removeprefix("models--").replace("--", "/")
+        return folder.name
+
+    @cached_property
+    def tensors(self) -> TensorFolder:
+        """The tensor files, opened lazily. Raises CheckpointError."""
+        return TensorFolder.open(self.folder)
+
+    @cached_property
+    def tokenizer(self) -> bytes:
+        """tokenizer.json's bytes. Raises UnsupportedError if there is only another format."""
+        return tokenizer_json(self.folder)
+
+    @cached_property
+    def special_tokens(self) -> dict[str, str]:
+        """`bos_token`, `eos_token`, `pad_token`, ... as text, for the chat template."""
+        old = _read_json(self.folder / "special_tokens_map.json", optional=True)
+        found = dict(_special_tokens(old))
+        return found | dict(_special_tokens(self.tokenizer_config))
+
+    @property
+    def bos_token(self) -> str | None:
+        return self.special_tokens.get("bos_token")
+
+    @cached_property
+    def eos_token_ids(self) -> tuple[int, ...]:
+        """Every id that ends an answer: generation_config's, else config's; and the tokenizer's."""
+        named = _ids(self.generation_config) or _ids(self.config)
+        text = self.special_tokens.get("eos_token")
+        if text is not None:
+            named += [i for i in [token_ids(self.tokenizer).get(text)] if i is not None]
+        return tuple(dict.fromkeys(named))
+
+    @property
+    def chat_template(self) -> str | None:
+        """The template used when none is named; None for a base model."""
+        return self.chat_templates.get(DEFAULT)
+
+    @property
+    def licence_path(self) -> Path | None:
+        found = (self.folder / name for name in LICENCE_NAMES)
+        return next((path for path in found if path.is_file()), None)
+
+
+def flatten_config(outer: dict[str, Any]) -> dict[str, Any]:
+    """A multimodal config's text part, with the outer fields where it is silent."""
+    inner = outer.get("text_config")
+    if inner is None:
+        return dict(outer)
+    if not isinstance(inner, dict):
+        raise CheckpointError("config.json: text_config must be an object; fetch it again")
+    return {**{key: value for key, value in outer.items() if key != "text_config"}, **inner}
+
+
+def _check_folder(path: Path) -> None:
+    if not path.exists():
+        raise CheckpointError(f"{path}: no such folder; for a model of the hub type hf://org/name")
+    if not path.is_dir():
+        raise CheckpointError(f"{path}: is a file; MODEL is a Hugging Face folder or hf://org/name")
+    if not (path / "config.json").is_file():
+        compiled = " (it is a compiled model)" if (path / "mlcc.json").is_file() else ""
+        raise CheckpointError(
+            f"{path}: has no config.json{compiled}; MODEL is a Hugging Face folder"
+        )
+
+
+def _refuse_quantized(path: Path, config: dict[str, Any]) -> None:
+    quantized = config.get("quantization_config")
+    if isinstance(quantized, dict):
+        method = quantized.get("quant_method", "unknown")
+        raise UnsupportedError(
+            f"{path}: is already quantized ({method}); compile the original checkpoint with --quant"
+        )
+
+
+def _read_json(path: Path, *, optional: bool = False) -> dict[str, Any]:
+    if optional and not path.is_file():
+        return {}
+    try:
+        if path.stat().st_size > MAX_JSON_BYTES:
+            raise ValueError("it is too large")
+        value = json.loads(path.read_bytes(), parse_constant=str)  # NaN is no JSON elsewhere
+    except (OSError, ValueError, RecursionError) as error:
+        raise CheckpointError(f"{path}: cannot be read ({error}); fetch it again") from error
+    if not isinstance(value, dict):
+        raise CheckpointError(f"{path}: must hold a JSON object; fetch it again")
+    return value
+
+
+def _special_tokens(config: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    for key, value in config.items():
+        text = value.get("content") if isinstance(value, dict) else value
+        if key.endswith("_token") and isinstance(text, str):
+            yield key, text
+
+
+def _ids(config: dict[str, Any]) -> list[int]:
+    value = config.get("eos_token_id")
+    values = value if isinstance(value, list) else [value]
+    return [i for i in values if type(i) is int and i >= 0]

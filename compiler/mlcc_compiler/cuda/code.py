@@ -1,0 +1,127 @@
+"""CUDA C++ to machine code: nvcc for several architectures at once, or nvrtc for a single one.
+
+Needs no GPU. Knows text and files, nothing of TVM (`build.py` joins the two). Arithmetic stays
+exact: no --use_fast_math, whose division and square root lose digits that the kernels rely on.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from mlcc_compiler.cuda import nvrtc as cuda_nvrtc
+from mlcc_targets import TargetError
+from mlcc_targets.cuda_files import toolkit
+
+_INSTALL = 'pip install "mlcc[cuda]"'
+
+
+@dataclass(frozen=True)
+class KernelUse:
+    """What one kernel takes on one architecture, as ptxas reports it."""
+
+    kernel: str
+    arch: str
+    registers: int
+    spill_bytes: int
+    """Stores and loads of registers that did not fit, per thread; 0 is wanted."""
+    shared_bytes: int
+
+
+@dataclass(frozen=True)
+class DeviceCode:
+    """Something that the driver loads (a fat binary or a cubin), and what its kernels take."""
+
+    binary: bytes
+    kernels: tuple[KernelUse, ...]
+    seconds: float
+
+
+def missing(archs: Sequence[str]) -> str:
+    """Why this machine cannot compile for `archs`, with what to type; empty = it can."""
+    if toolkit() is not None:
+        if shutil.which("g++") is None:
+            return "nvcc needs a C++ compiler; apt install g++"
+        return ""
+    if not cuda_nvrtc.available():
+        return f"neither nvcc nor nvrtc is here; {_INSTALL}"
+    if len(archs) > 1:
+        return (
+            "nvrtc makes code for one architecture; name it with --arch, as in --arch "
+            f"{archs[-1]}, or {_INSTALL} for all of {','.join(archs)}"
+        )
+    return ""
+
+
+def compile_cuda(text: str, archs: Sequence[str]) -> DeviceCode:
+    """Machine code for each of `archs` (oldest first), and PTX of the first. Raises TargetError."""
+    start = time.perf_counter()
+    root = toolkit()
+    if root is None:
+        binary, report = cuda_nvrtc.compile_cubin(text, archs[0])
+    else:
+        binary, report = _nvcc(root, text, archs)
+    return DeviceCode(binary, parse_report(report), time.perf_counter() - start)
+
+
+def _nvcc(root: Path, text: str, archs: Sequence[str]) -> tuple[bytes, str]:
+    """Run in a folder of its own with plain names, so that the result depends on the text alone.
+
+    The text goes through the front end once, as PTX of the oldest architecture: the kernels use
+    nothing newer, and it takes most of the time.
+    """
+    command = [str(root / "bin/nvcc"), "--fatbin", "-O3", "-std=c++17", "-w", "-Xptxas", "-v"]
+    command += ["--threads=0", "-o", "kernels.fatbin", "kernels.cu"]
+    ptx = archs[0].replace("sm_", "compute_")
+    command.append(f"-gencode=arch={ptx},code=[{','.join([*archs, ptx])}]")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "kernels.cu").write_text(text, encoding="utf-8")
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+        report = done.stdout + done.stderr
+        if done.returncode:
+            faults = [line for line in report.splitlines() if "error" in line.lower()]
+            reason = (faults or report.splitlines() or ["no message"])[0]
+            raise TargetError(f"nvcc failed on the generated kernels: {reason}")
+        return (folder / "kernels.fatbin").read_bytes(), report
+
+
+_REPORT = re.compile(
+    r"Compiling entry function '(?P<kernel>\w+)' for '(?P<arch>\w+)'"
+    r".*?(?P<stores>\d+) bytes spill stores, (?P<loads>\d+) bytes spill loads"
+    r".*?Used (?P<registers>\d+) registers(?P<rest>[^\n]*)",
+    re.DOTALL,
+)
+
+
+def parse_report(text: str) -> tuple[KernelUse, ...]:
+    """The kernels of a report of `ptxas -v`, in its order."""
+    found = []
+    for match in _REPORT.finditer(text):
+        shared = re.search(r"(\d+) bytes smem", match["rest"])
+        spilled = int(match["stores"]) + int(match["loads"])
+        found.append(
+            KernelUse(
+                match["kernel"],
+                match["arch"],
+                int(match["registers"]),
+                spilled,
+                int(shared[1]) if shared else 0,
+            )
+        )
+    return tuple(found)
+
+
+def table(kernels: Sequence[KernelUse]) -> str:
+    """The kernels as text, for people."""
+    rows = [f"{'kernel':<48} {'arch':<8}{'registers':>10}{'spill B':>9}{'shared B':>10}"]
+    for k in kernels:
+        numbers = f"{k.registers:>10}{k.spill_bytes:>9}{k.shared_bytes:>10}"
+        rows.append(f"{k.kernel:<48} {k.arch:<8}{numbers}")
+    return "\n".join(rows) + "\n"

@@ -1,0 +1,257 @@
+"""Causal attention over paged keys and values, prefill and decode rows mixed, on the CPU.
+
+Pages as in PagedAttention (Kwon et al., 2023), tiles as in FlashAttention (Dao et al., 2022), key
+ranges split and merged as in Flash-Decoding (Dao et al., 2023). A task is a tile of tokens of one
+sequence for one KV head; a sequence of one tile is cut into ranges of keys so that one decode row
+feeds all threads. How it is cut depends on its own lengths only: neither on the other sequences
+nor on the number of threads. Keys and values are appended (`kv.py`) and rotated already.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mlcc_compiler._tvm import T
+from mlcc_compiler.graph import Graph, dims, tensor
+from mlcc_compiler.kernels.cpu.attention.blocking import Blocking, Scratch, Tile
+from mlcc_compiler.kernels.cpu.attention.tile import TileKernel
+from mlcc_compiler.kernels.cpu.isa import Isa
+from mlcc_compiler.kernels.cpu.vector_math import Registers, bind, exp, span, spread
+from mlcc_compiler.kernels.frame import SIZE, Expr, PrimFunc, f32, kernel, page_argument, store
+from mlcc_compiler.kernels.kernel_set import KernelSet
+from mlcc_compiler.kernels.step import Step, step_argument
+from mlcc_compiler.layout import AttentionShape, KvLayout
+
+_RANGE = 128  # keys worth a task of their own; half, if the tasks are few
+_FEW_RANGES = 4
+_RANGES = 16  # at most so many per sequence
+
+
+def emit_attention(
+    kernels: KernelSet,
+    graph: Graph,
+    inputs: Sequence[Any],
+    sizes: tuple[Any, Any],
+    shape: AttentionShape,
+    layout: KvLayout,
+) -> Any:
+    """Emit attention of `inputs`: q, pages and step of `paged_attention`; returns its output.
+
+    sizes: (sequences, entries of the group's page list).
+    """
+    kernel = kernels.made(paged_attention, shape, layout)
+    arguments = [*inputs, sizes[0]]
+    return graph.call_tir(kernel, "paged_attention", arguments, tensor(dims(inputs[0])))
+
+
+def paged_attention(isa: Isa, shape: AttentionShape, layout: KvLayout) -> PrimFunc:
+    """(q f32[n, heads, head_dim], pages, step, b sequences at most) -> f32[n, heads, head_dim].
+
+    pages: kv_dtype[num_pages, 2, kv_heads, page_size, head_dim]. The last query of a sequence sits
+    at its last key. A query at position i sees keys j <= i, with a window w only j > i - w; pages
+    that no query sees are not read. Tokens beyond the step's own get zeros.
+    """
+    cut = Blocking(shape, layout, isa.lanes)
+
+    def body(q: Expr, pages: Expr, words: Expr, most: Expr, out: Expr) -> None:
+        batch = _Batch(cut, Step(layout.step, words), most)
+        _Kernel(cut, batch, TileKernel(cut, pages, words), q, out).emit()
+
+    rows = f32("n", shape.heads, shape.head_dim)
+    step = step_argument(layout.step)
+    return kernel(body, q=rows, pages=page_argument(layout), step=step, sequences=SIZE, out=rows)
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """Which tokens and pages belong to which sequence."""
+
+    cut: Blocking
+    step: Step
+    most: Expr
+    """Sequences for which there is room: no fewer than there are."""
+
+    @property
+    def sequences(self) -> Expr:
+        return bind(_long(self.step.count("sequences")))
+
+    def lengths(self, s: Expr) -> tuple[Expr, Expr, Expr]:
+        """(first token, tokens, keys) of a sequence."""
+        first = bind(_long(self.step.sequence(s, "first_token")))
+        tokens = bind(_long(self.step.sequence(s + 1, "first_token")) - first)
+        return first, tokens, bind(_long(self.step.sequence(s, "length")))
+
+    def page_word(self, s: Expr) -> Expr:
+        """The word of the step that names the page of a sequence's first key, as if none slid."""
+        group, step = self.cut.layout.group, self.step
+        word = step.pages_begin(group) + step.sequence(s, f"first_page.{group}")
+        if self.cut.shape.window is not None:
+            word = word - step.sequence(s, f"page_number.{group}")
+        return bind(_long(word))
+
+    def seen_pages(self, position: Expr, end: Expr) -> tuple[Expr, Expr]:
+        """(first page, pages) that queries from `position` up to `end` - 1 see."""
+        size, window = self.cut.layout.page_size, self.cut.shape.window
+        key = T.int64(0) if window is None else T.max(position + 1 - window, 0)
+        first = bind(T.floordiv(key, size))
+        return first, bind(T.max(T.floordiv(end + size - 1, size) - first, 0))
+
+    def ranges(self, tokens: Expr, pages: Expr) -> Expr:
+        """Ranges of keys a sequence is cut into; 1 if it has several tiles of tokens."""
+        halves = bind(T.floordiv(pages * self.cut.layout.page_size * 2 + _RANGE - 1, _RANGE))
+        wanted = T.max(T.min(halves, _FEW_RANGES), T.min(T.floordiv(halves + 1, 2), _RANGES))
+        one_tile = tokens <= self.cut.tokens
+        return bind(T.Select(one_tile, T.max(wanted, 1), T.int64(1)))
+
+
+class _Parts:
+    """Sums over ranges of keys, waiting to be merged; a slot for each token and range.
+
+    Of each head: its sums, then the largest score and the total.
+    """
+
+    def __init__(self, cut: Blocking, slots: Expr) -> None:
+        self.dim, self.lanes = cut.shape.head_dim, cut.dim_lanes
+        self.rows = T.alloc_buffer((slots, cut.shape.heads, self.dim + self.lanes * 2), "float32")
+
+    def keep(self, slot: Expr, head: Expr, r: Expr, scratch: Scratch) -> None:
+        """Take row r of a tile."""
+        with T.serial(self.dim // self.lanes) as j:
+            at = span(j * self.lanes, self.lanes)
+            store(self.rows, scratch.sums[r, at], slot, head, at)
+        store(self.rows, scratch.top[r], slot, head, self.dim)
+        store(self.rows, scratch.total[r], slot, head, self.dim + 1)
+
+    def merge(self, slot: Expr, stride: Expr, ranges: Expr, head: Expr, out: Expr, t: Expr) -> None:
+        """out[t, head] from the slots slot, slot + stride ... of one token."""
+        top, total = Registers(1, 1), Registers(1, 1)
+        weight = T.alloc_buffer((_RANGES,), "float32")
+        top[0], total[0] = self.rows[slot, head, self.dim], T.float32(0)
+        with T.serial(ranges) as c:
+            top[0] = T.max(top[0], self.rows[slot + c * stride, head, self.dim])
+        with T.serial(ranges) as c:
+            store(weight, exp(self.rows[slot + c * stride, head, self.dim] - top[0]), c)
+            part = self.rows[slot + c * stride, head, self.dim + 1]
+            total[0] = total[0] + part * weight[c]
+        factor = _inverse(total[0])
+        sums = Registers(1, self.lanes)
+        with T.serial(self.dim // self.lanes) as j:
+            at = span(j * self.lanes, self.lanes)
+            sums[0] = spread(0.0, self.lanes)
+            with T.serial(ranges) as c:
+                values = self.rows[slot + c * stride, head, at]
+                sums[0] = sums[0] + values * spread(weight[c], self.lanes)
+            store(out, sums[0] * spread(factor, self.lanes), t, head, at)
+
+
+class _Kernel:
+    """Emits the body: cut the batch into tasks, run them, merge the key ranges."""
+
+    def __init__(self, cut: Blocking, batch: _Batch, tiles: TileKernel, q: Expr, out: Expr) -> None:
+        self.cut, self.batch, self.tiles, self.q, self.out = cut, batch, tiles, q, out
+        self.firsts = T.alloc_buffer((batch.most + 1, 2), "int64")
+        self.parts = _Parts(cut, T.min(out.shape[0], batch.most * cut.tokens) * _RANGES)
+
+    def emit(self) -> None:
+        """One launch: tasks dealt to the threads in turn, a barrier, the merge."""
+        b, kv_heads = self.batch.sequences, self.cut.shape.kv_heads
+        self._count_tasks()
+        self._clear_padding()
+        with T.attr(0, "pragma_parallel_launch_point", 1):
+            with (
+                T.attr(0, "pragma_parallel_barrier_when_finish", 1),
+                T.attr(0, "pragma_parallel_stride_pattern", 1),
+                T.parallel(self.firsts[b, 0] * kv_heads) as task,
+            ):
+                # allocated here: TVM moves it out of anything but the parallel loop
+                self._run_task(task, Scratch(self.cut))
+            with T.parallel(b * kv_heads) as task:
+                self._merge(bind(T.floordiv(task, kv_heads)), bind(T.floormod(task, kv_heads)))
+
+    def _count_tasks(self) -> None:
+        """Prefix sums over sequences: tasks (of each KV head), and slots for partial sums."""
+        store(self.firsts, T.int64(0), 0, 0)
+        store(self.firsts, T.int64(0), 0, 1)
+        with T.serial(self.batch.sequences) as s:
+            _, tokens, keys = self.batch.lengths(s)
+            _, pages = self.batch.seen_pages(keys - tokens, keys)
+            ranges = self.batch.ranges(tokens, pages)
+            tiles = T.floordiv(tokens + self.cut.tokens - 1, self.cut.tokens)
+            store(self.firsts, self.firsts[s, 0] + tiles * ranges, s + 1, 0)
+            used = T.Select(ranges > 1, tokens * ranges, T.int64(0))
+            store(self.firsts, self.firsts[s, 1] + used, s + 1, 1)
+
+    def _clear_padding(self) -> None:
+        lanes = self.cut.dim_lanes
+        used = bind(_long(self.batch.step.count("tokens")))
+        steps = self.cut.shape.head_dim // lanes
+        with T.serial(self.out.shape[0] - used) as t, T.grid(self.cut.shape.heads, steps) as (h, j):
+            store(self.out, spread(0.0, lanes), used + t, h, span(j * lanes, lanes))
+
+    def _run_task(self, task: Expr, scratch: Scratch) -> None:
+        """Find the sequence, the tile, the KV head and the range of keys, and do it."""
+        cut, batch = self.cut, self.batch
+        index = bind(T.floordiv(task, cut.shape.kv_heads))
+        s = self._sequence_of(index)
+        first, tokens, keys = batch.lengths(s)
+        local = bind(index - self.firsts[s, 0])
+        many = bind(T.Cast("int64", tokens > cut.tokens))
+        skipped, part = bind(many * local * cut.tokens), bind((1 - many) * local)
+        count = bind(T.min(tokens - skipped, cut.tokens))
+        position = bind(keys - tokens + skipped)
+        page, pages = batch.seen_pages(position, position + count)
+        ranges = batch.ranges(tokens, pages)
+        each = bind(T.floordiv(pages + ranges - 1, ranges) * cut.layout.page_size)
+        begin = bind(page * cut.layout.page_size + part * each)
+        tile = Tile(
+            token=bind(first + skipped),
+            rows=bind(count * cut.shape.group),
+            head=bind(T.floormod(task, cut.shape.kv_heads)),
+            position=position,
+            first_page=batch.page_word(s),
+            begin=begin,
+            end=bind(T.min(begin + each, position + count)),
+        )
+        self.tiles.run(tile, self.q, scratch)
+        slot = bind(self.firsts[s, 1] + part * tokens)
+        with T.serial(tile.rows) as r:
+            token, head = self.tiles.row(tile, r)
+            with T.If(ranges > 1):
+                with T.Then():
+                    self.parts.keep(bind(slot + token - tile.token), head, r, scratch)
+                with T.Else():
+                    self._finish(token, head, r, scratch)
+
+    def _sequence_of(self, index: Expr) -> Expr:
+        sequence = Registers(1, 1, "int64")
+        sequence[0] = T.int64(0)
+        with T.While(self.firsts[sequence[0] + 1, 0] <= index):
+            sequence[0] = sequence[0] + 1
+        return bind(sequence[0])
+
+    def _finish(self, token: Expr, head: Expr, r: Expr, scratch: Scratch) -> None:
+        """out = sums / total."""
+        lanes = self.cut.dim_lanes
+        factor = _inverse(scratch.total[r])
+        with T.serial(self.cut.shape.head_dim // lanes) as j:
+            at = span(j * lanes, lanes)
+            store(self.out, scratch.sums[r, at] * spread(factor, lanes), token, head, at)
+
+    def _merge(self, s: Expr, kv_head: Expr) -> None:
+        """Join the ranges of keys of one sequence, for the heads of one KV head."""
+        group = self.cut.shape.group
+        first, tokens, keys = self.batch.lengths(s)
+        _, pages = self.batch.seen_pages(keys - tokens, keys)
+        ranges = self.batch.ranges(tokens, pages)
+        with T.If(ranges > 1), T.Then(), T.serial(tokens) as t, T.serial(group) as g:
+            slot, head = bind(self.firsts[s, 1] + t), bind(kv_head * group + g)
+            self.parts.merge(slot, tokens, ranges, head, self.out, bind(first + t))
+
+
+def _long(x: Expr) -> Expr:
+    return T.Cast("int64", x)
+
+
+def _inverse(total: Expr) -> Expr:
+    """1 / total, and 0 where no key was seen."""
+    return bind(T.Select(total != T.float32(0), T.float32(1) / total, T.float32(0)))

@@ -1,0 +1,163 @@
+"""Scores of a tile: queries times one block of keys, in one of two ways.
+
+For few rows (decode) each key is read once as it lies, multiplied with every query, and the lanes
+of the products are summed by a tree over neighbouring keys. For many rows (prefill) the block is
+transposed once into scratch, and a register tile multiplies: keys are then the lanes.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+from mlcc_compiler._tvm import T
+from mlcc_compiler.kernels.cpu.attention.blocking import (
+    KEYS,
+    VALUES,
+    Blocking,
+    Cache,
+    Scratch,
+    Tile,
+)
+from mlcc_compiler.kernels.cpu.register_tile import (
+    Step,
+    lane_sums,
+    product,
+    row_tiles,
+    tile_shape,
+    transpose,
+)
+from mlcc_compiler.kernels.cpu.vector_math import Registers, bind, span, spread
+from mlcc_compiler.kernels.frame import Expr, store
+
+_FEW = 8  # query rows up to which transposing the keys does not pay
+_UNROLL = 8  # vectors of a key that are unrolled
+_AHEAD = 2  # groups of keys between a prefetch and its use
+
+Load = Callable[[int, Expr], Expr]
+
+
+class Scores:
+    """Emits scratch.scores[row, j] = query of the row . key begin + j; junk past `size`."""
+
+    def __init__(self, cut: Blocking, cache: Cache) -> None:
+        self.cut, self.cache = cut, cache
+
+    def emit(self, tile: Tile, begin: Expr, size: Expr, scratch: Scratch) -> None:
+        with T.If(tile.rows <= _FEW):
+            with T.Then():
+                if self.cut.layout.dtype == "float16":
+                    self.cache.touch(tile, begin, size, scratch)
+                self._score_few(tile, begin, size, scratch)
+            with T.Else():
+                self._load_keys(tile, begin, size, scratch)
+                self._multiply(tile, size, scratch)
+
+    def _visit(self, tile: Tile, key: Expr) -> tuple[Expr, Expr]:
+        """Where a group of keys lies; asks for later keys and for its own values."""
+        if self.cut.layout.dtype == "float32":
+            self.cache.prefetch(tile, KEYS, bind(key + _AHEAD * self.cut.side))
+            self.cache.prefetch(tile, VALUES, key)
+        return self.cache.place(tile, key)
+
+    def _score_few(self, tile: Tile, begin: Expr, size: Expr, scratch: Scratch) -> None:
+        """scratch.scores for a few rows: keys as they lie, each product summed over its lanes."""
+        cut = self.cut
+        side = cut.side
+        with T.serial(T.floordiv(size + side - 1, side)) as g:
+            key = bind(begin + g * side)
+            page, offset = self._visit(tile, key)
+            keys = partial(self.cache.load, KEYS, page, tile.head)
+            self._score_group(tile, g * side, lambda i, at: keys(offset + i, at), scratch)
+
+    def _score_group(self, tile: Tile, column: Expr, keys: Load, scratch: Scratch) -> None:
+        """Scores of `side` neighbouring keys; keys(i, at) loads some dimensions of key i."""
+        side, group = self.cut.side, self.cut.shape.group
+
+        def body(row: Expr, rows: int) -> None:
+            sums = lane_sums(side, lambda i: self._products(i, keys, row, rows, scratch))
+            for r, value in enumerate(sums):
+                store(scratch.scores, value, row + r, span(column, side))
+
+        row_tiles(tile.rows, self._rows_at_once(), group, body)
+
+    def _rows_at_once(self) -> int:
+        """Queries that share a load of a key; with 16 registers (AVX2) it is best read again."""
+        if self.cut.lanes == 8:
+            return 1
+        return 4 if self.cut.shape.group == 3 else 2
+
+    def _products(self, i: int, keys: Load, row: Expr, rows: int, scratch: Scratch) -> list[Expr]:
+        """Of each row: key i times the query, not yet summed over the lanes."""
+        lanes = self.cut.dim_lanes
+        sums = Registers(rows, lanes)
+        for r in range(rows):
+            sums[r] = spread(0.0, lanes)
+
+        def add(at: Expr) -> None:
+            part = bind(keys(i, at))
+            for r in range(rows):
+                sums[r] = sums[r] + part * scratch.queries[row + r, at]
+
+        steps = self.cut.shape.head_dim // lanes
+        if steps <= _UNROLL:
+            for j in range(steps):
+                add(span(j * lanes, lanes))
+        else:
+            with T.serial(steps) as j:
+                add(span(j * lanes, lanes))
+        return [sums[r] for r in range(rows)]
+
+    def _load_keys(self, tile: Tile, begin: Expr, size: Expr, scratch: Scratch) -> None:
+        """Transpose the block: scratch.keys[d, j] = key begin + j. Lanes past its end are junk."""
+        cut = self.cut
+        side = cut.side
+        with T.serial(T.floordiv(size + side - 1, side)) as g:
+            key = bind(begin + g * side)
+            page, offset = self._visit(tile, key)
+            with T.serial(cut.shape.head_dim // side) as j:
+                at = span(j * side, side)
+                rows = [self.cache.load(KEYS, page, tile.head, offset + i, at) for i in range(side)]
+                for i, column in enumerate(transpose(rows)):
+                    store(scratch.keys, column, j * side + i, span(g * side, side))
+
+    def _multiply(self, tile: Tile, size: Expr, scratch: Scratch) -> None:
+        """scratch.scores = queries x scratch.keys."""
+        cut = self.cut
+        lanes = cut.key_lanes
+        fit = tile_shape(lanes, cut.lanes)
+        step = lanes * fit.vectors
+        runs = -(-cut.block // step)
+
+        def part(column: Expr, vectors: int) -> None:
+            def body(row: Expr, rows: int) -> None:
+                self._dot(row, rows, column, vectors, scratch)
+
+            row_tiles(tile.rows, fit.rows, cut.shape.group, body)
+
+        with T.serial(T.min(T.floordiv(size + step - 1, step), cut.block // step)) as i:
+            part(i * step, fit.vectors)
+        rest = cut.block % step // lanes
+        if rest:
+            with T.If(size > (runs - 1) * step), T.Then():
+                part((runs - 1) * step, rest)
+
+    def _dot(self, row: Expr, rows: int, column: Expr, vectors: int, scratch: Scratch) -> None:
+        """A register tile of scores."""
+        lanes = self.cut.key_lanes
+
+        def walk(step: Step) -> None:
+            with T.serial(self.cut.shape.head_dim) as d:
+                step(
+                    lambda r: scratch.queries[row + r, d],
+                    lambda v: scratch.keys[d, span(column + v * lanes, lanes)],
+                )
+
+        product(
+            rows,
+            vectors,
+            lanes,
+            walk,
+            lambda r, v: spread(0.0, lanes),
+            lambda r, v, total: store(
+                scratch.scores, total, row + r, span(column + v * lanes, lanes)
+            ),
+        )

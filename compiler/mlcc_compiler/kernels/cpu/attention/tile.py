@@ -1,0 +1,159 @@
+"""One task of paged attention: a tile of query rows of one KV head against a range of keys.
+
+FlashAttention (Dao et al., 2022) on a CPU: keys are taken in blocks, shared by all query rows of
+the tile, that is by several tokens and by every head of the group; scores, running maximum and sum
+stay in scratch. Which tile is whose task, and the merging of key ranges, is in `attention.py`.
+"""
+
+from mlcc_compiler._tvm import T
+from mlcc_compiler.kernels.cpu.attention.blocking import (
+    VALUES,
+    Blocking,
+    Cache,
+    Scratch,
+    Tile,
+)
+from mlcc_compiler.kernels.cpu.attention.scores import Scores
+from mlcc_compiler.kernels.cpu.register_tile import (
+    Step,
+    TileShape,
+    product,
+    row_tiles,
+    split,
+    tile_shape,
+)
+from mlcc_compiler.kernels.cpu.vector_math import (
+    Registers,
+    bind,
+    exp,
+    max_lanes,
+    maximum,
+    span,
+    spread,
+    sum_lanes,
+    tanh,
+)
+from mlcc_compiler.kernels.frame import Expr, store
+
+_NO_SCORE = -1e30  # below every score, and still finite
+
+
+class TileKernel:
+    """Emits the statements of a task; `pages` and `words` are the kernel's arguments."""
+
+    def __init__(self, cut: Blocking, pages: Expr, words: Expr) -> None:
+        self.cut = cut
+        self.cache = Cache(cut, pages, words)
+        self.scores = Scores(cut, self.cache)
+
+    def run(self, tile: Tile, q: Expr, scratch: Scratch) -> None:
+        """Fill scratch.sums, .top and .total; the answer of a row is sums / total."""
+        self._load_queries(tile, q, scratch)
+        block = self.cut.block
+        count = T.floordiv(T.max(tile.end - tile.begin, 0) + block - 1, block)
+        with T.serial(count) as i:
+            begin = bind(tile.begin + i * block)
+            size = bind(T.min(tile.end - begin, block))
+            self.scores.emit(tile, begin, size, scratch)
+            self._soften(tile, begin, size, scratch)
+            self._add_values(tile, begin, size, scratch)
+
+    def row(self, tile: Tile, r: Expr) -> tuple[Expr, Expr]:
+        """(row of q, head) of a row of the tile."""
+        group = self.cut.shape.group
+        token = bind(tile.token + T.floordiv(r, group))
+        return token, bind(tile.head * group + T.floormod(r, group))
+
+    def _load_queries(self, tile: Tile, q: Expr, scratch: Scratch) -> None:
+        """Scaled queries, row after row; sums and totals from zero."""
+        cut, lanes = self.cut, self.cut.dim_lanes
+        with T.serial(tile.rows) as r:
+            token, head = self.row(tile, r)
+            with T.serial(cut.shape.head_dim // lanes) as j:
+                at = span(j * lanes, lanes)
+                store(scratch.queries, q[token, head, at] * spread(cut.shape.scale, lanes), r, at)
+                store(scratch.sums, spread(0.0, lanes), r, at)
+            store(scratch.top, T.float32(_NO_SCORE), r)
+            store(scratch.total, T.float32(0), r)
+
+    def _soften(self, tile: Tile, begin: Expr, size: Expr, scratch: Scratch) -> None:
+        """Scores become weights exp(score - top); totals and the factor for old sums follow."""
+        cut, lanes = self.cut, self.cut.key_lanes
+        vectors = bind(T.floordiv(size + lanes - 1, lanes))
+        best, total = Registers(1, lanes), Registers(1, lanes)
+        with T.serial(tile.rows) as r:
+            position = bind(tile.position + T.floordiv(r, cut.shape.group) - begin)
+            best[0], total[0] = spread(_NO_SCORE, lanes), spread(0.0, lanes)
+            with T.serial(vectors) as v:
+                at = span(v * lanes, lanes)
+                score = bind(self._visible(scratch.scores[r, at], v * lanes, position))
+                store(scratch.scores, score, r, at)
+                best[0] = maximum(score, best[0])
+            old = bind(scratch.top[r])
+            new = bind(maximum(max_lanes(best[0]), old))
+            with T.serial(vectors) as v:
+                at = span(v * lanes, lanes)
+                weight = bind(exp(scratch.scores[r, at] - spread(new, lanes)))
+                store(scratch.scores, weight, r, at)
+                total[0] = total[0] + weight
+            store(scratch.shrink, T.float32(1), r)
+            with T.If(new > old), T.Then():
+                store(scratch.shrink, exp(old - new), r)
+            store(scratch.top, new, r)
+            kept = scratch.total[r] * scratch.shrink[r]
+            store(scratch.total, kept + sum_lanes(total[0]), r)
+
+    def _visible(self, score: Expr, first: Expr, position: Expr) -> Expr:
+        """Softcapped score; -infinity where the key is ahead of the query or behind its window."""
+        cut, lanes = self.cut, self.cut.key_lanes
+        if cut.shape.softcap is not None:
+            score = tanh(score * spread(1.0 / cut.shape.softcap, lanes)) * spread(
+                cut.shape.softcap, lanes
+            )
+        position = T.Cast("int32", position)
+        key = T.Ramp(T.Cast("int32", first), 1, lanes) if lanes > 1 else first
+        seen = key <= spread(position, lanes)
+        if cut.shape.window is not None:
+            seen = T.And(seen, key > spread(position - cut.shape.window, lanes))
+        return T.Select(seen, score, spread(-T.infinity("float32"), lanes))
+
+    def _add_values(self, tile: Tile, begin: Expr, size: Expr, scratch: Scratch) -> None:
+        """scratch.sums = sums * shrink + weights x values."""
+        cut = self.cut
+        fit = tile_shape(cut.dim_lanes, cut.lanes)
+        column = 0
+        for vectors in split(cut.shape.head_dim // fit.lanes, fit.vectors):
+
+            def part(row: Expr, rows: int, column: int = column, vectors: int = vectors) -> None:
+                self._blend(tile, begin, size, row, TileShape(rows, vectors, column), scratch)
+
+            row_tiles(tile.rows, fit.rows, cut.shape.group, part)
+            column += vectors * fit.lanes
+
+    def _blend(
+        self, tile: Tile, begin: Expr, size: Expr, row: Expr, part: TileShape, scratch: Scratch
+    ) -> None:
+        """A register tile of sums; part.lanes is its first column."""
+        cut, lanes, first = self.cut, self.cut.dim_lanes, part.lanes
+
+        def at(v: int) -> Expr:
+            return span(first + v * lanes, lanes)
+
+        def walk(step: Step) -> None:
+            with T.serial(T.floordiv(size + cut.layout.page_size - 1, cut.layout.page_size)) as i:
+                start = bind(i * cut.layout.page_size)
+                page, _ = self.cache.place(tile, begin + start)
+                with T.serial(T.min(size - start, cut.layout.page_size)) as j:
+                    step(
+                        lambda r: scratch.scores[row + r, start + j],
+                        lambda v: self.cache.load(VALUES, page, tile.head, j, at(v)),
+                    )
+
+        product(
+            part.rows,
+            part.vectors,
+            lanes,
+            walk,
+            lambda r, v: scratch.sums[row + r, at(v)] * spread(scratch.shrink[row + r], lanes),
+            lambda r, v, total: store(scratch.sums, total, row + r, at(v)),
+        )

@@ -1,0 +1,78 @@
+"""y = x @ weight.T for float weights: f32 multiply-adds, the weights widened in registers.
+
+bf16 widens by a shift, f16 by one conversion. Not here: the loops (`tile.py`) and the order
+of the weights in memory (`packing.py`).
+"""
+
+from typing import Any
+
+from mlcc_compiler._tvm import B, IRBuilder, T
+from mlcc_compiler.kernels.cpu.isa import Isa
+from mlcc_compiler.kernels.cpu.linear.packing import COLUMN_VECTORS, CpuPacking
+from mlcc_compiler.kernels.cpu.linear.tile import (
+    OPAQUE,
+    Output,
+    Registers,
+    for_each_tile,
+    prefetch,
+    rows_ahead,
+)
+from mlcc_compiler.kernels.cpu.linear.widen import widen
+from mlcc_compiler.quantization import Scheme
+
+Expr = Any
+
+_ROW_TILES = (6, 4, 2, 1)
+"""12 sums and a row of weights fit 16 registers, and cover the latency of two multiply-adds."""
+
+_UNROLL = 4
+"""Steps along K per iteration of the inner loop."""
+
+
+def linear_float(isa: Isa, n_out: int, k: int, scheme: Scheme, bias: bool) -> Expr:
+    """PrimFunc(x f32[n, K], weight, [bias f32[N]], y f32[n, N]); weight as `CpuPacking.tensors`."""
+    packing = CpuPacking(n_out, k, scheme, isa)
+    (stored,) = packing.tensors
+    with IRBuilder() as builder, B.prim_func(s_tir=True, private=True):
+        B.func_attr({"tirx.noalias": True, "tirx.is_scheduled": True, "op_pattern": OPAQUE})
+        x_handle = B.arg("x", T.handle())
+        weight = B.arg("weight", B.buffer(stored.shape, stored.dtype))
+        bias_buffer = B.arg("bias", B.buffer((n_out,), "float32")) if bias else None
+        y_handle = B.arg("y", T.handle())
+        n = T.int64()
+        x = B.match_buffer(x_handle, (n, k), "float32")
+        output = Output(packing, B.match_buffer(y_handle, (n, n_out), "float32"), bias_buffer)
+
+        def tile(rows: int, row: Expr, tile: Expr) -> None:
+            _tile(packing, x, weight, output, rows, row, tile)
+
+        for_each_tile(packing, n, 4 * k, _ROW_TILES, tile)
+    return builder.get()
+
+
+def _tile(
+    packing: CpuPacking, x: Expr, weight: Expr, output: Output, rows: int, row: Expr, tile: Expr
+) -> None:
+    lanes = packing.isa.lanes
+    sums = Registers(rows * COLUMN_VECTORS, lanes, "float32")
+    with B.unroll(rows * COLUMN_VECTORS) as i:
+        sums.set(i, T.Broadcast(T.float32(0), lanes))
+
+    def step(k: Expr) -> None:
+        prefetch(weight, tile, k, rows_ahead(weight))
+        columns = [
+            B.bind(widen(packing.isa, weight, [tile, k, c * lanes], lanes))
+            for c in range(COLUMN_VECTORS)
+        ]
+        with B.unroll(rows) as r:
+            value = B.bind(T.Broadcast(x[row + r, k], lanes))
+            for c in range(COLUMN_VECTORS):
+                i = r * COLUMN_VECTORS + c
+                sums.set(i, sums.get(i) + columns[c] * value)
+
+    whole = packing.k // _UNROLL
+    with B.serial(whole) as i, B.unroll(_UNROLL) as j:
+        step(i * _UNROLL + j)
+    for k in range(whole * _UNROLL, packing.k):
+        step(T.int64(k))
+    output.store(sums, rows, row, tile)

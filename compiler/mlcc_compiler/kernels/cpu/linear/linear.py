@@ -1,0 +1,82 @@
+"""Linear layers on the CPU: the entry the kernel set calls, for every scheme.
+
+    packing(n, k, scheme, isa)  -> shapes, `pack` and `unpack` of the weight
+    linear(isa, n, k, scheme, bias) -> the PrimFunc that reads it
+    needs_quantized_rows(scheme)    -> whether x goes through `quantize_rows` first
+    emit_linear(kernels, graph, x, weight, bias) -> the calls of both
+
+Schemes are given by name or as rows. See `packing`, `tile`, `floats`, `quantized`
+and `rows`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mlcc_compiler.graph import Graph, Weight, dims, tensor
+from mlcc_compiler.kernels.cpu.isa import Isa
+from mlcc_compiler.kernels.cpu.linear.floats import linear_float
+from mlcc_compiler.kernels.cpu.linear.packing import CpuPacking
+from mlcc_compiler.kernels.cpu.linear.quantized import linear_quantized
+from mlcc_compiler.kernels.cpu.linear.rows import quantize_rows
+from mlcc_compiler.kernels.kernel_set import KernelSet
+from mlcc_compiler.quantization import Scheme, scheme
+
+__all__ = [
+    "CpuPacking",
+    "emit_linear",
+    "linear",
+    "linear_float",
+    "linear_quantized",
+    "needs_quantized_rows",
+    "packing",
+    "quantize_rows",
+]
+
+
+def packing(n_out: int, k: int, how: str | Scheme, isa: Isa) -> CpuPacking:
+    """The physical form of a weight [N, K]. Raises UnsupportedError if the group does not fit."""
+    result = CpuPacking(n_out, k, _row(how), isa)
+    if not result.scheme.is_float:
+        result.scheme.group_of(k)
+    return result
+
+
+def linear(isa: Isa, n_out: int, k: int, how: str | Scheme, bias: bool) -> Any:
+    """The PrimFunc of `linear_float` or `linear_quantized`; their docstrings list parameters."""
+    build = linear_float if _row(how).is_float else linear_quantized
+    return build(isa, n_out, k, _row(how), bias)
+
+
+def needs_quantized_rows(how: str | Scheme) -> bool:
+    """Integer schemes read activations that `quantize_rows(isa, k, scheme.group_of(k))` made."""
+    return not _row(how).is_float
+
+
+def emit_linear(kernels: KernelSet, graph: Graph, x: Any, weight: Weight, bias: Any | None) -> Any:
+    """Float weights multiply f32 rows; codes multiply rows quantized once per input."""
+    plan = weight.plan
+    quantized = needs_quantized_rows(plan.scheme)
+    inputs = _quantized_rows(kernels, graph, x, weight) if quantized else [x]
+    kernel = kernels.made(linear, *plan.shape, plan.scheme, bias is not None)
+    arguments = [*inputs, *weight.parts, *([] if bias is None else [bias])]
+    return graph.call_tir(kernel, "linear", arguments, tensor([dims(x)[0], plan.shape[0]]))
+
+
+def _quantized_rows(kernels: KernelSet, graph: Graph, x: Any, weight: Weight) -> list[Any]:
+    """int8 codes, scales and sums of x's groups; the same ones for every reader of x."""
+    n_out, k = weight.plan.shape
+    form = packing(n_out, k, weight.plan.scheme, kernels.device)
+    key = ("quantize_rows", x, form.group)
+    if key not in graph.memo:
+        rows = dims(x)[0]
+        groups = [rows, form.groups]
+        out = [tensor([rows, k], "int8"), tensor(groups), tensor(groups, "int32")]
+        kernel = kernels.made(quantize_rows, k, form.group)
+        parts = graph.call_tir(kernel, "quantize_rows", [x], out)
+        graph.memo[key] = graph.items(parts, 3)
+    return list(graph.memo[key])
+
+
+def _row(how: str | Scheme) -> Scheme:
+    return scheme(how) if isinstance(how, str) else how

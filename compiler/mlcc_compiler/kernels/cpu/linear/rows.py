@@ -1,0 +1,92 @@
+"""Quantize activations by group along each row, for `linear_quantized`.
+
+Symmetric int8 with one f32 scale per group, as llama.cpp's q8_0, plus the sum of the codes, which
+cancels the zero point of the weights. The largest magnitude is found on the bits of |x|, where
+NaN > Inf > every number, so a NaN or Inf makes the group's scale, and with it y, not finite.
+"""
+
+from typing import Any
+
+from mlcc_compiler._tvm import B, IRBuilder, T
+from mlcc_compiler.kernels.cpu.isa import Isa
+from mlcc_compiler.kernels.cpu.linear.tile import OPAQUE, Registers
+from mlcc_compiler.kernels.cpu.vector_math import fit_lanes
+
+Expr = Any
+
+_ROUND = 12582912.0
+"""1.5 * 2**23: adding it leaves x rounded to even in the low bits of the float."""
+_ROUND_BITS = 0x4B400000
+_TINY = 1e-35
+"""Groups below this are zero; the inverse of their scale would overflow."""
+_SERIAL = 16384
+"""Elements that one thread does faster than it wakes another."""
+_UNROLL = 8
+
+
+def quantize_rows(isa: Isa, k: int, group: int) -> Expr:
+    """PrimFunc(x f32[n, K], xq i8[n, K], x_scale f32[n, G], x_sum i32[n, G]), G = K / group."""
+    groups = k // group
+    with IRBuilder() as builder, B.prim_func(s_tir=True, private=True):
+        B.func_attr({"tirx.noalias": True, "tirx.is_scheduled": True, "op_pattern": OPAQUE})
+        handles = [B.arg(name, T.handle()) for name in ("x", "xq", "x_scale", "x_sum")]
+        n = T.int64()
+        shapes = [(k, "float32"), (k, "int8"), (groups, "float32"), (groups, "int32")]
+        buffers = [
+            B.match_buffer(h, (n, width), dtype)
+            for h, (width, dtype) in zip(handles, shapes, strict=True)
+        ]
+
+        def row(i: Expr) -> None:
+            with B.serial(groups) as g:
+                _group(buffers, group, isa, i, g)
+
+        with B.If(n * k <= _SERIAL):
+            with B.Then(), B.serial(n) as i:
+                row(i)
+            with B.Else(), B.parallel(n) as i:
+                row(i)
+    return builder.get()
+
+
+def _group(buffers: list[Expr], group: int, isa: Isa, i: Expr, g: Expr) -> None:
+    x, xq, x_scale, x_sum = buffers
+    lanes = fit_lanes(group, isa.lanes)
+    kind, floats = f"int32x{lanes}", f"float32x{lanes}"
+
+    def spread(value: Expr) -> Expr:
+        return T.Broadcast(value, lanes)
+
+    def over(body: Any) -> None:
+        """body(k) for every vector of the group."""
+        count = group // lanes
+        block = max(b for b in range(1, _UNROLL + 1) if count % b == 0)
+        with B.serial(count // block) as outer:
+            for v in range(block):
+                body(B.bind(g * group + (outer * block + v) * lanes))
+
+    state = Registers(1, lanes, "int32")
+    state.set(0, spread(T.int32(0)))
+
+    def largest(k: Expr) -> None:
+        bits = T.reinterpret(kind, x.vload([i, k], floats)) & spread(T.int32(0x7FFFFFFF))
+        state.set(0, T.max(state.get(0), bits))
+
+    over(largest)
+    most = B.bind(T.reinterpret("float32", _reduce("llvm.vector.reduce.smax", state.get(0))))
+    inverse = B.bind(T.Select(most > T.float32(_TINY), T.float32(127) / most, T.float32(0)))
+    state.set(0, spread(T.int32(0)))
+
+    def code(k: Expr) -> None:
+        shifted = x.vload([i, k], floats) * spread(inverse) + spread(T.float32(_ROUND))
+        codes = B.bind(T.reinterpret(kind, shifted) - spread(T.int32(_ROUND_BITS)))
+        B.buffer_store(xq, T.Cast(f"int8x{lanes}", codes), [i, T.Ramp(k, 1, lanes)])
+        state.set(0, state.get(0) + codes)
+
+    over(code)
+    B.buffer_store(x_scale, most * T.float32(1 / 127), [i, g])
+    B.buffer_store(x_sum, _reduce("llvm.vector.reduce.add", state.get(0)), [i, g])
+
+
+def _reduce(name: str, vector: Expr) -> Expr:
+    return T.call_llvm_pure_intrin("int32", T.llvm_lookup_intrinsic_id(name), vector)

@@ -1,0 +1,163 @@
+"""The frame every linear kernel shares: threads, blocks of rows, register tiles, and the stores.
+
+A kernel is built with TVM's IRBuilder: Python loops unroll, `B.serial` loops stay. It runs
+
+    for each block of rows and each tile of columns, in parallel:   rows fit L2, columns fit L1
+        for each tile of `r` rows of the block:  r x 2 vectors in registers, all of K
+
+Rows that do not fill the last register tile are computed twice, with the tile moved up: the same
+numbers again, and no code for every remainder. Knows nothing of how weights are stored.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from mlcc_compiler._tvm import B, T
+from mlcc_compiler.kernels.cpu.linear.packing import COLUMN_VECTORS, CpuPacking
+
+Expr = Any
+"""A TVM expression, buffer or function; TVM ships no types for them."""
+
+_L2_BYTES = 384 * 1024
+"""What a block of activation rows may take of a core's second-level cache."""
+
+_AHEAD_BYTES = 12 * 1024
+"""How far ahead of its reads a tile asks for weights. Hardware alone fetches half as fast as memory
+delivers when a few rows keep the loop busy."""
+
+_LINE = 64
+"""Bytes of a cache line."""
+
+OPAQUE = 8
+"""relax's op_pattern that keeps fusion away."""
+
+
+class Registers:
+    """`count` vector registers: LLVM keeps the array in registers as every index is constant."""
+
+    def __init__(self, count: int, lanes: int, dtype: str) -> None:
+        self.lanes, self.kind = lanes, f"{dtype}x{lanes}"
+        self.buffer = B.alloc_buffer((count * lanes,), dtype)
+
+    def get(self, i: int) -> Expr:
+        return self.buffer.vload([i * self.lanes], self.kind)
+
+    def set(self, i: int, value: Expr) -> None:
+        B.buffer_store(self.buffer, value, [T.Ramp(i * self.lanes, 1, self.lanes)])
+
+
+def rows_ahead(weights: Expr) -> int:
+    """How many rows of `weights` [tiles, rows, width] lie within the prefetch distance."""
+    return max(_AHEAD_BYTES // _row_bytes(weights), 1)
+
+
+def prefetch(weights: Expr, tile: Expr, index: Expr, ahead: int) -> None:
+    """Ask for `weights[tile, index + ahead]`; past a tile's end that is the next tile.
+
+    Past the end of the tensor it does nothing.
+    """
+    width = int(weights.shape[2])
+    for start in range(0, _row_bytes(weights), _LINE):
+        element = start * width // _row_bytes(weights)
+        address = T.address_of(weights[tile, index + ahead, element])
+        hint = T.llvm_lookup_intrinsic_id("llvm.prefetch")
+        read, keep, data = T.int32(0), T.int32(3), T.int32(1)
+        B.evaluate(T.call_llvm_intrin("void", hint, address, read, keep, data))
+
+
+def _row_bytes(weights: Expr) -> int:
+    """Bytes of the last dimension."""
+    return int(weights.shape[2]) * np.dtype(str(weights.dtype)).itemsize
+
+
+@dataclass(frozen=True)
+class Output:
+    """Where a tile's results go: y f32[n, N], and the bias f32[N] to add, if any."""
+
+    packing: CpuPacking
+    y: Expr
+    bias: Expr | None
+
+    def store(self, sums: Registers, rows: int, row: Expr, tile: Expr) -> None:
+        """Write a register tile [rows, width], only the columns that exist."""
+        p = self.packing
+        if p.n % p.width == 0:
+            self._store_whole(sums, rows, row, tile)
+            return
+        with B.If(tile < p.n // p.width):
+            with B.Then():
+                self._store_whole(sums, rows, row, tile)
+            with B.Else():
+                self._store_part(sums, rows, row)
+
+    def _store_whole(self, sums: Registers, rows: int, row: Expr, tile: Expr) -> None:
+        lanes = sums.lanes
+        for c in range(COLUMN_VECTORS):
+            column = tile * self.packing.width + c * lanes
+            bias = B.bind(self.bias.vload([column], sums.kind)) if self.bias is not None else None
+            with B.unroll(rows) as r:
+                value = sums.get(r * COLUMN_VECTORS + c)
+                value = value if bias is None else value + bias
+                B.buffer_store(self.y, value, [row + r, T.Ramp(column, 1, lanes)])
+
+    def _store_part(self, sums: Registers, rows: int, row: Expr) -> None:
+        """The last tile, one element at a time, through memory."""
+        p = self.packing
+        first = p.n // p.width * p.width
+        spill = B.alloc_buffer((p.width,), "float32")
+        with B.unroll(rows) as r:
+            for c in range(COLUMN_VECTORS):
+                value = sums.get(r * COLUMN_VECTORS + c)
+                B.buffer_store(spill, value, [T.Ramp(c * sums.lanes, 1, sums.lanes)])
+            with B.serial(p.n - first) as j:
+                value = spill[j] if self.bias is None else spill[j] + self.bias[first + j]
+                B.buffer_store(self.y, value, [row + r, first + j])
+
+
+def for_each_tile(
+    packing: CpuPacking,
+    n: Expr,
+    row_bytes: int,
+    sizes: tuple[int, ...],
+    body: Callable[[int, Expr, Expr], None],
+) -> None:
+    """Emit the loops; `body(rows, row, tile)` emits one register tile.
+
+    `n` is the symbolic number of rows, `row_bytes` what one row of activations takes, `sizes` the
+    heights of the register tiles, largest first and 1 last.
+    """
+    largest = sizes[0]
+    most = max(_L2_BYTES // row_bytes // largest * largest, 2 * largest)
+    blocks = B.bind((n + (most - 1)) // most)
+    with B.parallel(blocks * packing.tiles) as index:
+        # Rows per block: equal shares in whole register tiles. Not outside: blocks is 0 if n is.
+        share = B.bind((n + (blocks * largest - 1)) // (blocks * largest) * largest)
+        tile = B.bind(index % packing.tiles)
+        begin = B.bind(index // packing.tiles * share)
+        end = B.bind(T.min(begin + share, n))
+        _rows(sizes, n, begin, end, lambda rows, row: body(rows, row, tile))
+
+
+def _rows(
+    sizes: tuple[int, ...], n: Expr, begin: Expr, end: Expr, body: Callable[[int, Expr], None]
+) -> None:
+    """Cover rows begin..end by tiles of the largest size that n allows."""
+    rows, *smaller = sizes
+
+    def cover() -> None:
+        with B.serial((end - begin + (rows - 1)) // rows) as i:
+            body(rows, B.bind(T.min(begin + i * rows, n - rows)))
+
+    if not smaller:
+        cover()
+        return
+    # 8 rows are two tiles of 4 rather than two of 6.
+    least = rows if rows % smaller[0] == 0 else 2 * smaller[0] + 1
+    with B.If(n >= least):
+        with B.Then():
+            cover()
+        with B.Else():
+            _rows(tuple(smaller), n, begin, end, body)

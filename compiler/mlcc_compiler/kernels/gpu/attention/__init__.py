@@ -1,0 +1,1 @@
+"""Attention over pages; the file of the same name is the door."""

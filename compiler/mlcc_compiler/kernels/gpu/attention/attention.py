@@ -1,0 +1,68 @@
+"""Causal attention over paged keys and values on a GPU, decode and prefill rows mixed.
+
+Two kernels: `attend_ranges` computes ranges of keys of the sequences with one token
+(`decode`), `attend` merges them and computes the sequences with several
+(`prefill`). How a sequence is cut follows from its own lengths only, so results do not
+depend on neighbours. Keys and values are appended (`kv.py`) and rotated already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from mlcc_compiler.graph import Graph, dims, tensor
+from mlcc_compiler.kernels.frame import SIZE, Expr, PrimFunc, f32, kernel
+from mlcc_compiler.kernels.gpu.attention.batch import Batch, arguments
+from mlcc_compiler.kernels.gpu.attention.decode import attend_ranges
+from mlcc_compiler.kernels.gpu.attention.merge import merge_ranges
+from mlcc_compiler.kernels.gpu.attention.plan import range_items
+from mlcc_compiler.kernels.gpu.attention.prefill import prefill
+from mlcc_compiler.kernels.gpu.device import Gpu
+from mlcc_compiler.kernels.gpu.workgroup import when
+from mlcc_compiler.kernels.kernel_set import KernelSet
+from mlcc_compiler.layout import AttentionShape, KvLayout
+
+
+def emit_attention(
+    kernels: KernelSet,
+    graph: Graph,
+    inputs: Sequence[Any],
+    sizes: tuple[Any, Any],
+    shape: AttentionShape,
+    layout: KvLayout,
+) -> Any:
+    """Emit attention of inputs: q f32[n, heads, head_dim], pages
+    kv_dtype[num_pages, 2, kv_heads, page_size, head_dim], step. sizes: (sequences, entries of the
+    group's page list).
+
+    The last query of a sequence sits at its last key. A query at position i sees keys j <= i, with
+    a window w only j > i - w; pages that no query sees are not read. Tokens beyond the step's own
+    get zeros. Where n <= b, no sequence may have more than one token: that is a pure decode step,
+    and the prefill is not started.
+    """
+    sequences, pages = sizes
+    items = range_items(pages, sequences, layout.page_size)
+    scratch = [tensor([items, shape.heads, shape.head_dim]), tensor([items, shape.heads, 2])]
+    first = kernels.made(attend_ranges, shape, layout)
+    parts = graph.items(graph.call_tir(first, "attend_ranges", inputs, scratch), 2)
+    second = kernels.made(attend, shape, layout)
+    return graph.call_tir(second, "attend", [*inputs, *parts, sequences], tensor(dims(inputs[0])))
+
+
+def attend(gpu: Gpu, shape: AttentionShape, layout: KvLayout) -> PrimFunc:
+    """(the arguments of `batch.arguments`, sums and stats of `attend_ranges`, b) ->
+    f32[n, heads, head_dim]."""
+
+    def body(
+        q: Expr, pages: Expr, words: Expr, sums: Expr, stats: Expr, most: Expr, out: Expr
+    ) -> None:
+        batch = Batch(shape, layout, words)
+        merge_ranges(gpu, batch, most, sums, stats, out)
+        with when(q.shape[0] > most):
+            prefill(gpu, batch, most, q, pages, out)
+
+    parts, stats = f32("items", shape.heads, shape.head_dim), f32("items", shape.heads, 2)
+    rows = f32("n", shape.heads, shape.head_dim)
+    before = arguments(shape, layout)
+    return kernel(body, **before, sums=parts, stats=stats, sequences=SIZE, out=rows)

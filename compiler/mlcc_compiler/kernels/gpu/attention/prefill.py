@@ -1,0 +1,278 @@
+"""Attention of sequences with several query tokens: FlashAttention (Dao et al., 2022) over pages.
+
+A workgroup takes a tile of query rows of one sequence, a row being a token and one of the query
+heads that share a KV head, so that a short chunk fills a tile too. It goes through the keys that
+its tokens see, a block at a time, with a running maximum and sum per row; blocks that causality or
+the window hide are never visited. Workgroup memory is small on WebGPU, so queries, keys and values
+pass through it in slices of head_dim, and outputs stay in registers.
+
+Scores and outputs are products of two matrices in workgroup memory: each thread multiplies
+ROWS x `columns` elements, both operands read as vectors. float32 arithmetic, no matrix
+instructions.
+"""
+
+from __future__ import annotations
+
+from mlcc_compiler._tvm import T, tirx
+from mlcc_compiler.kernels.frame import Expr, store
+from mlcc_compiler.kernels.gpu.attention.batch import (
+    LOWEST,
+    Batch,
+    Rows,
+    Sequence,
+    capped,
+    first_key,
+    load_vector,
+    split,
+    strided,
+    zeros,
+)
+from mlcc_compiler.kernels.gpu.attention.plan import (
+    COLUMN_THREADS,
+    PAD,
+    ROWS,
+    TilePlan,
+)
+from mlcc_compiler.kernels.gpu.device import Gpu
+from mlcc_compiler.kernels.gpu.workgroup import (
+    barrier,
+    bind,
+    ceil_div,
+    int32,
+    launch,
+    real,
+    shared,
+    when,
+)
+from mlcc_compiler.layout import AttentionShape
+
+
+def prefill(gpu: Gpu, batch: Batch, most: Expr, q: Expr, pages: Expr, out: Expr) -> None:
+    """Emit the launch that fills out's rows of sequences with several tokens.
+
+    And zeros for the tokens behind the last sequence: they belong to the surplus workgroups.
+    There is room for `most` sequences.
+    """
+    shape = batch.shape
+    plan = TilePlan.of(gpu, shape)
+    splits = shape.group // plan.heads
+
+    def first_item(s: Expr) -> Expr:
+        return tirx.truncdiv(batch.first_token(s), plan.tokens) + s
+
+    items = tirx.floordiv(q.shape[0], plan.tokens) + most + 1
+    grid = (items, shape.kv_heads * splits)
+    with launch(grid, (plan.threads,)) as (item, part, thread):
+        used = bind(first_item(batch.sequences))
+        head = bind(part * plan.heads)
+        with T.If(item < used):
+            with T.Then():
+                sequence = batch.sequence(batch.find(first_item, item))
+                start = bind((item - first_item(sequence.index)) * plan.tokens)
+                count = bind(T.min(sequence.tokens - start, plan.tokens))
+                with when(tirx.all(sequence.tokens > 1, count > 0)):
+                    tile = _Tile(shape, plan, batch, sequence, start, count, thread)
+                    tile.run(q, Rows(batch.layout, pages), part // splits, head)
+                    tile.finish(out, head)
+            with T.Else():
+                behind = bind(batch.tokens + (item - used) * plan.tokens)
+                _clear(plan, shape.head_dim, out, behind, head, thread)
+
+
+def _clear(plan: TilePlan, dim: int, out: Expr, token: Expr, head: Expr, thread: Expr) -> None:
+    """Zeros for a tile of tokens."""
+    left = bind(T.min(int32(out.shape[0]) - token, plan.tokens))
+
+    def element(i: Expr) -> None:
+        row, d = split(i, dim)
+        t, h = split(row, plan.heads)
+        store(out, real(0), token + t, head + h, d)
+
+    strided(left * (plan.heads * dim), plan.threads, thread, element)
+
+
+class _Tile:
+    """Emits the work of one workgroup."""
+
+    def __init__(
+        self,
+        shape: AttentionShape,
+        plan: TilePlan,
+        batch: Batch,
+        sequence: Sequence,
+        start: Expr,
+        count: Expr,
+        thread: Expr,
+    ) -> None:
+        self.shape, self.plan, self.batch = shape, plan, batch
+        self.sequence, self.count, self.thread = sequence, count, thread
+        self.token = bind(sequence.token + start)
+        self.position = bind(sequence.keys - sequence.tokens + start)
+        self.end = bind(self.position + count)
+        # this thread's corner of a product, and its row and part of the keys for the softmax
+        self.row_vector = bind(thread // COLUMN_THREADS)
+        self.column_vector = bind(thread % COLUMN_THREADS)
+        self.row = bind(self.row_vector * ROWS)
+        self.column = bind(self.column_vector * plan.columns)
+        self.soft_row, self.soft_part = bind(thread % plan.rows), bind(thread // plan.rows)
+        self.parts = plan.threads // plan.rows
+        self.weights = shared((plan.keys, plan.rows + PAD))
+        self.stage = shared((plan.stage,))
+        self.factors = shared((plan.rows,))
+        self.places = shared((plan.keys,), "int32")
+        self.slices = ceil_div(shape.head_dim, plan.keys)
+        self.outputs = zeros(self.slices * ROWS * plan.columns)
+        self.best, self.total = zeros(1, LOWEST), zeros(1)
+
+    def run(self, q: Expr, rows: Rows, kv_head: Expr, head: Expr) -> None:
+        """Go through the blocks of keys."""
+        plan = self.plan
+        first = bind(first_key(self.shape, self.position))
+        with T.serial(ceil_div(self.end - first, plan.keys)) as block:
+            begin = bind(first + int32(block) * plan.keys)
+
+            def place(i: Expr) -> None:
+                key = bind(T.min(begin + i, self.end - 1))
+                store(self.places, self.batch.key_row(self.sequence, key, kv_head), i)
+
+            strided(plan.keys, plan.threads, self.thread, place)
+            barrier()
+            self._score(q, rows, head, begin)
+            self._soften()
+            self._weigh(rows)
+
+    def _score(self, q: Expr, rows: Rows, head: Expr, begin: Expr) -> None:
+        """weights[key, row] = the scores of a block, LOWEST where a key is hidden."""
+        plan, shape = self.plan, self.shape
+        stride, key_stride = plan.rows + PAD, plan.keys + PAD
+        keys_at = plan.depth * stride
+        scores = zeros(ROWS * plan.columns)
+        with T.serial(ceil_div(shape.head_dim, plan.depth)) as part:
+            first = bind(int32(part) * plan.depth)
+
+            def query(i: Expr) -> None:
+                r, d = split(i, plan.depth)
+                inside = tirx.all(r < self.count * plan.heads, first + d < shape.head_dim)
+                with T.If(inside):
+                    with T.Then():
+                        token, h = split(r, plan.heads)
+                        value = q[self.token + token, head + h, first + d] * real(shape.scale)
+                        store(self.stage, value, d * stride + r)
+                    with T.Else():
+                        store(self.stage, real(0), d * stride + r)
+
+            def key(i: Expr) -> None:
+                j, d = split(i, plan.depth)
+                at = bind(keys_at + d * key_stride + j)
+                self._load(rows, bind(self.places[j]), first + d, at)
+
+            strided(plan.rows * plan.depth, plan.threads, self.thread, query)
+            strided(plan.keys * plan.depth, plan.threads, self.thread, key)
+            barrier()
+            with T.serial(plan.depth) as d:
+                row = int32(d) * (stride // ROWS) + self.row_vector
+                column = (keys_at + int32(d) * key_stride) // plan.columns + self.column_vector
+                a = load_vector(self.stage, row, count=ROWS)
+                b = load_vector(self.stage, column, count=plan.columns)
+                self._multiply(a, b, scores, 0)
+            barrier()
+        for r in range(ROWS):
+            position = bind(self.position + split(self.row + r, plan.heads)[0])
+            for c in range(plan.columns):
+                j = bind(begin + self.column + c)
+                seen = j <= position
+                if shape.window is not None:
+                    # Both bounds in one comparison: later keys are far away as unsigned numbers.
+                    # (With an `and` in each of these SwiftShader compiles for minutes, in 16 GB.)
+                    seen = T.Cast("uint32", position - j) < T.uint32(shape.window)
+                score = bind(capped(shape, scores[r * plan.columns + c]))
+                value = T.if_then_else(seen, score, real(LOWEST))
+                store(self.weights, value, self.column + c, self.row + r)
+        barrier()
+
+    def _soften(self) -> None:
+        """weights become e ** (score - the row's largest so far); factors, what that does to
+        earlier sums. Every thread looks through its whole row, and exponentiates a part of it."""
+        plan = self.plan
+        top = zeros(1)
+        top[0] = self.best[0]
+        with T.serial(plan.keys) as c:
+            top[0] = T.max(top[0], self.weights[c, self.soft_row])
+        # held in registers in between: TVM would put a barrier into a loop that changes cells
+        each = plan.keys // self.parts
+        first, held = bind(self.soft_part * each), zeros(each)
+        for i in range(each):
+            held[i] = self.weights[first + i, self.soft_row]
+        barrier()
+        factor = bind(T.exp(self.best[0] - top[0]))
+        self.best[0] = top[0]
+        self.total[0] = self.total[0] * factor
+        for i in range(each):
+            hidden = held[i] <= real(LOWEST)
+            held[i] = T.if_then_else(hidden, real(0), T.exp(held[i] - top[0]))
+            self.total[0] = self.total[0] + held[i]
+            store(self.weights, held[i], first + i, self.soft_row)
+        with when(self.soft_part == 0):
+            store(self.factors, factor, self.soft_row)
+        barrier()
+
+    def _weigh(self, rows: Rows) -> None:
+        """outputs = outputs * factor + weights times values, a slice of dimensions at a time."""
+        plan = self.plan
+        stride = plan.keys + PAD
+        for r in range(ROWS):
+            factor = bind(self.factors[self.row + r])
+            for part in range(self.slices):
+                for c in range(plan.columns):
+                    at = (part * ROWS + r) * plan.columns + c
+                    self.outputs[at] = self.outputs[at] * factor
+        for part in range(self.slices):
+            first = part * plan.keys
+
+            def value(i: Expr, first: int = first) -> None:
+                j, d = split(i, plan.keys)
+                self._load(rows, bind(self.places[j] + rows.to_value), first + d, j * stride + d)
+
+            strided(plan.keys * plan.keys, plan.threads, self.thread, value)
+            barrier()
+            with T.serial(plan.keys) as j:
+                a = load_vector(self.weights, int32(j), self.row_vector, count=ROWS)
+                column = int32(j) * (stride // plan.columns) + self.column_vector
+                b = load_vector(self.stage, column, count=plan.columns)
+                self._multiply(a, b, self.outputs, part * ROWS * plan.columns)
+            barrier()
+
+    def finish(self, out: Expr, head: Expr) -> None:
+        """out = outputs / the sum of the weights."""
+        plan = self.plan
+        store(self.stage, self.total[0], self.soft_part * plan.rows + self.soft_row)
+        barrier()
+        for r in range(ROWS):
+            total = zeros(1)
+            row = bind(self.row + r)
+            for part in range(self.parts):
+                total[0] = total[0] + self.stage[part * plan.rows + row]
+            factor = bind(real(1) / total[0])
+            with when(row < self.count * plan.heads):
+                token, h = split(row, plan.heads)
+                for part in range(self.slices):
+                    for c in range(plan.columns):
+                        value = self.outputs[(part * ROWS + r) * plan.columns + c] * factor
+                        d = bind(self.column + (part * plan.keys + c))
+                        with when(d < self.shape.head_dim):
+                            store(out, value, self.token + token, head + h, d)
+
+    def _load(self, rows: Rows, row: Expr, d: Expr, at: Expr) -> None:
+        """One element of a key or value into the stage; 0 past head_dim."""
+        with T.If(d < self.shape.head_dim):
+            with T.Then():
+                store(self.stage, rows.buffer[row, d].astype("float32"), at)
+            with T.Else():
+                store(self.stage, real(0), at)
+
+    def _multiply(self, a: Expr, b: Expr, cells: Expr, first: int) -> None:
+        """cells[first + r, c] += a[r] * b[c]."""
+        for r in range(ROWS):
+            for c in range(self.plan.columns):
+                at = first + r * self.plan.columns + c
+                cells[at] = cells[at] + a[r] * b[c]

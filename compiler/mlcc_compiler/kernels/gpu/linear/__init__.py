@@ -1,0 +1,1 @@
+"""Linear layers of every scheme; the file of the same name is the door."""

@@ -1,0 +1,158 @@
+"""y = x @ W.T for many rows of x, in tiles: any device.
+
+A workgroup of 16 x 16 threads makes a tile of up to 128 x 64 of y, a thread height x 4 of it. Along
+K, 32 columns at a time (16 in f32) of x and of the dequantized W are put into workgroup memory;
+there rows lie along K with a gap of four, so that the threads of a subgroup, which read four
+neighbours of different rows, meet in no bank. With f16 the tiles are f16 (half the traffic, which
+bounds this kernel), x clamped to its range; products and sums are f32 always.
+
+A thread reads 4 * (height + 4) values for 16 * height multiply-adds. Workgroup memory of the
+largest tile: 192 rows of 36 f16 or 20 f32, 13.5 or 15 KiB.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from mlcc_compiler._tvm import T, tirx
+from mlcc_compiler.kernels.frame import Expr, store
+from mlcc_compiler.kernels.gpu.device import Gpu
+from mlcc_compiler.kernels.gpu.linear.gemv import Finish
+from mlcc_compiler.kernels.gpu.linear.weight import UNIT, WeightReader, keep, load
+from mlcc_compiler.kernels.gpu.workgroup import (
+    Local,
+    barrier,
+    bind,
+    ceil_div,
+    clamp_f16,
+    int32,
+    launch,
+    real,
+    shared,
+    when,
+)
+
+WIDTH = 4
+"""Columns of y that a thread makes."""
+
+_GAP = 4
+
+
+def side(gpu: Gpu) -> int:
+    """Threads along each edge of a workgroup."""
+    return 16 if gpu.threads >= 256 else 8
+
+
+def gemm(gpu: Gpu, reader: WeightReader, n_out: int, x: Any, height: int, finish: Finish) -> None:
+    """Emit the launch: tiles of side * height rows of x by side * 4 rows of W."""
+    edge = side(gpu)
+    depth, dtype = (32, "float16") if gpu.f16 else (16, "float32")
+    rows, columns = edge * height, edge * WIDTH
+    blocks = ceil_div(n_out, columns), ceil_div(x.shape[0], rows)
+    with launch(blocks, (edge, edge)) as (block, block_row, tx, ty):
+        x_tile = shared((rows, depth + _GAP), dtype)
+        w_tile = shared((columns, depth + _GAP), dtype)
+        thread = bind(ty * edge + tx)
+        first_row, first_column = bind(block_row * rows), bind(block * columns)
+        count = int32(x.shape[0])
+        sums = Local(height * WIDTH)
+        for i in range(height * WIDTH):
+            sums[i] = real(0)
+        with T.serial(ceil_div(reader.units, depth // UNIT)) as step:
+            first = bind(int32(step) * (depth // UNIT))
+
+            def x_unit(row: Expr, unit: Expr) -> list[Expr]:
+                at = bind(tirx.min(first_row + row, count - 1))
+                return _x_unit(reader, dtype, x, at, first + unit)
+
+            def w_unit(row: Expr, unit: Expr) -> list[Expr]:
+                at = bind(tirx.min(first_column + row, int32(n_out - 1)))
+                return reader.weights(at, bind(tirx.min(first + unit, int32(reader.units - 1))))
+
+            _fill(x_tile, rows, depth, thread, edge * edge, x_unit)
+            _fill(w_tile, columns, depth, thread, edge * edge, w_unit)
+            barrier()
+            _multiply(x_tile, w_tile, depth, height, edge, tx, ty, sums)
+            barrier()
+        for i in range(height):
+            m = bind(first_row + ty + i * edge)
+            for j in range(WIDTH):
+                n = first_column + tx + j * edge
+                with when(tirx.all(m < count, n < n_out)):
+                    finish(m, n, sums[i * WIDTH + j])
+
+
+def _x_unit(reader: WeightReader, dtype: str, x: Any, row: Expr, unit: Expr) -> list[Expr]:
+    """Eight values of x, 0 beyond its row, within the range of the tile's type."""
+    inside = bind(tirx.min(unit, int32(reader.units - 1)))
+    values = load(x, row, inside * UNIT, UNIT)
+    if dtype == "float16":
+        values = [clamp_f16(v) for v in values]
+    if reader.units % 4:  # then a tile may reach beyond the row
+        values = [T.Select(unit < reader.units, v, real(0)) for v in values]
+    return values
+
+
+def _fill(
+    tile: Any,
+    rows: int,
+    depth: int,
+    thread: Expr,
+    threads: int,
+    unit: Callable[[Expr, Expr], list[Expr]],
+) -> None:
+    """Put unit(row, unit) into the tile for all its units, shared out to the threads."""
+    per_row = depth // UNIT
+    total = rows * per_row
+    dtype = str(tile.dtype)
+
+    def one(index: Expr) -> None:
+        row, u = bind(index // per_row), bind(index % per_row)
+        registers = Local(UNIT, dtype)
+        for j, value in enumerate(unit(row, u)):
+            registers[j] = value.astype(dtype)
+        for j in range(0, UNIT, 4):
+            with T.vectorized(4) as v:
+                store(tile, registers[int32(v) + j], row, u * UNIT + (int32(v) + j))
+
+    with T.serial(ceil_div(total, threads)) as i:
+        index = bind(int32(i) * threads + thread)
+        if total % threads:
+            with when(index < total):
+                one(index)
+        else:
+            one(index)
+
+
+def _multiply(
+    x_tile: Any,
+    w_tile: Any,
+    depth: int,
+    height: int,
+    edge: int,
+    tx: Expr,
+    ty: Expr,
+    sums: Local,
+) -> None:
+    """Add the products of the tiles."""
+    with T.serial(depth // 4) as step:
+        k = int32(step) * 4  # not bound: TVM must see that it is a multiple of four
+        weights = [_four(w_tile, tx + j * edge, k) for j in range(WIDTH)]
+        for i in range(height):
+            values = _four(x_tile, ty + i * edge, k)
+            for j in range(WIDTH):
+                total = sums[i * WIDTH + j]
+                for value, weight in zip(values, weights[j], strict=True):
+                    total = total + value * weight
+                sums[i * WIDTH + j] = total
+
+
+def _four(tile: Any, row: Expr, k: Expr) -> list[Expr]:
+    """Four neighbours of a row of a tile, as f32."""
+    registers = Local(4, str(tile.dtype))
+    with T.vectorized(4) as v:
+        store(registers.buffer, tile[row, k + int32(v)], int32(v))
+    if str(tile.dtype) == "float32":
+        return [registers[i] for i in range(4)]
+    return keep([registers[i].astype("float32") for i in range(4)])

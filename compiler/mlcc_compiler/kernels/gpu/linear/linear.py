@@ -1,0 +1,95 @@
+"""Linear layers on the GPU, for every scheme: y f32[n, N] = x f32[n, K] @ W.T (+ bias f32[N]).
+
+One PrimFunc per part of a weight holds the launches for every n; the host code chooses:
+
+    n <= 8                 gemv.py: W is read once, at the speed of memory
+    more, tensor cores     tensor_core.py: tiles of 16, 32, 64 or 128 rows
+    more, other devices    gemm.py: tiles of 32, 64 or 128 rows (half with 64 threads)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from mlcc_compiler._tvm import T
+from mlcc_compiler.graph import Graph, Weight, dims, tensor
+from mlcc_compiler.kernels.frame import Expr, PrimFunc, f32, kernel, store
+from mlcc_compiler.kernels.gpu.device import Gpu
+from mlcc_compiler.kernels.gpu.linear.gemm import gemm, side
+from mlcc_compiler.kernels.gpu.linear.gemv import Finish, gemv
+from mlcc_compiler.kernels.gpu.linear.packing import GpuPacking
+from mlcc_compiler.kernels.gpu.linear.parts import call_parts, packing
+from mlcc_compiler.kernels.gpu.linear.tensor_core import tensor_core_gemm
+from mlcc_compiler.kernels.gpu.linear.tensor_tile import ROWS
+from mlcc_compiler.kernels.gpu.linear.weight import WeightReader, weight_arguments
+from mlcc_compiler.kernels.kernel_set import KernelSet
+
+_FEW = (1, 2, 4, 8)
+"""Rows of x that the variants of the streaming kernel take."""
+
+_HEIGHTS = (2, 4, 8)
+"""Rows of y that a thread of the tiled kernel makes: tiles of 32, 64 and 128 rows."""
+
+
+def emit_linear(kernels: KernelSet, graph: Graph, x: Any, weight: Weight, bias: Any | None) -> Any:
+    """Emit the calls; returns y."""
+    form = packing(kernels.device, weight.plan.shape, weight.plan.scheme)
+    parts = range(len(form.parts))
+    made = [kernels.made(linear_part, form, p, bias is not None) for p in parts]
+    last = [] if bias is None else [bias]
+    out = tensor([dims(x)[0], form.n])
+    return call_parts(graph, "linear", weight, made, lambda part: [x, *part, *last], out)
+
+
+def linear_part(gpu: Gpu, packing: GpuPacking, part: int, bias: bool) -> PrimFunc:
+    """(x f32[n, K], the part's tensors, [bias f32[N]], y f32[n, N]): the columns of y that belong
+    to the part's rows."""
+    rows = packing.parts[part]
+
+    def body(x: Expr, *buffers: Expr) -> None:
+        *tensors, y = buffers
+        bias_buffer = tensors.pop() if bias else None
+        reader = WeightReader(gpu, packing, tensors)
+
+        def finish(m: Expr, n: Expr, value: Expr) -> None:
+            column = n + rows.start
+            total = value if bias_buffer is None else value + bias_buffer[column]
+            store(y, total, m, column)
+
+        _choose(gpu, reader, len(rows), x, finish)
+
+    arguments = {"x": f32("n", packing.k), **weight_arguments(packing, part)}
+    if bias:
+        arguments["bias"] = f32(packing.n)
+    return kernel(body, **arguments, y=f32("n", packing.n))
+
+
+def _choose(gpu: Gpu, reader: WeightReader, n_out: int, x: Any, finish: Finish) -> None:
+    """Emit the launches for few and for many rows of x under their conditions."""
+    variants: list[tuple[int, Callable[[], None]]] = []
+    for columns in _FEW:
+        variants.append((columns, partial(gemv, gpu, reader, n_out, x, columns, finish)))
+    matrix_unit = gpu.tensor_cores and gpu.f16
+    for rows in ROWS if matrix_unit else ():
+        emit = partial(tensor_core_gemm, gpu, reader, n_out, x, rows, finish)
+        variants.append((rows, emit))
+    for height in () if matrix_unit else _HEIGHTS:
+        rows = side(gpu) * height
+        variants.append((rows, partial(gemm, gpu, reader, n_out, x, height, finish)))
+    first_that_takes(x.shape[0], variants)
+
+
+def first_that_takes(n: Expr, variants: list[tuple[int, Callable[[], None]]]) -> None:
+    """Emit the first of the variants (the most rows it is good for, emit) that takes n rows, or
+    the last."""
+    (most, emit), *others = variants
+    if not others:
+        emit()
+        return
+    with T.If(n <= most):
+        with T.Then():
+            emit()
+        with T.Else():
+            first_that_takes(n, others)

@@ -1,0 +1,50 @@
+"""Calls of kernels that read a packed weight, which may be cut into parts by rows.
+
+The first part's call makes the output, the others write their share into it in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from mlcc_compiler._tvm import relax
+from mlcc_compiler.graph import Graph, Weight
+from mlcc_compiler.kernels.frame import PrimFunc
+from mlcc_compiler.kernels.gpu.device import Gpu
+from mlcc_compiler.kernels.gpu.linear.packing import GpuPacking
+from mlcc_compiler.layout import WeightLayout
+from mlcc_compiler.quantization import scheme
+
+
+def packing(gpu: Gpu, shape: Sequence[int], scheme_name: str) -> GpuPacking:
+    """How a matrix or a table is stored."""
+    rows, columns = shape
+    return GpuPacking(rows, columns, scheme(scheme_name), gpu.binding_bytes)
+
+
+def layout(gpu: Gpu, use: str, shape: Sequence[int], scheme_name: str) -> WeightLayout:
+    """The same for the writer of weights; linears and lookups read one form."""
+    return packing(gpu, shape, scheme_name).layout()
+
+
+def call_parts(
+    graph: Graph,
+    name: str,
+    weight: Weight,
+    kernels: Sequence[PrimFunc],
+    inputs: Callable[[Sequence[Any]], list[Any]],
+    out: Any,
+) -> Any:
+    """Emit kernels[p](*inputs(tensors of part p), output) for every part; returns the output."""
+    count = len(weight.parts) // len(kernels)
+    y = None
+    for p, kernel in enumerate(kernels):
+        arguments = inputs(weight.parts[p * count : (p + 1) * count])
+        if y is None:
+            y = graph.call_tir(kernel, name, arguments, out)
+            continue
+        function = graph.builder.add_func(kernel, f"{name}_part")
+        call = relax.op.call_tir_inplace(function, [*arguments, y], [len(arguments)], out)
+        y = graph.builder.emit(call)
+    return y
