@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from mlcc.engine.batch import Capacity
-from mlcc.errors import CapacityError
 from mlcc.engine.tables import CacheGroup
+from mlcc.errors import CapacityError
 from mlcc.manifest import CacheInfo, MemoryPlan, TensorSpec
 from mlcc.memory import RESERVE_BYTES, Room, available_bytes, container_bytes, fit, needed_bytes
 

@@ -10,14 +10,13 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
-from mlcc.engine.batch import Capacity
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, report_plan
 from mlcc_compiler.models.registry import ARCHITECTURES, build_model
 from mlcc_compiler.plan import Options, make_plan
 from mlcc_targets import get_target
 from models.checkpoints import SMALL, make_checkpoint, save_random
-from models.mixed import ROWS, reference, run_mixed
+from models.mixed import reference, run_mixed
 
 CLASSES = {
     "llama": "LlamaConfig",

@@ -17,8 +17,8 @@ from mlcc.manifest import KERNEL_INTERFACE, Manifest, abi_hash, page_shape
 from mlcc.memory import (
     SMALLEST_CONTEXT,
     Room,
-    fit,
     cache_bytes,
+    fit,
     longest,
     needed_bytes,
     plan_capacity,
