@@ -16,7 +16,7 @@ from mlcc_compiler.models.registry import ARCHITECTURES, build_model
 from mlcc_compiler.plan import Options, make_plan
 from mlcc_targets import get_target
 from models.checkpoints import SMALL, make_checkpoint, save_random
-from models.mixed import reference, run_mixed
+from models.mixed import capacity_of, reference, run_mixed
 
 CLASSES = {
     "llama": "LlamaConfig",

@@ -1,4 +1,4 @@
-"""Decode steps as CUDA graphs: a step's sizes are rounded up to a bucket and replayed in one launch.
+"""Decode steps as CUDA graphs: sizes are rounded up to a bucket, which is replayed in one launch.
 
 The library's `decode` captures its kernels at the first step of a bucket and replays them at later
 ones (TVM's virtual machine does both). A captured graph holds addresses, and the step's buffer
