@@ -11,7 +11,7 @@ import json
 from array import array
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,9 +20,10 @@ from toy_steps import ToySteps
 
 from mlcc.browser.entry import Tab, plan
 from mlcc.engine.batch import Capacity
+from mlcc.engine.tables import CacheGroup
 from mlcc.manifest import (
+    CacheInfo,
     FileEntry,
-    KvInfo,
     LibraryInfo,
     Limits,
     Manifest,
@@ -35,6 +36,7 @@ from mlcc.manifest import (
     WeightsInfo,
     WeightSpec,
     abi_hash,
+    tables_of,
 )
 
 ADAPTER = {"f16": True, "tensor_bytes": 1 << 30, "memory_bytes": None}
@@ -63,11 +65,11 @@ class ToyGpu:
         self.faults: dict[int, JsError] = {}
         self._delay = delay
 
-    def submit(self, data: bytes, counts: Sequence[int]) -> asyncio.Future[Any]:
+    def submit(self, data: bytes, sizes: Sequence[int]) -> asyncio.Future[Any]:
         self.steps += 1
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Any] = loop.create_future()
-        result = self._toy.run(data, counts)
+        result = self._toy.run(data, sizes)
         if fault := self.faults.get(self.steps):
             answer.set_exception(fault)
             answer.exception()  # heard, if nobody asks any more
@@ -144,10 +146,16 @@ async def answer(tab: Any, path: str, body: Any = None, method: str = "") -> Rep
     return reply
 
 
-def toy_manifest(**changes: Any) -> Manifest:
-    """The toy as an artifact for browsers; nothing loads its files."""
+def toy_manifest(capacity: Capacity = CAPACITY, elements: int = 64, **changes: Any) -> Manifest:
+    """The toy as an artifact for browsers, compiled for a capacity; nothing loads its files.
+
+    A token's keys have so many elements of two bytes, and its values.
+    """
     digest = "0" * 64
     files = [("model.wasm", 9), ("tokenizer.json", 5), ("chat_template.jinja", 70), ("w.st", 40)]
+    layout = capacity.layout
+    groups = zip(capacity.groups, capacity.pools, strict=True)
+    caches = tuple(_cache(group, pool, elements) for group, pool in groups)
     made = Manifest(
         abi=abi_hash("0", "0"),
         model=ModelInfo(
@@ -164,23 +172,24 @@ def toy_manifest(**changes: Any) -> Manifest:
             options={"f16": True},
         ),
         library=LibraryInfo(path="model.wasm", kind="wasm"),
-        functions=("forward", "sample"),
-        kv=KvInfo(
-            page_size=CAPACITY.page_size,
-            num_pages=CAPACITY.num_pages,
-            tensors=(TensorSpec(name="kv.0", dtype="float16", shape=("num_pages", 2, 1, 16, 64)),),
-        ),
+        functions=("forward", "sample", "copy_pages"),
+        caches=caches,
         limits=Limits(
-            context=CAPACITY.context,
-            max_batch=8,
-            max_step_tokens=CAPACITY.max_step_tokens,
-            max_step_pages=256,
+            context=capacity.context,
+            max_batch=layout.max_sequences,
+            max_step_tokens=layout.max_tokens,
+            max_rows=layout.max_rows,
+            max_step_pages=layout.max_pages,
+            max_copies=layout.max_copies,
         ),
+        tables=tables_of(layout),
         weights=WeightsInfo(
             tensors=(WeightSpec(name="w", dtype="float32", shape=(2, 5), shard="w.st"),)
         ),
         memory=MemoryPlan(
-            weights_bytes=40, kv_bytes=CAPACITY.num_pages * 4096, workspace_bytes=1000
+            weights_bytes=40,
+            cache_bytes=sum(cache.pool * cache.bytes_per_page for cache in caches),
+            workspace_bytes=1000,
         ),
         tools=ToolVersions(mlcc="0.1.0", tvm="0", tvm_ffi="0"),
         files=tuple(FileEntry(path=p, bytes=n, sha256=digest, chunks=(digest,)) for p, n in files),
@@ -188,10 +197,23 @@ def toy_manifest(**changes: Any) -> Manifest:
     return replace(made, **changes)
 
 
+def _cache(group: CacheGroup, pool: int, elements: int) -> CacheInfo:
+    shape = ("num_pages", 2, 1, group.page_size, elements)
+    return CacheInfo(
+        kind=group.kind,
+        page_size=group.page_size,
+        window=group.window,
+        pool=pool,
+        layers=(0,),
+        tensors=(TensorSpec(name="cache", dtype="float16", shape=shape),),
+    )
+
+
 def toy_plan(capacity: Capacity = CAPACITY) -> str:
     """What `plan` makes of the toy, with a capacity of the test's choice."""
-    made = json.loads(plan(toy_manifest().to_bytes(), json.dumps(ADAPTER), "{}"))
-    return json.dumps({**made, "capacity": asdict(capacity)})
+    made = json.loads(plan(toy_manifest(capacity).to_bytes(), json.dumps(ADAPTER), "{}"))
+    sizes = {name: getattr(capacity, name) for name in made["capacity"]}
+    return json.dumps({**made, "capacity": sizes})
 
 
 @asynccontextmanager
@@ -199,7 +221,7 @@ async def open_tab(capacity: Capacity = CAPACITY, gpu: ToyGpu | None = None) -> 
     """A tab over the toy, closed at the end."""
     texts = {"chat_template.jinja": TEMPLATE}
     device = gpu or ToyGpu(capacity)
-    tab = Tab(toy_manifest().to_bytes(), toy_plan(capacity), texts, JsLetters(), device)
+    tab = Tab(toy_manifest(capacity).to_bytes(), toy_plan(capacity), texts, JsLetters(), device)
     try:
         yield tab
     finally:

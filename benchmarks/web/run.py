@@ -98,8 +98,10 @@ def write(path: Path | None, result: dict[str, Any]) -> None:
 
 def floor(models: Path, shape: str, told: dict[str, Any], sizes: visits.Sizes) -> dict[str, Any]:
     """Of the model that a page loaded, from the plan it tells."""
-    pages = told["capacity"]["num_pages"] * told["capacity"]["page_size"]
-    sources = checkpoint(models, shape), told["bytes"]["weights"], told["bytes"]["kv"] // pages
+    manifest = json.loads((models / "mlcc" / shape / "mlcc.json").read_text())
+    (cache,), (pages,) = manifest["caches"], told["capacity"]["pools"]  # no shape has windows
+    kv_bytes = told["bytes"]["caches"] // (pages * cache["page_size"])
+    sources = checkpoint(models, shape), told["bytes"]["weights"], kv_bytes
     return floors(*sources, sizes.prompt)
 
 

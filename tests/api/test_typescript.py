@@ -1,9 +1,10 @@
-"""The TypeScript of the API is what the schema prints, and no field is forgotten."""
+"""The TypeScript of the API and of tables is what Python prints, and no field is forgotten."""
 
 from __future__ import annotations
 
 import re
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -18,16 +19,23 @@ TOOLS = Path(__file__).parents[2] / "web" / "tools"
 
 @pytest.fixture
 def api_types(monkeypatch: pytest.MonkeyPatch) -> Any:
+    return tool(monkeypatch, "api_types")
+
+
+def tool(monkeypatch: pytest.MonkeyPatch, name: str) -> Any:
+    """A generator of web/tools."""
     monkeypatch.syspath_prepend(str(TOOLS))
-    monkeypatch.delitem(sys.modules, "api_types", raising=False)
-    import api_types
-
-    return api_types
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    return import_module(name)
 
 
-def test_the_committed_file_is_what_the_generator_writes(api_types: Any) -> None:
-    same = api_types.OUT.read_text(encoding="utf-8") == api_types.render()
-    assert same, "type: python web/tools/api_types.py"
+@pytest.mark.parametrize("name", ["api_types", "step_tables"])
+def test_the_committed_file_is_what_the_generator_writes(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    made = tool(monkeypatch, name)
+    same = made.OUT.read_text(encoding="utf-8") == made.render()
+    assert same, f"type: python web/tools/{name}.py"
 
 
 def members(text: str, name: str) -> set[str]:

@@ -34,12 +34,12 @@ const tokenizer = {
   decode: (ids) => [...ids].map((id) => (id ? String.fromCharCode(id + 31) : '')).join(''),
 };
 
-/** A step's rows are the lengths of `logit_rows`, the eighth array. */
+/** A step's rows are the third of its sizes. */
 const none = {
   depth: 2,
-  submit: async (_data, counts) => {
+  submit: async (_data, sizes) => {
     await new Promise((done) => setImmediate(done));
-    const rows = counts[7];
+    const rows = sizes[2];
     return { tokens: new Int32Array(rows).fill(40), logprobs: new Float32Array(rows) };
   },
 };
@@ -51,9 +51,9 @@ ToySteps().step
 `);
   return {
     depth: 2,
-    submit: async (data, counts) => {
-      if (!(data instanceof Uint8Array && counts instanceof Int32Array)) throw new Error('types');
-      const { tokens, logprobs } = JSON.parse(step(data, counts));
+    submit: async (data, sizes) => {
+      if (!(data instanceof Uint8Array && sizes instanceof Int32Array)) throw new Error('types');
+      const { tokens, logprobs } = JSON.parse(step(data, sizes));
       return { tokens: new Int32Array(tokens), logprobs: new Float32Array(logprobs) };
     },
   };

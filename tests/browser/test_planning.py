@@ -11,16 +11,31 @@ from toy_tab import ADAPTER, JsLetters, toy_manifest
 
 from mlcc.browser.entry import check, plan, shrink
 from mlcc.browser.planning import TAB_PAGES_BYTES
-from mlcc.manifest import FileEntry, KvInfo, Limits, Manifest, MemoryPlan, TensorSpec
+from mlcc.engine.batch import Capacity
+from mlcc.engine.tables import CacheGroup
+from mlcc.manifest import FileEntry, Manifest
 
 PAGE = 4096
 """Bytes of a page of the toy, which has one layer."""
 
 
+def compiled(
+    groups: list[CacheGroup], pools: list[int], context: int = 512, chunk: int = 64
+) -> Capacity:
+    """For eight sequences at once."""
+    return Capacity.of(
+        groups, pools, vocab_size=96, context=context, max_batch=8, max_step_tokens=chunk
+    )
+
+
+PAGED = CacheGroup("paged", 16)
+TOY = toy_manifest(compiled([PAGED], [256]))
+
+
 def planned(manifest: Manifest | None = None, **fields: Any) -> dict[str, Any]:
     options = {name: fields.pop(name, None) for name in ("max_batch", "context")}
     adapter = {**ADAPTER, **fields}
-    data = (manifest or toy_manifest()).to_bytes()
+    data = (manifest or TOY).to_bytes()
     return dict(json.loads(plan(data, json.dumps(adapter), json.dumps(options))))
 
 
@@ -32,23 +47,21 @@ def error(made: dict[str, Any]) -> dict[str, Any]:
 
 def large() -> Manifest:
     """A model whose pages could fill 8 GiB: 128 tokens in 4 MiB, in a context of 32k."""
-    kv = TensorSpec(name="kv", dtype="float16", shape=("num_pages", 2, 64, 128, 128))
-    return toy_manifest(
-        kv=KvInfo(page_size=128, num_pages=2048, tensors=(kv,)),
-        limits=Limits(context=32768, max_batch=8, max_step_tokens=256, max_step_pages=2048),
-        memory=MemoryPlan(weights_bytes=40, kv_bytes=2048 << 22, workspace_bytes=1000),
-    )
+    capacity = compiled([CacheGroup("paged", 128)], [2048], 32768, 256)
+    return toy_manifest(capacity, elements=64 * 128)
 
 
 def test_a_small_model_gets_what_four_chats_need() -> None:
     made = planned()
     assert made["capacity"] == {
-        "vocab_size": 96, "context": 512, "page_size": 16, "num_pages": 128, "max_batch": 4,
-        "max_step_tokens": 64, "window": None,
+        "vocab_size": 96, "context": 512, "pools": [128], "max_batch": 4, "max_step_tokens": 64,
+        "max_rows": 8,
     }  # fmt: skip
-    assert made["kv"] == [{"dtype": "float16", "shape": [128, 2, 1, 16, 64]}]
+    assert made["step_words"] == TOY.layout.words
+    assert made["functions"] == ["forward", "sample", "copy_pages"]
+    assert made["caches"] == [{"dtype": "float16", "shape": [128, 2, 1, 16, 64]}]
     assert made["weights"] == [{"name": "w", "dtype": "float32", "shape": [2, 5], "shard": "w.st"}]
-    assert made["bytes"] == {"weights": 40, "kv": 128 * PAGE, "workspace": 1000}
+    assert made["bytes"] == {"weights": 40, "caches": 128 * PAGE, "workspace": 1000}
     assert [e["path"] for e in made["text"]] == ["tokenizer.json", "chat_template.jinja"]
     assert [e["path"] for e in made["shards"]] == ["w.st"]
     assert set(made["library"]) == {"path", "bytes", "sha256", "chunks"}
@@ -59,13 +72,13 @@ def test_a_small_model_gets_what_four_chats_need() -> None:
 
 def test_the_page_may_choose_the_sizes() -> None:
     capacity = planned(max_batch=2, context=64)["capacity"]
-    assert (capacity["max_batch"], capacity["context"], capacity["num_pages"]) == (2, 64, 8)
+    assert (capacity["max_batch"], capacity["context"], capacity["pools"]) == (2, 64, [8])
     assert "1 .. 8" in error(planned(max_batch=9))["message"]
 
 
 def test_a_large_context_gets_a_budget_of_pages_and_says_so() -> None:
     made = planned(large(), tensor_bytes=4 << 30)
-    assert made["bytes"]["kv"] == TAB_PAGES_BYTES
+    assert made["bytes"]["caches"] == TAB_PAGES_BYTES
     assert made["capacity"]["context"] == 32768
     assert made["notes"] == [
         "a tab takes 1024 MiB for pages: room for 32768 tokens in all, so long requests wait for "
@@ -74,9 +87,9 @@ def test_a_large_context_gets_a_budget_of_pages_and_says_so() -> None:
 
 
 def test_one_tensors_bound_and_known_memory_shrink_the_pages() -> None:
-    assert planned(tensor_bytes=64 * PAGE)["capacity"]["num_pages"] == 64
+    assert planned(tensor_bytes=64 * PAGE)["capacity"]["pools"] == [64]
     known = planned(large(), tensor_bytes=4 << 30, memory_bytes=(512 << 20) + 1040)
-    assert known["bytes"]["kv"] == 512 << 20
+    assert known["bytes"]["caches"] == 512 << 20
     assert known["notes"][0].startswith("the page gives it 0.54 GB: the context is 16384")
     assert not planned(memory_bytes=1 << 20)["notes"]
     assert error(planned(memory_bytes=1 << 16))["type"] == "CapacityError"
@@ -123,13 +136,13 @@ def test_a_damaged_manifest_is_an_answer_not_an_exception() -> None:
 
 
 def test_shrinking_halves_the_pages_down_to_one_short_chat() -> None:
-    data = toy_manifest().to_bytes()
+    data = TOY.to_bytes()
     made = planned()
     sizes, contexts = [], []
     while "error" not in (smaller := json.loads(shrink(data, json.dumps(made)))):
         made = smaller
-        pages = made["capacity"]["num_pages"]
-        assert made["kv"][0]["shape"][0] == pages and made["bytes"]["kv"] == pages * PAGE
+        (pages,) = made["capacity"]["pools"]
+        assert made["caches"][0]["shape"][0] == pages and made["bytes"]["caches"] == pages * PAGE
         sizes.append(pages)
         contexts.append(made["capacity"]["context"])
     assert (sizes, contexts) == ([64, 32, 16], [512, 512, 256])
@@ -138,9 +151,26 @@ def test_shrinking_halves_the_pages_down_to_one_short_chat() -> None:
 
 
 def test_a_context_that_the_page_chose_is_not_cut() -> None:
-    data, made = toy_manifest().to_bytes(), planned(context=256)
+    data, made = TOY.to_bytes(), planned(context=256)
     made = json.loads(shrink(data, json.dumps(made)))
     while "error" not in made:
         assert made["capacity"]["context"] == 256
         made = json.loads(shrink(data, json.dumps(made)))
     assert made["error"]["type"] == "CapacityError"
+
+
+def test_each_group_has_its_tensors_and_shrinks_to_what_one_chat_needs() -> None:
+    groups = [PAGED, CacheGroup("window", 16, 32), CacheGroup("state")]
+    manifest = toy_manifest(compiled(groups, [256, 256, 256]))
+    made = planned(manifest)
+    assert [cache["shape"] for cache in made["caches"]] == [
+        [128, 2, 1, 16, 64], [28, 2, 1, 16, 64], [4, 2, 1, 1, 64],
+    ]  # fmt: skip
+    assert made["bytes"]["caches"] == (128 + 28) * PAGE + 4 * PAGE // 16
+    pools = [made["capacity"]["pools"]]
+    while "error" not in (smaller := json.loads(shrink(manifest.to_bytes(), json.dumps(made)))):
+        made = smaller
+        pools.append(made["capacity"]["pools"])
+        assert [cache["shape"][0] for cache in made["caches"]] == pools[-1]
+    assert pools == [[128, 28, 4], [64, 14, 2], [32, 7, 1], [16, 3, 1]]
+    assert made["capacity"]["context"] == 256

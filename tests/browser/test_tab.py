@@ -16,7 +16,7 @@ from toy_model import CAPACITY
 from toy_tab import JSON, JsError, Reply, ToyGpu, answer, ask, open_tab
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
-SMALL = replace(CAPACITY, num_pages=20, context=128, max_step_tokens=16)
+SMALL = replace(CAPACITY, pools=(20,), context=128, max_step_tokens=16)
 
 
 def in_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
@@ -205,8 +205,8 @@ async def test_a_fault_without_a_known_name_is_a_bug_of_ours(
 @in_loop
 async def test_a_result_that_does_not_fit_the_step() -> None:
     class Liar(ToyGpu):
-        def submit(self, data: bytes, counts: Any) -> asyncio.Future[Any]:
-            future = super().submit(data, counts)
+        def submit(self, data: bytes, sizes: Any) -> asyncio.Future[Any]:
+            future = super().submit(data, sizes)
             future.add_done_callback(lambda done: done.result().tokens.append(1))
             return future
 

@@ -1,7 +1,7 @@
 /**
  * From a model's files to a `Tab` that answers: what happens in which order, and what side by side.
  *
- * Memory is planned before the first weight is fetched, and the KV pages are allocated first. Runs
+ * Memory is planned before the first weight is fetched, and the KV cache is allocated first. Runs
  * in a worker and in Node alike.
  */
 
@@ -175,7 +175,7 @@ class Opening {
   ): Promise<Tab> {
     const { library, texts, tokenizer } = small;
     const { notes } = parsed<Pick<Plan, 'notes'>>(python.check(manifest, texts, tokenizer));
-    const create = () => Executor.create(library, device, first.abi, first.capacity);
+    const create = () => Executor.create(library, device, first);
     const executor = await this.#startup.timed('library', create);
     try {
       const plan = await this.#allocate(python, executor, manifest, first);
@@ -191,7 +191,7 @@ class Opening {
     }
   }
 
-  /** The KV pages, then the weights; with fewer pages while the GPU refuses any of it. */
+  /** The KV cache, then the weights; with fewer pages while the GPU refuses any of it. */
   async #allocate(
     python: Entry,
     executor: Executor,
@@ -199,9 +199,9 @@ class Opening {
     first: Plan,
   ): Promise<Plan> {
     for (let plan = first; ; ) {
-      const { kv, weights, bytes } = plan;
+      const { caches, weights, bytes } = plan;
       try {
-        await this.#startup.timed('pages', () => executor.allocatePages(kv));
+        await this.#startup.timed('caches', () => executor.allocateCaches(caches));
         await this.#startup.timed('allocate', () => executor.allocateWeights(weights));
         await executor.checkWorkspace(bytes.workspace);
         return plan;

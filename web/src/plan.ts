@@ -20,11 +20,11 @@ export const CHUNK_BYTES = 8 << 20;
 export interface Capacity {
   readonly vocab_size: number;
   readonly context: number;
-  readonly page_size: number;
-  readonly num_pages: number;
+  /** Pages, or slots, of each group of caches. */
+  readonly pools: readonly number[];
   readonly max_batch: number;
   readonly max_step_tokens: number;
-  readonly window: number | null;
+  readonly max_rows: number;
 }
 
 /** A tensor to allocate. */
@@ -41,7 +41,7 @@ export interface WeightSpec extends TensorSpec {
 
 export interface PlannedBytes {
   readonly weights: number;
-  readonly kv: number;
+  readonly caches: number;
   readonly workspace: number;
 }
 
@@ -51,10 +51,15 @@ export interface Plan {
   readonly abi: string;
   /** Whether the library needs `shader-f16`. */
   readonly f16: boolean;
+  /** What the library has beside `forward` and `sample`, and these. */
+  readonly functions: readonly string[];
   readonly capacity: Capacity;
+  /** Of the buffer that a step's tables lie in: 32-bit words. */
+  readonly step_words: number;
   /** Whether the page chose the context: it is refused then rather than cut. */
   readonly fixed: boolean;
-  readonly kv: readonly TensorSpec[];
+  /** In the order in which `forward` takes them, group after group. */
+  readonly caches: readonly TensorSpec[];
   /** In the order in which `forward` takes them. */
   readonly weights: readonly WeightSpec[];
   readonly library: FileEntry;

@@ -37,7 +37,7 @@ export interface ExecutorPort {
   readonly depth: number;
   submit(
     data: Uint8Array,
-    counts: Int32Array,
+    sizes: Int32Array,
   ): Promise<{ readonly tokens: Int32Array; readonly logprobs: Float32Array }>;
 }
 

@@ -1,6 +1,22 @@
-/** Steps as Python packs them: the arrays of `mlcc.engine.batch.Batch`, back to back. */
+/** Steps as Python packs them (`mlcc.engine.batch.BatchWriter`), of a model whose one group is paged. */
 
-import { CAPACITY } from './device_model.js';
+import {
+  type COPIES,
+  FLOATS,
+  type HEADER,
+  type OF_GROUP,
+  type ROWS,
+  type SEQUENCES,
+  type TOKENS,
+} from '../src/device/tables.js';
+
+/** As a manifest has it: `entries` of a word a column, from word `offset` on. */
+export interface Table {
+  readonly name: string;
+  readonly columns: readonly string[];
+  readonly entries: number;
+  readonly offset: number;
+}
 
 /** What one sequence computes in a step. */
 export interface Row {
@@ -14,64 +30,86 @@ export interface Row {
   readonly sampling?: Partial<Sampling>;
 }
 
-/** Fields of `Batch` with one value for each token that is wanted. */
-interface Sampling {
-  readonly temperature: number;
-  readonly top_k: number;
-  readonly top_p: number;
-  readonly min_p: number;
-  readonly uniforms: number;
+export type Copy = Entry<typeof COPIES>;
+export type Packed = [data: Uint8Array, sizes: Int32Array];
+
+type Entry<Columns extends readonly string[]> = Readonly<Record<Columns[number], number>>;
+type Sampling = Omit<Entry<typeof ROWS>, 'token'>;
+type Paged = typeof OF_GROUP.paged;
+type OfGroup<Columns extends readonly string[]> = Readonly<Record<`${Columns[number]}.0`, number>>;
+
+/** Each table's entries. */
+interface Entries {
+  readonly header: Entry<typeof HEADER> & { readonly 'pages.0': number };
+  readonly sequences: Entry<typeof SEQUENCES> & OfGroup<Paged['sequences']>;
+  readonly rows: Entry<typeof ROWS>;
+  readonly copies: Copy;
+  readonly tokens: Entry<typeof TOKENS> & OfGroup<Paged['tokens']>;
+  readonly pages: { readonly id: number };
 }
 
-const GREEDY: Sampling = { temperature: 0, top_k: 0, top_p: 1, min_p: 0, uniforms: 0.5 };
+const GREEDY: Sampling = { temperature: 0, top_k: 0, top_p: 1, min_p: 0, uniform: 0.5 };
 
-export type Packed = [data: Uint8Array, counts: Int32Array];
-
-const FLOATS = new Set(['temperature', 'top_p', 'min_p', 'uniforms']);
-
-export function pack(rows: readonly Row[]): Packed {
-  return bytes(fieldsOf(rows));
-}
-
-/** The arrays by name, in their order. */
-export function fieldsOf(rows: readonly Row[]): Record<string, number[]> {
-  const size = CAPACITY.page_size;
-  const wanted = rows
-    .filter((row) => row.sample !== false)
-    .map((row) => ({ ...GREEDY, ...row.sampling }));
-  const used = rows.map(({ ids, start, pages }) =>
-    pages.slice(0, Math.ceil((start + ids.length) / size)),
-  );
-  const positions = rows.map(({ ids, start }) => ids.map((_, i) => start + i));
-  const ends = sums(rows.map(({ ids }) => ids.length));
-  return {
-    token_ids: rows.flatMap(({ ids }) => [...ids]),
-    positions: positions.flat(),
-    token_slots: rows.flatMap(({ pages }, s) =>
-      (positions[s] ?? []).map((p) => (pages[Math.floor(p / size)] ?? 0) * size + (p % size)),
-    ),
-    qo_indptr: ends,
-    page_indptr: sums(used.map((pages) => pages.length)),
-    page_indices: used.flat(),
-    last_page_len: rows.map(({ ids, start }) => ((start + ids.length - 1) % size) + 1),
-    logit_rows: rows.flatMap(({ sample }, s) => (sample === false ? [] : [(ends[s + 1] ?? 0) - 1])),
-    temperature: wanted.map((sampling) => sampling.temperature),
-    top_k: wanted.map((sampling) => sampling.top_k),
-    top_p: wanted.map((sampling) => sampling.top_p),
-    min_p: wanted.map((sampling) => sampling.min_p),
-    uniforms: wanted.map((sampling) => sampling.uniforms),
+/** The words in use and the sizes of a step on pages of `size` tokens. */
+export function pack(
+  tables: readonly Table[],
+  size: number,
+  rows: readonly Row[],
+  copies: readonly Copy[] = [],
+): Packed {
+  const made = entriesOf(size, rows, copies);
+  const { offset } = tableOf(tables, 'pages');
+  const counts = {
+    tokens: made.tokens.length,
+    sequences: rows.length,
+    rows: made.rows.length,
+    copies: copies.length,
   };
+  const words = new DataView(new ArrayBuffer(4 * (offset + made.pages.length)));
+  const all = { ...made, header: [{ ...counts, 'pages.0': offset }] };
+  for (const [name, entries] of Object.entries(all)) {
+    const table = tableOf(tables, name);
+    for (const [i, entry] of entries.entries()) write(words, table, i, entry);
+  }
+  const sizes = [counts.tokens, counts.sequences, counts.rows, made.pages.length];
+  return [new Uint8Array(words.buffer), Int32Array.from(sizes)];
 }
 
-export function bytes(fields: Record<string, number[]>): Packed {
-  const arrays = Object.entries(fields).map(([name, values]) =>
-    FLOATS.has(name) ? Float32Array.from(values) : Int32Array.from(values),
-  );
-  const counts = Int32Array.from(arrays.map((array) => array.length));
-  return [Uint8Array.from(arrays.flatMap((array) => [...new Uint8Array(array.buffer)])), counts];
+type Made = { readonly [Name in Exclude<keyof Entries, 'header'>]: readonly Entries[Name][] };
+
+function entriesOf(size: number, rows: readonly Row[], copies: readonly Copy[]): Made {
+  const tokens: Entries['tokens'][] = [];
+  const sequences: Entries['sequences'][] = [];
+  const wanted: Entries['rows'][] = [];
+  const pages: Entries['pages'][] = [];
+  for (const [sequence, row] of rows.entries()) {
+    const length = row.start + row.ids.length;
+    sequences.push({ first_token: tokens.length, length, 'first_page.0': pages.length });
+    for (const [i, id] of row.ids.entries()) {
+      const position = row.start + i;
+      const page = row.pages[Math.floor(position / size)] ?? 0;
+      tokens.push({ id, position, sequence, 'slot.0': page * size + (position % size) });
+    }
+    for (const id of row.pages.slice(0, Math.ceil(length / size))) pages.push({ id });
+    if (row.sample === false) continue;
+    wanted.push({ token: tokens.length - 1, ...GREEDY, ...row.sampling });
+  }
+  sequences.push({ first_token: tokens.length, length: 0, 'first_page.0': pages.length });
+  return { sequences, rows: wanted, copies, tokens, pages };
 }
 
-function sums(counts: readonly number[]): number[] {
-  let sum = 0;
-  return [0, ...counts.map((count) => (sum += count))];
+function write(words: DataView, table: Table, index: number, entry: object): void {
+  for (const [name, value] of Object.entries(entry)) {
+    const column = table.columns.indexOf(name);
+    if (column < 0) throw new Error(`the table ${table.name} has no column ${name}`);
+    const at = 4 * (table.offset + table.columns.length * index + column);
+    if (FLOATS.includes(name)) words.setFloat32(at, value, true);
+    else words.setInt32(at, value, true);
+  }
+}
+
+function tableOf(tables: readonly Table[], name: string): Table {
+  const found = tables.find((table) => table.name === name);
+  if (!found) throw new Error(`there is no table ${name}`);
+  return found;
 }

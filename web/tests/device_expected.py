@@ -10,7 +10,8 @@ import json
 import tempfile
 from pathlib import Path
 
-from mlcc.engine.batch import Batch
+from mlcc.engine.batch import BatchWriter
+from mlcc.engine.caches import CachePools, page_counts
 from mlcc.model import Model, open_model
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
@@ -26,32 +27,20 @@ QUESTIONS = (
 )
 
 
-def batch_of(ids: list[int], start: int, page_size: int) -> Batch:
-    """One sequence on the pages 0, 1, ...: `ids` from position `start` on, greedy."""
-    batch, end = Batch(), start + len(ids)
-    batch.token_ids.extend(ids)
-    batch.positions.extend(range(start, end))
-    batch.token_slots.extend(range(start, end))
-    batch.page_indices.extend(range(-(-end // page_size)))
-    batch.qo_indptr.append(len(ids))
-    batch.page_indptr.append(len(batch.page_indices))
-    batch.last_page_len.append((end - 1) % page_size + 1)
-    batch.logit_rows.append(len(ids) - 1)
-    for values, value in ((batch.temperature, 0.0), (batch.top_p, 1.0), (batch.min_p, 0.0)):
-        values.append(value)
-    batch.top_k.append(0)
-    batch.uniforms.append(0.5)
-    return batch
-
-
 def answer(model: Model, prompt: list[int]) -> tuple[list[int], list[float]]:
-    """The tokens after a prompt and their log-probabilities."""
+    """The tokens after a prompt and their log-probabilities, greedily."""
     tokens: list[int] = []
     logprobs: list[float] = []
+    pools = CachePools(model.capacity)
+    caches = pools.empty()
     ids, start = prompt, 0
     while len(tokens) < LENGTH:
-        batch = batch_of(ids, start, model.capacity.page_size)
-        result = model.executor.collect(model.executor.submit(batch))
+        pools.slide(caches, start)
+        pools.grow(caches, start + len(ids))
+        writer = BatchWriter(model.capacity.layout, page_counts([caches]))
+        writer.row(writer.sequence(ids, start, caches) + len(ids) - 1)
+        result = model.executor.collect(model.executor.submit(writer.finish()))
+        pools.advance(caches)
         start += len(ids)
         ids = [int(result.tokens[0])]
         tokens += ids

@@ -5,7 +5,7 @@ import { readFileSync } from 'node:fs';
 import { afterEach, describe, expect, it } from 'vitest';
 import { Executor } from '../src/device/executor.js';
 import { ArtifactError, DeviceLostError, OutOfMemoryError } from '../src/errors.js';
-import { CAPACITY, DemoModel, liveBuffers, openGpu } from './device_model.js';
+import { DemoModel, liveBuffers, openGpu } from './device_model.js';
 
 const model = new DemoModel();
 const devices: GPUDevice[] = [];
@@ -23,22 +23,22 @@ async function openDevice(): Promise<GPUDevice> {
 describe('a library', () => {
   it('of another interface is refused, and both are named', async () => {
     const device = await openDevice();
-    const created = Executor.create(model.library, device, 'feedbeef', CAPACITY);
+    const created = Executor.create(model.library, device, { ...model.plan, abi: 'feedbeef' });
     await expect(created).rejects.toThrow(ArtifactError);
     await expect(created).rejects.toThrow(
-      new RegExp(`${model.abi}.*feedbeef.*compile the model again`),
+      new RegExp(`${model.plan.abi}.*feedbeef.*compile the model again`),
     );
   });
 
   it('that names no interface is refused', async () => {
     const empty = Uint8Array.of(0, 0x61, 0x73, 0x6d, 1, 0, 0, 0);
-    const created = Executor.create(empty, await openDevice(), model.abi, CAPACITY);
+    const created = Executor.create(empty, await openDevice(), model.plan);
     await expect(created).rejects.toThrow(/of no mlcc/);
   });
 
   it('that is damaged is refused', async () => {
     const half = model.library.slice(0, 100_000);
-    const created = Executor.create(half, await openDevice(), model.abi, CAPACITY);
+    const created = Executor.create(half, await openDevice(), model.plan);
     await expect(created).rejects.toThrow(ArtifactError);
     await expect(created).rejects.toThrow(/does not load.*download it again/);
   });
@@ -47,9 +47,9 @@ describe('a library', () => {
 describe('memory', () => {
   it('beyond what one tensor may have is refused before the GPU is asked', async () => {
     const executor = await model.executor(await openDevice());
-    const asked = executor.allocatePages(model.pages(1_000_000));
+    const asked = executor.allocateCaches(model.caches(1_000_000));
     await expect(asked).rejects.toThrow(OutOfMemoryError);
-    await expect(asked).rejects.toThrow(/KV pages.*smaller context/);
+    await expect(asked).rejects.toThrow(/KV cache.*smaller context/);
     executor.close();
   });
 
@@ -58,12 +58,12 @@ describe('memory', () => {
     const executor = await model.executor(device);
     const live = liveBuffers(device);
     const tensor = { dtype: 'float32', shape: [16 << 20] };
-    const asked = withMemory(256, () => executor.allocatePages(Array(8).fill(tensor)));
+    const asked = withMemory(256, () => executor.allocateCaches(Array(8).fill(tensor)));
     await expect(asked).rejects.toThrow(OutOfMemoryError);
-    await expect(asked).rejects.toThrow(/ran out of memory while making room for the KV pages/);
+    await expect(asked).rejects.toThrow(/ran out of memory while making room for the KV cache/);
     expect(live()).toBe(0);
-    await executor.allocatePages(model.pages(8));
-    expect(live()).toBe(model.pages(8).length);
+    await executor.allocateCaches(model.caches(8));
+    expect(live()).toBe(model.caches(8).length);
     executor.close();
   });
 
@@ -71,10 +71,10 @@ describe('memory', () => {
     const device = await openDevice();
     const executor = await model.executor(device);
     const live = liveBuffers(device);
-    for (const count of [16, 8]) await executor.allocatePages(model.pages(count));
-    expect(live()).toBe(model.pages(8).length);
+    for (const count of [16, 8]) await executor.allocateCaches(model.caches(count));
+    expect(live()).toBe(model.caches(8).length);
     await executor.checkWorkspace(1 << 20);
-    expect(live()).toBe(model.pages(8).length);
+    expect(live()).toBe(model.caches(8).length);
     const all = withMemory(256, () => executor.checkWorkspace(device.limits.maxBufferSize));
     await expect(all).rejects.toThrow(OutOfMemoryError);
     executor.close();
@@ -87,7 +87,7 @@ describe('memory', () => {
       device.createBuffer({ size: device.limits.maxBufferSize, usage: 128 });
       expect(await executor.lost).toBeInstanceOf(OutOfMemoryError);
     });
-    await expect(executor.submit(new Uint8Array(), new Int32Array(13))).rejects.toBe(
+    await expect(executor.submit(new Uint8Array(), new Int32Array(4))).rejects.toBe(
       await executor.lost,
     );
     executor.close();
@@ -98,7 +98,7 @@ describe('memory', () => {
     const executor = await model.executor(device);
     device.destroy();
     await executor.lost;
-    await expect(executor.allocatePages(model.pages(8))).rejects.toThrow(DeviceLostError);
+    await expect(executor.allocateCaches(model.caches(8))).rejects.toThrow(DeviceLostError);
   });
 });
 
@@ -107,7 +107,7 @@ it('an executor that was closed says so, and does not call its device lost', asy
   const executor = await model.executor(device);
   executor.close();
   await device.lost;
-  await expect(executor.submit(new Uint8Array(), new Int32Array(13))).rejects.toThrow(/unloaded/);
+  await expect(executor.submit(new Uint8Array(), new Int32Array(4))).rejects.toThrow(/unloaded/);
   const waited = new Promise((resolve) => setTimeout(resolve, 50, 'nothing heard'));
   expect(await Promise.race([executor.lost, waited])).toBe('nothing heard');
 });

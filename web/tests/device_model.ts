@@ -6,28 +6,42 @@
  * webgpu --no-f16 --quant q4`.
  */
 
+import { execFileSync } from 'node:child_process';
 import { existsSync, mkdtempSync, readFileSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
 import { create } from 'webgpu';
 import { type Adapter, findAdapter, openDevice } from '../src/device/adapter.js';
-import { Executor } from '../src/device/executor.js';
+import { alignUp } from '../src/device/buffers.js';
+import { Executor, type ExecutorPlan } from '../src/device/executor.js';
 import type { Capacity, TensorSpec, WeightSpec } from '../src/plan.js';
+import type { Table } from './device_batch.js';
 
 /** Debian's; any other driver by VK_ICD_FILENAMES. */
 const SWIFTSHADER = '/usr/lib/chromium/libvk_swiftshader.so';
 /** Without this SwiftShader takes six times as long to compile kernels with workgroup arrays. */
 const DAWN = ['disable-dawn-features=use_vulkan_zero_initialize_workgroup_memory_extension'];
 
+const PAGES = 48;
 export const CAPACITY: Capacity = {
   vocab_size: 1280,
   context: 256,
-  page_size: 16,
-  num_pages: 48,
+  pools: [PAGES],
   max_batch: 4,
   max_step_tokens: 64,
-  window: null,
+  max_rows: 4,
 };
+
+/** The part of a manifest that is needed here. */
+interface Manifest extends Pick<ExecutorPlan, 'abi' | 'functions'> {
+  readonly caches: readonly {
+    readonly page_size: number;
+    readonly tensors: readonly TensorSpec[];
+  }[];
+  readonly tables: readonly Table[];
+  readonly weights: { readonly tensors: readonly WeightSpec[] };
+}
 
 let gpu: GPU | undefined;
 
@@ -46,38 +60,44 @@ export async function openGpu(): Promise<{ adapter: Adapter; device: GPUDevice }
 }
 
 export class DemoModel {
-  readonly abi: string;
+  readonly plan: ExecutorPlan;
   readonly weights: readonly WeightSpec[];
+  readonly tables: readonly Table[];
+  readonly pageSize: number;
   private readonly folder: string;
-  private readonly kv: readonly TensorSpec[];
+  private readonly tensors: readonly TensorSpec[];
 
   constructor() {
     const folder = process.env['MLCC_DEMO_WEBGPU'];
     if (!folder) throw new Error('MLCC_DEMO_WEBGPU must name the compiled demo model');
-    const manifest = JSON.parse(readFileSync(join(folder, 'mlcc.json'), 'utf8'));
+    const manifest: Manifest = JSON.parse(readFileSync(join(folder, 'mlcc.json'), 'utf8'));
+    const { abi, functions, tables, caches, weights } = manifest;
     this.folder = folder;
-    this.abi = manifest.abi;
-    this.weights = manifest.weights.tensors;
-    this.kv = manifest.kv.tensors;
+    this.plan = { abi, functions, capacity: CAPACITY, step_words: wordsOf(tables) };
+    this.tables = tables;
+    this.weights = weights.tensors;
+    this.tensors = caches.flatMap(({ tensors }) => tensors);
+    this.pageSize = caches[0]?.page_size ?? 0;
   }
 
   get library(): Uint8Array<ArrayBuffer> {
     return new Uint8Array(readFileSync(join(this.folder, 'model.wasm')));
   }
 
-  pages(count: number): TensorSpec[] {
-    return this.kv.map(({ dtype, shape }) => ({ dtype, shape: [count, ...shape.slice(1)] }));
+  /** Its one group of caches, with so many pages. */
+  caches(pages: number): TensorSpec[] {
+    return this.tensors.map(({ dtype, shape }) => ({ dtype, shape: [pages, ...shape.slice(1)] }));
   }
 
   executor(device: GPUDevice): Promise<Executor> {
-    return Executor.create(this.library, device, this.abi, CAPACITY);
+    return Executor.create(this.library, device, this.plan);
   }
 
   /** An executor that can run steps. */
   async load(device: GPUDevice): Promise<Executor> {
     const executor = await this.executor(device);
     const compiled = executor.compilePipelines(() => undefined);
-    await executor.allocatePages(this.pages(CAPACITY.num_pages));
+    await executor.allocateCaches(this.caches(PAGES));
     await executor.allocateWeights(this.weights);
     for (const [i, weight] of this.weights.entries()) {
       const bytes = this.bytesOf(weight);
@@ -96,6 +116,19 @@ export class DemoModel {
     const [from, to] = JSON.parse(file.toString('utf8', 8, start))[name].data_offsets;
     return file.subarray(start + from, start + to);
   }
+}
+
+/** Of the buffer that the tables lie in: as many as `StepLayout.words`. */
+function wordsOf(tables: readonly Table[]): number {
+  const ends = tables.map(({ offset, entries, columns }) => offset + entries * columns.length);
+  return alignUp(Math.max(...ends), 64);
+}
+
+/** What a script beside this file prints as JSON. */
+export function python<T>(script: string): T {
+  const beside = (path: string): string => fileURLToPath(new URL(path, import.meta.url));
+  const program = process.env['MLCC_PYTHON'] ?? beside('../../.venv/bin/python');
+  return JSON.parse(execFileSync(program, [beside(script)], { encoding: 'utf8' }));
 }
 
 /** Counts the buffers that are made from here on and not destroyed. */

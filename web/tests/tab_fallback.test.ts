@@ -23,16 +23,17 @@ afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
 test('the float32 variant is taken, and pages are halved until all fits', async () => {
   withFloat16First(folder);
-  const { kv, memory, limits } = manifestOf(folder);
-  const pages = Math.ceil((2 * limits.context) / kv.page_size);
-  const page = memory.kv_bytes / kv.num_pages;
+  const { caches, memory, limits } = manifestOf(folder);
+  const [{ page_size, pool }] = caches;
+  const pages = Math.ceil((2 * limits.context) / page_size);
+  const page = memory.cache_bytes / pool;
   const room = memory.weights_bytes + memory.workspace_bytes + Math.ceil(0.7 * pages * page);
   const tab = await openNodeTab(folder, {
     assets: builtLibrary(),
     gpu: withMemory(room + (1 << 20)),
     maxBatch: 2,
   });
-  expect(tab.info).toMatchObject({ f16: false, capacity: { num_pages: Math.floor(pages / 2) } });
+  expect(tab.info).toMatchObject({ f16: false, capacity: { pools: [Math.floor(pages / 2)] } });
   expect(tab.info.notes.join()).toContain("the GPU's memory was full: room for");
   const body = { messages: [{ role: 'user', content: 'Hello' }], max_tokens: 1 };
   const answer = await readWhole<ChatCompletion>(await tab.fetch(chatRequest(body)));
@@ -63,9 +64,10 @@ interface Manifest {
   checksum?: string;
   alternatives?: string[];
   files: { path: string; bytes: number; sha256: string; chunks: string[] }[];
-  kv: { page_size: number; num_pages: number };
+  /** The demo's one group. */
+  caches: [{ page_size: number; pool: number }];
   limits: { context: number };
-  memory: { weights_bytes: number; kv_bytes: number; workspace_bytes: number };
+  memory: { weights_bytes: number; cache_bytes: number; workspace_bytes: number };
   target: { options: { f16: boolean } };
 }
 

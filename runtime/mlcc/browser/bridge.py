@@ -13,9 +13,9 @@ from typing import Any
 IN_PYODIDE = sys.platform == "emscripten"
 
 
-def typed_array() -> Callable[[bytes | array[Any]], Any]:
-    """The function that copies a buffer into JavaScript's memory: bytes become a Uint8Array,
-    an array of int32 an Int32Array."""
+def typed_array() -> Callable[[memoryview[int] | array[Any]], Any]:
+    """The function that copies a buffer into JavaScript's memory: one of bytes becomes a
+    Uint8Array, one of int32 an Int32Array."""
     if not IN_PYODIDE:
         return lambda buffer: buffer
     from pyodide.ffi import to_js  # type: ignore[import-not-found]

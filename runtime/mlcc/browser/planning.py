@@ -70,7 +70,7 @@ def halve(manifest: Manifest, plan: Mapping[str, Any]) -> dict[str, Any]:
     before = capacity_of(manifest, plan)
     shortest = before.context if fixed else min(SMALLEST_CONTEXT, before.context)
     least = tuple(pages_for(shortest, group) for group in before.groups)
-    if pools <= least:
+    if all(pages <= few for few, pages in zip(least, pools, strict=True)):
         raise CapacityError(
             f"the GPU's memory does not hold the model with a context of {before.context}; close "
             "other tabs and programs, or take a smaller model",
@@ -131,9 +131,8 @@ def _room(manifest: Manifest, wanted: Capacity, adapter: Mapping[str, Any]) -> R
     tensor, known = adapter["tensor_bytes"], adapter.get("memory_bytes")
     if known is not None:
         return Room(known, tensor, f"the page gives it {known / 1e9:.2f} GB", reserve=0)
-    budget = (
-        needed_bytes(replace(wanted, pools=(0,) * len(wanted.pools)), manifest) + TAB_PAGES_BYTES
-    )
+    empty = replace(wanted, pools=(0,) * len(wanted.pools))
+    budget = needed_bytes(empty, manifest) + TAB_PAGES_BYTES
     why = f"a tab takes {TAB_PAGES_BYTES >> 20} MiB for pages"
     return Room(budget, tensor, why, reserve=0)
 
@@ -147,6 +146,7 @@ def _to_plain(
         "model": manifest.model.name,
         "abi": manifest.abi,
         "f16": needs_f16(manifest),
+        "functions": list(manifest.functions),
         "capacity": {
             "vocab_size": capacity.vocab_size,
             "context": capacity.context,

@@ -125,15 +125,15 @@ export class SettingsDialog {
 
 function aboutRows(facts: Facts | null): HTMLElement[] {
   if (!facts) return [h('dt', '', 'Model'), h('dd', '', 'None is running.')];
-  const { weights, kv, workspace } = facts.bytes;
+  const { weights, caches, workspace } = facts.bytes;
   const rows = {
     Model: facts.model,
     GPU: facts.adapter,
     Arithmetic: facts.f16 ? '16-bit floats (f16)' : '32-bit floats (f32)',
     Context: `${facts.context.toLocaleString('en')} tokens`,
-    'GPU memory': bytes(weights + kv + workspace),
+    'GPU memory': bytes(weights + caches + workspace),
     Weights: bytes(weights),
-    'Conversation memory': bytes(kv),
+    'Conversation memory': bytes(caches),
     Workspace: bytes(workspace),
   };
   return Object.entries(rows).flatMap(([term, words]) => [h('dt', '', term), h('dd', '', words)]);

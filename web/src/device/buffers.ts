@@ -1,7 +1,6 @@
 /**
  * The GPU memory of a library: what TVM holds as a pointer is a number here, naming a range.
  *
- * A range is usually a buffer of its own; `placed` puts a tensor into a buffer that others share.
  * Nothing is destroyed while a command that is being recorded may still name it: see `sweep`.
  */
 
@@ -22,9 +21,7 @@ export class Buffers {
   freed = 0;
   private readonly device: GPUDevice;
   private readonly ranges = new Map<number, Range>();
-  private readonly placedIds = new Set<number>();
   private readonly dead: GPUBuffer[] = [];
-  private place: Range | undefined;
   private last = 0;
 
   constructor(device: GPUDevice) {
@@ -34,33 +31,17 @@ export class Buffers {
   /** A new range of at least so many bytes, by its number; numbers are never used twice. */
   allocate(bytes: number): number {
     this.last += 1;
-    if (this.place) {
-      this.placedIds.add(this.last);
-      this.ranges.set(this.last, this.place);
-      this.place = undefined;
-      return this.last;
-    }
     const size = Math.max(4, alignUp(bytes, 4));
     const buffer = this.device.createBuffer({ size, usage: TENSOR });
     this.ranges.set(this.last, { buffer, offset: 0, size });
     return this.last;
   }
 
-  /** What `make` returns, whose one allocation is `range`, which the caller owns. */
-  placed<T>(range: Range, make: () => T): T {
-    this.place = range;
-    try {
-      return make();
-    } finally {
-      this.place = undefined;
-    }
-  }
-
   free(id: number): void {
     const { buffer } = this.at(id);
     this.ranges.delete(id);
     this.freed += 1;
-    if (!this.placedIds.delete(id)) this.dead.push(buffer);
+    this.dead.push(buffer);
   }
 
   at(id: number): Range {

@@ -6,13 +6,13 @@
  */
 
 import { DeviceError, MlccError } from '../errors.js';
-import type { Capacity, TensorSpec } from '../plan.js';
+import type { Plan, TensorSpec } from '../plan.js';
 import { alignUp, type Range, TENSOR } from './buffers.js';
 import type { Counts } from './commands.js';
 import { Faults, textOf, type Watched } from './faults.js';
 import { Library, type LibraryFunction, type Tensor, type TensorList } from './library.js';
 import { Readback, type StepResult } from './readback.js';
-import { FIELDS, type Field, Staging } from './staging.js';
+import { Staging } from './staging.js';
 import { allocate, free, type Tensors } from './tensors.js';
 
 /** Steps in flight. */
@@ -21,23 +21,11 @@ const DEPTH = 2;
 /** Bytes of weights that may be on their way to the GPU: the browser holds a copy of each. */
 const UPLOAD_WINDOW = 64 << 20;
 
-/** The arrays of a step in the order in which `forward` takes them. */
-const FORWARD: readonly Field[] = [
-  'token_ids',
-  'positions',
-  'logit_rows',
-  'token_slots',
-  'qo_indptr',
-  'page_indptr',
-  'page_indices',
-  'last_page_len',
-];
+/** What an executor reads of a plan. */
+export type ExecutorPlan = Pick<Plan, 'abi' | 'functions' | 'capacity' | 'step_words'>;
 
-/** The same of `sample`, which takes them after the logits. */
-const SAMPLE: readonly Field[] = ['temperature', 'top_k', 'top_p', 'min_p', 'uniforms'];
-
-/** What a step needs beside its arrays, by what it is called in messages. */
-type Part = 'weights' | 'KV pages';
+/** What a step needs beside its tables, by what it is called in messages. */
+type Part = 'weights' | 'KV cache';
 
 export class Executor {
   readonly depth = DEPTH;
@@ -50,6 +38,7 @@ export class Executor {
   private readonly readback: Readback;
   private readonly forward: LibraryFunction;
   private readonly sample: LibraryFunction;
+  private readonly copyPages: LibraryFunction | undefined;
   private readonly loaded = new Map<Part, Tensors>();
   /** Bytes of weights since the GPU was last waited for. */
   private uploading = 0;
@@ -58,27 +47,28 @@ export class Executor {
   private tail: Promise<unknown> = Promise.resolve();
 
   /**
-   * Load a library built for the interface `abi`, and make room for the largest step.
+   * Load a library built for the plan's interface, and make room for the largest step.
    * Raises ArtifactError, DeviceError. The device belongs to the executor from here on.
    */
   static async create(
     wasm: Uint8Array<ArrayBuffer>,
     device: GPUDevice,
-    abi: string,
-    capacity: Capacity,
+    plan: ExecutorPlan,
   ): Promise<Executor> {
-    return new Executor(device, await Library.load(wasm, abi, device), capacity);
+    return new Executor(device, await Library.load(wasm, plan.abi, device), plan);
   }
 
-  private constructor(device: GPUDevice, library: Library, capacity: Capacity) {
+  private constructor(device: GPUDevice, library: Library, plan: ExecutorPlan) {
     this.device = device;
     this.library = library;
     this.faults = new Faults(device);
     this.lost = this.faults.lost;
-    this.staging = new Staging(device, library, capacity);
-    this.readback = new Readback(device, capacity.max_batch, DEPTH);
+    this.staging = new Staging(library, plan);
+    this.readback = new Readback(device, plan.capacity.max_rows, DEPTH);
     this.forward = library.function('forward');
     this.sample = library.function('sample');
+    const copies = plan.functions.includes('copy_pages');
+    this.copyPages = copies ? library.function('copy_pages') : undefined;
     this.lastSampled = library.scoped(() => library.keep(library.tensor([1], 'int32')));
   }
 
@@ -88,9 +78,9 @@ export class Executor {
     this.faults.check();
   }
 
-  /** Room for the KV pages, in place of any before. Raises OutOfMemoryError: ask for less then. */
-  allocatePages(specs: readonly TensorSpec[]): Promise<void> {
-    return this.allocate('KV pages', specs);
+  /** Room for the caches, in place of any before. Raises OutOfMemoryError: ask for less then. */
+  allocateCaches(specs: readonly TensorSpec[]): Promise<void> {
+    return this.allocate('KV cache', specs);
   }
 
   /** Room for the weights, in the order of `forward`. Raises OutOfMemoryError. */
@@ -124,11 +114,12 @@ export class Executor {
   }
 
   /**
-   * Queue a step: `data` holds the arrays of a `Batch` back to back, `counts` their lengths.
-   * Resolves when its tokens are here. Rejects with DeviceLostError, OutOfMemoryError, DeviceError.
+   * Queue a step: `data` holds the words of its tables in use, `sizes` what `StepLayout.sizes`
+   * names. Resolves when its tokens are here.
+   * Rejects with DeviceLostError, OutOfMemoryError, DeviceError.
    */
-  submit(data: Uint8Array, counts: Int32Array): Promise<StepResult> {
-    const result = this.queue(data, counts);
+  submit(data: Uint8Array, sizes: Int32Array): Promise<StepResult> {
+    const result = this.queue(data, sizes);
     this.tail = result.catch(() => undefined);
     return result;
   }
@@ -141,7 +132,6 @@ export class Executor {
   /** Free everything, the device too; steps in flight reject. */
   close(): void {
     this.faults.close();
-    this.staging.close();
     this.readback.close();
     this.library.close();
     this.device.destroy();
@@ -156,11 +146,11 @@ export class Executor {
   }
 
   /** All up to the first `await` happens within `submit`. */
-  private async queue(data: Uint8Array, counts: Int32Array): Promise<StepResult> {
+  private async queue(data: Uint8Array, sizes: Int32Array): Promise<StepResult> {
     this.faults.check();
     const previous = this.tail;
-    const rows = counts[FIELDS.indexOf('logit_rows')] ?? 0;
-    const { value: buffer, fault } = this.record(data, counts, rows);
+    const [, , rows = 0] = sizes;
+    const { value: buffer, fault } = this.record(data, sizes, rows);
     const read = buffer ? this.readback.read(buffer, rows) : this.nothing(previous);
     try {
       const [result] = await Promise.all([read, this.faults.final(fault)]);
@@ -179,13 +169,13 @@ export class Executor {
 
   private record(
     data: Uint8Array,
-    counts: Int32Array,
+    sizes: Int32Array,
     rows: number,
   ): Watched<GPUBuffer | undefined> {
     const { library } = this;
     try {
       return this.faults.watched('computing a step', () =>
-        library.scoped(() => this.step(data, counts, rows)),
+        library.scoped(() => this.step(data, sizes, rows)),
       );
     } catch (error) {
       library.commands.drop();
@@ -195,21 +185,28 @@ export class Executor {
   }
 
   /** Records and submits a step; its results will be in the buffer. */
-  private step(data: Uint8Array, counts: Int32Array, rows: number): GPUBuffer | undefined {
-    const { commands } = this.library;
-    const [pages, weights] = [this.loaded.get('KV pages'), this.loaded.get('weights')];
-    if (!pages || !weights) throw new DeviceError('a step came before pages and weights');
-    const staged = this.staging.stage(data, counts);
-    const inputs = FORWARD.map((field) => staged[field]);
-    const logits = this.forward(...inputs, this.lastSampled, pages.list, weights.list);
+  private step(data: Uint8Array, sizes: Int32Array, rows: number): GPUBuffer | undefined {
+    const { library } = this;
+    const [caches, weights] = [this.loaded.get('KV cache'), this.loaded.get('weights')];
+    if (!caches || !weights) throw new DeviceError('a step came before its cache and weights');
+    const { step, copies } = this.staging.stage(data, sizes);
+    if (copies > 0) this.copy(step, copies, caches.list);
+    const shape = library.shape(sizes);
+    const logits = this.forward(step, shape, this.lastSampled, caches.list, weights.list);
     let buffer: GPUBuffer | undefined;
     if (rows > 0) {
-      const sampled = this.sample(logits, ...SAMPLE.map((field) => staged[field])) as TensorList;
-      buffer = this.readback.record(commands, this.range(sampled, 0), this.range(sampled, 1), rows);
+      const sampled = this.sample(logits, step) as TensorList;
+      const [tokens, logprobs] = [this.range(sampled, 0), this.range(sampled, 1)];
+      buffer = this.readback.record(library.commands, tokens, logprobs, rows);
       this.remember(sampled.get(0) as Tensor);
     }
-    commands.flush();
+    library.commands.flush();
     return buffer;
+  }
+
+  private copy(step: Tensor, copies: number, caches: TensorList): void {
+    if (!this.copyPages) throw new DeviceError('the library has no copy_pages; compile it again');
+    this.copyPages(step, this.library.shape([copies]), caches);
   }
 
   private range(list: TensorList, index: number): Range {

@@ -94,6 +94,11 @@ export class Library {
     return this.runtime.empty([...shape], dtype, this.runtime.webgpu());
   }
 
+  /** Sizes as an argument. To be used at once: the runtime keeps the latest and disposes of others. */
+  shape(sizes: Iterable<number>): tvm.TVMObject {
+    return this.runtime.makeShapeTuple([...sizes]);
+  }
+
   list(tensors: readonly Tensor[]): TensorList {
     return this.runtime.makeTVMArray([...tensors]);
   }

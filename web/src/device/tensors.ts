@@ -1,5 +1,5 @@
 /**
- * Pages and weights: lists of tensors that are allocated together, or not at all.
+ * Caches and weights: lists of tensors that are allocated together, or not at all.
  *
  * Whether they fit is the GPU's word, not an estimate; see `mlcc.memory` for the plan.
  */

@@ -1,0 +1,17 @@
+// Written by web/tools/step_tables.py from mlcc.engine.tables: change that and run it again.
+
+/** The columns of a step's tables, in their order; a word each. What they mean is said there. */
+
+export const HEADER = ['tokens', 'sequences', 'rows', 'copies'] as const;
+export const TOKENS = ['id', 'position', 'sequence'] as const;
+export const SEQUENCES = ['first_token', 'length'] as const;
+export const ROWS = ['token', 'temperature', 'top_k', 'top_p', 'min_p', 'uniform'] as const;
+export const COPIES = ['group', 'source', 'destination'] as const;
+/** Columns whose words are the bits of a float. */
+export const FLOATS: readonly string[] = ['min_p', 'temperature', 'top_p', 'uniform'];
+/** What a cache group of a kind adds to tokens and sequences, followed by `.group`. */
+export const OF_GROUP = {
+  paged: { tokens: ['slot'], sequences: ['first_page'] },
+  window: { tokens: ['slot'], sequences: ['first_page', 'page_number'] },
+  state: { tokens: [], sequences: ['slot_in', 'slot_out'] },
+} as const;
