@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import needs
 import pytest
 
 from mlcc.model import Model, open_model
@@ -15,6 +16,7 @@ from mlcc_compiler import cuda_build
 from mlcc_compiler.checkpoint import Checkpoint
 from mlcc_compiler.compile import Options, Progress, compile_model
 from mlcc_targets import get_target
+from mlcc_targets.cuda_files import toolkit
 
 from . import emulation
 
@@ -25,7 +27,21 @@ DEMO = Path(__file__).parents[2] / "examples" / "demo" / "model"
 
 
 @pytest.fixture(scope="session")
-def demo_models(tmp_path_factory: Any) -> dict[str, Model]:
+def emulated() -> None:
+    """The emulated device is there."""
+    if reason := emulation.why_not():
+        needs.absent(reason)
+
+
+@pytest.fixture(scope="session")
+def nvcc() -> None:
+    """NVIDIA's compiler is there."""
+    if toolkit() is None:
+        needs.absent('needs nvcc (pip install "mlcc[cuda]")')
+
+
+@pytest.fixture(scope="session")
+def demo_models(tmp_path_factory: Any, emulated: None) -> dict[str, Model]:
     """The demo model, one recipe: on the emulated GPU with and without graphs, and in numpy."""
     folder, checkpoint = tmp_path_factory.mktemp("models"), Checkpoint.open(DEMO)
     options = Options(quant="q4", context=256, max_batch=4, max_step_tokens=32)

@@ -4,7 +4,6 @@ compiling against Dawn's header too."""
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -35,7 +34,7 @@ def checked(*command: str, **environment: str) -> None:
     assert done.returncode == 0, (done.stdout + done.stderr)[-6000:]
 
 
-@pytest.mark.skipif(not shutil.which("clang-tidy"), reason="clang-tidy is not installed")
+@pytest.mark.needs("clang-tidy")
 def test_clang_tidy_is_clean() -> None:
     *arguments, last = build.translation_unit()
     checked("clang-tidy", "--quiet", last, "--", "-std=c++20", *arguments)

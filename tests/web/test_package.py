@@ -7,7 +7,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from web_package import WEB, absent, environment, node
+from needs import absent
+from web_package import WEB, environment, node
 
 FILES = sorted(path.relative_to(WEB).as_posix() for path in (WEB / "tests").glob("**/*.test.ts"))
 TIMEOUT_S = 900
