@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,21 @@ def vulkan() -> None:
     if not webgpu.devices()[0]:
         needs.require("lavapipe")
         pytest.fail(f"no Vulkan device: {webgpu.devices()[1]}")
+
+
+@pytest.fixture(scope="session")
+def compiled_demo(
+    tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
+) -> Callable[[str, str], Path]:
+    """(recipe, target) -> the demo model's artifact; see `demo_model.py`."""
+    from demo_model import compiled
+
+    folder = tmp_path_factory.getbasetemp()
+    if hasattr(pytestconfig, "workerinput"):  # one process of several, each in a folder below
+        folder = folder.parent
+    folder = folder / "compiled-demo"
+    folder.mkdir(exist_ok=True)
+    return lambda quant, target: compiled(folder, quant, target)
 
 
 class Features:

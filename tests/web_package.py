@@ -1,4 +1,4 @@
-"""What tests of web/ need: Node, a built package, and a model compiled for the browser.
+"""What tests of web/ need: Node, a built package, and a bridge to a tab.
 
 Without Node or Chromium, and the GPU in software that it brings, the tests are skipped, saying so.
 """
@@ -18,8 +18,6 @@ import needs
 
 WEB = Path(__file__).parents[1] / "web"
 MAKE = WEB / "tools" / "make.py"
-DEMO = WEB.parent / "examples" / "demo" / "model"
-CONTEXT = 1024
 
 
 @cache
@@ -64,15 +62,3 @@ def bridge(mode: str, model: Path) -> Iterator[str]:
     finally:
         process.terminate()
         process.wait(timeout=60)
-
-
-def compile_demo(out: Path, *, f16: bool = False, quant: str = "q4") -> Path:
-    """The demo model for target webgpu. Software GPUs have no float16."""
-    needs.require_target("webgpu")
-    from mlcc_compiler.checkpoint import Checkpoint
-    from mlcc_compiler.compile import Options, Progress, compile_model
-    from mlcc_targets import Choices, get_target
-
-    row = get_target("webgpu", Choices(f16=f16))
-    options = Options(quant=quant, context=CONTEXT)
-    return compile_model(Checkpoint.open(DEMO), row, out, options, Progress())
