@@ -26,8 +26,8 @@ if LAVAPIPE.exists():  # Mesa's software driver, the same device for everybody
 
 
 @pytest.fixture(scope="session")
-def vulkan() -> None:
-    """For tests on Vulkan; a plugin that could have been built and was not is a failure."""
+def plugin() -> None:
+    """The WebGPU plugin is there; one that could have been built and was not is a failure."""
     from mlcc_targets import native
 
     if native.why_absent():
@@ -35,6 +35,11 @@ def vulkan() -> None:
             needs.absent("the WebGPU plugin needs Python 3.11 or later")
         needs.require("g++")
     assert not native.why_absent(), native.why_absent()
+
+
+@pytest.fixture(scope="session")
+def vulkan(plugin: None) -> None:
+    """There is a GPU for target vulkan, if only one in software."""
     from mlcc.device import webgpu
 
     if not webgpu.devices()[0]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from tools.packages import Need
 
 Say = Callable[[str], None]
-APT = ("apt-get", "-qq", "-o", "Dpkg::Use-Pty=0")
+APT = ("apt-get", "-qq", "-o", "Dpkg::Use-Pty=0", "-o", "DPkg::Lock::Timeout=300")
 PIP = "python3-pip-whl"
 """Debian's package of pip as a wheel, with which its own python3-venv works."""
 

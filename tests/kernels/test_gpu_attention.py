@@ -26,6 +26,8 @@ from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.passes.paged_kv import KvLayout
 from mlcc_compiler.passes.rewrite import Rewriter, tensor
 
+pytestmark = pytest.mark.usefixtures("vulkan")
+
 
 def attend(case: Case, inputs: list[Any], gpu: Gpu = F16) -> Any:
     """Both kernels, one after the other."""

@@ -12,6 +12,8 @@ from mlcc.device import reference_ops as twin
 from mlcc_compiler.kernels.gpu import elementwise, kv, norm, rope
 from mlcc_compiler.kernels.gpu.device import Gpu
 
+pytestmark = pytest.mark.usefixtures("vulkan")
+
 ROWS = (0, 1, 7)
 
 

@@ -18,7 +18,7 @@ DAWN = "MLCC_DAWN_HEADERS"
 SANITIZE = ("-fsanitize=address,undefined", "-fno-sanitize=vptr", "-O0", "-g1")
 
 
-def test_the_plugin_is_built_from_these_sources() -> None:
+def test_the_plugin_is_built_from_these_sources(plugin: None) -> None:
     assert build.is_current(), "stale; run: python -m mlcc_targets.native.build"
 
 
