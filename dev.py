@@ -91,16 +91,16 @@ def create_venv() -> None:
     if sys.version_info < (3, 10):  # noqa: UP036  (whoever runs this may have less)
         sys.exit(f"mlcc needs Python 3.10 or later; this is {sys.version.split()[0]}")
     venv = (sys.executable, "-m", "venv", "--clear", str(VENV))
-    if works(*venv) or (debian.install([packages.VENV], say) and works(*venv)):
+    if not (failure := debian.done(*venv)):
         return
-    with (
-        tempfile.TemporaryDirectory() as folder
-    ):  # Debian's Python alone, and no right to add to it
+    if debian.install([packages.VENV], say) and works(*venv):
+        return
+    with tempfile.TemporaryDirectory() as folder:  # nor the right to add to Debian's Python
         wheel = works(*venv, "--without-pip") and debian.pip_wheel(Path(folder), say)
         if wheel and works(str(PYTHON), f"{wheel}/pip", "install", "--no-index", str(wheel)):
             return
     shutil.rmtree(VENV, ignore_errors=True)  # else half of one is taken for a whole one
-    sys.exit("cannot create a virtual environment; on Debian: apt install python3-venv")
+    sys.exit(f"cannot create a virtual environment: {failure}; on Debian: apt install python3-venv")
 
 
 def say(text: str) -> None:

@@ -125,6 +125,22 @@ def test_named_tests_install_nothing(dev: Any, programs: Any, tmp_path: Path) ->
     assert not (tmp_path / "told").read_text()
 
 
+def test_no_half_of_an_environment_is_left(
+    dev: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Debian's Python alone, without apt-get: one line, and the next run begins anew."""
+    python = tmp_path / "python"
+    python.write_text('#!/bin/sh\nmkdir -p "$4$5"\necho no ensurepip\nexit 1\n')
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+    monkeypatch.setattr(dev, "VENV", tmp_path / "venv")
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin")
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    with pytest.raises(SystemExit, match=r"no ensurepip; on Debian: apt install python3-venv$"):
+        dev.create_venv()
+    assert not dev.VENV.exists()
+
+
 def test_llvms_tools_are_found_by_their_versions(programs: Any) -> None:
     here = packages.tools("ld.lld", "llvm-nm")
     programs("ld.lld")
