@@ -16,7 +16,6 @@ from mlcc_compiler import cuda_build
 from mlcc_compiler.checkpoint import Checkpoint
 from mlcc_compiler.compile import Options, Progress, compile_model
 from mlcc_targets import get_target
-from mlcc_targets.cuda_files import toolkit
 
 from . import emulation
 
@@ -35,9 +34,8 @@ def emulated() -> None:
 
 @pytest.fixture(scope="session")
 def nvcc() -> None:
-    """NVIDIA's compiler is there."""
-    if toolkit() is None:
-        needs.absent('needs nvcc (pip install "mlcc[cuda]")')
+    """NVIDIA's compiler is there, and the one that it needs itself."""
+    needs.require_target("cuda")
 
 
 @pytest.fixture(scope="session")
