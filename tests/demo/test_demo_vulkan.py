@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from demo_model import DEMO
 
-from demo.conftest import DEMO, Opened
+from demo.conftest import Opened
 from demo.equality import compare, greedy_tokens, last_logits
 from mlcc.evaluation import read_rows
 
