@@ -14,9 +14,10 @@ from pathlib import Path
 import numpy as np
 
 from mlcc.errors import UnsupportedError
-from mlcc.manifest import Limits, WeightsInfo
+from mlcc.known import remember
+from mlcc.manifest import Limits, WeightsInfo, interface_hash
 from mlcc_compiler.checkpoint import Checkpoint
-from mlcc_compiler.describe import library_abi, manifest_of
+from mlcc_compiler.describe import kv_info, library_abi, manifest_of
 from mlcc_compiler.graph_json import graph_to_json
 from mlcc_compiler.kernels import kernel_set_for
 from mlcc_compiler.models.config import DecoderConfig, long_factors
@@ -24,6 +25,7 @@ from mlcc_compiler.models.fields import require
 from mlcc_compiler.models.layers import named_modules
 from mlcc_compiler.models.registry import Architecture, build_model, with_defaults
 from mlcc_compiler.package import ArtifactWriter
+from mlcc_compiler.passes.auxiliary import add_interface
 from mlcc_compiler.passes.lower import WeightPlan
 from mlcc_compiler.passes.paged_kv import KvLayout
 from mlcc_compiler.pipeline import Bounds, IrDump, Traced, build, lower, trace
@@ -32,7 +34,7 @@ from mlcc_compiler.quantization import Recipe, recipe, scheme, with_head
 from mlcc_compiler.quantization.apply import apply_recipe
 from mlcc_compiler.reuse import take_weights
 from mlcc_compiler.toolchain import missing
-from mlcc_compiler.weights.check import check_tensors
+from mlcc_compiler.weights.check import check_layers, check_tensors
 from mlcc_compiler.weights.convert import arrays_of, plain_layout, specs_of
 from mlcc_compiler.weights.names import checkpoint_names
 from mlcc_targets import Target
@@ -122,7 +124,9 @@ def compile_model(
         licence = writer.add_checkpoint(checkpoint)
         first, *others = (manifest_of(b.plan, weights, b.workspace_bytes, licence) for b in built)
         names = (f"mlcc.{other.variant}.json" for other in target.alternatives)
-        return writer.finish(first, dict(zip(names, others, strict=True)))
+        writer.finish(first, dict(zip(names, others, strict=True)))
+    remember(writer.out)
+    return writer.out
 
 
 def _variants(plan: Plan) -> list[Plan]:
@@ -167,6 +171,8 @@ def make_plan(checkpoint: Checkpoint, target: Target, options: Options) -> Plan:
         raise UnsupportedError(f"target '{target.name}': {reason}")
     target = _with_name(target, checkpoint.name)
     context = _context(checkpoint, options)
+    layers = require(with_defaults(checkpoint.config), "num_hidden_layers")
+    check_layers(layers, len(checkpoint.tensors.shapes))
     architecture = build_model(checkpoint.config, context)
     apply_recipe(architecture.model, options.recipe)
     traced = trace(architecture.model)
@@ -257,6 +263,9 @@ def _native_library(plan: Plan, library: Path, progress: Progress) -> tuple[list
         IrDump(plan.options.dump_ir),
         progress.phase,
     )
+    info = kv_info(plan.kv, limits)
+    interface = interface_hash(info, limits, plan.config.vocab_size, specs_of(lowered.plans))
+    lowered = replace(lowered, module=add_interface(lowered.module, interface))
     progress.phase("code")
     build(lowered, plan.target, library, plan.options.dump_ir)
     plan.target.mark(library, library_abi())
