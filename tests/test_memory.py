@@ -64,6 +64,14 @@ def test_too_little_is_refused_with_both_numbers(pages: int, fixed: bool, gist: 
     assert len(set(re.findall(r"[\d.]+ [MG]B", caught.value.message))) == 2
 
 
+def test_one_byte_too_little_does_not_look_like_enough() -> None:
+    wanted = replace(WANTED, num_pages=64)
+    with pytest.raises(CapacityError) as caught:
+        fit(wanted, MANIFEST, Room(BASE + 64 * PAGE - 1), fixed=True)
+    needs, has = re.findall(r"([\d.]+) [MG]B", caught.value.message)
+    assert float(needs) > float(has)
+
+
 def test_a_layers_pages_are_one_tensor() -> None:
     layer = 2 * 4 * 16 * 64 * 2
     plan = fit(WANTED, MANIFEST, Room(None, 100 * layer + 1), fixed=True)
