@@ -7,8 +7,11 @@ kept for `python3 dev.py matrix`, and if all passed, the README's table must say
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,6 +24,8 @@ from tools.packages import LAVAPIPE
 
 os.environ.setdefault("TVM_NUM_THREADS", str(len(os.sched_getaffinity(0))))
 os.environ["TVM_USE_RUNTIME_LIB"] = "0"  # one process holds both the compiler and the executor
+os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="mlcc-state-")  # what tests compile, below
+atexit.register(shutil.rmtree, os.environ["XDG_STATE_HOME"], ignore_errors=True)
 if LAVAPIPE.exists():  # Mesa's software driver, the same device for everybody
     os.environ.setdefault("VK_ICD_FILENAMES", str(LAVAPIPE))
 

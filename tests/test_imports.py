@@ -141,6 +141,7 @@ def test_the_browser_needs_the_standard_library_and_jinja2_only() -> None:
     """`service` and `browser`, and what they import of the rest; Pyodide only in one function."""
     ours = ("mlcc.engine", "mlcc.api", "mlcc.service", "mlcc.errors", "mlcc.manifest")
     ours += ("mlcc.memory", "mlcc.model", "mlcc.records", "mlcc.texts", "mlcc.tokenizer")
+    ours += ("mlcc.sizes",)
 
     def bad(name: str) -> bool:
         return not (is_standard(name) or within(name, *ours))
@@ -187,7 +188,7 @@ def test_a_bare_interpreter_opens_a_tab_with_nothing_superfluous() -> None:
     assert {top(name) for name in tab if not is_standard(name)} == allowed
     assert not slow & {top(name) for name in tab}
     for_a_plan = ("mlcc.browser", "mlcc.engine", "mlcc.errors", "mlcc.manifest", "mlcc.memory")
-    for_a_plan += ("mlcc.records", "mlcc.texts")
+    for_a_plan += ("mlcc.manifest_rules", "mlcc.records", "mlcc.sizes", "mlcc.texts")
     ours = {name for name in plan if top(name) == "mlcc"} - {"mlcc"}
     assert not [name for name in ours if not within(name, *for_a_plan)]
     assert "jinja2" not in plan and "asyncio" not in plan
@@ -212,7 +213,8 @@ def test_tvm_enters_the_compiler_through_one_module() -> None:
 
 def test_the_compiler_takes_formats_and_errors_from_the_runtime() -> None:
     shared = ("mlcc.errors", "mlcc.manifest", "mlcc.artifact", "mlcc.safetensors", "mlcc.cli")
-    shared += ("mlcc.texts",)
+    shared += ("mlcc.files", "mlcc.known", "mlcc.panics", "mlcc.sizes", "mlcc.texts")
+    shared += ("mlcc.tokenizer",)
 
     def bad(name: str) -> bool:
         return top(name) == "mlcc" and not within(name, *shared, "mlcc.__version__")

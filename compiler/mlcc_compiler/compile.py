@@ -7,14 +7,15 @@ its own module; this one only puts them in order and says what it decided.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from mlcc.errors import UnsupportedError
-from mlcc.manifest import WeightsInfo
-from mlcc_compiler.artifact.describe import library_abi, manifest_of
+from mlcc.known import remember
+from mlcc.manifest import WeightsInfo, interface_hash
+from mlcc_compiler.artifact.describe import kv_info, library_abi, manifest_of
 from mlcc_compiler.artifact.package import ArtifactWriter
 from mlcc_compiler.artifact.reuse import take_weights
 from mlcc_compiler.checkpoint.folder import Checkpoint
@@ -23,6 +24,7 @@ from mlcc_compiler.kernels import kernel_set_for
 from mlcc_compiler.layout import WeightPlan
 from mlcc_compiler.models.config import long_factors
 from mlcc_compiler.models.registry import with_defaults
+from mlcc_compiler.passes.auxiliary import add_interface
 from mlcc_compiler.pipeline import Bounds, IrDump, build, lower
 from mlcc_compiler.plan import PAGE_SIZE, Options, Plan, make_plan
 from mlcc_compiler.preflight import check_ready
@@ -64,7 +66,9 @@ def compile_model(
         licence = writer.add_checkpoint(checkpoint)
         first, *others = (manifest_of(b.plan, weights, b.workspace_bytes, licence) for b in built)
         names = (f"mlcc.{other.variant}.json" for other in target.alternatives)
-        return writer.finish(first, dict(zip(names, others, strict=True)))
+        writer.finish(first, dict(zip(names, others, strict=True)))
+    remember(writer.out)
+    return writer.out
 
 
 def _variants(plan: Plan) -> list[Plan]:
@@ -149,6 +153,9 @@ def _native_library(plan: Plan, library: Path, progress: Progress) -> tuple[list
         IrDump(plan.options.dump_ir),
         progress.phase,
     )
+    info = kv_info(plan.kv, limits)
+    interface = interface_hash(info, limits, plan.config.vocab_size, specs_of(lowered.plans))
+    lowered = replace(lowered, module=add_interface(lowered.module, interface))
     progress.phase("code")
     build(lowered, plan.target, library, plan.options.dump_ir)
     plan.target.mark(library, library_abi())

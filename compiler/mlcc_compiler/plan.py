@@ -21,7 +21,7 @@ from mlcc_compiler.pipeline import Traced, trace
 from mlcc_compiler.quantization import Recipe, recipe, with_head
 from mlcc_compiler.quantization.apply import apply_recipe
 from mlcc_compiler.toolchain import missing
-from mlcc_compiler.weights.check import check_tensors
+from mlcc_compiler.weights.check import check_layers, check_tensors
 from mlcc_compiler.weights.names import checkpoint_names
 from mlcc_targets import Target
 
@@ -90,6 +90,8 @@ def make_plan(checkpoint: Checkpoint, target: Target, options: Options) -> Plan:
         raise UnsupportedError(f"target '{target.name}': {reason}")
     target = _with_name(target, checkpoint.name)
     context = _context(checkpoint, options)
+    layers = require(with_defaults(checkpoint.config), "num_hidden_layers")
+    check_layers(layers, len(checkpoint.tensors.shapes))
     architecture = build_model(checkpoint.config, context)
     apply_recipe(architecture.model, options.recipe)
     traced = trace(architecture.model)

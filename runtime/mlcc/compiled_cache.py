@@ -24,7 +24,9 @@ from typing import Any
 from mlcc import __version__
 from mlcc.child_process import call
 from mlcc.errors import ArtifactError, CapacityError, CheckpointError, MlccError, UnsupportedError
+from mlcc.files import real
 from mlcc.manifest import MANIFEST_NAME, abi_hash
+from mlcc.sizes import apart
 
 SOURCE_NAME = "source.json"
 TARGET, QUANT = "cpu", "q4"
@@ -210,9 +212,10 @@ def _check_disk(entry: Entry) -> None:
     needed = sum(size for _, size, _ in entry.source["files"])
     free = shutil.disk_usage(entry.folder).free
     if free < needed:
+        needs, has = apart(needed, free)
         raise CapacityError(
-            f"{entry.folder} may need {needed / 1e9:.1f} GB and the disk has {free / 1e9:.1f} GB "
-            "free; type `mlcc cache clean`, or set XDG_CACHE_HOME to another disk"
+            f"{entry.folder} may need {needs} and the disk has {has} free; "
+            "type `mlcc cache clean`, or set XDG_CACHE_HOME to another disk"
         )
 
 
@@ -247,7 +250,7 @@ def _edited_packages() -> list[Path]:
 
 
 def _absolute(model: str) -> str:
-    return model if model.startswith(_HUB) else str(Path(model).resolve())
+    return model if model.startswith(_HUB) else str(real(Path(model)))
 
 
 def _read_source(folder: Path) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from mlcc.artifact import Artifact
 from mlcc.device.executor import Executor
 from mlcc.engine.batch import Capacity
-from mlcc.errors import UnsupportedError
+from mlcc.errors import ArtifactError, UnsupportedError
 from mlcc.manifest import Manifest
 from mlcc.memory import Room, available_bytes, fit, page_shape, plan_capacity
 
@@ -53,6 +53,7 @@ def open_executor(
         _fitted(capacity, manifest, place.room, context, note),
         place,
         progress,
+        manifest.interface,
     )
 
 
@@ -82,7 +83,12 @@ def _refuse_for_numpy(artifact: Artifact, **options: int | None) -> None:
 def _reference(artifact: Artifact, capacity: Capacity) -> Executor:
     from mlcc.device.reference import ReferenceExecutor
 
-    graph = json.loads(artifact.library_path.read_text(encoding="utf-8"))
-    tensors = artifact.manifest.kv.tensors
+    tensors, weights = artifact.manifest.kv.tensors, artifact.weights()
     a, b, c, d = page_shape(tensors[0])
-    return ReferenceExecutor(graph, artifact.weights(), capacity, (a, b, c, d), len(tensors))
+    try:
+        graph = json.loads(artifact.library_path.read_text(encoding="utf-8"))
+        return ReferenceExecutor(graph, weights, capacity, (a, b, c, d), len(tensors))
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise ArtifactError(
+            f"{artifact.library_path}: is no graph of a model ({error}); compile the model again"
+        ) from error

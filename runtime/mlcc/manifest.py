@@ -10,28 +10,24 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import prod
-from pathlib import PurePosixPath
 from typing import Any
 
 from mlcc.errors import ArtifactError
+from mlcc.manifest_rules import AGAIN, check_consistency
+from mlcc.manifest_rules import CHUNK_BYTES as CHUNK_BYTES
+from mlcc.manifest_rules import DTYPE_BYTES as DTYPE_BYTES
+from mlcc.manifest_rules import MANIFEST_NAME as MANIFEST_NAME
+from mlcc.manifest_rules import check_relative as check_relative
 from mlcc.records import RecordError, from_plain, to_plain
 
-MANIFEST_NAME = "mlcc.json"
 SCHEMA_VERSION, OLDEST_SCHEMA = 2, 1
 """Of this file, and the oldest that is read: 2 added `alternatives`. Others are refused."""
 KERNEL_INTERFACE = 1
 """Of the library's functions: bump when an argument of `forward`, `sample`, ... changes."""
-CHUNK_BYTES = 8 << 20
-"""Files are hashed in chunks of this size, so that a browser can check a ranged fetch."""
 MAX_MANIFEST_BYTES = 64 << 20
-
-DTYPE_BYTES = {
-    "bool": 1, "int8": 1, "uint8": 1, "int16": 2, "uint16": 2, "int32": 4, "uint32": 4,
-    "int64": 8, "uint64": 8, "float16": 2, "bfloat16": 2, "float32": 4, "float64": 8,
-    "float8_e4m3fn": 1, "float8_e5m2": 1,
-}  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,9 +207,14 @@ class Manifest:
         try:
             manifest = from_plain(Manifest, plain)
         except RecordError as error:
-            raise ArtifactError(f"{MANIFEST_NAME}: {error}; {_AGAIN}") from error
-        _check_consistency(manifest)
+            raise ArtifactError(f"{MANIFEST_NAME}: {error}; {AGAIN}") from error
+        check_consistency(manifest)
         return manifest
+
+    @property
+    def interface(self) -> str:
+        """What the library's code was compiled for, as a hash: a library states its own."""
+        return interface_hash(self.kv, self.limits, self.model.vocab_size, self.weights.tensors)
 
     def file(self, path: str) -> FileEntry | None:
         """The entry of a file by its path, or None."""
@@ -226,16 +227,19 @@ def abi_hash(tvm: str, tvm_ffi: str, kernel_interface: int = KERNEL_INTERFACE) -
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def check_relative(path: str) -> str:
-    """A plain relative POSIX path that cannot leave its folder, or ArtifactError."""
-    parts = PurePosixPath(path).parts
-    plain = path == "/".join(parts) and ".." not in parts and not path.startswith("/")
-    if not path or not plain or any(c in path for c in '\\:\0\n*?"<>|'):
-        raise ArtifactError(f"{MANIFEST_NAME} names the unsafe path {path!r}; {_AGAIN}")
-    return path
+def interface_hash(
+    kv: KvInfo, limits: Limits, vocab_size: int, weights: Iterable[TensorSpec | WeightSpec]
+) -> str:
+    """Of every number that is a constant in a library's code: pages, bounds, vocabulary, weights.
+
+    16 hex digits. Not of how many pages there are: that is chosen when it is loaded.
+    """
+    pages = [(tensor.dtype, tensor.shape[1:]) for tensor in kv.tensors]
+    arrays = [(tensor.name, tensor.dtype, tensor.shape) for tensor in weights]
+    plain = to_plain([kv.page_size, pages, limits, vocab_size, arrays])
+    return hashlib.sha256(json.dumps(plain).encode()).hexdigest()[:16]
 
 
-_AGAIN = "compile the model again or copy the folder again"
 _SEAL = re.compile(rb',\n "checksum": "([0-9a-f]{64})"\n\}\n\Z')
 _ZEROS = b"0" * 64
 
@@ -253,13 +257,17 @@ def _unseal(data: bytes) -> dict[str, Any]:
     start, end = found.span(1) if found else (0, 0)
     digest = hashlib.sha256(data[:start] + _ZEROS + data[end:]).hexdigest()
     if not found or found.group(1).decode() != digest:
-        raise ArtifactError(f"{MANIFEST_NAME} is damaged or was edited by hand; {_AGAIN}")
+        raise ArtifactError(f"{MANIFEST_NAME} is damaged or was edited by hand; {AGAIN}")
     try:
-        plain = json.loads(data)
+        plain = json.loads(data, parse_constant=_no_number)
     except (ValueError, RecursionError) as error:
-        raise ArtifactError(f"{MANIFEST_NAME} is not JSON ({error}); {_AGAIN}") from error
+        raise ArtifactError(f"{MANIFEST_NAME} is not JSON ({error}); {AGAIN}") from error
     plain.pop("checksum")
     return dict(plain)
+
+
+def _no_number(text: str) -> None:
+    raise ValueError(f"it holds {text}")
 
 
 def _check_schema(plain: dict[str, Any]) -> None:
@@ -272,23 +280,6 @@ def _check_schema(plain: dict[str, Any]) -> None:
     if isinstance(version, int) and version > SCHEMA_VERSION:
         advice = "type `pip install --upgrade mlcc`"
     raise ArtifactError(
-        f"made by mlcc {maker} (schema {version}); "
+        f"made by mlcc {maker} (schema {version!s:.20}); "
         f"this mlcc reads schema {OLDEST_SCHEMA} to {SCHEMA_VERSION}: {advice}"
     )
-
-
-def _check_consistency(manifest: Manifest) -> None:
-    for entry in manifest.files:
-        check_relative(entry.path)
-        if entry.bytes < 0 or len(entry.chunks) != -(-entry.bytes // CHUNK_BYTES):
-            raise ArtifactError(f"{MANIFEST_NAME}: wrong chunk count for {entry.path}; {_AGAIN}")
-    paths = {entry.path for entry in manifest.files}
-    used = [manifest.library.path, *manifest.weights.shards, *manifest.alternatives]
-    used += [manifest.model.licence] if manifest.model.licence else []
-    for path in used:
-        if path not in paths:
-            raise ArtifactError(f"{MANIFEST_NAME} uses {path!r} but lists no such file; {_AGAIN}")
-    dtypes = {tensor.dtype for tensor in manifest.kv.tensors}
-    dtypes |= {tensor.dtype for tensor in manifest.weights.tensors}
-    for dtype in sorted(dtypes - set(DTYPE_BYTES)):
-        raise ArtifactError(f"{MANIFEST_NAME} uses the unknown dtype {dtype!r}; {_AGAIN}")

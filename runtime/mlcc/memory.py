@@ -14,6 +14,7 @@ from pathlib import Path
 from mlcc.engine.batch import Capacity
 from mlcc.errors import CapacityError
 from mlcc.manifest import DTYPE_BYTES, Manifest, TensorSpec
+from mlcc.sizes import apart, size
 
 RESERVE_BYTES = 256 << 20
 """Left for Python, the server and the system."""
@@ -37,7 +38,7 @@ class Room:
     tensor_bytes: int | None = None
     """For one tensor: WebGPU bounds what a kernel's argument may hold."""
     why: str = ""
-    """Where `bytes` comes from, if it is not the memory that is free."""
+    """Where `bytes` (spelled {}) comes from, if it is not the memory that is free."""
     reserve: int = RESERVE_BYTES
     """How many of `bytes` are left alone."""
 
@@ -82,17 +83,18 @@ def fit(wanted: Capacity, manifest: Manifest, room: Room, *, fixed: bool) -> Pla
     if most < pages:
         pages, why = most, f"a layer's pages are one tensor, of {most * wanted.page_size} tokens"
     needed = needed_bytes(wanted, manifest) + room.reserve
+    needs = size(needed)
     if room.bytes is not None and room.bytes < needed:
         left = room.bytes - needed_bytes(replace(wanted, num_pages=0), manifest) - room.reserve
         if (by_bytes := max(0, left) // page_bytes(manifest)) < pages:
-            free = f"{room.bytes / 1e9:.2f} GB of memory are free"
-            pages, why = by_bytes, room.why or free
+            needs, has = apart(needed, room.bytes)
+            pages, why = by_bytes, (room.why or "{} of memory are free").format(has)
     if pages >= wanted.num_pages:
         return Plan(wanted)
     context = min(wanted.context, pages * wanted.page_size)
     too_small = context < min(SMALLEST_CONTEXT, wanted.context)
     if too_small or (fixed and context < wanted.context):
-        raise CapacityError(_refusal(needed, wanted, why, context))
+        raise CapacityError(_refusal(needs, wanted, why, context))
     fitted = replace(wanted, context=context, num_pages=pages)
     return Plan(fitted, _note(wanted, fitted, why))
 
@@ -174,14 +176,11 @@ def _sysconf() -> int | None:
         return None
 
 
-def _refusal(needed: int, wanted: Capacity, why: str, context: int) -> str:
+def _refusal(needs: str, wanted: Capacity, why: str, context: int) -> str:
     advice = "close other programs, or compile with a smaller --quant"
     if context >= SMALLEST_CONTEXT:
         advice = f"use --context {context} or close other programs"
-    return (
-        f"the model needs {needed / 1e9:.2f} GB for a context of {wanted.context} and {why}; "
-        f"{advice}"
-    )
+    return f"the model needs {needs} for a context of {wanted.context} and {why}; {advice}"
 
 
 def _note(wanted: Capacity, fitted: Capacity, why: str) -> str:

@@ -35,7 +35,7 @@ def generation_config(manifest: Manifest, read: Read) -> dict[str, Any]:
         return {}
     try:
         return dict(json.loads(read(GENERATION_CONFIG)))
-    except ValueError as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise ArtifactError(f"{GENERATION_CONFIG} is damaged; compile the model again") from error
 
 

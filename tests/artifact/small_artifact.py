@@ -39,6 +39,7 @@ def specs(weights: dict[str, Any]) -> list[TensorSpec]:
 
 def manifest(weights: WeightsInfo, licence: str | None = None) -> Manifest:
     tvm, tvm_ffi = version("apache-tvm"), version("apache-tvm-ffi")
+    stored = sum(tensor.nbytes for tensor in weights.tensors)
     return Manifest(
         abi=abi_hash(tvm, tvm_ffi),
         model=ModelInfo(
@@ -63,7 +64,7 @@ def manifest(weights: WeightsInfo, licence: str | None = None) -> Manifest:
         ),
         limits=Limits(context=128, max_batch=4, max_step_tokens=64, max_step_pages=32),
         weights=weights,
-        memory=MemoryPlan(weights_bytes=29, kv_bytes=65536, workspace_bytes=1000),
+        memory=MemoryPlan(weights_bytes=stored, kv_bytes=32768, workspace_bytes=1000),
         tools=ToolVersions(mlcc="0.1.0", tvm=tvm, tvm_ffi=tvm_ffi),
     )
 

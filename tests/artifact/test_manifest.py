@@ -13,7 +13,8 @@ from mlcc.errors import ArtifactError
 from mlcc.manifest import FileEntry, Manifest, WeightsInfo, WeightSpec, abi_hash, check_relative
 from mlcc.manifest import _seal as seal
 
-LIBRARY = FileEntry(path="model.so", bytes=3, sha256="00", chunks=("00",))
+HASH = "0" * 64
+LIBRARY = FileEntry(path="model.so", bytes=3, sha256=HASH, chunks=(HASH,))
 SMALL = replace(manifest(WeightsInfo(tensors=())), files=(LIBRARY,))
 
 

@@ -10,6 +10,7 @@ import mlcc
 from mlcc.manifest import (
     KvInfo,
     LibraryInfo,
+    Limits,
     Manifest,
     MemoryPlan,
     ModelInfo,
@@ -20,6 +21,7 @@ from mlcc.manifest import (
     WeightsInfo,
     abi_hash,
 )
+from mlcc_compiler.layout import KvLayout
 from mlcc_compiler.pipeline import FUNCTIONS
 from mlcc_compiler.plan import Plan
 from mlcc_targets import Target
@@ -47,14 +49,7 @@ def manifest_of(plan: Plan, weights: WeightsInfo, workspace: int, licence: str |
         target=_target_info(target),
         library=LibraryInfo(path=target.library, kind=target.library.rpartition(".")[2]),
         functions=FUNCTIONS if target.device != "numpy" else (),
-        kv=KvInfo(
-            page_size=kv.page_size,
-            num_pages=limits.max_step_pages,
-            tensors=tuple(
-                TensorSpec(name=f"kv.{i}", dtype=kv.dtype, shape=("num_pages", *kv.page_shape))
-                for i in range(kv.layers)
-            ),
-        ),
+        kv=kv_info(kv, limits),
         limits=limits,
         weights=weights,
         memory=MemoryPlan(
@@ -67,6 +62,18 @@ def manifest_of(plan: Plan, weights: WeightsInfo, workspace: int, licence: str |
             tvm=version("apache-tvm"),
             tvm_ffi=version("apache-tvm-ffi"),
             python=platform.python_version(),
+        ),
+    )
+
+
+def kv_info(kv: KvLayout, limits: Limits) -> KvInfo:
+    """The pages that an executor makes, and how many of them the plan has."""
+    return KvInfo(
+        page_size=kv.page_size,
+        num_pages=limits.max_step_pages,
+        tensors=tuple(
+            TensorSpec(name=f"kv.{i}", dtype=kv.dtype, shape=("num_pages", *kv.page_shape))
+            for i in range(kv.layers)
         ),
     )
 

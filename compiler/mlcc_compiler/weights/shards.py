@@ -1,7 +1,8 @@
 """Writes weights as safetensors shards, streamed and hashed on the way: one tensor in memory.
 
 Tensors start at multiples of 64 bytes, so that a mapped weight is aligned for vector loads. The
-format allows no gaps: filler tensors named `__pad__.N` close them.
+format allows no gaps: filler tensors named `__pad__.N` close them. The format's own package cannot
+write this: it takes all tensors of a file at once and places them by its own order and alignment.
 """
 
 from __future__ import annotations

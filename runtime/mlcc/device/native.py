@@ -18,8 +18,10 @@ from mlcc.device.cuda_graphs import DecodeGraphs
 from mlcc.device.tensors import DeviceTensors, HostTensors, Tensors, values_of
 from mlcc.device.tvm_runtime import open_device, runtime
 from mlcc.engine.batch import Batch, Capacity, Result
-from mlcc.errors import CapacityError, DeviceError, MlccError
+from mlcc.errors import ArtifactError, CapacityError, DeviceError, MlccError
+from mlcc.manifest import MANIFEST_NAME
 from mlcc.memory import UNKNOWN, Room
+from mlcc.sizes import size
 
 Array = npt.NDArray[Any]
 KvSpec = tuple[Sequence[int], str]
@@ -52,7 +54,8 @@ class NativeExecutor:
     """Steps of a library on one device. A CPU computes within `submit`.
 
     weights: arrays in the order of the manifest; a CPU reads them in place (mmap is fine).
-    Raises DeviceError if the library does not load, CapacityError if something does not fit.
+    interface: the manifest's, which must be the library's own. Raises ArtifactError if it is not,
+    DeviceError if the library does not load, CapacityError if something does not fit.
     """
 
     def __init__(
@@ -63,6 +66,7 @@ class NativeExecutor:
         capacity: Capacity,
         place: Place = CPU,
         progress: Callable[[int, int], None] = lambda done, total: None,
+        interface: str | None = None,
     ) -> None:
         self.capacity = capacity
         self.depth = 1 if place.kind == "cpu" else 2
@@ -73,6 +77,8 @@ class NativeExecutor:
         on_host = place.kind == "cpu"
         self._tensors: Tensors = HostTensors() if on_host else DeviceTensors(self.device)
         self._load(library)
+        if interface is not None:
+            self._check_interface(library, interface)
         self._kv = self._tvm.runtime.convert([self._pages(shape, dtype) for shape, dtype in kv])
         self._weights = self._tvm.runtime.convert(self._upload(weights, progress))
         self._graphs = self._decode_graphs()
@@ -92,6 +98,18 @@ class NativeExecutor:
                 "again with this version of mlcc"
             ) from error
 
+    def _check_interface(self, library: Path, wanted: str) -> None:
+        """A library computes addresses with the numbers of its own manifest: others would crash."""
+        try:
+            found = str(self._machine["interface"]())
+        except AttributeError:
+            found = "nothing"
+        if found != wanted:
+            raise ArtifactError(
+                f"{library}: was compiled for another {MANIFEST_NAME} (it says {found}, the "
+                f"manifest {wanted}); compile the model again or copy the folder again"
+            )
+
     def _decode_graphs(self) -> DecodeGraphs | None:
         """For libraries that have a `decode` function."""
         try:
@@ -105,7 +123,7 @@ class NativeExecutor:
         advice = "close other programs, or compile with a smaller --quant"
         tensors = []
         for array in weights:
-            what = f"the weights ({total / 1e9:.2f} GB)"
+            what = f"the weights ({size(total)})"
             tensors.append(self._allocate(what, advice, self._tensors.weight, array))
             done += array.nbytes
             progress(done, total)
