@@ -23,6 +23,7 @@ from mlcc.server.messages import (
     AskStats,
     Cancel,
     Command,
+    Dropped,
     Events,
     Failed,
     Refused,
@@ -116,6 +117,8 @@ class ProcessClient(EngineClient):
             future = self._asking.pop(0)
             if not future.done():
                 future.set_result(reply)
+        elif isinstance(reply, Dropped):
+            self._fail(reply.error)
         elif isinstance(reply, Failed):
             self._die(_died(reply.error.message))
 

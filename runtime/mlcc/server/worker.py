@@ -12,7 +12,7 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 
 from mlcc.driver import Driver
-from mlcc.errors import DeviceError, MlccError
+from mlcc.errors import DeviceError, DeviceLostError, MlccError
 from mlcc.model import Model
 from mlcc.server.messages import (
     Accepted,
@@ -20,6 +20,7 @@ from mlcc.server.messages import (
     AskStats,
     Cancel,
     Command,
+    Dropped,
     Events,
     Failed,
     Ready,
@@ -62,7 +63,19 @@ class Worker:
         """Step while there is work, sleep while there is none."""
         while not self._stopped:
             self._drain()
-            if self._driver.has_work and not self._stopped and (events := self._driver.step()):
+            if self._driver.has_work and not self._stopped:
+                self._step()
+
+    def _step(self) -> None:
+        """A step. One that fails costs the live requests, unless the device is gone with it."""
+        try:
+            events = self._driver.step()
+        except DeviceLostError:
+            raise
+        except MlccError as error:
+            self._send(Dropped(error))
+        else:
+            if events:
                 self._send(Events(events))
 
     def _drain(self) -> None:
