@@ -10,6 +10,7 @@ import signal
 import traceback
 from collections.abc import Callable
 from multiprocessing.connection import Connection
+from typing import Protocol
 
 from mlcc.driver import Driver
 from mlcc.errors import DeviceError, DeviceLostError, MlccError
@@ -33,14 +34,31 @@ OpenModel = Callable[[], Model]
 """Opens the model in the engine's process; must survive pickling."""
 
 
+class Channel(Protocol):
+    """The engine's end of what connects it: a pipe's, or a queue's in the same process."""
+
+    def poll(self, timeout: float | None = 0.0, /) -> bool: ...
+
+    def recv(self) -> Command: ...
+
+    def send(self, reply: Reply, /) -> None: ...
+
+
 def engine_main(connection: Connection, open_model: OpenModel) -> None:
     """The whole life of the process. Ctrl-C is for the process that started it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    live(connection, open_model)
+
+
+def live(connection: Channel, open_model: OpenModel) -> None:
+    """The whole life of an engine, in the thread that calls."""
     try:
         model = open_model()
-        connection.send(Ready(model.capacity, model.text.notes))
-        Worker(connection, model).run()
-        model.close()
+        try:
+            connection.send(Ready(model.capacity, model.text.notes))
+            Worker(connection, model).run()
+        finally:
+            model.close()
     except (EOFError, BrokenPipeError, ConnectionResetError):
         return  # nobody is there to hear
     except MlccError as error:
@@ -54,7 +72,7 @@ def engine_main(connection: Connection, open_model: OpenModel) -> None:
 class Worker:
     """Commands in, events out."""
 
-    def __init__(self, connection: Connection, model: Model) -> None:
+    def __init__(self, connection: Channel, model: Model) -> None:
         self._connection = connection
         self._driver = Driver(model)
         self._stopped = False
