@@ -11,15 +11,10 @@ def test_pages_go_round() -> None:
     pool = PagePool(4)
     taken = pool.allocate(3)
     assert sorted([*taken, *pool.allocate(1)]) == [0, 1, 2, 3]
-    pool.retire([3], -1)
-    pool.retire([0, 1], 0)
-    pool.retire([2], 1)
-    assert (pool.free_count, pool.retired_count) == (1, 3)
-    pool.check_integrity([])
-    pool.commit(0)
-    assert (pool.free_count, pool.retired_count) == (3, 1)
-    pool.commit(1)
-    assert (pool.free_count, pool.retired_count) == (4, 0)
+    pool.free([3, 1])
+    pool.check_integrity([0, 2])
+    assert pool.free_count == 2 and pool.allocate(1) == [1]
+    pool.free([0, 1, 2])
     pool.check_integrity([])
     assert pool.allocate(0) == []
 

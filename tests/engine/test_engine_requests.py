@@ -117,7 +117,7 @@ def test_cancel_waiting_running_and_ended() -> None:
     driver.cancel("a")
     assert driver.got["a"].finished == Finished("a", "cancelled", 4, 1)
     assert driver.engine.has_work, "a step is still in flight"
-    assert driver.engine.stats().pages_free < SMALL.num_pages, "which may write its page"
+    assert driver.engine.stats().pages_free == SMALL.num_pages, "what comes next runs after it"
     driver.run()
     assert driver.engine.cancel("a") == [] == driver.engine.cancel("unknown")
 
@@ -166,7 +166,6 @@ def test_a_failed_device_ends_everything_and_the_engine_goes_on() -> None:
         driver.add(Request(name, [1] * 6))
     driver.step()
     driver.tickets.clear()
-    driver.written.clear()
     driver.take(driver.engine.fail())
     assert [g.finished and g.finished.reason for g in driver.got.values()] == ["error"] * 3
     assert not driver.engine.has_work

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
@@ -121,7 +122,7 @@ def test_every_fault_raises(name: str) -> None:
     CHANGES[name](batch)
     assert batch != good
     with pytest.raises(BadBatchError):
-        toy.submit(batch)
+        toy.collect(toy.submit(batch))
 
 
 @pytest.mark.parametrize(
@@ -142,7 +143,27 @@ def test_a_skipped_step_raises() -> None:
     second = engine.plan()
     assert second is not None
     with pytest.raises(BadBatchError, match="never written"):
-        toy.submit(second)
+        toy.collect(toy.submit(second))
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+def test_a_page_goes_on_at_once_because_steps_run_in_order(in_order: bool) -> None:
+    """a is cancelled while a step uses its last page, which b is given. Run the other way round,
+    that step would read and write b's prompt, and the toy sees it."""
+    engine, toy = Engine(SMALL), ToyExecutor(SMALL)
+    engine.add(Request("a", range(5), SamplingParams(temperature=0.0)))
+    first, second = engine.plan(), engine.plan()
+    assert first and second
+    engine.cancel("a")
+    engine.add(Request("b", range(5, 8), SamplingParams(temperature=0.0)))
+    third = engine.plan()
+    assert third and third.page_indices[0] == second.page_indices[1]
+    if not in_order:
+        second, third = third, second
+    run = nullcontext() if in_order else pytest.raises(BadBatchError, match="position 4 reads slot")
+    with run:
+        for step in (first, second, third):
+            toy.collect(toy.submit(step))
 
 
 def test_results_are_collected_in_order_and_once() -> None:

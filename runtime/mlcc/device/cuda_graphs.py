@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mlcc.device.tensors import DeviceTensors
+from mlcc.device.tensors import Tensors
 from mlcc.engine.batch import Batch, Capacity
 
 _FEWEST = 64
@@ -74,12 +74,10 @@ def padded(batch: Batch, bucket: Bucket, page_size: int) -> list[array[int]]:
 class DecodeGraphs:
     """Runs decode steps through the library's `decode`, from buffers that never move."""
 
-    def __init__(self, decode: Any, device: Any, capacity: Capacity) -> None:
-        self._decode, self._capacity = decode, capacity
-        self._tensors = DeviceTensors(device)
-        longest = padded(_EMPTY, longest_bucket(capacity), capacity.page_size)
-        for place, values in enumerate(longest):
-            self._tensors.stage(place, values)  # room for the longest: no buffer grows later
+    def __init__(self, decode: Any, tensors: Tensors, capacity: Capacity) -> None:
+        self._decode, self._tensors, self._capacity = decode, tensors, capacity
+        longest = longest_bucket(capacity)
+        self._stage(_EMPTY, longest)  # room for the longest: no buffer grows later
 
     def bucket_of(self, batch: Batch) -> Bucket | None:
         """The step's bucket, or None if it is no decode step or its page list is too long."""
@@ -88,10 +86,13 @@ class DecodeGraphs:
     def run(self, batch: Batch, bucket: Bucket, *others: Any) -> Any:
         """Logits f32[rows of the batch, vocab]. `others` (last_sampled, kv, weights) must be the
         same tensors in every call."""
-        arrays = padded(batch, bucket, self._capacity.page_size)
-        inputs = [self._tensors.stage(place, values) for place, values in enumerate(arrays)]
-        logits = self._decode(*inputs, *others)
+        logits = self._decode(*self._stage(batch, bucket), *others)
         return logits._create_view((batch.num_rows, self._capacity.vocab_size))
+
+    def _stage(self, batch: Batch, bucket: Bucket) -> list[Any]:
+        """In buffers of their own: those of other steps may grow, and then they move."""
+        arrays = padded(batch, bucket, self._capacity.page_size)
+        return [self._tensors.stage(("decode", i), values) for i, values in enumerate(arrays)]
 
 
 def _power(count: int) -> int:

@@ -11,7 +11,8 @@ from mlcc.engine.batch import Batch, Capacity, Result
 
 
 class Executor(Protocol):
-    """Runs batches in order. Tickets are collected in the order they were submitted."""
+    """Runs batches in the order of `submit`, each once the one before it is done: a page that a
+    batch writes may be another sequence's in the next. Tickets are collected in the same order."""
 
     capacity: Capacity
     depth: int

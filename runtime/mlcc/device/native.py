@@ -1,7 +1,8 @@
 """The native executor: runs a compiled library through TVM's virtual machine, on any device.
 
-Steps go in by `submit`, which on a GPU only queues them; `collect` waits for the tokens. It knows
-functions and tensors, not requests or pages.
+Steps go in by `submit`, which on a GPU only queues them, the copy of their tokens to this process
+included; `collect` waits for that copy, and for no step behind it. It knows functions and tensors,
+not requests or pages.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mlcc.device.cuda_graphs import DecodeGraphs
-from mlcc.device.tensors import DeviceTensors, HostTensors, Tensors, values_of
+from mlcc.device.tensors import DeviceTensors, HostTensors, Read, Tensors, WebGpuTensors
 from mlcc.device.tvm_runtime import open_device, runtime
 from mlcc.engine.batch import Batch, Capacity, Result
 from mlcc.errors import ArtifactError, CapacityError, DeviceError, MlccError
@@ -74,8 +75,7 @@ class NativeExecutor:
         self._translate = place.translate
         self._tvm = runtime()
         self.device = open_device(place.kind, place.index)
-        on_host = place.kind == "cpu"
-        self._tensors: Tensors = HostTensors() if on_host else DeviceTensors(self.device)
+        self._tensors = self._tensors_of(place.kind)
         self._load(library)
         if interface is not None:
             self._check_interface(library, interface)
@@ -84,8 +84,17 @@ class NativeExecutor:
         self._graphs = self._decode_graphs()
         rows = 1 if self._graphs is None else capacity.max_batch
         self._last_sampled = self._tensors.weight(np.zeros(rows, np.int32))
-        self._results: dict[int, tuple[Any, Any]] = {}
+        self._results: dict[int, Read] = {}
         self._next_ticket = 0
+
+    def _tensors_of(self, kind: str) -> Tensors:
+        if kind == "cpu":
+            return HostTensors()
+        if kind == "cuda":
+            from mlcc.device.cuda_tensors import CudaTensors
+
+            return CudaTensors(self.device, slots=self.depth + 1)
+        return WebGpuTensors(self.device) if kind == "webgpu" else DeviceTensors(self.device)
 
     def _load(self, library: Path) -> None:
         try:
@@ -116,7 +125,7 @@ class NativeExecutor:
             decode = self._machine["decode"]
         except AttributeError:
             return None
-        return DecodeGraphs(decode, self.device, self.capacity)
+        return DecodeGraphs(decode, self._tensors, self.capacity)
 
     def _upload(self, weights: Sequence[Array], progress: Callable[[int, int], None]) -> list[Any]:
         done, total = 0, sum(array.nbytes for array in weights)
@@ -146,24 +155,26 @@ class NativeExecutor:
 
     def submit(self, batch: Batch) -> int:
         """Start a batch. Raises DeviceError with the kernel's message if it fails."""
+        self._call(self._tensors.begin)
         logits = self._run_decode(batch)
         if logits is None:
             logits = self._run_forward(batch)
         sampling = (batch.temperature, batch.top_k, batch.top_p, batch.min_p, batch.uniforms)
         tokens, logprobs = self._call(self._sample, logits, *self._inputs(sampling, first=8))
         self._remember(tokens)
+        reading = self._call(self._tensors.read, tokens, logprobs)
         ticket = self._next_ticket
         self._next_ticket += 1
-        self._results[ticket] = tokens, logprobs
+        self._results[ticket] = reading
         return ticket
 
     def collect(self, ticket: int) -> Result:
         """The result of a ticket. Raises KeyError if it was collected before, DeviceError."""
-        tokens, logprobs = self._results.pop(ticket)
-        return Result(self._call(values_of, tokens), self._call(values_of, logprobs))
+        return Result(*self._call(self._results.pop(ticket)))
 
     def logits(self, batch: Batch) -> npt.NDArray[np.float32]:
         """Run a batch and return its logits f32[r, vocab] instead of sampling: for evaluation."""
+        self._call(self._tensors.begin)
         logits = self._run_forward(batch)
         result: npt.NDArray[np.float32] = self._call(logits.numpy)
         return result

@@ -9,6 +9,7 @@ from the sequence's own. Not a model, not fast, and runs anywhere (standard libr
 from __future__ import annotations
 
 from array import array
+from collections import deque
 from collections.abc import Sequence
 from hashlib import blake2b
 from typing import NamedTuple
@@ -44,7 +45,11 @@ def toy_token(visible: Sequence[int], params: RowParams, vocab_size: int) -> tup
 
 
 class ToyExecutor:
-    """An Executor over integers. Raises BadBatchError at the first thing that is not right."""
+    """An Executor over integers. Raises BadBatchError at the first thing that is not right.
+
+    Steps wait in a queue and run as late as a device may: in order, each when it is collected. So
+    whatever is planned meanwhile must hold for steps that have not run.
+    """
 
     def __init__(self, capacity: Capacity) -> None:
         self.capacity = capacity
@@ -56,12 +61,30 @@ class ToyExecutor:
         self._chains = [0] * slots
         """Digest of the token in each slot and of all before it."""
         self._last_sampled: Sequence[int] = ()
-        self._results: dict[int, Result] = {}
+        self._queue: deque[tuple[Batch, list[Span]]] = deque()
+        self._rows_before = 0
+        """Logit rows of the step submitted last."""
         self._submitted = self._collected = 0
 
     def submit(self, batch: Batch) -> int:
-        """Run a batch at once; its result waits for `collect`."""
-        spans = check_batch(batch, self.capacity, len(self._last_sampled))
+        """Queue a batch. What it shows by itself is checked now, what the pages hold later."""
+        self._queue.append((batch, check_batch(batch, self.capacity, self._rows_before)))
+        self._rows_before = batch.num_rows
+        self._submitted += 1
+        return self._submitted
+
+    def collect(self, ticket: int) -> Result:
+        """Run the oldest batch. Each ticket once, in the order of submission."""
+        expected = self._collected + 1
+        require(ticket == expected <= self._submitted, f"ticket {ticket}, not {expected}")
+        self._collected = ticket
+        return self._run(*self._queue.popleft())
+
+    def close(self) -> None:
+        """Forget everything. Idempotent."""
+        self._queue.clear()
+
+    def _run(self, batch: Batch, spans: Sequence[Span]) -> Result:
         tokens = [t if t >= 0 else self._last_sampled[-1 - t] for t in batch.token_ids]
         for span in spans:
             self._append(span, tokens[span.first : span.first + span.count])
@@ -75,19 +98,7 @@ class ToyExecutor:
                 behind = span.first + span.count - 1 - rows[row]
                 answers.append(self._sample(batch, row, visible[: len(visible) - behind]))
         self._last_sampled = [token for token, _ in answers]
-        self._submitted += 1
-        self._results[self._submitted] = Result(self._last_sampled, [lp for _, lp in answers])
-        return self._submitted
-
-    def collect(self, ticket: int) -> Result:
-        """The result of a ticket, each once, in the order of submission."""
-        require(ticket == self._collected + 1, f"ticket {ticket} after {self._collected}")
-        self._collected = ticket
-        return self._results.pop(ticket)
-
-    def close(self) -> None:
-        """Forget everything. Idempotent."""
-        self._results.clear()
+        return Result(self._last_sampled, [logprob for _, logprob in answers])
 
     def _sample(self, batch: Batch, row: int, visible: Sequence[int]) -> tuple[int, float]:
         window = self.capacity.window

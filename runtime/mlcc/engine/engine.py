@@ -50,12 +50,6 @@ class Stats:
     preemptions: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Step:
-    number: int
-    rows: list[Sequence]
-
-
 class Engine:
     """Continuous batching for one model on one executor.
 
@@ -79,7 +73,8 @@ class Engine:
         self._pool = PagePool(capacity.num_pages)
         self._scheduler = Scheduler(capacity, self._pool)
         self._live: dict[str, Sequence] = {}
-        self._in_flight: deque[_Step] = deque()
+        self._in_flight: deque[list[Sequence]] = deque()
+        """The sequence of each logit row, of every step planned and not committed."""
         self._steps = self._requests = self._computed = self._sampled = 0
 
     @property
@@ -114,7 +109,7 @@ class Engine:
         if not chunks:
             return None
         batch, rows = pack(chunks, self._steps, self.capacity.page_size)
-        self._in_flight.append(_Step(self._steps, rows))
+        self._in_flight.append(rows)
         self._steps += 1
         self._computed += batch.num_tokens
         return batch
@@ -126,20 +121,18 @@ class Engine:
         """
         if not self._in_flight:
             raise RuntimeError("commit without a planned step; commit once for each plan")
-        step = self._in_flight[0]
-        self._check_result(step, result)
+        rows = self._in_flight[0]
+        self._check_result(len(rows), result)
         self._in_flight.popleft()
-        self._pool.commit(step.number)
         events: list[Event] = []
-        for seq, token, logprob in zip(step.rows, result.tokens, result.logprobs, strict=True):
+        for seq, token, logprob in zip(rows, result.tokens, result.logprobs, strict=True):
             if not seq.finished:  # else it ended while this step was in flight
                 events += self._take(seq, int(token), float(logprob))
         return events
 
     def fail(self) -> list[Event]:
         """The device failed: forget all steps in flight and end every request with "error"."""
-        while self._in_flight:
-            self._pool.commit(self._in_flight.popleft().number)
+        self._in_flight.clear()
         return [event for seq in [*self._live.values()] for event in self._finish(seq, "error")]
 
     def stats(self) -> Stats:
@@ -163,7 +156,7 @@ class Engine:
         held = {*self._scheduler.running, *self._scheduler.waiting}
         if held != set(self._live.values()):
             raise AssertionError("the scheduler's sequences are not the live requests")
-        rows = [seq for step in self._in_flight for seq in step.rows]
+        rows = [seq for step in self._in_flight for seq in step]
         if any(seq.pending != rows.count(seq) for seq in held):
             raise AssertionError("pending tokens do not match the steps in flight")
 
@@ -186,8 +179,8 @@ class Engine:
                 param="stop",
             )
 
-    def _check_result(self, step: _Step, result: Result) -> None:
-        rows, vocab = len(step.rows), self.capacity.vocab_size
+    def _check_result(self, rows: int, result: Result) -> None:
+        vocab = self.capacity.vocab_size
         if len(result.tokens) != rows or len(result.logprobs) != rows:
             raise DeviceError(
                 f"the device answered {len(result.tokens)} tokens and {len(result.logprobs)}"

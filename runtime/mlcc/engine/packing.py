@@ -21,7 +21,6 @@ def pack(chunks: Items[Chunk], step: int, page_size: int) -> tuple[Batch, list[S
         _append_tokens(batch, seq, count)
         _append_pages(batch, seq, count, page_size)
         seq.computed += count
-        seq.last_step = step
         if seq.remaining == 0:
             _append_row(batch, seq)
             seq.sampled_step, seq.sampled_row = step, len(rows)

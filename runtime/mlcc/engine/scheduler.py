@@ -38,7 +38,7 @@ class Scheduler:
         self.waiting.append(seq)
 
     def remove(self, seq: Sequence) -> None:
-        """Forget a finished sequence; its pages are free once no step in flight writes them."""
+        """Forget a finished sequence; its pages are free."""
         if seq in self.running:
             self.running.remove(seq)
         else:
@@ -112,14 +112,14 @@ class Scheduler:
         """Give back the pages that no query from here on can see."""
         first = (seq.computed - window + 1) // self._capacity.page_size
         if first > seq.first_page:
-            self._pool.retire(seq.pages[seq.first_page : first], seq.last_step)
+            self._pool.free(seq.pages[seq.first_page : first])
             seq.pages[seq.first_page : first] = int32([-1] * (first - seq.first_page))
             seq.first_page = first
 
     def _make_room(self, seq: Sequence) -> bool:
-        """Preempt younger sequences until a page is free; False = wait for a commit."""
+        """Preempt younger sequences until a page is free; False = it is the youngest, and waits."""
         while not self._pool.free_count:
-            if self._pool.retired_count or self.running[-1] is seq:
+            if self.running[-1] is seq:
                 return False
             self._preempt_youngest()
         return True
@@ -131,7 +131,7 @@ class Scheduler:
         self.preemptions += 1
 
     def _release(self, seq: Sequence) -> None:
-        self._pool.retire(seq.pages[seq.first_page :], seq.last_step)
+        self._pool.free(seq.pages[seq.first_page :])
         seq.pages, seq.first_page, seq.computed = int32(), 0, 0
 
     def check_integrity(self) -> None:

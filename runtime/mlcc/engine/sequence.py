@@ -34,8 +34,6 @@ class Sequence:
     """Index of the first page that has not slid out of the window."""
     computed: int = 0
     pending: int = 0
-    last_step: int = -1
-    """The last planned step with tokens of this sequence."""
     sampled_step: int = -1
     """The last planned step that samples for this sequence, and its row there."""
     sampled_row: int = -1
