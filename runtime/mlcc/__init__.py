@@ -6,10 +6,11 @@ This package is the engine that every device shares. It is not the compiler
 
 from typing import TYPE_CHECKING, Any
 
+from mlcc.version import __version__
+
 if TYPE_CHECKING:
     from mlcc.local.engine import AsyncEngine, Engine
 
-__version__ = "0.1.0"
 __all__ = ["AsyncEngine", "Engine", "__version__"]
 
 

@@ -18,8 +18,8 @@ from typing import Any
 
 import click
 
-from mlcc import __version__
 from mlcc.errors import MlccError, printable
+from mlcc.version import __version__
 
 INTERRUPTED = 130
 _EXTRAS = {

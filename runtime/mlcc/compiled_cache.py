@@ -21,12 +21,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from mlcc import __version__
 from mlcc.child_process import call
 from mlcc.errors import ArtifactError, CapacityError, CheckpointError, MlccError, UnsupportedError
 from mlcc.files import real
 from mlcc.manifest import MANIFEST_NAME, abi_hash
 from mlcc.sizes import apart
+from mlcc.version import __version__
 
 SOURCE_NAME = "source.json"
 TARGET, QUANT = "cpu", "q4"

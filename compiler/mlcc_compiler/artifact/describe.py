@@ -6,7 +6,6 @@ import platform
 from dataclasses import asdict
 from importlib.metadata import version
 
-import mlcc
 from mlcc.manifest import (
     KvInfo,
     LibraryInfo,
@@ -21,6 +20,7 @@ from mlcc.manifest import (
     WeightsInfo,
     abi_hash,
 )
+from mlcc.version import __version__
 from mlcc_compiler.layout import KvLayout
 from mlcc_compiler.pipeline import FUNCTIONS
 from mlcc_compiler.plan import Plan
@@ -58,7 +58,7 @@ def manifest_of(plan: Plan, weights: WeightsInfo, workspace: int, licence: str |
             workspace_bytes=workspace,
         ),
         tools=ToolVersions(
-            mlcc=mlcc.__version__,
+            mlcc=__version__,
             tvm=version("apache-tvm"),
             tvm_ffi=version("apache-tvm-ffi"),
             python=platform.python_version(),
