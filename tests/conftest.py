@@ -7,31 +7,64 @@ kept for `python3 dev.py matrix`, and if all passed, the README's table must say
 
 from __future__ import annotations
 
+import atexit
 import os
-import platform
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import needs
 import pytest
 from feature_matrix import HOW, PARTS, TARGETS, Results, differences
 
+from tools.packages import LAVAPIPE
+
 os.environ.setdefault("TVM_NUM_THREADS", str(len(os.sched_getaffinity(0))))
 os.environ["TVM_USE_RUNTIME_LIB"] = "0"  # one process holds both the compiler and the executor
-LAVAPIPE = Path(f"/usr/share/vulkan/icd.d/lvp_icd.{platform.machine()}.json")
+os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="mlcc-state-")  # what tests compile, below
+atexit.register(shutil.rmtree, os.environ["XDG_STATE_HOME"], ignore_errors=True)
 if LAVAPIPE.exists():  # Mesa's software driver, the same device for everybody
     os.environ.setdefault("VK_ICD_FILENAMES", str(LAVAPIPE))
 
 
 @pytest.fixture(scope="session")
-def vulkan() -> None:
-    """Skips where there is no Vulkan driver; a plugin that was not built is a failure."""
-    from mlcc.device import webgpu
+def plugin() -> None:
+    """The WebGPU plugin is there; one that could have been built and was not is a failure."""
     from mlcc_targets import native
 
+    if native.why_absent():
+        if sys.version_info < (3, 11):
+            needs.absent("the WebGPU plugin needs Python 3.11 or later")
+        needs.require("g++")
     assert not native.why_absent(), native.why_absent()
-    found, reason = webgpu.devices()
-    if not found:
-        pytest.skip(f"no Vulkan device: {reason}")
+
+
+@pytest.fixture(scope="session")
+def vulkan(plugin: None) -> None:
+    """There is a GPU for target vulkan, if only one in software."""
+    from mlcc.device import webgpu
+
+    if not webgpu.devices()[0]:
+        needs.require("lavapipe")
+        pytest.fail(f"no Vulkan device: {webgpu.devices()[1]}")
+
+
+@pytest.fixture(scope="session")
+def compiled_demo(
+    tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
+) -> Callable[[str, str], Path]:
+    """(recipe, target) -> the demo model's artifact; see `demo_model.py`."""
+    from demo_model import compiled
+
+    folder = tmp_path_factory.getbasetemp()
+    if hasattr(pytestconfig, "workerinput"):  # one process of several, each in a folder below
+        folder = folder.parent
+    folder = folder / "compiled-demo"
+    folder.mkdir(exist_ok=True)
+    return lambda quant, target: compiled(folder, quant, target)
 
 
 class Features:
@@ -75,7 +108,9 @@ def _is_partial(session: pytest.Session) -> bool:
 
 
 def _claims(item: pytest.Item) -> list[tuple[str, str, str]]:
-    """(part, target, how) of each `feature` marker of a test."""
+    """(part, target, how) of each `feature` marker of a test; a full run leaves out the long."""
+    if item.get_closest_marker("long"):
+        return []
 
     def claim(part: str, target: str, how: str) -> tuple[str, str, str]:
         if part not in (*PARTS, "*") or target not in TARGETS or how not in HOW:
@@ -85,10 +120,25 @@ def _claims(item: pytest.Item) -> list[tuple[str, str, str]]:
     return [claim(*mark.args, **mark.kwargs) for mark in item.iter_markers("feature")]
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Each test's report says what it claims, also from another process."""
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--long", action="store_true", help="the long tail too: marker `long`")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Each test's report says what it claims, also from another process. Leaves out the long."""
     for item in items:
         item.user_properties.append(("features", _claims(item)))
+    if not config.getoption("--long"):
+        long = [item for item in items if item.get_closest_marker("long")]
+        config.hook.pytest_deselected(items=long)
+        items[:] = [item for item in items if item not in long]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Before any fixture works for a test that cannot run."""
+    for mark in item.iter_markers("needs"):
+        needs.require(*mark.args)
 
 
 def pytest_configure(config: pytest.Config) -> None:

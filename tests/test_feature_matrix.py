@@ -83,8 +83,9 @@ def test_other(): pass
 def project(tmp_path: Path) -> Path:
     """A README with an empty table, and tests."""
     (tmp_path / "tests").mkdir()
-    for name in ("conftest.py", "feature_matrix.py"):
+    for name in ("conftest.py", "feature_matrix.py", "needs.py"):
         shutil.copy(HERE / name, tmp_path / "tests")
+    shutil.copytree(HERE.parent / "tools", tmp_path / "tools")
     shutil.copy(HERE.parent / "pyproject.toml", tmp_path)
     (tmp_path / "tests" / "test_features.py").write_text(TESTS)
     (tmp_path / "README.md").write_text(f"before\n{BEGIN}\n{END}\nafter\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,8 @@ import pytest
 from mlcc.engine.batch import Capacity
 from mlcc.engine.tables import CacheGroup
 from mlcc.errors import CapacityError
-from mlcc.manifest import CacheInfo, MemoryPlan, TensorSpec
 from mlcc.memory import RESERVE_BYTES, Room, available_bytes, container_bytes, fit, needed_bytes
+from mlcc.schema import CacheInfo, MemoryPlan, TensorSpec
 
 PAGED = CacheGroup("paged", 16)
 WANTED = Capacity.of([PAGED], [256], vocab_size=100, context=1024, max_batch=4, max_step_tokens=512)
@@ -68,7 +69,15 @@ def test_then_the_context() -> None:
 def test_too_little_is_refused_with_both_numbers(pages: int, fixed: bool, gist: str) -> None:
     with pytest.raises(CapacityError, match=gist) as caught:
         fit(WANTED, MANIFEST, Room(BASE + pages * PAGE), fixed=fixed)
-    assert caught.value.message.count("GB") == 2
+    assert len(set(re.findall(r"[\d.]+ [MG]B", caught.value.message))) == 2
+
+
+def test_one_byte_too_little_does_not_look_like_enough() -> None:
+    wanted = replace(WANTED, num_pages=64)
+    with pytest.raises(CapacityError) as caught:
+        fit(wanted, MANIFEST, Room(BASE + 64 * PAGE - 1), fixed=True)
+    needs, has = re.findall(r"([\d.]+) [MG]B", caught.value.message)
+    assert float(needs) > float(has)
 
 
 def test_a_layers_pages_are_one_tensor() -> None:

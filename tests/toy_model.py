@@ -1,7 +1,7 @@
 """The exact toy executor as a whole model: tokens are letters, answers are gibberish.
 
 Each answer depends on every token before, so that nothing can be mixed up unseen. Steps can be made
-slow, and the process can be made to die at a given step.
+slow, and the device can be full, or the process die, at a given step.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from mlcc.api.template import ChatTemplate
 from mlcc.device.toy import ToyExecutor
 from mlcc.engine.batch import Batch, Capacity
 from mlcc.engine.tables import CacheGroup
+from mlcc.errors import OutOfMemoryError
 from mlcc.model import Model, ModelText
 
 VOCAB = 96
@@ -39,15 +40,22 @@ class Letters:
 
 
 class SlowToy(ToyExecutor):
-    def __init__(self, capacity: Capacity, delay: float, die_after: int) -> None:
+    """`die_after` and `full_at` are numbers of steps, from 1; 0 = never."""
+
+    def __init__(
+        self, capacity: Capacity, delay: float = 0.0, die_after: int = 0, full_at: int = 0
+    ) -> None:
         super().__init__(capacity)
-        self._delay, self._steps_left = delay, die_after
+        self._delay, self._die_after, self._full_at = delay, die_after, full_at
+        self._step = 0
 
     def submit(self, batch: Batch) -> int:
         time.sleep(self._delay)
-        self._steps_left -= 1
-        if self._steps_left == 0:
+        self._step += 1
+        if self._step == self._die_after:
             os._exit(7)
+        if self._step == self._full_at:
+            raise OutOfMemoryError("the GPU's memory is full")
         return super().submit(batch)
 
 
@@ -55,5 +63,5 @@ def toy_text() -> ModelText:
     return ModelText("toy", Letters(), ChatTemplate(TEMPLATE), frozenset([0]))
 
 
-def open_toy(delay: float = 0.0, die_after: int = 0) -> Model:
-    return Model(toy_text(), SlowToy(CAPACITY, delay, die_after))
+def open_toy(delay: float = 0.0, die_after: int = 0, full_at: int = 0) -> Model:
+    return Model(toy_text(), SlowToy(CAPACITY, delay, die_after, full_at))

@@ -21,12 +21,12 @@ from toy_steps import ToySteps
 from mlcc.browser.entry import Tab, plan
 from mlcc.engine.batch import Capacity
 from mlcc.engine.tables import CacheGroup
-from mlcc.manifest import (
+from mlcc.manifest import Manifest, abi_hash
+from mlcc.schema import (
     CacheInfo,
     FileEntry,
     LibraryInfo,
     Limits,
-    Manifest,
     MemoryPlan,
     ModelInfo,
     QuantizationInfo,
@@ -35,7 +35,6 @@ from mlcc.manifest import (
     ToolVersions,
     WeightsInfo,
     WeightSpec,
-    abi_hash,
     tables_of,
 )
 

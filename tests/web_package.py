@@ -1,13 +1,12 @@
-"""What tests of web/ need: Node, a built package, and a model compiled for the browser.
+"""What tests of web/ need: Node, a built package, and a bridge to a tab.
 
-Without Node the tests are skipped, saying so; in CI (`CI` is set) they fail instead.
+Without Node or Chromium, and the GPU in software that it brings, the tests are skipped, saying so.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,19 +14,10 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
-import pytest
+import needs
 
 WEB = Path(__file__).parents[1] / "web"
 MAKE = WEB / "tools" / "make.py"
-DEMO = WEB.parent / "examples" / "demo" / "model"
-CONTEXT = 1024
-
-
-def absent(what: str) -> None:
-    """A test cannot run without this."""
-    if os.environ.get("CI"):
-        pytest.fail(what)
-    pytest.skip(what)
 
 
 @cache
@@ -35,7 +25,7 @@ def node() -> str:
     """The Node that builds and tests web/."""
     found = subprocess.run([sys.executable, MAKE, "--node"], capture_output=True, text=True)
     if found.returncode:
-        absent(found.stderr.strip())
+        needs.absent(found.stderr.strip())
     return found.stdout.strip()
 
 
@@ -60,8 +50,7 @@ def environment() -> dict[str, str]:
 @contextmanager
 def bridge(mode: str, model: Path) -> Iterator[str]:
     """The URL under which a tab answers HTTP; mode: node, chromium."""
-    if mode == "chromium" and not shutil.which("chromium"):
-        absent("no Chromium: apt install chromium")
+    needs.require("chromium")  # Node computes on its SwiftShader
     program = built_web() / "dist" / "bridge.mjs"
     command = [node(), str(program), "--mode", mode, "--model", str(model)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment())
@@ -73,15 +62,3 @@ def bridge(mode: str, model: Path) -> Iterator[str]:
     finally:
         process.terminate()
         process.wait(timeout=60)
-
-
-def compile_demo(out: Path, *, f16: bool = False, quant: str = "q4") -> Path:
-    """The demo model for target webgpu. Software GPUs have no float16."""
-    from mlcc_compiler.checkpoint.folder import Checkpoint
-    from mlcc_compiler.compile import Progress, compile_model
-    from mlcc_compiler.plan import Options
-    from mlcc_targets import Choices, get_target
-
-    row = get_target("webgpu", Choices(f16=f16))
-    options = Options(quant=quant, context=CONTEXT)
-    return compile_model(Checkpoint.open(DEMO), row, out, options, Progress())

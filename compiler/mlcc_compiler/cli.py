@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from mlcc.errors import UnsupportedError
+from mlcc.errors import UnsupportedError, printable
 from mlcc_compiler.toolchain import missing
 from mlcc_targets import TARGETS, Choices, Target, TargetError, get_target
 
@@ -156,7 +156,7 @@ class Display:
 
     def decided(self, what: str, value: str) -> None:
         if not self.quiet:
-            click.echo(f"{what + ':':<14}{value}", err=True)
+            click.echo(f"{what + ':':<14}{printable(value)}", err=True)
 
     def phase(self, name: str) -> None:
         self.line(f"{self.elapsed()} lowering: {name.replace('_', ' ')}")

@@ -7,13 +7,15 @@ its own module; this one only puts them in order and says what it decided.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from mlcc.errors import UnsupportedError
-from mlcc.manifest import WeightsInfo
+from mlcc.known import remember
+from mlcc.manifest import interface_hash
+from mlcc.schema import WeightsInfo
 from mlcc_compiler.artifact.describe import library_abi, manifest_of
 from mlcc_compiler.artifact.package import ArtifactWriter
 from mlcc_compiler.artifact.reuse import take_weights
@@ -23,6 +25,7 @@ from mlcc_compiler.kernels import kernel_set_for
 from mlcc_compiler.layout import WeightPlan
 from mlcc_compiler.models.config import long_factors
 from mlcc_compiler.models.registry import with_defaults
+from mlcc_compiler.passes.auxiliary import add_interface
 from mlcc_compiler.pipeline import Bounds, IrDump, build, lower
 from mlcc_compiler.plan import Options, Plan, make_plan
 from mlcc_compiler.preflight import check_ready
@@ -67,7 +70,9 @@ def compile_model(
             manifest_of(b.plan, weights, b.functions, b.workspace_bytes, licence) for b in built
         )
         names = (f"mlcc.{other.variant}.json" for other in target.alternatives)
-        return writer.finish(first, dict(zip(names, others, strict=True)))
+        writer.finish(first, dict(zip(names, others, strict=True)))
+    remember(writer.out)
+    return writer.out
 
 
 def _variants(plan: Plan) -> list[Plan]:
@@ -154,6 +159,9 @@ def _native_library(plan: Plan, library: Path, progress: Progress) -> Built:
         IrDump(plan.options.dump_ir),
         progress.phase,
     )
+    caches, vocab = plan.caches.infos(plan.pools), plan.config.vocab_size
+    interface = interface_hash(caches, plan.limits, vocab, specs_of(lowered.plans))
+    lowered = replace(lowered, module=add_interface(lowered.module, interface))
     progress.phase("code")
     build(lowered, plan.target, library, plan.options.dump_ir)
     plan.target.mark(library, library_abi())

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mlcc.engine.tables import CacheGroup, StepLayout
-from mlcc.manifest import CacheInfo, TensorSpec
+from mlcc.schema import CacheInfo, TensorSpec
 
 Array = npt.NDArray[Any]
 

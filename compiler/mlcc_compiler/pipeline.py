@@ -15,6 +15,7 @@ from typing import Any
 
 from mlcc.engine.tables import StepLayout
 from mlcc.errors import MlccError, UnsupportedError
+from mlcc.sizes import apart
 from mlcc_compiler._tvm import ir, nn, relax, tirx, tvm
 from mlcc_compiler.cuda.build import cuda_code_in
 from mlcc_compiler.graph import is_call
@@ -287,7 +288,8 @@ def _check_bindings(storages: list[int], target: Target) -> None:
     most = target.limits.get("storage_binding_bytes")
     largest = max(storages, default=0)
     if most is not None and largest > most:
+        needs, binds = apart(largest, most)
         raise UnsupportedError(
-            f"a step would need an array of {largest / 1e6:.0f} MB, and target '{target.name}' "
-            f"binds up to {most / 1e6:.0f} MB; use a smaller --context or --max-batch"
+            f"a step would need an array of {needs}, and target '{target.name}' binds up to "
+            f"{binds}; use a smaller --context or --max-batch"
         )

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from mlcc.engine.tables import StepLayout
 from mlcc.errors import UnsupportedError
-from mlcc.manifest import Limits
+from mlcc.schema import Limits
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.layout import Caches
 from mlcc_compiler.models.config import DecoderConfig
@@ -23,7 +23,7 @@ from mlcc_compiler.pipeline import Traced, trace
 from mlcc_compiler.quantization import Recipe, recipe, with_head
 from mlcc_compiler.quantization.apply import apply_recipe
 from mlcc_compiler.toolchain import missing
-from mlcc_compiler.weights.check import check_tensors
+from mlcc_compiler.weights.check import check_layers, check_tensors
 from mlcc_compiler.weights.names import checkpoint_names
 from mlcc_targets import Target
 
@@ -106,6 +106,8 @@ def make_plan(checkpoint: Checkpoint, target: Target, options: Options) -> Plan:
         raise UnsupportedError(f"target '{target.name}': {reason}")
     target = _with_name(target, checkpoint.name)
     context = _context(checkpoint, options)
+    layers = require(with_defaults(checkpoint.config), "num_hidden_layers")
+    check_layers(layers, len(checkpoint.tensors.shapes))
     architecture = build_model(checkpoint.config, context)
     apply_recipe(architecture.model, options.recipe)
     traced = trace(architecture.model)

@@ -6,6 +6,8 @@ line of ArtifactError. The format is described in docs/artifact.md.
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,11 +16,17 @@ from typing import Any
 import numpy as np
 
 from mlcc.errors import ArtifactError
+from mlcc.files import FileError, read_regular
 from mlcc.host import check_host
 from mlcc.integrity import check_alternatives, check_files, check_hashes, resolve_inside
-from mlcc.manifest import MANIFEST_NAME, MAX_MANIFEST_BYTES, Manifest, WeightSpec
+from mlcc.manifest import MAX_MANIFEST_BYTES, Manifest
 from mlcc.safetensors import SafetensorsError, TensorEntry, map_file, read_header, view
+from mlcc.schema import MANIFEST_NAME, FileEntry, WeightSpec
 from mlcc.texts import TOKENIZER, chat_templates, generation_config
+
+MAX_TEXT_BYTES = 16 << 20
+CHECKPOINT_FILES = ("config.json", "model.safetensors", "model.safetensors.index.json")
+"""What makes a folder a checkpoint, by which a user may take it for one; we write none of them."""
 
 
 @dataclass(frozen=True)
@@ -33,8 +41,9 @@ class Artifact:
     def open(cls, path: str | Path, *, verify: bool = True, host: bool = True) -> Artifact:
         """Check and open. Raises ArtifactError in one line.
 
-        `verify` hashes every file (about a second per gigabyte and core); `host` asks whether
-        this machine can run the library (ABI, system, CPU features).
+        `verify` hashes every chunk of every file (about a second per gigabyte and core), and the
+        library once more as a whole; `host` asks whether this machine can run the library (ABI,
+        system, CPU features).
         """
         folder = Path(path)
         try:
@@ -43,12 +52,20 @@ class Artifact:
             check_alternatives(folder, manifest)
             notes = check_host(manifest) if host else ()
             if verify:
-                check_hashes(folder, manifest)
+                check_hashes(folder, manifest.files, whole=(manifest.library.path,))
         except ArtifactError as error:
             raise ArtifactError(f"{folder}: {error.message}") from error
         except OSError as error:
             raise ArtifactError(f"{folder}: cannot be read ({error.strerror or error})") from error
         return cls(folder, manifest, notes)
+
+    def verify(self, files: Sequence[FileEntry] | None = None) -> None:
+        """Hash these files, or all, in chunks and as wholes. Raises ArtifactError."""
+        files = self.manifest.files if files is None else files
+        try:
+            check_hashes(self.folder, files, whole={entry.path for entry in files})
+        except (ArtifactError, OSError) as error:
+            raise ArtifactError(f"{self.folder}: {error}") from error
 
     @property
     def library_path(self) -> Path:
@@ -99,8 +116,15 @@ class Artifact:
         return {spec.name: self._weight(spec, *shards[spec.shard]) for spec in self._specs}
 
     def text(self, path: str) -> str:
-        """A file of the folder as text."""
-        return (self.folder / path).read_text(encoding="utf-8", errors="replace")
+        """A file of the folder as text. Raises ArtifactError."""
+        try:
+            data = read_regular(self.folder / path, MAX_TEXT_BYTES)
+        except (OSError, FileError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise ArtifactError(
+                f"{self.folder}: {path} cannot be read ({reason}); compile the model again"
+            ) from error
+        return data.decode("utf-8", "replace")
 
     @property
     def _specs(self) -> tuple[WeightSpec, ...]:
@@ -130,7 +154,15 @@ def _read_manifest(folder: Path) -> bytes:
             else ("make one with `mlcc compile MODEL`")
         )
         raise ArtifactError(f"not a compiled model (it has no {MANIFEST_NAME}); {advice}")
-    if path.stat().st_size > MAX_MANIFEST_BYTES:
-        raise ArtifactError(f"{MANIFEST_NAME} is larger than {MAX_MANIFEST_BYTES >> 20} MiB")
+    for name in CHECKPOINT_FILES:
+        if os.path.lexists(folder / name):
+            raise ArtifactError(
+                f"holds both a compiled model ({MANIFEST_NAME}) and a checkpoint ({name}); remove "
+                f"{MANIFEST_NAME} to have the checkpoint compiled here, or move the compiled model "
+                "to a folder of its own if you trust its machine code"
+            )
     resolve_inside(folder, MANIFEST_NAME)
-    return path.read_bytes()
+    try:
+        return read_regular(path, MAX_MANIFEST_BYTES)
+    except FileError as error:
+        raise ArtifactError(f"{MANIFEST_NAME} cannot be read: {error}") from error

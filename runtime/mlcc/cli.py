@@ -18,13 +18,14 @@ from typing import Any
 
 import click
 
-from mlcc import __version__
-from mlcc.errors import MlccError
+from mlcc.errors import MlccError, printable
+from mlcc.version import __version__
 
 INTERRUPTED = 130
 _EXTRAS = {
     "filelock": "mlcc[compile]",
     "huggingface_hub": "mlcc[compile]",
+    "safetensors": "mlcc[compile]",
     "starlette": "mlcc[serve]",
     "uvicorn": "mlcc[serve]",
 }
@@ -99,7 +100,7 @@ def _report(error: Exception) -> int:
     if missing := _missing_extra(error):
         click.echo(f"error: {missing}", err=True)
         return MlccError.exit_code
-    words = " ".join(f"{type(error).__name__}: {error}".split())
+    words = printable(" ".join(f"{type(error).__name__}: {error}".split()))
     click.echo(
         f"error: a bug in mlcc ({words[:300]}); run it again as `mlcc --debug ...` and report "
         "what it prints",

@@ -21,10 +21,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from mlcc import __version__
 from mlcc.child_process import call
 from mlcc.errors import ArtifactError, CapacityError, CheckpointError, MlccError, UnsupportedError
-from mlcc.manifest import MANIFEST_NAME, abi_hash
+from mlcc.files import real
+from mlcc.manifest import abi_hash
+from mlcc.schema import MANIFEST_NAME
+from mlcc.sizes import apart
+from mlcc.version import __version__
 
 SOURCE_NAME = "source.json"
 TARGET, QUANT = "cpu", "q4"
@@ -210,9 +213,10 @@ def _check_disk(entry: Entry) -> None:
     needed = sum(size for _, size, _ in entry.source["files"])
     free = shutil.disk_usage(entry.folder).free
     if free < needed:
+        needs, has = apart(needed, free)
         raise CapacityError(
-            f"{entry.folder} may need {needed / 1e9:.1f} GB and the disk has {free / 1e9:.1f} GB "
-            "free; type `mlcc cache clean`, or set XDG_CACHE_HOME to another disk"
+            f"{entry.folder} may need {needs} and the disk has {has} free; "
+            "type `mlcc cache clean`, or set XDG_CACHE_HOME to another disk"
         )
 
 
@@ -247,7 +251,7 @@ def _edited_packages() -> list[Path]:
 
 
 def _absolute(model: str) -> str:
-    return model if model.startswith(_HUB) else str(Path(model).resolve())
+    return model if model.startswith(_HUB) else str(real(Path(model)))
 
 
 def _read_source(folder: Path) -> dict[str, Any]:

@@ -8,12 +8,11 @@ from contextlib import suppress
 from mlcc.engine.batch import Result
 from mlcc.engine.engine import Engine
 from mlcc.engine.events import Event
-from mlcc.errors import DeviceError
 from mlcc.model import Model
 
 
 class Driver:
-    """Keeps `depth` steps in flight. A DeviceError ends all requests, without events."""
+    """Keeps `depth` steps in flight. A step that fails ends all requests, without events."""
 
     def __init__(self, model: Model) -> None:
         self.engine: Engine = model.new_engine()
@@ -27,15 +26,22 @@ class Driver:
         return self.engine.has_work
 
     def step(self) -> list[Event]:
-        """Plan what can be planned and commit the oldest step. Raises DeviceError."""
+        """Plan what can be planned and commit the oldest step.
+
+        Raises what the executor raises (DeviceError, CapacityError). Whatever it is, a bug or
+        Ctrl-C too, a planned step may be without its ticket by then, so everything is forgotten.
+        """
         try:
             return self._step()
-        except DeviceError:
+        except BaseException:
             self._forget()
             raise
 
     def _step(self) -> list[Event]:
-        while len(self._tickets) < self._depth and (batch := self.engine.plan()) is not None:
+        while len(self._tickets) < self._depth:
+            batch = self.engine.plan(self._executor.lend())
+            if batch is None:
+                break
             self._tickets.append(self._executor.submit(batch))
         if not self._tickets:
             if self.engine.has_work:
@@ -46,7 +52,10 @@ class Driver:
 
     def _forget(self) -> None:
         """Leave nothing in flight on either side, so that a device that recovers can go on."""
-        while self._tickets:
-            with suppress(DeviceError):
-                self._executor.collect(self._tickets.popleft())
-        self.engine.fail()
+        try:
+            while self._tickets:
+                with suppress(Exception):  # what is being raised came first
+                    self._executor.collect(self._tickets.popleft())
+        finally:  # also if a second Ctrl-C ends the waiting
+            self._tickets.clear()
+            self.engine.fail()

@@ -1,10 +1,24 @@
 """The errors that mlcc raises on purpose: each says what happened, why, and what to type next.
 
 Anything that is not an `MlccError` is a bug. The command line prints these as one line and exits
-with `exit_code`; the server turns them into OpenAI's error shape with `http_status`.
+with `exit_code`; the server turns them into OpenAI's error shape with `http_status`. One line holds
+by construction: a message may quote names out of files, which are not to be trusted.
 """
 
 from __future__ import annotations
+
+_LONGEST, _KEPT = 4000, 1000
+"""Characters of a message; and of its end, which says what to type."""
+
+
+def printable(text: str) -> str:
+    """`text` as one line of plain characters: what drives a terminal, ends a line or turns its
+    direction, and halves of surrogates, are spelled as Python's escapes. Very long ones are cut."""
+    if len(text) > _LONGEST:
+        text = f"{text[: _LONGEST - _KEPT]} ... {text[-_KEPT:]}"
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 class MlccError(Exception):
@@ -15,8 +29,8 @@ class MlccError(Exception):
     kind = "server_error"
 
     def __init__(self, message: str, *, param: str | None = None, code: str | None = None) -> None:
-        super().__init__(message)
-        self.message = message
+        self.message = printable(message)
+        super().__init__(self.message)
         self.param = param
         self.code = code
 

@@ -10,7 +10,8 @@ import platform
 from importlib.metadata import PackageNotFoundError, version
 
 from mlcc.errors import ArtifactError
-from mlcc.manifest import KERNEL_INTERFACE, Manifest, TargetInfo, abi_hash
+from mlcc.manifest import KERNEL_INTERFACE, Manifest, abi_hash
+from mlcc.schema import TargetInfo
 from mlcc_targets.host import cpu_features, machine, missing_features
 
 _SYSTEMS = {"linux": "Linux", "darwin": "Darwin", "macos": "Darwin", "windows": "Windows"}

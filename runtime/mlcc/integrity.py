@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Container, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from mlcc.errors import ArtifactError
-from mlcc.manifest import CHUNK_BYTES, MANIFEST_NAME, FileEntry, Manifest, check_relative
+from mlcc.files import FileError, is_within, read_regular
+from mlcc.manifest import MAX_MANIFEST_BYTES, Manifest
+from mlcc.manifest_rules import check_relative
+from mlcc.schema import CHUNK_BYTES, MANIFEST_NAME, FileEntry
 
 _AGAIN = "copy the folder again or compile the model again"
 
@@ -19,7 +23,7 @@ _AGAIN = "copy the folder again or compile the model again"
 def resolve_inside(folder: Path, path: str) -> Path:
     """`folder / path`, which must not leave the folder, not even by a symlink. ArtifactError."""
     full = folder / check_relative(path)
-    if not full.resolve().is_relative_to(folder.resolve()):
+    if not is_within(full, folder):
         raise ArtifactError(f"{path} is a link that leaves the folder; copy the real file into it")
     return full
 
@@ -43,7 +47,10 @@ def check_alternatives(folder: Path, manifest: Manifest) -> None:
     """
     for path in manifest.alternatives:
         try:
-            other = Manifest.from_bytes(resolve_inside(folder, path).read_bytes())
+            data = read_regular(resolve_inside(folder, path), MAX_MANIFEST_BYTES)
+            other = Manifest.from_bytes(data)
+        except FileError as error:
+            raise ArtifactError(f"{path} cannot be read: {error}; {_AGAIN}") from error
         except ArtifactError as error:
             raise ArtifactError(error.message.replace(MANIFEST_NAME, path)) from error
         same = (other.model, other.weights) == (manifest.model, manifest.weights)
@@ -51,14 +58,37 @@ def check_alternatives(folder: Path, manifest: Manifest) -> None:
             raise ArtifactError(f"{path} is no alternative of this model; {_AGAIN}")
 
 
-def check_hashes(folder: Path, manifest: Manifest, threads: int | None = None) -> None:
-    """Every byte is the one that was written. Raises ArtifactError naming the damaged place."""
-    jobs = [(entry, i) for entry in manifest.files for i in range(len(entry.chunks))]
+def check_hashes(
+    folder: Path,
+    files: Sequence[FileEntry],
+    *,
+    whole: Container[str] = (),
+    threads: int | None = None,
+) -> None:
+    """Every byte is the one that was written. Raises ArtifactError naming the damaged place.
+
+    Chunks cover all bytes. Of the paths in `whole` the hash of the file is compared too, which is
+    not its only chunk's if it has several: about a second per gigabyte, on one core.
+    """
+    jobs = [(entry, i) for entry in files for i in range(len(entry.chunks))]
     for (entry, chunk), sound in zip(jobs, _hash_all(folder, jobs, threads), strict=True):
         if not sound:
             start = chunk * CHUNK_BYTES
             stop = min(start + CHUNK_BYTES, entry.bytes)
             raise ArtifactError(f"{entry.path} is damaged in bytes {start} to {stop}; {_AGAIN}")
+    for entry in files:
+        if entry.path not in whole or len(entry.chunks) < 2:
+            continue
+        if _hash(folder / entry.path) != entry.sha256:
+            raise ArtifactError(f"{entry.path} is not of the sha256 that is listed; {_AGAIN}")
+
+
+def _hash(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while data := file.read(CHUNK_BYTES):
+            digest.update(data)
+    return digest.hexdigest()
 
 
 def _hash_all(folder: Path, jobs: list[tuple[FileEntry, int]], threads: int | None) -> list[bool]:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from mlcc.artifact import Artifact
 from mlcc.device.executor import Executor
 from mlcc.engine.batch import Capacity
-from mlcc.errors import UnsupportedError
+from mlcc.errors import ArtifactError, UnsupportedError
 from mlcc.manifest import Manifest
 from mlcc.memory import Room, available_bytes, fit, plan_capacity
 
@@ -54,6 +54,7 @@ def open_executor(
         manifest.functions,
         place,
         progress,
+        manifest.interface,
     )
 
 
@@ -83,5 +84,11 @@ def _refuse_for_numpy(artifact: Artifact, **options: int | None) -> None:
 def _reference(artifact: Artifact, capacity: Capacity) -> Executor:
     from mlcc.device.reference import ReferenceExecutor
 
-    graph = json.loads(artifact.library_path.read_text(encoding="utf-8"))
-    return ReferenceExecutor(graph, artifact.weights(), capacity, artifact.manifest.caches)
+    weights, caches = artifact.weights(), artifact.manifest.caches
+    try:
+        graph = json.loads(artifact.library_path.read_text(encoding="utf-8"))
+        return ReferenceExecutor(graph, weights, capacity, caches)
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise ArtifactError(
+            f"{artifact.library_path}: is no graph of a model ({error}); compile the model again"
+        ) from error

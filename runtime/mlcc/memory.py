@@ -16,7 +16,9 @@ from pathlib import Path
 from mlcc.engine.batch import Capacity
 from mlcc.engine.caches import tokens_within
 from mlcc.errors import CapacityError
-from mlcc.manifest import DTYPE_BYTES, CacheInfo, Manifest, page_shape
+from mlcc.manifest import Manifest
+from mlcc.schema import DTYPE_BYTES, CacheInfo, page_shape
+from mlcc.sizes import apart, size
 
 RESERVE_BYTES = 256 << 20
 """Left for Python, the server and the system."""
@@ -40,7 +42,7 @@ class Room:
     tensor_bytes: int | None = None
     """For one tensor: WebGPU bounds what a kernel's argument may hold."""
     why: str = ""
-    """Where `bytes` comes from, if it is not the memory that is free."""
+    """Where `bytes` (spelled {}) comes from, if it is not the memory that is free."""
     reserve: int = RESERVE_BYTES
     """How many of `bytes` are left alone."""
 
@@ -86,19 +88,20 @@ def fit(wanted: Capacity, manifest: Manifest, room: Room, *, fixed: bool) -> Pla
     if pools != wanted.pools:
         why = f"a layer's pages are one tensor, of {tokens_of(held, wanted)} tokens"
     needed = needed_bytes(wanted, manifest) + room.reserve
-    left = None
+    needs = size(needed)
     if room.bytes is not None:
         left = room.bytes - needed_bytes(replace(wanted, pools=(0,) * len(pools)), manifest)
         left -= room.reserve
         if cache_bytes(pools, manifest) > left:
             pools = _shrunk(replace(wanted, pools=pools), manifest, left)
-            why = room.why or f"{room.bytes / 1e9:.2f} GB of memory are free"
+            needs, has = apart(needed, room.bytes)
+            why = (room.why or "{} of memory are free").format(has)
     if pools == wanted.pools:
         return Plan(wanted)
     context = longest(pools, wanted)
     too_small = context < min(SMALLEST_CONTEXT, wanted.context)
     if too_small or (fixed and context < wanted.context):
-        raise CapacityError(_refusal(needed, wanted, why, context))
+        raise CapacityError(_refusal(needs, wanted, why, context))
     fitted = replace(wanted, context=context, pools=pools)
     return Plan(fitted, _note(wanted, fitted, why))
 
@@ -222,14 +225,11 @@ def _sysconf() -> int | None:
         return None
 
 
-def _refusal(needed: int, wanted: Capacity, why: str, context: int) -> str:
+def _refusal(needs: str, wanted: Capacity, why: str, context: int) -> str:
     advice = "close other programs, or compile with a smaller --quant"
     if context >= SMALLEST_CONTEXT:
         advice = f"use --context {context} or close other programs"
-    return (
-        f"the model needs {needed / 1e9:.2f} GB for a context of {wanted.context} and {why}; "
-        f"{advice}"
-    )
+    return f"the model needs {needs} for a context of {wanted.context} and {why}; {advice}"
 
 
 def _note(wanted: Capacity, fitted: Capacity, why: str) -> str:

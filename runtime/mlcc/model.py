@@ -19,7 +19,7 @@ from mlcc.engine.batch import Capacity
 from mlcc.engine.engine import Engine
 from mlcc.errors import ArtifactError
 from mlcc.manifest import Manifest
-from mlcc.texts import Read, chat_templates, generation_config
+from mlcc.texts import Read, chat_templates, generation_config, text_files
 from mlcc.tokenizer import FileTokenizer, TextTokenizer
 
 _NO_TEMPLATE = "the model has no chat template; conversations are written as plain 'User: ...' text"
@@ -88,13 +88,15 @@ class Model:
 
 
 def open_text(path: Path) -> ModelText:
-    """The text side of a compiled model, without loading the library or hashing the weights.
+    """The text side of a compiled model, without loading the library or hashing the weights: of
+    the files only those that are read.
 
     Raises ArtifactError.
     """
     from mlcc.artifact import Artifact
 
     artifact = Artifact.open(path, verify=False, host=False)
+    artifact.verify(text_files(artifact.manifest))
     tokenizer = FileTokenizer(artifact.tokenizer_path)
     try:
         return read_text(artifact.manifest, artifact.text, tokenizer)

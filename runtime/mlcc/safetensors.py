@@ -1,12 +1,14 @@
 """A small reader of the safetensors format (Hugging Face): a bounded header, then raw tensors.
 
 Reads headers with the standard library and maps tensors with numpy; never writes, never unpickles.
-The compiler reads checkpoints with it, the runtime its own shards.
+The compiler checks checkpoints with it, the runtime maps its own shards. Not the format's own
+package, which has no bound below 100 MB, and whose errors name no tensor.
 """
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import prod
@@ -15,7 +17,9 @@ from typing import Any
 
 import numpy as np
 
-MAX_HEADER_BYTES = 100_000_000
+MAX_HEADER_BYTES = 16 << 20
+"""About 100,000 tensors; the largest shards in use hold a few thousand."""
+_MOST_DIMENSIONS = 32
 
 DTYPE_BITS: dict[str, tuple[str, int]] = {
     "BOOL": ("bool", 8), "U8": ("uint8", 8), "I8": ("int8", 8), "U16": ("uint16", 16),
@@ -76,11 +80,11 @@ def map_file(path: Path) -> np.ndarray[Any, Any]:
 
 def _parse(path: Path, text: bytes) -> list[tuple[str, Any]]:
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        if len({key for key, _ in pairs}) != len(pairs):
-            keys = [key for key, _ in pairs]
-            twice = next(key for key in keys if keys.count(key) > 1)
+        found = dict(pairs)
+        if len(found) != len(pairs):
+            twice = Counter(key for key, _ in pairs).most_common(1)[0][0]
             raise SafetensorsError(f"{path.name}: its header names {twice!r} twice")
-        return dict(pairs)
+        return found
 
     try:
         header = json.loads(text, object_pairs_hook=unique)
@@ -99,9 +103,11 @@ def _entry(path: Path, name: str, row: Any, data_start: int) -> TensorEntry:
         numbers = (*shape, start, stop)
         if any(type(n) is not int or n < 0 for n in numbers):
             raise ValueError("negative or not an integer")
+        if len(shape) > _MOST_DIMENSIONS or max(numbers) >= 1 << 63:
+            raise ValueError(f"more than {_MOST_DIMENSIONS} dimensions or 2^63 elements")
     except (KeyError, TypeError, ValueError) as error:
         raise SafetensorsError(f"{path.name}: bad header entry for {name!r} ({error})") from error
-    if code not in DTYPE_BITS:
+    if not isinstance(code, str) or code not in DTYPE_BITS:
         raise SafetensorsError(f"{path.name}: tensor {name!r} has unknown dtype {code!r}")
     dtype, bits = DTYPE_BITS[code]
     if (stop - start) * 8 != prod(shape) * bits:

@@ -12,7 +12,8 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from mlcc.errors import ArtifactError
-from mlcc.manifest import FileEntry, Manifest
+from mlcc.manifest import Manifest
+from mlcc.schema import FileEntry
 
 TOKENIZER = "tokenizer.json"
 GENERATION_CONFIG = "generation_config.json"
@@ -35,7 +36,7 @@ def generation_config(manifest: Manifest, read: Read) -> dict[str, Any]:
         return {}
     try:
         return dict(json.loads(read(GENERATION_CONFIG)))
-    except ValueError as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise ArtifactError(f"{GENERATION_CONFIG} is damaged; compile the model again") from error
 
 

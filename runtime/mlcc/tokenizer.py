@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Protocol
 
 from mlcc.errors import ArtifactError, InvalidRequestError
+from mlcc.panics import is_panic, muted
 
-MAX_TOKENIZER_BYTES = 256 << 20
+MAX_TOKENIZER_BYTES = 128 << 20
+"""Gemma 3's, of 262,144 tokens, takes 33 MB."""
 
 
 class TextTokenizer(Protocol):
@@ -33,13 +35,15 @@ class FileTokenizer:
     def __init__(self, path: Path) -> None:
         from tokenizers import Tokenizer as HfTokenizer
 
+        from mlcc.files import read_regular
+
         try:
-            if path.stat().st_size > MAX_TOKENIZER_BYTES:
-                raise ArtifactError(f"{path} is larger than {MAX_TOKENIZER_BYTES >> 20} MiB")
-            self._tokenizer = HfTokenizer.from_file(str(path))
-        except ArtifactError:
-            raise
-        except Exception as error:  # the library raises bare Exception
+            text = read_regular(path, MAX_TOKENIZER_BYTES).decode()
+            with muted():
+                self._tokenizer = HfTokenizer.from_str(text)
+        except BaseException as error:  # the library raises bare Exception, and panics
+            if not (isinstance(error, Exception) or is_panic(error)):
+                raise
             raise ArtifactError(
                 f"{path} cannot be read: {error}; compile the model again"
             ) from error
@@ -49,13 +53,30 @@ class FileTokenizer:
     def encode(self, text: str, /, *, add_special_tokens: bool) -> list[int]:
         """The ids of a text. Raises InvalidRequestError if it is not valid Unicode."""
         check_unicode(text)
-        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
+        try:
+            ids: list[int] = self._tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
+        except BaseException as error:
+            if (failure := _failure(error)) is None:
+                raise
+            raise failure from error
         return ids
 
     def decode(self, ids: Sequence[int], /) -> str:
         """The text of ids, special tokens skipped."""
-        text: str = self._tokenizer.decode(ids, skip_special_tokens=True)
+        try:
+            text: str = self._tokenizer.decode(ids, skip_special_tokens=True)
+        except BaseException as error:
+            if (failure := _failure(error)) is None:
+                raise
+            raise failure from error
         return text
+
+
+def _failure(error: BaseException) -> ArtifactError | None:
+    """For what the library raises if a tokenizer loads and does not work; None for the rest."""
+    if type(error) is not Exception and not is_panic(error):
+        return None
+    return ArtifactError(f"the tokenizer failed: {error}; the model's tokenizer.json is not sound")
 
 
 def check_unicode(text: str) -> None:

@@ -24,5 +24,7 @@ def target(choices: Choices) -> Target:
         f16=True,
         link=link_dylib,
         tools=dylib_tools(),
-        run_missing="" if here else "runs on a Mac with Apple silicon; see docs/devices.md",
+        run_missing=""
+        if here
+        else "runs on a Mac with Apple silicon (untried); see docs/devices.md",
     )

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from mlcc.engine.tables import CacheGroup
-from mlcc.manifest import (
+from mlcc.manifest import Manifest, abi_hash
+from mlcc.schema import (
     CacheInfo,
     LibraryInfo,
     Limits,
-    Manifest,
     MemoryPlan,
     ModelInfo,
     QuantizationInfo,
@@ -23,7 +23,6 @@ from mlcc.manifest import (
     TensorSpec,
     ToolVersions,
     WeightsInfo,
-    abi_hash,
     tables_of,
 )
 from mlcc_compiler.artifact.package import ArtifactWriter
@@ -46,6 +45,7 @@ LIMITS = Limits(
 
 def manifest(weights: WeightsInfo, licence: str | None = None) -> Manifest:
     tvm, tvm_ffi = version("apache-tvm"), version("apache-tvm-ffi")
+    stored = sum(tensor.nbytes for tensor in weights.tensors)
     return Manifest(
         abi=abi_hash(tvm, tvm_ffi),
         model=ModelInfo(
@@ -78,7 +78,7 @@ def manifest(weights: WeightsInfo, licence: str | None = None) -> Manifest:
         limits=LIMITS,
         tables=tables_of(LIMITS.layout([CacheGroup("paged", 16)])),
         weights=weights,
-        memory=MemoryPlan(weights_bytes=29, cache_bytes=32768, workspace_bytes=1000),
+        memory=MemoryPlan(weights_bytes=stored, cache_bytes=32768, workspace_bytes=1000),
         tools=ToolVersions(mlcc="0.1.0", tvm=tvm, tvm_ffi=tvm_ffi),
     )
 

@@ -12,7 +12,8 @@ from test_inspect import shown
 
 from mlcc.artifact import Artifact
 from mlcc.errors import ArtifactError
-from mlcc.manifest import MANIFEST_NAME, FileEntry, LibraryInfo, Manifest
+from mlcc.manifest import Manifest
+from mlcc.schema import MANIFEST_NAME, FileEntry, LibraryInfo
 from mlcc_compiler.artifact.package import ArtifactWriter
 
 OTHER = "mlcc.f32.json"

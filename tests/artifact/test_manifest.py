@@ -10,10 +10,13 @@ import pytest
 from small_artifact import manifest
 
 from mlcc.errors import ArtifactError
-from mlcc.manifest import FileEntry, Manifest, WeightsInfo, WeightSpec, abi_hash, check_relative
-from mlcc.manifest import _seal as seal
+from mlcc.manifest import Manifest, abi_hash
+from mlcc.manifest_rules import check_relative
+from mlcc.schema import FileEntry, WeightsInfo, WeightSpec
+from mlcc.schema import _seal as seal
 
-LIBRARY = FileEntry(path="model.so", bytes=3, sha256="00", chunks=("00",))
+HASH = "0" * 64
+LIBRARY = FileEntry(path="model.so", bytes=3, sha256=HASH, chunks=(HASH,))
 SMALL = replace(manifest(WeightsInfo(tensors=())), files=(LIBRARY,))
 
 

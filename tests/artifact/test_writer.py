@@ -21,7 +21,7 @@ import mlcc_compiler.artifact.output
 import mlcc_compiler.weights.shards as shards
 from mlcc.artifact import Artifact
 from mlcc.errors import CapacityError, CheckpointError, MlccError
-from mlcc.manifest import CHUNK_BYTES, TensorSpec
+from mlcc.schema import CHUNK_BYTES, TensorSpec
 from mlcc_compiler.artifact.package import ArtifactWriter
 from mlcc_compiler.checkpoint.folder import Checkpoint
 
@@ -178,7 +178,7 @@ def test_an_output_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Mo
     def denied(self: Path, *args: object, **options: object) -> None:
         raise PermissionError(errno.EACCES, "Permission denied", str(self))
 
-    monkeypatch.setattr(mlcc_compiler.output.Path, "mkdir", denied)
+    monkeypatch.setattr(mlcc_compiler.artifact.output.Path, "mkdir", denied)
     refused(tmp_path / "tiny", r"cannot be written \(Permission denied\); choose another --output")
     assert left(tmp_path) == []
 

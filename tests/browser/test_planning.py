@@ -13,7 +13,8 @@ from mlcc.browser.entry import check, plan, shrink
 from mlcc.browser.planning import TAB_PAGES_BYTES
 from mlcc.engine.batch import Capacity
 from mlcc.engine.tables import CacheGroup
-from mlcc.manifest import FileEntry, Manifest
+from mlcc.manifest import Manifest
+from mlcc.schema import FileEntry
 
 PAGE = 4096
 """Bytes of a page of the toy, which has one layer."""
@@ -90,7 +91,7 @@ def test_one_tensors_bound_and_known_memory_shrink_the_pages() -> None:
     assert planned(tensor_bytes=64 * PAGE)["capacity"]["pools"] == [64]
     known = planned(large(), tensor_bytes=4 << 30, memory_bytes=(512 << 20) + 1040)
     assert known["bytes"]["caches"] == 512 << 20
-    assert known["notes"][0].startswith("the page gives it 0.54 GB: the context is 16384")
+    assert known["notes"][0].startswith("the page gives it 536.87 MB: the context is 16384")
     assert not planned(memory_bytes=1 << 20)["notes"]
     assert error(planned(memory_bytes=1 << 16))["type"] == "CapacityError"
 

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
+from needs import absent
 from toy_model import TEMPLATE
 from toy_tab import ADAPTER, answer, open_tab, toy_manifest, toy_plan
-from web_package import absent, node
+from web_package import node
 
 ROOT = Path(__file__).parents[2]
 PYODIDE = ROOT / "web" / "node_modules" / "pyodide"

@@ -30,8 +30,18 @@ NO_DRIVER = {"VK_ICD_FILENAMES": "/nowhere.json", "VK_DRIVER_FILES": "/nowhere.j
 @pytest.mark.parametrize(
     ("arguments", "environment", "gist"),
     [
-        (["--target", "vulkan"], NO_DRIVER, "no Vulkan driver was found; install one"),
-        (["--target", "vulkan", "--device", "9"], {}, "there is no device 9; `mlcc targets`"),
+        pytest.param(
+            ["--target", "vulkan"],
+            NO_DRIVER,
+            "no Vulkan driver was found; install one",
+            marks=pytest.mark.usefixtures("plugin"),
+        ),
+        pytest.param(
+            ["--target", "vulkan", "--device", "9"],
+            {},
+            "there is no device 9; `mlcc targets`",
+            marks=pytest.mark.usefixtures("vulkan"),
+        ),
         (["--target", "metal"], {}, "runs on a Mac"),
         (["--target", "android"], {}, "runs in an Android app"),
         (["--target", "cpu", "--device", "0"], {}, "runs on the CPU; leave out --device"),
@@ -47,7 +57,7 @@ def test_a_checkpoint_is_not_compiled_for_a_device_that_is_not_here(
     assert "compiling" not in done.stderr and not list(tmp_path.iterdir())
 
 
-def test_targets_lists_devices() -> None:
+def test_targets_lists_devices(vulkan: None) -> None:
     rows = json.loads(mlcc("targets", "--json").stdout)
     assert rows["vulkan"]["devices"][0].startswith("0: ") and rows["vulkan"]["run"] == ""
     rows = json.loads(mlcc("targets", "--json", **NO_DRIVER).stdout)

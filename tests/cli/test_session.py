@@ -8,11 +8,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from toy_model import CAPACITY, SlowToy, open_toy
+from toy_model import CAPACITY, open_toy
 
 from mlcc.api.requests import SamplingFields
-from mlcc.engine.batch import Batch
-from mlcc.errors import DeviceError, UnsupportedError
+from mlcc.device.toy import ToyExecutor
+from mlcc.engine.batch import Batch, Result
+from mlcc.errors import DeviceError, OutOfMemoryError, UnsupportedError
 from mlcc.loading import open_executor
 from mlcc.session import Session
 
@@ -29,26 +30,51 @@ def test_only_a_given_seed_repeats() -> None:
     assert sampled(None) != sampled(None)  # 40 tokens of 96: equal by chance never
 
 
-class FailsOnce(SlowToy):
-    """Fails at its fourth step and works again after."""
+class FailsOnce(ToyExecutor):
+    """Raises `error` at its seventh step, in `where`, and works again after."""
+
+    def __init__(self, where: str, error: BaseException) -> None:
+        super().__init__(CAPACITY)
+        self._where, self._error = where, error
+        self._calls = {"submit": 0, "collect": 0}
 
     def submit(self, batch: Batch) -> int:
-        self._steps_left -= 1
-        if self._steps_left == 0:
-            raise DeviceError("the device failed")
+        self._count("submit")
         return super().submit(batch)
+
+    def collect(self, ticket: int) -> Result:
+        result = super().collect(ticket)
+        self._count("collect")
+        return result
+
+    def _count(self, where: str) -> None:
+        self._calls[where] += 1
+        if where == self._where and self._calls[where] == 7:
+            raise self._error
+
+
+ERRORS = [
+    DeviceError("the device failed"),
+    OutOfMemoryError("the GPU's memory is full"),
+    RuntimeError("a bug"),
+    KeyboardInterrupt(),
+]
 
 
 @pytest.mark.parametrize("depth", [1, 2])
-def test_a_session_goes_on_after_a_device_that_failed_once(depth: int) -> None:
+@pytest.mark.parametrize("where", ["submit", "collect"])
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+def test_a_session_goes_on_after_a_step_that_failed_once(
+    error: BaseException, where: str, depth: int
+) -> None:
+    """Whatever it was: else a result would be taken for that of another step."""
     greedy = SamplingFields(temperature=0, max_tokens=20, ignore_eos=True)
     prompt = open_toy().text.encode_prompt("hello")
     whole = "".join(Session(open_toy()).answer(prompt, greedy))
-    executor = FailsOnce(CAPACITY, 0, 7)
+    executor = FailsOnce(where, error)
     executor.depth = depth
-    model = replace(open_toy(), executor=executor)
-    session = Session(model)
-    with pytest.raises(DeviceError):
+    session = Session(replace(open_toy(), executor=executor))
+    with pytest.raises(type(error)):
         list(session.answer(prompt, greedy))
     assert "".join(session.answer(prompt, greedy)) == whole
 

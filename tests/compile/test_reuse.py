@@ -34,7 +34,7 @@ def checkpoint(tmp_path_factory: Any) -> Path:
 
 
 @pytest.fixture(scope="module")
-def vulkan(checkpoint: Path, tmp_path_factory: Any) -> Path:
+def whole(checkpoint: Path, tmp_path_factory: Any) -> Path:
     return compiled(checkpoint, VULKAN, tmp_path_factory.mktemp("vulkan") / "out")
 
 
@@ -43,22 +43,22 @@ def compiled(checkpoint: Path, target: Target, out: Path, **options: Any) -> Pat
     return compile_model(opened, target, out, Options(**{**SHORT, **options}), Progress())
 
 
-def test_equal_layouts_share_the_file(checkpoint: Path, vulkan: Path, tmp_path: Path) -> None:
+def test_equal_layouts_share_the_file(checkpoint: Path, whole: Path, tmp_path: Path) -> None:
     target = get_target("vulkan", Choices(f16=False))
-    out = compiled(checkpoint, target, tmp_path / "out", reuse_weights=vulkan)
-    assert (out / SHARD).samefile(vulkan / SHARD)
+    out = compiled(checkpoint, target, tmp_path / "out", reuse_weights=whole)
+    assert (out / SHARD).samefile(whole / SHARD)
     Artifact.open(out)  # hashes every file
 
 
 @pytest.mark.parametrize("order", ["joined", "cut"])
 def test_parts_are_joined_and_cut(
-    checkpoint: Path, vulkan: Path, tmp_path: Path, order: str
+    checkpoint: Path, whole: Path, tmp_path: Path, order: str
 ) -> None:
     parts = compiled(checkpoint, SMALL_BINDINGS, tmp_path / "parts")
-    assert len(read_header(parts / SHARD)) > len(read_header(vulkan / SHARD))
+    assert len(read_header(parts / SHARD)) > len(read_header(whole / SHARD))
     target, source, direct = {
-        "joined": (VULKAN, parts, vulkan),
-        "cut": (SMALL_BINDINGS, vulkan, parts),
+        "joined": (VULKAN, parts, whole),
+        "cut": (SMALL_BINDINGS, whole, parts),
     }[order]
     out = compiled(checkpoint, target, tmp_path / "out", reuse_weights=source)
     assert (out / SHARD).read_bytes() == (direct / SHARD).read_bytes()
@@ -67,11 +67,11 @@ def test_parts_are_joined_and_cut(
 
 
 def test_other_weights_and_other_layouts_are_refused(
-    checkpoint: Path, vulkan: Path, tmp_path: Path
+    checkpoint: Path, whole: Path, tmp_path: Path
 ) -> None:
     def refusal(source: Path, target: Target, **options: Any) -> str:
         with pytest.raises(UnsupportedError) as caught:
-            compiled(source, target, tmp_path / "out", reuse_weights=vulkan, **options)
+            compiled(source, target, tmp_path / "out", reuse_weights=whole, **options)
         assert not (tmp_path / "out").exists()
         return caught.value.message
 
@@ -88,11 +88,12 @@ def test_other_weights_and_other_layouts_are_refused(
     assert "compiled from other weights" in message and "leave out --reuse-weights" in message
 
 
-def test_weights_in_parts_compute_the_same(checkpoint: Path, vulkan: Path, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("vulkan")
+def test_weights_in_parts_compute_the_same(checkpoint: Path, whole: Path, tmp_path: Path) -> None:
     """Bit for bit: a part's rows are computed as they would be in the whole."""
     parts = compiled(checkpoint, SMALL_BINDINGS, tmp_path / "parts")
     logits = []
-    for folder in (vulkan, parts):
+    for folder in (whole, parts):
         model = open_model(folder)
         logits.append([last_logits(model, range(3, 3 + count)) for count in (1, 16)])
         model.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,16 +12,15 @@ from click.testing import CliRunner
 
 from mlcc.artifact import Artifact
 from mlcc.errors import UnsupportedError
-from mlcc.manifest import MANIFEST_NAME, Manifest
+from mlcc.manifest import Manifest
+from mlcc.schema import MANIFEST_NAME
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.cli import compile_command
 from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.plan import Options
 from mlcc_targets import Choices, Target, get_target
 
-pytestmark = pytest.mark.skipif(
-    not shutil.which("emcc"), reason="needs emcc (apt install emscripten)"
-)
+pytestmark = pytest.mark.needs("emscripten")
 OTHER = "mlcc.f32.json"
 WEIGHTS = "weights-00001-of-00001.safetensors"
 

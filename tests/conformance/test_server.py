@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,21 +13,11 @@ import pytest
 from conformance.conftest import API_KEY, running
 from conformance.runner import Runner
 from conformance.vectors import Vector, load
-from mlcc_compiler.checkpoint.folder import Checkpoint
-from mlcc_compiler.compile import Progress, compile_model
-from mlcc_compiler.plan import Options
-from mlcc_targets import Choices, get_target
-
-DEMO = Path(__file__).parents[2] / "examples" / "demo" / "model"
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("conformance") / "cpu"
-    options = Options(quant="f32", context=1024)
-    return compile_model(
-        Checkpoint.open(DEMO), get_target("cpu", Choices()), out, options, Progress()
-    )
+def model(compiled_demo: Callable[[str, str], Path]) -> Path:
+    return compiled_demo("f32", "cpu")
 
 
 @pytest.fixture(scope="module")

@@ -40,6 +40,12 @@ class Vector:
         """The name of its file."""
         return self.id.partition("/")[0]
 
+    @property
+    def computes(self) -> bool:
+        """Whether the model must answer; else it is refused."""
+        steps = [one for step in self.steps for one in step.get("together", [step])]
+        return any(step["expect"].get("status", 200) < 400 for step in steps)
+
     def fits(self, target: str) -> bool:
         """Whether it is meant for this target."""
         return not self.only or target in self.only

@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import needs
 import pytest
 
 from mlcc.model import Model, open_model
@@ -26,7 +27,20 @@ DEMO = Path(__file__).parents[2] / "examples" / "demo" / "model"
 
 
 @pytest.fixture(scope="session")
-def demo_models(tmp_path_factory: Any) -> dict[str, Model]:
+def emulated() -> None:
+    """The emulated device is there."""
+    if reason := emulation.why_not():
+        needs.absent(reason)
+
+
+@pytest.fixture(scope="session")
+def nvcc() -> None:
+    """NVIDIA's compiler is there, and the one that it needs itself."""
+    needs.require_target("cuda")
+
+
+@pytest.fixture(scope="session")
+def demo_models(tmp_path_factory: Any, emulated: None) -> dict[str, Model]:
     """The demo model, one recipe: on the emulated GPU with and without graphs, and in numpy."""
     folder, checkpoint = tmp_path_factory.mktemp("models"), Checkpoint.open(DEMO)
     options = Options(quant="q4", context=256, max_batch=4, max_step_tokens=32)

@@ -15,7 +15,7 @@ H100 = cuda.CudaDevice(0, "NVIDIA H100", "9.0", 80 << 30, 79 << 30, 132)
 BOTH = ("sm_80", "sm_90")
 
 
-@pytest.mark.skipif(bool(emulation.why_not()), reason=emulation.why_not())
+@pytest.mark.usefixtures("emulated")
 def test_devices_are_described() -> None:
     emulation.device()
     (found,), reason = cuda.devices()

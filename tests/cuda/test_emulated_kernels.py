@@ -30,7 +30,7 @@ import test_gpu_attention as attention
 import test_gpu_elementwise as elementwise
 import test_gpu_linear as linear
 
-pytestmark = pytest.mark.skipif(bool(emulation.why_not()), reason=emulation.why_not())
+pytestmark = pytest.mark.usefixtures("emulated")
 ROW = get_target("cuda")
 CUDA = Gpu.of(ROW)
 

@@ -7,7 +7,7 @@ import pytest
 
 from . import emulation
 
-pytestmark = pytest.mark.skipif(bool(emulation.why_not()), reason=emulation.why_not())
+pytestmark = pytest.mark.usefixtures("emulated")
 KERNEL = 'extern "C" __global__ void __launch_bounds__(64) %s(float* x, float* y) {\n%s\n}\n'
 
 

@@ -21,7 +21,7 @@ from mlcc.model import Model
 from . import emulation
 
 CAPACITY = Capacity(1280, 256, 16, 64, max_batch=6, max_step_tokens=32)
-needs_device = pytest.mark.skipif(bool(emulation.why_not()), reason=emulation.why_not())
+needs_device = pytest.mark.usefixtures("emulated")
 
 
 def decode_batch(lengths: Sequence[int], pages_from: Sequence[int], tokens: Any = None) -> Batch:

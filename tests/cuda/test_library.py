@@ -21,11 +21,10 @@ from mlcc_compiler.kernels.gpu import elementwise, norm
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.pipeline import tvm_target_of
 from mlcc_targets import Choices, Target, TargetError, get_target
-from mlcc_targets.cuda_files import toolkit
 
 from .fat_binary import entries
 
-needs_nvcc = pytest.mark.skipif(toolkit() is None, reason='pip install "mlcc[cuda]"')
+needs_nvcc = pytest.mark.usefixtures("nvcc")
 ARCHS = ("sm_80", "sm_90")
 
 
@@ -43,10 +42,8 @@ def test_architectures_are_sorted_and_known() -> None:
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def built(nvcc: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with kernels.so, kernels.cu and kernels.txt."""
-    if toolkit() is None:
-        pytest.skip('pip install "mlcc[cuda]"')
     folder, target = tmp_path_factory.mktemp("cuda"), row(*ARCHS)
     gpu = Gpu.of(target)
     kernels = {"add": elementwise.add(gpu, 96), "norm": norm.rms_norm(gpu, 300, 1e-5, 0.0)}

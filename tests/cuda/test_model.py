@@ -10,7 +10,7 @@ from mlcc.model import Model
 
 from . import emulation
 
-pytestmark = pytest.mark.skipif(bool(emulation.why_not()), reason=emulation.why_not())
+pytestmark = pytest.mark.usefixtures("emulated")
 PROMPTS = ("3 + 4 =", "What is the capital of France?", "Count: one two three", "x")
 BOUND = 0.05
 """On logits of order ten: pages and matrix tiles are float16."""

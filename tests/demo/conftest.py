@@ -1,44 +1,27 @@
-"""The bundled demo model, compiled once per recipe and target for all tests here."""
+"""The bundled demo model, on the targets that run here."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from mlcc.model import Model, open_model
-from mlcc_compiler.checkpoint.folder import Checkpoint
-from mlcc_compiler.compile import Progress, compile_model
-from mlcc_compiler.plan import Options
-from mlcc_targets import Choices, get_target
-
-DEMO = Path(__file__).parents[2] / "examples" / "demo"
-CONTEXT = 1024
 
 Compiled = Callable[[str, str], Path]
 Opened = Callable[[str, str], Model]
 
 
 @pytest.fixture(scope="session")
-def compiled(tmp_path_factory: Any, request: Any) -> Compiled:
-    """(recipe, target) -> the artifact's folder. "vulkan-f32" is vulkan with --no-f16.
+def compiled(compiled_demo: Compiled, request: pytest.FixtureRequest) -> Compiled:
+    """(recipe, target) -> the artifact's folder. Skips the test where the target cannot run."""
 
-    Skips the test if it asks for Vulkan and there is no driver.
-    """
-
-    @cache
     def make(quant: str, target: str) -> Path:
-        name, _, f32 = target.partition("-")
-        if name == "vulkan":
+        if target.startswith("vulkan"):
             request.getfixturevalue("vulkan")
-        row = get_target(name, Choices(f16=False if f32 else None))
-        out = tmp_path_factory.mktemp("demo") / f"{quant}-{target}"
-        options = Options(quant=quant, context=CONTEXT)
-        checkpoint = Checkpoint.open(DEMO / "model")
-        return compile_model(checkpoint, row, out, options, Progress())
+        return compiled_demo(quant, target)
 
     return make
 

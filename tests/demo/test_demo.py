@@ -6,8 +6,9 @@ import json
 from typing import Any
 
 import pytest
+from demo_model import DEMO
 
-from demo.conftest import DEMO, Opened
+from demo.conftest import Opened
 from demo.equality import compare, greedy_tokens
 from mlcc.evaluation import perplexity, read_rows, score_tasks
 

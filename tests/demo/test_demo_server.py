@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from demo_model import DEMO
 from openai import BadRequestError, OpenAI
 
-from demo.conftest import DEMO, Opened
+from demo.conftest import Opened
 from demo.equality import compare
 
 BOUND = 0.05

@@ -163,6 +163,17 @@ def test_rows_after_an_end_are_discarded() -> None:
     assert engine.stats().pages_free == sum(SMALL.pools) and not engine.has_work
 
 
+def test_no_step_is_lost_for_pages_that_steps_in_flight_write() -> None:
+    """The last page goes from the youngest, while a step writes it, to the oldest, in one plan."""
+    engine = Engine(small(CacheGroup("paged", 2), pools=[4], context=8))
+    for name in "ab":
+        engine.add(Request(name, [1], SamplingParams(max_tokens=7)))
+    batches = [plan(engine) for _ in range(5)]
+    positions = [tokens(batch, "position") for batch in batches]
+    assert positions == [[i, i] for i in range(4)] + [[4]]
+    assert batches[4].page_list(0)[2] in batches[3].page_list(0)[2:], "it was b's"
+
+
 def test_the_youngest_gives_way_and_comes_back() -> None:
     for depth in (1, 2, 3):
         driver = toy_driver(small(pools=[8]), depth=depth)

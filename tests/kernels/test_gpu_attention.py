@@ -27,6 +27,8 @@ from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.kernel_set import gpu_kernels
 from mlcc_compiler.passes.variables import variables
 
+pytestmark = pytest.mark.usefixtures("vulkan")
+
 
 def attend(case: Case, inputs: list[Any], gpu: Gpu = F16) -> Any:
     """Both kernels, one after the other."""

@@ -13,6 +13,8 @@ from mlcc_compiler.kernels.gpu import elementwise, kv, norm, rope
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.layout import KvLayout
 
+pytestmark = pytest.mark.usefixtures("vulkan")
+
 ROWS = (0, 1, 7)
 
 

@@ -28,6 +28,8 @@ from mlcc_compiler.layout import WeightPlan
 from mlcc_compiler.quantization import SCHEMES, Scheme, dequantize, quantize, scheme
 from mlcc_compiler.quantization.floats import from_storage, to_storage
 
+pytestmark = pytest.mark.usefixtures("vulkan")
+
 ROWS = (0, 1, 2, 3, 8, 16, 17, 33, 70)
 WHOLE = 128 << 20
 

@@ -22,6 +22,8 @@ from mlcc_compiler._tvm import tvm
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.sample import sample
 
+pytestmark = pytest.mark.usefixtures("vulkan")
+
 Array = Any
 BOUND = 1e-6
 
@@ -69,7 +71,6 @@ def normal_rows(vocab: int, spread: float, rng: np.random.Generator, count: int)
 
 
 @pytest.mark.feature("sampling", "vulkan", "runs")
-@pytest.mark.usefixtures("vulkan")
 @pytest.mark.parametrize(
     "vocab, gpu", [(1, F16), (2, F16), (17, SMALL), (100, F16), (1000, F16), (1000, SMALL)]
 )

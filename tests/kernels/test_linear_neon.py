@@ -6,7 +6,6 @@ packed function on one thread, and writes the tensors back.
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -21,10 +20,7 @@ from mlcc_compiler.quantization import scheme
 
 COMPILER, EMULATOR = "aarch64-linux-gnu-gcc", "qemu-aarch64"
 
-pytestmark = pytest.mark.skipif(
-    not (shutil.which(COMPILER) and shutil.which(EMULATOR)),
-    reason=f"needs {EMULATOR} and {COMPILER} (apt install qemu-user gcc-aarch64-linux-gnu)",
-)
+pytestmark = pytest.mark.needs("qemu", "an arm64 compiler")
 
 HOST = r"""
 #include <stdint.h>

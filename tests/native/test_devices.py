@@ -103,13 +103,13 @@ def test_each_use_of_a_lost_device_says_so(device: Any) -> None:
     assert printed.split() == [DeviceLostError.__name__] * 6
 
 
-def test_without_a_driver_tvm_imports_and_there_are_no_devices() -> None:
+def test_without_a_driver_tvm_imports_and_there_are_no_devices(plugin: None) -> None:
     code = "import tvm; from mlcc.device import webgpu; print(webgpu.devices())"
     printed = python(code, VK_ICD_FILENAMES="/nowhere.json", VK_DRIVER_FILES="/nowhere.json")
     assert printed.startswith("([], ") and "no Vulkan driver" in printed
 
 
-def test_without_wgpu_tvm_imports_and_the_reason_is_given() -> None:
+def test_without_wgpu_tvm_imports_and_the_reason_is_given(plugin: None) -> None:
     code = (
         "import importlib.util as u; find = u.find_spec\n"
         "u.find_spec = lambda name, *a: None if name == 'wgpu' else find(name, *a)\n"
@@ -119,7 +119,7 @@ def test_without_wgpu_tvm_imports_and_the_reason_is_given() -> None:
 
 
 @pytest.mark.parametrize("runtime_only", ["0", "1"])
-def test_importing_tvm_looks_for_no_device(runtime_only: str) -> None:
+def test_importing_tvm_looks_for_no_device(plugin: None, runtime_only: str) -> None:
     code = (
         "import tvm; maps = open('/proc/self/maps').read()\n"
         "assert 'libmlcc_webgpu' in maps and 'wgpu_native' not in maps and 'vulkan' not in maps\n"

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import LAVAPIPE, SWIFTSHADER
+
+from tools.packages import LAVAPIPE, SWIFTSHADER
 
 HERE = Path(__file__).parent
-pytestmark = pytest.mark.skipif(not SWIFTSHADER.exists(), reason="chromium is not installed")
+pytestmark = pytest.mark.needs("chromium")
 
 
 def python(*arguments: str, drivers: str) -> str:
@@ -63,7 +64,7 @@ else:
 """
 
 
-@pytest.mark.skipif(not LAVAPIPE.exists(), reason="Mesa's lavapipe is not installed")
+@pytest.mark.needs("lavapipe")
 def test_two_devices_at_once(device: Any) -> None:
     code = TWO.format(tests=str(HERE))
     python("-c", code, drivers=os.pathsep.join(map(str, (LAVAPIPE, SWIFTSHADER))))

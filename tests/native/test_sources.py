@@ -4,7 +4,6 @@ compiling against Dawn's header too."""
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -19,7 +18,7 @@ DAWN = "MLCC_DAWN_HEADERS"
 SANITIZE = ("-fsanitize=address,undefined", "-fno-sanitize=vptr", "-O0", "-g1")
 
 
-def test_the_plugin_is_built_from_these_sources() -> None:
+def test_the_plugin_is_built_from_these_sources(plugin: None) -> None:
     assert build.is_current(), "stale; run: python -m mlcc_targets.native.build"
 
 
@@ -35,7 +34,7 @@ def checked(*command: str, **environment: str) -> None:
     assert done.returncode == 0, (done.stdout + done.stderr)[-6000:]
 
 
-@pytest.mark.skipif(not shutil.which("clang-tidy"), reason="clang-tidy is not installed")
+@pytest.mark.needs("clang-tidy")
 def test_clang_tidy_is_clean() -> None:
     *arguments, last = build.translation_unit()
     checked("clang-tidy", "--quiet", last, "--", "-std=c++20", *arguments)

@@ -131,6 +131,17 @@ def test_a_dying_engine_is_said_to_all_who_wait_and_after() -> None:
         assert health.status_code == 503 and health.json()["status"] == "dead"
 
 
+def test_a_full_device_costs_the_answers_being_made_and_no_more() -> None:
+    with running("--full-at", "9") as server:
+        engine = server.children()
+        full = httpx.post(f"{server.url}/v1/chat/completions", json=LONG, timeout=60)
+        assert full.status_code == 503
+        assert full.json()["error"]["message"] == "the GPU's memory is full"
+        after = httpx.post(f"{server.url}/v1/chat/completions", json=LONG, timeout=60)
+        assert after.status_code == 200 and after.json()["usage"]["completion_tokens"] == 400
+        assert idle(server) and server.children() == engine
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_it_ends_cleanly_with_a_stream_open(number: signal.Signals) -> None:
     with running("--delay", "0.01") as server:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import needs
 import pytest
 from cli.tiny_checkpoint import write_checkpoint
 from click.testing import CliRunner
@@ -21,7 +21,8 @@ from starlette.testclient import TestClient
 
 from mlcc.commands.serve import serve_command
 from mlcc.errors import ArtifactError, MlccError, UnsupportedError
-from mlcc.manifest import LibraryInfo, Manifest
+from mlcc.manifest import Manifest
+from mlcc.schema import LibraryInfo
 from mlcc.server import web
 from mlcc_targets.wasm.build import cache_folder
 
@@ -270,8 +271,7 @@ def served(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: Any) -> 
     """A model for browsers as it is given to `mlcc serve`."""
     if request.param == "compiled":
         return [str(request.getfixturevalue("model"))]
-    if shutil.which("emcc") is None:
-        pytest.skip("needs emcc (apt install emscripten)")
+    needs.require_target("webgpu")
     runtime = cache_folder()  # compiling one takes half a minute
     runtime.mkdir(parents=True, exist_ok=True)
     (tmp_path / "mlcc").mkdir()

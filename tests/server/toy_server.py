@@ -17,6 +17,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--delay", type=float, default=0.0)
     parser.add_argument("--die-after", type=int, default=0)
+    parser.add_argument("--full-at", type=int, default=0)
     parser.add_argument("--api-key")
     parser.add_argument("--max-queue", type=int, default=64)
     parser.add_argument("--timeout", type=float, default=60)
@@ -28,7 +29,7 @@ def main() -> None:
         max_body_bytes=100_000,
         timeout_s=args.timeout,
     )
-    opener = partial(open_toy, args.delay, args.die_after)
+    opener = partial(open_toy, args.delay, args.die_after, args.full_at)
     say = partial(print, flush=True)
     more = web_routes(*args.web) if args.web else no_web_routes()
     serve(opener, toy_text(), settings, "127.0.0.1", 0, say, say, more)

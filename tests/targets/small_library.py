@@ -5,7 +5,6 @@ Small enough that generating and linking it takes a tenth of a second.
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -49,11 +48,6 @@ def lowered(kernels: Sequence[Any], row: Target) -> pipeline.Lowered:
     passes = [*pipeline._flatten_passes(), plan, *pipeline._finish_passes()]
     with pipeline.tvm_target(row):
         return pipeline.Lowered(tvm.transform.Sequential(passes)(module), [], 0)
-
-
-def has(*tools: str) -> bool:
-    """Whether object tools are here, by their plain or versioned names."""
-    return all(shutil.which(tool) or shutil.which(f"{tool}-14") for tool in tools)
 
 
 def inspect(tool: str, *arguments: object) -> str:

@@ -7,18 +7,15 @@ program for TVM's runtime: it writes down which kernels the host code launches.
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
-from small_library import WIDTH, build, has, inspect
+from small_library import WIDTH, build, inspect
 
 from mlcc_targets import get_target
 
-pytestmark = pytest.mark.skipif(
-    not has("ld.lld", "llvm-readelf"), reason="needs ld.lld, llvm-readelf (apt install lld llvm)"
-)
+pytestmark = pytest.mark.needs("lld", "llvm")
 COMPILER, EMULATOR = "aarch64-linux-gnu-gcc", "qemu-aarch64"
 SYSROOT = Path("/usr/aarch64-linux-gnu")
 WEBGPU = 15  # DLDeviceType.kDLWebGPU
@@ -123,10 +120,7 @@ def test_two_links_are_equal_to_the_byte(library: Path, tmp_path: Path) -> None:
     assert again.read_bytes() == library.read_bytes()
 
 
-@pytest.mark.skipif(
-    not (shutil.which(COMPILER) and shutil.which(EMULATOR)),
-    reason=f"needs {EMULATOR} and {COMPILER} (apt install qemu-user gcc-aarch64-linux-gnu)",
-)
+@pytest.mark.needs("qemu", "an arm64 compiler")
 def test_the_host_code_launches_its_kernels_on_arm64(library: Path, tmp_path: Path) -> None:
     for name in needed(library):  # Android's names for Debian's files
         found = next((SYSROOT / "lib").glob(f"{name}.[0-9]"))

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from small_library import WIDTH, build, has, inspect, lowered
+from small_library import WIDTH, build, inspect, lowered
 
 from mlcc_compiler import pipeline
 from mlcc_compiler._tvm import T, tvm
@@ -21,10 +21,7 @@ from mlcc_compiler.kernels.frame import Expr, f32, kernel, store
 from mlcc_targets import Target, TargetError, apple, get_target
 from mlcc_targets.linker import c_compiler
 
-pytestmark = pytest.mark.skipif(
-    not has("ld64.lld", "llvm-libtool-darwin", "llvm-nm", "llvm-objdump"),
-    reason="needs ld64.lld, llvm-libtool-darwin, llvm-objdump (apt install lld llvm)",
-)
+pytestmark = pytest.mark.needs("lld", "llvm")
 TVM_CALLS = {"_TVMFFIErrorSetRaisedFromCStrParts"}
 STATIC_CALLS = TVM_CALLS | {
     "_TVMFFIEnvModLookupFromImports",

@@ -12,34 +12,24 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import needs
 import pytest
 from cuda.fat_binary import entries
 from models.checkpoints import RECIPES, make_checkpoint, proves
-from small_library import has
 
 from mlcc.artifact import Artifact
 from mlcc.errors import ArtifactError
-from mlcc.manifest import MANIFEST_NAME, Manifest
+from mlcc.manifest import Manifest
+from mlcc.schema import MANIFEST_NAME
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.plan import Options
 from mlcc_targets import Choices, get_target
-from mlcc_targets.cuda_files import toolkit
 from mlcc_targets.host import machine
 
 TEXTS = {"metal": b"\nkernel void ", "ios": b"\nkernel void "}
 TEXTS |= {"android": b"@compute ", "webgpu": b"@compute "}
 """How a kernel begins in a library that holds text; cuda's holds machine code."""
-APPLE = pytest.mark.skipif(
-    not has("ld64.lld", "llvm-libtool-darwin"), reason="needs lld, llvm (apt install lld llvm)"
-)
-NEEDS = {
-    "cuda": pytest.mark.skipif(toolkit() is None, reason='pip install "mlcc[cuda]"'),
-    "metal": APPLE,
-    "ios": APPLE,
-    "android": pytest.mark.skipif(not has("ld.lld"), reason="needs ld.lld (apt install lld)"),
-    "webgpu": pytest.mark.skipif(not has("emcc"), reason="needs emcc (apt install emscripten)"),
-}
 
 
 def is_foreign(target: str) -> bool:
@@ -57,7 +47,7 @@ def shown(case: str, target: str) -> Any:
     if is_foreign(target):
         refused = ("profile",) if target == "webgpu" else ("server", "profile")
         marks += [pytest.mark.feature(part, target, "refused") for part in refused]
-    return pytest.param(case, target, marks=[*marks, NEEDS[target]])
+    return pytest.param(case, target, marks=marks)
 
 
 @pytest.mark.parametrize(
@@ -72,6 +62,7 @@ def shown(case: str, target: str) -> Any:
     ],
 )
 def test_a_model_compiles(case: str, target: str, tmp_path: Path, record_property: Any) -> None:
+    needs.require_target(target)
     (tmp_path / case).mkdir()
     make_checkpoint(case, tmp_path / case)
     tokenizer = '{"model": {"vocab": {}}, "added_tokens": []}'

@@ -7,23 +7,19 @@ types lack constructors and casts of vectors, so those are rewritten as calls of
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 from cli.tiny_checkpoint import write_checkpoint
-from small_library import has, inspect
+from small_library import inspect
 
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.plan import Options
 from mlcc_targets import get_target
 
-pytestmark = pytest.mark.skipif(
-    not (has("ld64.lld", "llvm-nm") and shutil.which("clang++")),
-    reason="needs ld64.lld, llvm-nm, clang++ (apt install lld llvm clang)",
-)
+pytestmark = pytest.mark.needs("lld", "llvm", "clang")
 DECLARATIONS = Path(__file__).parent / "msl"
 VECTOR = r"(?:char|uchar|short|ushort|int|uint|long|ulong|half|float)[234]"
 CLANG = ["clang++", "--target=arm64-apple-macos13", "-x", "c++", "-std=c++17", "-fsyntax-only"]

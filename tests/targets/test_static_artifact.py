@@ -11,17 +11,16 @@ from pathlib import Path
 
 import pytest
 from cli.tiny_checkpoint import write_checkpoint
-from small_library import has, inspect
+from small_library import inspect
 
-from mlcc.manifest import MANIFEST_NAME, Manifest
+from mlcc.manifest import Manifest
+from mlcc.schema import MANIFEST_NAME
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.plan import Options
 from mlcc_targets import get_target
 
-pytestmark = pytest.mark.skipif(
-    not has("llvm-libtool-darwin", "llvm-nm"), reason="needs llvm-libtool-darwin (apt install llvm)"
-)
+pytestmark = pytest.mark.needs("llvm")
 
 
 def test_the_artifact_holds_library_and_header_under_the_models_name(tmp_path: Path) -> None:

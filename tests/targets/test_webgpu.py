@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from small_library import build
+from web_package import node
 
 from mlcc.commands.cache import cache_command
 from mlcc.manifest import abi_hash
@@ -27,9 +28,7 @@ from mlcc_targets import Choices, TargetError, get_target
 from mlcc_targets.wasm import build as wasm
 from mlcc_targets.wasm.link import EXPORTS, mark_abi
 
-pytestmark = pytest.mark.skipif(
-    not shutil.which("emcc"), reason="needs emcc (apt install emscripten)"
-)
+pytestmark = pytest.mark.needs("emscripten")
 ROW = get_target("webgpu", Choices(f16=False))
 DEMO = Path(__file__).parents[2] / "examples" / "demo" / "model"
 MOST = 600_000
@@ -79,9 +78,7 @@ console.log(JSON.stringify({
 
 def started(library: Path) -> dict[str, object]:
     """What a page sees of a library that it starts."""
-    if shutil.which("node") is None:
-        pytest.skip("needs node (apt install nodejs)")
-    command = ["node", "-e", PAGE, str(library)]
+    command = [node(), "-e", PAGE, str(library)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     return dict(json.loads(done.stdout))

@@ -1,11 +1,12 @@
-"""web/dist, built once; the demo model, compiled once for all tests of the package."""
+"""web/dist, built once, and the demo model in it."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from web_package import built_web, compile_demo
+from web_package import built_web
 
 
 @pytest.fixture(scope="session")
@@ -15,6 +16,6 @@ def web() -> Path:
 
 
 @pytest.fixture(scope="session")
-def demo_webgpu(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def demo_webgpu(compiled_demo: Callable[[str, str], Path]) -> Path:
     """The demo model for target webgpu, in float32."""
-    return compile_demo(tmp_path_factory.mktemp("webgpu") / "demo")
+    return compiled_demo("q4", "webgpu-f32")

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import needs
 import pytest
 from demo.equality import last_logits
 from models.checkpoints import RECIPES, SMALL, make_checkpoint, proves
@@ -38,6 +39,7 @@ def shown(case: str) -> Any:
 
 @pytest.mark.parametrize("case", [shown(case) for case in RECIPES])
 def test_tokens_are_the_references(case: str, tmp_path: Path, record_property: Any) -> None:
+    needs.require_target("webgpu")
     source = tmp_path / case
     make_checkpoint(case, source)
     (source / "tokenizer.json").write_text(letters(SMALL["vocab_size"]))

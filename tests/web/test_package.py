@@ -7,9 +7,12 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from web_package import WEB, absent, environment, node
+from needs import absent, require
+from web_package import WEB, environment, node
 
 FILES = sorted(path.relative_to(WEB).as_posix() for path in (WEB / "tests").glob("**/*.test.ts"))
+IN_CHROMIUM = ("'../tools/chromium.js'",)
+OVER_THE_DEMO = ("'./demo.js'", "'./device_model.js'")
 TIMEOUT_S = 900
 
 
@@ -18,13 +21,18 @@ def test_there_are_files() -> None:
 
 
 @pytest.mark.parametrize("file", FILES)
-def test_vitest(file: str, web: Path, demo_webgpu: Path, tmp_path: Path) -> None:
-    report = tmp_path / "report.json"
+def test_vitest(file: str, web: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    imports, report = (WEB / file).read_text(encoding="utf-8"), tmp_path / "report.json"
+    variables = environment()
+    if any(module in imports for module in IN_CHROMIUM + OVER_THE_DEMO):
+        require("chromium")  # or the GPU in software that it brings
+    if any(module in imports for module in OVER_THE_DEMO):
+        variables |= {"MLCC_DEMO_WEBGPU": str(request.getfixturevalue("demo_webgpu"))}
     command = [node(), "node_modules/vitest/vitest.mjs", "run", file]
     done = subprocess.run(
         [*command, "--reporter=default", "--reporter=json", f"--outputFile.json={report}"],
         cwd=web,
-        env={**environment(), "MLCC_DEMO_WEBGPU": str(demo_webgpu)},
+        env=variables,
         capture_output=True,
         text=True,
         timeout=TIMEOUT_S,

@@ -23,7 +23,7 @@ def test_a_plain_folder(tmp_path: Path) -> None:
     assert checkpoint.config == CONFIG and checkpoint.name == "tiny"
     assert checkpoint.eos_token_ids == (2,) and checkpoint.bos_token is None
     assert checkpoint.chat_template is None and checkpoint.generation_config == {}
-    assert checkpoint.licence_path == tmp_path / "tiny" / "LICENSE"
+    assert checkpoint.licence == ("LICENSE", b"free")
 
 
 def test_the_name_in_the_hubs_cache(tmp_path: Path) -> None:

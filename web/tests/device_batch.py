@@ -12,8 +12,8 @@ from typing import Any
 
 from mlcc.engine.batch import BatchWriter, PageList, RowSampling, int32
 from mlcc.engine.tables import CacheGroup, StepLayout
-from mlcc.manifest import tables_of
 from mlcc.records import to_plain
+from mlcc.schema import tables_of
 
 PAGE_SIZE = 16
 LAYOUT = StepLayout.of(

@@ -6,19 +6,18 @@ import platform
 from dataclasses import asdict
 from importlib.metadata import version
 
-import mlcc
-from mlcc.manifest import (
+from mlcc.manifest import Manifest, abi_hash
+from mlcc.schema import (
     LibraryInfo,
-    Manifest,
     MemoryPlan,
     ModelInfo,
     QuantizationInfo,
     TargetInfo,
     ToolVersions,
     WeightsInfo,
-    abi_hash,
     tables_of,
 )
+from mlcc.version import __version__
 from mlcc_compiler.plan import Plan
 from mlcc_targets import Target
 
@@ -62,7 +61,7 @@ def manifest_of(
             workspace_bytes=workspace,
         ),
         tools=ToolVersions(
-            mlcc=mlcc.__version__,
+            mlcc=__version__,
             tvm=version("apache-tvm"),
             tvm_ffi=version("apache-tvm-ffi"),
             python=platform.python_version(),

@@ -17,7 +17,8 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from mlcc.errors import CapacityError, MlccError
-from mlcc.manifest import MANIFEST_NAME
+from mlcc.schema import MANIFEST_NAME
+from mlcc.sizes import apart
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
@@ -61,8 +62,9 @@ def check_space(out: Path, needed: int) -> None:
     """Raises CapacityError if `needed` bytes do not fit beside `out`."""
     free = shutil.disk_usage(out.parent).free
     if needed > free:
+        needs, has = apart(needed, free)
         raise CapacityError(
-            f"{out}: needs {gigabytes(needed)} and the disk has {gigabytes(free)} free; "
+            f"{out}: needs {needs} and the disk has {has} free; "
             "free some space or choose another --output"
         )
 
@@ -113,11 +115,6 @@ def explain(error: OSError, out: Path) -> MlccError:
     if name and not name.startswith(str(out.parent)):
         return MlccError(f"{name}: {reason}; check that it is there and may be read")
     return MlccError(f"{out}: cannot be written ({reason}); choose another --output")
-
-
-def gigabytes(count: int) -> str:
-    """Bytes as people read them, rounded up."""
-    return f"{-(-count // 10**7) / 100:.2f} GB"
 
 
 def _holder(out: Path) -> str:

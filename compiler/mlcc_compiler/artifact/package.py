@@ -20,14 +20,9 @@ from typing import Any
 import numpy.typing as npt
 
 from mlcc.errors import CheckpointError
-from mlcc.manifest import (
-    MANIFEST_NAME,
-    FileEntry,
-    Manifest,
-    TensorSpec,
-    WeightsInfo,
-    check_relative,
-)
+from mlcc.manifest import Manifest
+from mlcc.manifest_rules import check_relative
+from mlcc.schema import MANIFEST_NAME, FileEntry, TensorSpec, WeightsInfo
 from mlcc.texts import CHAT_TEMPLATE, CHAT_TEMPLATES, GENERATION_CONFIG, TOKENIZER
 from mlcc_compiler.artifact.output import (
     check_replaceable,
@@ -117,11 +112,11 @@ class ArtifactWriter:
         if checkpoint.generation_config:
             text = json.dumps(checkpoint.generation_config, indent=1, sort_keys=True)
             self.add_bytes(GENERATION_CONFIG, text.encode() + b"\n")
-        licence = checkpoint.licence_path
-        if licence is None:
+        if checkpoint.licence is None:
             return None
-        self.add_bytes(licence.name, licence.read_bytes())
-        return licence.name
+        name, data = checkpoint.licence
+        self.add_bytes(name, data)
+        return name
 
     def finish(self, manifest: Manifest, alternatives: Mapping[str, Manifest] = _NONE) -> Path:
         """Complete the manifest's `files`, write it and rename the folder into place.

@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from mlcc.artifact import Artifact
 from mlcc.errors import ArtifactError, UnsupportedError
-from mlcc.manifest import TensorSpec, WeightsInfo, WeightSpec
+from mlcc.schema import TensorSpec, WeightsInfo, WeightSpec
 from mlcc_compiler.artifact.package import ArtifactWriter
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.layout import WeightPlan

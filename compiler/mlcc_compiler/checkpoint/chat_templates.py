@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from mlcc.errors import CheckpointError
+from mlcc_compiler.checkpoint.files import read
 
 DEFAULT = "default"
 MAX_TEMPLATE_BYTES = 1 << 20
@@ -23,12 +24,11 @@ def read_chat_templates(
     """Templates by name; {} for a base model. `processor` is chat_template.json's object."""
     found = _from_config(folder / "chat_template.json", processor.get("chat_template"))
     found |= _from_config(folder / "tokenizer_config.json", tokenizer_config.get("chat_template"))
-    files = {
-        path.stem: path for path in sorted((folder / "additional_chat_templates").glob("*.jinja"))
-    }
-    if (folder / "chat_template.jinja").is_file():
-        files[DEFAULT] = folder / "chat_template.jinja"
-    return found | {name: _read(path) for name, path in files.items()}
+    named = sorted((folder / "additional_chat_templates").glob("*.jinja"))
+    files = {path.stem: f"additional_chat_templates/{path.name}" for path in named}
+    files[DEFAULT] = "chat_template.jinja"
+    texts = {name: _read(folder, path) for name, path in files.items()}
+    return found | {name: text for name, text in texts.items() if text is not None}
 
 
 def _from_config(path: Path, value: Any) -> dict[str, str]:
@@ -57,10 +57,11 @@ def _malformed(path: Path) -> CheckpointError:
     )
 
 
-def _read(path: Path) -> str:
-    if path.stat().st_size > MAX_TEMPLATE_BYTES:
-        raise CheckpointError(f"{path}: a chat template larger than 1 MiB; fetch the file again")
+def _read(folder: Path, name: str) -> str | None:
+    data = read(folder, name, MAX_TEMPLATE_BYTES)
     try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise CheckpointError(f"{path}: cannot be read ({error}); fetch the file again") from error
+        return None if data is None else data.decode("utf-8").replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        raise CheckpointError(
+            f"{folder / name}: cannot be read ({error}); fetch the file again"
+        ) from error

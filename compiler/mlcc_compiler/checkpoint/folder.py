@@ -6,7 +6,6 @@ Downloading is `hub.py`, tensor files are `weights/reader.py`.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,12 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from mlcc.errors import CheckpointError, UnsupportedError
+from mlcc.files import real
 from mlcc_compiler.checkpoint.chat_templates import DEFAULT, read_chat_templates
+from mlcc_compiler.checkpoint.files import find, read, read_object
 from mlcc_compiler.checkpoint.tokenizer_files import token_ids, tokenizer_json
 from mlcc_compiler.weights.reader import TensorFolder
 
 LICENCE_NAMES = ("LICENSE", "LICENCE", "LICENSE.txt", "LICENSE.md", "LICENCE.txt", "LICENCE.md")
-MAX_JSON_BYTES = 256 << 20
+MAX_LICENCE_BYTES = 4 << 20
 
 
 @dataclass(frozen=True)
@@ -38,15 +39,15 @@ class Checkpoint:
         """Read the small files. Raises CheckpointError or UnsupportedError; opens no tensor."""
         path = Path(folder)
         _check_folder(path)
-        outer = _read_json(path / "config.json")
+        outer = read_object(path, "config.json") or {}
         _refuse_quantized(path, outer)
-        tokenizer_config = _read_json(path / "tokenizer_config.json", optional=True)
-        processor = _read_json(path / "chat_template.json", optional=True)
+        tokenizer_config = read_object(path, "tokenizer_config.json") or {}
+        processor = read_object(path, "chat_template.json") or {}
         return cls(
             folder=path,
             config=flatten_config(outer),
             outer_config=outer,
-            generation_config=_read_json(path / "generation_config.json", optional=True),
+            generation_config=read_object(path, "generation_config.json") or {},
             tokenizer_config=tokenizer_config,
             chat_templates=read_chat_templates(path, tokenizer_config, processor),
         )
@@ -54,7 +55,7 @@ class Checkpoint:
     @property
     def name(self) -> str:
         """A name for the model: of the folder, or org/name inside the hub's cache."""
-        folder = self.folder.resolve()
+        folder = real(self.folder)
         if folder.parent.name == "snapshots" and folder.parents[1].name.startswith("models--"):
             return folder.parents[1].name.removeprefix("models--").replace("--", "/")
         return folder.name
@@ -72,7 +73,7 @@ class Checkpoint:
     @cached_property
     def special_tokens(self) -> dict[str, str]:
         """`bos_token`, `eos_token`, `pad_token`, ... as text, for the chat template."""
-        old = _read_json(self.folder / "special_tokens_map.json", optional=True)
+        old = read_object(self.folder, "special_tokens_map.json") or {}
         found = dict(_special_tokens(old))
         return found | dict(_special_tokens(self.tokenizer_config))
 
@@ -94,10 +95,13 @@ class Checkpoint:
         """The template used when none is named; None for a base model."""
         return self.chat_templates.get(DEFAULT)
 
-    @property
-    def licence_path(self) -> Path | None:
-        found = (self.folder / name for name in LICENCE_NAMES)
-        return next((path for path in found if path.is_file()), None)
+    @cached_property
+    def licence(self) -> tuple[str, bytes] | None:
+        """Name and bytes of the licence, if the folder has one. Raises CheckpointError."""
+        for name in LICENCE_NAMES:
+            if (data := read(self.folder, name, MAX_LICENCE_BYTES)) is not None:
+                return name, data
+        return None
 
 
 def flatten_config(outer: dict[str, Any]) -> dict[str, Any]:
@@ -115,7 +119,7 @@ def _check_folder(path: Path) -> None:
         raise CheckpointError(f"{path}: no such folder; for a model of the hub type hf://org/name")
     if not path.is_dir():
         raise CheckpointError(f"{path}: is a file; MODEL is a Hugging Face folder or hf://org/name")
-    if not (path / "config.json").is_file():
+    if find(path, "config.json") is None:
         compiled = " (it is a compiled model)" if (path / "mlcc.json").is_file() else ""
         raise CheckpointError(
             f"{path}: has no config.json{compiled}; MODEL is a Hugging Face folder"
@@ -129,20 +133,6 @@ def _refuse_quantized(path: Path, config: dict[str, Any]) -> None:
         raise UnsupportedError(
             f"{path}: is already quantized ({method}); compile the original checkpoint with --quant"
         )
-
-
-def _read_json(path: Path, *, optional: bool = False) -> dict[str, Any]:
-    if optional and not path.is_file():
-        return {}
-    try:
-        if path.stat().st_size > MAX_JSON_BYTES:
-            raise ValueError("it is too large")
-        value = json.loads(path.read_bytes(), parse_constant=str)  # NaN is no JSON elsewhere
-    except (OSError, ValueError, RecursionError) as error:
-        raise CheckpointError(f"{path}: cannot be read ({error}); fetch it again") from error
-    if not isinstance(value, dict):
-        raise CheckpointError(f"{path}: must hold a JSON object; fetch it again")
-    return value
 
 
 def _special_tokens(config: dict[str, Any]) -> Iterator[tuple[str, str]]:

@@ -9,34 +9,55 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from mlcc.errors import CheckpointError, UnsupportedError
+from mlcc.errors import ArtifactError, CheckpointError, UnsupportedError
+from mlcc.panics import muted
+from mlcc.tokenizer import MAX_TOKENIZER_BYTES, FileTokenizer
+from mlcc_compiler.checkpoint.files import read
 
 NAME = "tokenizer.json"
-MAX_BYTES = 256 << 20
 _OLD = ("tokenizer.model", "spiece.model", "sentencepiece.bpe.model", "vocab.json", "tekken.json")
 
 
 def tokenizer_json(folder: Path) -> bytes:
     """The file's bytes, known to be JSON. CheckpointError, or UnsupportedError for old formats."""
-    path = folder / NAME
-    if not path.is_file():
+    data = read(folder, NAME, MAX_TOKENIZER_BYTES)
+    if data is None:
         raise _no_tokenizer(folder)
     try:
-        if path.stat().st_size > MAX_BYTES:
-            raise ValueError(f"it is larger than {MAX_BYTES >> 20} MiB")
-        data = path.read_bytes()
         token_ids(data)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise CheckpointError(f"{path}: is no tokenizer.json ({error}); fetch it again") from error
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise CheckpointError(
+            f"{folder / NAME}: is no tokenizer.json ({reason}); fetch it again"
+        ) from error
     return data
 
 
+def check_tokenizer(folder: Path) -> None:
+    """Load the tokenizer as the runtime will, and try it. Raises CheckpointError."""
+    path = folder / NAME
+    try:
+        with muted():
+            tokenizer = FileTokenizer(path)
+            tokenizer.decode(tokenizer.encode("A b", add_special_tokens=True))
+    except ArtifactError as error:
+        reason = str(error).removeprefix(f"{path} cannot be read: ").rpartition("; ")[0]
+        raise CheckpointError(f"{path}: cannot be loaded ({reason}); fetch it again") from error
+
+
 def token_ids(data: bytes) -> dict[str, int]:
-    """Id of every token of a tokenizer.json, added tokens over the model's vocabulary."""
+    """Id of every token of a tokenizer.json, added tokens over the model's vocabulary.
+
+    Raises ValueError, LookupError, TypeError or AttributeError for what is none.
+    """
     tree = json.loads(data)
     vocab = tree["model"].get("vocab") or {}
     found = dict(vocab) if isinstance(vocab, dict) else {row[0]: i for i, row in enumerate(vocab)}
-    return found | {token["content"]: token["id"] for token in tree.get("added_tokens") or []}
+    found |= {token["content"]: token["id"] for token in tree.get("added_tokens") or []}
+    for token, number in found.items():
+        if type(number) is not int or not 0 <= number < 1 << 32:
+            raise ValueError(f"the id of {token!r} is {number!r:.40}")
+    return found
 
 
 def _no_tokenizer(folder: Path) -> CheckpointError | UnsupportedError:

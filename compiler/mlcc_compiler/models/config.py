@@ -24,6 +24,7 @@ ACTIVATIONS = {
 }
 
 
+_WIDEST_HEAD = 4096
 DECODER_DEFAULTS: dict[str, Any] = {
     "max_position_embeddings": 2048,
     "rms_norm_eps": 1e-6,
@@ -116,8 +117,8 @@ def head_dim_of(hf: HfConfig) -> int:
         width = require(hf, "head_dim")
     else:
         width = require(hf, "hidden_size") // require(hf, "num_attention_heads")
-    if width < 2 or width % 2:
-        raise refuse("head_dim", "an even number", width)
+    if width < 2 or width % 2 or width > _WIDEST_HEAD:
+        raise refuse("head_dim", f"an even number of at most {_WIDEST_HEAD}", width)
     return width
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mlcc.errors import CheckpointError
 
 HfConfig = Mapping[str, Any]
+_LARGEST = 2**31 - 1
+"""What kernels count in."""
 
 LAYER_TYPES = ("full_attention", "sliding_attention")
 
@@ -18,6 +20,8 @@ def require(hf: HfConfig, key: str) -> int:
     value = hf.get(key)
     if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
         raise refuse(key, "a positive integer", value)
+    if value > _LARGEST:
+        raise refuse(key, f"at most {_LARGEST}", value)
     return value
 
 
@@ -26,7 +30,7 @@ def positive(hf: HfConfig, key: str) -> float:
     value = hf.get(key)
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise refuse(key, "a number", value)
-    if not (math.isfinite(value) and value > 0):
+    if not 0 < value <= sys.float_info.max:  # an integer of 400 digits is no float
         raise refuse(key, "a finite number above 0", value)
     return float(value)
 

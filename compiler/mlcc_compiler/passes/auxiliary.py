@@ -1,4 +1,4 @@
-"""The functions of a library beside `forward`: `sample` and `copy_pages`."""
+"""The functions of a library beside `forward`: `sample`, `copy_pages` and `interface`."""
 
 from __future__ import annotations
 
@@ -47,3 +47,14 @@ def add_copy_pages(
             result = builder.emit_output(relax.Tuple(copied))
         builder.emit_func_output(result)
     return builder.finalize()
+
+
+def add_interface(module: ir.IRModule, interface: str) -> ir.IRModule:
+    """interface() -> the hash of the manifest that the code was compiled for (`mlcc.manifest`).
+
+    For a module that is ready for code generation: only then its weights are known.
+    """
+    said = relax.Function([], relax.SeqExpr([], ir.StringImm(interface)), relax.ObjectType())
+    extended = ir.IRModule(module.functions, attrs=module.attrs)
+    extended["interface"] = said.with_attr("global_symbol", "interface")
+    return extended

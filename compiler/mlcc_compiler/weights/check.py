@@ -18,6 +18,15 @@ HARMLESS = (r"rotary_emb\.inv_freq$", r"\.masked_bias$", r"attn\.bias$")
 """Buffers that old versions of transformers saved with the weights; never parameters."""
 
 
+def check_layers(layers: int, tensors: int) -> None:
+    """Before anything is made for each layer: every one has tensors. Raises CheckpointError."""
+    if layers > tensors:
+        raise CheckpointError(
+            f"config.json: 'num_hidden_layers' is {layers} and the checkpoint has {tensors} "
+            "tensors; check that both come from the same model and fetch it again"
+        )
+
+
 def check_tensors(expected: Shapes, found: Shapes, harmless: Sequence[str] = ()) -> None:
     """Raises one CheckpointError that lists the missing, extra and misshapen tensors.
 

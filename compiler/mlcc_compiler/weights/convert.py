@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mlcc.errors import CheckpointError, UnsupportedError
-from mlcc.manifest import TensorSpec
+from mlcc.schema import TensorSpec
 from mlcc_compiler.layout import PhysicalTensor, WeightLayout, WeightPlan
 from mlcc_compiler.quantization import dequantize, quantize, scheme
 from mlcc_compiler.quantization.floats import from_storage, to_storage

@@ -1,12 +1,12 @@
 """The tensors of a Hugging Face folder: one safetensors file, or shards with an index.
 
-Lazy: opening reads headers only; `read` widens one tensor to float32. Never opens pickle. Knows
+Lazy: opening reads headers only, with our bounded reader, which says what is wrong; then `read`
+takes one tensor with the format's own package and widens it to float32. Never opens pickle. Knows
 no architecture: which names and shapes are wanted is `check.py`'s question.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,13 +15,16 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from safetensors import SafetensorError, safe_open
 
 from mlcc.errors import CheckpointError, UnsupportedError
-from mlcc.safetensors import SafetensorsError, TensorEntry, map_file, read_header, view
+from mlcc.safetensors import SafetensorsError, TensorEntry, read_header
+from mlcc_compiler.checkpoint.files import find, read_object
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 READABLE = ("float32", "float16", "bfloat16")
+_LONGEST_NAME = 255
 _FETCH = "fetch the checkpoint again"
 
 
@@ -35,9 +38,9 @@ class TensorFolder:
     @classmethod
     def open(cls, folder: Path) -> TensorFolder:
         """Read the headers of every shard. Raises CheckpointError for anything unsound."""
-        index = {} if (folder / SINGLE).is_file() else _read_index(folder)
+        index = {} if find(folder, SINGLE) else _read_index(folder)
         shards = sorted(set(index.values())) or [SINGLE]
-        missing = [shard for shard in shards if not (folder / shard).is_file()]
+        missing = [shard for shard in shards if find(folder, shard) is None]
         if missing:
             raise CheckpointError(f"{folder}: missing {_some(missing)} named by {INDEX}; {_FETCH}")
         entries: dict[str, tuple[str, TensorEntry]] = {}
@@ -78,16 +81,13 @@ class TensorFolder:
         if name not in self.entries:
             raise CheckpointError(f"{self.folder}: has no tensor {name!r}; {_FETCH}")
         self.check_dtypes([name])
-        shard, entry = self.entries[name]
-        return _widen(view(map_file(self.folder / shard), entry), entry.dtype)
-
-
-def _widen(array: npt.NDArray[Any], dtype: str) -> npt.NDArray[np.float32]:
-    if dtype != "bfloat16":
-        return array.astype(np.float32)
-    bits = array.astype(np.uint32)  # bfloat16 is the upper half of a float32
-    bits <<= 16
-    return bits.view(np.float32)
+        shard, _ = self.entries[name]
+        try:
+            with safe_open(self.folder / shard, framework="numpy") as file:
+                array: npt.NDArray[Any] = file.get_tensor(name)
+        except (SafetensorError, OSError) as error:
+            raise CheckpointError(f"{self.folder}: {shard}: {error}; {_FETCH}") from error
+        return array.astype(np.float32, copy=False)
 
 
 def _header(folder: Path, shard: str) -> dict[str, TensorEntry]:
@@ -101,17 +101,17 @@ def _header(folder: Path, shard: str) -> dict[str, TensorEntry]:
 
 
 def _read_index(folder: Path) -> dict[str, str]:
-    path = folder / INDEX
-    if not path.is_file():
+    path, tree = folder / INDEX, read_object(folder, INDEX)
+    if tree is None:
         raise CheckpointError(_no_weights(folder))
-    try:
-        weight_map = json.loads(path.read_bytes())["weight_map"]
-        index = {str(name): str(shard) for name, shard in weight_map.items()}
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise CheckpointError(f"{path}: is no index with a weight_map; {_FETCH}") from error
-    for shard in index.values():
-        if Path(shard).name != shard or "\\" in shard or ":" in shard or "\0" in shard:
+    index = tree.get("weight_map")
+    if not isinstance(index, dict) or not all(isinstance(s, str) for s in index.values()):
+        raise CheckpointError(f"{path}: is no index with a weight_map; {_FETCH}")
+    for shard in set(index.values()):
+        if Path(shard).name != shard or any(c in shard for c in "\\:\0"):
             raise CheckpointError(f"{path}: names {shard!r}, which is outside the folder; {_FETCH}")
+        if len(shard.encode(errors="replace")) > _LONGEST_NAME:
+            raise CheckpointError(f"{path}: names {shard[:40]!r}..., which is too long; {_FETCH}")
     if not index:
         raise CheckpointError(f"{path}: its weight_map is empty; {_FETCH}")
     return index

@@ -1,7 +1,8 @@
 """Writes weights as safetensors shards, streamed and hashed on the way: one tensor in memory.
 
 Tensors start at multiples of 64 bytes, so that a mapped weight is aligned for vector loads. The
-format allows no gaps: filler tensors named `__pad__.N` close them.
+format allows no gaps: filler tensors named `__pad__.N` close them. The format's own package cannot
+write this: it takes all tensors of a file at once and places them by its own order and alignment.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from mlcc.manifest import CHUNK_BYTES, DTYPE_BYTES, FileEntry, TensorSpec, WeightSpec
 from mlcc.safetensors import CODES
+from mlcc.schema import CHUNK_BYTES, DTYPE_BYTES, FileEntry, TensorSpec, WeightSpec
 
 SHARD_BYTES = 1 << 30
 ALIGNMENT = 64

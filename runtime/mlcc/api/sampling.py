@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -59,6 +58,6 @@ def to_params(
 
 
 def _number(value: Any, low: float, high: float, otherwise: float) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
         return otherwise
-    return value if low <= value <= high else otherwise
+    return value if low <= value <= high else otherwise  # NaN is not, nor are 400 digits

@@ -13,7 +13,7 @@ from typing import Any
 from mlcc.engine.batch import Capacity
 from mlcc.engine.caches import pages_for
 from mlcc.errors import ArtifactError, CapacityError, DeviceError
-from mlcc.manifest import KERNEL_INTERFACE, Manifest, abi_hash, page_shape
+from mlcc.manifest import KERNEL_INTERFACE, Manifest, abi_hash
 from mlcc.memory import (
     SMALLEST_CONTEXT,
     Room,
@@ -25,6 +25,8 @@ from mlcc.memory import (
     tokens_of,
 )
 from mlcc.records import to_plain
+from mlcc.schema import page_shape
+from mlcc.sizes import apart
 from mlcc.texts import text_files
 
 TAB_BATCH = 4
@@ -116,12 +118,12 @@ def _without_f16(manifest: Manifest) -> str:
 
 
 def _check_weights(manifest: Manifest, tensor_bytes: int) -> None:
-    largest = max(manifest.weights.tensors, key=lambda spec: spec.nbytes)
-    if largest.nbytes > tensor_bytes:
+    largest = max(manifest.weights.tensors, key=lambda spec: spec.nbytes, default=None)
+    if largest and largest.nbytes > tensor_bytes:
+        has, most = apart(largest.nbytes, tensor_bytes)
         raise CapacityError(
-            f"the weight {largest.name} has {largest.nbytes >> 20} MiB, and this GPU lets a kernel "
-            f"read {tensor_bytes >> 20} MiB; take a smaller model, or compile with a smaller "
-            "--quant",
+            f"the weight {largest.name} has {has}, and this GPU lets a kernel read {most}; take a "
+            "smaller model, or compile with a smaller --quant",
             code="weight_too_large",
         )
 
@@ -130,7 +132,7 @@ def _room(manifest: Manifest, wanted: Capacity, adapter: Mapping[str, Any]) -> R
     """WebGPU tells the bound of one tensor, but not how much memory there is."""
     tensor, known = adapter["tensor_bytes"], adapter.get("memory_bytes")
     if known is not None:
-        return Room(known, tensor, f"the page gives it {known / 1e9:.2f} GB", reserve=0)
+        return Room(known, tensor, "the page gives it {}", reserve=0)
     empty = replace(wanted, pools=(0,) * len(wanted.pools))
     budget = needed_bytes(empty, manifest) + TAB_PAGES_BYTES
     why = f"a tab takes {TAB_PAGES_BYTES >> 20} MiB for pages"

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from mlcc.errors import printable
 from mlcc_targets.wasm.build import kept as runtimes
 
 
@@ -26,7 +27,7 @@ def list_command() -> None:
     for entry in found:
         how = " ".join(map(str, entry.source.get("options", [])[1::2]))
         state = how if entry.complete else "incomplete"
-        origin = entry.source.get("model", "?")
+        origin = printable(str(entry.source.get("model", "?")))
         click.echo(f"{entry.folder.name:<40} {entry.size / 1e6:9.1f} MB  {state:<14} {origin}")
     click.echo(f"{len(found)} kept in {cache_folder()}", err=True)
     for folder in runtimes():

@@ -9,7 +9,7 @@ import click
 
 from mlcc.commands.options import ModelOptions, model_options, note, sampling_options
 from mlcc.commands.terminal import Interrupts, Screen, cut_off, enable_line_editing, read_stdin
-from mlcc.errors import DeviceError, InvalidRequestError, MlccError
+from mlcc.errors import DeviceError, InvalidRequestError, MlccError, printable
 
 if TYPE_CHECKING:
     from mlcc.api.requests import SamplingFields
@@ -77,7 +77,9 @@ class Chat:
         """Read and answer until the user leaves."""
         model = self.session.model
         enable_line_editing()
-        self.screen.note(f"{model.text.name}, context {model.capacity.context} tokens. /help helps")
+        self.screen.note(
+            f"{printable(model.text.name)}, context {model.capacity.context} tokens. /help helps"
+        )
         while (line := self._read()) is not None:
             if line.startswith("/"):
                 if not self._command(line):

@@ -11,9 +11,11 @@ from pathlib import Path
 import click
 
 from mlcc.artifact import Artifact
-from mlcc.errors import ArtifactError
+from mlcc.errors import ArtifactError, printable
 from mlcc.host import check_host
-from mlcc.manifest import MANIFEST_NAME, Manifest
+from mlcc.manifest import Manifest
+from mlcc.schema import MANIFEST_NAME
+from mlcc.sizes import size
 
 
 @click.command("inspect")
@@ -22,14 +24,16 @@ from mlcc.manifest import MANIFEST_NAME, Manifest
 @click.option("--verify", is_flag=True, help="Also hash every file.")
 def inspect_command(folder: Path, as_json: bool, verify: bool) -> None:
     """Show what a compiled model is, needs and holds."""
-    artifact = Artifact.open(folder, verify=verify, host=False)
+    artifact = Artifact.open(folder, verify=False, host=False)
+    if verify:
+        artifact.verify()
     if as_json:
         click.echo((folder / MANIFEST_NAME).read_text(encoding="utf-8"), nl=False)
         return
     rows = [*describe(artifact.manifest), ("runs here", _runs_here(artifact.manifest))]
     rows.append(("checked", "every byte" if verify else "sizes only; --verify hashes every file"))
     for title, text in rows:
-        click.echo(f"{title:<13} {text}")
+        click.echo(printable(f"{title:<13} {text}"))
 
 
 def describe(manifest: Manifest) -> Iterator[tuple[str, str]]:
@@ -79,14 +83,14 @@ def _memory(manifest: Manifest) -> str:
         "caches": plan.cache_bytes,
         "workspace": plan.workspace_bytes,
     }
-    total = _size(sum(parts.values()))
-    return f"{total} = " + " + ".join(f"{name} {_size(count)}" for name, count in parts.items())
+    total = size(sum(parts.values()))
+    return f"{total} = " + " + ".join(f"{name} {size(count)}" for name, count in parts.items())
 
 
 def _files(manifest: Manifest) -> Iterator[tuple[str, str]]:
     width = max((len(entry.path) for entry in manifest.files), default=0)
     for i, entry in enumerate(manifest.files):
-        row = f"{entry.path:<{width}}  {_size(entry.bytes):>9}  sha256 {entry.sha256[:16]}"
+        row = f"{entry.path:<{width}}  {size(entry.bytes):>9}  sha256 {entry.sha256[:16]}"
         yield ("" if i else "files"), row
 
 
@@ -105,10 +109,3 @@ def _options(options: dict[str, object]) -> str:
 
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" + ("" if number == 1 else "s")
-
-
-def _size(count: int) -> str:
-    for unit, scale in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
-        if count >= scale:
-            return f"{count / scale:.2f} {unit}"
-    return f"{count} B"

@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mlcc.errors import printable
+from mlcc.sizes import size
+
 if TYPE_CHECKING:
     from mlcc.api.requests import SamplingFields
     from mlcc.model import Model
@@ -39,7 +42,10 @@ class ModelOptions:
         ready = is_compiled(self.model) or not runs_here
         asked = () if ready else self._asked_by_device()
         options = CompileOptions(self.target, self.quant, self.context, self.max_batch, asked)
-        return compiled(self.model, options, note)
+        path = compiled(self.model, options, note)
+        if runs_here and ready:
+            _say_foreign(path)
+        return path
 
     def _asked_by_device(self) -> tuple[str, ...]:
         """How to compile for the device that will run it. Raises DeviceError if there is none."""
@@ -129,7 +135,7 @@ class LoadingBar:
         if self._live and time.monotonic() - self._began > self.PATIENCE_S:
             self._shown = True
             bar = "#" * (25 * done // max(1, total))
-            text = f"loading: [{bar:<25}] {done / 1e9:.2f} of {total / 1e9:.2f} GB"
+            text = f"loading: [{bar:<25}] {size(done)} of {size(total)}"
             click.echo(f"\r\x1b[K{text}", err=True, nl=False)
 
     def __enter__(self) -> LoadingBar:
@@ -142,7 +148,19 @@ class LoadingBar:
 
 def note(text: str) -> None:
     """A line for the user, not part of any answer."""
-    click.echo(f"note: {text}", err=True)
+    click.echo(f"note: {printable(text)}", err=True)
+
+
+def _say_foreign(path: Path) -> None:
+    """Before the machine code of somebody else is loaded for the first time. Raises ArtifactError
+    for what cannot run here anyway."""
+    from mlcc.artifact import Artifact
+    from mlcc.known import is_known, remember
+
+    Artifact.open(path, verify=False)
+    if not is_known(path):
+        note(f"{path} was not compiled here by you; its machine code runs with your rights")
+        remember(path)
 
 
 def _decorated(function: Command, decorators: tuple[Callable[[Command], Command], ...]) -> Command:

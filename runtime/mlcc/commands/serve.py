@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from mlcc.commands.options import ModelOptions, model_options, note
-from mlcc.errors import ArtifactError, UnsupportedError
+from mlcc.errors import ArtifactError, UnsupportedError, printable
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
@@ -66,7 +66,8 @@ def serve_command(
     settings = Settings(api_key or None, max_queue, max_body, timeout)
 
     def when_ready(url: str) -> None:
-        click.echo(f"{text.name} answers at {url}/v1 (Ctrl-C ends it). Try:\n{_curl(url, api_key)}")
+        name = printable(text.name)
+        click.echo(f"{name} answers at {url}/v1 (Ctrl-C ends it). Try:\n{_curl(url, api_key)}")
         if web:
             _say_page(url)
 

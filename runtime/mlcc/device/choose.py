@@ -12,8 +12,8 @@ from mlcc.device import cuda, webgpu
 from mlcc.device.native import Place
 from mlcc.device.tvm_runtime import runtime
 from mlcc.errors import DeviceError
-from mlcc.manifest import TargetInfo
 from mlcc.memory import Room, available_bytes
+from mlcc.schema import TargetInfo
 from mlcc_targets import TargetError, get_target
 
 METAL = "metal"

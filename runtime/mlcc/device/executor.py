@@ -11,11 +11,16 @@ from mlcc.engine.batch import Batch, Capacity, Result
 
 
 class Executor(Protocol):
-    """Runs batches in order. Tickets are collected in the order they were submitted."""
+    """Runs batches in the order of `submit`, each once the one before it is done: a page that a
+    batch writes may be another sequence's in the next. Tickets are collected in the same order."""
 
     capacity: Capacity
     depth: int
     """Steps worth keeping in flight: 1 where `submit` computes, else 2."""
+
+    def lend(self) -> memoryview | None:
+        """Memory for the next batch, `Engine.plan` takes it; None = the batch brings its own."""
+        ...
 
     def submit(self, batch: Batch) -> int:
         """Start a batch; returns a ticket. May be called again before `collect`."""

@@ -1,7 +1,8 @@
 """The native executor: runs a compiled library through TVM's virtual machine, on any device.
 
-Steps go in by `submit`, which on a GPU only queues them; `collect` waits for the tokens. It knows
-functions and tensors, not requests or pages.
+Steps go in by `submit`, which on a GPU only queues them, the copy of their tokens to this process
+included; `collect` waits for that copy, and for no step behind it. It knows functions and tensors,
+not requests or pages.
 """
 
 from __future__ import annotations
@@ -15,12 +16,13 @@ import numpy as np
 import numpy.typing as npt
 
 from mlcc.device.cuda_graphs import DecodeGraphs
-from mlcc.device.tensors import DeviceTensors, HostTensors, Tensors, values_of
+from mlcc.device.tensors import DeviceTensors, HostTensors, Read, Tensors, WebGpuTensors
 from mlcc.device.tvm_runtime import open_device, runtime
 from mlcc.engine.batch import Batch, Capacity, Result
-from mlcc.errors import CapacityError, DeviceError, MlccError
-from mlcc.manifest import CacheInfo, page_shape
+from mlcc.errors import ArtifactError, CapacityError, DeviceError, MlccError
 from mlcc.memory import UNKNOWN, Room
+from mlcc.schema import MANIFEST_NAME, CacheInfo, page_shape
+from mlcc.sizes import size
 
 Array = npt.NDArray[Any]
 Translate = Callable[[RuntimeError, str], MlccError]
@@ -51,8 +53,9 @@ class NativeExecutor:
     """Steps of a library on one device. A CPU computes within `submit`.
 
     weights: arrays in the order of the manifest; a CPU reads them in place (mmap is fine).
-    functions: those that the library exports, as the manifest lists them.
-    Raises DeviceError if the library does not load, CapacityError if something does not fit.
+    functions: those that the library exports, as the manifest lists them. interface: the
+    manifest's, which must be the library's own. Raises ArtifactError if it is not, DeviceError if
+    the library does not load, CapacityError if something does not fit.
     """
 
     def __init__(
@@ -64,6 +67,7 @@ class NativeExecutor:
         functions: Collection[str],
         place: Place = CPU,
         progress: Callable[[int, int], None] = lambda done, total: None,
+        interface: str | None = None,
     ) -> None:
         self.capacity = capacity
         self.depth = 1 if place.kind == "cpu" else 2
@@ -71,17 +75,27 @@ class NativeExecutor:
         self._translate = place.translate
         self._tvm = runtime()
         self.device = open_device(place.kind, place.index)
-        on_host = place.kind == "cpu"
-        self._tensors: Tensors = HostTensors() if on_host else DeviceTensors(self.device)
+        self._tensors = self._tensors_of(place.kind)
         self._load(library, functions)
+        if interface is not None:
+            self._check_interface(library, interface)
         self._tensors.open_step(capacity.layout.words)
         self._caches = self._tvm.runtime.convert(self._pools(caches))
         self._weights = self._tvm.runtime.convert(self._upload(weights, progress))
         self._graphs = self._decode_graphs(functions)
         rows = 1 if self._graphs is None else capacity.max_rows
         self._last_sampled = self._tensors.weight(np.zeros(rows, np.int32))
-        self._results: dict[int, tuple[Any, Any]] = {}
+        self._results: dict[int, Read] = {}
         self._next_ticket = 0
+
+    def _tensors_of(self, kind: str) -> Tensors:
+        if kind == "cpu":
+            return HostTensors()
+        if kind == "cuda":
+            from mlcc.device.cuda_tensors import CudaTensors
+
+            return CudaTensors(self.device, slots=self.depth + 1)
+        return WebGpuTensors(self.device) if kind == "webgpu" else DeviceTensors(self.device)
 
     def _load(self, library: Path, functions: Collection[str]) -> None:
         try:
@@ -95,6 +109,18 @@ class NativeExecutor:
                 "again with this version of mlcc"
             ) from error
 
+    def _check_interface(self, library: Path, wanted: str) -> None:
+        """A library computes addresses with the numbers of its own manifest: others would crash."""
+        try:
+            found = str(self._machine["interface"]())
+        except AttributeError:
+            found = "nothing"
+        if found != wanted:
+            raise ArtifactError(
+                f"{library}: was compiled for another {MANIFEST_NAME} (it says {found}, the "
+                f"manifest {wanted}); compile the model again or copy the folder again"
+            )
+
     def _decode_graphs(self, functions: Collection[str]) -> DecodeGraphs | None:
         """For libraries that have a `decode` function."""
         if "decode" not in functions:
@@ -106,7 +132,7 @@ class NativeExecutor:
         advice = "close other programs, or compile with a smaller --quant"
         tensors = []
         for array in weights:
-            what = f"the weights ({total / 1e9:.2f} GB)"
+            what = f"the weights ({size(total)})"
             tensors.append(self._allocate(what, advice, self._tensors.weight, array))
             done += array.nbytes
             progress(done, total)
@@ -135,6 +161,11 @@ class NativeExecutor:
                 raise self._translate(error, f"making room for {what}") from error
             raise CapacityError(f"no memory for {what}; {advice}") from error
 
+    def lend(self) -> memoryview:
+        """Memory for the words of the next batch: what is planned into it is not copied here."""
+        words: memoryview = self._call(self._tensors.lend)
+        return words
+
     def submit(self, batch: Batch) -> int:
         """Start a batch. Raises DeviceError with the kernel's message if it fails."""
         step = self._stage(batch)
@@ -143,15 +174,15 @@ class NativeExecutor:
             logits = self._run_forward(batch, step)
         tokens, logprobs = self._call(self._sample, logits, step)
         self._remember(tokens)
+        reading = self._call(self._tensors.read, tokens, logprobs)
         ticket = self._next_ticket
         self._next_ticket += 1
-        self._results[ticket] = tokens, logprobs
+        self._results[ticket] = reading
         return ticket
 
     def collect(self, ticket: int) -> Result:
         """The result of a ticket. Raises KeyError if it was collected before, DeviceError."""
-        tokens, logprobs = self._results.pop(ticket)
-        return Result(self._call(values_of, tokens), self._call(values_of, logprobs))
+        return Result(*self._call(self._results.pop(ticket)))
 
     def logits(self, batch: Batch) -> npt.NDArray[np.float32]:
         """Run a batch and return its logits f32[r, vocab] instead of sampling: for evaluation."""

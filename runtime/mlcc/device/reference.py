@@ -16,7 +16,7 @@ import numpy.typing as npt
 from mlcc.device import reference_ops as ops
 from mlcc.device.step_view import StepView
 from mlcc.engine.batch import Batch, Capacity, Result
-from mlcc.manifest import CacheInfo, page_shape
+from mlcc.schema import CacheInfo, page_shape
 
 Array = npt.NDArray[Any]
 
@@ -52,6 +52,9 @@ class ReferenceExecutor:
 
     def _cast(self, array: Array) -> Array:
         return array.astype(self.dtype)
+
+    def lend(self) -> None:
+        """Batches bring their own memory."""
 
     def submit(self, batch: Batch) -> int:
         """Run a batch at once."""

@@ -1,20 +1,24 @@
 """Where the native executor keeps its arrays: in this process's memory, or on a device.
 
-`HostTensors` shares memory with numpy; `DeviceTensors` copies. Both give tensors that TVM's
-functions take, and keep one buffer for the steps.
+`HostTensors` shares memory with numpy; `DeviceTensors` and its kinds copy. All give tensors that
+TVM's functions take, keep the buffers through which steps go in, and bring a step's results back
+without waiting for the steps behind it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from mlcc.device import webgpu
 from mlcc.device.tvm_runtime import runtime
 
 Array = npt.NDArray[Any]
+Read = Callable[[], list[list[Any]]]
+"""Waits for tensors that are on their way, and gives the elements of each as Python numbers."""
 ALIGNMENT = 64
 """Bytes; generated code loads vectors from arguments with aligned instructions."""
 
@@ -31,12 +35,20 @@ class Tensors(Protocol):
         ...
 
     def open_step(self, words: int) -> None:
-        """Make room for the largest step, of so many 32-bit words."""
+        """Make room for the largest step, of so many 32-bit words. Before all that follows."""
+        ...
+
+    def lend(self) -> memoryview:
+        """Memory, int32[words], for the next step to be written into."""
         ...
 
     def upload(self, words: memoryview, used: int) -> Any:
-        """The first `used` words of a step as a tensor int32 of the size of `open_step`: the same
-        one each time, so it is valid until the next `upload`."""
+        """A step begins: its first `used` words as a tensor int32[words of `open_step`], the same
+        one for each step. What was written into lent memory is not copied within this process."""
+        ...
+
+    def read(self, *tensors: Any) -> Read:
+        """Start to bring small tensors here: behind all that was queued, before what will be."""
         ...
 
 
@@ -46,7 +58,8 @@ class HostTensors:
     def __init__(self) -> None:
         self._tvm = runtime()
         self._device = self._tvm.cpu()
-        self._shared: list[Array] = []
+        self._buffers: dict[Hashable, Array] = {}
+        self._shared: list[Any] = []
 
     def weight(self, array: Array) -> Any:
         """Over the array's own memory if it is aligned, else an aligned copy.
@@ -62,16 +75,46 @@ class HostTensors:
         return self._tvm.runtime.empty(tuple(shape), dtype, self._device)
 
     def open_step(self, words: int) -> None:
-        self._words = _aligned(words, "int32")
+        self._words = self._aligned(words, "int32")
+        self._lent: memoryview = self._words.data
         self._step = self._tvm.runtime.from_dlpack(self._words)
 
+    def lend(self) -> memoryview:
+        return self._lent
+
     def upload(self, words: memoryview, used: int) -> Any:
-        self._words[:used] = np.frombuffer(words, np.int32, used)
+        """A CPU computes in `submit`, so one buffer does."""
+        if words is not self._lent:
+            self._words[:used] = np.frombuffer(words, np.int32, used)
         return self._step
+
+    def read(self, *tensors: Any) -> Read:
+        return lambda: [_values(tensor) for tensor in tensors]
+
+    def room(self, place: Hashable, count: int, dtype: str) -> Array:
+        """`count` elements of the buffer that is kept for a place."""
+        buffer = self._buffers.get(place)
+        if buffer is None or len(buffer) < count:
+            buffer = self._buffers[place] = self._aligned(2 * count, dtype)
+        return buffer[:count]
+
+    def _aligned(self, count: int, dtype: str) -> Array:
+        """`count` elements that begin at a multiple of ALIGNMENT."""
+        size = max(1, count) * np.dtype(dtype).itemsize
+        raw = self._memory(size + ALIGNMENT)
+        start = -raw.ctypes.data % ALIGNMENT
+        return raw[start : start + size].view(dtype)
+
+    def _memory(self, size: int) -> Array:
+        """So many bytes."""
+        return np.zeros(size, np.uint8)
 
 
 class DeviceTensors:
-    """Tensors of a GPU. A staged array is copied into the front of a buffer that is kept."""
+    """Tensors of a GPU. A step is copied into the front of a buffer that is kept.
+
+    Of a kind that has nothing better: its `read` waits for all that was queued meanwhile.
+    """
 
     def __init__(self, device: Any) -> None:
         self._tvm = runtime()
@@ -88,21 +131,37 @@ class DeviceTensors:
         self._host.open_step(words)
         self._step = self.empty((words,), "int32")
 
+    def lend(self) -> memoryview:
+        return self._host.lend()
+
     def upload(self, words: memoryview, used: int) -> Any:
         staged = self._host.upload(words, used)
         staged._create_view((used,)).copyto(self._step._create_view((used,)))
         return self._step
 
+    def read(self, *tensors: Any) -> Read:
+        return lambda: [_values(tensor) for tensor in tensors]
 
-def values_of(tensor: Any) -> list[Any]:
+
+class WebGpuTensors(DeviceTensors):
+    """Tensors of the WebGPU plugin, whose commands keep their order without our help."""
+
+    def read(self, *tensors: Any) -> Read:
+        finish = webgpu.start_read(tensors)
+        kinds = [(tensor.dtype, tensor.shape[0]) for tensor in tensors]
+
+        def values() -> list[list[Any]]:
+            data, at, found = finish(), 0, []
+            for dtype, count in kinds:
+                part = np.frombuffer(data, dtype, count, at)
+                found.append(part.tolist())
+                at += part.nbytes
+            return found
+
+        return values
+
+
+def _values(tensor: Any) -> list[Any]:
     """A small tensor's elements as Python numbers; waits for the device."""
     values: list[Any] = tensor.numpy().tolist()
     return values
-
-
-def _aligned(count: int, dtype: str) -> Array:
-    """`count` elements that begin at a multiple of ALIGNMENT."""
-    size = max(1, count) * np.dtype(dtype).itemsize
-    raw = np.zeros(size + ALIGNMENT, np.uint8)
-    start = -raw.ctypes.data % ALIGNMENT
-    return raw[start : start + size].view(dtype)

@@ -10,6 +10,7 @@ sequence's own. Not a model, not fast, and runs anywhere (standard library only)
 from __future__ import annotations
 
 from array import array
+from collections import deque
 from collections.abc import Sequence
 from hashlib import blake2b
 from typing import NamedTuple
@@ -60,7 +61,11 @@ def toy_token(
 
 
 class ToyExecutor:
-    """An Executor over integers. Raises BadBatchError at the first thing that is not right."""
+    """An Executor over integers. Raises BadBatchError at the first thing that is not right.
+
+    Steps wait in a queue and run as late as a device may: in order, each when it is collected. So
+    whatever is planned meanwhile must hold for steps that have not run.
+    """
 
     def __init__(self, capacity: Capacity) -> None:
         self.capacity = capacity
@@ -70,12 +75,33 @@ class ToyExecutor:
             _Pages(group, size) if group.has_pages else _States(size) for group, size in pools
         ]
         self._last_sampled: Sequence[int] = ()
-        self._results: dict[int, Result] = {}
+        self._queue: deque[tuple[Batch, list[Span]]] = deque()
+        self._rows_before = 0
+        """Logit rows of the step submitted last."""
         self._submitted = self._collected = 0
 
+    def lend(self) -> None:
+        """Batches bring their own memory."""
+
     def submit(self, batch: Batch) -> int:
-        """Run a batch at once; its result waits for `collect`."""
-        spans = check_batch(batch, self.capacity, len(self._last_sampled))
+        """Queue a batch. What it shows by itself is checked now, what the caches hold later."""
+        self._queue.append((batch, check_batch(batch, self.capacity, self._rows_before)))
+        self._rows_before = batch.num_rows
+        self._submitted += 1
+        return self._submitted
+
+    def collect(self, ticket: int) -> Result:
+        """Run the oldest batch. Each ticket once, in the order of submission."""
+        expected = self._collected + 1
+        require(ticket == expected <= self._submitted, f"ticket {ticket}, not {expected}")
+        self._collected = ticket
+        return self._run(*self._queue.popleft())
+
+    def close(self) -> None:
+        """Forget everything. Idempotent."""
+        self._queue.clear()
+
+    def _run(self, batch: Batch, spans: Sequence[Span]) -> Result:
         layout = batch.layout
         columns = (batch.column(layout.copies, name) for name in layout.copies.columns)
         for g, source, to in zip(*columns, strict=True):
@@ -88,19 +114,7 @@ class ToyExecutor:
             views.append([c.run(span, g, mine) for g, c in enumerate(self._caches)])
         answers = self._sample(batch, spans, views)
         self._last_sampled = [token for token, _ in answers]
-        self._submitted += 1
-        self._results[self._submitted] = Result(self._last_sampled, [lp for _, lp in answers])
-        return self._submitted
-
-    def collect(self, ticket: int) -> Result:
-        """The result of a ticket, each once, in the order of submission."""
-        require(ticket == self._collected + 1, f"ticket {ticket} after {self._collected}")
-        self._collected = ticket
-        return self._results.pop(ticket)
-
-    def close(self) -> None:
-        """Forget everything. Idempotent."""
-        self._results.clear()
+        return Result(self._last_sampled, [logprob for _, logprob in answers])
 
     def _sample(
         self, batch: Batch, spans: Sequence[Span], views: Sequence[Sequence[list[list[int]]]]

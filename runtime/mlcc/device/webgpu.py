@@ -1,4 +1,5 @@
-"""GPUs behind WebGPU (target vulkan): which there are, what their errors mean, time by kernel.
+"""GPUs behind WebGPU (target vulkan): which there are, what their errors mean, reading without
+waiting for all, time by kernel.
 
 The Python side of the plugin in `mlcc_targets/native`, whose functions TVM knows by name.
 """
@@ -7,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -102,6 +103,16 @@ def prepare(library: Any, index: int) -> int:
     return int(_function("prepare")(library, index))
 
 
+def start_read(tensors: Sequence[Any]) -> Callable[[], bytes]:
+    """Start to copy tensors of one device here, behind what was recorded before.
+
+    The function that comes back is to be called once: it waits for these copies, not for what was
+    recorded later, and gives the bytes of all tensors. Both raise RuntimeError for `translate`.
+    """
+    finish: Callable[[], bytes] = _function("start_read")(list(tensors))
+    return finish
+
+
 def profile_start(index: int, *, by_wall_clock: bool = False) -> None:
     """Begin to measure each kernel; slower, because the kernels no longer run back to back.
 
@@ -118,7 +129,8 @@ def profile_stop(index: int) -> Profile:
 
 
 def counts(index: int) -> dict[str, Any]:
-    """Totals since the device was opened: dispatches, submits, bytes in use and the like."""
+    """Totals since the device was opened: dispatches, submits, reads that were started and those of
+    them that the device has finished, bytes in use and the like."""
     told: dict[str, Any] = json.loads(_function("counts")(index))
     return told
 

@@ -50,12 +50,6 @@ class Stats:
     preemptions: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Step:
-    number: int
-    rows: list[Sequence]
-
-
 class Engine:
     """Continuous batching for one model on one executor.
 
@@ -79,7 +73,8 @@ class Engine:
         self._pools = CachePools(capacity)
         self._scheduler = Scheduler(capacity, self._pools)
         self._live: dict[str, Sequence] = {}
-        self._in_flight: deque[_Step] = deque()
+        self._in_flight: deque[list[Sequence]] = deque()
+        """The sequence of each logit row, of every step planned and not committed."""
         self._steps = self._requests = self._computed = self._sampled = 0
 
     @property
@@ -117,7 +112,7 @@ class Engine:
         if not chunks:
             return None
         batch, rows = pack(chunks, self._steps, self.capacity.layout, into)
-        self._in_flight.append(_Step(self._steps, rows))
+        self._in_flight.append(rows)
         self._steps += 1
         self._computed += batch.num_tokens
         return batch
@@ -129,11 +124,11 @@ class Engine:
         """
         if not self._in_flight:
             raise RuntimeError("commit without a planned step; commit once for each plan")
-        step = self._in_flight[0]
-        self._check_result(step, result)
+        rows = self._in_flight[0]
+        self._check_result(len(rows), result)
         self._in_flight.popleft()
         events: list[Event] = []
-        for seq, token, logprob in zip(step.rows, result.tokens, result.logprobs, strict=True):
+        for seq, token, logprob in zip(rows, result.tokens, result.logprobs, strict=True):
             if not seq.finished:  # else it ended while this step was in flight
                 events += self._take(seq, int(token), float(logprob))
         return events
@@ -164,7 +159,7 @@ class Engine:
         held = {*self._scheduler.running, *self._scheduler.waiting}
         if held != set(self._live.values()):
             raise AssertionError("the scheduler's sequences are not the live requests")
-        rows = [seq for step in self._in_flight for seq in step.rows]
+        rows = [seq for step in self._in_flight for seq in step]
         if any(seq.pending != rows.count(seq) for seq in held):
             raise AssertionError("pending tokens do not match the steps in flight")
 
@@ -187,8 +182,8 @@ class Engine:
                 param="stop",
             )
 
-    def _check_result(self, step: _Step, result: Result) -> None:
-        rows, vocab = len(step.rows), self.capacity.vocab_size
+    def _check_result(self, rows: int, result: Result) -> None:
+        vocab = self.capacity.vocab_size
         if len(result.tokens) != rows or len(result.logprobs) != rows:
             raise DeviceError(
                 f"the device answered {len(result.tokens)} tokens and {len(result.logprobs)}"

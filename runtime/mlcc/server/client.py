@@ -10,7 +10,7 @@ import contextlib
 from dataclasses import asdict
 from queue import SimpleQueue
 from threading import Thread
-from typing import Any
+from typing import Any, Protocol
 
 from mlcc.api.errors import EngineDiedError
 from mlcc.engine.batch import Capacity
@@ -23,22 +23,38 @@ from mlcc.server.messages import (
     AskStats,
     Cancel,
     Command,
+    Dropped,
     Events,
     Failed,
     Refused,
     Reply,
 )
-from mlcc.server.process import EngineProcess
 from mlcc.service.engine import EngineClient
 
 _PATIENCE_S = 5.0
 
 
+class Running(Protocol):
+    """A running engine: `mlcc.server.process`, or a thread (`mlcc.local.thread`)."""
+
+    capacity: Capacity
+
+    def send(self, command: Command, /) -> None: ...
+
+    def receive(self) -> Reply: ...
+
+    def why_it_ended(self) -> str: ...
+
+
 class ProcessClient(EngineClient):
     """One per server. `start` in the event loop; everything but the threads runs in that loop."""
 
-    def __init__(self, process: EngineProcess, max_queue: int) -> None:
+    def __init__(
+        self, process: Running, max_queue: int, advice: str = "Start `mlcc serve` again"
+    ) -> None:
+        """advice: what to do once the engine is gone."""
         super().__init__(max_queue + process.capacity.max_batch)
+        self._advice = advice
         self._process = process
         self._asking: list[asyncio.Future[Stats]] = []
         self._outbox: SimpleQueue[Command | None] = SimpleQueue()
@@ -59,9 +75,9 @@ class ProcessClient(EngineClient):
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self.stop)
 
-    def stop(self) -> None:
+    def stop(self, why: str = "the server is shutting down") -> None:
         """Fail what is still waiting; the process is its owner's to close. Idempotent."""
-        self._die(_died("the server is shutting down"))
+        self._die(self._died(why))
         self._outbox.put(None)
 
     async def counters(self) -> dict[str, Any]:
@@ -116,11 +132,10 @@ class ProcessClient(EngineClient):
             future = self._asking.pop(0)
             if not future.done():
                 future.set_result(reply)
+        elif isinstance(reply, Dropped):
+            self._fail(reply.error)
         elif isinstance(reply, Failed):
-            self._die(_died(reply.error.message))
+            self._die(self._died(reply.error.message))
 
-
-def _died(why: str) -> EngineDiedError:
-    return EngineDiedError(
-        f"{why}; the answer is lost. Start `mlcc serve` again", code="engine_died"
-    )
+    def _died(self, why: str) -> EngineDiedError:
+        return EngineDiedError(f"{why}; the answer is lost. {self._advice}", code="engine_died")

@@ -69,10 +69,17 @@ class Events:
 
 
 @dataclass(frozen=True)
+class Dropped:
+    """A step failed: no request that was live will be answered. The engine goes on."""
+
+    error: MlccError
+
+
+@dataclass(frozen=True)
 class Failed:
     """The process cannot go on and ends after this message."""
 
     error: MlccError
 
 
-Reply = Ready | Accepted | Refused | Events | Stats | Failed
+Reply = Ready | Accepted | Refused | Events | Stats | Dropped | Failed

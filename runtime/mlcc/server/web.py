@@ -25,7 +25,8 @@ from mlcc.artifact import Artifact
 from mlcc.compiled_cache import is_compiled
 from mlcc.errors import ArtifactError, UnsupportedError
 from mlcc.integrity import resolve_inside
-from mlcc.manifest import MANIFEST_NAME, Manifest
+from mlcc.manifest import Manifest
+from mlcc.schema import MANIFEST_NAME
 
 TARGET = "webgpu"
 PAGE_URL = "/web/"

@@ -10,9 +10,10 @@ import signal
 import traceback
 from collections.abc import Callable
 from multiprocessing.connection import Connection
+from typing import Protocol
 
 from mlcc.driver import Driver
-from mlcc.errors import DeviceError, MlccError
+from mlcc.errors import DeviceError, DeviceLostError, MlccError
 from mlcc.model import Model
 from mlcc.server.messages import (
     Accepted,
@@ -20,6 +21,7 @@ from mlcc.server.messages import (
     AskStats,
     Cancel,
     Command,
+    Dropped,
     Events,
     Failed,
     Ready,
@@ -32,14 +34,31 @@ OpenModel = Callable[[], Model]
 """Opens the model in the engine's process; must survive pickling."""
 
 
+class Channel(Protocol):
+    """The engine's end of what connects it: a pipe's, or a queue's in the same process."""
+
+    def poll(self, timeout: float | None = 0.0, /) -> bool: ...
+
+    def recv(self) -> Command: ...
+
+    def send(self, reply: Reply, /) -> None: ...
+
+
 def engine_main(connection: Connection, open_model: OpenModel) -> None:
     """The whole life of the process. Ctrl-C is for the process that started it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    live(connection, open_model)
+
+
+def live(connection: Channel, open_model: OpenModel) -> None:
+    """The whole life of an engine, in the thread that calls."""
     try:
         model = open_model()
-        connection.send(Ready(model.capacity, model.text.notes))
-        Worker(connection, model).run()
-        model.close()
+        try:
+            connection.send(Ready(model.capacity, model.text.notes))
+            Worker(connection, model).run()
+        finally:
+            model.close()
     except (EOFError, BrokenPipeError, ConnectionResetError):
         return  # nobody is there to hear
     except MlccError as error:
@@ -53,7 +72,7 @@ def engine_main(connection: Connection, open_model: OpenModel) -> None:
 class Worker:
     """Commands in, events out."""
 
-    def __init__(self, connection: Connection, model: Model) -> None:
+    def __init__(self, connection: Channel, model: Model) -> None:
         self._connection = connection
         self._driver = Driver(model)
         self._stopped = False
@@ -62,7 +81,19 @@ class Worker:
         """Step while there is work, sleep while there is none."""
         while not self._stopped:
             self._drain()
-            if self._driver.has_work and not self._stopped and (events := self._driver.step()):
+            if self._driver.has_work and not self._stopped:
+                self._step()
+
+    def _step(self) -> None:
+        """A step. One that fails costs the live requests, unless the device is gone with it."""
+        try:
+            events = self._driver.step()
+        except DeviceLostError:
+            raise
+        except MlccError as error:
+            self._send(Dropped(error))
+        else:
+            if events:
                 self._send(Events(events))
 
     def _drain(self) -> None:

@@ -201,4 +201,4 @@ async def _streamed(job: Job, chunks: Chunks) -> Response:
     except BaseException:
         job.close()
         raise
-    return events_response(lines(job, chunks), job.close)
+    return events_response(lines(job, chunks), job.close, lambda: job.failure)

@@ -30,6 +30,7 @@ async def lines(job: Job, chunks: Chunks) -> AsyncIterator[str]:
             yield _line(usage)
         yield DONE
     except MlccError as error:
+        job.failure = error
         yield _line(error_body(error))
 
 

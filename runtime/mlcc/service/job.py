@@ -20,6 +20,8 @@ class Job:
 
     def __init__(self, ids: Sequence[str], forget: Forget, timeout_s: float | None) -> None:
         self.finished: dict[int, Finished] = {}
+        self.failure: MlccError | None = None
+        """Why a stream of it ended early."""
         self._index = {request_id: index for index, request_id in enumerate(ids)}
         self._forget = forget
         self._early: deque[Event] = deque()

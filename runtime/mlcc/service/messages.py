@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from json import JSONEncoder
 from typing import Any
 
@@ -22,7 +22,7 @@ async def _no_body() -> bytes:
 
 
 def _nothing() -> None:
-    pass
+    return None
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,8 @@ class Response:
     body: str | AsyncIterator[str]
     close: Callable[[], None] = _nothing
     """Ends the work behind a stream: to be called once it is read, or given up."""
+    failure: Callable[[], MlccError | None] = _nothing
+    """What the body says went wrong, so far: for callers in the same process."""
 
 
 def json_response(
@@ -55,12 +57,17 @@ def json_response(
     return Response(status, {"content-type": JSON_TYPE, **(headers or {})}, to_json(value))
 
 
-def events_response(lines: AsyncIterator[str], close: Callable[[], None]) -> Response:
+def events_response(
+    lines: AsyncIterator[str],
+    close: Callable[[], None],
+    failure: Callable[[], MlccError | None],
+) -> Response:
     """A stream of server-sent events, which nobody on the way may keep or hold back."""
     headers = {"content-type": EVENTS_TYPE, "cache-control": "no-store", "x-accel-buffering": "no"}
-    return Response(200, headers, lines, close)
+    return Response(200, headers, lines, close, failure)
 
 
 def error_response(error: MlccError) -> Response:
     """A refusal or a failure in OpenAI's shape."""
-    return json_response(error_body(error), error.http_status, error_headers(error))
+    response = json_response(error_body(error), error.http_status, error_headers(error))
+    return replace(response, failure=lambda: error)

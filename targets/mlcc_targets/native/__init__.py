@@ -1,4 +1,4 @@
-"""The WebGPU device plugin: GPUs through Vulkan (Linux) or Metal (macOS), for TVM's runtime.
+"""The WebGPU device plugin: GPUs through Vulkan (Linux; Metal on macOS is untried), for TVM.
 
 `autoload` is TVM's out-of-tree entry point (group `tvm.backends`): `import tvm` calls it. It loads
 our small library, which looks for a GPU only when one is asked for. Imports neither TVM nor mlcc.

@@ -50,7 +50,9 @@ def build(output: Path, flags: Sequence[str] = FLAGS) -> Path:
 def command(output: Path, flags: Sequence[str] = FLAGS) -> list[str]:
     """The compiler's command line. Raises BuildError if a part of it is missing."""
     if sys.platform == "win32":
-        raise BuildError("the WebGPU plugin cannot be built on Windows yet; use --target cpu")
+        raise BuildError(
+            "the WebGPU plugin cannot be built on Windows, which is untried; use --target cpu"
+        )
     tvm, ffi = package("tvm"), package("tvm_ffi")
     suffix = LIBRARY.suffix
     return [

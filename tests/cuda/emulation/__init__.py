@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import re
-import shutil
 import subprocess
 import tempfile
 from functools import cache
@@ -19,6 +18,7 @@ from typing import Any
 from mlcc_compiler._tvm import tvm
 from mlcc_compiler.cuda.code import DeviceCode
 from mlcc_targets.cuda_files import include_folders
+from tools import packages
 
 HERE = Path(__file__).parent
 _FLAGS = ["-shared", "-fPIC", "-std=c++17", "-U_FORTIFY_SOURCE", "-fno-strict-aliasing", "-w"]
@@ -34,10 +34,11 @@ def folder() -> Path:
 
 def why_not() -> str:
     """Why there can be no emulation here; "" if there can."""
-    if shutil.which("g++") is None:
-        return "no g++"
+    compiler = packages.named("g++")
+    if not compiler.is_here():
+        return compiler.absent
     if not include_folders():
-        return "no CUDA headers; pip install 'mlcc[cuda]'"
+        return 'needs NVIDIA\'s headers (pip install "mlcc[cuda]")'
     return ""
 
 

@@ -1,11 +1,13 @@
 // An emulated CUDA device: the functions that TVM's CUDA runtime takes from libcudart and libcuda,
 // over this process's memory. Kernels come as shared objects made from the generated CUDA C++ (see
-// kernels.h) and run at once, block after block. Streams only matter for the capture of graphs.
-// It proves arithmetic, barriers, calls and captures; it says nothing about speed.
+// kernels.h) and run block after block: at once, or, between `emulated_defer`, as late as a device
+// may, when something waits for their stream. It proves arithmetic, barriers, calls, captures and
+// what waits for what; it says nothing about speed.
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
 
+#include <deque>
 #include <map>
 #include <memory>
 
@@ -40,13 +42,58 @@ std::string fault;
 cudaStream_t capturing = nullptr;  // the stream being captured, if any
 bool capture_broken = false;
 std::unique_ptr<Graph> captured;
-std::map<void*, size_t> allocations;
+std::map<void*, size_t> allocations, pinned;
 size_t live_bytes = 0;
 int64_t launches = 0, graph_launches = 0;
 constexpr size_t kMemory = size_t{4} << 30, kAlign = 256;
 
-// Work on a stream: done now, or noted if the stream is being captured.
+struct Event {
+  bool done = true;
+  cudaStream_t stream = nullptr;  // on which it was recorded
+};
+using EventRef = std::shared_ptr<Event>;
+struct Entry {
+  Node work;
+  EventRef wait, record;
+};
+bool deferred = false;
+std::map<cudaStream_t, std::deque<Entry>> queues;  // streams do not wait for each other
+
+CUresult RunOldest(cudaStream_t stream);
+CUresult Await(const EventRef& event) {
+  CUresult status = CUDA_SUCCESS;
+  while (!event->done && status == CUDA_SUCCESS) status = RunOldest(event->stream);
+  return status;
+}
+CUresult RunOldest(cudaStream_t stream) {
+  Entry entry = std::move(queues[stream].front());
+  queues[stream].pop_front();
+  CUresult status = entry.wait ? Await(entry.wait) : CUDA_SUCCESS;
+  if (status == CUDA_SUCCESS && entry.work) status = entry.work();
+  if (entry.record) entry.record->done = true;
+  return status;
+}
+CUresult Drain(cudaStream_t stream) {
+  CUresult status = CUDA_SUCCESS;
+  while (!queues[stream].empty() && status == CUDA_SUCCESS) status = RunOldest(stream);
+  return status;
+}
+void DrainAll() {
+  for (auto& [stream, queue] : queues) Drain(stream);
+}
+EventRef& AsEvent(cudaEvent_t event) { return *reinterpret_cast<EventRef*>(event); }
+
+// Memory that a device may copy from or to while the host goes on.
+bool IsPinned(const void* pointer) {
+  auto after = pinned.upper_bound(const_cast<void*>(pointer));
+  if (after == pinned.begin()) return false;
+  auto [begin, size] = *std::prev(after);
+  return static_cast<const char*>(pointer) < static_cast<char*>(begin) + size;
+}
+
+// Work on a stream: done now or later, or noted if the stream is being captured.
 CUresult Enqueue(CUstream stream, const Node& node) {
+  if (capturing == nullptr && deferred) return queues[stream].push_back({node}), CUDA_SUCCESS;
   if (capturing == nullptr) return node();
   if (stream != capturing) {
     capture_broken = true;
@@ -89,6 +136,10 @@ uint64_t emulated_exchange(uint64_t value, int source, int line) {
   return block.Exchange(value, source, line);
 }
 int emulated_lane() { return block.lane(); }
+void emulated_defer(int on) {
+  deferred = on != 0;
+  if (!deferred) DrainAll();
+}
 void emulated_order(int backwards) { descending = backwards != 0; }
 int64_t emulated_launches() { return launches; }
 int64_t emulated_graph_launches() { return graph_launches; }
@@ -182,6 +233,7 @@ cudaError_t cudaFree(void* pointer) {
   if (Unsafe() != cudaSuccess) return cudaErrorStreamCaptureUnsupported;
   auto found = allocations.find(pointer);
   if (found == allocations.end()) return pointer ? cudaErrorInvalidValue : cudaSuccess;
+  DrainAll();  // as the real one
   memset(pointer, 0xFF, found->second);  // what still reads it will see NaN
   live_bytes -= found->second;
   allocations.erase(found);
@@ -189,13 +241,23 @@ cudaError_t cudaFree(void* pointer) {
   return cudaSuccess;
 }
 cudaError_t cudaMallocHost(void** pointer, size_t size) {
-  return *pointer = aligned_alloc(kAlign, (size + kAlign) / kAlign * kAlign), cudaSuccess;
+  *pointer = aligned_alloc(kAlign, (size + kAlign) / kAlign * kAlign);
+  pinned[*pointer] = size;
+  return cudaSuccess;
 }
-cudaError_t cudaFreeHost(void* pointer) { return free(pointer), cudaSuccess; }
-cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t size, cudaMemcpyKind,
+cudaError_t cudaFreeHost(void* pointer) {
+  DrainAll();
+  return pinned.erase(pointer), free(pointer), cudaSuccess;
+}
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t size, cudaMemcpyKind kind,
                             cudaStream_t stream) {
   auto copy = [=] { return memcpy(to, from, size), CUDA_SUCCESS; };
-  return static_cast<cudaError_t>(Enqueue(stream, copy));
+  CUresult status = Enqueue(stream, copy);
+  // "If pageable memory must first be staged to pinned memory, the driver may synchronize."
+  const void* host = kind == cudaMemcpyDeviceToHost ? to : from;
+  bool waits = kind != cudaMemcpyDeviceToDevice && !IsPinned(host) && capturing == nullptr;
+  if (status == CUDA_SUCCESS && waits) status = Drain(stream);
+  return static_cast<cudaError_t>(status);
 }
 cudaError_t cudaMemcpyPeerAsync(void* to, int, const void* from, int, size_t size,
                                 cudaStream_t stream) {
@@ -208,13 +270,22 @@ const char* cudaGetErrorName(cudaError_t) { return "emulated CUDA error"; }
 const char* cudaGetErrorString(cudaError_t) { return fault.c_str(); }
 cudaError_t cudaGetLastError() { return cudaSuccess; }
 cudaError_t cudaPeekAtLastError() { return cudaSuccess; }
-cudaError_t cudaEventCreate(cudaEvent_t* event) { return *event = nullptr, cudaSuccess; }
-cudaError_t cudaEventDestroy(cudaEvent_t) { return cudaSuccess; }
+cudaError_t cudaEventCreate(cudaEvent_t* event) {
+  return *event = reinterpret_cast<cudaEvent_t>(new EventRef(new Event)), cudaSuccess;
+}
+cudaError_t cudaEventDestroy(cudaEvent_t event) { return delete &AsEvent(event), cudaSuccess; }
 cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t, cudaEvent_t) {
   return *ms = 0, cudaSuccess;
 }
-cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t) { return cudaSuccess; }
-cudaError_t cudaEventSynchronize(cudaEvent_t) { return Unsafe(); }
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  AsEvent(event) = EventRef(new Event{!deferred, stream});
+  if (deferred) queues[stream].push_back({nullptr, nullptr, AsEvent(event)});
+  return cudaSuccess;
+}
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  if (Unsafe() != cudaSuccess) return cudaErrorStreamCaptureUnsupported;
+  return static_cast<cudaError_t>(Await(AsEvent(event)));
+}
 cudaError_t cudaStreamCreate(cudaStream_t* stream) {
   return *stream = reinterpret_cast<cudaStream_t>(new char), cudaSuccess;
 }
@@ -222,8 +293,14 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   return cudaStreamCreate(stream);
 }
 cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaSuccess; }
-cudaError_t cudaStreamSynchronize(cudaStream_t) { return Unsafe(); }
-cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) { return cudaSuccess; }
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  if (Unsafe() != cudaSuccess) return cudaErrorStreamCaptureUnsupported;
+  return static_cast<cudaError_t>(Drain(stream));
+}
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  if (deferred) queues[stream].push_back({nullptr, AsEvent(event)});
+  return cudaSuccess;
+}
 
 // -- graphs -----------------------------------------------------------------------------------------
 
@@ -245,12 +322,15 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* made, cudaGraph_t graph, unsig
   *made = reinterpret_cast<cudaGraphExec_t>(new Graph(*reinterpret_cast<Graph*>(graph)));
   return cudaSuccess;
 }
-cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t) {
-  ++graph_launches;
-  for (const Node& node : *reinterpret_cast<Graph*>(graph)) {
-    if (CUresult status = node()) return static_cast<cudaError_t>(status);
-  }
-  return cudaSuccess;
+cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream) {
+  auto launch = [nodes = reinterpret_cast<Graph*>(graph)] {
+    ++graph_launches;
+    for (const Node& node : *nodes) {
+      if (CUresult status = node()) return status;
+    }
+    return CUDA_SUCCESS;
+  };
+  return static_cast<cudaError_t>(Enqueue(stream, launch));
 }
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
   return delete reinterpret_cast<Graph*>(graph), cudaSuccess;

@@ -67,6 +67,8 @@ std::string Context::counts_json() const {
   json.field("small_writes", transfers.counts().small_writes);
   json.field("large_writes", transfers.counts().large_writes);
   json.field("reads", transfers.counts().reads);
+  json.field("reads_started", transfers.counts().reads_started);
+  json.field("reads_arrived", transfers.counts().reads_arrived);
   json.field("bind_groups", bind_groups);
   json.field("buffers_created", pool.counts().created);
   json.field("buffers_reused", pool.counts().reused);

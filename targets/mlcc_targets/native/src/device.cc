@@ -74,10 +74,10 @@ Device::Device(int index)
       device_(open(instance_, Adapters::of_this_machine().at(index), errors_)),
       queue_(api().DeviceGetQueue(device_.get())) {}
 
-void Device::wait_until(const bool& done) {
+void Device::wait_until(const bool& done, Submission submission) {
   while (!done) {
     check("waiting for", facts_.name);
-    poll(instance_, handle());
+    poll(instance_, handle(), submission);
   }
 }
 

@@ -6,6 +6,7 @@
 #include "adapters.h"
 #include "errors.h"
 #include "handle.h"
+#include "vendor.h"
 
 namespace mlcc::webgpu {
 
@@ -31,8 +32,9 @@ class Device {
     errors_.check(doing, what, otherwise);
   }
 
-  // Returns once `done`, which a callback of this device sets. Throws if the device is lost.
-  void wait_until(const bool& done);
+  // Returns once `done`, which a callback sets when the device has come as far as `submission`.
+  // Throws if the device is lost.
+  void wait_until(const bool& done, Submission submission = kAll);
   // Returns once all submitted work is done.
   void wait_idle();
   // Sends what the queue holds back (writes), with no commands of ours.

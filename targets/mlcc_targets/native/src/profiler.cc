@@ -47,7 +47,7 @@ void Profiler::collect() {
   if (submitted_.empty()) return;
   const std::vector<Name> passes = std::exchange(submitted_, {});
   std::vector<uint64_t> ticks(2 * passes.size());
-  readback_.fetch(0, ticks.size() * sizeof(uint64_t), ticks.data());
+  readback_.fetch(0, ticks.size() * sizeof(uint64_t), kAll, ticks.data());
   const double period = timestamp_period(device_.queue());
   for (size_t i = 0; i < passes.size(); ++i) {
     const uint64_t begin = ticks[2 * i];

@@ -8,13 +8,19 @@
 namespace mlcc::webgpu {
 namespace {
 
-struct MapAnswer {
+constexpr uint64_t kMapGranule = 8;  // the standard's alignment of a mapped range
+
+uint64_t map_start(uint64_t offset) { return offset / kMapGranule * kMapGranule; }
+uint64_t map_end(uint64_t offset, uint64_t bytes) { return (offset + bytes + 3) / 4 * 4; }
+
+}  // namespace
+
+struct Readback::Answer {
   bool done = false;
   bool mapped = false;
   std::string message;
+  uint64_t* arrived = nullptr;
 };
-
-}  // namespace
 
 WGPUBuffer Readback::target(uint64_t bytes) {
   constexpr uint64_t kSmallest = 4096;
@@ -29,28 +35,42 @@ WGPUBuffer Readback::target(uint64_t bytes) {
   return buffer_.get();
 }
 
-void Readback::fetch(uint64_t offset, uint64_t bytes, void* out) {
-  constexpr uint64_t kMapGranule = 8;  // the standard's alignment of a mapped range
-  const uint64_t start = offset / kMapGranule * kMapGranule;
-  const uint64_t end = (offset + bytes + 3) / 4 * 4;
+void Readback::start(uint64_t offset, uint64_t bytes, Submission submission, uint64_t* arrived) {
   device_.check("before reading from", device_.facts().name);
-  const auto answer = std::make_shared<MapAnswer>();
+  offset_ = offset;
+  bytes_ = bytes;
+  submission_ = submission;
+  answer_ = std::make_shared<Answer>();
+  answer_->arrived = arrived;
   WGPUBufferMapCallbackInfo callback{};
   callback.mode = WGPUCallbackMode_AllowProcessEvents;
-  callback.userdata1 = share(answer);
+  callback.userdata1 = share(answer_);
   callback.callback = [](WGPUMapAsyncStatus status, WGPUStringView message, void* user, void*) {
-    const auto got = adopt<MapAnswer>(user);
+    const auto got = adopt<Answer>(user);
     got->mapped = status == WGPUMapAsyncStatus_Success;
     got->message = to_string(message);
     got->done = true;
+    if (got->mapped && got->arrived != nullptr) ++*got->arrived;
   };
-  api().BufferMapAsync(buffer_.get(), WGPUMapMode_Read, start, end - start, callback);
-  device_.wait_until(answer->done);
+  const uint64_t begin = map_start(offset);
+  api().BufferMapAsync(buffer_.get(), WGPUMapMode_Read, begin, map_end(offset, bytes) - begin,
+                       callback);
+}
+
+void Readback::finish(void* out) {
+  device_.wait_until(answer_->done, submission_);
   device_.check("reading from", device_.facts().name);
-  if (!answer->mapped) throw Error(Fault::kDevice, "reading failed: " + answer->message);
-  const void* mapped = api().BufferGetConstMappedRange(buffer_.get(), start, end - start);
-  std::memcpy(out, static_cast<const char*>(mapped) + (offset - start), bytes);
+  if (!answer_->mapped) throw Error(Fault::kDevice, "reading failed: " + answer_->message);
+  const uint64_t begin = map_start(offset_);
+  const uint64_t size = map_end(offset_, bytes_) - begin;
+  const void* mapped = api().BufferGetConstMappedRange(buffer_.get(), begin, size);
+  std::memcpy(out, static_cast<const char*>(mapped) + (offset_ - begin), bytes_);
   api().BufferUnmap(buffer_.get());
+}
+
+void Readback::fetch(uint64_t offset, uint64_t bytes, Submission submission, void* out) {
+  start(offset, bytes, submission);
+  finish(out);
 }
 
 }  // namespace mlcc::webgpu

@@ -120,8 +120,7 @@ void Recorder::flush() {
   commands_ = 0;
   ++batch_;
   device_.check("recording", names, Fault::kKernel);
-  WGPUCommandBuffer raw = commands.get();
-  api().QueueSubmit(device_.queue(), 1, &raw);
+  last_submission_ = submit(device_.queue(), commands.get());
   ++counts_.submits;
   device_.check("submitting to", device_.facts().name);
   profiler_.collect();

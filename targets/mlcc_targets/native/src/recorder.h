@@ -50,6 +50,8 @@ class Recorder {
 
   // Submits what is recorded. Throws Error that names the batch's kernels.
   void flush();
+  // The batch that was submitted last.
+  [[nodiscard]] Submission last_submission() const { return last_submission_; }
 
  private:
   uint64_t encode_copy(WGPUBuffer from, uint64_t from_offset, WGPUBuffer to, uint64_t to_offset,
@@ -73,6 +75,7 @@ class Recorder {
   uint64_t batch_ = 1;
   size_t commands_ = 0;  // in the open batch
   bool busy_ = false;
+  Submission last_submission_ = kAll;
   RecorderCounts counts_;
 };
 

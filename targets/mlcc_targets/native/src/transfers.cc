@@ -11,6 +11,9 @@ constexpr uint64_t kWord = 4;  // WebGPU copies whole words at offsets of whole 
 constexpr uint64_t kChunk = 8ULL << 20;
 constexpr uint64_t kUnsettled = 32ULL << 20;
 
+// An empty tensor has a buffer too: a word of it is copied, so that a read of nothing also waits.
+uint64_t copied_bytes(uint64_t bytes) { return std::max(bytes, kWord); }
+
 void check_range(const Buffer& buffer, uint64_t offset, uint64_t bytes) {
   if (offset > buffer.bytes || bytes > buffer.bytes - offset) {
     throw Error(Fault::kDevice, "a copy of " + std::to_string(bytes) + " bytes at " +
@@ -80,7 +83,8 @@ void Transfers::read(Buffer& from, uint64_t offset, void* to, uint64_t bytes) {
     const uint64_t span = (begin + size - start + kWord - 1) / kWord * kWord;
     from.last_batch = recorder_.copy(from.handle.get(), start, readback_.target(span), 0, span);
     recorder_.flush();
-    readback_.fetch(begin - start, size, static_cast<char*>(to) + done);
+    readback_.fetch(begin - start, size, recorder_.last_submission(),
+                    static_cast<char*>(to) + done);
     done += size;
   }
   if (bytes == 0) return;
@@ -88,6 +92,52 @@ void Transfers::read(Buffer& from, uint64_t offset, void* to, uint64_t bytes) {
   recorder_.mark_idle();
   unsettled_bytes_ = 0;
   ++counts_.reads;
+}
+
+Arrival Transfers::start_read(std::span<const Part> parts) {
+  Arrival arrival;
+  uint64_t total = 0;
+  for (const Part& part : parts) {
+    check_range(*part.buffer, part.offset, part.bytes);
+    if (part.offset % kWord != 0 || part.bytes % kWord != 0) {
+      throw Error(Fault::kDevice, "only whole words can be read without waiting");
+    }
+    arrival.sizes.push_back(part.bytes);
+    total += copied_bytes(part.bytes);
+  }
+  if (idle_.empty()) {
+    arrival.memory = std::make_unique<Readback>(device_);
+  } else {
+    arrival.memory = std::move(idle_.back());
+    idle_.pop_back();
+  }
+  WGPUBuffer target = arrival.memory->target(total);
+  uint64_t at = 0;
+  for (const Part& part : parts) {
+    const uint64_t size = copied_bytes(part.bytes);
+    part.buffer->last_batch =
+        recorder_.copy(part.buffer->handle.get(), part.offset, target, at, size);
+    at += size;
+  }
+  recorder_.flush();
+  ++counts_.reads_started;
+  arrival.memory->start(0, total, recorder_.last_submission(), &counts_.reads_arrived);
+  return arrival;
+}
+
+std::string Transfers::finish_read(Arrival arrival) {
+  uint64_t total = 0;
+  for (const uint64_t size : arrival.sizes) total += copied_bytes(size);
+  std::string copied(total, '\0');
+  arrival.memory->finish(copied.data());
+  idle_.push_back(std::move(arrival.memory));
+  std::string data;
+  const char* at = copied.data();
+  for (const uint64_t size : arrival.sizes) {
+    data.append(at, size);
+    at += copied_bytes(size);
+  }
+  return data;
 }
 
 void Transfers::copy(Buffer& from, uint64_t from_offset, Buffer& to, uint64_t to_offset,

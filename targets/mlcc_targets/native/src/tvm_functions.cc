@@ -1,5 +1,7 @@
 // The plugin's own functions, as Python finds them: tvm.get_global_func("mlcc.webgpu....").
 // Texts are JSON. `device` is TVM's device id.
+#include <tvm/ffi/container/array.h>
+#include <tvm/ffi/container/tensor.h>
 #include <tvm/ffi/function.h>
 #include <tvm/ffi/reflection/registry.h>
 
@@ -47,6 +49,33 @@ int prepare(const tvm::ffi::Module& module, int device) {
   return guarded([&] { return prepare_tree(module, Context::of(device)); });
 }
 
+// Starts to copy tensors of one device to the host, in order with recorded commands. Returns the
+// function, to be called once, that waits for these copies and gives their bytes.
+tvm::ffi::Function start_read(const tvm::ffi::Array<tvm::ffi::Tensor>& tensors) {
+  return guarded([&] {
+    std::vector<Part> parts;
+    for (const tvm::ffi::Tensor& tensor : tensors) {
+      const DLTensor& shape = *tensor.GetDLTensorPtr();
+      if (shape.device.device_type != kDLWebGPU) {
+        throw Error(Fault::kDevice, "only tensors of this plugin's devices can be read so");
+      }
+      parts.push_back({static_cast<Buffer*>(shape.data), shape.byte_offset,
+                       tvm::ffi::GetDataSize(shape)});
+    }
+    if (parts.empty()) throw Error(Fault::kDevice, "there is nothing to read");
+    Context& context = *parts.front().buffer->context;
+    const std::lock_guard lock(context.mutex);
+    auto arrival = std::make_shared<Arrival>(context.transfers.start_read(parts));
+    return tvm::ffi::Function::FromTyped([&context, arrival] {
+      return guarded([&] {
+        const std::lock_guard lock(context.mutex);
+        if (!arrival->memory) throw Error(Fault::kDevice, "a read that was finished before");
+        return tvm::ffi::Bytes(context.transfers.finish_read(std::move(*arrival)));
+      });
+    });
+  });
+}
+
 void profile_start(int device, bool by_wall_clock) {
   with_context(device, [&](Context& context) {
     context.synchronize();
@@ -77,6 +106,7 @@ TVM_FFI_STATIC_INIT_BLOCK() {
   tvm::ffi::reflection::GlobalDef()
       .def("mlcc.webgpu.devices", devices)
       .def("mlcc.webgpu.prepare", prepare)
+      .def("mlcc.webgpu.start_read", start_read)
       .def("mlcc.webgpu.profile_start", profile_start)
       .def("mlcc.webgpu.profile_stop", profile_stop)
       .def("mlcc.webgpu.counts", counts)

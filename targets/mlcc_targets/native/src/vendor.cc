@@ -31,8 +31,13 @@ std::vector<Handle<WGPUAdapter>> enumerate_adapters(WGPUInstance instance) {
   return adapters;
 }
 
-void poll(WGPUInstance /*instance*/, WGPUDevice device) {
-  api().DevicePoll(device, /*wait=*/1, nullptr);
+// wgpu-native counts from 1.
+Submission submit(WGPUQueue queue, WGPUCommandBuffer commands) {
+  return api().QueueSubmitForIndex(queue, 1, &commands);
+}
+
+void poll(WGPUInstance /*instance*/, WGPUDevice device, Submission until) {
+  api().DevicePoll(device, /*wait=*/1, until == kAll ? nullptr : &until);
 }
 
 WGPUFeatureName subgroups_feature() {
@@ -121,7 +126,12 @@ std::vector<Handle<WGPUAdapter>> enumerate_adapters(WGPUInstance instance) {
   return adapters;
 }
 
-void poll(WGPUInstance instance, WGPUDevice /*device*/) {
+Submission submit(WGPUQueue queue, WGPUCommandBuffer commands) {
+  api().QueueSubmit(queue, 1, &commands);
+  return kAll;
+}
+
+void poll(WGPUInstance instance, WGPUDevice /*device*/, Submission /*until*/) {
   api().InstanceProcessEvents(instance);
   std::this_thread::sleep_for(std::chrono::microseconds(20));
 }

@@ -1,6 +1,7 @@
 // The few things that wgpu-native and Dawn do differently, or that only one of them has.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -14,8 +15,15 @@ Handle<WGPUInstance> create_instance();
 // Every adapter of the machine; no order is promised.
 std::vector<Handle<WGPUAdapter>> enumerate_adapters(WGPUInstance instance);
 
-// Lets callbacks run, waiting for the device's work where the implementation can.
-void poll(WGPUInstance instance, WGPUDevice device);
+// A submission's number among those of its queue; 0 = all that was submitted so far.
+using Submission = uint64_t;
+constexpr Submission kAll = 0;
+
+// Sends a batch; where the implementation does not number submissions, kAll.
+Submission submit(WGPUQueue queue, WGPUCommandBuffer commands);
+
+// Lets callbacks run, waiting for the device's work up to `until` where the implementation can.
+void poll(WGPUInstance instance, WGPUDevice device, Submission until);
 
 // The feature that lets kernels use subgroups: wgpu-native has its own number for it.
 WGPUFeatureName subgroups_feature();

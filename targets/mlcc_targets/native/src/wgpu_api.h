@@ -74,6 +74,7 @@ namespace mlcc::webgpu {
   X(DevicePoll)                         \
   X(InstanceEnumerateAdapters)          \
   X(QueueGetTimestampPeriod)            \
+  X(QueueSubmitForIndex)                \
   X(SetLogLevel)
 #else
 #define MLCC_WEBGPU_NATIVE_FUNCTIONS(X)

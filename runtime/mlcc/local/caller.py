@@ -1,0 +1,148 @@
+"""Asks `mlcc.service` from other threads and other event loops: fields in, objects out.
+
+The service runs in an event loop of its own, in a thread of its own, so that any number of threads
+and tasks share one engine, which answers them together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Coroutine, Mapping
+from concurrent.futures import Future
+from contextlib import suppress
+from threading import Thread, current_thread
+from typing import Any, TypeVar
+
+from mlcc.api.errors import EngineDiedError
+from mlcc.errors import InvalidRequestError, MlccError
+from mlcc.local.thread import EngineThread
+from mlcc.local.view import View
+from mlcc.server.client import ProcessClient
+from mlcc.server.worker import OpenModel
+from mlcc.service.endpoints import Bounds, Service
+from mlcc.service.messages import JSON_TYPE, Request, Response
+
+T = TypeVar("T")
+BOUNDS = Bounds(max_body_bytes=1 << 40, timeout_s=None)
+"""The program that asks can also stop."""
+MAX_QUEUE = 1 << 30
+_DATA, _DONE = "data: ", "[DONE]"
+
+
+class Caller:
+    """One engine and its service."""
+
+    def __init__(self, open_model: OpenModel) -> None:
+        self._engine = EngineThread(open_model)
+        self._client = ProcessClient(self._engine, MAX_QUEUE, "Create another engine")
+        text = self._engine.model.text
+        self.name = text.name
+        self.notes = self._engine.notes
+        self._service = Service(self._client, text, BOUNDS, asyncio.to_thread)
+        self._loop = asyncio.new_event_loop()
+        self._thread = Thread(target=self._loop.run_forever, name="mlcc-service", daemon=True)
+        self._thread.start()
+        self._loop.call_soon_threadsafe(self._client.start)
+        self._closed = False
+
+    def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Begin `ask`, `stream` or `Chunks.next` in the loop; cancelling the future ends it."""
+        if self._closed:
+            work.close()
+            raise EngineDiedError("the engine was closed; create another", code="engine_closed")
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    async def ask(self, method: str, path: str, fields: Mapping[str, Any] | None = None) -> View:
+        """A whole answer. Raises the MlccError that a server would have answered."""
+        response = await self._service.answer(_request(method, path, fields))
+        _check(response)
+        assert isinstance(response.body, str)
+        return View(json.loads(response.body))
+
+    async def stream(self, path: str, fields: Mapping[str, Any]) -> Chunks:
+        """An answer in pieces. Raises as `ask`, before the first piece or while they come."""
+        response = await self._service.answer(_request("POST", path, fields))
+        _check(response)
+        return Chunks(response, self._loop)
+
+    def close(self) -> None:
+        """End everything: who still waits gets an EngineDiedError. Idempotent.
+
+        From any thread: the collector may find a forgotten engine in one of our own, which cannot
+        wait for itself.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        if current_thread() is self._thread or self._engine.is_current():
+            Thread(target=self._close).start()
+        else:
+            self._close()
+
+    def _close(self) -> None:
+        self._loop.call_soon_threadsafe(self._client.stop, "the engine was closed")
+        self._engine.close()
+        asyncio.run_coroutine_threadsafe(self._rest(), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    async def _rest(self) -> None:
+        """Let those who were told that it ended finish."""
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        await asyncio.wait(others) if others else None
+
+
+class Chunks:
+    """The pieces of one answer. Belongs to the service's loop, but for `close`."""
+
+    def __init__(self, response: Response, loop: asyncio.AbstractEventLoop) -> None:
+        assert not isinstance(response.body, str)
+        self._lines: AsyncIterator[str] = response.body
+        self._response, self._loop = response, loop
+
+    async def next(self) -> View | None:
+        """The next piece, None behind the last. Raises MlccError if the answer cannot go on."""
+        async for line in self._lines:
+            text = line.removeprefix(_DATA).strip()
+            if error := self._response.failure():
+                raise error.with_traceback(None)
+            return None if text == _DONE else View(json.loads(text))
+        return None
+
+    def close(self) -> None:
+        """Stop making the answer, if it is not complete. From any thread; idempotent."""
+        with suppress(RuntimeError):  # the loop is closed, and all answers with it
+            self._loop.call_soon_threadsafe(self._response.close)
+
+
+def _request(method: str, path: str, fields: Mapping[str, Any] | None) -> Request:
+    body = b"" if fields is None else _encoded(fields)
+
+    async def read() -> bytes:
+        return body
+
+    return Request(method, path, {"content-type": JSON_TYPE}, read)
+
+
+def _encoded(fields: Mapping[str, Any]) -> bytes:
+    """Raises InvalidRequestError for what JSON cannot say."""
+    try:
+        return json.dumps(fields, default=_plain).encode()
+    except (TypeError, ValueError) as error:
+        raise InvalidRequestError(f"a field is not JSON: {error}", code="invalid_json") from None
+
+
+def _plain(value: Any) -> Any:
+    """An answer's message may go back as part of the next question."""
+    if isinstance(value, View):
+        return value.to_dict()
+    raise TypeError(f"{value!r} of type {type(value).__name__}")
+
+
+def _check(response: Response) -> None:
+    if error := response.failure():
+        raise error.with_traceback(None)
+    if response.status != 200:
+        raise MlccError(f"the service answered {response.status}: {response.body}")

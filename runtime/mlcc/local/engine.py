@@ -1,0 +1,207 @@
+"""What Python users hold: `Engine` for threads, `AsyncEngine` for tasks, named as OpenAI's client.
+
+    with Engine("path/to/model") as engine:
+        answer = engine.chat.completions.create(messages=[{"role": "user", "content": "Hi"}])
+        print(answer.choices[0].message.content)
+
+Fields and answers are the server's (`mlcc.api`); nothing is checked or shaped here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from mlcc.local.caller import Caller, Chunks
+from mlcc.local.view import View
+from mlcc.server.worker import OpenModel
+
+T = TypeVar("T")
+S = TypeVar("S", bound="_Base")
+CHAT, COMPLETIONS, MODELS = "/v1/chat/completions", "/v1/completions", "/v1/models"
+
+
+class _Base:
+    """A model that answers. Threads and tasks may ask at once; they are answered together.
+
+    model: a compiled model's folder, or a checkpoint (a Hugging Face folder, hf://org/name), which
+    is compiled first and kept. The options are those of `mlcc serve`. Raises MlccError's kinds.
+    """
+
+    def __init__(
+        self,
+        model: str | Path,
+        *,
+        target: str | None = None,
+        quant: str | None = None,
+        context: int | None = None,
+        max_batch: int | None = None,
+        threads: int | None = None,
+        device: int | None = None,
+    ) -> None:
+        from mlcc.commands.options import ModelOptions
+
+        options = ModelOptions(
+            str(model), target, quant, threads=threads, context=context, max_batch=max_batch,
+            device=device,
+        )  # fmt: skip
+        self._run(options.opener(options.artifact()))
+
+    @classmethod
+    def of(cls: type[S], open_model: OpenModel) -> S:
+        """An engine of whatever `open_model` opens, in the thread that will run it."""
+        engine = cls.__new__(cls)
+        engine._run(open_model)
+        return engine
+
+    def _run(self, open_model: OpenModel) -> None:
+        self._caller = Caller(open_model)
+        self.model: str = self._caller.name
+        """Its name, which answers carry."""
+        self.notes: tuple[str, ...] = self._caller.notes
+        """What the user should know of it, one line each."""
+        self._end = weakref.finalize(self, self._caller.close)  # at the latest when Python ends
+
+
+class Engine(_Base):
+    """`create` waits for the answer, or iterates over its pieces with `stream=True`."""
+
+    def _run(self, open_model: OpenModel) -> None:
+        super()._run(open_model)
+        self.chat = _Chat(_Answers(self._caller, CHAT))
+        self.completions = _Answers(self._caller, COMPLETIONS)
+
+    def close(self) -> None:
+        """Give the model's memory back. Who still waits gets an error. Idempotent."""
+        self._end()
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class AsyncEngine(_Base):
+    """The same for asyncio, in any event loop: `await` `create`, `async for` over a stream.
+
+    Making one waits until the model is loaded: `await asyncio.to_thread(AsyncEngine, model)`.
+    """
+
+    def _run(self, open_model: OpenModel) -> None:
+        super()._run(open_model)
+        self.chat = _Chat(_AsyncAnswers(self._caller, CHAT))
+        self.completions = _AsyncAnswers(self._caller, COMPLETIONS)
+
+    async def close(self) -> None:
+        """Give the model's memory back. Who still waits gets an error. Idempotent."""
+        await asyncio.to_thread(self._end)
+
+    async def __aenter__(self) -> AsyncEngine:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
+class _Answers:
+    def __init__(self, caller: Caller, path: str) -> None:
+        self._caller, self._path = caller, path
+
+    def create(self, **fields: Any) -> Any:
+        """An answer, or with `stream=True` a `Stream`. Fields are those of OpenAI's API."""
+        if fields.get("stream"):
+            chunks = _wait(self._caller, self._caller.stream(self._path, fields))
+            return Stream(self._caller, chunks)
+        return _wait(self._caller, self._caller.ask("POST", self._path, fields))
+
+
+class _AsyncAnswers:
+    def __init__(self, caller: Caller, path: str) -> None:
+        self._caller, self._path = caller, path
+
+    async def create(self, **fields: Any) -> Any:
+        """An answer, or with `stream=True` an `AsyncStream`. Fields are those of OpenAI's API."""
+        if fields.get("stream"):
+            chunks = await _soon(self._caller, self._caller.stream(self._path, fields))
+            return AsyncStream(self._caller, chunks)
+        return await _soon(self._caller, self._caller.ask("POST", self._path, fields))
+
+
+class _Chat(Generic[T]):
+    def __init__(self, completions: T) -> None:
+        self.completions = completions
+
+
+class _Pieces:
+    """Pieces of one answer. The rest of it is not made once this is closed, or forgotten."""
+
+    def __init__(self, caller: Caller, chunks: Chunks) -> None:
+        self._caller, self._chunks = caller, chunks
+
+    def __del__(self) -> None:
+        self._chunks.close()
+
+
+class Stream(_Pieces):
+    """To be iterated over, in one thread."""
+
+    def close(self) -> None:
+        """Stop the answer. Idempotent."""
+        self._chunks.close()
+
+    def __iter__(self) -> Stream:
+        return self
+
+    def __next__(self) -> View:
+        chunk = _wait(self._caller, self._chunks.next())
+        if chunk is None:
+            raise StopIteration
+        return chunk
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class AsyncStream(_Pieces):
+    """To be iterated over, in one task."""
+
+    async def close(self) -> None:
+        """Stop the answer. Idempotent."""
+        self._chunks.close()
+
+    def __aiter__(self) -> AsyncStream:
+        return self
+
+    async def __anext__(self) -> View:
+        chunk = await _soon(self._caller, self._chunks.next())
+        if chunk is None:
+            raise StopAsyncIteration
+        return chunk
+
+    async def __aenter__(self) -> AsyncStream:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
+def _wait(caller: Caller, work: Coroutine[Any, Any, T]) -> T:
+    """What `work` gives; whoever stops waiting (Ctrl-C) stops it."""
+    future = caller.start(work)
+    try:
+        return future.result()
+    except BaseException:
+        future.cancel()
+        raise
+
+
+async def _soon(caller: Caller, work: Coroutine[Any, Any, T]) -> T:
+    """The same for a task, which may be cancelled."""
+    return await asyncio.wrap_future(caller.start(work))

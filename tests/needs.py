@@ -1,0 +1,37 @@
+"""What becomes of a test on a machine that lacks something: skipped, naming it and how to get it.
+
+Where everything was to be there, it fails instead: in CI, and where `dev.py test` has installed it.
+Tests say `@pytest.mark.needs("chromium", ...)`, names of `tools/packages.py`; fixtures and helpers
+call the functions here.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tools import packages
+
+
+def absent(what: str) -> None:
+    """A test cannot run without this."""
+    if os.environ.get("CI") or os.environ.get("MLCC_ALL_INSTALLED"):
+        pytest.fail(what, pytrace=False)
+    pytest.skip(what)
+
+
+def require(*names: str) -> None:
+    """The test cannot run unless these rows of packages are here. Raises KeyError for others."""
+    for need in map(packages.named, names):
+        if not need.is_here():
+            absent(need.absent)
+
+
+def require_target(name: str) -> None:
+    """The test compiles for a target, whose own check says what that lacks."""
+    from mlcc_compiler.toolchain import missing
+    from mlcc_targets import get_target
+
+    if reason := missing(get_target(name)):
+        absent(f"target '{name}': {reason}")

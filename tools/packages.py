@@ -1,0 +1,84 @@
+"""What the tests use that only the system's package manager brings: a row for each.
+
+`dev.py test` installs what is missing (`debian.py`), and tests that lack it name it
+(`tests/needs.py`). PyPI and npm bring everything else. The standard library only.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import platform
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+LAVAPIPE = Path(f"/usr/share/vulkan/icd.d/lvp_icd.{platform.machine()}.json")
+"""Mesa's Vulkan driver on the CPU."""
+SWIFTSHADER = Path("/usr/lib/chromium/vk_swiftshader_icd.json")
+"""Google's, as Debian's chromium brings it: no f16, another compiler."""
+
+
+@dataclass(frozen=True)
+class Need:
+    """Something that tests use, Debian's packages that bring it, and how to see that it is here."""
+
+    name: str
+    packages: str
+    purpose: str
+    is_here: Callable[[], bool]
+
+    @property
+    def absent(self) -> str:
+        """What to say where it is not."""
+        return f"needs {self.name} (apt install {self.packages})"
+
+
+def tools(*names: str) -> Callable[[], bool]:
+    """Whether programs are on the path, by their plain names or LLVM's versioned ones."""
+
+    def are_here() -> bool:
+        return all(any(map(shutil.which, (name, *versioned(name)))) for name in names)
+
+    return are_here
+
+
+def versioned(name: str) -> list[str]:
+    """As Debian names LLVM's tools: ld64.lld-14."""
+    return [f"{name}-{version}" for version in range(40, 13, -1)]
+
+
+def lavapipe() -> bool:
+    """Whether the driver and Vulkan's loader are here."""
+    try:
+        ctypes.CDLL("libvulkan.so.1")
+    except OSError:
+        return False
+    return LAVAPIPE.exists()
+
+
+CROSS = "gcc-aarch64-linux-gnu libc6-dev-arm64-cross"
+NEEDS = (
+    Need("g++", "g++", "builds the WebGPU plugin and emulates CUDA", tools("g++")),
+    Need("clang-tidy", "clang-tidy", "checks the plugin's C++", tools("clang-tidy")),
+    Need("lavapipe", "libvulkan1 mesa-vulkan-drivers", "runs GPU kernels on the CPU", lavapipe),
+    Need("chromium", "chromium", "runs models in a tab, on its GPU in software", tools("chromium")),
+    Need("lld", "lld", "links for Apple and Android", tools("ld.lld", "ld64.lld")),
+    Need("llvm", "llvm", "reads libraries for Apple and Android", tools("llvm-nm", "llvm-readelf")),
+    Need("clang", "clang", "checks Metal's kernels", tools("clang++")),
+    Need("emscripten", "emscripten", "links for browsers", tools("emcc")),
+    Need("qemu", "qemu-user", "runs arm64 code", tools("qemu-aarch64")),
+    Need("an arm64 compiler", CROSS, "builds arm64 programs", tools("aarch64-linux-gnu-gcc")),
+)
+VENV = Need("python3-venv", "python3-venv", "creates .venv", lambda: False)
+"""Debian's Python cannot without; asked for where it has failed."""
+
+
+def missing() -> list[Need]:
+    """The rows of what is not here."""
+    return [need for need in NEEDS if not need.is_here()]
+
+
+def named(name: str) -> Need:
+    """A row. Raises KeyError."""
+    return {need.name: need for need in NEEDS}[name]
