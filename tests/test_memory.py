@@ -73,7 +73,7 @@ def test_too_little_is_refused_with_both_numbers(pages: int, fixed: bool, gist: 
 
 
 def test_one_byte_too_little_does_not_look_like_enough() -> None:
-    wanted = replace(WANTED, num_pages=64)
+    wanted = replace(WANTED, pools=(64,))
     with pytest.raises(CapacityError) as caught:
         fit(wanted, MANIFEST, Room(BASE + 64 * PAGE - 1), fixed=True)
     needs, has = re.findall(r"([\d.]+) [MG]B", caught.value.message)

@@ -30,8 +30,8 @@ def test_the_table(folder: Path) -> None:
     assert lines["model"] == "org/tiny (llama), 16 tokens, ends with 2, 5"
     assert lines["quantization"] == "q4 (bits 4)"
     assert lines["library"] == "model.so: forward, sample"
-    assert lines["KV"] == "8 pages of 16 tokens in 1 tensor of float16"
-    assert lines["memory"] == "33.80 kB = weights 29 B + KV 32.77 kB + workspace 1.00 kB"
+    assert lines["cache"] == "8 pages of 16 tokens in 1 layer of float16"
+    assert lines["memory"] == "33.80 kB = weights 29 B + caches 32.77 kB + workspace 1.00 kB"
     assert lines["weights"] == "2 tensors in 1 shard"
     assert lines["runs"] == "here     yes"
     assert lines["checked"].startswith("sizes only")

@@ -11,9 +11,9 @@ from small_artifact import manifest
 
 from mlcc.errors import ArtifactError
 from mlcc.manifest import Manifest, abi_hash
+from mlcc.manifest import _seal as seal
 from mlcc.manifest_rules import check_relative
 from mlcc.schema import FileEntry, WeightsInfo, WeightSpec
-from mlcc.schema import _seal as seal
 
 HASH = "0" * 64
 LIBRARY = FileEntry(path="model.so", bytes=3, sha256=HASH, chunks=(HASH,))
@@ -70,32 +70,40 @@ def test_a_missing_field() -> None:
     [
         ("limits", "context", "128", r"limits\.context: expected an integer, got '128'"),
         ("limits", "context", True, r"limits\.context: expected an integer, got True"),
-        ("limits", "window", 1.5, r"limits\.window: expected an integer or null, got 1\.5"),
+        ("limits", "max_rows", 1.5, r"limits\.max_rows: expected an integer, got 1\.5"),
         ("model", "eos_token_ids", [1, "x"], r"model\.eos_token_ids\[1\]: expected an integer"),
         ("model", "special_tokens", {"a": 1}, r"model\.special_tokens\.a: expected a string"),
-        ("kv", "tensors", [{"name": "x"}], r"kv\.tensors\[0\]\.dtype: missing field"),
-        ("kv", "tensors", None, r"kv\.tensors: expected a list, got None"),
+        ("weights", "tensors", [{"name": "x"}], r"weights\.tensors\[0\]\.dtype: missing field"),
+        ("weights", "tensors", None, r"weights\.tensors: expected a list, got None"),
     ],
 )
 def test_mistyped_fields(section: str, key: str, value: Any, message: str) -> None:
     refused(sealed(lambda p: p[section].__setitem__(key, value)), message)
 
 
+def test_fields_of_caches() -> None:
+    def window(plain: dict[str, Any]) -> None:
+        plain["caches"][0]["window"] = 1.5
+
+    message = r"caches\[0\]\.window: expected an integer or null, got 1\.5"
+    refused(sealed(window), message)
+
+
 def test_a_newer_schema_is_refused_with_its_maker() -> None:
     def newer(plain: dict[str, Any]) -> None:
-        plain["schema_version"] = 3
-        plain["tools"]["mlcc"] = "3.0"
+        plain["schema_version"] = 4
+        plain["tools"]["mlcc"] = "4.0"
         plain["unheard_of"] = 1
 
-    refused(sealed(newer), r"made by mlcc 3\.0 \(schema 3\).*reads schema 1 to 2: .*--upgrade mlcc")
+    refused(sealed(newer), r"made by mlcc 4\.0 \(schema 4\).*reads schema 3 to 3: .*--upgrade mlcc")
 
 
-def test_the_schema_without_alternatives_is_still_read() -> None:
+def test_a_model_of_the_first_kernel_interface_is_refused_in_one_line() -> None:
     def older(plain: dict[str, Any]) -> None:
-        plain["schema_version"] = 1
-        del plain["alternatives"]
+        plain["schema_version"] = 2
+        plain["kv"] = plain.pop("caches")
 
-    assert Manifest.from_bytes(sealed(older)) == replace(SMALL, schema_version=1)
+    refused(sealed(older), r"made by mlcc 0\.1\.0 \(schema 2\).*compile the model again with")
 
 
 @pytest.mark.parametrize("version", [0, "1", None])
@@ -139,10 +147,9 @@ def test_chunks_must_cover_the_file() -> None:
 
 
 def test_an_unknown_dtype() -> None:
-    tensor = replace(SMALL.kv.tensors[0], dtype="int3")
-    refused(
-        replace(SMALL, kv=replace(SMALL.kv, tensors=(tensor,))).to_bytes(), "unknown dtype 'int3'"
-    )
+    (cache,) = SMALL.caches
+    cache = replace(cache, tensors=(replace(cache.tensors[0], dtype="int3"),))
+    refused(replace(SMALL, caches=(cache,)).to_bytes(), "unknown dtype 'int3'")
 
 
 def test_the_abi_hash_depends_on_all_three() -> None:

@@ -146,7 +146,7 @@ def test_a_foreign_abi(copy: Path) -> None:
 
 def test_another_kernel_interface(copy: Path) -> None:
     rewrite(copy, lambda m: replace(m, abi="0" * 16))
-    refused(copy, "kernel interface 1: compile the model again with `mlcc compile`$")
+    refused(copy, "kernel interface 2: compile the model again with `mlcc compile`$")
 
 
 def test_tvm_is_not_installed(sound: Path, monkeypatch: pytest.MonkeyPatch) -> None:

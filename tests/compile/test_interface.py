@@ -14,7 +14,7 @@ from cli.tiny_checkpoint import write_checkpoint
 from mlcc.errors import ArtifactError
 from mlcc.manifest import Manifest
 from mlcc.model import open_model
-from mlcc.schema import TensorSpec
+from mlcc.schema import TensorSpec, tables_of
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.plan import Options
@@ -28,8 +28,11 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return compile_model(checkpoint, get_target("cpu"), folder / "out", Options(), Progress())
 
 
-def _window(m: Manifest) -> Manifest:
-    return replace(m, limits=replace(m.limits, window=16))
+def _rows(m: Manifest) -> Manifest:
+    """Other bounds, with the tables that fit them."""
+    limits = replace(m.limits, max_rows=2 * m.limits.max_rows)
+    layout = limits.layout([cache.group for cache in m.caches])
+    return replace(m, limits=limits, tables=tables_of(layout))
 
 
 def _vocabulary(m: Manifest) -> Manifest:
@@ -43,17 +46,19 @@ def _smaller_pages(m: Manifest) -> Manifest:
         a, b, c, size, d = tensor.shape
         return replace(tensor, shape=(a, b, c, int(size) // 2, d))
 
-    kv, pages = m.kv, 2 * m.kv.num_pages
-    tensors = tuple(map(half, kv.tensors))
-    kv = replace(kv, page_size=kv.page_size // 2, num_pages=pages, tensors=tensors)
-    return replace(m, kv=kv, limits=replace(m.limits, max_step_pages=pages))
+    (cache,) = m.caches
+    tensors = tuple(map(half, cache.tensors))
+    cache = replace(cache, page_size=cache.page_size // 2, pool=2 * cache.pool, tensors=tensors)
+    limits = replace(m.limits, max_step_pages=2 * m.limits.max_step_pages)
+    tables = tables_of(limits.layout([cache.group]))
+    return replace(m, caches=(cache,), limits=limits, tables=tables)
 
 
 def _other_order(m: Manifest) -> Manifest:
     return replace(m, weights=replace(m.weights, tensors=m.weights.tensors[::-1]))
 
 
-@pytest.mark.parametrize("change", [_window, _vocabulary, _smaller_pages, _other_order])
+@pytest.mark.parametrize("change", [_rows, _vocabulary, _smaller_pages, _other_order])
 def test_numbers_that_the_code_was_not_compiled_for(
     model: Path, change: Callable[[Manifest], Manifest]
 ) -> None:

@@ -61,9 +61,9 @@ def test_float16_comes_first_and_float32_reads_the_same_weights(both: Path) -> N
     assert primary.alternatives == (OTHER,)
     other = read(both, OTHER)
     assert (primary.target.options["f16"], other.target.options["f16"]) == (True, False)
-    assert {t.dtype for t in primary.kv.tensors} == {"float16"}
-    assert {t.dtype for t in other.kv.tensors} == {"float32"}
-    assert other.memory.kv_bytes == 2 * primary.memory.kv_bytes
+    assert {t.dtype for c in primary.caches for t in c.tensors} == {"float16"}
+    assert {t.dtype for c in other.caches for t in c.tensors} == {"float32"}
+    assert other.memory.cache_bytes == 2 * primary.memory.cache_bytes
     assert other.weights == primary.weights and primary.weights.shards == (WEIGHTS,)
     assert len(list(both.glob("*.safetensors"))) == 1
 

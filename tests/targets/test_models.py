@@ -76,7 +76,7 @@ def test_a_model_compiles(case: str, target: str, tmp_path: Path, record_propert
     manifest = Manifest.from_bytes((out / MANIFEST_NAME).read_bytes())
     assert {"forward", "sample", "copy_pages"} <= set(manifest.functions)
     dtype = "float32" if RECIPES[case] == "f32" else "float16"
-    assert {tensor.dtype for tensor in manifest.kv.tensors} == {dtype}
+    assert {tensor.dtype for cache in manifest.caches for tensor in cache.tensors} == {dtype}
     library = (out / manifest.library.path).read_bytes()
     if target == "cuda":
         library = dict(entries(library))["sm_90"]
