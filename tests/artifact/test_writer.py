@@ -178,7 +178,7 @@ def test_an_output_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Mo
     def denied(self: Path, *args: object, **options: object) -> None:
         raise PermissionError(errno.EACCES, "Permission denied", str(self))
 
-    monkeypatch.setattr(mlcc_compiler.output.Path, "mkdir", denied)
+    monkeypatch.setattr(mlcc_compiler.artifact.output.Path, "mkdir", denied)
     refused(tmp_path / "tiny", r"cannot be written \(Permission denied\); choose another --output")
     assert left(tmp_path) == []
 
