@@ -43,7 +43,7 @@ def proves(quant: str, *targets: str) -> Any:
 def checkpoint(tmp_path_factory: Any) -> Checkpoint:
     folder = tmp_path_factory.mktemp("checkpoint")
     make_checkpoint("llama", folder)
-    (folder / "tokenizer.json").write_text('{"model": {"vocab": {}}, "added_tokens": []}')
+    (folder / "tokenizer.json").write_text('{"model": {"type": "BPE", "vocab": {}, "merges": []}}')
     return Checkpoint.open(folder)
 
 

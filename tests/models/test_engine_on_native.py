@@ -31,7 +31,7 @@ def model(tmp_path_factory: Any) -> tuple[Any, Any]:
     """(transformers' Mistral with a window of 11, an executor of its compiled library)."""
     folder: Path = tmp_path_factory.mktemp("mistral")
     oracle = make_checkpoint("mistral", folder)
-    (folder / "tokenizer.json").write_text('{"model": {"vocab": {}}, "added_tokens": []}')
+    (folder / "tokenizer.json").write_text('{"model": {"type": "BPE", "vocab": {}, "merges": []}}')
     options = Options(quant="f32", context=128, max_batch=4, max_step_tokens=16)
     out = compile_model(
         Checkpoint.open(folder), get_target("cpu"), folder / "out", options, Progress()

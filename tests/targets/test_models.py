@@ -65,7 +65,7 @@ def test_a_model_compiles(case: str, target: str, tmp_path: Path, record_propert
     needs.require_target(target)
     (tmp_path / case).mkdir()
     make_checkpoint(case, tmp_path / case)
-    tokenizer = '{"model": {"vocab": {}}, "added_tokens": []}'
+    tokenizer = '{"model": {"type": "BPE", "vocab": {}, "merges": []}}'
     (tmp_path / case / "tokenizer.json").write_text(tokenizer)
     # Without the alternative in float32, whose kernels are vulkan's (tests/compile/test_variants).
     f16 = True if target == "webgpu" else None
