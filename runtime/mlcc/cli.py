@@ -25,6 +25,7 @@ INTERRUPTED = 130
 _EXTRAS = {
     "filelock": "mlcc[compile]",
     "huggingface_hub": "mlcc[compile]",
+    "fastapi": "mlcc[serve]",
     "starlette": "mlcc[serve]",
     "uvicorn": "mlcc[serve]",
 }

@@ -1,4 +1,4 @@
-"""HTTP (ASGI) round the endpoints of `mlcc.service`: bytes in, bytes out, keys, clients that leave.
+"""HTTP (ASGI) round the endpoints of `mlcc.service`: bytes in, bytes out, clients that leave.
 
 What is answered is not decided here.
 """
@@ -6,24 +6,19 @@ What is answered is not decided here.
 from __future__ import annotations
 
 import asyncio
-import hmac
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
 from starlette.requests import ClientDisconnect
 from starlette.requests import Request as HttpRequest
+from starlette.responses import Response as HttpResponse
 from starlette.types import Receive, Scope, Send
-from starlette.websockets import WebSocketClose
 
-from mlcc.api.errors import AuthenticationError, CancelledError, RequestTimeoutError
-from mlcc.errors import MlccError
+from mlcc.api.errors import CancelledError, RequestTimeoutError
 from mlcc.service.body import check_size
 from mlcc.service.endpoints import Bounds, Service
-from mlcc.service.messages import Request, Response, error_response
-
-OPEN = ("/health",)
-"""Needs no key, so that whatever watches the server can ask."""
+from mlcc.service.messages import Request, Response
 
 
 @dataclass(frozen=True)
@@ -50,9 +45,6 @@ class Adapter:
         self._settings = settings
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await WebSocketClose(reason="this server speaks HTTP only")(scope, receive, send)
-            return
         body = Body(HttpRequest(scope, receive), self._settings)
         request = Request(scope["method"], scope["path"], body.headers, body.read)
         working = asyncio.ensure_future(self._work(request, send))
@@ -66,26 +58,35 @@ class Adapter:
             await working
 
     async def _work(self, request: Request, send: Send) -> None:
-        response = await self._answer(request)
+        response = await self._service.answer(request)
         try:
             await _send(response, send)
         finally:
             response.close()
 
-    async def _answer(self, request: Request) -> Response:
-        try:
-            if request.path not in OPEN:
-                check_key(request.headers, self._settings.api_key)
-        except MlccError as error:
-            return error_response(error)
-        return await self._service.answer(request)
+
+class Answering(HttpResponse):
+    """A response of Starlette's that is made while it is sent: the adapter's."""
+
+    def __init__(self, adapter: Adapter) -> None:
+        super().__init__()
+        self._adapter = adapter
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._adapter(scope, receive, send)
+
+
+def plain_response(response: Response) -> HttpResponse:
+    """A whole response of the service's, a refusal say, as Starlette's."""
+    assert isinstance(response.body, str)
+    return HttpResponse(response.body, response.status, response.headers)
 
 
 class Body:
     """The body of one HTTP request, and then whether its client is still there."""
 
     def __init__(self, http: HttpRequest, settings: Settings) -> None:
-        self.headers: Mapping[str, str] = dict(http.headers)
+        self.headers: Mapping[str, str] = headers_of(http.scope)
         self._http = http
         self._settings = settings
         self._whole = asyncio.Event()
@@ -119,6 +120,15 @@ class Body:
         return bytes(body)
 
 
+def headers_of(scope: Scope) -> dict[str, str]:
+    """Header lines by name, the first of each, in one pass: Starlette's own mapping looks through
+    all of them for each."""
+    found: dict[str, str] = {}
+    for name, value in scope["headers"]:
+        found.setdefault(name.decode("latin-1"), value.decode("latin-1"))
+    return found
+
+
 async def _send(response: Response, send: Send) -> None:
     headers = dict(response.headers)
     whole = response.body.encode() if isinstance(response.body, str) else b""
@@ -130,16 +140,3 @@ async def _send(response: Response, send: Send) -> None:
         async for line in response.body:
             await send({"type": "http.response.body", "body": line.encode(), "more_body": True})
     await send({"type": "http.response.body", "body": whole})
-
-
-def check_key(headers: Mapping[str, str], expected: str | None) -> None:
-    """Raise AuthenticationError unless the caller sent the key, or none is needed."""
-    if expected is None:
-        return
-    scheme, _, key = headers.get("authorization", "").partition(" ")
-    if scheme.lower() == "bearer" and hmac.compare_digest(key.encode(), expected.encode()):
-        return
-    what = "is not the one of this server" if key else "is missing"
-    raise AuthenticationError(
-        f"the API key {what}; send the header 'Authorization: Bearer KEY'", code="invalid_api_key"
-    )

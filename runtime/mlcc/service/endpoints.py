@@ -28,6 +28,15 @@ from mlcc.api.sampling import COMPLETION_MAX_TOKENS, to_params
 from mlcc.engine.request import Request as EngineRequest
 from mlcc.errors import MlccError
 from mlcc.model import ModelText
+from mlcc.service.addresses import (
+    ADDRESSES,
+    CHAT_COMPLETIONS,
+    COMPLETIONS,
+    HEALTH,
+    MODEL,
+    MODELS,
+    Address,
+)
 from mlcc.service.body import read_json
 from mlcc.service.engine import EngineClient
 from mlcc.service.events import lines
@@ -43,7 +52,8 @@ from mlcc.service.messages import (
 A = TypeVar("A")
 R = TypeVar("R")
 Handler = Callable[[Request], Awaitable[Response]]
-ONE_MODEL = "/v1/models/"
+ONE_MODEL = MODEL.path.removesuffix("{name}")
+_BY_PATH = {address.path: address for address in ADDRESSES if address is not MODEL}
 PLACES = "there are /v1/chat/completions, /v1/completions, /v1/models and /health"
 
 
@@ -81,11 +91,12 @@ class Service:
         self._bounds = bounds or Bounds()
         self._offload = offload
         self._created = int(time.time())
-        self._routes: dict[str, tuple[str, Handler]] = {
-            "/health": ("GET", self._health),
-            "/v1/models": ("GET", self._list_models),
-            "/v1/chat/completions": ("POST", self._chat),
-            "/v1/completions": ("POST", self._completions),
+        self._handlers: dict[Address, Handler] = {
+            HEALTH: self._health,
+            MODELS: self._list_models,
+            MODEL: self._get_model,
+            CHAT_COMPLETIONS: self._chat,
+            COMPLETIONS: self._completions,
         }
 
     async def answer(self, request: Request) -> Response:
@@ -102,15 +113,14 @@ class Service:
 
     def _handler(self, request: Request) -> Handler:
         """Raises NotFoundError or MethodError."""
-        method, handler = self._routes.get(request.path, ("", None))
-        if request.path.startswith(ONE_MODEL):
-            method, handler = "GET", self._get_model
+        one_model = request.path.startswith(ONE_MODEL)
+        address = MODEL if one_model else _BY_PATH.get(request.path)
         place = f"{request.method} {request.path[:80]}"
-        if handler is None:
+        if address is None:
             raise NotFoundError(f"{place}: no such address; {PLACES}", code="not_found")
-        if request.method != method:
-            raise MethodError(f"{place}: this address takes {method} only", method)
-        return handler
+        if request.method != address.method:
+            raise MethodError(f"{place}: this address takes {address.method} only", address.method)
+        return self._handlers[address]
 
     async def _health(self, request: Request) -> Response:
         """200 with the engine's counters, or 503 with the reason."""
