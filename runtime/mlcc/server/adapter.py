@@ -15,10 +15,15 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response as HttpResponse
 from starlette.types import Receive, Scope, Send
 
-from mlcc.api.errors import CancelledError, RequestTimeoutError
+from mlcc.api.errors import BusyError, CancelledError, RequestTimeoutError
 from mlcc.service.body import check_size
 from mlcc.service.endpoints import Bounds, Service
 from mlcc.service.messages import Request, Response
+
+PROBE = "mlcc.probe"
+"""In a scope's `state`: bytes that mean nothing in the body that is sent, for whoever must find out
+whether its reader is still there."""
+_NO_EVENT = b":\n\n"
 
 
 @dataclass(frozen=True)
@@ -30,6 +35,13 @@ class Settings:
     """Requests that may wait; those being answered are not counted."""
     max_body_bytes: int = 4 << 20
     timeout_s: float = 600.0
+    """From a request's head to the end of its answer."""
+    body_s: float = 60.0
+    """A body must have come by then."""
+    bodies: int = 16
+    """So many of the largest bodies may be in memory at once: that many bytes, in any number."""
+    hosts: frozenset[str] | None = None
+    """Names that requests may be for and from; None = all."""
 
     @property
     def bounds(self) -> Bounds:
@@ -43,11 +55,12 @@ class Adapter:
     def __init__(self, service: Service, settings: Settings) -> None:
         self._service = service
         self._settings = settings
+        self._memory = Memory(settings.bodies * settings.max_body_bytes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        body = Body(HttpRequest(scope, receive), self._settings)
+        body = Body(HttpRequest(scope, receive), self._settings, self._memory)
         request = Request(scope["method"], scope["path"], body.headers, body.read)
-        working = asyncio.ensure_future(self._work(request, send))
+        working = asyncio.ensure_future(self._work(request, body, send))
         leaving = asyncio.ensure_future(body.disconnected())
         try:
             await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
@@ -57,9 +70,14 @@ class Adapter:
         with suppress(asyncio.CancelledError):
             await working
 
-    async def _work(self, request: Request, send: Send) -> None:
-        response = await self._service.answer(request)
+    async def _work(self, request: Request, body: Body, send: Send) -> None:
         try:
+            response = await self._service.answer(request)
+        finally:
+            body.close()
+        try:
+            if not isinstance(response.body, str):
+                body.scope.setdefault("state", {})[PROBE] = _NO_EVENT
             await _send(response, send)
         finally:
             response.close()
@@ -82,26 +100,63 @@ def plain_response(response: Response) -> HttpResponse:
     return HttpResponse(response.body, response.status, response.headers)
 
 
+class Memory:
+    """Bytes of bodies that are held, finished or not, by all requests that are not yet answered or
+    being streamed."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._held = 0
+
+    def take(self, size: int) -> None:
+        """Raises BusyError if it is too much now."""
+        if self._held + size > self._most:
+            raise BusyError(
+                f"the requests that are being read have {self._held} bytes, and {self._most} are "
+                "the most at once; try again later or allow larger ones (--max-body of "
+                "`mlcc serve`)",
+                code="bodies_full",
+            )
+        self._held += size
+
+    def give_back(self, size: int) -> None:
+        """Of what was taken."""
+        self._held -= size
+
+
 class Body:
     """The body of one HTTP request, and then whether its client is still there."""
 
-    def __init__(self, http: HttpRequest, settings: Settings) -> None:
+    def __init__(self, http: HttpRequest, settings: Settings, memory: Memory) -> None:
+        self.scope = http.scope
         self.headers: Mapping[str, str] = headers_of(http.scope)
         self._http = http
         self._settings = settings
+        self._memory = memory
+        self._size = 0
         self._whole = asyncio.Event()
         """The body has been read: what comes now is about the connection."""
 
     async def read(self) -> bytes:
-        """All of it. Raises BodyTooLargeError as soon as that is known, or RequestTimeoutError."""
+        """All of it. Raises BodyTooLargeError or BusyError as soon as that is known, or
+        RequestTimeoutError."""
+        seconds = min(self._settings.body_s, self._settings.timeout_s)
         try:
-            body = await asyncio.wait_for(self._read(), self._settings.timeout_s)
+            body = await asyncio.wait_for(self._read(), seconds)
         except asyncio.TimeoutError:
-            raise RequestTimeoutError("the body did not come in time", code="timeout") from None
+            raise RequestTimeoutError(
+                f"the body did not come within {seconds:g} seconds; send a smaller one, or faster",
+                code="timeout",
+            ) from None
         except ClientDisconnect:
             raise CancelledError("the client closed the connection") from None
         self._whole.set()
         return body
+
+    def close(self) -> None:
+        """Its bytes are no longer needed. Idempotent."""
+        self._memory.give_back(self._size)
+        self._size = 0
 
     async def disconnected(self) -> None:
         """Returns once the client is gone; never for a request whose body nobody wanted."""
@@ -115,8 +170,10 @@ class Body:
         check_size(int(declared) if declared.isdigit() else 0, limit)
         body = bytearray()
         async for piece in self._http.stream():
+            check_size(len(body) + len(piece), limit)
+            self._memory.take(len(piece))
+            self._size += len(piece)
             body += piece
-            check_size(len(body), limit)
         return bytes(body)
 
 

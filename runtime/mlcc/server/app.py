@@ -25,6 +25,7 @@ from mlcc.errors import MlccError
 from mlcc.model import ModelText
 from mlcc.server.adapter import Adapter, Answering, Settings, plain_response
 from mlcc.server.client import ProcessClient
+from mlcc.server.hosts import AllowedHosts
 from mlcc.server.keys import Key
 from mlcc.server.openapi import components, operation
 from mlcc.server.reference import reference_page
@@ -75,6 +76,7 @@ def create_app(
     app.add_route("/docs", reference_page(app.openapi), include_in_schema=False)
     app.mount("/", Elsewhere(adapter, key))
     app.add_exception_handler(MlccError, _refuse)
+    app.add_middleware(AllowedHosts, names=settings.hosts)
     return app
 
 

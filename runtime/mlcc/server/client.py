@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from dataclasses import asdict
 from queue import SimpleQueue
 from threading import Thread
@@ -30,6 +31,8 @@ from mlcc.server.messages import (
 )
 from mlcc.server.process import EngineProcess
 from mlcc.service.engine import EngineClient
+
+log = logging.getLogger("mlcc.server")
 
 _PATIENCE_S = 5.0
 
@@ -117,6 +120,8 @@ class ProcessClient(EngineClient):
             if not future.done():
                 future.set_result(reply)
         elif isinstance(reply, Failed):
+            if self.dead is None:  # nobody may be asking: the log must say it too
+                log.error("%s; every request is refused until it is started again", reply.error)
             self._die(_died(reply.error.message))
 
 

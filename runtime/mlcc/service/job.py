@@ -42,8 +42,10 @@ class Job:
         self._queue.put_nowait(event)
 
     def fail(self, error: MlccError) -> None:
-        """Nothing good will come any more."""
+        """Nothing good will come any more: nothing more is worked for it from now on, whether or
+        not whoever is to hear of it listens."""
         self._queue.put_nowait(error)
+        self._forget_all()
 
     async def accepted(self) -> None:
         """Wait until the engine has taken every request. Raises its refusal."""
@@ -89,6 +91,9 @@ class Job:
         """Cancel what has not ended. Idempotent."""
         if self._timer is not None:
             self._timer.cancel()
+        self._forget_all()
+
+    def _forget_all(self) -> None:
         for request_id in self._index:
             self._forget(request_id, False)
 
