@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import argparse
+import signal
+import sys
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
 from toy_model import open_toy, toy_text
 
+from mlcc.model import ModelText
 from mlcc.server.adapter import Settings
 from mlcc.server.connection import Limits
 from mlcc.server.hosts import allowed_hosts
 from mlcc.server.serve import serve
 from mlcc.server.web import no_web_routes, web_routes
+
+
+def named_text(name: str) -> ModelText:
+    return replace(toy_text(), name=name)
 
 
 def main() -> None:
@@ -44,18 +51,12 @@ def main() -> None:
     say = partial(print, flush=True)
     more = web_routes(*args.web) if args.web else no_web_routes()
     limits = Limits(args.connections, args.head_s, args.write_s)
-    serve(
-        opener,
-        replace(toy_text(), name=args.name),
-        settings,
-        "127.0.0.1",
-        0,
-        say,
-        say,
-        more,
-        limits,
-    )
+    open_text = partial(named_text, args.name)
+    serve(opener, open_text, settings, "127.0.0.1", 0, say, say, more, limits)
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:  # as the command line does
+        sys.exit(128 + signal.SIGINT)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from functools import partial
 from pathlib import Path
 
 import click
@@ -88,7 +89,17 @@ def serve_command(
         if web:
             _say_page(url)
 
-    serve(options.opener(path), text, settings, host, port, when_ready, note, more, limits)
+    serve(
+        options.opener(path),
+        partial(open_text, path),
+        settings,
+        host,
+        port,
+        when_ready,
+        note,
+        more,
+        limits,
+    )
 
 
 def _checked_key(given: str | None) -> str | None:

@@ -7,7 +7,6 @@ what they answer is `mlcc.service`'s, and FastAPI checks no body a second time.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -28,6 +27,7 @@ from mlcc.server.client import ProcessClient
 from mlcc.server.hosts import AllowedHosts
 from mlcc.server.keys import Key
 from mlcc.server.openapi import components, operation
+from mlcc.server.prompts import WorkerPrompts
 from mlcc.server.reference import reference_page
 from mlcc.service.addresses import ADDRESSES, HEALTH, Address
 from mlcc.service.endpoints import Service
@@ -43,11 +43,12 @@ ABOUT = "A language model behind OpenAI's API. A field that is not built is refu
 def create_app(
     engine: ProcessClient,
     text: ModelText,
+    prompts: WorkerPrompts,
     settings: Settings,
     when_ready: Callable[[], None] = lambda: None,
     more: Sequence[BaseRoute] = (),
 ) -> FastAPI:
-    """The application for one model. The engine's process belongs to the caller.
+    """The application for one model. The engine's process and the prompts' belong to the caller.
 
     `more` are addresses beside the API's.
     """
@@ -55,11 +56,12 @@ def create_app(
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         engine.start()
+        prompts.start()
         when_ready()
         yield
         engine.stop()
 
-    adapter = Adapter(Service(engine, text, settings.bounds, asyncio.to_thread), settings)
+    adapter = Adapter(Service(engine, text, settings.bounds, prompts), settings)
     app = Api(
         title="mlcc",
         version=__version__,

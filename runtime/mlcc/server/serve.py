@@ -7,7 +7,7 @@ import errno
 import signal
 import socket
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
@@ -17,13 +17,14 @@ from starlette.applications import Starlette
 from starlette.routing import BaseRoute
 
 from mlcc.errors import MlccError
-from mlcc.model import ModelText
 from mlcc.server.adapter import Settings
 from mlcc.server.app import create_app
 from mlcc.server.client import ProcessClient
 from mlcc.server.connection import Config, Limits, note_accept_errors
 from mlcc.server.descriptors import BACKLOG, affordable
 from mlcc.server.process import EngineProcess
+from mlcc.server.prompt_worker import OpenText
+from mlcc.server.prompts import WorkerPrompts
 from mlcc.server.web import create_page_app
 from mlcc.server.worker import OpenModel
 
@@ -33,7 +34,7 @@ _SHUTDOWN_S = 2
 
 def serve(
     open_model: OpenModel,
-    text: ModelText,
+    open_text: OpenText,
     settings: Settings,
     host: str,
     port: int,
@@ -47,14 +48,17 @@ def serve(
     `more` are addresses beside the API's. Raises MlccError in one line if the port cannot be bound
     or the model not be loaded.
     """
-    with closing(bind(host, port)) as listener, _terminate_politely():
+    with ExitStack() as stack:
+        listener = stack.enter_context(closing(bind(host, port)))
+        stack.enter_context(_terminate_politely())
+        text, prompts = open_text(), stack.enter_context(closing(WorkerPrompts(open_text)))
         process = EngineProcess(open_model)
         try:
             for line in process.notes:
                 note(line)
             url = _url(host, listener.getsockname()[1])
             client = ProcessClient(process, settings.max_queue)
-            app = create_app(client, text, settings, lambda: when_ready(url), more)
+            app = create_app(client, text, prompts, settings, lambda: when_ready(url), more)
             _Server(_config(app, limits), client.stop_soon).run(sockets=[listener])
         finally:
             process.close()

@@ -99,8 +99,8 @@ class Job:
 
     def _start_timer(self, timeout_s: float) -> asyncio.TimerHandle:
         error = RequestTimeoutError(
-            f"no complete answer within {timeout_s:g} seconds; ask for fewer tokens or allow more "
-            "time (--timeout of `mlcc serve`)",
+            "no complete answer within the time that a request may take; ask for fewer tokens or "
+            "allow more time (--timeout of `mlcc serve`)",
             code="timeout",
         )
         return asyncio.get_running_loop().call_later(timeout_s, self.fail, error)
