@@ -26,6 +26,7 @@ _EXTRAS = {
     "filelock": "mlcc[compile]",
     "huggingface_hub": "mlcc[compile]",
     "safetensors": "mlcc[compile]",
+    "fastapi": "mlcc[serve]",
     "starlette": "mlcc[serve]",
     "uvicorn": "mlcc[serve]",
 }

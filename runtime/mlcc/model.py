@@ -17,7 +17,7 @@ from mlcc.api.template import ChatTemplate, without_double_bos
 from mlcc.device.executor import Executor
 from mlcc.engine.batch import Capacity
 from mlcc.engine.engine import Engine
-from mlcc.errors import ArtifactError
+from mlcc.errors import ArtifactError, InvalidRequestError
 from mlcc.manifest import Manifest
 from mlcc.texts import Read, chat_templates, generation_config, text_files
 from mlcc.tokenizer import FileTokenizer, TextTokenizer
@@ -37,13 +37,19 @@ class ModelText:
     notes: tuple[str, ...] = ()
     """What the user should know, one line each."""
 
-    def encode_chat(self, messages: Sequence[Mapping[str, Any]]) -> list[int]:
-        """The prompt of a conversation. Raises what `ChatTemplate.render` raises."""
+    def encode_chat(
+        self, messages: Sequence[Mapping[str, Any]], context: int | None = None
+    ) -> list[int]:
+        """The prompt of a conversation. Raises what `ChatTemplate.render` raises, and
+        InvalidRequestError without encoding what is surely longer than a context of tokens."""
         chat = self.chat_template.render(messages)
+        self._check_length(chat.text, context)
         return self.tokenizer.encode(chat.text, add_special_tokens=chat.add_special_tokens)
 
-    def encode_prompt(self, text: str) -> list[int]:
-        """A raw prompt, with the start token the model wants, once."""
+    def encode_prompt(self, text: str, context: int | None = None) -> list[int]:
+        """A raw prompt, with the start token the model wants, once. Raises InvalidRequestError
+        without encoding what is surely longer than a context of tokens."""
+        self._check_length(text, context)
         bos = self.chat_template.special_tokens.get("bos_token")
         text = without_double_bos(text, bos, self._adds_bos(bos))
         return self.tokenizer.encode(text, add_special_tokens=True)
@@ -55,6 +61,17 @@ class ModelText:
         """
         seed = int.from_bytes(os.urandom(8), "little")
         return Engine(capacity, self.eos_ids, self.tokenizer, seed=seed)
+
+    def _check_length(self, text: str, context: int | None) -> None:
+        longest = self.tokenizer.longest
+        if context is not None and longest is not None and len(text) > context * longest:
+            raise InvalidRequestError(
+                f"the prompt has {len(text)} characters, which are at least "
+                f"{-(-len(text) // longest)} tokens, the context is {context} and must also hold "
+                "the answer; shorten the prompt or load the model with a longer context",
+                param="prompt",
+                code="context_length_exceeded",
+            )
 
     def _adds_bos(self, bos: str | None) -> bool:
         if not bos:

@@ -7,6 +7,7 @@ is therefore imported only when a file is read: the browser brings another behin
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
@@ -19,6 +20,11 @@ MAX_TOKENIZER_BYTES = 128 << 20
 
 class TextTokenizer(Protocol):
     """Both directions. `decode` is what the engine needs."""
+
+    @property
+    def longest(self) -> int | None:
+        """Characters of a text that one token stands for at most; None if there is no bound."""
+        ...
 
     def encode(self, text: str, /, *, add_special_tokens: bool) -> list[int]:
         """The ids of a text. Special tokens written in the text are recognised."""
@@ -50,15 +56,24 @@ class FileTokenizer:
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
 
+    @cached_property
+    def longest(self) -> int | None:
+        """Characters of a text that one token stands for at most; None if there is no bound."""
+        from mlcc.tokenizer_bound import longest_text
+
+        return longest_text(self._tokenizer)
+
     def encode(self, text: str, /, *, add_special_tokens: bool) -> list[int]:
         """The ids of a text. Raises InvalidRequestError if it is not valid Unicode."""
         check_unicode(text)
         try:
-            ids: list[int] = self._tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
+            # A batch of one: `encode` alone would hold the GIL, and no other thread run. No offsets.
+            made = self._tokenizer.encode_batch_fast([text], add_special_tokens=add_special_tokens)
         except BaseException as error:
             if (failure := _failure(error)) is None:
                 raise
             raise failure from error
+        ids: list[int] = made[0].ids
         return ids
 
     def decode(self, ids: Sequence[int], /) -> str:

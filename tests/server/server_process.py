@@ -5,10 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import httpx
 
 PROGRAM = Path(__file__).with_name("toy_server.py")
 
@@ -34,6 +38,24 @@ def alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     return True
+
+
+def eventually(check: Callable[[], bool], seconds: float = 60) -> bool:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if check():
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def engine_stats(server: RunningServer) -> dict[str, Any]:
+    return dict(httpx.get(f"{server.url}/health").json()["engine"])
+
+
+def idle(server: RunningServer) -> bool:
+    stats = engine_stats(server)
+    return stats["running"] == stats["waiting"] == 0 and stats["pages_free"] == stats["pages"]
 
 
 @contextmanager

@@ -5,13 +5,12 @@ from __future__ import annotations
 import signal
 import socket
 import time
-from collections.abc import Callable
 from typing import Any
 
 import httpx
 import pytest
 from openai import APIError, OpenAI
-from server_process import RunningServer, alive, running
+from server_process import RunningServer, alive, engine_stats, eventually, idle, running
 
 from mlcc.errors import MlccError
 from mlcc.server.serve import bind
@@ -19,24 +18,6 @@ from mlcc.server.serve import bind
 HELLO = [{"role": "user", "content": "hi"}]
 CLOSED = (("POST", "chat/completions"), ("POST", "completions"), ("GET", "models"))
 LONG = {"messages": HELLO, "max_tokens": 400, "ignore_eos": True}
-
-
-def eventually(check: Callable[[], bool], seconds: float = 60) -> bool:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if check():
-            return True
-        time.sleep(0.02)
-    return False
-
-
-def engine_stats(server: RunningServer) -> dict[str, Any]:
-    return dict(httpx.get(f"{server.url}/health").json()["engine"])
-
-
-def idle(server: RunningServer) -> bool:
-    stats = engine_stats(server)
-    return stats["running"] == stats["waiting"] == 0 and stats["pages_free"] == stats["pages"]
 
 
 def ends_early(server: RunningServer, sampled: int) -> bool:
@@ -140,6 +121,27 @@ def test_a_full_device_costs_the_answers_being_made_and_no_more() -> None:
         after = httpx.post(f"{server.url}/v1/chat/completions", json=LONG, timeout=60)
         assert after.status_code == 200 and after.json()["usage"]["completion_tokens"] == 400
         assert idle(server) and server.children() == engine
+
+
+def test_a_dying_engine_is_in_the_log_although_nobody_asked() -> None:
+    with running("--die-after", "2") as server:
+        httpx.post(f"{server.url}/v1/chat/completions", json=LONG, timeout=60)
+        server.process.terminate()
+        assert server.process.stderr
+        said = server.process.stderr.read()
+    assert said.count("the engine process ended with exit code 7") == 1
+
+
+@pytest.mark.parametrize("again_after", [0, 0.02, 0.1])
+def test_a_second_interrupt_prints_nothing_either(again_after: float) -> None:
+    with running() as server:
+        server.process.send_signal(signal.SIGINT)
+        time.sleep(again_after)
+        server.process.send_signal(signal.SIGINT)
+        assert server.process.stderr
+        said = server.process.stderr.read()
+        assert server.process.wait(60) == 128 + signal.SIGINT
+    assert said == ""
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import argparse
+import signal
+import sys
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
 from toy_model import open_toy, toy_text
 
+from mlcc.model import ModelText
 from mlcc.server.adapter import Settings
+from mlcc.server.connection import Limits
+from mlcc.server.hosts import allowed_hosts
 from mlcc.server.serve import serve
 from mlcc.server.web import no_web_routes, web_routes
+
+
+def named_text(name: str) -> ModelText:
+    return replace(toy_text(), name=name)
 
 
 def main() -> None:
@@ -21,6 +31,12 @@ def main() -> None:
     parser.add_argument("--api-key")
     parser.add_argument("--max-queue", type=int, default=64)
     parser.add_argument("--timeout", type=float, default=60)
+    parser.add_argument("--bodies", type=int, default=16)
+    parser.add_argument("--body-s", type=float, default=60)
+    parser.add_argument("--name", default="toy")
+    parser.add_argument("--hosts", nargs="*")
+    for name, default in asdict(Limits()).items():
+        parser.add_argument("--" + name.replace("_", "-"), type=type(default), default=default)
     parser.add_argument("--web", nargs=2, type=Path, metavar=("PAGE", "MODEL"))
     args = parser.parse_args()
     settings = Settings(
@@ -28,12 +44,20 @@ def main() -> None:
         max_queue=args.max_queue,
         max_body_bytes=100_000,
         timeout_s=args.timeout,
+        body_s=args.body_s,
+        bodies=args.bodies,
+        hosts=None if args.hosts is None else allowed_hosts("127.0.0.1", None, args.hosts),
     )
     opener = partial(open_toy, args.delay, args.die_after, args.full_at)
     say = partial(print, flush=True)
     more = web_routes(*args.web) if args.web else no_web_routes()
-    serve(opener, toy_text(), settings, "127.0.0.1", 0, say, say, more)
+    limits = Limits(args.connections, args.head_s, args.write_s)
+    open_text = partial(named_text, args.name)
+    serve(opener, open_text, settings, "127.0.0.1", 0, say, say, more, limits)
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:  # as the command line does
+        sys.exit(128 + signal.SIGINT)

@@ -18,6 +18,12 @@ class AuthenticationError(InvalidRequestError):
     http_status = 401
 
 
+class ForbiddenError(InvalidRequestError):
+    """Asked by a name, or from a page, that the server does not answer to."""
+
+    http_status = 403
+
+
 class NotFoundError(InvalidRequestError):
     """No such model or no such address."""
 

@@ -9,6 +9,7 @@ from typing import Any
 from mlcc.api.errors import EngineDiedError
 from mlcc.browser.driver import LoopDriver
 from mlcc.browser.executor import JsExecutor
+from mlcc.engine.batch import Capacity
 from mlcc.engine.engine import Engine
 from mlcc.engine.request import Request
 from mlcc.errors import DeviceError, DeviceLostError, MlccError
@@ -23,6 +24,10 @@ class LoopClient(EngineClient):
         self._engine = engine
         self._driver = LoopDriver(engine, executor, self._deliver)
         self._running = asyncio.get_running_loop().create_task(self._run())
+
+    @property
+    def capacity(self) -> Capacity:
+        return self._engine.capacity
 
     def look(self) -> dict[str, Any]:
         """The engine's counters and the driver's."""

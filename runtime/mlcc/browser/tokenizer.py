@@ -13,6 +13,9 @@ from mlcc.tokenizer import check_unicode
 class JsTokenizer:
     """A TextTokenizer over `encode(text, addSpecialTokens)` and `decode(ids)`."""
 
+    longest: int | None = None
+    """Not known: a long text costs the visitor's own time."""
+
     def __init__(self, js: Any) -> None:
         self._js = js
         self._typed_array = typed_array()

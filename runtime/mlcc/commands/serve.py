@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from functools import partial
 from pathlib import Path
 
 import click
@@ -10,20 +12,30 @@ import click
 from mlcc.commands.options import ModelOptions, model_options, note
 from mlcc.errors import ArtifactError, UnsupportedError, printable
 
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_KEY_VARIABLE = "MLCC_API_KEY"
 
 
 @click.command("serve")
 @model_options
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True)
-@click.option("--api-key", envvar="MLCC_API_KEY", help="Callers must send it. [env: MLCC_API_KEY]")
+@click.option("--api-key", envvar=_KEY_VARIABLE, help="Callers must send it. [env: MLCC_API_KEY]")
+@click.option(
+    "--allowed-host",
+    "allowed_hosts",
+    multiple=True,
+    metavar="NAME",
+    help="A name that requests may be for and pages from, beside this machine's own, "
+    "which are the default without a key on a local --host. May be repeated.",
+)
 @click.option("--max-queue", type=click.IntRange(0), default=64, show_default=True,
               help="Requests that may wait.")  # fmt: skip
 @click.option("--max-body", type=click.IntRange(1024), default=4 << 20, show_default=True,
               help="Largest request in bytes.")  # fmt: skip
 @click.option("--timeout", type=click.FloatRange(0, min_open=True), default=600, show_default=True,
               help="Longest time for an answer in seconds.")  # fmt: skip
+@click.option("--max-connections", type=click.IntRange(1), default=1000, show_default=True,
+              help="Clients that may be connected.")  # fmt: skip
 @click.option("--web", type=click.Path(path_type=Path),
               help="Chat page at /web/ with this folder's model, compiled for webgpu.")  # fmt: skip
 def serve_command(
@@ -31,9 +43,11 @@ def serve_command(
     host: str,
     port: int,
     api_key: str | None,
+    allowed_hosts: tuple[str, ...],
     max_queue: int,
     max_body: int,
     timeout: float,
+    max_connections: int,
     web: Path | None,
 ) -> None:
     """Serve a model through OpenAI's API.
@@ -43,19 +57,24 @@ def serve_command(
     """
     from mlcc.model import open_text
     from mlcc.server.adapter import Settings
+    from mlcc.server.connection import Limits
+    from mlcc.server.hosts import allowed_hosts as names
+    from mlcc.server.hosts import is_local
     from mlcc.server.serve import serve, serve_page
     from mlcc.server.web import TARGET, is_for_browsers, no_web_routes, page_folder, web_routes
 
+    api_key = _checked_key(api_key)
+    hosts, limits = names(host, api_key, allowed_hosts), Limits(max_connections)
     if options.target == TARGET or is_for_browsers(options.model):
         _check_no_engine(options, web)
         page_folder()  # what it would say is worth more before a compile
         _say_open(host, api_key)
-        serve_page(options.artifact(runs_here=False), host, port, _say_page)
+        serve_page(options.artifact(runs_here=False), host, port, _say_page, hosts, limits)
         return
     more = web_routes(page_folder(), web) if web else no_web_routes()
     path = options.artifact()
     text = open_text(path)
-    if host not in LOOPBACK and not api_key:
+    if not is_local(host) and not api_key:
         note(f"anyone who reaches {host} can use this server; --api-key closes it")
     try:
         text.chat_template.check()
@@ -63,7 +82,7 @@ def serve_command(
         note(f"/v1/chat/completions will fail: {error.message}")
     if web:
         _say_open(host, api_key)
-    settings = Settings(api_key or None, max_queue, max_body, timeout)
+    settings = Settings(api_key, max_queue, max_body, timeout, hosts=hosts)
 
     def when_ready(url: str) -> None:
         name = printable(text.name)
@@ -71,7 +90,26 @@ def serve_command(
         if web:
             _say_page(url)
 
-    serve(options.opener(path), text, settings, host, port, when_ready, note, more)
+    serve(
+        options.opener(path),
+        partial(open_text, path),
+        settings,
+        host,
+        port,
+        when_ready,
+        note,
+        more,
+        limits,
+    )
+
+
+def _checked_key(given: str | None) -> str | None:
+    """Raises InvalidRequestError for a key that would be none: click takes an empty variable for
+    one that is not set."""
+    from mlcc.server.keys import check_new_key
+
+    key = os.environ.get(_KEY_VARIABLE) if given is None else given
+    return None if key is None else check_new_key(key)
 
 
 def _curl(url: str, api_key: str | None) -> str:
@@ -86,9 +124,11 @@ def _say_page(url: str) -> None:
 
 def _say_open(host: str, api_key: str | None) -> None:
     """What the page's host may not expect."""
+    from mlcc.server.hosts import is_local
+
     if api_key:
         note("the chat page asks for no key: what it does, the visitor's own GPU does")
-    if host not in LOOPBACK:
+    if not is_local(host):
         note("browsers give a page the GPU on localhost and https only: put https in front")
 
 

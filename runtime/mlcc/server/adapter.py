@@ -1,4 +1,4 @@
-"""HTTP (ASGI) round the endpoints of `mlcc.service`: bytes in, bytes out, keys, clients that leave.
+"""HTTP (ASGI) round the endpoints of `mlcc.service`: bytes in, bytes out, clients that leave.
 
 What is answered is not decided here.
 """
@@ -6,24 +6,24 @@ What is answered is not decided here.
 from __future__ import annotations
 
 import asyncio
-import hmac
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
 from starlette.requests import ClientDisconnect
 from starlette.requests import Request as HttpRequest
+from starlette.responses import Response as HttpResponse
 from starlette.types import Receive, Scope, Send
-from starlette.websockets import WebSocketClose
 
-from mlcc.api.errors import AuthenticationError, CancelledError, RequestTimeoutError
-from mlcc.errors import MlccError
+from mlcc.api.errors import BusyError, CancelledError, RequestTimeoutError
 from mlcc.service.body import check_size
 from mlcc.service.endpoints import Bounds, Service
-from mlcc.service.messages import Request, Response, error_response
+from mlcc.service.messages import Request, Response
 
-OPEN = ("/health",)
-"""Needs no key, so that whatever watches the server can ask."""
+PROBE = "mlcc.probe"
+"""In a scope's `state`: bytes that mean nothing in the body that is sent, for whoever must find out
+whether its reader is still there."""
+_NO_EVENT = b":\n\n"
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,13 @@ class Settings:
     """Requests that may wait; those being answered are not counted."""
     max_body_bytes: int = 4 << 20
     timeout_s: float = 600.0
+    """From a request's head to the end of its answer."""
+    body_s: float = 60.0
+    """A body must have come by then."""
+    bodies: int = 16
+    """So many of the largest bodies may be in memory at once: that many bytes, in any number."""
+    hosts: frozenset[str] | None = None
+    """Names that requests may be for and from; None = all."""
 
     @property
     def bounds(self) -> Bounds:
@@ -48,14 +55,12 @@ class Adapter:
     def __init__(self, service: Service, settings: Settings) -> None:
         self._service = service
         self._settings = settings
+        self._memory = Memory(settings.bodies * settings.max_body_bytes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await WebSocketClose(reason="this server speaks HTTP only")(scope, receive, send)
-            return
-        body = Body(HttpRequest(scope, receive), self._settings)
+        body = Body(HttpRequest(scope, receive), self._settings, self._memory)
         request = Request(scope["method"], scope["path"], body.headers, body.read)
-        working = asyncio.ensure_future(self._work(request, send))
+        working = asyncio.ensure_future(self._work(request, body, send))
         leaving = asyncio.ensure_future(body.disconnected())
         try:
             await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
@@ -65,42 +70,93 @@ class Adapter:
         with suppress(asyncio.CancelledError):
             await working
 
-    async def _work(self, request: Request, send: Send) -> None:
-        response = await self._answer(request)
+    async def _work(self, request: Request, body: Body, send: Send) -> None:
         try:
+            response = await self._service.answer(request)
+        finally:
+            body.close()
+        try:
+            if not isinstance(response.body, str):
+                body.scope.setdefault("state", {})[PROBE] = _NO_EVENT
             await _send(response, send)
         finally:
             response.close()
 
-    async def _answer(self, request: Request) -> Response:
-        try:
-            if request.path not in OPEN:
-                check_key(request.headers, self._settings.api_key)
-        except MlccError as error:
-            return error_response(error)
-        return await self._service.answer(request)
+
+class Answering(HttpResponse):
+    """A response of Starlette's that is made while it is sent: the adapter's."""
+
+    def __init__(self, adapter: Adapter) -> None:
+        super().__init__()
+        self._adapter = adapter
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._adapter(scope, receive, send)
+
+
+def plain_response(response: Response) -> HttpResponse:
+    """A whole response of the service's, a refusal say, as Starlette's."""
+    assert isinstance(response.body, str)
+    return HttpResponse(response.body, response.status, response.headers)
+
+
+class Memory:
+    """Bytes of bodies that are held, finished or not, by all requests that are not yet answered or
+    being streamed."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._held = 0
+
+    def take(self, size: int) -> None:
+        """Raises BusyError if it is too much now."""
+        if self._held + size > self._most:
+            raise BusyError(
+                f"the requests that are being read have {self._held} bytes, and {self._most} are "
+                "the most at once; try again later or allow larger ones (--max-body of "
+                "`mlcc serve`)",
+                code="bodies_full",
+            )
+        self._held += size
+
+    def give_back(self, size: int) -> None:
+        """Of what was taken."""
+        self._held -= size
 
 
 class Body:
     """The body of one HTTP request, and then whether its client is still there."""
 
-    def __init__(self, http: HttpRequest, settings: Settings) -> None:
-        self.headers: Mapping[str, str] = dict(http.headers)
+    def __init__(self, http: HttpRequest, settings: Settings, memory: Memory) -> None:
+        self.scope = http.scope
+        self.headers: Mapping[str, str] = headers_of(http.scope)
         self._http = http
         self._settings = settings
+        self._memory = memory
+        self._size = 0
         self._whole = asyncio.Event()
         """The body has been read: what comes now is about the connection."""
 
     async def read(self) -> bytes:
-        """All of it. Raises BodyTooLargeError as soon as that is known, or RequestTimeoutError."""
+        """All of it. Raises BodyTooLargeError or BusyError as soon as that is known, or
+        RequestTimeoutError."""
+        seconds = min(self._settings.body_s, self._settings.timeout_s)
         try:
-            body = await asyncio.wait_for(self._read(), self._settings.timeout_s)
+            body = await asyncio.wait_for(self._read(), seconds)
         except asyncio.TimeoutError:
-            raise RequestTimeoutError("the body did not come in time", code="timeout") from None
+            raise RequestTimeoutError(
+                f"the body did not come within {seconds:g} seconds; send a smaller one, or faster",
+                code="timeout",
+            ) from None
         except ClientDisconnect:
             raise CancelledError("the client closed the connection") from None
         self._whole.set()
         return body
+
+    def close(self) -> None:
+        """Its bytes are no longer needed. Idempotent."""
+        self._memory.give_back(self._size)
+        self._size = 0
 
     async def disconnected(self) -> None:
         """Returns once the client is gone; never for a request whose body nobody wanted."""
@@ -114,9 +170,20 @@ class Body:
         check_size(int(declared) if declared.isdigit() else 0, limit)
         body = bytearray()
         async for piece in self._http.stream():
+            check_size(len(body) + len(piece), limit)
+            self._memory.take(len(piece))
+            self._size += len(piece)
             body += piece
-            check_size(len(body), limit)
         return bytes(body)
+
+
+def headers_of(scope: Scope) -> dict[str, str]:
+    """Header lines by name, the first of each, in one pass: Starlette's own mapping looks through
+    all of them for each."""
+    found: dict[str, str] = {}
+    for name, value in scope["headers"]:
+        found.setdefault(name.decode("latin-1"), value.decode("latin-1"))
+    return found
 
 
 async def _send(response: Response, send: Send) -> None:
@@ -130,16 +197,3 @@ async def _send(response: Response, send: Send) -> None:
         async for line in response.body:
             await send({"type": "http.response.body", "body": line.encode(), "more_body": True})
     await send({"type": "http.response.body", "body": whole})
-
-
-def check_key(headers: Mapping[str, str], expected: str | None) -> None:
-    """Raise AuthenticationError unless the caller sent the key, or none is needed."""
-    if expected is None:
-        return
-    scheme, _, key = headers.get("authorization", "").partition(" ")
-    if scheme.lower() == "bearer" and hmac.compare_digest(key.encode(), expected.encode()):
-        return
-    what = "is not the one of this server" if key else "is missing"
-    raise AuthenticationError(
-        f"the API key {what}; send the header 'Authorization: Bearer KEY'", code="invalid_api_key"
-    )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from dataclasses import asdict
 from queue import SimpleQueue
 from threading import Thread
@@ -30,6 +31,8 @@ from mlcc.server.messages import (
     Reply,
 )
 from mlcc.service.engine import EngineClient
+
+log = logging.getLogger("mlcc.server")
 
 _PATIENCE_S = 5.0
 
@@ -135,6 +138,8 @@ class ProcessClient(EngineClient):
         elif isinstance(reply, Dropped):
             self._fail(reply.error)
         elif isinstance(reply, Failed):
+            if self.dead is None:  # nobody may be asking: the log must say it too
+                log.error("%s; every request is refused until it is started again", reply.error)
             self._die(self._died(reply.error.message))
 
     def _died(self, why: str) -> EngineDiedError:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import signal
 import socket
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
@@ -15,61 +17,83 @@ from starlette.applications import Starlette
 from starlette.routing import BaseRoute
 
 from mlcc.errors import MlccError
-from mlcc.model import ModelText
 from mlcc.server.adapter import Settings
 from mlcc.server.app import create_app
 from mlcc.server.client import ProcessClient
+from mlcc.server.connection import Config, Limits, note_accept_errors
+from mlcc.server.descriptors import BACKLOG, affordable
 from mlcc.server.process import EngineProcess
+from mlcc.server.prompt_worker import OpenText
+from mlcc.server.prompts import WorkerPrompts
 from mlcc.server.web import create_page_app
 from mlcc.server.worker import OpenModel
 
+DEFAULT_LIMITS = Limits()
 _SHUTDOWN_S = 2
 
 
 def serve(
     open_model: OpenModel,
-    text: ModelText,
+    open_text: OpenText,
     settings: Settings,
     host: str,
     port: int,
     when_ready: Callable[[str], None],
     note: Callable[[str], None],
     more: Sequence[BaseRoute] = (),
+    limits: Limits = DEFAULT_LIMITS,
 ) -> None:
     """Serve until Ctrl-C or SIGTERM. `when_ready` gets the URL, `note` what to know of the model.
 
     `more` are addresses beside the API's. Raises MlccError in one line if the port cannot be bound
     or the model not be loaded.
     """
-    with closing(bind(host, port)) as listener, _terminate_politely():
+    with ExitStack() as stack:
+        listener = stack.enter_context(closing(bind(host, port)))
+        stack.enter_context(_terminate_politely())
+        text, prompts = open_text(), stack.enter_context(closing(WorkerPrompts(open_text)))
         process = EngineProcess(open_model)
         try:
             for line in process.notes:
                 note(line)
             url = _url(host, listener.getsockname()[1])
             client = ProcessClient(process, settings.max_queue)
-            app = create_app(client, text, settings, lambda: when_ready(url), more)
-            _Server(_config(app), client).run(sockets=[listener])
+            app = create_app(client, text, prompts, settings, lambda: when_ready(url), more)
+            _Server(_config(app, limits), client.stop_soon).run(sockets=[listener])
         finally:
             process.close()
 
 
-def serve_page(model: Path, host: str, port: int, when_ready: Callable[[str], None]) -> None:
+def serve_page(
+    model: Path,
+    host: str,
+    port: int,
+    when_ready: Callable[[str], None],
+    hosts: frozenset[str] | None = None,
+    limits: Limits = DEFAULT_LIMITS,
+) -> None:
     """Serve the chat page and a model for browsers until Ctrl-C or SIGTERM; no engine runs here.
 
     Raises MlccError in one line if there is no page, or the model is not for browsers.
     """
     with closing(bind(host, port)) as listener, _terminate_politely():
         url = _url(host, listener.getsockname()[1])
-        app = create_page_app(model, lambda: when_ready(url))
-        uvicorn.Server(_config(app)).run(sockets=[listener])
+        app = create_page_app(model, lambda: when_ready(url), hosts)
+        _Server(_config(app, limits)).run(sockets=[listener])
 
 
-def _config(app: Starlette) -> uvicorn.Config:
-    return uvicorn.Config(
+def _config(app: Starlette, limits: Limits) -> Config:
+    """What is the same for both. One event loop and one protocol, whatever else is installed: the
+    limits are theirs. Warnings would let each stranger write into the log."""
+    return Config(
         app,
+        replace(limits, connections=affordable(limits.connections)),
         lifespan="on",
-        log_level="warning",
+        loop="asyncio",
+        ws="none",
+        backlog=BACKLOG,
+        proxy_headers=False,
+        log_level="error",
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=_SHUTDOWN_S,
@@ -79,27 +103,38 @@ def _config(app: Starlette) -> uvicorn.Config:
 class _Server(uvicorn.Server):
     """Ends open streams at the first signal instead of waiting for their answers."""
 
-    def __init__(self, config: uvicorn.Config, client: ProcessClient) -> None:
+    def __init__(self, config: Config, at_exit: Callable[[], None] = lambda: None) -> None:
         super().__init__(config)
-        self._client = client
+        self._seldom = config.seldom
+        self._at_exit = at_exit
+        self._ending = False
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        note_accept_errors(asyncio.get_running_loop(), self._seldom)
+        await super().startup(sockets)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        self._client.stop_soon()
-        super().handle_exit(sig, frame)
+        """The first signal ends it politely, within seconds, and is raised again when that is
+        done. Another one changes nothing: uvicorn would leave its own tasks lying, and say so."""
+        if not self._ending:
+            self._ending = True  # at once: the next signal may interrupt this very function
+            self._at_exit()
+            super().handle_exit(sig, frame)
 
 
 def bind(host: str, port: int) -> socket.socket:
     """A listening socket, bound before the model is loaded so that a taken port is said at once."""
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listener = socket.socket(family)
+        # With its protocol named, or asyncio leaves Nagle's algorithm on: 41 ms an answer.
+        listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     except OSError as error:
         raise MlccError(f"--host {host} is no address of this machine ({error.strerror})") from None
     try:
         if hasattr(socket, "SO_REUSEPORT"):  # not Windows, where it would share the port
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
-        listener.listen(2048)
+        listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
         raise MlccError(_bind_words(host, port, error)) from None

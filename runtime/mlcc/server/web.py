@@ -16,6 +16,7 @@ from functools import cache
 from pathlib import Path
 
 from starlette.applications import Starlette
+from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
@@ -27,6 +28,7 @@ from mlcc.errors import ArtifactError, UnsupportedError
 from mlcc.integrity import resolve_inside
 from mlcc.manifest import Manifest
 from mlcc.schema import MANIFEST_NAME
+from mlcc.server.hosts import AllowedHosts
 
 TARGET = "webgpu"
 PAGE_URL = "/web/"
@@ -172,8 +174,13 @@ def no_web_routes() -> list[BaseRoute]:
     return [Route("/web", _no_page), Route("/web/{name:path}", _no_page)]
 
 
-def create_page_app(model: Path, when_ready: Callable[[], None] = lambda: None) -> Starlette:
-    """The page and its model without an API: that is in each visitor's tab."""
+def create_page_app(
+    model: Path,
+    when_ready: Callable[[], None] = lambda: None,
+    hosts: frozenset[str] | None = None,
+) -> Starlette:
+    """The page and its model without an API: that is in each visitor's tab. `hosts` are the names
+    to answer to, None = all."""
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
@@ -181,7 +188,8 @@ def create_page_app(model: Path, when_ready: Callable[[], None] = lambda: None) 
         yield
 
     routes = [*web_routes(page_folder(), model), Route("/{name:path}", _no_api)]
-    return Starlette(routes=routes, lifespan=lifespan)
+    doors = [Middleware(AllowedHosts, names=hosts)]
+    return Starlette(routes=routes, lifespan=lifespan, middleware=doors)
 
 
 def _manifest(folder: Path) -> Manifest:

@@ -9,7 +9,7 @@ import os
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 from mlcc.api.errors import MethodError, NotFoundError, error_body, internal_error
 from mlcc.api.requests import SamplingFields, parse_chat, parse_completion
@@ -28,6 +28,15 @@ from mlcc.api.sampling import COMPLETION_MAX_TOKENS, to_params
 from mlcc.engine.request import Request as EngineRequest
 from mlcc.errors import MlccError
 from mlcc.model import ModelText
+from mlcc.service.addresses import (
+    ADDRESSES,
+    CHAT_COMPLETIONS,
+    COMPLETIONS,
+    HEALTH,
+    MODEL,
+    MODELS,
+    Address,
+)
 from mlcc.service.body import read_json
 from mlcc.service.engine import EngineClient
 from mlcc.service.events import lines
@@ -39,23 +48,12 @@ from mlcc.service.messages import (
     events_response,
     json_response,
 )
+from mlcc.service.prompts import DirectPrompts, Prompts
 
-A = TypeVar("A")
-R = TypeVar("R")
 Handler = Callable[[Request], Awaitable[Response]]
-ONE_MODEL = "/v1/models/"
+ONE_MODEL = MODEL.path.removesuffix("{name}")
+_BY_PATH = {address.path: address for address in ADDRESSES if address is not MODEL}
 PLACES = "there are /v1/chat/completions, /v1/completions, /v1/models and /health"
-
-
-class Offload(Protocol):
-    """Runs what may take long (a template is a stranger's program) beside the event loop."""
-
-    def __call__(self, function: Callable[[A], R], argument: A, /) -> Awaitable[R]: ...
-
-
-async def inline(function: Callable[[A], R], argument: A, /) -> R:
-    """The Offload of a place without threads: right now."""
-    return function(argument)
 
 
 @dataclass(frozen=True)
@@ -74,18 +72,19 @@ class Service:
         engine: EngineClient,
         text: ModelText,
         bounds: Bounds | None = None,
-        offload: Offload = inline,
+        prompts: Prompts | None = None,
     ) -> None:
         self._engine = engine
         self._text = text
         self._bounds = bounds or Bounds()
-        self._offload = offload
+        self._prompts = prompts or DirectPrompts(text)
         self._created = int(time.time())
-        self._routes: dict[str, tuple[str, Handler]] = {
-            "/health": ("GET", self._health),
-            "/v1/models": ("GET", self._list_models),
-            "/v1/chat/completions": ("POST", self._chat),
-            "/v1/completions": ("POST", self._completions),
+        self._handlers: dict[Address, Handler] = {
+            HEALTH: self._health,
+            MODELS: self._list_models,
+            MODEL: self._get_model,
+            CHAT_COMPLETIONS: self._chat,
+            COMPLETIONS: self._completions,
         }
 
     async def answer(self, request: Request) -> Response:
@@ -102,15 +101,14 @@ class Service:
 
     def _handler(self, request: Request) -> Handler:
         """Raises NotFoundError or MethodError."""
-        method, handler = self._routes.get(request.path, ("", None))
-        if request.path.startswith(ONE_MODEL):
-            method, handler = "GET", self._get_model
+        one_model = request.path.startswith(ONE_MODEL)
+        address = MODEL if one_model else _BY_PATH.get(request.path)
         place = f"{request.method} {request.path[:80]}"
-        if handler is None:
+        if address is None:
             raise NotFoundError(f"{place}: no such address; {PLACES}", code="not_found")
-        if request.method != method:
-            raise MethodError(f"{place}: this address takes {method} only", method)
-        return handler
+        if request.method != address.method:
+            raise MethodError(f"{place}: this address takes {address.method} only", address.method)
+        return self._handlers[address]
 
     async def _health(self, request: Request) -> Response:
         """200 with the engine's counters, or 503 with the reason."""
@@ -133,22 +131,25 @@ class Service:
 
     async def _chat(self, request: Request) -> Response:
         """POST /v1/chat/completions."""
+        time_left = self._time()
         parsed = parse_chat(await self._body(request))
         self._check_model(parsed.delivery.model)
-        prompt = await self._offload(self._text.encode_chat, parsed.messages)
+        context = self._engine.capacity.context
+        prompt = await self._prompts.chat(parsed.messages, context, time_left())
         head = self._head("chatcmpl")
-        job = self._submit(head, [prompt], parsed.sampling, None)
+        job = self._submit(head, [prompt], parsed.sampling, None, time_left())
         if parsed.delivery.stream:
             return await _streamed(job, ChatChunks(head, parsed.delivery.include_usage))
         return json_response(chat_completion(head, (await _answers(job))[0]))
 
     async def _completions(self, request: Request) -> Response:
         """POST /v1/completions."""
+        time_left = self._time()
         parsed = parse_completion(await self._body(request))
         self._check_model(parsed.delivery.model)
-        prompts = [await self._encode(prompt) for prompt in parsed.prompts]
+        prompts = [await self._encode(prompt, time_left()) for prompt in parsed.prompts]
         head = self._head("cmpl")
-        job = self._submit(head, prompts, parsed.sampling, COMPLETION_MAX_TOKENS)
+        job = self._submit(head, prompts, parsed.sampling, COMPLETION_MAX_TOKENS, time_left())
         if parsed.delivery.stream:
             return await _streamed(job, CompletionChunks(head, parsed.delivery.include_usage))
         return json_response(completion(head, await _answers(job)))
@@ -158,20 +159,33 @@ class Service:
         self._engine.check_room(1)
         return await read_json(request, self._bounds.max_body_bytes)
 
-    async def _encode(self, prompt: str | list[int]) -> list[int]:
+    async def _encode(self, prompt: str | list[int], seconds: float | None) -> list[int]:
         if isinstance(prompt, list):
             return prompt
-        return await self._offload(self._text.encode_prompt, prompt)
+        return await self._prompts.text(prompt, self._engine.capacity.context, seconds)
+
+    def _time(self) -> Callable[[], float | None]:
+        """From now on, the seconds that are left for the whole request; None = no bound."""
+        limit = self._bounds.timeout_s
+        if limit is None:
+            return lambda: None
+        end = time.monotonic() + limit
+        return lambda: max(0.0, end - time.monotonic())
 
     def _submit(
-        self, head: Head, prompts: Sequence[list[int]], fields: SamplingFields, limit: int | None
+        self,
+        head: Head,
+        prompts: Sequence[list[int]],
+        fields: SamplingFields,
+        limit: int | None,
+        seconds: float | None,
     ) -> Job:
         params = to_params(fields, self._text.sampling, max_tokens=limit)
         requests = [
             EngineRequest(f"{head.id}-{index}", prompt, params)
             for index, prompt in enumerate(prompts)
         ]
-        return self._engine.submit(requests, self._bounds.timeout_s)
+        return self._engine.submit(requests, seconds)
 
     def _check_model(self, name: str | None) -> None:
         if name is not None and name != self._text.name:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from mlcc.api.errors import BusyError
+from mlcc.engine.batch import Capacity
 from mlcc.engine.events import Event
 from mlcc.engine.request import Request
 from mlcc.errors import InvalidRequestError, MlccError
@@ -64,6 +65,11 @@ class EngineClient(ABC):
             job.close()
             raise
         return job
+
+    @property
+    @abstractmethod
+    def capacity(self) -> Capacity:
+        """What the executor takes."""
 
     @abstractmethod
     async def counters(self) -> dict[str, Any]:

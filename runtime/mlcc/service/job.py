@@ -44,8 +44,10 @@ class Job:
         self._queue.put_nowait(event)
 
     def fail(self, error: MlccError) -> None:
-        """Nothing good will come any more."""
+        """Nothing good will come any more: nothing more is worked for it from now on, whether or
+        not whoever is to hear of it listens."""
         self._queue.put_nowait(error)
+        self._forget_all()
 
     async def accepted(self) -> None:
         """Wait until the engine has taken every request. Raises its refusal."""
@@ -91,13 +93,16 @@ class Job:
         """Cancel what has not ended. Idempotent."""
         if self._timer is not None:
             self._timer.cancel()
+        self._forget_all()
+
+    def _forget_all(self) -> None:
         for request_id in self._index:
             self._forget(request_id, False)
 
     def _start_timer(self, timeout_s: float) -> asyncio.TimerHandle:
         error = RequestTimeoutError(
-            f"no complete answer within {timeout_s:g} seconds; ask for fewer tokens or allow more "
-            "time (--timeout of `mlcc serve`)",
+            "no complete answer within the time that a request may take; ask for fewer tokens or "
+            "allow more time (--timeout of `mlcc serve`)",
             code="timeout",
         )
         return asyncio.get_running_loop().call_later(timeout_s, self.fail, error)

@@ -1,0 +1,73 @@
+"""Which names a server answers to, so that a page from elsewhere cannot reach it by a name of its
+own (DNS rebinding): its host's address then is ours, but the name in its requests is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from urllib.parse import urlsplit
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from mlcc.api.errors import ForbiddenError
+from mlcc.server.adapter import headers_of, plain_response
+from mlcc.service.messages import error_response
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+def is_local(host: str) -> bool:
+    """Whether only this machine reaches it."""
+    return host in LOOPBACK or host.startswith("127.")
+
+
+def allowed_hosts(
+    host: str, api_key: str | None, more: Sequence[str] = ()
+) -> frozenset[str] | None:
+    """The names to answer to; None = all.
+
+    A server that only this machine reaches, and that asks for no key, is to be asked by this
+    machine's own names. The names of one with a key, or for others, only its owner knows (`more`).
+    """
+    if not more and (api_key is not None or not is_local(host)):
+        return None
+    return frozenset(name.lower().strip("[]") for name in (*LOOPBACK, host, *more))
+
+
+class AllowedHosts:
+    """ASGI middleware: 403 for a Host or an Origin that is none of the names."""
+
+    def __init__(self, app: ASGIApp, names: frozenset[str] | None) -> None:
+        self._app = app
+        self._names = names
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._names is None or scope["type"] not in ("http", "websocket"):
+            return await self._app(scope, receive, send)
+        headers = headers_of(scope)
+        origin = headers.get("origin")
+        for name, found in (
+            ("Host", _host_of("//" + headers["host"]) if "host" in headers else None),
+            ("Origin", _host_of(origin) if origin is not None else None),
+        ):
+            if found is not None and found not in self._names:
+                return await plain_response(error_response(_foreign(name, found)))(
+                    scope, receive, send
+                )
+        await self._app(scope, receive, send)
+
+
+def _host_of(url: str) -> str:
+    """The name in a URL, without a port; "" if there is none ("null", say)."""
+    try:
+        return (urlsplit(url).hostname or "").lower()
+    except ValueError:
+        return ""
+
+
+def _foreign(header: str, found: str) -> ForbiddenError:
+    return ForbiddenError(
+        f"the header '{header}' names {found[:80]!a}, which is no name of this server; if it "
+        "should be, start `mlcc serve` with --allowed-host NAME, or with --api-key",
+        code="foreign_host",
+    )

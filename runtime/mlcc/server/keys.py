@@ -1,0 +1,71 @@
+"""The API key: what a good one is, and whether a caller sent it."""
+
+from __future__ import annotations
+
+import hmac
+from contextlib import suppress
+
+from fastapi.openapi.models import HTTPBearer
+from fastapi.security.base import SecurityBase
+from starlette.requests import Request
+
+from mlcc.api.errors import AuthenticationError
+from mlcc.errors import InvalidRequestError
+
+
+def check_new_key(key: str) -> str:
+    """A key that callers can send. Raises InvalidRequestError for one that they cannot."""
+    if not key:
+        raise InvalidRequestError(
+            "the API key is empty, which would leave the server open; give --api-key (or the "
+            "variable MLCC_API_KEY) a value, or leave both out to serve without a key"
+        )
+    if key != key.strip() or not key.isprintable():
+        raise InvalidRequestError(
+            "the API key has a space at an end, a line break or a control character, which no "
+            "header can carry; choose another --api-key (or MLCC_API_KEY)"
+        )
+    return key
+
+
+class Key(SecurityBase):
+    """A dependency of FastAPI's: raises AuthenticationError unless the caller sent the key, or none
+    is needed."""
+
+    scheme_name = "key"
+
+    def __init__(self, expected: str | None) -> None:
+        self.model = HTTPBearer(description="The key of `--api-key`, if the server has one.")
+        self._accepted = _spellings(expected) if expected is not None else None
+
+    async def __call__(self, request: Request) -> None:
+        if self._accepted is not None:
+            check_key(_authorization(request), self._accepted)
+
+
+def check_key(header: bytes, accepted: tuple[bytes, ...]) -> None:
+    """Raise AuthenticationError unless the header 'Authorization' carries one of the spellings."""
+    scheme, _, key = header.partition(b" ")
+    matches = [hmac.compare_digest(key.strip(), spelling) for spelling in accepted]
+    if scheme.lower() == b"bearer" and any(matches):
+        return
+    what = "is not the one of this server" if key else "is missing"
+    raise AuthenticationError(
+        f"the API key {what}; send the header 'Authorization: Bearer KEY'", code="invalid_api_key"
+    )
+
+
+def _spellings(key: str) -> tuple[bytes, ...]:
+    """The bytes that clients make of a key: UTF-8 (curl), or Latin-1 (Python's http.client)."""
+    found = [key.encode("utf-8", "surrogateescape")]
+    with suppress(UnicodeEncodeError):
+        found.append(key.encode("latin-1"))
+    return tuple(found)
+
+
+def _authorization(request: Request) -> bytes:
+    """The first header of that name, as it was sent."""
+    for name, value in request.scope["headers"]:
+        if name == b"authorization":
+            return bytes(value)
+    return b""

@@ -1,0 +1,157 @@
+"""The OpenAPI document, printed from the one schema: requests from `mlcc.api.fields`, answers from
+the classes of `mlcc.api.shapes`, addresses from `mlcc.service.addresses`.
+
+It describes and checks nothing: what is refused, and with which words, is those tables' own.
+"""
+
+from __future__ import annotations
+
+import math
+import types
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
+
+from mlcc.api import shapes
+from mlcc.api.schema import Field, Object, Use
+from mlcc.api.types import Custom, Either, Flag, Integer, JsonType, Many, Number, Text
+from mlcc.service.addresses import Address
+
+Schema = dict[str, Any]
+
+_NOT_BUILT = "Not built yet: accepted only with a value that changes nothing."
+_METADATA = "Accepted; never changes an answer."
+_PLAIN: Mapping[Any, str] = {
+    str: "string",
+    int: "integer",
+    float: "number",
+    bool: "boolean",
+    type(None): "null",
+}
+_EVENTS = "With `stream`, server-sent events: each is such a chunk, the last is [DONE]."
+
+
+def operation(address: Address) -> Schema:
+    """What OpenAPI says of one address beside its path and method."""
+    found: Schema = {"responses": _responses(address)}
+    if address.takes:
+        body = {"application/json": {"schema": _ref(address.takes.name)}}
+        found["requestBody"] = {"required": True, "content": body}
+    if address.path.endswith("{name}"):
+        word = {"name": "name", "in": "path", "required": True, "schema": {"type": "string"}}
+        found["parameters"] = [word]
+    return found
+
+
+def components(addresses: tuple[Address, ...]) -> dict[str, Schema]:
+    """Every schema that the operations name, by name."""
+    found: dict[str, Schema] = {}
+    for address in addresses:
+        if address.takes:
+            _add_object(address.takes, found)
+    for name, shape in vars(shapes).items():
+        if is_typeddict(shape) and not name.startswith("_"):
+            found[name] = _typed_dict(shape)
+    return dict(sorted(found.items()))
+
+
+def _responses(address: Address) -> Schema:
+    good: Schema = {"schema": _ref(address.gives) if address.gives else {"type": "object"}}
+    content: Schema = {"application/json": good}
+    if address.streams:
+        content["text/event-stream"] = {"schema": {"description": _EVENTS, **_ref(address.streams)}}
+    refusal = {"application/json": {"schema": _ref("ErrorBody")}}
+    return {
+        "200": {"description": "The answer.", "content": content},
+        "default": {"description": "A refusal or a failure.", "content": refusal},
+    }
+
+
+def _ref(name: str) -> Schema:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def _add_object(table: Object, found: dict[str, Schema]) -> None:
+    """A request's object and the objects in it."""
+    found[table.name] = {
+        "type": "object",
+        "properties": {field.name: _field(field) for field in table.fields},
+        "required": [field.name for field in table.fields if field.required],
+        "additionalProperties": False,
+    }
+    for field in table.fields:
+        for inner in _objects(field.type):
+            _add_object(inner, found)
+
+
+def _objects(kind: JsonType) -> Iterator[Object]:
+    if isinstance(kind, Object):
+        yield kind
+    elif isinstance(kind, Many):
+        yield from _objects(kind.item)
+    elif isinstance(kind, Either):
+        yield from (*_objects(kind.plain), *_objects(kind.array))
+    elif isinstance(kind, Custom):
+        for shape in kind.shapes:
+            yield from _objects(shape)
+
+
+def _field(field: Field) -> Schema:
+    """One field; `null` always means absent."""
+    if field.use is Use.METADATA:
+        return {"description": _METADATA}
+    if field.use is Use.NOT_BUILT:
+        return {"description": _NOT_BUILT, "enum": [*field.neutral, None]}
+    about = {"description": field.about} if field.about else {}
+    schema = _json_type(field.type)
+    return {**about, **(schema if field.required else _any_of(schema, {"type": "null"}))}
+
+
+def _json_type(kind: JsonType) -> Schema:
+    if isinstance(kind, Object):
+        return _ref(kind.name)
+    if isinstance(kind, (Number, Integer)):
+        found: Schema = {"type": "number" if isinstance(kind, Number) else "integer"}
+        if kind.low > -math.inf:
+            found["minimum"] = kind.low
+        return {**found, "maximum": kind.high} if kind.high < math.inf else found
+    if isinstance(kind, Flag):
+        return {"type": "boolean"}
+    if isinstance(kind, Text):
+        found = {"type": "string", **({"enum": [*kind.choices]} if kind.choices else {})}
+        return found if kind.allow_empty else {**found, "minLength": 1}
+    if isinstance(kind, Many):
+        found = {"type": "array", "items": _json_type(kind.item), "minItems": kind.least}
+        return {**found, "maxItems": int(kind.most)} if kind.most < math.inf else found
+    if isinstance(kind, Either):
+        return _any_of(_json_type(kind.plain), _json_type(kind.array))
+    if isinstance(kind, Custom):
+        return _any_of(*map(_json_type, kind.shapes))
+    return {}
+
+
+def _any_of(*choices: Schema) -> Schema:
+    """One of several, written flat."""
+    flat = [inner for one in choices for inner in (one["anyOf"] if [*one] == ["anyOf"] else [one])]
+    return flat[0] if len(flat) == 1 else {"anyOf": flat}
+
+
+def _typed_dict(shape: Any) -> Schema:
+    hints = get_type_hints(shape)
+    return {
+        "type": "object",
+        "description": " ".join((shape.__doc__ or "").split()),
+        "properties": {name: _annotation(hint) for name, hint in hints.items()},
+        "required": sorted(shape.__required_keys__),
+    }
+
+
+def _annotation(hint: Any) -> Schema:
+    """A Python type, as the shapes use them."""
+    origin = get_origin(hint)
+    if origin is Literal:
+        return {"enum": [*get_args(hint)]}
+    if origin in (Union, types.UnionType):
+        return _any_of(*map(_annotation, get_args(hint)))
+    if origin is list:
+        return {"type": "array", "items": _annotation(get_args(hint)[0])}
+    return _ref(hint.__name__) if is_typeddict(hint) else {"type": _PLAIN[hint]}

@@ -1,0 +1,189 @@
+"""The port `mlcc.service.prompts` by processes: what takes too long or too much ends with its
+process, and nobody else waits for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from threading import Lock
+from typing import Any
+
+from mlcc.api.errors import RequestTimeoutError
+from mlcc.errors import MlccError
+from mlcc.server.prompt_worker import Job, OpenText, Reply, prompt_main, too_much
+
+WORKERS = 2
+LARGE = 64 << 10
+"""Characters. Larger prompts are read one at a time, so that they leave a worker to the others."""
+MEMORY_BYTES = 1 << 30
+LONGEST_S = 30.0
+
+
+class Worker:
+    """One process, started when it is first asked and after each that was ended. Blocking."""
+
+    def __init__(self, open_text: OpenText, memory_bytes: int) -> None:
+        self._arguments = (open_text, memory_bytes)
+        self._context = multiprocessing.get_context("spawn")
+        self._process: Any = None
+        self._opening = Lock()
+        self._closed = False
+
+    def open(self) -> None:
+        """Start the process, if there is none. Raises MlccError if it does not begin to work."""
+        with self._opening:
+            if self._process is None and not self._closed:
+                self._open()
+
+    def _open(self) -> None:
+        self._connection, child = self._context.Pipe()
+        self._process = self._context.Process(
+            target=prompt_main, args=(child, *self._arguments), name="mlcc-prompts", daemon=True
+        )
+        self._process.start()
+        child.close()
+        if self._closed:  # meanwhile
+            self.end()
+        if isinstance(reply := self._receive(), MlccError):
+            self._forget()
+            raise reply
+
+    def ask(self, job: Job) -> Reply:
+        """The answer. A process that ends instead of answering has taken too much."""
+        self.open()
+        try:
+            self._connection.send(job)
+        except OSError:
+            return self._lost()
+        return self._receive()
+
+    def end(self) -> None:
+        """Kill the process: whoever waits for it in `ask` has an answer. Idempotent."""
+        if (process := self._process) is not None:
+            process.kill()
+
+    def close(self) -> None:
+        """End it for good."""
+        self._closed = True
+        self.end()
+
+    def _receive(self) -> Reply:
+        try:
+            reply: Reply = self._connection.recv()
+            return reply
+        except (EOFError, OSError):
+            return self._lost()
+
+    def _lost(self) -> MlccError:
+        self._forget()
+        return too_much("so much that its process had to be ended")
+
+    def _forget(self) -> None:
+        if (process := self._process) is not None:
+            process.kill()
+            process.join()
+            self._process = None
+
+
+class WorkerPrompts:
+    """Several workers, which start now. `start` in the event loop, which waits for none."""
+
+    def __init__(
+        self,
+        open_text: OpenText,
+        *,
+        workers: int = WORKERS,
+        memory_bytes: int = MEMORY_BYTES,
+        longest_s: float = LONGEST_S,
+    ) -> None:
+        self._workers = [Worker(open_text, memory_bytes) for _ in range(workers)]
+        self._longest_s = longest_s
+        self._threads = ThreadPoolExecutor(workers, "prompts")
+        self._tasks: set[asyncio.Task[Any]] = set()
+        for worker in self._workers:
+            self._threads.submit(worker.open)
+
+    def start(self) -> None:
+        """Begin to take prompts."""
+        self._idle: asyncio.Queue[Worker] = asyncio.Queue()
+        self._large = asyncio.Lock()
+        for worker in self._workers:
+            self._keep(self._prepare(worker))
+
+    def close(self) -> None:
+        """Leave no process behind. Idempotent."""
+        for worker in self._workers:
+            worker.close()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def chat(
+        self, messages: Sequence[Mapping[str, Any]], context: int, seconds: float | None
+    ) -> list[int]:
+        """The ids of a conversation."""
+        size = sum(len(text) for message in messages for text in map(str, message.values()))
+        return await self._ids(Job(messages, context), size, seconds)
+
+    async def text(self, prompt: str, context: int, seconds: float | None) -> list[int]:
+        """The ids of a raw prompt."""
+        return await self._ids(Job(prompt, context), len(prompt), seconds)
+
+    async def _ids(self, job: Job, size: int, seconds: float | None) -> list[int]:
+        try:
+            reply = await asyncio.wait_for(self._turn(job, size, seconds), seconds)
+        except asyncio.TimeoutError:
+            raise RequestTimeoutError(
+                f"the prompt was not read within {seconds:g} seconds; shorten it or allow more "
+                "time (--timeout of `mlcc serve`)",
+                code="timeout",
+            ) from None
+        if isinstance(reply, MlccError):
+            raise reply
+        return reply.tolist()
+
+    async def _turn(self, job: Job, size: int, seconds: float | None) -> Reply:
+        """Wait for a worker, and for it. It goes on, up to its time, for one who stops waiting:
+        to start another each time would cost the others more."""
+        if is_large := size > LARGE:
+            await self._large.acquire()
+        try:
+            worker = await self._idle.get()
+        except BaseException:
+            if is_large:
+                self._large.release()
+            raise
+        longest = self._longest_s if seconds is None else min(self._longest_s, seconds)
+        asking = self._keep(self._ask(worker, job, longest))
+        if is_large:
+            asking.add_done_callback(lambda done: self._large.release())
+        return await asyncio.shield(asking)
+
+    async def _ask(self, worker: Worker, job: Job, longest_s: float) -> Reply:
+        """Comes to its end in any case: the worker is idle again, or a new one on its way."""
+        loop = asyncio.get_running_loop()
+        overdue = loop.call_later(longest_s, worker.end)
+        try:
+            return await loop.run_in_executor(self._threads, worker.ask, job)
+        except MlccError as error:  # it did not start
+            return error
+        finally:
+            overdue.cancel()
+            self._keep(self._prepare(worker))
+
+    async def _prepare(self, worker: Worker) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.run_in_executor(self._threads, worker.open)
+        except MlccError:
+            pass  # whoever asks it is told
+        finally:
+            self._idle.put_nowait(worker)
+
+    def _keep(self, work: Any) -> asyncio.Task[Any]:
+        """A task that is not forgotten while it runs."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
