@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,9 +18,6 @@ from mlcc_compiler.cli import compile_command
 from mlcc_compiler.compile import Options, Progress, compile_model
 from mlcc_targets import Choices, Target, get_target
 
-pytestmark = pytest.mark.skipif(
-    not shutil.which("emcc"), reason="needs emcc (apt install emscripten)"
-)
 OTHER = "mlcc.f32.json"
 WEIGHTS = "weights-00001-of-00001.safetensors"
 

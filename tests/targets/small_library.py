@@ -16,7 +16,6 @@ from mlcc_compiler._tvm import relax, tirx, tvm
 from mlcc_compiler.kernels.gpu import elementwise
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_targets import Target
-from mlcc_targets.linker import find_tool
 
 WIDTH = 64
 
@@ -53,10 +52,16 @@ def lowered(kernels: Sequence[Any], row: Target) -> pipeline.Lowered:
 
 def has(*tools: str) -> bool:
     """Whether object tools are here, by their plain or versioned names."""
-    return all(shutil.which(tool) or shutil.which(f"{tool}-14") for tool in tools)
+    return all(map(find, tools))
+
+
+def find(tool: str) -> str | None:
+    """An object tool's path; Debian names some by LLVM's version only."""
+    names = (tool, *(f"{tool}-{version}" for version in range(30, 13, -1)))
+    return next(filter(None, map(shutil.which, names)), None)
 
 
 def inspect(tool: str, *arguments: object) -> str:
     """What an object tool of LLVM prints."""
-    command = [find_tool(tool), *map(str, arguments)]
+    command = [find(tool) or tool, *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
