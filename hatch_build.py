@@ -1,12 +1,13 @@
 """Hatch's build hook: `pip install` compiles the WebGPU plugin along with the Python packages.
 
 Without a C++ compiler everything else is installed all the same; the reason is noted beside where
-the library would be, and `mlcc targets` shows it. The chat page goes in where it was built before
-(`python3 dev.py web`); `mlcc serve` says so where it was not.
+the library would be, and `mlcc targets` shows it. The chat page and the wasm runtime go in where
+they were built before, as `python3 dev.py wheel` does.
 """
 
 from __future__ import annotations
 
+import platform
 import sys
 import sysconfig
 from pathlib import Path
@@ -16,7 +17,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "targets"))
 
-from mlcc_targets.native import build
+from mlcc_targets.native import build, manylinux
 
 PAGE = Path(__file__).resolve().parent / "web" / "dist" / "page"
 
@@ -32,10 +33,21 @@ class PluginHook(BuildHookInterface[Any]):
         if reason:
             self.app.display_warning(f"mlcc: built without Vulkan: {reason}")
         # The folder is ignored by git, and hatch leaves out what git ignores.
-        build_data["artifacts"].append("targets/mlcc_targets/native/lib/*")
+        build_data["artifacts"] += [
+            f"targets/mlcc_targets/{name}/lib/*" for name in ("native", "wasm")
+        ]
         if version == "standard" and (PAGE / "index.html").is_file():
             build_data["force_include"][str(PAGE)] = "mlcc/server/page"
         if not reason:
-            platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
             build_data["pure_python"] = False
-            build_data["tag"] = f"py3-none-{platform}"
+            build_data["tag"] = f"py3-none-{self.system(version)}"
+
+    def system(self, version: str) -> str:
+        """Platform tag: on Linux the systems that the plugin runs on, not the one that built it."""
+        if version == "standard" and sys.platform == "linux":
+            try:
+                needed = manylinux.needed_versions(build.LIBRARY)
+                return manylinux.tag(needed, platform.machine())
+            except ValueError as error:
+                self.app.display_warning(f"mlcc: a wheel for this system alone: {error}")
+        return sysconfig.get_platform().replace("-", "_").replace(".", "_")

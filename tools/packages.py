@@ -63,10 +63,8 @@ NEEDS = (
     Need("clang-tidy", "clang-tidy", "checks the plugin's C++", tools("clang-tidy")),
     Need("lavapipe", "libvulkan1 mesa-vulkan-drivers", "runs GPU kernels on the CPU", lavapipe),
     Need("chromium", "chromium", "runs models in a tab, on its GPU in software", tools("chromium")),
-    Need("lld", "lld", "links for Apple and Android", tools("ld.lld", "ld64.lld")),
     Need("llvm", "llvm", "reads libraries for Apple and Android", tools("llvm-nm", "llvm-readelf")),
     Need("clang", "clang", "checks Metal's kernels", tools("clang++")),
-    Need("emscripten", "emscripten", "links for browsers", tools("emcc")),
     Need("qemu", "qemu-user", "runs arm64 code", tools("qemu-aarch64")),
     Need("an arm64 compiler", CROSS, "builds arm64 programs", tools("aarch64-linux-gnu-gcc")),
 )

@@ -1,10 +1,10 @@
-"""Whether this machine can compile for a target: built at all, and the tools to link are here."""
+"""Whether this machine can compile for a target: built at all, and the linker is here."""
 
 from __future__ import annotations
 
 from mlcc_compiler.cuda import code as cuda_code
 from mlcc_targets import Target, TargetError
-from mlcc_targets.linker import find_tool
+from mlcc_targets.linker import zig
 
 
 def missing(target: Target) -> str:
@@ -12,8 +12,8 @@ def missing(target: Target) -> str:
     if target.missing:
         return target.missing
     try:
-        for tool in target.tools:
-            find_tool(tool)
+        if target.kernels:  # else there is nothing to link
+            zig()
     except TargetError as error:
         return str(error)
     if target.generator == "cuda":

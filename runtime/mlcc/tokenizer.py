@@ -67,7 +67,7 @@ class FileTokenizer:
         """The ids of a text. Raises InvalidRequestError if it is not valid Unicode."""
         check_unicode(text)
         try:
-            # A batch of one: `encode` alone would hold the GIL, and no other thread run. No offsets.
+            # A batch of one: `encode` alone would hold the GIL, and no other thread run.
             made = self._tokenizer.encode_batch_fast([text], add_special_tokens=add_special_tokens)
         except BaseException as error:
             if (failure := _failure(error)) is None:

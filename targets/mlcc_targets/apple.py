@@ -1,18 +1,18 @@
 """What the rows of Apple's GPUs share: their limits, and how Mach-O libraries are made anywhere.
 
-A Mac links with its own tools, any other machine with LLVM's. Nothing of Apple's SDK is needed: the
-one system library is named by a stub that exports nothing, and every symbol is looked up at load.
+Nothing of Apple's SDK is needed: the one system library is named by a stub, and every symbol is
+looked up at load.
 """
 
 from __future__ import annotations
 
 import re
-import sys
+import shutil
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from mlcc_targets.linker import c_compiler, find_tool, run
+from mlcc_targets.linker import run_zig
 from mlcc_targets.target import TargetError
 
 MACOS, IOS = "13.0", "15.0"
@@ -27,13 +27,19 @@ LIMITS = {
 HEADER = "mlcc_model.h"
 """What `link_static` writes beside the library."""
 
-# dyld refuses a dylib that names no other library, "must link with at least libSystem.dylib".
+# dyld refuses a dylib that names no other library, "must link with at least libSystem.dylib"; the
+# linker itself asks for the one symbol, and for a file of the SDK that says its version.
 _LIBSYSTEM = """--- !tapi-tbd
 tbd-version: 4
-targets: [ arm64-macos ]
+targets: [ {arch}-macos ]
 install-name: /usr/lib/libSystem.B.dylib
+exports:
+  - targets: [ {arch}-macos ]
+    symbols: [ dyld_stub_binder ]
 ...
 """
+_SDK = ("include", "sys_include", "cc", "crt", "msvc_lib", "kernel32_lib", "darwin_sdk")
+"""The folders that zig asks for when told not to look for an SDK of its own."""
 
 _HEADER = """\
 /* Written by mlcc beside {library}: the prefix under which the model registers itself.
@@ -67,41 +73,39 @@ static inline const char *{prefix}link(void) {{
 """
 
 
-def dylib_tools() -> tuple[str, ...]:
-    """What `link_dylib` runs on this machine."""
-    return ("cc",) if sys.platform == "darwin" else ("ld64.lld",)
+def link_dylib(objects: Sequence[Path], library: Path, arch: str = "aarch64") -> None:
+    """Link objects into a macOS library with an ad-hoc signature. Raises TargetError.
 
-
-def static_tools() -> tuple[str, ...]:
-    """What `link_static` runs on this machine."""
-    return ("libtool",) if sys.platform == "darwin" else ("llvm-libtool-darwin",)
-
-
-def link_dylib(objects: Sequence[Path], library: Path) -> None:
-    """Link arm64 objects into a macOS library with an ad-hoc signature. Raises TargetError.
-
-    TVM's functions stay undefined: they are found in the runtime that is loaded already. Debug
-    symbols (-S) would name the objects' folder and time, an output path as a name the library's.
+    TVM's functions stay undefined: they are found in the runtime that is loaded already. The
+    signature names the file that the linker writes: "model.dylib" whatever `library` is called,
+    but for its install name.
     """
-    inputs = [str(path) for path in objects]
-    name = ["-install_name", f"@rpath/{library.name}", "-undefined", "dynamic_lookup"]
-    if sys.platform == "darwin":
-        options = ["-dynamiclib", "-Wl,-S", "-arch", "arm64", f"-mmacosx-version-min={MACOS}"]
-        run([*c_compiler(), *options, *name, "-o", str(library), *inputs], library)
-        return
-    options = ["-dylib", "-S", "-arch", "arm64", "-platform_version", "macos", MACOS, MACOS]
+    command = ["build-lib", "-dynamic", "-target", f"{arch}-macos.{MACOS}", "--name", "model"]
+    command += ["-fstrip", "-fno-compiler-rt", "-fno-ubsan-rt", "-fallow-shlib-undefined"]
+    command += ["-install_name", f"@rpath/{library.name}"]
     with tempfile.TemporaryDirectory() as folder:
-        stub = Path(folder) / "libSystem.tbd"
-        stub.write_text(_LIBSYSTEM, encoding="utf-8")
-        tool = find_tool("ld64.lld")
-        run([tool, *options, *name, "-o", str(library), *inputs, str(stub)], library)
+        made = Path(folder) / "model.dylib"
+        command += ["--libc", str(_no_sdk(Path(folder), arch)), f"-femit-bin={made}"]
+        run_zig([*command, *map(str, objects)], library)
+        shutil.copyfile(made, library)
+
+
+def _no_sdk(folder: Path, arch: str) -> Path:
+    """Writes what stands in for Apple's SDK; returns the file that tells zig of it."""
+    name = {"aarch64": "arm64"}.get(arch, arch)
+    (folder / "libSystem.tbd").write_text(_LIBSYSTEM.format(arch=name), encoding="utf-8")
+    (folder / "SDKSettings.json").write_text(f'{{"Version": "{MACOS}"}}', encoding="utf-8")
+    places = folder / "places.txt"
+    places.write_text("".join(f"{key}_dir={folder}\n" for key in _SDK), encoding="utf-8")
+    return places
 
 
 def link_static(objects: Sequence[Path], library: Path) -> None:
     """Collect objects in an archive for Xcode and write HEADER beside it. Raises TargetError."""
     prefix = symbol_prefix(objects)
-    tool = find_tool(static_tools()[0])
-    run([tool, "-static", "-D", "-o", str(library), *map(str, objects)], library)
+    library.unlink(missing_ok=True)  # else its members stay
+    # An index of symbols, and neither times nor users: the bytes depend on the objects alone.
+    run_zig(["ar", "--format=darwin", "rcsD", str(library), *map(str, objects)], library)
     library.with_name(HEADER).write_text(header(prefix, library.name), encoding="utf-8")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mlcc_targets.host import cpu_features, machine, missing_features
-from mlcc_targets.linker import link_shared
+from mlcc_targets.native_library import link_for
 from mlcc_targets.target import Choices, Target, TargetError
 
 
@@ -54,12 +54,9 @@ def level(name: str) -> Level:
 
 
 def target(choices: Choices) -> Target:
-    """The row for a CPU level. Another architecture than this machine's cannot be linked here."""
+    """The row for a CPU level. Another architecture than this machine's is compiled for Linux."""
     row = level(choices.cpu)
     foreign = row.arch != machine()
-    why = (
-        f"linking {row.arch} code on {machine()} is not built yet; compile on an {row.arch} machine"
-    )
     return Target(
         name="cpu",
         device="cpu",
@@ -70,9 +67,8 @@ def target(choices: Choices) -> Target:
         features=row.features,
         vector_bits=row.vector_bits,
         f16=True,
-        link=link_shared,
-        tools=("cc",),
-        missing=why if foreign else "",
+        link=link_for(row.arch),
+        run_missing=f"runs on a Linux machine with {row.arch}" if foreign else "",
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mlcc_targets.host import machine
-from mlcc_targets.linker import link_shared
+from mlcc_targets.native_library import link_for
 from mlcc_targets.target import Choices, Target, TargetError
 
 KNOWN = (  # what CUDA 13.0 compiles for, oldest first
@@ -39,8 +39,7 @@ def target(choices: Choices) -> Target:
         },
         f16=True,
         graphs=True,
-        link=link_shared,
-        tools=("cc",),
+        link=link_for(machine()),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mlcc_targets.apple import HEADER, IOS, LIMITS, link_static, static_tools
+from mlcc_targets.apple import HEADER, IOS, LIMITS, link_static
 from mlcc_targets.target import Choices, Target
 
 
@@ -21,6 +21,5 @@ def target(choices: Choices) -> Target:
         limits=LIMITS,
         f16=True,
         link=link_static,
-        tools=static_tools(),
         run_missing="runs in an iOS app; see docs/devices.md",
     )

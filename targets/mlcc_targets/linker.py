@@ -1,38 +1,36 @@
-"""Finding and running linkers, so that the result depends on the inputs alone."""
+"""Running the one linker that every library is made with, so that equal inputs are equal bytes.
+
+It is zig's (LLVM's lld, and its own for Mach-O), a wheel of PyPI and pinned by the extra `compile`.
+A system's own tools are not asked, even where there are some: their versions write other bytes.
+"""
 
 from __future__ import annotations
 
+import importlib.util
 import os
-import shlex
-import shutil
 import subprocess
-import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from mlcc_targets.target import TargetError
 
-# No start files and no build id: two links of the same objects are equal to the byte.
-_SHARED = ["-shared", "-fPIC", "-nostartfiles", "-Wl,--build-id=none", "-Wl,-z,noexecstack"]
-
-_PACKAGES = {
-    "ld.lld": "lld",
-    "ld64.lld": "lld",
-    "llvm-libtool-darwin": "llvm",
-    "emcc": "emscripten",
-}
-"""Tool -> its package, of the same name in Debian and Homebrew."""
-_VERSIONS = range(40, 13, -1)
-"""LLVM's, newest first; Debian names some tools by version only, as in ld64.lld-14."""
+PACKAGE = "ziglang==0.17.1"
+"""As the extra `compile` pins it."""
 
 
-def link_shared(objects: Sequence[Path], library: Path) -> None:
-    """Link objects into a shared library of this machine. Raises TargetError."""
-    run([*c_compiler(), *_SHARED, "-o", str(library), *map(str, objects), "-lm"], library)
+def zig() -> str:
+    """The program. Raises TargetError if its package is not installed."""
+    spec = importlib.util.find_spec("ziglang")
+    for folder in (spec.submodule_search_locations or []) if spec else []:
+        for path in sorted(Path(folder).glob("zig*")):
+            if path.name in ("zig", "zig.exe"):
+                return str(path)
+    raise TargetError(f"the linker is not installed; pip install {PACKAGE}")
 
 
-def run(command: Sequence[str], output: Path, environment: Mapping[str, str] | None = None) -> None:
-    """Run what writes `output`. Raises TargetError with the first error it told, or its last word.
+def run(command: Sequence[str], output: Path, environment: Mapping[str, str] | None = None) -> str:
+    """Run what writes `output`; returns what it says. Raises TargetError with its first error.
 
     environment: the whole of it, if not this process's.
     """
@@ -41,40 +39,15 @@ def run(command: Sequence[str], output: Path, environment: Mapping[str, str] | N
         lines = done.stderr.strip().splitlines() or ["no message"]
         reason = next((line for line in lines if "error: " in line), lines[-1])
         raise TargetError(f"making {output.name} failed: {reason}")
+    return done.stderr
 
 
-def output_of(command: Sequence[str]) -> str:
-    """What a program prints. Raises TargetError if it fails."""
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        reason = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        raise TargetError(f"{' '.join(command)} failed: {reason}")
-    return done.stdout
+def run_zig(words: Sequence[str], output: Path, cache: Path | None = None) -> str:
+    """Run a command of zig's that writes `output`; what it says. Raises TargetError.
 
-
-def c_compiler() -> list[str]:
-    """$CC, or the first of cc, gcc, clang on the path. Raises TargetError."""
-    if os.environ.get("CC"):
-        command = shlex.split(os.environ["CC"])
-        if shutil.which(command[0]) is None:
-            raise TargetError(f"$CC names '{command[0]}', which is not there; unset or install it")
-        return command
-    for name in ("cc", "gcc", "clang"):
-        if shutil.which(name):
-            return [name]
-    install = "xcode-select --install" if sys.platform == "darwin" else "apt install gcc"
-    raise TargetError(f"no C compiler found (tried $CC, cc, gcc, clang); {install}")
-
-
-def find_tool(name: str) -> str:
-    """Path of a row's tool, by its plain or its versioned name. Raises TargetError.
-
-    'cc' is the C compiler, which `c_compiler` finds.
+    cache: where it keeps what it compiled; None if it has nothing to keep.
     """
-    if name == "cc":
-        return c_compiler()[0]
-    for candidate in (name, *(f"{name}-{version}" for version in _VERSIONS)):
-        if path := shutil.which(candidate):
-            return path
-    manager = "brew" if sys.platform == "darwin" else "apt"
-    raise TargetError(f"'{name}' is not on the path; {manager} install {_PACKAGES.get(name, name)}")
+    with tempfile.TemporaryDirectory() as folder:
+        kept = str(cache or folder)
+        places = {"ZIG_GLOBAL_CACHE_DIR": kept, "ZIG_LOCAL_CACHE_DIR": kept}
+        return run([zig(), *words], output, {**os.environ, **places})

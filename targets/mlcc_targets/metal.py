@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from mlcc_targets.apple import LIMITS, MACOS, dylib_tools, link_dylib
+from mlcc_targets.apple import LIMITS, MACOS, link_dylib
 from mlcc_targets.host import machine
 from mlcc_targets.target import Choices, Target
 
@@ -23,7 +23,6 @@ def target(choices: Choices) -> Target:
         limits=LIMITS,
         f16=True,
         link=link_dylib,
-        tools=dylib_tools(),
         run_missing=""
         if here
         else "runs on a Mac with Apple silicon (untried); see docs/devices.md",

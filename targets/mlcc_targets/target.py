@@ -80,8 +80,6 @@ class Target:
     """What `link` needs to be made once a machine; called before a compile begins its work."""
     mark: Mark = lambda library, abi: None
     """Writes the ABI into the library, where whoever loads it cannot ask it otherwise."""
-    tools: tuple[str, ...] = ()
-    """Programs that `link` runs, by the names that `linker.find_tool` knows."""
     alternatives: tuple[Target, ...] = ()
     """Rows of libraries that a compile puts beside this one, for devices that lack what it needs.
     They read the same weights; each has its own `library` and `variant`."""

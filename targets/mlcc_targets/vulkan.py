@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mlcc_targets.host import machine
-from mlcc_targets.linker import link_shared
+from mlcc_targets.native_library import link_for
 from mlcc_targets.target import Choices, Target
 from mlcc_targets.wgsl import LIMITS, computes_f16
 
@@ -18,6 +18,5 @@ def target(choices: Choices) -> Target:
         arch=machine(),
         limits=LIMITS,
         f16=computes_f16(choices.f16),
-        link=link_shared,
-        tools=("cc",),
+        link=link_for(machine()),
     )

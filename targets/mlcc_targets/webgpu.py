@@ -32,7 +32,6 @@ def _row(f16: bool) -> Target:
         link=link_wasm,
         prepare=runtime,
         mark=mark_abi,
-        tools=("emcc",),
         opened_by="open it in a browser: mlcc serve",
         run_missing="runs in a browser tab: mlcc serve FOLDER",
     )

@@ -152,12 +152,12 @@ def test_llvms_tools_are_found_by_their_versions(programs: Any) -> None:
 def test_rows_are_told_apart() -> None:
     names = [need.name for need in packages.NEEDS]
     assert len(set(names)) == len(names)
-    assert packages.named("lld").absent == "needs lld (apt install lld)"
+    assert packages.named("llvm").absent == "needs llvm (apt install llvm)"
 
 
 TESTS = """
 import pytest
-@pytest.mark.needs("g++", "lld")
+@pytest.mark.needs("g++", "llvm")
 def test_lacks(): pass
 @pytest.mark.needs()
 def test_runs(): pass

@@ -20,7 +20,6 @@ from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.plan import Options
 from mlcc_targets import Choices, Target, get_target
 
-pytestmark = pytest.mark.needs("emscripten")
 OTHER = "mlcc.f32.json"
 WEIGHTS = "weights-00001-of-00001.safetensors"
 

@@ -5,6 +5,7 @@ Small enough that generating and linking it takes a tenth of a second.
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +16,7 @@ from mlcc_compiler._tvm import relax, tirx, tvm
 from mlcc_compiler.kernels.gpu import elementwise
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_targets import Target
-from mlcc_targets.linker import find_tool
+from tools.packages import versioned
 
 WIDTH = 64
 
@@ -50,7 +51,12 @@ def lowered(kernels: Sequence[Any], row: Target) -> pipeline.Lowered:
         return pipeline.Lowered(tvm.transform.Sequential(passes)(module), [], 0)
 
 
+def find(tool: str) -> str | None:
+    """An object tool's path; Debian names some by LLVM's version only."""
+    return next(filter(None, map(shutil.which, (tool, *versioned(tool)))), None)
+
+
 def inspect(tool: str, *arguments: object) -> str:
     """What an object tool of LLVM prints."""
-    command = [find_tool(tool), *map(str, arguments)]
+    command = [find(tool) or tool, *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout

@@ -15,7 +15,7 @@ from small_library import WIDTH, build, inspect
 
 from mlcc_targets import get_target
 
-pytestmark = pytest.mark.needs("lld", "llvm")
+pytestmark = pytest.mark.needs("llvm")
 COMPILER, EMULATOR = "aarch64-linux-gnu-gcc", "qemu-aarch64"
 SYSROOT = Path("/usr/aarch64-linux-gnu")
 WEBGPU = 15  # DLDeviceType.kDLWebGPU

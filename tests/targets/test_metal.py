@@ -7,7 +7,6 @@ import hashlib
 import platform
 import re
 import struct
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,9 +18,9 @@ from mlcc_compiler import pipeline
 from mlcc_compiler._tvm import T, tvm
 from mlcc_compiler.kernels.frame import Expr, f32, kernel, store
 from mlcc_targets import Target, TargetError, apple, get_target
-from mlcc_targets.linker import c_compiler
+from mlcc_targets.linker import run_zig
 
-pytestmark = pytest.mark.needs("lld", "llvm")
+pytestmark = pytest.mark.needs("llvm")
 TVM_CALLS = {"_TVMFFIErrorSetRaisedFromCStrParts"}
 STATIC_CALLS = TVM_CALLS | {
     "_TVMFFIEnvModLookupFromImports",
@@ -155,8 +154,8 @@ def test_an_app_links_two_static_models_through_their_headers(tmp_path: Path) ->
     ]
     source.write_text("\n".join(lines), encoding="utf-8")
     app = tmp_path / "app.so"
-    command = [*c_compiler(), "-Wall", "-Werror", "-O2", "-shared", "-fPIC", "-o", app, source]
-    subprocess.run([*command, *archives, "-lm"], check=True)
+    command = ["cc", "-Wall", "-Werror", "-O2", "-shared", "-fPIC", "-o", app, source, *archives]
+    run_zig([str(word) for word in (*command, "-lm")], app)
     linked = ctypes.CDLL(str(app))
     rng = np.random.default_rng(0)
     x, y = rng.standard_normal((2, 3, WIDTH)).astype(np.float32)
@@ -174,7 +173,7 @@ def static_model(folder: Path, prefix: str, body: object) -> Path:
     """A model of one CPU kernel as `ios` makes it, but for this machine; its header beside it."""
 
     def archive(objects: list[Path], library: Path) -> None:
-        subprocess.run(["ar", "rcsD", library, *objects], check=True)
+        run_zig(["ar", "rcsD", str(library), *map(str, objects)], library)
         text = apple.header(apple.symbol_prefix(objects), library.name)
         library.with_suffix(".h").write_text(text, encoding="utf-8")
 

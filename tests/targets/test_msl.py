@@ -19,7 +19,7 @@ from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.plan import Options
 from mlcc_targets import get_target
 
-pytestmark = pytest.mark.needs("lld", "llvm", "clang")
+pytestmark = pytest.mark.needs("llvm", "clang")
 DECLARATIONS = Path(__file__).parent / "msl"
 VECTOR = r"(?:char|uchar|short|ushort|int|uint|long|ulong|half|float)[234]"
 CLANG = ["clang++", "--target=arm64-apple-macos13", "-x", "c++", "-std=c++17", "-fsyntax-only"]

@@ -1,68 +1,55 @@
-"""Whether a machine without the linkers hears what to install, before any work."""
+"""What compiling needs of a machine: the linker, a Python package, and no program of its own."""
 
 from __future__ import annotations
 
+import re
 import sys
+from importlib.metadata import requires
 from pathlib import Path
 
 import pytest
+from small_library import build
 
 from mlcc_compiler.toolchain import missing
-from mlcc_targets import get_target
-from mlcc_targets.linker import find_tool
+from mlcc_targets import TARGETS, get_target
+from mlcc_targets.elf import LINUX
+from mlcc_targets.linker import PACKAGE
+from mlcc_targets.target import not_built
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="names Debian's packages")
-
-
-def program(folder: Path, name: str) -> Path:
-    path = folder / name
-    path.write_text("#!/bin/sh\n")
-    path.chmod(0o755)
-    return path
+LINKED = [name for name in TARGETS if get_target(name).link is not not_built]
 
 
-@pytest.fixture
-def empty_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+@pytest.mark.parametrize("target", sorted({*LINKED} - {"cuda"}))  # nvcc needs g++
+def test_no_program_of_the_system_is_needed(
+    target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.delenv("CC", raising=False)
-    return tmp_path
+    assert missing(get_target(target)) == ""
 
 
-@pytest.mark.parametrize(
-    ("target", "tool", "install"),
-    [
-        ("cpu", "gcc", "apt install gcc"),
-        ("vulkan", "cc", "apt install gcc"),
-        ("metal", "ld64.lld", "apt install lld"),
-        ("metal", "ld64.lld-14", "apt install lld"),
-        ("ios", "llvm-libtool-darwin-19", "apt install llvm"),
-        ("android", "ld.lld", "apt install lld"),
-        ("webgpu", "emcc", "apt install emscripten"),
-    ],
-)
-def test_a_tool_is_asked_for_and_found(
-    target: str, tool: str, install: str, empty_path: Path
+def test_without_the_linkers_package_every_target_names_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    row = get_target(target)
-    assert missing(row).endswith(install)
-    program(empty_path, tool)
-    assert missing(row) == ""
+    (tmp_path / "ziglang").mkdir()
+    (tmp_path / "ziglang" / "__init__.py").touch()
+    monkeypatch.delitem(sys.modules, "ziglang", raising=False)
+    monkeypatch.syspath_prepend(tmp_path)
+    for target in LINKED:
+        assert missing(get_target(target)).endswith(f"pip install {PACKAGE}"), target
+    assert missing(get_target("reference")) == ""
 
 
-def test_the_newest_version_is_taken_unless_one_is_chosen(empty_path: Path) -> None:
-    for name in ("ld.lld-9", "ld.lld-14", "ld.lld-19"):
-        program(empty_path, name)
-    assert find_tool("ld.lld") == str(empty_path / "ld.lld-19")
-    program(empty_path, "ld.lld")
-    assert find_tool("ld.lld") == str(empty_path / "ld.lld")
+def test_the_package_is_the_one_that_is_pinned() -> None:
+    assert any(line.startswith(PACKAGE) for line in requires("mlcc") or [])
 
 
-def test_a_compiler_that_is_not_there_is_named(
-    empty_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    program(empty_path, "gcc")
-    monkeypatch.setenv("CC", "no-such-cc -m64")
-    assert "no-such-cc" in missing(get_target("cpu"))
+@pytest.mark.skipif(sys.platform != "linux", reason="a Linux machine's own libraries are ELF")
+def test_a_library_asks_for_no_version_of_glibc(tmp_path: Path) -> None:
+    """What was linked on a new system loads on an old one."""
+    library = build(get_target("vulkan"), tmp_path / "model.so")
+    data = library.read_bytes()
+    assert all(name.encode() in data for name in LINUX)
+    assert re.search(rb"GLIBC_\d", data) is None
 
 
 @pytest.mark.parametrize("target", ["metal", "ios", "android"])

@@ -28,11 +28,15 @@ from mlcc_targets import Choices, TargetError, get_target
 from mlcc_targets.wasm import build as wasm
 from mlcc_targets.wasm.link import EXPORTS, mark_abi
 
-pytestmark = pytest.mark.needs("emscripten")
 ROW = get_target("webgpu", Choices(f16=False))
 DEMO = Path(__file__).parents[2] / "examples" / "demo" / "model"
 MOST = 600_000
 """Bytes of a library as it is sent, compressed (the aim was 1.2 MB): a page waits for it."""
+PROVIDED = {
+    *("clock_time_get", "environ_get", "environ_sizes_get", "fd_close", "fd_read", "fd_seek"),
+    *("fd_write", "proc_exit"),
+}
+"""What createPolyfillWASI of npm's @mlc-ai/web-runtime has; no library with more would load."""
 
 PAGE = """
 const fs = require('fs');
@@ -106,11 +110,10 @@ def test_it_imports_what_the_npm_package_provides_and_exports_what_that_calls(
     assert {*EXPORTS, "memory", "_initialize"} <= set(exports)
     assert len(exports) < 2 * len(EXPORTS)  # not TVM's whole C API
     ours = {name for name in imports if not name.startswith("wasi_snapshot_preview1.")}
-    assert ours == {
-        "env.TVMFFIWasmSafeCall",
-        "env.TVMFFIWasmFunctionDeleter",
-        "env.emscripten_notify_memory_growth",
-    }
+    assert ours == {"env.TVMFFIWasmSafeCall", "env.TVMFFIWasmFunctionDeleter"}
+    assert {name.partition(".")[2] for name in imports} - {
+        name.partition(".")[2] for name in ours
+    } <= PROVIDED
 
 
 def test_another_abi_can_be_told(library: Path, tmp_path: Path) -> None:
@@ -138,12 +141,6 @@ def test_the_demos_libraries_are_small(tmp_path: Path) -> None:
     assert [path.name for path in libraries] == ["model.f32.wasm", "model.wasm"]
     for path in libraries:
         assert len(gzip.compress(path.read_bytes())) < MOST
-
-
-def test_no_emcc_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(TargetError, match=r"^'emcc' is not on the path; \w+ install emscripten$"):
-        wasm.runtime()
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ too, on machines without a driver over a stand-in for the driver's library.
 from __future__ import annotations
 
 import contextlib
-import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +16,9 @@ from mlcc_compiler._tvm import tvm
 from mlcc_compiler.cuda.code import DeviceCode, compile_cuda, table
 from mlcc_targets import Target, TargetError
 from mlcc_targets.cuda_files import has_driver, load_tvm_runtime
-from mlcc_targets.linker import c_compiler
+from mlcc_targets.elf import link_elf
+from mlcc_targets.host import machine
+from mlcc_targets.linker import run_zig
 
 _CALLBACK = "tvm_callback_cuda_compile"
 _DRIVER = (
@@ -87,9 +88,9 @@ def stand_in(folder: Path) -> Path:
     text = "".join(f"int {name}(void) {{ return {_NO_DEVICE}; }}\n" for name in _DRIVER)
     source, library = folder / "driver.c", folder / "libcuda.so.1"
     source.write_text(text, encoding="utf-8")
-    command = [*c_compiler(), "-shared", "-fPIC", f"-Wl,-soname,{library.name}"]
-    command += ["-o", str(library), str(source)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise TargetError(f"no stand-in for NVIDIA's driver could be made: {done.stderr.strip()}")
+    made = folder / "driver.o"
+    run_zig(
+        ["cc", "-target", f"{machine()}-linux", "-fPIC", "-c", str(source), "-o", str(made)], made
+    )
+    link_elf([made], library, machine(), needed=())
     return library

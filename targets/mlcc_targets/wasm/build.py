@@ -1,33 +1,56 @@
 """Compiles the wasm runtime that every model library for a browser tab is linked with.
 
-The sources are TVM's, out of the installed wheels, and ours, in `src/`. They are compiled once a
-machine, in half a minute, into the XDG cache; the name of the folder is a hash of all they depend
-on. Knows nothing of models. The standard library and filelock; TVM is found, not imported.
+    python -m mlcc_targets.wasm.build      into lib/, for a wheel
+
+The sources are TVM's, out of the installed wheels, and ours, in `src/`; the C and C++ libraries are
+those that zig carries. A wheel of mlcc brings the result in `lib/` (`hatch_build.py`); where it is
+not there or of other sources, it is compiled once a machine, in a minute or two, into the XDG
+cache, in a folder named by a hash of all it depends on. Knows nothing of models. The standard
+library and filelock; TVM is found, not imported.
 """
 
 from __future__ import annotations
 
 import hashlib
+import importlib.metadata
 import importlib.util
 import os
 import shutil
+import sys
+import tempfile
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from mlcc_targets.linker import find_tool, output_of, run
+from mlcc_targets.linker import run_zig, zig
 from mlcc_targets.target import TargetError
+from mlcc_targets.wasm.cxx import CXX, CXX_FLAGS, UNWIND_FLAGS
 
 FOLDER = Path(__file__).resolve().parent
 UNITS = ("runtime", "host", "page")
 """`src/UNIT.cc` becomes UNIT.o."""
+ARCHIVES = ("libc.a", "libzigc.a", "libcompiler_rt.a")
+"""The C library and what compilers take for granted, as zig makes them."""
+TARGET = ("-target", "wasm32-wasi")
 FLAGS = (
-    "-std=c++17",
+    *TARGET,
     "-Oz",
+    "-g0",
     "-fwasm-exceptions",  # an error of TVM is one in JavaScript; without, it ends the library
+    "-mcpu=generic+exception_handling",
+    *("-mllvm", "-wasm-enable-eh"),
+    "-fno-sanitize=undefined",
+    # The C library answers as if there were threads, of which there is one: TVM names mutexes.
+    *("-U_LIBCPP_HAS_THREADS", "-D_LIBCPP_HAS_THREADS=1", "-D_LIBCPP_HAS_THREAD_API_PTHREAD=1"),
+)
+_UNIT_FLAGS = (
+    "-std=c++17",
+    "-DTVM_FFI_CMAKE_LITTLE_ENDIAN=1",
     "-D__PRETTY_FUNCTION__=__func__",  # in TVM's errors: shorter, and names no folder
     "-Wno-ignored-attributes",
 )
 _PARTIAL = ".partial"
+_KEY = "sources.sha256"
 _EXPORTING = ("TVM_DLL", "TVM_RUNTIME_DLL", "TVM_FFI_DLL")
 """TVM's macros that export its whole C API; libraries export what JavaScript calls."""
 _INCLUDE = ("include", "include/tvm", "include/tvm/support")
@@ -35,28 +58,46 @@ _INCLUDE = ("include", "include/tvm", "include/tvm/support")
 
 
 def runtime(say: Callable[[str], None] = lambda text: None) -> tuple[Path, ...]:
-    """The runtime's objects, which are compiled unless they are here; `say` hears of it.
+    """What a model is linked with: objects and archives, compiled unless they are here.
 
-    Raises TargetError.
+    `say` hears of a compile. Raises TargetError.
     """
     from filelock import FileLock  # not in a bare install, which reads rows all the same
 
-    folder = cache_folder() / _key()
-    objects = tuple(folder / f"{unit}.o" for unit in UNITS)
-    if all(path.is_file() for path in objects):
-        return objects
+    key = _key()
+    if _brought(FOLDER / "lib", key):
+        return _files(FOLDER / "lib")
+    folder = cache_folder() / key
+    if folder.is_dir():
+        return _files(folder)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(folder.with_suffix(".lock")):
             if not folder.is_dir():  # another process may have been at it
-                say("compiling the wasm runtime, about half a minute")
-                _compile_all(folder)
+                say("compiling the wasm runtime, once: a minute or two")
+                partial = folder.with_suffix(_PARTIAL)  # what a killed process left is no runtime
+                shutil.rmtree(partial, ignore_errors=True)
+                partial.mkdir()
+                _compile_all(partial)
+                partial.rename(folder)
     except OSError as error:
         raise TargetError(
             f"{folder.parent} cannot be used as the cache ({error.strerror or error}); set "
             "XDG_CACHE_HOME to a folder that you may write to"
         ) from error
-    return objects
+    return _files(folder)
+
+
+def bring(folder: Path = FOLDER / "lib") -> None:
+    """Put the runtime where a wheel carries it. Raises TargetError."""
+    if _brought(folder, _key()):
+        return
+    files = runtime()
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    for path in files:
+        shutil.copyfile(path, folder / path.name)
+    (folder / _KEY).write_text(_key(), encoding="utf-8")
 
 
 def cache_folder() -> Path:
@@ -72,37 +113,90 @@ def kept() -> list[Path]:
     return sorted(path for path in found if path.is_dir() and path.suffix != _PARTIAL)
 
 
-def command(unit: str, output: Path) -> list[str]:
-    """emcc's command line for one unit. Raises TargetError if a part of it is missing."""
+def _brought(folder: Path, key: str) -> bool:
+    try:
+        return (folder / _KEY).read_text(encoding="utf-8") == key
+    except OSError:
+        return False
+
+
+def _files(folder: Path) -> tuple[Path, ...]:
+    return tuple(
+        folder / name for name in (*(f"{unit}.o" for unit in UNITS), "libcxx.a", *ARCHIVES)
+    )
+
+
+def _compile_all(folder: Path) -> None:
+    """Fill `folder` with what `_files` names. Raises TargetError."""
+    with tempfile.TemporaryDirectory() as scratch:
+        cache = Path(scratch)
+        lib = Path(zig()).parent / "lib"
+        members = [(lib / name, cache / f"{Path(name).name}.o") for name in CXX]
+        jobs = [(unit_words(unit), folder / f"{unit}.o") for unit in UNITS]
+        jobs += [(_library_words(lib, source), output) for source, output in members]
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            archives = pool.submit(_c_library, folder, cache)
+            list(pool.map(lambda job: run_zig([*job[0], "-o", str(job[1])], job[1], cache), jobs))
+            archives.result()
+        archive = folder / "libcxx.a"
+        run_zig(["ar", "rcsD", str(archive), *(str(path) for _, path in members)], archive)
+
+
+def unit_words(unit: str) -> list[str]:
+    """zig's command line for one unit, but for its output. Raises TargetError."""
     tvm, ffi = _package("tvm"), _package("tvm_ffi")
     ours = [FOLDER / name for name in _INCLUDE]
     return [
-        find_tool("emcc"),
+        "c++",
         *FLAGS,
+        *_UNIT_FLAGS,
         *(f"-D{macro}{suffix}=" for macro in _EXPORTING for suffix in ("", "_EXPORT")),
         *(f"-I{path}" for path in (*ours, tvm, ffi, tvm / "include", ffi / "include")),
         # TVM's errors name the source file: not where it lies on the machine that compiled.
         *(f"-ffile-prefix-map={path.parent}=" for path in (FOLDER, tvm, ffi)),
         "-c",
         str(FOLDER / "src" / f"{unit}.cc"),
-        "-o",
-        str(output),
     ]
 
 
-def _compile_all(folder: Path) -> None:
-    partial = folder.with_suffix(_PARTIAL)  # what a killed process left is no runtime
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir()
-    for unit in UNITS:
-        run(command(unit, partial / f"{unit}.o"), partial / f"{unit}.o")
-    partial.rename(folder)
+def _library_words(lib: Path, source: Path) -> list[str]:
+    prefix = f"-ffile-prefix-map={lib}="
+    if source.suffix == ".c":
+        return [
+            "cc",
+            *FLAGS,
+            *UNWIND_FLAGS,
+            f"-I{lib / 'libunwind/include'}",
+            prefix,
+            "-c",
+            str(source),
+        ]
+    folders = ("libcxx/src", "libcxxabi/src", "libcxx/libc")
+    includes = [f"-I{lib / name}" for name in folders]
+    return ["c++", *FLAGS, *CXX_FLAGS, *includes, prefix, "-c", str(source)]
+
+
+def _c_library(folder: Path, cache: Path) -> None:
+    """Copy the archives that zig links a C program with: it compiles and names them on the way."""
+    source = cache / "nothing.c"
+    source.write_text("int main(void) { return 0; }\n", encoding="utf-8")
+    command = ["build-exe", *TARGET, "-OReleaseSmall", "-lc", "--verbose-link", str(source)]
+    said = run_zig([*command, f"-femit-bin={cache / 'nothing.wasm'}"], source, cache)
+    linked = said.strip().splitlines()[-1].split()
+    for name in ARCHIVES:
+        found = [word for word in linked if Path(word).name == name]
+        if not found:
+            raise TargetError(
+                f"zig linked no {name}; this is a bug: is its version the pinned one?"
+            )
+        shutil.copyfile(found[0], folder / name)
 
 
 def _key() -> str:
     """Of the compiler, its options and every source: changes when the objects would."""
-    digest = hashlib.sha256(output_of([find_tool("emcc"), "--version"]).encode())
-    digest.update(repr((FLAGS, _EXPORTING, _INCLUDE)).encode())
+    zig()  # says what to install if there is none
+    digest = hashlib.sha256(importlib.metadata.version("ziglang").encode())
+    digest.update(repr((FLAGS, _UNIT_FLAGS, _EXPORTING, _INCLUDE, CXX, CXX_FLAGS)).encode())
     for path in _sources():
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:16]
@@ -111,7 +205,8 @@ def _key() -> str:
 def _sources() -> Iterator[Path]:
     tvm, ffi = _package("tvm"), _package("tvm_ffi")
     folders = (
-        FOLDER,
+        FOLDER / "src",
+        FOLDER / "include",
         tvm / "src",
         tvm / "web" / "emcc",
         tvm / "include",
@@ -128,3 +223,10 @@ def _package(name: str) -> Path:
     if spec is None or not spec.submodule_search_locations:
         raise TargetError(f"the Python package '{name}' is not installed; pip install mlcc")
     return Path(next(iter(spec.submodule_search_locations)))
+
+
+if __name__ == "__main__":
+    try:
+        bring()
+    except TargetError as error:
+        sys.exit(str(error))

@@ -5,12 +5,11 @@ The result is one wasm file that imports what npm's @mlc-ai/web-runtime provides
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from mlcc_targets.linker import find_tool, run
-from mlcc_targets.wasm.build import FOLDER, runtime
+from mlcc_targets.linker import run_zig
+from mlcc_targets.wasm.build import runtime
 
 ABI_SECTION = "mlcc.abi"
 """A custom section: WebAssembly.Module.customSections(module, "mlcc.abi") reads it in a tab."""
@@ -33,23 +32,20 @@ EXPORTS = (
 """What JavaScript calls. All else that no export reaches is left out of the library."""
 
 _FLAGS = (
-    "-O1",  # from -O2 on, binaryen takes 17 s to make it a fifth smaller
-    "-fwasm-exceptions",
     "--no-entry",
-    "-sSTANDALONE_WASM=1",  # WASI for the console; no JavaScript of emscripten's
-    "-sWASM_BIGINT=1",
-    "-sALLOW_MEMORY_GROWTH=1",
-    "-Wl,--strip-all",
-    "-sEXPORTED_FUNCTIONS=" + ",".join(f"_{name}" for name in EXPORTS),
-    f"--js-library={FOLDER / 'src' / 'page.js'}",
+    "--export-memory",
+    "--strip-all",
+    "--stack-first",  # a stack that overflows is an error, not another variable's value
+    *("-z", f"stack-size={1 << 20}"),
+    f"--max-memory={1 << 31}",  # JavaScript takes addresses for signed numbers
+    *(f"--export={name}" for name in EXPORTS),
 )
 
 
 def link_wasm(objects: Sequence[Path], library: Path) -> None:
     """Link wasm objects and the runtime into a library for a browser tab. Raises TargetError."""
     inputs = [str(path) for path in (*objects, *runtime())]
-    command = [find_tool("emcc"), *_FLAGS, "-o", str(library), *inputs]
-    run(command, library, environment=_environment())
+    run_zig(["wasm-ld", *_FLAGS, "-o", str(library), *inputs], library)
 
 
 def mark_abi(library: Path, abi: str) -> None:
@@ -58,9 +54,3 @@ def mark_abi(library: Path, abi: str) -> None:
     content = bytes([len(name)]) + name + abi.encode()
     with library.open("ab") as file:
         file.write(bytes([0, len(content)]) + content)  # id 0: a custom section
-
-
-def _environment() -> dict[str, str]:
-    """Debian puts `acorn`, which emcc's own JavaScript needs, where node does not look."""
-    folders = [os.environ.get("NODE_PATH", ""), "/usr/share/nodejs"]
-    return {**os.environ, "NODE_PATH": os.pathsep.join(filter(None, folders))}

@@ -1,4 +1,5 @@
-// What TVM's runtime asks of the place it runs in: one thread, a console, and no files.
+// What TVM's runtime asks of the place it runs in: one thread, a console, and no files; and what
+// the C++ library leaves to it.
 
 #define TVM_LOG_CUSTOMIZE 1
 
@@ -39,3 +40,20 @@ void SaveBinaryToFile(const std::string& name, const std::string&) {
 }
 
 }  // namespace tvm::runtime
+
+// What is thrown; each exception carries the address of one in C++.
+asm(".tagtype __cpp_exception i32\n.globl __cpp_exception\n__cpp_exception:\n");
+
+extern "C" {
+
+// The one thread does not end before the page does.
+int __cxa_thread_atexit(void (*)(void*), void*, void*) { return 0; }
+
+// The console is none that a program could ask about: pages have no fd_fdstat_get.
+int __isatty(int) { return 0; }
+
+void __wasm_call_ctors();  // the linker's
+
+__attribute__((export_name("_initialize"))) void mlcc_initialize() { __wasm_call_ctors(); }
+
+}  // extern "C"

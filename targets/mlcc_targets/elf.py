@@ -1,0 +1,49 @@
+"""Links shared libraries for Linux and Android, of any CPU, without files of their systems.
+
+The system libraries are stubs that have a name and nothing else: a library notes the names, and the
+loader finds functions by theirs alone. So it asks for no version of glibc, whatever linked it.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from mlcc_targets.linker import run_zig
+from mlcc_targets.target import TargetError
+
+LINUX = ("libm.so.6", "libc.so.6")
+_EMULATIONS = {"x86_64": "elf_x86_64", "aarch64": "aarch64linux"}
+# A model's own symbols are bound to it (-Bsymbolic): every model has some of the same name.
+_OPTIONS = ["-z", "noexecstack", "-z", "relro", "-z", "now", "-Bsymbolic", "--strip-all"]
+_OPTIONS += ["--no-as-needed"]
+
+
+def link_elf(
+    objects: Sequence[Path],
+    library: Path,
+    arch: str,
+    needed: Sequence[str] = LINUX,
+    options: Sequence[str] = (),
+) -> None:
+    """Link objects of `arch` into a library that names `needed` as its own. Raises TargetError.
+
+    TVM's functions stay undefined: they are found in the runtime that is loaded already.
+    """
+    if arch not in _EMULATIONS:
+        raise TargetError(f"no ELF libraries for '{arch}'; use one of: {', '.join(_EMULATIONS)}")
+    shared = ["ld.lld", "-m", _EMULATIONS[arch], "-shared", "--build-id=none", "--hash-style=gnu"]
+    with tempfile.TemporaryDirectory() as folder:
+        stubs = [_stub(shared, Path(folder) / name) for name in needed]
+        inputs = [str(path) for path in (*objects, *stubs)]
+        command = [*shared, *_OPTIONS, *options, "-soname", library.name, "-o", str(library)]
+        run_zig([*command, *inputs], library)
+
+
+def _stub(shared: Sequence[str], library: Path) -> Path:
+    nothing = library.with_suffix(".bin")  # the linker wants one input, of any kind
+    nothing.write_bytes(b"\0")
+    command = [*shared, "-soname", library.name, "-o", str(library), "-b", "binary", str(nothing)]
+    run_zig(command, library)
+    return library
