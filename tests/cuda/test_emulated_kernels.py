@@ -29,6 +29,8 @@ import gpu_kernels
 import test_gpu_attention as attention
 import test_gpu_elementwise as elementwise
 import test_gpu_linear as linear
+import test_gpu_sample as sampling
+from step_cases import LAYOUTS
 
 pytestmark = pytest.mark.usefixtures("emulated")
 ROW = get_target("cuda")
@@ -67,12 +69,13 @@ CHECKS: list[tuple[Callable[..., None], tuple[Any, ...]]] = [
     (elementwise.test_gated, ("gelu_tanh",)),
     (elementwise.test_add_scale_softcap, ()),
     (elementwise.test_rows_are_taken, ()),
-    (elementwise.test_tokens_are_resolved, ()),
+    (elementwise.test_read_step, (LAYOUTS[2],)),
     (elementwise.test_rms_norm, (CUDA, 300)),
     (elementwise.test_rms_norm_per_head, (9, 64)),
     (elementwise.test_rms_norm_per_head, (3, 80)),
     (elementwise.test_rope, (80, 32)),
     (elementwise.test_pages, ("float16",)),
+    (elementwise.test_copy_pages, ("float16", 2)),
     (elementwise.test_rotate_and_append, ("float16", CUDA, (1e-6, 1.0), 64, 16)),
     (attention.check, (attention_cases.Case(dtype="float16"), attention_cases.MIXED, CUDA)),
     (
@@ -99,6 +102,9 @@ CHECKS: list[tuple[Callable[..., None], tuple[Any, ...]]] = [
             CUDA,
         ),
     ),
+    (attention.test_lists_behind_those_of_other_groups, (100,)),
+    (attention.test_a_decode_step_may_be_smaller_than_its_sizes, ()),
+    (sampling.test_parameters_lie_where_the_layout_says, ()),
     (linear.check, (CUDA, (72, 256), linear.scheme("int4_g32"), True, (0, 1, 3, 17, 33))),
     (linear.check, (CUDA, (72, 256), linear.scheme("int8a_g16"), False, (1, 33))),
     (linear.check, (CUDA, (40, 192), linear.scheme("bf16"), False, (1, 33))),

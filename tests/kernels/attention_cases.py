@@ -1,4 +1,4 @@
-"""Batches for the tests of paged attention: ragged, on shuffled pages, all else poisoned with NaN,
+"""Steps for the tests of paged attention: ragged, on shuffled pages, all else poisoned with NaN,
 so that one read too many spoils the answer."""
 
 from __future__ import annotations
@@ -7,11 +7,18 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from step_cases import BOUNDS, GARBAGE, layout_of
 
+from mlcc.device import reference_ops as twin
+from mlcc.device.step_view import StepView
+from mlcc.engine.batch import Batch, BatchWriter, Cache, PageList, StateSlot, int32
+from mlcc.engine.tables import CacheGroup, StepLayout
 from mlcc_compiler.layout import AttentionShape, KvLayout
 
-MIXED = ((1, 1), (1, 16), (5, 5), (1, 17), (0, 9), (1, 200), (40, 130), (64, 64), (3, 300), (0, 0))
+MIXED = ((1, 1), (1, 16), (5, 5), (1, 17), (1, 200), (40, 130), (64, 64), (3, 300))
 """(queries, keys) of each sequence."""
+OTHERS = (CacheGroup("window", 4, 30), CacheGroup("state"), CacheGroup("paged", 8))
+"""Groups that may come before the one attended: each adds columns and a list before its own."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +32,8 @@ class Case:
     window: int | None = None
     softcap: float | None = None
     dtype: str = "float32"
+    before: tuple[CacheGroup, ...] = ()
+    bounds: tuple[int, ...] = BOUNDS
 
     @property
     def scale(self) -> float:
@@ -36,8 +45,14 @@ class Case:
         return AttentionShape(self.heads, self.kv_heads, self.dim, *numbers)
 
     @property
+    def step(self) -> StepLayout:
+        kind = "paged" if self.window is None else "window"
+        return layout_of((*self.before, CacheGroup(kind, self.page, self.window)), self.bounds)
+
+    @property
     def layout(self) -> KvLayout:
-        return KvLayout(self.page, self.dtype, 1, self.kv_heads, self.dim)
+        group = len(self.before)
+        return KvLayout(self.page, self.dtype, self.kv_heads, self.dim, self.step, group)
 
     @property
     def arguments(self) -> tuple[AttentionShape, KvLayout]:
@@ -45,34 +60,96 @@ class Case:
         return self.shape, self.layout
 
 
-def batch(case: Case, sequences: Any, seed: int = 0, padding: int = 0) -> list[Any]:
-    """The kernel's inputs; pages behind every query's window are -1."""
+@dataclass
+class Inputs:
+    """What attention reads of a step. The counts of the step are no more than the sizes."""
+
+    case: Case
+    q: Any
+    pages: Any
+    batch: Batch
+    sequences: int
+    """Sequences for which kernels are started."""
+    entries: int
+    """Likewise of the group's page list."""
+
+    @property
+    def tensors(self) -> list[Any]:
+        return [self.q, self.pages, np.frombuffer(self.batch.words, np.int32)]
+
+    @property
+    def expected(self) -> Any:
+        """What the twin computes."""
+        case = self.case
+        lists = StepView(self.batch).lists(case.layout.group)
+        numbers = (case.scale, case.window, case.softcap)
+        return twin.paged_attention(self.q, self.pages, lists, *numbers)
+
+
+def inputs(case: Case, sequences: Any, seed: int = 0, padding: int = 0) -> Inputs:
+    """A step of these sequences, with so many tokens behind its own.
+
+    Of a window group some lists begin with a page that has slid out already.
+    """
     rng = np.random.default_rng(seed)
+    unseen = [_unseen(case, *sequence) for sequence in sequences]
+    slid = [int(pages - rng.integers(0, min(pages, 2) + 1)) for pages in unseen]
     counts = [-(-keys // case.page) for _, keys in sequences]
     free = rng.permutation(sum(counts) + 7).tolist()
     pages = np.full((len(free), 2, case.kv_heads, case.page, case.dim), np.nan, case.dtype)
-    qo, indptr, indices, last = [0], [0], [], []
-    for (queries, keys), count in zip(sequences, counts, strict=True):
-        behind = 0 if case.window is None else max(0, keys - queries + 1 - case.window)
-        for i in range(count):
-            if (i + 1) * case.page <= behind:
-                indices.append(-1)
-                continue
-            indices.append(free.pop())
+    poisoned = [free.pop() for _ in range(7)]
+    lists = []
+    for s, (_, keys) in enumerate(sequences):
+        ids = [free.pop() for _ in range(slid[s], counts[s])]
+        lists.append(PageList(int32(ids), slid[s]))
+        for i in range(unseen[s], counts[s]):
             used = min(case.page, keys - i * case.page)
-            pages[indices[-1], :, :, :used] = rng.standard_normal(
-                (2, case.kv_heads, used, case.dim)
-            )
-        qo.append(qo[-1] + queries)
-        indptr.append(len(indices))
-        last.append(keys - (count - 1) * case.page)
-    q = rng.standard_normal((qo[-1] + padding, case.heads, case.dim)).astype(np.float32) * 2
-    return [q, pages, *(np.array(a, np.int32) for a in (qo, indptr, indices, last))]
+            values = rng.standard_normal((2, case.kv_heads, used, case.dim))
+            pages[ids[i - slid[s]], :, :, :used] = values
+    batch = _step(case, sequences, lists, poisoned, rng)
+    count = batch.num_tokens + padding
+    q = rng.standard_normal((count, case.heads, case.dim)).astype(np.float32) * 2
+    entries = batch.num_pages(case.layout.group)
+    return Inputs(case, q, pages, batch, batch.num_sequences, entries)
 
 
-def alone(inputs: list[Any], s: int) -> list[Any]:
-    """The inputs of a batch of one sequence of a batch."""
-    q, pages, qo, indptr, indices, last = inputs
-    own = indices[indptr[s] : indptr[s + 1]]
-    one = [np.array(a, np.int32) for a in ([0, qo[s + 1] - qo[s]], [0, len(own)])]
-    return [q[qo[s] : qo[s + 1]], pages, *one, own, last[s : s + 1]]
+def alone(given: Inputs, s: int) -> Inputs:
+    """The inputs of one sequence of a step."""
+    case, view = given.case, StepView(given.batch)
+    own = view.lists(case.layout.group)
+    begin, end = own.first_token[s : s + 2]
+    ids = own.ids[own.first_page[s] : own.first_page[s + 1]]
+    pages = PageList(int32(ids.tolist()), int(own.page_number[s]))
+    rng = np.random.default_rng(s)
+    batch = _step(case, [(end - begin, own.length[s])], [pages], [0], rng)
+    return Inputs(case, given.q[begin:end], given.pages, batch, 1, len(ids))
+
+
+def _unseen(case: Case, queries: int, keys: int) -> int:
+    """Pages that have slid out of the window of all queries."""
+    return 0 if case.window is None else max(0, keys - queries + 1 - case.window) // case.page
+
+
+def _step(
+    case: Case, sequences: Any, lists: list[PageList], poisoned: list[int], rng: np.random.Generator
+) -> Batch:
+    """The lists of the groups before name poisoned pages only."""
+
+    def other(group: CacheGroup, keys: int) -> Cache:
+        if not group.has_pages:
+            return StateSlot(poisoned[0], poisoned[0])
+        ids = rng.choice(poisoned, -(-keys // group.page_size))
+        return PageList(int32(ids.tolist()))
+
+    rows = []
+    for (_, keys), own in zip(sequences, lists, strict=True):
+        rows.append([*(other(group, keys) for group in case.before), own])
+    counts = [
+        sum(len(row[g].ids) for row in rows) if group.has_pages else 0
+        for g, group in enumerate(case.step.groups)
+    ]
+    words = memoryview(int32([GARBAGE]) * case.step.words)
+    writer = BatchWriter(case.step, counts, words)
+    for (queries, keys), caches in zip(sequences, rows, strict=True):
+        writer.sequence(int32([1]) * int(queries), int(keys - queries), caches)
+    return writer.finish()

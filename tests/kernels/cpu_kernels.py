@@ -55,26 +55,25 @@ def compiled(factory: Callable[..., Any], arguments: tuple[Any, ...], cpu: Cpu) 
 def run(
     factory: Callable[..., Any],
     arguments: Sequence[Any],
-    inputs: Sequence[Array],
+    inputs: Sequence[Any],
     outputs: Sequence[tuple[tuple[int, ...], str]],
     cpu: Cpu = BEST,
 ) -> list[Array]:
-    """Call the kernel; outputs start as garbage, and only they may change."""
+    """Call the kernel; outputs start as garbage, and only they may change. An int is a SIZE."""
     garbage = [np.full(shape, 77, dtype) for shape, dtype in outputs]
-    tensors = [tvm.runtime.tensor(a) for a in [*inputs, *garbage]]
-    compiled(factory, tuple(arguments), cpu)["kernel"](*tensors)
-    for before, after in zip(inputs, tensors, strict=False):
-        np.testing.assert_array_equal(after.numpy(), before)
-    return [t.numpy() for t in tensors[len(inputs) :]]
+    after = call(factory, arguments, [*inputs, *garbage], cpu)
+    for before, array in zip(inputs, after, strict=False):
+        np.testing.assert_array_equal(array, before)
+    return after[len(inputs) :]
 
 
-def run_in_place(
-    factory: Callable[..., Any], arguments: Sequence[Any], inputs: Sequence[Array], cpu: Cpu = BEST
-) -> Array:
-    """Call a kernel that writes its last argument; returns that."""
-    tensors = [tvm.runtime.tensor(a) for a in inputs]
-    compiled(factory, tuple(arguments), cpu)["kernel"](*tensors)
-    return tensors[-1].numpy()
+def call(
+    factory: Callable[..., Any], arguments: Sequence[Any], inputs: Sequence[Any], cpu: Cpu = BEST
+) -> list[Any]:
+    """Call a kernel; all its arguments as they are afterwards."""
+    given = [a if isinstance(a, int) else tvm.runtime.tensor(a) for a in inputs]
+    compiled(factory, tuple(arguments), cpu)["kernel"](*given)
+    return [a if isinstance(a, int) else a.numpy() for a in given]
 
 
 def normal(seed: int, *shape: int, scale: float = 1.0) -> Array:

@@ -43,33 +43,26 @@ def device() -> Any:
 def run(
     factory: Callable[..., Any],
     arguments: Sequence[Any],
-    inputs: Sequence[Array],
+    inputs: Sequence[Any],
     outputs: Sequence[tuple[tuple[int, ...], str]],
     gpu: Gpu = F16,
 ) -> list[Array]:
-    """Call the kernel; outputs start as garbage, and only they may change."""
+    """Call the kernel; outputs start as garbage, and only they may change. An int is a SIZE."""
     garbage = [np.full(shape, 77, dtype) for shape, dtype in outputs]
-    tensors = [tvm.runtime.tensor(np.asarray(a), device()) for a in [*inputs, *garbage]]
-    compiled(factory, gpu, tuple(arguments))(*tensors)
-    for before, after in zip(inputs, tensors, strict=False):
-        np.testing.assert_array_equal(after.numpy(), before)
-    return [t.numpy() for t in tensors[len(inputs) :]]
-
-
-def run_in_place(
-    factory: Callable[..., Any], arguments: Sequence[Any], inputs: Sequence[Array], gpu: Gpu = F16
-) -> Array:
-    """Call a kernel that writes its last argument; returns that."""
-    return call(factory, arguments, inputs, gpu)[-1]
+    after = call(factory, arguments, [*inputs, *garbage], gpu)
+    for before, array in zip(inputs, after, strict=False):
+        np.testing.assert_array_equal(array, before)
+    return after[len(inputs) :]
 
 
 def call(
-    factory: Callable[..., Any], arguments: Sequence[Any], inputs: Sequence[Array], gpu: Gpu = F16
-) -> list[Array]:
+    factory: Callable[..., Any], arguments: Sequence[Any], inputs: Sequence[Any], gpu: Gpu = F16
+) -> list[Any]:
     """Call a kernel; all its arguments as they are afterwards."""
-    tensors = [tvm.runtime.tensor(np.asarray(a), device()) for a in inputs]
-    compiled(factory, gpu, tuple(arguments))(*tensors)
-    return [tensor.numpy() for tensor in tensors]
+    place = device()
+    given = [a if isinstance(a, int) else tvm.runtime.tensor(np.asarray(a), place) for a in inputs]
+    compiled(factory, gpu, tuple(arguments))(*given)
+    return [a if isinstance(a, int) else a.numpy() for a in given]
 
 
 def normal(seed: int, *shape: int, scale: float = 1.0) -> Array:

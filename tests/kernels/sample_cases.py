@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from step_cases import LAYOUTS, sample_step
+
+from mlcc.device.step_view import StepView
+from mlcc.engine.tables import StepLayout
 
 Array = Any
 Row = tuple[float, ...]
@@ -23,9 +28,14 @@ def with_uniforms(filters: Sequence[Row], rng: np.random.Generator) -> list[Row]
 
 
 def columns(rows: Sequence[Row]) -> list[Array]:
-    """The five parameters of `sample` that follow the logits."""
-    kinds = ("float32", "int32", "float32", "float32", "float32")
-    return [np.array(c, k) for c, k in zip(zip(*rows, strict=True), kinds, strict=True)]
+    """The five parameters of the twin that follow the logits, as a step has them."""
+    view = StepView(sample_step(layout_for(len(rows)), rows))
+    return [view.rows(name) for name in ("temperature", "top_k", "top_p", "min_p", "uniform")]
+
+
+def layout_for(rows: int) -> StepLayout:
+    """Few different ones: each is a kernel to compile."""
+    return LAYOUTS[0] if rows <= LAYOUTS[0].max_rows else replace(LAYOUTS[0], max_rows=40000)
 
 
 def few_values(rows: int, vocab: int, rng: np.random.Generator) -> Array:

@@ -1,4 +1,4 @@
-"""Paged attention against the twin: ragged mixed batches on shuffled pages, the rest poisoned.
+"""Paged attention against the twin: ragged mixed steps on shuffled pages, the rest poisoned.
 
 Every page entry that a query may not read is NaN, so one read too many spoils the answer. Bounds
 are absolute, on outputs of order one: 1e-5 for either page type, as the twin reads the same pages.
@@ -10,25 +10,24 @@ from typing import Any
 
 import numpy as np
 import pytest
-from attention_cases import MIXED, Case, alone, batch
+from attention_cases import MIXED, OTHERS, Case, Inputs, alone, inputs
 from cpu_kernels import BEST, CPUS, NEON, Cpu, compiled, run
+from step_cases import BOUNDS, LAYOUTS, OTHER_BOUNDS
 
-from mlcc.device import reference_ops as twin
 from mlcc_compiler.kernels.cpu import activation, kv, norm, rope, sample
 from mlcc_compiler.kernels.cpu.attention import attention
 
 
-def attend(case: Case, inputs: list[Any], cpu: Cpu = BEST) -> Any:
-    return run(
-        attention.paged_attention, case.arguments, inputs, [(inputs[0].shape, "float32")], cpu
-    )[0]
+def attend(given: Inputs, cpu: Cpu = BEST) -> Any:
+    arguments, out = [*given.tensors, given.sequences], [(given.q.shape, "float32")]
+    return run(attention.paged_attention, given.case.arguments, arguments, out, cpu)[0]
 
 
 def check(case: Case, sequences: Any, cpu: Cpu = BEST, seed: int = 0) -> None:
-    inputs = batch(case, sequences, seed, padding=2)
-    expected = twin.paged_attention(*inputs, case.scale, case.window, case.softcap)
+    given = inputs(case, sequences, seed, padding=2)
+    expected = given.expected
     assert np.isfinite(expected).all()
-    np.testing.assert_allclose(attend(case, inputs, cpu), expected, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(attend(given, cpu), expected, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("cpu", CPUS, ids=lambda c: c.name)
@@ -76,32 +75,48 @@ def test_random_batches() -> None:
     rng = np.random.default_rng(3)
     for seed in range(20):
         count = int(rng.integers(1, 9))
-        queries = rng.integers(0, 50, count) * (rng.random(count) < 0.5) + (rng.random(count) < 0.8)
-        check(Case(), [(int(n), int(n + rng.integers(0, 200))) for n in queries], seed=seed)
+        queries = 1 + rng.integers(0, 50, count) * (rng.random(count) < 0.5)
+        sequences = [(int(n), int(n + rng.integers(0, 200))) for n in queries]
+        check(Case(window=None if seed % 2 else 60), sequences, seed=seed)
+
+
+@pytest.mark.parametrize("window", [None, 100])
+def test_lists_behind_those_of_other_groups(window: int | None) -> None:
+    """The columns and the list are the group's own, wherever the tables' bounds put them."""
+    for before, bounds in ((OTHERS, BOUNDS), (OTHERS[:1], OTHER_BOUNDS)):
+        check(Case(2, 2, dim=8, window=window, before=before, bounds=bounds), MIXED)
 
 
 def test_no_sequences() -> None:
-    inputs = batch(Case(), (), padding=3)
-    assert (attend(Case(), inputs) == 0).all()
-    assert attend(Case(), batch(Case(), ())).size == 0
+    assert (attend(inputs(Case(), (), padding=3)) == 0).all()
+    assert attend(inputs(Case(), ())).size == 0
+
+
+def test_a_step_may_be_smaller_than_its_sizes() -> None:
+    """Of a step of decode rows too, as graphs round sizes up."""
+    for sequences in (MIXED, [(1, 40), (1, 300)]):
+        given = inputs(Case(), sequences, padding=5)
+        given.sequences += 4
+        np.testing.assert_allclose(attend(given), given.expected, rtol=0, atol=1e-5)
+        assert (attend(given)[-5:] == 0).all()
 
 
 def test_a_row_does_not_depend_on_its_neighbours() -> None:
     """Bit for bit: how a sequence is cut into tasks follows from its own lengths."""
     sequences = ((1, 500), (30, 200), (1, 33), (100, 100))
-    inputs = batch(Case(), sequences)
-    together = attend(Case(), inputs)
-    qo = inputs[2]
-    for s in range(len(sequences)):
-        by_itself = attend(Case(), alone(inputs, s))
-        np.testing.assert_array_equal(by_itself, together[qo[s] : qo[s + 1]])
+    for case in (Case(), Case(window=100)):
+        given = inputs(case, sequences)
+        together, first = attend(given), 0
+        for s, (queries, _) in enumerate(sequences):
+            by_itself = attend(alone(given, s))
+            np.testing.assert_array_equal(by_itself, together[first : first + queries])
+            first += queries
 
 
 def test_large_scores_do_not_overflow() -> None:
-    inputs = batch(Case(), ((1, 300), (70, 300)))
-    inputs[0] *= 1000
-    expected = twin.paged_attention(*inputs, Case().scale)
-    np.testing.assert_allclose(attend(Case(), inputs), expected, rtol=0, atol=1e-2)
+    given = inputs(Case(), ((1, 300), (70, 300)))
+    given.q *= 1000
+    np.testing.assert_allclose(attend(given), given.expected, rtol=0, atol=1e-2)
 
 
 def test_neon_compiles() -> None:
@@ -119,7 +134,8 @@ def test_neon_compiles_every_other_kernel() -> None:
         (rope.rope_table, ((), (32,), 1.0)),
         (activation.gated, ((1536,), (1536,), "gelu")),
         (activation.softcap, ((1000,), 30.0)),
-        (sample.sample, (1000,)),
+        (sample.sample, (1000, LAYOUTS[0])),
+        (kv.read_step, (LAYOUTS[0],)),
         (norm.add_rms_norm, ((576,), (576,), (576,), 1e-5, 0.0)),
     ]
     for factory, arguments in kinds:

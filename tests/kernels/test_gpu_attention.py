@@ -13,38 +13,37 @@ from typing import Any
 
 import numpy as np
 import pytest
-from attention_cases import MIXED, Case, alone, batch
+from attention_cases import MIXED, OTHERS, Case, Inputs, alone, inputs
 from gpu_kernels import F16, GPUS, device, run
+from step_cases import OTHER_BOUNDS
 
-from mlcc.device import reference_ops as twin
 from mlcc_compiler._tvm import relax, tvm
-from mlcc_compiler.graph import Graph
+from mlcc_compiler.graph import Graph, tensor
 from mlcc_compiler.kernels.gpu.attention import attention
-from mlcc_compiler.kernels.gpu.attention.batch import arguments
 from mlcc_compiler.kernels.gpu.attention.decode import attend_ranges
 from mlcc_compiler.kernels.gpu.attention.plan import RangePlan, TilePlan, range_items
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.kernel_set import gpu_kernels
-from mlcc_compiler.passes.variables import variables
+from mlcc_compiler.passes.variables import size_variable, step_variable
 
 pytestmark = pytest.mark.usefixtures("vulkan")
 
 
-def attend(case: Case, inputs: list[Any], gpu: Gpu = F16) -> Any:
+def attend(given: Inputs, gpu: Gpu = F16) -> Any:
     """Both kernels, one after the other."""
-    q, *_, indices, last = inputs
-    items = int(range_items(len(indices), len(last), case.page))
+    case = given.case
+    items = int(range_items(given.entries, given.sequences, case.page))
     scratch = [((items, case.heads, n), "float32") for n in (case.dim, 2)]
-    parts = run(attend_ranges, case.arguments, inputs, scratch, gpu)
-    out = [(q.shape, "float32")]
-    return run(attention.attend, case.arguments, [*inputs, *parts], out, gpu)[0]
+    parts = run(attend_ranges, case.arguments, given.tensors, scratch, gpu)
+    arguments, out = [*given.tensors, *parts, given.sequences], [(given.q.shape, "float32")]
+    return run(attention.attend, case.arguments, arguments, out, gpu)[0]
 
 
 def check(case: Case, sequences: Any, gpu: Gpu = F16, seed: int = 0, padding: int = 2) -> None:
-    inputs = batch(case, sequences, seed, padding)
-    expected = twin.paged_attention(*inputs, case.scale, case.window, case.softcap)
+    given = inputs(case, sequences, seed, padding)
+    expected = given.expected
     assert np.isfinite(expected).all()
-    np.testing.assert_allclose(attend(case, inputs, gpu), expected, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(attend(given, gpu), expected, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("gpu", GPUS, ids=str)
@@ -88,48 +87,60 @@ def test_random_batches() -> None:
     rng = np.random.default_rng(3)
     for seed in range(20):
         count = int(rng.integers(1, 9))
-        queries = rng.integers(0, 50, count) * (rng.random(count) < 0.5) + (rng.random(count) < 0.8)
-        check(Case(), [(int(n), int(n + rng.integers(0, 200))) for n in queries], seed=seed)
+        queries = 1 + rng.integers(0, 50, count) * (rng.random(count) < 0.5)
+        sequences = [(int(n), int(n + rng.integers(0, 200))) for n in queries]
+        check(Case(window=None if seed % 2 else 60), sequences, seed=seed)
 
 
-def test_pure_decode_step_may_be_padded() -> None:
-    """n = b: rows of sequences without a token get zeros, and the prefill does not run."""
-    check(Case(), [(1, 40), (1, 300), (0, 0), (0, 16)], padding=2)
+@pytest.mark.parametrize("window", [None, 100])
+def test_lists_behind_those_of_other_groups(window: int | None) -> None:
+    """The columns and the list are the group's own, wherever the tables' bounds put them."""
+    check(Case(2, 2, dim=8, window=window, before=OTHERS), MIXED)
+    case = Case(2, 2, dim=8, window=window, before=OTHERS[:1], bounds=OTHER_BOUNDS)
+    check(case, MIXED)
+
+
+def test_a_decode_step_may_be_smaller_than_its_sizes() -> None:
+    """As graphs round sizes up: n = b, so the prefill does not run, and other rows get zeros."""
+    for case in (Case(), Case(window=100)):
+        given = inputs(case, [(1, 40), (1, 300), (1, 16)], padding=5)
+        expected = given.expected
+        for entries in (0, 1, 50):
+            given.sequences, given.entries = 8, given.entries + entries
+            np.testing.assert_allclose(attend(given), expected, rtol=0, atol=1e-5)
+        assert (attend(given)[-5:] == 0).all()
+
+
+def test_a_mixed_step_may_be_smaller_than_its_sizes() -> None:
+    given = inputs(Case(), MIXED, padding=100)
+    given.sequences, given.entries = given.sequences + 4, given.entries + 50
+    np.testing.assert_allclose(attend(given), given.expected, rtol=0, atol=1e-5)
 
 
 def test_no_sequences() -> None:
-    inputs = batch(Case(), (), padding=3)
-    assert (attend(Case(), inputs) == 0).all()
-    inputs[4] = np.zeros(40, np.int32)  # a page list longer than what the sequences use
-    assert (attend(Case(), inputs) == 0).all()
-    assert attend(Case(), batch(Case(), ())).size == 0
-
-
-def test_a_page_list_may_be_padded() -> None:
-    for sequences in (((1, 200), (1, 40)), ((1, 200), (30, 40))):
-        inputs = batch(Case(), sequences)
-        expected = attend(Case(), inputs)
-        inputs[4] = np.concatenate([inputs[4], np.full(50, -1, np.int32)])
-        np.testing.assert_array_equal(attend(Case(), inputs), expected)
+    given = inputs(Case(), (), padding=3)
+    assert (attend(given) == 0).all()
+    given.sequences, given.entries = 2, 40
+    assert (attend(given) == 0).all()
+    assert attend(inputs(Case(), ())).size == 0
 
 
 def test_a_row_does_not_depend_on_its_neighbours() -> None:
     """Bit for bit: how a sequence is cut into ranges and tiles follows from its own lengths."""
+    sequences = ((1, 500), (30, 200), (1, 33), (100, 100))
     for case in (Case(), Case(window=100)):
-        sequences = ((1, 500), (30, 200), (1, 33), (100, 100))
-        inputs = batch(case, sequences)
-        together = attend(case, inputs)
-        qo = inputs[2]
-        for s in range(len(sequences)):
-            by_itself = attend(case, alone(inputs, s))
-            np.testing.assert_array_equal(by_itself, together[qo[s] : qo[s + 1]])
+        given = inputs(case, sequences)
+        together, first = attend(given), 0
+        for s, (queries, _) in enumerate(sequences):
+            by_itself = attend(alone(given, s))
+            np.testing.assert_array_equal(by_itself, together[first : first + queries])
+            first += queries
 
 
 def test_large_scores_do_not_overflow() -> None:
-    inputs = batch(Case(), ((1, 300), (70, 300)))
-    inputs[0] *= 1000
-    expected = twin.paged_attention(*inputs, Case().scale)
-    np.testing.assert_allclose(attend(Case(), inputs), expected, rtol=0, atol=1e-2)
+    given = inputs(Case(), ((1, 300), (70, 300)))
+    given.q *= 1000
+    np.testing.assert_allclose(attend(given), given.expected, rtol=0, atol=1e-2)
 
 
 def test_workgroup_memory_stays_below_the_row_s() -> None:
@@ -160,18 +171,24 @@ def test_compiles_for_metal_with_subgroups_and_aligned_loads() -> None:
 
 def module(case: Case) -> Any:
     """A graph that is nothing but attention."""
-    graph = Graph(relax.BlockBuilder())
-    parameters = variables(arguments(*case.arguments), {})
-    with graph.builder.function("forward", parameters):
+    graph, (shape, layout) = Graph(relax.BlockBuilder()), case.arguments
+    n, b, p, pool = (size_variable(name) for name in ("n", "b", "p", "num_pages"))
+    inputs = [
+        relax.Var("q", tensor([n, case.heads, case.dim])),
+        relax.Var("pages", tensor([pool, *layout.page_shape], layout.dtype)),
+        step_variable(layout.step),
+    ]
+    sizes = relax.Var("sizes", relax.ShapeType([b, p]))
+    with graph.builder.function("forward", [*inputs, sizes]):
         with graph.builder.dataflow():
-            out = gpu_kernels(F16).emit("attention", graph, parameters, *case.arguments)
+            out = gpu_kernels(F16).emit("attention", graph, inputs, (b, p), shape, layout)
             out = graph.builder.emit_output(out)
         graph.builder.emit_func_output(out)
     return graph.builder.finalize()
 
 
 def test_emitted_into_a_graph() -> None:
-    """The scratch tensors' sizes follow from the batch, and the whole runs in TVM's VM."""
+    """The scratch tensors' sizes follow from the shape argument, and the whole runs in TVM's VM."""
     case = Case(heads=4, kv_heads=2, dim=32)
     target = tvm.target.Target({"kind": "webgpu", "max_num_threads": 256}, host={"kind": "llvm"})
     with target:
@@ -180,7 +197,8 @@ def test_emitted_into_a_graph() -> None:
     executable.export_library(str(path))
     machine = relax.VirtualMachine(tvm.runtime.load_module(str(path)), device())
     for sequences in (MIXED, [(1, 130), (1, 5)]):
-        inputs = batch(case, sequences)
-        out = machine["forward"](*(tvm.runtime.tensor(a, device()) for a in inputs)).numpy()
-        expected = twin.paged_attention(*inputs, case.scale)
-        np.testing.assert_allclose(out, expected, rtol=0, atol=1e-5)
+        given = inputs(case, sequences)
+        sizes = tvm.runtime.ShapeTuple((given.sequences, given.entries))
+        arguments = (tvm.runtime.tensor(a, device()) for a in given.tensors)
+        out = machine["forward"](*arguments, sizes).numpy()
+        np.testing.assert_allclose(out, given.expected, rtol=0, atol=1e-5)

@@ -6,9 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gpu_kernels import F16, GPUS, SMALL, call, normal, run, run_in_place
+from gpu_kernels import F16, GPUS, SMALL, call, normal, run
+from step_cases import LAYOUTS, copy_step, token_step, words_of
 
 from mlcc.device import reference_ops as twin
+from mlcc.device.step_view import StepView
+from mlcc.engine.tables import StepLayout
 from mlcc_compiler.kernels.gpu import elementwise, kv, norm, rope
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.layout import KvLayout
@@ -16,6 +19,7 @@ from mlcc_compiler.layout import KvLayout
 pytestmark = pytest.mark.usefixtures("vulkan")
 
 ROWS = (0, 1, 7)
+STEP = LAYOUTS[0]
 
 
 @pytest.mark.parametrize("kind", ["silu", "gelu", "gelu_tanh"])
@@ -62,11 +66,20 @@ def test_rows_are_taken() -> None:
     np.testing.assert_array_equal(out, twin.take_rows(x, rows))
 
 
-def test_tokens_are_resolved() -> None:
-    ids = np.arange(-3, 400, dtype=np.int32)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_read_step(layout: StepLayout) -> None:
+    """Exactly, from wherever columns lie, and what nobody reads beyond the counts."""
     last = np.array([50, 60, 70], np.int32)
-    out = run(elementwise.resolve_tokens, (), [ids, last], [((403,), "int32")])[0]
-    np.testing.assert_array_equal(out, twin.resolve_tokens(ids, last))
+    for sequences in ([[5, -1, 7, 8], [-3], [0], [-2]], [[4]], [range(300), [9] * 7], []):
+        batch = token_step(layout, sequences)
+        for more in (0, 5):
+            n, r = batch.num_tokens + more, batch.num_rows + 2 * more
+            expected = twin.read_step(StepView(batch), last, n, r)
+            outputs = [(column.shape, "int32") for column in expected]
+            found = run(elementwise.read_step, (layout,), [words_of(batch), last], outputs)
+            assert len(found) == len(expected)
+            for column, wanted in zip(found, expected, strict=True):
+                np.testing.assert_array_equal(column, wanted)
 
 
 @pytest.mark.parametrize("gpu", GPUS, ids=str)
@@ -122,18 +135,31 @@ def test_pages(dtype: str) -> None:
     pages = rng.standard_normal((5, 2, 3, 4, 40)).astype(dtype)
     k, v = normal(1, 6, 3, 40), normal(2, 6, 3, 40)
     slots = np.array([0, 7, -1, 19, 18, 4], np.int32)
-    arguments = (KvLayout(4, dtype, 1, 3, 40),)
-    out = run_in_place(kv.append_kv, arguments, [k, v, slots, pages])
+    *_, out = call(kv.append_kv, (KvLayout(4, dtype, 3, 40, STEP, 0),), [k, v, slots, pages])
     np.testing.assert_array_equal(out, twin.append_kv(k, v, slots, pages.copy()))
-    src, dst = np.array([4, 0], np.int32), np.array([1, 2], np.int32)
-    out = run_in_place(kv.copy_pages, arguments, [src, dst, pages])
-    np.testing.assert_array_equal(out, twin.copy_pages(src, dst, pages.copy()))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("group", [0, 2])
+def test_copy_pages(dtype: str, group: int) -> None:
+    """Those of the group, and no more of them than the caller says."""
+    pages = normal(3, 12, 2, 3, 4, 40).astype(dtype)
+    copies = [(2, 4, 1), (0, 5, 2), (1, 0, 7), (2, 6, 3), (0, 10, 8)]
+    for layout in LAYOUTS[::2]:
+        step = words_of(copy_step(layout, copies))
+        arguments = (KvLayout(4, dtype, 3, 40, layout, group),)
+        for count in (0, 1, 5):
+            _, out, _ = call(kv.copy_pages, arguments, [step, pages, count])
+            own = [copy[1:] for copy in copies[:count] if copy[0] == group]
+            source, to = np.array(own, np.int32).reshape(-1, 2).T
+            np.testing.assert_array_equal(out, twin.copy_pages(source, to, pages.copy()))
 
 
 def test_what_float16_cannot_hold_is_not_stored_as_infinity() -> None:
     k, v = np.full((1, 1, 8), 1e6, np.float32), np.full((1, 1, 8), -1e6, np.float32)
     pages, slots = np.zeros((1, 2, 1, 1, 8), np.float16), np.zeros(1, np.int32)
-    out = run_in_place(kv.append_kv, (KvLayout(1, "float16", 1, 1, 8),), [k, v, slots, pages])
+    layout = KvLayout(1, "float16", 1, 8, STEP, 0)
+    *_, out = call(kv.append_kv, (layout,), [k, v, slots, pages])
     assert (out[0, 0] == 65504).all() and (out[0, 1] == -65504).all()
 
 
@@ -152,7 +178,7 @@ def test_rotate_and_append(dtype: str, gpu: Gpu, norm_of_heads: Any, dim: int, r
     if norm_of_heads:
         q, k = (twin.rms_norm(x, w, *norm_of_heads) for x, w in zip((q, k), weights, strict=True))
     expected = twin.append_kv(twin.rope(k, table), v, slots, pages.copy())
-    arguments = (KvLayout(page, dtype, 1, kv_heads, dim), heads, rotary, norm_of_heads)
+    arguments = (KvLayout(page, dtype, kv_heads, dim, STEP, 0), heads, rotary, norm_of_heads)
     tensors = [qkv, table, *weights, slots, pages, np.zeros((6, heads, dim), np.float32)]
     *_, found, out = call(kv.rotate_and_append, arguments, tensors, gpu)
     np.testing.assert_allclose(out, twin.rope(q, table), rtol=0, atol=1e-5)

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 from gpu_kernels import F16, SMALL, run
-from sample_cases import FILTERS, Row, columns, few_values, not_numbers, with_uniforms
+from sample_cases import FILTERS, Row, columns, few_values, layout_for, not_numbers, with_uniforms
+from step_cases import LAYOUTS, sample_step, words_of
 
 from mlcc.device import reference_ops as twin
 from mlcc_compiler._tvm import tvm
@@ -30,10 +31,10 @@ BOUND = 1e-6
 
 def draw(logits: Array, rows: Sequence[Row], gpu: Gpu = F16) -> tuple[Array, Array]:
     """The kernel's (tokens, logprobs) of logits under (temperature, ..., uniform) per row."""
-    outputs = [((len(rows),), "int32"), ((len(rows),), "float32")]
-    tokens, logprobs = run(
-        sample.sample, (logits.shape[1],), [logits, *columns(rows)], outputs, gpu
-    )
+    layout, count = layout_for(len(rows)), len(rows)
+    step = words_of(sample_step(layout, rows))
+    outputs = [((count,), "int32"), ((count,), "float32")]
+    tokens, logprobs = run(sample.sample, (logits.shape[1], layout), [logits, step], outputs, gpu)
     return tokens, logprobs
 
 
@@ -173,10 +174,27 @@ def test_greedy_takes_the_first_of_equals(gpu: Gpu) -> None:
 
 
 def test_no_rows() -> None:
-    parameters = [np.zeros(0, k) for k in ("f4", "i4", "f4", "f4", "f4")]
-    outputs = [((0,), "int32"), ((0,), "float32")]
-    out = run(sample.sample, (100,), [np.zeros((0, 100), "f4"), *parameters], outputs)
-    assert [o.size for o in out] == [0, 0]
+    assert [o.size for o in draw(np.zeros((0, 100), np.float32), [])] == [0, 0]
+
+
+def test_rows_beyond_the_step_s_are_left_alone() -> None:
+    layout, logits = LAYOUTS[0], normal_rows(100, 1, np.random.default_rng(0), 5)
+    step = words_of(sample_step(layout, [(0.0, 0, 1.0, 0.0, 0.5)] * 2))
+    outputs = [((5,), "int32"), ((5,), "float32")]
+    tokens, logprobs = run(sample.sample, (100, layout), [logits, step], outputs)
+    assert tokens[:2].tolist() == logits[:2].argmax(axis=1).tolist()
+    assert (tokens[2:] == 77).all() and (logprobs[2:] == 77).all()
+
+
+def test_parameters_lie_where_the_layout_says() -> None:
+    rng = np.random.default_rng(2)
+    rows, logits = with_uniforms(FILTERS[:40], rng), normal_rows(100, 1, rng, 40)
+    outputs = [((40,), "int32"), ((40,), "float32")]
+    expected = draw(logits, rows)[0]
+    for layout in LAYOUTS[1:]:
+        step = words_of(sample_step(layout, rows))
+        tokens, _ = run(sample.sample, (100, layout), [logits, step], outputs)
+        np.testing.assert_array_equal(tokens, expected)
 
 
 def test_results_repeat_to_the_bit() -> None:
@@ -208,7 +226,7 @@ def source(kind: str, gpu: Gpu) -> str:
     """The text of the kernel for a vocabulary of 128256."""
     options = {"thread_warp_size": 32} if gpu.subgroup else {"max_num_threads": 256}
     target = tvm.target.Target({"kind": kind, **options}, host={"kind": "llvm"})
-    function = sample.sample(gpu, 128256).with_attr("global_symbol", "kernel")
+    function = sample.sample(gpu, 128256, LAYOUTS[0]).with_attr("global_symbol", "kernel")
     with target:
         built = tvm.compile(tvm.IRModule({"kernel": function}), target=target)
     return str(built.mod.imports[0].inspect_source())

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from cpu_kernels import CPUS, Cpu, normal, run, run_in_place
+from cpu_kernels import CPUS, Cpu, call, normal, run
+from step_cases import LAYOUTS, copy_step, token_step, words_of
 
 from mlcc.device import reference_ops as twin
+from mlcc.device.step_view import StepView
+from mlcc.engine.tables import StepLayout
 from mlcc_compiler.kernels.cpu import kv
 from mlcc_compiler.layout import KvLayout
 
@@ -21,20 +24,26 @@ def test_append(cpu: Cpu, dtype: str, heads: int, dim: int, page: int, count: in
     slots = rng.permutation(20 * page)[:count].astype(np.int32)
     slots[rng.random(count) < 0.2] = -1
     k, v = normal(1, count, heads, dim), normal(2, count, heads, dim)
-    out = run_in_place(
-        kv.append_kv, (KvLayout(page, dtype, 1, heads, dim),), [k, v, slots, pages], cpu
-    )
+    layout = KvLayout(page, dtype, heads, dim, LAYOUTS[0], 0)
+    *_, out = call(kv.append_kv, (layout,), [k, v, slots, pages], cpu)
     np.testing.assert_array_equal(out, twin.append_kv(k, v, slots, pages.copy()))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
-@pytest.mark.parametrize("count", [0, 1, 5])
-def test_copy_pages(dtype: str, count: int) -> None:
+@pytest.mark.parametrize("group", [0, 2])
+@pytest.mark.parametrize("layout", LAYOUTS[::2])
+def test_copy_pages(dtype: str, group: int, layout: StepLayout) -> None:
+    """Those of the group, and no more of them than the caller says."""
     pages = normal(3, 12, 2, 3, 16, 48).astype(dtype)
-    order = np.random.default_rng(count).permutation(12).astype(np.int32)
-    src, dst = order[:count], order[6 : 6 + count]
-    out = run_in_place(kv.copy_pages, (KvLayout(16, dtype, 1, 3, 48),), [src, dst, pages])
-    np.testing.assert_array_equal(out, twin.copy_pages(src, dst, pages.copy()))
+    copies = [(2, 4, 1), (0, 5, 2), (1, 0, 7), (2, 6, 3), (0, 10, 8)]
+    step = words_of(copy_step(layout, copies))
+    arguments = (KvLayout(16, dtype, 3, 48, layout, group),)
+    for count in (0, 1, 4, 5):
+        read, out, _ = call(kv.copy_pages, arguments, [step, pages, count])
+        own = [copy[1:] for copy in copies[:count] if copy[0] == group]
+        source, to = np.array(own, np.int32).reshape(-1, 2).T
+        np.testing.assert_array_equal(out, twin.copy_pages(source, to, pages.copy()))
+        np.testing.assert_array_equal(read, step)
 
 
 @pytest.mark.parametrize("rows", [[], [0], [4, 4, 1]])
@@ -44,10 +53,19 @@ def test_take_rows(rows: list[int]) -> None:
     np.testing.assert_array_equal(y, twin.take_rows(x, index))
 
 
-def test_resolve_tokens() -> None:
-    ids, last = np.array([5, -1, -3, 0, -2], np.int32), np.array([10, 11, 12], np.int32)
-    (out,) = run(kv.resolve_tokens, (), [ids, last], [((5,), "int32")])
-    assert out.tolist() == [5, 10, 12, 0, 11]
-    np.testing.assert_array_equal(out, twin.resolve_tokens(ids, last))
-    (out,) = run(kv.resolve_tokens, (), [ids[:0], last[:0]], [((0,), "int32")])
-    assert out.size == 0
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_read_step(layout: StepLayout) -> None:
+    """Exactly, from wherever columns lie, and what nobody reads beyond the counts."""
+    last = np.array([10, 11, 12], np.int32)
+    for sequences in ([[5, -1, 7, 8], [-3], [0], [-2]], [[4]], []):
+        batch = token_step(layout, sequences)
+        for more in (0, 5):
+            n, r = batch.num_tokens + more, batch.num_rows + 2 * more
+            expected = twin.read_step(StepView(batch), last, n, r)
+            outputs = [(column.shape, "int32") for column in expected]
+            found = run(kv.read_step, (layout,), [words_of(batch), last], outputs)
+            assert len(found) == len(expected)
+            for column, wanted in zip(found, expected, strict=True):
+                np.testing.assert_array_equal(column, wanted)
+    batch = token_step(layout, [[5, -1, -3, 0, -2]])
+    assert twin.read_step(StepView(batch), last)[0].tolist() == [5, 10, 12, 0, 11]

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cpu_kernels import BEST, CPUS, Cpu, run
-from sample_cases import FILTERS, columns, few_values, not_numbers, with_uniforms
+from cpu_kernels import BEST, CPUS, Cpu, normal, run
+from sample_cases import FILTERS, columns, few_values, layout_for, not_numbers, with_uniforms
+from step_cases import LAYOUTS, sample_step, words_of
 
 from mlcc.device import reference_ops as twin
 from mlcc_compiler.kernels.cpu import sample
@@ -15,11 +16,12 @@ from mlcc_compiler.kernels.cpu import sample
 
 def draw(logits: Any, rows: list[tuple[float, ...]], cpu: Cpu = BEST) -> tuple[Any, Any]:
     """(kernel, twin) of logits under (temperature, top_k, top_p, min_p, uniform) per row."""
-    parameters = columns(rows)
+    layout, vocab = layout_for(len(rows)), logits.shape[1]
+    step = words_of(sample_step(layout, rows))
     outputs = [((len(rows),), "int32"), ((len(rows),), "float32")]
-    ours = run(sample.sample, (logits.shape[1],), [logits, *parameters], outputs, cpu)
+    ours = run(sample.sample, (vocab, layout), [logits, step], outputs, cpu)
     with np.errstate(all="ignore"):
-        return ours, twin.sample(logits, *parameters)
+        return ours, twin.sample(logits, *columns(rows))
 
 
 def agrees(vocab: int, cpu: Cpu) -> None:
@@ -91,9 +93,29 @@ def test_greedy_takes_the_first_of_equals() -> None:
 def test_no_rows() -> None:
     (tokens, _), _ = draw(np.zeros((1, 64), np.float32), [(0, 0, 1, 0, 0)])
     assert tokens.tolist() == [0]
-    empty = [np.zeros((0, 64), "f4"), *[np.zeros(0, k) for k in ("f4", "i4", "f4", "f4", "f4")]]
-    out = run(sample.sample, (64,), empty, [((0,), "int32"), ((0,), "float32")])
+    out, _ = draw(np.zeros((0, 64), np.float32), [])
     assert [o.size for o in out] == [0, 0]
+
+
+def test_rows_beyond_the_step_s_are_left_alone() -> None:
+    layout, rows = LAYOUTS[0], [(0.0, 0, 1.0, 0.0, 0.5)] * 2
+    outputs = [((5,), "int32"), ((5,), "float32")]
+    inputs = [normal(0, 5, 64), words_of(sample_step(layout, rows))]
+    tokens, logprobs = run(sample.sample, (64, layout), inputs, outputs)
+    assert tokens[:2].tolist() == inputs[0][:2].argmax(axis=1).tolist()
+    assert (tokens[2:] == 77).all() and (logprobs[2:] == 77).all()
+
+
+def test_parameters_lie_where_the_layout_says() -> None:
+    rows = with_uniforms(FILTERS[:40], np.random.default_rng(2))
+    logits = normal(1, 40, 64)
+    expected, _ = twin.sample(logits, *columns(rows))
+    for layout in LAYOUTS:
+        inputs = [logits, words_of(sample_step(layout, rows))]
+        outputs = [((40,), "int32"), ((40,), "float32")]
+        np.testing.assert_array_equal(
+            run(sample.sample, (64, layout), inputs, outputs)[0], expected
+        )
 
 
 def test_distribution() -> None:

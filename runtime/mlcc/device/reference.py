@@ -85,10 +85,11 @@ class ReferenceExecutor:
             for group, tensors in self.caches.values():
                 for tensor in tensors if group == g else ():
                     tensor[to] = tensor[source]
+        ids, positions, rows, *_ = ops.read_step(step, self.last_sampled)
         values: dict[str, Any] = {
-            "token_ids": ops.resolve_tokens(step.tokens("id"), self.last_sampled),
-            "positions": step.tokens("position"),
-            "logit_rows": step.rows("token"),
+            "token_ids": ids,
+            "positions": positions,
+            "logit_rows": rows,
             **self.constants,
         }
         for node in self.graph["nodes"]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from mlcc.device.step_view import PageLists
+from mlcc.device.step_view import PageLists, StepView
 
 Array = Any
 """A numpy array; numpy's own type is lost in every arithmetic expression."""
@@ -38,13 +38,35 @@ def take_rows(x: Array, rows: Array) -> Array:
     return x[rows]
 
 
-def resolve_tokens(token_ids: Array, last_sampled: Array) -> Array:
-    """Token id -1 - i stands for the token sampled for row i of the previous step."""
-    out = token_ids.copy()
-    for i, token in enumerate(token_ids):
+# --- reading a step
+
+
+def read_step(
+    step: StepView, last_sampled: Array, tokens: int | None = None, rows: int | None = None
+) -> tuple[Array, ...]:
+    """(token_ids [n], positions [n], rows [r], then slots [n] of each group with pages).
+
+    Id -1 - i stands for the token sampled for row i of the previous step. There may be more tokens
+    and rows than the step has: their ids, positions and rows are 0, their slots -1.
+    """
+    ids, wanted = step.tokens("id").copy(), step.rows("token")
+    for i, token in enumerate(ids):
         if token < 0:
-            out[i] = last_sampled[-1 - token]
-    return out
+            ids[i] = last_sampled[-1 - token]
+    n = len(ids) if tokens is None else tokens
+    r = len(wanted) if rows is None else rows
+    groups = enumerate(step.layout.groups)
+    slots = [step.tokens(f"slot.{g}") for g, group in groups if group.has_pages]
+    return (
+        _extended(ids, n, 0),
+        _extended(step.tokens("position"), n, 0),
+        _extended(wanted, r, 0),
+        *(_extended(column, n, -1) for column in slots),
+    )
+
+
+def _extended(values: Array, count: int, value: int) -> Array:
+    return np.concatenate([values, np.full(count - len(values), value, values.dtype)])
 
 
 # --- elementwise

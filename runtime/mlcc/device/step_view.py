@@ -37,27 +37,27 @@ class StepView:
     """The columns of a batch by name."""
 
     def __init__(self, batch: Batch) -> None:
-        self._batch, self._layout = batch, batch.layout
+        self._batch, self.layout = batch, batch.layout
         self._words: Array = np.frombuffer(batch.words, np.int32)
 
     def tokens(self, column: str) -> Array:
-        return self._column(self._layout.tokens, column, self._batch.num_tokens)
+        return self._column(self.layout.tokens, column, self._batch.num_tokens)
 
     def rows(self, column: str) -> Array:
-        return self._column(self._layout.rows, column, self._batch.num_rows)
+        return self._column(self.layout.rows, column, self._batch.num_rows)
 
     def copies(self, column: str) -> Array:
-        return self._column(self._layout.copies, column, self._batch.num_copies)
+        return self._column(self.layout.copies, column, self._batch.num_copies)
 
     def sequences(self, column: str) -> Array:
         """Of each sequence, and the entry behind the last."""
-        return self._column(self._layout.sequences, column, self._batch.num_sequences + 1)
+        return self._column(self.layout.sequences, column, self._batch.num_sequences + 1)
 
     def lists(self, group: int) -> PageLists:
         """The page lists of a paged or window group."""
         first_page = self.sequences(f"first_page.{group}")
-        begin = int(self._words[self._layout.header.at(f"pages.{group}")])
-        slides = self._layout.groups[group].window is not None
+        begin = int(self._words[self.layout.header.at(f"pages.{group}")])
+        slides = self.layout.groups[group].window is not None
         return PageLists(
             self.sequences("first_token"),
             self.sequences("length")[:-1],

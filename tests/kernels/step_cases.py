@@ -1,0 +1,87 @@
+"""Layouts and steps for the tests of kernels that read a step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from mlcc.engine.batch import Batch, BatchWriter, PageList, RowSampling, StateSlot, int32
+from mlcc.engine.tables import CacheGroup, StepLayout
+
+GARBAGE = 0x3FFFFFFF
+"""What lies in a step's buffer beyond its counts: no index of anything."""
+BOUNDS = (1024, 40, 700, 4096, 8)
+OTHER_BOUNDS = (1200, 99, 640, 8192, 33)
+"""Of a step's tables; where a table lies follows from those before."""
+GROUPS = (
+    CacheGroup("paged", 16),
+    CacheGroup("state"),
+    CacheGroup("window", 4, 9),
+    CacheGroup("paged", 1),
+)
+"""One of every kind."""
+
+
+def layout_of(
+    groups: Sequence[CacheGroup] = GROUPS, bounds: tuple[int, ...] = BOUNDS
+) -> StepLayout:
+    """bounds: tokens, sequences, rows, pages, copies."""
+    return StepLayout(tuple(groups), *bounds)
+
+
+LAYOUTS = (layout_of(), layout_of(GROUPS[:1]), layout_of(GROUPS[::-1], OTHER_BOUNDS))
+
+
+def words_of(batch: Batch) -> Any:
+    """The step as kernels take it: int32[layout.words]."""
+    return np.frombuffer(batch.words, np.int32)
+
+
+def writer_of(layout: StepLayout, pages: Sequence[int] = ()) -> BatchWriter:
+    """A step in a buffer full of garbage."""
+    counts = pages or [0] * len(layout.groups)
+    return BatchWriter(layout, counts, memoryview(int32([GARBAGE]) * layout.words))
+
+
+def token_step(layout: StepLayout, sequences: Sequence[Sequence[int]], seed: int = 0) -> Batch:
+    """Tokens of several sequences from some position on, with a row behind each but the first."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    for s, tokens in enumerate(sequences):
+        position = int(rng.integers(0, 50))
+        caches: list[Any] = []
+        for group in layout.groups:
+            if not group.has_pages:
+                caches.append(StateSlot(s - 1, s))
+                continue
+            slid = 0
+            if group.window is not None:
+                slid = max(0, position - group.window + 1) // group.page_size
+            count = -(-(position + len(tokens)) // group.page_size) - slid
+            caches.append(PageList(int32(rng.permutation(500)[:count].tolist()), slid))
+        rows.append((tokens, position, caches))
+    held = [sum(len(getattr(r[2][g], "ids", ())) for r in rows) for g in range(len(layout.groups))]
+    writer = writer_of(layout, held)
+    for s, row in enumerate(rows):
+        first = writer.sequence(*row)
+        if s:
+            writer.row(first + len(row[0]) - 1)
+    return writer.finish()
+
+
+def sample_step(layout: StepLayout, rows: Sequence[tuple[float, ...]]) -> Batch:
+    """A step of nothing but rows, drawn by (temperature, top_k, top_p, min_p, uniform)."""
+    writer = writer_of(layout)
+    for temperature, top_k, top_p, min_p, uniform in rows:
+        writer.row(0, RowSampling(temperature, int(top_k), top_p, min_p, uniform))
+    return writer.finish()
+
+
+def copy_step(layout: StepLayout, copies: Sequence[tuple[int, int, int]]) -> Batch:
+    """A step of nothing but copies: (group, source, destination)."""
+    writer = writer_of(layout)
+    for copy in copies:
+        writer.copy(*copy)
+    return writer.finish()
