@@ -39,7 +39,7 @@ class Caller:
         text = self._engine.model.text
         self.name = text.name
         self.notes = self._engine.notes
-        self._service = Service(self._client, text, BOUNDS, asyncio.to_thread)
+        self._service = Service(self._client, text, BOUNDS)
         self._loop = asyncio.new_event_loop()
         self._thread = Thread(target=self._loop.run_forever, name="mlcc-service", daemon=True)
         self._thread.start()
