@@ -24,6 +24,8 @@ from typing import Any
 import numpy as np
 from linear import bandwidth, compile_kernel, measure, tensor
 
+from mlcc.engine.batch import BatchWriter, PageList, int32
+from mlcc.engine.tables import CacheGroup, StepLayout
 from mlcc_compiler.kernels.cpu.attention.attention import paged_attention
 from mlcc_compiler.kernels.cpu.isa import Isa
 from mlcc_compiler.layout import AttentionShape, KvLayout
@@ -34,16 +36,24 @@ _CACHES = 192 << 20
 _PREFILL = 512
 
 
+def layout_of(shape: tuple[int, int, int], dtype: str, contexts: list[int]) -> KvLayout:
+    """Room for one sequence of the longest context."""
+    _, kv_heads, dim = shape
+    group, pages = CacheGroup("paged", _PAGE), -(-max(*contexts, _PREFILL) // _PAGE)
+    return KvLayout(_PAGE, dtype, kv_heads, dim, StepLayout((group,), _PREFILL, 1, 1, pages, 1), 0)
+
+
 def inputs(
-    shape: tuple[int, int, int], dtype: str, queries: int, keys: int, rng: np.random.Generator
+    shape: tuple[int, int, int], layout: KvLayout, queries: int, keys: int, rng: np.random.Generator
 ) -> list[list[Any]]:
     """Arguments of one sequence for as many layers as exceed the caches; pages are shuffled."""
     heads, kv_heads, dim = shape
     count = -(-keys // _PAGE)
     page = 2 * kv_heads * _PAGE * dim
-    layers = max(2, _CACHES // (count * page * np.dtype(dtype).itemsize)) if queries == 1 else 2
+    bytes_of_layer = count * page * np.dtype(layout.dtype).itemsize
+    layers = max(2, _CACHES // bytes_of_layer) if queries == 1 else 2
     layers = min(layers, 400)
-    noise = rng.standard_normal(1 << 20, np.float32).astype(dtype)
+    noise = rng.standard_normal(1 << 20, np.float32).astype(layout.dtype)
     values = np.resize(noise, layers * count * page)
     pages = tensor(values.reshape(layers * count, 2, kv_heads, _PAGE, dim))
     q = tensor(rng.standard_normal((queries, heads, dim), np.float32))
@@ -51,10 +61,11 @@ def inputs(
     order = rng.permutation(layers * count)
 
     def layer(i: int) -> list[Any]:
-        own = order[i * count : (i + 1) * count]
-        last = keys - (count - 1) * _PAGE
-        arrays = ([0, queries], [0, count], own, [last])
-        return [q, pages, *(tensor(np.array(a, np.int32)) for a in arrays), out]
+        writer = BatchWriter(layout.step, [count])
+        own = PageList(int32(order[i * count : (i + 1) * count].tolist()))
+        writer.sequence([0] * queries, keys - queries, [own])
+        step = np.frombuffer(writer.finish().words, np.int32)
+        return [q, pages, tensor(step), 1, out]
 
     return [layer(i) for i in range(layers)]
 
@@ -64,11 +75,11 @@ def benchmark(
 ) -> list[dict[str, Any]]:
     """Rows of the table for one shape and page type."""
     heads, kv_heads, dim = shape
-    layout = KvLayout(_PAGE, dtype, 1, kv_heads, dim)
+    layout = layout_of(shape, dtype, contexts)
     function = paged_attention(isa, AttentionShape(*shape, dim**-0.5), layout)
     kernel, rng, rows = compile_kernel(function), np.random.default_rng(0), []
     for queries, keys in [*((1, n) for n in contexts), (_PREFILL, _PREFILL)]:
-        calls = [partial(kernel, *a) for a in inputs(shape, dtype, queries, keys, rng)]
+        calls = [partial(kernel, *a) for a in inputs(shape, layout, queries, keys, rng)]
         seconds = measure(calls)
         size = 2 * keys * kv_heads * dim * np.dtype(dtype).itemsize
         pairs = queries * (2 * keys - queries + 1) // 2

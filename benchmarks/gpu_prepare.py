@@ -7,7 +7,6 @@ import json
 import sys
 import tempfile
 import time
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +14,11 @@ import random_checkpoint
 from gpu_run import greedy
 
 from mlcc.model import open_model
+from mlcc.records import to_plain
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.kernels import kernel_set_for
-from mlcc_compiler.passes.lower import WeightPlan
+from mlcc_compiler.layout import WeightPlan
 from mlcc_compiler.pipeline import Bounds, IrDump, build, lower
 from mlcc_compiler.plan import Options, Plan, make_plan
 from mlcc_compiler.quantization import scheme
@@ -70,12 +70,11 @@ def _shape(out: Path, target: Target, shape: str, quant: str) -> dict[str, Any]:
         random_checkpoint.make(Path(folder), shape, CONTEXT, empty=True)
         plan = make_plan(Checkpoint.open(folder), target, options)
     start = time.perf_counter()
-    limits = plan.limits
     lowered = lower(
         plan.traced,
         kernel_set_for(target),
-        plan.kv,
-        Bounds(limits.max_step_tokens, limits.max_batch, limits.max_step_pages),
+        plan.caches,
+        Bounds(plan.layout, plan.limits.context),
         plan.config.vocab_size,
         target,
         IrDump(None),
@@ -86,6 +85,7 @@ def _shape(out: Path, target: Target, shape: str, quant: str) -> dict[str, Any]:
         "library": library.name,
         "library_bytes": library.stat().st_size,
         "compile_s": seconds,
+        "functions": lowered.functions,
         "workspace_bytes": lowered.workspace_bytes,
         "config": random_checkpoint.SHAPES[shape],
     }
@@ -94,15 +94,12 @@ def _shape(out: Path, target: Target, shape: str, quant: str) -> dict[str, Any]:
 
 
 def _description(name: str, plan: Plan, plans: list[WeightPlan]) -> dict[str, Any]:
-    kv = plan.kv
     weights = [_weight(p, i) for p in plans for i in range(len(p.layout.tensors))]
     return {
         "name": name,
         "vocab_size": plan.config.vocab_size,
-        "limits": asdict(plan.limits),
-        "page_size": kv.page_size,
-        "kv": {"layers": kv.layers, "shape": kv.page_shape, "dtype": kv.dtype},
-        "kv_bytes_per_token": kv.bytes_per_token,
+        "limits": to_plain(plan.limits),
+        "caches": to_plain(plan.caches.infos(plan.pools)),
         "weights": weights,
     }
 

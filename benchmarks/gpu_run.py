@@ -19,9 +19,12 @@ from mlcc.artifact import Artifact
 from mlcc.device.choose import place_for
 from mlcc.device.native import NativeExecutor, Place
 from mlcc.device.tvm_runtime import open_device, runtime, set_threads
-from mlcc.engine import Batch, Request, SamplingParams, TextDelta
-from mlcc.engine.batch import Capacity, Result, float32, int32
+from mlcc.engine import Request, SamplingParams, TextDelta
+from mlcc.engine.batch import Capacity, Result
+from mlcc.engine.manual import ManualSteps
+from mlcc.manifest import CacheInfo, Limits
 from mlcc.model import Model, open_model
+from mlcc.records import from_plain
 
 
 @dataclass(frozen=True)
@@ -69,8 +72,8 @@ def _verdict(model: Model, prompt: Any, expected: Any, found: Any, bound: float)
     if at is None:
         return "different"  # one of them ended early
     executor: Any = model.executor
-    prefix = [*prompt, *expected[:at]]
-    logits = executor.logits(step(1, 0, len(prefix), executor.capacity.page_size, ids=prefix))[0]
+    prefix = ManualSteps(executor.capacity).step({0: [*prompt, *expected[:at]]})
+    logits = executor.logits(prefix)[0]
     gap = abs(float(logits[expected[at]] - logits[found[at]]))
     return "ties" if gap < bound else "different"
 
@@ -111,33 +114,49 @@ def copy_bandwidth(place: Place, sizes: Sizes) -> float:
 
 def shape(folder: Path, row: dict[str, Any], place: Place, sizes: Sizes) -> dict[str, Any]:
     """Speeds of one library: tokens and bytes a second."""
-    page, batch = row["page_size"], max(sizes.batches)
-    tokens = max(batch * (sizes.short + 2 * sizes.steps), sizes.long + 2 * sizes.steps)
-    pages = -(-tokens // page) + 2 * batch
+    caches = from_plain(tuple[CacheInfo, ...], row["caches"])
     weights = random_weights(row["weights"])
-    capacity = Capacity(
-        row["vocab_size"],
-        row["limits"]["context"],
-        page,
-        pages,
-        row["limits"]["max_batch"],
-        row["limits"]["max_step_tokens"],
-    )
-    kv = [(row["kv"]["shape"], row["kv"]["dtype"])] * row["kv"]["layers"]
-    executor = NativeExecutor(folder / row["library"], weights, kv, capacity, place)
+    capacity = _capacity(row, caches, sizes)
+    library, functions = folder / row["library"], row["functions"]
+    executor = NativeExecutor(library, weights, caches, capacity, functions, place)
     weight_bytes = sum(a.nbytes for a, w in zip(weights, row["weights"], strict=True) if w["read"])
     result: dict[str, Any] = {"name": row["name"], "weight_bytes": weight_bytes}
     for b in sizes.batches:
         seconds = decode_seconds(executor, b, sizes.short, sizes.steps)
-        read = weight_bytes + b * sizes.short * row["kv_bytes_per_token"]
+        read = weight_bytes + b * _cache_bytes(caches, sizes.short)
         result |= {f"decode_{b}": b / seconds, f"decode_{b}_bytes_s": read / seconds}
+    page = max(cache.page_size for cache in caches)
     near, far = (decode_seconds(executor, 1, n, sizes.steps) for n in (page, sizes.long))
-    read = (sizes.long - page) * row["kv_bytes_per_token"]
+    read = _cache_bytes(caches, sizes.long) - _cache_bytes(caches, page)
     result["long_context_tok_s"] = 1 / far
     result["attention_bytes_s"] = read / max(far - near, 1e-9)
     result["prefill_tok_s"] = sizes.prompt / prefill_seconds(executor, sizes.prompt)
     executor.close()
     return result
+
+
+def _capacity(row: dict[str, Any], caches: Sequence[CacheInfo], sizes: Sizes) -> Capacity:
+    """Pools for the largest of the measured steps."""
+    limits, batch = from_plain(Limits, row["limits"]), max(sizes.batches)
+    tokens = max(batch * (sizes.short + 2 * sizes.steps), sizes.long + 2 * sizes.steps)
+    groups = [cache.group for cache in caches]
+    return Capacity(
+        vocab_size=row["vocab_size"],
+        context=limits.context,
+        layout=limits.layout(groups),
+        pools=tuple(-(-tokens // group.page_size) + 2 * batch for group in groups),
+        max_batch=limits.max_batch,
+        max_step_tokens=limits.max_step_tokens,
+        max_rows=limits.max_rows,
+    )
+
+
+def _cache_bytes(caches: Sequence[CacheInfo], context: int) -> int:
+    """Bytes of keys and values that one token of a sequence of this length reads."""
+    return sum(
+        min(context, cache.window or context) * cache.bytes_per_page // cache.page_size
+        for cache in caches
+    )
 
 
 def random_weights(specs: Sequence[dict[str, Any]]) -> list[Any]:
@@ -177,35 +196,12 @@ def _filled(fill: str, nbytes: int) -> Any:
 # -- steps ----------------------------------------------------------------------------------------
 
 
-def step(
-    sequences: int, start: int, count: int, page: int, ids: Sequence[int] | None = None
-) -> Batch:
-    """`count` tokens from position `start` of each of several sequences with pages of their own."""
-    each = -(-(start + count) // page)
-    rows, new = range(sequences), range(start, start + count)
-    return Batch(
-        token_ids=int32(ids if ids is not None else [-1 - s for s in rows for _ in new]),
-        positions=int32([p for _ in rows for p in new]),
-        token_slots=int32([s * each * page + p for s in rows for p in new]),
-        qo_indptr=int32(range(0, (sequences + 1) * count, count)),
-        page_indptr=int32(range(0, (sequences + 1) * each, each)),
-        page_indices=int32(range(sequences * each)),
-        last_page_len=int32([start + count - (each - 1) * page] * sequences),
-        logit_rows=int32([(s + 1) * count - 1 for s in rows]),
-        temperature=float32([0] * sequences),
-        top_k=int32([0] * sequences),
-        top_p=float32([1] * sequences),
-        min_p=float32([0] * sequences),
-        uniforms=float32([0] * sequences),
-    )
-
-
 def decode_seconds(executor: NativeExecutor, sequences: int, context: int, steps: int) -> float:
     """Seconds of a step that adds a token to each sequence, the next step queued behind it."""
-    page = executor.capacity.page_size
-    first = step(sequences, context - 1, 1, page, ids=[1] * sequences)
-    executor.collect(executor.submit(first))
-    batches = [step(sequences, context + i, 1, page) for i in range(steps)]
+    manual, every = ManualSteps(executor.capacity, sequences), range(sequences)
+    manual.skip(context - 1)
+    executor.collect(executor.submit(manual.step({s: [1] for s in every})))
+    batches = [manual.step({s: [-1 - s] for s in every}) for _ in range(steps)]
 
     def run() -> None:
         waiting = [executor.submit(batches[0])]
@@ -219,12 +215,9 @@ def decode_seconds(executor: NativeExecutor, sequences: int, context: int, steps
 
 def prefill_seconds(executor: NativeExecutor, prompt: int) -> float:
     """Seconds for a prompt in steps as large as were compiled in."""
-    page, chunk = executor.capacity.page_size, executor.capacity.max_step_tokens
-    batches = []
-    for start in range(0, prompt, chunk):
-        count = min(chunk, prompt - start)
-        ids = [(7919 * i) % executor.capacity.vocab_size for i in range(count)]
-        batches.append(step(1, start, count, page, ids=ids))
+    manual, chunk = ManualSteps(executor.capacity), executor.capacity.max_step_tokens
+    ids = [(7919 * i) % executor.capacity.vocab_size for i in range(prompt)]
+    batches = [manual.step({0: ids[start : start + chunk]}) for start in range(0, prompt, chunk)]
     return _best(lambda: _finish(executor, [executor.submit(batch) for batch in batches]))
 
 

@@ -1,4 +1,4 @@
-"""Decode steps as CUDA graphs: buckets, padding, and that no replay is of another step's lengths.
+"""Decode steps as CUDA graphs: buckets of sizes, and that no replay is of another step's lengths.
 
 On the emulated device, which captures and replays launches as CUDA does, and refuses allocation
 during a capture. Replayed steps are compared with the same steps run kernel by kernel.
@@ -6,7 +6,6 @@ during a capture. Replayed steps are compared with the same steps run kernel by 
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,89 +13,93 @@ import numpy as np
 import pytest
 from demo.equality import greedy_tokens
 
-from mlcc.device.cuda_graphs import Bucket, bucket_of, padded
-from mlcc.engine.batch import Batch, Capacity
+from mlcc.device.cuda_graphs import Bucket, bucket_of
+from mlcc.engine.batch import Batch, BatchWriter, Capacity, PageList, int32
+from mlcc.engine.tables import CacheGroup
 from mlcc.model import Model
 
 from . import emulation
 
-CAPACITY = Capacity(1280, 256, 16, 64, max_batch=6, max_step_tokens=32)
+PAGE = 16
+PAGED, WINDOW = CacheGroup("paged", PAGE), CacheGroup("window", PAGE, 20)
 needs_device = pytest.mark.usefixtures("emulated")
 
 
-def decode_batch(lengths: Sequence[int], pages_from: Sequence[int], tokens: Any = None) -> Batch:
-    """A token for each sequence of these lengths (this token included), each with its own pages."""
-    batch, count = Batch(), len(lengths)
-    for s, (length, first) in enumerate(zip(lengths, pages_from, strict=True)):
-        pages = range(first, first + -(-length // 16))
-        batch.token_ids.append(5 + s if tokens is None else tokens[s])
-        batch.positions.append(length - 1)
-        batch.token_slots.append(pages[-1] * 16 + (length - 1) % 16)
-        batch.page_indices.extend(pages)
-        batch.qo_indptr.append(s + 1)
-        batch.page_indptr.append(len(batch.page_indices))
-        batch.last_page_len.append((length - 1) % 16 + 1)
-        batch.logit_rows.append(s)
-    for name, value in (("temperature", 0.0), ("top_p", 1.0), ("min_p", 0.0), ("uniforms", 0.0)):
-        setattr(batch, name, array("f", [value] * count))
-    batch.top_k = array("i", [0] * count)
-    return batch
+def capacity(*groups: CacheGroup) -> Capacity:
+    pools = [64] * len(groups)
+    return Capacity.of(groups, pools, vocab_size=1280, context=256, max_batch=6, max_step_tokens=32)
+
+
+def step(
+    capacity: Capacity,
+    chunks: Sequence[Sequence[int]],
+    lengths: Sequence[int],
+    first_pages: Sequence[int] = (),
+    sampled: int | None = None,
+) -> Batch:
+    """The last tokens of sequences of these lengths, each with its own pages, in every group; the
+    first `sampled` of them have a row of logits."""
+    lists = []
+    for s, length in enumerate(lengths):
+        first, lists_of = first_pages[s] if first_pages else 0, []
+        for group in capacity.groups:
+            slid = max(0, length - (group.window or length)) // PAGE
+            ids = range(first + slid, first + -(-length // PAGE))
+            lists_of.append(PageList(int32(ids), slid))
+        lists.append(lists_of)
+    counts = [sum(len(own[g].ids) for own in lists) for g in range(len(capacity.groups))]
+    writer = BatchWriter(capacity.layout, counts)
+    for s, (tokens, length) in enumerate(zip(chunks, lengths, strict=True)):
+        first = writer.sequence(tokens, length - len(tokens), lists[s])
+        if sampled is None or s < sampled:
+            writer.row(first + len(tokens) - 1)
+    return writer.finish()
 
 
 def test_buckets() -> None:
+    here = capacity(PAGED)
+
     def of(count: int, length: int) -> Bucket | None:
-        return bucket_of(decode_batch([length] * count, range(0, 1000 * count, 1000)), CAPACITY)
+        return bucket_of(step(here, [[5]] * count, [length] * count), here)
 
-    assert of(1, 7) == Bucket(1, 64) and of(3, 7) == Bucket(4, 64)
-    assert of(5, 7) == Bucket(6, 64)  # never more than the library was compiled for
-    assert of(4, 256) == Bucket(4, 64) and of(5, 256) == Bucket(6, 96)
-    assert of(0, 1) is None and of(6, 257) is None
-    prefill = decode_batch([7], [0])
-    prefill.token_ids.append(1)
-    assert bucket_of(prefill, CAPACITY) is None
-    unsampled = decode_batch([7, 8], [0, 1])
-    del unsampled.logit_rows[1]
-    assert bucket_of(unsampled, CAPACITY) is None
+    assert of(1, 7) == (1, 1, 1, 64) and of(3, 7) == (4, 4, 4, 64)
+    assert of(5, 7) == (6, 6, 6, 64)  # never more than the library was compiled for
+    assert of(4, 256) == (4, 4, 4, 64) and of(5, 256) == (6, 6, 6, 96)
+    assert of(0, 1) is None
+    assert bucket_of(step(here, [[5, 6]], [7]), here) is None
+    assert bucket_of(step(here, [[5], [6]], [7, 8], sampled=1), here) is None
 
 
-def test_padding_computes_nothing() -> None:
-    batch = decode_batch([17, 3], [4, 9])
-    found = [list(values) for values in padded(batch, Bucket(4, 5), 16)]
-    assert found == [
-        [5, 6, 0, 0],
-        [16, 2, 0, 0],
-        [0, 1, 2, 3],
-        [80, 146, -1, -1],
-        [0, 1, 2, 2, 2],
-        [0, 2, 3, 3, 3],
-        [4, 5, 9, 0, 0],
-        [1, 3, 16, 16],
-    ]
-    assert len(batch.token_ids) == 2  # the batch itself is as it was
+def test_every_group_has_its_size_in_a_bucket() -> None:
+    """At most what the group's lists have at their longest: those of a window stay short."""
+    here = capacity(PAGED, WINDOW)
+    batch = step(here, [[5]] * 5, [256] * 5)
+    assert batch.sizes == (5, 5, 5, 80, 10)
+    assert bucket_of(batch, here) == (6, 6, 6, 96, 30)
 
 
 @needs_device
 def test_no_replay_is_stale(demo_models: dict[str, Model]) -> None:
     """Lengths, pages, tokens and the number of sequences change from step to step."""
     executor: Any = demo_models["cuda"].executor
-    graphs, fixed = executor._graphs, (executor._last_sampled, executor._kv, executor._weights)
-    assert graphs is not None
     device, rng = emulation.device(), np.random.default_rng(0)
-    for pages in executor._kv:
+    for pages in executor._caches:
         pages.copyfrom(rng.standard_normal(pages.shape).astype(pages.dtype))
     sizes: set[Bucket] = set()
     seen: list[Any] = []
-    for step in range(7):
+    for turn in range(7):
         count = int(rng.integers(1, 5))
         lengths = rng.integers(1, 100, count).tolist()
-        tokens = rng.integers(0, 1000, count).tolist()
-        batch = decode_batch(lengths, rng.permutation(4)[:count] * 16, tokens)
+        tokens = [[t] for t in rng.integers(0, 1000, count).tolist()]
+        pages = (rng.permutation(4)[:count] * 16).tolist()
+        batch = step(executor.capacity, tokens, lengths, pages)
         expected = executor.logits(batch)  # also appends, so both read the same pages
-        bucket = graphs.bucket_of(batch)
+        bucket = bucket_of(batch, executor.capacity)
+        assert bucket is not None
         before = device.emulated_graph_launches()
-        logits = graphs.run(batch, bucket, *fixed).numpy()
+        logits = executor._run_decode(batch, executor._stage(batch)).numpy()
         replays = device.emulated_graph_launches() - before
-        assert replays == 1 or bucket not in sizes, step  # the first captures, if no test did yet
+        assert replays == 1 or bucket not in sizes, turn  # the first captures, if no test did yet
         sizes.add(bucket)
         assert np.isfinite(expected).all()
         np.testing.assert_allclose(logits, expected, rtol=0, atol=1e-3)
