@@ -31,6 +31,9 @@ class Letters:
     def decode(self, ids: Sequence[int], /) -> str:
         return "".join(chr(i + 31) for i in ids if i)
 
+    def special_tokens(self) -> tuple[str, ...]:
+        return ()
+
 
 class SlowToy(ToyExecutor):
     def __init__(self, capacity: Capacity, delay: float, die_after: int) -> None:

@@ -26,6 +26,10 @@ class TextTokenizer(Protocol):
         """The text of these tokens, special ones skipped, broken UTF-8 as U+FFFD."""
         ...
 
+    def special_tokens(self) -> tuple[str, ...]:
+        """As they are written: what steers the model and is no text (`<|im_end|>`)."""
+        ...
+
 
 class FileTokenizer:
     """The tokenizer of a folder. Thread-safe. Raises ArtifactError if it cannot be read."""
@@ -56,6 +60,11 @@ class FileTokenizer:
         """The text of ids, special tokens skipped."""
         text: str = self._tokenizer.decode(ids, skip_special_tokens=True)
         return text
+
+    def special_tokens(self) -> tuple[str, ...]:
+        """The added tokens that are marked so."""
+        added = self._tokenizer.get_added_tokens_decoder().values()
+        return tuple(token.content for token in added if token.special)
 
 
 def check_unicode(text: str) -> None:

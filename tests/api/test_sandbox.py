@@ -84,7 +84,7 @@ BOMBS = [
 
 
 SOME = "{% set ns = namespace(x='ab', y='ab', kept=[]) %}{% set big = 'ab' * 1000000 %}"
-KEEP = "{% for i in range(60) %}{% set ns.kept = [ns.kept, @] %}{% endfor %}"
+KEEP = "{% for i in range(60) %}{% set ns.kept = namespace(x=@, old=ns.kept) %}{% endfor %}"
 TWICE = "{% for i in range(60) %}{% set ns.x = @ %}{% endfor %}"
 MUCH = [
     KEEP.replace("@", "big[i:]"),
@@ -105,8 +105,8 @@ MUCH = [
     KEEP.replace("@", "'\U0001f600' ~ big"),
     KEEP.replace("@", "'{}\U0001f600'.format(big)"),
     KEEP.replace("@", "big | truncate(900000, true, big[:800000])"),
-    "{% for i in range(99999) %}{% set ns.kept = [ns.kept, '%999d' % i] %}{% endfor %}",
-    "{% for i in range(99999) %}{% set ns.kept = [ns.kept, '{:999}'.format(i)] %}{% endfor %}",
+    KEEP.replace("@", "'%999d' % i").replace("60", "99999"),
+    KEEP.replace("@", "'{:999}'.format(i)").replace("60", "99999"),
     "{{ ('{0.x}' * 1000).format(namespace(x=big[:200000])) | length }}",
     "{{ ('{0[x]}' * 1000).format({'x': big[:200000]}) | length }}",
     "{{ '%(k)99999999d' % {'k': 1} }}",

@@ -38,7 +38,7 @@ class ChatText:
 
     text: str
     add_special_tokens: bool
-    pieces: tuple[str, ...] = ()
+    pieces: tuple[str, ...]
     """The text, cut inside every control token that is not the template's own: one by one encoded,
     they hold the template's control tokens and no others."""
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from mlcc.commands.options import ModelOptions, model_options, note
+from mlcc.commands.options import SPECIAL_OPTION, ModelOptions, model_options, note
 from mlcc.errors import ArtifactError, UnsupportedError
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -15,6 +15,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 @click.command("serve")
 @model_options
+@SPECIAL_OPTION
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True)
 @click.option("--api-key", envvar="MLCC_API_KEY", help="Callers must send it. [env: MLCC_API_KEY]")
@@ -35,6 +36,7 @@ def serve_command(
     max_body: int,
     timeout: float,
     web: Path | None,
+    parse_special: bool,
 ) -> None:
     """Serve a model through OpenAI's API.
 
@@ -55,6 +57,7 @@ def serve_command(
     more = web_routes(page_folder(), web) if web else no_web_routes()
     path = options.artifact()
     text = open_text(path)
+    text = text.with_special() if parse_special else text
     if host not in LOOPBACK and not api_key:
         note(f"anyone who reaches {host} can use this server; --api-key closes it")
     try:
