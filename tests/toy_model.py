@@ -40,6 +40,9 @@ class Letters:
     def decode(self, ids: Sequence[int], /) -> str:
         return "".join(chr(i + 31) for i in ids if i)
 
+    def special_tokens(self) -> tuple[str, ...]:
+        return ()
+
 
 class SlowToy(ToyExecutor):
     """`die_after` and `full_at` are numbers of steps, from 1; 0 = never."""

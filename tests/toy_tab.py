@@ -88,6 +88,9 @@ class JsLetters:
     def decode(self, ids: Sequence[int]) -> str:
         return Letters().decode(ids)
 
+    def specialTokens(self) -> list[str]:
+        return list(Letters().special_tokens())
+
 
 @dataclass
 class Reply:

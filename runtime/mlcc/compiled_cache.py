@@ -104,6 +104,12 @@ def compiled(model: str, options: CompileOptions, say: Callable[[str], None]) ->
     return entry.model
 
 
+def check_exists(model: str) -> None:
+    """Raises CheckpointError if it is neither a compiled model nor a checkpoint."""
+    if not is_compiled(model):
+        fingerprint(model)
+
+
 def is_compiled(model: str) -> bool:
     """Whether it is a compiled model's folder, and no checkpoint."""
     return not model.startswith(_HUB) and (Path(model) / MANIFEST_NAME).is_file()
@@ -181,7 +187,17 @@ def _compile(model: str, options: CompileOptions, entry: Entry, say: Callable[[s
         say(f"{model} is not compiled yet: compiling it once into {entry.folder}")
         _run_compiler(model, options, entry)
     finally:
+        failed = not entry.complete
+        if failed:
+            _discard(entry)
         lock.release()
+        if failed and os.name == "nt":  # which keeps the lock's open file
+            _discard(entry)
+
+
+def _discard(entry: Entry) -> None:
+    """What is left of a failed compile would never be used."""
+    shutil.rmtree(entry.folder, ignore_errors=True)
 
 
 def _run_compiler(model: str, options: CompileOptions, entry: Entry) -> None:

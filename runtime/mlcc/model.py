@@ -41,18 +41,35 @@ class ModelText:
         self, messages: Sequence[Mapping[str, Any]], context: int | None = None
     ) -> list[int]:
         """The prompt of a conversation. Raises what `ChatTemplate.render` raises, and
-        InvalidRequestError without encoding what is surely longer than a context of tokens."""
+        InvalidRequestError without encoding what is surely longer than a context of tokens.
+
+        Control tokens are those that the template writes. In a message they are text, unless the
+        model was opened `with_special`.
+        """
         chat = self.chat_template.render(messages)
         self._check_length(chat.text, context)
-        return self.tokenizer.encode(chat.text, add_special_tokens=chat.add_special_tokens)
+        first, *rest = chat.pieces
+        ids = self.tokenizer.encode(first, add_special_tokens=chat.add_special_tokens)
+        if rest:
+            # Some tokenizers put a space before the first word of a text, not after a control token
+            before = self.chat_template.control_tokens[0]
+            start = self.tokenizer.encode(before, add_special_tokens=False)
+            for piece in rest:
+                more = self.tokenizer.encode(before + piece, add_special_tokens=False)
+                ids += more[len(start) :]
+        return ids
 
     def encode_prompt(self, text: str, context: int | None = None) -> list[int]:
-        """A raw prompt, with the start token the model wants, once. Raises InvalidRequestError
-        without encoding what is surely longer than a context of tokens."""
+        """A raw prompt, with the start token the model wants, once. Control tokens in it count.
+        Raises InvalidRequestError without encoding what is surely longer than a context."""
         self._check_length(text, context)
         bos = self.chat_template.special_tokens.get("bos_token")
         text = without_double_bos(text, bos, self._adds_bos(bos))
         return self.tokenizer.encode(text, add_special_tokens=True)
+
+    def with_special(self) -> ModelText:
+        """The same, but control tokens count in messages, too: for those who write them there."""
+        return replace(self, chat_template=replace(self.chat_template, control_tokens=()))
 
     def new_engine(self, capacity: Capacity) -> Engine:
         """A fresh engine for an executor of this model.
@@ -96,6 +113,10 @@ class Model:
     def capacity(self) -> Capacity:
         return self.executor.capacity
 
+    def with_special(self) -> Model:
+        """The same, with a text side `with_special`."""
+        return replace(self, text=self.text.with_special())
+
     def new_engine(self) -> Engine:
         """A fresh engine for this model. One at a time: they would share the pages."""
         return self.text.new_engine(self.capacity)
@@ -104,9 +125,9 @@ class Model:
         self.executor.close()
 
 
-def open_text(path: Path) -> ModelText:
+def open_text(path: Path, *, parse_special: bool = False) -> ModelText:
     """The text side of a compiled model, without loading the library or hashing the weights: of
-    the files only those that are read.
+    the files only those that are read. `parse_special`: as `ModelText.with_special`.
 
     Raises ArtifactError.
     """
@@ -116,9 +137,10 @@ def open_text(path: Path) -> ModelText:
     artifact.verify(text_files(artifact.manifest))
     tokenizer = FileTokenizer(artifact.tokenizer_path)
     try:
-        return read_text(artifact.manifest, artifact.text, tokenizer)
+        text = read_text(artifact.manifest, artifact.text, tokenizer)
     except ArtifactError as error:
         raise ArtifactError(f"{artifact.folder}: {error.message}") from error
+    return text.with_special() if parse_special else text
 
 
 def read_text(manifest: Manifest, read: Read, tokenizer: TextTokenizer) -> ModelText:
@@ -128,7 +150,7 @@ def read_text(manifest: Manifest, read: Read, tokenizer: TextTokenizer) -> Model
     return ModelText(
         name=info.name,
         tokenizer=tokenizer,
-        chat_template=ChatTemplate(template, info.special_tokens),
+        chat_template=ChatTemplate(template, info.special_tokens, tokenizer.special_tokens()),
         eos_ids=frozenset(info.eos_token_ids),
         sampling=SamplingDefaults.from_generation_config(generation_config(manifest, read)),
         notes=() if template else (_NO_TEMPLATE,),

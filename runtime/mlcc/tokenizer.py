@@ -34,6 +34,10 @@ class TextTokenizer(Protocol):
         """The text of these tokens, special ones skipped, broken UTF-8 as U+FFFD."""
         ...
 
+    def special_tokens(self) -> tuple[str, ...]:
+        """As they are written: what steers the model and is no text (`<|im_end|>`)."""
+        ...
+
 
 class FileTokenizer:
     """The tokenizer of a folder. Thread-safe. Raises ArtifactError if it cannot be read."""
@@ -85,6 +89,11 @@ class FileTokenizer:
                 raise
             raise failure from error
         return text
+
+    def special_tokens(self) -> tuple[str, ...]:
+        """The added tokens that are marked so."""
+        added = self._tokenizer.get_added_tokens_decoder().values()
+        return tuple(token.content for token in added if token.special)
 
 
 def _failure(error: BaseException) -> ArtifactError | None:

@@ -32,6 +32,7 @@ sys.dont_write_bytecode = True
 const tokenizer = {
   encode: (text) => [...text].map((c) => (c >= ' ' && c < '\x7f' ? c.charCodeAt(0) - 31 : 1)),
   decode: (ids) => [...ids].map((id) => (id ? String.fromCharCode(id + 31) : '')).join(''),
+  specialTokens: () => [],
 };
 
 /** A step's rows are the third of its sizes. */

@@ -13,10 +13,14 @@ import time
 
 CTRL_C = "\x03"
 CTRL_D = "\x04"
+_PASTE_MODE = re.compile(r"\x1b\[\?2004[hl]\r?")
 
 
 class Terminal:
-    """Everything the program writes is kept in `seen`; `expect` looks at what is new."""
+    """Everything the program writes is kept in `seen`; `expect` looks at what is new.
+
+    What switches a terminal's way of pasting is in `raw` only.
+    """
 
     def __init__(self, command: list[str], **environment: str) -> None:
         self._master, slave = pty.openpty()
@@ -30,11 +34,16 @@ class Terminal:
             env={**os.environ, "TERM": "xterm", **environment},
         )
         os.close(slave)
-        self.seen = ""
+        self.raw = self.seen = ""
         self._read_to = 0
 
     def send(self, text: str) -> None:
         os.write(self._master, text.encode())
+
+    def paste(self, text: str) -> None:
+        """As a terminal does it, if the program has said that it understands."""
+        assert self.raw.rpartition("\x1b[?2004")[2].startswith("h"), "no bracketed paste"
+        self.send(f"\x1b[200~{text}\x1b[201~")
 
     def expect(self, pattern: str, seconds: float = 60) -> str:
         """Wait until new output matches; returns it up to the match's end."""
@@ -76,6 +85,7 @@ class Terminal:
     def _pump(self, seconds: float) -> None:
         ready, _, _ = select.select([self._master], [], [], seconds)
         try:
-            self.seen += os.read(self._master, 65536).decode(errors="replace") if ready else ""
+            self.raw += os.read(self._master, 65536).decode(errors="replace") if ready else ""
+            self.seen = _PASTE_MODE.sub("", self.raw)
         except OSError:
             time.sleep(0.01)  # nobody has the other end open any more

@@ -61,6 +61,22 @@ def test_a_conversation_and_its_commands(start: Start) -> None:
     assert chat.wait() == 0
 
 
+def test_a_paste_of_many_lines_is_one_turn(start: Start) -> None:
+    chat = start("--max-tokens", "5")
+    chat.paste("one\r/exit\rthree")
+    chat.expect("three")
+    chat.send("\n")
+    chat.expect("cut off")
+    chat.expect(">>> ")
+    chat.send("/stats\n")
+    chat.expect(f"prompt {len('<user>one+/exit+three<assistant>')} tokens")
+    chat.paste("/reset\r/exit")  # no command: who pastes means text
+    chat.send("\n")
+    chat.expect("cut off")
+    assert "forgotten" not in chat.seen
+    assert chat.leave() == 0
+
+
 def test_ctrl_c_stops_the_answer_and_at_the_prompt_the_program(start: Start) -> None:
     chat = start("--delay", "0.02")
     chat.send("hello\n")

@@ -89,8 +89,10 @@ def test_cache_is_cleaned_by_name_and_wholly(tmp_path: Path) -> None:
     assert not list(cache.iterdir())
 
 
-def test_serve_answers_and_ends(artifact: Path) -> None:
+@pytest.mark.parametrize("special", [False, True])
+def test_serve_answers_and_ends(artifact: Path, special: bool) -> None:
     command = [*MLCC, "serve", str(artifact), "--port", "0", "--threads", "1"]
+    command += ["--parse-special"] if special else []
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT
     ) as server:
@@ -103,7 +105,11 @@ def test_serve_answers_and_ends(artifact: Path) -> None:
             answer = client.chat.completions.create(
                 model="tiny", messages=[{"role": "user", "content": "hi"}], max_tokens=5
             )
-        assert answer.usage and answer.usage.prompt_tokens == 1 + 1 + 2 + 1
+            assert answer.usage and answer.usage.prompt_tokens == 1 + 1 + 2 + 1
+            written = [{"role": "user", "content": "<|user|>"}]
+            answer = client.chat.completions.create(model="tiny", messages=written, max_tokens=5)
+        letters = 1 if special else len("<|user|>")
+        assert answer.usage and answer.usage.prompt_tokens == 1 + 1 + letters + 1
         shell = subprocess.run(curl, shell=True, capture_output=True, text=True)
         assert json.loads(shell.stdout)["object"] == "chat.completion"
         taken = mlcc("serve", artifact, "--port", url[1])
@@ -137,8 +143,23 @@ def test_a_compile_that_is_ended_leaves_nothing_behind(
         # The child holds stderr too: this returns only when both are gone.
         assert "Traceback" not in process.stderr.read()
         assert process.wait(60) == code
-    left = [path.name for path in (tmp_path / "cache").rglob("*")]
-    assert not [name for name in left if "mlcc-" in name or name == "mlcc.json"], left
+    assert not list((tmp_path / "cache" / "mlcc" / "compiled").iterdir())
+
+
+def test_a_compile_that_fails_is_not_kept(tmp_path: Path) -> None:
+    checkpoint = write_checkpoint(tmp_path / "tiny")
+    (checkpoint / "model.safetensors").write_bytes(b"no weights")
+    cache = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    failed = mlcc("run", checkpoint, "hi", **cache)
+    assert failed.returncode == 2 and "compiling" in failed.stderr
+    listed = mlcc("cache", "list", **cache)
+    assert listed.stdout == "" and "0 kept" in listed.stderr
+
+
+@pytest.mark.parametrize("words", [["chat"], ["run", "-"]])
+def test_a_missing_model_is_said_before_its_prompt_is_read(words: list[str]) -> None:
+    command, *prompt = words
+    assert "nosuch: does not exist" in one_line_error(mlcc(command, "nosuch", *prompt))
 
 
 def test_errors_are_one_line(tmp_path: Path, artifact: Path) -> None:

@@ -69,6 +69,18 @@ describe.each(CASES)('%s', (_, tokenizer, expected) => {
   });
 });
 
+test('names its special tokens, each of which is one id', () => {
+  const tokenizer = createTokenizer(readFileSync(DEMO));
+  const special = tokenizer.specialTokens();
+  expect(special.length).toBeGreaterThan(0);
+  expect(special.map((token) => tokenizer.encode(token, false).length)).toEqual(
+    special.map(() => 1),
+  );
+  expect(special.map((token) => tokenizer.decode(tokenizer.encode(token, false))).join('')).toBe(
+    '',
+  );
+});
+
 test.each(Object.entries(kinds))('%s adds what a text starts with', (name, { start }) => {
   expect([...made(json(name)).encode('Hi', true)]).toEqual(start);
 });

@@ -1,99 +1,133 @@
 """Jinja for strangers' templates: no attributes of Python, no mutation, bounded work.
 
-On top of jinja2's ImmutableSandboxedEnvironment: filters, globals and string methods are allowed by
-name, and every loop step, call, operator, literal and output is charged to a `Budget`. What a chat
-template means is in `template.py`.
+On top of jinja2's ImmutableSandboxedEnvironment. Everything is allowed by name or type, never by
+default: filters and tests (`filters.py`), methods (`methods.py`), syntax (`rewriting.py`), here
+attributes and calls; and each pays a `Budget` before it does its work. What a chat template means
+is in `template.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from functools import wraps
-from typing import Any, cast
+from collections.abc import Callable, Mapping
+from types import BuiltinFunctionType, FunctionType
+from typing import Any
 
 from jinja2 import nodes
 from jinja2.environment import Template
 from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension
 from jinja2.parser import Parser
-from jinja2.runtime import Context, Undefined
+from jinja2.runtime import BlockReference, Context, LoopContext, Macro, TemplateReference, Undefined
 from jinja2.sandbox import ImmutableSandboxedEnvironment
-from jinja2.utils import Namespace
-from jinja2.visitor import NodeTransformer
+from jinja2.utils import Cycler, Joiner, Namespace, pass_context
 
-from mlcc.api import bounded
-from mlcc.api.budget import BUDGET
+from mlcc.api.budget import BUDGET, STEP
+from mlcc.api.filters import FILTERS, TESTS, listed_pairs
+from mlcc.api.methods import METHODS, BoundFormat, call_method
+from mlcc.api.operations import OPERATORS, key, text_of
+from mlcc.api.rewriting import INTERNAL, rewrite
 
-FILTERS = """
-    abs capitalize count d default dictsort e escape first float groupby indent int items last
-    length list lower map max min reject rejectattr reverse round safe select selectattr sort string
-    title trim truncate unique upper
+_LOOP = """
+    changed cycle depth depth0 first index index0 last length nextitem previtem revindex revindex0
 """
-STRING_METHODS = """
-    capitalize casefold count endswith find format index isalnum isalpha isascii isdecimal isdigit
-    islower isnumeric isspace istitle isupper join lower lstrip partition removeprefix removesuffix
-    replace rfind rindex rpartition rsplit rstrip split splitlines startswith strip swapcase title
-    upper
-"""
-_STRING_METHODS = frozenset(STRING_METHODS.split())
+_ATTRIBUTES: Mapping[type, frozenset[str]] = {
+    **METHODS,
+    LoopContext: frozenset(_LOOP.split()),
+    Cycler: frozenset(["current", "next", "reset"]),
+    Macro: frozenset(["name", "arguments", "catch_kwargs", "catch_varargs", "caller"]),
+    BlockReference: frozenset(["super"]),
+}
 
 
 class BoundedEnvironment(ImmutableSandboxedEnvironment):
-    """An environment whose templates can neither reach Python nor run away."""
+    """An environment whose templates can neither reach Python nor run away.
 
-    intercepted_binops = frozenset(bounded.OPERATORS)
+    `functions` are what templates may call besides jinja's own.
+    """
 
-    def __init__(self) -> None:
+    intercepted_binops = frozenset(OPERATORS)
+
+    def __init__(self, functions: Mapping[str, Callable[..., Any]]) -> None:
         super().__init__(
             trim_blocks=True,
             lstrip_blocks=True,
             extensions=["jinja2.ext.loopcontrols", GenerationTag],
-            finalize=_made,
+            finalize=pass_context(_written),  # with a context, so that nothing is computed early
             optimized=False,
             cache_size=0,
         )
-        indent = bounded.indent(self.filters["indent"])
-        self.filters = {name: _charged(self.filters[name]) for name in FILTERS.split()}
-        self.filters |= {"_counted": _counted, "_concat": bounded.concat, "_made": _made}
-        self.filters |= {"indent": _charged(indent), "join": bounded.join}
-        self.filters |= {"replace": bounded.replace, "format": _charged(bounded.format_percent)}
-        self.filters |= {"tojson": bounded.tojson}
+        self.filters = {**FILTERS, **INTERNAL}
+        self.tests = dict(TESTS)
         self.globals = {
             **{name: self.globals[name] for name in ("range", "cycler", "joiner")},
-            "dict": lambda *args, **kwargs: dict(*args, **kwargs),
+            "dict": listed_pairs,
             "namespace": SafeNamespace,
+            **functions,
         }
+        self._functions = frozenset(self.globals.values())
 
     def build(self, text: str) -> Template:
-        """Compile a template with its loops and literals counted."""
-        tree = _Counting().visit(self.parse(text))
+        """Compile a template with prices."""
+        tree = rewrite(self.parse(text))
         return Template.from_code(self, self.compile(tree), self.make_globals(None))
 
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
-        """Only named methods of strings; no private names; nothing that changes a value."""
-        if isinstance(obj, str) and attr not in _STRING_METHODS:
-            return False
-        return super().is_safe_attribute(obj, attr, value)
+        """What is listed for its type; of a namespace what the template put there."""
+        if isinstance(obj, (Namespace, TemplateReference)):
+            return not attr.startswith("_")
+        names = [names for kind, names in _ATTRIBUTES.items() if isinstance(obj, kind)]
+        if any(attr in each for each in names):
+            return True
+        return isinstance(obj, tuple) and attr in getattr(obj, "_fields", ())  # of `groupby`
+
+    def getattr(self, obj: Any, attribute: str) -> Any:
+        """`obj.attribute`."""
+        if type(obj) is dict and attribute not in METHODS[dict]:
+            return obj[attribute] if attribute in obj else self.undefined(obj=obj, name=attribute)
+        return super().getattr(obj, attribute)
+
+    def getitem(self, obj: Any, argument: Any) -> Any:
+        """`obj[argument]`."""
+        return super().getitem(obj, key(argument))
 
     def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
-        """`text.format`, if its format string asks for nothing wide."""
-        wrapped = super().wrap_str_format(value)
-        return wrapped and bounded.format_braces(value.__self__, wrapped)
+        """`text.format`, paid for field by field."""
+        name, owner = getattr(value, "__name__", ""), getattr(value, "__self__", None)
+        if name not in ("format", "format_map") or not isinstance(owner, str):
+            return None
+        return BoundFormat(self, owner, name == "format_map")
+
+    def call_filter(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        """What `map` calls by name."""
+        if name not in FILTERS:
+            raise SecurityError(f"there is no filter {str(name)[:50]!r}")
+        return super().call_filter(name, *args, **kwargs)
 
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:
-        """Call something, and charge what goes in and what comes out."""
+        """Call what may be called."""
         budget = BUDGET.get()
-        owner, name = getattr(__obj, "__self__", None), getattr(__obj, "__name__", "")
-        if isinstance(owner, str) and name in ("join", "replace"):
-            method: Any = bounded.join_texts if name == "join" else bounded.replace
-            return method(owner, *args, **kwargs)
-        for arg in args:
-            budget.spend(len(arg) if isinstance(arg, (str, list, tuple, dict)) else 1)
-        return budget.charge(super().call(__context, __obj, *args, **kwargs))
+        budget.spend(2 * STEP * (1 + len(args) + len(kwargs)))
+        owner = getattr(__obj, "__self__", None)
+        if isinstance(owner, (str, dict, list, tuple)):
+            kwargs.pop("_loop_vars", None)
+            kwargs.pop("_block_vars", None)
+            return call_method(owner, __obj.__name__, args, kwargs)
+        if isinstance(__obj, LoopContext):
+            args = (budget.counted(*args, STEP),)  # type: ignore[call-arg]
+        elif isinstance(owner, LoopContext):
+            budget.measure(args)  # `changed` compares
+        elif not isinstance(owner, Cycler) and not __self._may_call(__obj):
+            raise SecurityError(f"a {type(__obj).__name__} is not safely callable")
+        return super().call(__context, __obj, *args, **kwargs)
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         """An operator that can make much from little."""
-        return BUDGET.get().charge(bounded.OPERATORS[operator](left, right))
+        return OPERATORS[operator](left, right)
+
+    def _may_call(self, obj: Any) -> bool:
+        if isinstance(obj, (FunctionType, BuiltinFunctionType, type)):
+            return obj in self._functions
+        return isinstance(obj, (Macro, BoundFormat, BlockReference, Joiner, Undefined))
 
 
 class SafeNamespace(Namespace):
@@ -101,7 +135,7 @@ class SafeNamespace(Namespace):
 
     def __init__(*args: Any, **kwargs: Any) -> None:  # `namespace(self=...)` is allowed
         self, *rest = args
-        attributes = dict(*rest, **kwargs)
+        attributes = listed_pairs(*rest, **kwargs)
         for name in attributes:
             _check_public(name)
         Namespace.__init__(self, attributes)
@@ -127,52 +161,8 @@ class GenerationTag(Extension):
         return list(parser.parse_statements(("name:endgeneration",), drop_needle=True))
 
 
-class _Counting(NodeTransformer):
-    """Wraps what no hook of the sandbox sees: loops, `~` and literals."""
-
-    def visit_For(self, node: nodes.For) -> nodes.Node:
-        text = sum(len(data.data) for data in node.find_all(nodes.TemplateData))
-        self.generic_visit(node)
-        node.iter = _filter("_counted", cast(nodes.Expr, node.iter), nodes.Const(10 + text))
-        return node
-
-    def visit_Concat(self, node: nodes.Concat) -> nodes.Node:
-        self.generic_visit(node)
-        return _filter("_concat", nodes.List(node.nodes, lineno=node.lineno))
-
-    def visit_List(self, node: nodes.List) -> nodes.Node:
-        self.generic_visit(node)
-        return _filter("_made", node)
-
-    def visit_Dict(self, node: nodes.Dict) -> nodes.Node:
-        self.generic_visit(node)
-        return _filter("_made", node)
-
-    def visit_Tuple(self, node: nodes.Tuple) -> nodes.Node:
-        self.generic_visit(node)
-        return _filter("_made", node) if node.ctx == "load" else node
-
-
-def _filter(name: str, value: nodes.Expr, *args: nodes.Expr) -> nodes.Filter:
-    return nodes.Filter(value, name, list(args), [], None, None, lineno=value.lineno)
-
-
-def _charged(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A filter that charges what it made. jinja's marks (pass_context ...) are kept."""
-
-    @wraps(function)
-    def charged(*args: Any, **kwargs: Any) -> Any:
-        return BUDGET.get().charge(function(*args, **kwargs))
-
-    return charged
-
-
-def _made(value: Any) -> Any:
-    return BUDGET.get().charge(value)
-
-
-def _counted(values: Iterable[Any], weight: int) -> Any:
-    return values if isinstance(values, Undefined) else BUDGET.get().counted(values, weight)
+def _written(context: Context, value: Any) -> str:
+    return text_of(value)
 
 
 def _check_public(name: Any) -> None:

@@ -1,8 +1,9 @@
 """Chat templates: a conversation to the text that the model was trained on.
 
 Hugging Face's own jinja templates, rendered as transformers renders them, but in a bounded sandbox
-(`sandbox.py`): a template comes with a downloaded model and is a stranger's program. Not a
-tokenizer: `ChatText.add_special_tokens` says how the text is to be encoded.
+(`sandbox.py`): a template comes with a downloaded model and is a stranger's program. So is what a
+request says: a control token in it is text (`twins.py`). Not a tokenizer: `ChatText` says how the
+text is to be encoded.
 """
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ from jinja2.environment import Template
 from jinja2.exceptions import TemplateError, TemplateSyntaxError
 
 from mlcc.api.budget import BUDGET, Budget, OverBudget
+from mlcc.api.operations import text_of
 from mlcc.api.sandbox import BoundedEnvironment
+from mlcc.api.twins import TWINS, Twins
 from mlcc.errors import ArtifactError, InvalidRequestError
 
-MAX_TEMPLATE_CHARS = 256 * 1024
+MAX_TEMPLATE_CHARS = 128 * 1024
 MAX_OUTPUT_CHARS = 8_000_000
 
 PLAIN_TEMPLATE = (
@@ -35,6 +38,9 @@ class ChatText:
 
     text: str
     add_special_tokens: bool
+    pieces: tuple[str, ...]
+    """The text, cut inside every control token that is not the template's own: one by one encoded,
+    they hold the template's control tokens and no others."""
 
 
 class TemplateRefused(TemplateError):
@@ -51,9 +57,12 @@ class ChatTemplate:
     source: str | None
     special_tokens: Mapping[str, str] = field(default_factory=dict)
     """`bos_token`, `eos_token` ... as the template spells them."""
+    control_tokens: tuple[str, ...] = ()
+    """What counts only where the template writes it. Without them, all that is written counts."""
 
     def __post_init__(self) -> None:
         self._template: Template | None = None
+        self._twins = Twins((*self.control_tokens, *self._named_tokens()))
 
     @property
     def is_plain(self) -> bool:
@@ -72,24 +81,23 @@ class ChatTemplate:
         Raises InvalidRequestError with the template's own words if it refuses the messages, and
         ArtifactError if the template is broken or does too much.
         """
-        with _bounded():
+        given: dict[str, Any] = {"messages": [dict(message) for message in messages]}
+        given |= {"tools": None, "documents": None, **variables}
+        with _bounded(self._twins):
+            template = self._compiled()
             text = self._collect(
-                self._compiled().generate(
-                    messages=[dict(message) for message in messages],
-                    tools=None,
-                    documents=None,
+                template.generate(
+                    **self._twins.mark(given),
                     add_generation_prompt=add_generation_prompt,
-                    strftime_now=_strftime_now,
-                    raise_exception=_raise_exception,
                     **self.special_tokens,
-                    **variables,
                 )
             )
-        return ChatText(text, self.is_plain)
+            pieces = tuple(self._twins.pieces(text))
+        return ChatText("".join(pieces), self.is_plain, pieces)
 
     def check(self) -> None:
         """Compile now. Raises ArtifactError if the template is no valid jinja or too long."""
-        with _bounded():
+        with _bounded(self._twins):
             self._compiled()
 
     def _compiled(self) -> Template:
@@ -100,8 +108,11 @@ class ChatTemplate:
                     f"the chat template has {len(source)} characters, more than "
                     f"{MAX_TEMPLATE_CHARS}; put a real one into chat_template.jinja"
                 )
-            self._template = BoundedEnvironment().build(source)
+            self._template = BoundedEnvironment(_FUNCTIONS).build(source)
         return self._template
+
+    def _named_tokens(self) -> tuple[str, ...]:
+        return tuple(self.special_tokens.values()) if self.control_tokens else ()
 
     def _collect(self, pieces: Iterable[str]) -> str:
         kept, length = [], 0
@@ -114,9 +125,10 @@ class ChatTemplate:
 
 
 @contextmanager
-def _bounded() -> Any:
+def _bounded(twins: Twins) -> Any:
     """A fresh budget, and every failure as a typed error."""
     token = BUDGET.set(Budget())
+    marks = TWINS.set(twins)
     try:
         yield
     except TemplateRefused as error:
@@ -145,22 +157,26 @@ def _bounded() -> Any:
             code="chat_template",
         ) from error
     finally:
+        TWINS.reset(marks)
         BUDGET.reset(token)
 
 
 def _words(error: Exception) -> str:
-    text = " ".join(str(error).split()) or "no message"
-    return f"{type(error).__name__}: {text[:300]}"
+    text = " ".join(str(error)[:1000].split()) or "no message"
+    return f"{type(error).__name__}: {TWINS.get().plain(text)[:300]}"
 
 
 def _raise_exception(message: Any) -> NoReturn:
-    raise TemplateRefused(str(message)[:500])
+    raise TemplateRefused(TWINS.get().plain(text_of(message))[:500])
 
 
 def _strftime_now(format: str) -> str:
     from datetime import datetime  # few templates ask
 
     return datetime.now().strftime(format[:100])
+
+
+_FUNCTIONS = {"raise_exception": _raise_exception, "strftime_now": _strftime_now}
 
 
 def without_double_bos(text: str, bos_token: str | None, adds_bos: bool) -> str:

@@ -11,7 +11,7 @@ from mlcc.tokenizer import check_unicode
 
 
 class JsTokenizer:
-    """A TextTokenizer over `encode(text, addSpecialTokens)` and `decode(ids)`."""
+    """A TextTokenizer over `encode(text, addSpecialTokens)`, `decode(ids)`, `specialTokens()`."""
 
     longest: int | None = None
     """Not known: a long text costs the visitor's own time."""
@@ -28,3 +28,7 @@ class JsTokenizer:
     def decode(self, ids: Sequence[int], /) -> str:
         """The text of ids, special tokens skipped."""
         return str(self._js.decode(self._typed_array(array("i", ids))))
+
+    def special_tokens(self) -> tuple[str, ...]:
+        """What steers the model and is no text."""
+        return tuple(map(str, to_python(self._js.specialTokens())))

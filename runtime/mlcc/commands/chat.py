@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mlcc.commands.options import ModelOptions, model_options, note, sampling_options
+from mlcc.commands.options import (
+    SPECIAL_OPTION,
+    ModelOptions,
+    model_options,
+    note,
+    sampling_options,
+)
 from mlcc.commands.terminal import Interrupts, Screen, cut_off, enable_line_editing, read_stdin
 from mlcc.errors import DeviceError, InvalidRequestError, MlccError, printable
 
@@ -26,11 +32,16 @@ Ctrl-C during an answer stops the answer."""
 
 @click.command("chat")
 @model_options
+@SPECIAL_OPTION
 @click.argument("prompt", required=False)
 @click.option("--system", help="Instructions that stay in force.")
 @sampling_options
 def chat_command(
-    options: ModelOptions, prompt: str | None, system: str | None, sampling: SamplingFields
+    options: ModelOptions,
+    prompt: str | None,
+    system: str | None,
+    parse_special: bool,
+    sampling: SamplingFields,
 ) -> None:
     """Talk with a model in the terminal.
 
@@ -38,6 +49,7 @@ def chat_command(
     hf://org/name), which is compiled first and kept for the next time. With PROMPT, or with
     something piped in, it answers once and ends: all of the standard input is one prompt.
     """
+    options.check()  # before anything is read for it
     screen = Screen()
     if prompt is None and not screen.interactive:
         prompt = read_stdin().strip()
@@ -46,7 +58,7 @@ def chat_command(
     from mlcc.conversation import Conversation
     from mlcc.session import Session
 
-    session = Session(options.open())
+    session = Session(options.open(parse_special=parse_special))
     try:
         chat = Chat(session, Conversation(system), sampling, screen)
         if prompt is not None:
@@ -81,7 +93,7 @@ class Chat:
             f"{printable(model.text.name)}, context {model.capacity.context} tokens. /help helps"
         )
         while (line := self._read()) is not None:
-            if line.startswith("/"):
+            if line.startswith("/") and "\n" not in line:
                 if not self._command(line):
                     break
             elif line:

@@ -69,13 +69,19 @@ class ModelOptions:
             context=self.context,
         )
 
-    def open(self) -> Model:
+    def check(self) -> None:
+        """Raises CheckpointError if there is no such model, before time is spent on it."""
+        from mlcc.compiled_cache import check_exists
+
+        check_exists(self.model)
+
+    def open(self, *, parse_special: bool = False) -> Model:
         """Open the model here, and say what the user should know of it."""
         with LoadingBar() as bar:
             model = self.opener(self.artifact())(progress=bar.update)
         for line in model.text.notes:
             note(line)
-        return model
+        return model.with_special() if parse_special else model
 
 
 MODEL_OPTIONS = (
@@ -92,6 +98,13 @@ SAMPLING_OPTIONS = (
     click.option("--top-p", type=click.FloatRange(0, 1), help="Keep this share of probability."),
     click.option("--seed", type=int, help="The same seed gives the same answer."),
     click.option("--max-tokens", type=click.IntRange(1), help="Longest answer in tokens."),
+)
+
+
+SPECIAL_OPTION = click.option(
+    "--parse-special",
+    is_flag=True,
+    help="Control tokens count in messages, too (`<|im_end|>` ...); else they are text there.",
 )
 
 

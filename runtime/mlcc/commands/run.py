@@ -6,7 +6,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mlcc.commands.options import ModelOptions, model_options, note, sampling_options
+from mlcc.commands.options import (
+    SPECIAL_OPTION,
+    ModelOptions,
+    model_options,
+    note,
+    sampling_options,
+)
 from mlcc.commands.terminal import Screen, cut_off, read_stdin
 from mlcc.errors import InvalidRequestError
 
@@ -16,21 +22,25 @@ if TYPE_CHECKING:
 
 @click.command("run")
 @model_options
+@SPECIAL_OPTION
 @click.argument("prompt")
 @click.option("--raw", is_flag=True, help="Continue PROMPT as plain text, without chat template.")
 @sampling_options
-def run_command(options: ModelOptions, prompt: str, raw: bool, sampling: SamplingFields) -> None:
+def run_command(
+    options: ModelOptions, prompt: str, raw: bool, parse_special: bool, sampling: SamplingFields
+) -> None:
     """Answer PROMPT once and print the answer.
 
     A model with a chat template is asked as in a chat; --raw, or a model without one, continues
     PROMPT as plain text. PROMPT may be '-' for the standard input.
     """
+    options.check()  # before anything is read for it
     prompt = read_stdin() if prompt == "-" else prompt
     if not prompt.strip():
         raise InvalidRequestError("the prompt is empty; give some text, or - for standard input")
     from mlcc.session import Session
 
-    session = Session(options.open())
+    session = Session(options.open(parse_special=parse_special))
     try:
         text = session.model.text
         if not raw and text.chat_template.is_plain:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from mlcc.commands.options import ModelOptions, model_options, note
+from mlcc.commands.options import SPECIAL_OPTION, ModelOptions, model_options, note
 from mlcc.errors import ArtifactError, UnsupportedError, printable
 
 _KEY_VARIABLE = "MLCC_API_KEY"
@@ -17,6 +17,7 @@ _KEY_VARIABLE = "MLCC_API_KEY"
 
 @click.command("serve")
 @model_options
+@SPECIAL_OPTION
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True)
 @click.option("--api-key", envvar=_KEY_VARIABLE, help="Callers must send it. [env: MLCC_API_KEY]")
@@ -49,6 +50,7 @@ def serve_command(
     timeout: float,
     max_connections: int,
     web: Path | None,
+    parse_special: bool,
 ) -> None:
     """Serve a model through OpenAI's API.
 
@@ -73,7 +75,8 @@ def serve_command(
         return
     more = web_routes(page_folder(), web) if web else no_web_routes()
     path = options.artifact()
-    text = open_text(path)
+    reader = partial(open_text, path, parse_special=parse_special)
+    text = reader()
     if not is_local(host) and not api_key:
         note(f"anyone who reaches {host} can use this server; --api-key closes it")
     try:
@@ -92,7 +95,7 @@ def serve_command(
 
     serve(
         options.opener(path),
-        partial(open_text, path),
+        reader,
         settings,
         host,
         port,

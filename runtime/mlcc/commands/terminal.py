@@ -85,9 +85,12 @@ def _not_utf8() -> InvalidRequestError:
 
 
 def enable_line_editing() -> None:
-    """Arrow keys and history for `input`, where Python has readline."""
+    """Arrow keys and history for `input`, where Python has readline; a paste is one text."""
     with suppress(ImportError):
-        import readline  # noqa: F401
+        import readline
+
+        # Python switches it off for its own prompt, where each line is a statement.
+        readline.parse_and_bind("set enable-bracketed-paste on")
 
 
 class Interrupts:

@@ -44,6 +44,11 @@ export class Tokenizer {
     return Int32Array.from(ids);
   }
 
+  /** As they are written: what steers the model and is no text. */
+  specialTokens(): string[] {
+    return [...this.#special];
+  }
+
   /** Special tokens and unknown ids are skipped; broken UTF-8 comes as U+FFFD. */
   decode(ids: ArrayLike<number>): string {
     const tokens: string[] = [];

@@ -1,0 +1,150 @@
+"""Whose words are whose: a control token counts where the template writes it, not in a message.
+
+In every string of a request, the characters that no control token can do without (the `|` of
+`<|im_end|>`) are exchanged for twins, one for one, so that lengths, positions and whatever else a
+template does to the string stay as they are. What is rendered then has a control token only where
+the template itself wrote those characters; `pieces` gives the text back and says where it is to be
+cut, so that a tokenizer finds no other. Twins are noncharacters of Unicode, which no text holds.
+
+What is left: a template that writes both ends of a token round a name of the request (`<` name `>`)
+makes that token, if the token's only such characters are its ends.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from contextvars import ContextVar
+from itertools import pairwise
+from typing import Any
+
+_NONCHARACTERS = [chr(code) for code in range(0xFDD0, 0xFDF0)]
+_STRAY = re.compile("[\ufdd0-\ufdef]")
+_PREFERRED = "|｜]>"
+"""Found in nearly all control tokens, and seldom looked for in messages by a template."""
+_ESCAPED = re.compile(r"\\\\|\\ufd[de][0-9a-f]")
+
+
+class Twins:
+    """The exchange for one set of control tokens. Immutable."""
+
+    def __init__(self, control: Iterable[str] = ()) -> None:
+        # A single character cannot be cut; nobody has such tokens, or ones of more than a line.
+        self._tokens = sorted({token for token in control if 1 < len(token) <= 100})
+        pairs = list(zip(_covering(self._tokens), _NONCHARACTERS, strict=False))
+        self._there = pairs
+        self._pattern: re.Pattern[str] | None = None
+
+    def mark(self, value: Any) -> Any:
+        """A value of a request, in which all strings are marked."""
+        if not self._there:
+            return value
+        if isinstance(value, str):
+            text = value if value.isascii() else _STRAY.sub("\ufffd", value)
+            return self._exchanged(text, self._there)
+        if isinstance(value, dict):
+            return {self.mark(key): self.mark(entry) for key, entry in value.items()}
+        if isinstance(value, (list, tuple)):
+            return type(value)(map(self.mark, value))
+        return value
+
+    def plain(self, value: Any) -> Any:
+        """The same text without marks; what is no marked text comes back as it is."""
+        if not isinstance(value, str) or not self._marked(value):
+            return value
+        return self._exchanged(value, [(twin, char) for char, twin in self._there])
+
+    def concerns(self, text: str, other: str) -> bool:
+        """Whether one is looked for in the other and only one of them is marked."""
+        if text.isascii() and other.isascii():
+            return False
+        return (self._marked(text) and self._unmarked(other)) or (
+            self._marked(other) and self._unmarked(text)
+        )
+
+    def unescaped(self, text: str) -> str:
+        """What Python's repr or JSON wrote of marked strings: their marks as they were."""
+        if not self._there or "\\ufd" not in text:
+            return text
+        return _ESCAPED.sub(lambda m: m[0] if m[0] == "\\\\" else chr(int(m[0][2:], 16)), text)
+
+    def pieces(self, text: str) -> list[str]:
+        """The text without marks, cut inside every control token that is not the template's own."""
+        plain = self.plain(text)
+        if plain is text:
+            return [text]
+        if self._pattern is None:
+            self._pattern = re.compile(_trie(self._tokens))
+        shortest = min(map(len, self._tokens))
+        edges, at = {0, len(plain)}, 0
+        while found := self._pattern.search(plain, at):
+            first, last = found.span()
+            if text[first:last] != found[0]:  # before its end, and that of any shorter one here
+                edges.add(min(_inside(plain, first, last), first + shortest - 1))
+            at = first + 1
+        cuts = sorted(edges)
+        return [plain[a:b] for a, b in pairwise(cuts)]
+
+    def _exchanged(self, text: str, pairs: Sequence[tuple[str, str]]) -> str:
+        for old, new in pairs:
+            if old in text:
+                text = text.replace(old, new)
+        return text
+
+    def _marked(self, text: str) -> bool:
+        return not text.isascii() and any(twin in text for _, twin in self._there)
+
+    def _unmarked(self, text: str) -> bool:
+        return any(char in text for char, _ in self._there)
+
+
+def aligned(operation: Callable[..., Any], text: str, other: Any, *more: Any) -> Any:
+    """`operation(text, other, *more)`, where `other` is looked for in `text`.
+
+    A template's own `|` finds a message's. What comes of it counts as the message's.
+    """
+    twins = TWINS.get()
+    others = other if isinstance(other, tuple) else (other,)
+    if not any(isinstance(one, str) and twins.concerns(text, one) for one in others):
+        return operation(text, other, *more)
+    plain = tuple(map(twins.plain, others))
+    made = operation(twins.plain(text), plain if isinstance(other, tuple) else plain[0], *more)
+    return twins.mark(made)
+
+
+def _covering(tokens: Sequence[str]) -> list[str]:
+    """Few characters such that every token has one of them: punctuation, if possible."""
+    chars: list[str] = []
+    rest = set(tokens)
+
+    def take(char: str) -> None:
+        chars.append(char)
+        rest.difference_update([token for token in rest if char in token])
+
+    for char in _PREFERRED:
+        if any(char in token for token in rest):
+            take(char)
+    while rest:
+        token = min(rest)
+        take(next((char for char in token if not char.isalnum() and not char.isspace()), token[0]))
+    return chars
+
+
+def _inside(text: str, first: int, last: int) -> int:
+    """Where a token's text is cut: before its first letter, where most tokenizers would, too."""
+    inner = range(first + 1, last)
+    return next((at for at in inner if text[at].isalnum() > text[at - 1].isalnum()), first + 1)
+
+
+def _trie(tokens: Sequence[str]) -> str:
+    """A pattern of the longest token at a place; its time does not grow with their number."""
+    heads: dict[str, list[str]] = {}
+    for token in tokens:
+        heads.setdefault(token[:1], []).append(token[1:])
+    ends = heads.pop("", None)
+    branches = "|".join(re.escape(head) + _trie(tails) for head, tails in heads.items())
+    return f"(?:{branches}){'?' if ends else ''}" if branches else ""
+
+
+TWINS: ContextVar[Twins] = ContextVar("mlcc_template_twins")
+"""Those of the rendering in the current thread."""
