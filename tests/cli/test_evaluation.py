@@ -25,7 +25,7 @@ class Uniform:
     capacity = replace(CAPACITY, context=32)
 
     def logits(self, batch: Batch) -> Any:
-        return np.zeros((len(batch.logit_rows), VOCAB), np.float32)
+        return np.zeros((batch.num_rows, VOCAB), np.float32)
 
 
 UNIFORM = Model(toy_text(), Uniform())  # type: ignore[arg-type]
