@@ -16,11 +16,10 @@ from jinja2.filters import FILTERS as DEFAULT_FILTERS
 from jinja2.runtime import Undefined
 from jinja2.tests import TESTS as DEFAULT_TESTS
 from jinja2.utils import pass_environment
-from markupsafe import Markup
 
 from mlcc.api.budget import BUDGET, STEP, OverBudget
 from mlcc.api.methods import call_text, line_breaks
-from mlcc.api.operations import COMPARISONS, concat, joined, percent, sliced, text_of
+from mlcc.api.operations import COMPARISONS, Markup, concat, joined, percent, sliced, text_of
 from mlcc.api.twins import TWINS
 
 Filter = Callable[..., Any]
@@ -57,7 +56,7 @@ def _escape(value: Any) -> Any:
     return Markup(twins.mark(str(DEFAULT_FILTERS["escape"](twins.plain(text)))))
 
 
-def _safe(value: Any) -> Markup:
+def _safe(value: Any) -> str:
     return Markup(_text(value))
 
 

@@ -10,11 +10,10 @@ from sys import getsizeof
 from typing import Any
 
 from jinja2.exceptions import SecurityError
-from jinja2.sandbox import SandboxedFormatter
-from markupsafe import EscapeFormatter, Markup
+from jinja2.sandbox import SandboxedEscapeFormatter, SandboxedFormatter
 
 from mlcc.api.budget import BUDGET, SLOT, STEP, Budget
-from mlcc.api.operations import joined, key, search_price, text_of, width
+from mlcc.api.operations import Markup, joined, key, search_price, text_of, width
 from mlcc.api.twins import TWINS, aligned
 
 _BREAKS = "\n\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"
@@ -137,9 +136,10 @@ class BoundFormat:
     """`text.format`, or `text.format_map`, of a template."""
 
     def __init__(self, environment: Any, text: str, is_map: bool) -> None:
-        kind = _EscapingFormatter if isinstance(text, Markup) else _Formatter
-        more = {"escape": text.escape} if isinstance(text, Markup) else {}
-        self._formatter = kind(environment, **more)
+        more: dict[str, Any] = {}
+        if escape := getattr(text, "escape", None):  # jinja's Markup
+            more["escape"] = escape
+        self._formatter = (_EscapingFormatter if escape else _Formatter)(environment, **more)
         self._text, self._is_map = text, is_map
 
     def __call__(self, *args: Any, **kwargs: Any) -> str:
@@ -163,7 +163,7 @@ class _Formatter(SandboxedFormatter):
         return TWINS.get().unescaped(super().convert_field(value, conversion))
 
 
-class _EscapingFormatter(_Formatter, EscapeFormatter):
+class _EscapingFormatter(_Formatter, SandboxedEscapeFormatter):
     def format_field(self, value: Any, format_spec: str) -> Any:
         BUDGET.get().spend(5 * len(value) if isinstance(value, str) else 0)
         return super().format_field(value, format_spec)

@@ -11,12 +11,14 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from jinja2.filters import do_mark_safe
 from jinja2.runtime import Undefined
-from markupsafe import Markup
 
 from mlcc.api.budget import BUDGET, SLOT, STEP, Budget, OverBudget
 from mlcc.api.twins import TWINS, aligned
 
+Markup: type[str] = type(do_mark_safe(""))
+"""Text that jinja's `safe` marked: what it meets is escaped."""
 _REPR = 10
 """A character may become `\\U0001f600`."""
 _ESCAPED = 6
