@@ -18,7 +18,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -138,8 +138,7 @@ def _compile_all(folder: Path) -> None:
             archives = pool.submit(_c_library, folder, cache)
             list(pool.map(lambda job: run_zig([*job[0], "-o", str(job[1])], job[1], cache), jobs))
             archives.result()
-        archive = folder / "libcxx.a"
-        run_zig(["ar", "rcsD", str(archive), *(str(path) for _, path in members)], archive)
+        _pack(folder / "libcxx.a", [str(path) for _, path in members])
 
 
 def unit_words(unit: str) -> list[str]:
@@ -177,19 +176,26 @@ def _library_words(lib: Path, source: Path) -> list[str]:
 
 
 def _c_library(folder: Path, cache: Path) -> None:
-    """Copy the archives that zig links a C program with: it compiles and names them on the way."""
+    """The archives that zig links a C program with: it compiles and names them on the way.
+
+    They are packed again, as its own have the paths of their members for names.
+    """
     source = cache / "nothing.c"
     source.write_text("int main(void) { return 0; }\n", encoding="utf-8")
     command = ["build-exe", *TARGET, "-OReleaseSmall", "-lc", "--verbose-link", str(source)]
     said = run_zig([*command, f"-femit-bin={cache / 'nothing.wasm'}"], source, cache)
-    linked = said.strip().splitlines()[-1].split()
+    packed = [line.split()[2:] for line in said.splitlines() if line.startswith("ar rcs ")]
     for name in ARCHIVES:
-        found = [word for word in linked if Path(word).name == name]
-        if not found:
+        members = [rest for archive, *rest in packed if Path(archive).name == name]
+        if len(members) != 1:
             raise TargetError(
-                f"zig linked no {name}; this is a bug: is its version the pinned one?"
+                f"zig packed no {name}; this is a bug: is its version the pinned one?"
             )
-        shutil.copyfile(found[0], folder / name)
+        _pack(folder / name, members[0])
+
+
+def _pack(archive: Path, members: Sequence[str]) -> None:
+    run_zig(["ar", "rcsD", str(archive), *members], archive)
 
 
 def _key() -> str:
