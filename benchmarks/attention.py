@@ -61,7 +61,7 @@ def inputs(
     order = rng.permutation(layers * count)
 
     def layer(i: int) -> list[Any]:
-        writer = BatchWriter(layout.step, [count])
+        writer = BatchWriter(layout.step)
         own = PageList(int32(order[i * count : (i + 1) * count].tolist()))
         writer.sequence([0] * queries, keys - queries, [own])
         step = np.frombuffer(writer.finish().words, np.int32)

@@ -47,8 +47,7 @@ def step(
             ids = range(first + slid, first + -(-length // PAGE))
             lists_of.append(PageList(int32(ids), slid))
         lists.append(lists_of)
-    counts = [sum(len(own[g].ids) for own in lists) for g in range(len(capacity.groups))]
-    writer = BatchWriter(capacity.layout, counts)
+    writer = BatchWriter(capacity.layout)
     for s, (tokens, length) in enumerate(zip(chunks, lengths, strict=True)):
         first = writer.sequence(tokens, length - len(tokens), lists[s])
         if sampled is None or s < sampled:

@@ -167,7 +167,7 @@ def test_copies_come_first() -> None:
     toy = ToyExecutor(capacity)
 
     def run(tokens: list[int], start: int, page: int, slots: StateSlot, copies: Any = ()) -> Any:
-        writer = BatchWriter(capacity.layout, (1, 0))
+        writer = BatchWriter(capacity.layout)
         for copy in copies:
             writer.copy(*copy)
         first = writer.sequence(tokens, start, [PageList(int32([page])), slots])

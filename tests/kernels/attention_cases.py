@@ -144,12 +144,8 @@ def _step(
     rows = []
     for (_, keys), own in zip(sequences, lists, strict=True):
         rows.append([*(other(group, keys) for group in case.before), own])
-    counts = [
-        sum(len(row[g].ids) for row in rows) if group.has_pages else 0
-        for g, group in enumerate(case.step.groups)
-    ]
     words = memoryview(int32([GARBAGE]) * case.step.words)
-    writer = BatchWriter(case.step, counts, words)
+    writer = BatchWriter(case.step, words)
     for (queries, keys), caches in zip(sequences, rows, strict=True):
         writer.sequence(int32([1]) * int(queries), int(keys - queries), caches)
     return writer.finish()

@@ -39,10 +39,9 @@ def words_of(batch: Batch) -> Any:
     return np.frombuffer(batch.words, np.int32)
 
 
-def writer_of(layout: StepLayout, pages: Sequence[int] = ()) -> BatchWriter:
+def writer_of(layout: StepLayout) -> BatchWriter:
     """A step in a buffer full of garbage."""
-    counts = pages or [0] * len(layout.groups)
-    return BatchWriter(layout, counts, memoryview(int32([GARBAGE]) * layout.words))
+    return BatchWriter(layout, memoryview(int32([GARBAGE]) * layout.words))
 
 
 def token_step(layout: StepLayout, sequences: Sequence[Sequence[int]], seed: int = 0) -> Batch:
@@ -62,8 +61,7 @@ def token_step(layout: StepLayout, sequences: Sequence[Sequence[int]], seed: int
             count = -(-(position + len(tokens)) // group.page_size) - slid
             caches.append(PageList(int32(rng.permutation(500)[:count].tolist()), slid))
         rows.append((tokens, position, caches))
-    held = [sum(len(getattr(r[2][g], "ids", ())) for r in rows) for g in range(len(layout.groups))]
-    writer = writer_of(layout, held)
+    writer = writer_of(layout)
     for s, row in enumerate(rows):
         first = writer.sequence(*row)
         if s:
@@ -75,7 +73,7 @@ def sample_step(layout: StepLayout, rows: Sequence[tuple[float, ...]]) -> Batch:
     """A step of nothing but rows, drawn by (temperature, top_k, top_p, min_p, uniform)."""
     writer = writer_of(layout)
     for temperature, top_k, top_p, min_p, uniform in rows:
-        writer.row(0, RowSampling(temperature, int(top_k), top_p, min_p, uniform))
+        writer.row(0, RowSampling(temperature, int(top_k), top_p, min_p), uniform)
     return writer.finish()
 
 

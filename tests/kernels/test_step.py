@@ -64,7 +64,7 @@ def test_columns(device: str, layout: StepLayout) -> None:
         found = read(device, batch, name, count)
         for column, values in zip(table.columns, found, strict=True):
             assert values.tolist() == batch.column(table, column), column
-    writer = BatchWriter(layout, [0] * len(layout.groups))
+    writer = BatchWriter(layout)
     writer.copy(0, 5, 9)
     assert [int(c[0]) for c in read(device, writer.finish(), "copies", 1)] == [0, 5, 9]
 

@@ -45,11 +45,13 @@ def packed(step: dict[str, Any]) -> dict[str, Any]:
     used = [
         row["pages"][: -(-(row["start"] + len(row["ids"])) // PAGE_SIZE)] for row in step["rows"]
     ]
-    writer = BatchWriter(LAYOUT, [sum(map(len, used))])
+    writer = BatchWriter(LAYOUT)
     for row, pages in zip(step["rows"], used, strict=True):
         first = writer.sequence(row["ids"], row["start"], [PageList(int32(pages))])
         if row.get("sample", True):
-            writer.row(first + len(row["ids"]) - 1, RowSampling(**row.get("sampling", {})))
+            sampling = dict(row.get("sampling", {}))
+            uniform = sampling.pop("uniform", 0.5)
+            writer.row(first + len(row["ids"]) - 1, RowSampling(**sampling), uniform)
     for copy in step["copies"]:
         writer.copy(**copy)
     batch = writer.finish()

@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 from mlcc.engine.batch import BatchWriter
-from mlcc.engine.caches import CachePools, page_counts
+from mlcc.engine.caches import CachePools
 from mlcc.model import Model, open_model
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
@@ -37,7 +37,7 @@ def answer(model: Model, prompt: list[int]) -> tuple[list[int], list[float]]:
     while len(tokens) < LENGTH:
         pools.slide(caches, start)
         pools.grow(caches, start + len(ids))
-        writer = BatchWriter(model.capacity.layout, page_counts([caches]))
+        writer = BatchWriter(model.capacity.layout)
         writer.row(writer.sequence(ids, start, caches) + len(ids) - 1)
         result = model.executor.collect(model.executor.submit(writer.finish()))
         pools.advance(caches)

@@ -28,6 +28,9 @@ NEVER = {
 """Debuggers, consoles, servers and formats that nothing in a tab asks for. Some modules name them
 inside functions, which would fail there by ModuleNotFoundError."""
 
+ELSEWHERE = "mlcc.local"
+"""What the package's own door opens for Python programs; a tab has another."""
+
 ENCODINGS = [
     "ascii", "latin_1", "raw_unicode_escape", "unicode_escape", "utf_8", "utf_8_sig",
     "utf_16", "utf_16_be", "utf_16_le", "utf_32", "utf_32_be", "utf_32_le",
@@ -67,6 +70,8 @@ class Sources:
         while todo:
             name = todo.pop()
             if name in found or name not in self.files or name.partition(".")[0] in NEVER:
+                continue
+            if f"{name}.".startswith(f"{ELSEWHERE}."):
                 continue
             found.add(name)
             todo += [*self.imports(name), name.rpartition(".")[0]]

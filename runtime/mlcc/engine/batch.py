@@ -8,14 +8,15 @@ tensors (see `mlcc.device`).
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from struct import Struct
+from typing import Protocol
 
-from mlcc.engine.tables import COPIES, FLOATS, ROWS, CacheGroup, StepLayout, Table
+from mlcc.engine.tables import COPIES, FLOATS, CacheGroup, StepLayout, Table
 
 _WORD = 4
-_FLOATS_OF_ROWS = Struct("<" + "".join("f" if name in FLOATS else "i" for name in ROWS))
 
 
 def int32(values: Sequence[int] = ()) -> array[int]:
@@ -30,6 +31,8 @@ class PageList:
     ids: array[int] = field(default_factory=int32)
     first: int = 0
     """Which page of the sequence ids[0] is: those before have slid out of the window."""
+    room: int = 0
+    """Tokens of the sequence for which there are pages; of use to whoever gives them."""
 
 
 @dataclass(slots=True)
@@ -40,24 +43,47 @@ class StateSlot:
     """-1 = the state begins with zeros."""
     write: int = -1
 
+    @property
+    def room(self) -> int:
+        """Tokens of the sequence for which there is room: all, once it has a slot."""
+        return 0 if self.write < 0 else 1 << 31
+
 
 Cache = PageList | StateSlot
 
 
+class Sampling(Protocol):
+    """How the token of a logit row is drawn: `SamplingParams` of a request, or `GREEDY`."""
+
+    @property
+    def temperature(self) -> float:
+        """0 = greedy."""
+        ...
+
+    @property
+    def top_k(self) -> int:
+        """Keep the k most likely; 0 = all."""
+        ...
+
+    @property
+    def top_p(self) -> float:
+        """Keep the smallest most likely set of at least this mass; 1 = all."""
+        ...
+
+    @property
+    def min_p(self) -> float:
+        """Drop tokens less likely than min_p times the most likely; 0 = none."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class RowSampling:
-    """How the token of one logit row is drawn; the defaults are greedy."""
+    """Sampling parameters by themselves; the defaults are greedy."""
 
     temperature: float = 0.0
-    """0 = greedy."""
     top_k: int = 0
-    """Keep the k most likely; 0 = all."""
     top_p: float = 1.0
-    """Keep the smallest most likely set of at least this mass; 1 = all."""
     min_p: float = 0.0
-    """Drop tokens less likely than min_p times the most likely; 0 = none."""
-    uniform: float = 0.5
-    """One draw from [0, 1), from the engine's counter-based generator."""
 
 
 GREEDY = RowSampling()
@@ -126,78 +152,61 @@ class Batch:
 
 
 class BatchWriter:
-    """Fills a buffer with a step: all sequences in turn, each followed by its rows."""
+    """Fills a buffer with a step: all sequences in turn, each followed by its rows.
 
-    def __init__(
-        self, layout: StepLayout, pages: Sequence[int], into: memoryview | None = None
-    ) -> None:
-        """pages: entries that each group's page list will have, 0 for a group of states.
+    Called for every sequence of every step, so places are worked out once a layout (`_Places`).
+    """
 
-        into: int32[layout.words] that the device lends; without it the batch has its own memory.
-        """
-        self._layout = layout
-        self._formats = _formats_of(layout)
-        self._words = (
-            memoryview(bytearray(_WORD * layout.words)).cast("i") if into is None else into
-        )
-        self._bytes = self._words.cast("B")
+    def __init__(self, layout: StepLayout, into: memoryview | None = None) -> None:
+        """into: int32[layout.words] that the device lends; without it the batch has its own."""
+        if into is None:
+            into = memoryview(bytearray(_WORD * layout.words)).cast("i")
+        self._layout, self._words = layout, into
+        self._places = _places_of(layout)
         self._tokens = self._sequences = self._rows = self._copies = 0
-        self._next_page: list[int] = []
-        at = layout.pages.offset
-        for count in pages:
-            self._next_page.append(at)
-            at += count
-        self._first_page = tuple(self._next_page)
+        self._lists = [int32() for _ in layout.groups]
+        """Each group's page list; they follow one another at the end."""
 
     def sequence(self, tokens: Sequence[int], position: int, caches: Sequence[Cache]) -> int:
         """Add tokens of a sequence, the first of which is at `position`; a cache for each group.
 
         Returns the index of the first token.
         """
-        words, layout, first = self._words, self._layout, self._tokens
-        count, index = len(tokens), self._sequences
-        end = position + count
-        record, paged = [first, end], []
-        for g, (group, cache) in enumerate(zip(layout.groups, caches, strict=True)):
-            if isinstance(cache, StateSlot):
+        places, first, count = self._places, self._tokens, len(tokens)
+        record, slots = [first, position + count], []
+        for cache, size, slides, pages in zip(caches, places.sizes, places.slides, self._lists):  # noqa: B905
+            if isinstance(cache, PageList):
+                ids = cache.ids
+                record.append(len(pages))
+                if slides:
+                    record.append(cache.first)
+                if count == 1:
+                    slots.append(ids[position // size - cache.first] * size + position % size)
+                pages.extend(ids)
+            else:
                 record += (cache.read, cache.write)
-                continue
-            at = self._next_page[g]
-            stop = at + len(cache.ids)
-            words[at:stop] = cache.ids
-            self._next_page[g] = stop
-            record.append(at - self._first_page[g])
-            if group.window is not None:
-                record.append(cache.first)
-            paged.append((group.page_size, cache))
-        table = layout.sequences
-        self._formats.sequence.pack_into(
-            self._bytes, _WORD * (table.offset + table.width * index), *record
-        )
+        index = self._sequences
+        places.sequence(self._words, places.sequences + places.sequence_bytes * index, *record)
         if count == 1:
-            slots = [
-                c.ids[position // size - c.first] * size + position % size for size, c in paged
-            ]
-            table = layout.tokens
-            self._formats.token.pack_into(
-                self._bytes, _WORD * (table.offset + table.width * first),
-                tokens[0], position, index, *slots,
-            )  # fmt: skip
+            at = places.tokens + places.token_bytes * first
+            places.token(self._words, at, tokens[0], position, index, *slots)
         else:
-            self._chunk(tokens, position, paged)
-        self._tokens += count
-        self._sequences += 1
+            self._chunk(tokens, position, caches)
+        self._tokens = first + count
+        self._sequences = index + 1
         return first
 
-    def row(self, token: int, sampling: RowSampling = GREEDY) -> int:
-        """Ask for the logits after a token of the step; returns the row's index."""
-        table, row = self._layout.rows, self._rows
-        _FLOATS_OF_ROWS.pack_into(
-            self._bytes, _WORD * (table.offset + table.width * row),
-            token, sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p,
-            sampling.uniform,
+    def row(self, token: int, sampling: Sampling = GREEDY, uniform: float = 0.5) -> int:
+        """Ask for the logits after a token of the step; returns the row's index.
+
+        uniform: one draw from [0, 1), from the engine's counter-based generator.
+        """
+        row = self._rows
+        self._places.row(
+            self._words, self._places.rows + self._places.row_bytes * row, token,
+            sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p, uniform,
         )  # fmt: skip
-        self._rows += 1
+        self._rows = row + 1
         return row
 
     def copy(self, group: int, source: int, destination: int) -> None:
@@ -209,54 +218,81 @@ class BatchWriter:
     def finish(self) -> Batch:
         """The step. Its end closes the lists of the last sequence."""
         layout, words = self._layout, self._words
-        record = [self._tokens, 0]
-        lists = []
-        for g, group in enumerate(layout.groups):
+        record, begins = [self._tokens, 0], []
+        at = layout.pages.offset
+        for group, pages in zip(layout.groups, self._lists, strict=True):
             if not group.has_pages:
                 record += (-1, -1)
                 continue
-            record.append(self._next_page[g] - self._first_page[g])
+            record.append(len(pages))
             if group.window is not None:
                 record.append(0)
-            lists.append(self._first_page[g])
+            begins.append(at)
+            words[at : at + len(pages)] = pages
+            at += len(pages)
         table = layout.sequences
-        at = table.offset + table.width * self._sequences
-        words[at : at + table.width] = int32(record)
-        counts = (self._tokens, self._sequences, self._rows, self._copies, *lists)
-        words[: len(counts)] = int32(counts)
+        end = table.offset + table.width * self._sequences
+        words[end : end + table.width] = int32(record)
+        counts = int32((self._tokens, self._sequences, self._rows, self._copies, *begins))
+        words[: len(counts)] = counts
         return Batch(layout, words)
 
-    def _chunk(
-        self, tokens: Sequence[int], position: int, paged: Sequence[tuple[int, PageList]]
-    ) -> None:
+    def _chunk(self, tokens: Sequence[int], position: int, caches: Sequence[Cache]) -> None:
         """Columns of several tokens at once."""
         table, count = self._layout.tokens, len(tokens)
         columns = [int32(tokens), int32(range(position, position + count))]
         columns.append(int32([self._sequences]) * count)
-        for size, cache in paged:
-            slots = int32()
-            at, end = position, position + count
-            while at < end:
-                number, offset = divmod(at, size)
-                run = min(end - at, size - offset)
-                slot = cache.ids[number - cache.first] * size + offset
-                slots.extend(range(slot, slot + run))
-                at += run
-            columns.append(slots)
+        for cache, size in zip(caches, self._places.sizes, strict=True):
+            if isinstance(cache, PageList):
+                columns.append(_slots(cache, size, position, count))
         start = table.offset + table.width * self._tokens
         stop = start + table.width * count
         for c, column in enumerate(columns):
             self._words[start + c : stop : table.width] = memoryview(column)
 
 
+def _slots(cache: PageList, size: int, position: int, count: int) -> array[int]:
+    """Where tokens from `position` on go, page by page."""
+    slots, end = int32(), position + count
+    while position < end:
+        number, offset = divmod(position, size)
+        run = min(end - position, size - offset)
+        slot = cache.ids[number - cache.first] * size + offset
+        slots.extend(range(slot, slot + run))
+        position += run
+    return slots
+
+
 @dataclass(frozen=True, slots=True)
-class _Formats:
-    token: Struct
-    sequence: Struct
+class _Places:
+    """Where `BatchWriter` writes, in bytes, and with what."""
+
+    sizes: tuple[int, ...]
+    slides: tuple[bool, ...]
+    sequences: int
+    sequence_bytes: int
+    sequence: Callable[..., None]
+    tokens: int
+    token_bytes: int
+    token: Callable[..., None]
+    rows: int
+    row_bytes: int
+    row: Callable[..., None]
 
 
-def _formats_of(layout: StepLayout) -> _Formats:
-    return _Formats(*(Struct(f"<{t.width}i") for t in (layout.tokens, layout.sequences)))
+@lru_cache(maxsize=64)
+def _places_of(layout: StepLayout) -> _Places:
+    def of(table: Table) -> tuple[int, int, Callable[..., None]]:
+        code = "".join("f" if name in FLOATS else "i" for name in table.columns)
+        return _WORD * table.offset, _WORD * table.width, Struct(f"<{code}").pack_into
+
+    return _Places(
+        tuple(group.page_size for group in layout.groups),
+        tuple(group.window is not None for group in layout.groups),
+        *of(layout.sequences),
+        *of(layout.tokens),
+        *of(layout.rows),
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,18 +38,13 @@ def most_sequences(tokens: int, capacity: Capacity) -> int:
     return min(p // g.most_pages(longest, capacity.max_step_tokens) for p, g in pools)
 
 
-def page_counts(sequences: Sequence[Sequence[Cache]]) -> list[int]:
-    """Entries of each group's page list in a step of these sequences: what `BatchWriter` asks."""
-    by_group = zip(*sequences, strict=True)
-    return [sum(len(c.ids) for c in group if isinstance(c, PageList)) for group in by_group]
-
-
 class CachePools:
     """The pools of all groups of a model."""
 
     def __init__(self, capacity: Capacity) -> None:
         self.groups = capacity.groups
         self.pools = tuple(PagePool(size) for size in capacity.pools)
+        self._sliding = [g for g, group in enumerate(self.groups) if group.window is not None]
 
     def empty(self) -> list[Cache]:
         """What a sequence holds before its first token."""
@@ -57,14 +52,29 @@ class CachePools:
 
     def slide(self, caches: Sequence[Cache], computed: int) -> None:
         """Give back the pages that no query from position `computed` on can see."""
-        for group, pool, cache in zip(self.groups, self.pools, caches, strict=True):
-            if group.window is None or not isinstance(cache, PageList):
-                continue
+        for g in self._sliding:
+            group, cache = self.groups[g], caches[g]
+            assert isinstance(cache, PageList) and group.window is not None
             seen = (computed - group.window + 1) // group.page_size
             if seen > cache.first:
-                pool.free(cache.ids[: seen - cache.first])
+                self.pools[g].free(cache.ids[: seen - cache.first])
                 del cache.ids[: seen - cache.first]
                 cache.first = seen
+
+    def claim(self, caches: Sequence[Cache], computed: int, want: int) -> int:
+        """Take room for up to `want` more tokens; returns for how many there is."""
+        if self._sliding:
+            self.slide(caches, computed)
+        end = computed + want
+        for cache in caches:
+            if cache.room < end:
+                break
+        else:  # most steps: what is held does
+            return want
+        count = self.room(caches, computed, want)
+        if count:
+            self.grow(caches, computed + count)
+        return count
 
     def room(self, caches: Sequence[Cache], computed: int, want: int) -> int:
         """Tokens, up to `want`, that fit into what is held and what is free."""
@@ -86,6 +96,7 @@ class CachePools:
             missing = -(-tokens // group.page_size) - cache.first - len(cache.ids)
             if missing > 0:
                 cache.ids.extend(pool.allocate(missing))
+                cache.room = (cache.first + len(cache.ids)) * group.page_size
 
     @staticmethod
     def advance(caches: Sequence[Cache]) -> None:

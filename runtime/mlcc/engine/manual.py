@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from mlcc.engine.batch import Batch, BatchWriter, Cache, Capacity
-from mlcc.engine.caches import CachePools, page_counts
+from mlcc.engine.caches import CachePools
 
 
 class ManualSteps:
@@ -26,7 +26,7 @@ class ManualSteps:
         """A greedy step that adds these tokens to the sequences named, with the logits behind the
         last token of each, or behind all of them."""
         held = [self._room(s, len(ids)) for s, ids in tokens.items()]
-        writer = BatchWriter(self.capacity.layout, page_counts(held))
+        writer = BatchWriter(self.capacity.layout)
         for (s, ids), caches in zip(tokens.items(), held, strict=True):
             first = writer.sequence(ids, self.lengths[s], caches)
             for i in range(0 if every_row else len(ids) - 1, len(ids)):

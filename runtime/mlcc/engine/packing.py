@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence as Items
 
-from mlcc.engine.batch import Batch, BatchWriter, RowSampling
-from mlcc.engine.caches import CachePools, page_counts
+from mlcc.engine.batch import Batch, BatchWriter
+from mlcc.engine.caches import CachePools
 from mlcc.engine.sampling import uniform
 from mlcc.engine.scheduler import Chunk
 from mlcc.engine.sequence import Sequence
@@ -19,15 +19,18 @@ def pack(
 
     Single tokens come first, so that a device may treat decoding and prefill apart.
     """
-    writer = BatchWriter(layout, page_counts([seq.caches for seq, _ in chunks]), into)
+    writer = BatchWriter(layout, into)
+    has_states = any(not group.has_pages for group in layout.groups)
     rows: list[Sequence] = []
     for seq, count in sorted(chunks, key=_is_prefill):
         first = writer.sequence(_tokens(seq, count), seq.computed, seq.caches)
-        CachePools.advance(seq.caches)
+        if has_states:
+            CachePools.advance(seq.caches)
         seq.computed += count
         if seq.remaining == 0:
             seq.sampled_step, seq.sampled_row = step, len(rows)
-            writer.row(first + count - 1, _sampling(seq))
+            draw = uniform(seq.seed, seq.computed)
+            writer.row(first + count - 1, seq.request.sampling, draw)
             seq.pending += 1
             rows.append(seq)
     return writer.finish(), rows
@@ -42,9 +45,3 @@ def _tokens(seq: Sequence, count: int) -> Items[int]:
     if count > 1:
         return seq.tokens[start : start + count]
     return (seq.tokens[start] if start < len(seq.tokens) else -1 - seq.sampled_row,)
-
-
-def _sampling(seq: Sequence) -> RowSampling:
-    params = seq.request.sampling
-    draw = uniform(seq.seed, seq.computed)
-    return RowSampling(params.temperature, params.top_k, params.top_p, params.min_p, draw)

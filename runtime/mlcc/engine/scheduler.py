@@ -98,13 +98,10 @@ class Scheduler:
 
     def _grow(self, seq: Sequence, want: int) -> int:
         """Take room for up to `want` more tokens; returns for how many there is."""
-        pools = self._pools
-        pools.slide(seq.caches, seq.computed)
-        while not (count := pools.room(seq.caches, seq.computed, want)):
+        while not (count := self._pools.claim(seq.caches, seq.computed, want)):
             if self.running[-1] is seq:
                 return 0
             self._preempt_youngest()
-        pools.grow(seq.caches, seq.computed + count)
         return count
 
     def _preempt_youngest(self) -> None:

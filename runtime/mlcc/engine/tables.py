@@ -18,7 +18,7 @@ the words in use are uploaded. Floats are kept by their bits.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 _ALIGNMENT = 64
@@ -91,11 +91,11 @@ class Table:
     columns: tuple[str, ...]
     entries: int
     offset: int
+    width: int = field(init=False)
+    """Words of an entry."""
 
-    @property
-    def width(self) -> int:
-        """Words of an entry."""
-        return len(self.columns)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "width", len(self.columns))
 
     @property
     def end(self) -> int:
