@@ -55,8 +55,8 @@ from mlcc_targets import native
 native._LIBRARY = Path({library!r})
 import pytest
 sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", {tests!r} + "/test_kernels.py",
-                      {tests!r} + "/test_tensors.py", "-k",
-                      "not equals_numpy and not large_grid and not its_size"]))
+                      {tests!r} + "/test_tensors.py", {tests!r} + "/test_reads.py", "-k",
+                      "not equals_numpy and not large_grid and not its_size and not behind_it"]))
 """
 
 
