@@ -49,7 +49,10 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip('pip install "mlcc[cuda]"')
     folder, target = tmp_path_factory.mktemp("cuda"), row(*ARCHS)
     gpu = Gpu.of(target)
-    kernels = {"add": elementwise.add(gpu, 96), "norm": norm.rms_norm(gpu, 300, 1e-5, 0.0)}
+    kernels = {
+        "add": elementwise.add(gpu, (96,), (96,)),
+        "norm": norm.rms_norm(gpu, (300,), (300,), 1e-5, 0.0),
+    }
     functions = {name: k.with_attr("global_symbol", name) for name, k in kernels.items()}
     described = tvm_target_of(target)
     with cuda_code_in(target, folder) as made, described:
