@@ -24,8 +24,8 @@ WIDTH = 64
 def build(row: Target, library: Path) -> Path:
     """`forward(x, y)` = silu(x + y) * y on f32[n, WIDTH]; returns `library`."""
     gpu = Gpu.of(row)
-    row = (WIDTH,)
-    kernels = elementwise.add(gpu, row, row), elementwise.gated(gpu, row, row, "silu")
+    sizes = (WIDTH,)
+    kernels = elementwise.add(gpu, sizes, sizes), elementwise.gated(gpu, sizes, sizes, "silu")
     library.parent.mkdir(exist_ok=True)
     pipeline.build(lowered(kernels, row), row, library)
     return library
