@@ -145,9 +145,12 @@ def test_the_demos_libraries_are_small(tmp_path: Path) -> None:
 
 @pytest.fixture
 def small_runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A cache of its own, for a runtime of one small unit."""
+    """A cache of its own, for a runtime of one small unit and no C library."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(wasm, "UNITS", ("host",))
+    monkeypatch.setattr(wasm, "CXX", ("libunwind/src/Unwind-wasm.c",))
+    monkeypatch.setattr(wasm, "ARCHIVES", ())
+    monkeypatch.setattr(wasm, "_c_library", lambda folder, cache: None)
     return tmp_path / "mlcc" / "wasm"
 
 
@@ -156,13 +159,13 @@ def test_two_compiles_at_once_build_the_runtime_once(small_runtime: Path) -> Non
     with ThreadPoolExecutor(4) as pool:
         built = set(pool.map(lambda _: wasm.runtime(said.append), range(4)))
     assert len(built) == len(said) == 1
-    (objects,) = built
-    assert [path.name for path in objects] == ["host.o"]
+    (files,) = built
+    assert [path.name for path in files] == ["host.o", "libcxx.a"]
     assert not list(small_runtime.glob("*.partial"))
 
 
 def test_what_is_kept_is_listed_and_cleaned(small_runtime: Path) -> None:
-    (built,) = wasm.runtime()
+    built, _ = wasm.runtime()
     (small_runtime / "0123.partial").mkdir()  # being compiled
     assert wasm.kept() == [built.parent]
     listed = CliRunner().invoke(cache_command, ["list"], catch_exceptions=False)
@@ -175,7 +178,7 @@ def test_what_a_killed_build_left_is_built_again(small_runtime: Path) -> None:
     partial = small_runtime / f"{wasm._key()}.partial"
     partial.mkdir(parents=True)
     (partial / "host.o").write_bytes(b"half")
-    (built,) = wasm.runtime()
+    built, _ = wasm.runtime()
     assert built.read_bytes()[:4] == b"\0asm" and not partial.exists()
 
 
