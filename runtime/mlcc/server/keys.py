@@ -1,6 +1,6 @@
 """The API key: what a good one is, and whether a caller sent it."""
 
-from __future__ import annotations
+# No `from __future__ import annotations`: older FastAPIs cannot resolve those of an object.
 
 import hmac
 from contextlib import suppress
