@@ -108,19 +108,19 @@ class Model:
         self.executor.close()
 
 
-def open_text(path: Path) -> ModelText:
-    """The text side of a compiled model, without loading the library or hashing the weights.
-
-    Raises ArtifactError.
+def open_text(path: Path, *, parse_special: bool = False) -> ModelText:
+    """The text side of a compiled model, without loading the library or hashing the weights;
+    `parse_special`: control tokens in messages count. Raises ArtifactError.
     """
     from mlcc.artifact import Artifact
 
     artifact = Artifact.open(path, verify=False, host=False)
     tokenizer = FileTokenizer(artifact.tokenizer_path)
     try:
-        return read_text(artifact.manifest, artifact.text, tokenizer)
+        text = read_text(artifact.manifest, artifact.text, tokenizer)
     except ArtifactError as error:
         raise ArtifactError(f"{artifact.folder}: {error.message}") from error
+    return text.with_special() if parse_special else text
 
 
 def read_text(manifest: Manifest, read: Read, tokenizer: TextTokenizer) -> ModelText:

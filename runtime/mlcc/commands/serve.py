@@ -56,8 +56,7 @@ def serve_command(
         return
     more = web_routes(page_folder(), web) if web else no_web_routes()
     path = options.artifact()
-    text = open_text(path)
-    text = text.with_special() if parse_special else text
+    text = open_text(path, parse_special=parse_special)
     if host not in LOOPBACK and not api_key:
         note(f"anyone who reaches {host} can use this server; --api-key closes it")
     try:
