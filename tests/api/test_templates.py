@@ -116,7 +116,7 @@ MANY_WAYS = """\
     {{- messages | map('length') | list }}{{ messages | sort(attribute='content') | first }}
     {{- messages | selectattr('role', 'in', ['user']) | map(attribute='content') | join('|') }}
     {{- messages | groupby('role') | map(attribute='grouper') | list }}{{ [3, 1, 2] | sort | max }}
-    {{- (5 / 2) | round | int }}{{ 7 // 2 }}{{ 2 ** 5 - -1 }}{{ 1.5 * 2 }}{{ 'ab' * 2 }}{{ text | e }}
+    {{- (5 / 2) | round | int }}{{ 7 // 2 }}{{ 2 ** 5 - -1 }}{{ 1.5 * 2 }}{{ text | e }}
     {{- messages | rejectattr('role', 'eq', 'user') | list | length }}{{ m | items | list | last }}
     {%- call(word) shout() %}{{ word }}{% endcall %}{{ missing }}{{ missing is defined }}
 {%- endfor %}
