@@ -104,6 +104,25 @@ REASONER = """\
     {{- messages | map(attribute='role') | unique | list }}
 {%- endfor %}
 """
+MANY_WAYS = """\
+{%- macro shout() %}<{{ caller('hey') }}>{% endmacro %}
+{%- for m in messages %}{% set text = m['content'] %}
+    {{- text.replace('i', 'o') }}{{ '-'.join(['a', text[1:]]) }}{{ text[::-1] | upper | title }}
+    {{- text | replace('l', 'LL') | indent(2, first=true) }}{{ [text, 1] }}{{ text in ['x', text] }}
+    {{- 'a' < text < 'z' }}{{ loop.changed(m.role) }}{{ loop.cycle('x', 'y') }}{{ loop.revindex }}
+    {{- m.items() | list }}{{ dict(a=1, **{'b': 2}) | dictsort }}
+    {{- text | truncate(5, true, '..', 0) }}{{ text ~ 1 ~ none ~ [text] }}
+    {{- ('<%s>' | safe) % text }}{{ '{0.role!r:>9}{1}'.format(m, [text]) }}
+    {{- messages | map('length') | list }}{{ messages | sort(attribute='content') | first }}
+    {{- messages | selectattr('role', 'in', ['user']) | map(attribute='content') | join('|') }}
+    {{- messages | groupby('role') | map(attribute='grouper') | list }}{{ [3, 1, 2] | sort | max }}
+    {{- (5 / 2) | round | int }}{{ 7 // 2 }}{{ 2 ** 5 - -1 }}{{ 1.5 * 2 }}{{ text | e }}
+    {{- messages | rejectattr('role', 'eq', 'user') | list | length }}{{ m | items | list | last }}
+    {%- call(word) shout() %}{{ word }}{% endcall %}{{ missing }}{{ missing is defined }}
+{%- endfor %}
+{%- filter upper %}{{ range(3) | list }}{{ '%5.1f|%-4s|%03d' % (1.25, 'x', 7) }}{% endfilter %}
+{%- for n in [1, [2, [3]]] recursive %}{{ loop(n) if n is iterable else n }}{% endfor %}
+"""
 SPECIAL = {"bos_token": "<bos>", "eos_token": "<eos>"}
 WELL_KNOWN = {
     "chatml": CHATML,
@@ -111,6 +130,7 @@ WELL_KNOWN = {
     "gemma": GEMMA,
     "mistral": MISTRAL,
     "reasoner": REASONER,
+    "many ways": MANY_WAYS,
 }
 
 
