@@ -7,7 +7,7 @@ Needs numpy alone, no tvm.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -97,7 +97,7 @@ class ReferenceExecutor:
             if node["op"] == "mlcc.attention":
                 result = self._attention(step, *inputs, *node["attributes"])
             else:
-                result = OPERATORS[node["op"]](*inputs, *node["attributes"])
+                result = ops.OPERATORS[node["op"]](*inputs, *node["attributes"])
             values[node["out"]] = result
         logits: Array = values[self.graph["output"]]
         return logits
@@ -117,25 +117,3 @@ class ReferenceExecutor:
             q, pages, lists, shape["scale"], shape["window"], shape["softcap"]
         )
         return out
-
-
-def _split(x: Array, at: list[int], axis: int) -> list[Array]:
-    return np.split(x, at, axis)
-
-
-OPERATORS: dict[str, Callable[..., Any]] = {
-    "item": lambda values, index: values[index],
-    "relax.add": np.add,
-    "relax.multiply": np.multiply,
-    "relax.reshape": np.reshape,
-    "relax.split": _split,
-    "mlcc.embedding": lambda token_ids, table, scheme: ops.embedding(token_ids, table),
-    "mlcc.linear": lambda *arguments: ops.linear(*arguments[:-1]),
-    "mlcc.rms_norm": ops.rms_norm,
-    "mlcc.rope_table": ops.rope_table,
-    "mlcc.rope": ops.rope,
-    "mlcc.gated": ops.gated,
-    "mlcc.gated_fused": ops.gated_fused,
-    "mlcc.softcap": ops.softcap,
-    "mlcc.take_rows": ops.take_rows,
-}
