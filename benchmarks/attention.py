@@ -24,7 +24,8 @@ from typing import Any
 import numpy as np
 from linear import bandwidth, compile_kernel, measure, tensor
 
-from mlcc.engine.batch import BatchWriter, PageList, int32
+from mlcc.engine.batch import PageList, int32
+from mlcc.engine.batch_writer import BatchWriter
 from mlcc.engine.tables import CacheGroup, StepLayout
 from mlcc_compiler.kernels.cpu.attention.attention import paged_attention
 from mlcc_compiler.kernels.cpu.isa import Isa

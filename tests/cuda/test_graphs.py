@@ -14,7 +14,8 @@ import pytest
 from demo.equality import greedy_tokens
 
 from mlcc.device.cuda_graphs import Bucket, bucket_of
-from mlcc.engine.batch import Batch, BatchWriter, Capacity, PageList, int32
+from mlcc.engine.batch import Batch, Capacity, PageList, int32
+from mlcc.engine.batch_writer import BatchWriter
 from mlcc.engine.tables import CacheGroup
 from mlcc.model import Model
 

@@ -13,7 +13,8 @@ from engine_drive import SMALL, small
 from mlcc.device.check import BadBatchError
 from mlcc.device.toy import ToyExecutor
 from mlcc.engine import Batch, Capacity, Engine, Request, SamplingParams
-from mlcc.engine.batch import BatchWriter, PageList, StateSlot, int32
+from mlcc.engine.batch import PageList, StateSlot, int32
+from mlcc.engine.batch_writer import BatchWriter
 from mlcc.engine.tables import FLOATS, CacheGroup
 
 Change = Callable[[Batch], None]

@@ -11,7 +11,8 @@ from step_cases import BOUNDS, GARBAGE, layout_of
 
 from mlcc.device import reference_ops as twin
 from mlcc.device.step_view import StepView
-from mlcc.engine.batch import Batch, BatchWriter, Cache, PageList, StateSlot, int32
+from mlcc.engine.batch import Batch, Cache, PageList, StateSlot, int32
+from mlcc.engine.batch_writer import BatchWriter
 from mlcc.engine.tables import CacheGroup, StepLayout
 from mlcc_compiler.layout import AttentionShape, KvLayout
 

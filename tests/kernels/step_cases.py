@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from mlcc.engine.batch import Batch, BatchWriter, PageList, RowSampling, StateSlot, int32
+from mlcc.engine.batch import Batch, PageList, StateSlot, int32
+from mlcc.engine.batch_writer import BatchWriter, RowSampling
 from mlcc.engine.tables import CacheGroup, StepLayout
 
 GARBAGE = 0x3FFFFFFF

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from step_cases import LAYOUTS, sample_step, token_step, words_of
 
-from mlcc.engine.batch import Batch, BatchWriter
+from mlcc.engine.batch import Batch
+from mlcc.engine.batch_writer import BatchWriter
 from mlcc.engine.tables import FLOATS, ROWS, StepLayout
 from mlcc_compiler._tvm import T
 from mlcc_compiler.kernels.frame import Argument, Expr, PrimFunc, kernel, store

@@ -10,7 +10,8 @@ import base64
 import json
 from typing import Any
 
-from mlcc.engine.batch import BatchWriter, PageList, RowSampling, int32
+from mlcc.engine.batch import PageList, int32
+from mlcc.engine.batch_writer import BatchWriter, RowSampling
 from mlcc.engine.tables import CacheGroup, StepLayout
 from mlcc.records import to_plain
 from mlcc.schema import tables_of

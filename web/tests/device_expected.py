@@ -10,7 +10,7 @@ import json
 import tempfile
 from pathlib import Path
 
-from mlcc.engine.batch import BatchWriter
+from mlcc.engine.batch_writer import BatchWriter
 from mlcc.engine.caches import CachePools
 from mlcc.model import Model, open_model
 from mlcc_compiler.checkpoint.folder import Checkpoint

@@ -1,22 +1,17 @@
 """What crosses the device boundary: one step of mixed prefill and decode rows, and its result.
 
 A step is one buffer of 32-bit words, laid out by `tables.py`, in the CSR style of FlashInfer (Ye et
-al., 2025); `BatchWriter` fills it in place. Nothing here knows about requests (see `request.py`) or
-tensors (see `mlcc.device`).
+al., 2025); `batch_writer.py` fills it in place. Nothing here knows about requests (see
+`request.py`) or tensors (see `mlcc.device`).
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
-from struct import Struct
-from typing import Protocol
 
-from mlcc.engine.tables import COPIES, FLOATS, CacheGroup, StepLayout, Table
-
-_WORD = 4
+from mlcc.engine.tables import FLOATS, CacheGroup, StepLayout, Table
 
 
 def int32(values: Sequence[int] = ()) -> array[int]:
@@ -52,47 +47,10 @@ class StateSlot:
 Cache = PageList | StateSlot
 
 
-class Sampling(Protocol):
-    """How the token of a logit row is drawn: `SamplingParams` of a request, or `GREEDY`."""
-
-    @property
-    def temperature(self) -> float:
-        """0 = greedy."""
-        ...
-
-    @property
-    def top_k(self) -> int:
-        """Keep the k most likely; 0 = all."""
-        ...
-
-    @property
-    def top_p(self) -> float:
-        """Keep the smallest most likely set of at least this mass; 1 = all."""
-        ...
-
-    @property
-    def min_p(self) -> float:
-        """Drop tokens less likely than min_p times the most likely; 0 = none."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class RowSampling:
-    """Sampling parameters by themselves; the defaults are greedy."""
-
-    temperature: float = 0.0
-    top_k: int = 0
-    top_p: float = 1.0
-    min_p: float = 0.0
-
-
-GREEDY = RowSampling()
-
-
 class Batch:
     """One step: n tokens of b sequences, r of which need logits and a sample.
 
-    Reading only, see `BatchWriter`. A negative token id `-1 - i` stands for "the token sampled for
+    Reading only, see `batch_writer.py`. A negative token id `-1 - i` stands for "the token sampled for
     row i of the previous step", so that a step may be planned before the previous one is known.
     """
 
@@ -149,150 +107,6 @@ class Batch:
         """A group's page ids, sequence after sequence."""
         start = self.words[self.layout.header.at(f"pages.{group}")]
         return self.words[start : start + self.num_pages(group)].tolist()
-
-
-class BatchWriter:
-    """Fills a buffer with a step: all sequences in turn, each followed by its rows.
-
-    Called for every sequence of every step, so places are worked out once a layout (`_Places`).
-    """
-
-    def __init__(self, layout: StepLayout, into: memoryview | None = None) -> None:
-        """into: int32[layout.words] that the device lends; without it the batch has its own."""
-        if into is None:
-            into = memoryview(bytearray(_WORD * layout.words)).cast("i")
-        self._layout, self._words = layout, into
-        self._places = _places_of(layout)
-        self._tokens = self._sequences = self._rows = self._copies = 0
-        self._lists = [int32() for _ in layout.groups]
-        """Each group's page list; they follow one another at the end."""
-
-    def sequence(self, tokens: Sequence[int], position: int, caches: Sequence[Cache]) -> int:
-        """Add tokens of a sequence, the first of which is at `position`; a cache for each group.
-
-        Returns the index of the first token.
-        """
-        places, first, count = self._places, self._tokens, len(tokens)
-        record, slots = [first, position + count], []
-        for cache, size, slides, pages in zip(caches, places.sizes, places.slides, self._lists):  # noqa: B905
-            if isinstance(cache, PageList):
-                ids = cache.ids
-                record.append(len(pages))
-                if slides:
-                    record.append(cache.first)
-                if count == 1:
-                    slots.append(ids[position // size - cache.first] * size + position % size)
-                pages.extend(ids)
-            else:
-                record += (cache.read, cache.write)
-        index = self._sequences
-        places.sequence(self._words, places.sequences + places.sequence_bytes * index, *record)
-        if count == 1:
-            at = places.tokens + places.token_bytes * first
-            places.token(self._words, at, tokens[0], position, index, *slots)
-        else:
-            self._chunk(tokens, position, caches)
-        self._tokens = first + count
-        self._sequences = index + 1
-        return first
-
-    def row(self, token: int, sampling: Sampling = GREEDY, uniform: float = 0.5) -> int:
-        """Ask for the logits after a token of the step; returns the row's index.
-
-        uniform: one draw from [0, 1), from the engine's counter-based generator.
-        """
-        row = self._rows
-        self._places.row(
-            self._words, self._places.rows + self._places.row_bytes * row, token,
-            sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p, uniform,
-        )  # fmt: skip
-        self._rows = row + 1
-        return row
-
-    def copy(self, group: int, source: int, destination: int) -> None:
-        """Copy a page or slot before anything else is done. No chains: copies have no order."""
-        at = self._layout.copies.offset + len(COPIES) * self._copies
-        self._words[at : at + len(COPIES)] = int32((group, source, destination))
-        self._copies += 1
-
-    def finish(self) -> Batch:
-        """The step. Its end closes the lists of the last sequence."""
-        layout, words = self._layout, self._words
-        record, begins = [self._tokens, 0], []
-        at = layout.pages.offset
-        for group, pages in zip(layout.groups, self._lists, strict=True):
-            if not group.has_pages:
-                record += (-1, -1)
-                continue
-            record.append(len(pages))
-            if group.window is not None:
-                record.append(0)
-            begins.append(at)
-            words[at : at + len(pages)] = pages
-            at += len(pages)
-        table = layout.sequences
-        end = table.offset + table.width * self._sequences
-        words[end : end + table.width] = int32(record)
-        counts = int32((self._tokens, self._sequences, self._rows, self._copies, *begins))
-        words[: len(counts)] = counts
-        return Batch(layout, words)
-
-    def _chunk(self, tokens: Sequence[int], position: int, caches: Sequence[Cache]) -> None:
-        """Columns of several tokens at once."""
-        table, count = self._layout.tokens, len(tokens)
-        columns = [int32(tokens), int32(range(position, position + count))]
-        columns.append(int32([self._sequences]) * count)
-        for cache, size in zip(caches, self._places.sizes, strict=True):
-            if isinstance(cache, PageList):
-                columns.append(_slots(cache, size, position, count))
-        start = table.offset + table.width * self._tokens
-        stop = start + table.width * count
-        for c, column in enumerate(columns):
-            self._words[start + c : stop : table.width] = memoryview(column)
-
-
-def _slots(cache: PageList, size: int, position: int, count: int) -> array[int]:
-    """Where tokens from `position` on go, page by page."""
-    slots, end = int32(), position + count
-    while position < end:
-        number, offset = divmod(position, size)
-        run = min(end - position, size - offset)
-        slot = cache.ids[number - cache.first] * size + offset
-        slots.extend(range(slot, slot + run))
-        position += run
-    return slots
-
-
-@dataclass(frozen=True, slots=True)
-class _Places:
-    """Where `BatchWriter` writes, in bytes, and with what."""
-
-    sizes: tuple[int, ...]
-    slides: tuple[bool, ...]
-    sequences: int
-    sequence_bytes: int
-    sequence: Callable[..., None]
-    tokens: int
-    token_bytes: int
-    token: Callable[..., None]
-    rows: int
-    row_bytes: int
-    row: Callable[..., None]
-
-
-@lru_cache(maxsize=64)
-def _places_of(layout: StepLayout) -> _Places:
-    def of(table: Table) -> tuple[int, int, Callable[..., None]]:
-        code = "".join("f" if name in FLOATS else "i" for name in table.columns)
-        return _WORD * table.offset, _WORD * table.width, Struct(f"<{code}").pack_into
-
-    return _Places(
-        tuple(group.page_size for group in layout.groups),
-        tuple(group.window is not None for group in layout.groups),
-        *of(layout.sequences),
-        *of(layout.tokens),
-        *of(layout.rows),
-    )
 
 
 @dataclass(frozen=True, slots=True)

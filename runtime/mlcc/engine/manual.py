@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from mlcc.engine.batch import Batch, BatchWriter, Cache, Capacity
+from mlcc.engine.batch import Batch, Cache, Capacity
+from mlcc.engine.batch_writer import BatchWriter
 from mlcc.engine.caches import CachePools
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence as Items
 
-from mlcc.engine.batch import Batch, BatchWriter
+from mlcc.engine.batch import Batch
+from mlcc.engine.batch_writer import BatchWriter
 from mlcc.engine.caches import CachePools
 from mlcc.engine.sampling import uniform
 from mlcc.engine.scheduler import Chunk

@@ -1,0 +1,63 @@
+"""Which layers share a cache group, and what that saves."""
+
+from __future__ import annotations
+
+from mlcc.engine.tables import CacheGroup
+from mlcc_compiler.layout import Caches
+from mlcc_compiler.models.registry import build_model
+from mlcc_compiler.passes.cache_groups import caches_of
+from mlcc_compiler.pipeline import trace
+
+CONTEXT, CHUNK, PAGE = 32768, 512, 16
+GEMMA_3_270M = {
+    "model_type": "gemma3_text",
+    "vocab_size": 64,  # the real one has 262144, which no cache depends on
+    "hidden_size": 640,
+    "intermediate_size": 2048,
+    "num_hidden_layers": 18,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 1,
+    "head_dim": 256,
+    "sliding_window": 512,
+    "sliding_window_pattern": 6,
+    "max_position_embeddings": 32768,
+    "query_pre_attn_scalar": 256,
+    "rms_norm_eps": 1e-6,
+    "tie_word_embeddings": True,
+}
+
+
+def caches(**changes: object) -> Caches:
+    architecture = build_model({**GEMMA_3_270M, **changes}, CONTEXT)
+    return caches_of(trace(architecture.model).module, PAGE, "float16")
+
+
+def bytes_of_a_sequence(caches: Caches) -> int:
+    """At its longest, over all groups."""
+    pools = [group.most_pages(CONTEXT, CHUNK) for group in caches.groups]
+    return sum(info.pool * info.bytes_per_page for info in caches.infos(pools))
+
+
+def test_sliding_layers_of_gemma_3_keep_a_window() -> None:
+    found = caches()
+    assert found.groups == (CacheGroup("paged", PAGE), CacheGroup("window", PAGE, 512))
+    assert found.plans[0].layers == (5, 11, 17)
+    assert found.plans[1].layers == tuple(i for i in range(18) if i % 6 != 5)
+    assert found.place(0) == (1, 3) and found.place(17) == (0, 2)
+
+
+def test_what_a_window_saves_at_32k() -> None:
+    """1 KiB a token and layer. Full: 18 layers of 32,768 tokens. Now: 3 of them, and 15 of 65 pages,
+    which hold 511 tokens, a chunk of 512, and begin anywhere in a page."""
+    everything = 18 * CONTEXT * 1024
+    assert everything == 603_979_776
+    windows = 15 * (-(-(511 + CHUNK) // PAGE) + 1) * PAGE * 1024
+    assert bytes_of_a_sequence(caches()) == 3 * CONTEXT * 1024 + windows == 116_637_696
+    assert bytes_of_a_sequence(caches(sliding_window=CONTEXT)) == everything
+
+
+def test_layers_that_all_slide_are_one_group() -> None:
+    mistral = {**GEMMA_3_270M, "model_type": "mistral", "sliding_window": 100}
+    found = caches_of(trace(build_model(mistral, 4096).model).module, PAGE, "float32")
+    assert found.groups == (CacheGroup("window", PAGE, 100),)
+    assert found.count == 18
