@@ -47,8 +47,8 @@ def test_sliding_layers_of_gemma_3_keep_a_window() -> None:
 
 
 def test_what_a_window_saves_at_32k() -> None:
-    """1 KiB a token and layer. Full: 18 layers of 32,768 tokens. Now: 3 of them, and 15 of 65 pages,
-    which hold 511 tokens, a chunk of 512, and begin anywhere in a page."""
+    """1 KiB a token and layer. Full: 18 layers of 32,768 tokens. Now: 3 of them, and 15 of 65
+    pages, which hold 511 tokens, a chunk of 512, and begin anywhere in a page."""
     everything = 18 * CONTEXT * 1024
     assert everything == 603_979_776
     windows = 15 * (-(-(511 + CHUNK) // PAGE) + 1) * PAGE * 1024

@@ -50,8 +50,8 @@ Cache = PageList | StateSlot
 class Batch:
     """One step: n tokens of b sequences, r of which need logits and a sample.
 
-    Reading only, see `batch_writer.py`. A negative token id `-1 - i` stands for "the token sampled for
-    row i of the previous step", so that a step may be planned before the previous one is known.
+    Reading only, see `batch_writer.py`. A negative token id `-1 - i` stands for "the token sampled
+    for row i of the previous step", so that a step may be planned before that one is known.
     """
 
     __slots__ = ("layout", "words")
