@@ -49,7 +49,7 @@ def lowered(kernels: Sequence[Any], row: Target) -> pipeline.Lowered:
     plan = relax.transform.StaticPlanBlockMemory()
     passes = [*pipeline._flatten_passes(), plan, *pipeline._finish_passes()]
     with pipeline.tvm_target(row):
-        return pipeline.Lowered(tvm.transform.Sequential(passes)(module), [], 0)
+        return pipeline.Lowered(tvm.transform.Sequential(passes)(module), [], 0, ("forward",))
 
 
 def find(tool: str) -> str | None:
