@@ -70,6 +70,7 @@ def test_a_paste_of_many_lines_is_one_turn(start: Start) -> None:
     chat.expect(">>> ")
     chat.send("/stats\n")
     chat.expect(f"prompt {len('<user>one+/exit+three<assistant>')} tokens")
+    chat.expect(">>> ")
     chat.paste("/reset\r/exit")  # no command: who pastes means text
     chat.send("\n")
     chat.expect("cut off")

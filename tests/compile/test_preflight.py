@@ -65,6 +65,6 @@ def test_a_step_that_no_binding_holds_is_refused(tmp_path: Path) -> None:
     vulkan = get_target("vulkan")
     small = replace(vulkan, limits={**vulkan.limits, "storage_binding_bytes": 100_000})
     checkpoint = Checkpoint.open(write_checkpoint(tmp_path / "model"))
-    with pytest.raises(UnsupportedError, match=r"binds up to 0 MB; use a smaller --context"):
+    with pytest.raises(UnsupportedError, match=r"binds up to 100\.00 kB; use a smaller --context"):
         compile_model(checkpoint, small, tmp_path / "out", Options(), Progress())
     assert not (tmp_path / "out").exists()

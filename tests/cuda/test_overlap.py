@@ -16,9 +16,9 @@ from mlcc.engine.batch import Result
 from mlcc.model import Model
 
 from . import emulation
-from .test_graphs import decode_batch
+from .test_graphs import step as step_of
 
-pytestmark = pytest.mark.skipif(bool(emulation.why_not()), reason=emulation.why_not())
+pytestmark = pytest.mark.usefixtures("emulated")
 
 
 @pytest.fixture
@@ -30,12 +30,17 @@ def late() -> Iterator[Any]:
     device.emulated_defer(0)
 
 
+def decode_step(executor: Any, i: int) -> Any:
+    """A token of each of two sequences."""
+    return step_of(executor.capacity, [[5], [6]], [3 + i, 5 + i], [0, 8])
+
+
 def steps(executor: Any, count: int) -> list[Result]:
     """Results of decode steps in order, one at a time, over pages with something in them."""
     rng = np.random.default_rng(0)
-    for pages in executor._kv:
+    for pages in executor._caches:
         pages.copyfrom(rng.standard_normal(pages.shape).astype(pages.dtype))
-    batches = [decode_batch([3 + i, 5 + i], [0, 8]) for i in range(count)]
+    batches = [decode_step(executor, i) for i in range(count)]
     return [executor.collect(executor.submit(batch)) for batch in batches]
 
 
@@ -48,7 +53,7 @@ def test_collecting_a_step_waits_for_nothing_behind_it(
     expected = steps(executor, 3)
     device = request.getfixturevalue("late")
     ran = device.emulated_launches
-    batches = [decode_batch([3 + i, 5 + i], [0, 8]) for i in range(3)]
+    batches = [decode_step(executor, i) for i in range(3)]
     before = ran()
     first, second = executor.submit(batches[0]), executor.submit(batches[1])
     assert ran() == before, "submitting waits for nothing at all"
@@ -70,6 +75,6 @@ def test_results_that_nobody_collects_in_time_are_kept(
     executor: Any = demo_models["cuda"].executor
     expected = steps(executor, 7)
     request.getfixturevalue("late")
-    batches = [decode_batch([3 + i, 5 + i], [0, 8]) for i in range(7)]
+    batches = [decode_step(executor, i) for i in range(7)]
     tickets = [executor.submit(batch) for batch in batches]
     assert [executor.collect(ticket) for ticket in tickets] == expected

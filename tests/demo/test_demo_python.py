@@ -6,7 +6,9 @@ import json
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from demo.conftest import DEMO, Compiled
+from demo_model import DEMO
+
+from demo.conftest import Compiled
 from mlcc import Engine
 
 

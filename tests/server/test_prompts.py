@@ -38,7 +38,7 @@ class Hostile(ChatTemplate):
                 os.abort()
             case "bug":
                 raise KeyError("a bug")
-        return ChatText("fine", True)
+        return ChatText("fine", True, ("fine",))
 
 
 def hostile_text() -> ModelText:

@@ -95,7 +95,7 @@ def test_a_model_compiles(case: str, target: str, tmp_path: Path, record_propert
 def test_ios_and_metal_differ_in_host_code_and_linking_only() -> None:
     """So all up to the kernels' text is the same, whatever the model."""
     ios, metal = get_target("ios"), get_target("metal")
-    names = ("name", "triple", "library", "extra_files", "symbol_prefix", "link", "tools")
+    names = ("name", "triple", "library", "extra_files", "symbol_prefix", "link")
     host = {name: getattr(metal, name) for name in (*names, "run_missing")}
     assert replace(ios, **host) == metal
     assert ios.arch == metal.arch == "aarch64"

@@ -39,8 +39,13 @@ def toy_view(tokens: Sequence[int], group: CacheGroup) -> list[int]:
         state = 0
         for position, token in enumerate(tokens):
             state = _chain(state, position, token)
-        return [state >> 32, state & 0xFFFFFFFF]
+        return words(state)
     return list(tokens if group.window is None else tokens[-group.window :])
+
+
+def words(state: int) -> list[int]:
+    """A hash in four words of 16 bits."""
+    return [state >> shift & 0xFFFF for shift in (48, 32, 16, 0)]
 
 
 def toy_token(
@@ -51,8 +56,10 @@ def toy_token(
     Greedy depends on the tokens alone; sampling on every parameter, so that none can be mixed up.
     """
     digest = blake2b(digest_size=8)
-    for view in views:
-        digest.update(array("q", [len(view), *view]).tobytes())
+    first, *others = views
+    digest.update(array("i", first).tobytes())
+    for view in others:
+        digest.update(array("i", [-len(view), *view]).tobytes())
     if params.temperature > 0:
         floats = (params.temperature, params.top_p, params.min_p, params.uniform)
         digest.update(array("f", floats).tobytes() + array("i", [params.top_k]).tobytes())
@@ -215,7 +222,7 @@ class _States:
         views = []
         for position, token in enumerate(tokens, span.start):
             state = _chain(state, position, token)
-            views.append([state >> 32, state & 0xFFFFFFFF])
+            views.append(words(state))
         self._states[cache.write] = (state, span.end)
         return views
 

@@ -22,7 +22,10 @@ from tools import packages
 
 HERE = Path(__file__).parent
 _FLAGS = ["-shared", "-fPIC", "-std=c++17", "-U_FORTIFY_SOURCE", "-fno-strict-aliasing", "-w"]
-_VERSIONS = "libcudart.so.13 { global: cu*; emulated_*; *Idx; *Dim; local: *; };"
+_REAL, _OURS = "libcudart.so.13", "libcuemul.so.13"
+"""NVIDIA's runtime, and the name of equal length under which TVM's copy asks for the emulated one:
+torch brings the real one into the same process, before or after."""
+_VERSIONS = f"{_OURS} {{ global: cu*; emulated_*; *Idx; *Dim; local: *; }};"
 _KERNEL = re.compile(r'extern "C" __global__ void (?:__launch_bounds__\(\d+\) )?(\w+)\([^)]*\) \{')
 
 
@@ -47,7 +50,7 @@ def device() -> Any:
     """The emulated device's library; the first call puts it beneath TVM's CUDA runtime."""
     if tvm.get_global_func("ffi.Module.create.cuda", allow_missing=True) is not None:
         raise RuntimeError("TVM's CUDA runtime is loaded already, over something else")
-    driver, runtime = folder() / "libcuda.so.1", folder() / "libcudart.so.13"
+    driver, runtime = folder() / "libcuda.so.1", folder() / _OURS
     (folder() / "empty.cc").write_text("")
     (folder() / "versions").write_text(_VERSIONS)
     _compile("-Wl,-soname,libcuda.so.1", "-o", driver, folder() / "empty.cc")
@@ -57,10 +60,23 @@ def device() -> Any:
     library = ctypes.CDLL(str(runtime), mode=ctypes.RTLD_GLOBAL)
     ctypes.CDLL(str(driver))
     tvm_folder = Path(tvm.base._LOADED_LIBS["tvm_runtime"]._name).resolve().parent
-    ctypes.CDLL(str(tvm_folder / "libtvm_runtime_cuda.so"))
+    renamed = folder() / "libtvm_runtime_cuda.so"
+    text = (tvm_folder / renamed.name).read_bytes().replace(_REAL.encode(), _OURS.encode())
+    assert text.count(_elf_hash(_REAL)) == 1, "the version's name is looked up by its hash"
+    renamed.write_bytes(text.replace(_elf_hash(_REAL), _elf_hash(_OURS)))
+    ctypes.CDLL(str(renamed))
     for name in ("emulated_launches", "emulated_graph_launches", "emulated_live_bytes"):
         getattr(library, name).restype = ctypes.c_int64
     return library
+
+
+def _elf_hash(name: str) -> bytes:
+    """As symbol versions are kept (System V ABI, "Hash Table")."""
+    value = 0
+    for byte in name.encode():
+        value = (value << 4) + byte
+        value = (value ^ (value & 0xF0000000) >> 24) & 0x0FFFFFFF
+    return value.to_bytes(4, "little")
 
 
 def compile_cuda(text: str, archs: Any = ()) -> DeviceCode:
