@@ -128,7 +128,8 @@ test('storing that fails on the way: that is said once, and all arrives', async 
   const store = new MemoryStore(20e6);
   const files = open({ store, note: (text) => void notes.push(text) });
   expectSame(await fetchAll(files), SHARD);
-  expect(await store.keys()).toHaveLength(2);
+  // Room for two whole chunks; beside them the short last one fits, if it arrives before it is full.
+  expect([2, 3]).toContain((await store.keys()).length);
   expect(notes).toHaveLength(1);
 });
 
