@@ -41,8 +41,11 @@ class Terminal:
         os.write(self._master, text.encode())
 
     def paste(self, text: str) -> None:
-        """As a terminal does it, if the program has said that it understands."""
-        assert self.raw.rpartition("\x1b[?2004")[2].startswith("h"), "no bracketed paste"
+        """As a terminal does it, once the program has said that it understands."""
+        end = time.monotonic() + 60
+        while not self.raw.rpartition("\x1b[?2004")[2].startswith("h"):
+            assert time.monotonic() < end, "no bracketed paste"
+            self._pump(0.1)
         self.send(f"\x1b[200~{text}\x1b[201~")
 
     def expect(self, pattern: str, seconds: float = 60) -> str:
