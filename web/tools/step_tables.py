@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from mlcc.engine.tables import _OF_GROUP as OF_GROUP
-from mlcc.engine.tables import COPIES, FLOATS, HEADER, ROWS, SEQUENCES, TOKENS
+from mlcc.engine.tables import COPIES, FLOATS, HEADER, OF_GROUP, ROWS, SEQUENCES, TOKENS
 
 OUT = Path(__file__).parents[1] / "src" / "device" / "tables.ts"
 TEXT = """\

@@ -36,7 +36,7 @@ COPIES = ("group", "source", "destination")
 FLOATS = frozenset({"temperature", "top_p", "min_p", "uniform"})
 """Columns whose words are the bits of a float32."""
 
-_OF_GROUP: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+OF_GROUP: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "paged": (("slot",), ("first_page",)),
     "window": (("slot",), ("first_page", "page_number")),
     "state": ((), ("slot_in", "slot_out")),
@@ -62,7 +62,7 @@ class CacheGroup:
     """Of a window group: tokens that a query sees, itself among them."""
 
     def __post_init__(self) -> None:
-        if self.kind not in _OF_GROUP:
+        if self.kind not in OF_GROUP:
             raise ValueError(f"a cache group of the unknown kind {self.kind!r}")
         if (self.window is not None) != (self.kind == "window"):
             raise ValueError(f"a cache group of kind {self.kind} has the window {self.window}")
@@ -186,7 +186,7 @@ class StepLayout:
 
     def _of_groups(self, table: int) -> Iterator[str]:
         for g, group in enumerate(self.groups):
-            yield from (f"{column}.{g}" for column in _OF_GROUP[group.kind][table])
+            yield from (f"{column}.{g}" for column in OF_GROUP[group.kind][table])
 
 
 def _aligned(words: int) -> int:
