@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
 import pytest
@@ -9,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlcc.api.fields import CHAT, COMPLETION
-from mlcc.api.requests import SamplingFields, parse_chat, parse_completion
-from mlcc.api.sampling import SamplingDefaults, to_params
+from mlcc.api.requests import parse_chat, parse_completion
+from mlcc.api.sampling import recommended, to_params, wishes
 from mlcc.api.schema import Use
 from mlcc.api.types import Either, Integer, Many, Number, Text
+from mlcc.engine.request import SamplingParams
 from mlcc.errors import InvalidRequestError, MlccError, UnsupportedError
 
 HI = [{"role": "user", "content": "hi"}]
@@ -41,7 +43,10 @@ def test_everything_that_is_honoured_arrives() -> None:
         stream_options={"include_usage": True},
         ignore_eos=True,
     )
-    assert made.sampling == SamplingFields(0.0, 0.5, 0, 0.1, -5, ("x",), 7, True)
+    assert made.sampling == {
+        "temperature": 0.0, "top_p": 0.5, "top_k": 0, "min_p": 0.1, "seed": -5, "stop": ("x",),
+        "max_tokens": 7, "ignore_eos": True,
+    }  # fmt: skip
     assert (made.delivery.model, made.delivery.stream) == ("m", True)
     assert made.delivery.include_usage
 
@@ -94,7 +99,7 @@ def test_an_unknown_field_is_named_and_a_near_one_suggested() -> None:
 
 
 def test_two_wishes_for_the_length_are_none() -> None:
-    assert chat(max_tokens=3, max_completion_tokens=3).sampling.max_tokens == 3
+    assert chat(max_tokens=3, max_completion_tokens=3).sampling["max_tokens"] == 3
     with pytest.raises(InvalidRequestError, match="3 and 'max_completion_tokens' is 4"):
         chat(max_tokens=3, max_completion_tokens=4)
 
@@ -153,14 +158,21 @@ def test_types_say_what_they_want() -> None:
 
 
 def test_request_over_model_over_plain_sampling() -> None:
-    defaults = SamplingDefaults.from_generation_config(
+    defaults = recommended(
         {"temperature": 0.6, "top_p": 0.9, "top_k": 20, "min_p": "high", "eos_token_id": 2}
     )
-    assert defaults == SamplingDefaults(0.6, 0.9, 20, 0.0)
-    params = to_params(SamplingFields(temperature=0.0, top_p=0.0), defaults, max_tokens=16)
+    assert defaults == {"temperature": 0.6, "top_p": 0.9, "top_k": 20}
+    params = to_params(wishes(CHAT, {"temperature": 0.0, "top_p": 0.0}), defaults, max_tokens=16)
     assert (params.temperature, params.top_k, params.max_tokens) == (0.0, 20, 16)
     assert 0 < params.top_p < 1e-5
-    assert to_params(SamplingFields(max_tokens=3), defaults, max_tokens=16).max_tokens == 3
-    assert SamplingDefaults.from_generation_config({}) == SamplingDefaults()
-    assert SamplingDefaults.from_generation_config({"do_sample": False}).temperature == 0
-    assert SamplingDefaults.from_generation_config({"temperature": float("nan")}).temperature == 1
+    assert to_params({"max_tokens": 3}, defaults, max_tokens=16).max_tokens == 3
+    assert recommended({}) == {}
+    assert recommended({"do_sample": False}) == {"temperature": 0}
+    assert recommended({"temperature": float("nan")}) == {}
+
+
+def test_a_row_of_the_table_is_all_that_sampling_needs() -> None:
+    """Each sets a parameter that the engine has, so a new one is a row and an attribute."""
+    known = {field.name for field in fields(SamplingParams)}
+    for table in (CHAT, COMPLETION):
+        assert {row.sets for row in table.fields if row.sets} == known

@@ -14,7 +14,6 @@ pytest.importorskip("pty")
 from terminal_driver import CTRL_C, Terminal
 from toy_model import open_toy, toy_text
 
-from mlcc.api.requests import SamplingFields
 from mlcc.commands.terminal import Screen
 from mlcc.model.conversation import Conversation
 from mlcc.model.session import Session
@@ -176,7 +175,7 @@ def test_forgetting_keeps_the_system_message_and_whole_turns() -> None:
 def test_a_session_survives_an_abandoned_answer() -> None:
     session = Session(open_toy())
     prompt = session.model.text.encode_prompt("hello")
-    greedy = SamplingFields(temperature=0, max_tokens=20, ignore_eos=True)
+    greedy = {"temperature": 0, "max_tokens": 20, "ignore_eos": True}
     whole = "".join(session.answer(prompt, greedy))
     pieces = session.answer(prompt, greedy)
     assert next(pieces) == whole[0]

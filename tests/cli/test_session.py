@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from toy_model import CAPACITY, open_toy
 
-from mlcc.api.requests import SamplingFields
 from mlcc.device.toy import ToyExecutor
 from mlcc.engine.batch import Batch, Result
 from mlcc.errors import DeviceError, OutOfMemoryError, UnsupportedError
@@ -21,7 +20,7 @@ from mlcc.model.session import Session
 def sampled(seed: int | None) -> str:
     """A first answer at temperature 1, from a fresh session."""
     session = Session(open_toy())
-    fields = SamplingFields(temperature=1.0, seed=seed, max_tokens=40, ignore_eos=True)
+    fields = {"temperature": 1.0, "seed": seed, "max_tokens": 40, "ignore_eos": True}
     return "".join(session.answer(session.model.text.encode_prompt("hello"), fields))
 
 
@@ -68,7 +67,7 @@ def test_a_session_goes_on_after_a_step_that_failed_once(
     error: BaseException, where: str, depth: int
 ) -> None:
     """Whatever it was: else a result would be taken for that of another step."""
-    greedy = SamplingFields(temperature=0, max_tokens=20, ignore_eos=True)
+    greedy = {"temperature": 0, "max_tokens": 20, "ignore_eos": True}
     prompt = open_toy().text.encode_prompt("hello")
     whole = "".join(Session(open_toy()).answer(prompt, greedy))
     executor = FailsOnce(where, error)

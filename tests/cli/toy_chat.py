@@ -9,7 +9,6 @@ import click
 from toy_model import open_toy
 
 import mlcc.cli
-from mlcc.api.requests import SamplingFields
 from mlcc.api.template import ChatTemplate
 from mlcc.commands.chat import Chat
 from mlcc.commands.terminal import Screen
@@ -23,7 +22,7 @@ from mlcc.model.session import Session
 @click.option("--template", help="Instead of the toy's own.")
 @click.option("--once", help="Answer this and end.")
 def toy_chat(delay: float, max_tokens: int | None, template: str | None, once: str | None) -> None:
-    sampling = SamplingFields(temperature=0, max_tokens=max_tokens, ignore_eos=True)
+    sampling = {"temperature": 0, "max_tokens": max_tokens, "ignore_eos": True}
     model = open_toy(delay)
     if template:
         model = replace(model, text=replace(model.text, chat_template=ChatTemplate(template)))

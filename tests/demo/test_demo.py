@@ -77,10 +77,9 @@ def test_sampling_is_the_same_on_reference_and_native(
     opened: Opened, rows: list[dict[str, Any]], target: str, prompts: int
 ) -> None:
     """The same seed gives the same text; a draw may fall between two roundings, but rarely."""
-    from mlcc.api.requests import SamplingFields
     from mlcc.model.session import Session
 
-    fields = SamplingFields(temperature=1.0, top_p=0.9, seed=11, max_tokens=12)
+    fields = {"temperature": 1.0, "top_p": 0.9, "seed": 11, "max_tokens": 12}
     answers = [
         ["".join(Session(opened("f32", t)).chat(row["messages"], fields)) for row in rows[:prompts]]
         for t in (target, "reference")

@@ -19,7 +19,6 @@ from web_package import bridge
 
 from demo.conftest import Compiled, Opened
 from demo.equality import compare
-from mlcc.api.requests import SamplingFields
 from mlcc.measure.evaluation import read_rows
 from mlcc.model.session import Session
 
@@ -65,7 +64,7 @@ def answers(tab: OpenAI, opened: Opened, temperature: float, count: int) -> list
     here = [
         "".join(session.chat(messages, fields))
         for seed, messages in enumerate(conversations(count))
-        if (fields := SamplingFields(temperature=temperature, seed=seed, max_tokens=LENGTH))
+        if (fields := {"temperature": temperature, "seed": seed, "max_tokens": LENGTH})
     ]
     return list(zip(there, here, strict=True))
 

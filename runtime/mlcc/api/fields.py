@@ -1,13 +1,14 @@
 """The OpenAI surface as tables: which fields exist, and which are honoured today.
 
-This is the one place to touch when a field is built. Parsing into dataclasses is in `requests.py`.
+This is the one place to touch when a field is built; if the engine obeys it, `SamplingParams` has
+an attribute of the name that the row `sets`. What rows mean to each other is in `requests.py`.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from mlcc.api.schema import Object, honoured, metadata, not_built
+from mlcc.api.schema import Object, honoured, metadata, not_built, sampling
 from mlcc.api.types import Custom, Either, Flag, Integer, Json, Many, Number, Text, refuse
 from mlcc.errors import UnsupportedError
 
@@ -15,6 +16,8 @@ MAX_STOP = 16
 MAX_PROMPTS = 64
 
 NOT_EMPTY = Text(allow_empty=False)
+LEAST_TOP_P = 1e-6
+"""OpenAI allows top_p 0, which keeps the one most likely token; the engine wants more than 0."""
 SEED = Integer(-(2**63), 2**63 - 1)
 COUNT = Integer(1, 2**31 - 1)
 
@@ -27,30 +30,41 @@ STREAM_OPTIONS = Object(
 )
 
 SAMPLING = (
-    honoured(
-        "temperature", Number(0, 2), "Divides the logits; 0 always takes the likeliest token."
+    sampling(
+        "temperature",
+        Number(0, 2),
+        "Divides the logits; 0 always takes the likeliest token.",
+        recommended=True,
     ),
-    honoured(
+    sampling(
         "top_p",
         Number(0, 1),
         "Keep the fewest likeliest tokens of at least this mass; 1 keeps all.",
+        made=lambda mass: max(mass, LEAST_TOP_P),
+        recommended=True,
     ),
-    honoured(
+    sampling(
         "top_k",
         Integer(-1, 2**31 - 1),
         "Keep this many of the likeliest tokens; 0 and -1 keep all.",
+        made=lambda count: max(count, 0),
+        recommended=True,
     ),
-    honoured(
-        "min_p", Number(0, 1), "Drop tokens less likely than this share of the likeliest one's."
+    sampling(
+        "min_p",
+        Number(0, 1),
+        "Drop tokens less likely than this share of the likeliest one's.",
+        recommended=True,
     ),
-    honoured("seed", SEED, "The same seed and prompt give the same answer."),
-    honoured(
+    sampling("seed", SEED, "The same seed and prompt give the same answer."),
+    sampling(
         "stop",
         Either(NOT_EMPTY, Many(NOT_EMPTY, 0, MAX_STOP)),
         "The answer ends before the first of these.",
+        made=lambda stop: (stop,) if isinstance(stop, str) else tuple(stop),
     ),
-    honoured("max_tokens", COUNT, "Longest answer in tokens."),
-    honoured("ignore_eos", Flag(), "Go on where the model would end, as benchmarks want."),
+    sampling("max_tokens", COUNT, "Longest answer in tokens."),
+    sampling("ignore_eos", Flag(), "Go on where the model would end, as benchmarks want."),
     not_built("frequency_penalty", 0),
     not_built("presence_penalty", 0),
     not_built("repetition_penalty", 1),
@@ -117,7 +131,9 @@ CHAT = Object(
         honoured("messages", Many(MESSAGE, 1), "The conversation so far.", required=True),
         *COMMON,
         *SAMPLING,
-        honoured("max_completion_tokens", COUNT, "The newer name of `max_tokens`."),
+        sampling(
+            "max_completion_tokens", COUNT, "The newer name of `max_tokens`.", sets="max_tokens"
+        ),
         not_built("logprobs", False),
         not_built("top_logprobs", 0),
         not_built("tools", []),

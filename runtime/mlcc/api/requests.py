@@ -1,6 +1,6 @@
 """Requests of the OpenAI surface as dataclasses, parsed from plain JSON objects.
 
-Not here: which fields exist (`fields.py`), and defaults that belong to a model (`sampling.py`).
+Not here: which fields exist (`fields.py`), and how an answer is sampled (`sampling.py`).
 """
 
 from __future__ import annotations
@@ -9,22 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlcc.api.fields import CHAT, COMPLETION
+from mlcc.api.sampling import Wishes, wishes
 from mlcc.api.types import Json
 from mlcc.errors import InvalidRequestError, UnsupportedError
-
-
-@dataclass(frozen=True)
-class SamplingFields:
-    """What a request says about sampling; None = the model's default."""
-
-    temperature: float | None = None
-    top_p: float | None = None
-    top_k: int | None = None
-    min_p: float | None = None
-    seed: int | None = None
-    stop: tuple[str, ...] = ()
-    max_tokens: int | None = None
-    ignore_eos: bool = False
 
 
 @dataclass(frozen=True)
@@ -42,7 +29,7 @@ class ChatRequest:
 
     messages: tuple[dict[str, str], ...]
     """role, content and perhaps name: what a chat template reads."""
-    sampling: SamplingFields
+    sampling: Wishes
     delivery: Delivery
 
 
@@ -51,7 +38,7 @@ class CompletionRequest:
     """POST /v1/completions: one answer per prompt, each text or token ids."""
 
     prompts: tuple[str | list[int], ...]
-    sampling: SamplingFields
+    sampling: Wishes
     delivery: Delivery
 
 
@@ -61,7 +48,7 @@ def parse_chat(body: Json) -> ChatRequest:
     messages = tuple(
         _message(message, f"messages[{i}]") for i, message in enumerate(fields["messages"])
     )
-    return ChatRequest(messages, _sampling(fields), _delivery(fields))
+    return ChatRequest(messages, wishes(CHAT, fields), _delivery(fields))
 
 
 def parse_completion(body: Json) -> CompletionRequest:
@@ -69,7 +56,7 @@ def parse_completion(body: Json) -> CompletionRequest:
     fields = COMPLETION.check(body, "")
     prompt = fields["prompt"]
     prompts = (prompt,) if isinstance(prompt, str) else tuple(prompt)
-    return CompletionRequest(prompts, _sampling(fields), _delivery(fields))
+    return CompletionRequest(prompts, wishes(COMPLETION, fields), _delivery(fields))
 
 
 def _message(fields: dict[str, Any], where: str) -> dict[str, str]:
@@ -85,32 +72,6 @@ def _message(fields: dict[str, Any], where: str) -> dict[str, str]:
     role = "system" if fields["role"] == "developer" else fields["role"]
     text = content if isinstance(content, str) else "".join(content)
     return {**fields, "role": role, "content": text}
-
-
-def _sampling(fields: dict[str, Any]) -> SamplingFields:
-    stop = fields.get("stop", ())
-    return SamplingFields(
-        temperature=fields.get("temperature"),
-        top_p=fields.get("top_p"),
-        top_k=None if fields.get("top_k") is None else max(0, fields["top_k"]),
-        min_p=fields.get("min_p"),
-        seed=fields.get("seed"),
-        stop=(stop,) if isinstance(stop, str) else tuple(stop),
-        max_tokens=_max_tokens(fields),
-        ignore_eos=fields.get("ignore_eos", False),
-    )
-
-
-def _max_tokens(fields: dict[str, Any]) -> int | None:
-    """`max_completion_tokens` is the newer name of `max_tokens`; two different wishes are none."""
-    new, old = fields.get("max_completion_tokens"), fields.get("max_tokens")
-    if new is not None and old is not None and new != old:
-        raise InvalidRequestError(
-            f"'max_tokens' is {old} and 'max_completion_tokens' is {new}; send one of them",
-            param="max_tokens",
-            code="invalid_value",
-        )
-    return new if new is not None else old
 
 
 def _delivery(fields: dict[str, Any]) -> Delivery:

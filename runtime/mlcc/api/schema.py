@@ -7,7 +7,7 @@ nothing that would change the answer is silently ignored.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -37,11 +37,31 @@ class Field:
     advice: str = "leave it out"
     about: str = ""
     """What it means, in a sentence for users."""
+    sets: str = ""
+    """The engine's parameter of sampling that it sets (`SamplingParams`), if it does."""
+    made: Callable[[Any], Any] = lambda value: value
+    """The engine's value of the checked one."""
+    recommended: bool = False
+    """Whether a model's generation_config.json may bring a default for it."""
 
 
 def honoured(name: str, type: JsonType, about: str = "", *, required: bool = False) -> Field:
     """A field that the engine obeys."""
     return Field(name, type, required=required, about=about)
+
+
+def sampling(
+    name: str,
+    type: JsonType,
+    about: str,
+    *,
+    sets: str = "",
+    made: Callable[[Any], Any] = lambda value: value,
+    recommended: bool = False,
+) -> Field:
+    """A field that says how an answer is sampled; `sets` is its own name unless given."""
+    sets = sets or name
+    return Field(name, type, about=about, sets=sets, made=made, recommended=recommended)
 
 
 def not_built(name: str, *neutral: Json, advice: str = "leave it out") -> Field:

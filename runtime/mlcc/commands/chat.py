@@ -18,7 +18,7 @@ from mlcc.commands.terminal import Interrupts, Screen, cut_off, enable_line_edit
 from mlcc.errors import DeviceError, InvalidRequestError, MlccError, printable
 
 if TYPE_CHECKING:
-    from mlcc.api.requests import SamplingFields
+    from mlcc.api.sampling import Wishes
     from mlcc.model.conversation import Conversation
     from mlcc.model.session import Session
 
@@ -41,7 +41,7 @@ def chat_command(
     prompt: str | None,
     system: str | None,
     parse_special: bool,
-    sampling: SamplingFields,
+    sampling: Wishes,
 ) -> None:
     """Talk with a model in the terminal.
 
@@ -75,14 +75,14 @@ class Chat:
 
     session: Session
     conversation: Conversation
-    sampling: SamplingFields
+    sampling: Wishes
     screen: Screen
 
     def answer_once(self, prompt: str) -> None:
         """Answer and return; Ctrl-C ends the program."""
         self.conversation.add("user", prompt)
         self.screen.answer(self.session.answer(self._prompt(), self.sampling))
-        if cut := cut_off(self.session.last, self.sampling.max_tokens):
+        if cut := cut_off(self.session.last, self.sampling.get("max_tokens")):
             note(cut)
 
     def loop(self) -> None:
@@ -130,7 +130,7 @@ class Chat:
 
     def _prompt(self) -> list[int]:
         text, context = self.session.model.text, self.session.model.capacity.context
-        prompt, forgotten = self.conversation.fit(text, context, self.sampling.max_tokens)
+        prompt, forgotten = self.conversation.fit(text, context, self.sampling.get("max_tokens"))
         if forgotten:
             self.screen.note(
                 f"(the context of {context} tokens is full: the {forgotten} oldest messages are "
@@ -141,7 +141,7 @@ class Chat:
     def _say_why_it_ended(self, stopped: bool) -> None:
         if stopped:
             self.screen.note("(stopped)")
-        elif cut := cut_off(self.session.last, self.sampling.max_tokens):
+        elif cut := cut_off(self.session.last, self.sampling.get("max_tokens")):
             self.screen.note(f"({cut})")
 
     def _command(self, line: str) -> bool:

@@ -16,7 +16,6 @@ from mlcc.errors import printable
 from mlcc.sizes import size
 
 if TYPE_CHECKING:
-    from mlcc.api.requests import SamplingFields
     from mlcc.model.model import Model
 
 Command = Callable[..., None]
@@ -113,6 +112,7 @@ def model_options(function: Command) -> Command:
 
     @wraps(function)
     def wrapped(**given: Any) -> None:
+
         options = ModelOptions(**{row.name: given.pop(row.name) for row in fields(ModelOptions)})
         function(options=options, **given)
 
@@ -120,15 +120,16 @@ def model_options(function: Command) -> Command:
 
 
 def sampling_options(function: Command) -> Command:
-    """Temperature and friends, given to the function as `sampling: SamplingFields`."""
+    """Temperature and friends, given to the function as `sampling: Wishes`, what was given."""
 
     @wraps(function)
     def wrapped(**given: Any) -> None:
-        from mlcc.api.requests import SamplingFields
+        from mlcc.api.fields import CHAT
+        from mlcc.api.sampling import wishes
 
         names = ("temperature", "top_p", "seed", "max_tokens")
-        sampling: SamplingFields = SamplingFields(**{name: given.pop(name) for name in names})
-        function(sampling=sampling, **given)
+        fields = {name: given.pop(name) for name in names}
+        function(sampling=wishes(CHAT, {n: v for n, v in fields.items() if v is not None}), **given)
 
     return _decorated(wrapped, SAMPLING_OPTIONS)
 

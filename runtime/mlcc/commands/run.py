@@ -17,7 +17,7 @@ from mlcc.commands.terminal import Screen, cut_off, read_stdin
 from mlcc.errors import InvalidRequestError
 
 if TYPE_CHECKING:
-    from mlcc.api.requests import SamplingFields
+    from mlcc.api.sampling import Wishes
 
 
 @click.command("run")
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 @click.option("--raw", is_flag=True, help="Continue PROMPT as plain text, without chat template.")
 @sampling_options
 def run_command(
-    options: ModelOptions, prompt: str, raw: bool, parse_special: bool, sampling: SamplingFields
+    options: ModelOptions, prompt: str, raw: bool, parse_special: bool, sampling: Wishes
 ) -> None:
     """Answer PROMPT once and print the answer.
 
@@ -49,7 +49,7 @@ def run_command(
         chat = [{"role": "user", "content": prompt}]
         ids = text.encode_prompt(prompt) if raw else text.encode_chat(chat)
         Screen().answer(session.answer(ids, sampling))
-        if cut := cut_off(session.last, sampling.max_tokens):
+        if cut := cut_off(session.last, sampling.get("max_tokens")):
             note(cut)
     finally:
         session.close()

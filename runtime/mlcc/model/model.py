@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from mlcc.api.sampling import SamplingDefaults
+from mlcc.api.sampling import Wishes, recommended
 from mlcc.api.template import ChatTemplate, without_double_bos
 from mlcc.artifact.manifest import Manifest
 from mlcc.artifact.texts import Read, chat_templates, generation_config, text_files
@@ -33,7 +33,7 @@ class ModelText:
     tokenizer: TextTokenizer
     chat_template: ChatTemplate
     eos_ids: frozenset[int]
-    sampling: SamplingDefaults = field(default_factory=SamplingDefaults)
+    sampling: Wishes = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     """What the user should know, one line each."""
 
@@ -152,7 +152,7 @@ def read_text(manifest: Manifest, read: Read, tokenizer: TextTokenizer) -> Model
         tokenizer=tokenizer,
         chat_template=ChatTemplate(template, info.special_tokens, tokenizer.special_tokens()),
         eos_ids=frozenset(info.eos_token_ids),
-        sampling=SamplingDefaults.from_generation_config(generation_config(manifest, read)),
+        sampling=recommended(generation_config(manifest, read)),
         notes=() if template else (_NO_TEMPLATE,),
     )
 

@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mlcc.api.requests import SamplingFields
-from mlcc.api.sampling import to_params
+from mlcc.api.sampling import Wishes, to_params
 from mlcc.engine.events import Event, Finished
 from mlcc.engine.request import Request
 from mlcc.model.driver import Driver
@@ -48,7 +47,7 @@ class Session:
     def answer(
         self,
         prompt: Sequence[int],
-        fields: SamplingFields,
+        fields: Wishes,
         stopped: Callable[[], bool] = lambda: False,
     ) -> Iterator[str]:
         """Pieces of the answer. `stopped` is asked between steps and ends it early.
@@ -74,7 +73,7 @@ class Session:
     def chat(
         self,
         messages: Sequence[Mapping[str, Any]],
-        fields: SamplingFields,
+        fields: Wishes,
         stopped: Callable[[], bool] = lambda: False,
     ) -> Iterator[str]:
         """`answer` for a conversation."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlcc.api.errors import MethodError, NotFoundError, error_body, internal_error
-from mlcc.api.requests import SamplingFields, parse_chat, parse_completion
+from mlcc.api.requests import parse_chat, parse_completion
 from mlcc.api.responses import (
     Answer,
     ChatChunks,
@@ -24,7 +24,7 @@ from mlcc.api.responses import (
     model,
     models,
 )
-from mlcc.api.sampling import COMPLETION_MAX_TOKENS, to_params
+from mlcc.api.sampling import COMPLETION_MAX_TOKENS, Wishes, to_params
 from mlcc.engine.request import Request
 from mlcc.errors import MlccError
 from mlcc.model.model import ModelText
@@ -176,7 +176,7 @@ class Service:
         self,
         head: Head,
         prompts: Sequence[list[int]],
-        fields: SamplingFields,
+        fields: Wishes,
         limit: int | None,
         seconds: float | None,
     ) -> Job:
