@@ -52,6 +52,7 @@ def route(gpu: Gpu, row: Sizes, k: int, score: str, normalise: int, scale: float
                     key = bind(keys[int32(other)])
                     before = tirx.any(key > own, tirx.all(key == own, int32(other) < e))
                     ranks[i] = ranks[i] + T.Select(before, T.int32(1), T.int32(0))
+            barrier()  # TVM may put what `reduce` shares where the keys were
             most = reduce(gpu, top[0], largest, thread, threads) if score == "softmax" else None
             total = Local()
             total[0] = real(0)
