@@ -77,10 +77,6 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
         "Qwen3MoeConfig",
         {"num_experts": 5, "num_experts_per_tok": 1, "decoder_sparse_step": 2, "head_dim": 16},
     ),
-    "qwen3_moe-all": (
-        "Qwen3MoeConfig",
-        {"num_experts": 3, "num_experts_per_tok": 3, "moe_intermediate_size": 20, "head_dim": 16},
-    ),
     "gemma2": (
         "Gemma2Config",
         {"head_dim": 32, "sliding_window": 9, "query_pre_attn_scalar": 48, "hidden_size": 48},
@@ -104,6 +100,7 @@ RECIPES = {
     "mistral": "f32",
     "qwen2": "f16",
     "qwen3": "bf16",
+    "qwen3_moe": "q4",
     "gemma2": "q8_g16",
     "gemma3": "q4a",
     "phi3": "q8a",
