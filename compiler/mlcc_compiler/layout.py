@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from mlcc.artifact.schema import CacheInfo, TensorSpec
 from mlcc.engine.tables import CacheGroup, StepLayout
-from mlcc.schema import CacheInfo, TensorSpec
 
 Array = npt.NDArray[Any]
 
