@@ -28,6 +28,7 @@ from mlcc_compiler.passes.fuse_norm import FuseAddNorm
 from mlcc_compiler.passes.lower import LowerOperators
 from mlcc_compiler.passes.merge_projections import MergeProjections
 from mlcc_compiler.passes.paged_kv import PagedKV, check_appends
+from mlcc_compiler.passes.shape_functions import order_sizes
 from mlcc_targets import Target
 
 
@@ -148,7 +149,7 @@ def lower(
         _check_bindings(storages, target)
         if target.graphs:
             module = done("graph_captured", capture_decode(module))
-        module = done("final", _sequence(_finish_passes())(module))
+        module = done("final", order_sizes(_sequence(_finish_passes())(module)))
         check_appends(module, caches.count)
     return Lowered(module, lowering.plans, sum(storages), functions)
 

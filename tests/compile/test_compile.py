@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import needs
 import pytest
 from cli.tiny_checkpoint import write_checkpoint
 
@@ -29,22 +30,26 @@ def checkpoint(tmp_path_factory: Any) -> Path:
     return write_checkpoint(tmp_path_factory.mktemp("tiny") / "model")
 
 
-def run(*arguments: object) -> subprocess.CompletedProcess[str]:
-    """`mlcc ARGUMENTS` in a process of its own."""
+def run(*arguments: object, seed: int | None = None) -> subprocess.CompletedProcess[str]:
+    """`mlcc ARGUMENTS` in a process of its own; `seed` is of Python's hashes."""
     command = [sys.executable, "-m", "mlcc", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    env = os.environ if seed is None else {**os.environ, "PYTHONHASHSEED": str(seed)}
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=env)
 
 
 def contents(folder: Path) -> dict[str, bytes]:
     return {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*.*")}
 
 
-def test_five_compiles_in_fresh_processes_are_equal_to_the_byte(
-    checkpoint: Path, tmp_path: Path
+@pytest.mark.parametrize(("target", "quant", "count"), [("cpu", "q4", 3), ("vulkan", "f32", 2)])
+def test_compiles_in_fresh_processes_are_equal_to_the_byte(
+    checkpoint: Path, tmp_path: Path, target: str, quant: str, count: int
 ) -> None:
-    folders = [tmp_path / str(i) / "out" for i in range(5)]
-    for folder in folders:
-        done = run("compile", checkpoint, "-o", folder, "--context", 64, "-q")
+    needs.require_target(target)
+    folders = [tmp_path / str(i) / "out" for i in range(count)]
+    how = ("--target", target, "--quant", quant, "--context", 64, "-q")
+    for seed, folder in enumerate(folders):
+        done = run("compile", checkpoint, "-o", folder, *how, seed=seed)
         assert done.returncode == 0, done.stderr
         assert done.stderr == ""
     first = contents(folders[0])
