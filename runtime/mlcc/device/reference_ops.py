@@ -293,5 +293,5 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "mlcc.softcap": softcap,
     "mlcc.take_rows": take_rows,
 }
-"""By their names in the graph: arguments are the tensors, then the attributes. Attention, which
-has pages, is the executor's."""
+"""By their names in the graph: arguments are the tensors, then the attributes. Those that remember
+are in `reference_caches`."""
