@@ -34,6 +34,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     "Mistral": ("mistral",),
     "Qwen2": ("qwen2",),
     "Qwen3": ("qwen3",),
+    "Qwen3-MoE": ("qwen3_moe",),
     "Gemma 2": ("gemma2",),
     "Gemma 3 (text)": ("gemma3",),
     "Phi-3": ("phi3",),

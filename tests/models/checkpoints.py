@@ -61,6 +61,26 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
         {"use_sliding_window": True, "sliding_window": 9, "max_window_layers": 1},
     ),
     "qwen3": ("Qwen3Config", {"head_dim": 32}),
+    "qwen3_moe": (
+        "Qwen3MoeConfig",
+        {
+            "head_dim": 32,
+            "num_hidden_layers": 3,
+            "num_experts": 7,
+            "num_experts_per_tok": 3,
+            "moe_intermediate_size": 32,
+            "norm_topk_prob": True,
+            "mlp_only_layers": [1],
+        },
+    ),
+    "qwen3_moe-first": (  # of all layers but every second, one expert with its whole probability
+        "Qwen3MoeConfig",
+        {"num_experts": 5, "num_experts_per_tok": 1, "decoder_sparse_step": 2, "head_dim": 16},
+    ),
+    "qwen3_moe-all": (
+        "Qwen3MoeConfig",
+        {"num_experts": 3, "num_experts_per_tok": 3, "moe_intermediate_size": 20, "head_dim": 16},
+    ),
     "gemma2": (
         "Gemma2Config",
         {"head_dim": 32, "sliding_window": 9, "query_pre_attn_scalar": 48, "hidden_size": 48},
@@ -108,7 +128,7 @@ def make_checkpoint(case: str, folder: Path, seed: int = 0) -> torch.nn.Module:
 
 def save_random(config: Any, folder: Path, seed: int = 0) -> torch.nn.Module:
     """Save a random model of that config; returns it in float64."""
-    config._attn_implementation = "eager"
+    config._attn_implementation = config._experts_implementation = "eager"
     torch.manual_seed(seed)
     model = transformers.AutoModelForCausalLM.from_config(config)
     with torch.no_grad():
@@ -127,7 +147,7 @@ def _initialise(name: str, parameter: torch.nn.Parameter) -> None:
     elif "embed_tokens" in name or "lm_head" in name:
         parameter.normal_(0.0, 2.0 * parameter.shape[1] ** -0.5)
     else:
-        parameter.normal_(0.0, 1.5 * parameter.shape[1] ** -0.5)
+        parameter.normal_(0.0, 1.5 * parameter.shape[-1] ** -0.5)
 
 
 def oracle_logits(model: torch.nn.Module, tokens: list[int]) -> np.ndarray[Any, Any]:

@@ -68,6 +68,38 @@ def gated_fused(gate_up: Tensor, kind: str) -> Tensor:
     return _call("gated_fused", [gate_up], [kind], [rows, width // 2])
 
 
+def route(
+    logits: Tensor, k: int, score: str, normalise: bool, scale: float
+) -> tuple[Tensor, Tensor]:
+    """logits f32[n, experts] -> the k largest of each row, i32[n, k], and their weights f32[n, k].
+
+    Weights are the scores ('softmax' over all experts, or 'sigmoid') times `scale`, divided by
+    their sum if `normalise`. Larger logits come first; of equal ones the first expert's.
+    """
+    shape, dtypes = [logits.shape[0], k], ["int32", "float32"]
+    return _call("route", [logits], [k, score, int(normalise), float(scale)], shape, dtypes)
+
+
+def expert_linear(
+    x: Tensor, choice: Tensor, weights: Sequence[Tensor], experts: int, scheme: str
+) -> Tensor:
+    """x times the matrices of each token's experts, `choice` i32[n, k], transposed.
+
+    `weights`, each [out, in], are one matrix of every expert, or several of that kind, one after
+    the other: expert e's are e, e + experts, ... A token's output is for its first matrices those
+    of its k experts side by side, then for its second: f32[n, len(weights) / experts * k * out].
+    x is f32[n, in], which all experts read, or f32[n, k * in], a part for each.
+    """
+    width = len(weights) // experts * choice.shape[1] * weights[0].shape[0]
+    tensors = [x, choice, *weights]
+    return _call("expert_linear", tensors, [experts, scheme], [x.shape[0], width])
+
+
+def combine(x: Tensor, weights: Tensor) -> Tensor:
+    """x f32[n, k * hidden], weights f32[n, k] -> f32[n, hidden], the weighted sum of the k."""
+    return _call("combine", [x, weights], [], [x.shape[0], x.shape[1] // weights.shape[1]])
+
+
 def softcap(x: Tensor, cap: float) -> Tensor:
     """cap * tanh(x / cap)."""
     return _call("softcap", [x], [float(cap)], x.shape)
@@ -79,10 +111,14 @@ def take_rows(x: Tensor, rows: Tensor) -> Tensor:
 
 
 def _call(
-    name: str, tensors: Sequence[Tensor], attributes: Sequence[Any], shape: Sequence[Any]
-) -> Tensor:
+    name: str,
+    tensors: Sequence[Tensor],
+    attributes: Sequence[Any],
+    shape: Sequence[Any],
+    dtypes: Sequence[str] = (),
+) -> Any:
+    """One f32 tensor, or with `dtypes` a tuple of tensors of those types, all of one shape."""
     arguments = [t._expr for t in tensors] + [attribute(a) for a in attributes]
-    call = relax.call_pure_packed(
-        PREFIX + name, *arguments, ty_args=relax.TensorType(list(shape), "float32")
-    )
-    return nn.op.wrap_nested(call, name)
+    types = [relax.TensorType(list(shape), dtype) for dtype in dtypes or ("float32",)]
+    out = relax.TupleType(types) if dtypes else types[0]
+    return nn.op.wrap_nested(relax.call_pure_packed(PREFIX + name, *arguments, ty_args=out), name)

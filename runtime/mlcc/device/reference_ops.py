@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from mlcc.device import reference_experts
 from mlcc.device.step_view import PageLists, StepView
 
 Array = Any
@@ -292,6 +293,7 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "mlcc.gated_fused": gated_fused,
     "mlcc.softcap": softcap,
     "mlcc.take_rows": take_rows,
+    **reference_experts.OPERATORS,
 }
 """By their names in the graph: arguments are the tensors, then the attributes. Those that remember
 are in `reference_caches`."""
