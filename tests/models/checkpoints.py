@@ -46,6 +46,13 @@ LONGROPE = {
     "long_factor": [1.0 + 0.5 * i for i in range(8)],
     "original_max_position_embeddings": 32,
 }
+DELTA = {
+    "head_dim": 32,
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_key_head_dim": 16,
+    "linear_value_head_dim": 24,
+}
 
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("LlamaConfig", {"tie_word_embeddings": True}),
@@ -80,6 +87,23 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen3_moe-all": (
         "Qwen3MoeConfig",
         {"num_experts": 3, "num_experts_per_tok": 3, "moe_intermediate_size": 20, "head_dim": 16},
+    ),
+    "qwen3_next": (
+        "Qwen3NextConfig",
+        {**DELTA, "num_hidden_layers": 3, "full_attention_interval": 2, "num_experts": 0},
+    ),
+    "qwen3_next-experts": (
+        "Qwen3NextConfig",
+        {
+            **DELTA,
+            "linear_num_value_heads": 2,
+            "linear_conv_kernel_dim": 3,
+            "layer_types": ["linear_attention", "full_attention"],
+            "num_experts": 4,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 32,
+            "shared_expert_intermediate_size": 48,
+        },
     ),
     "gemma2": (
         "Gemma2Config",
@@ -151,7 +175,13 @@ def _initialise(name: str, parameter: torch.nn.Parameter) -> None:
 
 
 def oracle_logits(model: torch.nn.Module, tokens: list[int]) -> np.ndarray[Any, Any]:
-    """Logits float64 [len(tokens), vocab] of one sequence, all at once."""
-    with torch.no_grad():
+    """Logits float64 [len(tokens), vocab] of one sequence, all at once.
+
+    In float64 throughout: transformers casts to float32 in norms and recurrences, and through a
+    state's errors those grow to 2e-4.
+    """
+    with torch.no_grad(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch, "float32", torch.float64)
+        patch.setattr(torch.Tensor, "float", torch.Tensor.double)
         logits = model(torch.tensor([tokens]), use_cache=False).logits[0]
     return np.asarray(logits.double().numpy())

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from mlcc_compiler.kernels.cpu import activation, embedding, kv, norm, rope
+from mlcc_compiler.kernels.cpu import activation, embedding, kv, norm, parts, rope
 from mlcc_compiler.kernels.cpu import sample as sampling
 from mlcc_compiler.kernels.cpu.attention import attention
 from mlcc_compiler.kernels.cpu.isa import Isa
 from mlcc_compiler.kernels.cpu.linear import linear
+from mlcc_compiler.kernels.cpu.state import conv, delta
 from mlcc_compiler.kernels.kernel_set import Emitter, Factory, KernelSet
 from mlcc_targets import Target
 
@@ -20,10 +21,13 @@ FACTORIES: dict[str, Factory] = {
     "softcap": activation.softcap,
     "add": activation.add,
     "scale": activation.scale,
+    "take_parts": parts.take_parts,
     "take_rows": kv.take_rows,
     "read_step": kv.read_step,
     "append_kv": kv.append_kv,
     "copy_pages": kv.copy_pages,
+    "causal_conv": conv.causal_conv,
+    "delta_rule": delta.delta_rule,
     "sample": sampling.sample,
 }
 
