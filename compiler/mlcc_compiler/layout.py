@@ -105,7 +105,8 @@ class WeightPlan:
     """Names of the model's tensors whose rows, one below the other, are this weight."""
     shape: tuple[int, ...]
     use: str
-    """'matrix' (a linear reads it), 'table' (only looked up) or 'vector'."""
+    """'matrix' (a linear reads it), 'table' (only looked up), 'experts' (several matrices, of
+    which each row picks some) or 'vector'."""
     scheme: str
     layout: WeightLayout
 
@@ -116,8 +117,18 @@ class WeightPlan:
             return self.sources[0]
         parts = [name.split(".") for name in self.sources]
         columns = [list(dict.fromkeys(column)) for column in zip(*parts, strict=True)]
-        return ".".join("+".join(column) for column in columns)
+        return ".".join(_joined(column) for column in columns)
 
     def names(self) -> list[str]:
         """Names of the physical tensors in the artifact."""
         return [f"{self.name}{part.suffix}" for part in self.layout.tensors]
+
+
+def _joined(differences: list[str]) -> str:
+    """ "q_proj+k_proj", and of numbers that follow one another "0-127"."""
+    first = differences[0]
+    if len(differences) > 2 and first.isdecimal():
+        numbers = [str(int(first) + i) for i in range(len(differences))]
+        if numbers == differences:
+            return f"{first}-{differences[-1]}"
+    return "+".join(differences)

@@ -28,6 +28,7 @@ import attention_cases
 import gpu_kernels
 import test_gpu_attention as attention
 import test_gpu_elementwise as elementwise
+import test_gpu_experts as experts
 import test_gpu_linear as linear
 import test_gpu_sample as sampling
 from step_cases import LAYOUTS
@@ -112,6 +113,10 @@ CHECKS: list[tuple[Callable[..., None], tuple[Any, ...]]] = [
     (linear.check, (CUDA, (70, 36), linear.scheme("int4a_row"), True, (0, 2, 5, 8, 9, 16, 70))),
     (linear.check_wide_tiles, (CUDA,)),
     (linear.test_f16_tiles_hold_values_beyond_their_range, ()),
+    (experts.test_route, (CUDA, (7, 3, "softmax", 1, 1.0))),
+    (experts.test_route, (CUDA, (300, 10, "softmax", 1, 1.0))),
+    (experts.test_route, (CUDA, (9, 2, "sigmoid", 1, 2.5))),
+    (experts.check, (CUDA, (10, 24, 128), "int4a_g16", 5, 3, True)),
 ]
 
 

@@ -6,7 +6,8 @@ returns a TIR PrimFunc of those tensors and the output, symbolic in the rows, pr
 fusion (op_pattern 8). So an operator that is one kernel needs a row here and nothing in the passes.
 
 What takes several kernels, or reads weights that are packed, is an emitter: it is called with the
-set and the graph, and emits its calls.
+set and the graph, and emits its calls. A packed weight comes as a `graph.Weight`, and brings the
+scheme, which is an operator's last attribute.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from mlcc_compiler.layout import WeightLayout
 
 Factory = Callable[..., PrimFunc]
 Emitter = Callable[..., Any]
+Layout = Callable[[Any, Sequence[int], str], WeightLayout]
+"""(device, shape, scheme) -> how a weight is stored."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,8 +35,8 @@ class KernelSet:
     """What factories choose by: `gpu.device.Gpu` or `cpu.isa.Isa`."""
     factories: Mapping[str, Factory]
     emitters: Mapping[str, Emitter]
-    layout_of: Callable[[Any, str, Sequence[int], str], WeightLayout]
-    """(device, use, shape, scheme) -> how a weight is stored."""
+    layouts: Mapping[str, Layout]
+    """By what a weight is used for: the uses of `ops.READS`."""
     merges: frozenset[str]
     """What `passes/merge_projections.py` may merge: 'qkv', 'gate_up'."""
     _made: dict[tuple[Any, ...], PrimFunc] = field(default_factory=dict)
@@ -57,7 +60,7 @@ class KernelSet:
         """How a weight is stored: vectors in float32, the rest as the set's readers want it."""
         if use == "vector":
             return WeightLayout.vector(tuple(shape))
-        return self.layout_of(self.device, use, shape, scheme)
+        return self._row(self.layouts, use)(self.device, shape, scheme)
 
     def _row(self, table: Mapping[str, Callable[..., Any]], operator: str) -> Callable[..., Any]:
         if operator not in table:

@@ -17,6 +17,10 @@ from mlcc_compiler.layout import AttentionShape
 from mlcc_compiler.models.rope import Rope
 from mlcc_compiler.states import ConvShape, DeltaShape
 
+READS = {"linear": "matrix", "embedding": "table", "expert_linear": "experts"}
+"""Operators that read weights which may be quantized, their arguments of two dimensions that are
+weights, and what such a weight is then used for. The scheme is the last attribute."""
+
 
 def embedding(token_ids: Tensor, table: Tensor, scheme: str) -> Tensor:
     """Rows of `table` [vocab, hidden] for `token_ids` i32[n] -> f32[n, hidden]."""

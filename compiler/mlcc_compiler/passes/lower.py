@@ -15,6 +15,7 @@ from mlcc_compiler.graph import (
     Weight,
     attribute,
     call_parts,
+    dims,
     is_attribute,
     literal,
     sizes,
@@ -22,6 +23,7 @@ from mlcc_compiler.graph import (
 )
 from mlcc_compiler.kernels.kernel_set import KernelSet
 from mlcc_compiler.layout import WeightPlan
+from mlcc_compiler.models.ops import READS
 from mlcc_compiler.passes.rewrite import Rewriter
 
 
@@ -56,8 +58,11 @@ class LowerOperators(Rewriter):
         plans: list[WeightPlan] = []
         for members in uses.groups():
             use, scheme = uses.uses[members[0]], uses.schemes[members[0]]
-            rows = sum(shapes[i][0] for i in members)
-            shape = (rows, *shapes[members[0]][1:])
+            rows, *row = shapes[members[0]]
+            if use == "experts":
+                shape = (len(members), rows, *row)
+            else:
+                shape = (sum(shapes[i][0] for i in members), *row)
             layout = self.kernels.layout(use, shape, scheme)
             names = tuple(self.names[i] for i in members)
             self.plan_of[members] = len(plans)
@@ -103,6 +108,8 @@ class LowerOperators(Rewriter):
         if isinstance(expr, relax.Call):
             name, arguments = call_parts(expr)
             operator = name.removeprefix(PREFIX)
+            if operator in READS:
+                return self.read(operator, [self.value(a) for a in arguments[:-1]])
             if operator != name and not hasattr(self, f"op_{operator}"):
                 return self.lower(operator, [self.value(a) for a in arguments], expr.ty_args[0])
         return super().rewrite(expr)
@@ -117,13 +124,19 @@ class LowerOperators(Rewriter):
         out = list(out.fields) if isinstance(out, relax.TupleType) else out
         return self.call_tir(kernel, operator, tensors, out)
 
-    def op_linear(self, arguments: list[Any], call: relax.Call) -> Any:
-        x, weight, *bias = arguments[:-1]
-        return self.kernels.emit("linear", self, x, weight, bias[0].vector if bias else None)
-
-    def op_embedding(self, arguments: list[Any], call: relax.Call) -> Any:
-        token_ids, table = arguments[:2]
-        return self.kernels.emit("embedding", self, token_ids, table)
+    def read(self, operator: str, arguments: list[Any]) -> Any:
+        """Emit an operator that reads packed weights; several are one to its emitter."""
+        members = tuple(a.index for a in arguments if isinstance(a, Member))
+        if members:
+            first = next(i for i, a in enumerate(arguments) if isinstance(a, Member))
+            arguments[first : first + len(members)] = [self._weight(members)]
+        plain = [
+            a.vector
+            if isinstance(a, Weight) and a.plan.use == "vector"
+            else (literal(a) if is_attribute(a) else a)
+            for a in arguments
+        ]
+        return self.kernels.emit(operator, self, *plain)
 
     def relax_add(self, arguments: list[Any], call: relax.Call) -> Any:
         return self.lower("add", arguments, arguments[0].ty)
@@ -164,11 +177,20 @@ class _Uses:
             group = tuple(i for a in arguments for i in self.members[a])
             self.members[binding.var] = group
             self.merged.add(group)
-        elif name in ("mlcc.linear", "mlcc.embedding"):
-            for index in self.members[arguments[1]]:
-                self.schemes[index] = str(literal(arguments[-1]))
-                if name == "mlcc.linear" or self.uses[index] == "vector":
-                    self.uses[index] = "matrix" if name == "mlcc.linear" else "table"
+        elif use := READS.get(name.removeprefix(PREFIX)):
+            self._note_read(use, arguments)
+
+    def _note_read(self, use: str, arguments: list[Any]) -> None:
+        """A matrix that a linear reads too is no table; those of experts are read as one."""
+        *found, scheme = arguments
+        weights = [a for a in found if isinstance(a, relax.Var) and a in self.members]
+        group = tuple(i for a in weights if len(dims(a)) > 1 for i in self.members[a])
+        for index in group:
+            self.schemes[index] = str(literal(scheme))
+            if use != "table" or self.uses[index] == "vector":
+                self.uses[index] = use
+        if use == "experts":
+            self.merged.add(group)
 
     def groups(self) -> list[tuple[int, ...]]:
         """Every weight once, alone or with those it is merged with, in the order of the first."""

@@ -45,7 +45,7 @@ def expert_linear(x: Array, choice: Array, *weights: Array, experts: int) -> Arr
 def combine(x: Array, weights: Array) -> Array:
     """The weighted sum of the k parts of each row: x [n, k * hidden], weights [n, k]."""
     tokens, k = weights.shape
-    return np.einsum("nkh,nk->nh", x.reshape(tokens, k, -1), weights)
+    return np.einsum("nkh,nk->nh", x.reshape(tokens, k, x.shape[1] // k), weights)
 
 
 OPERATORS: dict[str, Callable[..., Any]] = {

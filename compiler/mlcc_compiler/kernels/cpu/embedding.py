@@ -28,24 +28,20 @@ def emit_embedding(kernels: KernelSet, graph: Graph, token_ids: Any, table: Weig
     """Emit f32[n, hidden], the rows of `token_ids`."""
     plan = table.plan
     row = scheme(plan.scheme)
-    factory = embedding_table if _is_plain(plan.use, row) else embedding_packed
+    factory = embedding_table if plan.use == "table" and row.is_float else embedding_packed
     kernel = kernels.made(factory, *plan.shape, row)
     out = tensor([dims(token_ids)[0], plan.shape[1]])
     return graph.call_tir(kernel, "embedding", [token_ids, *table.parts], out)
 
 
-def layout(isa: Isa, use: str, shape: Sequence[int], scheme_name: str) -> WeightLayout:
-    """A float table that is only looked up keeps its rows; the rest packs as a linear's."""
+def layout(isa: Isa, shape: Sequence[int], scheme_name: str) -> WeightLayout:
+    """A float table that is only looked up keeps its rows; codes pack as a linear's."""
     row = scheme(scheme_name)
     vocab, hidden = shape
-    if _is_plain(use, row):
+    if row.is_float:
         part = table_tensor(vocab, hidden, row)
         return WeightLayout((part,), lambda weight: [to_storage(weight, row.dtype)])
     return packing(vocab, hidden, row, isa).layout()
-
-
-def _is_plain(use: str, row: Scheme) -> bool:
-    return use == "table" and row.is_float
 
 
 def table_tensor(vocab: int, hidden: int, scheme: Scheme) -> PhysicalTensor:

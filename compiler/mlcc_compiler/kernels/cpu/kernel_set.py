@@ -5,10 +5,11 @@ from __future__ import annotations
 from mlcc_compiler.kernels.cpu import activation, embedding, kv, norm, parts, rope
 from mlcc_compiler.kernels.cpu import sample as sampling
 from mlcc_compiler.kernels.cpu.attention import attention
+from mlcc_compiler.kernels.cpu.experts import experts, route
 from mlcc_compiler.kernels.cpu.isa import Isa
 from mlcc_compiler.kernels.cpu.linear import linear
 from mlcc_compiler.kernels.cpu.state import conv, delta
-from mlcc_compiler.kernels.kernel_set import Emitter, Factory, KernelSet
+from mlcc_compiler.kernels.kernel_set import Emitter, Factory, KernelSet, Layout
 from mlcc_targets import Target
 
 FACTORIES: dict[str, Factory] = {
@@ -19,6 +20,8 @@ FACTORIES: dict[str, Factory] = {
     "gated": activation.gated,
     "gated_fused": activation.gated_fused,
     "softcap": activation.softcap,
+    "route": route.route,
+    "combine": route.combine,
     "add": activation.add,
     "scale": activation.scale,
     "take_parts": parts.take_parts,
@@ -34,13 +37,20 @@ FACTORIES: dict[str, Factory] = {
 EMITTERS: dict[str, Emitter] = {
     "linear": linear.emit_linear,
     "embedding": embedding.emit_embedding,
+    "expert_linear": experts.emit_expert_linear,
     "attention": attention.emit_attention,
+}
+
+LAYOUTS: dict[str, Layout] = {
+    "matrix": linear.layout,
+    "table": embedding.layout,
+    "experts": experts.layout,
 }
 
 
 def cpu_kernels(isa: Isa) -> KernelSet:
     """The set for one kind of CPU."""
-    return KernelSet(isa, FACTORIES, EMITTERS, embedding.layout, frozenset({"gate_up"}))
+    return KernelSet(isa, FACTORIES, EMITTERS, LAYOUTS, frozenset({"gate_up"}))
 
 
 def kernels_of(target: Target) -> KernelSet:

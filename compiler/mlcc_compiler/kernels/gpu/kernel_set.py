@@ -5,11 +5,12 @@ from __future__ import annotations
 from mlcc_compiler.kernels.gpu import elementwise, embedding, kv, norm, parts, rope
 from mlcc_compiler.kernels.gpu.attention import attention
 from mlcc_compiler.kernels.gpu.device import Gpu
+from mlcc_compiler.kernels.gpu.experts import experts, route
 from mlcc_compiler.kernels.gpu.linear import linear
 from mlcc_compiler.kernels.gpu.linear.parts import layout
 from mlcc_compiler.kernels.gpu.sample import sample as sampling
 from mlcc_compiler.kernels.gpu.state import conv, delta
-from mlcc_compiler.kernels.kernel_set import Emitter, Factory, KernelSet
+from mlcc_compiler.kernels.kernel_set import Emitter, Factory, KernelSet, Layout
 from mlcc_targets import Target
 
 FACTORIES: dict[str, Factory] = {
@@ -20,6 +21,8 @@ FACTORIES: dict[str, Factory] = {
     "gated": elementwise.gated,
     "gated_fused": elementwise.gated_fused,
     "softcap": elementwise.softcap,
+    "route": route.route,
+    "combine": route.combine,
     "add": elementwise.add,
     "scale": elementwise.scale,
     "take_parts": parts.take_parts,
@@ -36,13 +39,20 @@ FACTORIES: dict[str, Factory] = {
 EMITTERS: dict[str, Emitter] = {
     "linear": linear.emit_linear,
     "embedding": embedding.emit_embedding,
+    "expert_linear": experts.emit_expert_linear,
     "attention": attention.emit_attention,
+}
+
+LAYOUTS: dict[str, Layout] = {
+    "matrix": layout,
+    "table": layout,
+    "experts": experts.layout,
 }
 
 
 def gpu_kernels(gpu: Gpu) -> KernelSet:
     """The set for a device."""
-    return KernelSet(gpu, FACTORIES, EMITTERS, layout, frozenset({"qkv", "gate_up"}))
+    return KernelSet(gpu, FACTORIES, EMITTERS, LAYOUTS, frozenset({"qkv", "gate_up"}))
 
 
 def kernels_of(target: Target) -> KernelSet:

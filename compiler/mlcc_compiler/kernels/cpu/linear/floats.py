@@ -22,7 +22,7 @@ from mlcc_compiler.quantization import Scheme
 
 Expr = Any
 
-_ROW_TILES = (6, 4, 2, 1)
+ROW_TILES = (6, 4, 2, 1)
 """12 sums and a row of weights fit 16 registers, and cover the latency of two multiply-adds."""
 
 _UNROLL = 4
@@ -44,15 +44,16 @@ def linear_float(isa: Isa, n_out: int, k: int, scheme: Scheme, bias: bool) -> Ex
         output = Output(packing, B.match_buffer(y_handle, (n, n_out), "float32"), bias_buffer)
 
         def tile(rows: int, row: Expr, tile: Expr) -> None:
-            _tile(packing, x, weight, output, rows, row, tile)
+            float_tile(packing, x, weight, output, rows, row, tile)
 
-        for_each_tile(packing, n, 4 * k, _ROW_TILES, tile)
+        for_each_tile(packing, n, 4 * k, ROW_TILES, tile)
     return builder.get()
 
 
-def _tile(
+def float_tile(
     packing: CpuPacking, x: Expr, weight: Expr, output: Output, rows: int, row: Expr, tile: Expr
 ) -> None:
+    """Emit one register tile: some rows of x times the columns of a tile of the weight."""
     lanes = packing.isa.lanes
     sums = Registers(rows * COLUMN_VECTORS, lanes, "float32")
     with B.unroll(rows * COLUMN_VECTORS) as i:

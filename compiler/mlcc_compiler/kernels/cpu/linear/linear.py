@@ -11,6 +11,7 @@ and `rows`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from mlcc_compiler.graph import Graph, Weight, dims, tensor
@@ -20,6 +21,7 @@ from mlcc_compiler.kernels.cpu.linear.packing import CpuPacking
 from mlcc_compiler.kernels.cpu.linear.quantized import linear_quantized
 from mlcc_compiler.kernels.cpu.linear.rows import quantize_rows
 from mlcc_compiler.kernels.kernel_set import KernelSet
+from mlcc_compiler.layout import WeightLayout
 from mlcc_compiler.quantization import Scheme, scheme
 
 __all__ = [
@@ -53,26 +55,35 @@ def needs_quantized_rows(how: str | Scheme) -> bool:
     return not _row(how).is_float
 
 
-def emit_linear(kernels: KernelSet, graph: Graph, x: Any, weight: Weight, bias: Any | None) -> Any:
+def layout(isa: Isa, shape: Sequence[int], how: str) -> WeightLayout:
+    """The same for the writer of weights."""
+    n_out, k = shape
+    return packing(n_out, k, how, isa).layout()
+
+
+def emit_linear(
+    kernels: KernelSet, graph: Graph, x: Any, weight: Weight, bias: Any | None = None
+) -> Any:
     """Float weights multiply f32 rows; codes multiply rows quantized once per input."""
     plan = weight.plan
-    quantized = needs_quantized_rows(plan.scheme)
-    inputs = _quantized_rows(kernels, graph, x, weight) if quantized else [x]
+    inputs = inputs_of(kernels, graph, x, weight)
     kernel = kernels.made(linear, *plan.shape, plan.scheme, bias is not None)
     arguments = [*inputs, *weight.parts, *([] if bias is None else [bias])]
     return graph.call_tir(kernel, "linear", arguments, tensor([dims(x)[0], plan.shape[0]]))
 
 
-def _quantized_rows(kernels: KernelSet, graph: Graph, x: Any, weight: Weight) -> list[Any]:
-    """int8 codes, scales and sums of x's groups; the same ones for every reader of x."""
-    n_out, k = weight.plan.shape
-    form = packing(n_out, k, weight.plan.scheme, kernels.device)
-    key = ("quantize_rows", x, form.group)
+def inputs_of(kernels: KernelSet, graph: Graph, x: Any, weight: Weight) -> list[Any]:
+    """x, or what codes are multiplied with: int8 codes, scales and sums of x's groups, the same
+    ones for every reader of x."""
+    if not needs_quantized_rows(weight.plan.scheme):
+        return [x]
+    rows, width = dims(x)
+    group = _row(weight.plan.scheme).group_of(weight.plan.shape[-1])
+    key = ("quantize_rows", x, group)
     if key not in graph.memo:
-        rows = dims(x)[0]
-        groups = [rows, form.groups]
-        out = [tensor([rows, k], "int8"), tensor(groups), tensor(groups, "int32")]
-        kernel = kernels.made(quantize_rows, k, form.group)
+        groups = [rows, width // group]
+        out = [tensor([rows, width], "int8"), tensor(groups), tensor(groups, "int32")]
+        kernel = kernels.made(quantize_rows, width, group)
         parts = graph.call_tir(kernel, "quantize_rows", [x], out)
         graph.memo[key] = graph.items(parts, 3)
     return list(graph.memo[key])

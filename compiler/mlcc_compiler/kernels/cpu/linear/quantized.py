@@ -50,18 +50,18 @@ def linear_quantized(isa: Isa, n_out: int, k: int, scheme: Scheme, bias: bool) -
             for h, (width, dtype) in zip(handles, shapes, strict=True)
         )
         output = Output(packing, B.match_buffer(y_handle, (n, n_out), "float32"), bias_buffer)
-        kernel = _Kernel(packing, x, x_scale, x_sum, weights, output)
-        for_each_tile(packing, n, k, _row_tiles(isa), kernel.tile)
+        kernel = QuantizedTile(packing, x, x_scale, x_sum, weights, output)
+        for_each_tile(packing, n, k, row_tiles(isa), kernel.tile)
     return builder.get()
 
 
-def _row_tiles(isa: Isa) -> tuple[int, ...]:
+def row_tiles(isa: Isa) -> tuple[int, ...]:
     """An int32 and a float sum per row and column vector, beside codes and activations."""
     return (6, 4, 2, 1) if isa.registers >= 32 else (4, 2, 1)
 
 
-class _Kernel:
-    """The body of one register tile."""
+class QuantizedTile:
+    """The body of one register tile: some rows of x times a tile of the weight's columns."""
 
     def __init__(
         self,
@@ -79,6 +79,7 @@ class _Kernel:
         self.output = output
 
     def tile(self, rows: int, row: Expr, tile: Expr) -> None:
+        """Emit it."""
         sums = Registers(rows * COLUMN_VECTORS, self.lanes, "float32")
         with B.unroll(rows * COLUMN_VECTORS) as i:
             sums.set(i, T.Broadcast(T.float32(0), self.lanes))

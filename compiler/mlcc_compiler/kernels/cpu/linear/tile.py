@@ -75,15 +75,27 @@ def _row_bytes(weights: Expr) -> int:
 
 @dataclass(frozen=True)
 class Output:
-    """Where a tile's results go: y f32[n, N], and the bias f32[N] to add, if any."""
+    """Where a tile's results go: y f32[n, N], and the bias f32[N] to add, if any.
+
+    `at` and `tile_of` are for those whose rows and tiles lie otherwise.
+    """
 
     packing: CpuPacking
     y: Expr
     bias: Expr | None
 
+    def at(self, row: Expr, column: Expr) -> tuple[Expr, Expr]:
+        """Where in y a result lies."""
+        return row, column
+
+    def tile_of(self, tile: Expr) -> Expr:
+        """The tile of columns that a tile of the weight makes."""
+        return tile
+
     def store(self, sums: Registers, rows: int, row: Expr, tile: Expr) -> None:
         """Write a register tile [rows, width], only the columns that exist."""
         p = self.packing
+        tile = self.tile_of(tile)
         if p.n % p.width == 0:
             self._store_whole(sums, rows, row, tile)
             return
@@ -101,7 +113,8 @@ class Output:
             with B.unroll(rows) as r:
                 value = sums.get(r * COLUMN_VECTORS + c)
                 value = value if bias is None else value + bias
-                B.buffer_store(self.y, value, [row + r, T.Ramp(column, 1, lanes)])
+                y_row, y_column = self.at(row + r, column)
+                B.buffer_store(self.y, value, [y_row, T.Ramp(y_column, 1, lanes)])
 
     def _store_part(self, sums: Registers, rows: int, row: Expr) -> None:
         """The last tile, one element at a time, through memory."""
@@ -114,7 +127,7 @@ class Output:
                 B.buffer_store(spill, value, [T.Ramp(c * sums.lanes, 1, sums.lanes)])
             with B.serial(p.n - first) as j:
                 value = spill[j] if self.bias is None else spill[j] + self.bias[first + j]
-                B.buffer_store(self.y, value, [row + r, first + j])
+                B.buffer_store(self.y, value, list(self.at(row + r, first + j)))
 
 
 def for_each_tile(
@@ -138,13 +151,13 @@ def for_each_tile(
         tile = B.bind(index % packing.tiles)
         begin = B.bind(index // packing.tiles * share)
         end = B.bind(T.min(begin + share, n))
-        _rows(sizes, n, begin, end, lambda rows, row: body(rows, row, tile))
+        cover_rows(sizes, n, begin, end, lambda rows, row: body(rows, row, tile))
 
 
-def _rows(
+def cover_rows(
     sizes: tuple[int, ...], n: Expr, begin: Expr, end: Expr, body: Callable[[int, Expr], None]
 ) -> None:
-    """Cover rows begin..end by tiles of the largest size that n allows."""
+    """Cover rows begin..end by tiles of the largest size that n, the number of all, allows."""
     rows, *smaller = sizes
 
     def cover() -> None:
@@ -160,4 +173,4 @@ def _rows(
         with B.Then():
             cover()
         with B.Else():
-            _rows(tuple(smaller), n, begin, end, body)
+            cover_rows(tuple(smaller), n, begin, end, body)

@@ -87,14 +87,9 @@ def gemv(gpu: Gpu, reader: WeightReader, n_out: int, x: Any, columns: int, finis
     count = int32(x.shape[0])
     blocks = ceil_div(n_out, shape.rows * shape.teams)
     with launch((blocks, ceil_div(x.shape[0], columns)), (shape.threads,)) as (block, y, thread):
-        lane, team = bind(thread % shape.lanes), bind(thread // shape.lanes)
-        first = bind((block * shape.teams + team) * shape.rows)
+        first = bind((block * shape.teams + thread // shape.lanes) * shape.rows)
         rows = [bind(tirx.min(first + r, int32(n_out - 1))) for r in range(shape.rows)]
         xs = [bind(tirx.min(y * columns + m, count - 1)) for m in range(columns)]
-        sums = Local(columns * shape.rows)
-        for i in range(columns * shape.rows):
-            sums[i] = real(0)
-        _stream(reader, shape, lane, lambda unit: _step(reader, shape, x, xs, rows, unit, sums))
 
         def write(index: Expr, team: Expr, value: Expr) -> None:
             m = bind(y * columns + tirx.floordiv(index, shape.rows))
@@ -102,7 +97,30 @@ def gemv(gpu: Gpu, reader: WeightReader, n_out: int, x: Any, columns: int, finis
             with when(tirx.all(m < count, n < n_out)):
                 finish(m, n, value)
 
-        _add_lanes(gpu, shape, sums, columns * shape.rows, thread, write)
+        products(gpu, reader, shape, x, xs, rows, thread, write)
+
+
+def products(
+    gpu: Gpu,
+    reader: WeightReader,
+    shape: Shape,
+    x: Any,
+    xs: list[Expr],
+    rows: list[Expr],
+    thread: Expr,
+    write: Callable[[Expr, Expr, Expr], None],
+) -> None:
+    """In a launch, emit the products of rows `xs` of x with rows `rows` of W, which are those of
+    this thread's team, and write(m * shape.rows + r, team, product) for each. Has barriers.
+
+    `x` is a buffer or what reads like one (`weight.load`).
+    """
+    lane = bind(thread % shape.lanes)
+    sums = Local(len(xs) * shape.rows)
+    for i in range(len(xs) * shape.rows):
+        sums[i] = real(0)
+    _stream(reader, shape, lane, lambda unit: _step(reader, shape, x, xs, rows, unit, sums))
+    _add_lanes(gpu, shape, sums, len(xs) * shape.rows, thread, write)
 
 
 def _stream(reader: WeightReader, shape: Shape, lane: Expr, body: Callable[[Expr], None]) -> None:

@@ -33,7 +33,9 @@ _HEIGHTS = (2, 4, 8)
 """Rows of y that a thread of the tiled kernel makes: tiles of 32, 64 and 128 rows."""
 
 
-def emit_linear(kernels: KernelSet, graph: Graph, x: Any, weight: Weight, bias: Any | None) -> Any:
+def emit_linear(
+    kernels: KernelSet, graph: Graph, x: Any, weight: Weight, bias: Any | None = None
+) -> Any:
     """Emit the calls; returns y."""
     form = packing(kernels.device, weight.plan.shape, weight.plan.scheme)
     parts = range(len(form.parts))

@@ -23,7 +23,7 @@ def packing(gpu: Gpu, shape: Sequence[int], scheme_name: str) -> GpuPacking:
     return GpuPacking(rows, columns, scheme(scheme_name), gpu.binding_bytes)
 
 
-def layout(gpu: Gpu, use: str, shape: Sequence[int], scheme_name: str) -> WeightLayout:
+def layout(gpu: Gpu, shape: Sequence[int], scheme_name: str) -> WeightLayout:
     """The same for the writer of weights; linears and lookups read one form."""
     return packing(gpu, shape, scheme_name).layout()
 

@@ -1,0 +1,173 @@
+"""Products with the matrices that each token chose, on the CPU, for every scheme.
+
+A task is a tile of an expert's columns times all tokens that chose it, some rows at a time: the
+loops of a linear (`cpu/linear`), whose rows are found through the order of `order.py`. So weights
+that nobody chose are not read, and the others once for a step. Tasks of a tile are neighbours, so
+that each thread has a share of every expert.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mlcc_compiler._tvm import B, IRBuilder, T
+from mlcc_compiler.graph import Graph, Weight, dims, tensor
+from mlcc_compiler.kernels.cpu.experts.order import expert_order
+from mlcc_compiler.kernels.cpu.experts.packing import ExpertPacking
+from mlcc_compiler.kernels.cpu.isa import Isa
+from mlcc_compiler.kernels.cpu.linear.floats import ROW_TILES, float_tile
+from mlcc_compiler.kernels.cpu.linear.linear import inputs_of, packing
+from mlcc_compiler.kernels.cpu.linear.quantized import QuantizedTile, row_tiles
+from mlcc_compiler.kernels.cpu.linear.tile import OPAQUE, Output, cover_rows
+from mlcc_compiler.kernels.frame import Expr, PrimFunc
+from mlcc_compiler.kernels.kernel_set import KernelSet
+from mlcc_compiler.layout import WeightLayout
+
+
+def stored(isa: Isa, shape: Sequence[int], scheme: str) -> ExpertPacking:
+    """The form of matrices [count, N, K]. Raises UnsupportedError if the group does not fit."""
+    count, n_out, k = shape
+    return ExpertPacking(count, packing(n_out, k, scheme, isa))
+
+
+def layout(isa: Isa, shape: Sequence[int], scheme: str) -> WeightLayout:
+    """The same for the writer of weights."""
+    return stored(isa, shape, scheme).layout()
+
+
+def emit_expert_linear(
+    kernels: KernelSet, graph: Graph, x: Any, choice: Any, weight: Weight, experts: int
+) -> Any:
+    """Sort the tokens by expert, once for all readers of a choice, and emit the product."""
+    rows, chosen = dims(choice)
+    plan = weight.plan
+    key = ("expert_order", choice)
+    if key not in graph.memo:
+        out = [tensor([rows, chosen], "int32"), tensor([experts + 1], "int32")]
+        order = graph.call_tir(
+            kernels.made(expert_order, experts, chosen), "expert_order", [choice], out
+        )
+        graph.memo[key] = graph.items(order, 2)
+    inputs = [*graph.memo[key], *inputs_of(kernels, graph, x, weight), *weight.parts]
+    kernel = kernels.made(expert_linear, plan.shape, plan.scheme, experts, chosen, dims(x)[1])
+    width = plan.shape[0] // experts * chosen * plan.shape[1]
+    return graph.call_tir(kernel, "expert_linear", inputs, tensor([rows, width]))
+
+
+def expert_linear(
+    isa: Isa, shape: tuple[int, int, int], scheme: str, experts: int, chosen: int, width: int
+) -> PrimFunc:
+    """PrimFunc(order i32[n, chosen], begin i32[experts + 1], x, the weight's tensors, y f32[n, *]).
+
+    x f32[n, width], or for codes what `quantize_rows` makes of it; width is K, or chosen * K where
+    each choice has a part of its own. y as `ops.expert_linear` has it.
+    """
+    form = stored(isa, shape, scheme)
+    one, kinds = form.one, form.count // experts
+    with IRBuilder() as builder, B.prim_func(s_tir=True, private=True):
+        B.func_attr({"tirx.noalias": True, "tirx.is_scheduled": True, "op_pattern": OPAQUE})
+        handle = B.arg("order", T.handle())
+        begin = B.arg("begin", B.buffer((experts + 1,), "int32"))
+        inputs = _input_shapes(form, width)
+        handles = [B.arg(f"x{i}", T.handle()) for i in range(len(inputs))]
+        weights = [
+            B.arg(t.suffix[1:] or "weight", B.buffer(t.shape, t.dtype)) for t in form.tensors
+        ]
+        y_handle = B.arg("y", T.handle())
+        n = T.int64()
+        order = B.match_buffer(handle, (n, chosen), "int32")
+        xs = [B.match_buffer(h, (n, w), d) for h, (w, d) in zip(handles, inputs, strict=True)]
+        y = B.match_buffer(y_handle, (n, kinds * chosen * one.n), "float32")
+        sizes = ROW_TILES if one.scheme.is_float else row_tiles(isa)
+
+        with B.parallel(kinds * one.tiles * experts) as task:
+            expert = B.bind(task % experts)
+            tile = B.bind(task // experts % one.tiles)
+            kind = B.bind(task // (experts * one.tiles))
+            first = B.bind(T.Cast("int64", begin[expert]))
+            count = B.bind(T.Cast("int64", begin[expert + 1]) - first)
+
+            def register_tile(rows: int, row: Expr) -> None:
+                places = _Places(order, chosen, rows, first + row, kind)
+                output = ExpertOutput(one, y, None, places, tile)
+                parts = [places.view(x, each=width != one.k) for x in xs]
+                body = _body(form, parts, weights, output)
+                body(rows, T.int64(0), B.bind((kind * experts + expert) * one.tiles + tile))
+
+            cover_rows(sizes, count, T.int64(0), count, register_tile)
+    return builder.get()
+
+
+def _input_shapes(form: ExpertPacking, width: int) -> list[tuple[int, str]]:
+    """Row length and dtype of what stands for x."""
+    if form.one.scheme.is_float:
+        return [(width, "float32")]
+    groups = width // form.one.group
+    return [(width, "int8"), (groups, "float32"), (groups, "int32")]
+
+
+def _body(
+    form: ExpertPacking, x: list[Any], weights: list[Expr], output: Output
+) -> Callable[[int, Expr, Expr], None]:
+    """What emits a register tile: (rows, first row, tile of the weight)."""
+    if not form.one.scheme.is_float:
+        codes, scales, sums = x
+        return QuantizedTile(form.one, codes, scales, sums, weights, output).tile
+    return lambda rows, row, tile: float_tile(form.one, x[0], weights[0], output, rows, row, tile)
+
+
+class _Places:
+    """Some places in a row of the order: of which token, and the how-manieth choice."""
+
+    def __init__(self, order: Any, chosen: int, rows: int, first: Expr, kind: Expr) -> None:
+        self.token, self.slot = (B.alloc_buffer((rows,), "int64") for _ in range(2))
+        self.chosen, self.kind = chosen, kind
+        with B.unroll(rows) as r:
+            at = B.bind(first + r)
+            place = B.bind(T.Cast("int64", order[at // chosen, at % chosen]))
+            B.buffer_store(self.token, place // chosen, [r])
+            B.buffer_store(self.slot, place % chosen, [r])
+
+    def view(self, buffer: Any, each: bool) -> _View:
+        """Rows of a buffer, one to each place; `each`: of each choice's own part of a row."""
+        return _View(buffer, self, int(buffer.shape[1]) // self.chosen if each else 0)
+
+
+@dataclass(frozen=True)
+class _View:
+    """Looks like a buffer whose row r is what the r-th place reads."""
+
+    buffer: Any
+    places: _Places
+    part: int
+
+    def __getitem__(self, at: tuple[Expr, Expr]) -> Expr:
+        return self.buffer[self._index(*at)]
+
+    def vload(self, at: list[Expr], dtype: str) -> Expr:
+        """Neighbours from an index on."""
+        return self.buffer.vload(list(self._index(*at)), dtype)
+
+    def _index(self, row: Expr, column: Expr) -> tuple[Expr, Expr]:
+        places = self.places
+        return places.token[row], places.slot[row] * self.part + column
+
+
+@dataclass(frozen=True)
+class ExpertOutput(Output):
+    """Where the results of places go: beside each other in the rows of their tokens."""
+
+    places: _Places
+    tile: Expr
+
+    def at(self, row: Expr, column: Expr) -> tuple[Expr, Expr]:
+        """In the token's row, behind those of its earlier choices and of other kinds."""
+        places = self.places
+        slot = places.kind * places.chosen + places.slot[row]
+        return places.token[row], slot * self.packing.n + column
+
+    def tile_of(self, tile: Expr) -> Expr:
+        """Within its matrix."""
+        return self.tile

@@ -1,0 +1,1 @@
+"""Mixtures of experts; `experts.py` is the door for their matrices, `route.py` for the rest."""

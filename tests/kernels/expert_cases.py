@@ -1,0 +1,69 @@
+"""What tests of a mixture's kernels share: random choices, and the checks against the twins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from mlcc.device import reference_experts as twin
+
+Array = Any
+Run = Callable[..., list[Array]]
+"""(factory, arguments, inputs, outputs) -> the outputs."""
+
+OF_EACH_KIND = ["f32", "f16", "bf16", "int4_g32", "int4a_g16", "int8_row", "int8a_g128"]
+"""Schemes: the loops and the readers are those of linears, which are tried with all of them."""
+
+ROUTERS = [
+    (7, 3, "softmax", 1, 1.0),
+    (128, 8, "softmax", 1, 1.0),
+    (64, 6, "softmax", 0, 16.0),
+    (300, 10, "softmax", 1, 1.0),
+    (1, 1, "sigmoid", 0, 1.0),
+    (5, 5, "softmax", 0, 1.0),
+    (9, 2, "sigmoid", 1, 2.5),
+]
+"""Experts, how many are chosen, the score, whether weights are normalised, their scale."""
+
+
+def choices(seed: int, tokens: int, experts: int, chosen: int) -> Array:
+    """Different experts for each token; some experts are left alone."""
+    rng = np.random.default_rng(seed)
+    liked = rng.permutation(experts)[: max(chosen, experts - 2)]
+    rows = [rng.permutation(liked)[:chosen] for _ in range(tokens)]
+    return np.array(rows, np.int32).reshape(tokens, chosen)
+
+
+def check_route(run: Run, factory: Any, case: tuple[int, int, str, int, float]) -> None:
+    experts, k, score, normalise, scale = case
+    for n in (0, 1, 37):
+        logits = np.random.default_rng(n).standard_normal((n, experts)).astype(np.float32) * 3
+        logits[: n // 2] = np.round(logits[: n // 2])  # many are equal
+        out = [((n, k), "int32"), ((n, k), "float32")]
+        arguments = ((experts,), k, score, normalise, scale)
+        choice, weights = run(factory, arguments, [logits], out)
+        expected = twin.route(logits.astype(np.float64), k, score, normalise, scale)
+        np.testing.assert_array_equal(choice, expected[0])
+        np.testing.assert_allclose(weights, expected[1], rtol=1e-5, atol=1e-7)
+
+
+def check_strange_logits(run: Run, factory: Any) -> None:
+    """Whatever they are, k different experts are chosen: memory is read by them."""
+    strange = [np.nan, -np.nan, np.inf, -np.inf, -0.0, 0.0, 1e38, -1e38, 1e-45]
+    rows = [[value] * 9 for value in strange] + [strange, strange[::-1]]
+    logits = np.array(rows, np.float32)
+    out = [((len(rows), 4), "int32"), ((len(rows), 4), "float32")]
+    choice, _ = run(factory, ((9,), 4, "softmax", 1, 1.0), [logits], out)
+    assert choice.min() >= 0 and choice.max() < 9
+    assert all(len(set(row)) == 4 for row in choice.tolist())
+    assert choice[2].tolist() == choice[6].tolist() == [0, 1, 2, 3]  # of equals the first
+
+
+def check_combine(run: Run, factory: Any) -> None:
+    for n, k, hidden in ((0, 2, 8), (3, 1, 5), (20, 8, 300)):
+        rng = np.random.default_rng(n)
+        x, weights = (rng.standard_normal((n, w)).astype(np.float32) for w in (k * hidden, k))
+        (y,) = run(factory, ((k * hidden,), (k,)), [x, weights], [((n, hidden), "float32")])
+        np.testing.assert_allclose(y, twin.combine(x, weights), rtol=1e-4, atol=1e-5)

@@ -1,0 +1,112 @@
+"""A mixture's CPU kernels against their twins: each kind of scheme, odd sizes, idle experts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import linear_twin as lt
+import numpy as np
+import pytest
+from cpu_kernels import normal, run
+from expert_cases import (
+    OF_EACH_KIND,
+    ROUTERS,
+    check_combine,
+    check_route,
+    check_strange_logits,
+    choices,
+)
+from test_linear import HERE, best, host_runs
+
+from mlcc.device import reference_experts as twin
+from mlcc_compiler.kernels.cpu.experts import order, route
+from mlcc_compiler.kernels.cpu.experts.experts import expert_linear, stored
+from mlcc_compiler.kernels.cpu.isa import Isa
+from mlcc_compiler.quantization import scheme
+
+BEST = best()
+
+
+@pytest.mark.parametrize("case", ROUTERS, ids=str)
+def test_route(case: tuple[int, int, str, int, float]) -> None:
+    check_route(run, route.route, case)
+
+
+def test_any_logits_choose_different_experts() -> None:
+    check_strange_logits(run, route.route)
+
+
+def test_combine() -> None:
+    check_combine(run, route.combine)
+
+
+def test_order() -> None:
+    for tokens in (0, 1, 50):
+        choice = choices(tokens, tokens, 9, 3)
+        out = [((tokens, 3), "int32"), ((10,), "int32")]
+        found, begin = run(order.expert_order, (9, 3), [choice], out)
+        flat = choice.reshape(-1)
+        np.testing.assert_array_equal(found.reshape(-1), np.argsort(flat, kind="stable"))
+        np.testing.assert_array_equal(np.diff(begin), np.bincount(flat, minlength=9))
+        assert begin[0] == 0
+
+
+def check(
+    shape: tuple[int, int, int],
+    name: str,
+    experts: int,
+    chosen: int,
+    each: bool,
+    cpu: Isa = BEST,
+    tokens: tuple[int, ...] = (0, 1, 2, 25),
+) -> None:
+    """`each`: every choice reads a part of x of its own."""
+    count, n_out, k = shape
+    form = stored(cpu, shape, name)
+    arrays = form.pack(normal(0, count * n_out, k) + np.float32(0.1))
+    matrices = form.unpack(arrays)
+    width = chosen * k if each else k
+    built = expert_linear(cpu, shape, name, experts, chosen, width)
+    kernel = lt.build(built, cpu)["main"]
+    for n in tokens:
+        x, choice = normal(n, n, width), choices(n, n, experts, chosen)
+        inputs: list[Any] = [x]
+        if not scheme(name).is_float:
+            inputs = lt.quantize_rows(x, form.one.group, cpu)
+            x = lt.dequantize_rows(inputs[0], inputs[1])
+        sorted_by = np.argsort(choice.reshape(-1), kind="stable").astype(np.int32)
+        begin = np.cumsum([0, *np.bincount(choice.reshape(-1), minlength=experts)])
+        given = [sorted_by.reshape(n, chosen), begin.astype(np.int32), *inputs, *arrays]
+        out = [((n, count // experts * chosen * n_out), "float32")]
+        (y,) = lt.call(kernel, given, out)
+        expected = twin.expert_linear(x.astype(np.float64), choice, *matrices, experts=experts)
+        assert lt.relative_error(y, expected) < 1e-5, n
+
+
+@pytest.mark.parametrize("name", OF_EACH_KIND)
+def test_every_kind_of_scheme(name: str) -> None:
+    check((10, 40, 128), name, 5, 3, each=False, tokens=(1, 25))
+
+
+@pytest.mark.parametrize(
+    ("shape", "name", "experts", "chosen", "each"),
+    [
+        ((7, 33, 32), "int8_g32", 7, 1, True),
+        ((4, 5, 36), "f16", 4, 4, True),
+        ((1, 64, 32), "int4a_g16", 1, 1, False),
+        ((6, 20, 68), "int4_row", 3, 2, True),
+        ((9, 1, 7), "bf16", 3, 2, False),
+    ],
+    ids=str,
+)
+def test_odd_sizes(
+    shape: tuple[int, int, int], name: str, experts: int, chosen: int, each: bool
+) -> None:
+    check(shape, name, experts, chosen, each)
+
+
+@pytest.mark.parametrize("cpu", [c for c in HERE if c != BEST], ids=lambda c: c.name)
+def test_other_instruction_sets(cpu: Isa) -> None:
+    if not host_runs(cpu):
+        pytest.skip(f"this machine has no {cpu.name}")
+    check((4, 20, 64), "int8a_g32", 4, 2, True, cpu)

@@ -1,0 +1,98 @@
+"""A mixture's GPU kernels against their twins: each kind of scheme, odd sizes, parts."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import pytest
+from expert_cases import (
+    OF_EACH_KIND,
+    ROUTERS,
+    check_combine,
+    check_route,
+    check_strange_logits,
+    choices,
+)
+from gpu_kernels import F16, F32, SMALL, call, normal, run
+
+from mlcc.device import reference_experts as twin
+from mlcc_compiler.kernels.gpu.device import Gpu
+from mlcc_compiler.kernels.gpu.experts import experts as kernels
+from mlcc_compiler.kernels.gpu.experts import route
+from mlcc_compiler.kernels.gpu.linear.packing import GpuPacking
+from mlcc_compiler.quantization import scheme
+
+pytestmark = pytest.mark.usefixtures("vulkan")
+WHOLE = 128 << 20
+
+
+@pytest.mark.parametrize("gpu", [F16, SMALL], ids=["f16", "small"])
+@pytest.mark.parametrize("case", ROUTERS, ids=str)
+def test_route(gpu: Gpu, case: tuple[int, int, str, int, float]) -> None:
+    check_route(partial(run, gpu=gpu), route.route, case)
+
+
+def test_any_logits_choose_different_experts() -> None:
+    check_strange_logits(run, route.route)
+
+
+def test_combine() -> None:
+    check_combine(run, route.combine)
+
+
+def check(
+    gpu: Gpu,
+    shape: tuple[int, int, int],
+    name: str,
+    experts: int,
+    chosen: int,
+    each: bool,
+    tokens: tuple[int, ...] = (0, 1, 3, 25),
+    binding: int = WHOLE,
+) -> None:
+    """`each`: every choice reads a part of x of its own. Parts are done one after the other."""
+    count, n_out, k = shape
+    form = GpuPacking(count * n_out, k, scheme(name), binding)
+    arrays = form.pack(normal(0, count * n_out, k) + np.float32(0.1))
+    matrices = form.unpack(arrays).reshape(shape)
+    numbers = kernels.Numbers(count, experts, chosen, chosen * k if each else k)
+    columns = len(form.columns)
+    for n in tokens:
+        x, choice = normal(n, n, numbers.width), choices(n, n, experts, chosen)
+        y = np.full((n, numbers.slots * n_out), 77, np.float32)
+        for p in range(len(form.parts)):
+            given = [x, choice, *arrays[p * columns : (p + 1) * columns], y]
+            y = call(kernels.expert_part, (form, p, numbers), given, gpu)[-1]
+        expected = twin.expert_linear(x, choice, *matrices, experts=experts)
+        largest = twin.expert_linear(np.abs(x), choice, *np.abs(matrices), experts=experts)
+        assert (np.abs(y - expected) <= 2.0**-20 * largest + 1e-6).all(), n
+
+
+@pytest.mark.parametrize("name", OF_EACH_KIND)
+def test_every_kind_of_scheme(name: str) -> None:
+    check(F16, (10, 24, 128), name, 5, 3, each=False, tokens=(1, 12))
+
+
+@pytest.mark.parametrize(
+    ("gpu", "shape", "name", "experts", "chosen", "each"),
+    [
+        (F32, (7, 33, 32), "int8_g32", 7, 1, True),
+        (SMALL, (4, 5, 36), "f16", 4, 4, True),
+        (F16, (1, 64, 32), "int4a_g16", 1, 1, False),
+        (SMALL, (6, 20, 68), "int4_row", 3, 2, True),
+        (F32, (9, 1, 7), "bf16", 3, 2, False),
+    ],
+    ids=str,
+)
+def test_odd_sizes(
+    gpu: Gpu, shape: tuple[int, int, int], name: str, experts: int, chosen: int, each: bool
+) -> None:
+    check(gpu, shape, name, experts, chosen, each)
+
+
+@pytest.mark.parametrize("name", ["f32", "int4a_g32"])
+def test_a_weight_in_parts(name: str) -> None:
+    """Cut within an expert."""
+    binding = 100 * 64 * (4 if name == "f32" else 1)
+    check(F16, (6, 50, 64), name, 3, 2, True, binding=binding)
