@@ -46,14 +46,6 @@ LONGROPE = {
     "long_factor": [1.0 + 0.5 * i for i in range(8)],
     "original_max_position_embeddings": 32,
 }
-DELTA = {
-    "head_dim": 32,
-    "linear_num_key_heads": 2,
-    "linear_num_value_heads": 4,
-    "linear_key_head_dim": 16,
-    "linear_value_head_dim": 24,
-}
-
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("LlamaConfig", {"tie_word_embeddings": True}),
     "llama-head-dim": ("LlamaConfig", {"head_dim": 32, "attention_bias": True, "mlp_bias": True}),
@@ -90,19 +82,19 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "qwen3_next": (
         "Qwen3NextConfig",
-        {**DELTA, "num_hidden_layers": 3, "full_attention_interval": 2, "num_experts": 0},
-    ),
-    "qwen3_next-experts": (
-        "Qwen3NextConfig",
         {
-            **DELTA,
-            "linear_num_value_heads": 2,
-            "linear_conv_kernel_dim": 3,
-            "layer_types": ["linear_attention", "full_attention"],
+            "head_dim": 32,
+            "num_hidden_layers": 3,
+            "full_attention_interval": 2,
+            "linear_num_key_heads": 2,
+            "linear_num_value_heads": 4,
+            "linear_key_head_dim": 32,
+            "linear_value_head_dim": 24,
             "num_experts": 4,
             "num_experts_per_tok": 2,
             "moe_intermediate_size": 32,
             "shared_expert_intermediate_size": 48,
+            "mlp_only_layers": [1],
         },
     ),
     "gemma2": (
@@ -128,6 +120,7 @@ RECIPES = {
     "mistral": "f32",
     "qwen2": "f16",
     "qwen3": "bf16",
+    "qwen3_next": "q8",
     "gemma2": "q8_g16",
     "gemma3": "q4a",
     "phi3": "q8a",

@@ -9,16 +9,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mlcc.errors import CheckpointError
 from mlcc_compiler._tvm import Tensor, nn
 from mlcc_compiler.models import ops, qwen3_moe
-from mlcc_compiler.models.config import DecoderConfig, common_fields, rope_from_hf
+from mlcc_compiler.models.config import (
+    DECODER_DEFAULTS,
+    DecoderConfig,
+    common_fields,
+    rope_from_hf,
+)
 from mlcc_compiler.models.experts import Experts, MixtureOfExperts, chosen_of
 from mlcc_compiler.models.fields import HfConfig, refuse, require
 from mlcc_compiler.models.layers import Attention, GatedMLP, Linear, RMSNorm
 from mlcc_compiler.states import ConvShape, DeltaShape
 
-DEFAULTS = qwen3_moe.DEFAULTS | {
+DEFAULTS = DECODER_DEFAULTS | {
+    "max_position_embeddings": 32768,
     "num_key_value_heads": 2,
     "head_dim": 256,
     "partial_rotary_factor": 0.25,
@@ -33,6 +38,8 @@ DEFAULTS = qwen3_moe.DEFAULTS | {
     "moe_intermediate_size": 512,
     "shared_expert_intermediate_size": 512,
     "norm_topk_prob": True,
+    "decoder_sparse_step": 1,
+    "mlp_only_layers": None,
 }
 _ATTENTION = ("linear_attention", "full_attention")
 
@@ -153,9 +160,7 @@ def read_config(hf: HfConfig, context: int) -> Config:
 def _delta(hf: HfConfig) -> DeltaShape:
     k_heads, v_heads = require(hf, "linear_num_key_heads"), require(hf, "linear_num_value_heads")
     if v_heads % k_heads:
-        raise CheckpointError(
-            f"config.json: {v_heads} value heads do not divide over {k_heads} key heads"
-        )
+        raise refuse("linear_num_value_heads", f"a multiple of the {k_heads} key heads", v_heads)
     widths = require(hf, "linear_key_head_dim"), require(hf, "linear_value_head_dim")
     return DeltaShape(k_heads, v_heads, *widths)
 
@@ -175,7 +180,7 @@ def _linear(hf: HfConfig, layers: int) -> tuple[bool, ...]:
 
 
 def _experts(hf: HfConfig) -> Experts:
-    count = require(hf, "num_local_experts" if "num_local_experts" in hf else "num_experts")
+    count = require(hf, "num_experts")
     return Experts(
         count=count,
         chosen=chosen_of(hf, count),
