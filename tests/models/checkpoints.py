@@ -46,6 +46,19 @@ LONGROPE = {
     "long_factor": [1.0 + 0.5 * i for i in range(8)],
     "original_max_position_embeddings": 32,
 }
+# Most matrices are 256x64, 64x64 or 64x128, so that they share kernels. A sequence's first token
+# gives (k . q) v, which is normalised: with a small eps the bound would be for the rounding of a
+# k . q near 0.
+DELTA = {
+    "rms_norm_eps": 1e-3,
+    "head_dim": 32,
+    "intermediate_size": 128,
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_key_head_dim": 32,
+    "linear_value_head_dim": 16,
+}
+
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("LlamaConfig", {"tie_word_embeddings": True}),
     "llama-head-dim": ("LlamaConfig", {"head_dim": 32, "attention_bias": True, "mlp_bias": True}),
@@ -80,20 +93,17 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
         "Qwen3MoeConfig",
         {"num_experts": 3, "num_experts_per_tok": 3, "moe_intermediate_size": 20, "head_dim": 16},
     ),
-    "qwen3_next": (
+    "qwen3_next": ("Qwen3NextConfig", {**DELTA, "full_attention_interval": 2, "num_experts": 0}),
+    "qwen3_next-experts": (
         "Qwen3NextConfig",
         {
-            "head_dim": 32,
+            **DELTA,
             "num_hidden_layers": 3,
-            "full_attention_interval": 2,
-            "linear_num_key_heads": 2,
-            "linear_num_value_heads": 4,
-            "linear_key_head_dim": 32,
-            "linear_value_head_dim": 24,
+            "layer_types": ["linear_attention", "full_attention", "linear_attention"],
             "num_experts": 4,
             "num_experts_per_tok": 2,
             "moe_intermediate_size": 32,
-            "shared_expert_intermediate_size": 48,
+            "shared_expert_intermediate_size": 128,
             "mlp_only_layers": [1],
         },
     ),

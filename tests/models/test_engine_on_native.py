@@ -63,7 +63,7 @@ def slid(batch: Batch) -> list[int]:
 
 def test_states_start_again_after_preemption(tmp_path: Path) -> None:
     """Pages for two of four sequences, and a slot of states fewer than sequences."""
-    oracle, executor = compiled("qwen3_next", tmp_path)
+    oracle, executor = compiled("qwen3_next-experts", tmp_path)
     engine = Engine(replace(executor.capacity, pools=(11, 3)))
     batches = check_answers(oracle, executor, engine)
     assert engine.stats().preemptions > 0
