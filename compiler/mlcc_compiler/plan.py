@@ -9,9 +9,9 @@ import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from mlcc.artifact.schema import Limits
 from mlcc.engine.tables import StepLayout
 from mlcc.errors import UnsupportedError
-from mlcc.schema import Limits
 from mlcc_compiler.caches import Caches
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.models.config import DecoderConfig

@@ -17,10 +17,10 @@ import pytest
 from cuda.fat_binary import entries
 from models.checkpoints import RECIPES, make_checkpoint, proves
 
-from mlcc.artifact import Artifact
+from mlcc.artifact.folder import Artifact
+from mlcc.artifact.manifest import Manifest
+from mlcc.artifact.schema import MANIFEST_NAME
 from mlcc.errors import ArtifactError
-from mlcc.manifest import Manifest
-from mlcc.schema import MANIFEST_NAME
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.plan import Options

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from mlcc.artifact.schema import TensorSpec
 from mlcc.errors import CheckpointError, UnsupportedError
-from mlcc.schema import TensorSpec
 from mlcc_compiler.layout import PhysicalTensor, WeightLayout, WeightPlan
 from mlcc_compiler.quantization import dequantize, quantize, scheme
 from mlcc_compiler.quantization.floats import from_storage, to_storage
