@@ -89,10 +89,6 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
         "Qwen3MoeConfig",
         {"num_experts": 5, "num_experts_per_tok": 1, "decoder_sparse_step": 2, "head_dim": 16},
     ),
-    "qwen3_moe-all": (
-        "Qwen3MoeConfig",
-        {"num_experts": 3, "num_experts_per_tok": 3, "moe_intermediate_size": 20, "head_dim": 16},
-    ),
     "qwen3_next": ("Qwen3NextConfig", {**DELTA, "full_attention_interval": 2, "num_experts": 0}),
     "qwen3_next-experts": (
         "Qwen3NextConfig",
@@ -130,6 +126,7 @@ RECIPES = {
     "mistral": "f32",
     "qwen2": "f16",
     "qwen3": "bf16",
+    "qwen3_moe": "q4",
     "qwen3_next": "q8",
     "gemma2": "q8_g16",
     "gemma3": "q4a",
