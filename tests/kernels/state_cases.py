@@ -26,6 +26,9 @@ BEYOND = 2
 CONVS = (ConvShape(44, 4), ConvShape(300, 2))
 DELTAS = (DeltaShape(2, 6, 32, 24), DeltaShape(1, 2, 128, 128), DeltaShape(3, 3, 20, 5))
 
+PARTS = ("[[0, 20], [20, 3]]", "[[3, 16]]", "[[22, 1], [0, 4], [4, 8]]")
+"""Of groups of 23 columns."""
+
 Rows = tuple[tuple[int, int, int], ...]
 Run = Callable[[LayerRecord, CacheLayout, Sequence[Any]], Sequence[Any]]
 """(record, layout, arguments of its kernel) -> all of them as they are afterwards."""
@@ -127,3 +130,11 @@ def check_chunks(record: LayerRecord, run: Run) -> None:
         outputs.append(out)
     np.testing.assert_array_equal(np.concatenate(outputs), whole)
     np.testing.assert_array_equal(left[1], states[0])
+
+
+def check_parts(parts: str, run: Callable[..., Any]) -> None:
+    """`run(arguments, inputs, outputs)` takes parts of three groups as the twin does."""
+    x = np.random.default_rng(0).standard_normal((5, 3 * 23)).astype(np.float32)
+    wanted = twin.take_parts(x, 3, parts)
+    (y,) = run(((69,), 3, parts), [x], [(wanted.shape, "float32")])
+    np.testing.assert_array_equal(y, wanted)

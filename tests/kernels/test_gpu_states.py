@@ -6,12 +6,10 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-import numpy as np
 import pytest
-from gpu_kernels import F32, SMALL, call, normal, run
-from state_cases import CONVS, DELTAS, check_chunks, check_mixed
+from gpu_kernels import F32, SMALL, call, run
+from state_cases import CONVS, DELTAS, PARTS, check_chunks, check_mixed, check_parts
 
-from mlcc.device import reference_states as twin
 from mlcc_compiler.caches import CacheLayout, LayerRecord
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.parts import take_parts
@@ -41,9 +39,6 @@ def test_a_prompt_in_chunks(record: LayerRecord) -> None:
     check_chunks(record, partial(on, F32))
 
 
-@pytest.mark.parametrize("parts", ["[[0, 20], [20, 3]]", "[[3, 16]]", "[[22, 1], [0, 4], [4, 8]]"])
+@pytest.mark.parametrize("parts", PARTS)
 def test_take_parts(parts: str) -> None:
-    x = normal(0, 5, 3 * 23)
-    expected = twin.take_parts(x, 3, parts)
-    (y,) = run(take_parts, ((69,), 3, parts), [x], [(expected.shape, "float32")])
-    np.testing.assert_array_equal(y, expected)
+    check_parts(parts, partial(run, take_parts))

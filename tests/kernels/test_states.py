@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cpu_kernels import BEST, CPUS, Cpu, call, normal, run
-from state_cases import CONVS, DELTAS, check_chunks, check_mixed
+from cpu_kernels import BEST, CPUS, Cpu, call, run
+from state_cases import CONVS, DELTAS, PARTS, check_chunks, check_mixed, check_parts
 
 from mlcc.device import reference_states as twin
 from mlcc_compiler.caches import CacheLayout, LayerRecord
@@ -38,12 +38,11 @@ def test_a_prompt_in_chunks(record: LayerRecord) -> None:
     check_chunks(record, partial(on, BEST))
 
 
-@pytest.mark.parametrize("parts", ["[[0, 20], [20, 3]]", "[[3, 16]]", "[[22, 1], [0, 4], [4, 8]]"])
+@pytest.mark.parametrize("parts", PARTS)
 def test_take_parts(parts: str) -> None:
-    x = normal(0, 5, 3 * 23)
-    expected = twin.take_parts(x, 3, parts)
-    (y,) = run(take_parts, ((69,), 3, parts), [x], [(expected.shape, "float32")])
-    np.testing.assert_array_equal(y, expected)
-    np.testing.assert_array_equal(
-        twin.take_parts(np.arange(6)[None], 2, "[[1, 2]]"), [[1, 2, 4, 5]]
-    )
+    check_parts(parts, partial(run, take_parts))
+
+
+def test_the_twin_takes_parts_of_groups() -> None:
+    x = np.arange(6)[None]
+    np.testing.assert_array_equal(twin.take_parts(x, 2, "[[1, 2], [0, 1]]"), [[1, 2, 4, 5, 0, 3]])

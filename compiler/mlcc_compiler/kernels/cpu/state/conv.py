@@ -1,70 +1,69 @@
 """A depthwise causal convolution over the tokens of each sequence, with silu behind it, on the CPU.
 
 The inputs that later tokens see stay in the state. A task is some channels of a sequence, which it
-takes through all tokens of the step: what it reads of the state it reads before it writes.
+takes through all tokens of the step, token by token: rows of x are read where they lie, and the
+state only before the first of them. It is written when all have read it.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from mlcc_compiler._tvm import T
 from mlcc_compiler.caches import CacheLayout
 from mlcc_compiler.kernels.cpu.activation import silu
 from mlcc_compiler.kernels.cpu.isa import Isa
 from mlcc_compiler.kernels.cpu.state.sequences import Sequence, each_sequence
-from mlcc_compiler.kernels.cpu.vector_math import Registers, bind, fit_lanes, span
-from mlcc_compiler.kernels.frame import SIZE, Expr, PrimFunc, f32, kernel, store, tensor_argument
-from mlcc_compiler.kernels.step import step_argument
+from mlcc_compiler.kernels.cpu.vector_math import bind, fit_lanes, span, spread
+from mlcc_compiler.kernels.frame import Expr, PrimFunc, kernel, store
+from mlcc_compiler.kernels.state_arguments import conv_arguments
 from mlcc_compiler.states import ConvShape
 
 _VECTORS = 16  # of a task
+Load = Callable[[Sequence, Expr, Expr], Expr]
+"""(sequence, token of it, channels) -> that input."""
 
 
 def causal_conv(isa: Isa, layout: CacheLayout, shape: ConvShape) -> PrimFunc:
-    """(x f32[n, channels], weight f32[channels, 1, taps], step, states in place, b sequences at
-    most) -> f32[n, channels]."""
+    """The kernel of `conv_arguments`."""
     channels, taps = shape.channels, shape.taps
     lanes = fit_lanes(channels, isa.lanes)
     vectors = channels // lanes
-    (kept,) = layout.tensors
 
     def body(x: Expr, weight: Expr, words: Expr, states: Expr, most: Expr, out: Expr) -> None:
         flat = T.decl_buffer((channels * taps,), "float32", data=weight.data)
 
-        def vector(sequence: Sequence, first: Expr) -> None:
-            """Channels from `first` on, whose inputs are a window that moves on by one a token."""
+        def before(sequence: Sequence, t: Expr, at: Expr) -> Expr:
+            """The input at token t of a sequence; of the state, if that is behind 0."""
+            old = sequence.state(states, lanes, T.max(t, -taps + 1) + taps - 1, at)
+            return T.if_then_else(t < 0, old, x[sequence.first + T.max(t, 0), at])
+
+        def convolve(sequence: Sequence, t: Expr, first: Expr, load: Load) -> None:
             at = span(first, lanes)
-            window, weights = Registers(taps, lanes), Registers(taps, lanes)
+            total = spread(0.0, lanes)
             for tap in range(taps):
                 start = first * taps + tap
-                weights[tap] = flat[T.Ramp(start, taps, lanes) if lanes > 1 else start]
-            for age in range(taps - 1):
-                window[age] = sequence.state(states, lanes, age, at)
-            with T.serial(sequence.tokens) as t:
-                token = bind(sequence.first + t)
-                window[taps - 1] = x[token, at]
-                total = window[0] * weights[0]
-                for tap in range(1, taps):
-                    total = total + window[tap] * weights[tap]
-                store(out, silu(bind(total)), token, at)
-                for age in range(taps - 1):
-                    window[age] = window[age + 1]
-            for age in range(taps - 1):
-                store(states, window[age], sequence.slot, age, at)
+                weights = flat[T.Ramp(start, taps, lanes) if lanes > 1 else start]
+                total = total + load(sequence, t + tap - taps + 1, at) * weights
+            store(out, silu(bind(total)), sequence.first + t, at)
 
         def task(sequence: Sequence, part: Expr) -> None:
-            first = bind(part * _VECTORS)
-            with T.serial(T.min(vectors - first, _VECTORS)) as j:
-                vector(sequence, bind((first + j) * lanes))
+            start = bind(part * _VECTORS)
+            count = bind(T.min(vectors - start, _VECTORS))
+            early = bind(T.min(sequence.tokens, taps - 1))
+            with T.grid(early, count) as (t, j):
+                convolve(sequence, t, bind((start + j) * lanes), before)
+            with T.grid(sequence.tokens - early, count) as (t, j):
+                convolve(sequence, early + t, bind((start + j) * lanes), inside)
+            # the oldest first: what a step shorter than the state moves was not written before
+            with T.serial(count) as j, T.serial(taps - 1) as age:
+                at = span(bind((start + j) * lanes), lanes)
+                kept = before(sequence, sequence.tokens - (taps - 1) + age, at)
+                store(states, kept, sequence.slot, age, at)
+
+        def inside(sequence: Sequence, t: Expr, at: Expr) -> Expr:
+            return x[sequence.first + t, at]
 
         each_sequence(layout, words, -(-vectors // _VECTORS), task)
 
-    rows = f32("n", channels)
-    return kernel(
-        body,
-        x=rows,
-        weight=f32(channels, 1, taps),
-        step=step_argument(layout.step),
-        states=tensor_argument(kept),
-        sequences=SIZE,
-        out=rows,
-    )
+    return kernel(body, **conv_arguments(layout, shape))

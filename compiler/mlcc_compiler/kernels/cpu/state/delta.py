@@ -28,8 +28,8 @@ from mlcc_compiler.kernels.cpu.vector_math import (
     spread,
     sum_lanes,
 )
-from mlcc_compiler.kernels.frame import SIZE, Expr, PrimFunc, f32, kernel, store, tensor_argument
-from mlcc_compiler.kernels.step import step_argument
+from mlcc_compiler.kernels.frame import Expr, PrimFunc, kernel, store
+from mlcc_compiler.kernels.state_arguments import delta_arguments
 from mlcc_compiler.states import DeltaShape
 
 Load = Callable[[Expr], Expr]
@@ -37,21 +37,11 @@ Load = Callable[[Expr], Expr]
 
 
 def delta_rule(isa: Isa, layout: CacheLayout, shape: DeltaShape) -> PrimFunc:
-    """(qkv f32[n, channels], ba f32[n, 2 * v_heads], a_log f32[v_heads], dt_bias likewise, step,
-    states in place, b sequences at most) -> f32[n, v_heads, v_dim]."""
+    """The kernel of `delta_arguments`."""
     lanes = fit_lanes(shape.k_dim, isa.lanes)
-    (kept,) = layout.tensors
 
-    def body(
-        qkv: Expr,
-        ba: Expr,
-        a_log: Expr,
-        dt_bias: Expr,
-        words: Expr,
-        states: Expr,
-        most: Expr,
-        out: Expr,
-    ) -> None:
+    def body(qkv: Expr, ba: Expr, a_log: Expr, dt_bias: Expr, *rest: Expr) -> None:
+        words, states, _, out = rest
         rule = _Rule(shape, lanes, qkv, states)
 
         def task(sequence: Sequence, head: Expr) -> None:
@@ -65,18 +55,7 @@ def delta_rule(isa: Isa, layout: CacheLayout, shape: DeltaShape) -> PrimFunc:
 
         each_sequence(layout, words, shape.v_heads, task)
 
-    heads = f32(shape.v_heads)
-    return kernel(
-        body,
-        qkv=f32("n", shape.channels),
-        ba=f32("n", 2 * shape.v_heads),
-        a_log=heads,
-        dt_bias=heads,
-        step=step_argument(layout.step),
-        states=tensor_argument(kept),
-        sequences=SIZE,
-        out=f32("n", shape.v_heads, shape.v_dim),
-    )
+    return kernel(body, **delta_arguments(layout, shape))
 
 
 def softplus(x: Expr) -> Expr:

@@ -8,20 +8,18 @@ from __future__ import annotations
 
 from mlcc_compiler._tvm import T
 from mlcc_compiler.caches import CacheLayout
-from mlcc_compiler.kernels.frame import SIZE, Expr, PrimFunc, f32, kernel, store, tensor_argument
+from mlcc_compiler.kernels.frame import Expr, PrimFunc, kernel, store
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.elementwise import ACTIVATIONS
 from mlcc_compiler.kernels.gpu.state.sequences import Sequence
 from mlcc_compiler.kernels.gpu.workgroup import Local, bind, ceil_div, launch, when
-from mlcc_compiler.kernels.step import step_argument
+from mlcc_compiler.kernels.state_arguments import conv_arguments
 from mlcc_compiler.states import ConvShape
 
 
 def causal_conv(gpu: Gpu, layout: CacheLayout, shape: ConvShape) -> PrimFunc:
-    """(x f32[n, channels], weight f32[channels, 1, taps], step, states in place, b sequences at
-    most) -> f32[n, channels]."""
+    """The kernel of `conv_arguments`."""
     channels, taps = shape.channels, shape.taps
-    (kept,) = layout.tensors
 
     def body(x: Expr, weight: Expr, words: Expr, states: Expr, most: Expr, out: Expr) -> None:
         def run(sequence: Sequence, c: Expr) -> None:
@@ -49,13 +47,4 @@ def causal_conv(gpu: Gpu, layout: CacheLayout, shape: ConvShape) -> PrimFunc:
             with when(c < channels):
                 run(Sequence.of(layout, words, s), c)
 
-    rows = f32("n", channels)
-    return kernel(
-        body,
-        x=rows,
-        weight=f32(channels, 1, taps),
-        step=step_argument(layout.step),
-        states=tensor_argument(kept),
-        sequences=SIZE,
-        out=rows,
-    )
+    return kernel(body, **conv_arguments(layout, shape))

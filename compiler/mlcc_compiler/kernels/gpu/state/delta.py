@@ -17,7 +17,7 @@ from math import gcd
 
 from mlcc_compiler._tvm import T
 from mlcc_compiler.caches import CacheLayout
-from mlcc_compiler.kernels.frame import SIZE, Expr, PrimFunc, f32, kernel, store, tensor_argument
+from mlcc_compiler.kernels.frame import Expr, PrimFunc, kernel, store
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.elementwise import sigmoid
 from mlcc_compiler.kernels.gpu.state.sequences import Sequence
@@ -33,31 +33,22 @@ from mlcc_compiler.kernels.gpu.workgroup import (
     shared,
     when,
 )
-from mlcc_compiler.kernels.step import step_argument
+from mlcc_compiler.kernels.state_arguments import delta_arguments
 from mlcc_compiler.states import DeltaShape
 
 _LANES = 16  # threads of a row, at most: 64 bytes side by side
 
 
 def delta_rule(gpu: Gpu, layout: CacheLayout, shape: DeltaShape) -> PrimFunc:
-    """(qkv f32[n, channels], ba f32[n, 2 * v_heads], a_log f32[v_heads], dt_bias likewise, step,
-    states in place, b sequences at most) -> f32[n, v_heads, v_dim]."""
+    """The kernel of `delta_arguments`."""
     lanes = gcd(shape.k_dim, _LANES)
     teams = gpu.threads // lanes
     blocks = ceil_div(shape.v_dim, teams)
     each = shape.k_dim // lanes
-    (kept,) = layout.tensors
 
-    def body(
-        qkv: Expr,
-        ba: Expr,
-        a_log: Expr,
-        dt_bias: Expr,
-        words: Expr,
-        states: Expr,
-        most: Expr,
-        out: Expr,
-    ) -> None:
+    def body(qkv: Expr, ba: Expr, a_log: Expr, dt_bias: Expr, *rest: Expr) -> None:
+        words, states, most, out = rest
+
         def run(sequence: Sequence, head: Expr, row: Expr, lane: Expr, team: Expr) -> None:
             inside = row < shape.v_dim
             row = bind(T.min(row, shape.v_dim - 1))
@@ -95,18 +86,7 @@ def delta_rule(gpu: Gpu, layout: CacheLayout, shape: DeltaShape) -> PrimFunc:
             head, row = bind(block // blocks), bind(block % blocks * teams + team)
             run(Sequence.of(layout, words, s), head, row, lane, team)
 
-    heads = f32(shape.v_heads)
-    return kernel(
-        body,
-        qkv=f32("n", shape.channels),
-        ba=f32("n", 2 * shape.v_heads),
-        a_log=heads,
-        dt_bias=heads,
-        step=step_argument(layout.step),
-        states=tensor_argument(kept),
-        sequences=SIZE,
-        out=f32("n", shape.v_heads, shape.v_dim),
-    )
+    return kernel(body, **delta_arguments(layout, shape))
 
 
 def softplus(x: Expr) -> Expr:
