@@ -31,33 +31,34 @@ def causal_conv(isa: Isa, layout: CacheLayout, shape: ConvShape) -> PrimFunc:
     vectors = channels // lanes
 
     def body(x: Expr, weight: Expr, words: Expr, states: Expr, most: Expr, out: Expr) -> None:
-        flat = T.decl_buffer((channels * taps,), "float32", data=weight.data)
-
         def before(sequence: Sequence, t: Expr, at: Expr) -> Expr:
             """The input at token t of a sequence; of the state, if that is behind 0."""
             old = sequence.state(states, lanes, T.max(t, -taps + 1) + taps - 1, at)
             return T.if_then_else(t < 0, old, x[sequence.first + T.max(t, 0), at])
 
-        def convolve(sequence: Sequence, t: Expr, first: Expr, load: Load) -> None:
-            at = span(first, lanes)
-            total = spread(0.0, lanes)
-            for tap in range(taps):
-                start = first * taps + tap
-                weights = flat[T.Ramp(start, taps, lanes) if lanes > 1 else start]
-                total = total + load(sequence, t + tap - taps + 1, at) * weights
-            store(out, silu(bind(total)), sequence.first + t, at)
-
         def task(sequence: Sequence, part: Expr) -> None:
-            start = bind(part * _VECTORS)
-            count = bind(T.min(vectors - start, _VECTORS))
+            start = bind(part * _VECTORS * lanes)
+            count = bind(T.min(vectors - part * _VECTORS, _VECTORS))
+            # side by side, as vectors want them; allocated here, it is this task's own
+            weights = T.alloc_buffer((taps, _VECTORS * lanes), "float32")
+            with T.grid(taps, count * lanes) as (tap, c):
+                store(weights, weight[start + c, 0, tap], tap, c)
+
+            def convolve(t: Expr, j: Expr, load: Load) -> None:
+                here, at = span(j * lanes, lanes), span(start + j * lanes, lanes)
+                total = spread(0.0, lanes)
+                for tap in range(taps):
+                    total = total + load(sequence, t + tap - taps + 1, at) * weights[tap, here]
+                store(out, silu(bind(total)), sequence.first + t, at)
+
             early = bind(T.min(sequence.tokens, taps - 1))
             with T.grid(early, count) as (t, j):
-                convolve(sequence, t, bind((start + j) * lanes), before)
+                convolve(t, j, before)
             with T.grid(sequence.tokens - early, count) as (t, j):
-                convolve(sequence, early + t, bind((start + j) * lanes), inside)
+                convolve(early + t, j, inside)
             # the oldest first: what a step shorter than the state moves was not written before
             with T.serial(count) as j, T.serial(taps - 1) as age:
-                at = span(bind((start + j) * lanes), lanes)
+                at = span(start + j * lanes, lanes)
                 kept = before(sequence, sequence.tokens - (taps - 1) + age, at)
                 store(states, kept, sequence.slot, age, at)
 
