@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import gcd
 
 from mlcc_compiler._tvm import T
 from mlcc_compiler.caches import CacheLayout
@@ -31,6 +32,8 @@ from mlcc_compiler.kernels.cpu.vector_math import (
 from mlcc_compiler.kernels.frame import Expr, PrimFunc, kernel, store
 from mlcc_compiler.kernels.state_arguments import delta_arguments
 from mlcc_compiler.states import DeltaShape
+
+_ROWS = 4  # at a time: sums that do not wait for each other
 
 Load = Callable[[Expr], Expr]
 """Gives vector i."""
@@ -104,19 +107,25 @@ class _Rule:
         )
         q_factor = bind(q_factor * T.float32(shape.k_dim**-0.5))
         both = bind(product * q_factor * k_factor)
-        with T.serial(shape.v_dim) as j:
+        together = gcd(shape.v_dim, _ROWS)
+        with T.serial(shape.v_dim // together) as block:
+            rows = [bind(block * together + u) for u in range(together)]
 
-            def row(i: Expr) -> Expr:
-                return self.states[slot, head, j, self._span(i)]
+            def row(j: Expr) -> Load:
+                return lambda i: self.states[slot, head, j, self._span(i)]
 
-            seen, asked = self._sums((row, k), (row, q))
-            change = bind(beta * (self.qkv[token, value + j] - decay * (seen * k_factor)))
-            store(out, decay * (asked * q_factor) + both * change, token, head, j)
-            factor = bind(change * k_factor)
+            sums = self._sums(*((row(j), other) for j in rows for other in (k, q)))
+            factors = []
+            for u, j in enumerate(rows):
+                seen, asked = sums[2 * u : 2 * u + 2]
+                change = bind(beta * (self.qkv[token, value + j] - decay * (seen * k_factor)))
+                store(out, decay * (asked * q_factor) + both * change, token, head, j)
+                factors.append(bind(change * k_factor))
 
             def update(i: Expr) -> None:
-                new = row(i) * spread(decay, self.lanes) + k(i) * spread(factor, self.lanes)
-                store(self.states, new, slot, head, j, self._span(i))
+                for j, factor in zip(rows, factors, strict=True):
+                    new = row(j)(i) * spread(decay, self.lanes) + k(i) * spread(factor, self.lanes)
+                    store(self.states, new, slot, head, j, self._span(i))
 
             self._each(update)
 
