@@ -31,6 +31,9 @@ TEXTS = {"metal": b"\nkernel void ", "ios": b"\nkernel void "}
 TEXTS |= {"android": b"@compute ", "webgpu": b"@compute "}
 """How a kernel begins in a library that holds text; cuda's holds machine code."""
 
+TARGETS_OF = {"qwen3_next": ("cuda",)}
+"""Where not for all of them: its kernels are many, and as text `tests/web` compiles them too."""
+
 
 def is_foreign(target: str) -> bool:
     """Whether this machine refuses a target's libraries, whatever devices it has."""
@@ -56,7 +59,7 @@ def shown(case: str, target: str) -> Any:
         *(
             shown(case, target)
             for case in RECIPES
-            for target in ("cuda", "metal", "android", "webgpu")
+            for target in TARGETS_OF.get(case, ("cuda", "metal", "android", "webgpu"))
         ),
         shown("llama", "ios"),
     ],
@@ -76,13 +79,14 @@ def test_a_model_compiles(case: str, target: str, tmp_path: Path, record_propert
     manifest = Manifest.from_bytes((out / MANIFEST_NAME).read_bytes())
     assert {"forward", "sample", "copy_pages"} <= set(manifest.functions)
     dtype = "float32" if RECIPES[case] == "f32" else "float16"
-    assert {tensor.dtype for cache in manifest.caches for tensor in cache.tensors} == {dtype}
+    pages = [cache for cache in manifest.caches if cache.kind != "state"]
+    assert {tensor.dtype for cache in pages for tensor in cache.tensors} == {dtype}
     library = (out / manifest.library.path).read_bytes()
     if target == "cuda":
         library = dict(entries(library))["sm_90"]
     else:
         assert library.count(TEXTS[target]) > 10
-    for kernel in (b"sample_rows", b"append_kv", b"attend"):
+    for kernel in (b"sample_rows", b"append", b"attend"):
         assert kernel in library
     if is_foreign(target):
         with pytest.raises(ArtifactError) as caught:

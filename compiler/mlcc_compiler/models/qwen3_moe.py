@@ -60,7 +60,7 @@ def read_config(hf: HfConfig, context: int) -> Config:
         qkv_bias=bias,
         output_bias=bias,
         qk_norm=True,
-        sparse=_sparse(hf, fields["num_layers"]),
+        sparse=sparse_layers(hf, fields["num_layers"]),
         experts=Experts(
             count=count,
             chosen=chosen_of(hf, count),
@@ -70,7 +70,7 @@ def read_config(hf: HfConfig, context: int) -> Config:
     )
 
 
-def _sparse(hf: HfConfig, layers: int) -> tuple[bool, ...]:
+def sparse_layers(hf: HfConfig, layers: int) -> tuple[bool, ...]:
     """Every `decoder_sparse_step`-th layer, but for those in `mlp_only_layers`."""
     step, dense = require(hf, "decoder_sparse_step"), hf["mlp_only_layers"]
     dense = [] if dense is None else dense

@@ -6,7 +6,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlcc.errors import CheckpointError, UnsupportedError
-from mlcc_compiler.models import gemma2, gemma3, llama, mistral, phi3, qwen2, qwen3, qwen3_moe
+from mlcc_compiler.models import (
+    gemma2,
+    gemma3,
+    llama,
+    mistral,
+    phi3,
+    qwen2,
+    qwen3,
+    qwen3_moe,
+    qwen3_next,
+)
 from mlcc_compiler.models.causal_lm import CausalLM
 from mlcc_compiler.models.config import DecoderConfig
 from mlcc_compiler.models.fields import HfConfig
@@ -17,6 +27,7 @@ ARCHITECTURES: dict[str, Any] = {
     "qwen2": qwen2,
     "qwen3": qwen3,
     "qwen3_moe": qwen3_moe,
+    "qwen3_next": qwen3_next,
     "gemma2": gemma2,
     "gemma3": gemma3,
     "gemma3_text": gemma3,

@@ -1,0 +1,42 @@
+"""What kernels with a state take, whatever they run on: an operator's tensors and what all tokens
+share, the step, the states, which are written in place, and for how many sequences there is room.
+"""
+
+from __future__ import annotations
+
+from mlcc_compiler.caches import CacheLayout
+from mlcc_compiler.kernels.frame import SIZE, Argument, f32, tensor_argument
+from mlcc_compiler.kernels.step import step_argument
+from mlcc_compiler.states import ConvShape, DeltaShape
+
+
+def conv_arguments(layout: CacheLayout, shape: ConvShape) -> dict[str, Argument]:
+    """(x, weight, step, states, sequences, out) of `causal_conv`."""
+    rows = f32("n", shape.channels)
+    return {
+        "x": rows,
+        "weight": f32(shape.channels, 1, shape.taps),
+        **_of_states(layout),
+        "out": rows,
+    }
+
+
+def delta_arguments(layout: CacheLayout, shape: DeltaShape) -> dict[str, Argument]:
+    """(qkv, ba, a_log, dt_bias, step, states, sequences, out) of `delta_rule`."""
+    return {
+        "qkv": f32("n", shape.channels),
+        "ba": f32("n", 2 * shape.v_heads),
+        "a_log": f32(shape.v_heads),
+        "dt_bias": f32(shape.v_heads),
+        **_of_states(layout),
+        "out": f32("n", shape.v_heads, shape.v_dim),
+    }
+
+
+def _of_states(layout: CacheLayout) -> dict[str, Argument]:
+    (kept,) = layout.tensors
+    return {
+        "step": step_argument(layout.step),
+        "states": tensor_argument(kept),
+        "sequences": SIZE,
+    }
