@@ -129,7 +129,7 @@ def report_plan(plan: Plan, progress: Progress) -> None:
     progress.decided("context", f"{limits.context} tokens, {limits.max_batch} sequences at once")
     if long_factors(with_defaults(plan.checkpoint.config), limits.context):
         progress.decided("rope", "LongRoPE's long factors, for short prompts too")
-    dtypes = ", ".join(dict.fromkeys(each.dtype for each in plan.caches.plans))
+    dtypes = ", ".join(dict.fromkeys(tensor.dtype for _, tensor in plan.caches.tensors))
     windows = [str(cache.window) for cache in caches if cache.window]
     kept = f", a window of {', '.join(windows)} where layers slide" if windows else ""
     progress.decided("KV cache", f"{pool / 1e6:.1f} MB of {dtypes} for all of them{kept}")

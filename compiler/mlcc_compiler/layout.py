@@ -1,29 +1,29 @@
 """What models, passes, kernels and the writer of weights agree on: how a weight is stored, how
 pages hold keys and values, and the numbers of a layer's attention.
 
-The lowest module of the compiler: data, no TVM, and nothing else of the compiler imported.
+Low in the compiler: data, no TVM, and nothing imported but what layers keep (`caches`).
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from mlcc.engine.tables import CacheGroup, StepLayout
-from mlcc.schema import CacheInfo, TensorSpec
+from mlcc_compiler.caches import CacheLayout, CacheTensor, Kept, LayerRecord
 
 Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
-class AttentionShape:
+class AttentionShape(LayerRecord):
     """The numbers of one layer's attention, from the model to the kernel."""
 
+    tensors: ClassVar = ("kv",)
     heads: int
     kv_heads: int
     head_dim: int
@@ -39,14 +39,15 @@ class AttentionShape:
         """Query heads that share a KV head."""
         return self.heads // self.kv_heads
 
-    def text(self) -> str:
-        """As the attribute of a call in the graph."""
-        return json.dumps(asdict(self))
+    def kept(self, page_size: int, dtype: str) -> Kept:
+        """Pages of keys and values; of a window, if there is one."""
+        kind = "paged" if self.window is None else "window"
+        shape = (2, self.kv_heads, page_size, self.head_dim)
+        tensors = tuple(CacheTensor(name, shape, dtype) for name in self.tensors)
+        return Kept(CacheGroup(kind, page_size, self.window), tensors)
 
-    @classmethod
-    def of_text(cls, text: str) -> AttentionShape:
-        """The shape that `text` wrote."""
-        return cls(**json.loads(text))
+    def layout(self, layout: CacheLayout) -> KvLayout:
+        return KvLayout.of(layout)
 
 
 @dataclass(frozen=True)
@@ -65,65 +66,12 @@ class KvLayout:
     def page_shape(self) -> tuple[int, int, int, int]:
         return (2, self.kv_heads, self.page_size, self.head_dim)
 
-
-@dataclass(frozen=True)
-class CachePlan:
-    """A cache group of a model: layers of one kind, each with the same tensors."""
-
-    group: CacheGroup
-    layers: tuple[int, ...]
-    dtype: str
-    kv_heads: int
-    head_dim: int
-
-    def info(self, pool: int) -> CacheInfo:
-        """As the manifest has it, with a pool of so many pages."""
-        shape = ("num_pages", 2, self.kv_heads, self.group.page_size, self.head_dim)
-        return CacheInfo(
-            kind=self.group.kind,
-            page_size=self.group.page_size,
-            window=self.group.window,
-            pool=pool,
-            layers=self.layers,
-            tensors=tuple(
-                TensorSpec(name=f"kv.{i}", dtype=self.dtype, shape=shape) for i in self.layers
-            ),
-        )
-
-
-@dataclass(frozen=True)
-class Caches:
-    """All cache groups of a model; a library takes their tensors in this order."""
-
-    plans: tuple[CachePlan, ...]
-
-    @property
-    def groups(self) -> tuple[CacheGroup, ...]:
-        return tuple(plan.group for plan in self.plans)
-
-    @property
-    def count(self) -> int:
-        """Tensors in all."""
-        return sum(len(plan.layers) for plan in self.plans)
-
-    def place(self, layer: int) -> tuple[int, int]:
-        """(group, place among all tensors) of a layer."""
-        before = 0
-        for g, plan in enumerate(self.plans):
-            if layer in plan.layers:
-                return g, before + plan.layers.index(layer)
-            before += len(plan.layers)
-        raise KeyError(f"layer {layer} keeps nothing")
-
-    def layout(self, group: int, step: StepLayout) -> KvLayout:
-        """What kernels know of a group's pages."""
-        plan = self.plans[group]
-        size = plan.group.page_size
-        return KvLayout(size, plan.dtype, plan.kv_heads, plan.head_dim, step, group)
-
-    def infos(self, pools: Sequence[int]) -> tuple[CacheInfo, ...]:
-        """As the manifest has them."""
-        return tuple(plan.info(pool) for plan, pool in zip(self.plans, pools, strict=True))
+    @classmethod
+    def of(cls, layout: CacheLayout) -> KvLayout:
+        """Of a layer that keeps keys and values."""
+        (pages,) = layout.tensors
+        _, kv_heads, page_size, head_dim = pages.shape
+        return cls(page_size, pages.dtype, kv_heads, head_dim, layout.step, layout.group)
 
 
 @dataclass(frozen=True)

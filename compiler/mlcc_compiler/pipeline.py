@@ -17,17 +17,18 @@ from mlcc.engine.tables import StepLayout
 from mlcc.errors import MlccError, UnsupportedError
 from mlcc.sizes import apart
 from mlcc_compiler._tvm import ir, nn, relax, tirx, tvm
+from mlcc_compiler.caches import Caches
 from mlcc_compiler.cuda.build import cuda_code_in
 from mlcc_compiler.graph import is_call
 from mlcc_compiler.kernels.kernel_set import KernelSet
-from mlcc_compiler.layout import Caches, WeightPlan
+from mlcc_compiler.layout import WeightPlan
 from mlcc_compiler.models.causal_lm import CausalLM
 from mlcc_compiler.passes.auxiliary import add_copy_pages, add_sample
 from mlcc_compiler.passes.decode_graph import add_decode, capture_decode
 from mlcc_compiler.passes.fuse_norm import FuseAddNorm
 from mlcc_compiler.passes.lower import LowerOperators
 from mlcc_compiler.passes.merge_projections import MergeProjections
-from mlcc_compiler.passes.paged_kv import PagedKV, check_appends
+from mlcc_compiler.passes.paged_kv import PagedKV, check_updates
 from mlcc_targets import Target
 
 
@@ -149,7 +150,7 @@ def lower(
         if target.graphs:
             module = done("graph_captured", capture_decode(module))
         module = done("final", _sequence(_finish_passes())(module))
-        check_appends(module, caches.count)
+        check_updates(module, len(caches.tensors))
     return Lowered(module, lowering.plans, sum(storages), functions)
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from mlcc.engine.tables import StepLayout
 from mlcc.errors import UnsupportedError
 from mlcc.schema import Limits
+from mlcc_compiler.caches import Caches
 from mlcc_compiler.checkpoint.folder import Checkpoint
-from mlcc_compiler.layout import Caches
 from mlcc_compiler.models.config import DecoderConfig
 from mlcc_compiler.models.fields import require
 from mlcc_compiler.models.layers import named_modules

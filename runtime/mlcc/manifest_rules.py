@@ -103,7 +103,7 @@ def _out_of_range(manifest: ManifestRecord) -> Iterator[str]:
 
 
 def _of_cache(cache: CacheInfo) -> Iterator[str]:
-    """Tensors are ["num_pages", ...], as many for each layer; of pages [2, heads, page, width]."""
+    """Tensors are ["num_pages", ...], as many for each layer; of pages, a size is the page's."""
     if not cache.layers or len(cache.tensors) % len(cache.layers):
         yield f"has {len(cache.tensors)} tensors for {len(cache.layers)} layers of a cache"
     if len(set(cache.layers)) != len(cache.layers) or min(cache.layers, default=0) < 0:
@@ -111,7 +111,7 @@ def _of_cache(cache: CacheInfo) -> Iterator[str]:
     for tensor in cache.tensors:
         sizes = [size for size in tensor.shape[1:] if isinstance(size, int) and size > 0]
         sound = tensor.shape[:1] == ("num_pages",) and len(sizes) == len(tensor.shape) - 1
-        paged = cache.kind == "state" or (len(sizes) == 4 and sizes[2] == cache.page_size)
+        paged = cache.kind == "state" or cache.page_size in sizes
         if not sound or not paged or not sizes or prod(sizes) > _INT32:
             shape = ", ".join(map(str, tensor.shape[:6]))
             yield f"has a cache [{shape:.80}] that is not of page_size {cache.page_size}"

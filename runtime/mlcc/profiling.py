@@ -79,12 +79,20 @@ def _measure(executor: NativeExecutor, log: KernelLog, name: str, batches: list[
     began = time.perf_counter()
     _run(executor, batches)
     elapsed = time.perf_counter() - began
-    log.used_pages = batches[0].num_pages(0)
+    log.used_pages = _used_pages(batches[0])
     log.start()
     _run(executor, batches)
     kernels = tuple(log.stop())
     count = len(batches)
     return Phase(name, count, batches[0].num_tokens, 1e3 * elapsed / count, kernels)
+
+
+def _used_pages(batch: Batch) -> list[int]:
+    """Of each cache group: pages that a step reads; of states, a slot read and one written."""
+    groups = enumerate(batch.layout.groups)
+    return [
+        batch.num_pages(g) if group.has_pages else 2 * batch.num_sequences for g, group in groups
+    ]
 
 
 def _run(executor: NativeExecutor, batches: list[Batch]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mlcc.engine.tables import CacheGroup
-from mlcc_compiler.layout import Caches
+from mlcc_compiler.caches import Caches
 from mlcc_compiler.models.registry import build_model
 from mlcc_compiler.passes.cache_groups import caches_of
 from mlcc_compiler.pipeline import trace
@@ -60,4 +60,4 @@ def test_layers_that_all_slide_are_one_group() -> None:
     mistral = {**GEMMA_3_270M, "model_type": "mistral", "sliding_window": 100}
     found = caches_of(trace(build_model(mistral, 4096).model).module, PAGE, "float32")
     assert found.groups == (CacheGroup("window", PAGE, 100),)
-    assert found.count == 18
+    assert len(found.tensors) == 18

@@ -12,6 +12,7 @@ from step_cases import LAYOUTS, copy_step, token_step, words_of
 from mlcc.device import reference_ops as twin
 from mlcc.device.step_view import StepView
 from mlcc.engine.tables import StepLayout
+from mlcc_compiler.caches import CacheTensor
 from mlcc_compiler.kernels.gpu import elementwise, kv, norm, rope
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.layout import KvLayout
@@ -141,13 +142,14 @@ def test_pages(dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 @pytest.mark.parametrize("group", [0, 2])
-def test_copy_pages(dtype: str, group: int) -> None:
-    """Those of the group, and no more of them than the caller says."""
-    pages = normal(3, 12, 2, 3, 4, 40).astype(dtype)
+@pytest.mark.parametrize("shape", [(2, 3, 4, 40), (3, 20)])
+def test_copy_pages(dtype: str, group: int, shape: tuple[int, ...]) -> None:
+    """Those of the group, and no more of them than the caller says; pages of any shape."""
+    pages = normal(3, 12, *shape).astype(dtype)
     copies = [(2, 4, 1), (0, 5, 2), (1, 0, 7), (2, 6, 3), (0, 10, 8)]
     for layout in LAYOUTS[::2]:
         step = words_of(copy_step(layout, copies))
-        arguments = (KvLayout(4, dtype, 3, 40, layout, group),)
+        arguments = (CacheTensor("", shape, dtype), layout, group)
         for count in (0, 1, 5):
             _, out, _ = call(kv.copy_pages, arguments, [step, pages, count])
             own = [copy[1:] for copy in copies[:count] if copy[0] == group]

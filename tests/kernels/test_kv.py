@@ -10,6 +10,7 @@ from step_cases import LAYOUTS, copy_step, token_step, words_of
 from mlcc.device import reference_ops as twin
 from mlcc.device.step_view import StepView
 from mlcc.engine.tables import StepLayout
+from mlcc_compiler.caches import CacheTensor
 from mlcc_compiler.kernels.cpu import kv
 from mlcc_compiler.layout import KvLayout
 
@@ -32,12 +33,13 @@ def test_append(cpu: Cpu, dtype: str, heads: int, dim: int, page: int, count: in
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 @pytest.mark.parametrize("group", [0, 2])
 @pytest.mark.parametrize("layout", LAYOUTS[::2])
-def test_copy_pages(dtype: str, group: int, layout: StepLayout) -> None:
-    """Those of the group, and no more of them than the caller says."""
-    pages = normal(3, 12, 2, 3, 16, 48).astype(dtype)
+@pytest.mark.parametrize("shape", [(2, 3, 16, 48), (3, 40), (7,)])
+def test_copy_pages(dtype: str, group: int, layout: StepLayout, shape: tuple[int, ...]) -> None:
+    """Those of the group, and no more of them than the caller says; pages of any shape."""
+    pages = normal(3, 12, *shape).astype(dtype)
     copies = [(2, 4, 1), (0, 5, 2), (1, 0, 7), (2, 6, 3), (0, 10, 8)]
     step = words_of(copy_step(layout, copies))
-    arguments = (KvLayout(16, dtype, 3, 48, layout, group),)
+    arguments = (CacheTensor("", shape, dtype), layout, group)
     for count in (0, 1, 4, 5):
         read, out, _ = call(kv.copy_pages, arguments, [step, pages, count])
         own = [copy[1:] for copy in copies[:count] if copy[0] == group]

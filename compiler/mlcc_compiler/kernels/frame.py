@@ -4,11 +4,12 @@ A kernel is written with TVM's IR builder: the Python of its body runs once, whe
 built; loops opened with T.serial or T.parallel stay, Python loops unroll.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from mlcc_compiler._tvm import B, IRBuilder, T, tirx
+from mlcc_compiler.caches import CacheTensor
 from mlcc_compiler.layout import KvLayout
 
 PrimFunc = Any
@@ -56,6 +57,11 @@ def page_argument(layout: KvLayout) -> Argument:
     return Argument(("num_pages", *layout.page_shape), layout.dtype)
 
 
+def tensor_argument(kept: CacheTensor) -> Argument:
+    """A tensor of a cache: all its pages, or slots."""
+    return Argument(("num_pages", *kept.shape), kept.dtype)
+
+
 def kernel(body: Callable[..., None], **arguments: Argument) -> PrimFunc:
     """A PrimFunc of these arguments whose statements `body(*buffers)` emits; a SIZE is a number."""
     sizes: dict[str, Expr] = {}
@@ -78,6 +84,15 @@ def kernel(body: Callable[..., None], **arguments: Argument) -> PrimFunc:
 def store(buffer: Any, value: Expr, *at: Expr) -> None:
     """Emit buffer[at] = value."""
     T.buffer_store(buffer, value, list(at))
+
+
+def unravelled(index: Expr, shape: Sequence[int]) -> list[Expr]:
+    """The place of element `index` of an array of this shape."""
+    place: list[Expr] = []
+    for size in reversed(shape):
+        place.append(T.floormod(index, size))
+        index = T.floordiv(index, size)
+    return place[::-1]
 
 
 def dimensions(argument: Argument, sizes: dict[str, Expr]) -> list[Expr]:

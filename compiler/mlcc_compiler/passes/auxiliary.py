@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from mlcc.engine.tables import StepLayout
 from mlcc_compiler._tvm import ir, relax
+from mlcc_compiler.caches import Caches
 from mlcc_compiler.graph import tensor
 from mlcc_compiler.kernels.kernel_set import KernelSet
-from mlcc_compiler.layout import Caches
-from mlcc_compiler.passes.variables import cache_variable, size_variable, step_variable
+from mlcc_compiler.passes.variables import UPDATES, cache_variable, size_variable, step_variable
 
 
 def add_sample(
@@ -33,17 +33,16 @@ def add_copy_pages(
     builder = relax.BlockBuilder(module)
     count, step = size_variable("c"), step_variable(layout)
     sizes = relax.Var("sizes", relax.ShapeType([count]))
-    tensors = cache_variable(caches, layout)
+    tensors = cache_variable(caches)
     with builder.function("copy_pages", [step, sizes, tensors]):
         with builder.dataflow():
             copied: list[relax.Var] = []
-            for g, plan in enumerate(caches.plans):
-                kernel = kernels.kernel("copy_pages", caches.layout(g, layout))
+            for place, (group, kept) in enumerate(caches.tensors):
+                kernel = kernels.kernel("copy_pages", kept, layout, group).with_attr(UPDATES, [1])
                 function = builder.add_func(kernel, "copy_page_rows")
-                for _ in plan.layers:
-                    old = builder.emit(relax.TupleGetItem(tensors, len(copied)))
-                    call = relax.op.call_tir_inplace(function, [step, old, count], [1], old.ty)
-                    copied.append(builder.emit(call))
+                old = builder.emit(relax.TupleGetItem(tensors, place))
+                call = relax.op.call_tir_inplace(function, [step, old, count], [1], old.ty)
+                copied.append(builder.emit(call))
             result = builder.emit_output(relax.Tuple(copied))
         builder.emit_func_output(result)
     return builder.finalize()

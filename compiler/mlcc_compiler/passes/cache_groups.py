@@ -1,36 +1,33 @@
 """Which layers share a cache group, read from the graph: those that keep the same of the past.
 
-Layers that see all tokens are a paged group, those of one window a group of that window.
+Layers that see all tokens are a paged group, those of one window a group of that window, those
+with a state a group of slots.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from mlcc_compiler._tvm import ir
+from mlcc_compiler.caches import CachePlan, Caches, Kept
+from mlcc_compiler.passes.remembering import records_of
 
-from mlcc.engine.tables import CacheGroup
-from mlcc_compiler._tvm import ir, relax
-from mlcc_compiler.graph import call_parts, literal
-from mlcc_compiler.layout import AttentionShape, CachePlan, Caches
+_ORDER = ("paged", "window", "state")
 
 
 def caches_of(module: ir.IRModule, page_size: int, dtype: str) -> Caches:
-    """The cache groups of a traced model, groups of pages before groups of windows."""
-    layers: dict[tuple[int, int, int], list[int]] = {}
+    """The cache groups of a traced model: pages, then windows, the narrow ones first, then states.
 
-    def visit(node: Any) -> None:
-        if not isinstance(node, relax.Call):
-            return
-        name, arguments = call_parts(node)
-        if name == "mlcc.attention":
-            layer, shape = arguments[-2:]
-            numbers = AttentionShape.of_text(str(literal(shape)))
-            key = (numbers.window or 0, numbers.kv_heads, numbers.head_dim)
-            layers.setdefault(key, []).append(int(literal(layer)))
+    Tensors of pages are of `dtype`, in pages of `page_size` tokens.
+    """
+    layers: dict[int, Kept] = {}
+    for layer, record in records_of(module["forward"]):
+        kept = record.kept(page_size, dtype)
+        layers[layer] = layers[layer].beside(kept) if layer in layers else kept
+    groups: dict[Kept, list[int]] = {}
+    for layer, kept in sorted(layers.items()):
+        groups.setdefault(kept, []).append(layer)
+    return Caches(tuple(CachePlan(kept, tuple(groups[kept])) for kept in sorted(groups, key=_key)))
 
-    relax.analysis.post_order_visit(module["forward"], visit)
-    plans = []
-    for (window, kv_heads, head_dim), members in sorted(layers.items()):
-        kind = "window" if window else "paged"
-        group = CacheGroup(kind, page_size, window or None)
-        plans.append(CachePlan(group, tuple(sorted(members)), dtype, kv_heads, head_dim))
-    return Caches(tuple(plans))
+
+def _key(kept: Kept) -> tuple[int, int, list[tuple[int, ...]]]:
+    group = kept.group
+    return _ORDER.index(group.kind), group.window or 0, [tensor.shape for tensor in kept.tensors]

@@ -1,26 +1,28 @@
-"""Pass: lower `mlcc.attention` to "append keys and values to the pages, then attend over them".
+"""Pass: lower operators that remember to kernels over the caches, which they write in place.
 
-After it, `forward` takes a step (`mlcc.engine.tables`), its sizes, and the tensors of all caches.
-Three rules keep the in-place append honest, each seen to fail silently otherwise: the appended
-pages are a new variable and the old one is never used again; the kernel is opaque to fusion
-(op_pattern 8); and no pass that merges or reorders equal calls runs afterwards. `check_appends`
-counts that every layer still appends in the final module.
+`mlcc.attention` becomes "append keys and values to the pages, then attend over them"; the rows of
+`remembering` say what becomes of each. After it, `forward` takes a step (`mlcc.engine.tables`), its
+sizes, and the tensors of all caches. Three rules keep in-place updates honest, each seen to fail
+silently otherwise: the updated tensor is a new variable and the old one is never used again; the
+kernel is opaque to fusion (op_pattern 8); and no pass that merges or reorders equal calls runs
+afterwards. `check_updates` counts that each tensor is still updated once in the final module.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from mlcc.engine.tables import StepLayout
 from mlcc_compiler._tvm import ir, relax
-from mlcc_compiler.graph import dims, literal, tensor
+from mlcc_compiler.caches import CacheLayout, Caches, LayerRecord
+from mlcc_compiler.graph import PREFIX, call_parts, dims, literal, tensor
 from mlcc_compiler.kernels.kernel_set import KernelSet
-from mlcc_compiler.layout import AttentionShape, Caches
+from mlcc_compiler.layout import AttentionShape
+from mlcc_compiler.passes.remembering import OPERATORS, Paged
 from mlcc_compiler.passes.rewrite import Rewriter
-from mlcc_compiler.passes.variables import cache_variable, size_variable, step_variable
-
-APPEND = "append_kv"
-PAGE_DIMS = 5
+from mlcc_compiler.passes.variables import UPDATES, cache_variable, size_variable, step_variable
 
 
 class PagedKV(Rewriter):
@@ -39,7 +41,7 @@ class PagedKV(Rewriter):
         self.sizes = {s: known[s] if s in known else size_variable(s) for s in self.layout.sizes}
         sizes = relax.Var("sizes", relax.ShapeType(list(self.sizes.values())))
         self.last_sampled = relax.Var("last_sampled", tensor([size_variable("m")], "int32"))
-        self.tensors = cache_variable(self.caches, self.layout)
+        self.tensors = cache_variable(self.caches)
         return [self.step, sizes, self.last_sampled, self.tensors, weights]
 
     def begin(self) -> None:
@@ -53,50 +55,112 @@ class PagedKV(Rewriter):
         self.values.update(zip(self.inputs, values, strict=False))
         self.slots = dict(zip(groups, values[len(self.inputs) :], strict=True))
 
-    def op_attention(self, arguments: list[Any], call: relax.Call) -> Any:
-        q, k, v, layer, shape = arguments
-        return self._attend(q, self._append("append_kv", [k, v], layer), layer, shape)
+    def rewrite(self, expr: Any) -> Any:
+        """An operator that remembers, by its row of `remembering.OPERATORS`."""
+        if isinstance(expr, relax.Call):
+            name, arguments = call_parts(expr)
+            row = OPERATORS.get(name.removeprefix(PREFIX))
+            if row is not None:
+                *tensors, layer, text = [self.value(argument) for argument in arguments]
+                at = int(literal(layer)), row.record.of_text(str(literal(text)))
+                if isinstance(row, Paged):
+                    return self._paged(row, tensors, *at)
+                return self._state(name.removeprefix(PREFIX), tensors, *at, expr.ty_args[0])
+        return super().rewrite(expr)
 
     def op_attention_qkv(self, arguments: list[Any], call: relax.Call) -> Any:
         """Like `attention`, of q, k and v side by side, yet to be normalised and rotated."""
-        qkv, table, norms, layer, shape, eps, offset = arguments
+        qkv, table, norms, layer, text, eps, offset = arguments
         norm = (float(literal(eps)), float(literal(offset))) if norms.fields else None
         out = call.ty_args[0]
         numbers = (int(out.shape.values[1]), dims(table)[1], norm)
-        inputs = [qkv, table, *norms.fields]
-        pair = self._append("rotate_and_append", inputs, layer, *numbers, out=[out])
-        pages, q = self.items(pair, 2)
-        return self._attend(q, pages, layer, shape)
+        place = self._place(int(literal(layer)), AttentionShape.of_text(str(literal(text))))
+        inputs = [qkv, table, *norms.fields, self.slots[place.layout.group]]
+        *pages, q = self._update("rotate_and_append", inputs, place, *numbers, out=[out])
+        return self._attend("attention", [q], pages, place)
 
-    def _append(
-        self, operator: str, inputs: list[Any], layer: Any, *numbers: Any, out: Any = ()
-    ) -> relax.Var:
-        """Emit a kernel that writes a layer's pages; gives them, and what it makes beside them."""
-        group, place = self.caches.place(int(literal(layer)))
-        old = self.builder.emit(relax.TupleGetItem(self.tensors, place))
-        kernel = self.kernels.kernel(operator, self.caches.layout(group, self.layout), *numbers)
-        function = self.builder.add_func(kernel, APPEND)
-        inputs = [*inputs, self.slots[group], old]
-        places = [len(inputs) - 1, *([-1] * len(out))]
-        types = [old.ty, *out] if out else old.ty
-        return self.builder.emit(relax.op.call_tir_inplace(function, inputs, places, types))
+    def _paged(self, row: Paged, tensors: list[Any], layer: int, record: LayerRecord) -> Any:
+        place = self._place(layer, record)
+        inputs = [*tensors[row.queries :], self.slots[place.layout.group]]
+        pages = self._update(row.append, inputs, place)
+        return self._attend(row.attend, tensors[: row.queries], pages, place)
 
-    def _attend(self, q: Any, pages: Any, layer: Any, shape: Any) -> Any:
-        group, _ = self.caches.place(int(literal(layer)))
-        sizes = (self.sizes["b"], self.sizes[f"p{group}"])
-        numbers = AttentionShape.of_text(str(literal(shape)))
-        layout = self.caches.layout(group, self.layout)
-        return self.kernels.emit("attention", self, [q, pages, self.step], sizes, numbers, layout)
+    def _state(
+        self, name: str, tensors: list[Any], layer: int, record: LayerRecord, out: Any
+    ) -> Any:
+        place = self._place(layer, record)
+        *_, value = self._update(name, [*tensors, self.step], place, record, out=[out])
+        return value
+
+    def _place(self, layer: int, record: LayerRecord) -> Place:
+        group, first = self.caches.place(layer, record.tensors[0])
+        own = self.caches.tensors[first : first + len(record.tensors)]
+        layout = CacheLayout(tuple(tensor for _, tensor in own), self.layout, group)
+        return Place(record, first, layout)
+
+    def _update(
+        self, operator: str, inputs: list[Any], place: Place, *numbers: Any, out: Sequence[Any] = ()
+    ) -> list[relax.Var]:
+        """Emit a kernel that writes a layer's tensors, its arguments behind `inputs`, in place;
+        gives them, and what it makes beside them."""
+        count = len(place.layout.tensors)
+        old = [
+            self.builder.emit(relax.TupleGetItem(self.tensors, place.first + i))
+            for i in range(count)
+        ]
+        written = list(range(len(inputs), len(inputs) + count))
+        kernel = self.kernels.kernel(operator, place.record.layout(place.layout), *numbers)
+        function = self.builder.add_func(kernel.with_attr(UPDATES, written), operator)
+        types = [*(tensor.ty for tensor in old), *out]
+        single = len(types) == 1
+        call = relax.op.call_tir_inplace(
+            function,
+            [*inputs, *old],
+            [*written, *([-1] * len(out))],
+            types[0] if single else types,
+        )
+        value = self.builder.emit(call)
+        return [value] if single else self.items(value, len(types))
+
+    def _attend(self, operator: str, queries: list[Any], pages: list[Any], place: Place) -> Any:
+        layout = place.layout
+        sizes = (self.sizes["b"], self.sizes[f"p{layout.group}"])
+        arguments = ([*queries, *pages, self.step], sizes, place.record)
+        return self.kernels.emit(operator, self, *arguments, place.record.layout(layout))
 
 
-def check_appends(module: ir.IRModule, layers: int) -> None:
-    """Raise AssertionError unless the final module appends to `layers` distinct page tensors."""
-    pages: set[Any] = set()
+@dataclass(frozen=True)
+class Place:
+    """Where an operator keeps its tensors: from place `first` among those of the library."""
+
+    record: LayerRecord
+    first: int
+    layout: CacheLayout
+
+
+def check_updates(module: ir.IRModule, tensors: int) -> None:
+    """Raise AssertionError unless each function that updates caches, `forward` among them, updates
+    `tensors` of them, each once."""
+    counts = {v.name_hint: _updated(module, f) for v, f in module.functions.items()}
+    for name, updated in counts.items():
+        if (updated or name == "forward") and not len(updated) == len(set(updated)) == tensors:
+            raise AssertionError(
+                f"{name} updates {len(updated)} tensors of caches, {len(set(updated))} of them "
+                f"different, instead of {tensors}: a pass changed the calls"
+            )
+
+
+def _updated(module: ir.IRModule, function: Any) -> list[Any]:
+    """The variables that kernels of a function write in place, as often as they do."""
+    updated: list[Any] = []
 
     def visit(node: Any) -> None:
-        if isinstance(node, relax.Call) and getattr(node.op, "name_hint", "") == APPEND:
-            pages.update(a for a in node.args if getattr(a.ty, "ndim", 0) == PAGE_DIMS)
+        if not isinstance(node, relax.Call) or not isinstance(node.op, ir.GlobalVar):
+            return
+        attributes = module[node.op].attrs
+        if attributes and UPDATES in attributes:
+            updated.extend(node.args[int(i)] for i in attributes[UPDATES])
 
-    relax.analysis.post_order_visit(module["forward"], visit)
-    if len(pages) != layers:
-        raise AssertionError(f"{len(pages)} KV appends for {layers} layers: a pass changed them")
+    if isinstance(function, relax.Function):
+        relax.analysis.post_order_visit(function, visit)
+    return updated

@@ -1,11 +1,14 @@
-"""Parameters that several of a library's functions share."""
+"""What several functions of a library share: parameters, and how kernels say what they write."""
 
 from __future__ import annotations
 
 from mlcc.engine.tables import StepLayout
 from mlcc_compiler._tvm import relax, tirx
+from mlcc_compiler.caches import Caches
 from mlcc_compiler.graph import tensor
-from mlcc_compiler.layout import Caches
+
+UPDATES = "mlcc.updates"
+"""An attribute of kernels: which of its arguments are tensors of caches that it writes in place."""
 
 
 def size_variable(name: str) -> tirx.Var:
@@ -18,10 +21,8 @@ def step_variable(layout: StepLayout) -> relax.Var:
     return relax.Var("step", tensor([layout.words], "int32"))
 
 
-def cache_variable(caches: Caches, step: StepLayout) -> relax.Var:
+def cache_variable(caches: Caches) -> relax.Var:
     """The tensors of all caches; those of a group have the same number of pages."""
-    types = []
-    for g, plan in enumerate(caches.plans):
-        pages, layout = size_variable(f"num_pages_{g}"), caches.layout(g, step)
-        types += [tensor([pages, *layout.page_shape], layout.dtype)] * len(plan.layers)
+    pools = [size_variable(f"num_pages_{g}") for g in range(len(caches.plans))]
+    types = [tensor([pools[g], *t.shape], t.dtype) for g, t in caches.tensors]
     return relax.Var("caches", relax.TupleType(types))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +17,6 @@ from mlcc.device import webgpu
 from mlcc.device.native import NativeExecutor
 from mlcc.device.tvm_runtime import runtime
 
-_PAGE_DIMS = 5
 _LAUNCH = re.compile(r"_kernel(_\d+)?$")
 """A function's launches are named after it."""
 
@@ -42,8 +42,8 @@ class KernelLog:
         self._uses: dict[str, KernelUse] = {}
         self._watching = False
         self._began = 0
-        self.used_pages = 0
-        """Pages that a step reads, set by whoever makes the batches."""
+        self.used_pages: Sequence[int] = ()
+        """Pages or slots of each cache group that a step uses, set by who makes the batches."""
         executor.instrument(self._on_call)
 
     @property
@@ -98,8 +98,10 @@ class KernelLog:
         total = 0
         for tensor in tensors:
             size = _nbytes(tensor)
-            if len(tensor.shape) == _PAGE_DIMS:
-                pages = 1 if "append" in name else self.used_pages
+            shape = tuple(map(int, tensor.shape))
+            group = self._executor.group_of_shape.get(shape)
+            if group is not None:
+                pages = 1 if "append" in name else self.used_pages[group]
                 size = size // max(1, int(tensor.shape[0])) * pages
             total += size
         if name.startswith("embedding"):

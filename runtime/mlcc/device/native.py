@@ -81,6 +81,12 @@ class NativeExecutor:
             self._check_interface(library, interface)
         self._tensors.open_step(capacity.layout.words)
         self._caches = self._tvm.runtime.convert(self._pools(caches))
+        self.group_of_shape = {
+            (pool, *page_shape(spec)): g
+            for g, (cache, pool) in enumerate(zip(caches, capacity.pools, strict=True))
+            for spec in cache.tensors
+        }
+        """Which cache group tensors of a shape are of."""
         self._weights = self._tvm.runtime.convert(self._upload(weights, progress))
         self._graphs = self._decode_graphs(functions)
         rows = 1 if self._graphs is None else capacity.max_rows

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mlcc.device import reference_ops as ops
+from mlcc.device.reference_caches import REMEMBERING, LayerCache
 from mlcc.device.step_view import StepView
 from mlcc.engine.batch import Batch, Capacity, Result
 from mlcc.schema import CacheInfo, page_shape
@@ -39,13 +40,18 @@ class ReferenceExecutor:
         self.depth = 1
         self.weights = {name: self._cast(array) for name, array in weights.items()}
         self.constants = {n: self._cast(np.array(v)) for n, v in graph["constants"].items()}
-        self.caches: dict[int, tuple[int, list[Array]]] = {}
-        """Layer -> (its group, its tensors). Poisoned: a read of what nothing wrote shows."""
+        self.caches: dict[int, LayerCache] = {}
+        """By layer. Poisoned: a read of what nothing wrote shows."""
         for g, (cache, pool) in enumerate(zip(caches, capacity.pools, strict=True)):
             each = len(cache.tensors) // max(1, len(cache.layers))
-            made = [np.full((pool, *page_shape(t)), np.nan, self.dtype) for t in cache.tensors]
             for i, layer in enumerate(cache.layers):
-                self.caches[layer] = g, made[i * each : (i + 1) * each]
+                made = {
+                    spec.name.rpartition(".")[0]: np.full(
+                        (pool, *page_shape(spec)), np.nan, self.dtype
+                    )
+                    for spec in cache.tensors[i * each : (i + 1) * each]
+                }
+                self.caches[layer] = LayerCache(g, made)
         self.last_sampled = np.zeros(1, np.int32)
         self._results: dict[int, Result] = {}
         self._next_ticket = 0
@@ -82,8 +88,8 @@ class ReferenceExecutor:
         for g, source, to in zip(
             *map(step.copies, ("group", "source", "destination")), strict=True
         ):
-            for group, tensors in self.caches.values():
-                for tensor in tensors if group == g else ():
+            for cache in self.caches.values():
+                for tensor in cache.tensors.values() if cache.group == g else ():
                     tensor[to] = tensor[source]
         ids, positions, rows, *_ = ops.read_step(step, self.last_sampled)
         values: dict[str, Any] = {
@@ -94,8 +100,10 @@ class ReferenceExecutor:
         }
         for node in self.graph["nodes"]:
             inputs = [self._value(values, name) for name in node["in"]]
-            if node["op"] == "mlcc.attention":
-                result = self._attention(step, *inputs, *node["attributes"])
+            if node["op"] in REMEMBERING:
+                layer, record = node["attributes"]
+                operator = REMEMBERING[node["op"]]
+                result = operator(step, self.caches[layer], *inputs, **json.loads(record))
             else:
                 result = ops.OPERATORS[node["op"]](*inputs, *node["attributes"])
             values[node["out"]] = result
@@ -104,16 +112,3 @@ class ReferenceExecutor:
 
     def _value(self, values: dict[str, Any], name: str) -> Any:
         return self.weights[name[7:]] if name.startswith("weight:") else values[name]
-
-    def _attention(
-        self, step: StepView, q: Array, k: Array, v: Array, layer: int, text: str
-    ) -> Array:
-        """`text`: the compiler's `AttentionShape`, as JSON."""
-        shape = json.loads(text)
-        group, (pages,) = self.caches[layer]
-        ops.append_kv(k, v, step.tokens(f"slot.{group}"), pages)
-        lists = step.lists(group)
-        out: Array = ops.paged_attention(
-            q, pages, lists, shape["scale"], shape["window"], shape["softcap"]
-        )
-        return out

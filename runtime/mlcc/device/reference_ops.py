@@ -295,5 +295,5 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "mlcc.take_rows": take_rows,
     **reference_experts.OPERATORS,
 }
-"""By their names in the graph: arguments are the tensors, then the attributes. Attention, which
-has pages, is the executor's."""
+"""By their names in the graph: arguments are the tensors, then the attributes. Those that remember
+are in `reference_caches`."""

@@ -4,8 +4,11 @@ Pages follow PagedAttention (Kwon et al., 2023): [num_pages, 2 (keys, values), k
 head_dim]. `append_kv` and `copy_pages` write their last argument in place, for R.call_tir_inplace.
 """
 
+from math import prod
+
 from mlcc.engine.tables import StepLayout
 from mlcc_compiler._tvm import T
+from mlcc_compiler.caches import CacheTensor
 from mlcc_compiler.kernels.cpu.isa import Isa
 from mlcc_compiler.kernels.cpu.rows import each_row
 from mlcc_compiler.kernels.cpu.vector_math import bind, cast, fit_lanes, span
@@ -19,6 +22,8 @@ from mlcc_compiler.kernels.frame import (
     kernel,
     page_argument,
     store,
+    tensor_argument,
+    unravelled,
 )
 from mlcc_compiler.kernels.step import Step, step_argument
 from mlcc_compiler.layout import KvLayout
@@ -48,27 +53,28 @@ def append_kv(isa: Isa, layout: KvLayout) -> PrimFunc:
     return kernel(body, k=rows, v=rows, token_slots=i32("n"), pages=page_argument(layout))
 
 
-def copy_pages(isa: Isa, layout: KvLayout) -> PrimFunc:
-    """(step, pages, c) -> pages, in place, with the first c copies of the step done: those of this
-    group."""
-    kv_heads, head_dim, page_size = layout.kv_heads, layout.head_dim, layout.page_size
-    lanes = fit_lanes(head_dim, isa.lanes)
+def copy_pages(isa: Isa, kept: CacheTensor, layout: StepLayout, group: int) -> PrimFunc:
+    """(step, tensor, c) -> tensor, in place, with the first c copies of the step done: those of
+    this group. A page, or a state's slot, may be of any shape."""
+    *outer, width = kept.shape
+    lanes, rows = fit_lanes(width, isa.lanes), outer.pop() if outer else 1
+    parts = prod(outer)
 
-    def body(words: Expr, pages: Expr, count: Expr) -> None:
-        step = Step(layout.step, words)
-        with T.parallel(count * (2 * kv_heads)) as task:
-            i, part = T.floordiv(task, 2 * kv_heads), T.floormod(task, 2 * kv_heads)
-            with T.If(step.copy(i, "group") == layout.group), T.Then():
+    def body(words: Expr, tensor: Expr, count: Expr) -> None:
+        step = Step(layout, words)
+        with T.parallel(count * parts) as task:
+            i, part = T.floordiv(task, parts), T.floormod(task, parts)
+            with T.If(step.copy(i, "group") == group), T.Then():
                 old, new = (
                     bind(T.Cast("int64", step.copy(i, name))) for name in ("source", "destination")
                 )
-                c, h = bind(T.floordiv(part, kv_heads)), bind(T.floormod(part, kv_heads))
-                with T.grid(page_size, head_dim // lanes) as (t, j):
-                    at = span(j * lanes, lanes)
-                    store(pages, pages[old, c, h, t, at], new, c, h, t, at)
+                place = [bind(at) for at in unravelled(part, outer)]
+                with T.grid(rows, width // lanes) as (t, j):
+                    at = [*place, t, span(j * lanes, lanes)][-len(kept.shape) :]
+                    source = (old, *at)
+                    store(tensor, tensor[source], new, *at)
 
-    step = step_argument(layout.step)
-    return kernel(body, step=step, pages=page_argument(layout), count=SIZE)
+    return kernel(body, step=step_argument(layout), tensor=tensor_argument(kept), count=SIZE)
 
 
 def take_rows(isa: Isa, row: Sizes, index: Sizes) -> PrimFunc:

@@ -6,7 +6,11 @@ head_dim]. Both write their last argument in place, for R.call_tir_inplace.
 
 from __future__ import annotations
 
+from math import prod
+
+from mlcc.engine.tables import StepLayout
 from mlcc_compiler._tvm import T
+from mlcc_compiler.caches import CacheTensor
 from mlcc_compiler.kernels.frame import (
     SIZE,
     Expr,
@@ -16,6 +20,8 @@ from mlcc_compiler.kernels.frame import (
     kernel,
     page_argument,
     store,
+    tensor_argument,
+    unravelled,
 )
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.elementwise import each_element
@@ -120,24 +126,20 @@ def rotate_and_append(
     )
 
 
-def copy_pages(gpu: Gpu, layout: KvLayout) -> PrimFunc:
-    """(step, pages, c) -> pages, in place, with the first c copies of the step done: those of this
-    group."""
-    kv_heads, head_dim, page_size = layout.kv_heads, layout.head_dim, layout.page_size
-    width = 2 * kv_heads * page_size * head_dim
+def copy_pages(gpu: Gpu, kept: CacheTensor, layout: StepLayout, group: int) -> PrimFunc:
+    """(step, tensor, c) -> tensor, in place, with the first c copies of the step done: those of
+    this group. A page, or a state's slot, may be of any shape."""
 
-    def body(words: Expr, pages: Expr, count: Expr) -> None:
-        step = Step(layout.step, words)
+    def body(words: Expr, tensor: Expr, count: Expr) -> None:
+        step = Step(layout, words)
 
         def element(i: Expr, j: Expr) -> None:
-            with when(step.copy(i, "group") == layout.group):
-                source, to = bind(step.copy(i, "source")), bind(step.copy(i, "destination"))
-                d, t = bind(j % head_dim), bind(j // head_dim % page_size)
-                h = bind(j // (head_dim * page_size) % kv_heads)
-                c = bind(j // (head_dim * page_size * kv_heads))
-                store(pages, pages[source, c, h, t, d], to, c, h, t, d)
+            with when(step.copy(i, "group") == group):
+                old, new = bind(step.copy(i, "source")), bind(step.copy(i, "destination"))
+                at = [bind(index) for index in unravelled(j, kept.shape)]
+                source = (old, *at)
+                store(tensor, tensor[source], new, *at)
 
-        each_element(gpu, count, width, element)
+        each_element(gpu, count, prod(kept.shape), element)
 
-    step = step_argument(layout.step)
-    return kernel(body, step=step, pages=page_argument(layout), count=SIZE)
+    return kernel(body, step=step_argument(layout), tensor=tensor_argument(kept), count=SIZE)
