@@ -17,7 +17,17 @@ from models.checkpoints import proves
 from models.mixed import capacity_of, native, planned, run_mixed
 
 BOUND = 1e-4
-MODELS = ("llama-head-dim", "mistral", "qwen2", "qwen3", "qwen3_moe", "gemma2", "gemma3", "phi3")
+MODELS = (
+    "llama-head-dim",
+    "mistral",
+    "qwen2",
+    "qwen3",
+    "qwen3_moe",
+    "gemma2",
+    "gemma3",
+    "phi3",
+    "deepseek_v2",
+)
 
 
 @pytest.mark.usefixtures("vulkan")

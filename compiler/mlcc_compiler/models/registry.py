@@ -6,7 +6,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlcc.errors import CheckpointError, UnsupportedError
-from mlcc_compiler.models import gemma2, gemma3, llama, mistral, phi3, qwen2, qwen3, qwen3_moe
+from mlcc_compiler.models import (
+    deepseek_v2,
+    gemma2,
+    gemma3,
+    llama,
+    mistral,
+    phi3,
+    qwen2,
+    qwen3,
+    qwen3_moe,
+)
 from mlcc_compiler.models.causal_lm import CausalLM
 from mlcc_compiler.models.config import DecoderConfig
 from mlcc_compiler.models.fields import HfConfig
@@ -21,6 +31,7 @@ ARCHITECTURES: dict[str, Any] = {
     "gemma3": gemma3,
     "gemma3_text": gemma3,
     "phi3": phi3,
+    "deepseek_v2": deepseek_v2,
 }
 
 

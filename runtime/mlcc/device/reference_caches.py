@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from mlcc.device import reference_latent as latents
 from mlcc.device import reference_ops as ops
 from mlcc.device.step_view import StepView
 
@@ -42,5 +43,33 @@ def attention(
     return ops.paged_attention(q, pages, step.lists(cache.group), scale, window, softcap)
 
 
-REMEMBERING: dict[str, Callable[..., Any]] = {"mlcc.attention": attention}
+def latent_attention(
+    step: StepView,
+    cache: LayerCache,
+    q: Array,
+    weight: Array,
+    table: Array,
+    latent: Array,
+    norm: Array,
+    _: Array,
+    *,
+    rank: int,
+    value: int,
+    scale: float,
+    eps: float,
+    **sizes: int,
+) -> Array:
+    """Append latents to the pages, then attend over them; made of the twins of its kernels."""
+    pages = cache.tensors["latent"]
+    kept = latents.latent_key(latent, norm, table, eps)
+    latents.append_latent(kept, step.tokens(f"slot.{cache.group}"), pages)
+    asked, lists = latents.latent_query(q, weight, table), step.lists(cache.group)
+    out = latents.latent_attention(asked, pages, lists, rank, scale)
+    return latents.latent_value(out, weight, value)
+
+
+REMEMBERING: dict[str, Callable[..., Any]] = {
+    "mlcc.attention": attention,
+    "mlcc.latent_attention": latent_attention,
+}
 """By their names in the graph."""
