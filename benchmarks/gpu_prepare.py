@@ -13,8 +13,8 @@ from typing import Any
 import random_checkpoint
 from gpu_run import greedy
 
-from mlcc.model import open_model
-from mlcc.records import to_plain
+from mlcc.artifact.records import to_plain
+from mlcc.model.model import open_model
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.kernels import kernel_set_for

@@ -15,16 +15,16 @@ from typing import Any
 
 import numpy as np
 
-from mlcc.artifact import Artifact
+from mlcc.artifact.folder import Artifact
+from mlcc.artifact.manifest import CacheInfo, Limits
+from mlcc.artifact.records import from_plain
 from mlcc.device.choose import place_for
 from mlcc.device.native import NativeExecutor, Place
 from mlcc.device.tvm_runtime import open_device, runtime, set_threads
 from mlcc.engine import Request, SamplingParams, TextDelta
 from mlcc.engine.batch import Capacity, Result
 from mlcc.engine.manual import ManualSteps
-from mlcc.manifest import CacheInfo, Limits
-from mlcc.model import Model, open_model
-from mlcc.records import from_plain
+from mlcc.model.model import Model, open_model
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def _verdict(model: Model, prompt: Any, expected: Any, found: Any, bound: float)
 
 def greedy(model: Model, prompts: Sequence[Sequence[int]], limit: int) -> list[list[int]]:
     """Greedy answers to all prompts at once, through the engine, as token ids."""
-    from mlcc.driver import Driver
+    from mlcc.model.driver import Driver
 
     driver = Driver(model)
     answers: list[list[int]] = [[] for _ in prompts]

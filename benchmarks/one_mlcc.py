@@ -11,9 +11,9 @@ import sys
 import time
 from pathlib import Path
 
-from mlcc.artifact import Artifact
+from mlcc.artifact.folder import Artifact
 from mlcc.engine.manual import ManualSteps
-from mlcc.loading import open_executor
+from mlcc.model.loading import open_executor
 
 PREFILL, DECODE = 512, 128
 

@@ -35,6 +35,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     "Qwen2": ("qwen2",),
     "Qwen3": ("qwen3",),
     "Qwen3-MoE": ("qwen3_moe",),
+    "Qwen3-Next": ("qwen3_next",),
     "Gemma 2": ("gemma2",),
     "Gemma 3 (text)": ("gemma3",),
     "Phi-3": ("phi3",),

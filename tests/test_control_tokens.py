@@ -8,8 +8,8 @@ import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 from mlcc.api.template import ChatTemplate
-from mlcc.model import ModelText
-from mlcc.tokenizer import FileTokenizer
+from mlcc.model.model import ModelText
+from mlcc.model.tokenizer import FileTokenizer
 
 CONTROL = ("<s>", "</s>", "<|im_start|>", "<|im_end|>")
 TEMPLATE = (

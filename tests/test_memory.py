@@ -9,11 +9,18 @@ from typing import Any
 
 import pytest
 
+from mlcc.artifact.schema import CacheInfo, MemoryPlan, TensorSpec
 from mlcc.engine.batch import Capacity
 from mlcc.engine.tables import CacheGroup
 from mlcc.errors import CapacityError
-from mlcc.memory import RESERVE_BYTES, Room, available_bytes, container_bytes, fit, needed_bytes
-from mlcc.schema import CacheInfo, MemoryPlan, TensorSpec
+from mlcc.model.memory import (
+    RESERVE_BYTES,
+    Room,
+    available_bytes,
+    container_bytes,
+    fit,
+    needed_bytes,
+)
 
 PAGED = CacheGroup("paged", 16)
 WANTED = Capacity.of([PAGED], [256], vocab_size=100, context=1024, max_batch=4, max_step_tokens=512)

@@ -15,7 +15,7 @@ from mlcc.device.toy import ToyExecutor
 from mlcc.engine.batch import Batch, Capacity
 from mlcc.engine.tables import CacheGroup
 from mlcc.errors import OutOfMemoryError
-from mlcc.model import Model, ModelText
+from mlcc.model.model import Model, ModelText
 
 VOCAB = 96
 CAPACITY = Capacity.of(

@@ -1,4 +1,4 @@
-"""The toy model in a tab: what JavaScript is to `mlcc.browser`, played by Python.
+"""The toy model in a tab: what JavaScript is to `mlcc.embedded`, played by Python.
 
 The executor is the exact toy behind the packed boundary, so that a batch is read back from its one
 piece of memory; a step's answer comes later, as a GPU's does.
@@ -18,11 +18,8 @@ from typing import Any
 from toy_model import CAPACITY, TEMPLATE, Letters
 from toy_steps import ToySteps
 
-from mlcc.browser.entry import Tab, plan
-from mlcc.engine.batch import Capacity
-from mlcc.engine.tables import CacheGroup
-from mlcc.manifest import Manifest, abi_hash
-from mlcc.schema import (
+from mlcc.artifact.manifest import Manifest, abi_hash
+from mlcc.artifact.schema import (
     CacheInfo,
     FileEntry,
     LibraryInfo,
@@ -37,6 +34,9 @@ from mlcc.schema import (
     WeightSpec,
     tables_of,
 )
+from mlcc.embedded.entry import EmbeddedModel, plan
+from mlcc.engine.batch import Capacity
+from mlcc.engine.tables import CacheGroup
 
 ADAPTER = {"f16": True, "tensor_bytes": 1 << 30, "memory_bytes": None}
 JSON = {"content-type": "application/json"}
@@ -223,7 +223,9 @@ async def open_tab(capacity: Capacity = CAPACITY, gpu: ToyGpu | None = None) -> 
     """A tab over the toy, closed at the end."""
     texts = {"chat_template.jinja": TEMPLATE}
     device = gpu or ToyGpu(capacity)
-    tab = Tab(toy_manifest(capacity).to_bytes(), toy_plan(capacity), texts, JsLetters(), device)
+    tab = EmbeddedModel(
+        toy_manifest(capacity).to_bytes(), toy_plan(capacity), texts, JsLetters(), device
+    )
     try:
         yield tab
     finally:

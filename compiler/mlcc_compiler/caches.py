@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, TypeVar
 
+from mlcc.artifact.schema import CacheInfo, TensorSpec
 from mlcc.engine.tables import CacheGroup, StepLayout
-from mlcc.schema import CacheInfo, TensorSpec
 
 AnyRecord = TypeVar("AnyRecord", bound="LayerRecord")
 

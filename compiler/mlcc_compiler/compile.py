@@ -12,10 +12,10 @@ from pathlib import Path
 
 import numpy as np
 
+from mlcc.artifact.known import remember
+from mlcc.artifact.manifest import interface_hash
+from mlcc.artifact.schema import WeightsInfo
 from mlcc.errors import UnsupportedError
-from mlcc.known import remember
-from mlcc.manifest import interface_hash
-from mlcc.schema import WeightsInfo
 from mlcc_compiler.artifact.describe import library_abi, manifest_of
 from mlcc_compiler.artifact.package import ArtifactWriter
 from mlcc_compiler.artifact.reuse import take_weights

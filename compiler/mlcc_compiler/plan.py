@@ -9,9 +9,9 @@ import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from mlcc.artifact.schema import Limits
 from mlcc.engine.tables import StepLayout
 from mlcc.errors import UnsupportedError
-from mlcc.schema import Limits
 from mlcc_compiler.caches import Caches
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.models.config import DecoderConfig
@@ -114,8 +114,9 @@ def make_plan(checkpoint: Checkpoint, target: Target, options: Options) -> Plan:
     names = checkpoint_names(traced.names, checkpoint.tensors.shapes)
     found = {name: checkpoint.tensors.shapes[name] for name in names.present}
     expected = {names.source[n]: s for n, s in zip(traced.names, traced.shapes, strict=True)}
-    ignored = ("lm_head.weight",) if architecture.config.tie_embeddings else ()
-    check_tensors(expected, found, ignored)
+    config = architecture.config
+    tied = ("lm_head.weight",) if config.tie_embeddings else ()
+    check_tensors(expected, found, (*config.ignored, *tied))
     caches = caches_of(traced.module, PAGE_SIZE, _dtype(target, options))
     limits = _limits(options, context, caches)
     return Plan(checkpoint, target, options, architecture, traced, names.source, limits, caches)

@@ -10,9 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from mlcc.engine.tables import CacheGroup
-from mlcc.manifest import Manifest, abi_hash
-from mlcc.schema import (
+from mlcc.artifact.manifest import Manifest, abi_hash
+from mlcc.artifact.schema import (
     CacheInfo,
     LibraryInfo,
     Limits,
@@ -25,6 +24,7 @@ from mlcc.schema import (
     WeightsInfo,
     tables_of,
 )
+from mlcc.engine.tables import CacheGroup
 from mlcc_compiler.artifact.package import ArtifactWriter
 
 WEIGHTS = {"a": np.arange(6, dtype=np.float32).reshape(2, 3), "b": np.arange(5, dtype=np.uint8)}

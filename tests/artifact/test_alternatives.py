@@ -10,10 +10,10 @@ import pytest
 from small_artifact import fill, make, rewrite
 from test_inspect import shown
 
-from mlcc.artifact import Artifact
+from mlcc.artifact.folder import Artifact
+from mlcc.artifact.manifest import Manifest
+from mlcc.artifact.schema import MANIFEST_NAME, FileEntry, LibraryInfo
 from mlcc.errors import ArtifactError
-from mlcc.manifest import Manifest
-from mlcc.schema import MANIFEST_NAME, FileEntry, LibraryInfo
 from mlcc_compiler.artifact.package import ArtifactWriter
 
 OTHER = "mlcc.f32.json"

@@ -13,12 +13,12 @@ import pytest
 from small_artifact import make, rewrite
 from test_inspect import shown
 
-from mlcc.artifact import CHECKPOINT_FILES, Artifact
-from mlcc.compiled_cache import CompileOptions, compiled
+from mlcc.artifact.folder import CHECKPOINT_FILES, Artifact
+from mlcc.artifact.manifest import _seal as seal
+from mlcc.artifact.schema import FileEntry
+from mlcc.compiled.cache import CompileOptions, compiled
 from mlcc.errors import ArtifactError
-from mlcc.manifest import _seal as seal
-from mlcc.model import open_text
-from mlcc.schema import FileEntry
+from mlcc.model.model import open_text
 
 
 @pytest.fixture(scope="module")

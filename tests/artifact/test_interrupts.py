@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from small_artifact import fill, make
 
-from mlcc.artifact import Artifact
+from mlcc.artifact.folder import Artifact
 from mlcc_compiler.artifact.package import ArtifactWriter
 from mlcc_compiler.interrupts import deferred, unwinding
 

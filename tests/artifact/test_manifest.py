@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from small_artifact import manifest
 
+from mlcc.artifact.manifest import Manifest, abi_hash
+from mlcc.artifact.manifest import _seal as seal
+from mlcc.artifact.rules import check_relative
+from mlcc.artifact.schema import FileEntry, WeightsInfo, WeightSpec
 from mlcc.errors import ArtifactError
-from mlcc.manifest import Manifest, abi_hash
-from mlcc.manifest import _seal as seal
-from mlcc.manifest_rules import check_relative
-from mlcc.schema import FileEntry, WeightsInfo, WeightSpec
 
 HASH = "0" * 64
 LIBRARY = FileEntry(path="model.so", bytes=3, sha256=HASH, chunks=(HASH,))

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from small_artifact import WEIGHTS, make, rewrite, with_target
 
-import mlcc.host
-import mlcc.manifest
-from mlcc.artifact import Artifact
+import mlcc.artifact.host
+import mlcc.artifact.manifest
+from mlcc.artifact.folder import Artifact
 from mlcc.errors import ArtifactError
 
 
@@ -129,7 +129,7 @@ def test_a_link_within_the_folder_and_to_it(copy: Path, tmp_path: Path) -> None:
 
 
 def test_a_path_that_leaves_the_folder(copy: Path) -> None:
-    def outside(m: mlcc.manifest.Manifest) -> mlcc.manifest.Manifest:
+    def outside(m: mlcc.artifact.manifest.Manifest) -> mlcc.artifact.manifest.Manifest:
         files = tuple(replace(f, path=f"../{f.path}") for f in m.files)
         return replace(m, files=files)
 
@@ -137,7 +137,7 @@ def test_a_path_that_leaves_the_folder(copy: Path) -> None:
 
 
 def test_a_foreign_abi(copy: Path) -> None:
-    def foreign(m: mlcc.manifest.Manifest) -> mlcc.manifest.Manifest:
+    def foreign(m: mlcc.artifact.manifest.Manifest) -> mlcc.artifact.manifest.Manifest:
         return replace(m, abi="0" * 16, tools=replace(m.tools, tvm="0.99"))
 
     refused(rewrite(copy, foreign), r"another ABI \(.*tvm 0\.99.*`pip install apache-tvm==0\.99")
@@ -151,17 +151,19 @@ def test_another_kernel_interface(copy: Path) -> None:
 
 def test_tvm_is_not_installed(sound: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def absent(package: str) -> str:
-        raise mlcc.host.PackageNotFoundError(package)
+        raise mlcc.artifact.host.PackageNotFoundError(package)
 
-    monkeypatch.setattr(mlcc.host, "version", absent)
+    monkeypatch.setattr(mlcc.artifact.host, "version", absent)
     refused(sound, "apache-tvm is not installed; type `pip install mlcc`")
 
 
 def test_a_cpu_without_the_features(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rewrite(copy, with_target(features=("avx2", "avx512vnni", "amx-int8")))
-    monkeypatch.setattr(mlcc.host, "cpu_features", lambda: frozenset({"avx2", "avx512vnni"}))
+    monkeypatch.setattr(
+        mlcc.artifact.host, "cpu_features", lambda: frozenset({"avx2", "avx512vnni"})
+    )
     refused(copy, "needs a CPU with amx-int8, which this one lacks; .*--cpu")
-    monkeypatch.setattr(mlcc.host, "cpu_features", lambda: frozenset())
+    monkeypatch.setattr(mlcc.artifact.host, "cpu_features", lambda: frozenset())
     assert "not checked" in Artifact.open(copy).notes[0]
 
 
@@ -185,7 +187,7 @@ def test_a_library_for_browsers(copy: Path) -> None:
 
 
 def test_a_shard_that_is_not_what_the_manifest_says(copy: Path) -> None:
-    def other(m: mlcc.manifest.Manifest) -> mlcc.manifest.Manifest:
+    def other(m: mlcc.artifact.manifest.Manifest) -> mlcc.artifact.manifest.Manifest:
         first, *rest = m.weights.tensors
         return replace(m, weights=replace(m.weights, tensors=(replace(first, shape=(6,)), *rest)))
 

@@ -19,9 +19,9 @@ from small_artifact import WEIGHTS, fill, make, specs
 
 import mlcc_compiler.artifact.output
 import mlcc_compiler.weights.shards as shards
-from mlcc.artifact import Artifact
+from mlcc.artifact.folder import Artifact
+from mlcc.artifact.schema import CHUNK_BYTES, TensorSpec
 from mlcc.errors import CapacityError, CheckpointError, MlccError
-from mlcc.schema import CHUNK_BYTES, TensorSpec
 from mlcc_compiler.artifact.package import ArtifactWriter
 from mlcc_compiler.checkpoint.folder import Checkpoint
 

@@ -16,8 +16,8 @@ from toy_model import open_toy, toy_text
 
 from mlcc.api.requests import SamplingFields
 from mlcc.commands.terminal import Screen
-from mlcc.conversation import Conversation
-from mlcc.session import Session
+from mlcc.model.conversation import Conversation
+from mlcc.model.session import Session
 
 PROGRAM = str(Path(__file__).with_name("toy_chat.py"))
 Start = Callable[..., Terminal]

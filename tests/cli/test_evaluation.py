@@ -13,8 +13,8 @@ from toy_model import CAPACITY, VOCAB, open_toy, toy_text
 
 from mlcc.engine.batch import Batch
 from mlcc.errors import InvalidRequestError
-from mlcc.evaluation import perplexity, read_rows, score_tasks
-from mlcc.model import Model
+from mlcc.measure.evaluation import perplexity, read_rows, score_tasks
+from mlcc.model.model import Model
 
 HELLO = [{"role": "user", "content": "hi"}]
 

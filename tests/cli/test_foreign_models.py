@@ -10,7 +10,7 @@ import pytest
 from test_commands import mlcc, one_line_error
 from tiny_checkpoint import write_checkpoint
 
-from mlcc.known import is_known, remember
+from mlcc.artifact.known import is_known, remember
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.plan import Options

@@ -10,8 +10,8 @@ import pytest
 from toy_model import open_toy
 
 from mlcc.commands.options import ModelOptions
-from mlcc.model import Model, open_model
-from mlcc.server.process import EngineProcess
+from mlcc.model.model import Model, open_model
+from mlcc.worker.process import EngineProcess
 
 NOTE = "room for 64 tokens only"
 
@@ -44,7 +44,7 @@ def test_notes_come_from_the_artifact_and_from_loading_it(monkeypatch: pytest.Mo
         note(NOTE)
         return open_toy().executor
 
-    monkeypatch.setattr("mlcc.artifact.Artifact.open", lambda path: Opened())
-    monkeypatch.setattr("mlcc.loading.open_executor", load)
-    monkeypatch.setattr("mlcc.model.open_text", lambda path: open_toy().text)
+    monkeypatch.setattr("mlcc.artifact.folder.Artifact.open", lambda path: Opened())
+    monkeypatch.setattr("mlcc.model.loading.open_executor", load)
+    monkeypatch.setattr("mlcc.model.model.open_text", lambda path: open_toy().text)
     assert open_model(Path("x")).text.notes == (*Opened.notes, NOTE)

@@ -14,8 +14,8 @@ from mlcc.api.requests import SamplingFields
 from mlcc.device.toy import ToyExecutor
 from mlcc.engine.batch import Batch, Result
 from mlcc.errors import DeviceError, OutOfMemoryError, UnsupportedError
-from mlcc.loading import open_executor
-from mlcc.session import Session
+from mlcc.model.loading import open_executor
+from mlcc.model.session import Session
 
 
 def sampled(seed: int | None) -> str:

@@ -13,8 +13,8 @@ from mlcc.api.requests import SamplingFields
 from mlcc.api.template import ChatTemplate
 from mlcc.commands.chat import Chat
 from mlcc.commands.terminal import Screen
-from mlcc.conversation import Conversation
-from mlcc.session import Session
+from mlcc.model.conversation import Conversation
+from mlcc.model.session import Session
 
 
 @click.command()

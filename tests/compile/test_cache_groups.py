@@ -90,3 +90,20 @@ def test_deepseek_keeps_one_latent_a_token_and_layer() -> None:
     assert [t.shape for t in info.tensors] == [("num_pages", PAGE, 576)] * 27
     assert info.bytes_per_page == PAGE * 27 * 576 * 2
     assert bytes_of_a_sequence(found) == CONTEXT * 31_104 == 1_019_215_872
+
+
+def test_states_are_a_group_of_their_own() -> None:
+    """A layer's two operators keep two tensors, side by side; pages come before states."""
+    sizes = {"linear_num_key_heads": 1, "linear_num_value_heads": 2, "num_experts": 0}
+    qwen = {**GEMMA_3_270M, **sizes, "model_type": "qwen3_next", "num_hidden_layers": 4}
+    found = caches_of(trace(build_model(qwen, 4096).model).module, PAGE, "float16")
+    assert found.groups == (CacheGroup("paged", PAGE), CacheGroup("state"))
+    assert [plan.layers for plan in found.plans] == [(3,), (0, 1, 2)]
+    assert found.place(1) == found.place(1, "conv") == (1, 3)
+    assert found.place(1, "delta") == (1, 4)
+    (pages, states) = found.infos([7, 2])
+    assert [t.name for t in states.tensors[:3]] == ["conv.0", "delta.0", "conv.1"]
+    assert states.tensors[0].shape == ("num_pages", 3, 2 * 128 + 2 * 128)
+    assert states.tensors[1].shape == ("num_pages", 2, 128, 128)
+    assert {t.dtype for t in states.tensors} == {"float32"}
+    assert {t.dtype for t in pages.tensors} == {"float16"}

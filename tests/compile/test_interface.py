@@ -11,10 +11,10 @@ import pytest
 from artifact.small_artifact import rewrite
 from cli.tiny_checkpoint import write_checkpoint
 
+from mlcc.artifact.manifest import Manifest
+from mlcc.artifact.schema import TensorSpec, tables_of
 from mlcc.errors import ArtifactError
-from mlcc.manifest import Manifest
-from mlcc.model import open_model
-from mlcc.schema import TensorSpec, tables_of
+from mlcc.model.model import open_model
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.plan import Options

@@ -12,10 +12,10 @@ import pytest
 from cli.tiny_checkpoint import write_checkpoint
 from demo.equality import last_logits
 
-from mlcc.artifact import Artifact
+from mlcc.artifact.folder import Artifact
+from mlcc.artifact.safetensors import read_header
 from mlcc.errors import UnsupportedError
-from mlcc.model import open_model
-from mlcc.safetensors import read_header
+from mlcc.model.model import open_model
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.plan import Options

@@ -10,10 +10,10 @@ import pytest
 from cli.tiny_checkpoint import write_checkpoint
 from click.testing import CliRunner
 
-from mlcc.artifact import Artifact
+from mlcc.artifact.folder import Artifact
+from mlcc.artifact.manifest import Manifest
+from mlcc.artifact.schema import MANIFEST_NAME
 from mlcc.errors import UnsupportedError
-from mlcc.manifest import Manifest
-from mlcc.schema import MANIFEST_NAME
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.cli import compile_command
 from mlcc_compiler.compile import Progress, compile_model

@@ -26,7 +26,7 @@ such a request is answered to its end. (`engine.fetch` with a signal ends it, in
 IN_CHROMIUM = [vector for vector in VECTORS if vector.id not in NOT_SEEN]
 ON_THE_WAY = {"batching", "cancel", "http", "streaming"}
 """Topics that a page and its workers could spoil; the others are decided in Python, which answers
-the server's vectors too, and in Pyodide as elsewhere (tests/browser/test_pyodide.py)."""
+the server's vectors too, and in Pyodide as elsewhere (tests/embedded/test_pyodide.py)."""
 REPEATED = [v for v in IN_CHROMIUM if v.topic not in ON_THE_WAY and v.computes]
 LONG = {vector.id for i, vector in enumerate(REPEATED) if i % 4}
 IN_NODE = [vector for vector in VECTORS if vector.topic in ("cancel", "http")]

@@ -17,7 +17,7 @@ from mlcc.device.cuda_graphs import Bucket, bucket_of
 from mlcc.engine.batch import Batch, Capacity, PageList, int32
 from mlcc.engine.batch_writer import BatchWriter
 from mlcc.engine.tables import CacheGroup
-from mlcc.model import Model
+from mlcc.model.model import Model
 
 from . import emulation
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 from demo.equality import compare, greedy_tokens
 
-from mlcc.model import Model
+from mlcc.model.model import Model
 
 from . import emulation
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from mlcc.engine.batch import Result
-from mlcc.model import Model
+from mlcc.model.model import Model
 
 from . import emulation
 from .test_graphs import step as step_of

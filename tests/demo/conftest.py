@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mlcc.model import Model, open_model
+from mlcc.model.model import Model, open_model
 
 Compiled = Callable[[str, str], Path]
 Opened = Callable[[str, str], Model]

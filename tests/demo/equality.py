@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from mlcc.engine.manual import ManualSteps
-from mlcc.model import Model
+from mlcc.model.model import Model
 
 
 def greedy_tokens(model: Model, prompts: Sequence[Sequence[int]], limit: int) -> list[list[int]]:
     """Greedy answers to all prompts at once, through the engine, as token ids."""
-    from mlcc.driver import Driver
     from mlcc.engine import Request, SamplingParams, TextDelta
+    from mlcc.model.driver import Driver
 
     driver = Driver(model)
     answers: list[list[int]] = [[] for _ in prompts]

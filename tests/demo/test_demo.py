@@ -10,7 +10,7 @@ from demo_model import DEMO
 
 from demo.conftest import Opened
 from demo.equality import compare, greedy_tokens
-from mlcc.evaluation import perplexity, read_rows, score_tasks
+from mlcc.measure.evaluation import perplexity, read_rows, score_tasks
 
 LOST_POINTS = {"f32": 0.0, "q8": 1.0, "q4": 5.0}
 """Accuracy that a recipe may lose against f32, in percentage points."""
@@ -78,7 +78,7 @@ def test_sampling_is_the_same_on_reference_and_native(
 ) -> None:
     """The same seed gives the same text; a draw may fall between two roundings, but rarely."""
     from mlcc.api.requests import SamplingFields
-    from mlcc.session import Session
+    from mlcc.model.session import Session
 
     fields = SamplingFields(temperature=1.0, top_p=0.9, seed=11, max_tokens=12)
     answers = [

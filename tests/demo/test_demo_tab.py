@@ -20,8 +20,8 @@ from web_package import bridge
 from demo.conftest import Compiled, Opened
 from demo.equality import compare
 from mlcc.api.requests import SamplingFields
-from mlcc.evaluation import read_rows
-from mlcc.session import Session
+from mlcc.measure.evaluation import read_rows
+from mlcc.model.session import Session
 
 FEW, MANY = 12, pytest.param(50, marks=pytest.mark.long)
 TIE = 1e-3

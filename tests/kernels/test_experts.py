@@ -43,12 +43,13 @@ def test_combine() -> None:
 def test_order() -> None:
     for tokens in (0, 1, 50):
         choice = choices(tokens, tokens, 9, 3)
-        out = [((tokens, 3), "int32"), ((10,), "int32")]
-        found, begin = run(order.expert_order, (9, 3), [choice], out)
+        out = [((tokens, 3), "int32"), ((10,), "int32"), ((10,), "int32")]
+        found, begin, active = run(order.expert_order, (9, 3), [choice], out)
         flat = choice.reshape(-1)
         np.testing.assert_array_equal(found.reshape(-1), np.argsort(flat, kind="stable"))
         np.testing.assert_array_equal(np.diff(begin), np.bincount(flat, minlength=9))
         assert begin[0] == 0
+        assert active[1 : active[0] + 1].tolist() == np.unique(flat).tolist()
 
 
 def check(
@@ -74,9 +75,9 @@ def check(
         if not scheme(name).is_float:
             inputs = lt.quantize_rows(x, form.one.group, cpu)
             x = lt.dequantize_rows(inputs[0], inputs[1])
-        sorted_by = np.argsort(choice.reshape(-1), kind="stable").astype(np.int32)
-        begin = np.cumsum([0, *np.bincount(choice.reshape(-1), minlength=experts)])
-        given = [sorted_by.reshape(n, chosen), begin.astype(np.int32), *inputs, *arrays]
+        out = [((n, chosen), "int32"), ((experts + 1,), "int32"), ((experts + 1,), "int32")]
+        found = run(order.expert_order, (experts, chosen), [choice], out)
+        given = [*found, *inputs, *arrays]
         out = [((n, count // experts * chosen * n_out), "float32")]
         (y,) = lt.call(kernel, given, out)
         expected = twin.expert_linear(x.astype(np.float64), choice, *matrices, experts=experts)

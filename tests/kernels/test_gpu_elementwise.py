@@ -23,7 +23,7 @@ ROWS = (0, 1, 7)
 STEP = LAYOUTS[0]
 
 
-@pytest.mark.parametrize("kind", ["silu", "gelu", "gelu_tanh"])
+@pytest.mark.parametrize("kind", ["silu", "gelu", "gelu_tanh", "sigmoid"])
 def test_gated(kind: str) -> None:
     for n in ROWS:
         gate, up = normal(n, n, 300, scale=4), normal(1, n, 300)

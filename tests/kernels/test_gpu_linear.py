@@ -22,6 +22,7 @@ from mlcc_compiler.kernels.gpu.linear import linear
 from mlcc_compiler.kernels.gpu.linear import tensor_tile as linear_tensor_tile
 from mlcc_compiler.kernels.gpu.linear.gemm import gemm
 from mlcc_compiler.kernels.gpu.linear.gemv import gemv
+from mlcc_compiler.kernels.gpu.linear.job import Whole
 from mlcc_compiler.kernels.gpu.linear.packing import GpuPacking
 from mlcc_compiler.kernels.gpu.linear.weight import WeightReader, weight_arguments
 from mlcc_compiler.layout import WeightPlan
@@ -74,7 +75,8 @@ def two_variants(gpu: Gpu, packing: GpuPacking, part: int, bias: bool) -> Any:
         variants: list[Any] = []
         for most, emit, size in ((8, gemv, 3), (32, gemm, 2)):
             finish = lambda m, n, value: store(y, value, m, n)  # noqa: E731
-            variants.append((most, partial(emit, gpu, reader, packing.n, x, size, finish)))
+            job = Whole(x, packing.n, finish)
+            variants.append((most, partial(emit, gpu, reader, job, size)))
         linear.first_that_takes(x.shape[0], variants)
 
     arguments = {"x": f32("n", packing.k), **weight_arguments(packing, part)}

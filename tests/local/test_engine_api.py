@@ -21,7 +21,7 @@ from mlcc import AsyncEngine, Engine
 from mlcc.api.errors import EngineDiedError, NotFoundError
 from mlcc.engine.batch import Batch
 from mlcc.errors import DeviceLostError, InvalidRequestError, MlccError, OutOfMemoryError
-from mlcc.model import Model
+from mlcc.model.model import Model
 
 HELLO = [{"role": "user", "content": "hello"}]
 LONG = {"messages": HELLO, "max_tokens": 400, "ignore_eos": True}

@@ -46,6 +46,18 @@ LONGROPE = {
     "long_factor": [1.0 + 0.5 * i for i in range(8)],
     "original_max_position_embeddings": 32,
 }
+# Most matrices are 256x64, 64x64 or 64x128, so that they share kernels. A sequence's first token
+# gives (k . q) v, which is normalised: with a small eps the bound would be for the rounding of a
+# k . q near 0.
+DELTA = {
+    "rms_norm_eps": 1e-3,
+    "head_dim": 32,
+    "intermediate_size": 128,
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_key_head_dim": 32,
+    "linear_value_head_dim": 16,
+}
 
 DEEPSEEK_YARN = {**YARN, "mscale": 0.8, "mscale_all_dim": 0.6}
 LATENT = {
@@ -94,9 +106,19 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
         "Qwen3MoeConfig",
         {"num_experts": 5, "num_experts_per_tok": 1, "decoder_sparse_step": 2, "head_dim": 16},
     ),
-    "qwen3_moe-all": (
-        "Qwen3MoeConfig",
-        {"num_experts": 3, "num_experts_per_tok": 3, "moe_intermediate_size": 20, "head_dim": 16},
+    "qwen3_next": ("Qwen3NextConfig", {**DELTA, "full_attention_interval": 2, "num_experts": 0}),
+    "qwen3_next-experts": (
+        "Qwen3NextConfig",
+        {
+            **DELTA,
+            "num_hidden_layers": 3,
+            "layer_types": ["linear_attention", "full_attention", "linear_attention"],
+            "num_experts": 4,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 32,
+            "shared_expert_intermediate_size": 128,
+            "mlp_only_layers": [1],
+        },
     ),
     "gemma2": (
         "Gemma2Config",
@@ -129,6 +151,8 @@ RECIPES = {
     "mistral": "f32",
     "qwen2": "f16",
     "qwen3": "bf16",
+    "qwen3_moe": "q4",
+    "qwen3_next": "q8",
     "gemma2": "q8_g16",
     "gemma3": "q4a",
     "phi3": "q8a",
@@ -176,7 +200,13 @@ def _initialise(name: str, parameter: torch.nn.Parameter) -> None:
 
 
 def oracle_logits(model: torch.nn.Module, tokens: list[int]) -> np.ndarray[Any, Any]:
-    """Logits float64 [len(tokens), vocab] of one sequence, all at once."""
-    with torch.no_grad():
+    """Logits float64 [len(tokens), vocab] of one sequence, all at once.
+
+    In float64 throughout: transformers casts to float32 in norms and recurrences, and through a
+    state's errors those grow to 2e-4.
+    """
+    with torch.no_grad(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch, "float32", torch.float64)
+        patch.setattr(torch.Tensor, "float", torch.Tensor.double)
         logits = model(torch.tensor([tokens]), use_cache=False).logits[0]
     return np.asarray(logits.double().numpy())

@@ -23,6 +23,7 @@ MODELS = (
     "qwen2",
     "qwen3",
     "qwen3_moe",
+    "qwen3_next-experts",
     "gemma2",
     "gemma3",
     "phi3",

@@ -17,7 +17,7 @@ GOOD: dict[str, Any] = {
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
     "head_dim": 16,
-    "num_experts_per_tok": 2,
+    "first_k_dense_replace": 2,
 }
 LLAMA3 = {
     "rope_type": "llama3",
@@ -48,16 +48,24 @@ LLAMA3 = {
         ("qwen2", {"max_window_layers": "x"}, "does not fit"),
         ("qwen3", {"layer_types": ["full_attention"]}, "a list of 2, one for each layer"),
         ("qwen2", {"layer_types": ["full_attention", "linear_attention"]}, "'linear_attention'"),
+        ("qwen3_moe", {"num_local_experts": 6}, "'num_experts_per_tok' must be at most the number"),
+        ("qwen3_moe", {"num_experts": 10**6}, "'num_experts' must be at most 1024"),
+        ("qwen3_moe", {"mlp_only_layers": [2]}, "a list of layers from 0 to 1, got [2]"),
+        ("qwen3_moe", {"decoder_sparse_step": 0}, "'decoder_sparse_step'"),
+        ("qwen3_moe", {"moe_intermediate_size": None}, "'moe_intermediate_size'"),
         ("gemma2", {"attn_logit_softcapping": "x"}, "'attn_logit_softcapping'"),
         ("gemma2", {"query_pre_attn_scalar": 0}, "'query_pre_attn_scalar'"),
         ("gemma3", {"sliding_window_pattern": 0}, "'sliding_window_pattern'"),
         ("gemma3", {"rope_parameters": {"sliding_attention": [1]}}, "does not fit"),
+        ("qwen3_next", {"layer_types": ["sliding_attention"] * 2}, "'sliding_attention'"),
+        ("qwen3_next", {"linear_num_value_heads": 24}, "'linear_num_value_heads'"),
+        ("qwen3_next", {"mlp_only_layers": [2]}, "'mlp_only_layers'"),
         ("phi3", {"rope_scaling": {"type": "su", "short_factor": 3}}, "'short_factor'"),
         ("deepseek_v2", {"kv_lora_rank": 0}, "'kv_lora_rank'"),
         ("deepseek_v2", {"q_lora_rank": "x"}, "'q_lora_rank'"),
         ("deepseek_v2", {"qk_rope_head_dim": 15}, "'qk_rope_head_dim' must be an even number"),
         ("deepseek_v2", {"first_k_dense_replace": -1}, "'first_k_dense_replace'"),
-        ("deepseek_v2", {"num_experts_per_tok": 65}, "'num_experts_per_tok'"),
+        ("deepseek_v2", {"first_k_dense_replace": 0}, "'num_experts_per_tok'"),
         ("phi3", {"rope_scaling": {"type": "su", "short_factor": ["a"] * 8}}, "'short_factor'"),
     ],
 )
@@ -80,7 +88,8 @@ def test_a_wrong_value_is_refused(kind: str, wrong: dict[str, Any], gist: str) -
     ids=str,
 )
 def test_other_routings_of_deepseek_are_refused(other: dict[str, Any]) -> None:
-    hf = {"model_type": "deepseek_v2", **GOOD, **other}
+    sparse = {"first_k_dense_replace": 1, "num_experts_per_tok": 2}
+    hf = {"model_type": "deepseek_v2", **GOOD, **sparse, **other}
     ((key, _),) = other.items()
     with pytest.raises(UnsupportedError, match=f"'{key}' .* is not supported, only"):
         build_model(hf, 64)

@@ -1,4 +1,5 @@
-"""The engine on a compiled library: a sliding window frees pages, so that a tiny pool suffices.
+"""The engine on a compiled library: a sliding window frees pages, so that a tiny pool suffices, and
+sequences with a state step back and start again.
 
 Greedy answers equal those of `transformers`, token by token; at a difference both candidates'
 logits must lie within the bound, and that ends the comparison (a tie).
@@ -13,9 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mlcc.artifact import Artifact
+from mlcc.artifact.folder import Artifact
 from mlcc.engine import Engine, Request, SamplingParams, TextDelta
-from mlcc.loading import open_executor
+from mlcc.engine.batch import Batch
+from mlcc.model.loading import open_executor
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.plan import Options
@@ -26,11 +28,9 @@ BOUND = 1e-3
 NEW_TOKENS = 50
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: Any) -> tuple[Any, Any]:
-    """(transformers' Mistral with a window of 11, an executor of its compiled library)."""
-    folder: Path = tmp_path_factory.mktemp("mistral")
-    oracle = make_checkpoint("mistral", folder)
+def compiled(case: str, folder: Path) -> tuple[Any, Any]:
+    """(transformers' model, an executor of its compiled library)."""
+    oracle = make_checkpoint(case, folder)
     (folder / "tokenizer.json").write_text('{"model": {"type": "BPE", "vocab": {}, "merges": []}}')
     options = Options(quant="f32", context=128, max_batch=4, max_step_tokens=16)
     out = compile_model(
@@ -39,30 +39,58 @@ def model(tmp_path_factory: Any) -> tuple[Any, Any]:
     return oracle, open_executor(Artifact.open(out), threads=None, max_batch=None, context=None)
 
 
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: Any) -> tuple[Any, Any]:
+    """Mistral with a window of 11."""
+    return compiled("mistral", tmp_path_factory.mktemp("mistral"))
+
+
 @pytest.mark.feature("window", "cpu", "runs")
 @pytest.mark.parametrize("pages", [16, 5])
 def test_answers_equal_transformers(model: tuple[Any, Any], pages: int) -> None:
     oracle, executor = model
+    engine = Engine(replace(executor.capacity, pools=(pages,)))
+    batches = check_answers(oracle, executor, engine)
+    freed = [batch for batch in batches if any(slid(batch))]
+    assert freed, "no page slid out of the window"
+    assert engine.stats().pages_free == pages
+
+
+def slid(batch: Batch) -> list[int]:
+    """How many pages of each sequence are behind its window."""
+    return batch.column(batch.layout.sequences, "page_number.0")
+
+
+def test_states_start_again_after_preemption(tmp_path: Path) -> None:
+    """Pages for two of four sequences, and a slot of states fewer than sequences."""
+    oracle, executor = compiled("qwen3_next-experts", tmp_path)
+    engine = Engine(replace(executor.capacity, pools=(11, 3)))
+    batches = check_answers(oracle, executor, engine)
+    assert engine.stats().preemptions > 0
+    read = [slot for b in batches for slot in b.column(b.layout.sequences, "slot_in.1")[:-1]]
+    assert read.count(-1) > 4, "no state was begun anew"
+
+
+def check_answers(oracle: Any, executor: Any, engine: Engine) -> list[Batch]:
+    """Four requests at once, each answered as the oracle would; returns the steps."""
     rng = np.random.default_rng(5)
     prompts = [rng.integers(3, 131, n).tolist() for n in (40, 7, 23, 1)]
-    engine = Engine(replace(executor.capacity, pools=(pages,)))
     for i, prompt in enumerate(prompts):
         sampling = SamplingParams(temperature=0.0, max_tokens=NEW_TOKENS)
         engine.add(Request(str(i), prompt, sampling))
     answers: list[list[int]] = [[] for _ in prompts]
-    freed = False
+    batches = []
     while engine.has_work:
         batch = engine.plan()
         assert batch is not None
-        freed |= any(batch.column(batch.layout.sequences, "page_number.0"))
+        batches.append(batch)
         for event in engine.commit(executor.collect(executor.submit(batch))):
             if isinstance(event, TextDelta):
                 answers[int(event.request_id)].extend(event.token_ids)
         engine.check_integrity()
-    assert freed, "no page slid out of the window"
-    assert engine.stats().pages_free == pages
     ties = sum(check_greedy(oracle, p, a) for p, a in zip(prompts, answers, strict=True))
     assert ties <= 1
+    return batches
 
 
 def check_greedy(oracle: Any, prompt: list[int], answer: list[int]) -> bool:

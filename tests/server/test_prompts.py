@@ -16,7 +16,7 @@ from toy_model import Letters, toy_text
 from mlcc.api.errors import RequestTimeoutError
 from mlcc.api.template import ChatTemplate, ChatText
 from mlcc.errors import ArtifactError, CapacityError, InvalidRequestError, MlccError
-from mlcc.model import ModelText
+from mlcc.model.model import ModelText
 from mlcc.server.prompts import LARGE, WorkerPrompts
 
 CONTEXT = 512

@@ -18,10 +18,10 @@ from click.testing import CliRunner
 from server_process import RunningServer, running
 from starlette.testclient import TestClient
 
+from mlcc.artifact.manifest import Manifest
+from mlcc.artifact.schema import LibraryInfo
 from mlcc.commands.serve import serve_command
 from mlcc.errors import ArtifactError, MlccError, UnsupportedError
-from mlcc.manifest import Manifest
-from mlcc.schema import LibraryInfo
 from mlcc.server import web
 from mlcc_targets.wasm.build import cache_folder
 

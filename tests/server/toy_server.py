@@ -11,9 +11,9 @@ from pathlib import Path
 
 from toy_model import open_toy, toy_text
 
-from mlcc.model import ModelText
+from mlcc.model.model import ModelText
 from mlcc.server.adapter import Settings
-from mlcc.server.connection import Limits
+from mlcc.server.connection import ConnectionLimits
 from mlcc.server.hosts import allowed_hosts
 from mlcc.server.serve import serve
 from mlcc.server.web import no_web_routes, web_routes
@@ -35,7 +35,7 @@ def main() -> None:
     parser.add_argument("--body-s", type=float, default=60)
     parser.add_argument("--name", default="toy")
     parser.add_argument("--hosts", nargs="*")
-    for name, default in asdict(Limits()).items():
+    for name, default in asdict(ConnectionLimits()).items():
         parser.add_argument("--" + name.replace("_", "-"), type=type(default), default=default)
     parser.add_argument("--web", nargs=2, type=Path, metavar=("PAGE", "MODEL"))
     args = parser.parse_args()
@@ -51,7 +51,7 @@ def main() -> None:
     opener = partial(open_toy, args.delay, args.die_after, args.full_at)
     say = partial(print, flush=True)
     more = web_routes(*args.web) if args.web else no_web_routes()
-    limits = Limits(args.connections, args.head_s, args.write_s)
+    limits = ConnectionLimits(args.connections, args.head_s, args.write_s)
     open_text = partial(named_text, args.name)
     serve(opener, open_text, settings, "127.0.0.1", 0, say, say, more, limits)
 

@@ -12,7 +12,7 @@ import pytest
 from mlcc.api.errors import BodyTooLargeError
 from mlcc.errors import InvalidRequestError
 from mlcc.service.body import MAX_DEPTH, read_json
-from mlcc.service.messages import Request
+from mlcc.service.exchange import ApiRequest
 
 
 def read(body: bytes, limit: int = 8 << 20) -> Any:
@@ -20,7 +20,7 @@ def read(body: bytes, limit: int = 8 << 20) -> Any:
         return body
 
     headers = {"content-type": "application/json; charset=utf-8"}
-    return asyncio.run(read_json(Request("POST", "/", headers, bring), limit))
+    return asyncio.run(read_json(ApiRequest("POST", "/", headers, bring), limit))
 
 
 def nested(depth: int) -> bytes:

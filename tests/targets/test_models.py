@@ -17,10 +17,10 @@ import pytest
 from cuda.fat_binary import entries
 from models.checkpoints import RECIPES, make_checkpoint, proves
 
-from mlcc.artifact import Artifact
+from mlcc.artifact.folder import Artifact
+from mlcc.artifact.manifest import Manifest
+from mlcc.artifact.schema import MANIFEST_NAME
 from mlcc.errors import ArtifactError
-from mlcc.manifest import Manifest
-from mlcc.schema import MANIFEST_NAME
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.plan import Options
@@ -30,6 +30,9 @@ from mlcc_targets.host import machine
 TEXTS = {"metal": b"\nkernel void ", "ios": b"\nkernel void "}
 TEXTS |= {"android": b"@compute ", "webgpu": b"@compute "}
 """How a kernel begins in a library that holds text; cuda's holds machine code."""
+
+TARGETS_OF = {"qwen3_next": ("cuda",)}
+"""Where not for all of them: its kernels are many, and as text `tests/web` compiles them too."""
 
 
 def is_foreign(target: str) -> bool:
@@ -56,7 +59,7 @@ def shown(case: str, target: str) -> Any:
         *(
             shown(case, target)
             for case in RECIPES
-            for target in ("cuda", "metal", "android", "webgpu")
+            for target in TARGETS_OF.get(case, ("cuda", "metal", "android", "webgpu"))
         ),
         shown("llama", "ios"),
     ],
@@ -76,7 +79,8 @@ def test_a_model_compiles(case: str, target: str, tmp_path: Path, record_propert
     manifest = Manifest.from_bytes((out / MANIFEST_NAME).read_bytes())
     assert {"forward", "sample", "copy_pages"} <= set(manifest.functions)
     dtype = "float32" if RECIPES[case] == "f32" else "float16"
-    assert {tensor.dtype for cache in manifest.caches for tensor in cache.tensors} == {dtype}
+    pages = [cache for cache in manifest.caches if cache.kind != "state"]
+    assert {tensor.dtype for cache in pages for tensor in cache.tensors} == {dtype}
     library = (out / manifest.library.path).read_bytes()
     if target == "cuda":
         library = dict(entries(library))["sm_90"]

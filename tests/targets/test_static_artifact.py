@@ -13,8 +13,8 @@ import pytest
 from cli.tiny_checkpoint import write_checkpoint
 from small_library import inspect
 
-from mlcc.manifest import Manifest
-from mlcc.schema import MANIFEST_NAME
+from mlcc.artifact.manifest import Manifest
+from mlcc.artifact.schema import MANIFEST_NAME
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.plan import Options

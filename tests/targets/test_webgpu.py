@@ -18,8 +18,8 @@ from click.testing import CliRunner
 from small_library import build
 from web_package import node
 
+from mlcc.artifact.manifest import abi_hash
 from mlcc.commands.cache import cache_command
-from mlcc.manifest import abi_hash
 from mlcc_compiler.artifact.describe import library_abi
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model

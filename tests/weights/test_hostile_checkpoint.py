@@ -16,8 +16,8 @@ from cli.tiny_checkpoint import write_checkpoint
 from hf_folder import hf_folder, raw_safetensors, sharded
 
 from mlcc.api.sampling import SamplingDefaults
+from mlcc.artifact.safetensors import SafetensorsError, read_header
 from mlcc.errors import CheckpointError, MlccError
-from mlcc.safetensors import SafetensorsError, read_header
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.plan import Options, make_plan
 from mlcc_compiler.preflight import check_ready

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import save, save_file
 
-from mlcc.safetensors import SafetensorsError, map_file, read_header, view
+from mlcc.artifact.safetensors import SafetensorsError, map_file, read_header, view
 
 
 def row(start: int, stop: int, shape: list[int], dtype: str = "F32") -> dict[str, Any]:

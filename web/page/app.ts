@@ -31,7 +31,7 @@ export interface Ground {
   pickFolder(take: (source: ModelPlace) => void): void;
 }
 
-const LAST_MODEL = 'mlcc.model.1';
+const LAST_MODEL = 'mlcc.model.model.1';
 
 export class App {
   readonly element: HTMLElement;

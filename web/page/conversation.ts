@@ -23,7 +23,7 @@ export interface Message {
   figures?: Figures;
 }
 
-const KEY = 'mlcc.conversation.1';
+const KEY = 'mlcc.model.conversation.1';
 const ENDS: readonly unknown[] = ['stop', 'length', 'stopped', 'interrupted'];
 
 export class Conversation {

@@ -89,7 +89,7 @@ class Opening {
     const [small, device] = await this.#together([
       this.#smallFiles(planned.plan),
       this.#startup.timed('device', () => this.#device(adapter, planned.plan)),
-      this.#startup.timed('imports', () => python.Tab), // most of Python's own files: now, not later
+      this.#startup.timed('imports', () => python.EmbeddedModel), // most of Python's own files: now, not later
     ]);
     return this.#load(python, adapter, planned, small, device);
   }
@@ -181,7 +181,7 @@ class Opening {
       const plan = await this.#allocate(python, executor, manifest, first);
       await this.#together([this.#pipelines(executor), this.#weights(executor, plan)]);
       const engine = await this.#startup.timed('engine', () =>
-        python.Tab(manifest, JSON.stringify(plan), texts, tokenizer, executor),
+        python.EmbeddedModel(manifest, JSON.stringify(plan), texts, tokenizer, executor),
       );
       this.#say({ stage: 'ready', text: `${plan.model} is ready`, done: 1, total: 1 });
       return new Tab(engine, executor, this.#info(plan, notes, adapter));

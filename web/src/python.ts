@@ -1,5 +1,5 @@
 /**
- * Boots Python and gives the engine's entry module: `mlcc.browser.entry`, as JavaScript sees it.
+ * Boots Python and gives the engine's entry module: `mlcc.embedded.entry`, as JavaScript sees it.
  *
  * Everything comes from two folders beside the worker, `pyodide/` and `python/`; no other host is
  * asked. Knows nothing of GPUs or models.
@@ -53,7 +53,7 @@ export interface PythonTab extends Proxy {
   close(): void;
 }
 
-/** `mlcc.browser.entry`. Texts are JSON; a deliberate error is `{"error": ...}`. */
+/** `mlcc.embedded.entry`. Texts are JSON; a deliberate error is `{"error": ...}`. */
 export interface Entry {
   plan(manifest: Uint8Array, adapter: string, options: string): string;
   shrink(manifest: Uint8Array, plan: string): string;
@@ -62,7 +62,7 @@ export interface Entry {
     texts: Readonly<Record<string, string>>,
     tokenizer: TokenizerPort,
   ): string;
-  Tab(
+  EmbeddedModel(
     manifest: Uint8Array,
     plan: string,
     texts: Readonly<Record<string, string>>,
@@ -80,7 +80,7 @@ export async function bootPython(assets: URL): Promise<Entry> {
       indexURL: placeOf(new URL('pyodide/', assets)),
       stdLibURL: placeOf(new URL('python/python.zip', assets)),
     });
-    return python.pyimport('mlcc.browser.entry') as Entry;
+    return python.pyimport('mlcc.embedded.entry') as Entry;
   } catch (error) {
     const reason = error instanceof Error ? error.message : String(error);
     throw new DownloadError(

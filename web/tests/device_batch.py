@@ -10,11 +10,11 @@ import base64
 import json
 from typing import Any
 
+from mlcc.artifact.records import to_plain
+from mlcc.artifact.schema import tables_of
 from mlcc.engine.batch import PageList, int32
 from mlcc.engine.batch_writer import BatchWriter, RowSampling
 from mlcc.engine.tables import CacheGroup, StepLayout
-from mlcc.records import to_plain
-from mlcc.schema import tables_of
 
 PAGE_SIZE = 16
 LAYOUT = StepLayout.of(

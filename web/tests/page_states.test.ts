@@ -274,7 +274,7 @@ test('a long conversation comes back bit by bit', async () => {
       { role: 'assistant', content: 'Some **bold** words.', end: 'stop' },
     ];
     const messages = Array.from({ length: 150 }, () => pair).flat();
-    sessionStorage.setItem('mlcc.conversation.1', JSON.stringify(messages));
+    sessionStorage.setItem('mlcc.model.conversation.1', JSON.stringify(messages));
     let milliseconds = 0;
     performance.now = () => ++milliseconds; // a message takes one, and 5 are what a frame has
     const bits: number[] = [];

@@ -88,7 +88,7 @@ function withFloat16First(model: string): void {
   writeFileSync(join(model, 'mlcc.json'), sealed(first));
 }
 
-/** As `mlcc.manifest` writes it: the checksum is that of the text with zeros in its place. */
+/** As `mlcc.artifact.manifest` writes it: the checksum is that of the text with zeros in its place. */
 function sealed({ checksum: _, ...manifest }: Manifest): string {
   const text = JSON.stringify(manifest, null, 1).replace(/\n}$/, `,\n "checksum": "${ZEROS}"\n}\n`);
   return text.replace(ZEROS, createHash('sha256').update(text).digest('hex'));

@@ -1,6 +1,6 @@
 """Makes the one archive of Python that a tab loads; runs in Pyodide, started by python.mjs.
 
-In it: what `mlcc.browser.entry` imports of mlcc, jinja2, markupsafe, and of Python's standard
+In it: what `mlcc.embedded.entry` imports of mlcc, jinja2, markupsafe, and of Python's standard
 library, all of it compiled by this very interpreter. Pyodide ships the library as source, and
 compiling that is most of its start-up. The same sources give the same bytes.
 
@@ -35,7 +35,7 @@ ENCODINGS = [
     "ascii", "latin_1", "raw_unicode_escape", "unicode_escape", "utf_8", "utf_8_sig",
     "utf_16", "utf_16_be", "utf_16_le", "utf_32", "utf_32_be", "utf_32_le",
 ]  # fmt: skip
-ALWAYS = ("mlcc.browser.entry", *(f"encodings.{name}" for name in ENCODINGS))
+ALWAYS = ("mlcc.embedded.entry", *(f"encodings.{name}" for name in ENCODINGS))
 """Encodings are found by name: those that json looks for, and what Jinja reads its strings by."""
 
 

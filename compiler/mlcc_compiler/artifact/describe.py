@@ -6,8 +6,8 @@ import platform
 from dataclasses import asdict
 from importlib.metadata import version
 
-from mlcc.manifest import Manifest, abi_hash
-from mlcc.schema import (
+from mlcc.artifact.manifest import Manifest, abi_hash
+from mlcc.artifact.schema import (
     LibraryInfo,
     MemoryPlan,
     ModelInfo,

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from mlcc.artifact.schema import MANIFEST_NAME
 from mlcc.errors import CapacityError, MlccError
-from mlcc.schema import MANIFEST_NAME
 from mlcc.sizes import apart
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)

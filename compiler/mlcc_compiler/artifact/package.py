@@ -1,6 +1,6 @@
 """Writes the artifact folder: everything into a temporary folder, then one rename.
 
-The format is the manifest's (`mlcc.manifest`); how folders are swapped is `output.py`'s. Whatever
+The format is `mlcc.artifact.manifest`; how folders are swapped is `output.py`'s. Whatever
 ends the `with` block early (an error, Ctrl-C, SIGTERM), nothing is left behind.
 """
 
@@ -19,11 +19,11 @@ from typing import Any
 
 import numpy.typing as npt
 
+from mlcc.artifact.manifest import Manifest
+from mlcc.artifact.rules import check_relative
+from mlcc.artifact.schema import MANIFEST_NAME, FileEntry, TensorSpec, WeightsInfo
+from mlcc.artifact.texts import CHAT_TEMPLATE, CHAT_TEMPLATES, GENERATION_CONFIG, TOKENIZER
 from mlcc.errors import CheckpointError
-from mlcc.manifest import Manifest
-from mlcc.manifest_rules import check_relative
-from mlcc.schema import MANIFEST_NAME, FileEntry, TensorSpec, WeightsInfo
-from mlcc.texts import CHAT_TEMPLATE, CHAT_TEMPLATES, GENERATION_CONFIG, TOKENIZER
 from mlcc_compiler.artifact.output import (
     check_replaceable,
     check_space,

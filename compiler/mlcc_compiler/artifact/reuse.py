@@ -20,9 +20,9 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from mlcc.artifact import Artifact
+from mlcc.artifact.folder import Artifact
+from mlcc.artifact.schema import TensorSpec, WeightsInfo, WeightSpec
 from mlcc.errors import ArtifactError, UnsupportedError
-from mlcc.schema import TensorSpec, WeightsInfo, WeightSpec
 from mlcc_compiler.artifact.package import ArtifactWriter
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.layout import WeightPlan

@@ -10,8 +10,8 @@ import json
 from pathlib import Path
 
 from mlcc.errors import ArtifactError, CheckpointError, UnsupportedError
+from mlcc.model.tokenizer import MAX_TOKENIZER_BYTES, FileTokenizer
 from mlcc.panics import muted
-from mlcc.tokenizer import MAX_TOKENIZER_BYTES, FileTokenizer
 from mlcc_compiler.checkpoint.files import read
 
 NAME = "tokenizer.json"

@@ -23,7 +23,7 @@ _INSTALL = 'pip install "mlcc[cuda]"'
 
 
 @dataclass(frozen=True)
-class KernelUse:
+class KernelResources:
     """What one kernel takes on one architecture, as ptxas reports it."""
 
     kernel: str
@@ -39,7 +39,7 @@ class DeviceCode:
     """Something that the driver loads (a fat binary or a cubin), and what its kernels take."""
 
     binary: bytes
-    kernels: tuple[KernelUse, ...]
+    kernels: tuple[KernelResources, ...]
     seconds: float
 
 
@@ -100,14 +100,14 @@ _REPORT = re.compile(
 )
 
 
-def parse_report(text: str) -> tuple[KernelUse, ...]:
+def parse_report(text: str) -> tuple[KernelResources, ...]:
     """The kernels of a report of `ptxas -v`, in its order."""
     found = []
     for match in _REPORT.finditer(text):
         shared = re.search(r"(\d+) bytes smem", match["rest"])
         spilled = int(match["stores"]) + int(match["loads"])
         found.append(
-            KernelUse(
+            KernelResources(
                 match["kernel"],
                 match["arch"],
                 int(match["registers"]),
@@ -118,7 +118,7 @@ def parse_report(text: str) -> tuple[KernelUse, ...]:
     return tuple(found)
 
 
-def table(kernels: Sequence[KernelUse]) -> str:
+def table(kernels: Sequence[KernelResources]) -> str:
     """The kernels as text, for people."""
     rows = [f"{'kernel':<48} {'arch':<8}{'registers':>10}{'spill B':>9}{'shared B':>10}"]
     for k in kernels:

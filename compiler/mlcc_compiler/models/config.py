@@ -62,6 +62,8 @@ class DecoderConfig:
     embed_scale: float = 1.0
     attention_softcap: float | None = None
     final_softcap: float | None = None
+    ignored: tuple[str, ...] = ()
+    """Regular expressions of a checkpoint's tensors that the model has no use for."""
 
     def attention(self, layer: int) -> AttentionShape:
         """The numbers of a layer's attention."""

@@ -15,6 +15,10 @@ from mlcc_compiler.models.config import DecoderConfig
 from mlcc_compiler.models.fields import HfConfig, refuse, require
 from mlcc_compiler.models.layers import GatedMLP, Linear
 
+MOST = 1024
+"""Experts of a layer: twice what the largest models have, and what a router's kernel has room for.
+A config.json with a wrong number must not make the compiler build a million of them."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Experts:
@@ -33,6 +37,14 @@ class Experts:
     """Width inside the shared expert, which every token passes; 0 = there is none."""
     shared_gate: bool = False
     """Whether the shared expert's output is multiplied with a sigmoid of the input."""
+
+
+def count_of(hf: HfConfig, key: str) -> int:
+    """The number of experts. Raises CheckpointError."""
+    count = require(hf, key)
+    if count > MOST:
+        raise refuse(key, f"at most {MOST}", count)
+    return count
 
 
 def chosen_of(hf: HfConfig, count: int) -> int:

@@ -74,8 +74,11 @@ class Attention(nn.Module):
         return self.q_proj(x), self.k_proj(x), self.v_proj(x)
 
     def forward(self, x: Tensor, table: Tensor) -> Tensor:
-        config, rows = self.config, x.shape[0]
-        q, k, v = self.project(x)
+        return self.o_proj(self.attend(*self.project(x), table))
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, table: Tensor) -> Tensor:
+        """What `project` gives, normalised, rotated and attended: [n, heads * head_dim]."""
+        config, rows = self.config, q.shape[0]
         q = nn.op.reshape(q, (rows, config.num_heads, config.head_dim))
         k = nn.op.reshape(k, (rows, config.num_kv_heads, config.head_dim))
         v = nn.op.reshape(v, (rows, config.num_kv_heads, config.head_dim))
@@ -83,7 +86,7 @@ class Attention(nn.Module):
             q, k = self.q_norm(q), self.k_norm(k)
         q, k = ops.rope(q, table), ops.rope(k, table)
         out = ops.attention(q, k, v, self.layer, config.attention(self.layer))
-        return self.o_proj(nn.op.reshape(out, (rows, config.num_heads * config.head_dim)))
+        return nn.op.reshape(out, (rows, config.num_heads * config.head_dim))
 
 
 class GatedMLP(nn.Module):

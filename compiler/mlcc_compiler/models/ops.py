@@ -7,6 +7,7 @@ of each operator is in `mlcc.device.reference_ops`.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ from mlcc_compiler.graph import PREFIX, attribute
 from mlcc_compiler.latent import LatentShape
 from mlcc_compiler.layout import AttentionShape
 from mlcc_compiler.models.rope import Rope
+from mlcc_compiler.states import ConvShape, DeltaShape
 
 READS = {"linear": "matrix", "embedding": "table", "expert_linear": "experts"}
 """Operators that read weights which may be quantized, their arguments of two dimensions that are
@@ -83,8 +85,41 @@ def latent_attention(
     return _call("latent_attention", [*asked, *appended], [layer, shape.text()], out)
 
 
+def causal_conv(x: Tensor, weight: Tensor, layer: int, shape: ConvShape) -> Tensor:
+    """silu of a convolution of each channel with its own `weight` f32[channels, 1, taps], over its
+    own sequence, everything before included. x f32[n, channels] -> the same.
+
+    The last tap is the token's own; before the sequence's beginning are zeros.
+    """
+    return _call("causal_conv", [x, weight], [layer, shape.text()], x.shape)
+
+
+def delta_rule(
+    qkv: Tensor, ba: Tensor, a_log: Tensor, dt_bias: Tensor, layer: int, shape: DeltaShape
+) -> Tensor:
+    """The gated delta rule (Yang et al., 2024): each head's matrix S forgets, then learns k -> v.
+
+    qkv f32[n, shape.channels]: queries and keys of all key heads, values of all value heads; ba
+    f32[n, 2 * v_heads]: of each value head b, then of each a -> f32[n, v_heads, v_dim].
+
+        S = exp(-exp(a_log) * softplus(a + dt_bias)) * S
+        S = S + sigmoid(b) * (v - S k) k^T,  out = S q / sqrt(k_dim)
+
+    with q and k of length 1; S is zeros before the sequence's beginning.
+    """
+    out = [qkv.shape[0], shape.v_heads, shape.v_dim]
+    return _call("delta_rule", [qkv, ba, a_log, dt_bias], [layer, shape.text()], out)
+
+
+def take_parts(x: Tensor, groups: int, parts: Sequence[tuple[int, int]]) -> Tensor:
+    """x f32[n, groups * width]: of every group columns begin .. begin + size - 1, for each of
+    `parts` (begin, size); first the first part of all groups, then the second of all."""
+    width = groups * sum(size for _, size in parts)
+    return _call("take_parts", [x], [groups, json.dumps(parts)], [x.shape[0], width])
+
+
 def gated(gate: Tensor, up: Tensor, kind: str) -> Tensor:
-    """activation(gate) * up, kind 'silu', 'gelu_tanh' or 'gelu'."""
+    """activation(gate) * up, kind 'silu', 'gelu_tanh', 'gelu' or 'sigmoid'."""
     return _call("gated", [gate, up], [kind], gate.shape)
 
 

@@ -11,7 +11,7 @@ from mlcc_compiler.models.config import (
     common_fields,
     rope_from_hf,
 )
-from mlcc_compiler.models.experts import Experts, MixtureOfExperts, chosen_of
+from mlcc_compiler.models.experts import Experts, MixtureOfExperts, chosen_of, count_of
 from mlcc_compiler.models.fields import HfConfig, refuse, require, window_of
 from mlcc_compiler.models.layers import PreNormLayer
 
@@ -52,7 +52,7 @@ def read_config(hf: HfConfig, context: int) -> Config:
     if hf["use_sliding_window"]:  # of every layer: `max_window_layers` means nothing here
         fields["windows"] = (window_of(hf),) * fields["num_layers"]
     # transformers 5 calls it num_local_experts, checkpoints of the hub num_experts
-    count = require(hf, "num_local_experts" if "num_local_experts" in hf else "num_experts")
+    count = count_of(hf, "num_local_experts" if "num_local_experts" in hf else "num_experts")
     bias = bool(hf.get("attention_bias", False))
     return Config(
         **fields,
@@ -60,7 +60,7 @@ def read_config(hf: HfConfig, context: int) -> Config:
         qkv_bias=bias,
         output_bias=bias,
         qk_norm=True,
-        sparse=_sparse(hf, fields["num_layers"]),
+        sparse=sparse_layers(hf, fields["num_layers"]),
         experts=Experts(
             count=count,
             chosen=chosen_of(hf, count),
@@ -70,7 +70,7 @@ def read_config(hf: HfConfig, context: int) -> Config:
     )
 
 
-def _sparse(hf: HfConfig, layers: int) -> tuple[bool, ...]:
+def sparse_layers(hf: HfConfig, layers: int) -> tuple[bool, ...]:
     """Every `decoder_sparse_step`-th layer, but for those in `mlp_only_layers`."""
     step, dense = require(hf, "decoder_sparse_step"), hf["mlp_only_layers"]
     dense = [] if dense is None else dense

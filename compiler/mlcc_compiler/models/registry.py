@@ -16,6 +16,7 @@ from mlcc_compiler.models import (
     qwen2,
     qwen3,
     qwen3_moe,
+    qwen3_next,
 )
 from mlcc_compiler.models.causal_lm import CausalLM
 from mlcc_compiler.models.config import DecoderConfig
@@ -27,6 +28,7 @@ ARCHITECTURES: dict[str, Any] = {
     "qwen2": qwen2,
     "qwen3": qwen3,
     "qwen3_moe": qwen3_moe,
+    "qwen3_next": qwen3_next,
     "gemma2": gemma2,
     "gemma3": gemma3,
     "gemma3_text": gemma3,

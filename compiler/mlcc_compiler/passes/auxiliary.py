@@ -49,7 +49,7 @@ def add_copy_pages(
 
 
 def add_interface(module: ir.IRModule, interface: str) -> ir.IRModule:
-    """interface() -> the hash of the manifest that the code was compiled for (`mlcc.manifest`).
+    """interface() -> the hash of the numbers in the manifest that the code was compiled for.
 
     For a module that is ready for code generation: only then its weights are known.
     """

@@ -89,7 +89,8 @@ class PagedKV(Rewriter):
         self, name: str, tensors: list[Any], layer: int, record: LayerRecord, out: Any
     ) -> Any:
         place = self._place(layer, record)
-        *_, value = self._update(name, [*tensors, self.step], place, record, out=[out])
+        inputs, sizes = [*tensors, self.step], [self.sizes["b"]]
+        *_, value = self._update(name, inputs, place, record, sizes=sizes, out=[out])
         return value
 
     def _place(self, layer: int, record: LayerRecord) -> Place:
@@ -99,10 +100,16 @@ class PagedKV(Rewriter):
         return Place(record, first, layout)
 
     def _update(
-        self, operator: str, inputs: list[Any], place: Place, *numbers: Any, out: Sequence[Any] = ()
+        self,
+        operator: str,
+        inputs: list[Any],
+        place: Place,
+        *numbers: Any,
+        sizes: Sequence[Any] = (),
+        out: Sequence[Any] = (),
     ) -> list[relax.Var]:
-        """Emit a kernel that writes a layer's tensors, its arguments behind `inputs`, in place;
-        gives them, and what it makes beside them."""
+        """Emit a kernel that writes a layer's tensors, its arguments between `inputs` and `sizes`,
+        in place; gives them, and what it makes beside them."""
         count = len(place.layout.tensors)
         old = [
             self.builder.emit(relax.TupleGetItem(self.tensors, place.first + i))
@@ -115,7 +122,7 @@ class PagedKV(Rewriter):
         single = len(types) == 1
         call = relax.op.call_tir_inplace(
             function,
-            [*inputs, *old],
+            [*inputs, *old, *sizes],
             [*written, *([-1] * len(out))],
             types[0] if single else types,
         )

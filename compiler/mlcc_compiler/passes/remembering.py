@@ -14,6 +14,7 @@ from mlcc_compiler.caches import LayerRecord
 from mlcc_compiler.graph import PREFIX, call_parts, literal
 from mlcc_compiler.latent import LatentShape
 from mlcc_compiler.layout import AttentionShape
+from mlcc_compiler.states import ConvShape, DeltaShape
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,8 @@ class State:
 OPERATORS: dict[str, Paged | State] = {
     "attention": Paged(AttentionShape, "append_kv", "attention"),
     "latent_attention": Paged(LatentShape, "append_latent", "latent_attention", queries=3),
+    "causal_conv": State(ConvShape),
+    "delta_rule": State(DeltaShape),
 }
 """Their last two arguments are the layer's number and the record's text."""
 

@@ -1,6 +1,6 @@
 """The weights of a compile: each tensor of the checkpoint read, checked, and packed for its kernel.
 
-Streams: one tensor of the checkpoint is in memory at a time.
+Streams: one tensor of the checkpoint is in memory at a time, or all that are stored as one.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from mlcc.artifact.schema import TensorSpec
 from mlcc.errors import CheckpointError, UnsupportedError
-from mlcc.schema import TensorSpec
 from mlcc_compiler.layout import PhysicalTensor, WeightLayout, WeightPlan
 from mlcc_compiler.quantization import dequantize, quantize, scheme
 from mlcc_compiler.quantization.floats import from_storage, to_storage
@@ -42,13 +42,26 @@ def arrays_of(
     done, total = 0, sum(int(np.prod(p.shape)) for p in plans)
     progress(done, total)
     for plan in plans:
-        parts = []
-        for name in plan.sources:
-            parts.append(tensors.read(sources[name]))
-            check_finite(sources[name], parts[-1], plan.scheme)
-        yield from plan.layout.pack(parts[0] if len(parts) == 1 else np.concatenate(parts))
+        yield from plan.layout.pack(_whole(plan, tensors, sources))
         done += int(np.prod(plan.shape))
         progress(done, total)
+
+
+def _whole(plan: WeightPlan, tensors: TensorFolder, sources: Mapping[str, str]) -> Floats:
+    """A weight as its layout packs it, its sources one below the other."""
+    whole, first = None, 0
+    for name in plan.sources:
+        part = tensors.read(sources[name])
+        check_finite(sources[name], part, plan.scheme)
+        if len(plan.sources) == 1:
+            return part
+        if whole is None:  # experts are many and large: never twice in memory
+            rows = int(np.prod(plan.shape)) // int(np.prod(part.shape[1:]))
+            whole = np.empty((rows, *part.shape[1:]), np.float32)
+        whole[first : first + len(part)] = part
+        first += len(part)
+    assert whole is not None and first == len(whole)
+    return whole
 
 
 def check_finite(name: str, weight: Floats, scheme_name: str) -> None:

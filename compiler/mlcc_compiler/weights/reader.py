@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
 
+from mlcc.artifact.safetensors import SafetensorsError, TensorEntry, read_header
 from mlcc.errors import CheckpointError, UnsupportedError
-from mlcc.safetensors import SafetensorsError, TensorEntry, read_header
 from mlcc_compiler.checkpoint.files import find, read_object
 
 SINGLE = "model.safetensors"

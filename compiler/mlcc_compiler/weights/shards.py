@@ -19,8 +19,8 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from mlcc.safetensors import CODES
-from mlcc.schema import CHUNK_BYTES, DTYPE_BYTES, FileEntry, TensorSpec, WeightSpec
+from mlcc.artifact.safetensors import CODES
+from mlcc.artifact.schema import CHUNK_BYTES, DTYPE_BYTES, FileEntry, TensorSpec, WeightSpec
 
 SHARD_BYTES = 1 << 30
 ALIGNMENT = 64

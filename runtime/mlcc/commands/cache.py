@@ -21,7 +21,7 @@ def cache_command() -> None:
 @cache_command.command("list")
 def list_command() -> None:
     """Name, size and origin of every kept model."""
-    from mlcc.compiled_cache import cache_folder, entries
+    from mlcc.compiled.cache import cache_folder, entries
 
     found = list(entries())
     for entry in found:
@@ -38,7 +38,7 @@ def list_command() -> None:
 @click.argument("names", nargs=-1)
 def clean_command(names: tuple[str, ...]) -> None:
     """Delete the kept models called NAMES, or all of them and the runtime for browsers."""
-    from mlcc.compiled_cache import entries, remove
+    from mlcc.compiled.cache import entries, remove
     from mlcc.errors import InvalidRequestError
 
     found = {entry.folder.name: entry for entry in entries()}

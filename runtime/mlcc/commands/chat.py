@@ -19,8 +19,8 @@ from mlcc.errors import DeviceError, InvalidRequestError, MlccError, printable
 
 if TYPE_CHECKING:
     from mlcc.api.requests import SamplingFields
-    from mlcc.conversation import Conversation
-    from mlcc.session import Session
+    from mlcc.model.conversation import Conversation
+    from mlcc.model.session import Session
 
 HELP = """\
 /help   this list
@@ -55,8 +55,8 @@ def chat_command(
         prompt = read_stdin().strip()
     if prompt is not None and not prompt.strip():
         raise InvalidRequestError("there is no prompt: the standard input is empty")
-    from mlcc.conversation import Conversation
-    from mlcc.session import Session
+    from mlcc.model.conversation import Conversation
+    from mlcc.model.session import Session
 
     session = Session(options.open(parse_special=parse_special))
     try:

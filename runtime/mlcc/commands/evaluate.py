@@ -14,7 +14,7 @@ from mlcc.commands.options import ModelOptions, model_options, note
 from mlcc.errors import InvalidRequestError
 
 if TYPE_CHECKING:
-    from mlcc.evaluation import Score
+    from mlcc.measure.evaluation import Score
 
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
@@ -30,7 +30,7 @@ def eval_command(
     """Score MODEL: exact-match accuracy on --tasks, perplexity on --text, or both."""
     if tasks is None and texts is None:
         raise InvalidRequestError("nothing to score; give --tasks FILE, --text FILE, or both")
-    from mlcc.evaluation import perplexity, read_rows, score_tasks
+    from mlcc.measure.evaluation import perplexity, read_rows, score_tasks
 
     rows = read_rows(tasks, ("messages", "answer")) if tasks else []
     lines = [row["text"] for row in read_rows(texts, ("text",))] if texts else []

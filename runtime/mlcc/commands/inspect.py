@@ -10,11 +10,11 @@ from pathlib import Path
 
 import click
 
-from mlcc.artifact import Artifact
+from mlcc.artifact.folder import Artifact
+from mlcc.artifact.host import check_host
+from mlcc.artifact.manifest import Manifest
+from mlcc.artifact.schema import MANIFEST_NAME
 from mlcc.errors import ArtifactError, printable
-from mlcc.host import check_host
-from mlcc.manifest import Manifest
-from mlcc.schema import MANIFEST_NAME
 from mlcc.sizes import size
 
 

@@ -17,7 +17,7 @@ from mlcc.sizes import size
 
 if TYPE_CHECKING:
     from mlcc.api.requests import SamplingFields
-    from mlcc.model import Model
+    from mlcc.model.model import Model
 
 Command = Callable[..., None]
 
@@ -37,7 +37,7 @@ class ModelOptions:
     def artifact(self, *, runs_here: bool = True) -> Path:
         """The compiled model's folder; a checkpoint is compiled first, for a device of this machine
         if it `runs_here`."""
-        from mlcc.compiled_cache import CompileOptions, compiled, is_compiled
+        from mlcc.compiled.cache import CompileOptions, compiled, is_compiled
 
         ready = is_compiled(self.model) or not runs_here
         asked = () if ready else self._asked_by_device()
@@ -49,7 +49,7 @@ class ModelOptions:
 
     def _asked_by_device(self) -> tuple[str, ...]:
         """How to compile for the device that will run it. Raises DeviceError if there is none."""
-        from mlcc.compiled_cache import TARGET
+        from mlcc.compiled.cache import TARGET
         from mlcc.device.choose import compile_choices
         from mlcc.device.tvm_runtime import set_threads
 
@@ -58,7 +58,7 @@ class ModelOptions:
 
     def opener(self, path: Path) -> Callable[..., Model]:
         """Opens the model, in this process or another."""
-        from mlcc.model import open_model
+        from mlcc.model.model import open_model
 
         return partial(
             open_model,
@@ -71,7 +71,7 @@ class ModelOptions:
 
     def check(self) -> None:
         """Raises CheckpointError if there is no such model, before time is spent on it."""
-        from mlcc.compiled_cache import check_exists
+        from mlcc.compiled.cache import check_exists
 
         check_exists(self.model)
 
@@ -167,8 +167,8 @@ def note(text: str) -> None:
 def _say_foreign(path: Path) -> None:
     """Before the machine code of somebody else is loaded for the first time. Raises ArtifactError
     for what cannot run here anyway."""
-    from mlcc.artifact import Artifact
-    from mlcc.known import is_known, remember
+    from mlcc.artifact.folder import Artifact
+    from mlcc.artifact.known import is_known, remember
 
     Artifact.open(path, verify=False)
     if not is_known(path):

@@ -13,7 +13,7 @@ from mlcc.commands.options import ModelOptions, model_options, note
 from mlcc.errors import UnsupportedError
 
 if TYPE_CHECKING:
-    from mlcc.profiling import Phase, Profile
+    from mlcc.measure.profiling import Phase, Profile
 
 _BAR = 30
 
@@ -30,7 +30,7 @@ def profile_command(
     """Where a model's time goes: prefill LENGTH tokens, then decode BATCH sequences from there."""
     model = options.open()
     from mlcc.device.native import NativeExecutor
-    from mlcc.profiling import profile
+    from mlcc.measure.profiling import profile
 
     try:
         if not isinstance(model.executor, NativeExecutor):

@@ -38,7 +38,7 @@ def run_command(
     prompt = read_stdin() if prompt == "-" else prompt
     if not prompt.strip():
         raise InvalidRequestError("the prompt is empty; give some text, or - for standard input")
-    from mlcc.session import Session
+    from mlcc.model.session import Session
 
     session = Session(options.open(parse_special=parse_special))
     try:

@@ -57,16 +57,16 @@ def serve_command(
     MODEL is a folder made by `mlcc compile`, or a checkpoint, which is compiled first and kept. If
     its target is webgpu, a chat page is served that runs it in each visitor's browser.
     """
-    from mlcc.model import open_text
+    from mlcc.model.model import open_text
     from mlcc.server.adapter import Settings
-    from mlcc.server.connection import Limits
+    from mlcc.server.connection import ConnectionLimits
     from mlcc.server.hosts import allowed_hosts as names
     from mlcc.server.hosts import is_local
     from mlcc.server.serve import serve, serve_page
     from mlcc.server.web import TARGET, is_for_browsers, no_web_routes, page_folder, web_routes
 
     api_key = _checked_key(api_key)
-    hosts, limits = names(host, api_key, allowed_hosts), Limits(max_connections)
+    hosts, limits = names(host, api_key, allowed_hosts), ConnectionLimits(max_connections)
     if options.target == TARGET or is_for_browsers(options.model):
         _check_no_engine(options, web)
         page_folder()  # what it would say is worth more before a compile
@@ -137,7 +137,7 @@ def _say_open(host: str, api_key: str | None) -> None:
 
 def _check_no_engine(options: ModelOptions, web: Path | None) -> None:
     """Nothing is asked of an engine that does not run here. Raises UnsupportedError."""
-    from mlcc.compiled_cache import is_compiled
+    from mlcc.compiled.cache import is_compiled
 
     engine = ("threads", "device")
     sizes = ("context", "max_batch") if is_compiled(options.model) else ()  # a compile takes them

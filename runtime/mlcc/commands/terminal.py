@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from mlcc.errors import InvalidRequestError
 
 if TYPE_CHECKING:
-    from mlcc.session import Timing
+    from mlcc.model.session import Timing
 
 _CONTROL = {code: "\ufffd" for code in [*range(32), *range(127, 160)] if chr(code) not in "\n\t"}
 """A model's words may not drive the terminal: no escape sequences, no carriage returns."""

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import count, takewhile
 
+from mlcc.artifact.schema import TargetInfo
 from mlcc.device import cuda, webgpu
 from mlcc.device.native import Place
 from mlcc.device.tvm_runtime import runtime
 from mlcc.errors import DeviceError
-from mlcc.memory import Room, available_bytes
-from mlcc.schema import TargetInfo
+from mlcc.model.memory import Room, available_bytes
 from mlcc_targets import TargetError, get_target
 
 METAL = "metal"

@@ -8,12 +8,11 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from mlcc.device.tvm_runtime import global_function, runtime
+from mlcc.device.tvm_runtime import load_cuda, runtime
 from mlcc.errors import DeviceError, DeviceLostError, MlccError, OutOfMemoryError
-from mlcc_targets.cuda_files import MAJOR, has_driver, load_tvm_runtime
+from mlcc_targets.cuda_files import MAJOR
 
 KIND = "cuda"
 """TVM's name of the device."""
@@ -58,24 +57,10 @@ class CudaDevice:
         )
 
 
-def load() -> None:
-    """Make TVM's device `cuda` known. Raises DeviceError that says what to install."""
-    if global_function("ffi.Module.load_from_bytes.cuda") is not None:
-        return
-    if not has_driver():
-        raise DeviceError(
-            "NVIDIA's driver (libcuda.so.1) is not on this machine; install driver 580 or later, "
-            "or compile with --target cpu"
-        )
-    folder = Path(runtime().base._LOADED_LIBS["tvm_runtime"]._name).resolve().parent
-    if reason := load_tvm_runtime(folder):
-        raise DeviceError(reason)
-
-
 def devices() -> tuple[list[CudaDevice], str]:
     """The machine's devices, and why there are none ("" if there are some)."""
     try:
-        load()
+        load_cuda()
     except DeviceError as error:
         return [], error.message
     found = []

@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from mlcc.artifact.schema import MANIFEST_NAME, CacheInfo, page_shape
 from mlcc.device.cuda_graphs import DecodeGraphs
 from mlcc.device.tensors import DeviceTensors, HostTensors, Read, Tensors, WebGpuTensors
 from mlcc.device.tvm_runtime import open_device, runtime
 from mlcc.engine.batch import Batch, Capacity, Result
 from mlcc.errors import ArtifactError, CapacityError, DeviceError, MlccError
-from mlcc.memory import UNKNOWN, Room
-from mlcc.schema import MANIFEST_NAME, CacheInfo, page_shape
+from mlcc.model.memory import UNKNOWN, Room
 from mlcc.sizes import size
 
 Array = npt.NDArray[Any]

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from mlcc.artifact.schema import CacheInfo, page_shape
 from mlcc.device import reference_ops as ops
 from mlcc.device.reference_caches import REMEMBERING, LayerCache
 from mlcc.device.step_view import StepView
 from mlcc.engine.batch import Batch, Capacity, Result
-from mlcc.schema import CacheInfo, page_shape
 
 Array = npt.NDArray[Any]
 

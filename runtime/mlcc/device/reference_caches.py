@@ -1,7 +1,8 @@
 """The operators that remember, in numpy: what each keeps in a layer's cache, and its value.
 
 They are called with the step, the layer's cache, the tensors, and the numbers of the record that
-the call carries (`mlcc_compiler.caches.LayerRecord`). The arithmetic is `reference_ops`'.
+the call carries (`mlcc_compiler.caches.LayerRecord`). The arithmetic is `reference_ops`' and
+`reference_states`'.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any
 
 from mlcc.device import reference_latent as latents
 from mlcc.device import reference_ops as ops
+from mlcc.device import reference_states as states
 from mlcc.device.step_view import StepView
 
 Array = Any
@@ -68,8 +70,24 @@ def latent_attention(
     return latents.latent_value(out, weight, value)
 
 
+def causal_conv(step: StepView, cache: LayerCache, x: Array, weight: Array, **sizes: int) -> Array:
+    """Its state is the inputs before."""
+    return states.causal_conv(x, weight, step, cache.group, cache.tensors["conv"])
+
+
+def delta_rule(
+    step: StepView, cache: LayerCache, *inputs: Array, k_heads: int, eps: float, **sizes: int
+) -> Array:
+    """Its state is a matrix a head."""
+    qkv, ba, a_log, dt_bias = inputs
+    matrices = cache.tensors["delta"], k_heads, eps
+    return states.delta_rule(qkv, ba, a_log, dt_bias, step, cache.group, *matrices)
+
+
 REMEMBERING: dict[str, Callable[..., Any]] = {
     "mlcc.attention": attention,
     "mlcc.latent_attention": latent_attention,
+    "mlcc.causal_conv": causal_conv,
+    "mlcc.delta_rule": delta_rule,
 }
 """By their names in the graph."""

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from mlcc.device import reference_experts
+from mlcc.device import reference_experts, reference_states
 from mlcc.device.step_view import PageLists, StepView
 
 Array = Any
@@ -111,7 +111,7 @@ def gelu_tanh(x: Array) -> Array:
     return (0.5 * x * (1.0 + np.tanh(inner))).astype(x.dtype)
 
 
-ACTIVATIONS = {"silu": silu, "gelu": gelu, "gelu_tanh": gelu_tanh}
+ACTIVATIONS = {"silu": silu, "gelu": gelu, "gelu_tanh": gelu_tanh, "sigmoid": sigmoid}
 
 
 def gated(gate: Array, up: Array, kind: str) -> Array:
@@ -293,6 +293,7 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "mlcc.gated_fused": gated_fused,
     "mlcc.softcap": softcap,
     "mlcc.take_rows": take_rows,
+    "mlcc.take_parts": reference_states.take_parts,
     **reference_experts.OPERATORS,
 }
 """By their names in the graph: arguments are the tensors, then the attributes. Those that remember

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from mlcc.errors import DeviceError, InvalidRequestError
+from mlcc_targets.cuda_files import has_driver, load_tvm_runtime
 from mlcc_targets.without_torch import without_torch
 
 
@@ -62,13 +63,28 @@ def global_function(name: str) -> Any | None:
     return runtime().get_global_func(name, allow_missing=True)
 
 
+def load_cuda() -> None:
+    """Make TVM's device `cuda` known, which its runtime mode does not.
+
+    Raises DeviceError that says what to install.
+    """
+    if global_function("ffi.Module.load_from_bytes.cuda") is not None:
+        return
+    if not has_driver():
+        raise DeviceError(
+            "NVIDIA's driver (libcuda.so.1) is not on this machine; install driver 580 or later, "
+            "or compile with --target cpu"
+        )
+    folder = Path(runtime().base._LOADED_LIBS["tvm_runtime"]._name).resolve().parent
+    if reason := load_tvm_runtime(folder):
+        raise DeviceError(reason)
+
+
 def open_device(kind: str, index: int) -> Any:
     """A TVM device. Raises DeviceError if it is not there."""
     tvm = runtime()
     if kind == "cuda":
-        from mlcc.device import cuda
-
-        cuda.load()  # TVM's runtime mode does not
+        load_cuda()
     device = tvm.cpu() if kind == "cpu" else tvm.device(kind, index)
     if kind != "cpu" and not device.exist:
         raise DeviceError(

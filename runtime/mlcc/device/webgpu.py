@@ -58,7 +58,7 @@ class KernelTime:
 
 
 @dataclass(frozen=True)
-class Profile:
+class KernelTimes:
     """What `profile_stop` returns, the slowest kernel first."""
 
     device: str
@@ -121,11 +121,11 @@ def profile_start(index: int, *, by_wall_clock: bool = False) -> None:
     _function("profile_start")(index, by_wall_clock)
 
 
-def profile_stop(index: int) -> Profile:
+def profile_stop(index: int) -> KernelTimes:
     """What was measured since `profile_start`."""
     told = json.loads(_function("profile_stop")(index))
     kernels = sorted((KernelTime(**row) for row in told["kernels"]), key=lambda k: -k.total_ns)
-    return Profile(told["device"], told["clock"], tuple(kernels))
+    return KernelTimes(told["device"], told["clock"], tuple(kernels))
 
 
 def counts(index: int) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from mlcc.engine.detokenize import Detokenizer, Tokenizer
 from mlcc.engine.stop import StopChecker
 
 
-class Answer:
+class AnswerText:
     """The growing text of one answer; without a tokenizer it stays empty."""
 
     def __init__(

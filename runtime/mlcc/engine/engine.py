@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from mlcc.engine.answer import Answer
+from mlcc.engine.answer import AnswerText
 from mlcc.engine.batch import Batch, Capacity, Result
 from mlcc.engine.caches import CachePools
 from mlcc.engine.detokenize import Tokenizer
@@ -26,7 +26,7 @@ from mlcc.engine.packing import pack
 from mlcc.engine.request import FinishReason, Request
 from mlcc.engine.sampling import derive_seed
 from mlcc.engine.scheduler import Scheduler
-from mlcc.engine.sequence import Sequence
+from mlcc.engine.sequence import TokenSequence
 from mlcc.errors import DeviceError, InvalidRequestError
 
 
@@ -72,8 +72,8 @@ class Engine:
         self._seed = seed
         self._pools = CachePools(capacity)
         self._scheduler = Scheduler(capacity, self._pools)
-        self._live: dict[str, Sequence] = {}
-        self._in_flight: deque[list[Sequence]] = deque()
+        self._live: dict[str, TokenSequence] = {}
+        self._in_flight: deque[list[TokenSequence]] = deque()
         """The sequence of each logit row, of every step planned and not committed."""
         self._steps = self._requests = self._computed = self._sampled = 0
 
@@ -88,8 +88,8 @@ class Engine:
         limit = token_limit(request, self.capacity)
         sampling, arrival = request.sampling, self._requests
         seed = sampling.seed if sampling.seed is not None else derive_seed(self._seed, arrival)
-        answer = Answer(self._tokenizer, request.prompt, sampling.stop)
-        seq = Sequence(
+        answer = AnswerText(self._tokenizer, request.prompt, sampling.stop)
+        seq = TokenSequence(
             request, arrival, limit, seed, answer, list(request.prompt), self._pools.empty()
         )
         self._requests += 1
@@ -196,7 +196,7 @@ class Engine:
                     " the library does not fit the model"
                 )
 
-    def _take(self, seq: Sequence, token: int, logprob: float) -> list[Event]:
+    def _take(self, seq: TokenSequence, token: int, logprob: float) -> list[Event]:
         """Append a sampled token to its sequence, and end it where it ends."""
         seq.tokens.append(token)
         seq.pending -= 1
@@ -211,7 +211,7 @@ class Engine:
             return [delta, *self._finish(seq, "length")]
         return [delta]
 
-    def _finish(self, seq: Sequence, reason: FinishReason) -> list[Event]:
+    def _finish(self, seq: TokenSequence, reason: FinishReason) -> list[Event]:
         seq.finished = True
         del self._live[seq.request.id]
         self._scheduler.remove(seq)

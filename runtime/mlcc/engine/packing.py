@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence as Items
+from collections.abc import Sequence
 
 from mlcc.engine.batch import Batch
 from mlcc.engine.batch_writer import BatchWriter
 from mlcc.engine.caches import CachePools
 from mlcc.engine.sampling import uniform
 from mlcc.engine.scheduler import Chunk
-from mlcc.engine.sequence import Sequence
+from mlcc.engine.sequence import TokenSequence
 from mlcc.engine.tables import StepLayout
 
 
 def pack(
-    chunks: Items[Chunk], step: int, layout: StepLayout, into: memoryview | None
-) -> tuple[Batch, list[Sequence]]:
+    chunks: Sequence[Chunk], step: int, layout: StepLayout, into: memoryview | None
+) -> tuple[Batch, list[TokenSequence]]:
     """The batch of `step` and the sequence of each logit row; marks the tokens as computed.
 
     Single tokens come first, so that a device may treat decoding and prefill apart.
     """
     writer = BatchWriter(layout, into)
     has_states = any(not group.has_pages for group in layout.groups)
-    rows: list[Sequence] = []
+    rows: list[TokenSequence] = []
     for seq, count in sorted(chunks, key=_is_prefill):
         first = writer.sequence(_tokens(seq, count), seq.computed, seq.caches)
         if has_states:
@@ -41,7 +41,7 @@ def _is_prefill(chunk: Chunk) -> bool:
     return chunk[1] > 1
 
 
-def _tokens(seq: Sequence, count: int) -> Items[int]:
+def _tokens(seq: TokenSequence, count: int) -> Sequence[int]:
     start = seq.computed
     if count > 1:
         return seq.tokens[start : start + count]

@@ -16,9 +16,9 @@ from operator import add
 
 from mlcc.engine.batch import Capacity, StateSlot
 from mlcc.engine.caches import CachePools
-from mlcc.engine.sequence import Sequence
+from mlcc.engine.sequence import TokenSequence
 
-Chunk = tuple[Sequence, int]
+Chunk = tuple[TokenSequence, int]
 """A sequence and how many of its next tokens to compute."""
 
 
@@ -26,8 +26,8 @@ class Scheduler:
     """The waiting and the running sequences."""
 
     def __init__(self, capacity: Capacity, pools: CachePools) -> None:
-        self.waiting: deque[Sequence] = deque()
-        self.running: list[Sequence] = []
+        self.waiting: deque[TokenSequence] = deque()
+        self.running: list[TokenSequence] = []
         self.preemptions = 0
         self._capacity = capacity
         self._pools = pools
@@ -35,10 +35,10 @@ class Scheduler:
         # With no more sequences than tokens and rows in a step, each can move in every step.
         self._max_running = min(capacity.max_batch, capacity.max_step_tokens, capacity.max_rows)
 
-    def add(self, seq: Sequence) -> None:
+    def add(self, seq: TokenSequence) -> None:
         self.waiting.append(seq)
 
-    def remove(self, seq: Sequence) -> None:
+    def remove(self, seq: TokenSequence) -> None:
         """Forget a finished sequence; its pages are free."""
         if seq in self.running:
             self.running.remove(seq)
@@ -84,7 +84,7 @@ class Scheduler:
             if count:
                 chunks.append((seq, count))
 
-    def _has_room(self, seq: Sequence) -> bool:
+    def _has_room(self, seq: TokenSequence) -> bool:
         """Whether its whole prompt fits beside what the running sequences will want soon.
 
         Only a guess to keep preemption rare: one page for each, and the rest of their prompts.
@@ -96,7 +96,7 @@ class Scheduler:
             wanted = list(map(add, wanted, soon))
         return all(w <= pool.free_count for w, pool in zip(wanted, self._pools.pools, strict=True))
 
-    def _grow(self, seq: Sequence, want: int) -> int:
+    def _grow(self, seq: TokenSequence, want: int) -> int:
         """Take room for up to `want` more tokens; returns for how many there is."""
         while not (count := self._pools.claim(seq.caches, seq.computed, want)):
             if self.running[-1] is seq:
@@ -110,7 +110,7 @@ class Scheduler:
         self.waiting.appendleft(seq)
         self.preemptions += 1
 
-    def _release(self, seq: Sequence) -> None:
+    def _release(self, seq: TokenSequence) -> None:
         self._pools.release(seq.caches)
         seq.caches, seq.computed = self._pools.empty(), 0
 
@@ -126,7 +126,7 @@ class Scheduler:
             raise AssertionError("a waiting sequence holds pages")
         self._pools.check_integrity(seq.caches for seq in self.running)
 
-    def _full(self, seq: Sequence) -> bool:
+    def _full(self, seq: TokenSequence) -> bool:
         """Whether it holds just what its computed tokens need."""
         for group, cache in zip(self._pools.groups, seq.caches, strict=True):
             if isinstance(cache, StateSlot):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mlcc.engine.answer import Answer
+from mlcc.engine.answer import AnswerText
 from mlcc.engine.batch import Cache
 from mlcc.engine.request import Request
 
 
 @dataclass(eq=False, slots=True)
-class Sequence:
+class TokenSequence:
     """A prompt and the answer so far.
 
     Tokens are in three parts: computed (keys and values are in the pages, or will be when the steps
@@ -24,7 +24,7 @@ class Sequence:
     limit: int
     """Most tokens, prompt and answer together."""
     seed: int
-    answer: Answer
+    answer: AnswerText
     tokens: list[int]
     """Known tokens: the prompt, then the answer."""
     caches: list[Cache]

@@ -16,15 +16,15 @@ from typing import Any, TypeVar
 
 from mlcc.api.errors import EngineDiedError
 from mlcc.errors import InvalidRequestError, MlccError
-from mlcc.local.thread import EngineThread
 from mlcc.local.view import View
-from mlcc.server.client import ProcessClient
-from mlcc.server.worker import OpenModel
-from mlcc.service.endpoints import Bounds, Service
-from mlcc.service.messages import JSON_TYPE, Request, Response
+from mlcc.service.endpoints import Service, ServiceBounds
+from mlcc.service.exchange import JSON_TYPE, ApiRequest, ApiResponse
+from mlcc.worker.client import WorkerClient
+from mlcc.worker.thread import EngineThread
+from mlcc.worker.worker import OpenModel
 
 T = TypeVar("T")
-BOUNDS = Bounds(max_body_bytes=1 << 40, timeout_s=None)
+BOUNDS = ServiceBounds(max_body_bytes=1 << 40, timeout_s=None)
 """The program that asks can also stop."""
 MAX_QUEUE = 1 << 30
 _DATA, _DONE = "data: ", "[DONE]"
@@ -35,7 +35,7 @@ class Caller:
 
     def __init__(self, open_model: OpenModel) -> None:
         self._engine = EngineThread(open_model)
-        self._client = ProcessClient(self._engine, MAX_QUEUE, "Create another engine")
+        self._client = WorkerClient(self._engine, MAX_QUEUE, "Create another engine")
         text = self._engine.model.text
         self.name = text.name
         self.notes = self._engine.notes
@@ -97,7 +97,7 @@ class Caller:
 class Chunks:
     """The pieces of one answer. Belongs to the service's loop, but for `close`."""
 
-    def __init__(self, response: Response, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, response: ApiResponse, loop: asyncio.AbstractEventLoop) -> None:
         assert not isinstance(response.body, str)
         self._lines: AsyncIterator[str] = response.body
         self._response, self._loop = response, loop
@@ -117,13 +117,13 @@ class Chunks:
             self._loop.call_soon_threadsafe(self._response.close)
 
 
-def _request(method: str, path: str, fields: Mapping[str, Any] | None) -> Request:
+def _request(method: str, path: str, fields: Mapping[str, Any] | None) -> ApiRequest:
     body = b"" if fields is None else _encoded(fields)
 
     async def read() -> bytes:
         return body
 
-    return Request(method, path, {"content-type": JSON_TYPE}, read)
+    return ApiRequest(method, path, {"content-type": JSON_TYPE}, read)
 
 
 def _encoded(fields: Mapping[str, Any]) -> bytes:
@@ -141,7 +141,7 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"{value!r} of type {type(value).__name__}")
 
 
-def _check(response: Response) -> None:
+def _check(response: ApiResponse) -> None:
     if error := response.failure():
         raise error.with_traceback(None)
     if response.status != 200:

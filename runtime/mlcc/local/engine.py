@@ -17,7 +17,7 @@ from typing import Any, Generic, TypeVar
 
 from mlcc.local.caller import Caller, Chunks
 from mlcc.local.view import View
-from mlcc.server.worker import OpenModel
+from mlcc.worker.worker import OpenModel
 
 T = TypeVar("T")
 S = TypeVar("S", bound="_Base")

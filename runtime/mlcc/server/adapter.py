@@ -17,8 +17,8 @@ from starlette.types import Receive, Scope, Send
 
 from mlcc.api.errors import BusyError, CancelledError, RequestTimeoutError
 from mlcc.service.body import check_size
-from mlcc.service.endpoints import Bounds, Service
-from mlcc.service.messages import Request, Response
+from mlcc.service.endpoints import Service, ServiceBounds
+from mlcc.service.exchange import ApiRequest, ApiResponse
 
 PROBE = "mlcc.probe"
 """In a scope's `state`: bytes that mean nothing in the body that is sent, for whoever must find out
@@ -44,9 +44,9 @@ class Settings:
     """Names that requests may be for and from; None = all."""
 
     @property
-    def bounds(self) -> Bounds:
+    def bounds(self) -> ServiceBounds:
         """Those of a single request."""
-        return Bounds(self.max_body_bytes, self.timeout_s)
+        return ServiceBounds(self.max_body_bytes, self.timeout_s)
 
 
 class Adapter:
@@ -59,7 +59,7 @@ class Adapter:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         body = Body(HttpRequest(scope, receive), self._settings, self._memory)
-        request = Request(scope["method"], scope["path"], body.headers, body.read)
+        request = ApiRequest(scope["method"], scope["path"], body.headers, body.read)
         working = asyncio.ensure_future(self._work(request, body, send))
         leaving = asyncio.ensure_future(body.disconnected())
         try:
@@ -70,7 +70,7 @@ class Adapter:
         with suppress(asyncio.CancelledError):
             await working
 
-    async def _work(self, request: Request, body: Body, send: Send) -> None:
+    async def _work(self, request: ApiRequest, body: Body, send: Send) -> None:
         try:
             response = await self._service.answer(request)
         finally:
@@ -94,7 +94,7 @@ class Answering(HttpResponse):
         await self._adapter(scope, receive, send)
 
 
-def plain_response(response: Response) -> HttpResponse:
+def plain_response(response: ApiResponse) -> HttpResponse:
     """A whole response of the service's, a refusal say, as Starlette's."""
     assert isinstance(response.body, str)
     return HttpResponse(response.body, response.status, response.headers)
@@ -186,7 +186,7 @@ def headers_of(scope: Scope) -> dict[str, str]:
     return found
 
 
-async def _send(response: Response, send: Send) -> None:
+async def _send(response: ApiResponse, send: Send) -> None:
     headers = dict(response.headers)
     whole = response.body.encode() if isinstance(response.body, str) else b""
     if isinstance(response.body, str):

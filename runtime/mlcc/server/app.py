@@ -21,9 +21,8 @@ from starlette.websockets import WebSocketClose
 
 from mlcc import __version__
 from mlcc.errors import MlccError
-from mlcc.model import ModelText
+from mlcc.model.model import ModelText
 from mlcc.server.adapter import Adapter, Answering, Settings, plain_response
-from mlcc.server.client import ProcessClient
 from mlcc.server.hosts import AllowedHosts
 from mlcc.server.keys import Key
 from mlcc.server.openapi import components, operation
@@ -31,7 +30,8 @@ from mlcc.server.prompts import WorkerPrompts
 from mlcc.server.reference import reference_page
 from mlcc.service.addresses import ADDRESSES, HEALTH, Address
 from mlcc.service.endpoints import Service
-from mlcc.service.messages import error_response
+from mlcc.service.exchange import error_response
+from mlcc.worker.client import WorkerClient
 
 OPEN = (HEALTH,)
 """Needs no key, so that whatever watches the server can ask. The description needs none either: it
@@ -41,7 +41,7 @@ ABOUT = "A language model behind OpenAI's API. A field that is not built is refu
 
 
 def create_app(
-    engine: ProcessClient,
+    engine: WorkerClient,
     text: ModelText,
     prompts: WorkerPrompts,
     settings: Settings,

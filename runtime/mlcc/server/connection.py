@@ -19,7 +19,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from mlcc.api.errors import BusyError
 from mlcc.errors import InvalidRequestError, MlccError
 from mlcc.server.adapter import PROBE
-from mlcc.service.messages import error_response
+from mlcc.service.exchange import error_response
 
 log = logging.getLogger("mlcc.server")
 
@@ -30,7 +30,7 @@ _QUIET_S = 60.0
 
 
 @dataclass(frozen=True)
-class Limits:
+class ConnectionLimits:
     """What one server takes from its clients."""
 
     connections: int = 1000
@@ -43,7 +43,7 @@ class Limits:
 class Config(uvicorn.Config):
     """uvicorn's, with the limits that its protocol is to keep."""
 
-    def __init__(self, app: Any, limits: Limits, **options: Any) -> None:
+    def __init__(self, app: Any, limits: ConnectionLimits, **options: Any) -> None:
         super().__init__(app, http=Connection, **options)
         self.limits = limits
         self.seldom = Seldom(_QUIET_S)

@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from mlcc.api.errors import ForbiddenError
 from mlcc.server.adapter import headers_of, plain_response
-from mlcc.service.messages import error_response
+from mlcc.service.exchange import error_response
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 

@@ -17,14 +17,14 @@ from typing import Any, TypeAlias
 
 from mlcc.api.errors import internal_error
 from mlcc.errors import CapacityError, MlccError
-from mlcc.model import ModelText
+from mlcc.model.model import ModelText
 
 OpenText = Callable[[], ModelText]
 """Opens the text side of the model in the process; must survive pickling."""
 
 
 @dataclass(frozen=True)
-class Job:
+class PromptJob:
     """A raw prompt, or the messages of a conversation, and the longest prompt in tokens."""
 
     what: str | Sequence[Mapping[str, Any]]
@@ -35,7 +35,7 @@ Reply: TypeAlias = "array[int] | MlccError"
 
 
 def prompt_main(connection: Connection, open_text: OpenText, memory_bytes: int) -> None:
-    """The whole life of the process. Answers the opening, and then each Job."""
+    """The whole life of the process. Answers the opening, and then each PromptJob."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for who started it
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # each thread would reserve memory of its own
     with suppress(EOFError, OSError):  # nobody is there to hear
@@ -49,7 +49,7 @@ def prompt_main(connection: Connection, open_text: OpenText, memory_bytes: int) 
             connection.send(_ids(text, connection.recv(), memory_bytes))
 
 
-def _ids(text: ModelText, job: Job, memory_bytes: int) -> Reply:
+def _ids(text: ModelText, job: PromptJob, memory_bytes: int) -> Reply:
     try:
         if isinstance(job.what, str):
             return array("i", text.encode_prompt(job.what, job.context))

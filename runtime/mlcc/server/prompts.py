@@ -13,7 +13,7 @@ from typing import Any
 
 from mlcc.api.errors import RequestTimeoutError
 from mlcc.errors import MlccError
-from mlcc.server.prompt_worker import Job, OpenText, Reply, prompt_main, too_much
+from mlcc.server.prompt_worker import OpenText, PromptJob, Reply, prompt_main, too_much
 
 WORKERS = 2
 LARGE = 64 << 10
@@ -22,7 +22,7 @@ MEMORY_BYTES = 1 << 30
 LONGEST_S = 30.0
 
 
-class Worker:
+class PromptWorker:
     """One process, started when it is first asked and after each that was ended. Blocking."""
 
     def __init__(self, open_text: OpenText, memory_bytes: int) -> None:
@@ -51,7 +51,7 @@ class Worker:
             self._forget()
             raise reply
 
-    def ask(self, job: Job) -> Reply:
+    def ask(self, job: PromptJob) -> Reply:
         """The answer. A process that ends instead of answering has taken too much."""
         self.open()
         try:
@@ -99,7 +99,7 @@ class WorkerPrompts:
         memory_bytes: int = MEMORY_BYTES,
         longest_s: float = LONGEST_S,
     ) -> None:
-        self._workers = [Worker(open_text, memory_bytes) for _ in range(workers)]
+        self._workers = [PromptWorker(open_text, memory_bytes) for _ in range(workers)]
         self._longest_s = longest_s
         self._threads = ThreadPoolExecutor(workers, "prompts")
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -108,7 +108,7 @@ class WorkerPrompts:
 
     def start(self) -> None:
         """Begin to take prompts."""
-        self._idle: asyncio.Queue[Worker] = asyncio.Queue()
+        self._idle: asyncio.Queue[PromptWorker] = asyncio.Queue()
         self._large = asyncio.Lock()
         for worker in self._workers:
             self._keep(self._prepare(worker))
@@ -124,13 +124,13 @@ class WorkerPrompts:
     ) -> list[int]:
         """The ids of a conversation."""
         size = sum(len(text) for message in messages for text in map(str, message.values()))
-        return await self._ids(Job(messages, context), size, seconds)
+        return await self._ids(PromptJob(messages, context), size, seconds)
 
     async def text(self, prompt: str, context: int, seconds: float | None) -> list[int]:
         """The ids of a raw prompt."""
-        return await self._ids(Job(prompt, context), len(prompt), seconds)
+        return await self._ids(PromptJob(prompt, context), len(prompt), seconds)
 
-    async def _ids(self, job: Job, size: int, seconds: float | None) -> list[int]:
+    async def _ids(self, job: PromptJob, size: int, seconds: float | None) -> list[int]:
         try:
             reply = await asyncio.wait_for(self._turn(job, size, seconds), seconds)
         except asyncio.TimeoutError:
@@ -143,7 +143,7 @@ class WorkerPrompts:
             raise reply
         return reply.tolist()
 
-    async def _turn(self, job: Job, size: int, seconds: float | None) -> Reply:
+    async def _turn(self, job: PromptJob, size: int, seconds: float | None) -> Reply:
         """Wait for a worker, and for it. It goes on, up to its time, for one who stops waiting:
         to start another each time would cost the others more."""
         if is_large := size > LARGE:
@@ -160,7 +160,7 @@ class WorkerPrompts:
             asking.add_done_callback(lambda done: self._large.release())
         return await asyncio.shield(asking)
 
-    async def _ask(self, worker: Worker, job: Job, longest_s: float) -> Reply:
+    async def _ask(self, worker: PromptWorker, job: PromptJob, longest_s: float) -> Reply:
         """Comes to its end in any case: the worker is idle again, or a new one on its way."""
         loop = asyncio.get_running_loop()
         overdue = loop.call_later(longest_s, worker.end)
@@ -172,7 +172,7 @@ class WorkerPrompts:
             overdue.cancel()
             self._keep(self._prepare(worker))
 
-    async def _prepare(self, worker: Worker) -> None:
+    async def _prepare(self, worker: PromptWorker) -> None:
         loop = asyncio.get_running_loop()
         try:
             await loop.run_in_executor(self._threads, worker.open)

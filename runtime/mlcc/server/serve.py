@@ -19,16 +19,16 @@ from starlette.routing import BaseRoute
 from mlcc.errors import MlccError
 from mlcc.server.adapter import Settings
 from mlcc.server.app import create_app
-from mlcc.server.client import ProcessClient
-from mlcc.server.connection import Config, Limits, note_accept_errors
+from mlcc.server.connection import Config, ConnectionLimits, note_accept_errors
 from mlcc.server.descriptors import BACKLOG, affordable
-from mlcc.server.process import EngineProcess
 from mlcc.server.prompt_worker import OpenText
 from mlcc.server.prompts import WorkerPrompts
 from mlcc.server.web import create_page_app
-from mlcc.server.worker import OpenModel
+from mlcc.worker.client import WorkerClient
+from mlcc.worker.process import EngineProcess
+from mlcc.worker.worker import OpenModel
 
-DEFAULT_LIMITS = Limits()
+DEFAULT_LIMITS = ConnectionLimits()
 _SHUTDOWN_S = 2
 
 
@@ -41,7 +41,7 @@ def serve(
     when_ready: Callable[[str], None],
     note: Callable[[str], None],
     more: Sequence[BaseRoute] = (),
-    limits: Limits = DEFAULT_LIMITS,
+    limits: ConnectionLimits = DEFAULT_LIMITS,
 ) -> None:
     """Serve until Ctrl-C or SIGTERM. `when_ready` gets the URL, `note` what to know of the model.
 
@@ -57,7 +57,7 @@ def serve(
             for line in process.notes:
                 note(line)
             url = _url(host, listener.getsockname()[1])
-            client = ProcessClient(process, settings.max_queue)
+            client = WorkerClient(process, settings.max_queue)
             app = create_app(client, text, prompts, settings, lambda: when_ready(url), more)
             _Server(_config(app, limits), client.stop_soon).run(sockets=[listener])
         finally:
@@ -70,7 +70,7 @@ def serve_page(
     port: int,
     when_ready: Callable[[str], None],
     hosts: frozenset[str] | None = None,
-    limits: Limits = DEFAULT_LIMITS,
+    limits: ConnectionLimits = DEFAULT_LIMITS,
 ) -> None:
     """Serve the chat page and a model for browsers until Ctrl-C or SIGTERM; no engine runs here.
 
@@ -82,7 +82,7 @@ def serve_page(
         _Server(_config(app, limits)).run(sockets=[listener])
 
 
-def _config(app: Starlette, limits: Limits) -> Config:
+def _config(app: Starlette, limits: ConnectionLimits) -> Config:
     """What is the same for both. One event loop and one protocol, whatever else is installed: the
     limits are theirs. Warnings would let each stranger write into the log."""
     return Config(

@@ -22,12 +22,12 @@ from starlette.responses import FileResponse, JSONResponse, RedirectResponse, Re
 from starlette.routing import BaseRoute, Route
 
 from mlcc.api.errors import NotFoundError, error_body
-from mlcc.artifact import Artifact
-from mlcc.compiled_cache import is_compiled
+from mlcc.artifact.folder import Artifact
+from mlcc.artifact.integrity import resolve_inside
+from mlcc.artifact.manifest import Manifest
+from mlcc.artifact.schema import MANIFEST_NAME
+from mlcc.compiled.cache import is_compiled
 from mlcc.errors import ArtifactError, UnsupportedError
-from mlcc.integrity import resolve_inside
-from mlcc.manifest import Manifest
-from mlcc.schema import MANIFEST_NAME
 from mlcc.server.hosts import AllowedHosts
 
 TARGET = "webgpu"

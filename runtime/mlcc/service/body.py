@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 from mlcc.api.errors import BodyTooLargeError, MediaTypeError
 from mlcc.errors import InvalidRequestError
-from mlcc.service.messages import JSON_TYPE, Request
+from mlcc.service.exchange import JSON_TYPE, ApiRequest
 
 MAX_DEPTH = 128
 """Of arrays and objects in each other. Some thousands would overflow WebAssembly's stack, which
@@ -17,7 +17,7 @@ _STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?', re.DOTALL)
 _BRACKET = re.compile(r"[\[\]{}]")
 
 
-async def read_json(request: Request, limit: int) -> Any:
+async def read_json(request: ApiRequest, limit: int) -> Any:
     """The body. Raises InvalidRequestError, BodyTooLargeError or MediaTypeError.
 
     The content type matters: a web page of any origin may post text/plain to a server without

@@ -25,9 +25,9 @@ from mlcc.api.responses import (
     models,
 )
 from mlcc.api.sampling import COMPLETION_MAX_TOKENS, to_params
-from mlcc.engine.request import Request as EngineRequest
+from mlcc.engine.request import Request
 from mlcc.errors import MlccError
-from mlcc.model import ModelText
+from mlcc.model.model import ModelText
 from mlcc.service.addresses import (
     ADDRESSES,
     CHAT_COMPLETIONS,
@@ -40,24 +40,24 @@ from mlcc.service.addresses import (
 from mlcc.service.body import read_json
 from mlcc.service.engine import EngineClient
 from mlcc.service.events import lines
-from mlcc.service.job import Job
-from mlcc.service.messages import (
-    Request,
-    Response,
+from mlcc.service.exchange import (
+    ApiRequest,
+    ApiResponse,
     error_response,
     events_response,
     json_response,
 )
+from mlcc.service.job import Job
 from mlcc.service.prompts import DirectPrompts, Prompts
 
-Handler = Callable[[Request], Awaitable[Response]]
+Handler = Callable[[ApiRequest], Awaitable[ApiResponse]]
 ONE_MODEL = MODEL.path.removesuffix("{name}")
 _BY_PATH = {address.path: address for address in ADDRESSES if address is not MODEL}
 PLACES = "there are /v1/chat/completions, /v1/completions, /v1/models and /health"
 
 
 @dataclass(frozen=True)
-class Bounds:
+class ServiceBounds:
     """What one request may ask for."""
 
     max_body_bytes: int = 4 << 20
@@ -71,12 +71,12 @@ class Service:
         self,
         engine: EngineClient,
         text: ModelText,
-        bounds: Bounds | None = None,
+        bounds: ServiceBounds | None = None,
         prompts: Prompts | None = None,
     ) -> None:
         self._engine = engine
         self._text = text
-        self._bounds = bounds or Bounds()
+        self._bounds = bounds or ServiceBounds()
         self._prompts = prompts or DirectPrompts(text)
         self._created = int(time.time())
         self._handlers: dict[Address, Handler] = {
@@ -87,7 +87,7 @@ class Service:
             COMPLETIONS: self._completions,
         }
 
-    async def answer(self, request: Request) -> Response:
+    async def answer(self, request: ApiRequest) -> ApiResponse:
         """The response. Raises nothing but asyncio's CancelledError, which ends the work."""
         try:
             return await self._handler(request)(request)
@@ -99,7 +99,7 @@ class Service:
             traceback.print_exc()
             return error_response(internal_error())
 
-    def _handler(self, request: Request) -> Handler:
+    def _handler(self, request: ApiRequest) -> Handler:
         """Raises NotFoundError or MethodError."""
         one_model = request.path.startswith(ONE_MODEL)
         address = MODEL if one_model else _BY_PATH.get(request.path)
@@ -110,7 +110,7 @@ class Service:
             raise MethodError(f"{place}: this address takes {address.method} only", address.method)
         return self._handlers[address]
 
-    async def _health(self, request: Request) -> Response:
+    async def _health(self, request: ApiRequest) -> ApiResponse:
         """200 with the engine's counters, or 503 with the reason."""
         try:
             counters = await self._engine.counters()
@@ -119,17 +119,17 @@ class Service:
         status = "ok" if counters["engine"] else "busy"
         return json_response({"status": status, "model": self._text.name, **counters})
 
-    async def _list_models(self, request: Request) -> Response:
+    async def _list_models(self, request: ApiRequest) -> ApiResponse:
         """The one model."""
         return json_response(models([self._text.name], self._created))
 
-    async def _get_model(self, request: Request) -> Response:
+    async def _get_model(self, request: ApiRequest) -> ApiResponse:
         """The one model, by its name."""
         name = request.path.removeprefix(ONE_MODEL)
         self._check_model(name)
         return json_response(model(name, self._created))
 
-    async def _chat(self, request: Request) -> Response:
+    async def _chat(self, request: ApiRequest) -> ApiResponse:
         """POST /v1/chat/completions."""
         time_left = self._time()
         parsed = parse_chat(await self._body(request))
@@ -142,7 +142,7 @@ class Service:
             return await _streamed(job, ChatChunks(head, parsed.delivery.include_usage))
         return json_response(chat_completion(head, (await _answers(job))[0]))
 
-    async def _completions(self, request: Request) -> Response:
+    async def _completions(self, request: ApiRequest) -> ApiResponse:
         """POST /v1/completions."""
         time_left = self._time()
         parsed = parse_completion(await self._body(request))
@@ -154,7 +154,7 @@ class Service:
             return await _streamed(job, CompletionChunks(head, parsed.delivery.include_usage))
         return json_response(completion(head, await _answers(job)))
 
-    async def _body(self, request: Request) -> Any:
+    async def _body(self, request: ApiRequest) -> Any:
         """Parsed JSON, once it is known that there is room."""
         self._engine.check_room(1)
         return await read_json(request, self._bounds.max_body_bytes)
@@ -182,8 +182,7 @@ class Service:
     ) -> Job:
         params = to_params(fields, self._text.sampling, max_tokens=limit)
         requests = [
-            EngineRequest(f"{head.id}-{index}", prompt, params)
-            for index, prompt in enumerate(prompts)
+            Request(f"{head.id}-{index}", prompt, params) for index, prompt in enumerate(prompts)
         ]
         return self._engine.submit(requests, seconds)
 
@@ -208,7 +207,7 @@ async def _answers(job: Job) -> list[Answer]:
         job.close()
 
 
-async def _streamed(job: Job, chunks: Chunks) -> Response:
+async def _streamed(job: Job, chunks: Chunks) -> ApiResponse:
     """Server-sent events. What the engine refuses is an ordinary error, before any event."""
     try:
         await job.accepted()

@@ -2,7 +2,7 @@
 
 The books are here: who waits for what, how much more there is room for, and whether the engine is
 gone. Where the engine runs and how one talks to it is a subclass's: in another process
-(`mlcc.server.client`) or in this event loop (`mlcc.browser.engine`).
+(`mlcc.worker.client`) or in this event loop (`mlcc.embedded.engine`).
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ from mlcc.api.responses import Chunk, Chunks
 from mlcc.api.shapes import ErrorBody
 from mlcc.engine.events import Finished
 from mlcc.errors import MlccError
+from mlcc.service.exchange import to_json
 from mlcc.service.job import Job
-from mlcc.service.messages import to_json
 
 DONE = "data: [DONE]\n\n"
 

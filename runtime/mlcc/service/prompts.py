@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from mlcc.model import ModelText
+from mlcc.model.model import ModelText
 
 
 class Prompts(Protocol):

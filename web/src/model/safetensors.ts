@@ -1,5 +1,5 @@
 /**
- * Reads the header of a safetensors file as strictly as `mlcc.safetensors` in Python does.
+ * Reads the header of a safetensors file as strictly as `mlcc.artifact.safetensors` in Python does.
  *
  * The header only: the tensors' bytes pass by elsewhere. Offsets are counted from the file's start.
  */

@@ -43,6 +43,7 @@ ACTIVATIONS: dict[str, Callable[[Expr], Expr]] = {
     "silu": silu,
     "gelu": gelu,
     "gelu_tanh": gelu_tanh,
+    "sigmoid": sigmoid,
 }
 
 
@@ -69,7 +70,7 @@ def _chunks(y: Expr, lanes: int, value: Callable[[Expr, Expr, int], Expr]) -> No
 
 
 def gated(isa: Isa, row: Sizes, other: Sizes, kind: str) -> PrimFunc:
-    """(gate f32[n, inner], up f32[n, inner]) -> kind(gate) * up; kind: silu, gelu, gelu_tanh."""
+    """(gate f32[n, inner], up f32[n, inner]) -> kind(gate) * up; kind: of ACTIVATIONS."""
     activation = ACTIVATIONS[kind]
 
     def body(gate: Expr, up: Expr, y: Expr) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from mlcc_compiler.kernels.cpu import activation, embedding, kv, latent, norm, rope
+from mlcc_compiler.kernels.cpu import activation, embedding, kv, latent, norm, parts, rope
 from mlcc_compiler.kernels.cpu import sample as sampling
 from mlcc_compiler.kernels.cpu.attention import attention
 from mlcc_compiler.kernels.cpu.attention import latent as attend_latents
 from mlcc_compiler.kernels.cpu.experts import experts, route
 from mlcc_compiler.kernels.cpu.isa import Isa
 from mlcc_compiler.kernels.cpu.linear import linear
+from mlcc_compiler.kernels.cpu.state import conv, delta
 from mlcc_compiler.kernels.kernel_set import Emitter, Factory, KernelSet, Layout
 from mlcc_targets import Target
 
@@ -24,11 +25,14 @@ FACTORIES: dict[str, Factory] = {
     "combine": route.combine,
     "add": activation.add,
     "scale": activation.scale,
+    "take_parts": parts.take_parts,
     "take_rows": kv.take_rows,
     "read_step": kv.read_step,
     "append_kv": kv.append_kv,
     "append_latent": latent.append_latent,
     "copy_pages": kv.copy_pages,
+    "causal_conv": conv.causal_conv,
+    "delta_rule": delta.delta_rule,
     "sample": sampling.sample,
 }
 

@@ -78,6 +78,7 @@ ACTIVATIONS: dict[str, Callable[[Expr], Expr]] = {
     "silu": _silu,
     "gelu": _gelu,
     "gelu_tanh": _gelu_tanh,
+    "sigmoid": sigmoid,
 }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mlcc_compiler.kernels.gpu import elementwise, embedding, kv, latent, norm, rope
+from mlcc_compiler.kernels.gpu import elementwise, embedding, kv, latent, norm, parts, rope
 from mlcc_compiler.kernels.gpu.attention import attention
 from mlcc_compiler.kernels.gpu.attention import latent as attend_latents
 from mlcc_compiler.kernels.gpu.device import Gpu
@@ -10,6 +10,7 @@ from mlcc_compiler.kernels.gpu.experts import experts, route
 from mlcc_compiler.kernels.gpu.linear import linear
 from mlcc_compiler.kernels.gpu.linear.parts import layout
 from mlcc_compiler.kernels.gpu.sample import sample as sampling
+from mlcc_compiler.kernels.gpu.state import conv, delta
 from mlcc_compiler.kernels.kernel_set import Emitter, Factory, KernelSet, Layout
 from mlcc_targets import Target
 
@@ -25,12 +26,15 @@ FACTORIES: dict[str, Factory] = {
     "combine": route.combine,
     "add": elementwise.add,
     "scale": elementwise.scale,
+    "take_parts": parts.take_parts,
     "take_rows": elementwise.take_rows,
     "read_step": elementwise.read_step,
     "append_kv": kv.append_kv,
     "rotate_and_append": kv.rotate_and_append,
     "append_latent": latent.append_latent,
     "copy_pages": kv.copy_pages,
+    "causal_conv": conv.causal_conv,
+    "delta_rule": delta.delta_rule,
     "sample": sampling.sample,
 }
 

@@ -2,8 +2,8 @@
 
 A task is a tile of an expert's columns times all tokens that chose it, some rows at a time: the
 loops of a linear (`cpu/linear`), whose rows are found through the order of `order.py`. So weights
-that nobody chose are not read, and the others once for a step. Tasks of a tile are neighbours, so
-that each thread has a share of every expert.
+that nobody chose are not read, and the others once for a step. Tasks of a tile are neighbours:
+each thread has a share of every expert, however many tokens that has.
 """
 
 from __future__ import annotations
@@ -45,11 +45,12 @@ def emit_expert_linear(
     plan = weight.plan
     key = ("expert_order", choice)
     if key not in graph.memo:
-        out = [tensor([rows, chosen], "int32"), tensor([experts + 1], "int32")]
+        each = tensor([experts + 1], "int32")
+        out = [tensor([rows, chosen], "int32"), each, each]
         order = graph.call_tir(
             kernels.made(expert_order, experts, chosen), "expert_order", [choice], out
         )
-        graph.memo[key] = graph.items(order, 2)
+        graph.memo[key] = graph.items(order, 3)
     inputs = [*graph.memo[key], *inputs_of(kernels, graph, x, weight), *weight.parts]
     kernel = kernels.made(expert_linear, plan.shape, plan.scheme, experts, chosen, dims(x)[1])
     width = plan.shape[0] // experts * chosen * plan.shape[1]
@@ -59,7 +60,8 @@ def emit_expert_linear(
 def expert_linear(
     isa: Isa, shape: tuple[int, int, int], scheme: str, experts: int, chosen: int, width: int
 ) -> PrimFunc:
-    """PrimFunc(order i32[n, chosen], begin i32[experts + 1], x, the weight's tensors, y f32[n, *]).
+    """PrimFunc(order, begin, active, x, the weight's tensors, y f32[n, *]); the first three are of
+    `expert_order`.
 
     x f32[n, width], or for codes what `quantize_rows` makes of it; width is K, or chosen * K where
     each choice has a part of its own. y as `ops.expert_linear` has it.
@@ -69,7 +71,9 @@ def expert_linear(
     with IRBuilder() as builder, B.prim_func(s_tir=True, private=True):
         B.func_attr({"tirx.noalias": True, "tirx.is_scheduled": True, "op_pattern": OPAQUE})
         handle = B.arg("order", T.handle())
-        begin = B.arg("begin", B.buffer((experts + 1,), "int32"))
+        begin, active = (
+            B.arg(name, B.buffer((experts + 1,), "int32")) for name in ("begin", "active")
+        )
         inputs = _input_shapes(form, width)
         handles = [B.arg(f"x{i}", T.handle()) for i in range(len(inputs))]
         weights = [
@@ -82,21 +86,22 @@ def expert_linear(
         y = B.match_buffer(y_handle, (n, kinds * chosen * one.n), "float32")
         sizes = ROW_TILES if one.scheme.is_float else row_tiles(isa)
 
-        with B.parallel(kinds * one.tiles * experts) as task:
-            expert = B.bind(task % experts)
-            tile = B.bind(task // experts % one.tiles)
-            kind = B.bind(task // (experts * one.tiles))
+        count = B.bind(T.Cast("int64", active[0]))
+        with B.parallel(count * (kinds * one.tiles)) as task:
+            expert = B.bind(T.Cast("int64", active[task % count + 1]))
+            tile = B.bind(task // count % one.tiles)
+            kind = B.bind(task // (count * one.tiles))
             first = B.bind(T.Cast("int64", begin[expert]))
-            count = B.bind(T.Cast("int64", begin[expert + 1]) - first)
+            places = B.bind(T.Cast("int64", begin[expert + 1]) - first)
 
             def register_tile(rows: int, row: Expr) -> None:
-                places = _Places(order, chosen, rows, first + row, kind)
-                output = ExpertOutput(one, y, None, places, tile)
-                parts = [places.view(x, each=width != one.k) for x in xs]
+                some = _Places(order, chosen, rows, first + row, kind)
+                output = ExpertOutput(one, y, None, some, tile)
+                parts = [some.view(x, each=width != one.k) for x in xs]
                 body = _body(form, parts, weights, output)
                 body(rows, T.int64(0), B.bind((kind * experts + expert) * one.tiles + tile))
 
-            cover_rows(sizes, count, T.int64(0), count, register_tile)
+            cover_rows(sizes, places, T.int64(0), places, register_tile)
     return builder.get()
 
 

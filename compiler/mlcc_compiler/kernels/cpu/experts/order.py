@@ -13,10 +13,11 @@ from mlcc_compiler.kernels.frame import Expr, PrimFunc, i32, kernel, store
 
 
 def expert_order(isa: Isa, experts: int, k: int) -> PrimFunc:
-    """(choice i32[n, k]) -> order i32[n, k], the places by expert, and begin i32[experts + 1]:
-    expert e's are number begin[e] to begin[e + 1] in the order."""
+    """(choice i32[n, k]) -> order i32[n, k], the places by expert; begin i32[experts + 1]: expert
+    e's are number begin[e] to begin[e + 1] in the order; active i32[experts + 1]: how many experts
+    were chosen at all, and which."""
 
-    def body(choice: Expr, order: Expr, begin: Expr) -> None:
+    def body(choice: Expr, order: Expr, begin: Expr, active: Expr) -> None:
         places = bind(choice.shape[0] * k)
         next_of = T.alloc_buffer((experts,), "int32")
 
@@ -29,7 +30,11 @@ def expert_order(isa: Isa, experts: int, k: int) -> PrimFunc:
             e = expert(place)
             store(next_of, next_of[e] + 1, e)
         store(begin, T.int32(0), 0)
+        store(active, T.int32(0), 0)
         with T.serial(experts) as e:
+            with T.If(next_of[e] > 0), T.Then():
+                store(active, active[0] + 1, 0)
+                store(active, T.Cast("int32", e), active[0])
             store(begin, begin[e] + next_of[e], e + 1)
             store(next_of, begin[e], e)
         with T.serial(places) as place:
@@ -38,5 +43,5 @@ def expert_order(isa: Isa, experts: int, k: int) -> PrimFunc:
             store(order, T.Cast("int32", place), T.floordiv(at, k), T.floormod(at, k))
             store(next_of, at + 1, e)
 
-    begin = i32(experts + 1)
-    return kernel(body, choice=i32("n", k), order=i32("n", k), begin=begin)
+    each = i32(experts + 1)
+    return kernel(body, choice=i32("n", k), order=i32("n", k), begin=each, active=each)

@@ -1,25 +1,31 @@
 """Products with the matrices that each token chose, on the GPU, for every scheme.
 
-Matrices lie one below the other, [count * N, K], as those of a linear. A workgroup makes some
-columns of one choice of one token, as `gpu/linear/gemv.py` does: the chosen experts' weights are
-read at the speed of memory for a token, and again for each further one that chose them.
+Matrices lie one below the other, [count * N, K], as those of a linear, and the kernels are a
+linear's (`gpu/linear`), at other jobs (`jobs.py`). The host code chooses:
+
+    few tokens    gemv.py: a token's choice at a time. What it reads is what it chose, once for
+                  each token that did
+    more          tensor_core.py or gemm.py: tiles of tokens that chose one expert
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
-from mlcc_compiler._tvm import tirx
 from mlcc_compiler.graph import Graph, Weight, dims, tensor
-from mlcc_compiler.kernels.frame import Expr, PrimFunc, f32, i32, kernel, store
+from mlcc_compiler.kernels.frame import Expr, PrimFunc, f32, i32, kernel
 from mlcc_compiler.kernels.gpu.device import Gpu
-from mlcc_compiler.kernels.gpu.linear.gemv import products, shape_for
+from mlcc_compiler.kernels.gpu.experts.jobs import Alone, Numbers, Together
+from mlcc_compiler.kernels.gpu.experts.order import expert_order
+from mlcc_compiler.kernels.gpu.linear.gemm import gemm, side
+from mlcc_compiler.kernels.gpu.linear.gemv import gemv
+from mlcc_compiler.kernels.gpu.linear.linear import Variant, first_that_takes
 from mlcc_compiler.kernels.gpu.linear.packing import GpuPacking
 from mlcc_compiler.kernels.gpu.linear.parts import call_parts, packing
+from mlcc_compiler.kernels.gpu.linear.tensor_core import tensor_core_gemm
 from mlcc_compiler.kernels.gpu.linear.weight import WeightReader, weight_arguments
-from mlcc_compiler.kernels.gpu.workgroup import bind, ceil_div, int32, launch, when
 from mlcc_compiler.kernels.kernel_set import KernelSet
 from mlcc_compiler.layout import WeightLayout
 
@@ -38,76 +44,66 @@ def layout(gpu: Gpu, shape: Sequence[int], scheme: str) -> WeightLayout:
 def emit_expert_linear(
     kernels: KernelSet, graph: Graph, x: Any, choice: Any, weight: Weight, experts: int
 ) -> Any:
-    """Emit the calls, one for each part of the weight."""
+    """Emit the order of tokens, once for all readers of a choice, and a call for each part of the
+    weight."""
     plan, (rows, chosen) = weight.plan, dims(choice)
+    key, steps = ("expert_order", choice), heights(kernels.device)
+    if key not in graph.memo:
+        table = tensor([1 + len(steps), experts + 1], "int32")
+        made = kernels.made(expert_order, experts, chosen, steps)
+        out = [tensor([rows, chosen], "int32"), table]
+        pair = graph.call_tir(made, "expert_order", [choice], out)
+        graph.memo[key] = graph.items(pair, 2)
     form = stored(kernels.device, plan.shape, plan.scheme)
     numbers = Numbers(plan.shape[0], experts, chosen, dims(x)[1])
-    made = [kernels.made(expert_part, form, p, numbers) for p in range(len(form.parts))]
+    parts = [kernels.made(expert_part, form, p, numbers) for p in range(len(form.parts))]
+    inputs = [x, choice, *graph.memo[key]]
     out = tensor([rows, numbers.slots * plan.shape[1]])
-    return call_parts(graph, "expert_linear", weight, made, lambda part: [x, choice, *part], out)
+    return call_parts(graph, "expert_linear", weight, parts, lambda part: [*inputs, *part], out)
 
 
-@dataclass(frozen=True)
-class Numbers:
-    """Of an `ops.expert_linear`."""
-
-    matrices: int
-    experts: int
-    chosen: int
-    width: int
-    """Of a row of x: K, or chosen * K where each choice has a part of its own."""
-
-    @property
-    def slots(self) -> int:
-        """Products that a token needs: of each kind of matrix, of each choice."""
-        return self.matrices // self.experts * self.chosen
+def heights(gpu: Gpu) -> tuple[int, ...]:
+    """Rows of the tiles; where there are two, for few and for many tokens an expert."""
+    return (16, 64) if gpu.tensor_cores and gpu.f16 else (2 * side(gpu),)
 
 
 def expert_part(gpu: Gpu, packing: GpuPacking, part: int, numbers: Numbers) -> PrimFunc:
-    """(x f32[n, width], choice i32[n, chosen], the part's tensors, y f32[n, slots * N]): what of y
-    is made by the part's rows."""
-    part_rows, n_out = packing.parts[part], packing.n // numbers.matrices
-    slots, chosen = numbers.slots, numbers.chosen
+    """(x f32[n, width], choice i32[n, chosen], order and begin of `expert_order`, the part's
+    tensors, y f32[n, slots * N]): what of y is made by the part's rows."""
+    n_out = packing.n // numbers.matrices
 
-    def body(x: Expr, choice: Expr, *buffers: Expr) -> None:
+    def body(x: Expr, choice: Expr, order: Expr, begin: Expr, *buffers: Expr) -> None:
         *tensors, y = buffers
         reader = WeightReader(gpu, packing, tensors)
-        shape = shape_for(gpu, reader, slots * n_out, 1)
-        blocks = ceil_div(n_out, shape.rows * shape.teams)
-        with launch((blocks * slots, x.shape[0]), (shape.threads,)) as (block, token, thread):
-            slot, strip = bind(block // blocks), bind(block % blocks)
-            kind, j = bind(slot // chosen), bind(slot % chosen)
-            matrix = bind(kind * numbers.experts + choice[token, j])
-            base = bind(matrix * n_out - part_rows.start)
-            first = bind((strip * shape.teams + thread // shape.lanes) * shape.rows)
-            last = int32(len(part_rows) - 1)
-            rows = [bind(tirx.max(tirx.min(base + first + r, last), 0)) for r in range(shape.rows)]
-            source = _Part(x, j * packing.k if numbers.width != packing.k else 0, packing.k)
-
-            def write(index: Expr, team: Expr, value: Expr) -> None:
-                n = bind((strip * shape.teams + team) * shape.rows + index)
-                row = bind(base + n)
-                with when(tirx.all(n < n_out, row >= 0, row <= last)):
-                    store(y, value, token, slot * n_out + n)
-
-            products(gpu, reader, shape, source, [token], rows, thread, write)
+        alone = Alone(x, y, packing, part, numbers, choice)
+        variants: list[Variant] = [(most_alone(gpu, numbers), partial(gemv, gpu, reader, alone, 1))]
+        for row, height in enumerate(heights(gpu)):
+            job = Together(x, y, packing, part, numbers, order, begin, row + 1)
+            # tiles that are half full on average
+            most = height * numbers.experts // (2 * numbers.chosen)
+            variants.append((most, _tiled(gpu, reader, job, height)))
+        first_that_takes(x.shape[0], variants)
 
     return kernel(
         body,
         x=f32("n", numbers.width),
-        choice=i32("n", chosen),
+        choice=i32("n", numbers.chosen),
+        order=i32("n", numbers.chosen),
+        begin=i32(1 + len(heights(gpu)), numbers.experts + 1),
         **weight_arguments(packing, part),
-        y=f32("n", slots * n_out),
+        y=f32("n", numbers.slots * n_out),
     )
 
 
-class _Part:
-    """Looks like a buffer [n, width]: the part of a wider one that begins at a column."""
+def most_alone(gpu: Gpu, numbers: Numbers) -> int:
+    """Tokens for which each reads its own experts: without tensor cores a tile must be a quarter
+    full to be worth it, with them it must save reads."""
+    if gpu.tensor_cores and gpu.f16:
+        return 8
+    return heights(gpu)[0] * numbers.experts // (4 * numbers.chosen)
 
-    def __init__(self, buffer: Any, first: Expr, width: int) -> None:
-        self.buffer, self.first = buffer, first
-        self.shape, self.dtype = (buffer.shape[0], width), buffer.dtype
 
-    def __getitem__(self, at: tuple[Expr, Expr]) -> Expr:
-        row, column = at
-        return self.buffer[row, self.first + column]
+def _tiled(gpu: Gpu, reader: WeightReader, job: Together, height: int) -> Callable[[], None]:
+    if gpu.tensor_cores and gpu.f16:
+        return partial(tensor_core_gemm, gpu, reader, job, height)
+    return partial(gemm, gpu, reader, job, height // side(gpu))

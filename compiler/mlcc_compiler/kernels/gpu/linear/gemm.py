@@ -18,7 +18,7 @@ from typing import Any
 from mlcc_compiler._tvm import T, tirx
 from mlcc_compiler.kernels.frame import Expr, store
 from mlcc_compiler.kernels.gpu.device import Gpu
-from mlcc_compiler.kernels.gpu.linear.gemv import Finish
+from mlcc_compiler.kernels.gpu.linear.job import Job
 from mlcc_compiler.kernels.gpu.linear.weight import UNIT, WeightReader, keep, load
 from mlcc_compiler.kernels.gpu.workgroup import (
     Local,
@@ -44,18 +44,18 @@ def side(gpu: Gpu) -> int:
     return 16 if gpu.threads >= 256 else 8
 
 
-def gemm(gpu: Gpu, reader: WeightReader, n_out: int, x: Any, height: int, finish: Finish) -> None:
+def gemm(gpu: Gpu, reader: WeightReader, job: Job, height: int) -> None:
     """Emit the launch: tiles of side * height rows of x by side * 4 rows of W."""
     edge = side(gpu)
     depth, dtype = (32, "float16") if gpu.f16 else (16, "float32")
     rows, columns = edge * height, edge * WIDTH
-    blocks = ceil_div(n_out, columns), ceil_div(x.shape[0], rows)
+    blocks = ceil_div(job.n_out, columns), job.blocks(rows)
     with launch(blocks, (edge, edge)) as (block, block_row, tx, ty):
         x_tile = shared((rows, depth + _GAP), dtype)
         w_tile = shared((columns, depth + _GAP), dtype)
         thread = bind(ty * edge + tx)
-        first_row, first_column = bind(block_row * rows), bind(block * columns)
-        count = int32(x.shape[0])
+        first_column = bind(block * columns)
+        found = job.tile(block_row, rows, thread, edge * edge)
         sums = Local(height * WIDTH)
         for i in range(height * WIDTH):
             sums[i] = real(0)
@@ -63,11 +63,10 @@ def gemm(gpu: Gpu, reader: WeightReader, n_out: int, x: Any, height: int, finish
             first = bind(int32(step) * (depth // UNIT))
 
             def x_unit(row: Expr, unit: Expr) -> list[Expr]:
-                at = bind(tirx.min(first_row + row, count - 1))
-                return _x_unit(reader, dtype, x, at, first + unit)
+                return _x_unit(reader, dtype, job.x, found.x_row(row), first + unit)
 
             def w_unit(row: Expr, unit: Expr) -> list[Expr]:
-                at = bind(tirx.min(first_column + row, int32(n_out - 1)))
+                at = found.w_row(first_column + row)
                 return reader.weights(at, bind(tirx.min(first + unit, int32(reader.units - 1))))
 
             _fill(x_tile, rows, depth, thread, edge * edge, x_unit)
@@ -76,14 +75,12 @@ def gemm(gpu: Gpu, reader: WeightReader, n_out: int, x: Any, height: int, finish
             _multiply(x_tile, w_tile, depth, height, edge, tx, ty, sums)
             barrier()
         for i in range(height):
-            m = bind(first_row + ty + i * edge)
+            m = bind(ty + i * edge)
             for j in range(WIDTH):
-                n = first_column + tx + j * edge
-                with when(tirx.all(m < count, n < n_out)):
-                    finish(m, n, sums[i * WIDTH + j])
+                found.write(m, bind(first_column + tx + j * edge), sums[i * WIDTH + j])
 
 
-def _x_unit(reader: WeightReader, dtype: str, x: Any, row: Expr, unit: Expr) -> list[Expr]:
+def _x_unit(reader: WeightReader, dtype: str, x: Any, row: Any, unit: Expr) -> list[Expr]:
     """Eight values of x, 0 beyond its row, within the range of the tile's type."""
     inside = bind(tirx.min(unit, int32(reader.units - 1)))
     values = load(x, row, inside * UNIT, UNIT)

@@ -20,6 +20,7 @@ from typing import Any
 from mlcc_compiler._tvm import T, tirx
 from mlcc_compiler.kernels.frame import Expr
 from mlcc_compiler.kernels.gpu.device import Gpu
+from mlcc_compiler.kernels.gpu.linear.job import Job
 from mlcc_compiler.kernels.gpu.linear.weight import UNIT, Block, Scaling, WeightReader, load
 from mlcc_compiler.kernels.gpu.workgroup import (
     Local,
@@ -38,9 +39,6 @@ _WORKGROUPS = 256
 _LEAST_UNITS = 4
 _CELLS = 2048
 """Floats of workgroup memory for the sums of lanes: 8 KiB."""
-
-Finish = Callable[[Expr, Expr, Expr], None]
-"""Called with (row of x, row of W, their product)."""
 
 
 @dataclass(frozen=True)
@@ -78,49 +76,26 @@ def shape_for(gpu: Gpu, reader: WeightReader, n_out: int, columns: int) -> Shape
     return Shape(threads, lanes, rows, units)
 
 
-def gemv(gpu: Gpu, reader: WeightReader, n_out: int, x: Any, columns: int, finish: Finish) -> None:
-    """Emit the launch: `columns` rows of x (up to 8; fewer may be there) times n_out rows of W.
-
-    More rows of x than `columns` take more workgroups, each with its own stream over W.
-    """
-    shape = shape_for(gpu, reader, n_out, columns)
-    count = int32(x.shape[0])
-    blocks = ceil_div(n_out, shape.rows * shape.teams)
-    with launch((blocks, ceil_div(x.shape[0], columns)), (shape.threads,)) as (block, y, thread):
-        first = bind((block * shape.teams + thread // shape.lanes) * shape.rows)
-        rows = [bind(tirx.min(first + r, int32(n_out - 1))) for r in range(shape.rows)]
-        xs = [bind(tirx.min(y * columns + m, count - 1)) for m in range(columns)]
+def gemv(gpu: Gpu, reader: WeightReader, job: Job, columns: int) -> None:
+    """Emit the launch: tiles of `columns` rows of x (up to 8), each a stream over its rows of W."""
+    shape = shape_for(gpu, reader, job.n_out, columns)
+    blocks = ceil_div(job.n_out, shape.rows * shape.teams)
+    with launch((blocks, job.blocks(columns)), (shape.threads,)) as (block, y, thread):
+        lane, team = bind(thread % shape.lanes), bind(thread // shape.lanes)
+        first = bind((block * shape.teams + team) * shape.rows)
+        tile = job.tile(y, columns, thread, shape.threads)
+        rows = [tile.w_row(first + r) for r in range(shape.rows)]
+        xs = [tile.x_row(int32(m)) for m in range(columns)]
+        sums = Local(columns * shape.rows)
+        for i in range(columns * shape.rows):
+            sums[i] = real(0)
+        _stream(reader, shape, lane, lambda unit: _step(reader, shape, job.x, xs, rows, unit, sums))
 
         def write(index: Expr, team: Expr, value: Expr) -> None:
-            m = bind(y * columns + tirx.floordiv(index, shape.rows))
             n = bind((block * shape.teams + team) * shape.rows + tirx.floormod(index, shape.rows))
-            with when(tirx.all(m < count, n < n_out)):
-                finish(m, n, value)
+            tile.write(bind(tirx.floordiv(index, shape.rows)), n, value)
 
-        products(gpu, reader, shape, x, xs, rows, thread, write)
-
-
-def products(
-    gpu: Gpu,
-    reader: WeightReader,
-    shape: Shape,
-    x: Any,
-    xs: list[Expr],
-    rows: list[Expr],
-    thread: Expr,
-    write: Callable[[Expr, Expr, Expr], None],
-) -> None:
-    """In a launch, emit the products of rows `xs` of x with rows `rows` of W, which are those of
-    this thread's team, and write(m * shape.rows + r, team, product) for each. Has barriers.
-
-    `x` is a buffer or what reads like one (`weight.load`).
-    """
-    lane = bind(thread % shape.lanes)
-    sums = Local(len(xs) * shape.rows)
-    for i in range(len(xs) * shape.rows):
-        sums[i] = real(0)
-    _stream(reader, shape, lane, lambda unit: _step(reader, shape, x, xs, rows, unit, sums))
-    _add_lanes(gpu, shape, sums, len(xs) * shape.rows, thread, write)
+        _add_lanes(gpu, shape, sums, columns * shape.rows, thread, write)
 
 
 def _stream(reader: WeightReader, shape: Shape, lane: Expr, body: Callable[[Expr], None]) -> None:
@@ -139,7 +114,7 @@ def _step(
     reader: WeightReader,
     shape: Shape,
     x: Any,
-    xs: list[Expr],
+    xs: list[Any],
     rows: list[Expr],
     first: Expr,
     sums: Local,
@@ -156,7 +131,7 @@ def _step(
 def _unit(
     reader: WeightReader,
     x: Any,
-    xs: list[Expr],
+    xs: list[Any],
     rows: list[Expr],
     scalings: Sequence[Scaling | None],
     unit: Expr,

@@ -18,7 +18,8 @@ from mlcc_compiler.graph import Graph, Weight, dims, tensor
 from mlcc_compiler.kernels.frame import Expr, PrimFunc, f32, kernel, store
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.linear.gemm import gemm, side
-from mlcc_compiler.kernels.gpu.linear.gemv import Finish, gemv
+from mlcc_compiler.kernels.gpu.linear.gemv import gemv
+from mlcc_compiler.kernels.gpu.linear.job import Whole
 from mlcc_compiler.kernels.gpu.linear.packing import GpuPacking
 from mlcc_compiler.kernels.gpu.linear.parts import call_parts, packing
 from mlcc_compiler.kernels.gpu.linear.tensor_core import tensor_core_gemm
@@ -60,7 +61,7 @@ def linear_part(gpu: Gpu, packing: GpuPacking, part: int, bias: bool) -> PrimFun
             total = value if bias_buffer is None else value + bias_buffer[column]
             store(y, total, m, column)
 
-        _choose(gpu, reader, len(rows), x, finish)
+        _choose(gpu, reader, Whole(x, len(rows), finish))
 
     arguments = {"x": f32("n", packing.k), **weight_arguments(packing, part)}
     if bias:
@@ -68,24 +69,26 @@ def linear_part(gpu: Gpu, packing: GpuPacking, part: int, bias: bool) -> PrimFun
     return kernel(body, **arguments, y=f32("n", packing.n))
 
 
-def _choose(gpu: Gpu, reader: WeightReader, n_out: int, x: Any, finish: Finish) -> None:
+def _choose(gpu: Gpu, reader: WeightReader, job: Whole) -> None:
     """Emit the launches for few and for many rows of x under their conditions."""
-    variants: list[tuple[int, Callable[[], None]]] = []
+    variants: list[Variant] = []
     for columns in _FEW:
-        variants.append((columns, partial(gemv, gpu, reader, n_out, x, columns, finish)))
+        variants.append((columns, partial(gemv, gpu, reader, job, columns)))
     matrix_unit = gpu.tensor_cores and gpu.f16
     for rows in ROWS if matrix_unit else ():
-        emit = partial(tensor_core_gemm, gpu, reader, n_out, x, rows, finish)
-        variants.append((rows, emit))
+        variants.append((rows, partial(tensor_core_gemm, gpu, reader, job, rows)))
     for height in () if matrix_unit else _HEIGHTS:
         rows = side(gpu) * height
-        variants.append((rows, partial(gemm, gpu, reader, n_out, x, height, finish)))
-    first_that_takes(x.shape[0], variants)
+        variants.append((rows, partial(gemm, gpu, reader, job, height)))
+    first_that_takes(job.x.shape[0], variants)
 
 
-def first_that_takes(n: Expr, variants: list[tuple[int, Callable[[], None]]]) -> None:
-    """Emit the first of the variants (the most rows it is good for, emit) that takes n rows, or
-    the last."""
+Variant = tuple[int, Callable[[], None]]
+"""(the most rows that it is good for, what emits it)."""
+
+
+def first_that_takes(n: Expr, variants: list[Variant]) -> None:
+    """Emit the first of the variants that takes n rows, or the last."""
     (most, emit), *others = variants
     if not others:
         emit()

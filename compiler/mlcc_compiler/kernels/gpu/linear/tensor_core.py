@@ -24,7 +24,7 @@ from typing import Any
 from mlcc_compiler._tvm import T, tirx
 from mlcc_compiler.kernels.frame import Expr, store
 from mlcc_compiler.kernels.gpu.device import Gpu
-from mlcc_compiler.kernels.gpu.linear.gemv import Finish
+from mlcc_compiler.kernels.gpu.linear.job import Job, TileRows
 from mlcc_compiler.kernels.gpu.linear.tensor_tile import EDGE, Tile, tile_for
 from mlcc_compiler.kernels.gpu.linear.weight import UNIT, WeightReader, load, weights_of
 from mlcc_compiler.kernels.gpu.workgroup import (
@@ -43,17 +43,16 @@ from mlcc_compiler.kernels.gpu.workgroup import (
 _CELLS = EDGE * EDGE
 
 
-def tensor_core_gemm(
-    gpu: Gpu, reader: WeightReader, n_out: int, x: Any, rows: int, finish: Finish
-) -> None:
+def tensor_core_gemm(gpu: Gpu, reader: WeightReader, job: Job, rows: int) -> None:
     """Emit the launch: tiles of `rows` rows of x."""
-    tile = tile_for(rows, n_out)
-    blocks = ceil_div(n_out, tile.columns), ceil_div(x.shape[0], tile.rows)
+    tile = tile_for(rows, job.n_out)
+    blocks = ceil_div(job.n_out, tile.columns), job.blocks(tile.rows)
     with launch(blocks, (gpu.subgroup, tile.subgroups)) as (block, block_row, lane, subgroup):
         thread = bind(subgroup * gpu.subgroup + lane)
-        first_row, first_column = bind(block_row * tile.rows), bind(block * tile.columns)
-        count = int32(x.shape[0])
-        fill = _Fill(reader, x, first_row, first_column, n_out, thread, tile, gpu.subgroup)
+        first_column = bind(block * tile.columns)
+        threads = tile.subgroups * gpu.subgroup
+        found = job.tile(block_row, tile.rows, thread, threads)
+        fill = _Fill(reader, job.x, found, first_column, thread, threads, tile)
         products = _Products(tile, subgroup)
         steps = ceil_div(reader.units, tile.depth // UNIT)
         fill.start(int32(0))()
@@ -66,11 +65,9 @@ def tensor_core_gemm(
             barrier()
 
         def write(m: Expr, n: Expr, value: Expr) -> None:
-            row, column = bind(first_row + m), bind(first_column + n)
-            with when(tirx.all(row < count, column < n_out)):
-                finish(row, column, value)
+            found.write(m, bind(first_column + n), value)
 
-        products.write(thread, tile.subgroups * gpu.subgroup, write)
+        products.write(thread, threads, write)
 
 
 class _Fill:
@@ -80,21 +77,19 @@ class _Fill:
         self,
         reader: WeightReader,
         x: Any,
-        first_row: Expr,
+        found: TileRows,
         first_column: Expr,
-        n_out: int,
         thread: Expr,
+        threads: int,
         tile: Tile,
-        subgroup: int,
     ) -> None:
-        self.reader, self.x, self.n_out = reader, x, n_out
-        self.first_row, self.first_column, self.thread, self.tile = (
-            first_row,
+        self.reader, self.x, self.found = reader, x, found
+        self.first_column, self.thread, self.threads, self.tile = (
             first_column,
             thread,
+            threads,
             tile,
         )
-        self.threads = tile.subgroups * subgroup
         self.x_tile = shared((tile.rows, tile.stride), "float16")
         self.w_tile = shared((tile.columns, tile.stride), "float16")
 
@@ -152,7 +147,7 @@ class _Fill:
         return put_inside
 
     def _x_unit(self, row: Expr, unit: Expr) -> Callable[[], list[Expr]]:
-        at = bind(tirx.min(self.first_row + row, int32(self.x.shape[0]) - 1))
+        at = self.found.x_row(row)
         last = int32(self.reader.units - 1)
         values = load(self.x, at, bind(tirx.min(unit, last)) * UNIT, UNIT)
         if self.reader.units % (self.tile.depth // UNIT):  # a tile may reach beyond the row
@@ -162,7 +157,7 @@ class _Fill:
         return lambda: [clamp_f16(v) for v in values]
 
     def _w_unit(self, row: Expr, unit: Expr) -> Callable[[], list[Expr]]:
-        at = bind(tirx.min(self.first_column + row, int32(self.n_out - 1)))
+        at = self.found.w_row(self.first_column + row)
         last = int32(self.reader.units - 1)
         decode = self.reader.fetch(at, bind(tirx.min(unit, last)))
         return lambda: weights_of(decode())

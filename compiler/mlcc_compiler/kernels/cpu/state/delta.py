@@ -1,0 +1,163 @@
+"""The gated delta rule (Yang et al., 2024) token by token, on the CPU.
+
+A task is one head of one sequence. Its matrix, a row for each value, is first brought to where it
+will be written, then goes through the tokens there. With the sums of a row r before a token,
+
+    a = r . k,  c = r . q,  d = beta * (v - decay * a)
+
+the output is decay * c + (k . q) * d and the row becomes decay * r + d * k: each row is read twice
+and written once a token, and queries and keys are made of length 1 by factors of the sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from mlcc_compiler._tvm import T
+from mlcc_compiler.caches import CacheLayout
+from mlcc_compiler.kernels.cpu.isa import Isa
+from mlcc_compiler.kernels.cpu.state.sequences import Sequence, each_sequence
+from mlcc_compiler.kernels.cpu.vector_math import (
+    Registers,
+    bind,
+    exp,
+    fit_lanes,
+    sigmoid,
+    span,
+    spread,
+    sum_lanes,
+)
+from mlcc_compiler.kernels.frame import SIZE, Expr, PrimFunc, f32, kernel, store, tensor_argument
+from mlcc_compiler.kernels.step import step_argument
+from mlcc_compiler.states import DeltaShape
+
+Load = Callable[[Expr], Expr]
+"""Gives vector i."""
+
+
+def delta_rule(isa: Isa, layout: CacheLayout, shape: DeltaShape) -> PrimFunc:
+    """(qkv f32[n, channels], ba f32[n, 2 * v_heads], a_log f32[v_heads], dt_bias likewise, step,
+    states in place, b sequences at most) -> f32[n, v_heads, v_dim]."""
+    lanes = fit_lanes(shape.k_dim, isa.lanes)
+    (kept,) = layout.tensors
+
+    def body(
+        qkv: Expr,
+        ba: Expr,
+        a_log: Expr,
+        dt_bias: Expr,
+        words: Expr,
+        states: Expr,
+        most: Expr,
+        out: Expr,
+    ) -> None:
+        rule = _Rule(shape, lanes, qkv, states)
+
+        def task(sequence: Sequence, head: Expr) -> None:
+            rule.bring(sequence, head)
+            speed = bind(T.float32(0) - exp(a_log[head]))
+            with T.serial(sequence.tokens) as t:
+                token = bind(sequence.first + t)
+                step_size = softplus(ba[token, shape.v_heads + head] + dt_bias[head])
+                decay, beta = bind(exp(speed * step_size)), bind(sigmoid(ba[token, head]))
+                rule.learn(sequence, head, token, decay, beta, out)
+
+        each_sequence(layout, words, shape.v_heads, task)
+
+    heads = f32(shape.v_heads)
+    return kernel(
+        body,
+        qkv=f32("n", shape.channels),
+        ba=f32("n", 2 * shape.v_heads),
+        a_log=heads,
+        dt_bias=heads,
+        step=step_argument(layout.step),
+        states=tensor_argument(kept),
+        sequences=SIZE,
+        out=f32("n", shape.v_heads, shape.v_dim),
+    )
+
+
+def softplus(x: Expr) -> Expr:
+    """log(1 + e**x), of which e**x never overflows. By libm: once for a token and head."""
+    x = bind(x)
+    small = exp(T.float32(0) - T.fabs(x))
+    return bind(T.max(x, T.float32(0)) + T.log(T.float32(1) + small))
+
+
+@dataclass(frozen=True)
+class _Rule:
+    """Emits what one head does; vectors run along the keys."""
+
+    shape: DeltaShape
+    lanes: int
+    qkv: Expr
+    states: Expr
+
+    def bring(self, sequence: Sequence, head: Expr) -> None:
+        """Copy the matrix from where it is read to where it is written, if that differs."""
+        with (
+            T.If(sequence.source != sequence.slot),
+            T.Then(),
+            T.grid(self.shape.v_dim, self.shape.k_dim // self.lanes) as (j, i),
+        ):
+            at = head, j, self._span(i)
+            store(self.states, sequence.state(self.states, self.lanes, *at), sequence.slot, *at)
+
+    def learn(
+        self, sequence: Sequence, head: Expr, token: Expr, decay: Expr, beta: Expr, out: Expr
+    ) -> None:
+        """One token: its output, and the matrix behind it."""
+        shape, slot = self.shape, sequence.slot
+        key_head = bind(T.floordiv(head, shape.group))
+        query = bind(key_head * shape.k_dim)
+        key = bind(query + shape.k_heads * shape.k_dim)
+        value = bind(2 * shape.k_heads * shape.k_dim + head * shape.v_dim)
+
+        def vector(first: Expr) -> Load:
+            return lambda i: self.qkv[token, self._span(i, first)]
+
+        q, k = vector(query), vector(key)
+        *lengths, product = self._sums((q, q), (k, k), (q, k))
+        q_factor, k_factor = (
+            bind(T.float32(1) / T.sqrt(total + T.float32(shape.eps))) for total in lengths
+        )
+        q_factor = bind(q_factor * T.float32(shape.k_dim**-0.5))
+        both = bind(product * q_factor * k_factor)
+        with T.serial(shape.v_dim) as j:
+
+            def row(i: Expr) -> Expr:
+                return self.states[slot, head, j, self._span(i)]
+
+            seen, asked = self._sums((row, k), (row, q))
+            change = bind(beta * (self.qkv[token, value + j] - decay * (seen * k_factor)))
+            store(out, decay * (asked * q_factor) + both * change, token, head, j)
+            factor = bind(change * k_factor)
+
+            def update(i: Expr) -> None:
+                new = row(i) * spread(decay, self.lanes) + k(i) * spread(factor, self.lanes)
+                store(self.states, new, slot, head, j, self._span(i))
+
+            self._each(update)
+
+    def _sums(self, *pairs: tuple[Load, Load]) -> list[Expr]:
+        """The inner products of pairs of vectors along the keys."""
+        totals = Registers(len(pairs), self.lanes)
+        for p in range(len(pairs)):
+            totals[p] = spread(0.0, self.lanes)
+
+        def add(i: Expr) -> None:
+            for p, (a, b) in enumerate(pairs):
+                totals[p] = totals[p] + a(i) * b(i)
+
+        self._each(add)
+        return [sum_lanes(totals[p]) for p in range(len(pairs))]
+
+    def _each(self, body: Callable[[Expr], None]) -> None:
+        with T.serial(self.shape.k_dim // self.lanes) as i:
+            body(i)
+
+    def _span(self, i: Expr, first: Expr = 0) -> Expr:
+        """Vector i of those that begin at `first`."""
+        return span(first + i * self.lanes, self.lanes)

@@ -1,0 +1,61 @@
+"""A depthwise causal convolution over the tokens of each sequence, with silu behind it, on a GPU.
+
+A thread is a channel of a sequence, which it takes through all tokens of the step; what it reads
+of the state it reads before it writes.
+"""
+
+from __future__ import annotations
+
+from mlcc_compiler._tvm import T
+from mlcc_compiler.caches import CacheLayout
+from mlcc_compiler.kernels.frame import SIZE, Expr, PrimFunc, f32, kernel, store, tensor_argument
+from mlcc_compiler.kernels.gpu.device import Gpu
+from mlcc_compiler.kernels.gpu.elementwise import ACTIVATIONS
+from mlcc_compiler.kernels.gpu.state.sequences import Sequence
+from mlcc_compiler.kernels.gpu.workgroup import Local, bind, ceil_div, launch, when
+from mlcc_compiler.kernels.step import step_argument
+from mlcc_compiler.states import ConvShape
+
+
+def causal_conv(gpu: Gpu, layout: CacheLayout, shape: ConvShape) -> PrimFunc:
+    """(x f32[n, channels], weight f32[channels, 1, taps], step, states in place, b sequences at
+    most) -> f32[n, channels]."""
+    channels, taps = shape.channels, shape.taps
+    (kept,) = layout.tensors
+
+    def body(x: Expr, weight: Expr, words: Expr, states: Expr, most: Expr, out: Expr) -> None:
+        def run(sequence: Sequence, c: Expr) -> None:
+            window, weights = Local(taps), Local(taps)
+            for tap in range(taps):
+                weights[tap] = weight[c, 0, tap]
+            for age in range(taps - 1):
+                window[age] = sequence.state(states, age, c)
+            with T.serial(sequence.tokens) as t:
+                token = bind(sequence.first + t)
+                window[taps - 1] = x[token, c]
+                total = window[0] * weights[0]
+                for tap in range(1, taps):
+                    total = total + window[tap] * weights[tap]
+                store(out, ACTIVATIONS["silu"](total), token, c)
+                for age in range(taps - 1):
+                    window[age] = window[age + 1]
+            with when(sequence.slot >= 0):
+                for age in range(taps - 1):
+                    store(states, window[age], sequence.slot, age, c)
+
+        grid = ceil_div(channels, gpu.threads), most
+        with launch(grid, (gpu.threads,)) as (block, s, thread):
+            c = bind(block * gpu.threads + thread)
+            with when(c < channels):
+                run(Sequence.of(layout, words, s), c)
+
+    rows = f32("n", channels)
+    return kernel(
+        body,
+        x=rows,
+        weight=f32(channels, 1, taps),
+        step=step_argument(layout.step),
+        states=tensor_argument(kept),
+        sequences=SIZE,
+        out=rows,
+    )

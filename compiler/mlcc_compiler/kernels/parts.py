@@ -1,0 +1,25 @@
+"""Where the columns of `take_parts` come from, whatever the kernel runs on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Part:
+    """Columns begin .. begin + size - 1 of every group of `stride`, wanted from column `out` on."""
+
+    begin: int
+    size: int
+    stride: int
+    out: int
+
+
+def parts_of(width: int, groups: int, text: str) -> Iterator[Part]:
+    """The parts of an operator's attribute, over a row of `width`."""
+    out = 0
+    for begin, size in json.loads(text):
+        yield Part(begin, size, width // groups, out)
+        out += groups * size

@@ -1,0 +1,60 @@
+"""The records of operators that keep a state a sequence: what stays of it is of one size, however
+long it is. States are float32 whatever the dtype of pages: a rounding would stay in them for good.
+
+As low as `layout`: data, from models to kernels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from mlcc.engine.tables import CacheGroup
+from mlcc_compiler.caches import CacheTensor, Kept, LayerRecord
+
+
+@dataclass(frozen=True)
+class ConvShape(LayerRecord):
+    """A depthwise convolution over time that sees a token and the `taps` - 1 before it."""
+
+    channels: int
+    taps: int
+
+    tensors: ClassVar = ("conv",)
+
+    def kept(self, page_size: int, dtype: str) -> Kept:
+        """The inputs that later tokens see, the oldest first."""
+        return _state(CacheTensor("conv", (self.taps - 1, self.channels), "float32"))
+
+
+@dataclass(frozen=True)
+class DeltaShape(LayerRecord):
+    """The gated delta rule (Yang et al., 2024) of one layer; `k_heads` divides `v_heads`."""
+
+    k_heads: int
+    """Heads of queries and keys, each of which serves v_heads / k_heads neighbours."""
+    v_heads: int
+    k_dim: int
+    v_dim: int
+    eps: float = 1e-6
+    """Under the root, where queries and keys are made of length 1."""
+
+    tensors: ClassVar = ("delta",)
+
+    @property
+    def channels(self) -> int:
+        """q, k and v side by side."""
+        return 2 * self.k_heads * self.k_dim + self.v_heads * self.v_dim
+
+    @property
+    def group(self) -> int:
+        """Value heads that share a key head."""
+        return self.v_heads // self.k_heads
+
+    def kept(self, page_size: int, dtype: str) -> Kept:
+        """The transposed matrix of each head: a row for each value, along the keys."""
+        return _state(CacheTensor("delta", (self.v_heads, self.v_dim, self.k_dim), "float32"))
+
+
+def _state(tensor: CacheTensor) -> Kept:
+    return Kept(CacheGroup("state"), (tensor,))

@@ -1,0 +1,168 @@
+"""A compiled model on disk: opened, checked, its weights mapped.
+
+Loads no library and imports no tvm: that is the native executor's part. Every refusal is one
+line of ArtifactError. The format is described in docs/artifact.md.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mlcc.artifact.host import check_host
+from mlcc.artifact.integrity import check_alternatives, check_files, check_hashes, resolve_inside
+from mlcc.artifact.manifest import MAX_MANIFEST_BYTES, Manifest
+from mlcc.artifact.safetensors import SafetensorsError, TensorEntry, map_file, read_header, view
+from mlcc.artifact.schema import MANIFEST_NAME, FileEntry, WeightSpec
+from mlcc.artifact.texts import TOKENIZER, chat_templates, generation_config
+from mlcc.errors import ArtifactError
+from mlcc.files import FileError, read_regular
+
+MAX_TEXT_BYTES = 16 << 20
+CHECKPOINT_FILES = ("config.json", "model.safetensors", "model.safetensors.index.json")
+"""What makes a folder a checkpoint, by which a user may take it for one; we write none of them."""
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """An opened folder. `notes` says what could not be checked here, and why."""
+
+    folder: Path
+    manifest: Manifest
+    notes: tuple[str, ...] = ()
+
+    @classmethod
+    def open(cls, path: str | Path, *, verify: bool = True, host: bool = True) -> Artifact:
+        """Check and open. Raises ArtifactError in one line.
+
+        `verify` hashes every chunk of every file (about a second per gigabyte and core), and the
+        library once more as a whole; `host` asks whether this machine can run the library (ABI,
+        system, CPU features).
+        """
+        folder = Path(path)
+        try:
+            manifest = Manifest.from_bytes(_read_manifest(folder))
+            check_files(folder, manifest)
+            check_alternatives(folder, manifest)
+            notes = check_host(manifest) if host else ()
+            if verify:
+                check_hashes(folder, manifest.files, whole=(manifest.library.path,))
+        except ArtifactError as error:
+            raise ArtifactError(f"{folder}: {error.message}") from error
+        except OSError as error:
+            raise ArtifactError(f"{folder}: cannot be read ({error.strerror or error})") from error
+        return cls(folder, manifest, notes)
+
+    def verify(self, files: Sequence[FileEntry] | None = None) -> None:
+        """Hash these files, or all, in chunks and as wholes. Raises ArtifactError."""
+        files = self.manifest.files if files is None else files
+        try:
+            check_hashes(self.folder, files, whole={entry.path for entry in files})
+        except (ArtifactError, OSError) as error:
+            raise ArtifactError(f"{self.folder}: {error}") from error
+
+    @property
+    def library_path(self) -> Path:
+        return self.folder / self.manifest.library.path
+
+    @property
+    def tokenizer_path(self) -> Path:
+        """tokenizer.json. Raises ArtifactError if the folder has none."""
+        if self.manifest.file(TOKENIZER) is None:
+            raise ArtifactError(f"{self.folder}: has no {TOKENIZER}; compile the model again")
+        return self.folder / TOKENIZER
+
+    @property
+    def licence_path(self) -> Path | None:
+        licence = self.manifest.model.licence
+        return self.folder / licence if licence else None
+
+    @cached_property
+    def generation_config(self) -> dict[str, Any]:
+        """The checkpoint's generation defaults (temperature, top_p, ...); {} if it has none."""
+        try:
+            return generation_config(self.manifest, self.text)
+        except ArtifactError as error:
+            raise ArtifactError(f"{self.folder}: {error.message}") from error
+
+    @cached_property
+    def chat_templates(self) -> dict[str, str]:
+        """Jinja text by name: "default", perhaps "tool_use" and others. {} for a base model."""
+        return chat_templates(self.manifest, self.text)
+
+    @property
+    def chat_template(self) -> str | None:
+        return self.chat_templates.get("default")
+
+    def weights(self) -> dict[str, np.ndarray[Any, Any]]:
+        """Every weight, mapped without a copy, in the order `forward` takes them.
+
+        bfloat16 comes as uint16. Arrays are writable because DLPack asks for it, but the mapping
+        is private: a write never reaches the file. Raises ArtifactError.
+        """
+        shards = {}
+        for shard in self.manifest.weights.shards:
+            path = resolve_inside(self.folder, shard)
+            try:
+                shards[shard] = (map_file(path), read_header(path))
+            except (SafetensorsError, OSError) as error:
+                raise ArtifactError(f"{self.folder}: {error}; compile the model again") from error
+        return {spec.name: self._weight(spec, *shards[spec.shard]) for spec in self._specs}
+
+    def text(self, path: str) -> str:
+        """A file of the folder as text. Raises ArtifactError."""
+        try:
+            data = read_regular(self.folder / path, MAX_TEXT_BYTES)
+        except (OSError, FileError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise ArtifactError(
+                f"{self.folder}: {path} cannot be read ({reason}); compile the model again"
+            ) from error
+        return data.decode("utf-8", "replace")
+
+    @property
+    def _specs(self) -> tuple[WeightSpec, ...]:
+        return self.manifest.weights.tensors
+
+    def _weight(
+        self, spec: WeightSpec, data: np.ndarray[Any, Any], header: dict[str, TensorEntry]
+    ) -> np.ndarray[Any, Any]:
+        entry = header.get(spec.name)
+        if entry is None or (entry.dtype, entry.shape) != (spec.dtype, spec.shape):
+            there = f"{entry.dtype} {list(entry.shape)}" if entry else "nothing"
+            raise ArtifactError(
+                f"{self.folder}: {spec.shard} holds {there} as {spec.name}, the manifest says "
+                f"{spec.dtype} {list(spec.shape)}; compile the model again"
+            )
+        return view(data, entry)
+
+
+def _read_manifest(folder: Path) -> bytes:
+    path = folder / MANIFEST_NAME
+    if not folder.exists():
+        raise ArtifactError("no such folder; make one with `mlcc compile MODEL`")
+    if not path.is_file():
+        advice = (
+            "compile it with `mlcc compile`"
+            if (folder / "config.json").is_file()
+            else ("make one with `mlcc compile MODEL`")
+        )
+        raise ArtifactError(f"not a compiled model (it has no {MANIFEST_NAME}); {advice}")
+    for name in CHECKPOINT_FILES:
+        if os.path.lexists(folder / name):
+            raise ArtifactError(
+                f"holds both a compiled model ({MANIFEST_NAME}) and a checkpoint ({name}); remove "
+                f"{MANIFEST_NAME} to have the checkpoint compiled here, or move the compiled model "
+                "to a folder of its own if you trust its machine code"
+            )
+    resolve_inside(folder, MANIFEST_NAME)
+    try:
+        return read_regular(path, MAX_MANIFEST_BYTES)
+    except FileError as error:
+        raise ArtifactError(f"{MANIFEST_NAME} cannot be read: {error}") from error

@@ -1,0 +1,106 @@
+"""Are the files of an artifact the ones its manifest lists? Paths, sizes and hashes, in threads.
+
+hashlib releases the GIL, so chunks are hashed on all cores. Knows nothing of what files hold.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Container, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from mlcc.artifact.manifest import MAX_MANIFEST_BYTES, Manifest
+from mlcc.artifact.rules import check_relative
+from mlcc.artifact.schema import CHUNK_BYTES, MANIFEST_NAME, FileEntry
+from mlcc.errors import ArtifactError
+from mlcc.files import FileError, is_within, read_regular
+
+_AGAIN = "copy the folder again or compile the model again"
+
+
+def resolve_inside(folder: Path, path: str) -> Path:
+    """`folder / path`, which must not leave the folder, not even by a symlink. ArtifactError."""
+    full = folder / check_relative(path)
+    if not is_within(full, folder):
+        raise ArtifactError(f"{path} is a link that leaves the folder; copy the real file into it")
+    return full
+
+
+def check_files(folder: Path, manifest: Manifest) -> None:
+    """Every file is there, is a file inside the folder, and has its size. Raises ArtifactError."""
+    for entry in manifest.files:
+        path = resolve_inside(folder, entry.path)
+        if not path.is_file():
+            raise ArtifactError(f"{entry.path} is missing; {_AGAIN}")
+        size = path.stat().st_size
+        if size != entry.bytes:
+            word = "truncated" if size < entry.bytes else "too long"
+            raise ArtifactError(f"{entry.path} is {word} ({size} of {entry.bytes} bytes); {_AGAIN}")
+
+
+def check_alternatives(folder: Path, manifest: Manifest) -> None:
+    """Each alternative is a manifest of the same model, of files that are listed here too.
+
+    Raises ArtifactError.
+    """
+    for path in manifest.alternatives:
+        try:
+            data = read_regular(resolve_inside(folder, path), MAX_MANIFEST_BYTES)
+            other = Manifest.from_bytes(data)
+        except FileError as error:
+            raise ArtifactError(f"{path} cannot be read: {error}; {_AGAIN}") from error
+        except ArtifactError as error:
+            raise ArtifactError(error.message.replace(MANIFEST_NAME, path)) from error
+        same = (other.model, other.weights) == (manifest.model, manifest.weights)
+        if other.alternatives or not same or not set(other.files) <= set(manifest.files):
+            raise ArtifactError(f"{path} is no alternative of this model; {_AGAIN}")
+
+
+def check_hashes(
+    folder: Path,
+    files: Sequence[FileEntry],
+    *,
+    whole: Container[str] = (),
+    threads: int | None = None,
+) -> None:
+    """Every byte is the one that was written. Raises ArtifactError naming the damaged place.
+
+    Chunks cover all bytes. Of the paths in `whole` the hash of the file is compared too, which is
+    not its only chunk's if it has several: about a second per gigabyte, on one core.
+    """
+    jobs = [(entry, i) for entry in files for i in range(len(entry.chunks))]
+    for (entry, chunk), sound in zip(jobs, _hash_all(folder, jobs, threads), strict=True):
+        if not sound:
+            start = chunk * CHUNK_BYTES
+            stop = min(start + CHUNK_BYTES, entry.bytes)
+            raise ArtifactError(f"{entry.path} is damaged in bytes {start} to {stop}; {_AGAIN}")
+    for entry in files:
+        if entry.path not in whole or len(entry.chunks) < 2:
+            continue
+        if _hash(folder / entry.path) != entry.sha256:
+            raise ArtifactError(f"{entry.path} is not of the sha256 that is listed; {_AGAIN}")
+
+
+def _hash(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while data := file.read(CHUNK_BYTES):
+            digest.update(data)
+    return digest.hexdigest()
+
+
+def _hash_all(folder: Path, jobs: list[tuple[FileEntry, int]], threads: int | None) -> list[bool]:
+    pool = ThreadPoolExecutor(threads or os.cpu_count() or 1)
+    try:
+        return list(pool.map(lambda job: _chunk_is_sound(folder, *job), jobs))
+    finally:  # on Ctrl-C do not hash the rest first
+        pool.shutdown(cancel_futures=True)
+
+
+def _chunk_is_sound(folder: Path, entry: FileEntry, chunk: int) -> bool:
+    # Read, not mapped: a file truncated meanwhile must be an error and not a SIGBUS.
+    with (folder / entry.path).open("rb") as file:
+        file.seek(chunk * CHUNK_BYTES)
+        return hashlib.sha256(file.read(CHUNK_BYTES)).hexdigest() == entry.chunks[chunk]

@@ -1,0 +1,168 @@
+"""What must hold between the numbers of a manifest, all of which are later multiplied, divided by,
+allocated or handed to machine code.
+
+The seal shows damage, but whoever edits a manifest can seal it again; what passes here reaches no
+crash. What the code of a library was compiled for is asked of the library (`device/native.py`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from math import prod
+from pathlib import PurePosixPath
+
+from mlcc.artifact.schema import (
+    AGAIN,
+    CHUNK_BYTES,
+    DTYPE_BYTES,
+    MANIFEST_NAME,
+    CacheInfo,
+    FileEntry,
+    ManifestRecord,
+    WeightSpec,
+    tables_of,
+)
+from mlcc.errors import ArtifactError
+
+_INT32, _INT53 = 2**31 - 1, 2**53 - 1
+"""What kernels count in; what JavaScript counts in."""
+_HASH = re.compile(r"[0-9a-f]{64}")
+_EMPTY = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+
+
+def check_relative(path: str) -> str:
+    """A plain relative POSIX path that cannot leave its folder, or ArtifactError."""
+    parts = PurePosixPath(path).parts
+    plain = path == "/".join(parts) and ".." not in parts and not path.startswith("/")
+    if not path or not plain or not path.isprintable() or any(c in path for c in '\\:*?"<>|'):
+        raise ArtifactError(f"{MANIFEST_NAME} names the unsafe path {path!r:.200}; {AGAIN}")
+    return path
+
+
+def check_consistency(manifest: ManifestRecord) -> None:
+    """Raises ArtifactError at the first thing that does not fit."""
+    for fault in _faults(manifest):
+        raise ArtifactError(f"{MANIFEST_NAME} {fault}; {AGAIN}")
+
+
+def _faults(manifest: ManifestRecord) -> Iterator[str]:
+    for entry in manifest.files:
+        check_relative(entry.path)
+        yield from _of_file(entry)
+    paths = [entry.path for entry in manifest.files]
+    yield from _twice("the file", paths)
+    used = [manifest.library.path, *manifest.weights.shards, *manifest.alternatives]
+    used += [manifest.model.licence] if manifest.model.licence else []
+    absent = sorted(set(used) - set(paths))
+    yield from (f"uses {path!r:.200} but lists no such file" for path in absent)
+    dtypes = {tensor.dtype for cache in manifest.caches for tensor in cache.tensors}
+    dtypes |= {tensor.dtype for tensor in manifest.weights.tensors}
+    unknown = sorted(dtypes - set(DTYPE_BYTES))
+    yield from (f"uses the unknown dtype {dtype!r:.40}" for dtype in unknown)
+    yield from _out_of_range(manifest)
+    for cache in manifest.caches:
+        yield from _of_cache(cache)
+    yield from _of_tables(manifest)
+    yield from _of_weights(manifest)
+    yield from _of_sums(manifest)
+
+
+def _of_file(entry: FileEntry) -> Iterator[str]:
+    if not 0 <= entry.bytes <= _INT53 or len(entry.chunks) != -(-entry.bytes // CHUNK_BYTES):
+        yield f"has a wrong chunk count for {entry.path}"
+    if not all(_HASH.fullmatch(each) for each in (entry.sha256, *entry.chunks)):
+        yield f"has a hash that is none for {entry.path}"
+    if len(entry.chunks) < 2 and entry.sha256 != (*entry.chunks, _EMPTY)[0]:
+        yield f"has two hashes for {entry.path}"
+
+
+def _out_of_range(manifest: ManifestRecord) -> Iterator[str]:
+    model, limits, memory = manifest.model, manifest.limits, manifest.memory
+    rows = [
+        ("model.vocab_size", model.vocab_size, 1, _INT32),
+        *(("model.eos_token_ids", token, 0, model.vocab_size - 1) for token in model.eos_token_ids),
+        ("caches", len(manifest.caches), 1, 64),
+        *(("caches[].page_size", cache.page_size, 1, 1 << 16) for cache in manifest.caches),
+        *(("caches[].window", cache.window or 1, 1, _INT32) for cache in manifest.caches),
+        *(("caches[].pool", cache.pool, 1, _INT32) for cache in manifest.caches),
+        ("limits.context", limits.context, 1, _INT32),
+        ("limits.max_batch", limits.max_batch, 1, 1 << 16),
+        ("limits.max_step_tokens", limits.max_step_tokens, 1, _INT32),
+        ("limits.max_rows", limits.max_rows, 1, _INT32),
+        ("limits.max_step_pages", limits.max_step_pages, 0, 1 << 28),
+        ("limits.max_copies", limits.max_copies, 1, _INT32),
+        ("memory.weights_bytes", memory.weights_bytes, 0, _INT53),
+        ("memory.cache_bytes", memory.cache_bytes, 0, _INT53),
+        ("memory.workspace_bytes", memory.workspace_bytes, 0, _INT53),
+    ]
+    for name, value, least, most in rows:
+        if not least <= value <= most:
+            yield f"has {name} {value!s:.40}, which is not within {least} .. {most}"
+
+
+def _of_cache(cache: CacheInfo) -> Iterator[str]:
+    """Tensors are ["num_pages", ...], as many for each layer; of pages, a size is the page's."""
+    if not cache.layers or len(cache.tensors) % len(cache.layers):
+        yield f"has {len(cache.tensors)} tensors for {len(cache.layers)} layers of a cache"
+    if len(set(cache.layers)) != len(cache.layers) or min(cache.layers, default=0) < 0:
+        yield "has a cache with layers that are none"
+    for tensor in cache.tensors:
+        sizes = [size for size in tensor.shape[1:] if isinstance(size, int) and size > 0]
+        sound = tensor.shape[:1] == ("num_pages",) and len(sizes) == len(tensor.shape) - 1
+        paged = cache.kind == "state" or cache.page_size in sizes
+        if not sound or not paged or not sizes or prod(sizes) > _INT32:
+            shape = ", ".join(map(str, tensor.shape[:6]))
+            yield f"has a cache [{shape:.80}] that is not of page_size {cache.page_size}"
+
+
+def _of_tables(manifest: ManifestRecord) -> Iterator[str]:
+    try:
+        expected = tables_of(manifest.layout)
+    except ValueError as error:
+        yield f"has {error}"
+        return
+    if manifest.tables != expected:
+        yield "has tables that are not those of its limits"
+
+
+def _of_weights(manifest: ManifestRecord) -> Iterator[str]:
+    tensors = manifest.weights.tensors
+    yield from _twice("the weight", [tensor.name for tensor in tensors])
+    held: dict[str, int] = {}
+    for tensor in tensors:
+        if len(tensor.shape) > 8 or not all(0 < size <= _INT53 for size in tensor.shape):
+            yield f"has a weight {tensor.name!r:.80} of no sound shape"
+        held[tensor.shard] = held.get(tensor.shard, 0) + tensor.nbytes
+    for entry in manifest.files:
+        if entry.bytes < held.get(entry.path, 0):
+            yield f"has more weights in {entry.path} than it has bytes"
+
+
+def _of_sums(manifest: ManifestRecord) -> Iterator[str]:
+    """Plans are made with sums; weights, pages and limits are what is really there."""
+    limits, memory = manifest.limits, manifest.memory
+    if memory.weights_bytes != _bytes(manifest.weights.tensors):
+        yield "has a memory.weights_bytes that is not the sum of its weights"
+    if memory.cache_bytes != sum(cache.pool * cache.bytes_per_page for cache in manifest.caches):
+        yield "has a memory.cache_bytes that is not the sum of its pools"
+    entries = 0
+    for cache in manifest.caches:
+        longest = cache.group.most_pages(limits.context, limits.max_step_tokens)
+        entries += longest if cache.group.has_pages else 0
+        if cache.pool < longest:
+            yield f"has too few pages for limits.context {limits.context}"
+    if limits.max_step_pages < entries * limits.max_batch:
+        yield f"has too few entries of page lists for limits.context {limits.context}"
+    if limits.max_step_tokens < limits.max_batch:
+        yield "has a limits.max_step_tokens below limits.max_batch"
+
+
+def _bytes(tensors: Iterable[WeightSpec]) -> int:
+    return sum(tensor.nbytes for tensor in tensors)
+
+
+def _twice(what: str, names: list[str]) -> Iterator[str]:
+    if len(set(names)) != len(names):
+        yield f"lists {what} {Counter(names).most_common(1)[0][0]!r:.200} twice"

@@ -1,0 +1,258 @@
+"""What `mlcc.json` holds, as records: everything a runtime must know about a compiled model.
+
+Standard library only, so that the compiler, the desktop, Pyodide and a phone read the same file.
+Data alone: `manifest.py` reads and writes it, `rules.py` says what must hold. The policy
+for changes is in docs/artifact.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from mlcc.engine.tables import CacheGroup, StepLayout
+
+MANIFEST_NAME = "mlcc.json"
+SCHEMA_VERSION, OLDEST_SCHEMA = 3, 3
+"""Of this file, and the oldest that is read: 3 has cache groups and tables. Others are refused."""
+CHUNK_BYTES = 8 << 20
+"""Files are hashed in chunks of this size, so that a browser can check a ranged fetch."""
+DTYPE_BYTES = {
+    "bool": 1, "int8": 1, "uint8": 1, "int16": 2, "uint16": 2, "int32": 4, "uint32": 4,
+    "int64": 8, "uint64": 8, "float16": 2, "bfloat16": 2, "float32": 4, "float64": 8,
+    "float8_e4m3fn": 1, "float8_e5m2": 1,
+}  # fmt: skip
+AGAIN = "compile the model again or copy the folder again"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelInfo:
+    """What the model is, whatever it runs on."""
+
+    name: str
+    architecture: str
+    config: dict[str, Any]
+    vocab_size: int
+    eos_token_ids: tuple[int, ...]
+    special_tokens: dict[str, str]
+    """`bos_token`, `eos_token`, ... as the chat template spells them."""
+    licence: str | None = None
+    """Path of the model's licence file in the folder."""
+
+    @property
+    def bos_token(self) -> str | None:
+        return self.special_tokens.get("bos_token")
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuantizationInfo:
+    """The scheme by name, and its row (bits, group, symmetric, packing) as data."""
+
+    name: str
+    options: dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TargetInfo:
+    """The row the library was compiled for."""
+
+    name: str
+    device: str
+    """Where it runs: cpu, cuda, metal, vulkan, webgpu."""
+    arch: str
+    """Instruction set of the host code: x86_64, aarch64, wasm32."""
+    triple: str
+    """LLVM's triple of the host code."""
+    cpu: str
+    features: tuple[str, ...]
+    """CPU features the code needs, in LLVM's spelling without '+': avx2, avx512vnni, dotprod."""
+    options: dict[str, Any]
+    """The rest of the row: limits, f16, subgroup size, kernel choices."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LibraryInfo:
+    """The compiled code. `kind` is so, dylib, dll, wasm or a."""
+
+    path: str
+    kind: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class TensorSpec:
+    """A tensor that is made at load; a symbolic size is a string, "num_pages" always first."""
+
+    name: str
+    dtype: str
+    shape: tuple[int | str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CacheInfo:
+    """A cache group: what layers keep of the tokens they have seen, in one pool of pages or slots.
+
+    `forward` takes the tensors of all groups, in this order.
+    """
+
+    kind: str
+    """paged, window or state: `mlcc.engine.tables.CacheGroup`."""
+    page_size: int
+    """Tokens per page; 1 for states."""
+    window: int | None
+    """Tokens that a query sees, in a window group."""
+    pool: int
+    """Planned pages or slots; the executor may allocate fewer."""
+    layers: tuple[int, ...]
+    """Numbers of the model's layers in this group; each has as many tensors, one after another."""
+    tensors: tuple[TensorSpec, ...]
+
+    @property
+    def group(self) -> CacheGroup:
+        """As the engine knows it. Raises ValueError if the fields do not fit each other."""
+        return CacheGroup(self.kind, self.page_size, self.window)
+
+    @property
+    def bytes_per_page(self) -> int:
+        """Of one page or slot, over all layers of the group."""
+        return sum(prod(page_shape(t)) * DTYPE_BYTES[t.dtype] for t in self.tensors)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableInfo:
+    """A table of the step's buffer, in 32-bit words: `mlcc.engine.tables.Table`."""
+
+    name: str
+    columns: tuple[str, ...]
+    entries: int
+    offset: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """Upper bounds compiled into the library."""
+
+    context: int
+    max_batch: int
+    """Sequences in one step."""
+    max_step_tokens: int
+    max_rows: int
+    """Rows of logits in one step."""
+    max_step_pages: int
+    """Entries of all page lists in one step."""
+    max_copies: int
+    """Pages and slots copied in one step."""
+
+    def layout(self, groups: Sequence[CacheGroup]) -> StepLayout:
+        """The tables of a step of a model with these groups."""
+        return StepLayout(
+            tuple(groups),
+            self.max_step_tokens,
+            self.max_batch,
+            self.max_rows,
+            self.max_step_pages,
+            self.max_copies,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class WeightSpec:
+    """One weight as the kernels read it, and the safetensors shard that holds it."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    shard: str
+
+    @property
+    def nbytes(self) -> int:
+        return prod(self.shape) * DTYPE_BYTES[self.dtype]
+
+
+@dataclass(frozen=True, kw_only=True)
+class WeightsInfo:
+    """The weights in the order in which the library's `forward` takes them."""
+
+    tensors: tuple[WeightSpec, ...]
+
+    @property
+    def shards(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(tensor.shard for tensor in self.tensors))
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileEntry:
+    """A file of the folder, other than the manifest. Hashes are sha256 in lower-case hex."""
+
+    path: str
+    bytes: int
+    sha256: str
+    chunks: tuple[str, ...]
+    """One per CHUNK_BYTES, the last one shorter."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryPlan:
+    """Bytes on the device once loaded with all pools as planned."""
+
+    weights_bytes: int
+    cache_bytes: int
+    workspace_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolVersions:
+    """What made it. No timestamps and no machine names: the same input gives the same bytes."""
+
+    mlcc: str
+    tvm: str
+    tvm_ffi: str
+    llvm: str | None = None
+    python: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ManifestRecord:
+    """The whole of mlcc.json; `manifest.Manifest` adds how it is read and written."""
+
+    abi: str
+    model: ModelInfo
+    quantization: QuantizationInfo
+    target: TargetInfo
+    library: LibraryInfo
+    functions: tuple[str, ...]
+    caches: tuple[CacheInfo, ...]
+    limits: Limits
+    tables: tuple[TableInfo, ...]
+    """Where everything of a step lies: `layout` for other languages."""
+    weights: WeightsInfo
+    memory: MemoryPlan
+    tools: ToolVersions
+    files: tuple[FileEntry, ...] = ()
+    alternatives: tuple[str, ...] = ()
+    """Manifests beside this one, the best first, for devices that lack what this library needs:
+    the same model and weights, another library. Each is complete by itself and has none itself."""
+    schema_version: int = SCHEMA_VERSION
+
+    @property
+    def layout(self) -> StepLayout:
+        """The tables of a step. Raises ValueError if groups or bounds are none."""
+        return self.limits.layout([cache.group for cache in self.caches])
+
+    def file(self, path: str) -> FileEntry | None:
+        """The entry of a file by its path, or None."""
+        return next((entry for entry in self.files if entry.path == path), None)
+
+
+def page_shape(spec: TensorSpec) -> tuple[int, ...]:
+    """A cache tensor without the leading "num_pages", its only symbolic size."""
+    return tuple(int(size) for size in spec.shape[1:])
+
+
+def tables_of(layout: StepLayout) -> tuple[TableInfo, ...]:
+    """As the manifest writes them."""
+    return tuple(
+        TableInfo(name=t.name, columns=t.columns, entries=t.entries, offset=t.offset)
+        for t in layout.tables
+    )

@@ -1,0 +1,77 @@
+"""The naive numpy twins of operators that keep a state a sequence, token by token as their papers
+write them; and of what brings their inputs in order."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+
+from mlcc.device.step_view import StepView
+
+Array = Any
+"""A numpy array; numpy's own type is lost in every arithmetic expression."""
+
+
+def take_parts(x: Array, groups: int, parts: str) -> Array:
+    """Of each of `groups` equal groups of columns begin .. begin + size - 1, part after part."""
+    grouped = x.reshape(len(x), groups, -1)
+    taken = [grouped[:, :, begin : begin + size] for begin, size in json.loads(parts)]
+    return np.concatenate([part.reshape(len(x), -1) for part in taken], axis=1)
+
+
+def causal_conv(x: Array, weight: Array, step: StepView, group: int, states: Array) -> Array:
+    """silu of the convolution of x [n, channels] with weight [channels, 1, taps]; the inputs that
+    the next tokens see are left in states [slots, taps - 1, channels]."""
+    out = np.zeros_like(x)
+    for begin, end, state, slot in _sequences(step, group, states):
+        window = np.concatenate([state, x[begin:end]])
+        taps = weight.shape[2]
+        for t in range(begin, end):
+            total = (window[t - begin : t - begin + taps] * weight[:, 0].T).sum(axis=0)
+            out[t] = total / (1 + np.exp(-total))
+        states[slot] = window[len(window) - (taps - 1) :]
+    return out
+
+
+def delta_rule(
+    qkv: Array,
+    ba: Array,
+    a_log: Array,
+    dt_bias: Array,
+    step: StepView,
+    group: int,
+    states: Array,
+    k_heads: int,
+    eps: float,
+) -> Array:
+    """The gated delta rule: qkv [n, channels] as the operator says, states [slots, v_heads, v_dim,
+    k_dim] -> [n, v_heads, v_dim]."""
+    _, v_heads, v_dim, k_dim = states.shape
+    keys = k_heads * k_dim
+    shapes = [(k_heads, k_dim), (k_heads, k_dim), (v_heads, v_dim)]
+    parts = np.split(qkv, [keys, 2 * keys], axis=1)
+    q, k, v = (p.reshape(len(qkv), *shape) for p, shape in zip(parts, shapes, strict=True))
+    b, a = np.split(ba, 2, axis=1)
+    beta = 1 / (1 + np.exp(-b))
+    decay = np.exp(-np.exp(a_log) * np.logaddexp(a + dt_bias, 0))
+    out = np.zeros((len(qkv), v_heads, v_dim), qkv.dtype)
+    for begin, end, state, slot in _sequences(step, group, states):
+        for h in range(v_heads):
+            matrix, of = state[h].copy(), h * k_heads // v_heads
+            for t in range(begin, end):
+                query, key = (y[t, of] / np.sqrt((y[t, of] ** 2).sum() + eps) for y in (q, k))
+                matrix *= decay[t, h]
+                matrix += np.outer(beta[t, h] * (v[t, h] - matrix @ key), key)
+                out[t, h] = matrix @ query / np.sqrt(qkv.dtype.type(k_dim))
+            states[slot, h] = matrix
+    return out
+
+
+def _sequences(step: StepView, group: int, states: Array) -> list[tuple[int, int, Array, int]]:
+    """(first token, end, a copy of its state, slot to write) of each sequence of a step."""
+    first = step.sequences("first_token")
+    source, to = (step.sequences(f"{name}.{group}")[:-1] for name in ("slot_in", "slot_out"))
+    read = [states[s].copy() if s >= 0 else np.zeros_like(states[0]) for s in source]
+    return [(first[s], first[s + 1], read[s], to[s]) for s in range(len(to))]

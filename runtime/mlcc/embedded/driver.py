@@ -1,0 +1,106 @@
+"""The pump between an engine and its host's device, in the event loop: a driver that never waits.
+
+Decides nothing about requests. Between two steps the loop runs, so that what a page asks meanwhile
+joins the next step.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from time import perf_counter
+
+from mlcc.embedded.executor import JsExecutor, Ticket
+from mlcc.engine.engine import Engine
+from mlcc.engine.events import Event
+from mlcc.errors import MlccError
+
+
+@dataclass(slots=True)
+class Counters:
+    """Where the time of all steps went, in milliseconds."""
+
+    steps: int = 0
+    plan_ms: float = 0.0
+    pack_ms: float = 0.0
+    submit_ms: float = 0.0
+    """JavaScript and the browser queueing the step: not Python."""
+    wait_ms: float = 0.0
+    """For the GPU, with the loop free for others."""
+    commit_ms: float = 0.0
+    events_ms: float = 0.0
+    """Until all streams have written what the step brought; includes the loop's own turns."""
+
+    @property
+    def python_ms(self) -> float:
+        """Python's share."""
+        return self.plan_ms + self.pack_ms + self.commit_ms + self.events_ms
+
+
+class LoopDriver:
+    """Keeps `depth` steps in flight while there is work. `run` is a task of its own."""
+
+    def __init__(
+        self, engine: Engine, executor: JsExecutor, deliver: Callable[[list[Event]], None]
+    ) -> None:
+        self.counters = Counters()
+        self._engine = engine
+        self._executor = executor
+        self._deliver = deliver
+        self._flying: deque[Ticket] = deque()
+        self._work = asyncio.Event()
+
+    def wake(self) -> None:
+        """There is something to do."""
+        self._work.set()
+
+    async def run(self) -> None:
+        """Step until the device fails, and raise that; `recover` makes it fit to run again."""
+        while True:
+            while not self._engine.has_work:  # what woke us may have been cancelled since
+                self._work.clear()
+                await self._work.wait()
+            await self._step()
+
+    async def recover(self) -> None:
+        """Leave nothing in flight on either side; every request ends, without events."""
+        self._engine.fail()
+        while self._flying:
+            with suppress(MlccError):
+                await self._executor.collect(self._flying.popleft())
+
+    async def _step(self) -> None:
+        count, clock = self.counters, perf_counter
+        self._fill()
+        if not self._flying:
+            raise RuntimeError("the engine has requests and plans nothing; this is a bug")
+        t0 = clock()
+        result = await self._executor.collect(self._flying.popleft())
+        t1 = clock()
+        events = self._engine.commit(result)
+        t2 = clock()
+        self._deliver(events)
+        await asyncio.sleep(0)  # the streams write, messages come in
+        t3 = clock()
+        count.steps += 1
+        count.wait_ms += (t1 - t0) * 1e3
+        count.commit_ms += (t2 - t1) * 1e3
+        count.events_ms += (t3 - t2) * 1e3
+
+    def _fill(self) -> None:
+        count, clock = self.counters, perf_counter
+        while len(self._flying) < self._executor.depth:
+            t0 = clock()
+            batch = self._engine.plan()
+            t1 = clock()
+            count.plan_ms += (t1 - t0) * 1e3
+            if batch is None:
+                return
+            packed = self._executor.pack(batch)
+            t2 = clock()
+            self._flying.append(self._executor.submit(packed))
+            count.pack_ms += (t2 - t1) * 1e3
+            count.submit_ms += (clock() - t2) * 1e3

@@ -1,0 +1,87 @@
+"""An engine in this event loop, as the API's endpoints want it. The books are the service's."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import asdict
+from typing import Any
+
+from mlcc.api.errors import EngineDiedError
+from mlcc.embedded.driver import LoopDriver
+from mlcc.embedded.executor import JsExecutor
+from mlcc.engine.batch import Capacity
+from mlcc.engine.engine import Engine
+from mlcc.engine.request import Request
+from mlcc.errors import DeviceError, DeviceLostError, MlccError
+from mlcc.service.engine import EngineClient
+
+
+class LoopClient(EngineClient):
+    """One per tab. Needs a running event loop."""
+
+    def __init__(self, engine: Engine, executor: JsExecutor, max_queue: int) -> None:
+        super().__init__(max_queue + engine.capacity.max_batch)
+        self._engine = engine
+        self._driver = LoopDriver(engine, executor, self._deliver)
+        self._running = asyncio.get_running_loop().create_task(self._run())
+
+    @property
+    def capacity(self) -> Capacity:
+        return self._engine.capacity
+
+    def look(self) -> dict[str, Any]:
+        """The engine's counters and the driver's."""
+        driver = self._driver.counters
+        return {
+            "engine": asdict(self._engine.stats()),
+            "driver": {**asdict(driver), "python_ms": driver.python_ms},
+        }
+
+    async def counters(self) -> dict[str, Any]:
+        """What `look` sees, unless the engine is dead."""
+        if self.dead:
+            raise self.dead.with_traceback(None)
+        return self.look()
+
+    def close(self) -> None:
+        """Fail what is still waiting. Idempotent; the device is its owner's to close."""
+        self._running.cancel()
+        self._die(
+            EngineDiedError(
+                "the model was unloaded, and the answer is lost; create the engine again",
+                code="engine_closed",
+            )
+        )
+
+    def _add(self, request: Request) -> None:
+        try:
+            self._engine.add(request)
+        except MlccError as error:
+            self._refuse(request.id, error)
+        else:
+            self._accept(request.id)
+            self._driver.wake()
+
+    def _cancel(self, request_id: str) -> None:
+        self._engine.cancel(request_id)
+
+    async def _run(self) -> None:
+        """Run until the device is lost; another failure of it costs the live requests only."""
+        while self.dead is None:
+            try:
+                await self._driver.run()
+            except DeviceLostError as error:
+                self._die(error)
+            except MlccError as error:
+                self._fail(error)
+                await self._driver.recover()
+            except Exception as error:
+                self._die(_bug(error))
+
+
+def _bug(error: Exception) -> DeviceError:
+    import traceback
+
+    traceback.print_exception(error)
+    text = f"the engine failed ({type(error).__name__}: {error}); this is a bug, see the log"
+    return DeviceError(text, code="engine_failed")

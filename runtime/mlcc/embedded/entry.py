@@ -1,0 +1,71 @@
+"""What JavaScript calls through Pyodide: JSON in, JSON out.
+
+A deliberate error comes as {"error": {"type", "message", "code", "param", "http_status"}}; whatever
+else is thrown is a bug. `EmbeddedModel` is a class; its constructor throws what the others return.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from mlcc.artifact.manifest import Manifest
+from mlcc.embedded.bridge import to_bytes
+from mlcc.embedded.planning import halve, make_plan
+from mlcc.errors import MlccError
+
+
+def plan(manifest: Any, adapter: str, options: str) -> str:
+    """What of a model fits, from the bytes of its manifest and the adapter's limits.
+
+    adapter: {"f16", "tensor_bytes", "memory_bytes" or null}; options: {"max_batch", "context"},
+    each null for what suits. Returns a plan, or {"instead": path of another manifest}.
+    """
+
+    def made() -> dict[str, Any]:
+        return make_plan(_read(manifest), json.loads(adapter), json.loads(options))
+
+    return _answer(made)
+
+
+def shrink(manifest: Any, plan: str) -> str:
+    """The plan with about half the pages, after the GPU refused to allocate them."""
+    return _answer(lambda: halve(_read(manifest), json.loads(plan)))
+
+
+def check(manifest: Any, texts: Any, tokenizer: Any) -> str:
+    """{"notes": what the user should know of the texts}, or what the model would throw of them."""
+    from mlcc.embedded.model import read_texts
+
+    return _answer(lambda: {"notes": read_texts(manifest, texts, tokenizer).notes})
+
+
+def __getattr__(name: str) -> Any:
+    """`EmbeddedModel`, imported when it is asked for: a plan comes earlier and needs far less."""
+    if name != "EmbeddedModel":
+        raise AttributeError(name)
+    from mlcc.embedded.model import EmbeddedModel
+
+    return EmbeddedModel
+
+
+def _read(manifest: Any) -> Manifest:
+    return Manifest.from_bytes(to_bytes(manifest))
+
+
+def _answer(made: Callable[[], dict[str, Any]]) -> str:
+    try:
+        return json.dumps(made())
+    except MlccError as error:
+        return json.dumps({"error": _plain(error)})
+
+
+def _plain(error: MlccError) -> dict[str, Any]:
+    return {
+        "type": type(error).__name__,
+        "message": error.message,
+        "code": error.code,
+        "param": error.param,
+        "http_status": error.http_status,
+    }

@@ -1,0 +1,82 @@
+"""The page's GPU behind two calls: a Batch goes out as one piece of memory, a Result comes back.
+
+JavaScript's part is `web/src/device/executor.ts`. Not `mlcc.device.Executor`: nothing here waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Any
+
+from mlcc.embedded.bridge import to_python, typed_array
+from mlcc.engine.batch import Batch, Result, int32
+from mlcc.errors import DeviceError, DeviceLostError, MlccError, OutOfMemoryError
+
+_ERRORS = {kind.__name__: kind for kind in (DeviceError, DeviceLostError, OutOfMemoryError)}
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """A batch as JavaScript takes it: a Uint8Array of its words, an Int32Array of its sizes."""
+
+    data: Any
+    sizes: Any
+
+
+class Ticket:
+    """A step on its way. It listens from the start, so that no failure goes unheard."""
+
+    def __init__(self, promise: Any) -> None:
+        self._waiting: Generator[Any, Any, Any] = promise.__await__()
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        return self._waiting
+
+
+class JsExecutor:
+    """Runs batches in order on the page's GPU. Raises DeviceError and its kinds."""
+
+    def __init__(self, js: Any) -> None:
+        self.depth = int(js.depth)
+        self._js = js
+        self._typed_array = typed_array()
+
+    def pack(self, batch: Batch) -> Packed:
+        """Copy the words in use into JavaScript's memory."""
+        used = batch.words[: batch.used_words]
+        return Packed(self._typed_array(used.cast("B")), self._typed_array(int32(batch.sizes)))
+
+    def submit(self, packed: Packed) -> Ticket:
+        """Queue a step on the GPU. May be called again before `collect`."""
+        try:
+            return Ticket(self._js.submit(packed.data, packed.sizes))
+        except Exception as error:
+            raise device_error(error) from error
+
+    async def collect(self, ticket: Ticket) -> Result:
+        """What was sampled, once it is here. Tickets in the order of submission."""
+        try:
+            told = await ticket
+        except Exception as error:
+            raise device_error(error) from error
+        return Result(to_python(told.tokens).tolist(), to_python(told.logprobs).tolist())
+
+
+def device_error(error: Exception) -> MlccError:
+    """The typed error of what JavaScript threw (`js_error`); anything else is a bug's."""
+    told = getattr(error, "js_error", None)
+    kind = _ERRORS.get(str(getattr(told, "name", "")))
+    if told is None or kind is None:
+        return DeviceError(
+            f"the GPU's side failed ({' '.join(str(error).split())[:300]}); this is a bug, please "
+            "report it with the browser's console",
+            code="engine_failed",
+        )
+    return kind(str(told.message), code=str(getattr(told, "code", None) or _code(kind)))
+
+
+def _code(kind: type[MlccError]) -> str:
+    return {DeviceLostError: "device_lost", OutOfMemoryError: "out_of_memory"}.get(
+        kind, "device_error"
+    )

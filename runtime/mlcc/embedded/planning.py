@@ -1,0 +1,177 @@
+"""What of a model fits a page's GPU, decided from the manifest before anything else is fetched.
+
+The arithmetic is `model.memory`'s; here is what is particular to a tab: nobody says how much memory
+its GPU has, so pages get a budget, and when the GPU refuses even that, half of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from mlcc.artifact.manifest import KERNEL_INTERFACE, Manifest, abi_hash
+from mlcc.artifact.records import to_plain
+from mlcc.artifact.schema import page_shape
+from mlcc.artifact.texts import text_files
+from mlcc.engine.batch import Capacity
+from mlcc.engine.caches import pages_for
+from mlcc.errors import ArtifactError, CapacityError, DeviceError
+from mlcc.model.memory import (
+    SMALLEST_CONTEXT,
+    Room,
+    cache_bytes,
+    fit,
+    longest,
+    needed_bytes,
+    plan_capacity,
+    tokens_of,
+)
+from mlcc.sizes import apart
+
+TAB_BATCH = 4
+"""Requests answered at once in a tab, unless the page wants another number."""
+TAB_PAGES_BYTES = 1 << 30
+"""For pages, where the GPU's memory is not known."""
+
+
+def make_plan(
+    manifest: Manifest, adapter: Mapping[str, Any], options: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The plan as `web/src/plan.ts` has it, or {"instead": path of the manifest to take}.
+
+    Raises ArtifactError, CapacityError or DeviceError.
+    """
+    if manifest.library.kind != "wasm":
+        raise ArtifactError(
+            f"the model was compiled for '{manifest.target.name}', not for browsers; compile it "
+            "with `mlcc compile --target webgpu`",
+            code="wrong_target",
+        )
+    _check_abi(manifest)
+    if needs_f16(manifest) and not adapter["f16"]:
+        return {"instead": _without_f16(manifest)}
+    _check_weights(manifest, adapter["tensor_bytes"])
+    limits = manifest.limits
+    wanted = plan_capacity(
+        manifest,
+        max_batch=options.get("max_batch") or min(TAB_BATCH, limits.max_batch),
+        context=options.get("context"),
+    )
+    fixed = options.get("context") is not None
+    plan = fit(wanted, manifest, _room(manifest, wanted, adapter), fixed=fixed)
+    return _to_plain(manifest, plan.capacity, [plan.note] if plan.note else [], fixed)
+
+
+def halve(manifest: Manifest, plan: Mapping[str, Any]) -> dict[str, Any]:
+    """The plan with about half the pages, for a GPU that refused them.
+
+    Raises CapacityError if they are too few already.
+    """
+    fixed, pools = bool(plan["fixed"]), tuple(plan["capacity"]["pools"])
+    before = capacity_of(manifest, plan)
+    shortest = before.context if fixed else min(SMALLEST_CONTEXT, before.context)
+    least = tuple(pages_for(shortest, group) for group in before.groups)
+    if all(pages <= few for few, pages in zip(least, pools, strict=True)):
+        raise CapacityError(
+            f"the GPU's memory does not hold the model with a context of {before.context}; close "
+            "other tabs and programs, or take a smaller model",
+            code="out_of_memory",
+        )
+    halves = tuple(max(few, pages // 2) for few, pages in zip(least, pools, strict=True))
+    after = replace(before, pools=halves, context=longest(halves, before))
+    note = f"the GPU's memory was full: room for {tokens_of(halves, before)} tokens instead of "
+    note += str(tokens_of(pools, before))
+    return _to_plain(manifest, after, [*plan["notes"], note], fixed)
+
+
+def capacity_of(manifest: Manifest, plan: Mapping[str, Any]) -> Capacity:
+    """The capacity that a plan holds; the tables are the manifest's."""
+    sizes = dict(plan["capacity"])
+    return Capacity(layout=manifest.layout, pools=tuple(sizes.pop("pools")), **sizes)
+
+
+def needs_f16(manifest: Manifest) -> bool:
+    """Whether the library needs an adapter with `shader-f16`."""
+    return bool(manifest.target.options.get("f16"))
+
+
+def _check_abi(manifest: Manifest) -> None:
+    """The library brings the runtime that it was linked with; the rest is this Python's."""
+    tools = manifest.tools
+    if manifest.abi != abi_hash(tools.tvm, tools.tvm_ffi):
+        raise ArtifactError(
+            f"compiled by mlcc {tools.mlcc} for another ABI than this page's (kernel interface "
+            f"{KERNEL_INTERFACE}); compile the model again, or reload the page if it is the older",
+            code="wrong_abi",
+        )
+
+
+def _without_f16(manifest: Manifest) -> str:
+    if not manifest.alternatives:
+        raise DeviceError(
+            "this GPU does not compute in float16, for which the model was compiled; compile it "
+            "again with --no-f16",
+            code="no_f16",
+        )
+    return manifest.alternatives[0]
+
+
+def _check_weights(manifest: Manifest, tensor_bytes: int) -> None:
+    largest = max(manifest.weights.tensors, key=lambda spec: spec.nbytes, default=None)
+    if largest and largest.nbytes > tensor_bytes:
+        has, most = apart(largest.nbytes, tensor_bytes)
+        raise CapacityError(
+            f"the weight {largest.name} has {has}, and this GPU lets a kernel read {most}; take a "
+            "smaller model, or compile with a smaller --quant",
+            code="weight_too_large",
+        )
+
+
+def _room(manifest: Manifest, wanted: Capacity, adapter: Mapping[str, Any]) -> Room:
+    """WebGPU tells the bound of one tensor, but not how much memory there is."""
+    tensor, known = adapter["tensor_bytes"], adapter.get("memory_bytes")
+    if known is not None:
+        return Room(known, tensor, "the page gives it {}", reserve=0)
+    empty = replace(wanted, pools=(0,) * len(wanted.pools))
+    budget = needed_bytes(empty, manifest) + TAB_PAGES_BYTES
+    why = f"a tab takes {TAB_PAGES_BYTES >> 20} MiB for pages"
+    return Room(budget, tensor, why, reserve=0)
+
+
+def _to_plain(
+    manifest: Manifest, capacity: Capacity, notes: list[str], fixed: bool
+) -> dict[str, Any]:
+    shards = set(manifest.weights.shards)
+    memory = manifest.memory
+    return {
+        "model": manifest.model.name,
+        "abi": manifest.abi,
+        "f16": needs_f16(manifest),
+        "functions": list(manifest.functions),
+        "capacity": {
+            "vocab_size": capacity.vocab_size,
+            "context": capacity.context,
+            "pools": list(capacity.pools),
+            "max_batch": capacity.max_batch,
+            "max_step_tokens": capacity.max_step_tokens,
+            "max_rows": capacity.max_rows,
+        },
+        "step_words": capacity.layout.words,
+        "fixed": fixed,
+        "caches": [
+            {"dtype": spec.dtype, "shape": [pool, *page_shape(spec)]}
+            for cache, pool in zip(manifest.caches, capacity.pools, strict=True)
+            for spec in cache.tensors
+        ],
+        "weights": to_plain(manifest.weights.tensors),
+        "library": to_plain(manifest.file(manifest.library.path)),
+        "text": to_plain(text_files(manifest)),
+        "shards": [to_plain(entry) for entry in manifest.files if entry.path in shards],
+        "bytes": {
+            "weights": memory.weights_bytes,
+            "caches": cache_bytes(capacity.pools, manifest),
+            "workspace": memory.workspace_bytes,
+        },
+        "notes": notes,
+    }

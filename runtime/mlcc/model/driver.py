@@ -1,0 +1,61 @@
+"""The pump between an engine and an executor, in one thread. Decides nothing about requests."""
+
+from __future__ import annotations
+
+from collections import deque
+from contextlib import suppress
+
+from mlcc.engine.batch import Result
+from mlcc.engine.engine import Engine
+from mlcc.engine.events import Event
+from mlcc.model.model import Model
+
+
+class Driver:
+    """Keeps `depth` steps in flight. A step that fails ends all requests, without events."""
+
+    def __init__(self, model: Model) -> None:
+        self.engine: Engine = model.new_engine()
+        self._executor = model.executor
+        self._depth = model.depth
+        self._tickets: deque[int] = deque()
+
+    @property
+    def has_work(self) -> bool:
+        """Whether `step` has something to do."""
+        return self.engine.has_work
+
+    def step(self) -> list[Event]:
+        """Plan what can be planned and commit the oldest step.
+
+        Raises what the executor raises (DeviceError, CapacityError). Whatever it is, a bug or
+        Ctrl-C too, a planned step may be without its ticket by then, so everything is forgotten.
+        """
+        try:
+            return self._step()
+        except BaseException:
+            self._forget()
+            raise
+
+    def _step(self) -> list[Event]:
+        while len(self._tickets) < self._depth:
+            batch = self.engine.plan(self._executor.lend())
+            if batch is None:
+                break
+            self._tickets.append(self._executor.submit(batch))
+        if not self._tickets:
+            if self.engine.has_work:
+                raise RuntimeError("the engine has requests and plans nothing; this is a bug")
+            return []
+        result: Result = self._executor.collect(self._tickets.popleft())
+        return self.engine.commit(result)
+
+    def _forget(self) -> None:
+        """Leave nothing in flight on either side, so that a device that recovers can go on."""
+        try:
+            while self._tickets:
+                with suppress(Exception):  # what is being raised came first
+                    self._executor.collect(self._tickets.popleft())
+        finally:  # also if a second Ctrl-C ends the waiting
+            self._tickets.clear()
+            self.engine.fail()

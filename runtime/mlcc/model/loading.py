@@ -1,0 +1,94 @@
+"""From an opened artifact to the executor of its device. The only place that chooses one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+from mlcc.artifact.folder import Artifact
+from mlcc.artifact.manifest import Manifest
+from mlcc.device.executor import Executor
+from mlcc.engine.batch import Capacity
+from mlcc.errors import ArtifactError, UnsupportedError
+from mlcc.model.memory import Room, available_bytes, fit, plan_capacity
+
+Progress = Callable[[int, int], None]
+"""(bytes done, bytes in all)"""
+
+
+def open_executor(
+    artifact: Artifact,
+    *,
+    threads: int | None,
+    max_batch: int | None,
+    context: int | None,
+    device: int | None = None,
+    note: Callable[[str], None] = lambda text: None,
+    progress: Progress = lambda done, total: None,
+) -> Executor:
+    """Load the library and the weights. `note` hears if less than asked for fits in memory,
+    `progress` how many bytes of weights are on the device.
+
+    Raises ArtifactError, CapacityError, DeviceError, UnsupportedError.
+    """
+    manifest = artifact.manifest
+    if manifest.target.device == "numpy":
+        _refuse_for_numpy(artifact, threads=threads, device=device)
+    capacity = plan_capacity(manifest, max_batch=max_batch, context=context)
+    if manifest.target.device == "numpy":
+        room = Room(available_bytes())
+        return _reference(artifact, _fitted(capacity, manifest, room, context, note))
+    from mlcc.device.choose import place_for
+    from mlcc.device.native import NativeExecutor
+    from mlcc.device.tvm_runtime import set_threads
+
+    set_threads(threads)
+    place = place_for(manifest.target, device)
+    if place.note:
+        note(place.note)
+    return NativeExecutor(
+        artifact.library_path,
+        list(artifact.weights().values()),
+        manifest.caches,
+        _fitted(capacity, manifest, place.room, context, note),
+        manifest.functions,
+        place,
+        progress,
+        manifest.interface,
+    )
+
+
+def _fitted(
+    capacity: Capacity,
+    manifest: Manifest,
+    room: Room,
+    context: int | None,
+    note: Callable[[str], None],
+) -> Capacity:
+    """What fits; says so if it is less than asked for."""
+    plan = fit(capacity, manifest, room, fixed=context is not None)
+    if plan.note:
+        note(plan.note)
+    return plan.capacity
+
+
+def _refuse_for_numpy(artifact: Artifact, **options: int | None) -> None:
+    for name, value in options.items():
+        if value is not None:
+            raise UnsupportedError(
+                f"{artifact.folder}: compiled for '{artifact.manifest.target.name}', which numpy "
+                f"computes, so --{name} cannot be obeyed; leave it out"
+            )
+
+
+def _reference(artifact: Artifact, capacity: Capacity) -> Executor:
+    from mlcc.device.reference import ReferenceExecutor
+
+    weights, caches = artifact.weights(), artifact.manifest.caches
+    try:
+        graph = json.loads(artifact.library_path.read_text(encoding="utf-8"))
+        return ReferenceExecutor(graph, weights, capacity, caches)
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise ArtifactError(
+            f"{artifact.library_path}: is no graph of a model ({error}); compile the model again"
+        ) from error

@@ -1,0 +1,239 @@
+"""Memory is planned before anything is loaded: what fits is decided here, from the manifest.
+
+Pages are what gives: a plan with fewer of them answers fewer long requests at once, and says so.
+Reads the system's figures; allocates nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import repeat
+from math import prod
+from pathlib import Path
+
+from mlcc.artifact.manifest import Manifest
+from mlcc.artifact.schema import DTYPE_BYTES, CacheInfo, page_shape
+from mlcc.engine.batch import Capacity
+from mlcc.engine.caches import tokens_within
+from mlcc.errors import CapacityError
+from mlcc.sizes import apart, size
+
+RESERVE_BYTES = 256 << 20
+"""Left for Python, the server and the system."""
+SMALLEST_CONTEXT = 256
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A capacity that fits, and what the user should know about it."""
+
+    capacity: Capacity
+    note: str | None = None
+
+
+@dataclass(frozen=True)
+class Room:
+    """What a device offers; None = unknown, and then nothing is checked."""
+
+    bytes: int | None = None
+    """For weights, workspace and pages together."""
+    tensor_bytes: int | None = None
+    """For one tensor: WebGPU bounds what a kernel's argument may hold."""
+    why: str = ""
+    """Where `bytes` (spelled {}) comes from, if it is not the memory that is free."""
+    reserve: int = RESERVE_BYTES
+    """How many of `bytes` are left alone."""
+
+
+UNKNOWN = Room()
+
+
+def plan_capacity(manifest: Manifest, *, max_batch: int | None, context: int | None) -> Capacity:
+    """The sizes to run with: what was asked for, within what was compiled in."""
+    limits = manifest.limits
+    context = _within("--context", context, limits.context)
+    max_batch = _within("--max-batch", max_batch, limits.max_batch)
+    longest = (c.group.most_pages(context, limits.max_step_tokens) for c in manifest.caches)
+    pools = zip(manifest.caches, longest, strict=True)
+    return Capacity(
+        vocab_size=manifest.model.vocab_size,
+        context=context,
+        layout=manifest.layout,
+        pools=tuple(min(cache.pool, max_batch * pages) for cache, pages in pools),
+        max_batch=max_batch,
+        max_step_tokens=limits.max_step_tokens,
+        max_rows=limits.max_rows,
+    )
+
+
+def _within(option: str, wanted: int | None, most: int) -> int:
+    if wanted is not None and not 1 <= wanted <= most:
+        raise CapacityError(
+            f"{option} {wanted} is not within 1 .. {most}, for which the model was compiled; "
+            f"compile it again with `mlcc compile {option} {wanted}` or ask for less"
+        )
+    return wanted or most
+
+
+def fit(wanted: Capacity, manifest: Manifest, room: Room, *, fixed: bool) -> Fit:
+    """`wanted`, or less of it, in the room there is.
+
+    First the pools shrink to one longest sequence, then the context, unless `fixed` (the user gave
+    the sizes). Raises CapacityError with both numbers and what to type.
+    """
+    held = tuple(map(_most_pages, manifest.caches, repeat(room.tensor_bytes)))
+    pools, why = tuple(map(min, wanted.pools, held)), ""
+    if pools != wanted.pools:
+        why = f"a layer's pages are one tensor, of {tokens_of(held, wanted)} tokens"
+    needed = needed_bytes(wanted, manifest) + room.reserve
+    needs = size(needed)
+    if room.bytes is not None:
+        left = room.bytes - needed_bytes(replace(wanted, pools=(0,) * len(pools)), manifest)
+        left -= room.reserve
+        if cache_bytes(pools, manifest) > left:
+            pools = _shrunk(replace(wanted, pools=pools), manifest, left)
+            needs, has = apart(needed, room.bytes)
+            why = (room.why or "{} of memory are free").format(has)
+    if pools == wanted.pools:
+        return Fit(wanted)
+    context = longest(pools, wanted)
+    too_small = context < min(SMALLEST_CONTEXT, wanted.context)
+    if too_small or (fixed and context < wanted.context):
+        raise CapacityError(_refusal(needs, wanted, why, context))
+    fitted = replace(wanted, context=context, pools=pools)
+    return Fit(fitted, _note(wanted, fitted, why))
+
+
+def _shrunk(wanted: Capacity, manifest: Manifest, left: int) -> tuple[int, ...]:
+    """Pools within `left` bytes, for as many sequences as leave pages for one of full length.
+
+    Windows and states have a bound per sequence, so they shrink by whole sequences; pages give all
+    the rest. All zero if there is no room for one sequence's windows and states.
+    """
+    sequences = wanted.max_batch
+    while sequences:
+        pools = tuple(map(min, wanted.pools, _per_sequences(sequences, wanted)))
+        over = left - cache_bytes(pools, manifest)
+        pages = tuple(_pages_within(over, pools, manifest))
+        if over >= 0 and (sequences == 1 or longest(pages, wanted) == wanted.context):
+            return tuple(map(min, wanted.pools, pages))
+        sequences //= 2
+    return (0,) * len(wanted.pools)
+
+
+def _per_sequences(sequences: int, wanted: Capacity) -> Iterator[int]:
+    """Pools of windows and states for so many sequences; none of pages."""
+    for group in wanted.groups:
+        most = group.most_pages(wanted.context, wanted.max_step_tokens)
+        yield 0 if group.kind == "paged" else sequences * most
+
+
+def _pages_within(left: int, pools: tuple[int, ...], manifest: Manifest) -> Iterator[int]:
+    """The pools, with pages of paged groups for as many tokens as `left` bytes hold."""
+    paged = [cache for cache in manifest.caches if cache.kind == "paged"]
+    unit = max((cache.page_size for cache in paged), default=1)  # all hold the same tokens
+    units = left // max(1, sum(c.bytes_per_page * (unit // c.page_size) for c in paged))
+    for cache, pool in zip(manifest.caches, pools, strict=True):
+        yield units * (unit // cache.page_size) if cache.kind == "paged" else pool
+
+
+def longest(pools: tuple[int, ...], wanted: Capacity) -> int:
+    """The longest sequence that the pools hold."""
+    groups = zip(pools, wanted.groups, strict=True)
+    return min(tokens_within(pages, group, wanted.context) for pages, group in groups)
+
+
+def tokens_of(pools: tuple[int, ...], wanted: Capacity) -> int:
+    """Tokens that the pages of paged groups hold, over all sequences; without any, of windows."""
+    groups = [(p, g) for p, g in zip(pools, wanted.groups, strict=True) if g.has_pages]
+    paged = [(p, g) for p, g in groups if g.kind == "paged"]
+    return min((p * g.page_size for p, g in paged or groups), default=0)
+
+
+def _most_pages(cache: CacheInfo, tensor_bytes: int | None) -> int:
+    """Pages of a layer that one tensor may hold: by its bytes, and by kernels' int32 indices."""
+    most = 2**31 - 1
+    for spec in cache.tensors:
+        elements = prod(page_shape(spec))
+        most = min(most, (2**31 - 1) // elements)
+        if tensor_bytes is not None:
+            most = min(most, tensor_bytes // (elements * DTYPE_BYTES[spec.dtype]))
+    return most
+
+
+def needed_bytes(capacity: Capacity, manifest: Manifest) -> int:
+    """Bytes of weights, workspace and caches."""
+    fixed = manifest.memory.weights_bytes + manifest.memory.workspace_bytes
+    return fixed + cache_bytes(capacity.pools, manifest)
+
+
+def cache_bytes(pools: tuple[int, ...], manifest: Manifest) -> int:
+    """Bytes of the caches with pools of these sizes."""
+    return sum(p * c.bytes_per_page for p, c in zip(pools, manifest.caches, strict=True))
+
+
+def available_bytes() -> int | None:
+    """Memory that can be had now without swapping, within the container's limit; None = unknown."""
+    found = [b for b in (_meminfo(), container_bytes(), _sysconf()) if b is not None]
+    return min(found) if found else None
+
+
+def _meminfo() -> int | None:
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return None
+    kilobytes = [line.split()[1] for line in lines if line.startswith("MemAvailable:")]
+    return int(kilobytes[0]) * 1024 if kilobytes else None
+
+
+def container_bytes(folder: Path = Path("/sys/fs/cgroup")) -> int | None:
+    """What the container may still take, by cgroup version 2 or 1; None = no limit is known.
+
+    The kernel counts cached files (our own weights, once hashed) as used, and gives them up when
+    memory is asked for.
+    """
+    v1 = folder / "memory"
+    for limit, used, stat, prefix in (
+        (folder / "memory.max", folder / "memory.current", folder / "memory.stat", ""),
+        (v1 / "memory.limit_in_bytes", v1 / "memory.usage_in_bytes", v1 / "memory.stat", "total_"),
+    ):
+        try:
+            most, taken = int(limit.read_text()), int(used.read_text())
+        except (OSError, ValueError):  # not this version, or "max"
+            continue
+        cached = _cached(stat, (f"{prefix}inactive_file", f"{prefix}active_file"))
+        return max(0, most - max(0, taken - cached))
+    return None
+
+
+def _cached(stat: Path, names: tuple[str, ...]) -> int:
+    try:
+        rows = [line.split() for line in stat.read_text().splitlines()]
+    except OSError:
+        return 0
+    return sum(int(row[1]) for row in rows if len(row) == 2 and row[0] in names)
+
+
+def _sysconf() -> int | None:
+    """All physical memory: macOS and others do not say what is free."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return None
+
+
+def _refusal(needs: str, wanted: Capacity, why: str, context: int) -> str:
+    advice = "close other programs, or compile with a smaller --quant"
+    if context >= SMALLEST_CONTEXT:
+        advice = f"use --context {context} or close other programs"
+    return f"the model needs {needs} for a context of {wanted.context} and {why}; {advice}"
+
+
+def _note(wanted: Capacity, fitted: Capacity, why: str) -> str:
+    if fitted.context < wanted.context:
+        return f"{why}: the context is {fitted.context} tokens instead of {wanted.context}"
+    tokens = tokens_of(fitted.pools, fitted)
+    return f"{why}: room for {tokens} tokens in all, so long requests wait for each other"

@@ -1,0 +1,190 @@
+"""An opened model: its text side, which needs no device, and the executor that runs it.
+
+The seam between artifacts and drivers: the server's HTTP process opens only the text side, the
+engine's process both. Neither the artifact's format (`mlcc.artifact`) nor a driver (`driver.py`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from mlcc.api.sampling import SamplingDefaults
+from mlcc.api.template import ChatTemplate, without_double_bos
+from mlcc.artifact.manifest import Manifest
+from mlcc.artifact.texts import Read, chat_templates, generation_config, text_files
+from mlcc.device.executor import Executor
+from mlcc.engine.batch import Capacity
+from mlcc.engine.engine import Engine
+from mlcc.errors import ArtifactError, InvalidRequestError
+from mlcc.model.tokenizer import FileTokenizer, TextTokenizer
+
+_NO_TEMPLATE = "the model has no chat template; conversations are written as plain 'User: ...' text"
+
+
+@dataclass(frozen=True)
+class ModelText:
+    """What turns conversations into token ids and ids into text. Thread-safe."""
+
+    name: str
+    tokenizer: TextTokenizer
+    chat_template: ChatTemplate
+    eos_ids: frozenset[int]
+    sampling: SamplingDefaults = field(default_factory=SamplingDefaults)
+    notes: tuple[str, ...] = ()
+    """What the user should know, one line each."""
+
+    def encode_chat(
+        self, messages: Sequence[Mapping[str, Any]], context: int | None = None
+    ) -> list[int]:
+        """The prompt of a conversation. Raises what `ChatTemplate.render` raises, and
+        InvalidRequestError without encoding what is surely longer than a context of tokens.
+
+        Control tokens are those that the template writes. In a message they are text, unless the
+        model was opened `with_special`.
+        """
+        chat = self.chat_template.render(messages)
+        self._check_length(chat.text, context)
+        first, *rest = chat.pieces
+        ids = self.tokenizer.encode(first, add_special_tokens=chat.add_special_tokens)
+        if rest:
+            # Some tokenizers put a space before the first word of a text, not after a control token
+            before = self.chat_template.control_tokens[0]
+            start = self.tokenizer.encode(before, add_special_tokens=False)
+            for piece in rest:
+                more = self.tokenizer.encode(before + piece, add_special_tokens=False)
+                ids += more[len(start) :]
+        return ids
+
+    def encode_prompt(self, text: str, context: int | None = None) -> list[int]:
+        """A raw prompt, with the start token the model wants, once. Control tokens in it count.
+        Raises InvalidRequestError without encoding what is surely longer than a context."""
+        self._check_length(text, context)
+        bos = self.chat_template.special_tokens.get("bos_token")
+        text = without_double_bos(text, bos, self._adds_bos(bos))
+        return self.tokenizer.encode(text, add_special_tokens=True)
+
+    def with_special(self) -> ModelText:
+        """The same, but control tokens count in messages, too: for those who write them there."""
+        return replace(self, chat_template=replace(self.chat_template, control_tokens=()))
+
+    def new_engine(self, capacity: Capacity) -> Engine:
+        """A fresh engine for an executor of this model.
+
+        Requests without a seed get one from the system's randomness, not the same in every process.
+        """
+        seed = int.from_bytes(os.urandom(8), "little")
+        return Engine(capacity, self.eos_ids, self.tokenizer, seed=seed)
+
+    def _check_length(self, text: str, context: int | None) -> None:
+        longest = self.tokenizer.longest
+        if context is not None and longest is not None and len(text) > context * longest:
+            raise InvalidRequestError(
+                f"the prompt has {len(text)} characters, which are at least "
+                f"{-(-len(text) // longest)} tokens, the context is {context} and must also hold "
+                "the answer; shorten the prompt or load the model with a longer context",
+                param="prompt",
+                code="context_length_exceeded",
+            )
+
+    def _adds_bos(self, bos: str | None) -> bool:
+        if not bos:
+            return False
+        first = self.tokenizer.encode("", add_special_tokens=True)[:1]
+        return bool(first) and first == self.tokenizer.encode(bos, add_special_tokens=False)
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model that is ready to run. `close` gives its memory back."""
+
+    text: ModelText
+    executor: Executor
+
+    @property
+    def depth(self) -> int:
+        """Steps to keep in flight."""
+        return self.executor.depth
+
+    @property
+    def capacity(self) -> Capacity:
+        return self.executor.capacity
+
+    def with_special(self) -> Model:
+        """The same, with a text side `with_special`."""
+        return replace(self, text=self.text.with_special())
+
+    def new_engine(self) -> Engine:
+        """A fresh engine for this model. One at a time: they would share the pages."""
+        return self.text.new_engine(self.capacity)
+
+    def close(self) -> None:
+        self.executor.close()
+
+
+def open_text(path: Path, *, parse_special: bool = False) -> ModelText:
+    """The text side of a compiled model, without loading the library or hashing the weights: of
+    the files only those that are read. `parse_special`: as `ModelText.with_special`.
+
+    Raises ArtifactError.
+    """
+    from mlcc.artifact.folder import Artifact
+
+    artifact = Artifact.open(path, verify=False, host=False)
+    artifact.verify(text_files(artifact.manifest))
+    tokenizer = FileTokenizer(artifact.tokenizer_path)
+    try:
+        text = read_text(artifact.manifest, artifact.text, tokenizer)
+    except ArtifactError as error:
+        raise ArtifactError(f"{artifact.folder}: {error.message}") from error
+    return text.with_special() if parse_special else text
+
+
+def read_text(manifest: Manifest, read: Read, tokenizer: TextTokenizer) -> ModelText:
+    """The text side, from files that `read` brings. Raises ArtifactError."""
+    info = manifest.model
+    template = chat_templates(manifest, read).get("default")
+    return ModelText(
+        name=info.name,
+        tokenizer=tokenizer,
+        chat_template=ChatTemplate(template, info.special_tokens, tokenizer.special_tokens()),
+        eos_ids=frozenset(info.eos_token_ids),
+        sampling=SamplingDefaults.from_generation_config(generation_config(manifest, read)),
+        notes=() if template else (_NO_TEMPLATE,),
+    )
+
+
+def open_model(
+    path: Path,
+    *,
+    threads: int | None = None,
+    max_batch: int | None = None,
+    context: int | None = None,
+    device: int | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Model:
+    """Open a compiled model on this machine; None = what the artifact and the memory allow.
+
+    `threads` must be decided before anything imports tvm, so open models before that. Raises
+    ArtifactError, CapacityError or DeviceError.
+    """
+    from mlcc.artifact.folder import Artifact
+    from mlcc.model.loading import open_executor
+
+    artifact = Artifact.open(path)
+    notes = list(artifact.notes)
+    executor = open_executor(
+        artifact,
+        threads=threads,
+        max_batch=max_batch,
+        context=context,
+        device=device,
+        note=notes.append,
+        progress=progress,
+    )
+    text = open_text(path)
+    text = replace(text, notes=(*text.notes, *notes))
+    return Model(text, executor)

@@ -1,0 +1,107 @@
+"""A model in this process, one answer at a time: for the command line, scripts and notebooks.
+
+Not a server (`mlcc.server`): nothing runs between two steps of the iterator.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mlcc.api.requests import SamplingFields
+from mlcc.api.sampling import to_params
+from mlcc.engine.events import Event, Finished
+from mlcc.engine.request import Request
+from mlcc.model.driver import Driver
+from mlcc.model.model import Model
+
+
+@dataclass(frozen=True)
+class Timing:
+    """How one answer went."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    first_token_s: float
+    """From the request to the first token (TTFT)."""
+    total_s: float
+    reason: str
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Decoding speed: tokens after the first one, over the time they took."""
+        span = self.total_s - self.first_token_s
+        return (self.completion_tokens - 1) / span if span > 0 and self.completion_tokens > 1 else 0
+
+
+class Session:
+    """Answers prompts with a model. `last` describes the latest answer."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self.last: Timing | None = None
+        self._driver = Driver(model)
+        self._count = 0
+
+    def answer(
+        self,
+        prompt: Sequence[int],
+        fields: SamplingFields,
+        stopped: Callable[[], bool] = lambda: False,
+    ) -> Iterator[str]:
+        """Pieces of the answer. `stopped` is asked between steps and ends it early.
+
+        Raises InvalidRequestError if the prompt does not fit, DeviceError if the device fails.
+        """
+        self._count += 1
+        request = Request(f"r{self._count}", prompt, to_params(fields, self.model.text.sampling))
+        started = time.perf_counter()
+        first = 0.0
+        self._driver.engine.add(request)
+        try:
+            for event in self._events(request.id, stopped):
+                first = first or time.perf_counter()
+                if isinstance(event, Finished):
+                    self.last = _timing(event, started, first)
+                elif event.text:
+                    yield event.text
+        except GeneratorExit:
+            self._abandon(request.id)
+            raise
+
+    def chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        fields: SamplingFields,
+        stopped: Callable[[], bool] = lambda: False,
+    ) -> Iterator[str]:
+        """`answer` for a conversation."""
+        return self.answer(self.model.text.encode_chat(messages), fields, stopped)
+
+    def close(self) -> None:
+        """Give the device's memory back."""
+        self.model.close()
+
+    def _events(self, request_id: str, stopped: Callable[[], bool]) -> Iterator[Event]:
+        while self._driver.has_work:
+            yield from self._driver.step()
+            if stopped():
+                yield from self._driver.engine.cancel(request_id)
+
+    def _abandon(self, request_id: str) -> None:
+        """The caller stopped iterating: leave nothing in flight."""
+        self._driver.engine.cancel(request_id)
+        while self._driver.has_work:
+            self._driver.step()
+
+
+def _timing(event: Finished, started: float, first: float) -> Timing:
+    return Timing(
+        prompt_tokens=event.prompt_tokens,
+        completion_tokens=event.completion_tokens,
+        first_token_s=first - started,
+        total_s=time.perf_counter() - started,
+        reason=event.reason,
+    )

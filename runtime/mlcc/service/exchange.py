@@ -1,0 +1,73 @@
+"""A request and a response as plain values: what HTTP says, without HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
+from json import JSONEncoder
+from typing import Any
+
+from mlcc.api.errors import error_body, error_headers
+from mlcc.errors import MlccError
+
+JSON_TYPE = "application/json"
+EVENTS_TYPE = "text/event-stream; charset=utf-8"
+
+to_json = JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+"""Compact JSON. Made once: a stream writes a message for each token."""
+
+
+async def _no_body() -> bytes:
+    return b""
+
+
+def _nothing() -> None:
+    return None
+
+
+@dataclass(frozen=True)
+class ApiRequest:
+    """What is asked. `path` is decoded and without a query; names of headers are lower-case."""
+
+    method: str
+    path: str
+    headers: Mapping[str, str] = field(default_factory=dict)
+    read: Callable[[], Awaitable[bytes]] = _no_body
+    """Brings the whole body. Awaited once, and not for a request that is refused before. May raise
+    MlccError."""
+
+
+@dataclass(frozen=True)
+class ApiResponse:
+    """What is answered: JSON at once, or the lines of a stream as they come."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: str | AsyncIterator[str]
+    close: Callable[[], None] = _nothing
+    """Ends the work behind a stream: to be called once it is read, or given up."""
+    failure: Callable[[], MlccError | None] = _nothing
+    """What the body says went wrong, so far: for callers in the same process."""
+
+
+def json_response(
+    value: Any, status: int = 200, headers: Mapping[str, str] | None = None
+) -> ApiResponse:
+    """A whole answer."""
+    return ApiResponse(status, {"content-type": JSON_TYPE, **(headers or {})}, to_json(value))
+
+
+def events_response(
+    lines: AsyncIterator[str],
+    close: Callable[[], None],
+    failure: Callable[[], MlccError | None],
+) -> ApiResponse:
+    """A stream of server-sent events, which nobody on the way may keep or hold back."""
+    headers = {"content-type": EVENTS_TYPE, "cache-control": "no-store", "x-accel-buffering": "no"}
+    return ApiResponse(200, headers, lines, close, failure)
+
+
+def error_response(error: MlccError) -> ApiResponse:
+    """A refusal or a failure in OpenAI's shape."""
+    response = json_response(error_body(error), error.http_status, error_headers(error))
+    return replace(response, failure=lambda: error)

@@ -1,0 +1,90 @@
+"""The engine in a thread of this process, where `mlcc.worker.process` gives it a process."""
+
+from __future__ import annotations
+
+from queue import SimpleQueue
+from threading import Thread, current_thread
+
+from mlcc.errors import MlccError
+from mlcc.model.model import Model
+from mlcc.worker.messages import Command, Failed, Ready, Reply, Stop
+from mlcc.worker.worker import OpenModel, live
+
+
+class EngineThread:
+    """A running engine. The thread opens the model, runs it and closes it: TVM gives each thread
+    that calls it kernel threads of its own. Raises what `open_model` raises."""
+
+    def __init__(self, open_model: OpenModel) -> None:
+        self._open_model = open_model
+        self._commands: SimpleQueue[Command] = SimpleQueue()
+        self._replies: SimpleQueue[Reply | None] = SimpleQueue()
+        self._thread = Thread(target=self._live, name="mlcc-engine", daemon=True)
+        self._thread.start()
+        try:
+            ready = self.receive()
+        except BaseException:  # Ctrl-C while it loads
+            self.send(Stop())
+            raise
+        if not isinstance(ready, Ready):
+            raise ready.error if isinstance(ready, Failed) else MlccError(f"unexpected {ready!r}")
+        self.capacity, self.notes = ready.capacity, ready.notes
+
+    @property
+    def model(self) -> Model:
+        """What the thread opened."""
+        return self._model
+
+    def is_current(self) -> bool:
+        """Whether the engine's own thread asks."""
+        return current_thread() is self._thread
+
+    def send(self, command: Command) -> None:
+        self._commands.put(command)
+
+    def receive(self) -> Reply:
+        """The next message. Raises EOFError if there will be none."""
+        reply = self._replies.get()
+        if reply is None:
+            self._replies.put(None)  # for whoever asks next
+            raise EOFError
+        return reply
+
+    def close(self) -> None:
+        """End it after the step it is in, and give the model's memory back. Idempotent."""
+        self.send(Stop())
+        self._thread.join()
+
+    def why_it_ended(self) -> str:
+        return "the engine was closed"
+
+    def _live(self) -> None:
+        try:
+            live(_Channel(self._commands, self._replies), self._open)
+        finally:
+            self._replies.put(None)
+
+    def _open(self) -> Model:
+        self._model = self._open_model()
+        return self._model
+
+
+class _Channel:
+    """The thread's end, as the worker knows it."""
+
+    def __init__(self, commands: SimpleQueue[Command], replies: SimpleQueue[Reply | None]) -> None:
+        self._commands, self._replies = commands, replies
+        self._next: Command | None = None
+
+    def poll(self, timeout: float | None = 0.0) -> bool:
+        """Whether there is a command; None = wait for one."""
+        if self._next is None and (timeout is None or not self._commands.empty()):
+            self._next = self._commands.get()
+        return self._next is not None
+
+    def recv(self) -> Command:
+        command, self._next = self._next or self._commands.get(), None
+        return command
+
+    def send(self, reply: Reply) -> None:
+        self._replies.put(reply)

@@ -1,0 +1,123 @@
+"""The engine's process: one thread that takes commands between steps and calls the device.
+
+Knows nothing of HTTP. It ends when it is told to, when the device fails, or when the pipe closes
+because the process that started it is gone.
+"""
+
+from __future__ import annotations
+
+import signal
+import traceback
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from typing import Protocol
+
+from mlcc.errors import DeviceError, DeviceLostError, MlccError
+from mlcc.model.driver import Driver
+from mlcc.model.model import Model
+from mlcc.worker.messages import (
+    Accepted,
+    Add,
+    AskStats,
+    Cancel,
+    Command,
+    Dropped,
+    Events,
+    Failed,
+    Ready,
+    Refused,
+    Reply,
+    Stop,
+)
+
+OpenModel = Callable[[], Model]
+"""Opens the model in the engine's process; must survive pickling."""
+
+
+class Channel(Protocol):
+    """The engine's end of what connects it: a pipe's, or a queue's in the same process."""
+
+    def poll(self, timeout: float | None = 0.0, /) -> bool: ...
+
+    def recv(self) -> Command: ...
+
+    def send(self, reply: Reply, /) -> None: ...
+
+
+def engine_main(connection: Connection, open_model: OpenModel) -> None:
+    """The whole life of the process. Ctrl-C is for the process that started it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    live(connection, open_model)
+
+
+def live(connection: Channel, open_model: OpenModel) -> None:
+    """The whole life of an engine, in the thread that calls."""
+    try:
+        model = open_model()
+        try:
+            connection.send(Ready(model.capacity, model.text.notes))
+            Worker(connection, model).run()
+        finally:
+            model.close()
+    except (EOFError, BrokenPipeError, ConnectionResetError):
+        return  # nobody is there to hear
+    except MlccError as error:
+        connection.send(Failed(error))
+    except Exception as error:
+        traceback.print_exc()
+        text = f"the engine failed ({type(error).__name__}: {error}); this is a bug, see the log"
+        connection.send(Failed(DeviceError(text, code="engine_failed")))
+
+
+class Worker:
+    """Commands in, events out."""
+
+    def __init__(self, connection: Channel, model: Model) -> None:
+        self._connection = connection
+        self._driver = Driver(model)
+        self._stopped = False
+
+    def run(self) -> None:
+        """Step while there is work, sleep while there is none."""
+        while not self._stopped:
+            self._drain()
+            if self._driver.has_work and not self._stopped:
+                self._step()
+
+    def _step(self) -> None:
+        """A step. One that fails costs the live requests, unless the device is gone with it."""
+        try:
+            events = self._driver.step()
+        except DeviceLostError:
+            raise
+        except MlccError as error:
+            self._send(Dropped(error))
+        else:
+            if events:
+                self._send(Events(events))
+
+    def _drain(self) -> None:
+        """Take every command that is there; with nothing to do, wait for one."""
+        while not self._stopped and self._connection.poll(0 if self._driver.has_work else None):
+            self._handle(self._connection.recv())
+
+    def _handle(self, command: Command) -> None:
+        engine = self._driver.engine
+        if isinstance(command, Add):
+            self._send(self._add(command))
+        elif isinstance(command, Cancel):
+            self._send(Events(engine.cancel(command.request_id)))
+        elif isinstance(command, AskStats):
+            self._send(engine.stats())
+        elif isinstance(command, Stop):
+            self._stopped = True
+
+    def _add(self, command: Add) -> Reply:
+        try:
+            self._driver.engine.add(command.request)
+        except MlccError as error:
+            return Refused(command.request.id, error)
+        return Accepted(command.request.id)
+
+    def _send(self, reply: Reply) -> None:
+        self._connection.send(reply)

@@ -1,0 +1,129 @@
+"""Steps over states, and what the twins make of them, for the kernels of any device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from step_cases import layout_of, words_of, writer_of
+
+from mlcc.device import reference_states as twin
+from mlcc.device.step_view import StepView
+from mlcc.engine.batch import Batch, PageList, StateSlot, int32
+from mlcc.engine.tables import CacheGroup
+from mlcc_compiler.caches import CacheLayout, LayerRecord
+from mlcc_compiler.states import ConvShape, DeltaShape
+
+GROUP, SLOTS = 1, 7
+LAYOUT = layout_of((CacheGroup("paged", 16), CacheGroup("state")))
+MIXED = ((1, 2, 2), (9, -1, 0), (3, 4, 1), (1, -1, 5), (1, 6, 6))
+"""(tokens, slot_in, slot_out) of each sequence: steps and prompts, new and old, in place or not;
+slots 3 and 4 stay as they are."""
+BEYOND = 2
+"""Rows and sequences for which there is room beyond the step's own."""
+CONVS = (ConvShape(44, 4), ConvShape(300, 2))
+DELTAS = (DeltaShape(2, 6, 32, 24), DeltaShape(1, 2, 128, 128), DeltaShape(3, 3, 20, 5))
+
+Rows = tuple[tuple[int, int, int], ...]
+Run = Callable[[LayerRecord, CacheLayout, Sequence[Any]], Sequence[Any]]
+"""(record, layout, arguments of its kernel) -> all of them as they are afterwards."""
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Of one operator: rows of its tokens, and what all tokens share."""
+
+    record: LayerRecord
+    rows: tuple[Any, ...]
+    shared: tuple[Any, ...]
+    states: Any
+    out: tuple[int, ...]
+    """The shape of a row of its output."""
+
+    @property
+    def layout(self) -> CacheLayout:
+        return CacheLayout(self.record.kept(16, "float16").tensors, LAYOUT, GROUP)
+
+    def of(self, tokens: slice) -> Inputs:
+        """Those of some tokens."""
+        rows = tuple(row[tokens] for row in self.rows)
+        return Inputs(self.record, rows, self.shared, self.states, self.out)
+
+
+def step_of(rows: Rows) -> Batch:
+    writer = writer_of(LAYOUT)
+    for tokens, source, slot in rows:
+        writer.sequence(
+            [3] * tokens, 0, [PageList(int32([0] * tokens), 0), StateSlot(source, slot)]
+        )
+    return writer.finish()
+
+
+def inputs_of(record: LayerRecord, tokens: int, seed: int = 0) -> Inputs:
+    """Random inputs; rows beyond the tokens are not numbers."""
+    rng = np.random.default_rng(seed)
+
+    def normal(*shape: int) -> Any:
+        return rng.standard_normal(shape).astype(np.float32)
+
+    def rows(width: int) -> Any:
+        nothing = np.full((BEYOND, width), np.nan, np.float32)
+        return np.concatenate([normal(tokens, width), nothing])
+
+    states = normal(SLOTS, *record.kept(16, "").tensors[0].shape)
+    if isinstance(record, ConvShape):
+        weight = normal(record.channels, 1, record.taps)
+        return Inputs(record, (rows(record.channels),), (weight,), states, (record.channels,))
+    assert isinstance(record, DeltaShape)
+    heads, out = record.v_heads, (record.v_heads, record.v_dim)
+    each = rows(record.channels), rows(2 * heads)
+    return Inputs(record, each, (normal(heads), normal(heads)), states, out)
+
+
+def expected(inputs: Inputs, batch: Batch) -> tuple[Any, Any]:
+    """(output, states afterwards), in float64."""
+    wide = [x.astype(np.float64) for x in (*inputs.rows, *inputs.shared)]
+    wide = [x[: batch.num_tokens] for x in wide[: len(inputs.rows)]] + wide[len(inputs.rows) :]
+    states = inputs.states.astype(np.float64)
+    at = StepView(batch), GROUP, states
+    record = inputs.record
+    if isinstance(record, DeltaShape):
+        return twin.delta_rule(*wide, *at, record.k_heads, record.eps), states
+    return twin.causal_conv(*wide, *at), states
+
+
+def found(inputs: Inputs, batch: Batch, run: Run) -> tuple[Any, Any]:
+    """(output, states afterwards) of a kernel, which changes nothing else."""
+    shape = (len(inputs.rows[0]), *inputs.out)
+    given = [*inputs.rows, *inputs.shared, words_of(batch), inputs.states.copy()]
+    sequences = batch.num_sequences + BEYOND
+    out = np.full(shape, 77, np.float32)
+    after = run(inputs.record, inputs.layout, [*given, sequences, out])
+    for before, array in zip(given[:-1], after, strict=False):
+        np.testing.assert_array_equal(array, before)
+    return after[-1][: batch.num_tokens], after[len(given) - 1]
+
+
+def check_mixed(record: LayerRecord, run: Run) -> None:
+    """Against the twin: sequences of all kinds in one step, and slots of others untouched."""
+    batch = step_of(MIXED)
+    inputs = inputs_of(record, batch.num_tokens)
+    for mine, theirs in zip(found(inputs, batch, run), expected(inputs, batch), strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=2e-5)
+    np.testing.assert_array_equal(found(inputs, batch, run)[1][[3, 4]], inputs.states[[3, 4]])
+
+
+def check_chunks(record: LayerRecord, run: Run) -> None:
+    """A prompt in chunks, through other slots, is the prompt at once, to the bit."""
+    inputs = inputs_of(record, 9)
+    whole, states = found(inputs, step_of(((9, -1, 0),)), run)
+    outputs, left = [], inputs.states
+    for begin, end, source, slot in ((0, 4, -1, 3), (4, 5, 3, 3), (5, 9, 3, 1)):
+        part = inputs.of(slice(begin, end))
+        part = Inputs(record, part.rows, part.shared, left, part.out)
+        out, left = found(part, step_of(((end - begin, source, slot),)), run)
+        outputs.append(out)
+    np.testing.assert_array_equal(np.concatenate(outputs), whole)
+    np.testing.assert_array_equal(left[1], states[0])
