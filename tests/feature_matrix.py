@@ -39,6 +39,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     "Gemma 2": ("gemma2",),
     "Gemma 3 (text)": ("gemma3",),
     "Phi-3": ("phi3",),
+    "DeepSeek V2-Lite": ("deepseek_v2",),
     "weights `f32`": ("f32",),
     "weights `f16`, `bf16`": ("f16", "bf16"),
     "weights `q8`, `q4`": ("q8", "q4"),

@@ -63,6 +63,35 @@ def test_layers_that_all_slide_are_one_group() -> None:
     assert len(found.tensors) == 18
 
 
+DEEPSEEK_V2_LITE = {
+    "model_type": "deepseek_v2",
+    "vocab_size": 64,  # the real one has 102400, and experts, on neither of which a cache depends
+    "hidden_size": 2048,
+    "intermediate_size": 10944,
+    "num_hidden_layers": 27,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 16,
+    "first_k_dense_replace": 27,
+    "q_lora_rank": None,
+    "kv_lora_rank": 512,
+    "qk_nope_head_dim": 128,
+    "qk_rope_head_dim": 64,
+    "v_head_dim": 128,
+    "max_position_embeddings": 163840,
+}
+
+
+def test_deepseek_keeps_one_latent_a_token_and_layer() -> None:
+    """512 + 64 numbers for all 16 heads, where keys and values were 16 * (192 + 128)."""
+    model = build_model(DEEPSEEK_V2_LITE, CONTEXT).model
+    found = caches_of(trace(model).module, PAGE, "float16")
+    assert found.groups == (CacheGroup("paged", PAGE),)
+    (info,) = found.infos([7])
+    assert [t.shape for t in info.tensors] == [("num_pages", PAGE, 576)] * 27
+    assert info.bytes_per_page == PAGE * 27 * 576 * 2
+    assert bytes_of_a_sequence(found) == CONTEXT * 31_104 == 1_019_215_872
+
+
 def test_states_are_a_group_of_their_own() -> None:
     """A layer's two operators keep two tensors, side by side; pages come before states."""
     sizes = {"linear_num_key_heads": 1, "linear_num_value_heads": 2, "num_experts": 0}

@@ -59,6 +59,23 @@ DELTA = {
     "linear_value_head_dim": 16,
 }
 
+DEEPSEEK_YARN = {**YARN, "mscale": 0.8, "mscale_all_dim": 0.6}
+LATENT = {
+    "num_key_value_heads": 4,
+    "q_lora_rank": None,
+    "kv_lora_rank": 32,
+    "qk_nope_head_dim": 20,
+    "qk_rope_head_dim": 12,
+    "v_head_dim": 28,
+}
+FEW_EXPERTS = {
+    "n_routed_experts": 6,
+    "num_experts_per_tok": 2,
+    "n_shared_experts": 2,
+    "moe_intermediate_size": 24,
+    "routed_scaling_factor": 1.5,
+}
+
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("LlamaConfig", {"tie_word_embeddings": True}),
     "llama-head-dim": ("LlamaConfig", {"head_dim": 32, "attention_bias": True, "mlp_bias": True}),
@@ -119,6 +136,14 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "phi3-longrope-long": (
         "Phi3Config",
         {"rope_parameters": LONGROPE, "original_max_position_embeddings": 32},
+    ),
+    "deepseek_v2": (
+        "DeepseekV2Config",
+        {**LATENT, "rope_parameters": DEEPSEEK_YARN, "first_k_dense_replace": 1, **FEW_EXPERTS},
+    ),
+    "deepseek_v2-dense": (
+        "DeepseekV2Config",
+        {**LATENT, "first_k_dense_replace": 2, "q_lora_rank": 24, "attention_bias": True},
     ),
 }
 RECIPES = {

@@ -27,6 +27,7 @@ MODELS = (
     "gemma2",
     "gemma3",
     "phi3",
+    "deepseek_v2",
 )
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mlcc.errors import CheckpointError, MlccError
+from mlcc.errors import CheckpointError, MlccError, UnsupportedError
 from mlcc_compiler.models.registry import ARCHITECTURES, build_model
 
 GOOD: dict[str, Any] = {
@@ -17,6 +17,7 @@ GOOD: dict[str, Any] = {
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
     "head_dim": 16,
+    "first_k_dense_replace": 2,
 }
 LLAMA3 = {
     "rope_type": "llama3",
@@ -60,6 +61,11 @@ LLAMA3 = {
         ("qwen3_next", {"linear_num_value_heads": 24}, "'linear_num_value_heads'"),
         ("qwen3_next", {"mlp_only_layers": [2]}, "'mlp_only_layers'"),
         ("phi3", {"rope_scaling": {"type": "su", "short_factor": 3}}, "'short_factor'"),
+        ("deepseek_v2", {"kv_lora_rank": 0}, "'kv_lora_rank'"),
+        ("deepseek_v2", {"q_lora_rank": "x"}, "'q_lora_rank'"),
+        ("deepseek_v2", {"qk_rope_head_dim": 15}, "'qk_rope_head_dim' must be an even number"),
+        ("deepseek_v2", {"first_k_dense_replace": -1}, "'first_k_dense_replace'"),
+        ("deepseek_v2", {"first_k_dense_replace": 0}, "'num_experts_per_tok'"),
         ("phi3", {"rope_scaling": {"type": "su", "short_factor": ["a"] * 8}}, "'short_factor'"),
     ],
 )
@@ -69,6 +75,25 @@ def test_a_wrong_value_is_refused(kind: str, wrong: dict[str, Any], gist: str) -
         build_model({"model_type": kind, **GOOD, **wrong}, 64)
     assert gist in str(error.value)
     assert "fetch the checkpoint's config.json again" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"topk_method": "group_limited_greedy"},
+        {"scoring_func": "sigmoid"},
+        {"norm_topk_prob": True},
+        {"moe_layer_freq": 2},
+    ],
+    ids=str,
+)
+def test_other_routings_of_deepseek_are_refused(other: dict[str, Any]) -> None:
+    sparse = {"first_k_dense_replace": 1, "num_experts_per_tok": 2}
+    hf = {"model_type": "deepseek_v2", **GOOD, **sparse, **other}
+    ((key, _),) = other.items()
+    with pytest.raises(UnsupportedError, match=f"'{key}' .* is not supported, only"):
+        build_model(hf, 64)
+    build_model({**hf, "first_k_dense_replace": 2}, 64)  # nobody is routed
 
 
 @pytest.mark.parametrize("kind", ARCHITECTURES)

@@ -13,6 +13,7 @@ from typing import Any
 
 from mlcc_compiler._tvm import Tensor, nn, relax
 from mlcc_compiler.graph import PREFIX, attribute
+from mlcc_compiler.latent import LatentShape
 from mlcc_compiler.layout import AttentionShape
 from mlcc_compiler.models.rope import Rope
 from mlcc_compiler.states import ConvShape, DeltaShape
@@ -61,6 +62,27 @@ def attention(q: Tensor, k: Tensor, v: Tensor, layer: int, shape: AttentionShape
     q f32[n, heads, head_dim], k and v f32[n, kv_heads, head_dim] -> f32[n, heads, head_dim].
     """
     return _call("attention", [q, k, v], [layer, shape.text()], q.shape)
+
+
+def latent_attention(
+    q: Tensor,
+    latent: Tensor,
+    norm: Tensor,
+    weight: Tensor,
+    table: Tensor,
+    layer: int,
+    shape: LatentShape,
+) -> Tensor:
+    """Causal attention of each token over its own sequence, whose keys and values are made of
+    latents (`mlcc_compiler.latent`).
+
+    q f32[n, heads, nope + rope], latent f32[n, rank + rope] -> f32[n, heads, value]. The latent's
+    first part is normalised with `norm` f32[rank]; the rest of it and of each query is rotated, by
+    neighbouring pairs. `weight` f32[heads * (nope + value), rank] makes a head's key and value.
+    """
+    asked, appended = [q, weight, table], [latent, norm, table]
+    out = [q.shape[0], shape.heads, shape.value]
+    return _call("latent_attention", [*asked, *appended], [layer, shape.text()], out)
 
 
 def causal_conv(x: Tensor, weight: Tensor, layer: int, shape: ConvShape) -> Tensor:

@@ -7,6 +7,7 @@ from typing import Any
 
 from mlcc.errors import CheckpointError, UnsupportedError
 from mlcc_compiler.models import (
+    deepseek_v2,
     gemma2,
     gemma3,
     llama,
@@ -32,6 +33,7 @@ ARCHITECTURES: dict[str, Any] = {
     "gemma3": gemma3,
     "gemma3_text": gemma3,
     "phi3": phi3,
+    "deepseek_v2": deepseek_v2,
 }
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from mlcc_compiler._tvm import relax
 from mlcc_compiler.caches import LayerRecord
 from mlcc_compiler.graph import PREFIX, call_parts, literal
+from mlcc_compiler.latent import LatentShape
 from mlcc_compiler.layout import AttentionShape
 from mlcc_compiler.states import ConvShape, DeltaShape
 
@@ -38,6 +39,7 @@ class State:
 
 OPERATORS: dict[str, Paged | State] = {
     "attention": Paged(AttentionShape, "append_kv", "attention"),
+    "latent_attention": Paged(LatentShape, "append_latent", "latent_attention", queries=3),
     "causal_conv": State(ConvShape),
     "delta_rule": State(DeltaShape),
 }

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from mlcc.device import reference_latent as latents
 from mlcc.device import reference_ops as ops
 from mlcc.device import reference_states as states
 from mlcc.device.step_view import StepView
@@ -44,6 +45,31 @@ def attention(
     return ops.paged_attention(q, pages, step.lists(cache.group), scale, window, softcap)
 
 
+def latent_attention(
+    step: StepView,
+    cache: LayerCache,
+    q: Array,
+    weight: Array,
+    table: Array,
+    latent: Array,
+    norm: Array,
+    _: Array,
+    *,
+    rank: int,
+    value: int,
+    scale: float,
+    eps: float,
+    **sizes: int,
+) -> Array:
+    """Append latents to the pages, then attend over them; made of the twins of its kernels."""
+    pages = cache.tensors["latent"]
+    kept = latents.latent_key(latent, norm, table, eps)
+    latents.append_latent(kept, step.tokens(f"slot.{cache.group}"), pages)
+    asked, lists = latents.latent_query(q, weight, table), step.lists(cache.group)
+    out = latents.latent_attention(asked, pages, lists, rank, scale)
+    return latents.latent_value(out, weight, value)
+
+
 def causal_conv(step: StepView, cache: LayerCache, x: Array, weight: Array, **sizes: int) -> Array:
     """Its state is the inputs before."""
     return states.causal_conv(x, weight, step, cache.group, cache.tensors["conv"])
@@ -60,6 +86,7 @@ def delta_rule(
 
 REMEMBERING: dict[str, Callable[..., Any]] = {
     "mlcc.attention": attention,
+    "mlcc.latent_attention": latent_attention,
     "mlcc.causal_conv": causal_conv,
     "mlcc.delta_rule": delta_rule,
 }

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from mlcc_compiler.kernels.cpu import activation, embedding, kv, norm, parts, rope
+from mlcc_compiler.kernels.cpu import activation, embedding, kv, latent, norm, parts, rope
 from mlcc_compiler.kernels.cpu import sample as sampling
 from mlcc_compiler.kernels.cpu.attention import attention
+from mlcc_compiler.kernels.cpu.attention import latent as attend_latents
 from mlcc_compiler.kernels.cpu.experts import experts, route
 from mlcc_compiler.kernels.cpu.isa import Isa
 from mlcc_compiler.kernels.cpu.linear import linear
@@ -28,6 +29,7 @@ FACTORIES: dict[str, Factory] = {
     "take_rows": kv.take_rows,
     "read_step": kv.read_step,
     "append_kv": kv.append_kv,
+    "append_latent": latent.append_latent,
     "copy_pages": kv.copy_pages,
     "causal_conv": conv.causal_conv,
     "delta_rule": delta.delta_rule,
@@ -39,6 +41,7 @@ EMITTERS: dict[str, Emitter] = {
     "embedding": embedding.emit_embedding,
     "expert_linear": experts.emit_expert_linear,
     "attention": attention.emit_attention,
+    "latent_attention": attend_latents.emit_latent_attention,
 }
 
 LAYOUTS: dict[str, Layout] = {

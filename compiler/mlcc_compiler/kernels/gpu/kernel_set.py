@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from mlcc_compiler.kernels.gpu import elementwise, embedding, kv, norm, parts, rope
+from mlcc_compiler.kernels.gpu import elementwise, embedding, kv, latent, norm, parts, rope
 from mlcc_compiler.kernels.gpu.attention import attention
+from mlcc_compiler.kernels.gpu.attention import latent as attend_latents
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.experts import experts, route
 from mlcc_compiler.kernels.gpu.linear import linear
@@ -30,6 +31,7 @@ FACTORIES: dict[str, Factory] = {
     "read_step": elementwise.read_step,
     "append_kv": kv.append_kv,
     "rotate_and_append": kv.rotate_and_append,
+    "append_latent": latent.append_latent,
     "copy_pages": kv.copy_pages,
     "causal_conv": conv.causal_conv,
     "delta_rule": delta.delta_rule,
@@ -41,6 +43,7 @@ EMITTERS: dict[str, Emitter] = {
     "embedding": embedding.emit_embedding,
     "expert_linear": experts.emit_expert_linear,
     "attention": attention.emit_attention,
+    "latent_attention": attend_latents.emit_latent_attention,
 }
 
 LAYOUTS: dict[str, Layout] = {

@@ -54,12 +54,18 @@ def paged_attention(isa: Isa, shape: AttentionShape, layout: KvLayout) -> PrimFu
     cut = Blocking(shape, layout, isa.lanes)
 
     def body(q: Expr, pages: Expr, words: Expr, most: Expr, out: Expr) -> None:
-        batch = _Batch(cut, Step(layout.step, words), most)
-        _Kernel(cut, batch, TileKernel(cut, pages, words), q, out).emit()
+        attend(cut, q, pages, words, most, out)
 
     rows = f32("n", shape.heads, shape.head_dim)
     step = step_argument(layout.step)
     return kernel(body, q=rows, pages=page_argument(layout), step=step, sequences=SIZE, out=rows)
+
+
+def attend(cut: Blocking, q: Expr, pages: Expr, words: Expr, most: Expr, out: Expr) -> None:
+    """Emit the body of `paged_attention`. Of values it takes the first columns, as many as out has;
+    pages may be anything that is read as `pages[page, keys or values, kv_head, offset, at]`."""
+    batch = _Batch(cut, Step(cut.layout.step, words), most)
+    _Kernel(cut, batch, TileKernel(cut, pages, words), q, out).emit()
 
 
 @dataclass(frozen=True)
@@ -110,8 +116,8 @@ class _Parts:
     Of each head: its sums, then the largest score and the total.
     """
 
-    def __init__(self, cut: Blocking, slots: Expr) -> None:
-        self.dim, self.lanes = cut.shape.head_dim, cut.dim_lanes
+    def __init__(self, cut: Blocking, dim: int, slots: Expr) -> None:
+        self.dim, self.lanes = dim, cut.dim_lanes
         self.rows = T.alloc_buffer((slots, cut.shape.heads, self.dim + self.lanes * 2), "float32")
 
     def keep(self, slot: Expr, head: Expr, r: Expr, scratch: Scratch) -> None:
@@ -150,7 +156,9 @@ class _Kernel:
     def __init__(self, cut: Blocking, batch: _Batch, tiles: TileKernel, q: Expr, out: Expr) -> None:
         self.cut, self.batch, self.tiles, self.q, self.out = cut, batch, tiles, q, out
         self.firsts = T.alloc_buffer((batch.most + 1, 2), "int64")
-        self.parts = _Parts(cut, T.min(out.shape[0], batch.most * cut.tokens) * _RANGES)
+        self.dim = int(out.shape[2])
+        slots = T.min(out.shape[0], batch.most * cut.tokens) * _RANGES
+        self.parts = _Parts(cut, self.dim, slots)
 
     def emit(self) -> None:
         """One launch: tasks dealt to the threads in turn, a barrier, the merge."""
@@ -184,7 +192,7 @@ class _Kernel:
     def _clear_padding(self) -> None:
         lanes = self.cut.dim_lanes
         used = bind(_long(self.batch.step.count("tokens")))
-        steps = self.cut.shape.head_dim // lanes
+        steps = self.dim // lanes
         with T.serial(self.out.shape[0] - used) as t, T.grid(self.cut.shape.heads, steps) as (h, j):
             store(self.out, spread(0.0, lanes), used + t, h, span(j * lanes, lanes))
 
@@ -233,7 +241,7 @@ class _Kernel:
         """out = sums / total."""
         lanes = self.cut.dim_lanes
         factor = _inverse(scratch.total[r])
-        with T.serial(self.cut.shape.head_dim // lanes) as j:
+        with T.serial(self.dim // lanes) as j:
             at = span(j * lanes, lanes)
             store(self.out, scratch.sums[r, at] * spread(factor, lanes), token, head, at)
 

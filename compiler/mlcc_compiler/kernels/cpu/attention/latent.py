@@ -1,0 +1,87 @@
+"""Latent attention (DeepSeek-AI, 2024) over pages of latents, absorbed form, on the CPU.
+
+It is `attention.py` with one KV head whose keys are rows of rank + rope numbers and whose values
+are the first `rank` of the same rows. Sums are taken of all columns (of 576, where 512 are wanted).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import gcd
+from typing import Any
+
+from mlcc_compiler.graph import Graph, dims, tensor
+from mlcc_compiler.kernels.cpu.attention.attention import attend
+from mlcc_compiler.kernels.cpu.attention.blocking import Blocking
+from mlcc_compiler.kernels.cpu.isa import Isa
+from mlcc_compiler.kernels.cpu.latent import latent_query, latent_value
+from mlcc_compiler.kernels.cpu.vector_math import fit_lanes
+from mlcc_compiler.kernels.frame import SIZE, Expr, PrimFunc, f32, kernel, tensor_argument
+from mlcc_compiler.kernels.kernel_set import KernelSet
+from mlcc_compiler.kernels.step import step_argument
+from mlcc_compiler.latent import LatentLayout, LatentShape
+from mlcc_compiler.layout import AttentionShape, KvLayout
+
+
+def emit_latent_attention(
+    kernels: KernelSet,
+    graph: Graph,
+    inputs: Sequence[Any],
+    sizes: tuple[Any, Any],
+    shape: LatentShape,
+    layout: LatentLayout,
+) -> Any:
+    """Emit attention of `inputs`: q f32[n, heads, nope + rope], kv_b_proj's weight, the table of
+    rotations, pages and step; returns f32[n, heads, value].
+
+    sizes: (sequences, entries of the group's page list).
+    """
+    q, weight, table, pages, step = inputs
+    rows, heads = dims(q)[0], shape.heads
+    kernel, out = kernels.made(latent_query, shape), tensor([rows, heads, shape.width])
+    asked = graph.call_tir(kernel, "latent_query", [q, weight, table], out)
+    kernel, out = kernels.made(attend_latents, layout), tensor([rows, heads, shape.rank])
+    sums = graph.call_tir(kernel, "attend_latents", [asked, pages, step, sizes[0]], out)
+    kernel, out = kernels.made(latent_value, shape), tensor([rows, heads, shape.value])
+    return graph.call_tir(kernel, "latent_value", [sums, weight], out)
+
+
+def attend_latents(isa: Isa, layout: LatentLayout) -> PrimFunc:
+    """(q f32[n, heads, rank + rope], pages, step, b sequences at most) -> f32[n, heads, rank].
+
+    pages: dtype[num_pages, page_size, rank + rope]. Otherwise as `paged_attention`.
+    """
+    shape = layout.shape
+    keys = AttentionShape(shape.heads, 1, shape.width, shape.scale)
+    pairs = KvLayout(layout.page_size, layout.dtype, 1, shape.width, layout.step, layout.group)
+    cut = _Blocking(keys, pairs, isa.lanes, shape.rank)
+
+    def body(q: Expr, pages: Expr, words: Expr, most: Expr, out: Expr) -> None:
+        attend(cut, q, _Pairs(pages), words, most, out)
+
+    q, out = f32("n", shape.heads, shape.width), f32("n", shape.heads, shape.rank)
+    step = step_argument(layout.step)
+    return kernel(
+        body, q=q, pages=tensor_argument(layout.pages), step=step, sequences=SIZE, out=out
+    )
+
+
+@dataclass(frozen=True)
+class _Blocking(Blocking):
+    """Vectors that end where the values end."""
+
+    rank: int
+
+    @property
+    def dim_lanes(self) -> int:
+        return fit_lanes(gcd(self.rank, self.shape.head_dim), self.lanes)
+
+
+@dataclass(frozen=True)
+class _Pairs:
+    """Pages of latents, read as pages of keys and values of one head."""
+
+    pages: Expr
+
+    def __getitem__(self, at: tuple[Expr, ...]) -> Expr:
+        page, _, _, offset, d = at
+        return self.pages[page, offset, d]

@@ -1,0 +1,170 @@
+"""Latent attention (DeepSeek-AI, 2024) over pages of latents, absorbed form, on a GPU.
+
+One key of rank + rope numbers for all heads, whose first `rank` are the value. A workgroup takes a
+tile of query rows (a row is a token and a head, so that a decode step fills a tile too) and goes
+through keys, a block at a time, with a running maximum and sum per row (FlashAttention, Dao et al.,
+2022). Queries and keys pass through workgroup memory in slices; of the values each thread owns
+some columns for all rows and reads them as they lie, neighbouring threads neighbouring columns.
+
+Sequences with one token are cut into ranges of keys, which `merge` joins (Flash-Decoding, Dao et
+al., 2023), by their own lengths only, as in `attention.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Several
+from typing import Any
+
+from mlcc_compiler._tvm import T, tirx
+from mlcc_compiler.graph import Graph, dims, tensor
+from mlcc_compiler.kernels.frame import (
+    SIZE,
+    Argument,
+    Expr,
+    PrimFunc,
+    f32,
+    kernel,
+    store,
+    tensor_argument,
+)
+from mlcc_compiler.kernels.gpu.attention.batch import (
+    Batch,
+    split,
+    strided,
+)
+from mlcc_compiler.kernels.gpu.attention.decode import first_item
+from mlcc_compiler.kernels.gpu.attention.latent_tile import MOST_ROWS, Tile, TilePlan
+from mlcc_compiler.kernels.gpu.attention.merge import merge_ranges
+from mlcc_compiler.kernels.gpu.attention.plan import pages_per_range, range_items
+from mlcc_compiler.kernels.gpu.device import Gpu
+from mlcc_compiler.kernels.gpu.latent import latent_query, latent_value
+from mlcc_compiler.kernels.gpu.workgroup import (
+    bind,
+    int32,
+    launch,
+    real,
+    when,
+)
+from mlcc_compiler.kernels.kernel_set import KernelSet
+from mlcc_compiler.kernels.step import step_argument
+from mlcc_compiler.latent import LatentLayout, LatentShape
+from mlcc_compiler.layout import AttentionShape, KvLayout
+
+
+def emit_latent_attention(
+    kernels: KernelSet,
+    graph: Graph,
+    inputs: Several[Any],
+    sizes: tuple[Any, Any],
+    shape: LatentShape,
+    layout: LatentLayout,
+) -> Any:
+    """Emit attention of inputs: q f32[n, heads, nope + rope], kv_b_proj's weight, the table of
+    rotations, pages and step; returns f32[n, heads, value]. Otherwise as `emit_attention`."""
+    q, weight, table, *cache = inputs
+    sequences, entries = sizes
+    rows, heads, items = dims(q)[0], shape.heads, range_items(entries, sequences, layout.page_size)
+    kernel, out = kernels.made(latent_query, shape), tensor([rows, heads, shape.width])
+    asked = graph.call_tir(kernel, "latent_query", [q, weight, table], out)
+    kernel = kernels.made(attend_latent_ranges, layout)
+    scratch = [tensor([items, heads, shape.rank]), tensor([items, heads, 2])]
+    pair = graph.call_tir(kernel, "attend_latent_ranges", [asked, *cache], scratch)
+    kernel, out = kernels.made(attend_latents, layout), tensor([rows, heads, shape.rank])
+    arguments = [asked, *cache, *graph.items(pair, 2), sequences]
+    sums = graph.call_tir(kernel, "attend_latents", arguments, out)
+    kernel, out = kernels.made(latent_value, shape), tensor([rows, heads, shape.value])
+    return graph.call_tir(kernel, "latent_value", [sums, weight], out)
+
+
+def attend_latent_ranges(gpu: Gpu, layout: LatentLayout) -> PrimFunc:
+    """(q, pages, step) -> sums f32[items, heads, rank] of values weighted by e ** (score -
+    largest), stats f32[items, heads, 2]: the largest score and the sum of the weights.
+
+    Of sequences with one token; the cells of other items keep what they held.
+    """
+    shape = layout.shape
+    plan = TilePlan.of(gpu, shape, shape.heads)
+    keys = pages_per_range(layout.page_size) * layout.page_size
+
+    def body(q: Expr, pages: Expr, words: Expr, sums: Expr, stats: Expr) -> None:
+        batch = _batch(layout, words)
+        grid = (sums.shape[0], shape.heads // plan.heads)
+        with (
+            launch(grid, (plan.threads,)) as (item, part, thread),
+            when(item < first_item(batch, batch.sequences)),
+        ):
+            sequence = batch.sequence(batch.find(lambda s: first_item(batch, s), item))
+            begin = bind((item - first_item(batch, sequence.index)) * keys)
+            end = bind(T.min(begin + keys, sequence.keys))
+            with when(tirx.all(sequence.tokens == 1, begin < end)):
+                head = bind(part * plan.heads)
+                tile = Tile(shape, plan, batch, sequence, T.int32(0), T.int32(1), thread)
+                tile.run(q, pages, head, begin, end)
+                tile.keep(sums, stats, item, head)
+
+    parts, stats = f32("items", shape.heads, shape.rank), f32("items", shape.heads, 2)
+    return kernel(body, **_arguments(layout), sums=parts, stats=stats)
+
+
+def attend_latents(gpu: Gpu, layout: LatentLayout) -> PrimFunc:
+    """(q, pages, step, sums and stats of `attend_latent_ranges`, b) -> f32[n, heads, rank]."""
+    shape = layout.shape
+
+    def body(
+        q: Expr, pages: Expr, words: Expr, sums: Expr, stats: Expr, most: Expr, out: Expr
+    ) -> None:
+        batch = _batch(layout, words)
+        merge_ranges(gpu, batch, most, sums, stats, out)
+        with when(q.shape[0] > most):
+            _prefill(TilePlan.of(gpu, shape, MOST_ROWS), shape, batch, most, q, pages, out)
+
+    parts, stats = f32("items", shape.heads, shape.rank), f32("items", shape.heads, 2)
+    arguments = {**_arguments(layout), "sums": parts, "stats": stats}
+    return kernel(body, **arguments, sequences=SIZE, out=f32("n", shape.heads, shape.rank))
+
+
+def _arguments(layout: LatentLayout) -> dict[str, Argument]:
+    q, pages = f32("n", layout.shape.heads, layout.shape.width), tensor_argument(layout.pages)
+    return {"q": q, "pages": pages, "step": step_argument(layout.step)}
+
+
+def _batch(layout: LatentLayout, words: Expr) -> Batch:
+    """Its sequences, and the outputs as those of heads of `rank` numbers."""
+    shape = layout.shape
+    pairs = KvLayout(layout.page_size, layout.dtype, 1, shape.width, layout.step, layout.group)
+    return Batch(AttentionShape(shape.heads, 1, shape.rank, shape.scale), pairs, words)
+
+
+def _prefill(
+    plan: TilePlan, shape: LatentShape, batch: Batch, most: Expr, q: Expr, pages: Expr, out: Expr
+) -> None:
+    """Emit the launch that fills out's rows of sequences with several tokens, and zeros behind the
+    last sequence."""
+
+    def first_tile(s: Expr) -> Expr:
+        return tirx.truncdiv(batch.first_token(s), plan.tokens) + s
+
+    items = tirx.floordiv(q.shape[0], plan.tokens) + most + 1
+    grid = (items, shape.heads // plan.heads)
+    with launch(grid, (plan.threads,)) as (item, part, thread):
+        used = bind(first_tile(batch.sequences))
+        head = bind(part * plan.heads)
+        with T.If(item < used):
+            with T.Then():
+                sequence = batch.sequence(batch.find(first_tile, item))
+                start = bind((item - first_tile(sequence.index)) * plan.tokens)
+                count = bind(T.min(sequence.tokens - start, plan.tokens))
+                with when(tirx.all(sequence.tokens > 1, count > 0)):
+                    tile = Tile(shape, plan, batch, sequence, start, count, thread)
+                    tile.run(q, pages, head, T.int32(0), bind(tile.position + count))
+                    tile.finish(out, head)
+            with T.Else():
+                behind = bind(batch.tokens + (item - used) * plan.tokens)
+                left = bind(T.min(int32(out.shape[0]) - behind, plan.tokens))
+
+                def clear(i: Expr) -> None:
+                    row, d = split(i, shape.rank)
+                    t, h = split(row, plan.heads)
+                    store(out, real(0), behind + t, head + h, d)
+
+                strided(left * (plan.heads * shape.rank), plan.threads, thread, clear)

@@ -1,0 +1,184 @@
+"""DeepSeek V2 and V2-Lite (DeepSeek-AI, 2024): latent attention, and experts after the first
+layers. `mlcc_compiler.latent` says what is kept of a token, and why no key or value is ever made.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import log
+from typing import Any
+
+from mlcc.errors import UnsupportedError
+from mlcc_compiler._tvm import Tensor, nn
+from mlcc_compiler.latent import LatentShape
+from mlcc_compiler.models import ops
+from mlcc_compiler.models.config import (
+    DECODER_DEFAULTS,
+    DecoderConfig,
+    common_fields,
+    rope_from_hf,
+    rope_parameters,
+)
+from mlcc_compiler.models.experts import Experts, MixtureOfExperts, chosen_of
+from mlcc_compiler.models.fields import HfConfig, optional, positive, refuse, require
+from mlcc_compiler.models.layers import Linear, PreNormLayer, RMSNorm
+
+DEFAULTS = DECODER_DEFAULTS | {
+    "num_key_value_heads": None,
+    "first_k_dense_replace": 0,
+    "kv_lora_rank": 512,
+    "q_lora_rank": 1536,
+    "qk_nope_head_dim": 128,
+    "qk_rope_head_dim": 64,
+    "v_head_dim": 128,
+    "n_routed_experts": 64,
+    "n_shared_experts": 2,
+    "moe_intermediate_size": 1407,
+    "num_experts_per_tok": None,
+    "routed_scaling_factor": 1.0,
+    "topk_method": "greedy",
+    "scoring_func": "softmax",
+    "norm_topk_prob": False,
+    "moe_layer_freq": 1,
+}
+_LATENT_EPS = 1e-6
+"""Of the norms inside attention, whatever `rms_norm_eps` says."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(DecoderConfig):
+    """A decoder with latent attention. `head_dim` is that of queries: nope + rope."""
+
+    latent: LatentShape
+    query_rank: int | None
+    """Numbers through which the query is projected; None = it is one matrix."""
+    dense_layers: int
+    """The first so many layers have no experts."""
+    experts: Experts | None
+    """None if no layer has any."""
+
+
+class PerHead(nn.Module):
+    """kv_b_proj [heads * (nope + value), rank]: how each head makes keys and values of a latent.
+
+    Attention reads it, its two halves in different directions, so it stays in float32: it is small.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self.weight = nn.Parameter(config.latent.weight, "float32")
+
+
+class LatentAttention(nn.Module):
+    """Multi-head latent attention: what is kept of a token is one latent for all heads."""
+
+    def __init__(self, config: Config, layer: int) -> None:
+        self.config, self.layer = config, layer
+        hidden, bias, shape = config.hidden_size, config.qkv_bias, config.latent
+        width = shape.heads * config.head_dim
+        if config.query_rank is None:
+            self.q_proj = Linear(hidden, width)
+        else:
+            self.q_a_proj = Linear(hidden, config.query_rank, bias)
+            self.q_a_layernorm = RMSNorm(config.query_rank, _LATENT_EPS)
+            self.q_b_proj = Linear(config.query_rank, width)
+        self.kv_a_proj_with_mqa = Linear(hidden, shape.width, bias)
+        self.kv_a_layernorm = RMSNorm(shape.rank, shape.eps)
+        self.kv_b_proj = PerHead(config)
+        self.o_proj = Linear(shape.heads * shape.value, hidden, config.output_bias)
+
+    def queries(self, x: Tensor) -> Tensor:
+        """x [n, hidden] -> [n, heads * (nope + rope)]."""
+        if self.config.query_rank is None:
+            return self.q_proj(x)
+        return self.q_b_proj(self.q_a_layernorm(self.q_a_proj(x)))
+
+    def forward(self, x: Tensor, table: Tensor) -> Tensor:
+        config, rows, shape = self.config, x.shape[0], self.config.latent
+        q = nn.op.reshape(self.queries(x), (rows, shape.heads, config.head_dim))
+        latent, norm = self.kv_a_proj_with_mqa(x), self.kv_a_layernorm.weight
+        weight = self.kv_b_proj.weight
+        out = ops.latent_attention(q, latent, norm, weight, table, self.layer, shape)
+        return self.o_proj(nn.op.reshape(out, (rows, shape.heads * shape.value)))
+
+
+class Layer(PreNormLayer):
+    """The usual pre-norm layer, with latent attention, and experts behind the dense layers."""
+
+    def __init__(self, config: Config, layer: int) -> None:
+        super().__init__(config, layer)
+        self.self_attn = LatentAttention(config, layer)
+        if config.experts is not None and layer >= config.dense_layers:
+            self.mlp = MixtureOfExperts(config, config.experts, "shared_experts")
+
+
+def read_config(hf: HfConfig, context: int) -> Config:
+    """config.json of a DeepseekV2ForCausalLM."""
+    nope, rope = require(hf, "qk_nope_head_dim"), require(hf, "qk_rope_head_dim")
+    if rope % 2:
+        raise refuse("qk_rope_head_dim", "an even number", rope)
+    bias = bool(hf.get("attention_bias", False))
+    fields = common_fields({**hf, "head_dim": rope}, "deepseek_v2")
+    fields |= {"head_dim": nope + rope, "attention_scale": _scale(hf, nope + rope)}
+    dense = hf["first_k_dense_replace"]
+    if isinstance(dense, bool) or not isinstance(dense, int) or dense < 0:
+        raise refuse("first_k_dense_replace", "a number of layers", dense)
+    return Config(
+        **fields,
+        ropes=(rope_from_hf({**hf, "head_dim": rope}, context),),
+        qkv_bias=bias,
+        output_bias=bias,
+        mlp_bias=bool(hf.get("mlp_bias", False)),
+        latent=LatentShape(
+            heads=fields["num_heads"],
+            nope=nope,
+            rope=rope,
+            rank=require(hf, "kv_lora_rank"),
+            value=require(hf, "v_head_dim"),
+            scale=fields["attention_scale"],
+            eps=_LATENT_EPS,
+        ),
+        query_rank=None if hf["q_lora_rank"] is None else require(hf, "q_lora_rank"),
+        dense_layers=dense,
+        experts=_experts(hf) if dense < fields["num_layers"] else None,
+    )
+
+
+def _scale(hf: HfConfig, width: int) -> float:
+    """Of the scores: 1 / sqrt(width), with YaRN's temperature where `mscale_all_dim` gives it."""
+    parameters = rope_parameters(hf)
+    kind = str(parameters.get("rope_type") or parameters.get("type") or "default")
+    weight = optional(parameters, "mscale_all_dim") if parameters.get("mscale_all_dim") else None
+    if kind == "default" or weight is None:
+        return float(width**-0.5)
+    factor = positive(parameters, "factor")
+    mscale = 1.0 if factor <= 1 else 0.1 * weight * log(factor) + 1.0
+    return float(width**-0.5 * mscale**2)
+
+
+def _experts(hf: HfConfig) -> Experts:
+    """The mixture of every layer that is not dense. Raises UnsupportedError for other routings."""
+    for key, known in (
+        ("topk_method", "greedy"),
+        ("scoring_func", "softmax"),
+        ("norm_topk_prob", False),
+        ("moe_layer_freq", 1),
+    ):
+        _only(hf, key, known)
+    count, inner = require(hf, "n_routed_experts"), require(hf, "moe_intermediate_size")
+    shared = hf["n_shared_experts"]
+    return Experts(
+        count=count,
+        chosen=chosen_of(hf, count),
+        inner=inner,
+        normalise=False,
+        scale=positive(hf, "routed_scaling_factor"),
+        shared=0 if shared is None else inner * require(hf, "n_shared_experts"),
+    )
+
+
+def _only(hf: HfConfig, key: str, known: Any) -> None:
+    if hf[key] is not None and hf[key] != known:
+        raise UnsupportedError(
+            f"config.json: '{key}' {hf[key]!r} is not supported, only {known!r}; of the DeepSeek "
+            "models V2-Lite and those made from it run here"
+        )
