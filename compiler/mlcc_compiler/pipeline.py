@@ -22,7 +22,12 @@ from mlcc_compiler.graph import is_call
 from mlcc_compiler.kernels.kernel_set import KernelSet
 from mlcc_compiler.layout import Caches, WeightPlan
 from mlcc_compiler.models.causal_lm import CausalLM
-from mlcc_compiler.passes.auxiliary import add_copy_pages, add_sample
+from mlcc_compiler.passes.auxiliary import (
+    add_adjust,
+    add_copy_pages,
+    add_sample,
+    add_top_logprobs,
+)
 from mlcc_compiler.passes.decode_graph import add_decode, capture_decode
 from mlcc_compiler.passes.fuse_norm import FuseAddNorm
 from mlcc_compiler.passes.lower import LowerOperators
@@ -134,7 +139,8 @@ def lower(
     module = done("paged_kv", PagedKV(module, caches, bounds.layout, kernels).run())
     lowering = LowerOperators(module, kernels, traced.names)
     module = done("kernels", lowering.run())
-    module = add_sample(module, kernels, vocab_size, bounds.layout)
+    for add in (add_sample, add_top_logprobs, add_adjust):
+        module = add(module, kernels, vocab_size, bounds.layout)
     module = done("functions", add_copy_pages(module, kernels, caches, bounds.layout))
     module = _with_bounds(module, bounds)
     if target.graphs:

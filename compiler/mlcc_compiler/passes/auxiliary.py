@@ -1,8 +1,10 @@
-"""The functions of a library beside `forward`: `sample`, `copy_pages` and `interface`."""
+"""The functions of a library beside `forward`: `sample`, `top_logprobs`, `adjust`, `copy_pages` and
+`interface`."""
 
 from __future__ import annotations
 
-from mlcc.engine.tables import StepLayout
+from mlcc.engine.adjust_tables import AdjustLayout
+from mlcc.engine.tables import MOST_TOP_LOGPROBS, StepLayout
 from mlcc_compiler._tvm import ir, relax
 from mlcc_compiler.graph import tensor
 from mlcc_compiler.kernels.kernel_set import KernelSet
@@ -22,6 +24,44 @@ def add_sample(
             kernel = builder.add_func(kernels.kernel("sample", vocab_size, layout), "sample_rows")
             out = [tensor([rows], "int32"), tensor([rows])]
             result = builder.emit_output(relax.call_tir(kernel, inputs, out))
+        builder.emit_func_output(result)
+    return builder.finalize()
+
+
+def add_top_logprobs(
+    module: ir.IRModule, kernels: KernelSet, vocab_size: int, layout: StepLayout
+) -> ir.IRModule:
+    """top_logprobs(logits f32[r, V], step) -> ids i32[r, 20], logprobs f32[r, 20]: called only if a
+    row wants some."""
+    builder = relax.BlockBuilder(module)
+    rows = size_variable("r")
+    inputs = [relax.Var("logits", tensor([rows, vocab_size])), step_variable(layout)]
+    kernel = kernels.kernel("top_logprobs", vocab_size, layout)
+    with builder.function("top_logprobs", inputs):
+        with builder.dataflow():
+            function = builder.add_func(kernel, "top_rows")
+            shape = [rows, MOST_TOP_LOGPROBS]
+            out = [tensor(shape, "int32"), tensor(shape)]
+            result = builder.emit_output(relax.call_tir(function, inputs, out))
+        builder.emit_func_output(result)
+    return builder.finalize()
+
+
+def add_adjust(
+    module: ir.IRModule, kernels: KernelSet, vocab_size: int, layout: StepLayout
+) -> ir.IRModule:
+    """adjust(logits f32[r, V], adjustments, last_sampled) -> logits, in place: called only if a row
+    is adjusted. last_sampled is the previous step's, as `forward` had it."""
+    builder = relax.BlockBuilder(module)
+    adjusting = AdjustLayout.of(layout, vocab_size)
+    logits = relax.Var("logits", tensor([size_variable("r"), vocab_size]))
+    words = relax.Var("adjustments", tensor([adjusting.words], "int32"))
+    last = relax.Var("last_sampled", tensor([size_variable("m")], "int32"))
+    with builder.function("adjust", [logits, words, last]):
+        with builder.dataflow():
+            function = builder.add_func(kernels.kernel("adjust", adjusting), "adjust_rows")
+            call = relax.op.call_tir_inplace(function, [logits, words, last], [0], logits.ty)
+            result = builder.emit_output(call)
         builder.emit_func_output(result)
     return builder.finalize()
 

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from mlcc_compiler.kernels.cpu import activation, embedding, kv, norm, rope
+from mlcc_compiler.kernels.cpu import (
+    activation,
+    adjust,
+    embedding,
+    kv,
+    norm,
+    rope,
+    top_logprobs,
+)
 from mlcc_compiler.kernels.cpu import sample as sampling
 from mlcc_compiler.kernels.cpu.attention import attention
 from mlcc_compiler.kernels.cpu.isa import Isa
@@ -25,6 +33,8 @@ FACTORIES: dict[str, Factory] = {
     "append_kv": kv.append_kv,
     "copy_pages": kv.copy_pages,
     "sample": sampling.sample,
+    "adjust": adjust.adjust,
+    "top_logprobs": top_logprobs.top_logprobs,
 }
 
 EMITTERS: dict[str, Emitter] = {

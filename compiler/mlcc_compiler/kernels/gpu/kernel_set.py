@@ -7,6 +7,7 @@ from mlcc_compiler.kernels.gpu.attention import attention
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.linear import linear
 from mlcc_compiler.kernels.gpu.linear.parts import layout
+from mlcc_compiler.kernels.gpu.sample import adjust, top_logprobs
 from mlcc_compiler.kernels.gpu.sample import sample as sampling
 from mlcc_compiler.kernels.kernel_set import Emitter, Factory, KernelSet
 from mlcc_targets import Target
@@ -27,6 +28,8 @@ FACTORIES: dict[str, Factory] = {
     "rotate_and_append": kv.rotate_and_append,
     "copy_pages": kv.copy_pages,
     "sample": sampling.sample,
+    "adjust": adjust.adjust,
+    "top_logprobs": top_logprobs.top_logprobs,
 }
 
 EMITTERS: dict[str, Emitter] = {

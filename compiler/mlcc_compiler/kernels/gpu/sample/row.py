@@ -24,7 +24,7 @@ from mlcc_compiler.kernels.step import Step
 
 _AHEAD = 8  # loads under way in a thread: a row comes from far, and one workgroup waits for it
 _LOWEST = -3.4028234663852886e38
-_NO_INDEX = 0x7FFFFFFF
+NO_INDEX = 0x7FFFFFFF
 _LEAST_TEMPERATURE = 1e-36  # its inverse is finite
 _VANISHES = -104.0  # e to this is 0 in float32
 
@@ -91,11 +91,15 @@ class Row:
             total[0] = total[0] * _share(peak[0] - higher[0])
             each(sum_up)
             peak[0] = higher[0]
-        self.top_key = self._over_threads(key[0], largest)
-        first = T.Select(key[0] == self.top_key, index[0], T.int32(_NO_INDEX))
-        self.best = self._over_threads(first, lambda a, b: T.min(a, b))
+        self.top_key, self.best = self.best_of(key[0], index[0])
         self.top = bind(self.logits[self.row, self.best])
         self.total = self._over_threads(total[0] * _share(peak[0] - self.top), add)
+
+    def best_of(self, key: Expr, index: Expr) -> tuple[Expr, Expr]:
+        """The largest of the threads' images, and the first of the indices that go with it."""
+        top = self._over_threads(key, largest)
+        first = T.Select(key == top, index, T.int32(NO_INDEX))
+        return top, self._over_threads(first, lambda a, b: T.min(a, b))
 
     def _over_threads(self, value: Expr, combine: Callable[[Expr, Expr], Expr]) -> Expr:
         return reduce(self.gpu, bind(value), combine, self.thread, self.gpu.threads)
