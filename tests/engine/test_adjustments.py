@@ -113,7 +113,7 @@ def test_a_row_may_name_the_whole_vocabulary_and_each_has_room() -> None:
 
 def test_more_than_the_bounds_is_refused() -> None:
     writer = AdjustmentWriter(LAYOUT)
-    full = {token: 1 for token in range(VOCAB)}
+    full = dict.fromkeys(range(VOCAB), 1)
     for row in range(ROWS):
         writer.row(row, history=full)
     with pytest.raises(CapacityError, match=f"more than {ROWS} rows are adjusted"):
