@@ -297,5 +297,5 @@ def _check_bindings(storages: list[int], target: Target) -> None:
         needs, binds = apart(largest, most)
         raise UnsupportedError(
             f"a step would need an array of {needs}, and target '{target.name}' binds up to "
-            f"{binds}; use a smaller --context or --max-batch"
+            f"{binds}; use a smaller --context, --max-batch, --max-step-tokens or --max-rows"
         )
