@@ -9,6 +9,7 @@ import numpy as np
 from step_cases import GARBAGE, words_of, writer_of
 
 from mlcc.device.reference_logits import adjust
+from mlcc.device.reference_ops import log_softmax
 from mlcc.engine.adjust_tables import AdjustLayout
 from mlcc.engine.adjustments import Adjustments, AdjustmentWriter, Penalties, mask_of
 from mlcc.engine.batch import int32
@@ -73,3 +74,11 @@ def hard_rows(vocab: int) -> Array:
     logits[4] = np.where(np.arange(vocab) % 2, np.nan, -np.inf)
     logits[4, vocab // 2] = -1e30
     return logits
+
+
+def sampled(logits: Array) -> list[Array]:
+    """(ids, logprobs) as `sample` might give them: of any token that has a probability."""
+    ids = np.array([np.flatnonzero(np.isfinite(row))[-1] for row in logits], np.int32)
+    rows = np.where(np.isnan(logits), -np.inf, logits.astype(np.float64))
+    logprobs = [log_softmax(row)[i] for row, i in zip(rows, ids, strict=True)]
+    return [ids, np.array(logprobs, np.float32)]

@@ -81,25 +81,24 @@ def source(kind: str, kernel: Any, *, subgroup: bool = False) -> str:
     return str(built.mod.imports[0].inspect_source())
 
 
-def barriers(text: str, counts: Sequence[int], *others: str) -> int:
-    """How many barriers WGSL has, none under a condition other than these, which all threads of a
-    workgroup decide alike: its row is less than one of the words `counts` of the buffer of int32
-    that is only read, or `others`."""
+def barriers(text: str, counts: Sequence[int]) -> int:
+    """How many barriers WGSL has. They are under no condition but one that all threads of a
+    workgroup decide alike: its row is less than one of the words `counts` of what is only read."""
     opened: list[str] = []  # the word before each brace; none before a function's
     found = 0
     words = "|".join(map(str, counts))
-    uniform = [rf"if \(v__1 < _ptr\[({words})i\]\)", *others]
+    counted = rf"\W*if \(v__1 < _ptr\[({words})i\]\) {{"
     assert "let v__1 : i32 = i32(blockIdx.z * gridDim.x + blockIdx.x);" in text
     assert "var<storage, read> _ptr : array<i32>" in text
     for line in text.splitlines():
         if "workgroupBarrier" in line:
             found += 1
-            assert all(kind in ("", "for", "uniform") for kind in opened), opened
+            assert all(kind in ("", "for", "row") for kind in opened), opened
         for brace in re.findall(r"[{}]", line):
             if brace == "}":
                 opened.pop()
-            elif any(re.fullmatch(rf"\W*{condition} {{", line) for condition in uniform):
-                opened.append("uniform")
+            elif re.fullmatch(counted, line):
+                opened.append("row")
             else:
                 opened.append(re.match(r"\W*(\w*)", line).group(1))  # type: ignore[union-attr]
     assert not opened

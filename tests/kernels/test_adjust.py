@@ -14,6 +14,7 @@ from adjust_cases import (
     everything,
     expected,
     hard_rows,
+    sampled,
     top_step,
     words_in,
 )
@@ -72,7 +73,7 @@ def test_nothing_to_adjust() -> None:
 def test_top_logprobs_agree_with_the_twin(vocab: int) -> None:
     logits, rows = hard_rows(vocab), len(TOP_COUNTS)
     outputs = [((rows, MOST_TOP_LOGPROBS), dtype) for dtype in ("int32", "float32")]
-    inputs = [logits, top_step(LAYOUTS[0])]
+    inputs = [logits, top_step(LAYOUTS[0]), *sampled(logits)]
     ids, logprobs = run(top_logprobs.top_logprobs, (vocab, LAYOUTS[0]), inputs, outputs)
     want_ids, want = twin(logits, np.array(TOP_COUNTS), MOST_TOP_LOGPROBS)
     np.testing.assert_array_equal(ids, want_ids)

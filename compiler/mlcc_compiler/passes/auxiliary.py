@@ -31,11 +31,13 @@ def add_sample(
 def add_top_logprobs(
     module: ir.IRModule, kernels: KernelSet, vocab_size: int, layout: StepLayout
 ) -> ir.IRModule:
-    """top_logprobs(logits f32[r, V], step) -> ids i32[r, 20], logprobs f32[r, 20]: called only if a
-    row wants some."""
+    """top_logprobs(logits f32[r, V], step, what `sample` gave) -> ids i32[r, 20], logprobs
+    f32[r, 20]: called only if a row wants some."""
     builder = relax.BlockBuilder(module)
     rows = size_variable("r")
     inputs = [relax.Var("logits", tensor([rows, vocab_size])), step_variable(layout)]
+    inputs.append(relax.Var("ids", tensor([rows], "int32")))
+    inputs.append(relax.Var("logprobs", tensor([rows])))
     kernel = kernels.kernel("top_logprobs", vocab_size, layout)
     with builder.function("top_logprobs", inputs):
         with builder.dataflow():

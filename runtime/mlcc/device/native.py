@@ -186,7 +186,7 @@ class NativeExecutor:
             self._adjust(logits, adjustments)
         outputs = [*self._call(self._sample, logits, step)]
         if batch.top_logprobs:
-            found = self._call(self._function("top_logprobs"), logits, step)
+            found = self._call(self._function("top_logprobs"), logits, step, *outputs)
             outputs += [t._create_view((t.shape[0] * t.shape[1],)) for t in found]
         self._remember(outputs[0])
         reading = self._call(self._tensors.read, *outputs)
