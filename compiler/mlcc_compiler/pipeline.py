@@ -22,12 +22,7 @@ from mlcc_compiler.graph import is_call
 from mlcc_compiler.kernels.kernel_set import KernelSet
 from mlcc_compiler.layout import Caches, WeightPlan
 from mlcc_compiler.models.causal_lm import CausalLM
-from mlcc_compiler.passes.auxiliary import (
-    add_adjust,
-    add_copy_pages,
-    add_sample,
-    add_top_logprobs,
-)
+from mlcc_compiler.passes import auxiliary
 from mlcc_compiler.passes.decode_graph import add_decode, capture_decode
 from mlcc_compiler.passes.fuse_norm import FuseAddNorm
 from mlcc_compiler.passes.lower import LowerOperators
@@ -139,9 +134,9 @@ def lower(
     module = done("paged_kv", PagedKV(module, caches, bounds.layout, kernels).run())
     lowering = LowerOperators(module, kernels, traced.names)
     module = done("kernels", lowering.run())
-    for add in (add_sample, add_top_logprobs, add_adjust):
+    for add in (auxiliary.add_sample, auxiliary.add_top_logprobs, auxiliary.add_adjust):
         module = add(module, kernels, vocab_size, bounds.layout)
-    module = done("functions", add_copy_pages(module, kernels, caches, bounds.layout))
+    module = done("functions", auxiliary.add_copy_pages(module, kernels, caches, bounds.layout))
     module = _with_bounds(module, bounds)
     if target.graphs:
         module = add_decode(module, bounds.layout)

@@ -82,7 +82,7 @@ def test_a_plain_step_calls_nothing_more(compiled: Compiled) -> None:
     called: list[str] = []
 
     def note(function: Any, name: str, before: bool, result: Any, *arguments: Any) -> int:
-        if before and name in ("adjust_rows", "top_rows", "sample_rows"):
+        if before and name in ("adjust_rows", "top_logprobs_rows", "sample_rows"):
             called.append(name)
         return 0
 
@@ -90,7 +90,7 @@ def test_a_plain_step_calls_nothing_more(compiled: Compiled) -> None:
     adjustments = against(model, model.executor.logits(batch), flying)
     model.executor.instrument(note)
     model.executor.collect(model.executor.submit(batch, adjustments))
-    assert called == ["adjust_rows", "sample_rows", "top_rows"]
+    assert called == ["adjust_rows", "sample_rows", "top_logprobs_rows"]
     called.clear()
     plain = steps.step({s: [-1 - s] for s in range(len(PROMPTS))})
     assert model.executor.collect(model.executor.submit(plain)).top_logprobs is None

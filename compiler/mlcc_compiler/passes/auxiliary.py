@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from mlcc.engine.adjust_tables import AdjustLayout
 from mlcc.engine.tables import MOST_TOP_LOGPROBS, StepLayout
 from mlcc_compiler._tvm import ir, relax
 from mlcc_compiler.graph import tensor
+from mlcc_compiler.kernels.frame import PrimFunc
 from mlcc_compiler.kernels.kernel_set import KernelSet
 from mlcc_compiler.layout import Caches
 from mlcc_compiler.passes.variables import cache_variable, size_variable, step_variable
@@ -16,16 +19,10 @@ def add_sample(
     module: ir.IRModule, kernels: KernelSet, vocab_size: int, layout: StepLayout
 ) -> ir.IRModule:
     """sample(logits f32[r, V], step) -> ids i32[r], logprobs f32[r]."""
-    builder = relax.BlockBuilder(module)
     rows = size_variable("r")
     inputs = [relax.Var("logits", tensor([rows, vocab_size])), step_variable(layout)]
-    with builder.function("sample", inputs):
-        with builder.dataflow():
-            kernel = builder.add_func(kernels.kernel("sample", vocab_size, layout), "sample_rows")
-            out = [tensor([rows], "int32"), tensor([rows])]
-            result = builder.emit_output(relax.call_tir(kernel, inputs, out))
-        builder.emit_func_output(result)
-    return builder.finalize()
+    kernel = kernels.kernel("sample", vocab_size, layout)
+    return _add(module, "sample", kernel, inputs, [tensor([rows], "int32"), tensor([rows])])
 
 
 def add_top_logprobs(
@@ -33,17 +30,23 @@ def add_top_logprobs(
 ) -> ir.IRModule:
     """top_logprobs(logits f32[r, V], step, what `sample` gave) -> ids i32[r, 20], logprobs
     f32[r, 20]: called only if a row wants some."""
-    builder = relax.BlockBuilder(module)
     rows = size_variable("r")
     inputs = [relax.Var("logits", tensor([rows, vocab_size])), step_variable(layout)]
     inputs.append(relax.Var("ids", tensor([rows], "int32")))
     inputs.append(relax.Var("logprobs", tensor([rows])))
     kernel = kernels.kernel("top_logprobs", vocab_size, layout)
-    with builder.function("top_logprobs", inputs):
+    shape = [rows, MOST_TOP_LOGPROBS]
+    return _add(module, "top_logprobs", kernel, inputs, [tensor(shape, "int32"), tensor(shape)])
+
+
+def _add(
+    module: ir.IRModule, name: str, kernel: PrimFunc, inputs: list[relax.Var], out: list[Any]
+) -> ir.IRModule:
+    """With a function that is one kernel."""
+    builder = relax.BlockBuilder(module)
+    with builder.function(name, inputs):
         with builder.dataflow():
-            function = builder.add_func(kernel, "top_rows")
-            shape = [rows, MOST_TOP_LOGPROBS]
-            out = [tensor(shape, "int32"), tensor(shape)]
+            function = builder.add_func(kernel, f"{name}_rows")
             result = builder.emit_output(relax.call_tir(function, inputs, out))
         builder.emit_func_output(result)
     return builder.finalize()
