@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from artifact.small_artifact import manifest
 
-from mlcc.artifact.schema import CacheInfo, MemoryPlan, TensorSpec
+from mlcc.artifact.schema import CacheInfo, MemoryPlan, TensorSpec, WeightsInfo, tables_of
 from mlcc.engine.batch import Capacity
+from mlcc.engine.limits import check_capacity
 from mlcc.engine.tables import CacheGroup
 from mlcc.errors import CapacityError
 from mlcc.model.memory import (
@@ -20,6 +22,7 @@ from mlcc.model.memory import (
     container_bytes,
     fit,
     needed_bytes,
+    plan_capacity,
 )
 
 PAGED = CacheGroup("paged", 16)
@@ -46,6 +49,42 @@ class Manifest:
 
 MANIFEST: Any = Manifest()
 BASE = RESERVE_BYTES + (110 << 20)
+COMPILED: Any = manifest(WeightsInfo(tensors=()))
+"""For 4 sequences, 64 tokens and 4 rows a step, in a context of 128: 8 pages of 16."""
+
+
+def test_bounds_are_chosen_within_those_compiled_in() -> None:
+    assert plan_capacity(COMPILED) == plan_capacity(
+        COMPILED, context=128, max_batch=4, max_step_tokens=64, max_rows=4
+    )
+    found = plan_capacity(COMPILED, context=32, max_batch=3, max_step_tokens=16, max_rows=2)
+    chosen = (found.context, found.max_batch, found.max_step_tokens, found.max_rows)
+    assert chosen == (32, 3, 16, 2) and found.pools == (6,)
+    assert found.layout == COMPILED.layout
+    check_capacity(found)
+
+
+@pytest.mark.parametrize("name, most", [("context", 128), ("max_batch", 4),
+                                        ("max_step_tokens", 64), ("max_rows", 4)])  # fmt: skip
+@pytest.mark.parametrize("beyond", [True, False])
+def test_a_bound_beyond_the_compiled_one_says_how_to_compile_larger(
+    name: str, most: int, beyond: bool
+) -> None:
+    wanted = most + 1 if beyond else 0
+    option = f"--{name.replace('_', '-')} {wanted}"
+    told = f"{option} is not within 1 .. {most}, .* `mlcc compile {option}`"
+    with pytest.raises(CapacityError, match=told):
+        plan_capacity(COMPILED, **{name: wanted})
+
+
+def test_a_window_of_shorter_steps_needs_fewer_pages() -> None:
+    (cache,) = COMPILED.caches
+    slides = replace(cache, kind="window", window=17, pool=24)
+    model = replace(
+        COMPILED, caches=(slides,), tables=tables_of(COMPILED.limits.layout([slides.group]))
+    )
+    assert plan_capacity(model).pools == (24,)
+    assert plan_capacity(model, max_step_tokens=16).pools == (4 * 3,)
 
 
 def test_all_of_it_fits() -> None:

@@ -30,7 +30,15 @@ from mlcc_targets import TARGETS, Choices, Target, TargetError, get_target
     "-o", "--output", type=click.Path(path_type=Path), help="folder  [dist/NAME-QUANT-TARGET]"
 )
 @click.option("--context", type=click.IntRange(16), help="longest sequence  [the model's, <= 4096]")
-@click.option("--max-batch", type=click.IntRange(1, 256), default=8, show_default=True)
+@click.option(
+    "--max-batch", type=click.IntRange(1, 1024), help="most sequences a step  [8; cuda: 256]"
+)
+@click.option(
+    "--max-step-tokens", type=click.IntRange(1), help="most tokens a step  [512; cuda: 2048]"
+)
+@click.option(
+    "--max-rows", type=click.IntRange(1), help="most rows of logits a step  [as --max-batch]"
+)
 @click.option(
     "--dump-ir", type=click.Path(path_type=Path), help="write the module after each phase"
 )
@@ -51,7 +59,9 @@ def compile_command(
     head: str | None,
     output: Path | None,
     context: int | None,
-    max_batch: int,
+    max_batch: int | None,
+    max_step_tokens: int | None,
+    max_rows: int | None,
     dump_ir: Path | None,
     reuse_weights: Path | None,
     quiet: bool,
@@ -73,6 +83,8 @@ def compile_command(
         head=head,
         context=context,
         max_batch=max_batch,
+        max_step_tokens=max_step_tokens,
+        max_rows=max_rows,
         dump_ir=dump_ir,
         reuse_weights=reuse_weights,
     )

@@ -23,7 +23,7 @@ from mlcc_compiler.graph import is_call
 from mlcc_compiler.kernels.kernel_set import KernelSet
 from mlcc_compiler.layout import WeightPlan
 from mlcc_compiler.models.causal_lm import CausalLM
-from mlcc_compiler.passes.auxiliary import add_copy_pages, add_sample
+from mlcc_compiler.passes import auxiliary
 from mlcc_compiler.passes.decode_graph import add_decode, capture_decode
 from mlcc_compiler.passes.fuse_norm import FuseAddNorm
 from mlcc_compiler.passes.lower import LowerOperators
@@ -136,8 +136,9 @@ def lower(
     module = done("paged_kv", PagedKV(module, caches, bounds.layout, kernels).run())
     lowering = LowerOperators(module, kernels, traced.names)
     module = done("kernels", lowering.run())
-    module = add_sample(module, kernels, vocab_size, bounds.layout)
-    module = done("functions", add_copy_pages(module, kernels, caches, bounds.layout))
+    for add in (auxiliary.add_sample, auxiliary.add_top_logprobs, auxiliary.add_adjust):
+        module = add(module, kernels, vocab_size, bounds.layout)
+    module = done("functions", auxiliary.add_copy_pages(module, kernels, caches, bounds.layout))
     module = _with_bounds(module, bounds)
     if target.graphs:
         module = add_decode(module, bounds.layout)
@@ -293,5 +294,5 @@ def _check_bindings(storages: list[int], target: Target) -> None:
         needs, binds = apart(largest, most)
         raise UnsupportedError(
             f"a step would need an array of {needs}, and target '{target.name}' binds up to "
-            f"{binds}; use a smaller --context or --max-batch"
+            f"{binds}; use a smaller --context, --max-batch, --max-step-tokens or --max-rows"
         )

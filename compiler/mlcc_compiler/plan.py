@@ -33,14 +33,15 @@ PAGE_SIZE = 16
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What a compile may be told. `context` None = the model's own, at most DEFAULT_CONTEXT."""
+    """What a compile may be told. `context` None = the model's own, at most DEFAULT_CONTEXT; other
+    bounds None = the target's row."""
 
     quant: str = "q4"
     head: str | None = None
     """A recipe whose head is used for output head and embedding instead of `quant`'s own."""
     context: int | None = None
-    max_batch: int = 8
-    max_step_tokens: int = 512
+    max_batch: int | None = None
+    max_step_tokens: int | None = None
     max_rows: int | None = None
     """Rows of logits a step; None = as many as sequences."""
     dump_ir: Path | None = None
@@ -118,19 +119,20 @@ def make_plan(checkpoint: Checkpoint, target: Target, options: Options) -> Plan:
     tied = ("lm_head.weight",) if config.tie_embeddings else ()
     check_tensors(expected, found, (*config.ignored, *tied))
     caches = caches_of(traced.module, PAGE_SIZE, _dtype(target, options))
-    limits = _limits(options, context, caches)
+    limits = _limits(options, target, context, caches)
     return Plan(checkpoint, target, options, architecture, traced, names.source, limits, caches)
 
 
-def _limits(options: Options, context: int, caches: Caches) -> Limits:
-    rows = options.max_rows or options.max_batch
+def _limits(options: Options, target: Target, context: int, caches: Caches) -> Limits:
+    batch = options.max_batch or target.max_batch
+    rows = options.max_rows or batch
     layout = StepLayout.of(
         caches.groups,
         context=context,
-        max_tokens=max(options.max_step_tokens, options.max_batch, rows),
-        max_sequences=options.max_batch,
+        max_tokens=max(options.max_step_tokens or target.max_step_tokens, batch, rows),
+        max_sequences=batch,
         max_rows=rows,
-        max_copies=options.max_batch,
+        max_copies=batch,
     )
     return Limits(
         context=context,

@@ -38,6 +38,8 @@ def target(choices: Choices) -> Target:
             "tensor_cores": 1,
         },
         f16=True,
+        max_batch=256,
+        max_step_tokens=2048,
         graphs=True,
         link=link_for(machine()),
     )

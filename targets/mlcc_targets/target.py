@@ -73,6 +73,10 @@ class Target:
     (1: the language has 8-bit integers and pairs of f16) and tensor_cores (1)."""
     f16: bool = False
     """The device computes in float16."""
+    max_batch: int = 8
+    """Sequences of a step that a library is compiled for, unless told otherwise: a laptop's."""
+    max_step_tokens: int = 512
+    """Likewise tokens of a step. Both are upper bounds: fewer may be chosen when it is loaded."""
     graphs: bool = False
     """A decode step is captured once and replayed as one launch (CUDA graphs)."""
     link: Link = not_built

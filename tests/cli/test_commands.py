@@ -166,6 +166,8 @@ def test_errors_are_one_line(tmp_path: Path, artifact: Path) -> None:
     assert "does not exist" in one_line_error(mlcc("chat", tmp_path / "x", "hi"))
     assert "neither mlcc.json nor config.json" in one_line_error(mlcc("run", tmp_path, "hi"))
     assert "--context" in one_line_error(mlcc("run", artifact, "hi", "--context", "100000"))
+    too_many = one_line_error(mlcc("run", artifact, "hi", "--max-step-tokens", "513"))
+    assert "not within 1 .. 512" in too_many and "mlcc compile --max-step-tokens 513" in too_many
     assert "--quant cannot be obeyed" in one_line_error(
         mlcc("run", artifact, "hi", "--quant", "q8")
     )

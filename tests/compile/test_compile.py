@@ -93,12 +93,17 @@ def test_the_reference_dumps_its_graph_into_an_empty_folder(
     assert not (tmp_path / "again").exists()
 
 
-def test_the_head_can_be_stored_otherwise(checkpoint: Path, tmp_path: Path) -> None:
+def test_the_head_can_be_stored_otherwise_and_bounds_be_chosen(
+    checkpoint: Path, tmp_path: Path
+) -> None:
     out = tmp_path / "out"
-    done = run("compile", checkpoint, "-o", out, "--quant", "q4_g16", "--head", "f16")
+    bounds = ("--max-batch", 2, "--max-step-tokens", 40, "--max-rows", 3)
+    done = run("compile", checkpoint, "-o", out, "--quant", "q4_g16", "--head", "f16", *bounds)
     assert done.returncode == 0, done.stderr
     assert "q4_g16: int4_g16 (head f16)" in done.stderr
     manifest = json.loads((out / "mlcc.json").read_text())
+    names = ("max_batch", "max_step_tokens", "max_rows")
+    assert [manifest["limits"][name] for name in names] == [2, 40, 3]
     assert manifest["quantization"]["options"]["head"] == "f16"
     dtypes = {row["name"]: row["dtype"] for row in manifest["weights"]["tensors"]}
     assert dtypes["model.embed_tokens.weight"] == "float16"

@@ -16,8 +16,8 @@ from mlcc.errors import MlccError, UnsupportedError
 from mlcc_compiler import compile as compiling
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
-from mlcc_compiler.plan import Options
-from mlcc_targets import get_target
+from mlcc_compiler.plan import Options, make_plan
+from mlcc_targets import Target, get_target
 
 
 def _without_tokenizer(folder: Path) -> None:
@@ -58,6 +58,21 @@ def test_refused_before_any_work(
         compile_model(
             Checkpoint.open(folder), get_target("cpu"), tmp_path / "out", Options(), Progress()
         )
+
+
+def test_bounds_are_the_row_s_unless_told(tmp_path: Path) -> None:
+    checkpoint, row = Checkpoint.open(write_checkpoint(tmp_path / "model")), get_target("cpu")
+
+    def bounds(target: Target, options: Options) -> tuple[int, int, int]:
+        limits = make_plan(checkpoint, target, options).limits
+        return limits.max_batch, limits.max_step_tokens, limits.max_rows
+
+    assert bounds(row, Options()) == (8, 512, 8)
+    server = replace(row, max_batch=256, max_step_tokens=2048)
+    assert bounds(server, Options()) == (256, 2048, 256)
+    assert bounds(server, Options(max_batch=2, max_step_tokens=64, max_rows=5)) == (2, 64, 5)
+    cuda = get_target("cuda")
+    assert (cuda.max_batch, cuda.max_step_tokens) == (256, 2048)
 
 
 def test_a_step_that_no_binding_holds_is_refused(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from . import emulation
 sys.path.insert(0, str(Path(__file__).parent.parent / "kernels"))
 import attention_cases
 import gpu_kernels
+import test_gpu_adjust as adjusting
 import test_gpu_attention as attention
 import test_gpu_elementwise as elementwise
 import test_gpu_experts as experts
@@ -106,6 +107,8 @@ CHECKS: list[tuple[Callable[..., None], tuple[Any, ...]]] = [
     (attention.test_lists_behind_those_of_other_groups, (100,)),
     (attention.test_a_decode_step_may_be_smaller_than_its_sizes, ()),
     (sampling.test_parameters_lie_where_the_layout_says, ()),
+    (adjusting.test_agrees_with_the_twin, (1001, CUDA)),
+    (adjusting.test_top_logprobs_agree_with_the_twin, (1001, CUDA)),
     (linear.check, (CUDA, (72, 256), linear.scheme("int4_g32"), True, (0, 1, 3, 17, 33))),
     (linear.check, (CUDA, (72, 256), linear.scheme("int8a_g16"), False, (1, 33))),
     (linear.check, (CUDA, (40, 192), linear.scheme("bf16"), False, (1, 33))),

@@ -30,11 +30,12 @@ def compiled(
 
 
 PAGED = CacheGroup("paged", 16)
+SIZES = ("max_batch", "max_step_tokens", "context")
 TOY = toy_manifest(compiled([PAGED], [256]))
 
 
 def planned(manifest: Manifest | None = None, **fields: Any) -> dict[str, Any]:
-    options = {name: fields.pop(name, None) for name in ("max_batch", "context")}
+    options = {name: fields.pop(name, None) for name in SIZES}
     adapter = {**ADAPTER, **fields}
     data = (manifest or TOY).to_bytes()
     return dict(json.loads(plan(data, json.dumps(adapter), json.dumps(options))))
@@ -75,6 +76,8 @@ def test_the_page_may_choose_the_sizes() -> None:
     capacity = planned(max_batch=2, context=64)["capacity"]
     assert (capacity["max_batch"], capacity["context"], capacity["pools"]) == (2, 64, [8])
     assert "1 .. 8" in error(planned(max_batch=9))["message"]
+    assert planned(max_step_tokens=16)["capacity"]["max_step_tokens"] == 16
+    assert "1 .. 64" in error(planned(max_step_tokens=65))["message"]
 
 
 def test_a_large_context_gets_a_budget_of_pages_and_says_so() -> None:

@@ -15,6 +15,12 @@ from hypothesis import strategies as st
 from toy_model import CAPACITY, Letters
 from toy_tab import JSON, JsError, JsLetters, Reply, ToyGpu, answer, ask, open_tab
 
+from mlcc.embedded.executor import JsExecutor
+from mlcc.engine.adjust_tables import AdjustLayout
+from mlcc.engine.adjustments import AdjustmentWriter
+from mlcc.engine.manual import ManualSteps
+from mlcc.errors import UnsupportedError
+
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 SMALL = replace(CAPACITY, pools=(20,), context=128, max_step_tokens=16)
 
@@ -213,6 +219,15 @@ async def test_a_result_that_does_not_fit_the_step() -> None:
     async with open_tab(gpu=Liar()) as tab:
         reply = await answer(tab, CHAT, chat("a"))
         assert reply.status == 500 and "answered 2 tokens" in reply.json["error"]["message"]
+
+
+def test_what_is_not_built_in_a_tab_is_refused() -> None:
+    executor, steps = JsExecutor(ToyGpu()), ManualSteps(CAPACITY)
+    with pytest.raises(UnsupportedError, match="top logprobs are not built yet in a browser"):
+        executor.pack(steps.step({0: [1]}, top_logprobs=1))
+    adjustments = AdjustmentWriter(AdjustLayout.of(CAPACITY.layout, CAPACITY.vocab_size)).finish()
+    with pytest.raises(UnsupportedError, match="penalties, biases and masks are not built"):
+        executor.pack(steps.step({0: [1]}), adjustments)
 
 
 @in_loop

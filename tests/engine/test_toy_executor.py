@@ -13,9 +13,13 @@ from engine_drive import SMALL, small
 from mlcc.device.check import BadBatchError
 from mlcc.device.toy import ToyExecutor
 from mlcc.engine import Batch, Capacity, Engine, Request, SamplingParams
+from mlcc.engine.adjust_tables import AdjustLayout
+from mlcc.engine.adjustments import AdjustmentWriter
 from mlcc.engine.batch import PageList, StateSlot, int32
 from mlcc.engine.batch_writer import BatchWriter
+from mlcc.engine.manual import ManualSteps
 from mlcc.engine.tables import FLOATS, CacheGroup
+from mlcc.errors import UnsupportedError
 
 Change = Callable[[Batch], None]
 
@@ -121,6 +125,8 @@ CHANGES: dict[str, Change] = {
     "negative top_k": put("rows", "top_k", 0, -1),
     "top_p is 0": put("rows", "top_p", 0, 0.0),
     "min_p above 1": put("rows", "min_p", 0, 1.5),
+    "more top logprobs than there are": put("rows", "top_logprobs", 0, 21),
+    "top logprobs that the header does not know": put("rows", "top_logprobs", 0, 1),
 }
 
 
@@ -178,6 +184,27 @@ def test_copies_come_first() -> None:
     run([5, 6], 0, 3, StateSlot(-1, 0))
     copied = run([7], 2, 6, StateSlot(2, 2), [(0, 3, 6), (1, 0, 2)])
     assert copied == run([7], 2, 3, StateSlot(0, 0))
+
+
+def test_top_logprobs_begin_with_the_token() -> None:
+    steps = ManualSteps(SMALL, 2)
+    toy = ToyExecutor(SMALL)
+    assert toy.collect(toy.submit(steps.step({0: [1, 2], 1: [3]}))).top_logprobs is None
+    result = toy.collect(toy.submit(steps.step({0: [-1], 1: [-2]}, top_logprobs=3)))
+    assert result.top_logprobs is not None
+    for top, token, logprob in zip(
+        result.top_logprobs, result.tokens, result.logprobs, strict=True
+    ):
+        others = [((token + i) % SMALL.vocab_size, logprob - i) for i in (1, 2)]
+        assert top == [(token, logprob), *others]
+
+
+def test_the_toy_has_no_logits_to_adjust() -> None:
+    toy, batch = after_some_steps()
+    adjustments = AdjustmentWriter(AdjustLayout.of(SMALL.layout, SMALL.vocab_size)).finish()
+    with pytest.raises(UnsupportedError, match="no logits to adjust"):
+        toy.submit(batch, adjustments)
+    toy.collect(toy.submit(batch))
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ Here that is Mesa's lavapipe, a Vulkan driver on the CPU: slow, exact about the 
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -68,3 +69,37 @@ def call(
 def normal(seed: int, *shape: int, scale: float = 1.0) -> Array:
     """Normally distributed float32."""
     return (np.random.default_rng(seed).standard_normal(shape) * scale).astype(np.float32)
+
+
+def source(kind: str, kernel: Any, *, subgroup: bool = False) -> str:
+    """The text of a kernel in the language of a kind of device."""
+    options = {"thread_warp_size": 32} if subgroup else {"max_num_threads": 256}
+    target = tvm.target.Target({"kind": kind, **options}, host={"kind": "llvm"})
+    with target:
+        module = tvm.IRModule({"kernel": kernel.with_attr("global_symbol", "kernel")})
+        built = tvm.compile(module, target=target)
+    return str(built.mod.imports[0].inspect_source())
+
+
+def barriers(text: str, counts: Sequence[int]) -> int:
+    """How many barriers WGSL has. They are under no condition but one that all threads of a
+    workgroup decide alike: its row is less than one of the words `counts` of what is only read."""
+    opened: list[str] = []  # the word before each brace; none before a function's
+    found = 0
+    words = "|".join(map(str, counts))
+    counted = rf"\W*if \(v__1 < _ptr\[({words})i\]\) {{"
+    assert "let v__1 : i32 = i32(blockIdx.z * gridDim.x + blockIdx.x);" in text
+    assert "var<storage, read> _ptr : array<i32>" in text
+    for line in text.splitlines():
+        if "workgroupBarrier" in line:
+            found += 1
+            assert all(kind in ("", "for", "row") for kind in opened), opened
+        for brace in re.findall(r"[{}]", line):
+            if brace == "}":
+                opened.pop()
+            elif re.fullmatch(counted, line):
+                opened.append("row")
+            else:
+                opened.append(re.match(r"\W*(\w*)", line).group(1))  # type: ignore[union-attr]
+    assert not opened
+    return found

@@ -8,18 +8,16 @@ top_p and min_p are moved by as much. Such near ties are counted, and must be fe
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
-from gpu_kernels import F16, SMALL, run
+from gpu_kernels import F16, SMALL, barriers, run, source
 from sample_cases import FILTERS, Row, columns, few_values, layout_for, not_numbers, with_uniforms
 from step_cases import LAYOUTS, sample_step, words_of
 
 from mlcc.device import reference_ops as twin
-from mlcc_compiler._tvm import tvm
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.sample import sample
 
@@ -222,39 +220,15 @@ def test_distribution() -> None:
     assert chi2 < freedom + 3.72 * np.sqrt(2 * freedom) + 10
 
 
-def source(kind: str, gpu: Gpu) -> str:
-    """The text of the kernel for a vocabulary of 128256."""
-    options = {"thread_warp_size": 32} if gpu.subgroup else {"max_num_threads": 256}
-    target = tvm.target.Target({"kind": kind, **options}, host={"kind": "llvm"})
-    function = sample.sample(gpu, 128256, LAYOUTS[0]).with_attr("global_symbol", "kernel")
-    with target:
-        built = tvm.compile(tvm.IRModule({"kernel": function}), target=target)
-    return str(built.mod.imports[0].inspect_source())
-
-
 def test_barriers_are_under_no_condition() -> None:
     """Browsers refuse barriers in control flow that they cannot prove uniform; lavapipe does not.
     Loops are counted by the stage and the row's parameters, which are read-only: uniform. So is the
     one condition: whether the workgroup's row is one of the step's, whose count is read-only."""
-    opened: list[str] = []  # the word before each brace; none before the function's
-    found, text = 0, source("webgpu", F16)
-    (step,) = re.findall(r"var<storage, read> (\w+) : array<i32>", text)
-    counted = rf"\W*if \(v__1 < {step}\[{LAYOUTS[0].header.at('rows')}i\]\) {{"
-    assert re.search(r"let v__1 : i32 = i32\(blockIdx\.z \* gridDim\.x \+ blockIdx\.x\)", text)
-    for line in text.splitlines():
-        if "workgroupBarrier" in line:
-            found += 1
-            assert all(kind in ("", "for", "row") for kind in opened), opened
-        for brace in re.findall(r"[{}]", line):
-            if brace == "}":
-                opened.pop()
-            elif re.fullmatch(counted, line):
-                opened.append("row")
-            else:
-                opened.append(re.match(r"\W*(\w*)", line).group(1))  # type: ignore[union-attr]
-    assert found > 5 and not opened
+    text = source("webgpu", sample.sample(F16, 128256, LAYOUTS[0]))
+    assert barriers(text, [LAYOUTS[0].header.at("rows")]) > 5
 
 
 def test_metal_takes_subgroups() -> None:
-    text = source("metal", Gpu(subgroup=32, shared_bytes=32768))
+    gpu = Gpu(subgroup=32, shared_bytes=32768)
+    text = source("metal", sample.sample(gpu, 128256, LAYOUTS[0]), subgroup=True)
     assert "simd_shuffle_down" in text and "double" not in text and "half" not in text

@@ -31,6 +31,9 @@ export interface EngineOptions {
   readonly signal?: AbortSignal;
   /** Conversations that are answered at once; what suits, if left out. */
   readonly maxBatch?: number;
+  /** Tokens of prompts that are computed at once: fewer answer sooner between; what suits, if left
+   * out. */
+  readonly maxStepTokens?: number;
   /** Tokens of the longest conversation; what suits, if left out. */
   readonly context?: number;
   /** What the model may use of the GPU's memory. Browsers do not tell how much there is. */
@@ -72,12 +75,13 @@ export class Engine {
 
   /** Use `CreateEngine`. */
   constructor(model: string | Folder, options: EngineOptions) {
-    const { maxBatch, context, memoryBytes, assets } = options;
+    const { maxBatch, maxStepTokens, context, memoryBytes, assets } = options;
     this.#options = options;
     this.#open = {
       model: typeof model === 'string' ? new URL(model, location.href).href : model,
       ...(assets && { assets: new URL(assets, location.href).href }),
       ...(maxBatch && { maxBatch }),
+      ...(maxStepTokens && { maxStepTokens }),
       ...(context && { context }),
       ...(memoryBytes && { memoryBytes }),
     };

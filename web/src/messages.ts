@@ -15,6 +15,7 @@ export interface OpenOptions {
   /** The folder that holds pyodide/ and python/, if not the worker's own. */
   readonly assets?: string;
   readonly maxBatch?: number;
+  readonly maxStepTokens?: number;
   readonly context?: number;
   readonly memoryBytes?: number;
 }

@@ -26,6 +26,9 @@ export interface TabOptions {
   readonly signal?: AbortSignal;
   /** Conversations that are answered at once; what suits, if left out. */
   readonly maxBatch?: number;
+  /** Tokens of prompts that are computed at once: fewer answer sooner between; what suits, if left
+   * out. */
+  readonly maxStepTokens?: number;
   /** Tokens of the longest conversation; what suits, if left out. */
   readonly context?: number;
   /** What the model may use of the GPU's memory, if somebody knows. */
@@ -118,13 +121,17 @@ class Opening {
     adapter: Adapter,
     manifest: Uint8Array<ArrayBuffer>,
   ): Promise<Planned> {
-    const { maxBatch, context, memoryBytes } = this.#options;
+    const { maxBatch, maxStepTokens, context, memoryBytes } = this.#options;
     const limits: AdapterLimits = {
       f16: adapter.f16,
       tensor_bytes: adapter.tensorBytes,
       memory_bytes: memoryBytes ?? null,
     };
-    const wanted: PlanOptions = { max_batch: maxBatch ?? null, context: context ?? null };
+    const wanted: PlanOptions = {
+      max_batch: maxBatch ?? null,
+      max_step_tokens: maxStepTokens ?? null,
+      context: context ?? null,
+    };
     const make = (bytes: Uint8Array): Plan | Instead =>
       parsed(python.plan(bytes, JSON.stringify(limits), JSON.stringify(wanted)));
     const plan = make(manifest);

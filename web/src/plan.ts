@@ -87,5 +87,6 @@ export interface AdapterLimits {
 
 export interface PlanOptions {
   readonly max_batch: number | null;
+  readonly max_step_tokens: number | null;
   readonly context: number | null;
 }

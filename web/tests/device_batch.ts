@@ -48,7 +48,14 @@ interface Entries {
   readonly pages: { readonly id: number };
 }
 
-const GREEDY: Sampling = { temperature: 0, top_k: 0, top_p: 1, min_p: 0, uniform: 0.5 };
+const GREEDY: Sampling = {
+  temperature: 0,
+  top_k: 0,
+  top_p: 1,
+  min_p: 0,
+  uniform: 0.5,
+  top_logprobs: 0,
+};
 
 /** The words in use and the sizes of a step on pages of `size` tokens. */
 export function pack(
@@ -64,6 +71,7 @@ export function pack(
     sequences: rows.length,
     rows: made.rows.length,
     copies: copies.length,
+    top_logprobs: Math.max(0, ...made.rows.map((row) => row.top_logprobs)),
   };
   const words = new DataView(new ArrayBuffer(4 * (offset + made.pages.length)));
   const all = { ...made, header: [{ ...counts, 'pages.0': offset }] };

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from mlcc.engine.tables import COPIES, FLOATS, HEADER, OF_GROUP, ROWS, SEQUENCES, TOKENS
 
+WIDTH = 100
 OUT = Path(__file__).parents[1] / "src" / "device" / "tables.ts"
 TEXT = """\
 // Written by web/tools/step_tables.py from mlcc.engine.tables: change that and run it again.
@@ -30,7 +31,7 @@ def render() -> str:
         "ROWS": ROWS,
         "COPIES": COPIES,
     }
-    text = TEXT + "".join(f"export const {t} = {array(c)} as const;\n" for t, c in tables.items())
+    text = TEXT + "".join(constant(name, columns) for name, columns in tables.items())
     text += "/** Columns whose words are the bits of a float. */\n"
     text += f"export const FLOATS: readonly string[] = {array(sorted(FLOATS))};\n"
     text += (
@@ -40,6 +41,15 @@ def render() -> str:
     for kind, (tokens, sequences) in OF_GROUP.items():
         text += f"  {kind}: {{ tokens: {array(tokens)}, sequences: {array(sequences)} }},\n"
     return text + "} as const;\n"
+
+
+def constant(name: str, columns: Iterable[str]) -> str:
+    """A declaration, broken as the formatter does."""
+    line = f"export const {name} = {array(columns)} as const;\n"
+    if len(line) <= WIDTH + 1:
+        return line
+    lines = "".join(f"  {column!r},\n" for column in columns)
+    return f"export const {name} = [\n{lines}] as const;\n"
 
 
 def array(names: Iterable[str]) -> str:

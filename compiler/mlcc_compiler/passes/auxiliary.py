@@ -1,11 +1,16 @@
-"""The functions of a library beside `forward`: `sample`, `copy_pages` and `interface`."""
+"""The functions of a library beside `forward`: `sample`, `top_logprobs`, `adjust`, `copy_pages` and
+`interface`."""
 
 from __future__ import annotations
 
-from mlcc.engine.tables import StepLayout
+from typing import Any
+
+from mlcc.engine.adjust_tables import AdjustLayout
+from mlcc.engine.tables import MOST_TOP_LOGPROBS, StepLayout
 from mlcc_compiler._tvm import ir, relax
 from mlcc_compiler.caches import Caches
 from mlcc_compiler.graph import tensor
+from mlcc_compiler.kernels.frame import PrimFunc
 from mlcc_compiler.kernels.kernel_set import KernelSet
 from mlcc_compiler.passes.variables import UPDATES, cache_variable, size_variable, step_variable
 
@@ -14,14 +19,54 @@ def add_sample(
     module: ir.IRModule, kernels: KernelSet, vocab_size: int, layout: StepLayout
 ) -> ir.IRModule:
     """sample(logits f32[r, V], step) -> ids i32[r], logprobs f32[r]."""
-    builder = relax.BlockBuilder(module)
     rows = size_variable("r")
     inputs = [relax.Var("logits", tensor([rows, vocab_size])), step_variable(layout)]
-    with builder.function("sample", inputs):
+    kernel = kernels.kernel("sample", vocab_size, layout)
+    return _add(module, "sample", kernel, inputs, [tensor([rows], "int32"), tensor([rows])])
+
+
+def add_top_logprobs(
+    module: ir.IRModule, kernels: KernelSet, vocab_size: int, layout: StepLayout
+) -> ir.IRModule:
+    """top_logprobs(logits f32[r, V], step, what `sample` gave) -> ids i32[r, 20], logprobs
+    f32[r, 20]: called only if a row wants some."""
+    rows = size_variable("r")
+    inputs = [relax.Var("logits", tensor([rows, vocab_size])), step_variable(layout)]
+    inputs.append(relax.Var("ids", tensor([rows], "int32")))
+    inputs.append(relax.Var("logprobs", tensor([rows])))
+    kernel = kernels.kernel("top_logprobs", vocab_size, layout)
+    shape = [rows, MOST_TOP_LOGPROBS]
+    return _add(module, "top_logprobs", kernel, inputs, [tensor(shape, "int32"), tensor(shape)])
+
+
+def _add(
+    module: ir.IRModule, name: str, kernel: PrimFunc, inputs: list[relax.Var], out: list[Any]
+) -> ir.IRModule:
+    """With a function that is one kernel."""
+    builder = relax.BlockBuilder(module)
+    with builder.function(name, inputs):
         with builder.dataflow():
-            kernel = builder.add_func(kernels.kernel("sample", vocab_size, layout), "sample_rows")
-            out = [tensor([rows], "int32"), tensor([rows])]
-            result = builder.emit_output(relax.call_tir(kernel, inputs, out))
+            function = builder.add_func(kernel, f"{name}_rows")
+            result = builder.emit_output(relax.call_tir(function, inputs, out))
+        builder.emit_func_output(result)
+    return builder.finalize()
+
+
+def add_adjust(
+    module: ir.IRModule, kernels: KernelSet, vocab_size: int, layout: StepLayout
+) -> ir.IRModule:
+    """adjust(logits f32[r, V], adjustments, last_sampled) -> logits, in place: called only if a row
+    is adjusted. last_sampled is the previous step's, as `forward` had it."""
+    builder = relax.BlockBuilder(module)
+    adjusting = AdjustLayout.of(layout, vocab_size)
+    logits = relax.Var("logits", tensor([size_variable("r"), vocab_size]))
+    words = relax.Var("adjustments", tensor([adjusting.words], "int32"))
+    last = relax.Var("last_sampled", tensor([size_variable("m")], "int32"))
+    with builder.function("adjust", [logits, words, last]):
+        with builder.dataflow():
+            function = builder.add_func(kernels.kernel("adjust", adjusting), "adjust_rows")
+            call = relax.op.call_tir_inplace(function, [logits, words, last], [0], logits.ty)
+            result = builder.emit_output(call)
         builder.emit_func_output(result)
     return builder.finalize()
 

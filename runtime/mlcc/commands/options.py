@@ -26,12 +26,14 @@ class ModelOptions:
     """Which model, how compiled, how loaded."""
 
     model: str
-    target: str | None
-    quant: str | None
-    threads: int | None
-    context: int | None
-    max_batch: int | None
-    device: int | None
+    target: str | None = None
+    quant: str | None = None
+    threads: int | None = None
+    context: int | None = None
+    max_batch: int | None = None
+    max_step_tokens: int | None = None
+    max_rows: int | None = None
+    device: int | None = None
 
     def artifact(self, *, runs_here: bool = True) -> Path:
         """The compiled model's folder; a checkpoint is compiled first, for a device of this machine
@@ -40,7 +42,15 @@ class ModelOptions:
 
         ready = is_compiled(self.model) or not runs_here
         asked = () if ready else self._asked_by_device()
-        options = CompileOptions(self.target, self.quant, self.context, self.max_batch, asked)
+        options = CompileOptions(
+            self.target,
+            self.quant,
+            self.context,
+            self.max_batch,
+            self.max_step_tokens,
+            self.max_rows,
+            device=asked,
+        )
         path = compiled(self.model, options, note)
         if runs_here and ready:
             _say_foreign(path)
@@ -66,6 +76,8 @@ class ModelOptions:
             device=self.device,
             max_batch=self.max_batch,
             context=self.context,
+            max_step_tokens=self.max_step_tokens,
+            max_rows=self.max_rows,
         )
 
     def check(self) -> None:
@@ -90,6 +102,8 @@ MODEL_OPTIONS = (
     click.option("--threads", type=click.IntRange(1), help="Kernel threads.  [all usable cores]"),
     click.option("--context", type=click.IntRange(16), help="Longest sequence in tokens."),
     click.option("--max-batch", type=click.IntRange(1), help="Requests answered at once."),
+    click.option("--max-step-tokens", type=click.IntRange(1), help="Tokens computed at once."),
+    click.option("--max-rows", type=click.IntRange(1), help="Tokens sampled at once."),
     click.option("--device", type=click.IntRange(0), help="GPU by number, see `mlcc targets`."),
 )
 SAMPLING_OPTIONS = (

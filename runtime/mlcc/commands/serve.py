@@ -140,7 +140,8 @@ def _check_no_engine(options: ModelOptions, web: Path | None) -> None:
     from mlcc.compiled.cache import is_compiled
 
     engine = ("threads", "device")
-    sizes = ("context", "max_batch") if is_compiled(options.model) else ()  # a compile takes them
+    bounds = ("context", "max_batch", "max_step_tokens", "max_rows")
+    sizes = bounds if is_compiled(options.model) else ()  # a compile takes them
     given = {name: getattr(options, name) for name in (*engine, *sizes)}
     for name, value in {**given, "web": web}.items():
         if value is not None:

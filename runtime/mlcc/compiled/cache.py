@@ -44,14 +44,17 @@ class CompileOptions:
     quant: str | None = None
     context: int | None = None
     max_batch: int | None = None
+    max_step_tokens: int | None = None
+    max_rows: int | None = None
     device: tuple[str, ...] = ()
     """What this machine's device asks of the compiler, as its command line spells it."""
 
     def arguments(self) -> list[str]:
         """As the compiler's command line spells them."""
         words = ["--target", self.target or TARGET, "--quant", self.quant or QUANT]
-        words += ["--context", str(self.context)] if self.context else []
-        words += ["--max-batch", str(self.max_batch)] if self.max_batch else []
+        for name in ("context", "max_batch", "max_step_tokens", "max_rows"):
+            value = getattr(self, name)
+            words += [f"--{name.replace('_', '-')}", str(value)] if value else []
         return [*words, *self.device]
 
 

@@ -12,8 +12,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from mlcc.engine.adjust_tables import AdjustLayout
+from mlcc.engine.adjustments import Adjustments
 from mlcc.engine.batch import Batch, Cache, Capacity, PageList, StateSlot, int32
-from mlcc.engine.tables import CacheGroup
+from mlcc.engine.tables import MOST_TOP_LOGPROBS, CacheGroup
 
 
 class BadBatchError(AssertionError):
@@ -59,6 +61,31 @@ def check_batch(batch: Batch, capacity: Capacity, previous_rows: int) -> list[Sp
     _check_tokens(batch, spans, capacity, previous_rows)
     _check_rows(batch)
     return spans
+
+
+def check_adjustments(
+    adjustments: Adjustments, batch: Batch, capacity: Capacity, previous_rows: int
+) -> None:
+    """Raises BadBatchError unless they keep the contract of `adjust_tables.py`."""
+    layout = AdjustLayout.of(capacity.layout, capacity.vocab_size)
+    require(adjustments.layout == layout, "adjustments of another layout")
+    require(adjustments.num_rows <= batch.num_rows, f"{adjustments.num_rows} rows are adjusted")
+    require(layout.rows.end <= adjustments.used_words <= layout.words, "words in use")
+    entries = list(adjustments.rows())
+    rows = [entry.row for entry in entries]
+    rising = all(a < b for a, b in pairwise(rows))
+    require(rising and all(0 <= row < batch.num_rows for row in rows), f"rows {rows} are adjusted")
+    for entry in entries:
+        flying, penalties = entry.in_flight, entry.penalties
+        require(-1 <= flying < previous_rows, f"row {flying} of {previous_rows} is in flight")
+        finite = all(map(math.isfinite, (penalties.frequency, penalties.presence)))
+        require(finite and 0 < penalties.repetition < math.inf, f"{penalties}")
+        for pairs in (entry.history, entry.biases):
+            tokens = [token for token, _ in pairs]
+            require(len(set(tokens)) == len(tokens), f"a token is listed twice: {tokens}")
+            require(all(0 <= t < capacity.vocab_size for t in tokens), f"tokens {tokens}")
+        require(all(count >= 0 for _, count in entry.history), f"counts of {entry.history}")
+        require(all(math.isfinite(bias) for _, bias in entry.biases), f"biases {entry.biases}")
 
 
 def slot_of(cache: PageList, position: int, page_size: int) -> int:
@@ -202,3 +229,7 @@ def _check_rows(batch: Batch) -> None:
     require(all(0 < p <= 1 for p in batch.column(table, "top_p")), "top_p")
     require(all(0 <= p <= 1 for p in batch.column(table, "min_p")), "min_p")
     require(all(0 <= u < 1 for u in batch.column(table, "uniform")), "uniform")
+    wanted = [int(k) for k in batch.column(table, "top_logprobs")]
+    require(all(0 <= k <= MOST_TOP_LOGPROBS for k in wanted), f"top_logprobs {wanted}")
+    most = max(wanted, default=0)
+    require(batch.top_logprobs == most, f"{batch.top_logprobs} top logprobs, not {most}")

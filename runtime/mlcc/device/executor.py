@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from mlcc.engine.adjustments import Adjustments
 from mlcc.engine.batch import Batch, Capacity, Result
 
 
@@ -22,8 +23,16 @@ class Executor(Protocol):
         """Memory for the next batch, `Engine.plan` takes it; None = the batch brings its own."""
         ...
 
-    def submit(self, batch: Batch) -> int:
-        """Start a batch; returns a ticket. May be called again before `collect`."""
+    def lend_adjustments(self) -> memoryview | None:
+        """The same for the adjustments of the next batch, `AdjustmentWriter` takes it."""
+        ...
+
+    def submit(self, batch: Batch, adjustments: Adjustments | None = None) -> int:
+        """Start a batch; returns a ticket. May be called again before `collect`.
+
+        adjustments: what is done to logits before sampling. Raises UnsupportedError if the device
+        cannot do it.
+        """
         ...
 
     def collect(self, ticket: int) -> Result:

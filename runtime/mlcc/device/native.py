@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,14 @@ import numpy as np
 import numpy.typing as npt
 
 from mlcc.artifact.schema import MANIFEST_NAME, CacheInfo, page_shape
+from mlcc.device.check import require
 from mlcc.device.cuda_graphs import DecodeGraphs
 from mlcc.device.tensors import DeviceTensors, HostTensors, Read, Tensors, WebGpuTensors
 from mlcc.device.tvm_runtime import open_device, runtime
-from mlcc.engine.batch import Batch, Capacity, Result
-from mlcc.errors import ArtifactError, CapacityError, DeviceError, MlccError
+from mlcc.engine.adjust_tables import AdjustLayout
+from mlcc.engine.adjustments import Adjustments
+from mlcc.engine.batch import Batch, Capacity, Result, pairs_of
+from mlcc.errors import ArtifactError, CapacityError, DeviceError, MlccError, UnsupportedError
 from mlcc.model.memory import UNKNOWN, Room
 from mlcc.sizes import size
 
@@ -80,6 +84,7 @@ class NativeExecutor:
         if interface is not None:
             self._check_interface(library, interface)
         self._tensors.open_step(capacity.layout.words)
+        self._adjust_layout = AdjustLayout.of(capacity.layout, capacity.vocab_size)
         self._caches = self._tvm.runtime.convert(self._pools(caches))
         self.group_of_shape = {
             (pool, *page_shape(spec)): g
@@ -172,15 +177,25 @@ class NativeExecutor:
         words: memoryview = self._call(self._tensors.lend)
         return words
 
-    def submit(self, batch: Batch) -> int:
+    def lend_adjustments(self) -> memoryview:
+        """The same for the adjustments of the next batch."""
+        words: memoryview = self._call(self._adjustments.lend)
+        return words
+
+    def submit(self, batch: Batch, adjustments: Adjustments | None = None) -> int:
         """Start a batch. Raises DeviceError with the kernel's message if it fails."""
         step = self._stage(batch)
         logits = self._run_decode(batch, step)
         if logits is None:
             logits = self._run_forward(batch, step)
-        tokens, logprobs = self._call(self._sample, logits, step)
-        self._remember(tokens)
-        reading = self._call(self._tensors.read, tokens, logprobs)
+        if adjustments is not None:
+            self._adjust(logits, adjustments)
+        outputs = [*self._call(self._sample, logits, step)]
+        if batch.top_logprobs:
+            found = self._call(self._function("top_logprobs"), logits, step, *outputs)
+            outputs += [t._create_view((t.shape[0] * t.shape[1],)) for t in found]
+        self._remember(outputs[0])
+        reading = self._call(self._tensors.read, *outputs)
         ticket = self._next_ticket
         self._next_ticket += 1
         self._results[ticket] = reading
@@ -188,7 +203,8 @@ class NativeExecutor:
 
     def collect(self, ticket: int) -> Result:
         """The result of a ticket. Raises KeyError if it was collected before, DeviceError."""
-        return Result(*self._call(self._results.pop(ticket)))
+        tokens, logprobs, *top = self._call(self._results.pop(ticket))
+        return Result(tokens, logprobs, pairs_of(*top) if top else None)
 
     def logits(self, batch: Batch) -> npt.NDArray[np.float32]:
         """Run a batch and return its logits f32[r, vocab] instead of sampling: for evaluation."""
@@ -210,6 +226,24 @@ class NativeExecutor:
             self._last_sampled = tokens
         else:
             self._call(tokens.copyto, self._last_sampled._create_view(tokens.shape))
+
+    def _adjust(self, logits: Any, adjustments: Adjustments) -> None:
+        """In place. A size beyond its bound is not caught by TVM."""
+        require(adjustments.layout == self._adjust_layout, "adjustments of another layout")
+        words = self._call(self._adjustments.upload, adjustments.words, adjustments.used_words)
+        self._call(self._function("adjust"), logits, words, self._last_sampled)
+
+    @cached_property
+    def _adjustments(self) -> Tensors:
+        """What adjustments go in through; most models never have any."""
+        tensors = self._tensors_of(self.place.kind)
+        self._call(tensors.open_step, self._adjust_layout.words)
+        return tensors
+
+    def _function(self, name: str) -> Any:
+        if name not in self._functions:
+            raise UnsupportedError(f"the library has no '{name}'; compile the model again")
+        return self._functions[name]
 
     def _stage(self, batch: Batch) -> Any:
         """The step as one tensor, and its copies done."""
@@ -243,5 +277,6 @@ class NativeExecutor:
         """Free pages, weights and library."""
         self._weights = self._caches = self._forward = self._sample = self._machine = None
         self._last_sampled = self._graphs = None
+        self.__dict__.pop("_adjustments", None)
         self._functions.clear()
         self._results.clear()

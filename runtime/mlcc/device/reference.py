@@ -15,9 +15,13 @@ import numpy.typing as npt
 
 from mlcc.artifact.schema import CacheInfo, page_shape
 from mlcc.device import reference_ops as ops
+from mlcc.device.check import check_adjustments
 from mlcc.device.reference_caches import REMEMBERING, LayerCache
+from mlcc.device.reference_logits import adjust, top_logprobs
 from mlcc.device.step_view import StepView
-from mlcc.engine.batch import Batch, Capacity, Result
+from mlcc.engine.adjustments import Adjustments
+from mlcc.engine.batch import Batch, Capacity, Result, pairs_of
+from mlcc.engine.tables import MOST_TOP_LOGPROBS
 
 Array = npt.NDArray[Any]
 
@@ -62,16 +66,27 @@ class ReferenceExecutor:
     def lend(self) -> None:
         """Batches bring their own memory."""
 
-    def submit(self, batch: Batch) -> int:
-        """Run a batch at once."""
+    def lend_adjustments(self) -> None:
+        """They bring their own memory."""
+
+    def submit(self, batch: Batch, adjustments: Adjustments | None = None) -> int:
+        """Run a batch at once. Raises BadBatchError for adjustments that are none of its own."""
+        if adjustments is not None:
+            check_adjustments(adjustments, batch, self.capacity, len(self.last_sampled))
         logits = self.logits(batch).astype(np.float32)
         step = StepView(batch)
+        if adjustments is not None:
+            adjust(logits, adjustments, self.last_sampled)
+        top = None
+        if batch.top_logprobs:
+            found = top_logprobs(logits, step.rows("top_logprobs"), MOST_TOP_LOGPROBS)
+            top = pairs_of(*(array.ravel().tolist() for array in found))
         names = ("temperature", "top_k", "top_p", "min_p", "uniform")
         tokens, logprobs = ops.sample(logits, *map(step.rows, names))
         self.last_sampled = tokens
         ticket = self._next_ticket
         self._next_ticket += 1
-        self._results[ticket] = Result(tokens.tolist(), logprobs.tolist())
+        self._results[ticket] = Result(tokens.tolist(), logprobs.tolist(), top)
         return ticket
 
     def collect(self, ticket: int) -> Result:

@@ -16,9 +16,11 @@ from hashlib import blake2b
 from typing import NamedTuple
 
 from mlcc.device.check import Span, check_batch, require, slot_of
-from mlcc.engine.batch import Batch, Capacity, PageList, Result, StateSlot
+from mlcc.engine.adjustments import Adjustments
+from mlcc.engine.batch import Batch, Capacity, PageList, Result, StateSlot, TopLogprobs
 from mlcc.engine.sampling import mix64
 from mlcc.engine.tables import CacheGroup
+from mlcc.errors import UnsupportedError
 
 _MASK = (1 << 64) - 1
 
@@ -67,6 +69,11 @@ def toy_token(
     return value % vocab_size, -(value >> 40) / 2.0**24
 
 
+def toy_top(token: int, logprob: float, count: int, vocab_size: int) -> TopLogprobs:
+    """The toy's most likely tokens: the one it samples, then those after it, each a nat less."""
+    return [((token + i) % vocab_size, logprob - i) for i in range(min(count, vocab_size))]
+
+
 class ToyExecutor:
     """An Executor over integers. Raises BadBatchError at the first thing that is not right.
 
@@ -90,8 +97,13 @@ class ToyExecutor:
     def lend(self) -> None:
         """Batches bring their own memory."""
 
-    def submit(self, batch: Batch) -> int:
+    def lend_adjustments(self) -> None:
+        """There are none."""
+
+    def submit(self, batch: Batch, adjustments: Adjustments | None = None) -> int:
         """Queue a batch. What it shows by itself is checked now, what the caches hold later."""
+        if adjustments is not None:
+            raise UnsupportedError("the toy device has no logits to adjust; use a compiled model")
         self._queue.append((batch, check_batch(batch, self.capacity, self._rows_before)))
         self._rows_before = batch.num_rows
         self._submitted += 1
@@ -121,7 +133,13 @@ class ToyExecutor:
             views.append([c.run(span, g, mine) for g, c in enumerate(self._caches)])
         answers = self._sample(batch, spans, views)
         self._last_sampled = [token for token, _ in answers]
-        return Result(self._last_sampled, [logprob for _, logprob in answers])
+        return Result(self._last_sampled, [p for _, p in answers], self._top(batch, answers))
+
+    def _top(self, batch: Batch, answers: Sequence[tuple[int, float]]) -> list[TopLogprobs] | None:
+        if not batch.top_logprobs:
+            return None
+        wanted, vocab = batch.column(batch.layout.rows, "top_logprobs"), self.capacity.vocab_size
+        return [toy_top(*answer, int(k), vocab) for answer, k in zip(answers, wanted, strict=True)]
 
     def _sample(
         self, batch: Batch, spans: Sequence[Span], views: Sequence[Sequence[list[list[int]]]]
@@ -133,7 +151,7 @@ class ToyExecutor:
         for token, *params in zip(*columns, strict=True):
             s = int(owners[int(token)])
             behind = [view[int(token) - spans[s].first] for view in views[s]]
-            temperature, top_k, *others = params
+            temperature, top_k, *others, _ = params
             row = RowParams(temperature, int(top_k), *others)
             answers.append(toy_token(behind, row, self.capacity.vocab_size))
         return answers

@@ -19,8 +19,9 @@ from mlcc.errors import MlccError
 def plan(manifest: Any, adapter: str, options: str) -> str:
     """What of a model fits, from the bytes of its manifest and the adapter's limits.
 
-    adapter: {"f16", "tensor_bytes", "memory_bytes" or null}; options: {"max_batch", "context"},
-    each null for what suits. Returns a plan, or {"instead": path of another manifest}.
+    adapter: {"f16", "tensor_bytes", "memory_bytes" or null}; options: {"max_batch",
+    "max_step_tokens", "context"}, each null for what suits. Returns a plan, or {"instead": path of
+    another manifest}.
     """
 
     def made() -> dict[str, Any]:

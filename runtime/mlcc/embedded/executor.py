@@ -10,8 +10,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlcc.embedded.bridge import to_python, typed_array
+from mlcc.engine.adjustments import Adjustments
 from mlcc.engine.batch import Batch, Result, int32
-from mlcc.errors import DeviceError, DeviceLostError, MlccError, OutOfMemoryError
+from mlcc.errors import (
+    DeviceError,
+    DeviceLostError,
+    MlccError,
+    OutOfMemoryError,
+    UnsupportedError,
+)
 
 _ERRORS = {kind.__name__: kind for kind in (DeviceError, DeviceLostError, OutOfMemoryError)}
 
@@ -42,8 +49,15 @@ class JsExecutor:
         self._js = js
         self._typed_array = typed_array()
 
-    def pack(self, batch: Batch) -> Packed:
-        """Copy the words in use into JavaScript's memory."""
+    def pack(self, batch: Batch, adjustments: Adjustments | None = None) -> Packed:
+        """Copy the words in use into JavaScript's memory. Raises UnsupportedError for what the
+        page's side is not built for."""
+        if adjustments is not None or batch.top_logprobs:
+            what = "top logprobs" if adjustments is None else "penalties, biases and masks"
+            raise UnsupportedError(
+                f"{what} are not built yet in a browser's tab; ask a server (`mlcc serve`), or "
+                "leave them out"
+            )
         used = batch.words[: batch.used_words]
         return Packed(self._typed_array(used.cast("B")), self._typed_array(int32(batch.sizes)))
 

@@ -57,6 +57,7 @@ def make_plan(
         manifest,
         max_batch=options.get("max_batch") or min(TAB_BATCH, limits.max_batch),
         context=options.get("context"),
+        max_step_tokens=options.get("max_step_tokens"),
     )
     fixed = options.get("context") is not None
     plan = fit(wanted, manifest, _room(manifest, wanted, adapter), fixed=fixed)

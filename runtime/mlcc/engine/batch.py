@@ -11,7 +11,7 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from mlcc.engine.tables import FLOATS, CacheGroup, StepLayout, Table
+from mlcc.engine.tables import FLOATS, MOST_TOP_LOGPROBS, CacheGroup, StepLayout, Table
 
 
 def int32(values: Sequence[int] = ()) -> array[int]:
@@ -77,6 +77,11 @@ class Batch:
     def num_copies(self) -> int:
         return self.words[3]
 
+    @property
+    def top_logprobs(self) -> int:
+        """The most that a row wants; 0 = no row wants any."""
+        return self.words[4]
+
     def num_pages(self, group: int) -> int:
         """Entries of a group's page list, over all sequences."""
         table = self.layout.sequences
@@ -109,6 +114,11 @@ class Batch:
         return self.words[start : start + self.num_pages(group)].tolist()
 
 
+TopLogprobs = list[tuple[int, float]]
+"""(token, natural log-probability), the likeliest first, of equals the lowest token first; fewer
+than wanted where no other token has a probability."""
+
+
 @dataclass(frozen=True, slots=True)
 class Result:
     """What the device answers for one batch, one entry per logit row, in order."""
@@ -116,7 +126,17 @@ class Result:
     tokens: Sequence[int]
     """[r] sampled token ids."""
     logprobs: Sequence[float]
-    """[r] natural log-probability of each sampled token before temperature and filters."""
+    """[r] natural log-probability of each sampled token, with the logits as adjusted, before
+    temperature and filters."""
+    top_logprobs: Sequence[TopLogprobs] | None = None
+    """[r] the likeliest tokens of each row, as many as it wanted; None = no row wanted any."""
+
+
+def pairs_of(tokens: Sequence[int], logprobs: Sequence[float]) -> list[TopLogprobs]:
+    """What the library's `top_logprobs` gives, MOST_TOP_LOGPROBS a row; a token of -1 is none."""
+    pairs = list(zip(tokens, logprobs, strict=True))
+    starts = range(0, len(pairs), MOST_TOP_LOGPROBS)
+    return [[p for p in pairs[i : i + MOST_TOP_LOGPROBS] if p[0] >= 0] for i in starts]
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,7 +68,7 @@ class BatchWriter:
             into = memoryview(bytearray(_WORD * layout.words)).cast("i")
         self._layout, self._words = layout, into
         self._places = _places_of(layout)
-        self._tokens = self._sequences = self._rows = self._copies = 0
+        self._tokens = self._sequences = self._rows = self._copies = self._top_logprobs = 0
         self._lists = [int32() for _ in layout.groups]
         """Each group's page list; they follow one another at the end."""
 
@@ -101,16 +101,26 @@ class BatchWriter:
         self._sequences = index + 1
         return first
 
-    def row(self, token: int, sampling: Sampling = GREEDY, uniform: float = 0.5) -> int:
+    def row(
+        self,
+        token: int,
+        sampling: Sampling = GREEDY,
+        uniform: float = 0.5,
+        top_logprobs: int = 0,
+    ) -> int:
         """Ask for the logits after a token of the step; returns the row's index.
 
-        uniform: one draw from [0, 1), from the engine's counter-based generator.
+        uniform: one draw from [0, 1), from the engine's counter-based generator. top_logprobs: how
+        many of the likeliest tokens are told, at most MOST_TOP_LOGPROBS.
         """
         row = self._rows
         self._places.row(
             self._words, self._places.rows + self._places.row_bytes * row, token,
             sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p, uniform,
+            top_logprobs,
         )  # fmt: skip
+        if top_logprobs > self._top_logprobs:
+            self._top_logprobs = top_logprobs
         self._rows = row + 1
         return row
 
@@ -138,8 +148,9 @@ class BatchWriter:
         table = layout.sequences
         end = table.offset + table.width * self._sequences
         words[end : end + table.width] = int32(record)
-        counts = int32((self._tokens, self._sequences, self._rows, self._copies, *begins))
-        words[: len(counts)] = counts
+        counts = (self._tokens, self._sequences, self._rows, self._copies, self._top_logprobs)
+        header = int32((*counts, *begins))
+        words[: len(header)] = header
         return Batch(layout, words)
 
     def _chunk(self, tokens: Sequence[int], position: int, caches: Sequence[Cache]) -> None:

@@ -23,7 +23,13 @@ class ManualSteps:
         """Pretend that so many tokens of each sequence were computed: for timing alone."""
         self.lengths = [length + tokens for length in self.lengths]
 
-    def step(self, tokens: Mapping[int, Sequence[int]], *, every_row: bool = False) -> Batch:
+    def step(
+        self,
+        tokens: Mapping[int, Sequence[int]],
+        *,
+        every_row: bool = False,
+        top_logprobs: int = 0,
+    ) -> Batch:
         """A greedy step that adds these tokens to the sequences named, with the logits behind the
         last token of each, or behind all of them."""
         held = [self._room(s, len(ids)) for s, ids in tokens.items()]
@@ -31,7 +37,7 @@ class ManualSteps:
         for (s, ids), caches in zip(tokens.items(), held, strict=True):
             first = writer.sequence(ids, self.lengths[s], caches)
             for i in range(0 if every_row else len(ids) - 1, len(ids)):
-                writer.row(first + i)
+                writer.row(first + i, top_logprobs=top_logprobs)
             self.pools.advance(caches)
             self.lengths[s] += len(ids)
         return writer.finish()

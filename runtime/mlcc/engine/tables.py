@@ -24,15 +24,19 @@ from functools import cached_property
 _ALIGNMENT = 64
 """Words, 256 bytes: tables begin where any device may bind."""
 
-HEADER = ("tokens", "sequences", "rows", "copies")
-"""Counts; behind them, for each group with pages, the word at which its page list begins."""
+HEADER = ("tokens", "sequences", "rows", "copies", "top_logprobs")
+"""Counts, and the most top logprobs that a row wants; behind them, for each group with pages, the
+word at which its page list begins."""
 TOKENS = ("id", "position", "sequence")
 """A negative id -1 - i stands for "the token sampled for row i of the previous step"."""
 SEQUENCES = ("first_token", "length")
 """length: tokens of the sequence once this step is done."""
-ROWS = ("token", "temperature", "top_k", "top_p", "min_p", "uniform")
-"""token: index of the token whose logits are wanted."""
+ROWS = ("token", "temperature", "top_k", "top_p", "min_p", "uniform", "top_logprobs")
+"""token: index of the token whose logits are wanted. top_logprobs: how many of the likeliest tokens
+are told with their log-probabilities."""
 COPIES = ("group", "source", "destination")
+MOST_TOP_LOGPROBS = 20
+"""Compiled into every library: as many as OpenAI's API gives."""
 FLOATS = frozenset({"temperature", "top_p", "min_p", "uniform"})
 """Columns whose words are the bits of a float32."""
 

@@ -39,6 +39,8 @@ class _Base:
         quant: str | None = None,
         context: int | None = None,
         max_batch: int | None = None,
+        max_step_tokens: int | None = None,
+        max_rows: int | None = None,
         threads: int | None = None,
         device: int | None = None,
     ) -> None:
@@ -46,7 +48,7 @@ class _Base:
 
         options = ModelOptions(
             str(model), target, quant, threads=threads, context=context, max_batch=max_batch,
-            device=device,
+            max_step_tokens=max_step_tokens, max_rows=max_rows, device=device,
         )  # fmt: skip
         self._run(options.opener(options.artifact()))
 

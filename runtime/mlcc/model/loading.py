@@ -22,6 +22,8 @@ def open_executor(
     threads: int | None,
     max_batch: int | None,
     context: int | None,
+    max_step_tokens: int | None = None,
+    max_rows: int | None = None,
     device: int | None = None,
     note: Callable[[str], None] = lambda text: None,
     progress: Progress = lambda done, total: None,
@@ -34,7 +36,13 @@ def open_executor(
     manifest = artifact.manifest
     if manifest.target.device == "numpy":
         _refuse_for_numpy(artifact, threads=threads, device=device)
-    capacity = plan_capacity(manifest, max_batch=max_batch, context=context)
+    capacity = plan_capacity(
+        manifest,
+        max_batch=max_batch,
+        context=context,
+        max_step_tokens=max_step_tokens,
+        max_rows=max_rows,
+    )
     if manifest.target.device == "numpy":
         room = Room(available_bytes())
         return _reference(artifact, _fitted(capacity, manifest, room, context, note))

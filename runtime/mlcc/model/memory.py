@@ -50,12 +50,24 @@ class Room:
 UNKNOWN = Room()
 
 
-def plan_capacity(manifest: Manifest, *, max_batch: int | None, context: int | None) -> Capacity:
-    """The sizes to run with: what was asked for, within what was compiled in."""
+def plan_capacity(
+    manifest: Manifest,
+    *,
+    max_batch: int | None = None,
+    context: int | None = None,
+    max_step_tokens: int | None = None,
+    max_rows: int | None = None,
+) -> Capacity:
+    """The sizes to run with: what was asked for, within what was compiled in.
+
+    They bound what the engine plans and the pages it has: tables and code are as compiled.
+    """
     limits = manifest.limits
     context = _within("--context", context, limits.context)
     max_batch = _within("--max-batch", max_batch, limits.max_batch)
-    longest = (c.group.most_pages(context, limits.max_step_tokens) for c in manifest.caches)
+    max_step_tokens = _within("--max-step-tokens", max_step_tokens, limits.max_step_tokens)
+    max_rows = _within("--max-rows", max_rows, limits.max_rows)
+    longest = (c.group.most_pages(context, max_step_tokens) for c in manifest.caches)
     pools = zip(manifest.caches, longest, strict=True)
     return Capacity(
         vocab_size=manifest.model.vocab_size,
@@ -63,8 +75,8 @@ def plan_capacity(manifest: Manifest, *, max_batch: int | None, context: int | N
         layout=manifest.layout,
         pools=tuple(min(cache.pool, max_batch * pages) for cache, pages in pools),
         max_batch=max_batch,
-        max_step_tokens=limits.max_step_tokens,
-        max_rows=limits.max_rows,
+        max_step_tokens=max_step_tokens,
+        max_rows=max_rows,
     )
 
 

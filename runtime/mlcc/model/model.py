@@ -163,6 +163,8 @@ def open_model(
     threads: int | None = None,
     max_batch: int | None = None,
     context: int | None = None,
+    max_step_tokens: int | None = None,
+    max_rows: int | None = None,
     device: int | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Model:
@@ -181,6 +183,8 @@ def open_model(
         threads=threads,
         max_batch=max_batch,
         context=context,
+        max_step_tokens=max_step_tokens,
+        max_rows=max_rows,
         device=device,
         note=notes.append,
         progress=progress,

@@ -2,10 +2,18 @@
 
 /** The columns of a step's tables, in their order; a word each. What they mean is said there. */
 
-export const HEADER = ['tokens', 'sequences', 'rows', 'copies'] as const;
+export const HEADER = ['tokens', 'sequences', 'rows', 'copies', 'top_logprobs'] as const;
 export const TOKENS = ['id', 'position', 'sequence'] as const;
 export const SEQUENCES = ['first_token', 'length'] as const;
-export const ROWS = ['token', 'temperature', 'top_k', 'top_p', 'min_p', 'uniform'] as const;
+export const ROWS = [
+  'token',
+  'temperature',
+  'top_k',
+  'top_p',
+  'min_p',
+  'uniform',
+  'top_logprobs',
+] as const;
 export const COPIES = ['group', 'source', 'destination'] as const;
 /** Columns whose words are the bits of a float. */
 export const FLOATS: readonly string[] = ['min_p', 'temperature', 'top_p', 'uniform'];

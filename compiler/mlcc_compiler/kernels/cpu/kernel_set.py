@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from mlcc_compiler.kernels.cpu import activation, embedding, kv, latent, norm, parts, rope
+from mlcc_compiler.kernels.cpu import (
+    activation,
+    adjust,
+    embedding,
+    kv,
+    latent,
+    norm,
+    parts,
+    rope,
+    top_logprobs,
+)
 from mlcc_compiler.kernels.cpu import sample as sampling
 from mlcc_compiler.kernels.cpu.attention import attention
 from mlcc_compiler.kernels.cpu.attention import latent as attend_latents
@@ -34,6 +44,8 @@ FACTORIES: dict[str, Factory] = {
     "causal_conv": conv.causal_conv,
     "delta_rule": delta.delta_rule,
     "sample": sampling.sample,
+    "adjust": adjust.adjust,
+    "top_logprobs": top_logprobs.top_logprobs,
 }
 
 EMITTERS: dict[str, Emitter] = {

@@ -9,6 +9,7 @@ from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.experts import experts, route
 from mlcc_compiler.kernels.gpu.linear import linear
 from mlcc_compiler.kernels.gpu.linear.parts import layout
+from mlcc_compiler.kernels.gpu.sample import adjust, top_logprobs
 from mlcc_compiler.kernels.gpu.sample import sample as sampling
 from mlcc_compiler.kernels.gpu.state import conv, delta
 from mlcc_compiler.kernels.kernel_set import Emitter, Factory, KernelSet, Layout
@@ -36,6 +37,8 @@ FACTORIES: dict[str, Factory] = {
     "causal_conv": conv.causal_conv,
     "delta_rule": delta.delta_rule,
     "sample": sampling.sample,
+    "adjust": adjust.adjust,
+    "top_logprobs": top_logprobs.top_logprobs,
 }
 
 EMITTERS: dict[str, Emitter] = {

@@ -24,7 +24,7 @@ from mlcc_compiler.kernels.step import Step
 
 _AHEAD = 8  # loads under way in a thread: a row comes from far, and one workgroup waits for it
 _LOWEST = -3.4028234663852886e38
-_NO_INDEX = 0x7FFFFFFF
+NO_INDEX = 0x7FFFFFFF
 _LEAST_TEMPERATURE = 1e-36  # its inverse is finite
 _VANISHES = -104.0  # e to this is 0 in float32
 
@@ -32,19 +32,12 @@ Body = Callable[[Expr, Expr, Expr], None]
 """(index of a logit, the logit, its image) -> statements."""
 
 
-class Row:
-    """A row of logits and its parameters, in a workgroup. Emits the first pass over it."""
+class RowReader:
+    """A row of logits, in a workgroup: passes over it, and what threads found."""
 
-    def __init__(self, gpu: Gpu, logits: Expr, step: Step, row: Expr, thread: Expr) -> None:
+    def __init__(self, gpu: Gpu, logits: Expr, row: Expr, thread: Expr) -> None:
         self.gpu, self.logits, self.row, self.thread = gpu, logits, row, thread
         self.vocab = int(logits.shape[1])
-        self.temperature, self.top_k, self.top_p, min_p, self.uniform = (
-            bind(step.row(row, name))
-            for name in ("temperature", "top_k", "top_p", "min_p", "uniform")
-        )
-        self.inverse = bind(real(1) / T.max(self.temperature, real(_LEAST_TEMPERATURE)))
-        self.least = bind(T.min(min_p, real(1)))
-        self._first_pass()
 
     @contextlib.contextmanager
     def blocks(self, begin: Expr, end: Expr) -> Iterator[Callable[[Body], None]]:
@@ -67,6 +60,30 @@ class Row:
                     body(index, x, bind(T.Select(index < end, image(x), T.uint32(0))))
 
             yield each
+
+    def best_of(self, key: Expr, index: Expr) -> tuple[Expr, Expr]:
+        """The largest of the threads' images, and the first of the indices that go with it."""
+        top = self.over_threads(key, largest)
+        first = T.Select(key == top, index, T.int32(NO_INDEX))
+        return top, self.over_threads(first, lambda a, b: T.min(a, b))
+
+    def over_threads(self, value: Expr, combine: Callable[[Expr, Expr], Expr]) -> Expr:
+        """`combine` of all threads' values."""
+        return reduce(self.gpu, bind(value), combine, self.thread, self.gpu.threads)
+
+
+class Row(RowReader):
+    """A row of logits and its parameters. Emits the first pass over it."""
+
+    def __init__(self, gpu: Gpu, logits: Expr, step: Step, row: Expr, thread: Expr) -> None:
+        super().__init__(gpu, logits, row, thread)
+        self.temperature, self.top_k, self.top_p, min_p, self.uniform = (
+            bind(step.row(row, name))
+            for name in ("temperature", "top_k", "top_p", "min_p", "uniform")
+        )
+        self.inverse = bind(real(1) / T.max(self.temperature, real(_LEAST_TEMPERATURE)))
+        self.least = bind(T.min(min_p, real(1)))
+        self._first_pass()
 
     def _first_pass(self) -> None:
         """Set top (the largest logit), top_key (its image), best (the first index that has it) and
@@ -91,14 +108,9 @@ class Row:
             total[0] = total[0] * _share(peak[0] - higher[0])
             each(sum_up)
             peak[0] = higher[0]
-        self.top_key = self._over_threads(key[0], largest)
-        first = T.Select(key[0] == self.top_key, index[0], T.int32(_NO_INDEX))
-        self.best = self._over_threads(first, lambda a, b: T.min(a, b))
+        self.top_key, self.best = self.best_of(key[0], index[0])
         self.top = bind(self.logits[self.row, self.best])
-        self.total = self._over_threads(total[0] * _share(peak[0] - self.top), add)
-
-    def _over_threads(self, value: Expr, combine: Callable[[Expr, Expr], Expr]) -> Expr:
-        return reduce(self.gpu, bind(value), combine, self.thread, self.gpu.threads)
+        self.total = self.over_threads(total[0] * _share(peak[0] - self.top), add)
 
     def mass(self, x: Expr, key: Expr) -> Expr:
         """The probability of x relative to the largest logit's, whose mass is 1 to the bit."""

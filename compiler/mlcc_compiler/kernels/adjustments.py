@@ -1,0 +1,59 @@
+"""How kernels read adjustments: the columns of `mlcc.engine.adjust_tables` as expressions.
+
+Of no device, as `step.py`; so is the arithmetic, which the sets must not do differently.
+"""
+
+from __future__ import annotations
+
+from mlcc.engine.adjust_tables import BIASES, FLOATS, HISTORY, MASK_BITS, AdjustLayout
+from mlcc_compiler._tvm import T
+from mlcc_compiler.kernels.frame import Argument, Expr, i32
+
+MINUS_INFINITY = 0xFF800000
+"""The bits of -inf."""
+
+
+def adjustments_argument(layout: AdjustLayout) -> Argument:
+    """All of them, as every kernel takes them: int32[layout.words]."""
+    return i32(layout.words)
+
+
+class AdjustmentTables:
+    """Adjustments in a kernel; int32 or float32 values."""
+
+    def __init__(self, layout: AdjustLayout, words: Expr) -> None:
+        self.layout, self.words = layout, words
+
+    @property
+    def count(self) -> Expr:
+        """Rows that are adjusted."""
+        return self.words[self.layout.header.at("rows")]
+
+    def row(self, i: Expr, column: str) -> Expr:
+        """A column of the i-th adjusted row."""
+        table = self.layout.rows
+        return _value(self.words[i * table.width + table.at(column)], column)
+
+    def history(self, begin: Expr, i: Expr, column: str) -> Expr:
+        """A column of entry i of the history that begins at a word."""
+        at = begin + i * len(HISTORY) + HISTORY.index(column)
+        return _value(self.words[at], column)
+
+    def bias(self, begin: Expr, i: Expr, column: str) -> Expr:
+        """A column of entry i of the biases that begin at a word."""
+        return _value(self.words[begin + i * len(BIASES) + BIASES.index(column)], column)
+
+    def mask_word(self, begin: Expr, token: Expr) -> Expr:
+        """The word of a mask that holds a token's bit, as uint32."""
+        return T.reinterpret("uint32", self.words[begin + T.floordiv(token, MASK_BITS)])
+
+
+def penalised(x: Expr, count: Expr, repetition: Expr, frequency: Expr, presence: Expr) -> Expr:
+    """A logit whose token was sampled `count` times; 0 = it was in the prompt alone."""
+    repeated = T.Select(x > T.float32(0), x / repetition, x * repetition)
+    once = T.Select(count > 0, presence, T.float32(0))
+    return repeated - frequency * T.Cast("float32", count) - once
+
+
+def _value(word: Expr, column: str) -> Expr:
+    return T.reinterpret("float32", word) if column in FLOATS else word

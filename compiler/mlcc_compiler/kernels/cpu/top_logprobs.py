@@ -1,0 +1,63 @@
+"""The likeliest tokens of the rows that want them, with their log-probabilities."""
+
+from mlcc.engine.tables import MOST_TOP_LOGPROBS, StepLayout
+from mlcc_compiler._tvm import T
+from mlcc_compiler.kernels.cpu.isa import Isa
+from mlcc_compiler.kernels.cpu.vector_math import Registers, bind
+from mlcc_compiler.kernels.frame import Expr, PrimFunc, f32, i32, kernel, store
+from mlcc_compiler.kernels.step import Step, step_argument
+
+
+def top_logprobs(isa: Isa, vocab: int, layout: StepLayout) -> PrimFunc:
+    """(logits f32[r, vocab], step, what `sample` gave of them: ids i32[r], logprobs f32[r]) ->
+    (tokens i32[r, 20], their logprobs f32[r, 20]), the likeliest first, of equals the lowest first.
+
+    -1 and 0 beyond what a row wants, and where it has nothing else left: NaN logits and -inf are
+    none. The sum over the row is `sample`'s: a logprob is as far from its as the logits are apart.
+    """
+    most = MOST_TOP_LOGPROBS
+
+    def body(
+        logits: Expr, words: Expr, ids: Expr, told: Expr, tokens: Expr, logprobs: Expr
+    ) -> None:
+        step = Step(layout, words)
+        with T.parallel(logits.shape[0]) as row, T.If(row < step.count("rows")), T.Then():
+            wanted = bind(T.min(step.row(row, "top_logprobs"), most))
+            with T.serial(most) as k:
+                store(tokens, T.int32(-1), row, k)
+                store(logprobs, T.float32(0), row, k)
+            with T.If(wanted > 0), T.Then():
+                found = _find(logits, row, wanted, tokens, logprobs)
+                known = bind(logits[row, ids[row]])
+                with T.serial(found) as k:
+                    store(logprobs, logprobs[row, k] - known + told[row], row, k)
+
+    outputs = {"tokens": i32("r", most), "top": f32("r", most)}
+    return kernel(
+        body,
+        logits=f32("r", vocab),
+        step=step_argument(layout),
+        ids=i32("r"),
+        logprobs=f32("r"),
+        **outputs,
+    )
+
+
+def _find(logits: Expr, row: Expr, wanted: Expr, tokens: Expr, best: Expr) -> Expr:
+    """Put the best tokens and their logits in order, and return how many there are."""
+    size, place, least = Registers(1, 1, "int32"), Registers(1, 1, "int32"), Registers(1, 1)
+    size[0], least[0] = T.int32(0), -T.infinity("float32")
+    with T.serial(logits.shape[1]) as i:
+        x = bind(logits[row, i])
+        with T.If(x > least[0]), T.Then():
+            size[0] = T.min(size[0] + 1, wanted)
+            place[0] = size[0] - 1
+            with T.While(T.And(place[0] > 0, x > best[row, T.max(place[0] - 1, 0)])):
+                store(best, best[row, place[0] - 1], row, place[0])
+                store(tokens, tokens[row, place[0] - 1], row, place[0])
+                place[0] = place[0] - 1
+            store(best, x, row, place[0])
+            store(tokens, T.Cast("int32", i), row, place[0])
+            with T.If(size[0] == wanted), T.Then():
+                least[0] = best[row, wanted - 1]
+    return size[0]
