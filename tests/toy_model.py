@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import time
+from array import array
 from collections.abc import Sequence
 
 from mlcc.api.template import ChatTemplate
@@ -34,8 +35,8 @@ class Letters:
 
     longest = 8  # so that little too much is refused by its count, as by real ones
 
-    def encode(self, text: str, /, *, add_special_tokens: bool) -> list[int]:
-        return [ord(c) - 31 if " " <= c < "\x7f" else 1 for c in text]
+    def encode(self, text: str, /, *, add_special_tokens: bool) -> array[int]:
+        return array("i", [ord(c) - 31 if " " <= c < "\x7f" else 1 for c in text])
 
     def decode(self, ids: Sequence[int], /) -> str:
         return "".join(chr(i + 31) for i in ids if i)

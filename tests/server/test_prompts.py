@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from array import array
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -129,7 +130,7 @@ def test_a_worker_that_cannot_start_says_why_to_each() -> None:
 
 def test_a_text_that_cannot_fit_is_refused_by_its_length() -> None:
     class Untouched(Letters):
-        def encode(self, text: str, /, *, add_special_tokens: bool) -> list[int]:
+        def encode(self, text: str, /, *, add_special_tokens: bool) -> array[int]:
             raise AssertionError("encoded")
 
     text = replace(toy_text(), tokenizer=Untouched())

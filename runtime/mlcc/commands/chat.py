@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -128,7 +129,7 @@ class Chat:
         self.conversation.add("assistant", text)
         self._say_why_it_ended(interrupts.pressed)
 
-    def _prompt(self) -> list[int]:
+    def _prompt(self) -> array[int]:
         text, context = self.session.model.text, self.session.model.capacity.context
         prompt, forgotten = self.conversation.fit(text, context, self.sampling.get("max_tokens"))
         if forgotten:

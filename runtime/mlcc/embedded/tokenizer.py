@@ -20,10 +20,10 @@ class JsTokenizer:
         self._js = js
         self._typed_array = typed_array()
 
-    def encode(self, text: str, /, *, add_special_tokens: bool) -> list[int]:
+    def encode(self, text: str, /, *, add_special_tokens: bool) -> array[int]:
         """The ids of a text. Raises InvalidRequestError if it is not valid Unicode."""
         check_unicode(text)
-        return list(to_python(self._js.encode(text, add_special_tokens)))
+        return array("i", to_python(self._js.encode(text, add_special_tokens)))
 
     def decode(self, ids: Sequence[int], /) -> str:
         """The text of ids, special tokens skipped."""

@@ -156,7 +156,8 @@ class BatchWriter:
     def _chunk(self, tokens: Sequence[int], position: int, caches: Sequence[Cache]) -> None:
         """Columns of several tokens at once."""
         table, count = self._layout.tokens, len(tokens)
-        columns = [int32(tokens), int32(range(position, position + count))]
+        ids = tokens if isinstance(tokens, array) else int32(tokens)
+        columns = [ids, int32(range(position, position + count))]
         columns.append(int32([self._sequences]) * count)
         for cache, size in zip(caches, self._places.sizes, strict=True):
             if isinstance(cache, PageList):

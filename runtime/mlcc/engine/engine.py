@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from mlcc.engine.answer import AnswerText
-from mlcc.engine.batch import Batch, Capacity, Result
+from mlcc.engine.batch import Batch, Capacity, Result, int32
 from mlcc.engine.caches import CachePools
 from mlcc.engine.detokenize import Tokenizer
 from mlcc.engine.events import Event, Finished, TextDelta
@@ -90,7 +90,7 @@ class Engine:
         seed = sampling.seed if sampling.seed is not None else derive_seed(self._seed, arrival)
         answer = AnswerText(self._tokenizer, request.prompt, sampling.stop)
         seq = TokenSequence(
-            request, arrival, limit, seed, answer, list(request.prompt), self._pools.empty()
+            request, arrival, limit, seed, answer, int32(request.prompt), self._pools.empty()
         )
         self._requests += 1
         self._live[request.id] = seq

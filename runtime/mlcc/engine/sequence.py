@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import dataclass
 
 from mlcc.engine.answer import AnswerText
@@ -25,7 +26,7 @@ class TokenSequence:
     """Most tokens, prompt and answer together."""
     seed: int
     answer: AnswerText
-    tokens: list[int]
+    tokens: array[int]
     """Known tokens: the prompt, then the answer."""
     caches: list[Cache]
     """What it holds in each cache group, just enough for the computed tokens."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import dataclass, field
 
 from mlcc.model.model import ModelText
@@ -27,7 +28,7 @@ class Conversation:
         """The next message."""
         self.turns.append({"role": role, "content": content})
 
-    def fit(self, text: ModelText, context: int, max_tokens: int | None) -> tuple[list[int], int]:
+    def fit(self, text: ModelText, context: int, max_tokens: int | None) -> tuple[array[int], int]:
         """The prompt's token ids, and how many old messages were forgotten to make room.
 
         The last message always stays, and is refused by the engine if it is too long alone.

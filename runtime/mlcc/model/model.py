@@ -7,6 +7,7 @@ engine's process both. Neither the artifact's format (`mlcc.artifact`) nor a dri
 from __future__ import annotations
 
 import os
+from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -39,7 +40,7 @@ class ModelText:
 
     def encode_chat(
         self, messages: Sequence[Mapping[str, Any]], context: int | None = None
-    ) -> list[int]:
+    ) -> array[int]:
         """The prompt of a conversation. Raises what `ChatTemplate.render` raises, and
         InvalidRequestError without encoding what is surely longer than a context of tokens.
 
@@ -59,7 +60,7 @@ class ModelText:
                 ids += more[len(start) :]
         return ids
 
-    def encode_prompt(self, text: str, context: int | None = None) -> list[int]:
+    def encode_prompt(self, text: str, context: int | None = None) -> array[int]:
         """A raw prompt, with the start token the model wants, once. Control tokens in it count.
         Raises InvalidRequestError without encoding what is surely longer than a context."""
         self._check_length(text, context)

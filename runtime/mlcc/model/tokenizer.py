@@ -6,6 +6,7 @@ is therefore imported only when a file is read: the browser brings another behin
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -26,8 +27,8 @@ class TextTokenizer(Protocol):
         """Characters of a text that one token stands for at most; None if there is no bound."""
         ...
 
-    def encode(self, text: str, /, *, add_special_tokens: bool) -> list[int]:
-        """The ids of a text. Special tokens written in the text are recognised."""
+    def encode(self, text: str, /, *, add_special_tokens: bool) -> array[int]:
+        """The ids of a text, int32. Special tokens written in the text are recognised."""
         ...
 
     def decode(self, ids: Sequence[int], /) -> str:
@@ -67,7 +68,7 @@ class FileTokenizer:
 
         return longest_text(self._tokenizer)
 
-    def encode(self, text: str, /, *, add_special_tokens: bool) -> list[int]:
+    def encode(self, text: str, /, *, add_special_tokens: bool) -> array[int]:
         """The ids of a text. Raises InvalidRequestError if it is not valid Unicode."""
         check_unicode(text)
         try:
@@ -77,8 +78,7 @@ class FileTokenizer:
             if (failure := _failure(error)) is None:
                 raise
             raise failure from error
-        ids: list[int] = made[0].ids
-        return ids
+        return array("i", made[0].ids)
 
     def decode(self, ids: Sequence[int], /) -> str:
         """The text of ids, special tokens skipped."""

@@ -52,8 +52,8 @@ def prompt_main(connection: Connection, open_text: OpenText, memory_bytes: int) 
 def _ids(text: ModelText, job: PromptJob, memory_bytes: int) -> Reply:
     try:
         if isinstance(job.what, str):
-            return array("i", text.encode_prompt(job.what, job.context))
-        return array("i", text.encode_chat(job.what, job.context))
+            return text.encode_prompt(job.what, job.context)
+        return text.encode_chat(job.what, job.context)
     except MlccError as error:
         return error
     except MemoryError:

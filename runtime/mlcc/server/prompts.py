@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
+from array import array
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from threading import Lock
@@ -121,16 +122,16 @@ class WorkerPrompts:
 
     async def chat(
         self, messages: Sequence[Mapping[str, Any]], context: int, seconds: float | None
-    ) -> list[int]:
+    ) -> array[int]:
         """The ids of a conversation."""
         size = sum(len(text) for message in messages for text in map(str, message.values()))
         return await self._ids(PromptJob(messages, context), size, seconds)
 
-    async def text(self, prompt: str, context: int, seconds: float | None) -> list[int]:
+    async def text(self, prompt: str, context: int, seconds: float | None) -> array[int]:
         """The ids of a raw prompt."""
         return await self._ids(PromptJob(prompt, context), len(prompt), seconds)
 
-    async def _ids(self, job: PromptJob, size: int, seconds: float | None) -> list[int]:
+    async def _ids(self, job: PromptJob, size: int, seconds: float | None) -> array[int]:
         try:
             reply = await asyncio.wait_for(self._turn(job, size, seconds), seconds)
         except asyncio.TimeoutError:
@@ -141,7 +142,7 @@ class WorkerPrompts:
             ) from None
         if isinstance(reply, MlccError):
             raise reply
-        return reply.tolist()
+        return reply
 
     async def _turn(self, job: PromptJob, size: int, seconds: float | None) -> Reply:
         """Wait for a worker, and for it. It goes on, up to its time, for one who stops waiting:

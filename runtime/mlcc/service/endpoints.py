@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import time
+from array import array
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -159,9 +160,9 @@ class Service:
         self._engine.check_room(1)
         return await read_json(request, self._bounds.max_body_bytes)
 
-    async def _encode(self, prompt: str | list[int], seconds: float | None) -> list[int]:
+    async def _encode(self, prompt: str | list[int], seconds: float | None) -> array[int]:
         if isinstance(prompt, list):
-            return prompt
+            return array("i", prompt)
         return await self._prompts.text(prompt, self._engine.capacity.context, seconds)
 
     def _time(self) -> Callable[[], float | None]:
@@ -175,7 +176,7 @@ class Service:
     def _submit(
         self,
         head: Head,
-        prompts: Sequence[list[int]],
+        prompts: Sequence[array[int]],
         fields: Wishes,
         limit: int | None,
         seconds: float | None,

@@ -4,6 +4,7 @@ takes long. A place with processes does it in one of them (`mlcc.server.prompts`
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
@@ -16,11 +17,11 @@ class Prompts(Protocol):
 
     async def chat(
         self, messages: Sequence[Mapping[str, Any]], context: int, seconds: float | None
-    ) -> list[int]:
+    ) -> array[int]:
         """The ids of a conversation."""
         ...
 
-    async def text(self, prompt: str, context: int, seconds: float | None) -> list[int]:
+    async def text(self, prompt: str, context: int, seconds: float | None) -> array[int]:
         """The ids of a raw prompt."""
         ...
 
@@ -33,10 +34,10 @@ class DirectPrompts:
 
     async def chat(
         self, messages: Sequence[Mapping[str, Any]], context: int, seconds: float | None
-    ) -> list[int]:
+    ) -> array[int]:
         """The ids of a conversation."""
         return self._text.encode_chat(messages, context)
 
-    async def text(self, prompt: str, context: int, seconds: float | None) -> list[int]:
+    async def text(self, prompt: str, context: int, seconds: float | None) -> array[int]:
         """The ids of a raw prompt."""
         return self._text.encode_prompt(prompt, context)
