@@ -54,7 +54,7 @@ def _demo(out: Path, target: Target) -> None:
         folder = Path(name) / "reference"
         compile_model(checkpoint, get_target("reference"), folder, options, Progress())
         model = open_model(folder)
-        prompts = [model.text.encode_chat(json.loads(row)["messages"]) for row in rows]
+        prompts = [model.text.encode_chat(json.loads(row)["messages"]).tolist() for row in rows]
         answers = greedy(model, prompts, ANSWER)
     told = {"prompts": prompts, "answers": answers, "bound": BOUND}
     (out / "demo.json").write_text(json.dumps(told))

@@ -83,7 +83,7 @@ class JsLetters:
     """`web/src/model/tokenizer.ts` over the toy's letters."""
 
     def encode(self, text: str, special: bool) -> list[int]:
-        return Letters().encode(text, add_special_tokens=special)
+        return Letters().encode(text, add_special_tokens=special).tolist()
 
     def decode(self, ids: Sequence[int]) -> str:
         return Letters().decode(ids)

@@ -83,7 +83,7 @@ def test_streaming_says_the_same_and_counts(client: OpenAI) -> None:
 
 
 def test_completions_take_token_ids_and_a_seed_repeats(client: OpenAI, opened: Opened) -> None:
-    ids = opened("q8", "cpu").text.encode_chat(questions()[1])
+    ids = opened("q8", "cpu").text.encode_chat(questions()[1]).tolist()
     texts = [
         client.completions.create(model="model", prompt=ids, seed=5, max_tokens=16).choices[0].text
         for _ in range(2)

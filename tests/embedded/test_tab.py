@@ -260,7 +260,7 @@ async def test_a_messages_control_token_is_text(monkeypatch: pytest.MonkeyPatch)
 
     def seen(_: JsLetters, text: str, special: bool) -> list[int]:
         encoded.append(text)
-        return Letters().encode(text, add_special_tokens=special)
+        return Letters().encode(text, add_special_tokens=special).tolist()
 
     monkeypatch.setattr(JsLetters, "specialTokens", lambda _: ["<user>", "<assistant>"])
     monkeypatch.setattr(JsLetters, "encode", seen)

@@ -57,7 +57,7 @@ def test_completions_of_text_ids_and_several_prompts(client: OpenAI) -> None:
         made = client.completions.create(model="toy", prompt=prompt, temperature=0, max_tokens=9)
         return [choice.text for choice in made.choices]
 
-    ids = Letters().encode("once", add_special_tokens=True)
+    ids = Letters().encode("once", add_special_tokens=True).tolist()
     once, twice = create("once"), create("twice")
     assert create(ids) == once
     assert create([ids]) == once
