@@ -77,7 +77,7 @@ CHECKS: list[tuple[Callable[..., None], tuple[Any, ...]]] = [
     (elementwise.test_rms_norm_per_head, (3, 80)),
     (elementwise.test_rope, (80, 32)),
     (elementwise.test_pages, ("float16",)),
-    (elementwise.test_copy_pages, ("float16", 2)),
+    (elementwise.test_copy_pages, ("float16", 2, (3, 20))),
     (elementwise.test_rotate_and_append, ("float16", CUDA, (1e-6, 1.0), 64, 16)),
     (attention.check, (attention_cases.Case(dtype="float16"), attention_cases.MIXED, CUDA)),
     (

@@ -14,6 +14,7 @@ from attention_cases import MIXED, OTHERS, Case, Inputs, alone, inputs
 from cpu_kernels import BEST, CPUS, NEON, Cpu, compiled, run
 from step_cases import BOUNDS, LAYOUTS, OTHER_BOUNDS
 
+from mlcc_compiler.caches import CacheTensor
 from mlcc_compiler.kernels.cpu import activation, kv, norm, rope, sample
 from mlcc_compiler.kernels.cpu.attention import attention
 
@@ -129,7 +130,7 @@ def test_neon_compiles_every_other_kernel() -> None:
     case = Case(dtype="float16")
     kinds: list[tuple[Any, tuple[Any, ...]]] = [
         (kv.append_kv, (case.layout,)),
-        (kv.copy_pages, (case.layout,)),
+        (kv.copy_pages, (CacheTensor("", (2, 3, 16, 48), "float16"), LAYOUTS[0], 0)),
         (rope.rope, ((9, 64), (64,))),
         (rope.rope_table, ((), (32,), 1.0)),
         (activation.gated, ((1536,), (1536,), "gelu")),
