@@ -55,7 +55,7 @@ def main() -> None:
         row = get_target("reference", Choices())
         model = open_model(compile_model(Checkpoint.open(DEMO), row, out, options, Progress()))
         prompts = [
-            model.text.encode_chat([{"role": "user", "content": question}])
+            list(model.text.encode_chat([{"role": "user", "content": question}]))
             for question in QUESTIONS
         ]
         answers = [answer(model, prompt) for prompt in prompts]
