@@ -21,6 +21,7 @@ from mlcc_compiler.kernels.gpu.attention.batch import (
     zeros,
 )
 from mlcc_compiler.kernels.gpu.attention.plan import PAD, ROWS
+from mlcc_compiler.kernels.gpu.attention.soften import soften
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.workgroup import (
     barrier,
@@ -130,7 +131,16 @@ class Tile:
             strided(_KEYS, self.plan.threads, self.thread, place)
             barrier()
             self._score(q, latents, head, first, end)
-            self._soften()
+            soften(
+                self.weights,
+                self.factors,
+                _KEYS,
+                self.row,
+                self.part,
+                self.parts,
+                self.best,
+                self.total,
+            )
             self._weigh(latents, bind(T.min(end - first, _KEYS)))
 
     def _score(self, q: Expr, latents: Expr, head: Expr, first: Expr, end: Expr) -> None:
@@ -175,31 +185,6 @@ class Tile:
             row = bind(self.rows_at * ROWS + r)
             last = T.min(self.position + split(row, plan.heads)[0], end - 1)
             store(self.weights, T.if_then_else(j <= last, scores[r], real(LOWEST)), self.key, row)
-        barrier()
-
-    def _soften(self) -> None:
-        """weights become e ** (score - the row's largest so far); factors, what that does to
-        earlier sums. Every thread looks through its whole row, and exponentiates a part of it."""
-        top = zeros(1)
-        top[0] = self.best[0]
-        with T.serial(_KEYS) as key:
-            top[0] = T.max(top[0], self.weights[key, self.row])
-        # held in registers in between: TVM would put a barrier into a loop that changes cells
-        each = _KEYS // self.parts
-        first, held = bind(self.part * each), zeros(each)
-        for i in range(each):
-            held[i] = self.weights[first + i, self.row]
-        barrier()
-        factor = bind(T.exp(self.best[0] - top[0]))
-        self.best[0] = top[0]
-        self.total[0] = self.total[0] * factor
-        for i in range(each):
-            hidden = held[i] <= real(LOWEST)
-            held[i] = T.if_then_else(hidden, real(0), T.exp(held[i] - top[0]))
-            self.total[0] = self.total[0] + held[i]
-            store(self.weights, held[i], first + i, self.row)
-        with when(self.part == 0):
-            store(self.factors, factor, self.row)
         barrier()
 
     def _weigh(self, latents: Expr, keys: Expr) -> None:

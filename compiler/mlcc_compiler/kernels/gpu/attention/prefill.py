@@ -33,6 +33,7 @@ from mlcc_compiler.kernels.gpu.attention.plan import (
     ROWS,
     TilePlan,
 )
+from mlcc_compiler.kernels.gpu.attention.soften import soften
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.workgroup import (
     barrier,
@@ -138,7 +139,16 @@ class _Tile:
             strided(plan.keys, plan.threads, self.thread, place)
             barrier()
             self._score(q, rows, head, begin)
-            self._soften()
+            soften(
+                self.weights,
+                self.factors,
+                self.plan.keys,
+                self.soft_row,
+                self.soft_part,
+                self.parts,
+                self.best,
+                self.total,
+            )
             self._weigh(rows)
 
     def _score(self, q: Expr, rows: Rows, head: Expr, begin: Expr) -> None:
@@ -188,32 +198,6 @@ class _Tile:
                 score = bind(capped(shape, scores[r * plan.columns + c]))
                 value = T.if_then_else(seen, score, real(LOWEST))
                 store(self.weights, value, self.column + c, self.row + r)
-        barrier()
-
-    def _soften(self) -> None:
-        """weights become e ** (score - the row's largest so far); factors, what that does to
-        earlier sums. Every thread looks through its whole row, and exponentiates a part of it."""
-        plan = self.plan
-        top = zeros(1)
-        top[0] = self.best[0]
-        with T.serial(plan.keys) as c:
-            top[0] = T.max(top[0], self.weights[c, self.soft_row])
-        # held in registers in between: TVM would put a barrier into a loop that changes cells
-        each = plan.keys // self.parts
-        first, held = bind(self.soft_part * each), zeros(each)
-        for i in range(each):
-            held[i] = self.weights[first + i, self.soft_row]
-        barrier()
-        factor = bind(T.exp(self.best[0] - top[0]))
-        self.best[0] = top[0]
-        self.total[0] = self.total[0] * factor
-        for i in range(each):
-            hidden = held[i] <= real(LOWEST)
-            held[i] = T.if_then_else(hidden, real(0), T.exp(held[i] - top[0]))
-            self.total[0] = self.total[0] + held[i]
-            store(self.weights, held[i], first + i, self.soft_row)
-        with when(self.soft_part == 0):
-            store(self.factors, factor, self.soft_row)
         barrier()
 
     def _weigh(self, rows: Rows) -> None:
