@@ -12,13 +12,16 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from mlcc.engine.tables import CacheGroup, StepLayout
-from mlcc_compiler.caches import CacheLayout, CacheTensor, Kept, LayerRecord
+from mlcc_compiler.caches import CacheLayout, CacheTensor, Kept, PagedRecord
 
 
 @dataclass(frozen=True)
-class LatentShape(LayerRecord):
+class LatentShape(PagedRecord):
     """The numbers of one layer's latent attention, from the model to the kernel."""
 
+    operator: ClassVar = "latent_attention"
+    append: ClassVar = "append_latent"
+    queries: ClassVar = 3
     tensors: ClassVar = ("latent",)
     heads: int
     nope: int
