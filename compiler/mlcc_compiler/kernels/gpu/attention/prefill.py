@@ -33,7 +33,7 @@ from mlcc_compiler.kernels.gpu.attention.plan import (
     ROWS,
     TilePlan,
 )
-from mlcc_compiler.kernels.gpu.attention.soften import soften
+from mlcc_compiler.kernels.gpu.attention.softmax import OnlineSoftmax
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.workgroup import (
     barrier,
@@ -110,20 +110,16 @@ class _Tile:
         self.token = bind(sequence.token + start)
         self.position = bind(sequence.keys - sequence.tokens + start)
         self.end = bind(self.position + count)
-        # this thread's corner of a product, and its row and part of the keys for the softmax
+        # this thread's corner of a product
         self.row_vector = bind(thread // COLUMN_THREADS)
         self.column_vector = bind(thread % COLUMN_THREADS)
         self.row = bind(self.row_vector * ROWS)
         self.column = bind(self.column_vector * plan.columns)
-        self.soft_row, self.soft_part = bind(thread % plan.rows), bind(thread // plan.rows)
-        self.parts = plan.threads // plan.rows
-        self.weights = shared((plan.keys, plan.rows + PAD))
+        self.softmax = OnlineSoftmax(plan.rows, plan.keys, plan.threads, thread)
         self.stage = shared((plan.stage,))
-        self.factors = shared((plan.rows,))
         self.places = shared((plan.keys,), "int32")
         self.slices = ceil_div(shape.head_dim, plan.keys)
         self.outputs = zeros(self.slices * ROWS * plan.columns)
-        self.best, self.total = zeros(1, LOWEST), zeros(1)
 
     def run(self, q: Expr, rows: Rows, kv_head: Expr, head: Expr) -> None:
         """Go through the blocks of keys."""
@@ -139,16 +135,7 @@ class _Tile:
             strided(plan.keys, plan.threads, self.thread, place)
             barrier()
             self._score(q, rows, head, begin)
-            soften(
-                self.weights,
-                self.factors,
-                self.plan.keys,
-                self.soft_row,
-                self.soft_part,
-                self.parts,
-                self.best,
-                self.total,
-            )
+            self.softmax.soften()
             self._weigh(rows)
 
     def _score(self, q: Expr, rows: Rows, head: Expr, begin: Expr) -> None:
@@ -197,7 +184,7 @@ class _Tile:
                     seen = T.Cast("uint32", position - j) < T.uint32(shape.window)
                 score = bind(capped(shape, scores[r * plan.columns + c]))
                 value = T.if_then_else(seen, score, real(LOWEST))
-                store(self.weights, value, self.column + c, self.row + r)
+                store(self.softmax.weights, value, self.column + c, self.row + r)
         barrier()
 
     def _weigh(self, rows: Rows) -> None:
@@ -205,7 +192,7 @@ class _Tile:
         plan = self.plan
         stride = plan.keys + PAD
         for r in range(ROWS):
-            factor = bind(self.factors[self.row + r])
+            factor = bind(self.softmax.factors[self.row + r])
             for part in range(self.slices):
                 for c in range(plan.columns):
                     at = (part * ROWS + r) * plan.columns + c
@@ -220,7 +207,7 @@ class _Tile:
             strided(plan.keys * plan.keys, plan.threads, self.thread, value)
             barrier()
             with T.serial(plan.keys) as j:
-                a = load_vector(self.weights, int32(j), self.row_vector, count=ROWS)
+                a = load_vector(self.softmax.weights, int32(j), self.row_vector, count=ROWS)
                 column = int32(j) * (stride // plan.columns) + self.column_vector
                 b = load_vector(self.stage, column, count=plan.columns)
                 self._multiply(a, b, self.outputs, part * ROWS * plan.columns)
@@ -229,14 +216,10 @@ class _Tile:
     def finish(self, out: Expr, head: Expr) -> None:
         """out = outputs / the sum of the weights."""
         plan = self.plan
-        store(self.stage, self.total[0], self.soft_part * plan.rows + self.soft_row)
-        barrier()
+        self.softmax.sum_weights(self.stage)
         for r in range(ROWS):
-            total = zeros(1)
             row = bind(self.row + r)
-            for part in range(self.parts):
-                total[0] = total[0] + self.stage[part * plan.rows + row]
-            factor = bind(real(1) / total[0])
+            factor = bind(real(1) / self.softmax.factors[row])
             with when(row < self.count * plan.heads):
                 token, h = split(row, plan.heads)
                 for part in range(self.slices):
