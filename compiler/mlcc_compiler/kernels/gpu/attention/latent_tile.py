@@ -10,17 +10,17 @@ from dataclasses import dataclass
 from mlcc.errors import UnsupportedError
 from mlcc_compiler._tvm import T, tirx
 from mlcc_compiler.kernels.frame import Expr, store
-from mlcc_compiler.kernels.gpu.attention.batch import (
+from mlcc_compiler.kernels.gpu.attention.plan import PAD, ROWS
+from mlcc_compiler.kernels.gpu.attention.sequences import (
     LOWEST,
     VECTOR,
-    Batch,
-    Sequence,
+    PagedSequence,
+    PagedSequences,
     load_vector,
     split,
     strided,
     zeros,
 )
-from mlcc_compiler.kernels.gpu.attention.plan import PAD, ROWS
 from mlcc_compiler.kernels.gpu.attention.softmax import OnlineSoftmax
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.workgroup import (
@@ -40,7 +40,7 @@ MOST_ROWS = 32
 
 
 @dataclass(frozen=True)
-class TilePlan:
+class LatentPlan:
     """How a workgroup shares out a tile. Powers of two, but for the heads."""
 
     rows: int
@@ -68,7 +68,7 @@ class TilePlan:
         return 4 * (_KEYS * (self.rows + PAD) + self.stage + self.rows + _KEYS)
 
     @classmethod
-    def of(cls, gpu: Gpu, shape: LatentShape, wanted: int) -> TilePlan:
+    def of(cls, gpu: Gpu, shape: LatentShape, wanted: int) -> LatentPlan:
         """The fewest rows that are as many as wanted, or the most that fit."""
         if shape.rank % VECTOR or shape.rank > VECTOR * gpu.threads:
             raise UnsupportedError(
@@ -91,14 +91,14 @@ class Tile:
     def __init__(
         self,
         shape: LatentShape,
-        plan: TilePlan,
-        batch: Batch,
-        sequence: Sequence,
+        plan: LatentPlan,
+        sequences: PagedSequences,
+        sequence: PagedSequence,
         start: Expr,
         count: Expr,
         thread: Expr,
     ) -> None:
-        self.shape, self.plan, self.batch, self.sequence = shape, plan, batch, sequence
+        self.shape, self.plan, self.sequences, self.sequence = shape, plan, sequences, sequence
         self.count, self.thread = count, thread
         self.token = bind(sequence.token + start)
         self.position = bind(sequence.keys - sequence.tokens + start)
@@ -112,16 +112,16 @@ class Tile:
 
     def run(self, q: Expr, pages: Expr, head: Expr, begin: Expr, end: Expr) -> None:
         """Go through the keys from begin to end - 1."""
-        size, width = self.batch.layout.page_size, self.shape.width
+        size, width = self.sequences.layout.page_size, self.shape.width
         latents = T.decl_buffer(
-            (pages.shape[0] * size, width), self.batch.layout.dtype, data=pages.data
+            (pages.shape[0] * size, width), self.sequences.layout.dtype, data=pages.data
         )
         with T.serial(ceil_div(end - begin, _KEYS)) as block:
             first = bind(begin + int32(block) * _KEYS)
 
             def place(i: Expr) -> None:
                 number, offset = split(T.min(first + i, end - 1), size)
-                page = self.batch.step.page(self.sequence.page, number)
+                page = self.sequences.step.page(self.sequence.page, number)
                 store(self.places, page * size + offset, i)
 
             strided(_KEYS, self.plan.threads, self.thread, place)

@@ -15,11 +15,17 @@ from __future__ import annotations
 
 from mlcc_compiler._tvm import T, tirx
 from mlcc_compiler.kernels.frame import Expr, store
-from mlcc_compiler.kernels.gpu.attention.batch import (
+from mlcc_compiler.kernels.gpu.attention.plan import (
+    COLUMN_THREADS,
+    PAD,
+    ROWS,
+    TilePlan,
+)
+from mlcc_compiler.kernels.gpu.attention.sequences import (
     LOWEST,
-    Batch,
+    PagedSequence,
+    PagedSequences,
     Rows,
-    Sequence,
     capped,
     first_key,
     load_vector,
@@ -27,20 +33,14 @@ from mlcc_compiler.kernels.gpu.attention.batch import (
     strided,
     zeros,
 )
-from mlcc_compiler.kernels.gpu.attention.plan import (
-    COLUMN_THREADS,
-    PAD,
-    ROWS,
-    TilePlan,
-)
 from mlcc_compiler.kernels.gpu.attention.softmax import OnlineSoftmax
+from mlcc_compiler.kernels.gpu.attention.tiles import each_tile
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.workgroup import (
     barrier,
     bind,
     ceil_div,
     int32,
-    launch,
     real,
     shared,
     when,
@@ -48,48 +48,21 @@ from mlcc_compiler.kernels.gpu.workgroup import (
 from mlcc_compiler.layout import AttentionShape
 
 
-def prefill(gpu: Gpu, batch: Batch, most: Expr, q: Expr, pages: Expr, out: Expr) -> None:
-    """Emit the launch that fills out's rows of sequences with several tokens.
-
-    And zeros for the tokens behind the last sequence: they belong to the surplus workgroups.
-    There is room for `most` sequences.
-    """
-    shape = batch.shape
+def prefill(
+    gpu: Gpu, sequences: PagedSequences, most: Expr, q: Expr, pages: Expr, out: Expr
+) -> None:
+    """Emit the launch that fills out's rows of sequences with several tokens (`each_tile`)."""
+    shape = sequences.shape
     plan = TilePlan.of(gpu, shape)
     splits = shape.group // plan.heads
 
-    def first_item(s: Expr) -> Expr:
-        return tirx.truncdiv(batch.first_token(s), plan.tokens) + s
-
-    items = tirx.floordiv(q.shape[0], plan.tokens) + most + 1
-    grid = (items, shape.kv_heads * splits)
-    with launch(grid, (plan.threads,)) as (item, part, thread):
-        used = bind(first_item(batch.sequences))
+    def run(sequence: PagedSequence, start: Expr, count: Expr, part: Expr, thread: Expr) -> None:
         head = bind(part * plan.heads)
-        with T.If(item < used):
-            with T.Then():
-                sequence = batch.sequence(batch.find(first_item, item))
-                start = bind((item - first_item(sequence.index)) * plan.tokens)
-                count = bind(T.min(sequence.tokens - start, plan.tokens))
-                with when(tirx.all(sequence.tokens > 1, count > 0)):
-                    tile = _Tile(shape, plan, batch, sequence, start, count, thread)
-                    tile.run(q, Rows(batch.layout, pages), part // splits, head)
-                    tile.finish(out, head)
-            with T.Else():
-                behind = bind(batch.tokens + (item - used) * plan.tokens)
-                _clear(plan, shape.head_dim, out, behind, head, thread)
+        tile = _Tile(shape, plan, sequences, sequence, start, count, thread)
+        tile.run(q, Rows(sequences.layout, pages), part // splits, head)
+        tile.finish(out, head)
 
-
-def _clear(plan: TilePlan, dim: int, out: Expr, token: Expr, head: Expr, thread: Expr) -> None:
-    """Zeros for a tile of tokens."""
-    left = bind(T.min(int32(out.shape[0]) - token, plan.tokens))
-
-    def element(i: Expr) -> None:
-        row, d = split(i, dim)
-        t, h = split(row, plan.heads)
-        store(out, real(0), token + t, head + h, d)
-
-    strided(left * (plan.heads * dim), plan.threads, thread, element)
+    each_tile(sequences, plan, shape.kv_heads * splits, most, out, run)
 
 
 class _Tile:
@@ -99,13 +72,13 @@ class _Tile:
         self,
         shape: AttentionShape,
         plan: TilePlan,
-        batch: Batch,
-        sequence: Sequence,
+        sequences: PagedSequences,
+        sequence: PagedSequence,
         start: Expr,
         count: Expr,
         thread: Expr,
     ) -> None:
-        self.shape, self.plan, self.batch = shape, plan, batch
+        self.shape, self.plan, self.sequences = shape, plan, sequences
         self.sequence, self.count, self.thread = sequence, count, thread
         self.token = bind(sequence.token + start)
         self.position = bind(sequence.keys - sequence.tokens + start)
@@ -130,7 +103,7 @@ class _Tile:
 
             def place(i: Expr) -> None:
                 key = bind(T.min(begin + i, self.end - 1))
-                store(self.places, self.batch.key_row(self.sequence, key, kv_head), i)
+                store(self.places, self.sequences.key_row(self.sequence, key, kv_head), i)
 
             strided(plan.keys, plan.threads, self.thread, place)
             barrier()

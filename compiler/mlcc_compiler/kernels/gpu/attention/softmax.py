@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from mlcc_compiler._tvm import T
 from mlcc_compiler.kernels.frame import Expr, store
-from mlcc_compiler.kernels.gpu.attention.batch import LOWEST, zeros
 from mlcc_compiler.kernels.gpu.attention.plan import PAD
+from mlcc_compiler.kernels.gpu.attention.sequences import LOWEST, zeros
 from mlcc_compiler.kernels.gpu.workgroup import barrier, bind, real, shared, when
 
 
