@@ -2,7 +2,7 @@
 
 A call is `relax.call_pure_packed("mlcc.<name>", tensors..., attributes...)`. It says what is
 computed, never how: quantization, paging and targets are the passes' business. The numpy meaning
-of each operator is in `mlcc.device.reference_ops`.
+of each operator is in `mlcc.device.reference`.
 """
 
 from __future__ import annotations
