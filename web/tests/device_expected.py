@@ -1,4 +1,6 @@
-"""What the demo model answers, greedily, by the numpy reference: JSON on standard output.
+"""What a model answers, greedily, by the numpy reference: JSON on standard output.
+
+The demo model, or another with its tokenizer that `MLCC_DEMO_SOURCE` names.
 
 Prompts as token ids, `LENGTH` tokens after each, and their log-probabilities. An end token ends
 nothing here: only numbers are compared.
@@ -7,6 +9,7 @@ nothing here: only numbers are compared.
 from __future__ import annotations
 
 import json
+import os
 import tempfile
 from pathlib import Path
 
@@ -18,7 +21,8 @@ from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.plan import Options
 from mlcc_targets import Choices, get_target
 
-DEMO = Path(__file__).parents[2] / "examples" / "demo" / "model"
+WHOLE = Path(__file__).parents[2] / "examples" / "demo" / "model"
+DEMO = Path(os.environ.get("MLCC_DEMO_SOURCE", WHOLE))
 LENGTH = 14
 QUESTIONS = (
     "How much is 21 + 21?",
