@@ -228,13 +228,14 @@ def toy_plan(capacity: Capacity = CAPACITY) -> str:
 
 
 @asynccontextmanager
-async def open_tab(capacity: Capacity = CAPACITY, gpu: ToyGpu | None = None) -> AsyncIterator[Any]:
+async def open_tab(
+    capacity: Capacity = CAPACITY, gpu: ToyGpu | None = None, parse_special: bool = False
+) -> AsyncIterator[Any]:
     """A tab over the toy, closed at the end."""
     texts = {"chat_template.jinja": TEMPLATE}
     device = gpu or ToyGpu(capacity)
-    tab = EmbeddedModel(
-        toy_manifest(capacity).to_bytes(), toy_plan(capacity), texts, JsLetters(), device
-    )
+    manifest, plan = toy_manifest(capacity).to_bytes(), toy_plan(capacity)
+    tab = EmbeddedModel(manifest, plan, texts, JsLetters(), device, parse_special)
     try:
         yield tab
     finally:

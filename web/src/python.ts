@@ -74,6 +74,7 @@ export interface Entry {
     texts: Readonly<Record<string, string>>,
     tokenizer: TokenizerPort,
     executor: ExecutorPort,
+    parseSpecial: boolean,
   ): PythonTab;
 }
 
