@@ -1,17 +1,18 @@
 """MODEL on a command line: whether it can be a path or the name of a model at all.
 
-What there is under that name is said by whoever opens it. Standard library and click only.
+What there is under that name is said by whoever opens it. Standard library only.
 """
 
 from __future__ import annotations
 
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
-
-import click
+from typing import TYPE_CHECKING
 
 from mlcc.errors import CheckpointError
+
+if TYPE_CHECKING:
+    import click
 
 HUB = "hf://"
 MOST_HUB_CHARACTERS = 255
@@ -19,20 +20,16 @@ MOST_HUB_CHARACTERS = 255
 _SHOWN = 60
 
 
-class ModelArgument(click.ParamType):
-    """The text itself. Raises CheckpointError for what no system opens: too long a name, NUL."""
-
-    name = "model"
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> str:
-        text = str(value)
-        if reason := _impossible(text):
-            shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}... ({len(text)} characters)"
-            raise CheckpointError(
-                f"{shown!r} can be no model: {reason}; give a folder made by `mlcc compile`, a "
-                "Hugging Face folder or hf://org/name"
-            )
-        return text
+def model_argument(_context: click.Context, _parameter: click.Parameter, text: str) -> str:
+    """The callback of MODEL: the text itself. Raises CheckpointError for what no system opens: too
+    long a name, NUL."""
+    if reason := _impossible(text):
+        shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}... ({len(text)} characters)"
+        raise CheckpointError(
+            f"{shown!r} can be no model: {reason}; give a folder made by `mlcc compile`, a "
+            "Hugging Face folder or hf://org/name"
+        )
+    return text
 
 
 def _impossible(text: str) -> str:

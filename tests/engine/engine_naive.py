@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from mlcc.device.toy import RowParams, toy_token, toy_view
 from mlcc.engine import Capacity, Request, Tokenizer
 from mlcc.engine.adjustments import NO_PENALTIES, Penalties
-from mlcc.engine.sampling import derive_seed, uniform
+from mlcc.engine.sampling import derive_seed, stream_of, uniform
 
 PROMPT_TAIL = 5
 
@@ -60,7 +60,7 @@ def find_stop(text: str, stops: Sequence[str]) -> tuple[str, str] | None:
 
 def row_params(request: Request, seed: int, position: int) -> RowParams:
     s = request.sampling
-    t, p, m, u = array("f", [s.temperature, s.top_p, s.min_p, uniform(seed, position)])
+    t, p, m, u = array("f", [s.temperature, s.top_p, s.min_p, uniform(stream_of(seed), position)])
     return RowParams(t, s.top_k, p, m, u)
 
 
