@@ -11,6 +11,8 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from mlcc.engine.batch_writer import BatchWriter
@@ -52,16 +54,25 @@ def answer(model: Model, prompt: list[int]) -> tuple[list[int], list[float]]:
     return tokens, logprobs
 
 
-def main() -> None:
+@contextmanager
+def reference() -> Iterator[Model]:
+    """The demo model in numpy, as long as it is needed."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "reference"
         options = Options(quant="q4", context=256)
         row = get_target("reference", Choices())
-        model = open_model(compile_model(Checkpoint.open(DEMO), row, out, options, Progress()))
-        prompts = [
-            list(model.text.encode_chat([{"role": "user", "content": question}]))
-            for question in QUESTIONS
-        ]
+        yield open_model(compile_model(Checkpoint.open(DEMO), row, out, options, Progress()))
+
+
+def prompts_of(model: Model) -> list[list[int]]:
+    """The questions as the model is asked them."""
+    asked = ([{"role": "user", "content": question}] for question in QUESTIONS)
+    return [list(model.text.encode_chat(messages)) for messages in asked]
+
+
+def main() -> None:
+    with reference() as model:
+        prompts = prompts_of(model)
         answers = [answer(model, prompt) for prompt in prompts]
     told = {
         "prompts": prompts,
