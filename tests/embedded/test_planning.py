@@ -13,6 +13,7 @@ from mlcc.artifact.manifest import Manifest
 from mlcc.artifact.schema import FileEntry
 from mlcc.embedded.entry import check, plan, shrink
 from mlcc.embedded.planning import TAB_CACHE_BYTES
+from mlcc.engine.adjust_tables import AdjustLayout
 from mlcc.engine.batch import Capacity
 from mlcc.engine.tables import CacheGroup
 
@@ -60,6 +61,8 @@ def test_a_small_model_gets_what_four_chats_need() -> None:
         "max_rows": 8,
     }  # fmt: skip
     assert made["step_words"] == TOY.layout.words
+    assert made["adjust_words"] == AdjustLayout.of(TOY.layout, 96).words
+    assert made["interface"] == TOY.interface
     assert made["functions"] == ["forward", "sample", "copy_pages"]
     assert made["caches"] == [{"dtype": "float16", "shape": [128, 2, 1, 16, 64]}]
     assert made["weights"] == [{"name": "w", "dtype": "float32", "shape": [2, 5], "shard": "w.st"}]

@@ -14,6 +14,7 @@ from mlcc.artifact.manifest import KERNEL_INTERFACE, Manifest, abi_hash
 from mlcc.artifact.records import to_plain
 from mlcc.artifact.schema import page_shape
 from mlcc.artifact.texts import text_files
+from mlcc.engine.adjust_tables import AdjustLayout
 from mlcc.engine.batch import Capacity
 from mlcc.engine.caches import pages_for
 from mlcc.errors import ArtifactError, CapacityError, DeviceError
@@ -148,6 +149,7 @@ def _to_plain(
     return {
         "model": manifest.model.name,
         "abi": manifest.abi,
+        "interface": manifest.interface,
         "f16": needs_f16(manifest),
         "functions": list(manifest.functions),
         "capacity": {
@@ -159,6 +161,7 @@ def _to_plain(
             "max_rows": capacity.max_rows,
         },
         "step_words": capacity.layout.words,
+        "adjust_words": AdjustLayout.of(capacity.layout, capacity.vocab_size).words,
         "fixed": fixed,
         "caches": [
             {"dtype": spec.dtype, "shape": [pool, *page_shape(spec)]}
