@@ -43,6 +43,7 @@ from mlcc_compiler.passes.paged_kv import PagedKV
 from mlcc_compiler.pipeline import Traced, trace
 
 SLOTS = 4
+FACTOR = np.array([2.5], np.float32)
 STEPS = (((3, -1, 1), (2, -1, 0)), ((1, 0, 0), (4, 1, 2)), ((1, 2, 2),))
 """(tokens, slot_in, slot_out) of each sequence, step after step."""
 
@@ -56,46 +57,47 @@ def record(monkeypatch: pytest.MonkeyPatch) -> StateRecord:
     class SumShape(StateRecord):
         operator: ClassVar = "running_sum"
         tensors: ClassVar = ("total",)
-        weight: float
+        begin: float
 
         def kept(self, page_size: int, dtype: str) -> Kept:
             return Kept(CacheGroup("state"), (CacheTensor("total", (1,), "float32"),))
 
     monkeypatch.setitem(reference.OPERATORS, "mlcc.running_sum", Remembers(twin))
-    return SumShape(2.5)
+    return SumShape(0.5)
 
 
-def twin(step: StepView, cache: LayerCache, x: Any, *, weight: float) -> Any:
-    """The weighted sum of x i32[n] over each sequence up to each token, f32[n, 1]."""
+def twin(step: StepView, cache: LayerCache, factor: Any, x: Any, *, begin: float) -> Any:
+    """`begin`, and factor f32[1] times x i32[n] summed over each sequence up to each token:
+    f32[n, 1]."""
     first, states = step.sequences("first_token"), cache.tensors["total"]
     sources, slots = (step.sequences(f"{name}.{cache.group}") for name in ("slot_in", "slot_out"))
     out = np.zeros((len(x), 1), states.dtype)
-    for s, (begin, end) in enumerate(pairwise(first)):
-        before = states[sources[s]] if sources[s] >= 0 else 0
-        out[begin:end, 0] = before + weight * np.cumsum(x[begin:end])
+    for s, (own, end) in enumerate(pairwise(first)):
+        before = states[sources[s]] if sources[s] >= 0 else begin
+        out[own:end, 0] = before + factor * np.cumsum(x[own:end])
         states[slots[s]] = out[end - 1]
     return out
 
 
 def running_sum(isa: Isa, layout: CacheLayout, record: Any) -> PrimFunc:
-    """(x i32[n], step, states, sequences) -> f32[n, 1]: the kernel."""
+    """(factor f32[1], x i32[n], step, states, sequences) -> f32[n, 1]: the kernel."""
 
-    def body(x: Expr, words: Expr, states: Expr, most: Expr, out: Expr) -> None:
-        step, group = Step(layout.step, words), layout.group
+    def body(factor: Expr, x: Expr, words: Expr, states: Expr, most: Expr, out: Expr) -> None:
+        step, group, begin = Step(layout.step, words), layout.group, T.float32(record.begin)
         with T.serial(step.count("sequences")) as s:
             slot, source = (step.sequence(s, f"{name}.{group}") for name in ("slot_out", "slot_in"))
-            before = T.if_then_else(source < 0, T.float32(0), states[T.max(source, 0), 0])
+            before = T.if_then_else(source < 0, begin, states[T.max(source, 0), 0])
             store(states, before, slot, 0)
             first = step.sequence(s, "first_token")
             with T.serial(step.sequence(s + 1, "first_token") - first) as t:
-                more = T.float32(record.weight) * T.Cast("float32", x[first + t])
+                more = factor[0] * T.Cast("float32", x[first + t])
                 store(states, states[slot, 0] + more, slot, 0)
                 store(out, states[slot, 0], first + t, 0)
 
     (kept,) = layout.tensors
-    states = tensor_argument(kept)
-    step = step_argument(layout.step)
-    return kernel(body, x=i32("n"), step=step, states=states, sequences=SIZE, out=f32("n", 1))
+    shared = {"step": step_argument(layout.step), "states": tensor_argument(kept)}
+    arguments = {"factor": f32(1), "x": i32("n"), **shared, "sequences": SIZE}
+    return kernel(body, **arguments, out=f32("n", 1))
 
 
 class Sums(nn.Module):
@@ -103,10 +105,12 @@ class Sums(nn.Module):
 
     def __init__(self, record: StateRecord) -> None:
         self.record = record
+        self.factor = nn.Parameter((1,), "float32")
 
     def forward(self, token_ids: Tensor, positions: Tensor, logit_rows: Tensor) -> Tensor:
         attributes = [3, self.record.text()]
-        return ops._call("running_sum", [token_ids], attributes, [token_ids.shape[0], 1])
+        inputs = [self.factor, token_ids]
+        return ops._call("running_sum", inputs, attributes, [token_ids.shape[0], 1])
 
 
 def steps(layout: StepLayout) -> list[Batch]:
@@ -127,12 +131,12 @@ def on_cpu(traced: Traced, caches: Caches, layout: StepLayout) -> list[Any]:
     module = LowerOperators(module, kernels, traced.names).run()
     machine = relax.VirtualMachine(relax.build(module, tvm.target.Target("llvm")), tvm.cpu())
     states = tvm.runtime.tensor(np.full((SLOTS, 1), np.nan, np.float32))
-    last = tvm.runtime.tensor(np.zeros(1, np.int32))
+    last, factor = tvm.runtime.tensor(np.zeros(1, np.int32)), tvm.runtime.tensor(FACTOR)
     outputs = []
     for batch in steps(layout):
         words = tvm.runtime.tensor(np.frombuffer(batch.words, np.int32))
         sizes = tvm.runtime.ShapeTuple(batch.sizes)
-        outputs.append(machine["forward"](words, sizes, last, (states,), ()).numpy())
+        outputs.append(machine["forward"](words, sizes, last, (states,), (factor,)).numpy())
     return outputs
 
 
@@ -144,9 +148,9 @@ def test_an_operator_with_a_state_needs_no_pass(record: StateRecord) -> None:
     layout = StepLayout(caches.groups, 16, 4, 4, 8, 2)
     capacity = Capacity(16, 32, layout, (SLOTS,), 4, 16, 4)
     graph = json.loads(graph_to_json(traced))
-    oracle = ReferenceExecutor(graph, {}, capacity, caches.infos([SLOTS]))
+    oracle = ReferenceExecutor(graph, {"factor": FACTOR}, capacity, caches.infos([SLOTS]))
     expected = [oracle.logits(batch) for batch in steps(layout)]
     for found, wanted in zip(on_cpu(traced, caches, layout), expected, strict=True):
         np.testing.assert_array_equal(found, wanted)  # small numbers: sums are exact
-    assert expected[0][:, 0].tolist() == [2.5 * x for x in (5, 11, 18, 5, 11)]
-    assert expected[2].item() == 2.5 * (18 + 5 + 6 + 7 + 8 + 5)
+    assert expected[0][:, 0].tolist() == [0.5 + 2.5 * x for x in (5, 11, 18, 5, 11)]
+    assert expected[2].item() == 0.5 + 2.5 * (18 + 5 + 6 + 7 + 8 + 5)
