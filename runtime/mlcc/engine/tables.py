@@ -114,6 +114,10 @@ class Table:
         object.__setattr__(self, "entry_bytes", WORD * self.width)
         object.__setattr__(self, "pack_into", Struct("<" + "".join(codes)).pack_into)
 
+    def __reduce__(self) -> tuple[type[Table], tuple[object, ...]]:
+        """A capacity goes from process to process, and a packer does not."""
+        return Table, (self.name, self.columns, self.entries, self.offset, self.floats)
+
     @property
     def end(self) -> int:
         return self.offset + self.width * self.entries
