@@ -6,6 +6,7 @@ Nothing is generated, read in full or written here; that is `compile.py`'s.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from mlcc.engine.tables import StepLayout
 from mlcc.errors import UnsupportedError
 from mlcc_compiler.caches import Caches
 from mlcc_compiler.checkpoint.folder import Checkpoint
+from mlcc_compiler.models.causal_lm import CausalLM
 from mlcc_compiler.models.config import DecoderConfig
 from mlcc_compiler.models.fields import require
 from mlcc_compiler.models.layers import named_modules
@@ -85,10 +87,8 @@ class Plan:
 
     @property
     def schemes(self) -> dict[str, str]:
-        """The scheme of each of the model's tensors; vectors are f32."""
-        modules = named_modules(self.architecture.model)
-        schemes = dict.fromkeys(self.traced.names, "f32")
-        return schemes | {f"{name}.weight": m.scheme for name, m in modules if hasattr(m, "scheme")}
+        """The scheme of each of the model's tensors."""
+        return schemes_of(self.architecture.model, self.traced.names)
 
     def on(self, target: Target) -> Plan:
         """The same for an alternative of the target, which says where its phases are dumped."""
@@ -134,6 +134,13 @@ def check_activations(target: Target) -> None:
                 f"target '{row.name}' asks for activations in {row.activation_dtype}, which no "
                 f"kernels compute yet; set activation_dtype to {known} in the target's row"
             )
+
+
+def schemes_of(model: CausalLM, names: Sequence[str]) -> dict[str, str]:
+    """The scheme of each tensor; vectors are f32, and what no recipe reaches."""
+    schemes = dict.fromkeys(names, "f32")
+    modules = named_modules(model)
+    return schemes | {f"{name}.weight": m.scheme for name, m in modules if hasattr(m, "scheme")}
 
 
 def _limits(options: Options, target: Target, context: int, caches: Caches) -> Limits:

@@ -15,7 +15,8 @@ from typing import Any
 import needs
 import pytest
 from cuda.fat_binary import entries
-from models.checkpoints import RECIPES, make_checkpoint, proves
+from models.checkpoints import RECIPES as ARCHITECTURES
+from models.checkpoints import make_checkpoint, proves
 
 from mlcc.artifact.folder import Artifact
 from mlcc.artifact.manifest import Manifest
@@ -31,7 +32,8 @@ TEXTS = {"metal": b"\nkernel void ", "ios": b"\nkernel void "}
 TEXTS |= {"android": b"@compute ", "webgpu": b"@compute "}
 """How a kernel begins in a library that holds text; cuda's holds machine code."""
 
-TARGETS_OF = {"qwen3_next": ("cuda",)}
+RECIPES = {**ARCHITECTURES, "deepseek_v2": "f16"}
+TARGETS_OF = {"qwen3_next": ("cuda",), "deepseek_v2": ("cuda",)}
 """Where not for all of them: its kernels are many, and as text `tests/web` compiles them too."""
 
 
