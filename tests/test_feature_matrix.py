@@ -76,6 +76,13 @@ def test_runs():
 def test_refused(record_property):
     record_property("refusal", "not built yet")
 def test_other(): pass
+@pytest.mark.long
+@pytest.mark.feature("llama", "cuda", "runs")
+def test_long():
+    assert os.environ["OUTCOME"] == "pass"
+@pytest.mark.long
+@pytest.mark.feature("llama", "vulkan", "runs")
+def test_more(): pass
 """
 
 
@@ -142,6 +149,20 @@ def test_a_skipped_test_neither_proves_nor_disproves(project: Path) -> None:
     assert run_tests(project, "skip")[0] == 0 and write_table(project) == readme
     run_tests(project, "fail")
     assert f"| {LLAMA} | – | – |" in write_table(project)
+
+
+@pytest.mark.parametrize("processes", [[], ["-n2"]], ids=["one", "two"])
+def test_the_long_tail_settles_what_it_alone_proves(project: Path, processes: list[str]) -> None:
+    """Without it such a cell is neither compared nor rewritten; others are, as ever."""
+    code, said = run_tests(project, "pass", "--long", *processes)
+    assert code == 1 and f"{LLAMA}, cuda: the tests say 'runs'" in said
+    readme = write_table(project)
+    assert f"| {LLAMA} | – | runs | runs |" in readme
+    assert run_tests(project, "pass", *processes)[0] == 0 and write_table(project) == readme
+    run_tests(project, "fail", *processes)
+    assert f"| {LLAMA} | – | – | runs |" in write_table(project)
+    run_tests(project, "fail", "--long", *processes)
+    assert f"| {LLAMA} | – | – | – |" in write_table(project)
 
 
 def test_a_misspelt_feature_is_refused(project: Path) -> None:

@@ -169,6 +169,37 @@ def test_windows_shrink_by_sequences_and_pages_take_the_rest() -> None:
         pools(9 * window - each)
 
 
+def test_states_are_told_as_sequences() -> None:
+    """Four layers of pages, 64 KiB in all, and one of states of 4 MiB, for four sequences."""
+    groups = [PAGED, CacheGroup("state")]
+    wanted = Capacity.of(
+        groups, [256, 4], vocab_size=100, context=1024, max_batch=4, max_step_tokens=64
+    )
+    manifest: Any = Manifest()
+    (whole,) = Manifest.caches
+    state = TensorSpec(name="delta", dtype="float32", shape=("num_pages", 16, 256, 256))
+    manifest.caches = (
+        replace(whole, layers=whole.layers[:4], tensors=whole.tensors[:4]),
+        replace(whole, kind="state", page_size=0, pool=4, layers=(9,), tensors=(state,)),
+    )
+    page, slot = (cache.bytes_per_page for cache in manifest.caches)
+    assert (page, slot) == (64 << 10, 4 << 20)
+
+    def told(room: Room) -> str:
+        return fit(wanted, manifest, room, fixed=False).note or ""
+
+    assert told(Room(BASE + 4 * slot + 256 * page)) == ""
+    waiting = "in all, so some requests wait for others"
+    few = f"room for 1600 tokens and 4 sequences {waiting}"
+    assert told(Room(BASE + 4 * slot + 100 * page)).endswith(few)
+    tensor = "a layer's states are one tensor, of 1 sequence"
+    one = f"{tensor}: room for 4096 tokens and 1 sequence {waiting}"
+    assert told(Room(None, 2 * slot - 1)) == one
+    none = "pages are one tensor, of 4080 tokens and a layer's states .* of 0 sequences"
+    with pytest.raises(CapacityError, match=none):
+        told(Room(None, slot - 1))
+
+
 def test_this_machine_has_memory() -> None:
     found = available_bytes()
     assert found is None or found > 1 << 20

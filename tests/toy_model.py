@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from mlcc.api.template import ChatTemplate
 from mlcc.device.toy import ToyExecutor
+from mlcc.engine.adjustments import Adjustments
 from mlcc.engine.batch import Batch, Capacity
 from mlcc.engine.tables import CacheGroup
 from mlcc.errors import OutOfMemoryError
@@ -55,14 +56,14 @@ class SlowToy(ToyExecutor):
         self._delay, self._die_after, self._full_at = delay, die_after, full_at
         self._step = 0
 
-    def submit(self, batch: Batch) -> int:
+    def submit(self, batch: Batch, adjustments: Adjustments | None = None) -> int:
         time.sleep(self._delay)
         self._step += 1
         if self._step == self._die_after:
             os._exit(7)
         if self._step == self._full_at:
             raise OutOfMemoryError("the GPU's memory is full")
-        return super().submit(batch)
+        return super().submit(batch, adjustments)
 
 
 def toy_text() -> ModelText:

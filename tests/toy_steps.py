@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from toy_model import CAPACITY
 
 from mlcc.device.toy import ToyExecutor
+from mlcc.embedded.executor import JsExecutor
+from mlcc.engine.adjust_tables import AdjustLayout
+from mlcc.engine.adjustments import Adjustments, AdjustmentWriter, Penalties, mask_of
 from mlcc.engine.batch import Batch, Capacity, Result
+from mlcc.engine.manual import ManualSteps
+from mlcc.engine.tables import MOST_TOP_LOGPROBS
 
 
 class ToySteps:
@@ -18,16 +24,57 @@ class ToySteps:
     def __init__(self, capacity: Capacity = CAPACITY) -> None:
         self._toy = ToyExecutor(capacity)
 
-    def run(self, data: bytes, sizes: Sequence[int]) -> Result:
+    def run(self, data: bytes, sizes: Sequence[int], adjustments: bytes | None = None) -> Result:
         """One step that `JsExecutor.pack` packed, at once."""
-        layout = self._toy.capacity.layout
-        whole = bytearray(4 * layout.words)
-        whole[: len(data)] = data
-        batch = Batch(layout, memoryview(whole).cast("i"))
+        capacity = self._toy.capacity
+        batch = Batch(capacity.layout, _words(data, capacity.layout.words))
         assert tuple(sizes) == batch.sizes
-        return self._toy.collect(self._toy.submit(batch))
+        adjusted = None
+        if adjustments is not None:
+            layout = AdjustLayout.of(capacity.layout, capacity.vocab_size)
+            adjusted = Adjustments(layout, _words(adjustments, layout.words))
+        return self._toy.collect(self._toy.submit(batch, adjusted))
 
-    def step(self, data: Any, sizes: Any) -> str:
+    def step(self, data: Any, sizes: Any, adjustments: Any) -> str:
         """`run` for JavaScript: typed arrays in, JSON out."""
-        result = self.run(data.to_bytes(), list(sizes.to_py()))
-        return json.dumps({"tokens": list(result.tokens), "logprobs": list(result.logprobs)})
+        more = None if adjustments is None else adjustments.to_bytes()
+        return json.dumps(told(self.run(data.to_bytes(), list(sizes.to_py()), more)))
+
+
+def told(result: Result) -> dict[str, Any]:
+    """A result as `web/src/device/readback.ts` has it: `top` only where it was wanted."""
+    plain: dict[str, Any] = {"tokens": list(result.tokens), "logprobs": list(result.logprobs)}
+    if result.top_logprobs is not None:
+        rows = [
+            [*row, *[(-1, 0.0)] * (MOST_TOP_LOGPROBS - len(row))] for row in result.top_logprobs
+        ]
+        tokens, logprobs = zip(*(pair for row in rows for pair in row), strict=True)
+        plain["top"] = {"tokens": list(tokens), "logprobs": list(logprobs)}
+    return plain
+
+
+def adjusted_steps(capacity: Capacity = CAPACITY) -> list[tuple[Batch, Adjustments | None]]:
+    """A plain step, then one of tokens in flight: adjusted, with top logprobs."""
+    steps = ManualSteps(capacity, 3)
+    writer = AdjustmentWriter(AdjustLayout.of(capacity.layout, capacity.vocab_size))
+    mask = writer.mask(mask_of([2, 3, 70], capacity.vocab_size))
+    writer.row(0, Penalties(1.5, 40.0, 0.25), history={1: 0}, in_flight=0)
+    writer.row(2, bias={2: 5.0, 3: -2.5}, mask=mask)
+    plain = steps.step({0: [1, 2], 1: [3], 2: [4, 5]})
+    second = steps.step({s: [-1 - s] for s in range(3)}, top_logprobs=4)
+    return [(plain, None), (second, writer.finish())]
+
+
+async def answers_of(js: Any) -> str:
+    """What the adjusted steps answer through a page's executor, in JSON."""
+    executor = JsExecutor(js)
+    packed = [executor.pack(*step) for step in adjusted_steps()]
+    tickets = [executor.submit(step) for step in packed]
+    return json.dumps([asdict(await executor.collect(ticket)) for ticket in tickets])
+
+
+def _words(data: bytes, count: int) -> memoryview:
+    """A buffer of so many words that begins with the data."""
+    whole = bytearray(4 * count)
+    whole[: len(data)] = data
+    return memoryview(whole).cast("i")

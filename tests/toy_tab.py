@@ -16,7 +16,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from toy_model import CAPACITY, TEMPLATE, Letters
-from toy_steps import ToySteps
+from toy_steps import ToySteps, told
 
 from mlcc.artifact.manifest import Manifest, abi_hash
 from mlcc.artifact.schema import (
@@ -64,19 +64,28 @@ class ToyGpu:
         self.faults: dict[int, JsError] = {}
         self._delay = delay
 
-    def submit(self, data: bytes, sizes: Sequence[int]) -> asyncio.Future[Any]:
+    def submit(
+        self, data: bytes, sizes: Sequence[int], adjustments: bytes | None = None
+    ) -> asyncio.Future[Any]:
         self.steps += 1
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Any] = loop.create_future()
-        result = self._toy.run(data, sizes)
+        result = told(self._toy.run(data, sizes, adjustments))
         if fault := self.faults.get(self.steps):
             answer.set_exception(fault)
             answer.exception()  # heard, if nobody asks any more
             return answer
-        tokens, logprobs = array("i", result.tokens), array("f", result.logprobs)
-        told = SimpleNamespace(tokens=tokens, logprobs=logprobs)
-        loop.call_later(self._delay, answer.set_result, told)
+        loop.call_later(self._delay, answer.set_result, _arrays(result))
         return answer
+
+
+def _arrays(result: dict[str, Any]) -> SimpleNamespace:
+    """As JavaScript's typed arrays."""
+    tokens, logprobs = array("i", result["tokens"]), array("f", result["logprobs"])
+    made = SimpleNamespace(tokens=tokens, logprobs=logprobs)
+    if "top" in result:
+        made.top = _arrays(result["top"])
+    return made
 
 
 class JsLetters:
@@ -219,13 +228,14 @@ def toy_plan(capacity: Capacity = CAPACITY) -> str:
 
 
 @asynccontextmanager
-async def open_tab(capacity: Capacity = CAPACITY, gpu: ToyGpu | None = None) -> AsyncIterator[Any]:
+async def open_tab(
+    capacity: Capacity = CAPACITY, gpu: ToyGpu | None = None, parse_special: bool = False
+) -> AsyncIterator[Any]:
     """A tab over the toy, closed at the end."""
     texts = {"chat_template.jinja": TEMPLATE}
     device = gpu or ToyGpu(capacity)
-    tab = EmbeddedModel(
-        toy_manifest(capacity).to_bytes(), toy_plan(capacity), texts, JsLetters(), device
-    )
+    manifest, plan = toy_manifest(capacity).to_bytes(), toy_plan(capacity)
+    tab = EmbeddedModel(manifest, plan, texts, JsLetters(), device, parse_special)
     try:
         yield tab
     finally:

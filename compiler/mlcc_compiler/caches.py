@@ -1,7 +1,8 @@
 """What layers keep of the tokens they have seen: tensors, alike layers as a group, groups in order.
 
-An operator that remembers carries a record (`LayerRecord`) as its attribute, from the model to its
-kernels; the record says what is kept. Data, no TVM, and nothing else of the compiler imported.
+An operator that remembers carries a record as its attribute, from the model to its kernels; the
+record says what is kept, and its class how the operator is lowered: `PagedRecord` or `StateRecord`.
+Data, no TVM, and nothing else of the compiler imported.
 """
 
 from __future__ import annotations
@@ -56,10 +57,20 @@ class CacheLayout:
 
 @dataclass(frozen=True)
 class LayerRecord(ABC):
-    """The numbers of an operator that remembers, as they ride on its call in the graph."""
+    """The numbers of an operator that remembers, as they ride on its call in the graph.
 
+    The call's last two arguments are the layer's number and the record's text.
+    """
+
+    operator: ClassVar[str]
+    """As the function in `models/ops.py` is named; the class is found by it in `RECORDS`."""
     tensors: ClassVar[tuple[str, ...]]
     """Names of what it keeps, in order."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "operator" in vars(cls):
+            RECORDS[cls.operator] = cls
 
     def text(self) -> str:
         """As the attribute of a call in the graph."""
@@ -77,6 +88,26 @@ class LayerRecord(ABC):
     def layout(self, layout: CacheLayout) -> Any:
         """Its tensors as its kernels want to see them."""
         return layout
+
+
+RECORDS: dict[str, type[LayerRecord]] = {}
+"""The operators that remember: each class of records enters itself when it is defined."""
+
+
+@dataclass(frozen=True)
+class PagedRecord(LayerRecord):
+    """Of an operator that keeps tokens in pages: the kernel `append` writes those of the step, then
+    the emitter with the operator's name reads all."""
+
+    append: ClassVar[str]
+    queries: ClassVar[int] = 1
+    """How many of the operator's tensors ask; the others are appended."""
+
+
+@dataclass(frozen=True)
+class StateRecord(LayerRecord):
+    """Of an operator that keeps one state a sequence: the kernel with its name reads `slot_in`,
+    writes `slot_out` and makes the operator's value."""
 
 
 @dataclass(frozen=True)

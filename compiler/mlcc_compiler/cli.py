@@ -10,12 +10,13 @@ from typing import Any
 import click
 
 from mlcc.errors import UnsupportedError, printable
+from mlcc.model_argument import model_argument
 from mlcc_compiler.toolchain import missing
 from mlcc_targets import TARGETS, Choices, Target, TargetError, get_target
 
 
 @click.command("compile")
-@click.argument("model")
+@click.argument("model", callback=model_argument)
 @click.option(
     "--target", "target_name", default="cpu", show_default=True, help="see `mlcc targets`"
 )

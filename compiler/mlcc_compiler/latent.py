@@ -3,7 +3,8 @@
 A token is kept as one latent of `rank` numbers, of which each head's key and value are linear
 functions, and one rotated key of `rope` numbers that all heads share. Kernels apply those functions
 to the query and to the result instead (the absorbed form), so that attention reads latents as they
-are kept: one key of rank + rope numbers for all heads, whose first `rank` are the value.
+are kept: one key of rank + rope numbers for all heads, whose first `rank` are the value. Rotation
+is of neighbouring pairs.
 """
 
 from __future__ import annotations
@@ -12,13 +13,16 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from mlcc.engine.tables import CacheGroup, StepLayout
-from mlcc_compiler.caches import CacheLayout, CacheTensor, Kept, LayerRecord
+from mlcc_compiler.caches import CacheLayout, CacheTensor, Kept, PagedRecord
 
 
 @dataclass(frozen=True)
-class LatentShape(LayerRecord):
+class LatentShape(PagedRecord):
     """The numbers of one layer's latent attention, from the model to the kernel."""
 
+    operator: ClassVar = "latent_attention"
+    append: ClassVar = "append_latent"
+    queries: ClassVar = 3
     tensors: ClassVar = ("latent",)
     heads: int
     nope: int

@@ -14,15 +14,17 @@ import numpy as np
 import numpy.typing as npt
 
 from mlcc.engine.tables import CacheGroup, StepLayout
-from mlcc_compiler.caches import CacheLayout, CacheTensor, Kept, LayerRecord
+from mlcc_compiler.caches import CacheLayout, CacheTensor, Kept, PagedRecord
 
 Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
-class AttentionShape(LayerRecord):
+class AttentionShape(PagedRecord):
     """The numbers of one layer's attention, from the model to the kernel."""
 
+    operator: ClassVar = "attention"
+    append: ClassVar = "append_kv"
     tensors: ClassVar = ("kv",)
     heads: int
     kv_heads: int

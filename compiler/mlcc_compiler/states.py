@@ -10,17 +10,17 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from mlcc.engine.tables import CacheGroup
-from mlcc_compiler.caches import CacheTensor, Kept, LayerRecord
+from mlcc_compiler.caches import CacheTensor, Kept, StateRecord
 
 
 @dataclass(frozen=True)
-class ConvShape(LayerRecord):
+class ConvShape(StateRecord):
     """A depthwise convolution over time that sees a token and the `taps` - 1 before it."""
 
+    operator: ClassVar = "causal_conv"
+    tensors: ClassVar = ("conv",)
     channels: int
     taps: int
-
-    tensors: ClassVar = ("conv",)
 
     def kept(self, page_size: int, dtype: str) -> Kept:
         """The inputs that later tokens see, the oldest first."""
@@ -28,9 +28,11 @@ class ConvShape(LayerRecord):
 
 
 @dataclass(frozen=True)
-class DeltaShape(LayerRecord):
+class DeltaShape(StateRecord):
     """The gated delta rule (Yang et al., 2024) of one layer; `k_heads` divides `v_heads`."""
 
+    operator: ClassVar = "delta_rule"
+    tensors: ClassVar = ("delta",)
     k_heads: int
     """Heads of queries and keys, each of which serves v_heads / k_heads neighbours."""
     v_heads: int
@@ -38,8 +40,6 @@ class DeltaShape(LayerRecord):
     v_dim: int
     eps: float = 1e-6
     """Under the root, where queries and keys are made of length 1."""
-
-    tensors: ClassVar = ("delta",)
 
     @property
     def channels(self) -> int:

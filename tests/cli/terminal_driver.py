@@ -10,6 +10,7 @@ import select
 import subprocess
 import termios
 import time
+from pathlib import Path
 
 CTRL_C = "\x03"
 CTRL_D = "\x04"
@@ -34,6 +35,7 @@ class Terminal:
             env={**os.environ, "TERM": "xterm", **environment},
         )
         os.close(slave)
+        self._stat = Path(f"/proc/{self.process.pid}/stat")
         self.raw = self.seen = ""
         self._read_to = 0
 
@@ -65,11 +67,21 @@ class Terminal:
         self.send(CTRL_D)
         return self.wait()
 
-    def pause(self, seconds: float) -> None:
-        """Let the program do something."""
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            self._pump(0.05)
+    def settle(self, seconds: float = 60) -> None:
+        """Let the program come to where it waits: for a key, or for a step to end. Before that a
+        Ctrl-C finds another handler, or is seen only with the next key. How busy the machine is
+        does not matter; but for systems that do not tell, where it is a pause."""
+        end, asleep = time.monotonic() + seconds, 0
+        while asleep < 3:
+            assert time.monotonic() < end, f"never idle after {self.seen!r}"
+            self._pump(0.02)
+            asleep = asleep + 1 if self._is_asleep() else 0
+
+    def _is_asleep(self) -> bool:
+        if not self._stat.exists():
+            time.sleep(0.3)
+            return True
+        return self._stat.read_text().rpartition(")")[2].split()[0] == "S"
 
     def wait(self, seconds: float = 60) -> int:
         """Exit code, once the program has ended."""

@@ -89,7 +89,7 @@ def test_ctrl_c_stops_the_answer_and_at_the_prompt_the_program(start: Start) -> 
     chat.send(CTRL_C)
     chat.expect(r"\(stopped\)")
     chat.expect(">>> ")
-    chat.pause(0.5)  # Python misses one between its prompt and its waiting for a key
+    chat.settle()  # Python misses one between its prompt and its waiting for a key
     chat.send(CTRL_C)
     chat.expect("bye")
     assert chat.wait() == 0
@@ -97,12 +97,13 @@ def test_ctrl_c_stops_the_answer_and_at_the_prompt_the_program(start: Start) -> 
 
 
 def test_ctrl_c_twice_leaves_at_once(start: Start) -> None:
-    chat = start("--delay", "1")
+    chat = start("--delay", "60")  # the answer's first step does not end before
     chat.send("hello\n")
     chat.expect("hello\r\n")
-    chat.pause(0.3)
+    chat.settle()
     chat.send(CTRL_C)
-    chat.pause(0.3)
+    chat.expect(r"\^C")  # the terminal's own echo: by now the program has been told
+    chat.settle()  # two at once would be one
     chat.send(CTRL_C)
     assert chat.wait() == 130
     assert "Traceback" not in chat.seen

@@ -103,7 +103,7 @@ def test_without_rights_a_run_of_all_tests_names_what_is_missing(
     said = capsys.readouterr().err
     assert "tests that need frobnicator are skipped" in said
     assert "apt install frob libfrob1" in said and "python3" not in said
-    assert dev.ran[-1][:2] == ("-m", "pytest") and "loadfile" in dev.ran[-1]
+    assert dev.ran[-1][:2] == ("-m", "pytest") and "--dist=loadfile" in dev.ran[-1]
     assert "MLCC_ALL_INSTALLED" not in os.environ
 
 
@@ -114,7 +114,7 @@ def test_where_all_is_installed_nothing_may_be_skipped(
     monkeypatch.setenv("MLCC_ALL_INSTALLED", "")  # restored afterwards
     assert dev.test(["--long"]) == 0
     assert not capsys.readouterr().err and os.environ["MLCC_ALL_INSTALLED"] == "1"
-    assert dev.ran[-1][-1] == "--long" and "loadfile" in dev.ran[-1]
+    assert dev.ran[-1][-1] == "--long" and "--dist=loadfile" in dev.ran[-1]
 
 
 def test_named_tests_install_nothing(dev: Any, programs: Any, tmp_path: Path) -> None:
@@ -210,6 +210,17 @@ def test_where_nothing_may_be_missing_it_fails(project: Path, variable: str) -> 
 
 def test_the_long_tail_runs_when_asked_for(project: Path) -> None:
     assert "2 passed, 1 skipped" in ran(project, "--long")
+
+
+def test_the_slowest_files_begin_first(project: Path, pytestconfig: pytest.Config) -> None:
+    conftest: Any = pytestconfig.pluginmanager.get_plugin(str(ROOT / "tests" / "conftest.py"))
+    assert [name for name in conftest.SLOWEST if not (ROOT / "tests" / name).is_file()] == []
+    for name in ("api/test_quick.py", conftest.SLOWEST[1], conftest.SLOWEST[0]):
+        (file := project / "tests" / name).parent.mkdir()
+        file.write_text("def test_it(): pass\n")
+    said = ran(project, str(project / "tests"), "--collect-only")
+    order = [line.removeprefix("tests/").partition("::")[0] for line in said.splitlines()]
+    assert order[:2] == list(conftest.SLOWEST[:2]) and "api/test_quick.py" in order[2:]
 
 
 def test_a_name_that_is_no_row_is_an_error(project: Path) -> None:

@@ -41,21 +41,21 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*.*")}
 
 
-@pytest.mark.parametrize(("target", "quant", "count"), [("cpu", "q4", 3), ("vulkan", "f32", 2)])
+@pytest.mark.parametrize(("target", "quant"), [("cpu", "q4"), ("vulkan", "f32")])
 def test_compiles_in_fresh_processes_are_equal_to_the_byte(
-    checkpoint: Path, tmp_path: Path, target: str, quant: str, count: int
+    checkpoint: Path, tmp_path: Path, target: str, quant: str
 ) -> None:
     needs.require_target(target)
-    folders = [tmp_path / str(i) / "out" for i in range(count)]
+    folders = [tmp_path / str(i) / "out" for i in range(2)]
     how = ("--target", target, "--quant", quant, "--context", 64, "-q")
     for seed, folder in enumerate(folders):
         done = run("compile", checkpoint, "-o", folder, *how, seed=seed)
         assert done.returncode == 0, done.stderr
         assert done.stderr == ""
-    first = contents(folders[0])
+    first, second = map(contents, folders)
     assert {"mlcc.json", "model.so", "tokenizer.json"} <= set(first)
     assert any(name.endswith(".safetensors") for name in first)
-    assert all(contents(folder) == first for folder in folders[1:])
+    assert second == first
 
 
 def test_decisions_are_printed_and_phases_dumped(checkpoint: Path, tmp_path: Path) -> None:

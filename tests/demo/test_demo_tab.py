@@ -1,4 +1,4 @@
-"""The demo model in a Chromium tab against the `cpu` target: 12 prompts, greedy and sampled.
+"""The demo model in a Chromium tab against the `cpu` target: four prompts, greedy and sampled.
 
 50 of each with --long.
 
@@ -22,7 +22,7 @@ from demo.equality import compare
 from mlcc.measure.evaluation import read_rows
 from mlcc.model.session import Session
 
-FEW, MANY = 12, pytest.param(50, marks=pytest.mark.long)
+FEW, MANY = 4, pytest.param(50, marks=pytest.mark.long)
 TIE = 1e-3
 LENGTH = 24
 AT_ONCE = 4
@@ -78,7 +78,7 @@ def test_greedy_answers_are_those_of_the_cpu(
         ids = [model.text.tokenizer.encode(text, add_special_tokens=False) for text in pair]
         ties += compare(model, model.text.encode_chat(messages), *ids, TIE)
     record_property("ties", ties)
-    assert ties <= max(1, count // 25)
+    assert ties <= count // 25
 
 
 @pytest.mark.feature("sampling", "webgpu", "runs")

@@ -1,4 +1,5 @@
-"""The demo model on the Vulkan device that is here, against the reference: 50 prompts, greedy.
+"""The demo model on the Vulkan device that is here, against the reference: 12 prompts, greedy.
+50 with --long.
 
 Measured on Mesa's lavapipe: in float32 the logits err by 1e-5 at most, in float16 (pages, and tiles
 of matrices) by 4e-3. Bounds for ties are those with room for two candidates.
@@ -21,8 +22,10 @@ from mlcc.measure.evaluation import read_rows
 PRECISIONS = {"vulkan-f32": ("f32", 1e-4, 1e-3), "vulkan": ("q4", 1e-2, 2e-2)}
 """Target -> (recipe, how far logits may err, how close the candidates of a tie must be)."""
 PROVES = {"vulkan-f32": ("f32",), "vulkan": ("q4", "f16-kv")}
+FEW, MANY = 12, pytest.param(50, marks=pytest.mark.long)
 
 
+@pytest.mark.parametrize("count", [FEW, MANY])
 @pytest.mark.parametrize(
     "target",
     [
@@ -30,11 +33,14 @@ PROVES = {"vulkan-f32": ("f32",), "vulkan": ("q4", "f16-kv")}
         for t in PRECISIONS
     ],
 )
-def test_vulkan_answers_as_the_reference(opened: Opened, target: str, record_property: Any) -> None:
+def test_vulkan_answers_as_the_reference(
+    opened: Opened, target: str, count: int, record_property: Any
+) -> None:
     quant, error_bound, tie_bound = PRECISIONS[target]
     vulkan, reference = opened(quant, target), opened(quant, "reference")
     rows = read_rows(DEMO / "eval.jsonl", ("task", "messages", "answer"))
-    prompts = [vulkan.text.encode_chat(row["messages"]) for row in rows[:: len(rows) // 50][:50]]
+    chosen = rows[:: len(rows) // count][:count]
+    prompts = [vulkan.text.encode_chat(row["messages"]) for row in chosen]
     errors = [np.abs(last_logits(vulkan, p) - last_logits(reference, p)).max() for p in prompts[:8]]
     record_property("max_abs_error", float(max(errors)))
     assert max(errors) < error_bound
@@ -42,7 +48,7 @@ def test_vulkan_answers_as_the_reference(opened: Opened, target: str, record_pro
     answers = zip(prompts, a, b, strict=True)
     ties = sum(compare(reference, *triple, tie_bound) for triple in answers)
     record_property("ties", ties)
-    assert ties <= 2
+    assert ties <= count // 25
 
 
 def test_a_step_reads_back_in_one_copy_that_goes_with_it(opened: Opened) -> None:

@@ -52,13 +52,19 @@ ToySteps().step
 `);
   return {
     depth: 2,
-    submit: async (data, sizes) => {
+    submit: async (data, sizes, adjustments) => {
       if (!(data instanceof Uint8Array && sizes instanceof Int32Array)) throw new Error('types');
-      const { tokens, logprobs } = JSON.parse(step(data, sizes));
-      return { tokens: new Int32Array(tokens), logprobs: new Float32Array(logprobs) };
+      if (!((adjustments ?? data) instanceof Uint8Array)) throw new Error('types');
+      const { top, ...sampled } = JSON.parse(step(data, sizes, adjustments));
+      return top ? { ...arrays(sampled), top: arrays(top) } : arrays(sampled);
     },
   };
 }
+
+const arrays = ({ tokens, logprobs }) => ({
+  tokens: new Int32Array(tokens),
+  logprobs: new Float32Array(logprobs),
+});
 
 /** One request, as `web/src/tab.ts` asks it. */
 function ask(tab, { path, body }) {
@@ -95,8 +101,11 @@ for (let round = 0; round < (job.rounds ?? 1); round++) {
   objects.push(py.runPython('import gc; gc.collect(); len(gc.get_objects())'));
 }
 const modules = py.runPython('import json, sys; json.dumps(sorted(sys.modules))');
+const answersOf = job.executor === 'toy' && py.runPython('from toy_steps import answers_of; answers_of');
+const adjusted = answersOf ? await answersOf(toy()) : '[]';
 const out = {
   answers,
+  adjusted: JSON.parse(adjusted),
   objects,
   plan: JSON.parse(plan),
   stats: JSON.parse(tab.stats()),

@@ -12,7 +12,8 @@ from toy_tab import ADAPTER, JsLetters, toy_manifest
 from mlcc.artifact.manifest import Manifest
 from mlcc.artifact.schema import FileEntry
 from mlcc.embedded.entry import check, plan, shrink
-from mlcc.embedded.planning import TAB_PAGES_BYTES
+from mlcc.embedded.planning import TAB_CACHE_BYTES
+from mlcc.engine.adjust_tables import AdjustLayout
 from mlcc.engine.batch import Capacity
 from mlcc.engine.tables import CacheGroup
 
@@ -60,6 +61,8 @@ def test_a_small_model_gets_what_four_chats_need() -> None:
         "max_rows": 8,
     }  # fmt: skip
     assert made["step_words"] == TOY.layout.words
+    assert made["adjust_words"] == AdjustLayout.of(TOY.layout, 96).words
+    assert made["interface"] == TOY.interface
     assert made["functions"] == ["forward", "sample", "copy_pages"]
     assert made["caches"] == [{"dtype": "float16", "shape": [128, 2, 1, 16, 64]}]
     assert made["weights"] == [{"name": "w", "dtype": "float32", "shape": [2, 5], "shard": "w.st"}]
@@ -82,11 +85,11 @@ def test_the_page_may_choose_the_sizes() -> None:
 
 def test_a_large_context_gets_a_budget_of_pages_and_says_so() -> None:
     made = planned(large(), tensor_bytes=4 << 30)
-    assert made["bytes"]["caches"] == TAB_PAGES_BYTES
+    assert made["bytes"]["caches"] == TAB_CACHE_BYTES
     assert made["capacity"]["context"] == 32768
     assert made["notes"] == [
-        "a tab takes 1024 MiB for pages: room for 32768 tokens in all, so long requests wait for "
-        "each other"
+        "a tab takes 1024 MiB for caches: room for 32768 tokens in all, so some requests wait for "
+        "others"
     ]
 
 

@@ -12,7 +12,8 @@ from typing import Any
 import jinja2
 from needs import absent
 from toy_model import TEMPLATE
-from toy_tab import ADAPTER, answer, open_tab, toy_manifest, toy_plan
+from toy_steps import answers_of
+from toy_tab import ADAPTER, ToyGpu, answer, open_tab, toy_manifest, toy_plan
 from web_package import node
 
 ROOT = Path(__file__).parents[2]
@@ -93,6 +94,7 @@ def test_pyodide_answers_as_cpython_does() -> None:
     assert found == expected
     assert [status for status, _, _ in found] == [200, 200, 200, 200, 400, 400, 400, 404]
     assert told["plan"] == {**json.loads(toy_plan()), "capacity": told["plan"]["capacity"]}
+    assert told["adjusted"] == json.loads(asyncio.run(answers_of(ToyGpu())))
     engine = told["stats"]["engine"]
     assert engine["pages_free"] == engine["pages"] and engine["running"] == 0
 

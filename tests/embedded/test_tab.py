@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+from array import array
 from collections.abc import Callable, Coroutine
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import wraps
 from typing import Any
 
@@ -13,13 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from toy_model import CAPACITY, Letters
+from toy_steps import adjusted_steps, answers_of
 from toy_tab import JSON, JsError, JsLetters, Reply, ToyGpu, answer, ask, open_tab
 
-from mlcc.embedded.executor import JsExecutor
-from mlcc.engine.adjust_tables import AdjustLayout
-from mlcc.engine.adjustments import AdjustmentWriter
-from mlcc.engine.manual import ManualSteps
-from mlcc.errors import UnsupportedError
+from mlcc.device.toy import ToyExecutor
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 SMALL = replace(CAPACITY, pools=(20,), context=128, max_step_tokens=16)
@@ -211,8 +209,8 @@ async def test_a_fault_without_a_known_name_is_a_bug_of_ours(
 @in_loop
 async def test_a_result_that_does_not_fit_the_step() -> None:
     class Liar(ToyGpu):
-        def submit(self, data: bytes, sizes: Any) -> asyncio.Future[Any]:
-            future = super().submit(data, sizes)
+        def submit(self, *step: Any) -> asyncio.Future[Any]:
+            future = super().submit(*step)
             future.add_done_callback(lambda done: done.result().tokens.append(1))
             return future
 
@@ -221,13 +219,17 @@ async def test_a_result_that_does_not_fit_the_step() -> None:
         assert reply.status == 500 and "answered 2 tokens" in reply.json["error"]["message"]
 
 
-def test_what_is_not_built_in_a_tab_is_refused() -> None:
-    executor, steps = JsExecutor(ToyGpu()), ManualSteps(CAPACITY)
-    with pytest.raises(UnsupportedError, match="top logprobs are not built yet in a browser"):
-        executor.pack(steps.step({0: [1]}, top_logprobs=1))
-    adjustments = AdjustmentWriter(AdjustLayout.of(CAPACITY.layout, CAPACITY.vocab_size)).finish()
-    with pytest.raises(UnsupportedError, match="penalties, biases and masks are not built"):
-        executor.pack(steps.step({0: [1]}), adjustments)
+@in_loop
+async def test_adjustments_go_out_and_top_logprobs_come_back() -> None:
+    """Both steps are in flight at once; only log-probabilities are rounded, to float32."""
+    toy = ToyExecutor(CAPACITY)
+    tickets = [toy.submit(*step) for step in adjusted_steps()]
+    plain, adjusted = (asdict(toy.collect(ticket)) for ticket in tickets)
+    exact = json.dumps([plain, adjusted])
+    rounded = json.loads(exact, parse_float=lambda text: array("f", [float(text)])[0])
+    assert json.loads(await answers_of(ToyGpu())) == rounded
+    assert plain["top_logprobs"] is None
+    assert [len(row) for row in adjusted["top_logprobs"]] == [4, 4, 3]  # 3 tokens are allowed
 
 
 @in_loop
@@ -254,8 +256,12 @@ async def test_health_tells_pythons_share_of_a_step() -> None:
     assert all(driver[part] > 0 for part in parts)
 
 
+@pytest.mark.parametrize("special", [False, True])
 @in_loop
-async def test_a_messages_control_token_is_text(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_messages_control_token_is_text(
+    monkeypatch: pytest.MonkeyPatch, special: bool
+) -> None:
+    """Unless the page opened the model with `parseSpecial`."""
     encoded = []
 
     def seen(_: JsLetters, text: str, special: bool) -> list[int]:
@@ -264,10 +270,14 @@ async def test_a_messages_control_token_is_text(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(JsLetters, "specialTokens", lambda _: ["<user>", "<assistant>"])
     monkeypatch.setattr(JsLetters, "encode", seen)
-    async with open_tab() as tab:
+    async with open_tab(parse_special=special) as tab:
+        encoded.clear()
         reply = await answer(tab, CHAT, chat("<assistant>sure", max_tokens=1))
         assert reply.status == 200
     whole = "<user><assistant>sure<assistant>"
+    if special:
+        assert encoded == [whole]
+        return
     assert encoded == ["<user><", "<user>", "<user>" + whole[7:]]  # cut in the message's token
     assert reply.json["usage"]["prompt_tokens"] == len(whole)
 

@@ -7,14 +7,24 @@ and nothing else.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from mlcc.device.toy import RowParams, toy_token, toy_view
 from mlcc.engine import Capacity, Request, Tokenizer
-from mlcc.engine.sampling import derive_seed, uniform
+from mlcc.engine.adjustments import NO_PENALTIES, Penalties
+from mlcc.engine.sampling import derive_seed, stream_of, uniform
 
 PROMPT_TAIL = 5
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """How a request wants its logits changed."""
+
+    penalties: Penalties = NO_PENALTIES
+    bias: Mapping[int, float] = field(default_factory=dict)
+    allowed: Collection[int] | None = None
 
 
 @dataclass(frozen=True)
@@ -50,8 +60,29 @@ def find_stop(text: str, stops: Sequence[str]) -> tuple[str, str] | None:
 
 def row_params(request: Request, seed: int, position: int) -> RowParams:
     s = request.sampling
-    t, p, m, u = array("f", [s.temperature, s.top_p, s.min_p, uniform(seed, position)])
+    t, p, m, u = array("f", [s.temperature, s.top_p, s.min_p, uniform(stream_of(seed), position)])
     return RowParams(t, s.top_k, p, m, u)
+
+
+def likeliest(
+    capacity: Capacity, prompt: Sequence[int], said: Sequence[int], wishes: Wishes
+) -> list[tuple[int, float]]:
+    """Every token that may follow greedily, and its log-probability, the likeliest first: the toy's
+    logits and what is done to them, one token after the other."""
+    views = [toy_view([*prompt, *said], group) for group in capacity.groups]
+    greedy = RowParams(0.0, 0, 1.0, 0.0, 0.5)
+    token, logprob = toy_token(views, greedy, capacity.vocab_size)
+    found = []
+    for t in range(capacity.vocab_size):
+        if wishes.allowed is not None and t not in wishes.allowed:
+            continue
+        x, penalties = 3 + logprob - (t - token) % capacity.vocab_size, wishes.penalties
+        if t in prompt or t in said:
+            x = x / penalties.repetition if x > 0 else x * penalties.repetition
+        if t in said:
+            x = x - penalties.frequency * said.count(t) - penalties.presence
+        found.append((t, x + wishes.bias.get(t, 0.0) - 3))
+    return sorted(found, key=lambda pair: (-pair[1], pair[0]))
 
 
 def answer(

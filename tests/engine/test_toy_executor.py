@@ -13,13 +13,10 @@ from engine_drive import SMALL, small
 from mlcc.device.check import BadBatchError
 from mlcc.device.toy import ToyExecutor
 from mlcc.engine import Batch, Capacity, Engine, Request, SamplingParams
-from mlcc.engine.adjust_tables import AdjustLayout
-from mlcc.engine.adjustments import AdjustmentWriter
 from mlcc.engine.batch import PageList, StateSlot, int32
 from mlcc.engine.batch_writer import BatchWriter
 from mlcc.engine.manual import ManualSteps
 from mlcc.engine.tables import FLOATS, CacheGroup
-from mlcc.errors import UnsupportedError
 
 Change = Callable[[Batch], None]
 
@@ -197,14 +194,6 @@ def test_top_logprobs_begin_with_the_token() -> None:
     ):
         others = [((token + i) % SMALL.vocab_size, logprob - i) for i in (1, 2)]
         assert top == [(token, logprob), *others]
-
-
-def test_the_toy_has_no_logits_to_adjust() -> None:
-    toy, batch = after_some_steps()
-    adjustments = AdjustmentWriter(AdjustLayout.of(SMALL.layout, SMALL.vocab_size)).finish()
-    with pytest.raises(UnsupportedError, match="no logits to adjust"):
-        toy.submit(batch, adjustments)
-    toy.collect(toy.submit(batch))
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from step_cases import BOUNDS, GARBAGE, layout_of
 
-from mlcc.device import reference_ops as twin
+from mlcc.device import reference_attention as twin
 from mlcc.device.step_view import StepView
 from mlcc.engine.batch import Batch, Cache, PageList, StateSlot, int32
 from mlcc.engine.batch_writer import BatchWriter

@@ -79,7 +79,7 @@ class Inputs:
         """What the twin computes."""
         shape = self.case.shape
         lists = StepView(self.batch).lists(self.case.layout.group)
-        return twin.latent_attention(self.q, self.pages, lists, shape.rank, shape.scale)
+        return twin.attend_latents(self.q, self.pages, lists, shape.rank, shape.scale)
 
 
 def inputs(case: Case, sequences: Any, seed: int = 0, padding: int = 0) -> Inputs:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 from step_cases import layout_of, words_of, writer_of
 
 from mlcc.device import reference_states as twin
+from mlcc.device.reference_caches import LayerCache, Remembers
 from mlcc.device.step_view import StepView
 from mlcc.engine.batch import Batch, PageList, StateSlot, int32
 from mlcc.engine.tables import CacheGroup
@@ -89,12 +90,11 @@ def expected(inputs: Inputs, batch: Batch) -> tuple[Any, Any]:
     """(output, states afterwards), in float64."""
     wide = [x.astype(np.float64) for x in (*inputs.rows, *inputs.shared)]
     wide = [x[: batch.num_tokens] for x in wide[: len(inputs.rows)]] + wide[len(inputs.rows) :]
-    states = inputs.states.astype(np.float64)
-    at = StepView(batch), GROUP, states
-    record = inputs.record
-    if isinstance(record, DeltaShape):
-        return twin.delta_rule(*wide, *at, record.k_heads, record.eps), states
-    return twin.causal_conv(*wide, *at), states
+    states, record = inputs.states.astype(np.float64), inputs.record
+    row = twin.OPERATORS[f"mlcc.{record.operator}"]
+    assert isinstance(row, Remembers)
+    cache = LayerCache(GROUP, {record.tensors[0]: states})
+    return row.twin(StepView(batch), cache, *wide, **asdict(record)), states
 
 
 def found(inputs: Inputs, batch: Batch, run: Run) -> tuple[Any, Any]:

@@ -10,6 +10,8 @@ from gpu_kernels import F16, GPUS, SMALL, call, normal, run
 from step_cases import LAYOUTS, copy_step, token_step, words_of
 
 from mlcc.device import reference_ops as twin
+from mlcc.device.reference_attention import append_kv
+from mlcc.device.reference_caches import copy_pages
 from mlcc.device.step_view import StepView
 from mlcc.engine.tables import StepLayout
 from mlcc_compiler.caches import CacheTensor
@@ -137,7 +139,7 @@ def test_pages(dtype: str) -> None:
     k, v = normal(1, 6, 3, 40), normal(2, 6, 3, 40)
     slots = np.array([0, 7, -1, 19, 18, 4], np.int32)
     *_, out = call(kv.append_kv, (KvLayout(4, dtype, 3, 40, STEP, 0),), [k, v, slots, pages])
-    np.testing.assert_array_equal(out, twin.append_kv(k, v, slots, pages.copy()))
+    np.testing.assert_array_equal(out, append_kv(k, v, slots, pages.copy()))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
@@ -154,7 +156,7 @@ def test_copy_pages(dtype: str, group: int, shape: tuple[int, ...]) -> None:
             _, out, _ = call(kv.copy_pages, arguments, [step, pages, count])
             own = [copy[1:] for copy in copies[:count] if copy[0] == group]
             source, to = np.array(own, np.int32).reshape(-1, 2).T
-            np.testing.assert_array_equal(out, twin.copy_pages(source, to, pages.copy()))
+            np.testing.assert_array_equal(out, copy_pages(source, to, pages.copy()))
 
 
 def test_what_float16_cannot_hold_is_not_stored_as_infinity() -> None:
@@ -179,7 +181,7 @@ def test_rotate_and_append(dtype: str, gpu: Gpu, norm_of_heads: Any, dim: int, r
     q, k, v = np.split(qkv.reshape(6, -1, dim), [heads, heads + kv_heads], axis=1)
     if norm_of_heads:
         q, k = (twin.rms_norm(x, w, *norm_of_heads) for x, w in zip((q, k), weights, strict=True))
-    expected = twin.append_kv(twin.rope(k, table), v, slots, pages.copy())
+    expected = append_kv(twin.rope(k, table), v, slots, pages.copy())
     arguments = (KvLayout(page, dtype, kv_heads, dim, STEP, 0), heads, rotary, norm_of_heads)
     tensors = [qkv, table, *weights, slots, pages, np.zeros((6, heads, dim), np.float32)]
     *_, found, out = call(kv.rotate_and_append, arguments, tensors, gpu)

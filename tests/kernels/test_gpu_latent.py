@@ -18,7 +18,7 @@ from mlcc.device import reference_latent as twin
 from mlcc.errors import UnsupportedError
 from mlcc_compiler.kernels.gpu import latent
 from mlcc_compiler.kernels.gpu.attention.latent import attend_latent_ranges, attend_latents
-from mlcc_compiler.kernels.gpu.attention.latent_tile import TilePlan
+from mlcc_compiler.kernels.gpu.attention.latent_tile import LatentPlan
 from mlcc_compiler.kernels.gpu.attention.plan import range_items
 from mlcc_compiler.kernels.gpu.device import Gpu
 
@@ -84,12 +84,12 @@ def test_tiles_stay_within_the_row_s_limits() -> None:
     """DeepSeek's widths; and a latent that no workgroup holds is refused by name."""
     shape = Case(rank=512, rope=64).shape
     for threads in (128, 256):
-        plan = TilePlan.of(Gpu(threads=threads), shape, 32)
+        plan = LatentPlan.of(Gpu(threads=threads), shape, 32)
         assert plan.threads <= threads
         assert plan.shared_bytes <= 16384
         assert plan.heads == 16
     with pytest.raises(UnsupportedError, match=r"latents of 512 .* up to 256; use --target"):
-        TilePlan.of(SMALL, shape, 32)
+        LatentPlan.of(SMALL, shape, 32)
 
 
 @pytest.mark.parametrize("case", [Case(4), Case(rank=512, rope=64, nope=128, value=128)])

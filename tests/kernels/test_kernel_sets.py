@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 from cpu_kernels import BEST, normal
 
-from mlcc.device import reference_ops as twin
-from mlcc.device.reference_caches import REMEMBERING
+from mlcc.device import reference
+from mlcc.device.reference_caches import Remembers
 from mlcc.errors import UnsupportedError
 from mlcc_compiler._tvm import T, Tensor, nn, relax, tvm
+from mlcc_compiler.caches import RECORDS, LayerRecord, PagedRecord, StateRecord
 from mlcc_compiler.kernels.cpu.isa import Isa
 from mlcc_compiler.kernels.cpu.kernel_set import cpu_kernels
 from mlcc_compiler.kernels.frame import Expr, PrimFunc, Sizes, f32, kernel, store
@@ -39,11 +40,26 @@ def test_every_operator_has_a_row(kernels: KernelSet, operator: str) -> None:
 
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_every_operator_has_a_twin(operator: str) -> None:
-    assert f"mlcc.{operator}" in {**twin.OPERATORS, **REMEMBERING}
+    remembers = isinstance(reference.OPERATORS[f"mlcc.{operator}"], Remembers)
+    assert remembers == (operator in RECORDS)
 
 
 def test_there_are_operators() -> None:
     assert {"linear", "attention", "rms_norm"} <= set(OPERATORS)
+    assert {"attention", "delta_rule"} <= set(RECORDS) <= set(OPERATORS)
+
+
+@pytest.mark.parametrize("record", RECORDS.values(), ids=list(RECORDS))
+@pytest.mark.parametrize("kernels", SETS, ids=["cpu", "gpu"])
+def test_every_record_names_kernels_that_are_there(
+    kernels: KernelSet, record: type[LayerRecord]
+) -> None:
+    if issubclass(record, PagedRecord):
+        assert record.append in kernels.factories
+        assert record.operator in kernels.emitters
+    else:
+        assert issubclass(record, StateRecord)
+        assert record.operator in kernels.factories
 
 
 @pytest.mark.parametrize("kernels", SETS, ids=["cpu", "gpu"])

@@ -8,6 +8,8 @@ from cpu_kernels import CPUS, Cpu, call, normal, run
 from step_cases import LAYOUTS, copy_step, token_step, words_of
 
 from mlcc.device import reference_ops as twin
+from mlcc.device.reference_attention import append_kv
+from mlcc.device.reference_caches import copy_pages
 from mlcc.device.step_view import StepView
 from mlcc.engine.tables import StepLayout
 from mlcc_compiler.caches import CacheTensor
@@ -27,7 +29,7 @@ def test_append(cpu: Cpu, dtype: str, heads: int, dim: int, page: int, count: in
     k, v = normal(1, count, heads, dim), normal(2, count, heads, dim)
     layout = KvLayout(page, dtype, heads, dim, LAYOUTS[0], 0)
     *_, out = call(kv.append_kv, (layout,), [k, v, slots, pages], cpu)
-    np.testing.assert_array_equal(out, twin.append_kv(k, v, slots, pages.copy()))
+    np.testing.assert_array_equal(out, append_kv(k, v, slots, pages.copy()))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
@@ -44,7 +46,7 @@ def test_copy_pages(dtype: str, group: int, layout: StepLayout, shape: tuple[int
         read, out, _ = call(kv.copy_pages, arguments, [step, pages, count])
         own = [copy[1:] for copy in copies[:count] if copy[0] == group]
         source, to = np.array(own, np.int32).reshape(-1, 2).T
-        np.testing.assert_array_equal(out, twin.copy_pages(source, to, pages.copy()))
+        np.testing.assert_array_equal(out, copy_pages(source, to, pages.copy()))
         np.testing.assert_array_equal(read, step)
 
 

@@ -147,7 +147,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     ),
 }
 RECIPES = {
-    "llama": "q4",
+    "llama": "q8a",
     "mistral": "f32",
     "qwen2": "f16",
     "qwen3": "bf16",
@@ -155,9 +155,13 @@ RECIPES = {
     "qwen3_next": "q8",
     "gemma2": "q8_g16",
     "gemma3": "q4a",
-    "phi3": "q8a",
+    "phi3": "q4",
 }
 """Case -> recipe of its weights, for tests of which one compile of each shows both."""
+REPEATED = {"mistral", "qwen2", "qwen3", "phi3"}
+"""Architectures whose layers are made of the others' parts: llama's with Gemma's window (mistral),
+with biases as in `llama-head-dim` (qwen2), with Gemma 3's norms of heads (qwen3), with weights that
+checkpoints keep joined (phi3). All run on cpu and reference always, elsewhere in the long tail."""
 CONTEXT = {"phi3-longrope-short": 32}
 """Longest sequence compiled for, where it is not 128."""
 
@@ -167,6 +171,11 @@ def proves(case: str, *targets: str, how: str = "runs") -> list[pytest.MarkDecor
     parts = [case.partition("-")[0], "batching"]
     parts += ["window"] if "sliding_window" in CASES[case][1] else []
     return [pytest.mark.feature(part, target, how) for part in parts for target in targets]
+
+
+def long_if_repeated(case: str) -> list[pytest.MarkDecorator]:
+    """The mark of the long tail for one of `REPEATED`."""
+    return [pytest.mark.long] if case in REPEATED else []
 
 
 def make_checkpoint(case: str, folder: Path, seed: int = 0) -> torch.nn.Module:

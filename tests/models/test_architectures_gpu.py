@@ -1,6 +1,7 @@
 """One model of every architecture through the GPU's kernels, on the Vulkan device that is here.
 
-In float32 with the CPU's bound; what changes with f16 is in `tests/demo` and `tests/kernels`.
+In float32 with the CPU's bound; what changes with f16 is in `tests/demo` and `tests/kernels`. All
+with --long; otherwise those that differ in more than what is put together.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import pytest
 
 from mlcc.device.native import Place
 from mlcc_targets import Choices, get_target
-from models.checkpoints import proves
+from models.checkpoints import long_if_repeated, proves
 from models.mixed import capacity_of, native, planned, run_mixed
 
 BOUND = 1e-4
@@ -31,8 +32,12 @@ MODELS = (
 )
 
 
+def shown(case: str) -> Any:
+    return pytest.param(case, marks=[*proves(case, "vulkan"), *long_if_repeated(case)])
+
+
 @pytest.mark.usefixtures("vulkan")
-@pytest.mark.parametrize("case", [pytest.param(c, marks=proves(c, "vulkan")) for c in MODELS])
+@pytest.mark.parametrize("case", [shown(case) for case in MODELS])
 def test_vulkan_equals_transformers(case: str, tmp_path: Path, record_property: Any) -> None:
     oracle, plan = planned(case, tmp_path)
     plan = replace(plan, target=get_target("vulkan", Choices(f16=False)))

@@ -2,68 +2,32 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from http.client import HTTPConnection
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
-from cli.tiny_checkpoint import write_checkpoint
-from click.testing import CliRunner
 from server_process import RunningServer, running
+from small_site import WASM, make_model, make_page
 from starlette.testclient import TestClient
 
-from mlcc.artifact.manifest import Manifest
-from mlcc.artifact.schema import LibraryInfo
-from mlcc.commands.serve import serve_command
-from mlcc.errors import ArtifactError, MlccError, UnsupportedError
+from mlcc.errors import ArtifactError, UnsupportedError
 from mlcc.server import web
-from mlcc_targets.wasm.build import cache_folder
-
-sys.path.append(str(Path(__file__).parents[1] / "artifact"))
-from small_artifact import make
-
-WASM = b"\x00asm" + bytes(range(256)) * 8
-
-
-def for_browsers(manifest: Manifest) -> Manifest:
-    return replace(
-        manifest,
-        target=replace(manifest.target, name="webgpu", device="webgpu", arch="wasm32"),
-        library=LibraryInfo(path="LICENSE", kind="wasm"),
-    )
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = make(tmp_path_factory.mktemp("model") / "tiny", change=for_browsers)
+    folder = make_model(tmp_path_factory.mktemp("model") / "tiny")
     (folder / "notes.txt").write_text("not in the manifest")
     return folder
 
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What a build of the page looks like."""
     top = tmp_path_factory.mktemp("site")
     (top / "secret.txt").write_text("beside the page")
-    page = top / "page"
-    for name, data in {
-        "index.html": b"<!doctype html><title>mlcc</title>",
-        "worker.js": b"export {};",
-        "service_worker.js": b"self;",
-        "assets/index-BLEe-uZw.js": b"import './worker.js';",
-        "assets/index-BlXaiE2g.css": b"body { margin: 0 }",
-        "pyodide/pyodide.asm.wasm": WASM,
-    }.items():
-        path = page / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
-    return page
+    return make_page(top / "page")
 
 
 @pytest.fixture
@@ -198,7 +162,7 @@ def test_what_is_not_listed_is_not_there(with_api: RunningServer, path: str) -> 
 
 
 def test_a_link_out_of_the_model_is_refused(model: Path, tmp_path: Path) -> None:
-    folder = make(tmp_path / "tiny", change=for_browsers)
+    folder = make_model(tmp_path / "tiny")
     outside = tmp_path / "tokenizer.json"
     (folder / "tokenizer.json").rename(outside)
     (folder / "tokenizer.json").symlink_to(outside)
@@ -207,7 +171,7 @@ def test_a_link_out_of_the_model_is_refused(model: Path, tmp_path: Path) -> None
 
 
 def test_a_file_that_has_gone_is_a_404(built: Path, tmp_path: Path) -> None:
-    folder = make(tmp_path / "tiny", change=for_browsers)
+    folder = make_model(tmp_path / "tiny")
     with TestClient(web.create_page_app(folder)) as client:
         (folder / "tokenizer.json").unlink()
         answer = client.get("/web/model/tokenizer.json")
@@ -247,57 +211,3 @@ def test_a_page_that_is_not_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(web, "_IN_CLONE", tmp_path)
     with pytest.raises(UnsupportedError, match=r"python3 dev\.py web"):
         web.page_folder()
-
-
-def refusal(*arguments: str) -> str:
-    error = CliRunner().invoke(serve_command, arguments).exception
-    assert isinstance(error, MlccError), repr(error)
-    return error.message
-
-
-def test_a_model_for_another_target_is_refused(built: Path, tmp_path: Path) -> None:
-    other = make(tmp_path / "tiny")
-    assert "target 'cpu', which no browser runs" in refusal("x", "--web", str(other))
-
-
-@pytest.mark.parametrize("option", ["--threads", "--context", "--max-batch", "--device", "--web"])
-def test_nothing_is_asked_of_an_engine_that_is_not_here(model: Path, option: str) -> None:
-    assert f"leave out {option}" in refusal(str(model), option, "16")
-
-
-@pytest.fixture(params=["compiled", "checkpoint"])
-def served(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: Any) -> list[str]:
-    """A model for browsers as it is given to `mlcc serve`."""
-    if request.param == "compiled":
-        return [str(request.getfixturevalue("model"))]
-    runtime = cache_folder()  # compiling one takes a minute or two
-    runtime.mkdir(parents=True, exist_ok=True)
-    (tmp_path / "mlcc").mkdir()
-    (tmp_path / "mlcc" / runtime.name).symlink_to(runtime)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    return [str(write_checkpoint(tmp_path / "tiny")), "--target", "webgpu", "--context", "64"]
-
-
-def test_mlcc_serve_of_a_model_for_browsers(page: Path, served: list[str]) -> None:
-    """The command as a process: it says where the page is, serves it, and ends politely."""
-    code = (
-        "import sys; from pathlib import Path; from mlcc.server import web; "
-        "web._IN_CLONE = Path(sys.argv.pop(1)); from mlcc.cli import main; main()"
-    )
-    process = subprocess.Popen(
-        [sys.executable, "-c", code, str(page), "serve", *served, "--port", "0"],
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-    )
-    try:
-        assert process.stdout
-        said = process.stdout.readline()
-        url = next(word for word in said.split() if word.startswith("http"))
-        assert url.endswith("/web/")
-        assert httpx.get(url, timeout=60).content == (page / "index.html").read_bytes()
-        assert "library" in httpx.get(f"{url}model/mlcc.json", timeout=60).json()
-    finally:
-        process.terminate()
-        process.communicate(timeout=60)
-    assert process.returncode in (0, 143, -15)

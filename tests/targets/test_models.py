@@ -2,7 +2,7 @@
 
 What comes out is an artifact with machine code or text of every kernel; this machine refuses to
 open it, in one line. That the code computes what it should is shown where it runs: on Vulkan, the
-same kernels.
+same kernels. All with --long; otherwise architectures of which another shows every part stay away.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import needs
 import pytest
 from cuda.fat_binary import entries
 from models.checkpoints import RECIPES as ARCHITECTURES
-from models.checkpoints import make_checkpoint, proves
+from models.checkpoints import long_if_repeated, make_checkpoint, proves
 
 from mlcc.artifact.folder import Artifact
 from mlcc.artifact.manifest import Manifest
@@ -33,8 +33,16 @@ TEXTS |= {"android": b"@compute ", "webgpu": b"@compute "}
 """How a kernel begins in a library that holds text; cuda's holds machine code."""
 
 RECIPES = {**ARCHITECTURES, "deepseek_v2": "f16"}
-TARGETS_OF = {"qwen3_next": ("cuda",), "deepseek_v2": ("cuda",)}
-"""Where not for all of them: its kernels are many, and as text `tests/web` compiles them too."""
+ON_WEBGPU = ("llama",)
+"""Here for its refusals and its float16; tests/web compiles and runs every one of them."""
+AS_TEXT = [case for case in ARCHITECTURES if case != "qwen3_next"]
+"""Without those whose kernels are many: as text tests/web compiles them too."""
+CASES = [
+    *((case, "cuda") for case in RECIPES),
+    *((case, target) for case in AS_TEXT for target in ("metal", "android")),
+    *((case, "webgpu") for case in ON_WEBGPU),
+    ("llama", "ios"),
+]
 
 
 def is_foreign(target: str) -> bool:
@@ -52,20 +60,11 @@ def shown(case: str, target: str) -> Any:
     if is_foreign(target):
         refused = ("profile",) if target == "webgpu" else ("server", "profile")
         marks += [pytest.mark.feature(part, target, "refused") for part in refused]
+    marks += long_if_repeated(case)
     return pytest.param(case, target, marks=marks)
 
 
-@pytest.mark.parametrize(
-    ("case", "target"),
-    [
-        *(
-            shown(case, target)
-            for case in RECIPES
-            for target in TARGETS_OF.get(case, ("cuda", "metal", "android", "webgpu"))
-        ),
-        shown("llama", "ios"),
-    ],
-)
+@pytest.mark.parametrize(("case", "target"), [shown(*pair) for pair in CASES])
 def test_a_model_compiles(case: str, target: str, tmp_path: Path, record_property: Any) -> None:
     needs.require_target(target)
     (tmp_path / case).mkdir()

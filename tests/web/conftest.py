@@ -1,12 +1,22 @@
-"""web/dist, built once, and the demo model in it."""
+"""web/dist, built once, and the models in it."""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import needs
 import pytest
+import transformers
+from demo_model import DEMO
+from models.checkpoints import SMALL, save_random
 from web_package import built_web
+
+from mlcc_compiler.checkpoint.folder import Checkpoint
+from mlcc_compiler.compile import Progress, compile_model
+from mlcc_compiler.plan import Options
+from mlcc_targets import Choices, get_target
 
 
 @pytest.fixture(scope="session")
@@ -19,3 +29,22 @@ def web() -> Path:
 def demo_webgpu(compiled_demo: Callable[[str, str], Path]) -> Path:
     """The demo model for target webgpu, in float32."""
     return compiled_demo("q4", "webgpu-f32")
+
+
+@pytest.fixture(scope="session")
+def small_webgpu(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A small random checkpoint with the demo's tokenizer, and it for target webgpu, in float32.
+
+    For tests of steps: a step on SwiftShader takes a tenth of what it takes the demo model, and
+    answers to different prompts are different from their first token.
+    """
+    needs.require_target("webgpu")
+    folder = tmp_path_factory.mktemp("small")
+    source = folder / "model"
+    sizes = {**SMALL, "vocab_size": 1280, "max_position_embeddings": 256}
+    save_random(transformers.LlamaConfig(**sizes), source)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(DEMO / "model" / name, source)
+    row, options = get_target("webgpu", Choices(f16=False)), Options(quant="q4", context=256)
+    out = compile_model(Checkpoint.open(source), row, folder / "webgpu", options, Progress())
+    return source, out

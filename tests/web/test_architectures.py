@@ -1,6 +1,7 @@
 """A small random model of every architecture in the tab, in Node: its tokens are the reference's.
 
 Prompts of several lengths at once, longer than pages and windows. The kernels compute in float32.
+All with --long; otherwise those whose layers are made of parts that no other has.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import httpx
 import needs
 import pytest
 from demo.equality import last_logits
-from models.checkpoints import RECIPES, SMALL, make_checkpoint, proves
+from models.checkpoints import RECIPES, SMALL, long_if_repeated, make_checkpoint, proves
 from web_package import bridge
 
 from mlcc.model.model import open_model
@@ -32,9 +33,8 @@ FIRST = ord("一")
 
 def shown(case: str) -> Any:
     weights = RECIPES[case].partition("_")[0]
-    return pytest.param(
-        case, marks=[*proves(case, "webgpu"), pytest.mark.feature(weights, "webgpu", "runs")]
-    )
+    marks = [*proves(case, "webgpu"), pytest.mark.feature(weights, "webgpu", "runs")]
+    return pytest.param(case, marks=[*marks, *long_if_repeated(case)])
 
 
 @pytest.mark.parametrize("case", [shown(case) for case in RECIPES])

@@ -11,8 +11,9 @@ from needs import absent, require
 from web_package import WEB, environment, node
 
 FILES = sorted(path.relative_to(WEB).as_posix() for path in (WEB / "tests").glob("**/*.test.ts"))
-IN_CHROMIUM = ("'../tools/chromium.js'",)
-OVER_THE_DEMO = ("'./demo.js'", "'./device_model.js'")
+IN_CHROMIUM = "'../tools/chromium.js'"
+OVER_THE_DEMO = "'./demo.js'"
+OVER_A_SMALL_MODEL = "'./device_model.js'"
 TIMEOUT_S = 900
 
 
@@ -24,10 +25,13 @@ def test_there_are_files() -> None:
 def test_vitest(file: str, web: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     imports, report = (WEB / file).read_text(encoding="utf-8"), tmp_path / "report.json"
     variables = environment()
-    if any(module in imports for module in IN_CHROMIUM + OVER_THE_DEMO):
+    if any(module in imports for module in (IN_CHROMIUM, OVER_THE_DEMO, OVER_A_SMALL_MODEL)):
         require("chromium")  # or the GPU in software that it brings
-    if any(module in imports for module in OVER_THE_DEMO):
+    if OVER_THE_DEMO in imports:
         variables |= {"MLCC_DEMO_WEBGPU": str(request.getfixturevalue("demo_webgpu"))}
+    if OVER_A_SMALL_MODEL in imports:
+        source, compiled = request.getfixturevalue("small_webgpu")
+        variables |= {"MLCC_DEMO_SOURCE": str(source), "MLCC_DEMO_WEBGPU": str(compiled)}
     command = [node(), "node_modules/vitest/vitest.mjs", "run", file]
     done = subprocess.run(
         [*command, "--reporter=default", "--reporter=json", f"--outputFile.json={report}"],

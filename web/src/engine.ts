@@ -38,6 +38,8 @@ export interface EngineOptions {
   readonly context?: number;
   /** What the model may use of the GPU's memory. Browsers do not tell how much there is. */
   readonly memoryBytes?: number;
+  /** Control tokens count in messages, too (`<|im_end|>` ...); else they are text there. */
+  readonly parseSpecial?: boolean;
   /** The folder with pyodide/ and python/, if they are not beside the worker. */
   readonly assets?: string | URL;
   /** Makes the worker, where the bundler in use does not find it by itself. */
@@ -75,7 +77,7 @@ export class Engine {
 
   /** Use `CreateEngine`. */
   constructor(model: string | Folder, options: EngineOptions) {
-    const { maxBatch, maxStepTokens, context, memoryBytes, assets } = options;
+    const { maxBatch, maxStepTokens, context, memoryBytes, parseSpecial, assets } = options;
     this.#options = options;
     this.#open = {
       model: typeof model === 'string' ? new URL(model, location.href).href : model,
@@ -84,6 +86,7 @@ export class Engine {
       ...(maxStepTokens && { maxStepTokens }),
       ...(context && { context }),
       ...(memoryBytes && { memoryBytes }),
+      ...(parseSpecial && { parseSpecial }),
     };
     const post = this.#post.bind(this);
     const onTiming = (timing: Timing): void => {

@@ -18,6 +18,7 @@ export interface OpenOptions {
   readonly maxStepTokens?: number;
   readonly context?: number;
   readonly memoryBytes?: number;
+  readonly parseSpecial?: boolean;
 }
 
 /** A request as HTTP has it. Names of headers are lower-case. */

@@ -33,6 +33,8 @@ export interface TabOptions {
   readonly context?: number;
   /** What the model may use of the GPU's memory, if somebody knows. */
   readonly memoryBytes?: number;
+  /** Control tokens count in messages, too (`<|im_end|>` ...); else they are text there. */
+  readonly parseSpecial?: boolean;
   /** Hears of the files what the user should know; `info.notes` has it too. */
   readonly notes?: readonly string[];
 }
@@ -188,7 +190,14 @@ class Opening {
       const plan = await this.#allocate(python, executor, manifest, first);
       await this.#together([this.#pipelines(executor), this.#weights(executor, plan)]);
       const engine = await this.#startup.timed('engine', () =>
-        python.EmbeddedModel(manifest, JSON.stringify(plan), texts, tokenizer, executor),
+        python.EmbeddedModel(
+          manifest,
+          JSON.stringify(plan),
+          texts,
+          tokenizer,
+          executor,
+          this.#options.parseSpecial ?? false,
+        ),
       );
       this.#say({ stage: 'ready', text: `${plan.model} is ready`, done: 1, total: 1 });
       return new Tab(engine, executor, this.#info(plan, notes, adapter));

@@ -47,8 +47,10 @@ export interface PlannedBytes {
 
 export interface Plan {
   readonly model: string;
-  /** Hash of the library's interface: runtime and library carry the same one. */
+  /** Hash of the library's ABI: runtime and library carry the same one. */
   readonly abi: string;
+  /** Hash of the numbers of the manifest that the library was compiled for; it says the same. */
+  readonly interface: string;
   /** Whether the library needs `shader-f16`. */
   readonly f16: boolean;
   /** What the library has beside `forward` and `sample`, and these. */
@@ -56,6 +58,8 @@ export interface Plan {
   readonly capacity: Capacity;
   /** Of the buffer that a step's tables lie in: 32-bit words. */
   readonly step_words: number;
+  /** Of the buffer that a step's adjustments lie in, if it has any: 32-bit words. */
+  readonly adjust_words: number;
   /** Whether the page chose the context: it is refused then rather than cut. */
   readonly fixed: boolean;
   /** In the order in which `forward` takes them, group after group. */

@@ -32,13 +32,19 @@ export interface TokenizerPort {
   decode(ids: Int32Array): string;
 }
 
+interface Sampled {
+  readonly tokens: Int32Array;
+  readonly logprobs: Float32Array;
+}
+
 /** What Python needs of an executor. */
 export interface ExecutorPort {
   readonly depth: number;
   submit(
     data: Uint8Array,
     sizes: Int32Array,
-  ): Promise<{ readonly tokens: Int32Array; readonly logprobs: Float32Array }>;
+    adjustments?: Uint8Array,
+  ): Promise<Sampled & { readonly top?: Sampled }>;
 }
 
 export interface PythonTab extends Proxy {
@@ -68,6 +74,7 @@ export interface Entry {
     texts: Readonly<Record<string, string>>,
     tokenizer: TokenizerPort,
     executor: ExecutorPort,
+    parseSpecial: boolean,
   ): PythonTab;
 }
 

@@ -1,4 +1,6 @@
-"""What the demo model answers, greedily, by the numpy reference: JSON on standard output.
+"""What a model answers, greedily, by the numpy reference: JSON on standard output.
+
+The demo model, or another with its tokenizer that `MLCC_DEMO_SOURCE` names.
 
 Prompts as token ids, `LENGTH` tokens after each, and their log-probabilities. An end token ends
 nothing here: only numbers are compared.
@@ -7,7 +9,10 @@ nothing here: only numbers are compared.
 from __future__ import annotations
 
 import json
+import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from mlcc.engine.batch_writer import BatchWriter
@@ -18,7 +23,8 @@ from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.plan import Options
 from mlcc_targets import Choices, get_target
 
-DEMO = Path(__file__).parents[2] / "examples" / "demo" / "model"
+WHOLE = Path(__file__).parents[2] / "examples" / "demo" / "model"
+DEMO = Path(os.environ.get("MLCC_DEMO_SOURCE", WHOLE))
 LENGTH = 14
 QUESTIONS = (
     "How much is 21 + 21?",
@@ -48,16 +54,25 @@ def answer(model: Model, prompt: list[int]) -> tuple[list[int], list[float]]:
     return tokens, logprobs
 
 
-def main() -> None:
+@contextmanager
+def reference() -> Iterator[Model]:
+    """The demo model in numpy, as long as it is needed."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "reference"
         options = Options(quant="q4", context=256)
         row = get_target("reference", Choices())
-        model = open_model(compile_model(Checkpoint.open(DEMO), row, out, options, Progress()))
-        prompts = [
-            list(model.text.encode_chat([{"role": "user", "content": question}]))
-            for question in QUESTIONS
-        ]
+        yield open_model(compile_model(Checkpoint.open(DEMO), row, out, options, Progress()))
+
+
+def prompts_of(model: Model) -> list[list[int]]:
+    """The questions as the model is asked them."""
+    asked = ([{"role": "user", "content": question}] for question in QUESTIONS)
+    return [list(model.text.encode_chat(messages)) for messages in asked]
+
+
+def main() -> None:
+    with reference() as model:
+        prompts = prompts_of(model)
         answers = [answer(model, prompt) for prompt in prompts]
     told = {
         "prompts": prompts,

@@ -21,7 +21,7 @@ async function openDevice(): Promise<GPUDevice> {
 }
 
 describe('a library', () => {
-  it('of another interface is refused, and both are named', async () => {
+  it('of another ABI is refused, and both are named', async () => {
     const device = await openDevice();
     const created = Executor.create(model.library, device, { ...model.plan, abi: 'feedbeef' });
     await expect(created).rejects.toThrow(ArtifactError);
@@ -30,7 +30,17 @@ describe('a library', () => {
     );
   });
 
-  it('that names no interface is refused', async () => {
+  it('compiled for another manifest is refused in one line, and both are named', async () => {
+    const device = await openDevice();
+    const plan = { ...model.plan, interface: 'feedbeef' };
+    const refused = Executor.create(model.library, device, plan);
+    await expect(refused).rejects.toThrow(ArtifactError);
+    await expect(refused).rejects.toThrow(
+      new RegExp(`^[^\\n]*says ${model.plan.interface}, the manifest feedbeef\\)[^\\n]*again$`),
+    );
+  });
+
+  it('that names no ABI is refused', async () => {
     const empty = Uint8Array.of(0, 0x61, 0x73, 0x6d, 1, 0, 0, 0);
     const created = Executor.create(empty, await openDevice(), model.plan);
     await expect(created).rejects.toThrow(/of no mlcc/);

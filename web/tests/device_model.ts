@@ -13,9 +13,8 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { create } from 'webgpu';
 import { type Adapter, findAdapter, openDevice } from '../src/device/adapter.js';
-import { alignUp } from '../src/device/buffers.js';
-import { Executor, type ExecutorPlan } from '../src/device/executor.js';
-import type { Capacity, TensorSpec, WeightSpec } from '../src/plan.js';
+import { Executor } from '../src/device/executor.js';
+import type { Capacity, Plan, TensorSpec, WeightSpec } from '../src/plan.js';
 import type { Table } from './device_batch.js';
 
 /** Debian's; any other driver by VK_ICD_FILENAMES. */
@@ -34,13 +33,9 @@ export const CAPACITY: Capacity = {
 };
 
 /** The part of a manifest that is needed here. */
-interface Manifest extends Pick<ExecutorPlan, 'abi' | 'functions'> {
-  readonly caches: readonly {
-    readonly page_size: number;
-    readonly tensors: readonly TensorSpec[];
-  }[];
+interface Manifest {
+  readonly caches: readonly { readonly page_size: number }[];
   readonly tables: readonly Table[];
-  readonly weights: { readonly tensors: readonly WeightSpec[] };
 }
 
 let gpu: GPU | undefined;
@@ -60,24 +55,23 @@ export async function openGpu(): Promise<{ adapter: Adapter; device: GPUDevice }
 }
 
 export class DemoModel {
-  readonly plan: ExecutorPlan;
-  readonly weights: readonly WeightSpec[];
+  readonly plan: Plan;
   readonly tables: readonly Table[];
   readonly pageSize: number;
   private readonly folder: string;
-  private readonly tensors: readonly TensorSpec[];
 
   constructor() {
     const folder = process.env['MLCC_DEMO_WEBGPU'];
     if (!folder) throw new Error('MLCC_DEMO_WEBGPU must name the compiled demo model');
     const manifest: Manifest = JSON.parse(readFileSync(join(folder, 'mlcc.json'), 'utf8'));
-    const { abi, functions, tables, caches, weights } = manifest;
     this.folder = folder;
-    this.plan = { abi, functions, capacity: CAPACITY, step_words: wordsOf(tables) };
-    this.tables = tables;
-    this.weights = weights.tensors;
-    this.tensors = caches.flatMap(({ tensors }) => tensors);
-    this.pageSize = caches[0]?.page_size ?? 0;
+    this.plan = { ...python<Plan>('device_plan.py'), capacity: CAPACITY };
+    this.tables = manifest.tables;
+    this.pageSize = manifest.caches[0]?.page_size ?? 0;
+  }
+
+  get weights(): readonly WeightSpec[] {
+    return this.plan.weights;
   }
 
   get library(): Uint8Array<ArrayBuffer> {
@@ -86,7 +80,10 @@ export class DemoModel {
 
   /** Its one group of caches, with so many pages. */
   caches(pages: number): TensorSpec[] {
-    return this.tensors.map(({ dtype, shape }) => ({ dtype, shape: [pages, ...shape.slice(1)] }));
+    return this.plan.caches.map(({ dtype, shape }) => ({
+      dtype,
+      shape: [pages, ...shape.slice(1)],
+    }));
   }
 
   executor(device: GPUDevice): Promise<Executor> {
@@ -116,12 +113,6 @@ export class DemoModel {
     const [from, to] = JSON.parse(file.toString('utf8', 8, start))[name].data_offsets;
     return file.subarray(start + from, start + to);
   }
-}
-
-/** Of the buffer that the tables lie in: as many as `StepLayout.words`. */
-function wordsOf(tables: readonly Table[]): number {
-  const ends = tables.map(({ offset, entries, columns }) => offset + entries * columns.length);
-  return alignUp(Math.max(...ends), 64);
 }
 
 /** What a script beside this file prints as JSON. */

@@ -2,7 +2,8 @@
 
     python web/tools/step_tables.py
 
-From `mlcc.engine.tables`. Offsets are not here: they are a model's, and its manifest has them.
+From `mlcc.engine.tables` and `adjust_tables`. Offsets are not here: they are a model's, and its
+manifest has them.
 """
 
 from __future__ import annotations
@@ -10,7 +11,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from mlcc.engine.tables import COPIES, FLOATS, HEADER, OF_GROUP, ROWS, SEQUENCES, TOKENS
+from mlcc.engine import adjust_tables
+from mlcc.engine.tables import (
+    COPIES,
+    FLOATS,
+    HEADER,
+    MOST_TOP_LOGPROBS,
+    OF_GROUP,
+    ROWS,
+    SEQUENCES,
+    TOKENS,
+)
 
 WIDTH = 100
 OUT = Path(__file__).parents[1] / "src" / "device" / "tables.ts"
@@ -40,7 +51,12 @@ def render() -> str:
     text += "export const OF_GROUP = {\n"
     for kind, (tokens, sequences) in OF_GROUP.items():
         text += f"  {kind}: {{ tokens: {array(tokens)}, sequences: {array(sequences)} }},\n"
-    return text + "} as const;\n"
+    text += (
+        "} as const;\n/** Of the buffer of a step's adjustments (`mlcc.engine.adjust_tables`). */\n"
+    )
+    text += constant("ADJUST_HEADER", adjust_tables.HEADER)
+    text += "/** For which there is room in each row of what `top_logprobs` gives. */\n"
+    return text + f"export const MOST_TOP_LOGPROBS = {MOST_TOP_LOGPROBS};\n"
 
 
 def constant(name: str, columns: Iterable[str]) -> str:

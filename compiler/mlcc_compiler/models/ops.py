@@ -2,7 +2,7 @@
 
 A call is `relax.call_pure_packed("mlcc.<name>", tensors..., attributes...)`. It says what is
 computed, never how: quantization, paging and targets are the passes' business. The numpy meaning
-of each operator is in `mlcc.device.reference_ops`.
+of each operator is in `mlcc.device.reference`.
 
 A result is of its first input's dtype: what the embedding begins with, all layers hand on. In the
 docstrings that is `a`; f32 is float32 whatever the activations are.

@@ -1,10 +1,10 @@
 """Pass: lower operators that remember to kernels over the caches, which they write in place.
 
-`mlcc.attention` becomes "append keys and values to the pages, then attend over them"; the rows of
-`remembering` say what becomes of each. After it, `forward` takes a step (`mlcc.engine.tables`), its
-sizes, and the tensors of all caches. Three rules keep in-place updates honest, each seen to fail
-silently otherwise: the updated tensor is a new variable and the old one is never used again; the
-kernel is opaque to fusion (op_pattern 8); and no pass that merges or reorders equal calls runs
+`mlcc.attention` becomes "append keys and values to the pages, then attend over them"; an operator's
+record says what becomes of it (`caches`). After it, `forward` takes a step (`mlcc.engine.tables`),
+its sizes, and the tensors of all caches. Three rules keep in-place updates honest, each seen to
+fail silently otherwise: the updated tensor is a new variable and the old one is never used again;
+the kernel is opaque to fusion (op_pattern 8); and no pass that merges or reorders equal calls runs
 afterwards. `check_updates` counts that each tensor is still updated once in the final module.
 """
 
@@ -16,11 +16,10 @@ from typing import Any
 
 from mlcc.engine.tables import StepLayout
 from mlcc_compiler._tvm import ir, relax
-from mlcc_compiler.caches import CacheLayout, Caches, LayerRecord
+from mlcc_compiler.caches import RECORDS, CacheLayout, Caches, LayerRecord, PagedRecord
 from mlcc_compiler.graph import PREFIX, call_parts, check_dtypes, dims, literal, tensor
 from mlcc_compiler.kernels.kernel_set import KernelSet
 from mlcc_compiler.layout import AttentionShape
-from mlcc_compiler.passes.remembering import OPERATORS, Paged
 from mlcc_compiler.passes.rewrite import Rewriter
 from mlcc_compiler.passes.variables import UPDATES, cache_variable, size_variable, step_variable
 
@@ -56,16 +55,17 @@ class PagedKV(Rewriter):
         self.slots = dict(zip(groups, values[len(self.inputs) :], strict=True))
 
     def rewrite(self, expr: Any) -> Any:
-        """An operator that remembers, by its row of `remembering.OPERATORS`."""
+        """An operator that remembers, by the class of its record."""
         if isinstance(expr, relax.Call):
             name, arguments = call_parts(expr)
-            row = OPERATORS.get(name.removeprefix(PREFIX))
-            if row is not None:
+            kind = RECORDS.get(name.removeprefix(PREFIX))
+            if kind is not None:
                 *tensors, layer, text = [self.value(argument) for argument in arguments]
-                at = int(literal(layer)), row.record.of_text(str(literal(text)))
-                if isinstance(row, Paged):
-                    return self._paged(row, tensors, *at)
-                return self._state(name.removeprefix(PREFIX), tensors, *at, expr.ty_args[0])
+                record = kind.of_text(str(literal(text)))
+                place = self._place(int(literal(layer)), record)
+                if isinstance(record, PagedRecord):
+                    return self._paged(record, tensors, place)
+                return self._state(record, tensors, place, expr.ty_args[0])
         return super().rewrite(expr)
 
     def op_attention_qkv(self, arguments: list[Any], call: relax.Call) -> Any:
@@ -77,20 +77,16 @@ class PagedKV(Rewriter):
         place = self._place(int(literal(layer)), AttentionShape.of_text(str(literal(text))))
         inputs = [qkv, table, *norms.fields, self.slots[place.layout.group]]
         *pages, q = self._update("rotate_and_append", inputs, place, *numbers, out=[out])
-        return self._attend("attention", [q], pages, place)
+        return self._attend([q], pages, place)
 
-    def _paged(self, row: Paged, tensors: list[Any], layer: int, record: LayerRecord) -> Any:
-        place = self._place(layer, record)
-        inputs = [*tensors[row.queries :], self.slots[place.layout.group]]
-        pages = self._update(row.append, inputs, place)
-        return self._attend(row.attend, tensors[: row.queries], pages, place)
+    def _paged(self, record: PagedRecord, tensors: list[Any], place: Place) -> Any:
+        inputs = [*tensors[record.queries :], self.slots[place.layout.group]]
+        pages = self._update(record.append, inputs, place)
+        return self._attend(tensors[: record.queries], pages, place)
 
-    def _state(
-        self, name: str, tensors: list[Any], layer: int, record: LayerRecord, out: Any
-    ) -> Any:
-        place = self._place(layer, record)
+    def _state(self, record: LayerRecord, tensors: list[Any], place: Place, out: Any) -> Any:
         inputs, sizes = [*tensors, self.step], [self.sizes["b"]]
-        *_, value = self._update(name, inputs, place, record, sizes=sizes, out=[out])
+        *_, value = self._update(record.operator, inputs, place, record, sizes=sizes, out=[out])
         return value
 
     def _place(self, layer: int, record: LayerRecord) -> Place:
@@ -130,8 +126,8 @@ class PagedKV(Rewriter):
         value = self.builder.emit(call)
         return [value] if single else self.items(value, len(types))
 
-    def _attend(self, operator: str, queries: list[Any], pages: list[Any], place: Place) -> Any:
-        layout = place.layout
+    def _attend(self, queries: list[Any], pages: list[Any], place: Place) -> Any:
+        layout, operator = place.layout, place.record.operator
         sizes = (self.sizes["b"], self.sizes[f"p{layout.group}"])
         arguments = ([*queries, *pages, self.step], sizes, place.record)
         return self.kernels.emit(operator, self, *arguments, place.record.layout(layout))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mlcc.errors import printable
+from mlcc.model_argument import model_argument
 from mlcc.sizes import size
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ class ModelOptions:
 
 
 MODEL_OPTIONS = (
-    click.argument("model"),
+    click.argument("model", callback=model_argument),
     click.option("--target", help="If it must be compiled first.  [cpu]"),
     click.option("--quant", help="If it must be compiled first.  [q4]"),
     click.option("--threads", type=click.IntRange(1), help="Kernel threads.  [all usable cores]"),

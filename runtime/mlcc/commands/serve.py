@@ -68,7 +68,7 @@ def serve_command(
     api_key = _checked_key(api_key)
     hosts, limits = names(host, api_key, allowed_hosts), ConnectionLimits(max_connections)
     if options.target == TARGET or is_for_browsers(options.model):
-        _check_no_engine(options, web)
+        _check_no_engine(options, web, parse_special)
         page_folder()  # what it would say is worth more before a compile
         _say_open(host, api_key)
         serve_page(options.artifact(runs_here=False), host, port, _say_page, hosts, limits)
@@ -135,7 +135,7 @@ def _say_open(host: str, api_key: str | None) -> None:
         note("browsers give a page the GPU on localhost and https only: put https in front")
 
 
-def _check_no_engine(options: ModelOptions, web: Path | None) -> None:
+def _check_no_engine(options: ModelOptions, web: Path | None, parse_special: bool) -> None:
     """Nothing is asked of an engine that does not run here. Raises UnsupportedError."""
     from mlcc.compiled.cache import is_compiled
 
@@ -143,7 +143,7 @@ def _check_no_engine(options: ModelOptions, web: Path | None) -> None:
     bounds = ("context", "max_batch", "max_step_tokens", "max_rows")
     sizes = bounds if is_compiled(options.model) else ()  # a compile takes them
     given = {name: getattr(options, name) for name in (*engine, *sizes)}
-    for name, value in {**given, "web": web}.items():
+    for name, value in {**given, "web": web, "parse_special": parse_special or None}.items():
         if value is not None:
             raise UnsupportedError(
                 f"{options.model} runs in the visitor's browser, not here; "

@@ -34,6 +34,8 @@ TARGET, QUANT = "cpu", "q4"
 """What a checkpoint is compiled for and as, unless told otherwise."""
 _HUB = "hf://"
 _LOCK = ".lock"
+_NAME = 100
+"""Characters of a model's name in its entry's: file systems take 255 bytes."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +101,7 @@ def compiled(model: str, options: CompileOptions, say: Callable[[str], None]) ->
     source["compiler"] = sources_stamp(_edited_packages())
     key = hashlib.sha256(json.dumps(source, sort_keys=True).encode()).hexdigest()[:16]
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", model.rstrip("/").rpartition("/")[2]) or "model"
-    entry = Entry(cache_folder() / f"{name}-{key}", source)
+    entry = Entry(cache_folder() / f"{name[:_NAME]}-{key}", source)
     with _usable():
         complete = entry.complete
     if not complete:

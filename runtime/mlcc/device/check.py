@@ -69,7 +69,8 @@ def check_adjustments(
     """Raises BadBatchError unless they keep the contract of `adjust_tables.py`."""
     layout = AdjustLayout.of(capacity.layout, capacity.vocab_size)
     require(adjustments.layout == layout, "adjustments of another layout")
-    require(adjustments.num_rows <= batch.num_rows, f"{adjustments.num_rows} rows are adjusted")
+    count = adjustments.num_rows
+    require(0 <= count <= batch.num_rows, f"{count} rows are adjusted")
     require(layout.rows.end <= adjustments.used_words <= layout.words, "words in use")
     entries = list(adjustments.rows())
     rows = [entry.row for entry in entries]

@@ -7,16 +7,22 @@ Needs numpy alone, no tvm.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from mlcc.artifact.schema import CacheInfo, page_shape
+from mlcc.device import (
+    reference_attention,
+    reference_experts,
+    reference_latent,
+    reference_states,
+)
 from mlcc.device import reference_ops as ops
 from mlcc.device.check import check_adjustments
-from mlcc.device.reference_caches import REMEMBERING, LayerCache
+from mlcc.device.reference_caches import LayerCache, Remembers
 from mlcc.device.reference_logits import adjust, top_logprobs
 from mlcc.device.step_view import StepView
 from mlcc.engine.adjustments import Adjustments
@@ -24,6 +30,15 @@ from mlcc.engine.batch import Batch, Capacity, Result, pairs_of
 from mlcc.engine.tables import MOST_TOP_LOGPROBS
 
 Array = npt.NDArray[Any]
+
+OPERATORS: dict[str, Callable[..., Any] | Remembers] = {
+    **ops.OPERATORS,
+    **reference_attention.OPERATORS,
+    **reference_experts.OPERATORS,
+    **reference_latent.OPERATORS,
+    **reference_states.OPERATORS,
+}
+"""By their names in the graph; each file of twins has its own."""
 
 
 class ReferenceExecutor:
@@ -115,12 +130,12 @@ class ReferenceExecutor:
         }
         for node in self.graph["nodes"]:
             inputs = [self._value(values, name) for name in node["in"]]
-            if node["op"] in REMEMBERING:
+            operator = OPERATORS[node["op"]]
+            if isinstance(operator, Remembers):
                 layer, record = node["attributes"]
-                operator = REMEMBERING[node["op"]]
-                result = operator(step, self.caches[layer], *inputs, **json.loads(record))
+                result = operator.twin(step, self.caches[layer], *inputs, **json.loads(record))
             else:
-                result = ops.OPERATORS[node["op"]](*inputs, *node["attributes"])
+                result = operator(*inputs, *node["attributes"])
             values[node["out"]] = result
         logits: Array = values[self.graph["output"]]
         return logits

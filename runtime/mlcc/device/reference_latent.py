@@ -10,9 +10,33 @@ from typing import Any
 
 import numpy as np
 
-from mlcc.device.step_view import PageLists
+from mlcc.device.reference_caches import LayerCache, Remembers
+from mlcc.device.step_view import PageLists, StepView
 
 Array = Any
+
+
+def latent_attention(
+    step: StepView,
+    cache: LayerCache,
+    q: Array,
+    weight: Array,
+    table: Array,
+    latent: Array,
+    norm: Array,
+    _: Array,
+    *,
+    rank: int,
+    value: int,
+    scale: float,
+    eps: float,
+    **sizes: int,
+) -> Array:
+    """Append latents to the pages, then attend over them; made of the twins of its kernels."""
+    pages = cache.tensors["latent"]
+    append_latent(latent_key(latent, norm, table, eps), step.tokens(f"slot.{cache.group}"), pages)
+    asked, lists = latent_query(q, weight, table), step.lists(cache.group)
+    return latent_value(attend_latents(asked, pages, lists, rank, scale), weight, value)
 
 
 def latent_query(q: Array, weight: Array, table: Array) -> Array:
@@ -54,7 +78,7 @@ def append_latent(latent: Array, token_slots: Array, pages: Array) -> Array:
     return pages
 
 
-def latent_attention(q: Array, pages: Array, lists: PageLists, rank: int, scale: float) -> Array:
+def attend_latents(q: Array, pages: Array, lists: PageLists, rank: int, scale: float) -> Array:
     """Causal attention of q [n, heads, width] over pages [p, page_size, width], whose first `rank`
     numbers are the values -> [n, heads, rank]; zeros for tokens of no sequence."""
     out = np.zeros_like(q[..., :rank])
@@ -68,3 +92,6 @@ def latent_attention(q: Array, pages: Array, lists: PageLists, rank: int, scale:
             weight = np.exp(score - score.max(axis=1, keepdims=True))
             out[t] = weight @ seen[:, :rank] / weight.sum(axis=1, keepdims=True)
     return out
+
+
+OPERATORS = {"mlcc.latent_attention": Remembers(latent_attention)}

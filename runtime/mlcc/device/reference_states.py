@@ -4,10 +4,12 @@ write them; and of what brings their inputs in order."""
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from mlcc.device.reference_caches import LayerCache, Remembers
 from mlcc.device.step_view import StepView
 
 Array = Any
@@ -21,11 +23,11 @@ def take_parts(x: Array, groups: int, parts: str) -> Array:
     return np.concatenate([part.reshape(len(x), -1) for part in taken], axis=1)
 
 
-def causal_conv(x: Array, weight: Array, step: StepView, group: int, states: Array) -> Array:
+def causal_conv(step: StepView, cache: LayerCache, x: Array, weight: Array, **sizes: int) -> Array:
     """silu of the convolution of x [n, channels] with weight [channels, 1, taps]; the inputs that
-    the next tokens see are left in states [slots, taps - 1, channels]."""
-    out = np.zeros_like(x)
-    for begin, end, state, slot in _sequences(step, group, states):
+    the next tokens see are left in its states [slots, taps - 1, channels]."""
+    out, states = np.zeros_like(x), cache.tensors["conv"]
+    for begin, end, state, slot in _sequences(step, cache.group, states):
         window = np.concatenate([state, x[begin:end]])
         taps = weight.shape[2]
         for t in range(begin, end):
@@ -36,18 +38,20 @@ def causal_conv(x: Array, weight: Array, step: StepView, group: int, states: Arr
 
 
 def delta_rule(
+    step: StepView,
+    cache: LayerCache,
     qkv: Array,
     ba: Array,
     a_log: Array,
     dt_bias: Array,
-    step: StepView,
-    group: int,
-    states: Array,
+    *,
     k_heads: int,
     eps: float,
+    **sizes: int,
 ) -> Array:
     """The gated delta rule: qkv [n, channels] as the operator says, states [slots, v_heads, v_dim,
     k_dim] -> [n, v_heads, v_dim]."""
+    states = cache.tensors["delta"]
     _, v_heads, v_dim, k_dim = states.shape
     keys = k_heads * k_dim
     shapes = [(k_heads, k_dim), (k_heads, k_dim), (v_heads, v_dim)]
@@ -57,7 +61,7 @@ def delta_rule(
     beta = 1 / (1 + np.exp(-b))
     decay = np.exp(-np.exp(a_log) * np.logaddexp(a + dt_bias, 0))
     out = np.zeros((len(qkv), v_heads, v_dim), qkv.dtype)
-    for begin, end, state, slot in _sequences(step, group, states):
+    for begin, end, state, slot in _sequences(step, cache.group, states):
         for h in range(v_heads):
             matrix, of = state[h].copy(), h * k_heads // v_heads
             for t in range(begin, end):
@@ -75,3 +79,10 @@ def _sequences(step: StepView, group: int, states: Array) -> list[tuple[int, int
     source, to = (step.sequences(f"{name}.{group}")[:-1] for name in ("slot_in", "slot_out"))
     read = [states[s].copy() if s >= 0 else np.zeros_like(states[0]) for s in source]
     return [(first[s], first[s + 1], read[s], to[s]) for s in range(len(to))]
+
+
+OPERATORS: dict[str, Callable[..., Any] | Remembers] = {
+    "mlcc.take_parts": take_parts,
+    "mlcc.causal_conv": Remembers(causal_conv),
+    "mlcc.delta_rule": Remembers(delta_rule),
+}

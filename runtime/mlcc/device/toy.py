@@ -4,23 +4,24 @@ Where a model would store keys and values, or a recurrent state, it stores token
 tokens so far, in every cache group, and reads back what a query can see. So every fault of
 scheduling, paging, windows, states, preemption or pipelining gives another token, or raises: each
 slot also holds its position and a digest of all before it, which tell stale contents from the
-sequence's own. Not a model, not fast, and runs anywhere (standard library only).
+sequence's own. Which logits that token stands for, so that they can be adjusted and ranked, is said
+in `toy_logits.py`. Not a model, not fast, and runs anywhere (standard library only).
 """
 
 from __future__ import annotations
 
 from array import array
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from typing import NamedTuple
 
-from mlcc.device.check import Span, check_batch, require, slot_of
-from mlcc.engine.adjustments import Adjustments
+from mlcc.device.check import Span, check_adjustments, check_batch, require, slot_of
+from mlcc.device.toy_logits import adjust, choose, likeliest, toy_logits
+from mlcc.engine.adjustments import AdjustedRow, Adjustments
 from mlcc.engine.batch import Batch, Capacity, PageList, Result, StateSlot, TopLogprobs
 from mlcc.engine.sampling import mix64
 from mlcc.engine.tables import CacheGroup
-from mlcc.errors import UnsupportedError
 
 _MASK = (1 << 64) - 1
 
@@ -69,11 +70,6 @@ def toy_token(
     return value % vocab_size, -(value >> 40) / 2.0**24
 
 
-def toy_top(token: int, logprob: float, count: int, vocab_size: int) -> TopLogprobs:
-    """The toy's most likely tokens: the one it samples, then those after it, each a nat less."""
-    return [((token + i) % vocab_size, logprob - i) for i in range(min(count, vocab_size))]
-
-
 class ToyExecutor:
     """An Executor over integers. Raises BadBatchError at the first thing that is not right.
 
@@ -89,7 +85,7 @@ class ToyExecutor:
             _Pages(group, size) if group.has_pages else _States(size) for group, size in pools
         ]
         self._last_sampled: Sequence[int] = ()
-        self._queue: deque[tuple[Batch, list[Span]]] = deque()
+        self._queue: deque[tuple[Batch, list[Span], dict[int, AdjustedRow]]] = deque()
         self._rows_before = 0
         """Logit rows of the step submitted last."""
         self._submitted = self._collected = 0
@@ -98,13 +94,16 @@ class ToyExecutor:
         """Batches bring their own memory."""
 
     def lend_adjustments(self) -> None:
-        """There are none."""
+        """Likewise."""
 
     def submit(self, batch: Batch, adjustments: Adjustments | None = None) -> int:
         """Queue a batch. What it shows by itself is checked now, what the caches hold later."""
+        spans = check_batch(batch, self.capacity, self._rows_before)
+        adjusted = {}
         if adjustments is not None:
-            raise UnsupportedError("the toy device has no logits to adjust; use a compiled model")
-        self._queue.append((batch, check_batch(batch, self.capacity, self._rows_before)))
+            check_adjustments(adjustments, batch, self.capacity, self._rows_before)
+            adjusted = {row.row: row for row in adjustments.rows()}
+        self._queue.append((batch, spans, adjusted))
         self._rows_before = batch.num_rows
         self._submitted += 1
         return self._submitted
@@ -120,7 +119,9 @@ class ToyExecutor:
         """Forget everything. Idempotent."""
         self._queue.clear()
 
-    def _run(self, batch: Batch, spans: Sequence[Span]) -> Result:
+    def _run(
+        self, batch: Batch, spans: Sequence[Span], adjusted: Mapping[int, AdjustedRow]
+    ) -> Result:
         layout = batch.layout
         columns = (batch.column(layout.copies, name) for name in layout.copies.columns)
         for g, source, to in zip(*columns, strict=True):
@@ -132,14 +133,29 @@ class ToyExecutor:
             mine = tokens[span.first : span.first + span.count]
             views.append([c.run(span, g, mine) for g, c in enumerate(self._caches)])
         answers = self._sample(batch, spans, views)
+        answers, top = self._choose(batch, answers, adjusted)
         self._last_sampled = [token for token, _ in answers]
-        return Result(self._last_sampled, [p for _, p in answers], self._top(batch, answers))
+        return Result(self._last_sampled, [p for _, p in answers], top)
 
-    def _top(self, batch: Batch, answers: Sequence[tuple[int, float]]) -> list[TopLogprobs] | None:
-        if not batch.top_logprobs:
-            return None
-        wanted, vocab = batch.column(batch.layout.rows, "top_logprobs"), self.capacity.vocab_size
-        return [toy_top(*answer, int(k), vocab) for answer, k in zip(answers, wanted, strict=True)]
+    def _choose(
+        self,
+        batch: Batch,
+        answers: list[tuple[int, float]],
+        adjusted: Mapping[int, AdjustedRow],
+    ) -> tuple[list[tuple[int, float]], list[TopLogprobs] | None]:
+        """What is sampled of rows that the hash says so of, and their likeliest tokens."""
+        wanted = batch.column(batch.layout.rows, "top_logprobs")
+        top: list[TopLogprobs] = []
+        for i, count in enumerate(wanted):
+            if not count and i not in adjusted:  # as most are: many tests run many steps
+                top.append([])
+                continue
+            logits = toy_logits(*answers[i], self.capacity.vocab_size)
+            if i in adjusted:
+                adjust(logits, adjusted[i], self._last_sampled)
+            answers[i] = choose(logits)
+            top.append(likeliest(logits, int(count)))
+        return answers, top if batch.top_logprobs else None
 
     def _sample(
         self, batch: Batch, spans: Sequence[Span], views: Sequence[Sequence[list[list[int]]]]

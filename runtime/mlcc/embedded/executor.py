@@ -11,24 +11,20 @@ from typing import Any
 
 from mlcc.embedded.bridge import to_python, typed_array
 from mlcc.engine.adjustments import Adjustments
-from mlcc.engine.batch import Batch, Result, int32
-from mlcc.errors import (
-    DeviceError,
-    DeviceLostError,
-    MlccError,
-    OutOfMemoryError,
-    UnsupportedError,
-)
+from mlcc.engine.batch import Batch, Result, int32, pairs_of
+from mlcc.errors import DeviceError, DeviceLostError, MlccError, OutOfMemoryError
 
 _ERRORS = {kind.__name__: kind for kind in (DeviceError, DeviceLostError, OutOfMemoryError)}
 
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """A batch as JavaScript takes it: a Uint8Array of its words, an Int32Array of its sizes."""
+    """A batch as JavaScript takes it: a Uint8Array of its words, an Int32Array of its sizes, and a
+    Uint8Array of its adjustments' words, or None."""
 
     data: Any
     sizes: Any
+    adjustments: Any = None
 
 
 class Ticket:
@@ -50,21 +46,17 @@ class JsExecutor:
         self._typed_array = typed_array()
 
     def pack(self, batch: Batch, adjustments: Adjustments | None = None) -> Packed:
-        """Copy the words in use into JavaScript's memory. Raises UnsupportedError for what the
-        page's side is not built for."""
-        if adjustments is not None or batch.top_logprobs:
-            what = "top logprobs" if adjustments is None else "penalties, biases and masks"
-            raise UnsupportedError(
-                f"{what} are not built yet in a browser's tab; ask a server (`mlcc serve`), or "
-                "leave them out"
-            )
-        used = batch.words[: batch.used_words]
-        return Packed(self._typed_array(used.cast("B")), self._typed_array(int32(batch.sizes)))
+        """Copy the words in use into JavaScript's memory."""
+        data, sizes = self._used(batch), self._typed_array(int32(batch.sizes))
+        return Packed(data, sizes, None if adjustments is None else self._used(adjustments))
+
+    def _used(self, tables: Batch | Adjustments) -> Any:
+        return self._typed_array(tables.words[: tables.used_words].cast("B"))
 
     def submit(self, packed: Packed) -> Ticket:
         """Queue a step on the GPU. May be called again before `collect`."""
         try:
-            return Ticket(self._js.submit(packed.data, packed.sizes))
+            return Ticket(self._js.submit(packed.data, packed.sizes, packed.adjustments))
         except Exception as error:
             raise device_error(error) from error
 
@@ -74,7 +66,12 @@ class JsExecutor:
             told = await ticket
         except Exception as error:
             raise device_error(error) from error
-        return Result(to_python(told.tokens).tolist(), to_python(told.logprobs).tolist())
+        top = getattr(told, "top", None)
+        return Result(*_lists(told), None if top is None else pairs_of(*_lists(top)))
+
+
+def _lists(told: Any) -> tuple[list[int], list[float]]:
+    return to_python(told.tokens).tolist(), to_python(told.logprobs).tolist()
 
 
 def device_error(error: Exception) -> MlccError:

@@ -40,12 +40,23 @@ class Call:
 class EmbeddedModel:
     """The API of one model. Needs a running event loop, in which all of it runs."""
 
-    def __init__(self, manifest: Any, plan: str, texts: Any, tokenizer: Any, executor: Any) -> None:
-        """`texts` are the plan's text files by path, but for tokenizer.json.
+    def __init__(
+        self,
+        manifest: Any,
+        plan: str,
+        texts: Any,
+        tokenizer: Any,
+        executor: Any,
+        parse_special: bool = False,
+    ) -> None:
+        """`texts` are the plan's text files by path, but for tokenizer.json. `parse_special`: as
+        `ModelText.with_special`.
 
         Raises ArtifactError, which `entry.check` tells before weights are fetched.
         """
         text = read_texts(manifest, texts, tokenizer)
+        if parse_special:
+            text = text.with_special()
         capacity = capacity_of(Manifest.from_bytes(to_bytes(manifest)), json.loads(plan))
         engine = text.new_engine(capacity)
         self._engine = LoopClient(engine, JsExecutor(executor), MAX_QUEUE)

@@ -1,7 +1,7 @@
 """What of a model fits a page's GPU, decided from the manifest before anything else is fetched.
 
 The arithmetic is `model.memory`'s; here is what is particular to a tab: nobody says how much memory
-its GPU has, so pages get a budget, and when the GPU refuses even that, half of them.
+its GPU has, so caches get a budget, and when the GPU refuses even that, half of it.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from mlcc.artifact.manifest import KERNEL_INTERFACE, Manifest, abi_hash
 from mlcc.artifact.records import to_plain
 from mlcc.artifact.schema import page_shape
 from mlcc.artifact.texts import text_files
+from mlcc.engine.adjust_tables import AdjustLayout
 from mlcc.engine.batch import Capacity
 from mlcc.engine.caches import pages_for
 from mlcc.errors import ArtifactError, CapacityError, DeviceError
@@ -25,14 +26,14 @@ from mlcc.model.memory import (
     longest,
     needed_bytes,
     plan_capacity,
-    tokens_of,
+    room_text,
 )
 from mlcc.sizes import apart
 
 TAB_BATCH = 4
 """Requests answered at once in a tab, unless the page wants another number."""
-TAB_PAGES_BYTES = 1 << 30
-"""For pages, where the GPU's memory is not known."""
+TAB_CACHE_BYTES = 1 << 30
+"""For pages and states, where the GPU's memory is not known."""
 
 
 def make_plan(
@@ -65,7 +66,7 @@ def make_plan(
 
 
 def halve(manifest: Manifest, plan: Mapping[str, Any]) -> dict[str, Any]:
-    """The plan with about half the pages, for a GPU that refused them.
+    """The plan with about half the pages and states, for a GPU that refused them.
 
     Raises CapacityError if they are too few already.
     """
@@ -81,8 +82,8 @@ def halve(manifest: Manifest, plan: Mapping[str, Any]) -> dict[str, Any]:
         )
     halves = tuple(max(few, pages // 2) for few, pages in zip(least, pools, strict=True))
     after = replace(before, pools=halves, context=longest(halves, before))
-    note = f"the GPU's memory was full: room for {tokens_of(halves, before)} tokens instead of "
-    note += str(tokens_of(pools, before))
+    now, then = (room_text(each, before.groups) for each in (halves, pools))
+    note = f"the GPU's memory was full: room for {now} instead of {then}"
     return _to_plain(manifest, after, [*plan["notes"], note], fixed)
 
 
@@ -135,8 +136,8 @@ def _room(manifest: Manifest, wanted: Capacity, adapter: Mapping[str, Any]) -> R
     if known is not None:
         return Room(known, tensor, "the page gives it {}", reserve=0)
     empty = replace(wanted, pools=(0,) * len(wanted.pools))
-    budget = needed_bytes(empty, manifest) + TAB_PAGES_BYTES
-    why = f"a tab takes {TAB_PAGES_BYTES >> 20} MiB for pages"
+    budget = needed_bytes(empty, manifest) + TAB_CACHE_BYTES
+    why = f"a tab takes {TAB_CACHE_BYTES >> 20} MiB for caches"
     return Room(budget, tensor, why, reserve=0)
 
 
@@ -148,6 +149,7 @@ def _to_plain(
     return {
         "model": manifest.model.name,
         "abi": manifest.abi,
+        "interface": manifest.interface,
         "f16": needs_f16(manifest),
         "functions": list(manifest.functions),
         "capacity": {
@@ -159,6 +161,7 @@ def _to_plain(
             "max_rows": capacity.max_rows,
         },
         "step_words": capacity.layout.words,
+        "adjust_words": AdjustLayout.of(capacity.layout, capacity.vocab_size).words,
         "fixed": fixed,
         "caches": [
             {"dtype": spec.dtype, "shape": [pool, *page_shape(spec)]}

@@ -65,7 +65,7 @@ class AdjustLayout:
 
     @cached_property
     def rows(self) -> Table:
-        return Table("rows", ROWS, self.max_rows, self.header.end)
+        return Table("rows", ROWS, self.max_rows, self.header.end, FLOATS)
 
     @property
     def mask_words(self) -> int:

@@ -8,13 +8,11 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from struct import Struct
 
-from mlcc.engine.adjust_tables import FLOATS, HEADER, MASK_BITS, ROWS, AdjustLayout
+from mlcc.engine.adjust_tables import HEADER, MASK_BITS, ROWS, AdjustLayout
 from mlcc.engine.batch import int32
+from mlcc.engine.tables import WORD
 from mlcc.errors import CapacityError
-
-_WORD = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +92,7 @@ class AdjustmentWriter:
 
     def __post_init__(self) -> None:
         if self.into is None:  # pages of zeros that are never touched take no memory
-            self.into = memoryview(bytearray(_WORD * self.layout.words)).cast("i")
+            self.into = memoryview(bytearray(WORD * self.layout.words)).cast("i")
         self._words = self.into
         self._end = self.layout.rows.end
 
@@ -134,8 +132,8 @@ class AdjustmentWriter:
         tokens, biased = self._take(2 * len(history)), self._take(2 * len(bias))
         self._pairs(tokens, history, array("i", history.values()))
         self._pairs(biased, bias, _bits(bias.values()))
-        _ROW.pack_into(
-            self._words, _WORD * (table.offset + table.width * self._rows), row, in_flight,
+        table.pack_into(
+            self._words, table.first_byte + table.entry_bytes * self._rows, row, in_flight,
             penalties.repetition, penalties.frequency, penalties.presence,
             tokens, len(history), biased, len(bias), mask,
         )  # fmt: skip
@@ -179,6 +177,3 @@ def _bits(values: Iterable[float]) -> array[int]:
     words = int32()
     words.frombytes(array("f", values).tobytes())
     return words
-
-
-_ROW = Struct("<" + "".join("f" if name in FLOATS else "i" for name in ROWS))

@@ -7,16 +7,12 @@ nothing: what is written, `tables.py` says where.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from struct import Struct
 from typing import Protocol
 
 from mlcc.engine.batch import Batch, Cache, PageList, int32
-from mlcc.engine.tables import COPIES, FLOATS, StepLayout, Table
-
-_WORD = 4
+from mlcc.engine.tables import WORD, StepLayout
 
 
 class Sampling(Protocol):
@@ -57,17 +53,13 @@ GREEDY = RowSampling()
 
 
 class BatchWriter:
-    """Fills a buffer with a step: all sequences in turn, each followed by its rows.
-
-    Called for every sequence of every step, so places are worked out once a layout (`_Places`).
-    """
+    """Fills a buffer with a step: all sequences in turn, each followed by its rows."""
 
     def __init__(self, layout: StepLayout, into: memoryview | None = None) -> None:
         """into: int32[layout.words] that the device lends; without it the batch has its own."""
         if into is None:
-            into = memoryview(bytearray(_WORD * layout.words)).cast("i")
+            into = memoryview(bytearray(WORD * layout.words)).cast("i")
         self._layout, self._words = layout, into
-        self._places = _places_of(layout)
         self._tokens = self._sequences = self._rows = self._copies = self._top_logprobs = 0
         self._lists = [int32() for _ in layout.groups]
         """Each group's page list; they follow one another at the end."""
@@ -77,24 +69,27 @@ class BatchWriter:
 
         Returns the index of the first token.
         """
-        places, first, count = self._places, self._tokens, len(tokens)
+        layout, first, count = self._layout, self._tokens, len(tokens)
+        index = self._sequences
         record, slots = [first, position + count], []
-        for cache, size, slides, pages in zip(caches, places.sizes, places.slides, self._lists):  # noqa: B905
+        for cache, group, pages in zip(caches, layout.groups, self._lists):  # noqa: B905
             if isinstance(cache, PageList):
-                ids = cache.ids
+                ids, size = cache.ids, group.page_size
                 record.append(len(pages))
-                if slides:
+                if group.window is not None:
                     record.append(cache.first)
                 if count == 1:
                     slots.append(ids[position // size - cache.first] * size + position % size)
                 pages.extend(ids)
             else:
                 record += (cache.read, cache.write)
-        index = self._sequences
-        places.sequence(self._words, places.sequences + places.sequence_bytes * index, *record)
+        table = layout.sequences
+        at = table.first_byte + table.entry_bytes * index
+        table.pack_into(self._words, at, *record)
         if count == 1:
-            at = places.tokens + places.token_bytes * first
-            places.token(self._words, at, tokens[0], position, index, *slots)
+            table = layout.tokens
+            at = table.first_byte + table.entry_bytes * first
+            table.pack_into(self._words, at, tokens[0], position, index, *slots)
         else:
             self._chunk(tokens, position, caches)
         self._tokens = first + count
@@ -113,11 +108,11 @@ class BatchWriter:
         uniform: one draw from [0, 1), from the engine's counter-based generator. top_logprobs: how
         many of the likeliest tokens are told, at most MOST_TOP_LOGPROBS.
         """
-        row = self._rows
-        self._places.row(
-            self._words, self._places.rows + self._places.row_bytes * row, token,
-            sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p, uniform,
-            top_logprobs,
+        row, table = self._rows, self._layout.rows
+        at = table.first_byte + table.entry_bytes * row
+        table.pack_into(
+            self._words, at, token, sampling.temperature, sampling.top_k, sampling.top_p,
+            sampling.min_p, uniform, top_logprobs,
         )  # fmt: skip
         if top_logprobs > self._top_logprobs:
             self._top_logprobs = top_logprobs
@@ -126,8 +121,9 @@ class BatchWriter:
 
     def copy(self, group: int, source: int, destination: int) -> None:
         """Copy a page or slot before anything else is done. No chains: copies have no order."""
-        at = self._layout.copies.offset + len(COPIES) * self._copies
-        self._words[at : at + len(COPIES)] = int32((group, source, destination))
+        table = self._layout.copies
+        at = table.first_byte + table.entry_bytes * self._copies
+        table.pack_into(self._words, at, group, source, destination)
         self._copies += 1
 
     def finish(self) -> Batch:
@@ -146,11 +142,9 @@ class BatchWriter:
             words[at : at + len(pages)] = pages
             at += len(pages)
         table = layout.sequences
-        end = table.offset + table.width * self._sequences
-        words[end : end + table.width] = int32(record)
+        table.pack_into(words, table.first_byte + table.entry_bytes * self._sequences, *record)
         counts = (self._tokens, self._sequences, self._rows, self._copies, self._top_logprobs)
-        header = int32((*counts, *begins))
-        words[: len(header)] = header
+        layout.header.pack_into(words, 0, *counts, *begins)
         return Batch(layout, words)
 
     def _chunk(self, tokens: Sequence[int], position: int, caches: Sequence[Cache]) -> None:
@@ -159,9 +153,9 @@ class BatchWriter:
         ids = tokens if isinstance(tokens, array) else int32(tokens)
         columns = [ids, int32(range(position, position + count))]
         columns.append(int32([self._sequences]) * count)
-        for cache, size in zip(caches, self._places.sizes, strict=True):
+        for cache, group in zip(caches, self._layout.groups, strict=True):
             if isinstance(cache, PageList):
-                columns.append(_slots(cache, size, position, count))
+                columns.append(_slots(cache, group.page_size, position, count))
         start = table.offset + table.width * self._tokens
         stop = start + table.width * count
         for c, column in enumerate(columns):
@@ -178,35 +172,3 @@ def _slots(cache: PageList, size: int, position: int, count: int) -> array[int]:
         slots.extend(range(slot, slot + run))
         position += run
     return slots
-
-
-@dataclass(frozen=True, slots=True)
-class _Places:
-    """Where `BatchWriter` writes, in bytes, and with what."""
-
-    sizes: tuple[int, ...]
-    slides: tuple[bool, ...]
-    sequences: int
-    sequence_bytes: int
-    sequence: Callable[..., None]
-    tokens: int
-    token_bytes: int
-    token: Callable[..., None]
-    rows: int
-    row_bytes: int
-    row: Callable[..., None]
-
-
-@lru_cache(maxsize=64)
-def _places_of(layout: StepLayout) -> _Places:
-    def of(table: Table) -> tuple[int, int, Callable[..., None]]:
-        code = "".join("f" if name in FLOATS else "i" for name in table.columns)
-        return _WORD * table.offset, _WORD * table.width, Struct(f"<{code}").pack_into
-
-    return _Places(
-        tuple(group.page_size for group in layout.groups),
-        tuple(group.window is not None for group in layout.groups),
-        *of(layout.sequences),
-        *of(layout.tokens),
-        *of(layout.rows),
-    )

@@ -24,7 +24,7 @@ from mlcc.engine.events import Event, Finished, TextDelta
 from mlcc.engine.limits import check_capacity, token_limit
 from mlcc.engine.packing import pack
 from mlcc.engine.request import FinishReason, Request
-from mlcc.engine.sampling import derive_seed
+from mlcc.engine.sampling import derive_seed, stream_of
 from mlcc.engine.scheduler import Scheduler
 from mlcc.engine.sequence import TokenSequence
 from mlcc.errors import DeviceError, InvalidRequestError
@@ -89,9 +89,8 @@ class Engine:
         sampling, arrival = request.sampling, self._requests
         seed = sampling.seed if sampling.seed is not None else derive_seed(self._seed, arrival)
         answer = AnswerText(self._tokenizer, request.prompt, sampling.stop)
-        seq = TokenSequence(
-            request, arrival, limit, seed, answer, int32(request.prompt), self._pools.empty()
-        )
+        stream, tokens, caches = stream_of(seed), int32(request.prompt), self._pools.empty()
+        seq = TokenSequence(request, arrival, limit, stream, answer, tokens, caches)
         self._requests += 1
         self._live[request.id] = seq
         self._scheduler.add(seq)

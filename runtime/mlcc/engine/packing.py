@@ -30,7 +30,7 @@ def pack(
         seq.computed += count
         if seq.remaining == 0:
             seq.sampled_step, seq.sampled_row = step, len(rows)
-            draw = uniform(seq.seed, seq.computed)
+            draw = uniform(seq.stream, seq.computed)
             writer.row(first + count - 1, seq.request.sampling, draw)
             seq.pending += 1
             rows.append(seq)

@@ -24,10 +24,14 @@ def derive_seed(base: int, counter: int) -> int:
     return mix64((mix64((base + _GAMMA) & _MASK) + (counter + 1) * _GAMMA) & _MASK)
 
 
-def uniform(seed: int, index: int) -> float:
-    """The draw in [0, 1) for the token at position `index`; any integer will do as a seed.
+def stream_of(seed: int) -> int:
+    """What all draws of a seed begin with, made once a sequence; any integer will do as a seed."""
+    return mix64((seed + _GAMMA) & _MASK)
+
+
+def uniform(stream: int, index: int) -> float:
+    """The draw in [0, 1) of a seed's `stream` for the token at position `index`.
 
     It has 24 bits, so that rounding to float32 is exact and never gives 1.
     """
-    state = mix64((seed + _GAMMA) & _MASK) + (index + 1) * _GAMMA
-    return (mix64(state & _MASK) >> 40) * 2.0**-24
+    return (mix64((stream + (index + 1) * _GAMMA) & _MASK) >> 40) * 2.0**-24

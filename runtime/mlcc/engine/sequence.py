@@ -24,7 +24,8 @@ class TokenSequence:
     """Number of the request; the lowest is the oldest."""
     limit: int
     """Most tokens, prompt and answer together."""
-    seed: int
+    stream: int
+    """Of its seed: where its draws come from."""
     answer: AnswerText
     tokens: array[int]
     """Known tokens: the prompt, then the answer."""

@@ -17,10 +17,13 @@ the words in use are uploaded. Floats are kept by their bits.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from struct import Struct
 
+WORD = 4
+"""Bytes."""
 _ALIGNMENT = 64
 """Words, 256 bytes: tables begin where any device may bind."""
 
@@ -95,11 +98,21 @@ class Table:
     columns: tuple[str, ...]
     entries: int
     offset: int
+    floats: frozenset[str] = FLOATS
+    """Names of columns whose words are the bits of a float32."""
     width: int = field(init=False)
     """Words of an entry."""
+    first_byte: int = field(init=False)
+    entry_bytes: int = field(init=False)
+    pack_into: Callable[..., None] = field(init=False, repr=False, compare=False)
+    """(words, byte, *values): writes the entry that begins at a byte, a value a column."""
 
     def __post_init__(self) -> None:
+        codes = ("f" if name in self.floats else "i" for name in self.columns)
         object.__setattr__(self, "width", len(self.columns))
+        object.__setattr__(self, "first_byte", WORD * self.offset)
+        object.__setattr__(self, "entry_bytes", WORD * self.width)
+        object.__setattr__(self, "pack_into", Struct("<" + "".join(codes)).pack_into)
 
     @property
     def end(self) -> int:
@@ -161,7 +174,7 @@ class StepLayout:
         """All of them, in the order in which they lie."""
         return self.header, self.sequences, self.rows, self.copies, self.tokens, self.pages
 
-    @property
+    @cached_property
     def words(self) -> int:
         """Size of the buffer in 32-bit words."""
         return _aligned(self.pages.end)

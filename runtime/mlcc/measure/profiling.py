@@ -62,7 +62,7 @@ def profile(
     if not 1 <= batch <= min(capacity.max_batch, most):
         raise CapacityError(
             f"--batch {batch} sequences of {context} tokens do not fit; the model was compiled for "
-            f"{capacity.max_batch}, and its pages hold {most}; use less of one of them"
+            f"{capacity.max_batch}, and its caches hold {most}; use less of one of them"
         )
     log = KernelLog(executor)
     progress("prefill")

@@ -1,13 +1,13 @@
 """Memory is planned before anything is loaded: what fits is decided here, from the manifest.
 
-Pages are what gives: a plan with fewer of them answers fewer long requests at once, and says so.
-Reads the system's figures; allocates nothing.
+Pages, windows and states are what gives: a plan with fewer of them answers fewer or shorter
+requests at once, and says so. Reads the system's figures; allocates nothing.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import repeat
 from math import prod
@@ -17,6 +17,7 @@ from mlcc.artifact.manifest import Manifest
 from mlcc.artifact.schema import DTYPE_BYTES, CacheInfo, page_shape
 from mlcc.engine.batch import Capacity
 from mlcc.engine.caches import tokens_within
+from mlcc.engine.tables import CacheGroup
 from mlcc.errors import CapacityError
 from mlcc.sizes import apart, size
 
@@ -38,7 +39,7 @@ class Room:
     """What a device offers; None = unknown, and then nothing is checked."""
 
     bytes: int | None = None
-    """For weights, workspace and pages together."""
+    """For weights, workspace and caches together."""
     tensor_bytes: int | None = None
     """For one tensor: WebGPU bounds what a kernel's argument may hold."""
     why: str = ""
@@ -96,9 +97,10 @@ def fit(wanted: Capacity, manifest: Manifest, room: Room, *, fixed: bool) -> Fit
     the sizes). Raises CapacityError with both numbers and what to type.
     """
     held = tuple(map(_most_pages, manifest.caches, repeat(room.tensor_bytes)))
-    pools, why = tuple(map(min, wanted.pools, held)), ""
-    if pools != wanted.pools:
-        why = f"a layer's pages are one tensor, of {tokens_of(held, wanted)} tokens"
+    pools = tuple(map(min, wanted.pools, held))
+    cut = zip(pools, wanted.pools, wanted.groups, strict=True)
+    room_held = room_of((pool, group) for pool, most, group in cut if pool < most)
+    why = " and ".join(f"a layer's {kind} are one tensor, of {n}" for kind, n in room_held.items())
     needed = needed_bytes(wanted, manifest) + room.reserve
     needs = size(needed)
     if room.bytes is not None:
@@ -157,11 +159,25 @@ def longest(pools: tuple[int, ...], wanted: Capacity) -> int:
     return min(tokens_within(pages, group, wanted.context) for pages, group in groups)
 
 
-def tokens_of(pools: tuple[int, ...], wanted: Capacity) -> int:
-    """Tokens that the pages of paged groups hold, over all sequences; without any, of windows."""
-    groups = [(p, g) for p, g in zip(pools, wanted.groups, strict=True) if g.has_pages]
-    paged = [(p, g) for p, g in groups if g.kind == "paged"]
-    return min((p * g.page_size for p, g in paged or groups), default=0)
+def room_of(pools: Iterable[tuple[int, CacheGroup]]) -> dict[str, str]:
+    """What pools hold over all sequences, of pages and of states: {"pages": "1600 tokens"}.
+
+    A window's pages count where no group keeps all tokens.
+    """
+    held: dict[str, list[int]] = {}
+    for pool, group in pools:
+        held.setdefault(group.kind, []).append(pool * (group.page_size if group.has_pages else 1))
+    found = {}
+    if pages := held.get("paged") or held.get("window"):
+        found["pages"] = f"{min(pages)} tokens"
+    if states := held.get("state"):
+        found["states"] = f"{min(states)} sequence{'s' * (min(states) != 1)}"
+    return found
+
+
+def room_text(pools: tuple[int, ...], groups: tuple[CacheGroup, ...]) -> str:
+    """The same of all groups of a model, as one text."""
+    return " and ".join(room_of(zip(pools, groups, strict=True)).values())
 
 
 def _most_pages(cache: CacheInfo, tensor_bytes: int | None) -> int:
@@ -247,5 +263,5 @@ def _refusal(needs: str, wanted: Capacity, why: str, context: int) -> str:
 def _note(wanted: Capacity, fitted: Capacity, why: str) -> str:
     if fitted.context < wanted.context:
         return f"{why}: the context is {fitted.context} tokens instead of {wanted.context}"
-    tokens = tokens_of(fitted.pools, fitted)
-    return f"{why}: room for {tokens} tokens in all, so long requests wait for each other"
+    room = room_text(fitted.pools, fitted.groups)
+    return f"{why}: room for {room} in all, so some requests wait for others"

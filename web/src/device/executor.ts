@@ -7,12 +7,18 @@
 
 import { DeviceError, MlccError } from '../errors.js';
 import type { Plan, TensorSpec } from '../plan.js';
-import { alignUp, type Range, TENSOR } from './buffers.js';
+import { alignUp, TENSOR } from './buffers.js';
 import type { Counts } from './commands.js';
 import { Faults, textOf, type Watched } from './faults.js';
-import { Library, type LibraryFunction, type Tensor, type TensorList } from './library.js';
-import { Readback, type StepResult } from './readback.js';
-import { Staging } from './staging.js';
+import {
+  Library,
+  type LibraryFunction,
+  type Tensor,
+  type TensorList,
+  type TVMObject,
+} from './library.js';
+import { Readback, type Reading, type StepResult } from './readback.js';
+import { headerOf, type Staged, Staging, type Step } from './staging.js';
 import { allocate, free, type Tensors } from './tensors.js';
 
 /** Steps in flight. */
@@ -22,7 +28,15 @@ const DEPTH = 2;
 const UPLOAD_WINDOW = 64 << 20;
 
 /** What an executor reads of a plan. */
-export type ExecutorPlan = Pick<Plan, 'abi' | 'functions' | 'capacity' | 'step_words'>;
+export type ExecutorPlan = Pick<
+  Plan,
+  'abi' | 'interface' | 'functions' | 'capacity' | 'step_words' | 'adjust_words'
+>;
+
+/** Functions that only some steps need. */
+const OPTIONAL = ['copy_pages', 'adjust', 'top_logprobs'];
+
+type Wanted = Readonly<Record<'copy' | 'adjust' | 'top', LibraryFunction | undefined>>;
 
 /** What a step needs beside its tables, by what it is called in messages. */
 type Part = 'weights' | 'KV cache';
@@ -38,7 +52,7 @@ export class Executor {
   private readonly readback: Readback;
   private readonly forward: LibraryFunction;
   private readonly sample: LibraryFunction;
-  private readonly copyPages: LibraryFunction | undefined;
+  private readonly optional: ReadonlyMap<string, LibraryFunction>;
   private readonly loaded = new Map<Part, Tensors>();
   /** Bytes of weights since the GPU was last waited for. */
   private uploading = 0;
@@ -55,7 +69,7 @@ export class Executor {
     device: GPUDevice,
     plan: ExecutorPlan,
   ): Promise<Executor> {
-    return new Executor(device, await Library.load(wasm, plan.abi, device), plan);
+    return new Executor(device, await Library.load(wasm, plan, device), plan);
   }
 
   private constructor(device: GPUDevice, library: Library, plan: ExecutorPlan) {
@@ -67,8 +81,8 @@ export class Executor {
     this.readback = new Readback(device, plan.capacity.max_rows, DEPTH);
     this.forward = library.function('forward');
     this.sample = library.function('sample');
-    const copies = plan.functions.includes('copy_pages');
-    this.copyPages = copies ? library.function('copy_pages') : undefined;
+    const has = OPTIONAL.filter((name) => plan.functions.includes(name));
+    this.optional = new Map(has.map((name) => [name, library.function(name)]));
     this.lastSampled = library.scoped(() => library.keep(library.tensor([1], 'int32')));
   }
 
@@ -115,11 +129,11 @@ export class Executor {
 
   /**
    * Queue a step: `data` holds the words of its tables in use, `sizes` what `StepLayout.sizes`
-   * names. Resolves when its tokens are here.
-   * Rejects with DeviceLostError, OutOfMemoryError, DeviceError.
+   * names, `adjustments` the words in use of what is done to its logits. Resolves when its tokens
+   * are here. Rejects with DeviceLostError, OutOfMemoryError, DeviceError.
    */
-  submit(data: Uint8Array, sizes: Int32Array): Promise<StepResult> {
-    const result = this.queue(data, sizes);
+  submit(data: Uint8Array, sizes: Int32Array, adjustments?: Uint8Array): Promise<StepResult> {
+    const result = this.queue({ data, sizes, adjustments });
     this.tail = result.catch(() => undefined);
     return result;
   }
@@ -146,12 +160,11 @@ export class Executor {
   }
 
   /** All up to the first `await` happens within `submit`. */
-  private async queue(data: Uint8Array, sizes: Int32Array): Promise<StepResult> {
+  private async queue(step: Step): Promise<StepResult> {
     this.faults.check();
     const previous = this.tail;
-    const [, , rows = 0] = sizes;
-    const { value: buffer, fault } = this.record(data, sizes, rows);
-    const read = buffer ? this.readback.read(buffer, rows) : this.nothing(previous);
+    const { value: reading, fault } = this.record(step);
+    const read = reading ? this.readback.read(reading) : this.nothing(previous);
     try {
       const [result] = await Promise.all([read, this.faults.final(fault)]);
       return result;
@@ -167,16 +180,10 @@ export class Executor {
     return { tokens: new Int32Array(0), logprobs: new Float32Array(0) };
   }
 
-  private record(
-    data: Uint8Array,
-    sizes: Int32Array,
-    rows: number,
-  ): Watched<GPUBuffer | undefined> {
+  private record(step: Step): Watched<Reading | undefined> {
     const { library } = this;
     try {
-      return this.faults.watched('computing a step', () =>
-        library.scoped(() => this.step(data, sizes, rows)),
-      );
+      return this.faults.watched('computing a step', () => library.scoped(() => this.step(step)));
     } catch (error) {
       library.commands.drop();
       if (error instanceof MlccError) throw error;
@@ -184,33 +191,54 @@ export class Executor {
     }
   }
 
-  /** Records and submits a step; its results will be in the buffer. */
-  private step(data: Uint8Array, sizes: Int32Array, rows: number): GPUBuffer | undefined {
+  /** Records and submits a step; where its results will be, if it has any. */
+  private step(step: Step): Reading | undefined {
     const { library } = this;
     const [caches, weights] = [this.loaded.get('KV cache'), this.loaded.get('weights')];
     if (!caches || !weights) throw new DeviceError('a step came before its cache and weights');
-    const { step, copies } = this.staging.stage(data, sizes);
-    if (copies > 0) this.copy(step, copies, caches.list);
-    const shape = library.shape(sizes);
-    const logits = this.forward(step, shape, this.lastSampled, caches.list, weights.list);
-    let buffer: GPUBuffer | undefined;
-    if (rows > 0) {
-      const sampled = this.sample(logits, step) as TensorList;
-      const [tokens, logprobs] = [this.range(sampled, 0), this.range(sampled, 1)];
-      buffer = this.readback.record(library.commands, tokens, logprobs, rows);
-      this.remember(sampled.get(0) as Tensor);
-    }
+    const wants = this.wanted(step);
+    const staged = this.staging.stage(step);
+    wants.copy?.(staged.step, library.shape([headerOf(step.data, 'copies')]), caches.list);
+    const shape = library.shape(step.sizes);
+    const logits = this.forward(staged.step, shape, this.lastSampled, caches.list, weights.list);
+    const [, , rows = 0] = step.sizes;
+    const reading = rows > 0 ? this.choose(logits, staged, wants, rows) : undefined;
     library.commands.flush();
-    return buffer;
+    return reading;
   }
 
-  private copy(step: Tensor, copies: number, caches: TensorList): void {
-    if (!this.copyPages) throw new DeviceError('the library has no copy_pages; compile it again');
-    this.copyPages(step, this.library.shape([copies]), caches);
+  /** The functions beside `forward` and `sample` that a step calls. Raises DeviceError. */
+  private wanted({ data, adjustments }: Step): Wanted {
+    return {
+      copy: headerOf(data, 'copies') > 0 ? this.function('copy_pages') : undefined,
+      adjust: adjustments ? this.function('adjust') : undefined,
+      top: headerOf(data, 'top_logprobs') > 0 ? this.function('top_logprobs') : undefined,
+    };
   }
 
-  private range(list: TensorList, index: number): Range {
-    return this.library.buffers.at((list.get(index) as Tensor).getDataPtr());
+  private function(name: string): LibraryFunction {
+    const found = this.optional.get(name);
+    if (!found) throw new DeviceError(`the library has no ${name}; compile it again`);
+    return found;
+  }
+
+  /** From a step's logits to its tokens, and whatever else is told of them. */
+  private choose(
+    logits: TVMObject,
+    { step, adjustments }: Staged,
+    wants: Wanted,
+    rows: number,
+  ): Reading {
+    wants.adjust?.(logits, adjustments, this.lastSampled);
+    const sampled = tensorsOf(this.sample(logits, step));
+    const results = wants.top
+      ? [...sampled, ...tensorsOf(wants.top(logits, step, ...sampled))]
+      : sampled;
+    const { buffers, commands } = this.library;
+    const ranges = results.map((tensor) => buffers.at(tensor.getDataPtr()));
+    const reading = this.readback.record(commands, ranges, rows);
+    this.remember(sampled[0]);
+    return reading;
   }
 
   /** Keep the tokens on the device, where the next step looks up its placeholders. */
@@ -218,6 +246,12 @@ export class Executor {
     this.lastSampled.dispose();
     this.lastSampled = this.library.keep(tokens);
   }
+}
+
+/** What `sample` and `top_logprobs` give: tokens, and their log-probabilities. */
+function tensorsOf(list: TVMObject): [tokens: Tensor, logprobs: Tensor] {
+  const pair = list as TensorList;
+  return [pair.get(0) as Tensor, pair.get(1) as Tensor];
 }
 
 /** WebGPU takes multiples of four bytes, as its buffers are. */

@@ -8,6 +8,7 @@
 
 import * as tvm from '@mlc-ai/web-runtime';
 import { ArtifactError } from '../errors.js';
+import type { Plan } from '../plan.js';
 import { Buffers } from './buffers.js';
 import { Commands } from './commands.js';
 import { textOf } from './faults.js';
@@ -16,6 +17,7 @@ import { memoryFunctions } from './memory.js';
 
 export type Tensor = tvm.Tensor;
 export type TensorList = tvm.TVMArray;
+export type TVMObject = tvm.TVMObject;
 
 /** A function of the library, whose arguments and results are TVM's objects. */
 export type LibraryFunction = (...args: unknown[]) => tvm.TVMObject;
@@ -27,12 +29,18 @@ export class Library {
   private readonly machine: tvm.VirtualMachine;
   private readonly kernels: Kernels;
 
-  /** Load a library. Raises ArtifactError if it is damaged, or built for another interface. */
-  static async load(wasm: Uint8Array<ArrayBuffer>, abi: string, gpu: GPUDevice): Promise<Library> {
+  /** Load a library. Raises ArtifactError if it is damaged, or is not the one of its manifest. */
+  static async load(
+    wasm: Uint8Array<ArrayBuffer>,
+    { abi, interface: numbers }: Pick<Plan, 'abi' | 'interface'>,
+    gpu: GPUDevice,
+  ): Promise<Library> {
     try {
       const module = await WebAssembly.compile(wasm);
       checkAbi(module, abi);
-      return new Library(new tvm.Instance(module, tvm.createPolyfillWASI()), gpu);
+      const library = new Library(new tvm.Instance(module, tvm.createPolyfillWASI()), gpu);
+      library.checkInterface(numbers);
+      return library;
     } catch (error) {
       if (error instanceof ArtifactError) throw error;
       throw new ArtifactError(
@@ -110,6 +118,16 @@ export class Library {
     this.buffers.close();
   }
 
+  /** A library computes addresses with the numbers of its own manifest: others would be wrong. */
+  private checkInterface(wanted: string): void {
+    const found = this.scoped(() => String(this.machine.getFunction('interface')()));
+    if (found === wanted) return;
+    throw new ArtifactError(
+      `the model's library was compiled for another mlcc.json (it says ${found}, the manifest ` +
+        `${wanted}); compile the model again or copy the folder again`,
+    );
+  }
+
   private sources(): [KernelInfo, string][] {
     const module = this.machine.getInternalModule();
     const infos: Record<string, KernelInfo> = JSON.parse(
@@ -120,13 +138,13 @@ export class Library {
   }
 }
 
-/** The library's file says in a section of its own which interface it was built for. */
+/** The library's file says in a section of its own which ABI it was built for. */
 function checkAbi(module: WebAssembly.Module, abi: string): void {
   const [section] = WebAssembly.Module.customSections(module, 'mlcc.abi');
   const found = new TextDecoder().decode(section);
   if (found === abi) return;
   throw new ArtifactError(
-    `the model's library was built for the interface ${found || 'of no mlcc'}, its manifest says ` +
+    `the model's library was built for the ABI ${found || 'of no mlcc'}, its manifest says ` +
       `${abi}: the folder mixes files of two compiles; compile the model again`,
   );
 }

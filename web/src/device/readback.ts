@@ -1,5 +1,5 @@
 /**
- * Brings a step's tokens and log-probabilities back, without making the next step wait.
+ * Brings what a step sampled back, without making the next step wait.
  *
  * Each step in flight has a buffer of its own, which is mapped once: one round trip a step.
  */
@@ -7,53 +7,78 @@
 import { DeviceError } from '../errors.js';
 import { MAP_READ, type Range, USAGE } from './buffers.js';
 import type { Commands } from './commands.js';
+import { MOST_TOP_LOGPROBS } from './tables.js';
 
 /** What the device answers for a step: one entry per logit row, in order. */
 export interface StepResult {
   readonly tokens: Int32Array<ArrayBuffer>;
-  /** Natural, before temperature and filters. */
+  /** Natural, of the logits as adjusted, before temperature and filters. */
   readonly logprobs: Float32Array<ArrayBuffer>;
+  /** Where a row wants some: MOST_TOP_LOGPROBS a row, -1 and 0 beyond what it wants or has. */
+  readonly top?: Pick<StepResult, 'tokens' | 'logprobs'>;
 }
 
+/** Results on their way. */
+export interface Reading {
+  readonly buffer: GPUBuffer;
+  readonly rows: number;
+  /** Whether the likeliest tokens are among them. */
+  readonly top: boolean;
+}
+
+/** Of a row, in this order: its token and log-probability, its likeliest tokens and theirs. */
+const WIDTHS = [1, 1, MOST_TOP_LOGPROBS, MOST_TOP_LOGPROBS] as const;
+
 export class Readback {
-  private readonly rows: number;
+  /** Byte of the buffer at which each result begins, and the end of the last. */
+  private readonly offsets: readonly number[];
   private readonly all: readonly GPUBuffer[];
   private readonly free: GPUBuffer[];
 
   /** For so many logit rows a step, and steps in flight. */
   constructor(device: GPUDevice, rows: number, depth: number) {
-    this.rows = rows;
-    const descriptor = { size: 8 * rows, usage: USAGE.mapRead | USAGE.copyTarget };
+    const before = (i: number): number => WIDTHS.slice(0, i).reduce((sum, width) => sum + width, 0);
+    this.offsets = [...WIDTHS, 0].map((_, i) => 4 * rows * before(i));
+    const descriptor = { size: this.at(WIDTHS.length), usage: USAGE.mapRead | USAGE.copyTarget };
     this.all = Array.from({ length: depth }, () => device.createBuffer(descriptor));
     this.free = [...this.all];
   }
 
-  /** Copy a step's results when the GPU has them. Raises DeviceError beyond the depth. */
-  record(commands: Commands, tokens: Range, logprobs: Range, rows: number): GPUBuffer {
+  /** Copy a step's results, two or all, when the GPU has them. Raises DeviceError beyond the depth. */
+  record(commands: Commands, results: readonly Range[], rows: number): Reading {
     const buffer = this.free.pop();
     if (!buffer) {
       throw new DeviceError(
         `${this.all.length} steps are in flight, which is the depth; await one before the next`,
       );
     }
-    commands.copy(tokens, { buffer, offset: 0, size: 4 * rows }, 4 * rows);
-    const offset = 4 * this.rows;
-    commands.copy(logprobs, { buffer, offset, size: 4 * rows }, 4 * rows);
-    return buffer;
+    for (const [i, result] of results.entries()) {
+      const size = 4 * rows * (WIDTHS[i] ?? 0);
+      commands.copy(result, { buffer, offset: this.at(i), size }, size);
+    }
+    return { buffer, rows, top: results.length === WIDTHS.length };
   }
 
   /** The results, once the step that was submitted is done. Rejects if the GPU fails. */
-  async read(buffer: GPUBuffer, rows: number): Promise<StepResult> {
-    await buffer.mapAsync(MAP_READ);
-    const mapped = buffer.getMappedRange();
-    const tokens = new Int32Array(mapped, 0, rows).slice();
-    const logprobs = new Float32Array(mapped, 4 * this.rows, rows).slice();
+  async read({ buffer, rows, top }: Reading): Promise<StepResult> {
+    const bytes = this.at(top ? WIDTHS.length : 2);
+    await buffer.mapAsync(MAP_READ, 0, bytes);
+    const mapped = buffer.getMappedRange(0, bytes);
+    const pair = (i: 0 | 2): Pick<StepResult, 'tokens' | 'logprobs'> => ({
+      tokens: new Int32Array(mapped, this.at(i), rows * WIDTHS[i]).slice(),
+      logprobs: new Float32Array(mapped, this.at(i + 1), rows * WIDTHS[i]).slice(),
+    });
+    const result = top ? { ...pair(0), top: pair(2) } : pair(0);
     buffer.unmap();
     this.free.push(buffer);
-    return { tokens, logprobs };
+    return result;
   }
 
   close(): void {
     for (const buffer of this.all) buffer.destroy();
+  }
+
+  private at(result: number): number {
+    return this.offsets[result] ?? 0;
   }
 }

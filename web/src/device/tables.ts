@@ -23,3 +23,7 @@ export const OF_GROUP = {
   window: { tokens: ['slot'], sequences: ['first_page', 'page_number'] },
   state: { tokens: [], sequences: ['slot_in', 'slot_out'] },
 } as const;
+/** Of the buffer of a step's adjustments (`mlcc.engine.adjust_tables`). */
+export const ADJUST_HEADER = ['rows', 'words'] as const;
+/** For which there is room in each row of what `top_logprobs` gives. */
+export const MOST_TOP_LOGPROBS = 20;

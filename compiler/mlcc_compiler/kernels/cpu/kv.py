@@ -1,4 +1,4 @@
-"""Kernels that move rows: into KV pages, between pages, and out of the batch. No arithmetic.
+"""Kernels that move rows: into KV pages, between pages, and out of a step. No arithmetic.
 
 Pages follow PagedAttention (Kwon et al., 2023): [num_pages, 2 (keys, values), kv_heads, page_size,
 head_dim]. `append_kv` and `copy_pages` write their last argument in place, for R.call_tir_inplace.
@@ -26,6 +26,7 @@ from mlcc_compiler.kernels.frame import (
     unravelled,
 )
 from mlcc_compiler.kernels.step import Step, step_argument
+from mlcc_compiler.kernels.step_arguments import paged_groups, read_step_arguments
 from mlcc_compiler.layout import KvLayout
 
 
@@ -95,13 +96,8 @@ def take_rows(isa: Isa, row: Sizes, index: Sizes) -> PrimFunc:
 
 
 def read_step(isa: Isa, layout: StepLayout) -> PrimFunc:
-    """(step, last_sampled i32[m]) -> token_ids i32[n], positions i32[n], rows i32[r], and of each
-    group with pages slots i32[n]: what layers read as plain arrays.
-
-    Id -1 - i becomes last_sampled[i]. Beyond the step's own counts ids, positions and rows are 0
-    and slots -1, so that nothing reads or writes where it must not.
-    """
-    groups = [g for g, group in enumerate(layout.groups) if group.has_pages]
+    """The kernel of `read_step_arguments`."""
+    groups = paged_groups(layout)
 
     def body(words: Expr, last: Expr, ids: Expr, positions: Expr, rows: Expr, *slots: Expr) -> None:
         step = Step(layout, words)
@@ -128,6 +124,4 @@ def read_step(isa: Isa, layout: StepLayout) -> PrimFunc:
             with T.Else():
                 store(rows, T.int32(0), i)
 
-    slots = {f"slots_{group}": i32("n") for group in groups}
-    outputs = {"token_ids": i32("n"), "positions": i32("n"), "rows": i32("r"), **slots}
-    return kernel(body, step=step_argument(layout), last_sampled=i32("m"), **outputs)
+    return kernel(body, **read_step_arguments(layout))

@@ -1,9 +1,5 @@
-"""Round latent attention (DeepSeek-AI, 2024) on the CPU: the products with each head's part of
+"""Round latent attention (`mlcc_compiler.latent`) on the CPU: the products with each head's part of
 kv_b_proj, and the append, which normalises and rotates. The attention is `attention/latent.py`.
-
-`weight` is f32[heads * (nope + value), rank]: of each head first the rows that make a key of a
-latent, then those that make a value. A query is multiplied with the first, a result with the
-second, so that no key or value is ever made. Rotation is of neighbouring pairs.
 """
 
 from collections.abc import Callable

@@ -23,8 +23,9 @@ from mlcc_compiler.kernels.cpu.vector_math import (
     spread,
     sum_lanes,
 )
-from mlcc_compiler.kernels.frame import Expr, PrimFunc, f32, i32, kernel, store
-from mlcc_compiler.kernels.step import Step, step_argument
+from mlcc_compiler.kernels.frame import Expr, PrimFunc, kernel, store
+from mlcc_compiler.kernels.step import Step
+from mlcc_compiler.kernels.step_arguments import sample_arguments
 
 _VECTORS = 64  # vectors per block; blocks are added up in float64
 _UNROLL = 4  # independent sums, to hide the latency of an addition
@@ -38,19 +39,14 @@ Terms = Callable[[Expr, int], list[Expr]]
 
 
 def sample(isa: Isa, vocab: int, layout: StepLayout) -> PrimFunc:
-    """(logits f32[r, vocab], step) -> (tokens i32[r], logprobs f32[r]); parameters are the step's.
-
-    Temperature 0 takes the largest logit, the first of equals. logprobs are of the raw logits.
-    NaN logits are never chosen; a row of nothing but NaN or -inf gives token 0.
-    """
+    """The kernel of `sample_arguments`."""
 
     def body(logits: Expr, words: Expr, tokens: Expr, logprobs: Expr) -> None:
         step = Step(layout, words)
         with T.parallel(logits.shape[0]) as row, T.If(row < step.count("rows")), T.Then():
             _Row(vocab, isa.lanes, step, (logits, tokens, logprobs), row).emit()
 
-    outputs = {"tokens": i32("r"), "logprobs": f32("r")}
-    return kernel(body, logits=f32("r", vocab), step=step_argument(layout), **outputs)
+    return kernel(body, **sample_arguments(vocab, layout))
 
 
 class _Row:

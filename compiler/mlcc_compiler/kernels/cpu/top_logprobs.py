@@ -4,17 +4,13 @@ from mlcc.engine.tables import MOST_TOP_LOGPROBS, StepLayout
 from mlcc_compiler._tvm import T
 from mlcc_compiler.kernels.cpu.isa import Isa
 from mlcc_compiler.kernels.cpu.vector_math import Registers, bind
-from mlcc_compiler.kernels.frame import Expr, PrimFunc, f32, i32, kernel, store
-from mlcc_compiler.kernels.step import Step, step_argument
+from mlcc_compiler.kernels.frame import Expr, PrimFunc, kernel, store
+from mlcc_compiler.kernels.step import Step
+from mlcc_compiler.kernels.step_arguments import top_logprobs_arguments
 
 
 def top_logprobs(isa: Isa, vocab: int, layout: StepLayout) -> PrimFunc:
-    """(logits f32[r, vocab], step, what `sample` gave of them: ids i32[r], logprobs f32[r]) ->
-    (tokens i32[r, 20], their logprobs f32[r, 20]), the likeliest first, of equals the lowest first.
-
-    -1 and 0 beyond what a row wants, and where it has nothing else left: NaN logits and -inf are
-    none. The sum over the row is `sample`'s: a logprob is as far from its as the logits are apart.
-    """
+    """The kernel of `top_logprobs_arguments`."""
     most = MOST_TOP_LOGPROBS
 
     def body(
@@ -32,15 +28,7 @@ def top_logprobs(isa: Isa, vocab: int, layout: StepLayout) -> PrimFunc:
                 with T.serial(found) as k:
                     store(logprobs, logprobs[row, k] - known + told[row], row, k)
 
-    outputs = {"tokens": i32("r", most), "top": f32("r", most)}
-    return kernel(
-        body,
-        logits=f32("r", vocab),
-        step=step_argument(layout),
-        ids=i32("r"),
-        logprobs=f32("r"),
-        **outputs,
-    )
+    return kernel(body, **top_logprobs_arguments(vocab, layout))
 
 
 def _find(logits: Expr, row: Expr, wanted: Expr, tokens: Expr, best: Expr) -> Expr:

@@ -9,7 +9,8 @@ from mlcc_compiler._tvm import T, tirx
 from mlcc_compiler.kernels.frame import Expr, PrimFunc, Sizes, activations, f32, i32, kernel, store
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.workgroup import bind, ceil_div, int32, launch, real, when
-from mlcc_compiler.kernels.step import Step, step_argument
+from mlcc_compiler.kernels.step import Step
+from mlcc_compiler.kernels.step_arguments import paged_groups, read_step_arguments
 
 _ERFC = (1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592)
 
@@ -156,13 +157,8 @@ def take_rows(gpu: Gpu, row: Sizes, index: Sizes) -> PrimFunc:
 
 
 def read_step(gpu: Gpu, layout: StepLayout) -> PrimFunc:
-    """(step, last_sampled i32[m]) -> token_ids i32[n], positions i32[n], rows i32[r], and of each
-    group with pages slots i32[n]: what layers read as plain arrays.
-
-    Id -1 - i becomes last_sampled[i]. Beyond the step's own counts ids, positions and rows are 0
-    and slots -1, so that nothing reads or writes where it must not.
-    """
-    groups = [g for g, group in enumerate(layout.groups) if group.has_pages]
+    """The kernel of `read_step_arguments`."""
+    groups = paged_groups(layout)
 
     def body(words: Expr, last: Expr, ids: Expr, positions: Expr, rows: Expr, *slots: Expr) -> None:
         step = Step(layout, words)
@@ -184,6 +180,4 @@ def read_step(gpu: Gpu, layout: StepLayout) -> PrimFunc:
                 row = step.row(i, "token")
                 store(rows, T.if_then_else(i < step.count("rows"), row, T.int32(0)), i)
 
-    slots = {f"slots_{group}": i32("n") for group in groups}
-    outputs = {"token_ids": i32("n"), "positions": i32("n"), "rows": i32("r"), **slots}
-    return kernel(body, step=step_argument(layout), last_sampled=i32("m"), **outputs)
+    return kernel(body, **read_step_arguments(layout))

@@ -1,9 +1,5 @@
-"""Round latent attention (DeepSeek-AI, 2024) on the GPU: the products with each head's part of
+"""Round latent attention (`mlcc_compiler.latent`) on the GPU: the products with each head's part of
 kv_b_proj, and the append, which normalises and rotates. The attention is `attention/latent.py`.
-
-`weight` is f32[heads * (nope + value), rank]: of each head first the rows that make a key of a
-latent, then those that make a value. A query is multiplied with the first, a result with the
-second, so that no key or value is ever made. Rotation is of neighbouring pairs.
 """
 
 from __future__ import annotations
@@ -21,7 +17,7 @@ from mlcc_compiler.kernels.frame import (
     store,
     tensor_argument,
 )
-from mlcc_compiler.kernels.gpu.attention.batch import split, strided, zeros
+from mlcc_compiler.kernels.gpu.attention.sequences import split, strided, zeros
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.kv import stored
 from mlcc_compiler.kernels.gpu.norm import each_lane, row_factor

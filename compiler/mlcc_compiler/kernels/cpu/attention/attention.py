@@ -73,12 +73,12 @@ def paged_attention(isa: Isa, shape: AttentionShape, layout: KvLayout) -> PrimFu
 def attend(cut: Blocking, q: Expr, pages: Expr, words: Expr, most: Expr, out: Expr) -> None:
     """Emit the body of `paged_attention`. Of values it takes the first columns, as many as out has;
     pages may be anything that is read as `pages[page, keys or values, kv_head, offset, at]`."""
-    batch = _Batch(cut, Step(cut.layout.step, words), most)
-    _Kernel(cut, batch, TileKernel(cut, pages, words), q, out).emit()
+    sequences = _PagedSequences(cut, Step(cut.layout.step, words), most)
+    _Kernel(cut, sequences, TileKernel(cut, pages, words), q, out).emit()
 
 
 @dataclass(frozen=True)
-class _Batch:
+class _PagedSequences:
     """Which tokens and pages belong to which sequence."""
 
     cut: Blocking
@@ -87,7 +87,7 @@ class _Batch:
     """Sequences for which there is room: no fewer than there are."""
 
     @property
-    def sequences(self) -> Expr:
+    def count(self) -> Expr:
         return bind(_long(self.step.count("sequences")))
 
     def lengths(self, s: Expr) -> tuple[Expr, Expr, Expr]:
@@ -160,18 +160,20 @@ class _Parts:
 
 
 class _Kernel:
-    """Emits the body: cut the batch into tasks, run them, merge the key ranges."""
+    """Emits the body: cut the step into tasks, run them, merge the key ranges."""
 
-    def __init__(self, cut: Blocking, batch: _Batch, tiles: TileKernel, q: Expr, out: Expr) -> None:
-        self.cut, self.batch, self.tiles, self.q, self.out = cut, batch, tiles, q, out
-        self.firsts = T.alloc_buffer((batch.most + 1, 2), "int64")
+    def __init__(
+        self, cut: Blocking, sequences: _PagedSequences, tiles: TileKernel, q: Expr, out: Expr
+    ) -> None:
+        self.cut, self.sequences, self.tiles, self.q, self.out = cut, sequences, tiles, q, out
+        self.firsts = T.alloc_buffer((sequences.most + 1, 2), "int64")
         self.dim = int(out.shape[2])
-        slots = T.min(out.shape[0], batch.most * cut.tokens) * _RANGES
+        slots = T.min(out.shape[0], sequences.most * cut.tokens) * _RANGES
         self.parts = _Parts(cut, self.dim, slots)
 
     def emit(self) -> None:
         """One launch: tasks dealt to the threads in turn, a barrier, the merge."""
-        b, kv_heads = self.batch.sequences, self.cut.shape.kv_heads
+        b, kv_heads = self.sequences.count, self.cut.shape.kv_heads
         self._count_tasks()
         self._clear_padding()
         with T.attr(0, "pragma_parallel_launch_point", 1):
@@ -189,10 +191,10 @@ class _Kernel:
         """Prefix sums over sequences: tasks (of each KV head), and slots for partial sums."""
         store(self.firsts, T.int64(0), 0, 0)
         store(self.firsts, T.int64(0), 0, 1)
-        with T.serial(self.batch.sequences) as s:
-            _, tokens, keys = self.batch.lengths(s)
-            _, pages = self.batch.seen_pages(keys - tokens, keys)
-            ranges = self.batch.ranges(tokens, pages)
+        with T.serial(self.sequences.count) as s:
+            _, tokens, keys = self.sequences.lengths(s)
+            _, pages = self.sequences.seen_pages(keys - tokens, keys)
+            ranges = self.sequences.ranges(tokens, pages)
             tiles = T.floordiv(tokens + self.cut.tokens - 1, self.cut.tokens)
             store(self.firsts, self.firsts[s, 0] + tiles * ranges, s + 1, 0)
             used = T.Select(ranges > 1, tokens * ranges, T.int64(0))
@@ -200,24 +202,24 @@ class _Kernel:
 
     def _clear_padding(self) -> None:
         lanes = self.cut.dim_lanes
-        used = bind(_long(self.batch.step.count("tokens")))
+        used = bind(_long(self.sequences.step.count("tokens")))
         steps = self.dim // lanes
         with T.serial(self.out.shape[0] - used) as t, T.grid(self.cut.shape.heads, steps) as (h, j):
             store(self.out, spread(0.0, lanes), used + t, h, span(j * lanes, lanes))
 
     def _run_task(self, task: Expr, scratch: Scratch) -> None:
         """Find the sequence, the tile, the KV head and the range of keys, and do it."""
-        cut, batch = self.cut, self.batch
+        cut, sequences = self.cut, self.sequences
         index = bind(T.floordiv(task, cut.shape.kv_heads))
         s = self._sequence_of(index)
-        first, tokens, keys = batch.lengths(s)
+        first, tokens, keys = sequences.lengths(s)
         local = bind(index - self.firsts[s, 0])
         many = bind(T.Cast("int64", tokens > cut.tokens))
         skipped, part = bind(many * local * cut.tokens), bind((1 - many) * local)
         count = bind(T.min(tokens - skipped, cut.tokens))
         position = bind(keys - tokens + skipped)
-        page, pages = batch.seen_pages(position, position + count)
-        ranges = batch.ranges(tokens, pages)
+        page, pages = sequences.seen_pages(position, position + count)
+        ranges = sequences.ranges(tokens, pages)
         each = bind(T.floordiv(pages + ranges - 1, ranges) * cut.layout.page_size)
         begin = bind(page * cut.layout.page_size + part * each)
         tile = Tile(
@@ -225,7 +227,7 @@ class _Kernel:
             rows=bind(count * cut.shape.group),
             head=bind(T.floormod(task, cut.shape.kv_heads)),
             position=position,
-            first_page=batch.page_word(s),
+            first_page=sequences.page_word(s),
             begin=begin,
             end=bind(T.min(begin + each, position + count)),
         )
@@ -257,9 +259,9 @@ class _Kernel:
     def _merge(self, s: Expr, kv_head: Expr) -> None:
         """Join the ranges of keys of one sequence, for the heads of one KV head."""
         group = self.cut.shape.group
-        first, tokens, keys = self.batch.lengths(s)
-        _, pages = self.batch.seen_pages(keys - tokens, keys)
-        ranges = self.batch.ranges(tokens, pages)
+        first, tokens, keys = self.sequences.lengths(s)
+        _, pages = self.sequences.seen_pages(keys - tokens, keys)
+        ranges = self.sequences.ranges(tokens, pages)
         with T.If(ranges > 1), T.Then(), T.serial(tokens) as t, T.serial(group) as g:
             slot, head = bind(self.firsts[s, 1] + t), bind(kv_head * group + g)
             self.parts.merge(slot, tokens, ranges, head, self.out, bind(first + t))

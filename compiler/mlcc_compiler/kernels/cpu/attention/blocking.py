@@ -1,7 +1,7 @@
 """What the parts of the attention kernel share: its constants, the tile at hand, the paged cache.
 
 No arithmetic: scores are in `scores.py`, the online softmax in `tile.py`, the
-cutting of a batch into tiles in `attention.py`.
+cutting of a step into tiles in `attention.py`.
 """
 
 from dataclasses import dataclass

@@ -13,14 +13,15 @@ from mlcc_compiler._tvm import T
 from mlcc_compiler.caches import CacheLayout
 from mlcc_compiler.kernels.cpu.activation import silu
 from mlcc_compiler.kernels.cpu.isa import Isa
-from mlcc_compiler.kernels.cpu.state.sequences import Sequence, each_sequence
+from mlcc_compiler.kernels.cpu.state.sequences import each_sequence
 from mlcc_compiler.kernels.cpu.vector_math import bind, fit_lanes, span, spread
 from mlcc_compiler.kernels.frame import Expr, PrimFunc, kernel, store
 from mlcc_compiler.kernels.state_arguments import conv_arguments
+from mlcc_compiler.kernels.state_sequence import StateSequence
 from mlcc_compiler.states import ConvShape
 
 _VECTORS = 16  # of a task
-Load = Callable[[Sequence, Expr, Expr], Expr]
+Load = Callable[[StateSequence, Expr, Expr], Expr]
 """(sequence, token of it, channels) -> that input."""
 
 
@@ -31,12 +32,12 @@ def causal_conv(isa: Isa, layout: CacheLayout, shape: ConvShape) -> PrimFunc:
     vectors = channels // lanes
 
     def body(x: Expr, weight: Expr, words: Expr, states: Expr, most: Expr, out: Expr) -> None:
-        def before(sequence: Sequence, t: Expr, at: Expr) -> Expr:
+        def before(sequence: StateSequence, t: Expr, at: Expr) -> Expr:
             """The input at token t of a sequence; of the state, if that is behind 0."""
-            old = sequence.state(states, lanes, T.max(t, -taps + 1) + taps - 1, at)
+            old = sequence.state(states, spread(0.0, lanes), T.max(t, -taps + 1) + taps - 1, at)
             return T.if_then_else(t < 0, old, x[sequence.first + T.max(t, 0), at])
 
-        def task(sequence: Sequence, part: Expr) -> None:
+        def task(sequence: StateSequence, part: Expr) -> None:
             start = bind(part * _VECTORS * lanes)
             count = bind(T.min(vectors - part * _VECTORS, _VECTORS))
             # side by side, as vectors want them; allocated here, it is this task's own
@@ -62,7 +63,7 @@ def causal_conv(isa: Isa, layout: CacheLayout, shape: ConvShape) -> PrimFunc:
                 kept = before(sequence, sequence.tokens - (taps - 1) + age, at)
                 store(states, kept, sequence.slot, age, at)
 
-        def inside(sequence: Sequence, t: Expr, at: Expr) -> Expr:
+        def inside(sequence: StateSequence, t: Expr, at: Expr) -> Expr:
             return x[sequence.first + t, at]
 
         each_sequence(layout, words, -(-vectors // _VECTORS), task)

@@ -18,7 +18,7 @@ from math import gcd
 from mlcc_compiler._tvm import T
 from mlcc_compiler.caches import CacheLayout
 from mlcc_compiler.kernels.cpu.isa import Isa
-from mlcc_compiler.kernels.cpu.state.sequences import Sequence, each_sequence
+from mlcc_compiler.kernels.cpu.state.sequences import each_sequence
 from mlcc_compiler.kernels.cpu.vector_math import (
     Registers,
     bind,
@@ -31,6 +31,7 @@ from mlcc_compiler.kernels.cpu.vector_math import (
 )
 from mlcc_compiler.kernels.frame import Expr, PrimFunc, kernel, store
 from mlcc_compiler.kernels.state_arguments import delta_arguments
+from mlcc_compiler.kernels.state_sequence import StateSequence
 from mlcc_compiler.states import DeltaShape
 
 _ROWS = 4  # at a time: sums that do not wait for each other
@@ -47,7 +48,7 @@ def delta_rule(isa: Isa, layout: CacheLayout, shape: DeltaShape) -> PrimFunc:
         words, states, _, out = rest
         rule = _Rule(shape, lanes, qkv, states)
 
-        def task(sequence: Sequence, head: Expr) -> None:
+        def task(sequence: StateSequence, head: Expr) -> None:
             rule.bring(sequence, head)
             speed = bind(T.float32(0) - exp(a_log[head]))
             with T.serial(sequence.tokens) as t:
@@ -77,7 +78,7 @@ class _Rule:
     qkv: Expr
     states: Expr
 
-    def bring(self, sequence: Sequence, head: Expr) -> None:
+    def bring(self, sequence: StateSequence, head: Expr) -> None:
         """Copy the matrix from where it is read to where it is written, if that differs."""
         with (
             T.If(sequence.source != sequence.slot),
@@ -85,10 +86,11 @@ class _Rule:
             T.grid(self.shape.v_dim, self.shape.k_dim // self.lanes) as (j, i),
         ):
             at = head, j, self._span(i)
-            store(self.states, sequence.state(self.states, self.lanes, *at), sequence.slot, *at)
+            old = sequence.state(self.states, spread(0.0, self.lanes), *at)
+            store(self.states, old, sequence.slot, *at)
 
     def learn(
-        self, sequence: Sequence, head: Expr, token: Expr, decay: Expr, beta: Expr, out: Expr
+        self, sequence: StateSequence, head: Expr, token: Expr, decay: Expr, beta: Expr, out: Expr
     ) -> None:
         """One token: its output, and the matrix behind it."""
         shape, slot = self.shape, sequence.slot

@@ -1,37 +1,19 @@
-"""The sequences of a step as tasks: whose tokens, which state is read and which is written."""
+"""The sequences of a step as tasks of the CPU's threads."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from mlcc_compiler._tvm import T
 from mlcc_compiler.caches import CacheLayout
-from mlcc_compiler.kernels.cpu.vector_math import bind, spread
+from mlcc_compiler.kernels.cpu.vector_math import bind
 from mlcc_compiler.kernels.frame import Expr
+from mlcc_compiler.kernels.state_sequence import StateSequence
 from mlcc_compiler.kernels.step import Step
 
 
-@dataclass(frozen=True)
-class Sequence:
-    """One sequence of a step."""
-
-    first: Expr
-    """Its first token."""
-    tokens: Expr
-    source: Expr
-    """The slot of the state before the step; -1 = it begins with zeros."""
-    slot: Expr
-    """Where the state behind the step goes; may be the same."""
-
-    def state(self, states: Expr, lanes: int, *at: Expr) -> Expr:
-        """A vector of the state before the step."""
-        where = (T.max(self.source, 0), *at)
-        return T.if_then_else(self.source < 0, spread(0.0, lanes), states[where])
-
-
 def each_sequence(
-    layout: CacheLayout, words: Expr, tasks: int, body: Callable[[Sequence, Expr], None]
+    layout: CacheLayout, words: Expr, tasks: int, body: Callable[[StateSequence, Expr], None]
 ) -> None:
     """Emit body(sequence, task) for `tasks` tasks of every sequence of a step, in parallel."""
     step, group = Step(layout.step, words), layout.group
@@ -44,4 +26,4 @@ def each_sequence(
         first = column("first_token", s)
         tokens = bind(column("first_token", s + 1) - first)
         slots = (column(f"{name}.{group}", s) for name in ("slot_in", "slot_out"))
-        body(Sequence(first, tokens, *slots), task)
+        body(StateSequence(first, tokens, *slots), task)

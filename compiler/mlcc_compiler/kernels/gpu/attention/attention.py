@@ -13,11 +13,11 @@ from typing import Any
 
 from mlcc_compiler.graph import Graph, dims, dtype_of, tensor
 from mlcc_compiler.kernels.frame import SIZE, Expr, PrimFunc, activations, f32, kernel
-from mlcc_compiler.kernels.gpu.attention.batch import Batch, arguments
 from mlcc_compiler.kernels.gpu.attention.decode import attend_ranges
 from mlcc_compiler.kernels.gpu.attention.merge import merge_ranges
 from mlcc_compiler.kernels.gpu.attention.plan import range_items
 from mlcc_compiler.kernels.gpu.attention.prefill import prefill
+from mlcc_compiler.kernels.gpu.attention.sequences import PagedSequences, arguments
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.workgroup import when
 from mlcc_compiler.kernels.kernel_set import KernelSet
@@ -53,16 +53,16 @@ def emit_attention(
 
 
 def attend(gpu: Gpu, shape: AttentionShape, layout: KvLayout) -> PrimFunc:
-    """(the arguments of `batch.arguments`, sums and stats of `attend_ranges`, b) ->
+    """(the arguments of `sequences.arguments`, sums and stats of `attend_ranges`, b) ->
     f32[n, heads, head_dim]."""
 
     def body(
         q: Expr, pages: Expr, words: Expr, sums: Expr, stats: Expr, most: Expr, out: Expr
     ) -> None:
-        batch = Batch(shape, layout, words)
-        merge_ranges(gpu, batch, most, sums, stats, out)
+        sequences = PagedSequences(shape, layout, words)
+        merge_ranges(gpu, sequences, most, sums, stats, out)
         with when(q.shape[0] > most):
-            prefill(gpu, batch, most, q, pages, out)
+            prefill(gpu, sequences, most, q, pages, out)
 
     parts, stats = f32("items", shape.heads, shape.head_dim), f32("items", shape.heads, 2)
     rows = activations(gpu, "n", shape.heads, shape.head_dim)

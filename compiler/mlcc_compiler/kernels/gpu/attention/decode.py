@@ -3,7 +3,7 @@
 The keys of a sequence are cut into ranges of about 128, counted from its own first page, so that
 the result depends on no neighbour. A workgroup takes one range for the query heads of one KV head:
 each key and value is read once, as long as those heads fit (`RangePlan`). `merge` joins
-the ranges. The host knows only the sizes of the batch, so it starts `range_items` workgroups, a
+the ranges. The host knows only the sizes of the step, so it starts `range_items` workgroups, a
 bound that is close; each finds its sequence by bisection and the surplus ends at once.
 
 Bytes: a range of 128 keys of 128 float16 dimensions is 64 KiB of pages, and 512 bytes of partial
@@ -15,12 +15,13 @@ from __future__ import annotations
 
 from mlcc_compiler._tvm import T, tirx
 from mlcc_compiler.kernels.frame import Expr, PrimFunc, f32, kernel, store
-from mlcc_compiler.kernels.gpu.attention.batch import (
+from mlcc_compiler.kernels.gpu.attention.plan import RangePlan, pages_per_range
+from mlcc_compiler.kernels.gpu.attention.sequences import (
     LOWEST,
     VECTOR,
-    Batch,
+    PagedSequence,
+    PagedSequences,
     Rows,
-    Sequence,
     arguments,
     capped,
     first_key,
@@ -29,7 +30,6 @@ from mlcc_compiler.kernels.gpu.attention.batch import (
     strided,
     zeros,
 )
-from mlcc_compiler.kernels.gpu.attention.plan import RangePlan, pages_per_range
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.workgroup import (
     add,
@@ -48,7 +48,7 @@ from mlcc_compiler.layout import AttentionShape, KvLayout
 
 
 def attend_ranges(gpu: Gpu, shape: AttentionShape, layout: KvLayout) -> PrimFunc:
-    """(the arguments of `batch.arguments`) -> sums f32[items, heads, head_dim] of values
+    """(the arguments of `sequences.arguments`) -> sums f32[items, heads, head_dim] of values
     weighted by e ** (score - largest), stats f32[items, heads, 2]: the largest score and the sum
     of the weights.
 
@@ -58,20 +58,20 @@ def attend_ranges(gpu: Gpu, shape: AttentionShape, layout: KvLayout) -> PrimFunc
     plan = RangePlan.of(gpu, shape, layout.page_size)
 
     def body(q: Expr, pages: Expr, words: Expr, sums: Expr, stats: Expr) -> None:
-        batch = Batch(shape, layout, words)
+        sequences = PagedSequences(shape, layout, words)
         rows = Rows(layout, pages)
         splits = shape.group // plan.heads
         grid = (sums.shape[0], shape.kv_heads * splits)
         with (
             launch(grid, (plan.threads,)) as (item, part, thread),
-            when(item < first_item(batch, batch.sequences)),
+            when(item < first_item(sequences, sequences.count)),
         ):
-            sequence = batch.sequence(batch.find(lambda s: first_item(batch, s), item))
-            begin, count = _range(batch, sequence, item, plan.keys)
+            sequence = sequences.of(sequences.find(lambda s: first_item(sequences, s), item))
+            begin, count = _range(sequences, sequence, item, plan.keys)
             with when(tirx.all(sequence.tokens == 1, count > 0)):
                 head = bind(part * plan.heads)
                 work = _Range(gpu, shape, plan, thread, count)
-                work.load(batch, sequence, begin, part // splits, q, head)
+                work.load(sequences, sequence, begin, part // splits, q, head)
                 work.score(rows)
                 work.soften(stats, item, head)
                 work.weigh(rows, sums, item, head)
@@ -80,16 +80,18 @@ def attend_ranges(gpu: Gpu, shape: AttentionShape, layout: KvLayout) -> PrimFunc
     return kernel(body, **arguments(gpu, shape, layout), sums=parts, stats=stats)
 
 
-def first_item(batch: Batch, s: Expr) -> Expr:
+def first_item(sequences: PagedSequences, s: Expr) -> Expr:
     """The workgroup of a sequence's first range; strictly monotone, and far enough apart."""
-    pages = pages_per_range(batch.layout.page_size)
-    return tirx.truncdiv(batch.first_page(s), pages) + s
+    pages = pages_per_range(sequences.layout.page_size)
+    return tirx.truncdiv(sequences.first_page(s), pages) + s
 
 
-def _range(batch: Batch, sequence: Sequence, item: Expr, keys: int) -> tuple[Expr, Expr]:
+def _range(
+    sequences: PagedSequences, sequence: PagedSequence, item: Expr, keys: int
+) -> tuple[Expr, Expr]:
     """(first key, keys) of a range; what no window covers is cut off."""
-    start = bind((item - first_item(batch, sequence.index)) * keys + sequence.base)
-    begin = bind(T.max(start, first_key(batch.shape, sequence.keys - 1)))
+    start = bind((item - first_item(sequences, sequence.index)) * keys + sequence.base)
+    begin = bind(T.max(start, first_key(sequences.shape, sequence.keys - 1)))
     return begin, bind(T.min(start + keys, sequence.keys) - begin)
 
 
@@ -107,7 +109,13 @@ class _Range:
         self.scratch = shared((plan.scratch,))
 
     def load(
-        self, batch: Batch, sequence: Sequence, begin: Expr, kv_head: Expr, q: Expr, head: Expr
+        self,
+        sequences: PagedSequences,
+        sequence: PagedSequence,
+        begin: Expr,
+        kv_head: Expr,
+        q: Expr,
+        head: Expr,
     ) -> None:
         """The queries, scaled, and where each key lies."""
         plan = self.plan
@@ -121,7 +129,7 @@ class _Range:
             self.count,
             plan.threads,
             self.thread,
-            lambda i: store(self.places, batch.key_row(sequence, begin + i, kv_head), i),
+            lambda i: store(self.places, sequences.key_row(sequence, begin + i, kv_head), i),
         )
         barrier()
 

@@ -12,7 +12,7 @@ al., 2023), by their own lengths only, as in `attention.py`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence as Several
+from collections.abc import Sequence
 from typing import Any
 
 from mlcc_compiler._tvm import T, tirx
@@ -25,25 +25,19 @@ from mlcc_compiler.kernels.frame import (
     activations,
     f32,
     kernel,
-    store,
     tensor_argument,
 )
-from mlcc_compiler.kernels.gpu.attention.batch import (
-    Batch,
-    split,
-    strided,
-)
 from mlcc_compiler.kernels.gpu.attention.decode import first_item
-from mlcc_compiler.kernels.gpu.attention.latent_tile import MOST_ROWS, Tile, TilePlan
+from mlcc_compiler.kernels.gpu.attention.latent_tile import MOST_ROWS, LatentPlan, Tile
 from mlcc_compiler.kernels.gpu.attention.merge import merge_ranges
 from mlcc_compiler.kernels.gpu.attention.plan import pages_per_range, range_items
+from mlcc_compiler.kernels.gpu.attention.sequences import PagedSequence, PagedSequences
+from mlcc_compiler.kernels.gpu.attention.tiles import each_tile
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.latent import latent_query, latent_value
 from mlcc_compiler.kernels.gpu.workgroup import (
     bind,
-    int32,
     launch,
-    real,
     when,
 )
 from mlcc_compiler.kernels.kernel_set import KernelSet
@@ -55,7 +49,7 @@ from mlcc_compiler.layout import AttentionShape, KvLayout
 def emit_latent_attention(
     kernels: KernelSet,
     graph: Graph,
-    inputs: Several[Any],
+    inputs: Sequence[Any],
     sizes: tuple[Any, Any],
     shape: LatentShape,
     layout: LatentLayout,
@@ -85,22 +79,22 @@ def attend_latent_ranges(gpu: Gpu, layout: LatentLayout) -> PrimFunc:
     Of sequences with one token; the cells of other items keep what they held.
     """
     shape = layout.shape
-    plan = TilePlan.of(gpu, shape, shape.heads)
+    plan = LatentPlan.of(gpu, shape, shape.heads)
     keys = pages_per_range(layout.page_size) * layout.page_size
 
     def body(q: Expr, pages: Expr, words: Expr, sums: Expr, stats: Expr) -> None:
-        batch = _batch(layout, words)
+        sequences = _sequences(layout, words)
         grid = (sums.shape[0], shape.heads // plan.heads)
         with (
             launch(grid, (plan.threads,)) as (item, part, thread),
-            when(item < first_item(batch, batch.sequences)),
+            when(item < first_item(sequences, sequences.count)),
         ):
-            sequence = batch.sequence(batch.find(lambda s: first_item(batch, s), item))
-            begin = bind((item - first_item(batch, sequence.index)) * keys)
+            sequence = sequences.of(sequences.find(lambda s: first_item(sequences, s), item))
+            begin = bind((item - first_item(sequences, sequence.index)) * keys)
             end = bind(T.min(begin + keys, sequence.keys))
             with when(tirx.all(sequence.tokens == 1, begin < end)):
                 head = bind(part * plan.heads)
-                tile = Tile(shape, plan, batch, sequence, T.int32(0), T.int32(1), thread)
+                tile = Tile(shape, plan, sequences, sequence, T.int32(0), T.int32(1), thread)
                 tile.run(q, pages, head, begin, end)
                 tile.keep(sums, stats, item, head)
 
@@ -115,10 +109,20 @@ def attend_latents(gpu: Gpu, layout: LatentLayout) -> PrimFunc:
     def body(
         q: Expr, pages: Expr, words: Expr, sums: Expr, stats: Expr, most: Expr, out: Expr
     ) -> None:
-        batch = _batch(layout, words)
-        merge_ranges(gpu, batch, most, sums, stats, out)
+        sequences = _sequences(layout, words)
+        merge_ranges(gpu, sequences, most, sums, stats, out)
+        plan = LatentPlan.of(gpu, shape, MOST_ROWS)
+
+        def run(
+            sequence: PagedSequence, start: Expr, count: Expr, part: Expr, thread: Expr
+        ) -> None:
+            head = bind(part * plan.heads)
+            tile = Tile(shape, plan, sequences, sequence, start, count, thread)
+            tile.run(q, pages, head, T.int32(0), bind(tile.position + count))
+            tile.finish(out, head)
+
         with when(q.shape[0] > most):
-            _prefill(TilePlan.of(gpu, shape, MOST_ROWS), shape, batch, most, q, pages, out)
+            each_tile(sequences, plan, shape.heads // plan.heads, most, out, run)
 
     parts, stats = f32("items", shape.heads, shape.rank), f32("items", shape.heads, 2)
     arguments = {**_arguments(gpu, layout), "sums": parts, "stats": stats}
@@ -131,43 +135,8 @@ def _arguments(gpu: Gpu, layout: LatentLayout) -> dict[str, Argument]:
     return {"q": q, "pages": tensor_argument(layout.pages), "step": step_argument(layout.step)}
 
 
-def _batch(layout: LatentLayout, words: Expr) -> Batch:
+def _sequences(layout: LatentLayout, words: Expr) -> PagedSequences:
     """Its sequences, and the outputs as those of heads of `rank` numbers."""
     shape = layout.shape
     pairs = KvLayout(layout.page_size, layout.dtype, 1, shape.width, layout.step, layout.group)
-    return Batch(AttentionShape(shape.heads, 1, shape.rank, shape.scale), pairs, words)
-
-
-def _prefill(
-    plan: TilePlan, shape: LatentShape, batch: Batch, most: Expr, q: Expr, pages: Expr, out: Expr
-) -> None:
-    """Emit the launch that fills out's rows of sequences with several tokens, and zeros behind the
-    last sequence."""
-
-    def first_tile(s: Expr) -> Expr:
-        return tirx.truncdiv(batch.first_token(s), plan.tokens) + s
-
-    items = tirx.floordiv(q.shape[0], plan.tokens) + most + 1
-    grid = (items, shape.heads // plan.heads)
-    with launch(grid, (plan.threads,)) as (item, part, thread):
-        used = bind(first_tile(batch.sequences))
-        head = bind(part * plan.heads)
-        with T.If(item < used):
-            with T.Then():
-                sequence = batch.sequence(batch.find(first_tile, item))
-                start = bind((item - first_tile(sequence.index)) * plan.tokens)
-                count = bind(T.min(sequence.tokens - start, plan.tokens))
-                with when(tirx.all(sequence.tokens > 1, count > 0)):
-                    tile = Tile(shape, plan, batch, sequence, start, count, thread)
-                    tile.run(q, pages, head, T.int32(0), bind(tile.position + count))
-                    tile.finish(out, head)
-            with T.Else():
-                behind = bind(batch.tokens + (item - used) * plan.tokens)
-                left = bind(T.min(int32(out.shape[0]) - behind, plan.tokens))
-
-                def clear(i: Expr) -> None:
-                    row, d = split(i, shape.rank)
-                    t, h = split(row, plan.heads)
-                    store(out, real(0), behind + t, head + h, d)
-
-                strided(left * (plan.heads * shape.rank), plan.threads, thread, clear)
+    return PagedSequences(AttentionShape(shape.heads, 1, shape.rank, shape.scale), pairs, words)

@@ -10,17 +10,18 @@ from dataclasses import dataclass
 from mlcc.errors import UnsupportedError
 from mlcc_compiler._tvm import T, tirx
 from mlcc_compiler.kernels.frame import Expr, store
-from mlcc_compiler.kernels.gpu.attention.batch import (
+from mlcc_compiler.kernels.gpu.attention.plan import PAD, ROWS
+from mlcc_compiler.kernels.gpu.attention.sequences import (
     LOWEST,
     VECTOR,
-    Batch,
-    Sequence,
+    PagedSequence,
+    PagedSequences,
     load_vector,
     split,
     strided,
     zeros,
 )
-from mlcc_compiler.kernels.gpu.attention.plan import PAD, ROWS
+from mlcc_compiler.kernels.gpu.attention.softmax import OnlineSoftmax
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.workgroup import (
     barrier,
@@ -39,7 +40,7 @@ MOST_ROWS = 32
 
 
 @dataclass(frozen=True)
-class TilePlan:
+class LatentPlan:
     """How a workgroup shares out a tile. Powers of two, but for the heads."""
 
     rows: int
@@ -67,7 +68,7 @@ class TilePlan:
         return 4 * (_KEYS * (self.rows + PAD) + self.stage + self.rows + _KEYS)
 
     @classmethod
-    def of(cls, gpu: Gpu, shape: LatentShape, wanted: int) -> TilePlan:
+    def of(cls, gpu: Gpu, shape: LatentShape, wanted: int) -> LatentPlan:
         """The fewest rows that are as many as wanted, or the most that fit."""
         if shape.rank % VECTOR or shape.rank > VECTOR * gpu.threads:
             raise UnsupportedError(
@@ -90,47 +91,43 @@ class Tile:
     def __init__(
         self,
         shape: LatentShape,
-        plan: TilePlan,
-        batch: Batch,
-        sequence: Sequence,
+        plan: LatentPlan,
+        sequences: PagedSequences,
+        sequence: PagedSequence,
         start: Expr,
         count: Expr,
         thread: Expr,
     ) -> None:
-        self.shape, self.plan, self.batch, self.sequence = shape, plan, batch, sequence
+        self.shape, self.plan, self.sequences, self.sequence = shape, plan, sequences, sequence
         self.count, self.thread = count, thread
         self.token = bind(sequence.token + start)
         self.position = bind(sequence.keys - sequence.tokens + start)
-        # this thread's key and rows of a block's scores, and its row and keys for the softmax
+        # this thread's key and rows of a block's scores
         self.rows_at, self.key = bind(thread // _KEYS), bind(thread % _KEYS)
-        self.row, self.part = bind(thread % plan.rows), bind(thread // plan.rows)
-        self.parts = plan.threads // plan.rows
-        self.weights = shared((_KEYS, plan.rows + PAD))
+        self.softmax = OnlineSoftmax(plan.rows, _KEYS, plan.threads, thread)
         self.stage = shared((plan.stage,))
-        self.factors = shared((plan.rows,))
         self.places = shared((_KEYS,), "int32")
         self.columns = ceil_div(shape.rank, plan.threads)
         self.outputs = zeros(self.columns * plan.rows)
-        self.best, self.total = zeros(1, LOWEST), zeros(1)
 
     def run(self, q: Expr, pages: Expr, head: Expr, begin: Expr, end: Expr) -> None:
         """Go through the keys from begin to end - 1."""
-        size, width = self.batch.layout.page_size, self.shape.width
+        size, width = self.sequences.layout.page_size, self.shape.width
         latents = T.decl_buffer(
-            (pages.shape[0] * size, width), self.batch.layout.dtype, data=pages.data
+            (pages.shape[0] * size, width), self.sequences.layout.dtype, data=pages.data
         )
         with T.serial(ceil_div(end - begin, _KEYS)) as block:
             first = bind(begin + int32(block) * _KEYS)
 
             def place(i: Expr) -> None:
                 number, offset = split(T.min(first + i, end - 1), size)
-                page = self.batch.step.page(self.sequence.page, number)
+                page = self.sequences.step.page(self.sequence.page, number)
                 store(self.places, page * size + offset, i)
 
             strided(_KEYS, self.plan.threads, self.thread, place)
             barrier()
             self._score(q, latents, head, first, end)
-            self._soften()
+            self.softmax.soften()
             self._weigh(latents, bind(T.min(end - first, _KEYS)))
 
     def _score(self, q: Expr, latents: Expr, head: Expr, first: Expr, end: Expr) -> None:
@@ -174,39 +171,19 @@ class Tile:
         for r in range(ROWS):
             row = bind(self.rows_at * ROWS + r)
             last = T.min(self.position + split(row, plan.heads)[0], end - 1)
-            store(self.weights, T.if_then_else(j <= last, scores[r], real(LOWEST)), self.key, row)
-        barrier()
-
-    def _soften(self) -> None:
-        """weights become e ** (score - the row's largest so far); factors, what that does to
-        earlier sums. Every thread looks through its whole row, and exponentiates a part of it."""
-        top = zeros(1)
-        top[0] = self.best[0]
-        with T.serial(_KEYS) as key:
-            top[0] = T.max(top[0], self.weights[key, self.row])
-        # held in registers in between: TVM would put a barrier into a loop that changes cells
-        each = _KEYS // self.parts
-        first, held = bind(self.part * each), zeros(each)
-        for i in range(each):
-            held[i] = self.weights[first + i, self.row]
-        barrier()
-        factor = bind(T.exp(self.best[0] - top[0]))
-        self.best[0] = top[0]
-        self.total[0] = self.total[0] * factor
-        for i in range(each):
-            hidden = held[i] <= real(LOWEST)
-            held[i] = T.if_then_else(hidden, real(0), T.exp(held[i] - top[0]))
-            self.total[0] = self.total[0] + held[i]
-            store(self.weights, held[i], first + i, self.row)
-        with when(self.part == 0):
-            store(self.factors, factor, self.row)
+            store(
+                self.softmax.weights,
+                T.if_then_else(j <= last, scores[r], real(LOWEST)),
+                self.key,
+                row,
+            )
         barrier()
 
     def _weigh(self, latents: Expr, keys: Expr) -> None:
         """outputs = outputs * factor + weights times the block's values."""
         plan, rank = self.plan, self.shape.rank
         for r in range(plan.rows):
-            factor = bind(self.factors[r])
+            factor = bind(self.softmax.factors[r])
             for c in range(self.columns):
                 at = c * plan.rows + r
                 self.outputs[at] = self.outputs[at] * factor
@@ -217,7 +194,7 @@ class Tile:
                 for c in range(self.columns)
             ]
             for first in range(0, plan.rows, ROWS):
-                weights = load_vector(self.weights, int32(j), first // ROWS, count=ROWS)
+                weights = load_vector(self.softmax.weights, int32(j), first // ROWS, count=ROWS)
                 for c, value in enumerate(values):
                     for r in range(ROWS):
                         at = c * plan.rows + first + r
@@ -228,35 +205,23 @@ class Tile:
         """The column of the values that is this thread's c-th."""
         return self.thread + c * self.plan.threads
 
-    def _sum_weights(self) -> None:
-        """factors = the sum of each row's weights."""
-        plan = self.plan
-        store(self.stage, self.total[0], self.part * plan.rows + self.row)
-        barrier()
-        with when(self.part == 0):
-            total = zeros(1)
-            for part in range(self.parts):
-                total[0] = total[0] + self.stage[part * plan.rows + self.row]
-            store(self.factors, total[0], self.row)
-        barrier()
-
     def keep(self, sums: Expr, stats: Expr, item: Expr, head: Expr) -> None:
         """The sums of a range of keys, of one token, for `merge`."""
-        self._sum_weights()
+        self.softmax.sum_weights(self.stage)
         with when(self.thread < self.plan.heads):
-            store(stats, self.best[0], item, head + self.thread, 0)
-            store(stats, self.factors[self.thread], item, head + self.thread, 1)
+            store(stats, self.softmax.best[0], item, head + self.thread, 0)
+            store(stats, self.softmax.factors[self.thread], item, head + self.thread, 1)
         for h in range(self.plan.heads):
             self._store(sums, h, real(1), item, head + h)
 
     def finish(self, out: Expr, head: Expr) -> None:
         """out = outputs / the sum of the weights."""
         plan = self.plan
-        self._sum_weights()
+        self.softmax.sum_weights(self.stage)
         for r in range(plan.tokens * plan.heads):
             token, h = divmod(r, plan.heads)
             with when(token < self.count):
-                factor = bind(real(1) / self.factors[r])
+                factor = bind(real(1) / self.softmax.factors[r])
                 self._store(out, r, factor, self.token + token, head + h)
 
     def _store(self, buffer: Expr, r: int, factor: Expr, *at: Expr) -> None:

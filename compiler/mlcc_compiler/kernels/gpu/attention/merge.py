@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from mlcc_compiler._tvm import T, tirx
 from mlcc_compiler.kernels.frame import Expr, store
-from mlcc_compiler.kernels.gpu.attention.batch import (
+from mlcc_compiler.kernels.gpu.attention.decode import first_item
+from mlcc_compiler.kernels.gpu.attention.plan import pages_per_range
+from mlcc_compiler.kernels.gpu.attention.sequences import (
     LOWEST,
     VECTOR,
-    Batch,
+    PagedSequences,
     first_key,
     load_vector,
     split,
     strided,
     zeros,
 )
-from mlcc_compiler.kernels.gpu.attention.decode import first_item
-from mlcc_compiler.kernels.gpu.attention.plan import pages_per_range
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.workgroup import (
     add,
@@ -32,23 +32,25 @@ from mlcc_compiler.kernels.gpu.workgroup import (
 )
 
 
-def merge_ranges(gpu: Gpu, batch: Batch, most: Expr, sums: Expr, stats: Expr, out: Expr) -> None:
+def merge_ranges(
+    gpu: Gpu, sequences: PagedSequences, most: Expr, sums: Expr, stats: Expr, out: Expr
+) -> None:
     """Emit the launch that fills out's rows of sequences with one token from their ranges.
 
     A workgroup per (sequence, head), for `most` sequences. Rows below `most` behind the last token
     get zeros: a decode step may be padded to it.
     """
     rows = int32(out.shape[0])
-    shape = batch.shape
-    keys = pages_per_range(batch.layout.page_size) * batch.layout.page_size
+    shape = sequences.shape
+    keys = pages_per_range(sequences.layout.page_size) * sequences.layout.page_size
     columns = shape.head_dim // VECTOR
     threads, teams = gpu.threads, gpu.threads // columns
     with launch((most, shape.heads), (threads,)) as (s, head, thread):
-        sequence = batch.sequence(s)
-        with when(tirx.all(s < batch.sequences, sequence.tokens == 1)):
+        sequence = sequences.of(s)
+        with when(tirx.all(s < sequences.count, sequence.tokens == 1)):
             seen = first_key(shape, sequence.keys - 1)
             first, _ = split(T.max(seen - sequence.base, 0), keys)
-            item = bind(first_item(batch, s) + first)
+            item = bind(first_item(sequences, s) + first)
             count = bind(ceil_div(sequence.keys - sequence.base, keys) - first)
             best, total, outputs = zeros(1, LOWEST), zeros(1), zeros(VECTOR)
 
@@ -88,5 +90,5 @@ def merge_ranges(gpu: Gpu, batch: Batch, most: Expr, sums: Expr, stats: Expr, ou
                 store(out, summed[0] * factor, sequence.token, head, i)
 
             strided(shape.head_dim, threads, thread, finish)
-        with when(tirx.all(s >= batch.tokens, s < rows)):
+        with when(tirx.all(s >= sequences.tokens, s < rows)):
             strided(shape.head_dim, threads, thread, lambda i: store(out, real(0), s, head, i))

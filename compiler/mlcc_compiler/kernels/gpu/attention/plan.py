@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from mlcc_compiler._tvm import tirx
 from mlcc_compiler.kernels.frame import Expr
-from mlcc_compiler.kernels.gpu.attention.batch import VECTOR, heads_together
+from mlcc_compiler.kernels.gpu.attention.sequences import VECTOR, heads_together
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.layout import AttentionShape
 
@@ -30,7 +30,7 @@ def pages_per_range(page_size: int) -> int:
 
 
 def range_items(pages: Expr, sequences: Expr, page_size: int) -> Expr:
-    """Ranges of keys that a batch may have: workgroups to start, rows of partial sums."""
+    """Ranges of keys that a step may have: workgroups to start, rows of partial sums."""
     return tirx.floordiv(pages, pages_per_range(page_size)) + sequences
 
 

@@ -15,11 +15,17 @@ from __future__ import annotations
 
 from mlcc_compiler._tvm import T, tirx
 from mlcc_compiler.kernels.frame import Expr, store
-from mlcc_compiler.kernels.gpu.attention.batch import (
+from mlcc_compiler.kernels.gpu.attention.plan import (
+    COLUMN_THREADS,
+    PAD,
+    ROWS,
+    TilePlan,
+)
+from mlcc_compiler.kernels.gpu.attention.sequences import (
     LOWEST,
-    Batch,
+    PagedSequence,
+    PagedSequences,
     Rows,
-    Sequence,
     capped,
     first_key,
     load_vector,
@@ -27,19 +33,14 @@ from mlcc_compiler.kernels.gpu.attention.batch import (
     strided,
     zeros,
 )
-from mlcc_compiler.kernels.gpu.attention.plan import (
-    COLUMN_THREADS,
-    PAD,
-    ROWS,
-    TilePlan,
-)
+from mlcc_compiler.kernels.gpu.attention.softmax import OnlineSoftmax
+from mlcc_compiler.kernels.gpu.attention.tiles import each_tile
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.workgroup import (
     barrier,
     bind,
     ceil_div,
     int32,
-    launch,
     real,
     shared,
     when,
@@ -47,48 +48,21 @@ from mlcc_compiler.kernels.gpu.workgroup import (
 from mlcc_compiler.layout import AttentionShape
 
 
-def prefill(gpu: Gpu, batch: Batch, most: Expr, q: Expr, pages: Expr, out: Expr) -> None:
-    """Emit the launch that fills out's rows of sequences with several tokens.
-
-    And zeros for the tokens behind the last sequence: they belong to the surplus workgroups.
-    There is room for `most` sequences.
-    """
-    shape = batch.shape
+def prefill(
+    gpu: Gpu, sequences: PagedSequences, most: Expr, q: Expr, pages: Expr, out: Expr
+) -> None:
+    """Emit the launch that fills out's rows of sequences with several tokens (`each_tile`)."""
+    shape = sequences.shape
     plan = TilePlan.of(gpu, shape)
     splits = shape.group // plan.heads
 
-    def first_item(s: Expr) -> Expr:
-        return tirx.truncdiv(batch.first_token(s), plan.tokens) + s
-
-    items = tirx.floordiv(q.shape[0], plan.tokens) + most + 1
-    grid = (items, shape.kv_heads * splits)
-    with launch(grid, (plan.threads,)) as (item, part, thread):
-        used = bind(first_item(batch.sequences))
+    def run(sequence: PagedSequence, start: Expr, count: Expr, part: Expr, thread: Expr) -> None:
         head = bind(part * plan.heads)
-        with T.If(item < used):
-            with T.Then():
-                sequence = batch.sequence(batch.find(first_item, item))
-                start = bind((item - first_item(sequence.index)) * plan.tokens)
-                count = bind(T.min(sequence.tokens - start, plan.tokens))
-                with when(tirx.all(sequence.tokens > 1, count > 0)):
-                    tile = _Tile(shape, plan, batch, sequence, start, count, thread)
-                    tile.run(q, Rows(batch.layout, pages), part // splits, head)
-                    tile.finish(out, head)
-            with T.Else():
-                behind = bind(batch.tokens + (item - used) * plan.tokens)
-                _clear(plan, shape.head_dim, out, behind, head, thread)
+        tile = _Tile(shape, plan, sequences, sequence, start, count, thread)
+        tile.run(q, Rows(sequences.layout, pages), part // splits, head)
+        tile.finish(out, head)
 
-
-def _clear(plan: TilePlan, dim: int, out: Expr, token: Expr, head: Expr, thread: Expr) -> None:
-    """Zeros for a tile of tokens."""
-    left = bind(T.min(int32(out.shape[0]) - token, plan.tokens))
-
-    def element(i: Expr) -> None:
-        row, d = split(i, dim)
-        t, h = split(row, plan.heads)
-        store(out, real(0), token + t, head + h, d)
-
-    strided(left * (plan.heads * dim), plan.threads, thread, element)
+    each_tile(sequences, plan, shape.kv_heads * splits, most, out, run)
 
 
 class _Tile:
@@ -98,31 +72,27 @@ class _Tile:
         self,
         shape: AttentionShape,
         plan: TilePlan,
-        batch: Batch,
-        sequence: Sequence,
+        sequences: PagedSequences,
+        sequence: PagedSequence,
         start: Expr,
         count: Expr,
         thread: Expr,
     ) -> None:
-        self.shape, self.plan, self.batch = shape, plan, batch
+        self.shape, self.plan, self.sequences = shape, plan, sequences
         self.sequence, self.count, self.thread = sequence, count, thread
         self.token = bind(sequence.token + start)
         self.position = bind(sequence.keys - sequence.tokens + start)
         self.end = bind(self.position + count)
-        # this thread's corner of a product, and its row and part of the keys for the softmax
+        # this thread's corner of a product
         self.row_vector = bind(thread // COLUMN_THREADS)
         self.column_vector = bind(thread % COLUMN_THREADS)
         self.row = bind(self.row_vector * ROWS)
         self.column = bind(self.column_vector * plan.columns)
-        self.soft_row, self.soft_part = bind(thread % plan.rows), bind(thread // plan.rows)
-        self.parts = plan.threads // plan.rows
-        self.weights = shared((plan.keys, plan.rows + PAD))
+        self.softmax = OnlineSoftmax(plan.rows, plan.keys, plan.threads, thread)
         self.stage = shared((plan.stage,))
-        self.factors = shared((plan.rows,))
         self.places = shared((plan.keys,), "int32")
         self.slices = ceil_div(shape.head_dim, plan.keys)
         self.outputs = zeros(self.slices * ROWS * plan.columns)
-        self.best, self.total = zeros(1, LOWEST), zeros(1)
 
     def run(self, q: Expr, rows: Rows, kv_head: Expr, head: Expr) -> None:
         """Go through the blocks of keys."""
@@ -133,12 +103,12 @@ class _Tile:
 
             def place(i: Expr) -> None:
                 key = bind(T.min(begin + i, self.end - 1))
-                store(self.places, self.batch.key_row(self.sequence, key, kv_head), i)
+                store(self.places, self.sequences.key_row(self.sequence, key, kv_head), i)
 
             strided(plan.keys, plan.threads, self.thread, place)
             barrier()
             self._score(q, rows, head, begin)
-            self._soften()
+            self.softmax.soften()
             self._weigh(rows)
 
     def _score(self, q: Expr, rows: Rows, head: Expr, begin: Expr) -> None:
@@ -187,33 +157,7 @@ class _Tile:
                     seen = T.Cast("uint32", position - j) < T.uint32(shape.window)
                 score = bind(capped(shape, scores[r * plan.columns + c]))
                 value = T.if_then_else(seen, score, real(LOWEST))
-                store(self.weights, value, self.column + c, self.row + r)
-        barrier()
-
-    def _soften(self) -> None:
-        """weights become e ** (score - the row's largest so far); factors, what that does to
-        earlier sums. Every thread looks through its whole row, and exponentiates a part of it."""
-        plan = self.plan
-        top = zeros(1)
-        top[0] = self.best[0]
-        with T.serial(plan.keys) as c:
-            top[0] = T.max(top[0], self.weights[c, self.soft_row])
-        # held in registers in between: TVM would put a barrier into a loop that changes cells
-        each = plan.keys // self.parts
-        first, held = bind(self.soft_part * each), zeros(each)
-        for i in range(each):
-            held[i] = self.weights[first + i, self.soft_row]
-        barrier()
-        factor = bind(T.exp(self.best[0] - top[0]))
-        self.best[0] = top[0]
-        self.total[0] = self.total[0] * factor
-        for i in range(each):
-            hidden = held[i] <= real(LOWEST)
-            held[i] = T.if_then_else(hidden, real(0), T.exp(held[i] - top[0]))
-            self.total[0] = self.total[0] + held[i]
-            store(self.weights, held[i], first + i, self.soft_row)
-        with when(self.soft_part == 0):
-            store(self.factors, factor, self.soft_row)
+                store(self.softmax.weights, value, self.column + c, self.row + r)
         barrier()
 
     def _weigh(self, rows: Rows) -> None:
@@ -221,7 +165,7 @@ class _Tile:
         plan = self.plan
         stride = plan.keys + PAD
         for r in range(ROWS):
-            factor = bind(self.factors[self.row + r])
+            factor = bind(self.softmax.factors[self.row + r])
             for part in range(self.slices):
                 for c in range(plan.columns):
                     at = (part * ROWS + r) * plan.columns + c
@@ -236,7 +180,7 @@ class _Tile:
             strided(plan.keys * plan.keys, plan.threads, self.thread, value)
             barrier()
             with T.serial(plan.keys) as j:
-                a = load_vector(self.weights, int32(j), self.row_vector, count=ROWS)
+                a = load_vector(self.softmax.weights, int32(j), self.row_vector, count=ROWS)
                 column = int32(j) * (stride // plan.columns) + self.column_vector
                 b = load_vector(self.stage, column, count=plan.columns)
                 self._multiply(a, b, self.outputs, part * ROWS * plan.columns)
@@ -245,14 +189,10 @@ class _Tile:
     def finish(self, out: Expr, head: Expr) -> None:
         """out = outputs / the sum of the weights."""
         plan = self.plan
-        store(self.stage, self.total[0], self.soft_part * plan.rows + self.soft_row)
-        barrier()
+        self.softmax.sum_weights(self.stage)
         for r in range(ROWS):
-            total = zeros(1)
             row = bind(self.row + r)
-            for part in range(self.parts):
-                total[0] = total[0] + self.stage[part * plan.rows + row]
-            factor = bind(real(1) / total[0])
+            factor = bind(real(1) / self.softmax.factors[row])
             with when(row < self.count * plan.heads):
                 token, h = split(row, plan.heads)
                 for part in range(self.slices):

@@ -29,21 +29,18 @@ from __future__ import annotations
 
 from mlcc.engine.tables import StepLayout
 from mlcc_compiler._tvm import T
-from mlcc_compiler.kernels.frame import Expr, PrimFunc, f32, i32, kernel, store
+from mlcc_compiler.kernels.frame import Expr, PrimFunc, kernel, store
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.sample.row import Row
 from mlcc_compiler.kernels.gpu.sample.search import Search
 from mlcc_compiler.kernels.gpu.workgroup import bind, launch, when
-from mlcc_compiler.kernels.step import Step, step_argument
+from mlcc_compiler.kernels.step import Step
+from mlcc_compiler.kernels.step_arguments import sample_arguments
 
 
 def sample(gpu: Gpu, vocab: int, layout: StepLayout) -> PrimFunc:
-    """(logits f32[r, vocab], step) -> (tokens i32[r], logprobs f32[r]); parameters are the step's.
-
-    Temperature 0 takes the largest logit, the first of equals. logprobs are of the raw logits.
-    NaN logits are never chosen; a row of nothing but NaN or -inf gives token 0. A row whose largest
-    logit is infinite has no masses: it gives the first such, and its logprob means nothing.
-    """
+    """The kernel of `sample_arguments`. A row whose largest logit is infinite has no masses: it
+    gives the first such, and its logprob means nothing."""
 
     def body(logits: Expr, words: Expr, tokens: Expr, logprobs: Expr) -> None:
         step = Step(layout, words)
@@ -59,5 +56,4 @@ def sample(gpu: Gpu, vocab: int, layout: StepLayout) -> PrimFunc:
                 store(tokens, token, i)
                 store(logprobs, logits[i, token] - row.top - T.log(row.total), i)
 
-    outputs = {"tokens": i32("r"), "logprobs": f32("r")}
-    return kernel(body, logits=f32("r", vocab), step=step_argument(layout), **outputs)
+    return kernel(body, **sample_arguments(vocab, layout))

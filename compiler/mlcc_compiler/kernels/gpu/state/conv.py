@@ -11,9 +11,10 @@ from mlcc_compiler.caches import CacheLayout
 from mlcc_compiler.kernels.frame import Expr, PrimFunc, kernel, store
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.elementwise import ACTIVATIONS
-from mlcc_compiler.kernels.gpu.state.sequences import Sequence
-from mlcc_compiler.kernels.gpu.workgroup import Local, bind, ceil_div, launch, when
+from mlcc_compiler.kernels.gpu.state.sequences import sequence_of
+from mlcc_compiler.kernels.gpu.workgroup import Local, bind, ceil_div, launch, real, when
 from mlcc_compiler.kernels.state_arguments import conv_arguments
+from mlcc_compiler.kernels.state_sequence import StateSequence
 from mlcc_compiler.states import ConvShape
 
 
@@ -22,12 +23,12 @@ def causal_conv(gpu: Gpu, layout: CacheLayout, shape: ConvShape) -> PrimFunc:
     channels, taps = shape.channels, shape.taps
 
     def body(x: Expr, weight: Expr, words: Expr, states: Expr, most: Expr, out: Expr) -> None:
-        def run(sequence: Sequence, c: Expr) -> None:
+        def run(sequence: StateSequence, c: Expr) -> None:
             window, weights = Local(taps), Local(taps)
             for tap in range(taps):
                 weights[tap] = weight[c, 0, tap]
             for age in range(taps - 1):
-                window[age] = sequence.state(states, age, c)
+                window[age] = sequence.state(states, real(0), age, c)
             with T.serial(sequence.tokens) as t:
                 token = bind(sequence.first + t)
                 window[taps - 1] = x[token, c]
@@ -45,6 +46,6 @@ def causal_conv(gpu: Gpu, layout: CacheLayout, shape: ConvShape) -> PrimFunc:
         with launch(grid, (gpu.threads,)) as (block, s, thread):
             c = bind(block * gpu.threads + thread)
             with when(c < channels):
-                run(Sequence.of(layout, words, s), c)
+                run(sequence_of(layout, words, s), c)
 
     return kernel(body, **conv_arguments(gpu, layout, shape))

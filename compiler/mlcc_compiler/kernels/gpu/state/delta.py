@@ -12,7 +12,7 @@ writes each state once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence as Values
+from collections.abc import Sequence
 from math import gcd
 
 from mlcc_compiler._tvm import T
@@ -20,7 +20,7 @@ from mlcc_compiler.caches import CacheLayout
 from mlcc_compiler.kernels.frame import Expr, PrimFunc, kernel, store
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.elementwise import sigmoid
-from mlcc_compiler.kernels.gpu.state.sequences import Sequence
+from mlcc_compiler.kernels.gpu.state.sequences import sequence_of
 from mlcc_compiler.kernels.gpu.workgroup import (
     Local,
     add,
@@ -34,6 +34,7 @@ from mlcc_compiler.kernels.gpu.workgroup import (
     when,
 )
 from mlcc_compiler.kernels.state_arguments import delta_arguments
+from mlcc_compiler.kernels.state_sequence import StateSequence
 from mlcc_compiler.states import DeltaShape
 
 _LANES = 16  # threads of a row, at most: 64 bytes side by side
@@ -49,7 +50,7 @@ def delta_rule(gpu: Gpu, layout: CacheLayout, shape: DeltaShape) -> PrimFunc:
     def body(qkv: Expr, ba: Expr, a_log: Expr, dt_bias: Expr, *rest: Expr) -> None:
         words, states, most, out = rest
 
-        def run(sequence: Sequence, head: Expr, row: Expr, lane: Expr, team: Expr) -> None:
+        def run(sequence: StateSequence, head: Expr, row: Expr, lane: Expr, team: Expr) -> None:
             inside = row < shape.v_dim
             row = bind(T.min(row, shape.v_dim - 1))
             query = bind(head // shape.group * shape.k_dim + lane)
@@ -58,7 +59,7 @@ def delta_rule(gpu: Gpu, layout: CacheLayout, shape: DeltaShape) -> PrimFunc:
             speed = bind(real(0) - T.exp(a_log[head]))
             matrix, q, k = (Local(each) for _ in range(3))
             for i in range(each):
-                matrix[i] = sequence.state(states, head, row, lane + i * lanes)
+                matrix[i] = sequence.state(states, real(0), head, row, lane + i * lanes)
             with T.serial(sequence.tokens) as t:
                 token = bind(sequence.first + t)
                 for i in range(each):
@@ -84,7 +85,7 @@ def delta_rule(gpu: Gpu, layout: CacheLayout, shape: DeltaShape) -> PrimFunc:
         grid = shape.v_heads * blocks, most
         with launch(grid, (lanes, teams)) as (block, s, lane, team):
             head, row = bind(block // blocks), bind(block % blocks * teams + team)
-            run(Sequence.of(layout, words, s), head, row, lane, team)
+            run(sequence_of(layout, words, s), head, row, lane, team)
 
     return kernel(body, **delta_arguments(gpu, layout, shape))
 
@@ -104,7 +105,7 @@ def _product(a: Local, b: Local, each: int) -> Expr:
 
 
 def _totals(
-    gpu: Gpu, parts: Values[Expr], lane: Expr, lanes: int, team: Expr, teams: int
+    gpu: Gpu, parts: Sequence[Expr], lane: Expr, lanes: int, team: Expr, teams: int
 ) -> list[Expr]:
     """Each of `parts` summed over the lanes of a team. Where threads exchange no registers, all of
     them together: `reduce` would meet once for each."""

@@ -1,4 +1,5 @@
-"""What the attention kernels of a GPU share: where a batch's sequences, keys and values lie."""
+"""What the attention kernels of a GPU share: where the sequences of a step,
+their keys and values lie."""
 
 from __future__ import annotations
 
@@ -44,8 +45,8 @@ def arguments(device: Device, shape: AttentionShape, layout: KvLayout) -> dict[s
 
 
 @dataclass(frozen=True)
-class Sequence:
-    """One sequence of a batch."""
+class PagedSequence:
+    """One sequence of a step whose keys lie in pages."""
 
     index: Expr
     token: Expr
@@ -58,14 +59,14 @@ class Sequence:
     """Its first key whose page is listed: 0 without a window."""
 
 
-class Batch:
+class PagedSequences:
     """Which tokens and pages belong to which sequence."""
 
     def __init__(self, shape: AttentionShape, layout: KvLayout, words: Expr) -> None:
         self.shape, self.layout, self.step = shape, layout, Step(layout.step, words)
 
     @property
-    def sequences(self) -> Expr:
+    def count(self) -> Expr:
         return self.step.count("sequences")
 
     @property
@@ -83,7 +84,7 @@ class Batch:
     def find(self, first: Callable[[Expr], Expr], item: Expr) -> Expr:
         """The sequence s with first(s) <= item < first(s + 1); first is monotone."""
         low, high = Local(1, "int32"), Local(1, "int32")
-        low[0], high[0] = T.int32(0), bind(self.sequences)
+        low[0], high[0] = T.int32(0), bind(self.count)
         with T.While(high[0] - low[0] > 1):
             middle = bind(T.shift_right(low[0] + high[0], 1))
             with T.If(first(middle) <= item):
@@ -93,12 +94,13 @@ class Batch:
                     high[0] = middle
         return bind(low[0])
 
-    def sequence(self, s: Expr) -> Sequence:
+    def of(self, s: Expr) -> PagedSequence:
+        """Sequence s."""
         group, token = self.layout.group, bind(self.first_token(s))
         slid = T.int32(0)
         if self.shape.window is not None:
             slid = bind(self.step.sequence(s, f"page_number.{group}"))
-        return Sequence(
+        return PagedSequence(
             index=s,
             token=token,
             tokens=bind(self.first_token(s + 1) - token),
@@ -107,7 +109,7 @@ class Batch:
             base=bind(slid * self.layout.page_size),
         )
 
-    def key_row(self, sequence: Sequence, key: Expr, kv_head: Expr) -> Expr:
+    def key_row(self, sequence: PagedSequence, key: Expr, kv_head: Expr) -> Expr:
         """Where a key lies among the rows of head_dim elements that the pages are."""
         number, offset = split(key, self.layout.page_size)
         page = self.step.page(sequence.page, number)

@@ -1,0 +1,61 @@
+"""Online softmax over blocks of keys (Milakov and Gimelshein, 2018), for a tile of query rows."""
+
+from __future__ import annotations
+
+from mlcc_compiler._tvm import T
+from mlcc_compiler.kernels.frame import Expr, store
+from mlcc_compiler.kernels.gpu.attention.plan import PAD
+from mlcc_compiler.kernels.gpu.attention.sequences import LOWEST, zeros
+from mlcc_compiler.kernels.gpu.workgroup import barrier, bind, real, shared, when
+
+
+class OnlineSoftmax:
+    """Emits it for a workgroup, in which all threads take part: `threads` / `rows` of them share a
+    row, and each exponentiates a part of its keys."""
+
+    def __init__(self, rows: int, keys: int, threads: int, thread: Expr) -> None:
+        self.keys, self.rows, self.parts = keys, rows, threads // rows
+        self.weights = shared((keys, rows + PAD))
+        """Of a block: scores, until `soften`."""
+        self.factors = shared((rows,))
+        """What a block does to the sums of those before it."""
+        self.row, self.part = bind(thread % rows), bind(thread // rows)
+        self.best, self.total = zeros(1, LOWEST), zeros(1)
+        """This thread's: the largest score of its row, and the sum of its part of the weights."""
+
+    def soften(self) -> None:
+        """weights become e ** (score - the row's largest so far); factors, what that does to
+        earlier sums. Every thread looks through its whole row, and exponentiates a part of it."""
+        top = zeros(1)
+        top[0] = self.best[0]
+        with T.serial(self.keys) as key:
+            top[0] = T.max(top[0], self.weights[key, self.row])
+        # held in registers in between: TVM would put a barrier into a loop that changes cells
+        each = self.keys // self.parts
+        first, held = bind(self.part * each), zeros(each)
+        for i in range(each):
+            held[i] = self.weights[first + i, self.row]
+        barrier()
+        factor = bind(T.exp(self.best[0] - top[0]))
+        self.best[0] = top[0]
+        self.total[0] = self.total[0] * factor
+        for i in range(each):
+            hidden = held[i] <= real(LOWEST)
+            held[i] = T.if_then_else(hidden, real(0), T.exp(held[i] - top[0]))
+            self.total[0] = self.total[0] + held[i]
+            store(self.weights, held[i], first + i, self.row)
+        with when(self.part == 0):
+            store(self.factors, factor, self.row)
+        barrier()
+
+    def sum_weights(self, scratch: Expr) -> None:
+        """factors become the sum of each row's weights over all blocks; `scratch` has room for a
+        number of each thread."""
+        store(scratch, self.total[0], self.part * self.rows + self.row)
+        barrier()
+        with when(self.part == 0):
+            total = zeros(1)
+            for part in range(self.parts):
+                total[0] = total[0] + scratch[part * self.rows + self.row]
+            store(self.factors, total[0], self.row)
+        barrier()

@@ -1,0 +1,48 @@
+"""MODEL on a command line: whether it can be a path or the name of a model at all.
+
+What there is under that name is said by whoever opens it. Standard library only.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mlcc.errors import CheckpointError
+
+if TYPE_CHECKING:
+    import click
+
+HUB = "hf://"
+MOST_HUB_CHARACTERS = 255
+"""Of hf://org/name@revision: the hub's own bound for org/name is 96."""
+_SHOWN = 60
+
+
+def model_argument(_context: click.Context, _parameter: click.Parameter, text: str) -> str:
+    """The callback of MODEL: the text itself. Raises CheckpointError for what no system opens: too
+    long a name, NUL."""
+    if reason := _impossible(text):
+        shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}... ({len(text)} characters)"
+        raise CheckpointError(
+            f"{shown!r} can be no model: {reason}; give a folder made by `mlcc compile`, a "
+            "Hugging Face folder or hf://org/name"
+        )
+    return text
+
+
+def _impossible(text: str) -> str:
+    """Why no model has this name; "" if one may."""
+    if not text:
+        return "it is empty"
+    if text.startswith(HUB):
+        return f"more than {MOST_HUB_CHARACTERS} characters" * (len(text) > MOST_HUB_CHARACTERS)
+    try:
+        with suppress(FileNotFoundError, NotADirectoryError):
+            (Path(text) / "config.json").stat()
+    except OSError as error:  # too long a name, no right to look, a loop of links
+        return error.strerror or str(error)
+    except ValueError as error:  # NUL, or what the file system's encoding cannot say
+        return str(error)
+    return ""

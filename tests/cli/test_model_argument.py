@@ -1,0 +1,67 @@
+"""MODEL as a text that no file system has: one line and exit code 2, from every command."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from mlcc.errors import CheckpointError
+
+TAIL = {"run": ["hi"], "chat": ["hi"]}
+COMMANDS = ("compile", "chat", "serve", "run", "eval", "profile")
+NAMES = {
+    "empty": ("", "it is empty"),
+    "one long name": ("x" * 300, "too long"),
+    "a long path": ("a/" * 2500, "too long"),
+    "NUL": ("a\0b", "null"),
+    "a long name of the hub": ("hf://org/" + "n" * 5000, "more than 255 characters"),
+}
+
+
+def command(name: str) -> Any:
+    (point,) = entry_points(group="mlcc.commands", name=name)
+    return point.load()
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("case", NAMES)
+def test_what_can_be_no_model_is_said_in_one_short_line(name: str, case: str) -> None:
+    model, reason = NAMES[case]
+    error = CliRunner().invoke(command(name), [model, *TAIL.get(name, [])]).exception
+    assert isinstance(error, CheckpointError), repr(error)
+    assert reason in error.message and "mlcc compile" in error.message
+    assert len(error.message) < 300 and error.message.isprintable() and error.exit_code == 2
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_name_that_may_be_but_is_not_is_said_in_one_line(name: str, tmp_path: Path) -> None:
+    texts = tmp_path / "texts.jsonl"
+    texts.write_text('{"text": "hi"}\n')
+    tail = ["--text", str(texts)] if name == "eval" else TAIL.get(name, [])
+    for model in ("no such\nfolder", "x" * 255):
+        error = CliRunner().invoke(command(name), [model, *tail]).exception
+        assert isinstance(error, CheckpointError), repr(error)
+        assert error.message.isprintable() and error.exit_code == 2
+
+
+def test_a_loop_of_links_is_no_model(tmp_path: Path) -> None:
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    error = CliRunner().invoke(command("run"), [str(loop), "hi"]).exception
+    assert isinstance(error, CheckpointError) and "symbolic links" in error.message
+
+
+def test_as_a_user_sees_it() -> None:
+    words = [sys.executable, "-m", "mlcc", "run", "a" * 5000, "hi"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(words, capture_output=True, text=True, env=environment)
+    assert done.returncode == 2 and done.stdout == ""
+    assert done.stderr.startswith(f"error: '{'a' * 60}... (5000 characters)' can be no model: ")
+    assert done.stderr.count("\n") == 1

@@ -1,0 +1,152 @@
+"""What a new operator with a state needs: a record, a kernel and a twin, and nothing in the passes.
+
+docs/structure.md lists the files; this takes one operator through all of them.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+from mlcc.device import reference
+from mlcc.device.reference import ReferenceExecutor
+from mlcc.device.reference_caches import LayerCache, Remembers
+from mlcc.device.step_view import StepView
+from mlcc.engine.batch import Batch, Capacity, StateSlot
+from mlcc.engine.batch_writer import BatchWriter
+from mlcc.engine.tables import CacheGroup, StepLayout
+from mlcc_compiler._tvm import T, Tensor, nn, relax, tvm
+from mlcc_compiler.caches import RECORDS, CacheLayout, Caches, CacheTensor, Kept, StateRecord
+from mlcc_compiler.graph_json import graph_to_json
+from mlcc_compiler.kernels.cpu.isa import SSE2, Isa
+from mlcc_compiler.kernels.cpu.kernel_set import cpu_kernels
+from mlcc_compiler.kernels.frame import (
+    SIZE,
+    Expr,
+    PrimFunc,
+    f32,
+    i32,
+    kernel,
+    store,
+    tensor_argument,
+)
+from mlcc_compiler.kernels.step import Step, step_argument
+from mlcc_compiler.models import ops
+from mlcc_compiler.passes.cache_groups import caches_of
+from mlcc_compiler.passes.lower import LowerOperators
+from mlcc_compiler.passes.paged_kv import PagedKV
+from mlcc_compiler.pipeline import Traced, trace
+
+SLOTS = 4
+STEPS = (((3, -1, 1), (2, -1, 0)), ((1, 0, 0), (4, 1, 2)), ((1, 2, 2),))
+"""(tokens, slot_in, slot_out) of each sequence, step after step."""
+
+
+@pytest.fixture
+def record(monkeypatch: pytest.MonkeyPatch) -> StateRecord:
+    """Of `running_sum`, which is an operator for one test; and its twin in the table."""
+    monkeypatch.setitem(RECORDS, "running_sum", StateRecord)  # so that it is taken out again
+
+    @dataclass(frozen=True)
+    class SumShape(StateRecord):
+        operator: ClassVar = "running_sum"
+        tensors: ClassVar = ("total",)
+        weight: float
+
+        def kept(self, page_size: int, dtype: str) -> Kept:
+            return Kept(CacheGroup("state"), (CacheTensor("total", (1,), "float32"),))
+
+    monkeypatch.setitem(reference.OPERATORS, "mlcc.running_sum", Remembers(twin))
+    return SumShape(2.5)
+
+
+def twin(step: StepView, cache: LayerCache, x: Any, *, weight: float) -> Any:
+    """The weighted sum of x i32[n] over each sequence up to each token, f32[n, 1]."""
+    first, states = step.sequences("first_token"), cache.tensors["total"]
+    sources, slots = (step.sequences(f"{name}.{cache.group}") for name in ("slot_in", "slot_out"))
+    out = np.zeros((len(x), 1), states.dtype)
+    for s, (begin, end) in enumerate(pairwise(first)):
+        before = states[sources[s]] if sources[s] >= 0 else 0
+        out[begin:end, 0] = before + weight * np.cumsum(x[begin:end])
+        states[slots[s]] = out[end - 1]
+    return out
+
+
+def running_sum(isa: Isa, layout: CacheLayout, record: Any) -> PrimFunc:
+    """(x i32[n], step, states, sequences) -> f32[n, 1]: the kernel."""
+
+    def body(x: Expr, words: Expr, states: Expr, most: Expr, out: Expr) -> None:
+        step, group = Step(layout.step, words), layout.group
+        with T.serial(step.count("sequences")) as s:
+            slot, source = (step.sequence(s, f"{name}.{group}") for name in ("slot_out", "slot_in"))
+            before = T.if_then_else(source < 0, T.float32(0), states[T.max(source, 0), 0])
+            store(states, before, slot, 0)
+            first = step.sequence(s, "first_token")
+            with T.serial(step.sequence(s + 1, "first_token") - first) as t:
+                more = T.float32(record.weight) * T.Cast("float32", x[first + t])
+                store(states, states[slot, 0] + more, slot, 0)
+                store(out, states[slot, 0], first + t, 0)
+
+    (kept,) = layout.tensors
+    states = tensor_argument(kept)
+    step = step_argument(layout.step)
+    return kernel(body, x=i32("n"), step=step, states=states, sequences=SIZE, out=f32("n", 1))
+
+
+class Sums(nn.Module):
+    """A model of that operator alone, in layer 3."""
+
+    def __init__(self, record: StateRecord) -> None:
+        self.record = record
+
+    def forward(self, token_ids: Tensor, positions: Tensor, logit_rows: Tensor) -> Tensor:
+        attributes = [3, self.record.text()]
+        return ops._call("running_sum", [token_ids], attributes, [token_ids.shape[0], 1])
+
+
+def steps(layout: StepLayout) -> list[Batch]:
+    batches = []
+    for rows in STEPS:
+        writer = BatchWriter(layout, memoryview(np.zeros(layout.words, np.int32)))
+        for count, source, slot in rows:
+            writer.sequence(range(5, 5 + count), 0, [StateSlot(source, slot)])
+        batches.append(writer.finish())
+    return batches
+
+
+def on_cpu(traced: Traced, caches: Caches, layout: StepLayout) -> list[Any]:
+    """What the library computes, step after step."""
+    plain = cpu_kernels(SSE2)
+    kernels = replace(plain, factories={**plain.factories, "running_sum": running_sum})
+    module = PagedKV(traced.module, caches, layout, kernels).run()
+    module = LowerOperators(module, kernels, traced.names).run()
+    machine = relax.VirtualMachine(relax.build(module, tvm.target.Target("llvm")), tvm.cpu())
+    states = tvm.runtime.tensor(np.full((SLOTS, 1), np.nan, np.float32))
+    last = tvm.runtime.tensor(np.zeros(1, np.int32))
+    outputs = []
+    for batch in steps(layout):
+        words = tvm.runtime.tensor(np.frombuffer(batch.words, np.int32))
+        sizes = tvm.runtime.ShapeTuple(batch.sizes)
+        outputs.append(machine["forward"](words, sizes, last, (states,), ()).numpy())
+    return outputs
+
+
+def test_an_operator_with_a_state_needs_no_pass(record: StateRecord) -> None:
+    """The library computes what the reference executor does, and both what the twin's words say."""
+    traced = trace(Sums(record))  # type: ignore[arg-type]
+    caches = caches_of(traced.module, 16, "float16")
+    assert caches.plans[0].layers == (3,) and caches.groups == (CacheGroup("state"),)
+    layout = StepLayout(caches.groups, 16, 4, 4, 8, 2)
+    capacity = Capacity(16, 32, layout, (SLOTS,), 4, 16, 4)
+    graph = json.loads(graph_to_json(traced))
+    oracle = ReferenceExecutor(graph, {}, capacity, caches.infos([SLOTS]))
+    expected = [oracle.logits(batch) for batch in steps(layout)]
+    for found, wanted in zip(on_cpu(traced, caches, layout), expected, strict=True):
+        np.testing.assert_array_equal(found, wanted)  # small numbers: sums are exact
+    assert expected[0][:, 0].tolist() == [2.5 * x for x in (5, 11, 18, 5, 11)]
+    assert expected[2].item() == 2.5 * (18 + 5 + 6 + 7 + 8 + 5)
