@@ -6,7 +6,7 @@ its own module; this one only puts them in order and says what it decided.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -26,7 +26,7 @@ from mlcc_compiler.layout import WeightPlan
 from mlcc_compiler.models.config import long_factors
 from mlcc_compiler.models.registry import with_defaults
 from mlcc_compiler.passes.auxiliary import add_interface
-from mlcc_compiler.pipeline import Bounds, IrDump, build, lower
+from mlcc_compiler.pipeline import Bounds, IrDump, Traced, build, lower
 from mlcc_compiler.plan import Options, Plan, make_plan
 from mlcc_compiler.preflight import check_ready
 from mlcc_compiler.quantization import scheme
@@ -126,13 +126,28 @@ def report_plan(plan: Plan, progress: Progress) -> None:
     how = plan.options.recipe
     head = f" (head {how.head})" if how.head != how.linear else ""
     progress.decided("quantization", f"{how.name}: {how.linear}{head}")
+    exact = exact_matrices(plan.traced, plan.schemes) if how.linear != "f32" else {}
+    if exact:
+        of = ", ".join(f"{name} {size / 1e6:.1f} MB" for name, size in exact.items())
+        progress.decided("kept float32", of)
     progress.decided("context", f"{limits.context} tokens, {limits.max_batch} sequences at once")
     if long_factors(with_defaults(plan.checkpoint.config), limits.context):
         progress.decided("rope", "LongRoPE's long factors, for short prompts too")
-    dtypes = ", ".join(dict.fromkeys(tensor.dtype for _, tensor in plan.caches.tensors))
+    kinds = [("states of " if c.kind == "state" else "", c.tensors[0].dtype) for c in caches]
+    dtypes = ", ".join(dict.fromkeys(states + dtype for states, dtype in kinds))
     windows = [str(cache.window) for cache in caches if cache.window]
     kept = f", a window of {', '.join(windows)} where layers slide" if windows else ""
     progress.decided("KV cache", f"{pool / 1e6:.1f} MB of {dtypes} for all of them{kept}")
+
+
+def exact_matrices(traced: Traced, schemes: Mapping[str, str]) -> dict[str, int]:
+    """Bytes of the matrices that no recipe rounds, by the names of the model's parts."""
+    found: dict[str, int] = {}
+    for name, shape in zip(traced.names, traced.shapes, strict=True):
+        if schemes[name] == "f32" and len(shape) == 2:
+            part = name.split(".")[-2]
+            found[part] = found.get(part, 0) + 4 * int(np.prod(shape))
+    return found
 
 
 def _in_words(target: Target) -> str:

@@ -26,13 +26,24 @@ class Graph:
         """What a kernel set emitted for an input and uses again for its other readers."""
 
     def call_tir(self, kernel: Any, name: str, arguments: Sequence[Any], out: Any) -> relax.Var:
-        """Emit a call of a kernel; equal kernels are kept once in the module."""
+        """Emit a call of a kernel; equal kernels are kept once in the module. Raises TypeError."""
+        check_dtypes(kernel, name, arguments, out)
         function = self.builder.add_func(kernel, name)
         return self.builder.emit(relax.call_tir(function, list(arguments), out))
 
     def items(self, value: relax.Var, count: int) -> list[relax.Var]:
         """The members of a tuple."""
         return [self.builder.emit(relax.TupleGetItem(value, i)) for i in range(count)]
+
+
+def check_dtypes(kernel: Any, name: str, arguments: Sequence[Any], out: Any) -> None:
+    """Raises TypeError unless a kernel was made for tensors of the graph's dtypes: TVM does not ask
+    before the kernel runs."""
+    tensors = [a.ty for a in arguments if isinstance(a.ty, relax.TensorType)]
+    given = [str(t.dtype) for t in (*tensors, *(out if isinstance(out, list) else [out]))]
+    taken = [str(p.ty.dtype) for p in kernel.params if isinstance(p.ty, tirx.buffer.BufferType)]
+    if given != taken:
+        raise TypeError(f"kernel '{name}' is made for {taken}, and the graph has {given}")
 
 
 @dataclass(frozen=True)
@@ -87,6 +98,11 @@ def attribute(value: int | float | str) -> Any:
 def dims(expr: Any) -> list[Any]:
     """The shape of a tensor expression: ints where static, symbolic expressions elsewhere."""
     return [int(d) if isinstance(d, tirx.IntImm) else d for d in expr.ty.shape.values]
+
+
+def dtype_of(expr: Any) -> str:
+    """The dtype of a tensor expression."""
+    return str(expr.ty.dtype)
 
 
 def sizes(expr: Any) -> tuple[int, ...]:

@@ -6,14 +6,16 @@ Nothing is generated, read in full or written here; that is `compile.py`'s.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mlcc.artifact.schema import Limits
+from mlcc.artifact.schema import ACTIVATION_DTYPES, Limits
 from mlcc.engine.tables import StepLayout
 from mlcc.errors import UnsupportedError
 from mlcc_compiler.caches import Caches
 from mlcc_compiler.checkpoint.folder import Checkpoint
+from mlcc_compiler.models.causal_lm import CausalLM
 from mlcc_compiler.models.config import DecoderConfig
 from mlcc_compiler.models.fields import require
 from mlcc_compiler.models.layers import named_modules
@@ -85,10 +87,8 @@ class Plan:
 
     @property
     def schemes(self) -> dict[str, str]:
-        """The scheme of each of the model's tensors; vectors are f32."""
-        modules = named_modules(self.architecture.model)
-        schemes = dict.fromkeys(self.traced.names, "f32")
-        return schemes | {f"{name}.weight": m.scheme for name, m in modules if hasattr(m, "scheme")}
+        """The scheme of each of the model's tensors."""
+        return schemes_of(self.architecture.model, self.traced.names)
 
     def on(self, target: Target) -> Plan:
         """The same for an alternative of the target, which says where its phases are dumped."""
@@ -105,11 +105,12 @@ def make_plan(checkpoint: Checkpoint, target: Target, options: Options) -> Plan:
     """Decide sizes, build and quantize the model, and check every tensor's name and shape."""
     if reason := missing(target):
         raise UnsupportedError(f"target '{target.name}': {reason}")
+    check_activations(target)
     target = _with_name(target, checkpoint.name)
     context = _context(checkpoint, options)
     layers = require(with_defaults(checkpoint.config), "num_hidden_layers")
     check_layers(layers, len(checkpoint.tensors.shapes))
-    architecture = build_model(checkpoint.config, context)
+    architecture = build_model(checkpoint.config, context, target.activation_dtype)
     apply_recipe(architecture.model, options.recipe)
     traced = trace(architecture.model)
     names = checkpoint_names(traced.names, checkpoint.tensors.shapes)
@@ -121,6 +122,25 @@ def make_plan(checkpoint: Checkpoint, target: Target, options: Options) -> Plan:
     caches = caches_of(traced.module, PAGE_SIZE, _dtype(target, options))
     limits = _limits(options, target, context, caches)
     return Plan(checkpoint, target, options, architecture, traced, names.source, limits, caches)
+
+
+def check_activations(target: Target) -> None:
+    """Raises UnsupportedError for a row, or an alternative of it, whose activations no kernels
+    compute yet."""
+    for row in (target, *target.alternatives):
+        if row.activation_dtype not in ACTIVATION_DTYPES:
+            known = ", ".join(f"'{dtype}'" for dtype in ACTIVATION_DTYPES)
+            raise UnsupportedError(
+                f"target '{row.name}' asks for activations in {row.activation_dtype}, which no "
+                f"kernels compute yet; set activation_dtype to {known} in the target's row"
+            )
+
+
+def schemes_of(model: CausalLM, names: Sequence[str]) -> dict[str, str]:
+    """The scheme of each tensor; vectors are f32, and what no recipe reaches."""
+    schemes = dict.fromkeys(names, "f32")
+    modules = named_modules(model)
+    return schemes | {f"{name}.weight": m.scheme for name, m in modules if hasattr(m, "scheme")}
 
 
 def _limits(options: Options, target: Target, context: int, caches: Caches) -> Limits:

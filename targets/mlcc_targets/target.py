@@ -73,6 +73,9 @@ class Target:
     (1: the language has 8-bit integers and pairs of f16) and tensor_cores (1)."""
     f16: bool = False
     """The device computes in float16."""
+    activation_dtype: str = "float32"
+    """What a model's operators hand to one another on this device. Not of what needs float32
+    whatever it is: sums, softmax, states, the logits."""
     max_batch: int = 8
     """Sequences of a step that a library is compiled for, unless told otherwise: a laptop's."""
     max_step_tokens: int = 512

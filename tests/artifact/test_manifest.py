@@ -91,11 +91,11 @@ def test_fields_of_caches() -> None:
 
 def test_a_newer_schema_is_refused_with_its_maker() -> None:
     def newer(plain: dict[str, Any]) -> None:
-        plain["schema_version"] = 4
+        plain["schema_version"] = 5
         plain["tools"]["mlcc"] = "4.0"
         plain["unheard_of"] = 1
 
-    refused(sealed(newer), r"made by mlcc 4\.0 \(schema 4\).*reads schema 3 to 3: .*--upgrade mlcc")
+    refused(sealed(newer), r"made by mlcc 4\.0 \(schema 5\).*reads schema 3 to 4: .*--upgrade mlcc")
 
 
 def test_a_model_of_the_first_kernel_interface_is_refused_in_one_line() -> None:
@@ -110,6 +110,20 @@ def test_a_model_of_the_first_kernel_interface_is_refused_in_one_line() -> None:
 def test_an_older_or_absent_schema_is_refused(version: Any) -> None:
     data = sealed(lambda plain: plain.__setitem__("schema_version", version))
     refused(data, "compile the model again with `mlcc compile`")
+
+
+def test_activations_come_back_and_schema_3_had_float32() -> None:
+    def older(plain: dict[str, Any]) -> None:
+        assert plain.pop("activation_dtype") == "float32"
+        plain["schema_version"] = 3
+
+    assert Manifest.from_bytes(sealed(older)).activation_dtype == "float32"
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float64", ""])
+def test_activations_that_nothing_computes_are_refused(dtype: str) -> None:
+    data = sealed(lambda plain: plain.__setitem__("activation_dtype", dtype))
+    refused(data, f"activations in '{dtype}', which nothing here computes; compile the model again")
 
 
 def test_not_json_under_a_good_seal() -> None:

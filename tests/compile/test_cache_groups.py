@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from mlcc.engine.tables import CacheGroup
 from mlcc_compiler.caches import Caches
+from mlcc_compiler.compile import exact_matrices
 from mlcc_compiler.models.registry import build_model
 from mlcc_compiler.passes.cache_groups import caches_of
 from mlcc_compiler.pipeline import trace
+from mlcc_compiler.plan import schemes_of
+from mlcc_compiler.quantization import recipe
+from mlcc_compiler.quantization.apply import apply_recipe
 
 CONTEXT, CHUNK, PAGE = 32768, 512, 16
 GEMMA_3_270M = {
@@ -90,6 +94,16 @@ def test_deepseek_keeps_one_latent_a_token_and_layer() -> None:
     assert [t.shape for t in info.tensors] == [("num_pages", PAGE, 576)] * 27
     assert info.bytes_per_page == PAGE * 27 * 576 * 2
     assert bytes_of_a_sequence(found) == CONTEXT * 31_104 == 1_019_215_872
+
+
+def test_what_no_recipe_rounds_is_said_in_bytes() -> None:
+    """DeepSeek's kv_b_proj, which attention's kernels read as it is: 16 * 256 * 512 a layer."""
+    architecture = build_model(DEEPSEEK_V2_LITE, CONTEXT)
+    apply_recipe(architecture.model, recipe("q4"))
+    whole = trace(architecture.model)
+    assert exact_matrices(whole, schemes_of(architecture.model, whole.names)) == {
+        "kv_b_proj": 27 * 16 * 256 * 512 * 4
+    }
 
 
 def test_states_are_a_group_of_their_own() -> None:

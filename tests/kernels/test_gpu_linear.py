@@ -234,8 +234,9 @@ def whole(gpu: Gpu, packing: GpuPacking, use: str, bias: bool) -> Any:
 
     def emit() -> Any:
         if use == "table":
-            return kernels.emit("embedding", graph, first, weight)
-        return kernels.emit("linear", graph, first, weight, bias_variable if bias else None)
+            return kernels.emit("embedding", graph, first, weight, out=tensor([n, packing.k]))
+        last, out = bias_variable if bias else None, tensor([n, packing.n])
+        return kernels.emit("linear", graph, first, weight, last, out=out)
 
     module = graph.build([first, *parts, *([bias_variable] if bias else [])], emit)
     target = tvm.target.Target({"kind": "webgpu", "max_num_threads": 256}, host={"kind": "llvm"})

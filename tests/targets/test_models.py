@@ -15,7 +15,8 @@ from typing import Any
 import needs
 import pytest
 from cuda.fat_binary import entries
-from models.checkpoints import RECIPES, long_if_repeated, make_checkpoint, proves
+from models.checkpoints import RECIPES as ARCHITECTURES
+from models.checkpoints import long_if_repeated, make_checkpoint, proves
 
 from mlcc.artifact.folder import Artifact
 from mlcc.artifact.manifest import Manifest
@@ -31,10 +32,11 @@ TEXTS = {"metal": b"\nkernel void ", "ios": b"\nkernel void "}
 TEXTS |= {"android": b"@compute ", "webgpu": b"@compute "}
 """How a kernel begins in a library that holds text; cuda's holds machine code."""
 
+RECIPES = {**ARCHITECTURES, "deepseek_v2": "f16"}
 ON_WEBGPU = ("llama",)
 """Here for its refusals and its float16; tests/web compiles and runs every one of them."""
-AS_TEXT = [case for case in RECIPES if case != "qwen3_next"]
-"""Without one whose kernels are many: as text tests/web compiles them too."""
+AS_TEXT = [case for case in ARCHITECTURES if case != "qwen3_next"]
+"""Without those whose kernels are many: as text tests/web compiles them too."""
 CASES = [
     *((case, "cuda") for case in RECIPES),
     *((case, target) for case in AS_TEXT for target in ("metal", "android")),

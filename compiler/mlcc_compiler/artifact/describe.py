@@ -54,6 +54,7 @@ def manifest_of(
         caches=caches,
         limits=plan.limits,
         tables=tables_of(plan.layout),
+        activation_dtype=plan.config.activation_dtype,
         weights=weights,
         memory=MemoryPlan(
             weights_bytes=sum(tensor.nbytes for tensor in weights.tensors),

@@ -6,7 +6,7 @@ built; loops opened with T.serial or T.parallel stay, Python loops unroll.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from mlcc_compiler._tvm import B, IRBuilder, T, tirx
 from mlcc_compiler.caches import CacheTensor
@@ -46,6 +46,23 @@ def i32(*shape: int | str) -> Argument:
 def u32(*shape: int | str) -> Argument:
     """A uint32 argument."""
     return Argument(shape, "uint32")
+
+
+class Device(Protocol):
+    """What the frame knows of a device."""
+
+    @property
+    def activation_dtype(self) -> str:
+        """Of what operators hand to one another."""
+
+
+def activations(device: Device, *shape: int | str) -> Argument:
+    """What one operator hands to the next, in the dtype that the device's row says.
+
+    `f32` is for what is float32 whatever that is: weights that are vectors, tables of rotations,
+    scratch, logits, probabilities.
+    """
+    return Argument(shape, device.activation_dtype)
 
 
 SIZE = Argument((), "int64")

@@ -7,7 +7,7 @@ fusion (op_pattern 8). So an operator that is one kernel needs a row here and no
 
 What takes several kernels, or reads weights that are packed, is an emitter: it is called with the
 set and the graph, and emits its calls. A packed weight comes as a `graph.Weight`, and brings the
-scheme, which is an operator's last attribute.
+scheme, which is an operator's last attribute; the type of the value comes with it, as `out`.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ class KernelSet:
             self._made[key] = factory(self.device, *arguments)
         return self._made[key]
 
-    def emit(self, operator: str, graph: Graph, *arguments: Any) -> Any:
+    def emit(self, operator: str, graph: Graph, *arguments: Any, **out: Any) -> Any:
         """Emit what computes an operator; returns its value. Raises like `kernel`."""
-        return self._row(self.emitters, operator)(self, graph, *arguments)
+        return self._row(self.emitters, operator)(self, graph, *arguments, **out)
 
     def layout(self, use: str, shape: Sequence[int], scheme: str) -> WeightLayout:
         """How a weight is stored: vectors in float32, the rest as the set's readers want it."""

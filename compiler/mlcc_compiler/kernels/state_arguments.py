@@ -5,14 +5,14 @@ share, the step, the states, which are written in place, and for how many sequen
 from __future__ import annotations
 
 from mlcc_compiler.caches import CacheLayout
-from mlcc_compiler.kernels.frame import SIZE, Argument, f32, tensor_argument
+from mlcc_compiler.kernels.frame import SIZE, Argument, Device, activations, f32, tensor_argument
 from mlcc_compiler.kernels.step import step_argument
 from mlcc_compiler.states import ConvShape, DeltaShape
 
 
-def conv_arguments(layout: CacheLayout, shape: ConvShape) -> dict[str, Argument]:
+def conv_arguments(device: Device, layout: CacheLayout, shape: ConvShape) -> dict[str, Argument]:
     """(x, weight, step, states, sequences, out) of `causal_conv`."""
-    rows = f32("n", shape.channels)
+    rows = activations(device, "n", shape.channels)
     return {
         "x": rows,
         "weight": f32(shape.channels, 1, shape.taps),
@@ -21,15 +21,15 @@ def conv_arguments(layout: CacheLayout, shape: ConvShape) -> dict[str, Argument]
     }
 
 
-def delta_arguments(layout: CacheLayout, shape: DeltaShape) -> dict[str, Argument]:
+def delta_arguments(device: Device, layout: CacheLayout, shape: DeltaShape) -> dict[str, Argument]:
     """(qkv, ba, a_log, dt_bias, step, states, sequences, out) of `delta_rule`."""
     return {
-        "qkv": f32("n", shape.channels),
-        "ba": f32("n", 2 * shape.v_heads),
+        "qkv": activations(device, "n", shape.channels),
+        "ba": activations(device, "n", 2 * shape.v_heads),
         "a_log": f32(shape.v_heads),
         "dt_bias": f32(shape.v_heads),
         **_of_states(layout),
-        "out": f32("n", shape.v_heads, shape.v_dim),
+        "out": activations(device, "n", shape.v_heads, shape.v_dim),
     }
 
 

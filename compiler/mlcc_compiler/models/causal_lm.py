@@ -20,7 +20,8 @@ class Decoder(nn.Module):
     """The stack under the head; HF calls it `model`."""
 
     def __init__(self, config: DecoderConfig, layer: LayerFactory) -> None:
-        self.embed_tokens = Embedding(config.vocab_size, config.hidden_size)
+        dtype = config.activation_dtype
+        self.embed_tokens = Embedding(config.vocab_size, config.hidden_size, dtype)
         self.layers = nn.ModuleList([layer(config, i) for i in range(config.num_layers)])
         self.norm = RMSNorm(config.hidden_size, config.norm_eps, config.norm_offset)
 
@@ -32,7 +33,7 @@ class CausalLM(nn.Module):
         self.config = config
         self.model = Decoder(config, layer)
         if not config.tie_embeddings:
-            self.lm_head = Linear(config.hidden_size, config.vocab_size)
+            self.lm_head = Linear(config.hidden_size, config.vocab_size, result=ops.FLOAT32)
 
     def forward(self, token_ids: Tensor, positions: Tensor, logit_rows: Tensor) -> Tensor:
         config = self.config

@@ -62,6 +62,8 @@ class DecoderConfig:
     embed_scale: float = 1.0
     attention_softcap: float | None = None
     final_softcap: float | None = None
+    activation_dtype: str = "float32"
+    """Of what operators hand to one another; `ops` says which results are float32 nevertheless."""
     ignored: tuple[str, ...] = ()
     """Regular expressions of a checkpoint's tensors that the model has no use for."""
 

@@ -61,7 +61,9 @@ class Config(DecoderConfig):
 class PerHead(nn.Module):
     """kv_b_proj [heads * (nope + value), rank]: how each head makes keys and values of a latent.
 
-    Attention reads it, its two halves in different directions, so it stays in float32: it is small.
+    Attention's own kernels read it, one half along its rows and the other across them, and know no
+    packed form, so it is float32 whatever the recipe: 226 MB of V2-Lite where q4 would be 32. That
+    is 2.5 % of its q4 weights, and about 15 % of the 1.5 GB that a token reads (2.4e9 weights).
     """
 
     def __init__(self, config: Config) -> None:

@@ -63,7 +63,7 @@ class Gate(nn.Module):
         self.scheme = "f32"
 
     def forward(self, x: Tensor) -> Tensor:
-        return ops.linear(x, self.weight, None, self.scheme)
+        return ops.linear(x, self.weight, None, self.scheme, ops.FLOAT32)
 
 
 class MixtureOfExperts(nn.Module):

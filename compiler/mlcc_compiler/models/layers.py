@@ -14,29 +14,33 @@ from mlcc_compiler.models.config import DecoderConfig
 
 
 class Linear(nn.Module):
-    """y = x @ weight.T + bias, with weight [out_features, in_features]."""
+    """y = x @ weight.T + bias, with weight [out_features, in_features]; y is of x's dtype, or
+    `result`."""
 
-    def __init__(self, in_features: int, out_features: int, bias: bool = False) -> None:
+    def __init__(
+        self, in_features: int, out_features: int, bias: bool = False, result: str | None = None
+    ) -> None:
         self.weight = nn.Parameter((out_features, in_features), "float32")
         self.bias = nn.Parameter((out_features,), "float32") if bias else None
-        self.scheme = "f32"
+        self.scheme, self.result = "f32", result
 
     def forward(self, x: Tensor) -> Tensor:
-        return ops.linear(x, self.weight, self.bias, self.scheme)
+        return ops.linear(x, self.weight, self.bias, self.scheme, self.result)
 
 
 class Embedding(nn.Module):
-    """A table [vocab, hidden], also usable as the output head when the two are tied."""
+    """A table [vocab, hidden], also usable as the output head when the two are tied. Activations
+    begin here, in `dtype`."""
 
-    def __init__(self, vocab_size: int, hidden_size: int) -> None:
+    def __init__(self, vocab_size: int, hidden_size: int, dtype: str) -> None:
         self.weight = nn.Parameter((vocab_size, hidden_size), "float32")
-        self.scheme = "f32"
+        self.scheme, self.dtype = "f32", dtype
 
     def forward(self, token_ids: Tensor) -> Tensor:
-        return ops.embedding(token_ids, self.weight, self.scheme)
+        return ops.embedding(token_ids, self.weight, self.scheme, self.dtype)
 
     def as_head(self, x: Tensor) -> Tensor:
-        return ops.linear(x, self.weight, None, self.scheme)
+        return ops.linear(x, self.weight, None, self.scheme, ops.FLOAT32)
 
 
 class RMSNorm(nn.Module):

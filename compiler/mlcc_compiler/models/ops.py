@@ -3,6 +3,9 @@
 A call is `relax.call_pure_packed("mlcc.<name>", tensors..., attributes...)`. It says what is
 computed, never how: quantization, paging and targets are the passes' business. The numpy meaning
 of each operator is in `mlcc.device.reference`.
+
+A result is of its first input's dtype: what the embedding begins with, all layers hand on. In the
+docstrings that is `a`; f32 is float32 whatever the activations are.
 """
 
 from __future__ import annotations
@@ -18,21 +21,26 @@ from mlcc_compiler.layout import AttentionShape
 from mlcc_compiler.models.rope import Rope
 from mlcc_compiler.states import ConvShape, DeltaShape
 
+FLOAT32 = "float32"
+"""Of what is float32 whatever the activations are."""
 READS = {"linear": "matrix", "embedding": "table", "expert_linear": "experts"}
 """Operators that read weights which may be quantized, their arguments of two dimensions that are
 weights, and what such a weight is then used for. The scheme is the last attribute."""
 
 
-def embedding(token_ids: Tensor, table: Tensor, scheme: str) -> Tensor:
-    """Rows of `table` [vocab, hidden] for `token_ids` i32[n] -> f32[n, hidden]."""
+def embedding(token_ids: Tensor, table: Tensor, scheme: str, dtype: str = FLOAT32) -> Tensor:
+    """Rows of `table` [vocab, hidden] for `token_ids` i32[n] -> a[n, hidden], where a is `dtype`:
+    that of all activations."""
     shape = [token_ids.shape[0], table.shape[1]]
-    return _call("embedding", [token_ids, table], [scheme], shape)
+    return _call("embedding", [token_ids, table], [scheme], shape, dtype)
 
 
-def linear(x: Tensor, weight: Tensor, bias: Tensor | None, scheme: str) -> Tensor:
-    """x f32[n, in] @ weight[out, in].T (+ bias f32[out]) -> f32[n, out]."""
+def linear(
+    x: Tensor, weight: Tensor, bias: Tensor | None, scheme: str, dtype: str | None = None
+) -> Tensor:
+    """x a[n, in] @ weight[out, in].T (+ bias f32[out]) -> a[n, out], or `dtype`."""
     tensors = [x, weight] if bias is None else [x, weight, bias]
-    return _call("linear", tensors, [scheme], [x.shape[0], weight.shape[0]])
+    return _call("linear", tensors, [scheme], [x.shape[0], weight.shape[0]], dtype)
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float, offset: float) -> Tensor:
@@ -48,18 +56,19 @@ def rope_table(positions: Tensor, rope: Rope) -> Tensor:
         [positions, inv_freq],
         [float(rope.scale)],
         [positions.shape[0], rope.rotary_dim],
+        FLOAT32,
     )
 
 
 def rope(x: Tensor, table: Tensor) -> Tensor:
-    """Rotate the first rotary_dim of each head of x f32[n, heads, head_dim] ("rotate half")."""
+    """Rotate the first rotary_dim of each head of x a[n, heads, head_dim] ("rotate half")."""
     return _call("rope", [x, table], [], x.shape)
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, layer: int, shape: AttentionShape) -> Tensor:
     """Causal attention of each token over its own sequence, everything before included.
 
-    q f32[n, heads, head_dim], k and v f32[n, kv_heads, head_dim] -> f32[n, heads, head_dim].
+    q a[n, heads, head_dim], k and v a[n, kv_heads, head_dim] -> a[n, heads, head_dim].
     """
     return _call("attention", [q, k, v], [layer, shape.text()], q.shape)
 
@@ -76,7 +85,7 @@ def latent_attention(
     """Causal attention of each token over its own sequence, whose keys and values are made of
     latents (`mlcc_compiler.latent`).
 
-    q f32[n, heads, nope + rope], latent f32[n, rank + rope] -> f32[n, heads, value]. The latent's
+    q a[n, heads, nope + rope], latent a[n, rank + rope] -> a[n, heads, value]. The latent's
     first part is normalised with `norm` f32[rank]; the rest of it and of each query is rotated, by
     neighbouring pairs. `weight` f32[heads * (nope + value), rank] makes a head's key and value.
     """
@@ -87,7 +96,7 @@ def latent_attention(
 
 def causal_conv(x: Tensor, weight: Tensor, layer: int, shape: ConvShape) -> Tensor:
     """silu of a convolution of each channel with its own `weight` f32[channels, 1, taps], over its
-    own sequence, everything before included. x f32[n, channels] -> the same.
+    own sequence, everything before included. x a[n, channels] -> the same.
 
     The last tap is the token's own; before the sequence's beginning are zeros.
     """
@@ -99,8 +108,8 @@ def delta_rule(
 ) -> Tensor:
     """The gated delta rule (Yang et al., 2024): each head's matrix S forgets, then learns k -> v.
 
-    qkv f32[n, shape.channels]: queries and keys of all key heads, values of all value heads; ba
-    f32[n, 2 * v_heads]: of each value head b, then of each a -> f32[n, v_heads, v_dim].
+    qkv a[n, shape.channels]: queries and keys of all key heads, values of all value heads; ba
+    a[n, 2 * v_heads]: of each value head b, then of each a -> a[n, v_heads, v_dim].
 
         S = exp(-exp(a_log) * softplus(a + dt_bias)) * S
         S = S + sigmoid(b) * (v - S k) k^T,  out = S q / sqrt(k_dim)
@@ -112,7 +121,7 @@ def delta_rule(
 
 
 def take_parts(x: Tensor, groups: int, parts: Sequence[tuple[int, int]]) -> Tensor:
-    """x f32[n, groups * width]: of every group columns begin .. begin + size - 1, for each of
+    """x a[n, groups * width]: of every group columns begin .. begin + size - 1, for each of
     `parts` (begin, size); first the first part of all groups, then the second of all."""
     width = groups * sum(size for _, size in parts)
     return _call("take_parts", [x], [groups, json.dumps(parts)], [x.shape[0], width])
@@ -124,7 +133,7 @@ def gated(gate: Tensor, up: Tensor, kind: str) -> Tensor:
 
 
 def gated_fused(gate_up: Tensor, kind: str) -> Tensor:
-    """The same where gate and up lie side by side in one f32[n, 2 * inner]."""
+    """The same where gate and up lie side by side in one a[n, 2 * inner]."""
     rows, width = gate_up.shape
     return _call("gated_fused", [gate_up], [kind], [rows, width // 2])
 
@@ -137,8 +146,8 @@ def route(
     Weights are the scores ('softmax' over all experts, or 'sigmoid') times `scale`, divided by
     their sum if `normalise`. Larger logits come first; of equal ones the first expert's.
     """
-    shape, dtypes = [logits.shape[0], k], ["int32", "float32"]
-    return _call("route", [logits], [k, score, int(normalise), float(scale)], shape, dtypes)
+    attributes = [k, score, int(normalise), float(scale)]
+    return _call("route", [logits], attributes, [logits.shape[0], k], "int32", FLOAT32)
 
 
 def expert_linear(
@@ -148,8 +157,8 @@ def expert_linear(
 
     `weights`, each [out, in], are one matrix of every expert, or several of that kind, one after
     the other: expert e's are e, e + experts, ... A token's output is for its first matrices those
-    of its k experts side by side, then for its second: f32[n, len(weights) / experts * k * out].
-    x is f32[n, in], which all experts read, or f32[n, k * in], a part for each.
+    of its k experts side by side, then for its second: a[n, len(weights) / experts * k * out].
+    x is a[n, in], which all experts read, or a[n, k * in], a part for each.
     """
     width = len(weights) // experts * choice.shape[1] * weights[0].shape[0]
     tensors = [x, choice, *weights]
@@ -157,7 +166,7 @@ def expert_linear(
 
 
 def combine(x: Tensor, weights: Tensor) -> Tensor:
-    """x f32[n, k * hidden], weights f32[n, k] -> f32[n, hidden], the weighted sum of the k."""
+    """x a[n, k * hidden], weights f32[n, k] -> a[n, hidden], the weighted sum of the k."""
     return _call("combine", [x, weights], [], [x.shape[0], x.shape[1] // weights.shape[1]])
 
 
@@ -167,7 +176,7 @@ def softcap(x: Tensor, cap: float) -> Tensor:
 
 
 def take_rows(x: Tensor, rows: Tensor) -> Tensor:
-    """Rows `rows` i32[r] of x f32[n, hidden]."""
+    """Rows `rows` i32[r] of x a[n, hidden]."""
     return _call("take_rows", [x, rows], [], [rows.shape[0], x.shape[1]])
 
 
@@ -176,10 +185,12 @@ def _call(
     tensors: Sequence[Tensor],
     attributes: Sequence[Any],
     shape: Sequence[Any],
-    dtypes: Sequence[str] = (),
+    *dtypes: str | None,
 ) -> Any:
-    """One f32 tensor, or with `dtypes` a tuple of tensors of those types, all of one shape."""
+    """One tensor of the first one's dtype or of that which is given; of several dtypes a tuple of
+    tensors, all of one shape."""
     arguments = [t._expr for t in tensors] + [attribute(a) for a in attributes]
-    types = [relax.TensorType(list(shape), dtype) for dtype in dtypes or ("float32",)]
-    out = relax.TupleType(types) if dtypes else types[0]
+    own = tensors[0].dtype
+    types = [relax.TensorType(list(shape), dtype or own) for dtype in dtypes or (None,)]
+    out = relax.TupleType(types) if len(types) > 1 else types[0]
     return nn.op.wrap_nested(relax.call_pure_packed(PREFIX + name, *arguments, ty_args=out), name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from mlcc.errors import CheckpointError, UnsupportedError
@@ -50,7 +50,7 @@ def with_defaults(hf: HfConfig) -> HfConfig:
     return {**_module(hf).DEFAULTS, **hf}
 
 
-def build_model(hf: HfConfig, context: int) -> Architecture:
+def build_model(hf: HfConfig, context: int, activation_dtype: str = "float32") -> Architecture:
     """The model for a checkpoint's config. Raises UnsupportedError for an unknown `model_type`."""
     module = _module(hf)
     try:
@@ -60,6 +60,7 @@ def build_model(hf: HfConfig, context: int) -> Architecture:
             f"config.json: a value is missing or does not fit ({type(error).__name__}: {error}); "
             "fetch the checkpoint's config.json again"
         ) from error
+    config = replace(config, activation_dtype=activation_dtype)
     return Architecture(config, CausalLM(config, module.Layer))
 
 

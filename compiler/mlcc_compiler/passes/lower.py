@@ -109,7 +109,7 @@ class LowerOperators(Rewriter):
             name, arguments = call_parts(expr)
             operator = name.removeprefix(PREFIX)
             if operator in READS:
-                return self.read(operator, [self.value(a) for a in arguments[:-1]])
+                return self.read(operator, [self.value(a) for a in arguments[:-1]], expr.ty_args[0])
             if operator != name and not hasattr(self, f"op_{operator}"):
                 return self.lower(operator, [self.value(a) for a in arguments], expr.ty_args[0])
         return super().rewrite(expr)
@@ -124,7 +124,7 @@ class LowerOperators(Rewriter):
         out = list(out.fields) if isinstance(out, relax.TupleType) else out
         return self.call_tir(kernel, operator, tensors, out)
 
-    def read(self, operator: str, arguments: list[Any]) -> Any:
+    def read(self, operator: str, arguments: list[Any], out: Any) -> Any:
         """Emit an operator that reads packed weights; several are one to its emitter."""
         members = tuple(a.index for a in arguments if isinstance(a, Member))
         if members:
@@ -136,7 +136,7 @@ class LowerOperators(Rewriter):
             else (literal(a) if is_attribute(a) else a)
             for a in arguments
         ]
-        return self.kernels.emit(operator, self, *plain)
+        return self.kernels.emit(operator, self, *plain, out=out)
 
     def relax_add(self, arguments: list[Any], call: relax.Call) -> Any:
         return self.lower("add", arguments, arguments[0].ty)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlcc_compiler._tvm import ir, relax
-from mlcc_compiler.graph import attribute, call_parts, dims, is_call, literal, tensor
+from mlcc_compiler.graph import attribute, call_parts, dims, dtype_of, is_call, literal, tensor
 from mlcc_compiler.passes.rewrite import Rewriter
 
 
@@ -31,7 +31,7 @@ class Head:
     """How q, k or v comes to attention: projected, perhaps normalised, perhaps rotated."""
 
     projected: Any
-    """f32[n, heads * head_dim] in the old graph."""
+    """[n, heads * head_dim] in the old graph."""
     norm: tuple[Any, float, float] | None
     """(weight, eps, offset)."""
     table: Any | None
@@ -149,7 +149,7 @@ class MergeProjections(Rewriter):
                 weight,
                 *bias,
                 attribute(first.scheme),
-                ty_args=tensor([dims(parts[0])[0], width]),
+                ty_args=tensor([dims(parts[0])[0], width], dtype_of(parts[0])),
             )
         )
 
@@ -178,7 +178,9 @@ class MergeProjections(Rewriter):
         shape = [sum(s[0] for s in shapes), *shapes[0][1:]]
         values = [self.value(weight) for weight in weights]
         return self.builder.emit(
-            relax.call_pure_packed("mlcc.concat_rows", *values, ty_args=tensor(shape))
+            relax.call_pure_packed(
+                "mlcc.concat_rows", *values, ty_args=tensor(shape, dtype_of(weights[0]))
+            )
         )
 
 

@@ -17,7 +17,7 @@ from typing import Any
 from mlcc.engine.tables import StepLayout
 from mlcc_compiler._tvm import ir, relax
 from mlcc_compiler.caches import RECORDS, CacheLayout, Caches, LayerRecord, PagedRecord
-from mlcc_compiler.graph import PREFIX, call_parts, dims, literal, tensor
+from mlcc_compiler.graph import PREFIX, call_parts, check_dtypes, dims, literal, tensor
 from mlcc_compiler.kernels.kernel_set import KernelSet
 from mlcc_compiler.layout import AttentionShape
 from mlcc_compiler.passes.rewrite import Rewriter
@@ -113,6 +113,7 @@ class PagedKV(Rewriter):
         ]
         written = list(range(len(inputs), len(inputs) + count))
         kernel = self.kernels.kernel(operator, place.record.layout(place.layout), *numbers)
+        check_dtypes(kernel, operator, [*inputs, *old], list(out))
         function = self.builder.add_func(kernel.with_attr(UPDATES, written), operator)
         types = [*(tensor.ty for tensor in old), *out]
         single = len(types) == 1

@@ -14,6 +14,7 @@ from math import prod
 from pathlib import PurePosixPath
 
 from mlcc.artifact.schema import (
+    ACTIVATION_DTYPES,
     AGAIN,
     CHUNK_BYTES,
     DTYPE_BYTES,
@@ -61,6 +62,8 @@ def _faults(manifest: ManifestRecord) -> Iterator[str]:
     dtypes |= {tensor.dtype for tensor in manifest.weights.tensors}
     unknown = sorted(dtypes - set(DTYPE_BYTES))
     yield from (f"uses the unknown dtype {dtype!r:.40}" for dtype in unknown)
+    if manifest.activation_dtype not in ACTIVATION_DTYPES:
+        yield f"has activations in {manifest.activation_dtype!r:.40}, which nothing here computes"
     yield from _out_of_range(manifest)
     for cache in manifest.caches:
         yield from _of_cache(cache)

@@ -15,8 +15,9 @@ from typing import Any
 from mlcc.engine.tables import CacheGroup, StepLayout
 
 MANIFEST_NAME = "mlcc.json"
-SCHEMA_VERSION, OLDEST_SCHEMA = 3, 3
-"""Of this file, and the oldest that is read: 3 has cache groups and tables. Others are refused."""
+SCHEMA_VERSION, OLDEST_SCHEMA = 4, 3
+"""Of this file, and the oldest that is read: 3 has cache groups and tables, 4 the dtype of
+activations. Others are refused."""
 CHUNK_BYTES = 8 << 20
 """Files are hashed in chunks of this size, so that a browser can check a ranged fetch."""
 DTYPE_BYTES = {
@@ -24,6 +25,9 @@ DTYPE_BYTES = {
     "int64": 8, "uint64": 8, "float16": 2, "bfloat16": 2, "float32": 4, "float64": 8,
     "float8_e4m3fn": 1, "float8_e5m2": 1,
 }  # fmt: skip
+ACTIVATION_DTYPES = ("float32",)
+"""Dtypes of activations that kernels are written for. Another one is a row's to ask for and a
+kernel set's to compute: its kernels widen what they load and round what they store."""
 AGAIN = "compile the model again or copy the folder again"
 
 
@@ -233,6 +237,8 @@ class ManifestRecord:
     alternatives: tuple[str, ...] = ()
     """Manifests beside this one, the best first, for devices that lack what this library needs:
     the same model and weights, another library. Each is complete by itself and has none itself."""
+    activation_dtype: str = "float32"
+    """What the model's operators hand to one another. Logits are float32 whatever it is."""
     schema_version: int = SCHEMA_VERSION
 
     @property

@@ -48,6 +48,7 @@ def describe(manifest: Manifest) -> Iterator[tuple[str, str]]:
     yield "quantization", f"{manifest.quantization.name}{_options(manifest.quantization.options)}"
     place = ", ".join(filter(None, (target.device, target.triple or target.arch, target.cpu)))
     yield "target", f"{target.name} ({place})"
+    yield "activations", manifest.activation_dtype
     yield "CPU features", ", ".join(target.features) or "none beyond the base"
     yield "library", f"{manifest.library.path}: {', '.join(manifest.functions)}"
     if manifest.alternatives:

@@ -60,8 +60,8 @@ def report(profile: Profile, top: int) -> Iterator[str]:
 
 def _phase(phase: Phase, copy_gb_s: float, top: int) -> Iterator[str]:
     yield (
-        f"{phase.name}: {phase.tokens} tokens a step, {phase.step_ms:.2f} ms a step, of which "
-        f"kernels {phase.kernel_ms:.2f} ms; {1e3 * phase.tokens / phase.step_ms:.0f} tokens/s"
+        f"{phase.name}: {phase.tokens} tokens a step, {phase.step_ms:.2f} ms a step, its kernels "
+        f"one by one {phase.kernel_ms:.2f} ms; {1e3 * phase.tokens / phase.step_ms:.0f} tokens/s"
     )
     yield f"{'kernel':<30} {'calls':>5} {'ms':>9} {'share':>6} {'GB/s':>7} {'of copy':>8}"
     total = sum(use.nanoseconds for use in phase.kernels) or 1

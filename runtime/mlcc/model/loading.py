@@ -92,10 +92,12 @@ def _refuse_for_numpy(artifact: Artifact, **options: int | None) -> None:
 def _reference(artifact: Artifact, capacity: Capacity) -> Executor:
     from mlcc.device.reference import ReferenceExecutor
 
-    weights, caches = artifact.weights(), artifact.manifest.caches
+    weights, manifest = artifact.weights(), artifact.manifest
     try:
         graph = json.loads(artifact.library_path.read_text(encoding="utf-8"))
-        return ReferenceExecutor(graph, weights, capacity, caches)
+        return ReferenceExecutor(
+            graph, weights, capacity, manifest.caches, manifest.activation_dtype
+        )
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise ArtifactError(
             f"{artifact.library_path}: is no graph of a model ({error}); compile the model again"

@@ -15,7 +15,7 @@ from mlcc_compiler.kernels.cpu.vector_math import (
     spread,
     tanh,
 )
-from mlcc_compiler.kernels.frame import Expr, PrimFunc, Sizes, f32, kernel, store
+from mlcc_compiler.kernels.frame import Expr, PrimFunc, Sizes, activations, f32, kernel, store
 
 _CHUNK = 2048  # elements of a row that one task takes
 
@@ -79,7 +79,7 @@ def gated(isa: Isa, row: Sizes, other: Sizes, kind: str) -> PrimFunc:
 
         _chunks(y, isa.lanes, value)
 
-    rows = f32("n", *row)
+    rows = activations(isa, "n", *row)
     return kernel(body, gate=rows, up=rows, y=rows)
 
 
@@ -93,7 +93,7 @@ def gated_fused(isa: Isa, row: Sizes, kind: str) -> PrimFunc:
 
         _chunks(y, isa.lanes, value)
 
-    return kernel(body, x=f32("n", 2 * inner), y=f32("n", inner))
+    return kernel(body, x=activations(isa, "n", 2 * inner), y=activations(isa, "n", inner))
 
 
 def softcap(isa: Isa, row: Sizes, cap: float) -> PrimFunc:
@@ -115,7 +115,7 @@ def add(isa: Isa, row: Sizes, other: Sizes) -> PrimFunc:
     def body(x: Expr, y: Expr, out: Expr) -> None:
         _chunks(out, isa.lanes, lambda i, j, k: x[i, span(j, k)] + y[i, span(j, k)])
 
-    rows = f32("n", *row)
+    rows = activations(isa, "n", *row)
     return kernel(body, x=rows, y=rows, out=rows)
 
 
@@ -125,5 +125,5 @@ def scale(isa: Isa, row: Sizes, factor: float) -> PrimFunc:
     def body(x: Expr, y: Expr) -> None:
         _chunks(y, isa.lanes, lambda i, j, k: x[i, span(j, k)] * spread(factor, k))
 
-    rows = f32("n", *row)
+    rows = activations(isa, "n", *row)
     return kernel(body, x=rows, y=rows)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mlcc_compiler._tvm import B, IRBuilder, T
-from mlcc_compiler.graph import Graph, Weight, dims, tensor
+from mlcc_compiler.graph import Graph, Weight
 from mlcc_compiler.kernels.cpu.isa import Isa
 from mlcc_compiler.kernels.cpu.linear.linear import packing
 from mlcc_compiler.kernels.cpu.linear.packing import CpuPacking
@@ -24,13 +24,14 @@ from mlcc_compiler.quantization.floats import to_storage
 Expr = Any
 
 
-def emit_embedding(kernels: KernelSet, graph: Graph, token_ids: Any, table: Weight) -> Any:
-    """Emit f32[n, hidden], the rows of `token_ids`."""
+def emit_embedding(
+    kernels: KernelSet, graph: Graph, token_ids: Any, table: Weight, *, out: Any
+) -> Any:
+    """Emit [n, hidden], the rows of `token_ids`."""
     plan = table.plan
     row = scheme(plan.scheme)
     factory = embedding_table if plan.use == "table" and row.is_float else embedding_packed
     kernel = kernels.made(factory, *plan.shape, row)
-    out = tensor([dims(token_ids)[0], plan.shape[1]])
     return graph.call_tir(kernel, "embedding", [token_ids, *table.parts], out)
 
 
@@ -60,7 +61,7 @@ def embedding_table(isa: Isa, vocab: int, hidden: int, scheme: Scheme) -> Expr:
             value = widen(isa, buffers[0], [token, k * lanes], lanes)
             B.buffer_store(y, value, [i, span(k * lanes, lanes)])
 
-    return _gather([stored], vocab, hidden, row)
+    return _gather(isa, [stored], vocab, hidden, row)
 
 
 def embedding_packed(isa: Isa, vocab: int, hidden: int, scheme: Scheme) -> Expr:
@@ -75,10 +76,10 @@ def embedding_packed(isa: Isa, vocab: int, hidden: int, scheme: Scheme) -> Expr:
         else:
             _unpack_row(form, buffers, y, i, tile, column)
 
-    return _gather(list(form.tensors), vocab, hidden, row)
+    return _gather(isa, list(form.tensors), vocab, hidden, row)
 
 
-def _gather(tensors: list[PhysicalTensor], vocab: int, hidden: int, row: Any) -> Expr:
+def _gather(isa: Isa, tensors: list[PhysicalTensor], vocab: int, hidden: int, row: Any) -> Expr:
     with IRBuilder() as builder, B.prim_func(s_tir=True, private=True):
         B.func_attr({"tirx.noalias": True, "tirx.is_scheduled": True, "op_pattern": OPAQUE})
         ids_handle = B.arg("token_ids", T.handle())
@@ -89,7 +90,7 @@ def _gather(tensors: list[PhysicalTensor], vocab: int, hidden: int, row: Any) ->
         y_handle = B.arg("y", T.handle())
         n = T.int64()
         ids = B.match_buffer(ids_handle, (n,), "int32")
-        y = B.match_buffer(y_handle, (n, hidden), "float32")
+        y = B.match_buffer(y_handle, (n, hidden), isa.activation_dtype)
         with B.serial(n) as i:
             token = T.min(T.max(ids[i], T.int32(0)), T.int32(vocab - 1))
             row(buffers, y, i, B.bind(T.Cast("int64", token)))

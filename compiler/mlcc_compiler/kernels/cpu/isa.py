@@ -26,6 +26,8 @@ class Isa:
     """Architectural vector registers: bounds the register tiles."""
     has_f16: bool = False
     """float16 vectors convert to float32 in one instruction."""
+    activation_dtype: str = "float32"
+    """What operators hand to one another."""
 
     @property
     def lanes(self) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from mlcc_compiler.kernels.cpu import (
     activation,
     adjust,
@@ -70,4 +72,5 @@ def cpu_kernels(isa: Isa) -> KernelSet:
 
 def kernels_of(target: Target) -> KernelSet:
     """The set for a target's row."""
-    return cpu_kernels(Isa.from_features(target.arch, target.features))
+    isa = Isa.from_features(target.arch, target.features)
+    return cpu_kernels(replace(isa, activation_dtype=target.activation_dtype))

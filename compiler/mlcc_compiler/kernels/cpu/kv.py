@@ -17,7 +17,7 @@ from mlcc_compiler.kernels.frame import (
     Expr,
     PrimFunc,
     Sizes,
-    f32,
+    activations,
     i32,
     kernel,
     page_argument,
@@ -50,7 +50,7 @@ def append_kv(isa: Isa, layout: KvLayout) -> PrimFunc:
 
         each_row(slots.shape[0], 2 * kv_heads * head_dim, token)
 
-    rows = f32("n", kv_heads, head_dim)
+    rows = activations(isa, "n", kv_heads, head_dim)
     return kernel(body, k=rows, v=rows, token_slots=i32("n"), pages=page_argument(layout))
 
 
@@ -90,7 +90,9 @@ def take_rows(isa: Isa, row: Sizes, index: Sizes) -> PrimFunc:
                 at = span(j * lanes, lanes)
                 store(out, x[source, at], i, at)
 
-    return kernel(body, x=f32("n", hidden), rows=i32("r"), out=f32("r", hidden))
+    return kernel(
+        body, x=activations(isa, "n", hidden), rows=i32("r"), out=activations(isa, "r", hidden)
+    )
 
 
 def read_step(isa: Isa, layout: StepLayout) -> PrimFunc:

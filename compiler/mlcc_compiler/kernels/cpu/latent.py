@@ -17,7 +17,16 @@ from mlcc_compiler.kernels.cpu.vector_math import (
     spread,
     sum_lanes,
 )
-from mlcc_compiler.kernels.frame import Expr, PrimFunc, f32, i32, kernel, store, tensor_argument
+from mlcc_compiler.kernels.frame import (
+    Expr,
+    PrimFunc,
+    activations,
+    f32,
+    i32,
+    kernel,
+    store,
+    tensor_argument,
+)
 from mlcc_compiler.latent import LatentLayout, LatentShape
 
 _TOKENS = 32  # of a task: the rows that read a head's weights while they are in a core's own cache
@@ -59,7 +68,8 @@ def latent_query(isa: Isa, shape: LatentShape) -> PrimFunc:
 
         _each_head(shape.heads, q.shape[0], head)
 
-    q, out = f32("n", shape.heads, nope + rope), f32("n", shape.heads, rank + rope)
+    q = activations(isa, "n", shape.heads, nope + rope)
+    out = activations(isa, "n", shape.heads, rank + rope)
     return kernel(body, q=q, weight=f32(*shape.weight), table=f32("n", rope), out=out)
 
 
@@ -94,7 +104,7 @@ def latent_value(isa: Isa, shape: LatentShape) -> PrimFunc:
 
         _each_head(shape.heads, x.shape[0], head)
 
-    x, out = f32("n", shape.heads, rank), f32("n", shape.heads, value)
+    x, out = (activations(isa, "n", shape.heads, size) for size in (rank, value))
     return kernel(body, x=x, weight=f32(*shape.weight), out=out)
 
 
@@ -132,7 +142,7 @@ def append_latent(isa: Isa, layout: LatentLayout) -> PrimFunc:
         mean = sum_lanes(total[0]) * T.float32(1 / rank)
         return bind(T.float32(1) / T.sqrt(mean + T.float32(layout.shape.eps)))
 
-    x, table = f32("n", layout.shape.width), f32("n", rope)
+    x, table = activations(isa, "n", layout.shape.width), f32("n", rope)
     pages = tensor_argument(layout.pages)
     return kernel(body, x=x, norm=f32(rank), table=table, token_slots=i32("n"), pages=pages)
 

@@ -9,7 +9,7 @@ from mlcc_compiler._tvm import T
 from mlcc_compiler.kernels.cpu.isa import Isa
 from mlcc_compiler.kernels.cpu.rows import each_row
 from mlcc_compiler.kernels.cpu.vector_math import Registers, bind, each, span, spread, sum_lanes
-from mlcc_compiler.kernels.frame import Expr, PrimFunc, Sizes, f32, kernel, store
+from mlcc_compiler.kernels.frame import Expr, PrimFunc, Sizes, activations, f32, kernel, store
 
 _UNROLL = 4  # independent sums, to hide the latency of an addition
 
@@ -32,7 +32,7 @@ def rms_norm(isa: Isa, row: Sizes, weight: Sizes, eps: float, offset: float) -> 
 
         each_row(x.shape[0], prod(row), one if len(row) == 1 else heads)
 
-    rows = f32("n", *row)
+    rows = activations(isa, "n", *row)
     return kernel(body, x=rows, w=f32(*weight), y=rows)
 
 
@@ -55,7 +55,7 @@ def add_rms_norm(
 
         each_row(x.shape[0], hidden, one)
 
-    rows = f32("n", hidden)
+    rows = activations(isa, "n", hidden)
     return kernel(body, x=rows, residual=rows, w=f32(*weight), total=rows, y=rows)
 
 

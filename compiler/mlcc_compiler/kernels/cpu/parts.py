@@ -6,7 +6,7 @@ from mlcc_compiler._tvm import T
 from mlcc_compiler.kernels.cpu.isa import Isa
 from mlcc_compiler.kernels.cpu.rows import each_row
 from mlcc_compiler.kernels.cpu.vector_math import fit_lanes, span
-from mlcc_compiler.kernels.frame import Expr, PrimFunc, Sizes, f32, kernel, store
+from mlcc_compiler.kernels.frame import Expr, PrimFunc, Sizes, activations, kernel, store
 from mlcc_compiler.kernels.parts import parts_of
 
 
@@ -26,4 +26,4 @@ def take_parts(isa: Isa, row: Sizes, groups: int, text: str) -> PrimFunc:
 
         each_row(x.shape[0], wanted, one)
 
-    return kernel(body, x=f32("n", *row), out=f32("n", wanted))
+    return kernel(body, x=activations(isa, "n", *row), out=activations(isa, "n", wanted))

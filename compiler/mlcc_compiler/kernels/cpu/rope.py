@@ -7,7 +7,7 @@ from mlcc_compiler._tvm import T
 from mlcc_compiler.kernels.cpu.isa import Isa
 from mlcc_compiler.kernels.cpu.rows import each_row
 from mlcc_compiler.kernels.cpu.vector_math import bind, fit_lanes, span
-from mlcc_compiler.kernels.frame import Expr, PrimFunc, Sizes, f32, i32, kernel, store
+from mlcc_compiler.kernels.frame import Expr, PrimFunc, Sizes, activations, f32, i32, kernel, store
 
 _LIBM_COST = 32  # elements of cheap arithmetic that one sine is worth
 
@@ -48,7 +48,7 @@ def rope(isa: Isa, row: Sizes, table: Sizes) -> PrimFunc:
 
         each_row(x.shape[0], heads * head_dim, one)
 
-    rows = f32("n", *row)
+    rows = activations(isa, "n", *row)
     return kernel(body, x=rows, table=f32("n", *table), y=rows)
 
 

@@ -28,6 +28,8 @@ class Gpu:
     """Kernels may name 8-bit integers and reinterpret a u32 as two f16; WGSL has only 32 bits."""
     tensor_cores: bool = False
     """16x16x16 half-precision matrix instructions."""
+    activation_dtype: str = "float32"
+    """What operators hand to one another."""
 
     @classmethod
     def of(cls, target: Target) -> Gpu:
@@ -41,4 +43,5 @@ class Gpu:
             subgroup=limits.get("subgroup", 0),
             narrow_types=target.f16 and bool(limits.get("narrow_types", 0)),
             tensor_cores=bool(limits.get("tensor_cores", 0)),
+            activation_dtype=target.activation_dtype,
         )

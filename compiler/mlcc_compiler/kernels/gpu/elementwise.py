@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from mlcc.engine.tables import StepLayout
 from mlcc_compiler._tvm import T, tirx
-from mlcc_compiler.kernels.frame import Expr, PrimFunc, Sizes, f32, i32, kernel, store
+from mlcc_compiler.kernels.frame import Expr, PrimFunc, Sizes, activations, f32, i32, kernel, store
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.workgroup import bind, ceil_div, int32, launch, real, when
 from mlcc_compiler.kernels.step import Step
@@ -92,7 +92,7 @@ def gated(gpu: Gpu, row: Sizes, other: Sizes, kind: str) -> PrimFunc:
 
         each_element(gpu, gate.shape[0], row[0], element)
 
-    rows = f32("n", *row)
+    rows = activations(gpu, "n", *row)
     return kernel(body, gate=rows, up=rows, out=rows)
 
 
@@ -106,7 +106,7 @@ def gated_fused(gpu: Gpu, row: Sizes, kind: str) -> PrimFunc:
 
         each_element(gpu, x.shape[0], inner, element)
 
-    return kernel(body, gate_up=f32("n", 2 * inner), out=f32("n", inner))
+    return kernel(body, gate_up=activations(gpu, "n", 2 * inner), out=activations(gpu, "n", inner))
 
 
 def softcap(gpu: Gpu, row: Sizes, cap: float) -> PrimFunc:
@@ -128,7 +128,7 @@ def add(gpu: Gpu, row: Sizes, other: Sizes) -> PrimFunc:
     def body(x: Expr, y: Expr, out: Expr) -> None:
         each_element(gpu, x.shape[0], row[0], lambda i, j: store(out, x[i, j] + y[i, j], i, j))
 
-    rows = f32("n", *row)
+    rows = activations(gpu, "n", *row)
     return kernel(body, x=rows, y=rows, out=rows)
 
 
@@ -141,7 +141,7 @@ def scale(gpu: Gpu, row: Sizes, factor: float) -> PrimFunc:
 
         each_element(gpu, x.shape[0], row[0], element)
 
-    rows = f32("n", *row)
+    rows = activations(gpu, "n", *row)
     return kernel(body, x=rows, out=rows)
 
 
@@ -151,7 +151,9 @@ def take_rows(gpu: Gpu, row: Sizes, index: Sizes) -> PrimFunc:
     def body(x: Expr, rows: Expr, out: Expr) -> None:
         each_element(gpu, rows.shape[0], row[0], lambda i, j: store(out, x[rows[i], j], i, j))
 
-    return kernel(body, x=f32("n", *row), rows=i32("r"), out=f32("r", *row))
+    return kernel(
+        body, x=activations(gpu, "n", *row), rows=i32("r"), out=activations(gpu, "r", *row)
+    )
 
 
 def read_step(gpu: Gpu, layout: StepLayout) -> PrimFunc:

@@ -1,4 +1,4 @@
-"""Look up rows of a packed table, [vocab, hidden], as float32: a thread per unit of eight.
+"""Look up rows of a packed table, [vocab, hidden], as activations: a thread per unit of eight.
 
 The layout is that of a linear weight, so that a tied head and the embedding share one copy. Ids
 outside the table are clamped to it: a bad id can give a wrong row but never a crash.
@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from mlcc_compiler._tvm import tirx
-from mlcc_compiler.graph import Graph, Weight, dims, tensor
-from mlcc_compiler.kernels.frame import Expr, PrimFunc, f32, i32, kernel, store
+from mlcc_compiler.graph import Graph, Weight
+from mlcc_compiler.kernels.frame import Expr, PrimFunc, activations, i32, kernel, store
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.elementwise import each_element
 from mlcc_compiler.kernels.gpu.linear.packing import GpuPacking
@@ -20,16 +20,17 @@ from mlcc_compiler.kernels.gpu.workgroup import bind, int32, when
 from mlcc_compiler.kernels.kernel_set import KernelSet
 
 
-def emit_embedding(kernels: KernelSet, graph: Graph, token_ids: Any, table: Weight) -> Any:
-    """Emit f32[n, hidden], the rows of `token_ids`; each part writes those that it holds."""
+def emit_embedding(
+    kernels: KernelSet, graph: Graph, token_ids: Any, table: Weight, *, out: Any
+) -> Any:
+    """Emit [n, hidden], the rows of `token_ids`; each part writes those that it holds."""
     form = packing(kernels.device, table.plan.shape, table.plan.scheme)
     made = [kernels.made(embedding_part, form, p) for p in range(len(form.parts))]
-    out = tensor([dims(token_ids)[0], form.k])
     return call_parts(graph, "embedding", table, made, lambda part: [token_ids, *part], out)
 
 
 def embedding_part(gpu: Gpu, packing: GpuPacking, part: int) -> PrimFunc:
-    """(token_ids i32[n], the part's tensors, y f32[n, hidden]): the rows of tokens in the part."""
+    """(token_ids i32[n], the part's tensors, y[n, hidden]): the rows of tokens in the part."""
     rows = packing.parts[part]
 
     def body(ids: Expr, *buffers: Expr) -> None:
@@ -50,4 +51,4 @@ def embedding_part(gpu: Gpu, packing: GpuPacking, part: int) -> PrimFunc:
         each_element(gpu, ids.shape[0], reader.units, element)
 
     arguments = {"token_ids": i32("n"), **weight_arguments(packing, part)}
-    return kernel(body, **arguments, y=f32("n", packing.k))
+    return kernel(body, **arguments, y=activations(gpu, "n", packing.k))

@@ -15,6 +15,7 @@ from mlcc_compiler.kernels.frame import (
     SIZE,
     Expr,
     PrimFunc,
+    activations,
     f32,
     i32,
     kernel,
@@ -55,7 +56,7 @@ def append_kv(gpu: Gpu, layout: KvLayout) -> PrimFunc:
 
         each_element(gpu, slots.shape[0], kv_heads * head_dim, element)
 
-    rows = f32("n", kv_heads, head_dim)
+    rows = activations(gpu, "n", kv_heads, head_dim)
     return kernel(body, k=rows, v=rows, token_slots=i32("n"), pages=page_argument(layout))
 
 
@@ -117,12 +118,12 @@ def rotate_and_append(
     weight = f32(head_dim)
     return kernel(
         body,
-        qkv=f32("n", width),
+        qkv=activations(gpu, "n", width),
         table=f32("n", rotary_dim),
         **({"q_norm": weight, "k_norm": weight} if norm else {}),
         token_slots=i32("n"),
         pages=page_argument(layout),
-        q=f32("n", heads, head_dim),
+        q=activations(gpu, "n", heads, head_dim),
     )
 
 

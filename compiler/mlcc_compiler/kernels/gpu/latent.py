@@ -7,7 +7,16 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from mlcc_compiler._tvm import T
-from mlcc_compiler.kernels.frame import Expr, PrimFunc, f32, i32, kernel, store, tensor_argument
+from mlcc_compiler.kernels.frame import (
+    Expr,
+    PrimFunc,
+    activations,
+    f32,
+    i32,
+    kernel,
+    store,
+    tensor_argument,
+)
 from mlcc_compiler.kernels.gpu.attention.sequences import split, strided, zeros
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.kv import stored
@@ -68,7 +77,8 @@ def latent_query(gpu: Gpu, shape: LatentShape) -> PrimFunc:
                         with when(inside[t]):
                             store(out, turned, i, h, c)
 
-    q, out = f32("n", shape.heads, nope + shape.rope), f32("n", shape.heads, columns)
+    q = activations(gpu, "n", shape.heads, nope + shape.rope)
+    out = activations(gpu, "n", shape.heads, columns)
     return kernel(body, q=q, weight=f32(*shape.weight), table=f32("n", shape.rope), out=out)
 
 
@@ -110,7 +120,7 @@ def latent_value(gpu: Gpu, shape: LatentShape) -> PrimFunc:
 
             strided(_TOKENS * teams, gpu.threads, bind(team * _LANES + lane), finish)
 
-    x, out = f32("n", shape.heads, rank), f32("n", shape.heads, width)
+    x, out = (activations(gpu, "n", shape.heads, size) for size in (rank, width))
     return kernel(body, x=x, weight=f32(*shape.weight), out=out)
 
 
@@ -139,7 +149,7 @@ def append_latent(gpu: Gpu, layout: LatentLayout) -> PrimFunc:
                 each_lane(rank, gpu.threads, lane, lambda j: write(x[i, j] * factor * norm[j], j))
                 each_lane(rope, gpu.threads, lane, turn)
 
-    x, table = f32("n", layout.shape.width), f32("n", rope)
+    x, table = activations(gpu, "n", layout.shape.width), f32("n", rope)
     pages = tensor_argument(layout.pages)
     return kernel(body, x=x, norm=f32(rank), table=table, token_slots=i32("n"), pages=pages)
 

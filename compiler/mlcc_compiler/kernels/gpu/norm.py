@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from mlcc_compiler._tvm import T
-from mlcc_compiler.kernels.frame import Expr, PrimFunc, Sizes, f32, kernel, store
+from mlcc_compiler.kernels.frame import Expr, PrimFunc, Sizes, activations, f32, kernel, store
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.workgroup import (
     Local,
@@ -40,7 +40,7 @@ def rms_norm(gpu: Gpu, row: Sizes, weight: Sizes, eps: float, offset: float) -> 
                 lambda j: store(y, x[i, j] * factor * (w[j] + real(offset)), i, j),
             )
 
-    rows = f32("n", hidden)
+    rows = activations(gpu, "n", hidden)
     return kernel(body, x=rows, w=f32(hidden), y=rows)
 
 
@@ -67,7 +67,7 @@ def add_rms_norm(
                 lambda j: store(y, total[i, j] * factor * (w[j] + real(offset)), i, j),
             )
 
-    rows = f32("n", hidden)
+    rows = activations(gpu, "n", hidden)
     return kernel(body, x=rows, residual=rows, w=f32(hidden), total=rows, y=rows)
 
 
@@ -90,7 +90,7 @@ def _rms_norm_heads(gpu: Gpu, heads: int, head_dim: int, eps: float, offset: flo
                     lambda j: store(y, x[i, h, j] * factor * (w[j] + real(offset)), i, h, j),
                 )
 
-    rows = f32("n", heads, head_dim)
+    rows = activations(gpu, "n", heads, head_dim)
     return kernel(body, x=rows, w=f32(head_dim), y=rows)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mlcc_compiler._tvm import T
-from mlcc_compiler.kernels.frame import Expr, PrimFunc, Sizes, f32, kernel, store
+from mlcc_compiler.kernels.frame import Expr, PrimFunc, Sizes, activations, kernel, store
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.elementwise import each_element
 from mlcc_compiler.kernels.gpu.workgroup import bind
@@ -28,4 +28,4 @@ def take_parts(gpu: Gpu, row: Sizes, groups: int, text: str) -> PrimFunc:
 
         each_element(gpu, x.shape[0], wanted, element)
 
-    return kernel(body, x=f32("n", *row), out=f32("n", wanted))
+    return kernel(body, x=activations(gpu, "n", *row), out=activations(gpu, "n", wanted))

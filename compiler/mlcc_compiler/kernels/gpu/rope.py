@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 
 from mlcc_compiler._tvm import T, tirx
-from mlcc_compiler.kernels.frame import Expr, PrimFunc, Sizes, f32, i32, kernel, store
+from mlcc_compiler.kernels.frame import Expr, PrimFunc, Sizes, activations, f32, i32, kernel, store
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.elementwise import each_element
 from mlcc_compiler.kernels.gpu.workgroup import bind, real
@@ -47,7 +47,7 @@ def rope(gpu: Gpu, row: Sizes, table: Sizes) -> PrimFunc:
 
         each_element(gpu, x.shape[0], heads * head_dim, element)
 
-    rows = f32("n", *row)
+    rows = activations(gpu, "n", *row)
     return kernel(body, x=rows, table=f32("n", *table), y=rows)
 
 

@@ -12,12 +12,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlcc_compiler._tvm import T
-from mlcc_compiler.graph import Graph, dims, tensor
+from mlcc_compiler.graph import Graph, dims, dtype_of, tensor
 from mlcc_compiler.kernels.cpu.attention.blocking import Blocking, Scratch, Tile
 from mlcc_compiler.kernels.cpu.attention.tile import TileKernel
 from mlcc_compiler.kernels.cpu.isa import Isa
 from mlcc_compiler.kernels.cpu.vector_math import Registers, bind, exp, span, spread
-from mlcc_compiler.kernels.frame import SIZE, Expr, PrimFunc, f32, kernel, page_argument, store
+from mlcc_compiler.kernels.frame import (
+    SIZE,
+    Expr,
+    PrimFunc,
+    activations,
+    kernel,
+    page_argument,
+    store,
+)
 from mlcc_compiler.kernels.kernel_set import KernelSet
 from mlcc_compiler.kernels.step import Step, step_argument
 from mlcc_compiler.layout import AttentionShape, KvLayout
@@ -40,8 +48,9 @@ def emit_attention(
     sizes: (sequences, entries of the group's page list).
     """
     kernel = kernels.made(paged_attention, shape, layout)
-    arguments = [*inputs, sizes[0]]
-    return graph.call_tir(kernel, "paged_attention", arguments, tensor(dims(inputs[0])))
+    q, *_ = inputs
+    out = tensor(dims(q), dtype_of(q))
+    return graph.call_tir(kernel, "paged_attention", [*inputs, sizes[0]], out)
 
 
 def paged_attention(isa: Isa, shape: AttentionShape, layout: KvLayout) -> PrimFunc:
@@ -56,7 +65,7 @@ def paged_attention(isa: Isa, shape: AttentionShape, layout: KvLayout) -> PrimFu
     def body(q: Expr, pages: Expr, words: Expr, most: Expr, out: Expr) -> None:
         attend(cut, q, pages, words, most, out)
 
-    rows = f32("n", shape.heads, shape.head_dim)
+    rows = activations(isa, "n", shape.heads, shape.head_dim)
     step = step_argument(layout.step)
     return kernel(body, q=rows, pages=page_argument(layout), step=step, sequences=SIZE, out=rows)
 

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from math import gcd
 from typing import Any
 
-from mlcc_compiler.graph import Graph, dims, tensor
+from mlcc_compiler.graph import Graph, dims, dtype_of, tensor
 from mlcc_compiler.kernels.cpu.attention.attention import attend
 from mlcc_compiler.kernels.cpu.attention.blocking import Blocking
 from mlcc_compiler.kernels.cpu.isa import Isa
 from mlcc_compiler.kernels.cpu.latent import latent_query, latent_value
 from mlcc_compiler.kernels.cpu.vector_math import fit_lanes
-from mlcc_compiler.kernels.frame import SIZE, Expr, PrimFunc, f32, kernel, tensor_argument
+from mlcc_compiler.kernels.frame import SIZE, Expr, PrimFunc, activations, kernel, tensor_argument
 from mlcc_compiler.kernels.kernel_set import KernelSet
 from mlcc_compiler.kernels.step import step_argument
 from mlcc_compiler.latent import LatentLayout, LatentShape
@@ -36,12 +36,12 @@ def emit_latent_attention(
     sizes: (sequences, entries of the group's page list).
     """
     q, weight, table, pages, step = inputs
-    rows, heads = dims(q)[0], shape.heads
-    kernel, out = kernels.made(latent_query, shape), tensor([rows, heads, shape.width])
+    rows, heads, dtype = dims(q)[0], shape.heads, dtype_of(q)
+    kernel, out = kernels.made(latent_query, shape), tensor([rows, heads, shape.width], dtype)
     asked = graph.call_tir(kernel, "latent_query", [q, weight, table], out)
-    kernel, out = kernels.made(attend_latents, layout), tensor([rows, heads, shape.rank])
+    kernel, out = kernels.made(attend_latents, layout), tensor([rows, heads, shape.rank], dtype)
     sums = graph.call_tir(kernel, "attend_latents", [asked, pages, step, sizes[0]], out)
-    kernel, out = kernels.made(latent_value, shape), tensor([rows, heads, shape.value])
+    kernel, out = kernels.made(latent_value, shape), tensor([rows, heads, shape.value], dtype)
     return graph.call_tir(kernel, "latent_value", [sums, weight], out)
 
 
@@ -58,7 +58,8 @@ def attend_latents(isa: Isa, layout: LatentLayout) -> PrimFunc:
     def body(q: Expr, pages: Expr, words: Expr, most: Expr, out: Expr) -> None:
         attend(cut, q, _Pairs(pages), words, most, out)
 
-    q, out = f32("n", shape.heads, shape.width), f32("n", shape.heads, shape.rank)
+    q = activations(isa, "n", shape.heads, shape.width)
+    out = activations(isa, "n", shape.heads, shape.rank)
     step = step_argument(layout.step)
     return kernel(
         body, q=q, pages=tensor_argument(layout.pages), step=step, sequences=SIZE, out=out

@@ -38,7 +38,7 @@ def layout(isa: Isa, shape: Sequence[int], scheme: str) -> WeightLayout:
 
 
 def emit_expert_linear(
-    kernels: KernelSet, graph: Graph, x: Any, choice: Any, weight: Weight, experts: int
+    kernels: KernelSet, graph: Graph, x: Any, choice: Any, weight: Weight, experts: int, *, out: Any
 ) -> Any:
     """Sort the tokens by expert, once for all readers of a choice, and emit the product."""
     rows, chosen = dims(choice)
@@ -46,24 +46,22 @@ def emit_expert_linear(
     key = ("expert_order", choice)
     if key not in graph.memo:
         each = tensor([experts + 1], "int32")
-        out = [tensor([rows, chosen], "int32"), each, each]
-        order = graph.call_tir(
-            kernels.made(expert_order, experts, chosen), "expert_order", [choice], out
-        )
+        lists = [tensor([rows, chosen], "int32"), each, each]
+        made = kernels.made(expert_order, experts, chosen)
+        order = graph.call_tir(made, "expert_order", [choice], lists)
         graph.memo[key] = graph.items(order, 3)
     inputs = [*graph.memo[key], *inputs_of(kernels, graph, x, weight), *weight.parts]
     kernel = kernels.made(expert_linear, plan.shape, plan.scheme, experts, chosen, dims(x)[1])
-    width = plan.shape[0] // experts * chosen * plan.shape[1]
-    return graph.call_tir(kernel, "expert_linear", inputs, tensor([rows, width]))
+    return graph.call_tir(kernel, "expert_linear", inputs, out)
 
 
 def expert_linear(
     isa: Isa, shape: tuple[int, int, int], scheme: str, experts: int, chosen: int, width: int
 ) -> PrimFunc:
-    """PrimFunc(order, begin, active, x, the weight's tensors, y f32[n, *]); the first three are of
+    """PrimFunc(order, begin, active, x, the weight's tensors, y[n, *]); the first three are of
     `expert_order`.
 
-    x f32[n, width], or for codes what `quantize_rows` makes of it; width is K, or chosen * K where
+    x [n, width], or for codes what `quantize_rows` makes of it; width is K, or chosen * K where
     each choice has a part of its own. y as `ops.expert_linear` has it.
     """
     form = stored(isa, shape, scheme)
@@ -74,7 +72,7 @@ def expert_linear(
         begin, active = (
             B.arg(name, B.buffer((experts + 1,), "int32")) for name in ("begin", "active")
         )
-        inputs = _input_shapes(form, width)
+        inputs = _input_shapes(isa, form, width)
         handles = [B.arg(f"x{i}", T.handle()) for i in range(len(inputs))]
         weights = [
             B.arg(t.suffix[1:] or "weight", B.buffer(t.shape, t.dtype)) for t in form.tensors
@@ -83,7 +81,7 @@ def expert_linear(
         n = T.int64()
         order = B.match_buffer(handle, (n, chosen), "int32")
         xs = [B.match_buffer(h, (n, w), d) for h, (w, d) in zip(handles, inputs, strict=True)]
-        y = B.match_buffer(y_handle, (n, kinds * chosen * one.n), "float32")
+        y = B.match_buffer(y_handle, (n, kinds * chosen * one.n), isa.activation_dtype)
         sizes = ROW_TILES if one.scheme.is_float else row_tiles(isa)
 
         count = B.bind(T.Cast("int64", active[0]))
@@ -105,10 +103,10 @@ def expert_linear(
     return builder.get()
 
 
-def _input_shapes(form: ExpertPacking, width: int) -> list[tuple[int, str]]:
+def _input_shapes(isa: Isa, form: ExpertPacking, width: int) -> list[tuple[int, str]]:
     """Row length and dtype of what stands for x."""
     if form.one.scheme.is_float:
-        return [(width, "float32")]
+        return [(width, isa.activation_dtype)]
     groups = width // form.one.group
     return [(width, "int8"), (groups, "float32"), (groups, "int32")]
 

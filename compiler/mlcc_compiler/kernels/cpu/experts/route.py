@@ -6,7 +6,7 @@ from mlcc_compiler._tvm import T
 from mlcc_compiler.kernels.cpu.isa import Isa
 from mlcc_compiler.kernels.cpu.rows import each_row
 from mlcc_compiler.kernels.cpu.vector_math import bind, exp, fit_lanes, sigmoid, span, spread
-from mlcc_compiler.kernels.frame import Expr, PrimFunc, Sizes, f32, i32, kernel, store
+from mlcc_compiler.kernels.frame import Expr, PrimFunc, Sizes, activations, f32, i32, kernel, store
 
 _TAKEN = -(2**31)
 """Below every key."""
@@ -98,4 +98,6 @@ def combine(isa: Isa, row: Sizes, chosen: Sizes) -> PrimFunc:
 
         each_row(x.shape[0], row[0], token)
 
-    return kernel(body, x=f32("n", *row), weights=f32("n", k), y=f32("n", hidden))
+    return kernel(
+        body, x=activations(isa, "n", *row), weights=f32("n", k), y=activations(isa, "n", hidden)
+    )

@@ -29,8 +29,10 @@ _UNROLL = 4
 """Steps along K per iteration of the inner loop."""
 
 
-def linear_float(isa: Isa, n_out: int, k: int, scheme: Scheme, bias: bool) -> Expr:
-    """PrimFunc(x f32[n, K], weight, [bias f32[N]], y f32[n, N]); weight as `CpuPacking.tensors`."""
+def linear_float(
+    isa: Isa, n_out: int, k: int, scheme: Scheme, bias: bool, result: str = "float32"
+) -> Expr:
+    """PrimFunc(x[n, K], weight, [bias f32[N]], y result[n, N]); weight as `CpuPacking.tensors`."""
     packing = CpuPacking(n_out, k, scheme, isa)
     (stored,) = packing.tensors
     with IRBuilder() as builder, B.prim_func(s_tir=True, private=True):
@@ -40,8 +42,8 @@ def linear_float(isa: Isa, n_out: int, k: int, scheme: Scheme, bias: bool) -> Ex
         bias_buffer = B.arg("bias", B.buffer((n_out,), "float32")) if bias else None
         y_handle = B.arg("y", T.handle())
         n = T.int64()
-        x = B.match_buffer(x_handle, (n, k), "float32")
-        output = Output(packing, B.match_buffer(y_handle, (n, n_out), "float32"), bias_buffer)
+        x = B.match_buffer(x_handle, (n, k), isa.activation_dtype)
+        output = Output(packing, B.match_buffer(y_handle, (n, n_out), result), bias_buffer)
 
         def tile(rows: int, row: Expr, tile: Expr) -> None:
             float_tile(packing, x, weight, output, rows, row, tile)

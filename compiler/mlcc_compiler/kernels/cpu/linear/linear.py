@@ -44,10 +44,12 @@ def packing(n_out: int, k: int, how: str | Scheme, isa: Isa) -> CpuPacking:
     return result
 
 
-def linear(isa: Isa, n_out: int, k: int, how: str | Scheme, bias: bool) -> Any:
+def linear(
+    isa: Isa, n_out: int, k: int, how: str | Scheme, bias: bool, result: str = "float32"
+) -> Any:
     """The PrimFunc of `linear_float` or `linear_quantized`; their docstrings list parameters."""
     build = linear_float if _row(how).is_float else linear_quantized
-    return build(isa, n_out, k, _row(how), bias)
+    return build(isa, n_out, k, _row(how), bias, result)
 
 
 def needs_quantized_rows(how: str | Scheme) -> bool:
@@ -62,14 +64,14 @@ def layout(isa: Isa, shape: Sequence[int], how: str) -> WeightLayout:
 
 
 def emit_linear(
-    kernels: KernelSet, graph: Graph, x: Any, weight: Weight, bias: Any | None = None
+    kernels: KernelSet, graph: Graph, x: Any, weight: Weight, bias: Any | None = None, *, out: Any
 ) -> Any:
-    """Float weights multiply f32 rows; codes multiply rows quantized once per input."""
+    """Float weights multiply rows as they are; codes multiply rows quantized once per input."""
     plan = weight.plan
     inputs = inputs_of(kernels, graph, x, weight)
-    kernel = kernels.made(linear, *plan.shape, plan.scheme, bias is not None)
+    kernel = kernels.made(linear, *plan.shape, plan.scheme, bias is not None, str(out.dtype))
     arguments = [*inputs, *weight.parts, *([] if bias is None else [bias])]
-    return graph.call_tir(kernel, "linear", arguments, tensor([dims(x)[0], plan.shape[0]]))
+    return graph.call_tir(kernel, "linear", arguments, out)
 
 
 def inputs_of(kernels: KernelSet, graph: Graph, x: Any, weight: Weight) -> list[Any]:

@@ -31,10 +31,13 @@ _UNROLL = 8
 """Most code vectors unrolled; longer groups loop."""
 
 
-def linear_quantized(isa: Isa, n_out: int, k: int, scheme: Scheme, bias: bool) -> Expr:
+def linear_quantized(
+    isa: Isa, n_out: int, k: int, scheme: Scheme, bias: bool, result: str = "float32"
+) -> Expr:
     """PrimFunc(xq i8[n, K], x_scale f32[n, G], x_sum i32[n, G], codes, scales, [zeros], [bias], y).
 
-    G = K / group. The weight's tensors are those of `CpuPacking.tensors`; bias f32[N], y f32[n, N].
+    G = K / group. The weight's tensors are those of `CpuPacking.tensors`; bias f32[N], y
+    result[n, N].
     """
     packing = CpuPacking(n_out, k, scheme, isa)
     with IRBuilder() as builder, B.prim_func(s_tir=True, private=True):
@@ -49,7 +52,7 @@ def linear_quantized(isa: Isa, n_out: int, k: int, scheme: Scheme, bias: bool) -
             B.match_buffer(h, (n, width), dtype)
             for h, (width, dtype) in zip(handles, shapes, strict=True)
         )
-        output = Output(packing, B.match_buffer(y_handle, (n, n_out), "float32"), bias_buffer)
+        output = Output(packing, B.match_buffer(y_handle, (n, n_out), result), bias_buffer)
         kernel = QuantizedTile(packing, x, x_scale, x_sum, weights, output)
         for_each_tile(packing, n, k, row_tiles(isa), kernel.tile)
     return builder.get()

@@ -25,13 +25,13 @@ _UNROLL = 8
 
 
 def quantize_rows(isa: Isa, k: int, group: int) -> Expr:
-    """PrimFunc(x f32[n, K], xq i8[n, K], x_scale f32[n, G], x_sum i32[n, G]), G = K / group."""
+    """PrimFunc(x[n, K], xq i8[n, K], x_scale f32[n, G], x_sum i32[n, G]), G = K / group."""
     groups = k // group
     with IRBuilder() as builder, B.prim_func(s_tir=True, private=True):
         B.func_attr({"tirx.noalias": True, "tirx.is_scheduled": True, "op_pattern": OPAQUE})
         handles = [B.arg(name, T.handle()) for name in ("x", "xq", "x_scale", "x_sum")]
         n = T.int64()
-        shapes = [(k, "float32"), (k, "int8"), (groups, "float32"), (groups, "int32")]
+        shapes = [(k, isa.activation_dtype), (k, "int8"), (groups, "float32"), (groups, "int32")]
         buffers = [
             B.match_buffer(h, (n, width), dtype)
             for h, (width, dtype) in zip(handles, shapes, strict=True)

@@ -68,4 +68,4 @@ def causal_conv(isa: Isa, layout: CacheLayout, shape: ConvShape) -> PrimFunc:
 
         each_sequence(layout, words, -(-vectors // _VECTORS), task)
 
-    return kernel(body, **conv_arguments(layout, shape))
+    return kernel(body, **conv_arguments(isa, layout, shape))

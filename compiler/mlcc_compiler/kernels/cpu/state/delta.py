@@ -59,7 +59,7 @@ def delta_rule(isa: Isa, layout: CacheLayout, shape: DeltaShape) -> PrimFunc:
 
         each_sequence(layout, words, shape.v_heads, task)
 
-    return kernel(body, **delta_arguments(layout, shape))
+    return kernel(body, **delta_arguments(isa, layout, shape))
 
 
 def softplus(x: Expr) -> Expr:

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from mlcc_compiler.graph import Graph, dims, tensor
-from mlcc_compiler.kernels.frame import SIZE, Expr, PrimFunc, f32, kernel
+from mlcc_compiler.graph import Graph, dims, dtype_of, tensor
+from mlcc_compiler.kernels.frame import SIZE, Expr, PrimFunc, activations, f32, kernel
 from mlcc_compiler.kernels.gpu.attention.decode import attend_ranges
 from mlcc_compiler.kernels.gpu.attention.merge import merge_ranges
 from mlcc_compiler.kernels.gpu.attention.plan import range_items
@@ -41,13 +41,15 @@ def emit_attention(
     get zeros. Where n <= b, no sequence may have more than one token: that is a pure decode step,
     and the prefill is not started.
     """
-    sequences, pages = sizes
+    (q, *_), (sequences, pages) = inputs, sizes
     items = range_items(pages, sequences, layout.page_size)
     scratch = [tensor([items, shape.heads, shape.head_dim]), tensor([items, shape.heads, 2])]
     first = kernels.made(attend_ranges, shape, layout)
     parts = graph.items(graph.call_tir(first, "attend_ranges", inputs, scratch), 2)
     second = kernels.made(attend, shape, layout)
-    return graph.call_tir(second, "attend", [*inputs, *parts, sequences], tensor(dims(inputs[0])))
+    return graph.call_tir(
+        second, "attend", [*inputs, *parts, sequences], tensor(dims(q), dtype_of(q))
+    )
 
 
 def attend(gpu: Gpu, shape: AttentionShape, layout: KvLayout) -> PrimFunc:
@@ -63,6 +65,6 @@ def attend(gpu: Gpu, shape: AttentionShape, layout: KvLayout) -> PrimFunc:
             prefill(gpu, sequences, most, q, pages, out)
 
     parts, stats = f32("items", shape.heads, shape.head_dim), f32("items", shape.heads, 2)
-    rows = f32("n", shape.heads, shape.head_dim)
-    before = arguments(shape, layout)
+    rows = activations(gpu, "n", shape.heads, shape.head_dim)
+    before = arguments(gpu, shape, layout)
     return kernel(body, **before, sums=parts, stats=stats, sequences=SIZE, out=rows)

@@ -77,7 +77,7 @@ def attend_ranges(gpu: Gpu, shape: AttentionShape, layout: KvLayout) -> PrimFunc
                 work.weigh(rows, sums, item, head)
 
     parts, stats = f32("items", shape.heads, shape.head_dim), f32("items", shape.heads, 2)
-    return kernel(body, **arguments(shape, layout), sums=parts, stats=stats)
+    return kernel(body, **arguments(gpu, shape, layout), sums=parts, stats=stats)
 
 
 def first_item(sequences: PagedSequences, s: Expr) -> Expr:

@@ -16,12 +16,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from mlcc_compiler._tvm import T, tirx
-from mlcc_compiler.graph import Graph, dims, tensor
+from mlcc_compiler.graph import Graph, dims, dtype_of, tensor
 from mlcc_compiler.kernels.frame import (
     SIZE,
     Argument,
     Expr,
     PrimFunc,
+    activations,
     f32,
     kernel,
     tensor_argument,
@@ -58,15 +59,16 @@ def emit_latent_attention(
     q, weight, table, *cache = inputs
     sequences, entries = sizes
     rows, heads, items = dims(q)[0], shape.heads, range_items(entries, sequences, layout.page_size)
-    kernel, out = kernels.made(latent_query, shape), tensor([rows, heads, shape.width])
+    dtype = dtype_of(q)
+    kernel, out = kernels.made(latent_query, shape), tensor([rows, heads, shape.width], dtype)
     asked = graph.call_tir(kernel, "latent_query", [q, weight, table], out)
     kernel = kernels.made(attend_latent_ranges, layout)
     scratch = [tensor([items, heads, shape.rank]), tensor([items, heads, 2])]
     pair = graph.call_tir(kernel, "attend_latent_ranges", [asked, *cache], scratch)
-    kernel, out = kernels.made(attend_latents, layout), tensor([rows, heads, shape.rank])
+    kernel, out = kernels.made(attend_latents, layout), tensor([rows, heads, shape.rank], dtype)
     arguments = [asked, *cache, *graph.items(pair, 2), sequences]
     sums = graph.call_tir(kernel, "attend_latents", arguments, out)
-    kernel, out = kernels.made(latent_value, shape), tensor([rows, heads, shape.value])
+    kernel, out = kernels.made(latent_value, shape), tensor([rows, heads, shape.value], dtype)
     return graph.call_tir(kernel, "latent_value", [sums, weight], out)
 
 
@@ -97,7 +99,7 @@ def attend_latent_ranges(gpu: Gpu, layout: LatentLayout) -> PrimFunc:
                 tile.keep(sums, stats, item, head)
 
     parts, stats = f32("items", shape.heads, shape.rank), f32("items", shape.heads, 2)
-    return kernel(body, **_arguments(layout), sums=parts, stats=stats)
+    return kernel(body, **_arguments(gpu, layout), sums=parts, stats=stats)
 
 
 def attend_latents(gpu: Gpu, layout: LatentLayout) -> PrimFunc:
@@ -123,13 +125,14 @@ def attend_latents(gpu: Gpu, layout: LatentLayout) -> PrimFunc:
             each_tile(sequences, plan, shape.heads // plan.heads, most, out, run)
 
     parts, stats = f32("items", shape.heads, shape.rank), f32("items", shape.heads, 2)
-    arguments = {**_arguments(layout), "sums": parts, "stats": stats}
-    return kernel(body, **arguments, sequences=SIZE, out=f32("n", shape.heads, shape.rank))
+    arguments = {**_arguments(gpu, layout), "sums": parts, "stats": stats}
+    out = activations(gpu, "n", shape.heads, shape.rank)
+    return kernel(body, **arguments, sequences=SIZE, out=out)
 
 
-def _arguments(layout: LatentLayout) -> dict[str, Argument]:
-    q, pages = f32("n", layout.shape.heads, layout.shape.width), tensor_argument(layout.pages)
-    return {"q": q, "pages": pages, "step": step_argument(layout.step)}
+def _arguments(gpu: Gpu, layout: LatentLayout) -> dict[str, Argument]:
+    q = activations(gpu, "n", layout.shape.heads, layout.shape.width)
+    return {"q": q, "pages": tensor_argument(layout.pages), "step": step_argument(layout.step)}
 
 
 def _sequences(layout: LatentLayout, words: Expr) -> PagedSequences:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from mlcc_compiler._tvm import T, tirx
-from mlcc_compiler.kernels.frame import Argument, Expr, f32, page_argument, store
+from mlcc_compiler.kernels.frame import Argument, Device, Expr, activations, page_argument, store
 from mlcc_compiler.kernels.gpu.elementwise import tanh
 from mlcc_compiler.kernels.gpu.workgroup import Local, bind, ceil_div, int32, real, when
 from mlcc_compiler.kernels.step import Step, step_argument
@@ -38,9 +38,9 @@ def first_key(shape: AttentionShape, position: Expr) -> Expr:
     return T.max(position + (1 - shape.window), 0)
 
 
-def arguments(shape: AttentionShape, layout: KvLayout) -> dict[str, Argument]:
+def arguments(device: Device, shape: AttentionShape, layout: KvLayout) -> dict[str, Argument]:
     """What attention reads: queries, pages, and the step that says whose they are."""
-    rows = f32("n", shape.heads, shape.head_dim)
+    rows = activations(device, "n", shape.heads, shape.head_dim)
     return {"q": rows, "pages": page_argument(layout), "step": step_argument(layout.step)}
 
 

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from mlcc_compiler.graph import Graph, Weight, dims, tensor
-from mlcc_compiler.kernels.frame import Expr, PrimFunc, f32, i32, kernel
+from mlcc_compiler.kernels.frame import Expr, PrimFunc, activations, i32, kernel
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.experts.jobs import Alone, Numbers, Together
 from mlcc_compiler.kernels.gpu.experts.order import expert_order
@@ -42,7 +42,7 @@ def layout(gpu: Gpu, shape: Sequence[int], scheme: str) -> WeightLayout:
 
 
 def emit_expert_linear(
-    kernels: KernelSet, graph: Graph, x: Any, choice: Any, weight: Weight, experts: int
+    kernels: KernelSet, graph: Graph, x: Any, choice: Any, weight: Weight, experts: int, *, out: Any
 ) -> Any:
     """Emit the order of tokens, once for all readers of a choice, and a call for each part of the
     weight."""
@@ -51,14 +51,13 @@ def emit_expert_linear(
     if key not in graph.memo:
         table = tensor([1 + len(steps), experts + 1], "int32")
         made = kernels.made(expert_order, experts, chosen, steps)
-        out = [tensor([rows, chosen], "int32"), table]
-        pair = graph.call_tir(made, "expert_order", [choice], out)
+        lists = [tensor([rows, chosen], "int32"), table]
+        pair = graph.call_tir(made, "expert_order", [choice], lists)
         graph.memo[key] = graph.items(pair, 2)
     form = stored(kernels.device, plan.shape, plan.scheme)
     numbers = Numbers(plan.shape[0], experts, chosen, dims(x)[1])
     parts = [kernels.made(expert_part, form, p, numbers) for p in range(len(form.parts))]
     inputs = [x, choice, *graph.memo[key]]
-    out = tensor([rows, numbers.slots * plan.shape[1]])
     return call_parts(graph, "expert_linear", weight, parts, lambda part: [*inputs, *part], out)
 
 
@@ -68,8 +67,8 @@ def heights(gpu: Gpu) -> tuple[int, ...]:
 
 
 def expert_part(gpu: Gpu, packing: GpuPacking, part: int, numbers: Numbers) -> PrimFunc:
-    """(x f32[n, width], choice i32[n, chosen], order and begin of `expert_order`, the part's
-    tensors, y f32[n, slots * N]): what of y is made by the part's rows."""
+    """(x[n, width], choice i32[n, chosen], order and begin of `expert_order`, the part's
+    tensors, y[n, slots * N]): what of y is made by the part's rows."""
     n_out = packing.n // numbers.matrices
 
     def body(x: Expr, choice: Expr, order: Expr, begin: Expr, *buffers: Expr) -> None:
@@ -86,12 +85,12 @@ def expert_part(gpu: Gpu, packing: GpuPacking, part: int, numbers: Numbers) -> P
 
     return kernel(
         body,
-        x=f32("n", numbers.width),
+        x=activations(gpu, "n", numbers.width),
         choice=i32("n", numbers.chosen),
         order=i32("n", numbers.chosen),
         begin=i32(1 + len(heights(gpu)), numbers.experts + 1),
         **weight_arguments(packing, part),
-        y=f32("n", numbers.slots * n_out),
+        y=activations(gpu, "n", numbers.slots * n_out),
     )
 
 

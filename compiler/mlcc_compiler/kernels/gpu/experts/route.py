@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mlcc_compiler._tvm import T, tirx
-from mlcc_compiler.kernels.frame import Expr, PrimFunc, Sizes, f32, i32, kernel, store
+from mlcc_compiler.kernels.frame import Expr, PrimFunc, Sizes, activations, f32, i32, kernel, store
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.elementwise import each_element, sigmoid
 from mlcc_compiler.kernels.gpu.sample.parts import image
@@ -87,4 +87,6 @@ def combine(gpu: Gpu, row: Sizes, chosen: Sizes) -> PrimFunc:
 
         each_element(gpu, x.shape[0], hidden, element)
 
-    return kernel(body, x=f32("n", *row), weights=f32("n", k), y=f32("n", hidden))
+    return kernel(
+        body, x=activations(gpu, "n", *row), weights=f32("n", k), y=activations(gpu, "n", hidden)
+    )

@@ -1,4 +1,4 @@
-"""Linear layers on the GPU, for every scheme: y f32[n, N] = x f32[n, K] @ W.T (+ bias f32[N]).
+"""Linear layers on the GPU, for every scheme: y[n, N] = x[n, K] @ W.T (+ bias f32[N]).
 
 One PrimFunc per part of a weight holds the launches for every n; the host code chooses:
 
@@ -14,8 +14,8 @@ from functools import partial
 from typing import Any
 
 from mlcc_compiler._tvm import T
-from mlcc_compiler.graph import Graph, Weight, dims, tensor
-from mlcc_compiler.kernels.frame import Expr, PrimFunc, f32, kernel, store
+from mlcc_compiler.graph import Graph, Weight
+from mlcc_compiler.kernels.frame import Argument, Expr, PrimFunc, activations, f32, kernel, store
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.linear.gemm import gemm, side
 from mlcc_compiler.kernels.gpu.linear.gemv import gemv
@@ -35,19 +35,21 @@ _HEIGHTS = (2, 4, 8)
 
 
 def emit_linear(
-    kernels: KernelSet, graph: Graph, x: Any, weight: Weight, bias: Any | None = None
+    kernels: KernelSet, graph: Graph, x: Any, weight: Weight, bias: Any | None = None, *, out: Any
 ) -> Any:
     """Emit the calls; returns y."""
     form = packing(kernels.device, weight.plan.shape, weight.plan.scheme)
     parts = range(len(form.parts))
-    made = [kernels.made(linear_part, form, p, bias is not None) for p in parts]
+    dtype = str(out.dtype)
+    made = [kernels.made(linear_part, form, p, bias is not None, dtype) for p in parts]
     last = [] if bias is None else [bias]
-    out = tensor([dims(x)[0], form.n])
     return call_parts(graph, "linear", weight, made, lambda part: [x, *part, *last], out)
 
 
-def linear_part(gpu: Gpu, packing: GpuPacking, part: int, bias: bool) -> PrimFunc:
-    """(x f32[n, K], the part's tensors, [bias f32[N]], y f32[n, N]): the columns of y that belong
+def linear_part(
+    gpu: Gpu, packing: GpuPacking, part: int, bias: bool, result: str = "float32"
+) -> PrimFunc:
+    """(x[n, K], the part's tensors, [bias f32[N]], y result[n, N]): the columns of y that belong
     to the part's rows."""
     rows = packing.parts[part]
 
@@ -63,10 +65,10 @@ def linear_part(gpu: Gpu, packing: GpuPacking, part: int, bias: bool) -> PrimFun
 
         _choose(gpu, reader, Whole(x, len(rows), finish))
 
-    arguments = {"x": f32("n", packing.k), **weight_arguments(packing, part)}
+    arguments = {"x": activations(gpu, "n", packing.k), **weight_arguments(packing, part)}
     if bias:
         arguments["bias"] = f32(packing.n)
-    return kernel(body, **arguments, y=f32("n", packing.n))
+    return kernel(body, **arguments, y=Argument(("n", packing.n), result))
 
 
 def _choose(gpu: Gpu, reader: WeightReader, job: Whole) -> None:

@@ -48,4 +48,4 @@ def causal_conv(gpu: Gpu, layout: CacheLayout, shape: ConvShape) -> PrimFunc:
             with when(c < channels):
                 run(sequence_of(layout, words, s), c)
 
-    return kernel(body, **conv_arguments(layout, shape))
+    return kernel(body, **conv_arguments(gpu, layout, shape))

@@ -87,7 +87,7 @@ def delta_rule(gpu: Gpu, layout: CacheLayout, shape: DeltaShape) -> PrimFunc:
             head, row = bind(block // blocks), bind(block % blocks * teams + team)
             run(sequence_of(layout, words, s), head, row, lane, team)
 
-    return kernel(body, **delta_arguments(layout, shape))
+    return kernel(body, **delta_arguments(gpu, layout, shape))
 
 
 def softplus(x: Expr) -> Expr:
