@@ -46,6 +46,7 @@ def open_executor(
     if manifest.target.device == "numpy":
         room = Room(available_bytes())
         return _reference(artifact, _fitted(capacity, manifest, room, context, note))
+    from mlcc.artifact.arrays import mapped
     from mlcc.device.choose import place_for
     from mlcc.device.native import NativeExecutor
     from mlcc.device.tvm_runtime import set_threads
@@ -56,7 +57,7 @@ def open_executor(
         note(place.note)
     return NativeExecutor(
         artifact.library_path,
-        list(artifact.weights().values()),
+        list(mapped(artifact.weights()).values()),
         manifest.caches,
         _fitted(capacity, manifest, place.room, context, note),
         manifest.functions,
@@ -90,9 +91,10 @@ def _refuse_for_numpy(artifact: Artifact, **options: int | None) -> None:
 
 
 def _reference(artifact: Artifact, capacity: Capacity) -> Executor:
+    from mlcc.artifact.arrays import mapped
     from mlcc.device.reference import ReferenceExecutor
 
-    weights, manifest = artifact.weights(), artifact.manifest
+    weights, manifest = mapped(artifact.weights()), artifact.manifest
     try:
         graph = json.loads(artifact.library_path.read_text(encoding="utf-8"))
         return ReferenceExecutor(
