@@ -1,4 +1,4 @@
-"""One file per target: a data row and how to link. Imports nothing of TVM or of mlcc."""
+"""One file per target: a data row and how to link. Of mlcc it imports `mlcc.machine` alone, and no TVM."""
 
 from __future__ import annotations
 
