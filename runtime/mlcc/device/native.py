@@ -18,6 +18,7 @@ import numpy.typing as npt
 from mlcc.artifact.schema import MANIFEST_NAME, CacheInfo, page_shape
 from mlcc.device.check import require
 from mlcc.device.cuda_graphs import DecodeGraphs
+from mlcc.device.likelihood import log_likelihood
 from mlcc.device.place import CPU, Place
 from mlcc.device.tensors import DeviceTensors, HostTensors, Read, Tensors, WebGpuTensors
 from mlcc.device.tvm_runtime import open_device, runtime
@@ -188,6 +189,10 @@ class NativeExecutor:
         logits = self._run_forward(batch, self._stage(batch))
         result: npt.NDArray[np.float32] = self._call(logits.numpy)
         return result
+
+    def log_likelihood(self, batch: Batch, targets: Sequence[int]) -> float:
+        """Run a batch and sum, over its rows, the natural log of each target's probability."""
+        return log_likelihood(self.logits(batch), targets)
 
     def instrument(self, hook: Callable[..., int]) -> None:
         """Have TVM call `hook(function, name, before, result, *arguments)` round every call."""
