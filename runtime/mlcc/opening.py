@@ -17,6 +17,7 @@ from mlcc.device.place import Place
 from mlcc.engine.batch import Capacity
 from mlcc.engine.executor import Executor
 from mlcc.errors import ArtifactError, DeviceError, UnsupportedError
+from mlcc.extras import require
 from mlcc.model.memory import Room, available_bytes, fit, plan_capacity
 from mlcc.model.model import Model, text_of
 
@@ -76,6 +77,7 @@ def open_executor(
     """
     manifest = artifact.manifest
     if manifest.target.device == "numpy":
+        require("numpy", "reference", f"target '{manifest.target.name}'")
         _refuse_for_numpy(artifact, threads=threads, device=device)
     capacity = plan_capacity(
         manifest,
