@@ -21,7 +21,6 @@ from typing import Any
 
 from mlcc.artifact.manifest import abi_hash
 from mlcc.artifact.schema import MANIFEST_NAME
-from mlcc.compiled.child_process import call
 from mlcc.errors import ArtifactError, CapacityError, CheckpointError, MlccError, UnsupportedError
 from mlcc.extras import require
 from mlcc.files import real
@@ -206,6 +205,8 @@ def _discard(entry: Entry) -> None:
 
 
 def _run_compiler(model: str, options: CompileOptions, entry: Entry) -> None:
+    from mlcc.compiled.child_process import call
+
     command = [sys.executable, "-m", "mlcc_compiler", "compile", model, *options.arguments()]
     command += ["-o", str(entry.model)]
     # The runtime's mode of TVM has no compiler. Its words go to our stderr: stdout is the answer's.
