@@ -32,11 +32,11 @@ LONGEST_ANSWER = 512
 
 
 class LogitsExecutor(Protocol):
-    """An executor that can also hand out logits; `native` and `reference` can."""
+    """An executor that can also hand out logits, as numpy sees them; all but `toy` can."""
 
     capacity: Capacity
 
-    def logits(self, batch: Batch) -> npt.NDArray[Any]: ...
+    def logits(self, batch: Batch) -> npt.ArrayLike: ...
 
 
 @dataclass
@@ -151,7 +151,7 @@ def perplexity(
 
 def _scored_steps(
     executor: LogitsExecutor, ids: Sequence[int]
-) -> Iterator[tuple[npt.NDArray[Any], Sequence[int]]]:
+) -> Iterator[tuple[npt.ArrayLike, Sequence[int]]]:
     """(logits, next tokens) of a text in steps of as many rows as the library computes."""
     capacity = executor.capacity
     step = min(capacity.max_rows, capacity.max_step_tokens)
@@ -162,8 +162,8 @@ def _scored_steps(
         yield logits, ids[start + 1 : stop + 1]
 
 
-def _log_likelihood(logits: npt.NDArray[Any], targets: Sequence[int]) -> float:
-    rows = logits.astype(np.float64)
+def _log_likelihood(logits: npt.ArrayLike, targets: Sequence[int]) -> float:
+    rows = np.asarray(logits, np.float64)
     peak = rows.max(axis=1)
     log_total = peak + np.log(np.exp(rows - peak[:, None]).sum(axis=1))
     return float((rows[np.arange(len(targets)), list(targets)] - log_total).sum())

@@ -7,9 +7,10 @@ from collections.abc import Callable
 
 from mlcc.artifact.folder import Artifact
 from mlcc.artifact.manifest import Manifest
+from mlcc.device import executor_library
 from mlcc.device.executor import Executor
 from mlcc.engine.batch import Capacity
-from mlcc.errors import ArtifactError, UnsupportedError
+from mlcc.errors import ArtifactError, DeviceError, UnsupportedError
 from mlcc.model.memory import Room, available_bytes, fit, plan_capacity
 
 Progress = Callable[[int, int], None]
@@ -46,6 +47,11 @@ def open_executor(
     if manifest.target.device == "numpy":
         room = Room(available_bytes())
         return _reference(artifact, _fitted(capacity, manifest, room, context, note))
+    if manifest.target.device == "cpu" and not executor_library.why_absent():
+        if device is not None:
+            raise DeviceError("target 'cpu' runs on the CPU; leave out --device")
+        room = Room(available_bytes())
+        return _cpu(artifact, _fitted(capacity, manifest, room, context, note), threads)
     from mlcc.artifact.arrays import mapped
     from mlcc.device.choose import place_for
     from mlcc.device.native import NativeExecutor
@@ -88,6 +94,22 @@ def _refuse_for_numpy(artifact: Artifact, **options: int | None) -> None:
                 f"{artifact.folder}: compiled for '{artifact.manifest.target.name}', which numpy "
                 f"computes, so --{name} cannot be obeyed; leave it out"
             )
+
+
+def _cpu(artifact: Artifact, capacity: Capacity, threads: int | None) -> Executor:
+    from mlcc.device.cpu import CpuExecutor
+    from mlcc.device.threads import kernel_threads
+
+    manifest = artifact.manifest
+    return CpuExecutor(
+        artifact.library_path,
+        list(artifact.weights().values()),
+        manifest.caches,
+        capacity,
+        manifest.functions,
+        kernel_threads(threads),
+        manifest.interface,
+    )
 
 
 def _reference(artifact: Artifact, capacity: Capacity) -> Executor:
