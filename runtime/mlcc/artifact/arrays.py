@@ -39,4 +39,5 @@ def _map_file(path: Path) -> Array:
 def _view(file: Array, entry: TensorEntry) -> Array:
     dtype = "uint16" if entry.dtype == "bfloat16" else entry.dtype
     raw: Array = np.frombuffer(file, "u1", entry.stop - entry.start, entry.start)
-    return raw.view(np.dtype(dtype).newbyteorder("<")).reshape(entry.shape)
+    tensor: Array = raw.view(np.dtype(dtype).newbyteorder("<"))
+    return tensor.reshape(entry.shape)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 from array import array
 from collections.abc import Collection, Sequence
-from ctypes import byref, c_int32, c_int64, c_void_p
+from ctypes import byref, c_double, c_int32, c_int64, c_void_p
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -176,6 +176,16 @@ class CpuExecutor:
         self._check(self._library.logits(self._executor, values, len(values)), "computing a step")
         found: memoryview[float] = memoryview(values).cast("B").cast("f", (rows, vocab))
         return found
+
+    def log_likelihood(self, batch: Batch, targets: Sequence[int]) -> float:
+        """Run a batch and sum, over its rows, the natural log of each target's probability."""
+        self._stage(batch)
+        found = c_double()
+        status = self._library.likelihood(
+            self._executor, (c_int32 * len(targets))(*targets), len(targets), byref(found)
+        )
+        self._check(status, "computing a step")
+        return found.value
 
     def watch(self, on: bool = True) -> None:
         """Take time and bytes of every kernel call from now on, or no more."""

@@ -1,4 +1,4 @@
-"""How many threads kernels on the CPU run on."""
+"""How many threads compute a step: TVM's pool, whoever has loaded its runtime, reads it once."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ from pathlib import Path
 from mlcc.errors import InvalidRequestError
 
 
-def kernel_threads(threads: int | None) -> int:
-    """So many, or by default TVM_NUM_THREADS, or the cores that this process may use.
+def set_threads(threads: int | None) -> int:
+    """Fix the number of kernel threads; must be called before a library runs, and before
+    anything imports tvm.
 
-    Raises InvalidRequestError for more than those: waiting threads spin, and starve each other.
+    Default: TVM_NUM_THREADS, else the cores this process may use (TVM's own default can be 1).
+    Returns the number.
+    Raises InvalidRequestError for more than that: waiting threads spin, and starve each other.
     """
     cores = _usable_cores()
     count = threads or min(cores, int(os.environ.get("TVM_NUM_THREADS") or cores))
@@ -20,6 +23,7 @@ def kernel_threads(threads: int | None) -> int:
             f"--threads {count} is more than the {cores} cores this process may use; "
             f"use --threads {cores} or less"
         )
+    os.environ["TVM_NUM_THREADS"] = str(count)
     return count
 
 

@@ -11,22 +11,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from mlcc.device.threads import kernel_threads
+from mlcc.device.threads import set_threads
 from mlcc.errors import DeviceError
 from mlcc_targets.cuda_files import has_driver, load_tvm_runtime
 from mlcc_targets.without_torch import without_torch
-
-
-def set_threads(threads: int | None) -> int:
-    """Fix the number of kernel threads; must be called before anything imports tvm.
-
-    Default: TVM_NUM_THREADS, else the cores this process may use (TVM's own default can be 1).
-    Returns the number.
-    Raises InvalidRequestError for more than that: waiting threads spin, and starve each other.
-    """
-    count = kernel_threads(threads)
-    os.environ["TVM_NUM_THREADS"] = str(count)
-    return count
 
 
 def runtime() -> Any:

@@ -139,6 +139,11 @@ MLCC_API void mlcc_executor_forget(mlcc_executor* executor, int64_t ticket);
 // Runs the step that is in the buffer without sampling, and writes its logits, [rows, vocabulary].
 MLCC_API mlcc_executor_status mlcc_executor_logits(mlcc_executor* executor, float* logits, size_t room);
 
+// The same, but what they say: `*sum` is the natural log of the probability of `targets[r]`, summed over
+// the rows, of which there are `count`.
+MLCC_API mlcc_executor_status mlcc_executor_likelihood(mlcc_executor* executor, const int32_t* targets,
+                                                       int32_t count, double* sum);
+
 // Times every kernel call from now on, with counters at 0; or no more. Steps are slower meanwhile.
 MLCC_API mlcc_executor_status mlcc_executor_watch(mlcc_executor* executor, int32_t on);
 

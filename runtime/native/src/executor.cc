@@ -2,6 +2,7 @@
 #include "executor.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <memory>
 #include <mutex>
@@ -73,6 +74,13 @@ void copy(void* to, const ffi::Tensor& from) {
   std::memcpy(to, from.data_ptr(), bytes_of(from));
 }
 
+// In double precision.
+double log_probability(const float* logits, int64_t count, int32_t token) {
+  double peak = *std::max_element(logits, logits + count), total = 0;
+  for (int64_t i = 0; i < count; ++i) total += std::exp(logits[i] - peak);
+  return logits[token] - peak - std::log(total);
+}
+
 }  // namespace
 
 int32_t mlcc_executor_abi(void) { return MLCC_EXECUTOR_ABI; }
@@ -126,6 +134,20 @@ mlcc_executor_status mlcc_executor_logits(mlcc_executor* executor, float* logits
     ffi::Tensor computed = model.logits();
     mlcc::require(bytes_of(computed) <= room * sizeof(float), MLCC_ARGUMENT, "no room for the logits");
     copy(logits, computed);
+  });
+}
+
+mlcc_executor_status mlcc_executor_likelihood(mlcc_executor* executor, const int32_t* targets, int32_t count,
+                                              double* sum) {
+  return with(executor, [=](mlcc::Model& model) {
+    ffi::Tensor computed = model.logits();
+    int64_t vocabulary = computed.size(1);
+    mlcc::require(computed.size(0) == count, MLCC_ARGUMENT, "not a target for each row");
+    *sum = 0;
+    for (int32_t r = 0; r < count; ++r) {
+      mlcc::require(targets[r] >= 0 && targets[r] < vocabulary, MLCC_ARGUMENT, "a target out of range");
+      *sum += log_probability(static_cast<const float*>(computed.data_ptr()) + r * vocabulary, vocabulary, targets[r]);
+    }
   });
 }
 
