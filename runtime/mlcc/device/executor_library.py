@@ -158,7 +158,7 @@ def why_absent() -> str:
     try:
         return ABSENT.read_text(encoding="utf-8").strip()
     except OSError:
-        return "the executor was not built; run: python runtime/native/build.py"
+        return "the executor was not built; run: python runtime/native/build_executor.py"
 
 
 @cache

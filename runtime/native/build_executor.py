@@ -1,7 +1,7 @@
 """Builds libmlcc_executor: our C++ and TVM's runtime, of the sources in its wheels, in one library.
 
-    python runtime/native/build.py                    in place, for this machine
-    python runtime/native/build.py ARCH OUTPUT        for another: x86_64 or aarch64, on Linux
+    python runtime/native/build_executor.py                in place, for this machine
+    python runtime/native/build_executor.py ARCH OUTPUT    for another: x86_64 or aarch64, on Linux
 
 By zig where its package is installed (for any Linux since glibc 2.17, the C++ library inside), else
 by the system's compiler. Run by `pip install` (hatch_build.py) and by whoever changes the sources.
