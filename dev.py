@@ -6,7 +6,7 @@
     python3 dev.py test --long         all, and the long tail that is left out otherwise
     python3 dev.py check               style and types, of Python and TypeScript
     python3 dev.py web                 build web/dist: the package for pages, and the chat page
-    python3 dev.py wheel               build dist/mlcc-*.whl: plugin, page and wasm runtime inside
+    python3 dev.py wheel               build dist/mlcc-*.whl, and mlcc_web-*.whl for browsers
     python3 dev.py matrix              write the table in README.md from the last run of all tests
     python3 dev.py run COMMAND ...     any `mlcc` command, as in: python3 dev.py run targets
 
@@ -43,7 +43,8 @@ AT_ONCE = ("-rs", "-n", "auto", "--maxprocesses", "4", "--dist=loadfile", "--no-
 """For a run of all tests. Of pytest-xdist: a file's tests share what is compiled for them, and the
 files begin in the order of `tests/conftest.py`, not with those of most tests."""
 LONG = "--long"
-WHEEL = ("wheel", "-q", "--no-deps", "--no-build-isolation", "-w", str(ROOT / "dist"), str(ROOT))
+WHEEL = ("wheel", "-q", "--no-deps", "--no-build-isolation", "-w", str(ROOT / "dist"))
+WHEELS = (str(ROOT), str(ROOT / "web" / "wheel"))
 USE, DEVELOP = "compile,serve,vulkan", "all,dev"
 
 
@@ -176,7 +177,7 @@ def main() -> int:
     if command == "test":
         return test(rest)
     if command == "wheel":
-        return web() or run("-m", "mlcc_targets.wasm.build") or run("-m", "pip", *WHEEL)
+        return web() or run("-m", "mlcc_targets.wasm.build") or run("-m", "pip", *WHEEL, *WHEELS)
     if command == "matrix":
         return run("tests/feature_matrix.py")
     return check() if command == "check" else run("-m", "mlcc", *rest)

@@ -2,8 +2,8 @@
 the Python packages.
 
 Without a C++ compiler everything else is installed all the same; the reason is noted beside where
-the library would be, and `mlcc targets` shows it. The chat page and the wasm runtime go in where
-they were built before, as `python3 dev.py wheel` does.
+the library would be, and `mlcc targets` shows it. What browsers need is in a wheel of its own
+(web/wheel).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import build_executor
 
 from mlcc_targets.native import build, manylinux
 
-PAGE = Path(__file__).resolve().parent / "web" / "dist" / "page"
+LIBRARIES = ("runtime/mlcc/device/lib/*", "targets/mlcc_targets/native/lib/*")
 
 
 class PluginHook(BuildHookInterface[Any]):
@@ -45,12 +45,7 @@ class PluginHook(BuildHookInterface[Any]):
             else:
                 libraries.append(library)
         # The folders are ignored by git, and hatch leaves out what git ignores.
-        build_data["artifacts"] += [
-            "runtime/mlcc/device/lib/*",
-            *(f"targets/mlcc_targets/{name}/lib/*" for name in ("native", "wasm")),
-        ]
-        if version == "standard" and (PAGE / "index.html").is_file():
-            build_data["force_include"][str(PAGE)] = "mlcc/server/page"
+        build_data["artifacts"] += LIBRARIES
         if libraries:
             build_data["pure_python"] = False
             build_data["tag"] = f"py3-none-{self.system(version, libraries)}"

@@ -1,0 +1,99 @@
+"""What `pip install mlcc` answers with: the standard library, click, jinja2 and tokenizers.
+
+In an interpreter that finds nothing else. `tests/wheel` does the same with an environment that has
+nothing else; this is its quick half.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+INSTALLED = {"mlcc", "click", "jinja2", "markupsafe", "tokenizers"}
+BARE = """
+import sys
+from importlib.abc import MetaPathFinder
+
+class OnlyThese(MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        top = name.partition(".")[0]
+        if top not in sys.stdlib_module_names and top not in {installed!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path.insert(0, OnlyThese())
+sys.path[:0] = {path!r}
+{program}
+"""
+COMMAND = "from mlcc.cli import main; main({words!r})"
+ENGINE = """
+from mlcc import Engine
+with Engine({model!r}) as engine:
+    chat = dict(messages=[dict(role="user", content="What is 2 + 3?")], temperature=0)
+    print(engine.chat.completions.create(**chat).choices[0].message.content)
+"""
+
+
+@pytest.fixture(scope="module")
+def demo(compiled_demo: Callable[[str, str], Path]) -> Path:
+    return compiled_demo("q4", "cpu")
+
+
+def bare(program: str, said: str = "") -> subprocess.CompletedProcess[str]:
+    path = [str(ROOT / "runtime"), sysconfig.get_path("purelib")]
+    source = BARE.format(installed=INSTALLED, path=path, program=program)
+    command = [sys.executable, "-ISc", source]
+    return subprocess.run(command, input=said, capture_output=True, text=True, timeout=300)
+
+
+def mlcc(*words: object, said: str = "") -> str:
+    done = bare(COMMAND.format(words=[*map(str, words)]), said)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_run_and_chat(demo: Path) -> None:
+    answer = mlcc("run", demo, "What is 2 + 3?", "--temperature", 0)
+    assert "5" in answer
+    assert mlcc("chat", demo, "--temperature", 0, said="What is 2 + 3?\n") == answer
+
+
+def test_the_engine_in_a_program(demo: Path) -> None:
+    done = bare(ENGINE.format(model=str(demo)))
+    assert "5" in done.stdout, done.stderr
+
+
+def test_eval_profile_and_inspect(demo: Path, tmp_path: Path) -> None:
+    texts = tmp_path / "texts.jsonl"
+    texts.write_text(json.dumps({"text": "Hello! I am Pip."}), encoding="utf-8")
+    assert json.loads(mlcc("eval", demo, "--text", texts, "--json"))["perplexity"] > 1
+    assert json.loads(mlcc("profile", demo, "--length", 16, "--json"))["phases"][0]["kernels"]
+    assert "runs here" in mlcc("inspect", demo)
+
+
+@pytest.mark.parametrize(
+    ("words", "extra"),
+    [
+        (("run", "CHECKPOINT", "hi"), "compile"),
+        (("run", "CHECKPOINT", "hi", "--target", "vulkan"), "compile"),
+        (("serve", "DEMO"), "serve"),
+    ],
+)
+def test_what_is_missing_is_one_line_that_says_what_to_type(
+    demo: Path, words: tuple[str, ...], extra: str
+) -> None:
+    places = {"CHECKPOINT": str(ROOT / "examples" / "demo" / "model"), "DEMO": str(demo)}
+    done = bare(COMMAND.format(words=[places.get(word, word) for word in words]))
+    assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr
+    assert f'type `pip install "mlcc[{extra}]"`' in done.stderr
+
+
+def test_help_says_which_commands_want_more() -> None:
+    listed = " ".join(mlcc("--help").split())
+    assert 'through OpenAI\'s API (pip install "mlcc[serve]")' in listed
