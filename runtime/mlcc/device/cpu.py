@@ -145,6 +145,8 @@ class CpuExecutor:
 
     def _stage(self, batch: Batch) -> None:
         """The batch into the buffer, unless it was planned there."""
+        if not self._executor:
+            raise DeviceError("the executor is closed")
         layout = self.capacity.layout
         require(batch.layout is layout or batch.layout == layout, "a batch of another layout")
         if batch.words is not self._words:

@@ -30,9 +30,7 @@ std::string& last_error() {
 mlcc_executor_status failed(mlcc_executor_status status, const char* text) noexcept {
   try {
     last_error() = text;
-    // Of several lines the last is the message; TVM's first ones are where it came from.
-    while (!last_error().empty() && last_error().back() == '\n') last_error().pop_back();
-    last_error().erase(0, last_error().rfind('\n') + 1);
+    std::replace(last_error().begin(), last_error().end(), '\n', ' ');
   } catch (...) {
   }
   return status;
@@ -47,7 +45,7 @@ mlcc_executor_status guarded(Body body) noexcept {
   } catch (const mlcc::Error& error) {
     return failed(error.status, error.what());
   } catch (const ffi::Error& error) {
-    return failed(MLCC_DEVICE, error.what());
+    return failed(MLCC_DEVICE, error.message().c_str());
   } catch (const std::bad_alloc&) {
     return failed(MLCC_MEMORY, "no memory");
   } catch (const std::exception& error) {

@@ -8,12 +8,6 @@ namespace {
 
 constexpr int kPooled = 2;  // memory::AllocatorType::kPooled
 
-std::string last_line(const std::string& text) {
-  size_t end = text.find_last_not_of('\n');
-  size_t begin = text.find_last_of('\n', end);
-  return text.substr(begin == std::string::npos ? 0 : begin + 1, end - begin);
-}
-
 // The virtual machine of a library, for this device.
 ffi::Module machine_of(const std::string& path) {
   check_library_file(path);
@@ -25,7 +19,7 @@ ffi::Module machine_of(const std::string& path) {
     machine->GetFunction("vm_initialization").value()(static_cast<int>(kCpu.device_type), kCpu.device_id, kPooled);
     return machine;
   } catch (const ffi::Error& error) {
-    throw Error(MLCC_LIBRARY, last_line(error.message()));
+    throw Error(MLCC_LIBRARY, error.message());
   }
 }
 
