@@ -58,7 +58,8 @@ static mlcc_executor_options made(const char* library, const char* path) {{
   for (int i = 0; i < {len(weights)}; ++i) weights[i].path = path;
   mlcc_executor_options options = {{MLCC_EXECUTOR_ABI, 2, library, {text(manifest.interface)},
     functions,
-    {len(manifest.functions)}, {len(weights)}, weights, {len(groups)}, {len(caches)}, groups, caches,
+    {len(manifest.functions)}, {len(weights)}, weights, {len(groups)}, {len(caches)},
+    groups, caches,
     {braces([*tables, layout.words])}, {braces(bounds)}}};
   return options;
 }}

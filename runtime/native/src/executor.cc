@@ -45,7 +45,8 @@ mlcc_executor_status guarded(Body body) noexcept {
   } catch (const mlcc::Error& error) {
     return failed(error.status, error.what());
   } catch (const ffi::Error& error) {
-    return failed(MLCC_DEVICE, error.message().c_str());
+    bool full = error.kind() == "MemoryError" || error.message() == std::bad_alloc().what();
+    return failed(full ? MLCC_MEMORY : MLCC_DEVICE, error.message().c_str());
   } catch (const std::bad_alloc&) {
     return failed(MLCC_MEMORY, "no memory");
   } catch (const std::exception& error) {

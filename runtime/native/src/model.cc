@@ -1,11 +1,15 @@
 #include "model.h"
 
+#include <cstring>
+
 #include "columns.h"
 #include "error.h"
 #include "threads.h"
 
 namespace mlcc {
 namespace {
+
+constexpr const char* kNames[kRoles] = {"forward", "sample", "adjust", "top_logprobs", "copy_pages"};
 
 ffi::Tensor words(int64_t count, const char* what) { return zeros(ffi::Shape{count}, kInt32, what); }
 
@@ -38,7 +42,11 @@ Model::Model(const mlcc_executor_options& options)
 
 void Model::find_functions(const mlcc_executor_options& options) {
   for (int32_t i = 0; i < options.num_functions; ++i) {
-    functions_[options.functions[i]] = library_.function(options.functions[i]);
+    const char* name = options.functions[i];
+    ffi::Function found = library_.function(name);  // also of those that are not called here
+    for (int role = 0; role < kRoles; ++role) {
+      if (std::strcmp(name, kNames[role]) == 0) functions_[role] = found;
+    }
   }
   if (options.interface == nullptr) return;
   std::string found = library_.interface();
@@ -68,10 +76,9 @@ std::vector<ffi::Tensor> Model::caches_of(const mlcc_executor_options& options) 
   return caches;
 }
 
-const ffi::Function& Model::function(const char* name) const {
-  auto found = functions_.find(name);
-  if (found == functions_.end()) throw Error(MLCC_LIBRARY, "the library has no '" + std::string(name) + "'");
-  return found->second;
+const ffi::Function& Model::function(Role role) const {
+  if (functions_[role] != nullptr) return functions_[role];
+  throw Error(MLCC_UNSUPPORTED, "the library has no '" + std::string(kNames[role]) + "'");
 }
 
 int32_t* Model::adjustment_words() {
@@ -86,31 +93,32 @@ Step Model::checked() {
 }
 
 ffi::Tensor Model::forward(const Step& step) {
-  if (step.copies > 0) function("copy_pages")(step_, ffi::Shape{step.copies}, caches_);
+  const ffi::Function& run = function(kForward);
+  if (step.copies > 0) function(kCopyPages)(step_, ffi::Shape{step.copies}, caches_);
   std::vector<int64_t> sizes{step.tokens, step.sequences, step.rows};
   for (size_t g = 0; g < layout_.groups.size(); ++g) {
     if (layout_.groups[g].has_pages()) sizes.push_back(step.pages[g]);
   }
   ffi::Shape shape(sizes.begin(), sizes.end());
-  return function("forward")(step_, shape, last_sampled_, caches_, weights_).cast<ffi::Tensor>();
+  return run(step_, shape, last_sampled_, caches_, weights_).cast<ffi::Tensor>();
 }
-
 
 int64_t Model::submit(bool adjusted) {
   Step step = checked();
   if (adjusted) {
     int32_t previous = static_cast<int32_t>(last_sampled_.size(0));
     check_adjustments(layout_, adjustment_words(), step, previous);
-    function("adjust");  // before anything runs
+    function(kAdjust);  // all are there before anything runs
   }
-  const ffi::Function& sample = function("sample");
+  if (step.top_logprobs > 0) function(kTopLogprobs);
+  const ffi::Function& sample = function(kSample);
   Turn turn(threads_);
   ffi::Tensor logits = forward(step);
-  if (adjusted) function("adjust")(logits, *adjustments_, last_sampled_);
+  if (adjusted) function(kAdjust)(logits, *adjustments_, last_sampled_);
   auto sampled = sample(logits, step_).cast<ffi::Array<ffi::Any>>();
   Results results{sampled[0].cast<ffi::Tensor>(), sampled[1].cast<ffi::Tensor>(), {}, {}};
   if (step.top_logprobs > 0) {
-    auto top = function("top_logprobs")(logits, step_, results.tokens, results.logprobs);
+    auto top = function(kTopLogprobs)(logits, step_, results.tokens, results.logprobs);
     auto pair = top.cast<ffi::Array<ffi::Any>>();
     results.top_tokens = pair[0].cast<ffi::Tensor>();
     results.top_logprobs = pair[1].cast<ffi::Tensor>();

@@ -22,6 +22,9 @@ struct Results {
   ffi::Optional<ffi::Tensor> top_tokens, top_logprobs;  // none if no row wanted any
 };
 
+// The functions of a library that steps call.
+enum Role { kForward, kSample, kAdjust, kTopLogprobs, kCopyPages, kRoles };
+
 class Model {
  public:
   // Throws Error.
@@ -44,7 +47,8 @@ class Model {
   std::vector<ffi::Tensor> weights_of(const mlcc_executor_options& options);
   std::vector<ffi::Tensor> caches_of(const mlcc_executor_options& options);
   void find_functions(const mlcc_executor_options& options);
-  const ffi::Function& function(const char* name) const;
+  // Throws Error(MLCC_UNSUPPORTED) if the library has it not.
+  const ffi::Function& function(Role role) const;
   Step checked();
   ffi::Tensor forward(const Step& step);
 
@@ -52,7 +56,7 @@ class Model {
   Layout layout_;
   WeightFiles files_;
   Library library_;
-  std::map<std::string, ffi::Function> functions_;
+  ffi::Function functions_[kRoles];  // null where the library has none
   int threads_;
   ffi::Array<ffi::Tensor> weights_, caches_;
   ffi::Tensor step_, last_sampled_;
