@@ -32,8 +32,10 @@ def source(artifact: Artifact, capacity: Capacity, batches: Sequence[Batch]) -> 
         for w in artifact.weights().values()
     ]
     groups = [
-        braces((c.KINDS[group.kind], group.page_size, pool))
-        for group, pool in zip(capacity.groups, capacity.pools, strict=True)
+        braces((c.KINDS[group.kind], group.page_size, pool, most))
+        for group, pool, most in zip(
+            capacity.groups, capacity.pools, capacity.most_pages, strict=True
+        )
     ]
     caches = [
         braces((g, text(spec.dtype), len(spec.shape), shape([pool, *spec.shape[1:]])))  # type: ignore[list-item]

@@ -42,6 +42,6 @@ class Unloaded:
         try:
             self.executor.submit(batch, adjustments)
         except UnsupportedError as error:
-            assert "has no 'sample'" in error.message
+            assert "has no 'forward'" in error.message
         else:
             raise AssertionError("a step ran without a function")

@@ -77,8 +77,10 @@ class CpuExecutor:
             for w in weights
         ]
         groups = [
-            c.Group(c.KINDS[group.kind], group.page_size, pool)
-            for group, pool in zip(capacity.groups, capacity.pools, strict=True)
+            c.Group(c.KINDS[group.kind], group.page_size, pool, most_pages)
+            for group, pool, most_pages in zip(
+                capacity.groups, capacity.pools, capacity.most_pages, strict=True
+            )
         ]
         tensors = [
             c.Cache(g, spec.dtype.encode(), 1 + len(shape), _int64((pool, *shape)))

@@ -57,7 +57,7 @@ class Weight(Structure):
 class Group(Structure):
     """mlcc_group."""
 
-    _fields_ = (("kind", c_int32), ("page_size", c_int32), ("pool", c_int32))
+    _fields_ = tuple((name, c_int32) for name in ("kind", "page_size", "pool", "most_pages"))
 
 
 class Cache(Structure):

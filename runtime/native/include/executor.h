@@ -56,6 +56,7 @@ typedef struct {
   int32_t kind;       // mlcc_group_kind
   int32_t page_size;  // tokens a page; 1 for states
   int32_t pool;       // pages or slots
+  int32_t most_pages; // entries of its page list in one step, at most; 0 for states
 } mlcc_group;
 
 // One tensor of a group's caches; its first size is the group's pool.
