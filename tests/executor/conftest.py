@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +14,19 @@ from mlcc.device import executor_library
 
 DEMO = "MLCC_TEST_DEMO"
 """In a process that a test started: where the artifact is."""
+
+NATIVE = Path(__file__).parents[2] / "runtime" / "native"
+
+
+@pytest.fixture(scope="session")
+def build() -> Any:
+    """What builds the library, and says where it lies."""
+    sys.path.insert(0, str(NATIVE))
+    try:
+        import build_executor
+    finally:
+        sys.path.remove(str(NATIVE))
+    return build_executor
 
 
 @pytest.fixture(scope="session")

@@ -32,8 +32,10 @@ def source(artifact: Artifact, capacity: Capacity, batches: Sequence[Batch]) -> 
         for w in artifact.weights().values()
     ]
     groups = [
-        braces((c.KINDS[group.kind], group.page_size, pool))
-        for group, pool in zip(capacity.groups, capacity.pools, strict=True)
+        braces((c.KINDS[group.kind], group.page_size, pool, most))
+        for group, pool, most in zip(
+            capacity.groups, capacity.pools, capacity.most_pages, strict=True
+        )
     ]
     caches = [
         braces((g, text(spec.dtype), len(spec.shape), shape([pool, *spec.shape[1:]])))  # type: ignore[list-item]
@@ -58,7 +60,8 @@ static mlcc_executor_options made(const char* library, const char* path) {{
   for (int i = 0; i < {len(weights)}; ++i) weights[i].path = path;
   mlcc_executor_options options = {{MLCC_EXECUTOR_ABI, 2, library, {text(manifest.interface)},
     functions,
-    {len(manifest.functions)}, {len(weights)}, weights, {len(groups)}, {len(caches)}, groups, caches,
+    {len(manifest.functions)}, {len(weights)}, weights, {len(groups)}, {len(caches)},
+    groups, caches,
     {braces([*tables, layout.words])}, {braces(bounds)}}};
   return options;
 }}

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import platform
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from demo_model import DEMO
 
+from executor.conftest import NATIVE
 from executor.demo import capacity_of, cpu_executor
 from executor.records import source
 from mlcc.artifact.folder import Artifact
@@ -23,7 +23,6 @@ from mlcc_targets import Choices, get_target
 from mlcc_targets.linker import run_zig
 
 HERE = Path(__file__).parent
-NATIVE = HERE.parents[1] / "runtime" / "native"
 TOKENS = 12
 LIMITS = {"max_batch": 1, "max_step_tokens": 64, "context": 128}
 
@@ -61,16 +60,6 @@ def expected(demo: Path) -> str:
         tokens = [-1]
     executor.close()
     return " ".join(map(str, found)) + " \n"
-
-
-@pytest.fixture(scope="module")
-def build() -> Any:
-    sys.path.insert(0, str(NATIVE))
-    try:
-        import build_executor
-    finally:
-        sys.path.remove(str(NATIVE))
-    return build_executor
 
 
 def test_its_tokens_are_those_of_python(demo: Path, build: Any, tmp_path: Path) -> None:

@@ -13,10 +13,9 @@ from typing import Any
 
 import pytest
 
-from executor.conftest import DEMO
+from executor.conftest import DEMO, NATIVE
 
 HERE = Path(__file__).parent
-NATIVE = HERE.parents[1] / "runtime" / "native"
 SANITIZED = ("-O1", "-g1", "-fno-sanitize-recover=all")
 SCRIPT = """
 import sys
@@ -28,16 +27,6 @@ sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", *sys.argv[2:]]))
 """
 NOT_SANITIZED = "not imported and not fork and not fit"
 """Tests of processes of their own, and of more memory than the sanitizer lets one ask for."""
-
-
-@pytest.fixture(scope="module")
-def build() -> Any:
-    sys.path.insert(0, str(NATIVE))
-    try:
-        import build_executor
-    finally:
-        sys.path.remove(str(NATIVE))
-    return build_executor
 
 
 @pytest.fixture(scope="module")

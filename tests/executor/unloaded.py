@@ -11,7 +11,7 @@ from mlcc.device.cpu import CpuExecutor
 from mlcc.engine.adjustments import Adjustments
 from mlcc.engine.batch import Batch, Capacity
 from mlcc.engine.tables import CacheGroup
-from mlcc.errors import DeviceError
+from mlcc.errors import UnsupportedError
 
 GROUPS = (CacheGroup("paged", 4), CacheGroup("window", 2, 5), CacheGroup("state"))
 CAPACITY = Capacity.of(
@@ -41,7 +41,7 @@ class Unloaded:
         """Raises BadBatchError for a step that is refused."""
         try:
             self.executor.submit(batch, adjustments)
-        except DeviceError as error:
-            assert "has no 'sample'" in error.message
+        except UnsupportedError as error:
+            assert "has no 'forward'" in error.message
         else:
             raise AssertionError("a step ran without a function")
