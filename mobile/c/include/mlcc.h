@@ -12,10 +12,11 @@
  * models in it.
  *
  * THREADS. Any thread may call any function at any time, also from within a callback. No function
- * waits for a step of a model, but mlcc_start, the first mlcc_create (until Python runs, tens of
- * milliseconds), mlcc_stats, mlcc_poll and mlcc_close. `events` is called by one thread per engine,
- * which serves nothing else: a slow consumer holds up nobody but itself. The tokenizer's callbacks
- * are called by the thread that owns Python, one at a time: the engine waits for them.
+ * waits, but mlcc_start and the first mlcc_create (until Python runs, about a tenth of a second),
+ * mlcc_stats and mlcc_close (for the step that runs), and mlcc_poll. `events` is called by one
+ * thread per engine, which serves nothing else: a slow consumer holds up nobody but itself. The
+ * tokenizer's callbacks are called by the thread that owns Python, one at a time: the engine waits
+ * for them.
  *
  * OWNERSHIP. What goes in is copied before the function returns. What comes out by an out-parameter
  * belongs to the caller: strings go back by mlcc_free, batches by mlcc_batch_free. What a callback
@@ -199,7 +200,8 @@ MLCC_API mlcc_code mlcc_start(const mlcc_python* python, char** error);
  *                      true: mlcc_background gives the model's memory back (false)
  *   "max_unread_bytes" events that nobody took, before calls end with MLCC_STALLED (16 MiB)
  *
- * MLCC_BAD_ARGUMENT, MLCC_BAD_ABI, MLCC_NO_CALLBACK (a tokenizer in part), and mlcc_start's.
+ * MLCC_BAD_ARGUMENT (NULL; what is wrong with the options comes by MLCC_EVENT_FAILED),
+ * MLCC_BAD_ABI, MLCC_NO_CALLBACK (a tokenizer in part), and mlcc_start's.
  */
 MLCC_API mlcc_code mlcc_create(const char* options, const mlcc_host* host, mlcc_engine* engine,
                                char** error);
@@ -233,7 +235,8 @@ MLCC_API void mlcc_batch_free(const mlcc_batch* batch);
 
 /*
  * The counters, a JSON object (to free): {"state": "loading" | "ready" | "background" | "failed",
- * "trim": LEVEL, "engine": {...}}. Waits for the step that runs. MLCC_BAD_ARGUMENT, MLCC_CLOSED.
+ * "trim": LEVEL, "engine": {...}}. MLCC_BAD_ARGUMENT (also: called within a tokenizer's callback),
+ * MLCC_CLOSED.
  */
 MLCC_API mlcc_code mlcc_stats(mlcc_engine engine, char** stats, char** error);
 
