@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
+from mlcc.machine import machine
 from mlcc_targets.apple import link_dylib
 from mlcc_targets.elf import link_elf
-from mlcc_targets.host import machine
 from mlcc_targets.target import Link, TargetError
 
 

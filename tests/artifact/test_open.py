@@ -14,6 +14,7 @@ from small_artifact import WEIGHTS, make, rewrite, with_target
 
 import mlcc.artifact.host
 import mlcc.artifact.manifest
+from mlcc.artifact.arrays import mapped
 from mlcc.artifact.folder import Artifact
 from mlcc.errors import ArtifactError
 
@@ -46,18 +47,18 @@ def test_a_sound_artifact_opens(sound: Path) -> None:
 
 
 def test_weights_come_mapped_aligned_and_in_order(sound: Path) -> None:
-    weights = Artifact.open(sound).weights()
+    weights = mapped(Artifact.open(sound).weights())
     assert list(weights) == list(WEIGHTS)
     for name, array in weights.items():
         assert np.array_equal(array, WEIGHTS[name]) and array.dtype == WEIGHTS[name].dtype
         assert array.ctypes.data % 64 == 0
     weights["a"][:] = 9
-    assert np.array_equal(Artifact.open(sound).weights()["a"], WEIGHTS["a"])
+    assert np.array_equal(mapped(Artifact.open(sound).weights())["a"], WEIGHTS["a"])
 
 
 def test_bfloat16_weights_come_as_bits(tmp_path: Path) -> None:
     values = np.array([1.5, -2], ml_dtypes.bfloat16)
-    found = Artifact.open(make(tmp_path / "x", {"w": values})).weights()["w"]
+    found = mapped(Artifact.open(make(tmp_path / "x", {"w": values})).weights())["w"]
     assert found.dtype == np.uint16 and np.array_equal(found.view(ml_dtypes.bfloat16), values)
 
 

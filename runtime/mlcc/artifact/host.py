@@ -12,7 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from mlcc.artifact.manifest import KERNEL_INTERFACE, Manifest, abi_hash
 from mlcc.artifact.schema import TargetInfo
 from mlcc.errors import ArtifactError
-from mlcc_targets.host import cpu_features, machine, missing_features
+from mlcc.machine import cpu_features, machine, missing_features
 
 _SYSTEMS = {"linux": "Linux", "darwin": "Darwin", "macos": "Darwin", "windows": "Windows"}
 _FOREIGN = ("android", "ios", "wasm", "emscripten")

@@ -61,14 +61,14 @@ class ModelOptions:
         """How to compile for the device that will run it. Raises DeviceError if there is none."""
         from mlcc.compiled.cache import TARGET
         from mlcc.device.choose import compile_choices
-        from mlcc.device.tvm_runtime import set_threads
+        from mlcc.device.threads import set_threads
 
         set_threads(self.threads)
         return compile_choices(self.target or TARGET, self.device)
 
     def opener(self, path: Path) -> Callable[..., Model]:
         """Opens the model, in this process or another."""
-        from mlcc.model.model import open_model
+        from mlcc.opening import open_model
 
         return partial(
             open_model,

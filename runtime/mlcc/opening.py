@@ -1,19 +1,60 @@
-"""From an opened artifact to the executor of its device. The only place that chooses one."""
+"""From a folder to a model that runs: its text side, and the executor of its device.
+
+The one place that chooses an executor; `model/` knows the port alone, `device/` no artifacts.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 
 from mlcc.artifact.folder import Artifact
 from mlcc.artifact.manifest import Manifest
-from mlcc.device.executor import Executor
+from mlcc.artifact.schema import TargetInfo
+from mlcc.device.place import Place
 from mlcc.engine.batch import Capacity
-from mlcc.errors import ArtifactError, UnsupportedError
+from mlcc.engine.executor import Executor
+from mlcc.errors import ArtifactError, DeviceError, UnsupportedError
 from mlcc.model.memory import Room, available_bytes, fit, plan_capacity
+from mlcc.model.model import Model, text_of
 
 Progress = Callable[[int, int], None]
 """(bytes done, bytes in all)"""
+
+
+def open_model(
+    path: Path,
+    *,
+    threads: int | None = None,
+    max_batch: int | None = None,
+    context: int | None = None,
+    max_step_tokens: int | None = None,
+    max_rows: int | None = None,
+    device: int | None = None,
+    progress: Progress = lambda done, total: None,
+) -> Model:
+    """Open a compiled model on this machine; None = what the artifact and the memory allow.
+
+    `threads` must be decided before anything imports tvm, so open models before that. Raises
+    ArtifactError, CapacityError or DeviceError.
+    """
+    artifact = Artifact.open(path)
+    notes = list(artifact.notes)
+    executor = open_executor(
+        artifact,
+        threads=threads,
+        max_batch=max_batch,
+        context=context,
+        max_step_tokens=max_step_tokens,
+        max_rows=max_rows,
+        device=device,
+        note=notes.append,
+        progress=progress,
+    )
+    text = text_of(artifact)
+    return Model(replace(text, notes=(*text.notes, *notes)), executor)
 
 
 def open_executor(
@@ -46,17 +87,17 @@ def open_executor(
     if manifest.target.device == "numpy":
         room = Room(available_bytes())
         return _reference(artifact, _fitted(capacity, manifest, room, context, note))
-    from mlcc.device.choose import place_for
+    from mlcc.artifact.arrays import mapped
     from mlcc.device.native import NativeExecutor
-    from mlcc.device.tvm_runtime import set_threads
+    from mlcc.device.threads import set_threads
 
     set_threads(threads)
-    place = place_for(manifest.target, device)
+    place = _place(manifest.target, device)
     if place.note:
         note(place.note)
     return NativeExecutor(
         artifact.library_path,
-        list(artifact.weights().values()),
+        list(mapped(artifact.weights()).values()),
         manifest.caches,
         _fitted(capacity, manifest, place.room, context, note),
         manifest.functions,
@@ -64,6 +105,17 @@ def open_executor(
         progress,
         manifest.interface,
     )
+
+
+def _place(target: TargetInfo, wanted: int | None) -> Place:
+    """Where a library of this row runs. Raises DeviceError."""
+    if target.device != "cpu":
+        from mlcc.device.choose import place_for
+
+        return place_for(target, wanted)
+    if wanted is not None:
+        raise DeviceError(f"target '{target.name}' runs on the CPU; leave out --device")
+    return Place("cpu", 0, Room(available_bytes()))
 
 
 def _fitted(
@@ -90,9 +142,10 @@ def _refuse_for_numpy(artifact: Artifact, **options: int | None) -> None:
 
 
 def _reference(artifact: Artifact, capacity: Capacity) -> Executor:
+    from mlcc.artifact.arrays import mapped
     from mlcc.device.reference import ReferenceExecutor
 
-    weights, manifest = artifact.weights(), artifact.manifest
+    weights, manifest = mapped(artifact.weights()), artifact.manifest
     try:
         graph = json.loads(artifact.library_path.read_text(encoding="utf-8"))
         return ReferenceExecutor(
