@@ -19,6 +19,7 @@ from mlcc.engine.executor import Executor
 from mlcc.errors import ArtifactError, DeviceError, UnsupportedError
 from mlcc.model.memory import Room, available_bytes, fit, plan_capacity
 from mlcc.model.model import Model, text_of
+from mlcc.model.tokenizer import TextTokenizer
 
 Progress = Callable[[int, int], None]
 """(bytes done, bytes in all)"""
@@ -33,12 +34,15 @@ def open_model(
     max_step_tokens: int | None = None,
     max_rows: int | None = None,
     device: int | None = None,
+    memory_bytes: int | None = None,
+    tokenizer: TextTokenizer | None = None,
     progress: Progress = lambda done, total: None,
 ) -> Model:
     """Open a compiled model on this machine; None = what the artifact and the memory allow.
 
-    `threads` must be decided before anything imports tvm, so open models before that. Raises
-    ArtifactError, CapacityError or DeviceError.
+    memory_bytes: what it may take, where the system does not say. tokenizer: a program's own, in
+    place of the one that reads the model's file. `threads` must be decided before anything imports
+    tvm, so open models before that. Raises ArtifactError, CapacityError or DeviceError.
     """
     artifact = Artifact.open(path)
     notes = list(artifact.notes)
@@ -50,10 +54,11 @@ def open_model(
         max_step_tokens=max_step_tokens,
         max_rows=max_rows,
         device=device,
+        memory_bytes=memory_bytes,
         note=notes.append,
         progress=progress,
     )
-    text = text_of(artifact)
+    text = text_of(artifact, tokenizer)
     return Model(replace(text, notes=(*text.notes, *notes)), executor)
 
 
@@ -66,6 +71,7 @@ def open_executor(
     max_step_tokens: int | None = None,
     max_rows: int | None = None,
     device: int | None = None,
+    memory_bytes: int | None = None,
     note: Callable[[str], None] = lambda text: None,
     progress: Progress = lambda done, total: None,
 ) -> Executor:
@@ -85,7 +91,7 @@ def open_executor(
         max_rows=max_rows,
     )
     if manifest.target.device == "numpy":
-        room = Room(available_bytes())
+        room = _room(Room(available_bytes()), memory_bytes)
         return _reference(artifact, _fitted(capacity, manifest, room, context, note))
     from mlcc.artifact.arrays import mapped
     from mlcc.device.native import NativeExecutor
@@ -99,7 +105,7 @@ def open_executor(
         artifact.library_path,
         list(mapped(artifact.weights()).values()),
         manifest.caches,
-        _fitted(capacity, manifest, place.room, context, note),
+        _fitted(capacity, manifest, _room(place.room, memory_bytes), context, note),
         manifest.functions,
         place,
         progress,
@@ -116,6 +122,13 @@ def _place(target: TargetInfo, wanted: int | None) -> Place:
     if wanted is not None:
         raise DeviceError(f"target '{target.name}' runs on the CPU; leave out --device")
     return Place("cpu", 0, Room(available_bytes()))
+
+
+def _room(found: Room, given: int | None) -> Room:
+    """What the program gives, or what the system says."""
+    if given is None:
+        return found
+    return Room(given, found.tensor_bytes, "the program gives it {}", reserve=0)
 
 
 def _fitted(

@@ -9,7 +9,7 @@
 
 namespace mlcc {
 
-// `name` is the method of mlcc.embedded.process that takes it: (engine, call, *texts).
+// `name` is the method of mlcc.embedded.c.process that takes it: (engine, call, *texts).
 struct Command {
   const char* name;
   mlcc_engine engine;

@@ -1,4 +1,4 @@
-// The module `_mlcc`: what mlcc.embedded.process calls. All of it runs on the thread of Python.
+// The module `_mlcc`: what mlcc.embedded.c.process calls. All of it runs on the thread of Python.
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 

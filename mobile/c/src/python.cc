@@ -29,7 +29,7 @@ def load(path, abi):
         return "runtime", f"{path} was made for {made_for[1:]}, not for {tag}; make it again"
     sys.path.insert(0, path)
     try:
-        import mlcc.embedded.process
+        import mlcc.embedded.c.process
     except Exception as error:
         why = f"{type(error).__name__}: {error}"
         sys.path.remove(path)
@@ -40,8 +40,8 @@ def load(path, abi):
         return "runtime", f"the engine cannot be imported from {path} ({why}); make it again"
 
 def run():
-    import mlcc.embedded.process
-    mlcc.embedded.process.run()
+    import mlcc.embedded.c.process
+    mlcc.embedded.c.process.run()
 )";
 
 enum class State { kNone, kStarting, kWithoutZip, kRuns, kBroken };
