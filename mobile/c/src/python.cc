@@ -2,7 +2,6 @@
 
 #include <dlfcn.h>
 
-#include <atomic>
 #include <condition_variable>
 #include <mutex>
 #include <thread>
@@ -61,8 +60,6 @@ Interpreter& interpreter() {
   static auto* made = new Interpreter;
   return *made;
 }
-
-std::atomic<bool> runs{false};
 
 void tell(State state, mlcc_code code = MLCC_OK, const std::string& why = "") {
   Interpreter& it = interpreter();
@@ -164,7 +161,6 @@ void live() {
     it.changed.wait(lock, [&] { return it.state == State::kStarting; });
     Py_END_ALLOW_THREADS
   }
-  runs = true;
   Py_XDECREF(call(globals, "run", PyTuple_New(0)));  // does not return
   log_line("mlcc: the engine's event loop ended; this is a bug, nothing is answered any more");
 }
@@ -205,7 +201,10 @@ void start_python(const Places& places) {
   }
 }
 
-bool python_runs() { return runs; }
+bool python_runs() {
+  std::lock_guard lock(interpreter().mutex);
+  return interpreter().state == State::kRuns;
+}
 
 void log_line(const char* line) {
   const Places& places = interpreter().places;
