@@ -17,9 +17,10 @@ namespace {
 constexpr const char* kLoad = R"(
 def load(path, abi):
     import sys, zipimport
+    zipimport._zip_directory_cache.pop(path, None)
     try:
         made_for = zipimport.zipimporter(path).get_data("mlcc.runtime").decode().split()
-    except (OSError, ValueError, zipimport.ZipImportError) as error:
+    except Exception as error:
         return "runtime", f"{path} is not mlcc's zip of modules ({error}); make it again"
     if made_for[:1] != [f"abi{abi}"]:
         return "abi", f"{path} was made for {made_for[:1]}, this library is abi{abi}; make it again"
@@ -33,7 +34,6 @@ def load(path, abi):
         why = f"{type(error).__name__}: {error}"
         sys.path.remove(path)
         sys.path_importer_cache.pop(path, None)
-        zipimport._zip_directory_cache.pop(path, None)
         for name in [name for name in sys.modules if name.partition(".")[0] == "mlcc"]:
             del sys.modules[name]
         return "runtime", f"the engine cannot be imported from {path} ({why}); make it again"
