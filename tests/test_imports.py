@@ -191,6 +191,22 @@ def test_a_bare_interpreter_opens_a_tab_with_nothing_superfluous() -> None:
     assert "jinja2" not in plan and "asyncio" not in plan
 
 
+DOORS = ("local.engine", "embedded.entry", "service.endpoints", "worker.process", "model.session")
+DOORS += ("opening", "compiled.cache", "measure.evaluation", "server.serve", "server.web", "cli")
+DOORS += tuple(
+    f"commands.{name}" for name in ("cache", "chat", "evaluate", "inspect", "run", "serve")
+)
+HEAVY = TVM | {"numpy", "torch", "wgpu", "filelock", "huggingface_hub", "ziglang", "transformers"}
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_what_a_bare_install_lacks_is_imported_by_no_door(door: str) -> None:
+    """`pip install mlcc` has none of these: whoever needs one imports it when it is asked for."""
+    source = f"import sys, mlcc.{door}; print(*sorted({HEAVY!r} & sys.modules.keys()))"
+    run = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True)
+    assert (run.returncode, run.stdout.strip()) == (0, ""), run.stderr
+
+
 def test_runtime_never_imports_the_compiler() -> None:
     assert not offenders("mlcc", "", lambda name: top(name) == "mlcc_compiler")
 

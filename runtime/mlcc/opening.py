@@ -13,10 +13,13 @@ from pathlib import Path
 from mlcc.artifact.folder import Artifact
 from mlcc.artifact.manifest import Manifest
 from mlcc.artifact.schema import TargetInfo
+from mlcc.device import executor_library
 from mlcc.device.place import Place
+from mlcc.device.threads import set_threads
 from mlcc.engine.batch import Capacity
 from mlcc.engine.executor import Executor
 from mlcc.errors import ArtifactError, DeviceError, UnsupportedError
+from mlcc.extras import is_here, require
 from mlcc.model.memory import Room, available_bytes, fit, plan_capacity
 from mlcc.model.model import Model, text_of
 from mlcc.model.tokenizer import TextTokenizer
@@ -82,6 +85,7 @@ def open_executor(
     """
     manifest = artifact.manifest
     if manifest.target.device == "numpy":
+        require("numpy", "reference", f"target '{manifest.target.name}'")
         _refuse_for_numpy(artifact, threads=threads, device=device)
     capacity = plan_capacity(
         manifest,
@@ -93,24 +97,14 @@ def open_executor(
     if manifest.target.device == "numpy":
         room = _room(Room(available_bytes()), memory_bytes)
         return _reference(artifact, _fitted(capacity, manifest, room, context, note))
-    from mlcc.artifact.arrays import mapped
-    from mlcc.device.native import NativeExecutor
-    from mlcc.device.threads import set_threads
-
-    set_threads(threads)
+    count = set_threads(threads)
     place = _place(manifest.target, device)
     if place.note:
         note(place.note)
-    return NativeExecutor(
-        artifact.library_path,
-        list(mapped(artifact.weights()).values()),
-        manifest.caches,
-        _fitted(capacity, manifest, _room(place.room, memory_bytes), context, note),
-        manifest.functions,
-        place,
-        progress,
-        manifest.interface,
-    )
+    capacity = _fitted(capacity, manifest, _room(place.room, memory_bytes), context, note)
+    if place.kind == "cpu" and not executor_library.why_absent():
+        return _cpu(artifact, capacity, count)
+    return _over_tvm(artifact, capacity, place, progress)
 
 
 def _place(target: TargetInfo, wanted: int | None) -> Place:
@@ -152,6 +146,41 @@ def _refuse_for_numpy(artifact: Artifact, **options: int | None) -> None:
                 f"{artifact.folder}: compiled for '{artifact.manifest.target.name}', which numpy "
                 f"computes, so --{name} cannot be obeyed; leave it out"
             )
+
+
+def _cpu(artifact: Artifact, capacity: Capacity, threads: int) -> Executor:
+    from mlcc.device.cpu import CpuExecutor
+
+    manifest = artifact.manifest
+    return CpuExecutor(
+        artifact.library_path,
+        list(artifact.weights().values()),
+        manifest.caches,
+        capacity,
+        manifest.functions,
+        threads,
+        manifest.interface,
+    )
+
+
+def _over_tvm(artifact: Artifact, capacity: Capacity, place: Place, progress: Progress) -> Executor:
+    """On a GPU, or on a CPU for which libmlcc_executor was not built."""
+    if place.kind == "cpu" and not is_here("tvm"):
+        raise DeviceError(executor_library.why_absent())
+    from mlcc.artifact.arrays import mapped
+    from mlcc.device.native import NativeExecutor
+
+    manifest = artifact.manifest
+    return NativeExecutor(
+        artifact.library_path,
+        list(mapped(artifact.weights()).values()),
+        manifest.caches,
+        capacity,
+        manifest.functions,
+        place,
+        progress,
+        manifest.interface,
+    )
 
 
 def _reference(artifact: Artifact, capacity: Capacity) -> Executor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import shutil
 from dataclasses import replace
@@ -141,7 +142,10 @@ def test_a_foreign_abi(copy: Path) -> None:
     def foreign(m: mlcc.artifact.manifest.Manifest) -> mlcc.artifact.manifest.Manifest:
         return replace(m, abi="0" * 16, tools=replace(m.tools, tvm="0.99"))
 
-    refused(rewrite(copy, foreign), r"another ABI \(.*tvm 0\.99.*`pip install apache-tvm==0\.99")
+    again = "compile the model again with `mlcc compile`"
+    refused(rewrite(copy, foreign), rf"another ABI \(.*tvm 0\.99.*: {again}$")
+    rewrite(copy, with_target(device="cuda"))
+    refused(copy, rf"another ABI \(.*: {again} or type `pip install apache-tvm==0\.99")
     assert Artifact.open(copy, host=False).manifest.tools.tvm == "0.99"
 
 
@@ -150,12 +154,14 @@ def test_another_kernel_interface(copy: Path) -> None:
     refused(copy, "kernel interface 2: compile the model again with `mlcc compile`$")
 
 
-def test_tvm_is_not_installed(sound: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_needs_tvm_and_a_cpu_none(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def absent(package: str) -> str:
-        raise mlcc.artifact.host.PackageNotFoundError(package)
+        raise importlib.metadata.PackageNotFoundError(package)
 
-    monkeypatch.setattr(mlcc.artifact.host, "version", absent)
-    refused(sound, "apache-tvm is not installed; type `pip install mlcc`")
+    monkeypatch.setattr(importlib.metadata, "version", absent)
+    Artifact.open(copy)
+    rewrite(copy, with_target(device="webgpu"))
+    refused(copy, r'apache-tvm, which is not installed; type `pip install "mlcc\[vulkan\]"`')
 
 
 def test_a_cpu_without_the_features(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -183,11 +183,12 @@ def note(text: str) -> None:
 def _say_foreign(path: Path) -> None:
     """Before the machine code of somebody else is loaded for the first time. Raises ArtifactError
     for what cannot run here anyway."""
-    from mlcc.artifact.folder import Artifact
     from mlcc.artifact.known import is_known, remember
 
-    Artifact.open(path, verify=False)
     if not is_known(path):
+        from mlcc.artifact.folder import Artifact
+
+        Artifact.open(path, verify=False)
         note(f"{path} was not compiled here by you; its machine code runs with your rights")
         remember(path)
 

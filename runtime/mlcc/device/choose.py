@@ -13,6 +13,7 @@ from mlcc.device import cuda, webgpu
 from mlcc.device.place import Place
 from mlcc.device.tvm_runtime import runtime
 from mlcc.errors import DeviceError
+from mlcc.extras import OF_DEVICE, advice, is_here
 from mlcc.model.memory import Room, available_bytes
 from mlcc_targets import TargetError, get_target
 
@@ -37,6 +38,8 @@ def place_for(target: TargetInfo, wanted: int | None) -> Place:
 def devices_of(kind: str) -> tuple[list[str], str]:
     """The devices of a kind in words, and why there are none."""
     found: Sequence[object]
+    if not is_here("tvm"):
+        return [], f"this needs {advice('tvm', OF_DEVICE[kind])}"
     if kind == webgpu.KIND:
         found, reason = webgpu.devices()
     elif kind == cuda.KIND:
