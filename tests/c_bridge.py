@@ -8,7 +8,7 @@ from __future__ import annotations
 import select
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from queue import Empty
 from threading import Thread
@@ -66,12 +66,13 @@ class _Handler(BaseHTTPRequestHandler):
     def _events(self, get: Any) -> Iterator[Event | None]:
         """As they come; None if the client went away, and END is not among them."""
         while True:
-            try:
-                event: Event = get(timeout=_LOOK_S)
-            except Empty:
-                if self._left():
-                    yield None
-                    return
+            event: Event | None = None
+            with suppress(Empty):
+                event = get(timeout=_LOOK_S)
+            if self._left():
+                yield None
+                return
+            if event is None:
                 continue
             yield event
             if event.kind == Kind.END:
