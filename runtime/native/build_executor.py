@@ -1,7 +1,7 @@
 """Builds libmlcc_executor: our C++ and TVM's runtime, of the sources in its wheels, in one library.
 
-    python runtime/native/build.py                    in place, for this machine
-    python runtime/native/build.py ARCH OUTPUT        for another: x86_64 or aarch64, on Linux
+    python runtime/native/build_executor.py                in place, for this machine
+    python runtime/native/build_executor.py ARCH OUTPUT    for another: x86_64 or aarch64, on Linux
 
 By zig where its package is installed (for any Linux since glibc 2.17, the C++ library inside), else
 by the system's compiler. Run by `pip install` (hatch_build.py) and by whoever changes the sources.
@@ -16,7 +16,7 @@ import platform
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -86,31 +86,40 @@ def build(
     flags: Sequence[str] = FLAGS,
     link: Sequence[str] = LINK,
     tools: tuple[list[str], list[str]] | None = None,
+    ready: Mapping[str, Path] | None = None,
 ) -> Path:
     """Compile all sources and link them into `output`. Raises BuildError.
 
-    tools: a compiler's command and what it links with, if not those of `toolchain`.
+    tools: a compiler's command and what it links with, if not those of `toolchain`. ready: objects
+    of units that are compiled already.
     """
     command, libraries = tools or toolchain(arch or platform.machine())
     common = [*command, *flags, *includes()]
     output.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         sources = sorted(SOURCES.glob("*.cc"))
-        objects = [str(Path(folder) / f"{source.stem}.o") for source in sources]
+        made = {source.stem: Path(folder) / f"{source.stem}.o" for source in sources}
+        objects = {**made, **(ready or {})}
 
-        def compile_one(source: Path, made: str) -> None:
-            own = ["-w"] if source.stem == "runtime" else ["-Wall", "-Wextra"]  # TVM's, and ours
-            _run([*common, *own, "-c", str(source), "-o", made])
+        def compile_one(source: Path) -> None:
+            if objects[source.stem] == made[source.stem]:
+                compile_unit(source, made[source.stem], common)
 
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            list(pool.map(compile_one, sources, objects))
+            list(pool.map(compile_one, sources))
         partial = output.with_suffix(".partial")  # the old library may be in use
         try:
-            _run([*command, *link, *objects, *libraries, "-o", str(partial)])
+            _run([*command, *link, *map(str, objects.values()), *libraries, "-o", str(partial)])
             partial.replace(output)
         finally:
             partial.unlink(missing_ok=True)
     return output
+
+
+def compile_unit(source: Path, made: Path, command: Sequence[str]) -> None:
+    """One source. Raises BuildError."""
+    warnings = ["-w"] if source.stem == "runtime" else ["-Wall", "-Wextra"]  # TVM's, and ours
+    _run([*command, *warnings, "-c", str(source), "-o", str(made)])
 
 
 def _run(words: Sequence[str]) -> None:
