@@ -17,15 +17,19 @@ import numpy as np
 import pytest
 
 from executor.demo import answers, capacity_of, cpu_executor, text_of
+from mlcc import opening
 from mlcc.artifact.folder import Artifact
 from mlcc.artifact.safetensors import TensorEntry
+from mlcc.device import executor_library
 from mlcc.device.check import BadBatchError
 from mlcc.device.cpu import CpuExecutor
 from mlcc.device.likelihood import log_likelihood
+from mlcc.device.native import NativeExecutor
 from mlcc.engine import SamplingParams
 from mlcc.engine.batch import Batch
 from mlcc.engine.manual import ManualSteps
 from mlcc.errors import ArtifactError, CapacityError, DeviceError
+from mlcc.opening import open_executor
 
 GREEDY = SamplingParams(temperature=0.0, max_tokens=24, ignore_eos=True)
 QUESTIONS = ("How much is 17 + 25?", "The cat and the", "1 + 1 = 2, 2 + 2 =", "a a a a")
@@ -152,6 +156,20 @@ def test_a_child_of_a_fork_has_threads_of_its_own(demo: Path) -> None:
     assert os.waitpid(child, 0)[1] == 0
     assert made.collect(made.submit(batch)).tokens == expected
     made.close()
+
+
+def test_without_the_library_tvms_package_runs_the_model(
+    demo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    artifact = Artifact.open(shutil.copytree(demo, tmp_path / "demo"))
+    monkeypatch.setattr(executor_library, "LIBRARY", tmp_path / "none.so")
+    made: Any = open_executor(artifact, threads=None, max_batch=None, context=None)
+    assert isinstance(made, NativeExecutor)
+    assert made.collect(made.submit(first_step(made))).tokens
+    made.close()
+    monkeypatch.setattr(opening, "is_here", lambda package: False)
+    with pytest.raises(DeviceError, match=r"not built; run: python runtime/native"):
+        open_executor(artifact, threads=None, max_batch=None, context=None)
 
 
 ALONE = """

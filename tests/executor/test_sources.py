@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 
 from executor.conftest import DEMO, NATIVE
+from mlcc.device import executor_library
+from mlcc_targets.target import TargetError
 
 HERE = Path(__file__).parent
 SANITIZED = ("-O1", "-g1", "-fno-sanitize-recover=all")
@@ -48,6 +50,22 @@ def checked(command: Sequence[str], **environment: str) -> str:
 
 def test_the_library_is_built_from_these_sources(built: None, build: Any) -> None:
     assert build.is_current(), "stale; run: python runtime/native/build_executor.py"
+
+
+def test_without_a_compiler_the_reason_is_noted(
+    build: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none() -> str:
+        raise TargetError("no zig")
+
+    monkeypatch.setattr(build, "LIBRARY", tmp_path / "lib" / build.LIBRARY.name)
+    monkeypatch.setattr(build, "zig", none)
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    reason = build.build_or_explain()
+    assert "neither zig nor a C++ compiler" in reason and "apt install g++" in reason
+    monkeypatch.setattr(executor_library, "LIBRARY", build.LIBRARY)
+    assert executor_library.why_absent() == reason
 
 
 def test_it_offers_its_own_functions_alone(build: Any, built: None) -> None:

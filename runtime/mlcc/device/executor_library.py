@@ -29,10 +29,8 @@ from mlcc.errors import DeviceError
 
 ABI = 1
 """MLCC_EXECUTOR_ABI."""
-FOLDER = Path(__file__).resolve().parent / "lib"
-LIBRARY = FOLDER / f"libmlcc_executor.{'dylib' if sys.platform == 'darwin' else 'so'}"
-ABSENT = FOLDER / "absent.txt"
-"""Why there is no library: one line, written where a build could not be done."""
+_FOLDER = Path(__file__).resolve().parent / "lib"
+LIBRARY = _FOLDER / f"libmlcc_executor.{'dylib' if sys.platform == 'darwin' else 'so'}"
 
 OK, ARGUMENT, NO_LIBRARY, INTERFACE, WEIGHTS, DEVICE, MEMORY, STATE, UNSUPPORTED = range(9)
 """mlcc_executor_status."""
@@ -162,7 +160,7 @@ def why_absent() -> str:
     if LIBRARY.exists():
         return ""
     try:
-        return ABSENT.read_text(encoding="utf-8").strip()
+        return LIBRARY.with_name("absent.txt").read_text(encoding="utf-8").strip()
     except OSError:
         return "the executor was not built; run: python runtime/native/build_executor.py"
 
