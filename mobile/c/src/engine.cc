@@ -98,9 +98,15 @@ void Engine::deliver() {
   release();
 }
 
-bool Engine::close() {
+bool Engine::order(Command&& command) {
   std::lock_guard lock(mutex_);
-  return !std::exchange(closing_, true);
+  if (!closing_) send(std::move(command));
+  return !closing_;
+}
+
+void Engine::close() {
+  std::lock_guard lock(mutex_);
+  if (!std::exchange(closing_, true)) send({"close", number, 0});
 }
 
 bool Engine::closing() {

@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "commands.h"
 #include "mlcc.h"
 
 namespace mlcc {
@@ -47,8 +48,10 @@ class Engine : public std::enable_shared_from_this<Engine> {
 
   mlcc_code poll(int32_t timeout_ms, const mlcc_batch** batch);
 
-  // Refuse everything from now on; true for who was first.
-  bool close();
+  // Send a command, unless the host has closed the engine: none comes after that of `close`.
+  bool order(Command&& command);
+  // Refuse everything from now on, and say so to Python. Idempotent.
+  void close();
   bool closing();
   // Python is done with it: deliver what is left, then release the host.
   void finish();

@@ -60,11 +60,14 @@ Struct grown(const Struct* given) {
   return whole;
 }
 
-std::shared_ptr<mlcc::Engine> open_engine(mlcc_engine number) {
-  auto engine = mlcc::find_engine(number);
-  if (engine && !engine->closing()) return engine;
+[[noreturn]] void refuse_closed() {
   throw Error(MLCC_CLOSED, "the engine was closed, or was never one; create another",
               "engine_closed");
+}
+
+void order(mlcc_engine number, mlcc::Command&& command) {
+  auto engine = mlcc::find_engine(number);
+  if (!engine || !engine->order(std::move(command))) refuse_closed();
 }
 
 void check_tokenizer(const mlcc_host& host) {
@@ -109,21 +112,22 @@ mlcc_code mlcc_request(mlcc_engine engine, const char* method, const char* path,
                        char** error) {
   static std::atomic<mlcc_call> last{0};
   if (call != nullptr) *call = 0;
-  return door(error, [&] {
+  const mlcc_code code = door(error, [&] {
     require(method != nullptr && path != nullptr && call != nullptr,
             "`method`, `path` and `call` must not be NULL");
     require(body != nullptr || size == 0, "`body` is NULL and has a size");
-    open_engine(engine);
     const mlcc_call number = ++last;
     *call = number;  // before any event of it
     std::string bytes(static_cast<const char*>(body), size);
-    mlcc::send({"request", engine, number,
-                {method, path, headers != nullptr ? headers : kJson, std::move(bytes)}});
+    order(engine, {"request", engine, number,
+                   {method, path, headers != nullptr ? headers : kJson, std::move(bytes)}});
   });
+  if (code != MLCC_OK && call != nullptr) *call = 0;
+  return code;
 }
 
 void mlcc_cancel(mlcc_engine engine, mlcc_call call) {
-  door(nullptr, [&] { mlcc::send({"cancel", open_engine(engine)->number, call}); });
+  door(nullptr, [&] { order(engine, {"cancel", engine, call}); });
 }
 
 mlcc_code mlcc_poll(mlcc_engine engine, int32_t timeout_ms, const mlcc_batch** batch) {
@@ -145,27 +149,28 @@ mlcc_code mlcc_stats(mlcc_engine engine, char** stats, char** error) {
   return door(error, [&] {
     require(stats != nullptr, "`stats` must not be NULL");
     require(!mlcc::owns_python(), "not from within a callback of the tokenizer");
-    *stats = mlcc::copied(mlcc::ask("stats", open_engine(engine)->number));
+    auto found = mlcc::find_engine(engine);
+    if (!found || found->closing()) refuse_closed();
+    *stats = mlcc::copied(mlcc::ask("stats", engine));
   });
 }
 
 mlcc_code mlcc_trim(mlcc_engine engine, int32_t level) {
   return door(nullptr, [&] {
     require(level >= MLCC_TRIM_NONE && level <= MLCC_TRIM_REFUSE, "");
-    mlcc::send({"trim", open_engine(engine)->number, static_cast<uint64_t>(level)});
+    order(engine, {"trim", engine, static_cast<uint64_t>(level)});
   });
 }
 
 mlcc_code mlcc_background(mlcc_engine engine, int32_t background) {
-  return door(nullptr,
-              [&] { mlcc::send({"background", open_engine(engine)->number, background != 0}); });
+  return door(nullptr, [&] { order(engine, {"background", engine, background != 0}); });
 }
 
 void mlcc_close(mlcc_engine engine) {
   door(nullptr, [&] {
     auto found = mlcc::find_engine(engine);
     if (!found) return;
-    if (found->close()) mlcc::send({"close", engine, 0});
+    found->close();
     found->await_end();
   });
 }

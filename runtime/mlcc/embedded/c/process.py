@@ -42,11 +42,8 @@ class Process:
 
     def request(self, engine: int, call: int, *texts: bytes) -> None:
         """Answer a request."""
-        if hosted := self._hosted.get(engine):
-            method, path, headers, body = texts
-            hosted.request(call, method, path, headers, body)
-        else:  # it came in while the engine was being closed
-            self._host.put(engine, call, Kind.END, Code.CLOSED, b"")
+        method, path, headers, body = texts
+        self._hosted[engine].request(call, method, path, headers, body)
 
     def cancel(self, engine: int, call: int) -> None:
         """Stop a request."""
