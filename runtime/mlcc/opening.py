@@ -22,6 +22,7 @@ from mlcc.errors import ArtifactError, DeviceError, UnsupportedError
 from mlcc.extras import is_here, require
 from mlcc.model.memory import Room, available_bytes, fit, plan_capacity
 from mlcc.model.model import Model, text_of
+from mlcc.model.tokenizer import TextTokenizer
 
 Progress = Callable[[int, int], None]
 """(bytes done, bytes in all)"""
@@ -36,12 +37,15 @@ def open_model(
     max_step_tokens: int | None = None,
     max_rows: int | None = None,
     device: int | None = None,
+    memory_bytes: int | None = None,
+    tokenizer: TextTokenizer | None = None,
     progress: Progress = lambda done, total: None,
 ) -> Model:
     """Open a compiled model on this machine; None = what the artifact and the memory allow.
 
-    `threads` must be decided before anything imports tvm, so open models before that. Raises
-    ArtifactError, CapacityError or DeviceError.
+    memory_bytes: what it may take, where the system does not say. tokenizer: a program's own, in
+    place of the one that reads the model's file. `threads` must be decided before anything imports
+    tvm, so open models before that. Raises ArtifactError, CapacityError or DeviceError.
     """
     artifact = Artifact.open(path)
     notes = list(artifact.notes)
@@ -53,10 +57,11 @@ def open_model(
         max_step_tokens=max_step_tokens,
         max_rows=max_rows,
         device=device,
+        memory_bytes=memory_bytes,
         note=notes.append,
         progress=progress,
     )
-    text = text_of(artifact)
+    text = text_of(artifact, tokenizer)
     return Model(replace(text, notes=(*text.notes, *notes)), executor)
 
 
@@ -69,6 +74,7 @@ def open_executor(
     max_step_tokens: int | None = None,
     max_rows: int | None = None,
     device: int | None = None,
+    memory_bytes: int | None = None,
     note: Callable[[str], None] = lambda text: None,
     progress: Progress = lambda done, total: None,
 ) -> Executor:
@@ -89,13 +95,13 @@ def open_executor(
         max_rows=max_rows,
     )
     if manifest.target.device == "numpy":
-        room = Room(available_bytes())
+        room = _room(Room(available_bytes()), memory_bytes)
         return _reference(artifact, _fitted(capacity, manifest, room, context, note))
     count = set_threads(threads)
     place = _place(manifest.target, device)
     if place.note:
         note(place.note)
-    capacity = _fitted(capacity, manifest, place.room, context, note)
+    capacity = _fitted(capacity, manifest, _room(place.room, memory_bytes), context, note)
     if place.kind == "cpu" and not executor_library.why_absent():
         return _cpu(artifact, capacity, count)
     return _over_tvm(artifact, capacity, place, progress)
@@ -110,6 +116,13 @@ def _place(target: TargetInfo, wanted: int | None) -> Place:
     if wanted is not None:
         raise DeviceError(f"target '{target.name}' runs on the CPU; leave out --device")
     return Place("cpu", 0, Room(available_bytes()))
+
+
+def _room(found: Room, given: int | None) -> Room:
+    """What the program gives, or what the system says."""
+    if given is None:
+        return found
+    return Room(given, found.tensor_bytes, "the program gives it {}", reserve=0)
 
 
 def _fitted(

@@ -143,9 +143,10 @@ def open_text(path: Path, *, parse_special: bool = False) -> ModelText:
     return text.with_special() if parse_special else text
 
 
-def text_of(artifact: Artifact) -> ModelText:
-    """The text side of an artifact whose files are checked. Raises ArtifactError."""
-    tokenizer = FileTokenizer(artifact.tokenizer_path)
+def text_of(artifact: Artifact, tokenizer: TextTokenizer | None = None) -> ModelText:
+    """The text side of an artifact whose files are checked; None: by the tokenizer's own file.
+    Raises ArtifactError."""
+    tokenizer = tokenizer or FileTokenizer(artifact.tokenizer_path)
     try:
         return read_text(artifact.manifest, artifact.text, tokenizer)
     except ArtifactError as error:
