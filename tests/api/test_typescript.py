@@ -13,29 +13,24 @@ import pytest
 from mlcc.api import shapes
 from mlcc.api.fields import CHAT, COMPLETION
 from mlcc.api.types import Flag, Integer, Many, Text
+from tools.api_types import typescript
 
 TOOLS = Path(__file__).parents[2] / "web" / "tools"
 
 
-@pytest.fixture
-def api_types(monkeypatch: pytest.MonkeyPatch) -> Any:
-    return tool(monkeypatch, "api_types")
+def test_the_committed_types_are_what_the_generator_writes() -> None:
+    same = typescript.OUT.read_text(encoding="utf-8") == typescript.render()
+    assert same, "type: python -m tools.api_types"
 
 
-def tool(monkeypatch: pytest.MonkeyPatch, name: str) -> Any:
-    """A generator of web/tools."""
-    monkeypatch.syspath_prepend(str(TOOLS))
-    monkeypatch.delitem(sys.modules, name, raising=False)
-    return import_module(name)
-
-
-@pytest.mark.parametrize("name", ["api_types", "step_tables"])
-def test_the_committed_file_is_what_the_generator_writes(
-    monkeypatch: pytest.MonkeyPatch, name: str
+def test_the_committed_tables_are_what_the_generator_writes(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    made = tool(monkeypatch, name)
+    monkeypatch.syspath_prepend(str(TOOLS))
+    monkeypatch.delitem(sys.modules, "step_tables", raising=False)
+    made = import_module("step_tables")
     same = made.OUT.read_text(encoding="utf-8") == made.render()
-    assert same, f"type: python web/tools/{name}.py"
+    assert same, "type: python web/tools/step_tables.py"
 
 
 def members(text: str, name: str) -> set[str]:
@@ -45,8 +40,8 @@ def members(text: str, name: str) -> set[str]:
     return inherited | set(re.findall(r"^  (\w+)\??: ", found[2], re.MULTILINE))
 
 
-def test_every_field_of_every_shape_is_there(api_types: Any) -> None:
-    text = api_types.render()
+def test_every_field_of_every_shape_is_there() -> None:
+    text = typescript.render()
     for table in (CHAT, COMPLETION):
         assert members(text, table.name) == {field.name for field in table.fields}
     classes = [getattr(shapes, name) for name in dir(shapes) if name[0].isupper()]
@@ -66,13 +61,13 @@ def test_every_field_of_every_shape_is_there(api_types: Any) -> None:
         (Many(Text(("a", "b"))), "readonly ('a' | 'b')[]"),
     ],
 )
-def test_types(api_types: Any, kind: Any, expected: str) -> None:
-    assert api_types.typescript(kind) == expected
+def test_types(kind: Any, expected: str) -> None:
+    assert typescript.typescript(kind) == expected
 
 
-def test_values_that_change_nothing_are_types_of_one_value(api_types: Any) -> None:
+def test_values_that_change_nothing_are_types_of_one_value() -> None:
     values = [False, 0, "", [], {}, {"type": "text"}, ["text"]]
-    assert [api_types.literal(value) for value in values] == [
+    assert [typescript.literal(value) for value in values] == [
         "false", "0", "''", "readonly []", "Record<string, never>", "{ type: 'text' }",
         "readonly ['text']",
     ]  # fmt: skip
