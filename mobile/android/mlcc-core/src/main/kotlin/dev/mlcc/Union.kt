@@ -1,11 +1,11 @@
 package dev.mlcc
 
+import dev.mlcc.calls.json
 import kotlinx.serialization.KSerializer
 import kotlinx.serialization.SerializationException
 import kotlinx.serialization.descriptors.SerialDescriptor
 import kotlinx.serialization.encoding.Decoder
 import kotlinx.serialization.encoding.Encoder
-import kotlinx.serialization.json.Json
 import kotlinx.serialization.json.JsonDecoder
 import kotlinx.serialization.json.JsonElement
 import kotlinx.serialization.json.JsonEncoder
@@ -23,8 +23,8 @@ internal inline fun <T : Any, reified K : T, reified V> variant(
     crossinline wrap: (V) -> K,
     crossinline value: (K) -> V,
 ): Variant<T> = Variant(
-    write = { whole -> (whole as? K)?.let { Json.encodeToJsonElement(value(it)) } },
-    read = { wrap(Json.decodeFromJsonElement<V>(it)) },
+    write = { whole -> (whole as? K)?.let { json.encodeToJsonElement(value(it)) } },
+    read = { wrap(json.decodeFromJsonElement<V>(it)) },
 )
 
 /** JSON that has one of several types, told apart by their shapes: the first that fits. */
