@@ -43,7 +43,7 @@ AT_ONCE = ("-rs", "-n", "auto", "--maxprocesses", "4", "--dist=loadfile", "--no-
 files begin in the order of `tests/conftest.py`, not with those of most tests."""
 LONG = "--long"
 WHEEL = ("wheel", "-q", "--no-deps", "--no-build-isolation", "-w", str(ROOT / "dist"), str(ROOT))
-USE, DEVELOP = "compile,serve", "compile,serve,cuda,dev"
+USE, DEVELOP = "compile,serve,vulkan", "all,dev"
 
 
 def setup(extras: str) -> None:

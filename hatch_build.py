@@ -16,6 +16,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "targets"))
+sys.path.insert(0, str(Path(__file__).resolve().parent / "runtime"))  # mlcc.machine
 
 from mlcc_targets.native import build, manylinux
 

@@ -83,6 +83,17 @@ def compiled_demo(
     return lambda quant, target: compiled(folder, quant, target)
 
 
+@pytest.fixture(scope="session")
+def c_library(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Any:
+    """The C library and the tests' program over it: a `c_library.Library`."""
+    from c_library import built
+
+    folder = tmp_path_factory.getbasetemp()
+    if hasattr(pytestconfig, "workerinput"):
+        folder = folder.parent
+    return built(folder / "c-library")
+
+
 class Features:
     """Collects the outcomes of one run, in the process that hears of all of them."""
 

@@ -16,7 +16,7 @@ from mlcc.engine.adjustments import Adjustments, AdjustmentWriter, Penalties, ma
 from mlcc.engine.batch import Batch, pairs_of
 from mlcc.engine.manual import ManualSteps
 from mlcc.engine.tables import MOST_TOP_LOGPROBS
-from mlcc.model.model import open_model
+from mlcc.opening import open_model
 
 PROMPTS = ("How much is", "The cat and the", "1 + 1 = 2, 2 + 2 =", "a a a a")
 TOP = 7

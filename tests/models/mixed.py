@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from batches import PagedSequences
 
-from mlcc.device.native import CPU, NativeExecutor, Place
+from mlcc.device.native import NativeExecutor
+from mlcc.device.place import CPU, Place
 from mlcc.device.reference import ReferenceExecutor
 from mlcc.engine.batch import Capacity
 from mlcc_compiler.checkpoint.folder import Checkpoint

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+
 import pytest
 
-from mlcc_targets import host
+from mlcc import machine
 
 
 @pytest.mark.parametrize(
@@ -18,9 +20,9 @@ from mlcc_targets import host
     ],
 )
 def test_feature_names(needed: str, flags: str, missing: tuple[str, ...] | None) -> None:
-    present = frozenset(host._plain(flag) for flag in flags.split())
+    present = frozenset(machine._plain(flag) for flag in flags.split())
     expected = ("pclmul", "rdrnd", "sahf") if missing is None else missing
-    assert host.missing_features(tuple(needed.split()), present) == expected
+    assert machine.missing_features(tuple(needed.split()), present) == expected
 
 
 MACOS = """hw.optional.neon: 1
@@ -36,13 +38,13 @@ def test_macos_features(monkeypatch: pytest.MonkeyPatch) -> None:
     class Done:
         stdout = MACOS
 
-    monkeypatch.setattr(host.platform, "system", lambda: "Darwin")
-    monkeypatch.setattr(host.subprocess, "run", lambda *args, **options: Done)
-    present = host.cpu_features.__wrapped__()
+    monkeypatch.setattr(machine.platform, "system", lambda: "Darwin")
+    monkeypatch.setattr(subprocess, "run", lambda *args, **options: Done)
+    present = machine.cpu_features.__wrapped__()
     needed = ("neon", "dotprod", "fullfp16", "avx2", "sse4.2", "i8mm")
-    assert host.missing_features(needed, present) == ("i8mm",)
+    assert machine.missing_features(needed, present) == ("i8mm",)
 
 
 def test_this_linux_machine_has_features() -> None:
-    if host.platform.system() == "Linux":
-        assert host.cpu_features()
+    if machine.platform.system() == "Linux":
+        assert machine.cpu_features()

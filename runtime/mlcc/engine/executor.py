@@ -1,6 +1,7 @@
 """The Executor port: what the engine's drivers ask of a device, whichever it is.
 
-Implemented by `native` (TVM library), `reference` (numpy) and `toy` (exact hash of the prefix).
+Implemented in `mlcc.device`: `native` (TVM library), `reference` (numpy), `toy` (exact hash of the
+prefix).
 """
 
 from __future__ import annotations

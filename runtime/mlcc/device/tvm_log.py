@@ -1,8 +1,7 @@
-"""Time and bytes of every kernel call of a native executor: what `mlcc profile` is made of.
+"""Time and bytes of every kernel call of an executor over TVM's package.
 
 Times come from the device's own clock where its plugin has one (WebGPU's timestamp queries); else
-each call is awaited and timed from here. Bytes are those of a call's arguments, each moved once:
-of pages and embedding tables only what the step uses.
+each call is awaited and timed from here.
 """
 
 from __future__ import annotations
@@ -10,31 +9,21 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from mlcc.device import webgpu
+from mlcc.device.kernel_use import HOST_CLOCK, KernelUse, costliest
 from mlcc.device.native import NativeExecutor
 from mlcc.device.tvm_runtime import runtime
+from mlcc.engine.batch import Batch
 
 _LAUNCH = re.compile(r"_kernel(_\d+)?$")
 """A function's launches are named after it."""
+_COPIED, _REPEATS = 128 << 20, 5
 
 
-@dataclass
-class KernelUse:
-    """All calls of one kernel."""
-
-    name: str
-    shape: str
-    """Of its largest argument."""
-    calls: int = 0
-    nanoseconds: int = 0
-    bytes: int = 0
-
-
-class KernelLog:
-    """Watches an executor from `start` to `stop`."""
+class TvmKernelLog:
+    """The `KernelLog` of a `NativeExecutor`."""
 
     def __init__(self, executor: NativeExecutor) -> None:
         self._executor = executor
@@ -42,23 +31,22 @@ class KernelLog:
         self._uses: dict[str, KernelUse] = {}
         self._watching = False
         self._began = 0
-        self.used_pages: Sequence[int] = ()
-        """Pages or slots of each cache group that a step uses, set by who makes the batches."""
+        self._used_pages: Sequence[int] = ()
+        """Pages or slots of each cache group that a step uses."""
         executor.instrument(self._on_call)
 
     @property
     def clock(self) -> str:
         """What the times are."""
-        if self._own_clock:
-            return "the device's clock"
-        return "the host's clock around each awaited call"
+        return "the device's clock" if self._own_clock else HOST_CLOCK
 
     @property
     def _own_clock(self) -> bool:
         return self._place.kind == webgpu.KIND
 
-    def start(self) -> None:
-        self._uses = {}
+    def start(self, batch: Batch) -> None:
+        """Begin anew; the steps will use as many pages as this one."""
+        self._uses, self._used_pages = {}, _used_pages(batch)
         self._watching = True
         if self._own_clock:
             webgpu.profile_start(self._place.index)
@@ -71,7 +59,19 @@ class KernelLog:
                 use = self._uses.get(_LAUNCH.sub("", kernel.name))
                 if use is not None:
                     use.nanoseconds += kernel.total_ns
-        return sorted(self._uses.values(), key=lambda use: -use.nanoseconds)
+        return costliest([*self._uses.values()])
+
+    def copy_bandwidth(self) -> float:
+        """Bytes per second that a plain copy on the device reads and writes, the best of some."""
+        tvm, device = runtime(), self._executor.device
+        a, b = (tvm.runtime.empty((_COPIED // 4,), "float32", device) for _ in range(2))
+        best = float("inf")
+        for _ in range(_REPEATS + 1):  # the first touches the pages
+            began = time.perf_counter()
+            a.copyto(b)
+            self._executor.synchronize()
+            best = min(best, time.perf_counter() - began)
+        return 2 * _COPIED / best
 
     def _on_call(self, function: Any, name: str, before: bool, result: Any, *arguments: Any) -> int:
         """TVM's hook round every call of the virtual machine; 0 = go on."""
@@ -101,7 +101,7 @@ class KernelLog:
             shape = tuple(map(int, tensor.shape))
             group = self._executor.group_of_shape.get(shape)
             if group is not None:
-                pages = 1 if "append" in name else self.used_pages[group]
+                pages = 1 if "append" in name else self._used_pages[group]
                 size = size // max(1, int(tensor.shape[0])) * pages
             total += size
         if name.startswith("embedding"):
@@ -109,18 +109,12 @@ class KernelLog:
         return total
 
 
-def copy_bandwidth(executor: NativeExecutor, size: int = 128 << 20, repeats: int = 5) -> float:
-    """Bytes per second that a plain copy on the device reads and writes, the best of `repeats`."""
-    tvm = runtime()
-    device = executor.device
-    a, b = (tvm.runtime.empty((size // 4,), "float32", device) for _ in range(2))
-    best = float("inf")
-    for _ in range(repeats + 1):  # the first touches the pages
-        began = time.perf_counter()
-        a.copyto(b)
-        executor.synchronize()
-        best = min(best, time.perf_counter() - began)
-    return 2 * size / best
+def _used_pages(batch: Batch) -> list[int]:
+    """Of each cache group: pages that a step reads; of states, a slot read and one written."""
+    groups = enumerate(batch.layout.groups)
+    return [
+        batch.num_pages(g) if group.has_pages else 2 * batch.num_sequences for g, group in groups
+    ]
 
 
 def _nbytes(tensor: Any) -> int:

@@ -1,0 +1,39 @@
+"""Every vector through the C library, in a program of its own with CPython embedded.
+
+The tokenizer is the host's, by callbacks; a bridge speaks HTTP for the program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from c_bridge import http
+from c_host import Host
+from c_library import SITE, Library
+from c_tokenizer import answering
+
+from conformance.conftest import running
+from conformance.runner import Runner
+from conformance.vectors import Vector, load
+
+
+@pytest.fixture(scope="module")
+def runner(
+    request: pytest.FixtureRequest,
+    c_library: Library,
+    compiled_demo: Callable[[str, str], Path],
+) -> Iterator[Runner]:
+    model = compiled_demo("f32", "cpu")
+    with Host(c_library.program, answering(model)) as host:
+        assert host.start(path=":".join(SITE)).c == 0
+        engine = host.create(callbacks=3, model=str(model))
+        host.ready()
+        with http(host, engine) as url, running(request, url) as started:
+            yield started
+
+
+@pytest.mark.parametrize("vector", [v for v in load() if v.fits("c")], ids=lambda v: v.id)
+def test_through_the_c_library(runner: Runner, vector: Vector) -> None:
+    runner.result(vector)
