@@ -12,9 +12,11 @@ from pathlib import Path
 
 import needs
 
+from mlcc.device.executor_library import why_absent
+
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "mobile" / "c"
-SITE = [sysconfig.get_path("purelib"), *(str(ROOT / name) for name in ("targets", "tests"))]
+SITE = [sysconfig.get_path("purelib"), str(ROOT / "tests")]
 """Where the embedded Python finds tokenizers, and what tests open; the engine is in the zip."""
 
 
@@ -50,6 +52,8 @@ def built(folder: Path) -> Library:
         needs.absent("this Python has no shared library to embed")
     if not (Path(sysconfig.get_path("include")) / "Python.h").exists():
         needs.absent("this Python has no headers (apt install python3-dev)")
+    if reason := why_absent():
+        needs.absent(reason)
     folder.mkdir(exist_ok=True)
     library = Library(folder)
     with (folder / "lock").open("w") as lock:

@@ -50,7 +50,8 @@ int main(int argc, char** argv) {
   if (mlcc_create(options, NULL, &engine, &error) != MLCC_OK) return fail(argv[1], error);
   while (fputs("you> ", stdout), fflush(stdout), fgets(line, sizeof line, stdin) != NULL) {
     static char body[sizeof talk + 64];
-    strcat(talk, *talk != '\0' ? ", {\"role\": \"user\", \"content\": \"" : "{\"role\": \"user\", \"content\": \"");
+    strcat(talk, *talk != '\0' ? ", " : "");
+    strcat(talk, "{\"role\": \"user\", \"content\": \"");
     say(line);
     snprintf(body, sizeof body, "{\"stream\": true, \"messages\": [%s\"}]}", talk);
     strcat(talk, "\"}, {\"role\": \"assistant\", \"content\": \"");
@@ -60,12 +61,12 @@ int main(int argc, char** argv) {
       return fail("request", error);
     }
     const mlcc_batch* batch;
-    for (int ended = 0; !ended && mlcc_poll(engine, -1, &batch) == MLCC_OK; mlcc_batch_free(batch)) {
+    for (int end = 0; !end && mlcc_poll(engine, -1, &batch) == MLCC_OK; mlcc_batch_free(batch)) {
       for (size_t i = 0; i < batch->count; ++i) {
         const mlcc_event* event = &batch->events[i];
         if (event->kind == MLCC_EVENT_BODY) hear(event->data);
         if (event->kind == MLCC_EVENT_FAILED) fprintf(stderr, "%s\n", event->data);
-        ended |= event->kind == MLCC_EVENT_END;
+        end |= event->kind == MLCC_EVENT_END;
       }
     }
     strcat(talk, "\"}");

@@ -1,4 +1,4 @@
-"""Makes libmlcc.so and mlcc.zip: the engine for programs that speak C.
+"""Makes libmlcc.so and mlcc.zip, and puts libmlcc_executor.so beside: the engine for C programs.
 
     python mobile/c/build.py [OUT]      OUT: a folder  [build/mobile/c]
 
@@ -26,17 +26,23 @@ from tools.python_zip import Sources, write  # noqa: E402
 
 OUT = ROOT / "build" / "mobile" / "c"
 LIBRARY, ZIP = "libmlcc.so", "mlcc.zip"
+EXECUTOR = ROOT / "runtime" / "mlcc" / "device" / "lib" / "libmlcc_executor.so"
+"""As runtime/native built it."""
 FLAGS = ("-std=c++17", "-O2", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-pthread")
 ROOTS = ("mlcc.embedded.c.process", "mlcc.device.toy")
 """What C++ imports, and the model of tests."""
 NEVER = ("mlcc.local", "mlcc.commands", "mlcc.server", "mlcc.device.reference")
-"""Other doors of the package, and numpy's executor."""
+"""Other doors of the package, and numpy's executor. Of TVM's, for GPUs, it has what is mlcc's."""
 
 
 def build(out: Path) -> None:
     """Both, into a folder. Raises SystemExit that names what is missing."""
     out.mkdir(parents=True, exist_ok=True)
     bundle(out / ZIP)
+    if EXECUTOR.exists():
+        shutil.copyfile(EXECUTOR, out / EXECUTOR.name)
+    else:
+        print("mobile/c: no executor was built, so models need TVM's package", file=sys.stderr)
     command = link(out / LIBRARY)
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:

@@ -151,6 +151,9 @@ PyObject* special_tokens(PyObject*, PyObject* number) {
   });
 }
 
+// folder() -> where this library lies, and the executor's beside it.
+PyObject* folder(PyObject*, PyObject*) { return PyUnicode_FromString(own_folder().c_str()); }
+
 // log(line)
 PyObject* log(PyObject*, PyObject* line) {
   const char* text = PyUnicode_AsUTF8(line);
@@ -171,6 +174,7 @@ PyMethodDef methods[] = {
     {"encode", encode, METH_VARARGS, nullptr},
     {"decode", decode, METH_VARARGS, nullptr},
     {"special_tokens", special_tokens, METH_O, nullptr},
+    {"folder", folder, METH_NOARGS, nullptr},
     {"log", log, METH_O, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };

@@ -2,6 +2,7 @@
 #include <dlfcn.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "errors.h"
@@ -60,6 +61,8 @@ std::vector<std::string> split(const std::string& path) {
 
 }  // namespace
 
+std::string own_folder() { return parent(file_of(reinterpret_cast<void*>(&mlcc_abi_version))); }
+
 Places find_places(const mlcc_python* given) {
   Places places;
   if (given != nullptr) {
@@ -84,7 +87,7 @@ Places find_places(const mlcc_python* given) {
   if (given != nullptr && given->zip != nullptr) {
     places.zip = given->zip;
   } else {
-    places.zip = parent(file_of(reinterpret_cast<void*>(&mlcc_abi_version))) + "/mlcc.zip";
+    places.zip = own_folder() + "/mlcc.zip";
   }
   return places;
 }

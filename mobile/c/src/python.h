@@ -22,6 +22,9 @@ struct Places {
 // NULL = all that can be found. Throws Error: MLCC_NO_PYTHON.
 Places find_places(const mlcc_python* given);
 
+// Of this library's own file.
+std::string own_folder();
+
 // Start Python, or see that it runs with these places. Throws Error.
 void start_python(const Places& places);
 bool python_runs();

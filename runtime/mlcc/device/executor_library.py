@@ -151,6 +151,12 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
 """What each function returns and takes."""
 
 
+def look_in(folder: Path) -> None:
+    """A program that brings the library has it in another folder than a package's."""
+    global LIBRARY
+    LIBRARY = folder / LIBRARY.name
+
+
 def why_absent() -> str:
     """Why there is no library, in one line that says what to do; "" if there is one."""
     if LIBRARY.exists():

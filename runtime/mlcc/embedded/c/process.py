@@ -10,8 +10,10 @@ import asyncio
 import io
 import sys
 import traceback
+from pathlib import Path
 from typing import Any
 
+from mlcc.device import executor_library
 from mlcc.embedded.c.codes import Code, Kind, Trim
 from mlcc.embedded.c.hosted import Hosted
 
@@ -119,4 +121,5 @@ def run() -> None:
     import _mlcc  # type: ignore[import-not-found]
 
     sys.stderr = sys.stdout = _Log(_mlcc)
+    executor_library.look_in(Path(_mlcc.folder()))
     asyncio.run(_serve(_mlcc))
