@@ -238,9 +238,7 @@ class DemoTest {
         fun load() {
             demo = Paths.get(System.getProperty("mlcc.demo"))
             source = ModelSource.Folder(demo)
-            val heard = Collections.synchronizedList(mutableListOf<Progress>())
-            engine = runBlocking { Mlcc.load(source, EngineOptions(onProgress = heard::add)) }
-            assertTrue(heard.isNotEmpty() && heard.last().let { it.done == it.total }, heard.toString())
+            engine = runBlocking { Mlcc.load(source) }
         }
 
         @AfterAll
