@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
+import runpy
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from pathlib import Path
 
+import kotlin_tokenizers
 import pytest
 from c_library import SITE, Library
 from filelock import FileLock
@@ -29,17 +32,19 @@ def jni(c_library: Library) -> Library:
     return c_library
 
 
-def run(command: list[str]) -> None:
+def run(command: list[str]) -> str:
     done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, cwd=ANDROID)
     assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-4000:]
+    return done.stdout
 
 
-def properties(library: Library, model: Path) -> list[str]:
+def properties(library: Library, model: Path, cases: Path) -> list[str]:
     """Where the JVM finds what is not Java's."""
     return [
         f"-Dmlcc.demo={model}",
         f"-Dmlcc.libraries={library.folder}",
         f"-Dmlcc.python.path={os.pathsep.join(SITE)}",
+        f"-Dmlcc.tokenizer.cases={cases}",
     ]
 
 
@@ -54,10 +59,57 @@ def results() -> dict[str, tuple[int, int]]:
 
 
 @pytest.mark.needs("maven")
-def test_maven_builds_and_tests_it(jni: Library, compiled_demo: Callable[[str, str], Path]) -> None:
+def test_maven_builds_and_tests_it(
+    jni: Library, compiled_demo: Callable[[str, str], Path], tmp_path: Path
+) -> None:
     for report in ANDROID.glob("*/target/surefire-reports/TEST-*.xml"):
         report.unlink()
-    run([*MAVEN, *properties(jni, compiled_demo("q4", "cpu")), "test"])
+    model, cases, trained = (
+        compiled_demo("q4", "cpu"),
+        tmp_path / "cases.json",
+        tmp_path / "trained",
+    )
+    kotlin_tokenizers.train(trained)
+    kotlin_tokenizers.write(cases, [model, trained])
+    run([*MAVEN, *properties(jni, model, cases), "test"])
     ran = results()
-    assert {"ApiTest", "CallsTest", "ModelStoreTest", "DemoTest"} <= set(ran)
+    wanted = {
+        "ApiTest",
+        "CallsTest",
+        "ModelStoreTest",
+        "DemoTest",
+        "DjlTokenizerTest",
+        "OpenAITest",
+    }
+    assert wanted <= set(ran)
     assert all(tests > 0 and skipped == 0 for tests, skipped in ran.values()), ran
+
+    chat = runpy.run_path(str(ANDROID / "chat.py"))["java"]
+    assert "42" in run(chat(jni.folder, model, "What is 17 + 25?"))
+    with pytest.raises(AssertionError, match=r"mlcc\.json"):
+        run(chat(jni.folder, tmp_path))
+
+
+def undocumented(path: Path) -> list[str]:
+    """Public declarations of a file without a comment of their own or a line of the class's."""
+    text = path.read_text(encoding="utf-8")
+    lines = [line.strip() for line in text.splitlines()]
+    properties = re.findall(r" \* @property (\w+) ", text)
+    found = []
+    for number, line in enumerate(lines):
+        if not line.startswith("public ") or line.startswith("public companion object"):
+            continue
+        if any(re.match(rf"public va[lr] {name}:", line) for name in properties):
+            continue
+        before = number - 1
+        while lines[before].startswith("@"):
+            before -= 1
+        if not lines[before].endswith("*/"):
+            found.append(f"{path.name}:{number + 1} {line}")
+    return found
+
+
+def test_what_is_public_is_documented() -> None:
+    files = sorted(ANDROID.glob("mlcc-*/src/main/kotlin/**/*.kt"))
+    assert len(files) > 20
+    assert [line for path in files for line in undocumented(path)] == []

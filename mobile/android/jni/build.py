@@ -1,10 +1,9 @@
 """Makes libmlcc_jni.so beside a libmlcc.so of this machine: what the JVM loads.
 
-    python mobile/android/jni/build.py FOLDER      FOLDER: where mobile/c/build.py has put libmlcc.so
+    python mobile/android/jni/build.py FOLDER     FOLDER: where mobile/c/build.py put libmlcc.so
 
 JNI's headers are those of $JAVA_HOME, or of the JDK whose javac is on the path; the C++ compiler is
-$CXX, or the system's. The standard library only. (For Android the app's own build compiles the same
-files: ../README.md.)
+$CXX, or the system's. The standard library only.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@ package dev.mlcc
 
 import dev.mlcc.calls.Calls
 import dev.mlcc.calls.Native
+import dev.mlcc.calls.Reply
 import dev.mlcc.calls.json
 import dev.mlcc.calls.translated
 import kotlinx.coroutines.CoroutineScope
@@ -9,10 +10,13 @@ import kotlinx.coroutines.Dispatchers
 import kotlinx.coroutines.SupervisorJob
 import kotlinx.coroutines.cancel
 import kotlinx.coroutines.flow.Flow
+import kotlinx.coroutines.future.future
 import kotlinx.coroutines.withContext
 import kotlinx.serialization.SerialName
 import kotlinx.serialization.Serializable
 import kotlinx.serialization.json.JsonObject
+import java.io.InputStream
+import java.util.concurrent.CompletableFuture
 
 /**
  * A loaded model that answers: OpenAI's API, in this process. [Mlcc.load] makes one.
@@ -48,8 +52,16 @@ public class Engine internal constructor(
         body: ByteArray = ByteArray(0),
     ): Response {
         val reply = calls.send(method, path, json.encodeToString(headers), body)
-        return Response(reply.status, json.decodeFromString(reply.headers), reply.body(), reply)
+        return Response(reply.status, json.decodeFromString(reply.headers), reply)
     }
+
+    /** [request] for Java. Cancelling the future cancels the work. */
+    public fun requestAsync(
+        method: String,
+        path: String,
+        headers: Map<String, String>,
+        body: ByteArray,
+    ): CompletableFuture<Response> = scope.future { request(method, path, headers, body) }
 
     /** The engine's counters: requests, tokens, pages of the cache. Waits for a step of the model. */
     public suspend fun counters(): JsonObject = withContext(Dispatchers.IO) {
@@ -105,18 +117,22 @@ public enum class TrimLevel {
 }
 
 /**
- * An answer as HTTP has it.
+ * An answer as HTTP has it. Its body is read once, by [body] or by [stream].
  *
  * @property status 200, or that of a refusal.
  * @property headers by their names in lower case.
- * @property body in pieces as they come; can be collected once. Who stops collecting cancels the work.
  */
 public class Response internal constructor(
     public val status: Int,
     public val headers: Map<String, String>,
-    public val body: Flow<ByteArray>,
-    private val reply: AutoCloseable,
+    private val reply: Reply,
 ) : AutoCloseable {
+    /** The body in pieces as they come. Who stops collecting cancels the work. */
+    public val body: Flow<ByteArray> get() = reply.body()
+
+    /** The same for a thread that may wait; an IOException's cause is what [body] would throw. */
+    public fun stream(): InputStream = reply.stream()
+
     /** Nobody reads any more: cancels the work, if it goes on. */
     override fun close(): Unit = reply.close()
 }

@@ -148,6 +148,18 @@ class DemoTest {
     }
 
     @Test
+    fun `a thread reads a stream, and closing it cancels`() {
+        val body = """{"messages":[{"role":"user","content":"Count"}],"stream":true,"max_tokens":400,
+            "ignore_eos":true}"""
+        val json = mapOf("content-type" to "application/json")
+        val asked = { engine.requestAsync("POST", "/v1/chat/completions", json, body.encodeToByteArray()) }
+        val lines = asked().get().stream().bufferedReader().readLines()
+        assertEquals("data: [DONE]", lines.last { it.isNotEmpty() })
+        asked().get().stream().use { assertEquals('d'.code, it.read()) }
+        runBlocking { becomesIdle() }
+    }
+
+    @Test
     fun `memory is short for a while`() = runBlocking {
         engine.trim(TrimLevel.REFUSE)
         val refused = runCatching { engine.chat.completions.create(sum) }.exceptionOrNull() as ApiException

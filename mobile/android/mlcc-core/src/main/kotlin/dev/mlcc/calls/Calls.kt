@@ -5,6 +5,7 @@ import kotlinx.coroutines.channels.Channel
 import kotlinx.coroutines.channels.ReceiveChannel
 import kotlinx.coroutines.flow.Flow
 import kotlinx.coroutines.flow.flow
+import java.io.InputStream
 
 /**
  * The calls of one engine: a thread that polls hands events to whoever waits for them.
@@ -114,6 +115,9 @@ internal class Reply(
             }
         }
     }
+
+    /** The same for a thread that waits; an IOException has what [body] would throw as its cause. */
+    fun stream(): InputStream = BodyStream(events, this)
 
     /** The whole body as text. */
     suspend fun text(): String {

@@ -34,6 +34,7 @@ public class ModelStore internal constructor(
     private val access: Access,
     private val free: (Path) -> Long,
 ) {
+    /** Models in a folder. */
     @JvmOverloads
     public constructor(root: Path, maxBytes: Long? = null) :
         this(root, maxBytes, Access(), { Files.getFileStore(it).usableSpace })
