@@ -11,6 +11,7 @@ import kotlinx.coroutines.delay
 import kotlinx.coroutines.ensureActive
 import kotlinx.coroutines.launch
 import kotlinx.coroutines.withContext
+import java.io.ByteArrayOutputStream
 import java.io.IOException
 import java.io.InputStream
 import java.net.HttpURLConnection
@@ -34,11 +35,15 @@ internal class BrokenDownload(message: String, cause: Throwable? = null) : IOExc
 internal class Answer(val start: Long, val ranged: Boolean, val stream: InputStream) {
     /** All of the answer, or DownloadException if that is more than [limit] bytes. */
     fun readAll(limit: Int, path: String): ByteArray {
-        val bytes = reading { stream.readNBytes(limit + 1) }
-        if (bytes.size > limit) {
-            throw DownloadException("$path is larger than ${limit shr 20} MiB; check the address")
+        val (whole, buffer) = ByteArrayOutputStream() to ByteArray(PIECE_BYTES)
+        while (true) {
+            val size = reading { stream.read(buffer) }
+            if (size < 0) return whole.toByteArray()
+            whole.write(buffer, 0, size)
+            if (whole.size() > limit) {
+                throw DownloadException("$path is larger than ${limit shr 20} MiB; check the address")
+            }
         }
-        return bytes
     }
 }
 
@@ -142,3 +147,6 @@ private fun gaveUp(path: String, tries: Int, cause: BrokenDownload): MlccExcepti
 
 private val LATER = setOf(408, 425, 429, 500, 502, 503, 504)
 private const val RANGE_REFUSED = 416
+
+/** Read at once. */
+internal const val PIECE_BYTES = 1 shl 16

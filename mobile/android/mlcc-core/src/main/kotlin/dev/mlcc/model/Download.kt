@@ -168,16 +168,14 @@ private fun write(file: FileChannel, piece: ByteBuffer, at: Long): Int = try {
 }
 
 private fun MessageDigest.update(file: FileChannel, chunk: Chunk) {
-    val buffer = ByteBuffer.allocate(PIECE_BYTES)
+    val buffer = ByteArray(PIECE_BYTES)
     var at = chunk.start
     val end = chunk.start + chunk.size
     while (at < end) {
-        buffer.clear().limit(minOf(PIECE_BYTES.toLong(), end - at).toInt())
-        val size = file.read(buffer, at)
+        val wanted = minOf(PIECE_BYTES.toLong(), end - at).toInt()
+        val size = file.read(ByteBuffer.wrap(buffer, 0, wanted), at)
         if (size < 0) return
         at += size
-        update(buffer.flip())
+        update(buffer, 0, size)
     }
 }
-
-private const val PIECE_BYTES = 1 shl 16
