@@ -7,14 +7,18 @@ from __future__ import annotations
 
 import select
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from queue import Empty
 from threading import Thread
 from typing import Any
 
 from c_host import Event, Host, Name
+from c_tokenizer import answering
 
 from mlcc.embedded.c.codes import Kind
 
@@ -66,12 +70,13 @@ class _Handler(BaseHTTPRequestHandler):
     def _events(self, get: Any) -> Iterator[Event | None]:
         """As they come; None if the client went away, and END is not among them."""
         while True:
-            try:
-                event: Event = get(timeout=_LOOK_S)
-            except Empty:
-                if self._left():
-                    yield None
-                    return
+            event: Event | None = None
+            with suppress(Empty):
+                event = get(timeout=_LOOK_S)
+            if self._left():
+                yield None
+                return
+            if event is None:
                 continue
             yield event
             if event.kind == Kind.END:
@@ -79,7 +84,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _left(self) -> bool:
         readable, _, _ = select.select([self.connection], [], [], 0)
-        return bool(readable) and not self.connection.recv(1, socket.MSG_PEEK)
+        try:
+            return bool(readable) and not self.connection.recv(1, socket.MSG_PEEK)
+        except OSError:
+            return True
 
     def _write(self, event: Event) -> None:
         try:
@@ -99,14 +107,38 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def http(host: Host, engine: int) -> Iterator[str]:
-    """The URL under which an engine answers."""
-    server = _Server(host, engine)
-    thread = Thread(target=server.serve_forever, args=(0.05,), daemon=True)
-    thread.start()
+def bridge(program: Path, model: Path) -> Iterator[str]:
+    """The URL under which a model answers, with its tokenizer by callbacks. In a process of its
+    own, or the client's threads would hold up the program's events."""
+    command = [sys.executable, __file__, str(program), str(model)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdin and process.stdout
     try:
-        yield f"http://127.0.0.1:{server.server_port}"
+        url = process.stdout.readline().strip()
+        assert url, "the bridge did not start; see above"
+        yield url
+        process.stdin.close()
+        assert process.wait(60) == 0
     finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def main(program: str, model: str) -> None:
+    """Serve until the standard input ends."""
+    with Host(Path(program), answering(Path(model))) as host:
+        told = host.start()  # nothing but the standard library and the zip: no numpy, no TVM
+        assert told.c == 0, told
+        engine = host.create(callbacks=3, model=model)
+        host.ready()
+        server = _Server(host, engine)
+        Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+        print(f"http://127.0.0.1:{server.server_port}", flush=True)
+        sys.stdin.read()
         server.shutdown()
-        server.server_close()
-        thread.join()
+        host.order(Name.CLOSE, a=engine)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

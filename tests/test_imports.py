@@ -144,7 +144,11 @@ def test_the_browser_needs_the_standard_library_and_jinja2_only() -> None:
 
     assert not offenders("mlcc", "service", bad)
     found = offenders("mlcc", "embedded", lambda n: bad(n) and not within(n, "mlcc.embedded"))
-    assert found == ["runtime/mlcc/embedded/bridge.py imports pyodide.ffi"]
+    assert not [line for line in found if "/embedded/c/" not in line and "bridge.py" not in line]
+    assert "runtime/mlcc/embedded/bridge.py imports pyodide.ffi" in found
+    # behind mlcc.h, models are opened as on a desktop: what that may import is held below
+    opening = ("mlcc.embedded", "mlcc.opening", "mlcc.model.driver", "mlcc.device", "_mlcc")
+    assert not offenders("mlcc", "embedded/c", lambda n: bad(n) and not within(n, *opening))
 
 
 def test_only_the_server_knows_sockets_and_processes() -> None:

@@ -10,10 +10,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from c_bridge import http
-from c_host import Host
+from c_bridge import bridge
 from c_library import Library
-from c_tokenizer import answering
 
 from conformance.conftest import running
 from conformance.runner import Runner
@@ -27,12 +25,8 @@ def runner(
     compiled_demo: Callable[[str, str], Path],
 ) -> Iterator[Runner]:
     model = compiled_demo("f32", "cpu")
-    with Host(c_library.program, answering(model)) as host:
-        assert host.start().c == 0
-        engine = host.create(callbacks=3, model=str(model))
-        host.ready()
-        with http(host, engine) as url, running(request, url) as started:
-            yield started
+    with bridge(c_library.program, model) as url, running(request, url) as started:
+        yield started
 
 
 @pytest.mark.parametrize("vector", [v for v in load() if v.fits("c")], ids=lambda v: v.id)

@@ -9,11 +9,13 @@ import sysconfig
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from c_library import ROOT, Library
 
 EXAMPLE = ROOT / "examples" / "c"
 
 
+@pytest.mark.feature("c", "cpu", "runs")
 def test_the_documented_command(
     c_library: Library, compiled_demo: Callable[[str, str], Path], tmp_path: Path
 ) -> None:

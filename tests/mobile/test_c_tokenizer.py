@@ -44,11 +44,11 @@ def test_both_give_the_same_answer(c_library: Library, demo: Path) -> None:
     assert answers[0] == answers[1]
 
 
-def failing(tokenizer: Tokenizer, at: int) -> Tokenizer:
-    """One that cannot do one of its three."""
+def failing(tokenizer: Tokenizer, at: int, text: bytes = b"") -> Tokenizer:
+    """One that cannot do one of its three, with this in it."""
 
     def answer(what: int, special: int, data: bytes) -> tuple[int, bytes]:
-        if what == at and b"fine" not in data:
+        if what == at and text in data:
             return 1, "no such \xffscript".encode("latin-1")
         return tokenizer(what, special, data)
 
@@ -56,7 +56,7 @@ def failing(tokenizer: Tokenizer, at: int) -> Tokenizer:
 
 
 def test_a_text_that_it_refuses(c_library: Library, demo: Path) -> None:
-    with Host(c_library.program, failing(answering(demo), 0)) as host:
+    with Host(c_library.program, failing(answering(demo), 0, b"bad")) as host:
         engine = opened(host, 3, demo)
         host.ready()
         status, body = host.ask(engine, "/v1/completions", {"prompt": "bad"}).answer()

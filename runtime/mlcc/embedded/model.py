@@ -70,14 +70,22 @@ class EmbeddedModel:
 
 
 class _JsReply:
-    """A page sees in the body of a stream how it ended."""
+    """The page's reply, which reads in the body of a stream how it ended."""
 
     def __init__(self, js: Any) -> None:
-        self.start, self.write, self.fail = js.start, js.write, js.fail
-        self._end = js.end
+        self._js = js
+
+    def start(self, status: int, headers: str) -> None:
+        self._js.start(status, headers)
+
+    def write(self, text: str) -> None:
+        self._js.write(text)
 
     def end(self, failure: MlccError | None) -> None:
-        self._end()
+        self._js.end()
+
+    def fail(self, message: str) -> None:
+        self._js.fail(message)
 
 
 def read_texts(manifest: Any, texts: Any, tokenizer: Any) -> ModelText:
