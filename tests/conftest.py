@@ -11,6 +11,7 @@ from __future__ import annotations
 import atexit
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterable
@@ -27,6 +28,8 @@ os.environ.setdefault("TVM_NUM_THREADS", str(len(os.sched_getaffinity(0))))
 os.environ["TVM_USE_RUNTIME_LIB"] = "0"  # one process holds both the compiler and the executor
 os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="mlcc-state-")  # what tests compile, below
 atexit.register(shutil.rmtree, os.environ["XDG_STATE_HOME"], ignore_errors=True)
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as a script's shell starts jobs with `&`
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # else no test could press Ctrl-C
 if LAVAPIPE.exists():  # Mesa's software driver, the same device for everybody
     os.environ.setdefault("VK_ICD_FILENAMES", str(LAVAPIPE))
 

@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -93,9 +94,13 @@ def test_cache_is_cleaned_by_name_and_wholly(tmp_path: Path) -> None:
 def test_serve_answers_and_ends(artifact: Path, special: bool) -> None:
     command = [*MLCC, "serve", str(artifact), "--port", "0", "--threads", "1"]
     command += ["--parse-special"] if special else []
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT
-    ) as server:
+    with (
+        subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT
+        ) as server,
+        ExitStack() as at_the_end,
+    ):
+        at_the_end.callback(server.kill)  # one that did not end would be waited for
         assert server.stdout and server.stderr
         ready, curl = server.stdout.readline(), server.stdout.readline()
         url = re.search(r"http://127\.0\.0\.1:(\d+)/v1", ready)

@@ -182,7 +182,8 @@ def ran(project: Path, *arguments: str, **variables: str) -> str:
     """What pytest says at the end, on a machine without any program."""
     command = [sys.executable, "-m", "pytest", "-rsf", "-p", "no:cacheprovider", *arguments]
     named = [str(project / "tests" / "test_some.py")]
-    kept = {k: v for k, v in os.environ.items() if k not in ("CI", "MLCC_ALL_INSTALLED", "PATH")}
+    ours = ("CI", "MLCC_ALL_INSTALLED", "PATH", "PYTEST_ADDOPTS")
+    kept = {k: v for k, v in os.environ.items() if k not in ours}
     done = subprocess.run(
         [*command, *named],
         cwd=project,

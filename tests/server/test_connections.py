@@ -227,9 +227,10 @@ def test_a_queued_stream_whose_client_left_makes_room() -> None:
         assert httpx.get(f"{server.url}/health").json()["engine"]["running"] == 4
 
 
-@pytest.mark.parametrize("bound", [("--timeout", "4"), ("--write-s", "1")])
-def test_clients_that_stop_reading_hold_nothing_for_ever(bound: tuple[str, str]) -> None:
-    """Each event has 20 KB: the system's buffers, of some MB, are soon full."""
+@pytest.mark.parametrize("bound", [("--timeout", "4", "--delay", "0.02"), ("--write-s", "1")])
+def test_clients_that_stop_reading_hold_nothing_for_ever(bound: tuple[str, ...]) -> None:
+    """Each event has 20 KB: the system's buffers, of some MB, are soon full. With the delay of
+    each step the answers take 8 seconds."""
     most = 8
     asked = {"prompt": ["x"] * most, "max_tokens": 400, "ignore_eos": True, "stream": True}
     options = ("--max-queue", str(most - 4), "--name", "n" * 20_000, *bound)

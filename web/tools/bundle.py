@@ -2,7 +2,8 @@
 
 In it: what `mlcc.embedded.entry` imports of mlcc, jinja2, markupsafe, and of Python's standard
 library, all of it compiled by this very interpreter. Pyodide ships the library as source, and
-compiling that is most of its start-up. The same sources give the same bytes.
+compiling that is most of its start-up. The same sources give the same bytes. (pyodide-build's
+`py-compile` writes the bytecode of the Python that it runs on, which is not the tab's.)
 
 What is imported is found by `python_zip` (../../tools), which python.mjs puts on the path.
 """
