@@ -45,6 +45,7 @@ def properties(library: Library, model: Path, cases: Path) -> list[str]:
         f"-Dmlcc.libraries={library.folder}",
         f"-Dmlcc.python.path={os.pathsep.join(SITE)}",
         f"-Dmlcc.tokenizer.cases={cases}",
+        "-DargLine=-Xcheck:jni",
     ]
 
 
@@ -62,7 +63,7 @@ def results() -> dict[str, tuple[int, int]]:
 def test_maven_builds_and_tests_it(
     jni: Library, compiled_demo: Callable[[str, str], Path], tmp_path: Path
 ) -> None:
-    for report in ANDROID.glob("*/target/surefire-reports/TEST-*.xml"):
+    for report in ANDROID.glob("*/target/surefire-reports/*"):
         report.unlink()
     model, cases, trained = (
         compiled_demo("q4", "cpu"),
@@ -83,6 +84,12 @@ def test_maven_builds_and_tests_it(
     }
     assert wanted <= set(ran)
     assert all(tests > 0 and skipped == 0 for tests, skipped in ran.values()), ran
+    printed = [
+        path.read_text() for path in ANDROID.glob("mlcc-core/target/surefire-reports/*.dumpstream")
+    ]
+    assert not [text for text in printed if "JNI" in text], (
+        printed
+    )  # by -Xcheck:jni; DJL's JNA has its own
 
     chat = runpy.run_path(str(ANDROID / "chat.py"))["java"]
     assert "42" in run(chat(jni.folder, model, "What is 17 + 25?"))

@@ -12,7 +12,7 @@ jmethodID encode_method = nullptr;
 jmethodID decode_method = nullptr;
 jmethodID special_tokens_method = nullptr;
 jmethodID close_method = nullptr;
-jmethodID to_string = nullptr;
+jmethodID reason_method = nullptr;
 
 // The environment of this thread. The library's own threads stay attached until they end: they are
 // daemons to Java, which does not wait for them.
@@ -48,25 +48,24 @@ class Frame {
 };
 
 // What was thrown becomes the reason, and the callback fails.
-int32_t failed(JNIEnv* env, mlcc_answer* answer) {
+int32_t failed(JNIEnv* env, void* context, mlcc_answer* answer) {
   jthrowable thrown = env->ExceptionOccurred();
   env->ExceptionClear();
-  std::string why = "the tokenizer failed";
+  std::string why = "the tokenizer gave nothing";
   if (thrown != nullptr) {
-    auto text = static_cast<jstring>(env->CallObjectMethod(thrown, to_string));
-    const char* letters = text == nullptr ? nullptr : env->GetStringUTFChars(text, nullptr);
-    if (letters != nullptr) {
-      why += ": " + std::string(letters);
-      env->ReleaseStringUTFChars(text, letters);
+    jobject bytes = env->CallObjectMethod(static_cast<jobject>(context), reason_method, thrown);
+    if (env->ExceptionCheck()) {
+      env->ExceptionClear();
+    } else {
+      why = text_of(env, static_cast<jbyteArray>(bytes));
     }
-    env->ExceptionClear();
   }
   mlcc_give(answer, why.data(), why.size());
   return 1;
 }
 
-int32_t give_bytes(JNIEnv* env, jobject bytes, mlcc_answer* answer) {
-  if (env->ExceptionCheck() || bytes == nullptr) return failed(env, answer);
+int32_t give_bytes(JNIEnv* env, void* context, jobject bytes, mlcc_answer* answer) {
+  if (env->ExceptionCheck() || bytes == nullptr) return failed(env, context, answer);
   const std::string text = text_of(env, static_cast<jbyteArray>(bytes));
   mlcc_give(answer, text.data(), text.size());
   return 0;
@@ -76,12 +75,12 @@ int32_t encode(void* context, const char* text, size_t size, int32_t special, ml
   Frame env;
   if (!env) return 1;
   jbyteArray bytes = bytes_of(env.get(), text, size);
-  if (bytes == nullptr) return failed(env.get(), answer);
+  if (bytes == nullptr) return failed(env.get(), context, answer);
   auto ids = static_cast<jintArray>(env->CallObjectMethod(
       static_cast<jobject>(context), encode_method, bytes, static_cast<jboolean>(special != 0)));
-  if (env->ExceptionCheck() || ids == nullptr) return failed(env.get(), answer);
+  if (env->ExceptionCheck() || ids == nullptr) return failed(env.get(), context, answer);
   jint* numbers = env->GetIntArrayElements(ids, nullptr);
-  if (numbers == nullptr) return failed(env.get(), answer);
+  if (numbers == nullptr) return failed(env.get(), context, answer);
   mlcc_give(answer, numbers, static_cast<size_t>(env->GetArrayLength(ids)) * sizeof *numbers);
   env->ReleaseIntArrayElements(ids, numbers, JNI_ABORT);
   return 0;
@@ -91,17 +90,17 @@ int32_t decode(void* context, const int32_t* ids, size_t count, mlcc_answer* ans
   Frame env;
   if (!env) return 1;
   jintArray numbers = env->NewIntArray(static_cast<jsize>(count));
-  if (numbers == nullptr) return failed(env.get(), answer);
+  if (numbers == nullptr) return failed(env.get(), context, answer);
   env->SetIntArrayRegion(numbers, 0, static_cast<jsize>(count), ids);
   jobject text = env->CallObjectMethod(static_cast<jobject>(context), decode_method, numbers);
-  return give_bytes(env.get(), text, answer);
+  return give_bytes(env.get(), context, text, answer);
 }
 
 int32_t special_tokens(void* context, mlcc_answer* answer) {
   Frame env;
   if (!env) return 1;
   jobject tokens = env->CallObjectMethod(static_cast<jobject>(context), special_tokens_method);
-  return give_bytes(env.get(), tokens, answer);
+  return give_bytes(env.get(), context, tokens, answer);
 }
 
 void released(void* context) {
@@ -123,8 +122,7 @@ bool load_tokenizers(JNIEnv* env) {
   decode_method = env->GetMethodID(calls, "decode", "([I)[B");
   special_tokens_method = env->GetMethodID(calls, "specialTokens", "()[B");
   close_method = env->GetMethodID(calls, "close", "()V");
-  jclass object = env->FindClass("java/lang/Object");
-  to_string = env->GetMethodID(object, "toString", "()Ljava/lang/String;");
+  reason_method = env->GetMethodID(calls, "reason", "(Ljava/lang/Throwable;)[B");
   return !env->ExceptionCheck();
 }
 

@@ -179,7 +179,8 @@ class DemoTest {
             val failed = runCatching {
                 other.completions.create(CompletionRequest("fail"))
             }.exceptionOrNull() as ApiException
-            assertTrue("no such letters" in failed.message || failed.status >= 500, failed.message)
+            assertEquals(400 to "tokenizer_failed", failed.status to failed.code)
+            assertTrue("no such letters 🦊" in failed.message, failed.message)
         }
         assertEquals("close", calls.last())
     }
@@ -229,7 +230,7 @@ class DemoTest {
 
         override fun encode(text: String, special: Boolean): IntArray {
             calls += "encode $text"
-            require(text != "fail") { "no such letters" }
+            require(text != "fail") { "no such letters 🦊" }
             return text.map { 50 + it.code % 100 }.toIntArray()
         }
 

@@ -13,5 +13,8 @@ internal class TokenizerCalls(private val tokenizer: Tokenizer) : AutoCloseable 
     /** A JSON array. */
     fun specialTokens(): ByteArray = json.encodeToString(tokenizer.specialTokens).encodeToByteArray()
 
+    /** Of what one of these threw, in words. */
+    fun reason(thrown: Throwable): ByteArray = thrown.toString().encodeToByteArray()
+
     override fun close() = tokenizer.close()
 }
