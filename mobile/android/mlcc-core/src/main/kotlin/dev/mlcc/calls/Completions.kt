@@ -3,8 +3,8 @@ package dev.mlcc.calls
 import kotlinx.coroutines.flow.Flow
 import kotlinx.coroutines.flow.flow
 import kotlinx.serialization.DeserializationStrategy
+import kotlinx.serialization.SerializationException
 import kotlinx.serialization.SerializationStrategy
-import kotlinx.serialization.json.JsonObject
 
 internal const val JSON_HEADERS = """{"content-type":"application/json"}"""
 
@@ -44,11 +44,11 @@ private fun events(piece: ByteArray): Sequence<String> = piece.decodeToString().
     .map { it.removePrefix(DATA) }
     .filter { it != DONE }
 
-/** A chunk, unless it says that the stream broke. */
-private fun <T> chunk(text: String, shape: DeserializationStrategy<T>): T {
-    val element = json.parseToJsonElement(text)
-    if (element is JsonObject && "error" in element) throw refusal(FAILED, text)
-    return json.decodeFromJsonElement(shape, element)
+/** A chunk. What is none says that the stream broke. */
+private fun <T> chunk(text: String, shape: DeserializationStrategy<T>): T = try {
+    json.decodeFromString(shape, text)
+} catch (_: SerializationException) {
+    throw refusal(FAILED, text)
 }
 
 private const val OK = 200
