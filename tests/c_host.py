@@ -16,7 +16,7 @@ from enum import IntEnum
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Lock, Thread
-from typing import Any
+from typing import IO, Any
 
 from mlcc.embedded.c.codes import Code, Kind
 
@@ -100,7 +100,9 @@ Tokenizer = Callable[[int, int, bytes], tuple[int, bytes]]
 class Host:
     """A running program. `close` leaves none behind."""
 
-    def __init__(self, program: Path, tokenizer: Tokenizer | None = None) -> None:
+    def __init__(
+        self, program: Path, tokenizer: Tokenizer | None = None, stderr: IO[bytes] | None = None
+    ) -> None:
         self.log: list[str] = []
         self.released: SimpleQueue[None] = SimpleQueue()
         self.own: SimpleQueue[Event] = SimpleQueue()
@@ -110,7 +112,9 @@ class Host:
         self._waiting: dict[int, Future[Frame]] = {}
         self._lock = Lock()
         self._last = 0
-        self._process = subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self._process = subprocess.Popen(
+            [program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr
+        )
         self._reader = Thread(target=self._read, daemon=True)
         self._reader.start()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import shlex
 import subprocess
 import sys
@@ -45,8 +46,8 @@ class Library:
         return made
 
 
-def built(folder: Path) -> Library:
-    """In a folder that several processes may share."""
+def built(folder: Path, sanitizer: str = "") -> Library:
+    """In a folder that several processes may share. sanitizer: what -fsanitize takes."""
     needs.require("g++")
     if not sysconfig.get_config_var("Py_ENABLE_SHARED"):
         needs.absent("this Python has no shared library to embed")
@@ -56,12 +57,14 @@ def built(folder: Path) -> Library:
         needs.absent(reason)
     folder.mkdir(exist_ok=True)
     library = Library(folder)
+    words = ["g++", "-g", *([f"-fsanitize={sanitizer}"] if sanitizer else [])]
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not library.program.exists():
             command = [sys.executable, str(SOURCE / "build.py"), str(folder)]
-            run = subprocess.run(command, capture_output=True, text=True)
+            env = {**os.environ, "CXX": shlex.join(words)}
+            run = subprocess.run(command, capture_output=True, text=True, env=env)
             assert run.returncode == 0, run.stderr
             source = Path(__file__).parent / "mobile" / "host.cc"
-            library.compile(source, "host", "c++", "-std=c++17", "-Wall", "-Wextra", "-O1")
+            library.compile(source, "host", *words, "-std=c++17", "-Wall", "-Wextra", "-O1")
     return library

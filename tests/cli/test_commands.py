@@ -8,7 +8,8 @@ import re
 import signal
 import subprocess
 import sys
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -90,23 +91,28 @@ def test_cache_is_cleaned_by_name_and_wholly(tmp_path: Path) -> None:
     assert not list(cache.iterdir())
 
 
+@contextmanager
+def serving(artifact: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], str, str]]:
+    """A server, its port and the line that it says to try."""
+    command = [*MLCC, "serve", str(artifact), "--port", "0", "--threads", "1", *options]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT
+    ) as server:
+        try:
+            assert server.stdout and server.stderr
+            ready, curl = server.stdout.readline(), server.stdout.readline()
+            url = re.search(r"http://127\.0\.0\.1:(\d+)/v1", ready)
+            assert url, server.stderr.read()
+            yield server, url[1], curl
+        finally:
+            server.kill()  # one that did not end would be waited for
+
+
 @pytest.mark.parametrize("special", [False, True])
 def test_serve_answers_and_ends(artifact: Path, special: bool) -> None:
-    command = [*MLCC, "serve", str(artifact), "--port", "0", "--threads", "1"]
-    command += ["--parse-special"] if special else []
-    with (
-        subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT
-        ) as server,
-        ExitStack() as at_the_end,
-    ):
-        at_the_end.callback(server.kill)  # one that did not end would be waited for
-        assert server.stdout and server.stderr
-        ready, curl = server.stdout.readline(), server.stdout.readline()
-        url = re.search(r"http://127\.0\.0\.1:(\d+)/v1", ready)
-        assert url, server.stderr.read()
-        assert curl.startswith("curl http://127.0.0.1:") and "Hello!" in curl
-        with OpenAI(base_url=url[0], api_key="none") as client:
+    options = ["--parse-special"] if special else []
+    with serving(artifact, *options) as (server, port, _):
+        with OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="none") as client:
             answer = client.chat.completions.create(
                 model="tiny", messages=[{"role": "user", "content": "hi"}], max_tokens=5
             )
@@ -115,13 +121,19 @@ def test_serve_answers_and_ends(artifact: Path, special: bool) -> None:
             answer = client.chat.completions.create(model="tiny", messages=written, max_tokens=5)
         letters = 1 if special else len("<|user|>")
         assert answer.usage and answer.usage.prompt_tokens == 1 + 1 + letters + 1
-        shell = subprocess.run(curl, shell=True, capture_output=True, text=True)
-        assert json.loads(shell.stdout)["object"] == "chat.completion"
-        taken = mlcc("serve", artifact, "--port", url[1])
-        assert f"port {url[1]} of 127.0.0.1 is in use" in one_line_error(taken)
+        taken = mlcc("serve", artifact, "--port", port)
+        assert f"port {port} of 127.0.0.1 is in use" in one_line_error(taken)
         server.send_signal(signal.SIGINT)
         assert server.wait(15) == 130
-        assert not server.stderr.read().strip()
+        assert server.stderr and not server.stderr.read().strip()
+
+
+@pytest.mark.needs("curl")
+def test_the_line_that_a_server_says_to_try(artifact: Path) -> None:
+    with serving(artifact) as (_, port, curl):
+        assert curl.startswith(f"curl http://127.0.0.1:{port}/") and "Hello!" in curl
+        shell = subprocess.run(curl, shell=True, capture_output=True, text=True)
+        assert json.loads(shell.stdout)["object"] == "chat.completion"
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

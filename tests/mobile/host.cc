@@ -120,10 +120,10 @@ void tell_events(mlcc_engine engine, const mlcc_event* events, size_t count) {
 }
 
 void on_events(void*, mlcc_engine engine, const mlcc_event* events, size_t count) {
-  tell_events(engine, events, count);
   const mlcc_call call = events[0].call;
-  if (call == 0) return;
-  switch (armed.exchange(kNothing)) {
+  const int act = call == 0 ? kNothing : armed.exchange(kNothing);  // what is armed is for the next
+  tell_events(engine, events, count);
+  switch (act) {
     case kCancelIt:
       return mlcc_cancel(engine, call);
     case kCloseIt:
@@ -240,7 +240,7 @@ void obey(const Frame& order) {
       told.c = mlcc_stats(order.a, &out, &error);
       break;
     case kTrim:
-      told.c = mlcc_trim(order.a, static_cast<mlcc_trim_level>(order.c));
+      told.c = mlcc_trim(order.a, order.c);
       break;
     case kBackground:
       told.c = mlcc_background(order.a, order.c);

@@ -8,6 +8,7 @@ import shutil
 import sys
 import zipfile
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 from c_host import ABI, UNSAID, Host, Name
 from c_library import SITE, SOURCE, Library
 
+from mlcc.artifact.manifest import Manifest
 from mlcc.embedded.c import codes
 from mlcc.embedded.c.codes import Code, Kind
 
@@ -221,6 +223,14 @@ def _manifest(change: Callable[[dict[str, Any]], None]) -> Callable[[Path], None
     return changed
 
 
+def _other_machine(model: Path) -> None:
+    """As one compiled for another: its manifest is sound."""
+    path = model / "mlcc.json"
+    manifest = Manifest.from_bytes(path.read_bytes())
+    target = replace(manifest.target, arch="riscv64", triple="riscv64-linux")
+    path.write_bytes(replace(manifest, target=target).to_bytes())
+
+
 MODELS: dict[str, Callable[[Path], object]] = {
     "missing": shutil.rmtree,
     "empty": lambda model: [path.unlink() for path in model.iterdir()],
@@ -228,6 +238,7 @@ MODELS: dict[str, Callable[[Path], object]] = {
     "half a manifest": lambda model: (model / "mlcc.json").write_text('{"schema":'),
     "another schema": _manifest(lambda manifest: manifest.update(schema=99)),
     "another ABI": _manifest(lambda manifest: manifest.update(abi="0" * 64)),
+    "another machine's": _other_machine,
     "damaged weights": lambda model: next(model.glob("*.safetensors")).write_bytes(b"x"),
 }
 

@@ -116,11 +116,11 @@ def test_cancelling_before_it_is_loaded(host: Host) -> None:
 def test_closing_while_answers_stream(host: Host, within: bool) -> None:
     engine = host.create(open=SLOW)
     host.ready()
+    calls = [host.ask(engine, CHAT, long(seed=i)) for i in range(6)]
+    assert calls[0].events.get(timeout=60).kind == Kind.HEAD
     if within:
         host.order(Name.ARM, c=Act.CLOSE)
-    calls = [host.ask(engine, CHAT, long(seed=i)) for i in range(6)]
-    if not within:
-        assert calls[0].events.get(timeout=60).kind == Kind.HEAD
+    else:
         host.order(Name.CLOSE, a=engine)
     ends = [call.end() for call in calls]
     assert {end.status for end in ends} == {Code.CLOSED}

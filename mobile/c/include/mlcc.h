@@ -247,8 +247,8 @@ typedef enum mlcc_trim_level {
                            what is being answered goes on */
 } mlcc_trim_level;
 
-/* Memory is short. MLCC_BAD_ARGUMENT, MLCC_CLOSED. */
-MLCC_API mlcc_code mlcc_trim(mlcc_engine engine, mlcc_trim_level level);
+/* Memory is short. level: a mlcc_trim_level. MLCC_BAD_ARGUMENT, MLCC_CLOSED. */
+MLCC_API mlcc_code mlcc_trim(mlcc_engine engine, int32_t level);
 
 /*
  * The app went out of sight (1) or came back (0). Changes something with "unload_in_background"

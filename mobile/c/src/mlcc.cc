@@ -149,7 +149,7 @@ mlcc_code mlcc_stats(mlcc_engine engine, char** stats, char** error) {
   });
 }
 
-mlcc_code mlcc_trim(mlcc_engine engine, mlcc_trim_level level) {
+mlcc_code mlcc_trim(mlcc_engine engine, int32_t level) {
   return door(nullptr, [&] {
     require(level >= MLCC_TRIM_NONE && level <= MLCC_TRIM_REFUSE, "");
     mlcc::send({"trim", open_engine(engine)->number, static_cast<uint64_t>(level)});

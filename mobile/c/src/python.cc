@@ -27,6 +27,10 @@ def load(path, abi):
     if made_for[1:] != [sys.implementation.cache_tag]:
         tag = sys.implementation.cache_tag
         return "runtime", f"{path} was made for {made_for[1:]}, not for {tag}; make it again"
+    sys.modules.setdefault("ssl", None)  # asyncio goes without: no sockets, no OpenSSL on phones
+    import asyncio
+    if sys.modules["ssl"] is None:
+        del sys.modules["ssl"]
     sys.path.insert(0, path)
     try:
         import mlcc.embedded.c.process

@@ -22,7 +22,7 @@ from mlcc.engine.adjust_tables import AdjustLayout
 from mlcc.engine.adjustments import Adjustments
 from mlcc.engine.batch import Batch, Capacity, Result, pairs_of
 from mlcc.engine.tables import MOST_TOP_LOGPROBS, StepLayout
-from mlcc.errors import ArtifactError, CapacityError, DeviceError
+from mlcc.errors import ArtifactError, CapacityError, DeviceError, UnsupportedError
 
 
 class CpuExecutor:
@@ -77,8 +77,10 @@ class CpuExecutor:
             for w in weights
         ]
         groups = [
-            c.Group(c.KINDS[group.kind], group.page_size, pool)
-            for group, pool in zip(capacity.groups, capacity.pools, strict=True)
+            c.Group(c.KINDS[group.kind], group.page_size, pool, most_pages)
+            for group, pool, most_pages in zip(
+                capacity.groups, capacity.pools, capacity.most_pages, strict=True
+            )
         ]
         tensors = [
             c.Cache(g, spec.dtype.encode(), 1 + len(shape), _int64((pool, *shape)))
@@ -127,7 +129,8 @@ class CpuExecutor:
     def _lent(self, function: Any, words: int) -> memoryview:
         place = c_void_p()
         self._check(function(self._executor, byref(place)), "making room for steps")
-        memory = (c_int32 * words).from_address(place.value or 0)
+        memory: Any = (c_int32 * words).from_address(place.value or 0)
+        memory.executor = self  # who holds a batch in it, holds the executor
         return memoryview(memory).cast("B").cast("i")
 
     def submit(self, batch: Batch, adjustments: Adjustments | None = None) -> int:
@@ -145,6 +148,8 @@ class CpuExecutor:
 
     def _stage(self, batch: Batch) -> None:
         """The batch into the buffer, unless it was planned there."""
+        if not self._executor:
+            raise DeviceError("the executor is closed")
         layout = self.capacity.layout
         require(batch.layout is layout or batch.layout == layout, "a batch of another layout")
         if batch.words is not self._words:
@@ -233,6 +238,8 @@ class CpuExecutor:
             raise CapacityError(f"{text}; use a smaller --context or --max-batch")
         if status == c.STATE:
             raise KeyError(text)
+        if status == c.UNSUPPORTED:
+            raise UnsupportedError(f"{text}; compile the model again")
         if status == c.ARGUMENT:
             raise BadBatchError(text)
         raise DeviceError(f"the device failed while {doing}: {text}")

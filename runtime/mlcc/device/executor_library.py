@@ -29,12 +29,10 @@ from mlcc.errors import DeviceError
 
 ABI = 1
 """MLCC_EXECUTOR_ABI."""
-FOLDER = Path(__file__).resolve().parent / "lib"
-LIBRARY = FOLDER / f"libmlcc_executor.{'dylib' if sys.platform == 'darwin' else 'so'}"
-ABSENT = FOLDER / "absent.txt"
-"""Why there is no library: one line, written where a build could not be done."""
+_FOLDER = Path(__file__).resolve().parent / "lib"
+LIBRARY = _FOLDER / f"libmlcc_executor.{'dylib' if sys.platform == 'darwin' else 'so'}"
 
-OK, ARGUMENT, NO_LIBRARY, INTERFACE, WEIGHTS, DEVICE, MEMORY, STATE = range(8)
+OK, ARGUMENT, NO_LIBRARY, INTERFACE, WEIGHTS, DEVICE, MEMORY, STATE, UNSUPPORTED = range(9)
 """mlcc_executor_status."""
 KINDS = {"paged": 0, "window": 1, "state": 2}
 """mlcc_group_kind."""
@@ -57,7 +55,7 @@ class Weight(Structure):
 class Group(Structure):
     """mlcc_group."""
 
-    _fields_ = (("kind", c_int32), ("page_size", c_int32), ("pool", c_int32))
+    _fields_ = tuple((name, c_int32) for name in ("kind", "page_size", "pool", "most_pages"))
 
 
 class Cache(Structure):
@@ -162,9 +160,9 @@ def why_absent() -> str:
     if LIBRARY.exists():
         return ""
     try:
-        return ABSENT.read_text(encoding="utf-8").strip()
+        return LIBRARY.with_name("absent.txt").read_text(encoding="utf-8").strip()
     except OSError:
-        return "the executor was not built; run: python runtime/native/build.py"
+        return "the executor was not built; run: python runtime/native/build_executor.py"
 
 
 @cache

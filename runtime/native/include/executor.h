@@ -29,12 +29,13 @@ extern "C" {
 typedef enum {
   MLCC_OK = 0,
   MLCC_ARGUMENT = 1,   // a record or a step that cannot be obeyed
-  MLCC_LIBRARY = 2,    // the library does not load, or lacks a function
+  MLCC_LIBRARY = 2,    // the library does not load, or lacks a function of the list
   MLCC_INTERFACE = 3,  // the library was compiled for another manifest
   MLCC_WEIGHTS = 4,    // a file of weights cannot be mapped, or ends before a weight does
   MLCC_DEVICE = 5,     // the device or a kernel failed
   MLCC_MEMORY = 6,     // no memory
   MLCC_STATE = 7,      // there is no such ticket, or it was collected
+  MLCC_UNSUPPORTED = 8,  // the step wants a function that the library does not have
 } mlcc_executor_status;
 
 typedef struct mlcc_executor mlcc_executor;
@@ -55,6 +56,7 @@ typedef struct {
   int32_t kind;       // mlcc_group_kind
   int32_t page_size;  // tokens a page; 1 for states
   int32_t pool;       // pages or slots
+  int32_t most_pages; // entries of its page list in one step, at most; 0 for states
 } mlcc_group;
 
 // One tensor of a group's caches; its first size is the group's pool.

@@ -64,7 +64,7 @@ Step counts_of(const Layout& layout, const int32_t* words) {
     if (group.has_pages()) {
       within(words[group.in_header], begin, begin + 1, "a page list at another word");
       count = layout.sequences.entry(words, step.sequences)[group.in_sequences];
-      within(count, 0, end - begin + 1, "page lists beyond their bounds");
+      within(count, 0, std::min(end - begin, int64_t{group.most_pages}) + 1, "page lists beyond their bounds");
     }
     step.pages.push_back(count);
     begin += count;

@@ -30,9 +30,7 @@ std::string& last_error() {
 mlcc_executor_status failed(mlcc_executor_status status, const char* text) noexcept {
   try {
     last_error() = text;
-    // Of several lines the last is the message; TVM's first ones are where it came from.
-    while (!last_error().empty() && last_error().back() == '\n') last_error().pop_back();
-    last_error().erase(0, last_error().rfind('\n') + 1);
+    std::replace(last_error().begin(), last_error().end(), '\n', ' ');
   } catch (...) {
   }
   return status;
@@ -47,7 +45,8 @@ mlcc_executor_status guarded(Body body) noexcept {
   } catch (const mlcc::Error& error) {
     return failed(error.status, error.what());
   } catch (const ffi::Error& error) {
-    return failed(MLCC_DEVICE, error.what());
+    bool full = error.kind() == "MemoryError" || error.message() == std::bad_alloc().what();
+    return failed(full ? MLCC_MEMORY : MLCC_DEVICE, error.message().c_str());
   } catch (const std::bad_alloc&) {
     return failed(MLCC_MEMORY, "no memory");
   } catch (const std::exception& error) {
@@ -68,11 +67,6 @@ mlcc_executor_status with(mlcc_executor* executor, Body body) noexcept {
 }
 
 size_t bytes_of(const ffi::Tensor& tensor) { return ffi::GetDataSize(*tensor.GetDLTensorPtr()); }
-
-void copy(void* to, const ffi::Tensor& from) {
-  mlcc::require(to != nullptr, MLCC_ARGUMENT, "there is nowhere to write results to");
-  std::memcpy(to, from.data_ptr(), bytes_of(from));
-}
 
 // In double precision.
 double log_probability(const float* logits, int64_t count, int32_t token) {
@@ -112,15 +106,12 @@ mlcc_executor_status mlcc_executor_collect(mlcc_executor* executor, int64_t tick
                                            int32_t* rows, int32_t* top_tokens, float* top_logprobs, int32_t* top) {
   return with(executor, [=](mlcc::Model& model) {
     const mlcc::Results& results = model.results(ticket);
-    copy(tokens, results.tokens);
-    copy(logprobs, results.logprobs);
-    *rows = static_cast<int32_t>(results.tokens.size(0));
-    *top = 0;
-    if (results.top_tokens) {
-      copy(top_tokens, *results.top_tokens);
-      copy(top_logprobs, *results.top_logprobs);
-      *top = static_cast<int32_t>((*results.top_tokens).size(1));
-    }
+    std::copy(results.tokens.begin(), results.tokens.end(), tokens);
+    std::copy(results.logprobs.begin(), results.logprobs.end(), logprobs);
+    std::copy(results.top_tokens.begin(), results.top_tokens.end(), top_tokens);
+    std::copy(results.top_logprobs.begin(), results.top_logprobs.end(), top_logprobs);
+    *rows = static_cast<int32_t>(results.tokens.size());
+    *top = results.top;
     model.forget(ticket);
   });
 }
@@ -133,7 +124,7 @@ mlcc_executor_status mlcc_executor_logits(mlcc_executor* executor, float* logits
   return with(executor, [=](mlcc::Model& model) {
     ffi::Tensor computed = model.logits();
     mlcc::require(bytes_of(computed) <= room * sizeof(float), MLCC_ARGUMENT, "no room for the logits");
-    copy(logits, computed);
+    std::memcpy(logits, computed.data_ptr(), bytes_of(computed));
   });
 }
 

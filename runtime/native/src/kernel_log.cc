@@ -3,13 +3,12 @@
 #include <algorithm>
 #include <cstring>
 
+#include "calls.h"
+
 namespace mlcc {
 namespace {
 
 namespace ffi = tvm::ffi;
-
-enum Hooked { kFunction, kName, kBefore, kResult, kArguments };  // what the machine hands to its instrument
-constexpr int kGoOn = 0;
 
 int64_t bytes_of(const ffi::Tensor& tensor) { return static_cast<int64_t>(ffi::GetDataSize(*tensor.GetDLTensorPtr())); }
 
@@ -44,18 +43,14 @@ void KernelLog::begin(const Step& step) {
   }
 }
 
-ffi::Function KernelLog::hook() {
-  return ffi::Function::FromPacked([this](ffi::PackedArgs arguments, ffi::Any* result) {
-    *result = kGoOn;
-    if (!watching_) return;
-    std::string name = arguments[kName].cast<ffi::String>();
-    if (begins(name, "vm.")) return;
-    if (arguments[kBefore].cast<bool>()) {
-      began_ = Clock::now();
-    } else {
-      after(name, arguments.data() + kArguments, arguments.size() - kArguments);
-    }
-  });
+void KernelLog::note(const ffi::PackedArgs& hooked) {
+  std::string name = hooked[kHookedName].cast<ffi::String>();
+  if (begins(name, "vm.")) return;
+  if (hooked[kHookedBefore].cast<bool>()) {
+    began_ = Clock::now();
+  } else {
+    after(name, hooked.data() + kHookedArguments, hooked.size() - kHookedArguments);
+  }
 }
 
 void KernelLog::after(const std::string& name, const ffi::AnyView* arguments, int count) {

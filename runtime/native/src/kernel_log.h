@@ -27,8 +27,10 @@ class KernelLog {
   // The step whose kernels come next.
   void begin(const Step& step);
 
-  // For the virtual machine; it must not outlive this.
-  tvm::ffi::Function hook();
+  bool is_watching() const { return watching_; }
+
+  // A call of the virtual machine, before or after it.
+  void note(const tvm::ffi::PackedArgs& hooked);
 
   const std::map<std::string, mlcc_kernel>& kernels() const { return kernels_; }
 

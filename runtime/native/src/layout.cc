@@ -39,8 +39,10 @@ Layout::Layout(const mlcc_executor_options& options) : words(options.layout.word
   for (int i = 0; i < options.num_groups; ++i) {
     const mlcc_group& record = options.groups[i];
     require(record.pool > 0 && record.page_size > 0, "a cache group without pages");
+    require(record.most_pages >= 0, "a cache group with a negative page list");
     require(static_cast<int64_t>(record.pool) * record.page_size <= INT32_MAX, "a cache group is too large");
-    Group group{static_cast<mlcc_group_kind>(record.kind), record.page_size, record.pool, -1, in_sequences, -1};
+    Group group{static_cast<mlcc_group_kind>(record.kind), record.page_size, record.pool, record.most_pages,
+                -1, in_sequences, -1};
     switch (record.kind) {
       case MLCC_PAGED:
         in_sequences += paged_sequences::width;

@@ -16,7 +16,7 @@ struct Table {
 
 struct Group {
   mlcc_group_kind kind;
-  int32_t page_size, pool;
+  int32_t page_size, pool, most_pages;
   // The group's first column in each table; -1 = it has none there.
   int32_t in_header, in_sequences, in_tokens;
   bool has_pages() const { return kind != MLCC_STATES; }

@@ -8,30 +8,31 @@ namespace {
 
 constexpr int kPooled = 2;  // memory::AllocatorType::kPooled
 
-std::string last_line(const std::string& text) {
-  size_t end = text.find_last_not_of('\n');
-  size_t begin = text.find_last_of('\n', end);
-  return text.substr(begin == std::string::npos ? 0 : begin + 1, end - begin);
-}
-
-// The virtual machine of a library, for this device.
-ffi::Module machine_of(const std::string& path) {
+ffi::Module load(const std::string& path) {
   check_library_file(path);
   try {
-    ffi::Module module = ffi::Module::LoadFromFile(path);
-    ffi::Optional<ffi::Function> load = module->GetFunction("vm_load_executable");
-    require(load.has_value(), MLCC_LIBRARY, "holds no compiled model");
-    ffi::Module machine = (*load)().cast<ffi::Module>();
+    return ffi::Module::LoadFromFile(path);
+  } catch (const ffi::Error& error) {
+    throw Error(MLCC_LIBRARY, error.message());
+  }
+}
+
+// A virtual machine of a library, for this device.
+ffi::Module machine_of(const ffi::Module& module) {
+  try {
+    ffi::Optional<ffi::Function> make = module->GetFunction("vm_load_executable");
+    require(make.has_value(), MLCC_LIBRARY, "holds no compiled model");
+    ffi::Module machine = (*make)().cast<ffi::Module>();
     machine->GetFunction("vm_initialization").value()(static_cast<int>(kCpu.device_type), kCpu.device_id, kPooled);
     return machine;
   } catch (const ffi::Error& error) {
-    throw Error(MLCC_LIBRARY, last_line(error.message()));
+    throw Error(MLCC_LIBRARY, error.message());
   }
 }
 
 }  // namespace
 
-Library::Library(const std::string& path) : path_(path), machine_(machine_of(path)) {}
+Library::Library(const std::string& path) : path_(path), module_(load(path)), machine_(machine_of(module_)) {}
 
 ffi::Function Library::function(const std::string& name) const {
   ffi::Optional<ffi::Function> found = machine_->GetFunction(name);
@@ -44,8 +45,12 @@ std::string Library::interface() const {
   return found.has_value() ? std::string((*found)().cast<ffi::String>()) : "nothing";
 }
 
-void Library::instrument(const ffi::Function& hook) const {
-  machine_->GetFunction("set_instrument").value()(hook);
+ffi::Function Library::hooked(const std::string& name, const ffi::Function& hook) {
+  if (!hooked_) {
+    hooked_ = machine_of(module_);
+    (*hooked_)->GetFunction("set_instrument").value()(hook);
+  }
+  return (*hooked_)->GetFunction(name).value();
 }
 
 }  // namespace mlcc

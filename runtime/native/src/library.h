@@ -25,12 +25,14 @@ class Library {
   // What it was compiled for; "nothing" if it does not say.
   std::string interface() const;
 
-  // Calls `hook(function, name, before, result, *arguments)` round every call; null = no more.
-  void instrument(const tvm::ffi::Function& hook) const;
+  // The same function, run by another machine, which calls `hook(function, name, before, result,
+  // *arguments)` round every call it makes.
+  tvm::ffi::Function hooked(const std::string& name, const tvm::ffi::Function& hook);
 
  private:
   std::string path_;
-  tvm::ffi::Module machine_;
+  tvm::ffi::Module module_, machine_;
+  tvm::ffi::Optional<tvm::ffi::Module> hooked_;
 };
 
 }  // namespace mlcc

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "check.h"
+#include "decode.h"
 #include "executor.h"
 #include "kernel_log.h"
 #include "layout.h"
@@ -16,11 +17,17 @@
 
 namespace mlcc {
 
-// What `sample` and `top_logprobs` gave, as flat tensors.
+// What a step gave: an entry for each row, or `top` of them.
 struct Results {
-  ffi::Tensor tokens, logprobs;
-  ffi::Optional<ffi::Tensor> top_tokens, top_logprobs;  // none if no row wanted any
+  std::vector<int32_t> tokens;
+  std::vector<float> logprobs;
+  std::vector<int32_t> top_tokens;
+  std::vector<float> top_logprobs;
+  int32_t top;  // 0 if no row wanted any
 };
+
+// The functions of a library that steps call.
+enum Role { kForward, kSample, kAdjust, kTopLogprobs, kCopyPages, kRoles };
 
 class Model {
  public:
@@ -44,21 +51,34 @@ class Model {
   std::vector<ffi::Tensor> weights_of(const mlcc_executor_options& options);
   std::vector<ffi::Tensor> caches_of(const mlcc_executor_options& options);
   void find_functions(const mlcc_executor_options& options);
-  const ffi::Function& function(const char* name) const;
+  // Throws Error(MLCC_UNSUPPORTED) if the library has it not.
+  const ffi::Function& function(Role role) const;
+  // The same; while kernels are watched or kept, on a machine that tells of each call.
+  ffi::Function running(Role role);
+  void on_call(const ffi::PackedArgs& hooked);
   Step checked();
-  ffi::Tensor forward(const Step& step);
+  void copy_pages(const Step& step);
+  ffi::Tensor forward(const Step& step, bool any_pages);
+  // Logits, tokens and log-probabilities, `adjusted` in between; `kept`: the calls too, for later.
+  void compute(const Step& step, bool adjusted, Decode& decode, bool kept);
+  void replay(bool adjusted, const Decode& decode);
+  void adjust(const ffi::Tensor& logits);
+  Results results_of(const Step& step, const Decode& decode);
 
   // Destroyed last to first: no tensor outlives its memory, no function its library.
   Layout layout_;
   WeightFiles files_;
   Library library_;
-  std::map<std::string, ffi::Function> functions_;
+  ffi::Function functions_[kRoles];  // null where the library has none
   int threads_;
   ffi::Array<ffi::Tensor> weights_, caches_;
-  ffi::Tensor step_, last_sampled_;
+  ffi::Tensor step_;
+  ffi::Tensor last_sampled_;  // always in one place
+  int32_t previous_rows_ = 1;
   ffi::Optional<ffi::Tensor> adjustments_;  // most models never have any
   KernelLog log_;
-  bool instrumented_ = false;
+  Decodes decodes_;
+  Calls* noting_ = nullptr;  // what the calls of the moment are kept in
   std::map<int64_t, Results> results_;
   int64_t next_ticket_ = 0;
 };

@@ -71,7 +71,7 @@ class Hosted:
         self._client = TurnClient(self._model, self._options.max_queue, self._flush)
         self._calls = Calls(Service(self._client, text, BOUNDS))
         self._state = "ready"
-        self.trim(self._trim)
+        self._refuse()
         ready = {
             "model": text.name,
             "context": capacity.context,
@@ -117,9 +117,8 @@ class Hosted:
     def trim(self, level: Trim) -> None:
         """Take as little more memory as the level says. No prefixes are kept yet."""
         self._trim = level
-        if self._client is not None:
-            low = level is Trim.REFUSE
-            self._client.refusal = CapacityError(_LOW_MEMORY, code="low_memory") if low else None
+        # in the next turn: what was asked before has begun by then, and goes on
+        asyncio.get_running_loop().call_soon(self._refuse)
 
     def background(self, away: bool) -> None:
         """The app is out of sight, or back."""
@@ -158,6 +157,11 @@ class Hosted:
         if not self._flushing:
             self._flushing = True
             asyncio.get_running_loop().call_soon(self._flush)
+
+    def _refuse(self) -> None:
+        if self._client is not None:
+            low = self._trim is Trim.REFUSE
+            self._client.refusal = CapacityError(_LOW_MEMORY, code="low_memory") if low else None
 
     def _flush(self) -> None:
         if self._flushing:

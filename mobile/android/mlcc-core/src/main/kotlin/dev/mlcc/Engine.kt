@@ -1,5 +1,6 @@
 package dev.mlcc
 
+import dev.mlcc.calls.COMPLETION_SHAPES
 import dev.mlcc.calls.Calls
 import dev.mlcc.calls.Native
 import dev.mlcc.calls.Reply
@@ -36,7 +37,8 @@ public class Engine internal constructor(
     public val chat: Chat = Chat(calls, scope)
 
     /** Texts continued. */
-    public val completions: Completions = Completions(calls, scope)
+    public val completions: Completions<CompletionRequest, Completion, CompletionChunk> =
+        Completions(calls, scope, COMPLETION_SHAPES)
 
     /** What can be asked. */
     public val models: Models = Models(calls, scope)

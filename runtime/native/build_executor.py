@@ -1,7 +1,7 @@
 """Builds libmlcc_executor: our C++ and TVM's runtime, of the sources in its wheels, in one library.
 
-    python runtime/native/build.py                    in place, for this machine
-    python runtime/native/build.py ARCH OUTPUT        for another: x86_64 or aarch64, on Linux
+    python runtime/native/build_executor.py                in place, for this machine
+    python runtime/native/build_executor.py ARCH OUTPUT    for another: x86_64 or aarch64, on Linux
 
 By zig where its package is installed (for any Linux since glibc 2.17, the C++ library inside), else
 by the system's compiler. Run by `pip install` (hatch_build.py) and by whoever changes the sources.
@@ -10,13 +10,12 @@ The standard library only; TVM is found as an installed package, and not importe
 
 from __future__ import annotations
 
-import hashlib
 import os
 import platform
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -26,7 +25,9 @@ if str(ROOT / "targets") not in sys.path:
     sys.path.insert(0, str(ROOT / "targets"))
 
 from mlcc_targets.linker import zig  # noqa: E402
-from mlcc_targets.native.build import BuildError, compiler, package  # noqa: E402
+from mlcc_targets.native import once  # noqa: E402
+from mlcc_targets.native.build import compiler, package  # noqa: E402
+from mlcc_targets.native.once import BuildError  # noqa: E402
 from mlcc_targets.target import TargetError  # noqa: E402
 
 SOURCES, HEADERS = FOLDER / "src", FOLDER / "include"
@@ -35,9 +36,6 @@ LACKING = ROOT / "targets" / "mlcc_targets" / "wasm" / "include"
 """Headers that TVM's wheel lacks; some are named relative to themselves."""
 OUTPUT = FOLDER.parent / "mlcc" / "device" / "lib"
 LIBRARY = OUTPUT / "libmlcc_executor.so"
-ABSENT = OUTPUT / "absent.txt"
-"""Why there is no library: one line, written where a build could not be done."""
-STAMP = OUTPUT / "sources.sha256"
 FLAGS = (
     "-std=c++17",
     "-O2",
@@ -68,7 +66,14 @@ def toolchain(arch: str) -> tuple[list[str], list[str]]:
             pass  # the system's will do
     if arch != platform.machine():
         raise BuildError(f"the executor for {arch} is built by zig; pip install 'mlcc[compile]'")
-    return compiler(), ["-static-libstdc++", "-static-libgcc", "-pthread", "-ldl"]
+    try:
+        system = compiler()
+    except BuildError as error:
+        raise BuildError(
+            "neither zig nor a C++ compiler was found when mlcc was installed; pip install "
+            "ziglang, or apt install g++, and install mlcc again"
+        ) from error
+    return system, ["-static-libstdc++", "-static-libgcc", "-pthread", "-ldl"]
 
 
 def includes() -> list[str]:
@@ -86,31 +91,40 @@ def build(
     flags: Sequence[str] = FLAGS,
     link: Sequence[str] = LINK,
     tools: tuple[list[str], list[str]] | None = None,
+    ready: Mapping[str, Path] | None = None,
 ) -> Path:
     """Compile all sources and link them into `output`. Raises BuildError.
 
-    tools: a compiler's command and what it links with, if not those of `toolchain`.
+    tools: a compiler's command and what it links with, if not those of `toolchain`. ready: objects
+    of units that are compiled already.
     """
     command, libraries = tools or toolchain(arch or platform.machine())
     common = [*command, *flags, *includes()]
     output.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         sources = sorted(SOURCES.glob("*.cc"))
-        objects = [str(Path(folder) / f"{source.stem}.o") for source in sources]
+        made = {source.stem: Path(folder) / f"{source.stem}.o" for source in sources}
+        objects = {**made, **(ready or {})}
 
-        def compile_one(source: Path, made: str) -> None:
-            own = ["-w"] if source.stem == "runtime" else ["-Wall", "-Wextra"]  # TVM's, and ours
-            _run([*common, *own, "-c", str(source), "-o", made])
+        def compile_one(source: Path) -> None:
+            if objects[source.stem] == made[source.stem]:
+                compile_unit(source, made[source.stem], common)
 
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            list(pool.map(compile_one, sources, objects))
+            list(pool.map(compile_one, sources))
         partial = output.with_suffix(".partial")  # the old library may be in use
         try:
-            _run([*command, *link, *objects, *libraries, "-o", str(partial)])
+            _run([*command, *link, *map(str, objects.values()), *libraries, "-o", str(partial)])
             partial.replace(output)
         finally:
             partial.unlink(missing_ok=True)
     return output
+
+
+def compile_unit(source: Path, made: Path, command: Sequence[str]) -> None:
+    """One source. Raises BuildError."""
+    warnings = ["-w"] if source.stem == "runtime" else ["-Wall", "-Wextra"]  # TVM's, and ours
+    _run([*command, *warnings, "-c", str(source), "-o", str(made)])
 
 
 def _run(words: Sequence[str]) -> None:
@@ -132,32 +146,18 @@ def _run(words: Sequence[str]) -> None:
 
 def source_hash() -> str:
     """Of all sources and this file: tells whether a library was built from them."""
-    digest = hashlib.sha256()
     sources = [*SOURCES.iterdir(), *HEADERS.iterdir(), EXPORTS, Path(__file__)]
-    for path in sorted(sources):
-        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
-    return digest.hexdigest()
+    return once.hash_of(sorted(sources))
 
 
 def is_current() -> bool:
     """Whether the library stands and was built from the sources as they are now."""
-    return LIBRARY.exists() and STAMP.exists() and STAMP.read_text() == source_hash()
+    return once.is_current(LIBRARY, source_hash())
 
 
 def build_or_explain() -> str:
     """Build in place unless that was done. Returns "", or why it failed, which it also notes."""
-    if is_current():
-        return ""
-    OUTPUT.mkdir(exist_ok=True)
-    try:
-        build(LIBRARY)
-    except BuildError as error:
-        LIBRARY.unlink(missing_ok=True)  # an old one would be of other sources
-        ABSENT.write_text(f"{error}\n", encoding="utf-8")
-        return str(error)
-    ABSENT.unlink(missing_ok=True)
-    STAMP.write_text(source_hash())
-    return ""
+    return once.build_or_explain(LIBRARY, source_hash(), build)
 
 
 if __name__ == "__main__":
