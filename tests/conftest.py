@@ -44,6 +44,7 @@ SLOWEST = (
     "models/test_architectures_gpu.py",
     "demo/test_demo_vulkan.py",
     "compile/test_variants.py",
+    "mobile/test_kotlin.py",
 )
 """Files that begin first, so that no process is left with one of them when the others are done.
 Those that compute on SwiftShader, on all cores, take turns with those that do not."""
