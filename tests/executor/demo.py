@@ -22,7 +22,7 @@ from mlcc.model.model import Model, ModelText, open_text
 def capacity_of(folder: Path, **limits: int | None) -> Capacity:
     """What the artifact allows, or less."""
     limits = {"max_batch": None, "context": None, **limits}
-    return plan_capacity(Artifact.open(folder).manifest, **limits)
+    return plan_capacity(Artifact.open(folder, host=False).manifest, **limits)
 
 
 def cpu_executor(folder: Path, threads: int = 1, **limits: int | None) -> CpuExecutor:

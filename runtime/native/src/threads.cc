@@ -1,5 +1,6 @@
-// TVMBackendParallelLaunch over one pool a process. A worker waits for its own number to change, awake
-// for some milliseconds, since the next kernel is near, and asleep after that.
+// TVMBackendParallelLaunch over one pool a process. Who is awake takes the next task of a kernel, the
+// caller too: a worker that has no core just now is not waited for. Workers stay awake for some
+// milliseconds, since the next kernel is near, and sleep after that.
 #include "threads.h"
 
 #include <pthread.h>
@@ -11,17 +12,15 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <thread>
-#include <vector>
 
 namespace mlcc {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr auto kAwake = std::chrono::milliseconds(5);
-constexpr int kPauses = 1000;  // before the core is offered to others
+constexpr int kPauses = 64;  // before the core is offered to others
 
 inline void pause() {
 #if defined(__x86_64__)
@@ -38,8 +37,6 @@ struct Job {
   TVMParallelGroupEnv group;
 };
 
-class Worker;
-
 class Pool {
  public:
   // Held by whoever computes on more than one thread.
@@ -47,70 +44,72 @@ class Pool {
 
   void grow(int workers);
   int run(FTVMParallelLambda function, void* data, int tasks);
-  void compute(int task);  // in a worker
 
  private:
-  void await();
+  void work();
+  bool take(int* task);
+  bool has_tasks() const;
+  bool has_tasks_soon() const;
+  void sleep();
+  void compute(int task);
+  void await() const;
 
+  // Read by those alone who have taken one of its tasks, for which the caller waits.
   Job job_{};
-  std::atomic<int> pending_{0};
-  std::mutex error_lock_;
-  std::optional<tvm::ffi::Error> error_;
-  std::vector<std::unique_ptr<Worker>> workers_;
-};
-
-class Worker {
- public:
-  Worker(Pool* pool, int task) : pool_(pool), task_(task) {
-    std::thread([this] { loop(); }).detach();
-  }
-
-  void wake() {
-    called_.fetch_add(1);
-    if (!asleep_.load()) return;
-    std::lock_guard<std::mutex> lock(mutex_);
-    condition_.notify_one();
-  }
-
- private:
-  void loop() {
-    for (uint32_t done = 0;; ++done) {
-      if (!called_soon(done)) sleep(done);
-      pool_->compute(task_);
-    }
-  }
-
-  bool called_soon(uint32_t done) const {
-    for (int i = 0; i < kPauses; ++i) {
-      if (called_.load() != done) return true;
-      pause();
-    }
-    for (auto end = Clock::now() + kAwake; Clock::now() < end;) {
-      if (called_.load() != done) return true;
-      sched_yield();
-    }
-    return false;
-  }
-
-  void sleep(uint32_t done) {
-    std::unique_lock<std::mutex> lock(mutex_);
-    asleep_.store(true);
-    condition_.wait(lock, [&] { return called_.load() != done; });
-    asleep_.store(false);
-  }
-
-  Pool* pool_;
-  int task_;
-  alignas(64) std::atomic<uint32_t> called_{0};
-  std::atomic<bool> asleep_{false};
-  std::mutex mutex_;
+  // Number of the job, its tasks, the next that nobody has: of 32, 16 and 16 bits.
+  alignas(64) std::atomic<uint64_t> next_{0};
+  alignas(64) std::atomic<int> pending_{0};
+  std::atomic<int> asleep_{0};
+  std::mutex sleeping_, error_lock_;
   std::condition_variable condition_;
+  std::optional<tvm::ffi::Error> error_;
+  int workers_ = 0;
 };
+
+constexpr int kMostTasks = 0xFFFF;
 
 void Pool::grow(int workers) {
-  while (static_cast<int>(workers_.size()) < workers) {
-    workers_.push_back(std::make_unique<Worker>(this, static_cast<int>(workers_.size()) + 1));
+  for (; workers_ < workers; ++workers_) std::thread([this] { work(); }).detach();
+}
+
+void Pool::work() {
+  for (int task;;) {
+    if (!has_tasks_soon()) sleep();
+    while (take(&task)) compute(task);
   }
+}
+
+bool Pool::has_tasks() const {
+  uint64_t next = next_.load();
+  return (next & kMostTasks) < (next >> 16 & kMostTasks);
+}
+
+bool Pool::take(int* task) {
+  uint64_t next = next_.load();
+  while ((next & kMostTasks) < (next >> 16 & kMostTasks)) {
+    *task = static_cast<int>(next & kMostTasks);
+    if (next_.compare_exchange_weak(next, next + 1)) return true;
+  }
+  return false;
+}
+
+bool Pool::has_tasks_soon() const {
+  for (int i = 0; i < kPauses; ++i) {
+    if (has_tasks()) return true;
+    pause();
+  }
+  for (auto end = Clock::now() + kAwake; Clock::now() < end;) {
+    if (has_tasks()) return true;
+    sched_yield();
+  }
+  return false;
+}
+
+void Pool::sleep() {
+  std::unique_lock<std::mutex> lock(sleeping_);
+  asleep_.fetch_add(1);
+  condition_.wait(lock, [this] { return has_tasks(); });
+  asleep_.fetch_sub(1);
 }
 
 void Pool::compute(int task) {
@@ -124,8 +123,13 @@ void Pool::compute(int task) {
 int Pool::run(FTVMParallelLambda function, void* data, int tasks) {
   job_ = {function, data, {nullptr, tasks}};
   pending_.store(tasks);
-  for (int task = 1; task < tasks; ++task) workers_[task - 1]->wake();
-  compute(0);
+  uint64_t number = (next_.load() >> 32) + 1;
+  next_.store(number << 32 | static_cast<uint64_t>(tasks) << 16);
+  if (asleep_.load() > 0) {
+    std::lock_guard<std::mutex> lock(sleeping_);
+    condition_.notify_all();
+  }
+  for (int task; take(&task);) compute(task);
   await();
   if (!error_) return 0;
   tvm::ffi::details::SetSafeCallRaised(*error_);
@@ -133,7 +137,7 @@ int Pool::run(FTVMParallelLambda function, void* data, int tasks) {
   return -1;
 }
 
-void Pool::await() {
+void Pool::await() const {
   for (int i = 0; i < kPauses; ++i) {
     if (pending_.load() == 0) return;
     pause();
@@ -170,7 +174,7 @@ extern "C" {
 
 int TVMBackendParallelLaunch(FTVMParallelLambda function, void* data, int tasks) {
   int threads = mlcc::threads_of_turn;
-  if (threads > 1 && tasks == 0) {
+  if (threads > 1 && tasks == 0 && threads <= mlcc::kMostTasks) {
     mlcc::threads_of_turn = 1;  // what a task launches, it computes itself
     int status = mlcc::pool()->run(function, data, threads);
     mlcc::threads_of_turn = threads;
