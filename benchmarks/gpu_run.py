@@ -19,12 +19,15 @@ from mlcc.artifact.folder import Artifact
 from mlcc.artifact.manifest import CacheInfo, Limits
 from mlcc.artifact.records import from_plain
 from mlcc.device.choose import place_for
-from mlcc.device.native import NativeExecutor, Place
-from mlcc.device.tvm_runtime import open_device, runtime, set_threads
+from mlcc.device.native import NativeExecutor
+from mlcc.device.place import Place
+from mlcc.device.threads import set_threads
+from mlcc.device.tvm_runtime import open_device, runtime
 from mlcc.engine import Request, SamplingParams, TextDelta
 from mlcc.engine.batch import Capacity, Result
 from mlcc.engine.manual import ManualSteps
-from mlcc.model.model import Model, open_model
+from mlcc.model.model import Model
+from mlcc.opening import open_model
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from mlcc.artifact.folder import Artifact
 from mlcc.engine.manual import ManualSteps
-from mlcc.model.loading import open_executor
+from mlcc.opening import open_executor
 
 PREFILL, DECODE = 512, 128
 

@@ -29,7 +29,7 @@ class PagedSequences:
     def step(self, counts: dict[int, int]) -> None:
         """Run `counts[s]` more tokens of each sequence s named, in one batch."""
         tokens = {s: self.sequences[s][self.done[s] :][:count] for s, count in counts.items()}
-        rows = self.executor.logits(self.steps.step(tokens, every_row=True))
+        rows = np.asarray(self.executor.logits(self.steps.step(tokens, every_row=True)))
         position = 0
         for s, count in counts.items():
             self.logits[s].extend(rows[position : position + count])

@@ -44,6 +44,7 @@ SLOWEST = (
     "models/test_architectures_gpu.py",
     "demo/test_demo_vulkan.py",
     "compile/test_variants.py",
+    "mobile/test_kotlin.py",
 )
 """Files that begin first, so that no process is left with one of them when the others are done.
 Those that compute on SwiftShader, on all cores, take turns with those that do not."""
@@ -84,6 +85,17 @@ def compiled_demo(
     folder = folder / "compiled-demo"
     folder.mkdir(exist_ok=True)
     return lambda quant, target: compiled(folder, quant, target)
+
+
+@pytest.fixture(scope="session")
+def c_library(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Any:
+    """The C library and the tests' program over it: a `c_library.Library`."""
+    from c_library import built
+
+    folder = tmp_path_factory.getbasetemp()
+    if hasattr(pytestconfig, "workerinput"):
+        folder = folder.parent
+    return built(folder / "c-library")
 
 
 class Features:

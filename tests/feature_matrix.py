@@ -51,6 +51,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     "continuous batching": ("batching",),
     "temperature, top-k, top-p, min-p": ("sampling",),
     "chat and OpenAI server": ("server",),
+    "programs in C: `mlcc.h`": ("c",),
     "`mlcc profile`": ("profile",),
 }
 """Row -> its parts, the names that tests use. A row claims what its weakest part does."""

@@ -72,3 +72,13 @@ def toy_text() -> ModelText:
 
 def open_toy(delay: float = 0.0, die_after: int = 0, full_at: int = 0) -> Model:
     return Model(toy_text(), SlowToy(CAPACITY, delay, die_after, full_at))
+
+
+def open_slow_toy() -> Model:
+    """About a second for a hundred tokens."""
+    return open_toy(delay=0.01)
+
+
+def open_full_toy() -> Model:
+    """Its device is full once."""
+    return open_toy(full_at=3)

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from mlcc.errors import UnsupportedError, printable
+from mlcc.extras import advice, is_here
 from mlcc.model_argument import model_argument
 from mlcc_compiler.toolchain import missing
 from mlcc_targets import TARGETS, Choices, Target, TargetError, get_target
@@ -138,7 +139,8 @@ def describe(name: str) -> dict[str, Any]:
 def _devices(target: Target) -> tuple[list[str], str]:
     """The GPUs of a row that this machine has, and why its libraries cannot be run here."""
     if target.run_missing or not target.generator:
-        return [], target.run_missing
+        needs = "" if target.device != "numpy" or is_here("numpy") else advice("numpy", "reference")
+        return [], target.run_missing or (needs and f"this needs {needs}")
     # Imported late: asking for devices loads TVM's runtime.
     from mlcc.device.choose import devices_of
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mlcc.extras import lacking
 from mlcc_compiler.cuda import code as cuda_code
 from mlcc_targets import Target, TargetError
 from mlcc_targets.linker import zig
@@ -11,6 +12,8 @@ def missing(target: Target) -> str:
     """Why not, with what to type; empty = it can."""
     if target.missing:
         return target.missing
+    if extra := lacking("compile"):
+        return f'compiling needs more than is installed; type `pip install "mlcc[{extra}]"`'
     try:
         if target.kernels:  # else there is nothing to link
             zig()

@@ -1,36 +1,33 @@
 """The command `mlcc`: finds its subcommands and turns their errors into one line and an exit code.
 
-Subcommands come from the entry points `mlcc.commands` and are imported only when they run, so that
-`mlcc --help` is fast and a broken one does not break the others.
+Subcommands are imported only when they run, so that the others are fast and a broken one does not
+break them. Other packages bring more by entry points of the group `mlcc.commands`.
 """
 
 from __future__ import annotations
 
-import ast
 import os
-import signal
 import sys
-import traceback
-from importlib.metadata import EntryPoint, entry_points
-from importlib.util import find_spec
-from pathlib import Path
+from importlib import import_module
 from typing import Any
 
 import click
 
 from mlcc.errors import MlccError, printable
+from mlcc.extras import advice, lacking
 from mlcc.version import __version__
 
 INTERRUPTED = 130
-_EXTRAS = {
-    "filelock": "mlcc[compile]",
-    "huggingface_hub": "mlcc[compile]",
-    "safetensors": "mlcc[compile]",
-    "fastapi": "mlcc[serve]",
-    "starlette": "mlcc[serve]",
-    "uvicorn": "mlcc[serve]",
+_COMMANDS = {
+    "cache": "mlcc.commands.cache:cache_command",
+    "chat": "mlcc.commands.chat:chat_command",
+    "eval": "mlcc.commands.evaluate:eval_command",
+    "inspect": "mlcc.commands.inspect:inspect_command",
+    "profile": "mlcc.commands.profile:profile_command",
+    "run": "mlcc.commands.run:run_command",
+    "serve": "mlcc.commands.serve:serve_command",
 }
-"""Packages that a bare `pip install mlcc` does not bring, and what does."""
+"""Our own: reading the entry points of all that is installed takes longer than to answer."""
 
 
 class Commands(click.Group):
@@ -38,30 +35,35 @@ class Commands(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Names, without importing anything."""
-        return sorted(_entry_points())
+        return sorted(_all_commands())
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import one command. Raises MlccError if that fails."""
-        point = _entry_points().get(cmd_name)
-        if point is None:
+        place = _COMMANDS.get(cmd_name) or _all_commands().get(cmd_name)
+        if place is None:
             return None
+        module, _, name = place.partition(":")
         try:
-            command = point.load()
+            command = getattr(import_module(module), name)
         except ImportError as error:
             if _missing_extra(error):
                 raise
             raise MlccError(
-                f"`mlcc {cmd_name}` cannot be loaded: {error}; type `pip install 'mlcc[compile,"
-                "serve]'`"
+                f"`mlcc {cmd_name}` cannot be loaded: {error}; type `pip install "
+                '"mlcc[compile,serve]"`'
             ) from error
         assert isinstance(command, click.Command)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The list in `mlcc --help`, from the sources' docstrings."""
-        rows = [(name, _first_line(point)) for name, point in sorted(_entry_points().items())]
+        """The list in `mlcc --help`, from the sources' docstrings; of a command that lacks its
+        extra, what to type for it."""
+        rows = []
+        for name, place in sorted(_all_commands().items()):
+            needs = f' (pip install "mlcc[{extra}]")' if (extra := lacking(name)) else ""
+            rows.append((name, _first_line(place) + needs))
         with formatter.section("Commands"):
-            formatter.write_dl(rows or [("(none)", "mlcc is not installed: pip install -e .")])
+            formatter.write_dl(rows)
 
 
 @click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
@@ -78,6 +80,8 @@ def main(args: list[str] | None = None) -> None:
     try:
         code = cli.main(args, prog_name="mlcc", standalone_mode=False)
     except click.exceptions.Abort:
+        import signal
+
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # one more while Python ends would be ugly
         click.echo(err=True)
         code = INTERRUPTED
@@ -94,6 +98,8 @@ def main(args: list[str] | None = None) -> None:
 def _report(error: Exception) -> int:
     """One line, or everything with --debug. Returns the exit code."""
     if os.environ.get("MLCC_DEBUG"):
+        import traceback
+
         traceback.print_exception(error)
     if isinstance(error, MlccError):
         click.echo(f"error: {error.message}", err=True)
@@ -110,12 +116,12 @@ def _report(error: Exception) -> int:
     return 1
 
 
-def _missing_extra(error: Exception) -> str | None:
+def _missing_extra(error: Exception) -> str:
     """What to install, if a package is missing that not every install of mlcc has."""
-    package = (getattr(error, "name", None) or "").partition(".")[0]
-    if not isinstance(error, ModuleNotFoundError) or package not in _EXTRAS:
-        return None
-    return f"this needs {package}, which is not installed; type `pip install '{_EXTRAS[package]}'`"
+    if not isinstance(error, ModuleNotFoundError):
+        return ""
+    found = advice((error.name or "").partition(".")[0])
+    return found and f"this needs {found}"
 
 
 def _nobody_reads() -> int:
@@ -124,18 +130,27 @@ def _nobody_reads() -> int:
     return 0
 
 
-def _entry_points() -> dict[str, EntryPoint]:
-    return {point.name: point for point in entry_points(group="mlcc.commands")}
+def _all_commands() -> dict[str, str]:
+    """Ours, and those that others bring: name -> "module:attribute"."""
+    from importlib.metadata import entry_points  # late: it is slow
+
+    others = {point.name: point.value for point in entry_points(group="mlcc.commands")}
+    return {**others, **_COMMANDS}
 
 
-def _first_line(point: EntryPoint) -> str:
+def _first_line(place: str) -> str:
     """The first sentence of a command's docstring, read from its source and not imported."""
+    import ast
+    from importlib.util import find_spec
+    from pathlib import Path
+
+    module, _, name = place.partition(":")
     try:
-        spec = find_spec(point.module)
+        spec = find_spec(module)
         source = Path(spec.origin).read_text(encoding="utf-8") if spec and spec.origin else ""
         body: list[Any] = ast.parse(source).body
     except (ImportError, OSError, SyntaxError, ValueError):
         return ""
-    found = [node for node in body if getattr(node, "name", None) == point.attr]
+    found = [node for node in body if getattr(node, "name", None) == name]
     text = ast.get_docstring(found[0]) if found else None
     return (text or "").partition("\n")[0].rstrip(".")

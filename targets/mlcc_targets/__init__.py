@@ -1,4 +1,4 @@
-"""One file per target: a data row and how to link. Imports nothing of TVM or of mlcc."""
+"""One file per target: a data row and how to link. Imports no TVM, and of mlcc `machine` alone."""
 
 from __future__ import annotations
 

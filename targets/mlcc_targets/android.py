@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from mlcc_targets.elf import link_elf
+from mlcc_targets.elf import link_model
 from mlcc_targets.target import Choices, Target
 from mlcc_targets.wgsl import LIMITS, computes_f16
 
@@ -26,6 +26,6 @@ def target(choices: Choices) -> Target:
         library="model.so",
         limits=LIMITS,
         f16=computes_f16(choices.f16),
-        link=partial(link_elf, arch="aarch64", needed=_SYSTEM, options=_PAGES),
+        link=partial(link_model, arch="aarch64", needed=_SYSTEM, options=_PAGES),
         run_missing="runs in an Android app; see docs/devices.md",
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mlcc_targets.host import cpu_features, machine, missing_features
+from mlcc.machine import cpu_features, machine, missing_features
 from mlcc_targets.native_library import link_for
 from mlcc_targets.target import Choices, Target, TargetError
 

@@ -14,10 +14,35 @@ from mlcc_targets.linker import run_zig
 from mlcc_targets.target import TargetError
 
 LINUX = ("libm.so.6", "libc.so.6")
+_RAISE = Path(__file__).with_name("raise_parts.c")
+_RAISE_FLAGS = (
+    "-O2",
+    "-g0",
+    "-fPIC",
+    "-ffreestanding",
+    "-fno-stack-protector",
+    "-fno-sanitize=all",
+)
 _EMULATIONS = {"x86_64": "elf_x86_64", "aarch64": "aarch64linux"}
 # A model's own symbols are bound to it (-Bsymbolic): every model has some of the same name.
 _OPTIONS = ["-z", "noexecstack", "-z", "relro", "-z", "now", "-Bsymbolic", "--strip-all"]
 _OPTIONS += ["--no-as-needed"]
+
+
+def link_model(
+    objects: Sequence[Path],
+    library: Path,
+    arch: str,
+    needed: Sequence[str] = LINUX,
+    options: Sequence[str] = (),
+) -> None:
+    """Link what TVM generated into a library that any runtime of TVM's can load, and which names
+    none. Raises TargetError."""
+    with tempfile.TemporaryDirectory() as folder:
+        raising = Path(folder) / "raise_parts.o"
+        target = ("-target", f"{arch}-linux")
+        run_zig(["cc", *target, *_RAISE_FLAGS, "-c", str(_RAISE), "-o", str(raising)], raising)
+        link_elf([*objects, raising], library, arch, needed, options)
 
 
 def link_elf(
@@ -27,10 +52,7 @@ def link_elf(
     needed: Sequence[str] = LINUX,
     options: Sequence[str] = (),
 ) -> None:
-    """Link objects of `arch` into a library that names `needed` as its own. Raises TargetError.
-
-    TVM's functions stay undefined: they are found in the runtime that is loaded already.
-    """
+    """Link objects of `arch` into a library that names `needed` as its own. Raises TargetError."""
     if arch not in _EMULATIONS:
         raise TargetError(f"no ELF libraries for '{arch}'; use one of: {', '.join(_EMULATIONS)}")
     shared = ["ld.lld", "-m", _EMULATIONS[arch], "-shared", "--build-id=none", "--hash-style=gnu"]

@@ -7,16 +7,16 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
+from mlcc.machine import machine
 from mlcc_targets.apple import link_dylib
-from mlcc_targets.elf import link_elf
-from mlcc_targets.host import machine
+from mlcc_targets.elf import link_model
 from mlcc_targets.target import Link, TargetError
 
 
 def link_for(arch: str) -> Link:
     """What links for `arch`: as this system does where it is this machine's, else as Linux does."""
     if arch != machine() or sys.platform.startswith("linux"):
-        return partial(link_elf, arch=arch)
+        return partial(link_model, arch=arch)
     return partial(link_dylib, arch=arch) if sys.platform == "darwin" else _untried
 
 

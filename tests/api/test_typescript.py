@@ -1,10 +1,9 @@
-"""The TypeScript of the API and of tables is what Python prints, and no field is forgotten."""
+"""The TypeScript of the API, and of tables, also in C++, is what Python prints, and no field is
+forgotten."""
 
 from __future__ import annotations
 
 import re
-import sys
-from importlib import import_module
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -13,29 +12,19 @@ import pytest
 from mlcc.api import shapes
 from mlcc.api.fields import CHAT, COMPLETION
 from mlcc.api.types import Flag, Integer, Many, Text
-
-TOOLS = Path(__file__).parents[2] / "web" / "tools"
-
-
-@pytest.fixture
-def api_types(monkeypatch: pytest.MonkeyPatch) -> Any:
-    return tool(monkeypatch, "api_types")
+from tools import step_tables
+from tools.api_types import typescript
 
 
-def tool(monkeypatch: pytest.MonkeyPatch, name: str) -> Any:
-    """A generator of web/tools."""
-    monkeypatch.syspath_prepend(str(TOOLS))
-    monkeypatch.delitem(sys.modules, name, raising=False)
-    return import_module(name)
+def test_the_committed_types_are_what_the_generator_writes() -> None:
+    same = typescript.OUT.read_text(encoding="utf-8") == typescript.render()
+    assert same, "type: python -m tools.api_types"
 
 
-@pytest.mark.parametrize("name", ["api_types", "step_tables"])
-def test_the_committed_file_is_what_the_generator_writes(
-    monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    made = tool(monkeypatch, name)
-    same = made.OUT.read_text(encoding="utf-8") == made.render()
-    assert same, f"type: python web/tools/{name}.py"
+@pytest.mark.parametrize("path", step_tables.FILES, ids=lambda path: path.name)
+def test_the_columns_of_steps_are_what_python_prints(path: Path) -> None:
+    same = path.read_text(encoding="utf-8") == step_tables.FILES[path]()
+    assert same, "type: python -m tools.step_tables"
 
 
 def members(text: str, name: str) -> set[str]:
@@ -45,8 +34,8 @@ def members(text: str, name: str) -> set[str]:
     return inherited | set(re.findall(r"^  (\w+)\??: ", found[2], re.MULTILINE))
 
 
-def test_every_field_of_every_shape_is_there(api_types: Any) -> None:
-    text = api_types.render()
+def test_every_field_of_every_shape_is_there() -> None:
+    text = typescript.render()
     for table in (CHAT, COMPLETION):
         assert members(text, table.name) == {field.name for field in table.fields}
     classes = [getattr(shapes, name) for name in dir(shapes) if name[0].isupper()]
@@ -66,13 +55,13 @@ def test_every_field_of_every_shape_is_there(api_types: Any) -> None:
         (Many(Text(("a", "b"))), "readonly ('a' | 'b')[]"),
     ],
 )
-def test_types(api_types: Any, kind: Any, expected: str) -> None:
-    assert api_types.typescript(kind) == expected
+def test_types(kind: Any, expected: str) -> None:
+    assert typescript.typescript(kind) == expected
 
 
-def test_values_that_change_nothing_are_types_of_one_value(api_types: Any) -> None:
+def test_values_that_change_nothing_are_types_of_one_value() -> None:
     values = [False, 0, "", [], {}, {"type": "text"}, ["text"]]
-    assert [api_types.literal(value) for value in values] == [
+    assert [typescript.literal(value) for value in values] == [
         "false", "0", "''", "readonly []", "Record<string, never>", "{ type: 'text' }",
         "readonly ['text']",
     ]  # fmt: skip

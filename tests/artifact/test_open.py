@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import shutil
 from dataclasses import replace
@@ -14,6 +15,7 @@ from small_artifact import WEIGHTS, make, rewrite, with_target
 
 import mlcc.artifact.host
 import mlcc.artifact.manifest
+from mlcc.artifact.arrays import mapped
 from mlcc.artifact.folder import Artifact
 from mlcc.errors import ArtifactError
 
@@ -46,18 +48,18 @@ def test_a_sound_artifact_opens(sound: Path) -> None:
 
 
 def test_weights_come_mapped_aligned_and_in_order(sound: Path) -> None:
-    weights = Artifact.open(sound).weights()
+    weights = mapped(Artifact.open(sound).weights())
     assert list(weights) == list(WEIGHTS)
     for name, array in weights.items():
         assert np.array_equal(array, WEIGHTS[name]) and array.dtype == WEIGHTS[name].dtype
         assert array.ctypes.data % 64 == 0
     weights["a"][:] = 9
-    assert np.array_equal(Artifact.open(sound).weights()["a"], WEIGHTS["a"])
+    assert np.array_equal(mapped(Artifact.open(sound).weights())["a"], WEIGHTS["a"])
 
 
 def test_bfloat16_weights_come_as_bits(tmp_path: Path) -> None:
     values = np.array([1.5, -2], ml_dtypes.bfloat16)
-    found = Artifact.open(make(tmp_path / "x", {"w": values})).weights()["w"]
+    found = mapped(Artifact.open(make(tmp_path / "x", {"w": values})).weights())["w"]
     assert found.dtype == np.uint16 and np.array_equal(found.view(ml_dtypes.bfloat16), values)
 
 
@@ -140,7 +142,10 @@ def test_a_foreign_abi(copy: Path) -> None:
     def foreign(m: mlcc.artifact.manifest.Manifest) -> mlcc.artifact.manifest.Manifest:
         return replace(m, abi="0" * 16, tools=replace(m.tools, tvm="0.99"))
 
-    refused(rewrite(copy, foreign), r"another ABI \(.*tvm 0\.99.*`pip install apache-tvm==0\.99")
+    again = "compile the model again with `mlcc compile`"
+    refused(rewrite(copy, foreign), rf"another ABI \(.*tvm 0\.99.*: {again}$")
+    rewrite(copy, with_target(device="cuda"))
+    refused(copy, rf"another ABI \(.*: {again} or type `pip install apache-tvm==0\.99")
     assert Artifact.open(copy, host=False).manifest.tools.tvm == "0.99"
 
 
@@ -149,12 +154,14 @@ def test_another_kernel_interface(copy: Path) -> None:
     refused(copy, "kernel interface 2: compile the model again with `mlcc compile`$")
 
 
-def test_tvm_is_not_installed(sound: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_needs_tvm_and_a_cpu_none(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def absent(package: str) -> str:
-        raise mlcc.artifact.host.PackageNotFoundError(package)
+        raise importlib.metadata.PackageNotFoundError(package)
 
-    monkeypatch.setattr(mlcc.artifact.host, "version", absent)
-    refused(sound, "apache-tvm is not installed; type `pip install mlcc`")
+    monkeypatch.setattr(importlib.metadata, "version", absent)
+    Artifact.open(copy)
+    rewrite(copy, with_target(device="webgpu"))
+    refused(copy, r'apache-tvm, which is not installed; type `pip install "mlcc\[vulkan\]"`')
 
 
 def test_a_cpu_without_the_features(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:

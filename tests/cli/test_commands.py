@@ -215,6 +215,8 @@ def test_an_unusable_cache_names_its_variable(tmp_path: Path) -> None:
     ("package", "extra", "command"),
     [
         ("filelock", "compile", "compile"),
+        ("tvm", "compile", "compile"),
+        ("tvm", "compile", "run"),
         ("filelock", "compile", "run"),
         ("starlette", "serve", "serve"),
     ],
@@ -228,7 +230,7 @@ def test_a_bare_install_says_what_to_install(
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, env=environment
     )
-    assert f"pip install 'mlcc[{extra}]'" in one_line_error(done) and package in done.stderr
+    assert f'pip install "mlcc[{extra}]"' in one_line_error(done) and package in done.stderr
 
 
 def test_debug_shows_where_an_error_comes_from(tmp_path: Path) -> None:

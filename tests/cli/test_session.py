@@ -13,8 +13,8 @@ from toy_model import CAPACITY, open_toy
 from mlcc.device.toy import ToyExecutor
 from mlcc.engine.batch import Batch, Result
 from mlcc.errors import DeviceError, OutOfMemoryError, UnsupportedError
-from mlcc.model.loading import open_executor
 from mlcc.model.session import Session
+from mlcc.opening import open_executor
 
 
 def sampled(seed: int | None) -> str:

@@ -16,7 +16,7 @@ from models.checkpoints import make_checkpoint
 
 from mlcc.artifact.folder import Artifact
 from mlcc.device import reference_ops
-from mlcc.model.loading import open_executor
+from mlcc.opening import open_executor
 from mlcc_compiler.artifact import package
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model

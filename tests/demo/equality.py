@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from mlcc.engine.manual import ManualSteps
 from mlcc.model.model import Model
 
@@ -33,7 +35,7 @@ def greedy_tokens(model: Model, prompts: Sequence[Sequence[int]], limit: int) ->
 def last_logits(model: Model, ids: Sequence[int]) -> Any:
     """Logits [vocab] after a prefix, in one step on the first pages."""
     batch = ManualSteps(model.capacity).step({0: ids})
-    return model.executor.logits(batch)[0]  # type: ignore[attr-defined]
+    return np.asarray(model.executor.logits(batch))[0]  # type: ignore[attr-defined]
 
 
 def compare(

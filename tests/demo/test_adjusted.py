@@ -16,7 +16,7 @@ from mlcc.engine.adjustments import Adjustments, AdjustmentWriter, Penalties, ma
 from mlcc.engine.batch import Batch, pairs_of
 from mlcc.engine.manual import ManualSteps
 from mlcc.engine.tables import MOST_TOP_LOGPROBS
-from mlcc.model.model import open_model
+from mlcc.opening import open_model
 
 PROMPTS = ("How much is", "The cat and the", "1 + 1 = 2, 2 + 2 =", "a a a a")
 TOP = 7
@@ -57,7 +57,7 @@ def against(model: Any, logits: Any, flying: list[int]) -> Adjustments:
 def test_what_is_sampled_is_what_numpy_says(opened: Opened, target: str) -> None:
     model = opened("f32", target)
     batch, flying, _ = second_step(model)
-    plain = model.executor.logits(batch).astype(np.float32)
+    plain = np.asarray(model.executor.logits(batch), np.float32)
     adjustments = against(model, plain, flying)
     logits = adjust(plain.copy(), adjustments, np.array(flying))
     result = model.executor.collect(model.executor.submit(batch, adjustments))
@@ -78,23 +78,22 @@ def test_what_is_sampled_is_what_numpy_says(opened: Opened, target: str) -> None
 
 def test_a_plain_step_calls_nothing_more(compiled: Compiled) -> None:
     """Of the two functions each is called once where it is wanted, and never elsewhere."""
-    model = open_model(compiled("f32", "cpu"))
-    called: list[str] = []
+    model: Any = open_model(compiled("f32", "cpu"))
+    after_logits = ("adjust_rows", "top_logprobs_rows", "sample_rows")
 
-    def note(function: Any, name: str, before: bool, result: Any, *arguments: Any) -> int:
-        if before and name in ("adjust_rows", "top_logprobs_rows", "sample_rows"):
-            called.append(name)
-        return 0
+    def called() -> dict[str, int]:
+        calls = {k.name.decode(): k.calls for k in model.executor.kernels()}
+        return {name: calls[name] for name in after_logits if name in calls}
 
     batch, flying, steps = second_step(model)
-    adjustments = against(model, model.executor.logits(batch), flying)
-    model.executor.instrument(note)
+    adjustments = against(model, np.asarray(model.executor.logits(batch)), flying)
+    model.executor.watch()
     model.executor.collect(model.executor.submit(batch, adjustments))
-    assert called == ["adjust_rows", "sample_rows", "top_logprobs_rows"]
-    called.clear()
+    assert called() == dict.fromkeys(after_logits, 1)
+    model.executor.watch()
     plain = steps.step({s: [-1 - s] for s in range(len(PROMPTS))})
     assert model.executor.collect(model.executor.submit(plain)).top_logprobs is None
-    assert called == ["sample_rows"]
+    assert called() == {"sample_rows": 1}
     model.close()
 
 

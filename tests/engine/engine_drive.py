@@ -6,9 +6,9 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from mlcc.device.executor import Executor
 from mlcc.device.toy import ToyExecutor
 from mlcc.engine import Capacity, Engine, Event, Finished, Request, TextDelta, Tokenizer
+from mlcc.engine.executor import Executor
 from mlcc.engine.tables import CacheGroup
 
 

@@ -16,7 +16,7 @@ FOREIGN = [isa.NEON_I8MM, isa.NEON_DOTPROD, isa.NEON]
 
 
 def host_runs(cpu: isa.Isa) -> bool:
-    from mlcc_targets.host import cpu_features
+    from mlcc.machine import cpu_features
 
     names = {
         isa.AVX512_VNNI: {"avx512f", "avx512vl", "avx512bw", "avx512dq", "avx512vnni"},

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from batches import PagedSequences
+from safetensors.numpy import save_file
 
-from mlcc.device.native import CPU, NativeExecutor, Place
+from mlcc.artifact.safetensors import TensorEntry, read_header
+from mlcc.device.cpu import CpuExecutor
+from mlcc.device.native import NativeExecutor
+from mlcc.device.place import CPU, Place
 from mlcc.device.reference import ReferenceExecutor
 from mlcc.engine.batch import Capacity
 from mlcc_compiler.checkpoint.folder import Checkpoint
@@ -47,8 +52,8 @@ def capacity_of(plan: Plan) -> Capacity:
     )
 
 
-def native(plan: Plan, folder: Path, capacity: Capacity, place: Place = CPU) -> NativeExecutor:
-    """Compile a plan with room for many logit rows, and load it."""
+def native(plan: Plan, folder: Path, capacity: Capacity, place: Place = CPU) -> Any:
+    """Compile a plan with room for many logit rows, and load it where it runs."""
     kernels = kernel_set_for(plan.target)
     vocab = plan.config.vocab_size
     bounds = Bounds(capacity.layout, capacity.context)
@@ -56,9 +61,18 @@ def native(plan: Plan, folder: Path, capacity: Capacity, place: Place = CPU) -> 
     library = folder / "model.so"
     build(lowered, plan.target, library)
     weights = list(arrays_of(lowered.plans, plan.checkpoint.tensors, plan.sources, lambda *_: None))
-    return NativeExecutor(
-        library, weights, plan.caches.infos(capacity.pools), capacity, lowered.functions, place
-    )
+    caches = plan.caches.infos(capacity.pools)
+    if place.kind != "cpu":
+        return NativeExecutor(library, weights, caches, capacity, lowered.functions, place)
+    stored = stored_in(folder / "weights.safetensors", weights)
+    return CpuExecutor(library, stored, caches, capacity, lowered.functions, threads=2)
+
+
+def stored_in(path: Path, arrays: Sequence[Any]) -> list[TensorEntry]:
+    """Arrays in a file, where few of them are aligned."""
+    save_file({str(i): np.ascontiguousarray(array) for i, array in enumerate(arrays)}, path)
+    header = read_header(path)
+    return [header[str(i)] for i in range(len(arrays))]
 
 
 def reference(plan: Plan, capacity: Capacity) -> ReferenceExecutor:

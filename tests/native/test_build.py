@@ -14,8 +14,7 @@ from mlcc_targets.native import build
 @pytest.fixture
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The build's output in an empty folder."""
-    for name in ("LIBRARY", "ABSENT", "STAMP"):
-        monkeypatch.setattr(build, name, tmp_path / getattr(build, name).name)
+    monkeypatch.setattr(build, "LIBRARY", tmp_path / build.LIBRARY.name)
     monkeypatch.setattr(build, "OUTPUT", tmp_path)
     monkeypatch.setattr(native, "_FOLDER", tmp_path)
     monkeypatch.setattr(native, "_LIBRARY", build.LIBRARY)

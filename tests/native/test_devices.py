@@ -115,7 +115,7 @@ def test_without_wgpu_tvm_imports_and_the_reason_is_given(plugin: None) -> None:
         "u.find_spec = lambda name, *a: None if name == 'wgpu' else find(name, *a)\n"
         "import tvm; from mlcc.device import webgpu; print(webgpu.devices())"
     )
-    assert "pip install wgpu" in python(code)
+    assert 'pip install "mlcc[vulkan]"' in python(code)
 
 
 @pytest.mark.parametrize("runtime_only", ["0", "1"])

@@ -22,11 +22,11 @@ from mlcc.artifact.folder import Artifact
 from mlcc.artifact.manifest import Manifest
 from mlcc.artifact.schema import MANIFEST_NAME
 from mlcc.errors import ArtifactError
+from mlcc.machine import machine
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.plan import Options
 from mlcc_targets import Choices, get_target
-from mlcc_targets.host import machine
 
 TEXTS = {"metal": b"\nkernel void ", "ios": b"\nkernel void "}
 TEXTS |= {"android": b"@compute ", "webgpu": b"@compute "}

@@ -18,7 +18,7 @@ from demo.equality import last_logits
 from models.checkpoints import RECIPES, SMALL, long_if_repeated, make_checkpoint, proves
 from web_package import bridge
 
-from mlcc.model.model import open_model
+from mlcc.opening import open_model
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.plan import Options

@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import save, save_file
 
-from mlcc.artifact.safetensors import SafetensorsError, map_file, read_header, view
+from mlcc.artifact.arrays import mapped
+from mlcc.artifact.safetensors import SafetensorsError, read_header
 
 
 def row(start: int, stop: int, shape: list[int], dtype: str = "F32") -> dict[str, Any]:
@@ -24,28 +25,25 @@ def row(start: int, stop: int, shape: list[int], dtype: str = "F32") -> dict[str
 def test_reads_what_the_formats_library_writes(tmp_path: Path, dtype: str) -> None:
     tensors = {f"t{n}": np.arange(n).reshape(n, 1).astype(dtype) for n in (0, 1, 5)}
     save_file(tensors, tmp_path / "x.safetensors", metadata={"format": "pt"})
-    entries = read_header(tmp_path / "x.safetensors")
-    data = map_file(tmp_path / "x.safetensors")
-    assert set(entries) == set(tensors)
+    found = mapped(read_header(tmp_path / "x.safetensors"))
+    assert set(found) == set(tensors)
     for name, tensor in tensors.items():
-        assert np.array_equal(view(data, entries[name]), tensor)
+        assert np.array_equal(found[name], tensor)
 
 
 def test_bfloat16_is_viewed_as_bits(tmp_path: Path) -> None:
     values = np.array([1.5, -2.0, 3e38], ml_dtypes.bfloat16)
     save_file({"t": values}, tmp_path / "x.safetensors")
-    (entry,) = read_header(tmp_path / "x.safetensors").values()
-    found = view(map_file(tmp_path / "x.safetensors"), entry)
-    assert entry.dtype == "bfloat16"
-    assert np.array_equal(found, values.view(np.uint16))
+    entries = read_header(tmp_path / "x.safetensors")
+    assert entries["t"].dtype == "bfloat16"
+    assert np.array_equal(mapped(entries)["t"], values.view(np.uint16))
 
 
 def test_a_view_never_writes_the_file(tmp_path: Path) -> None:
     path = tmp_path / "x.safetensors"
     save_file({"t": np.zeros(3, np.float32)}, path)
-    (entry,) = read_header(path).values()
-    view(map_file(path), entry)[:] = 7
-    assert not view(map_file(path), entry).any()
+    mapped(read_header(path))["t"][:] = 7
+    assert not mapped(read_header(path))["t"].any()
 
 
 BROKEN = {
@@ -111,5 +109,5 @@ def test_damage_is_refused_or_harmless(
         entries = read_header(path)
     except SafetensorsError:
         return
-    for entry in entries.values():
-        view(map_file(path), entry).tobytes()
+    for array in mapped(entries).values():
+        array.tobytes()

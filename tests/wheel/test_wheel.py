@@ -1,6 +1,7 @@
-"""The wheel, installed in an empty environment without the clone: compiles and answers.
+"""The wheels, installed in empty environments without the clone: one with everything compiles and
+answers, one with nothing but mlcc answers too, and is small.
 
-No program of the system is on the path, so what compiles needs the wheel and PyPI alone.
+No program of the system is on the path, so what compiles needs the wheels and PyPI alone.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pathlib import Path
 
 import pytest
 
+from mlcc.device import executor_library
 from mlcc_targets import native
 from mlcc_targets.native import manylinux
 from mlcc_targets.wasm import build as wasm
@@ -65,37 +67,116 @@ class Installed:
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with both wheels, as `dev.py wheel` makes them."""
     wasm.bring()
     out = tmp_path_factory.mktemp("dist")
     pip = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation"]
-    subprocess.run([*pip, "-w", out, ROOT], check=True)
-    (made,) = out.glob("*.whl")
-    return made
+    subprocess.run([*pip, "-w", out, ROOT, ROOT / "web" / "wheel"], check=True)
+    return out
 
 
 @pytest.fixture(scope="module")
-def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installed:
-    folder = tmp_path_factory.mktemp("machine")
+def wheel(dist: Path) -> Path:
+    (made,) = dist.glob("mlcc-*.whl")
+    return made
+
+
+def install(folder: Path, dist: Path, what: str) -> Mapping[str, str]:
+    """An environment with `what`, and its variables."""
     venv.create(folder / "venv", with_pip=True)
-    pip = [folder / "venv/bin/python", "-m", "pip", "install", "-q", f"{wheel}[compile,serve]"]
+    python = folder / "venv/bin/python"
     environment = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    pip = [python, "-m", "pip", "install", "-q", "--find-links", dist, what]
     subprocess.run(pip, check=True, cwd=folder, env=environment)
+    places = {"HOME": str(folder), "XDG_CACHE_HOME": str(folder / "cache")}
+    return {"PATH": str(folder / "venv/bin"), **places}
+
+
+@pytest.fixture(scope="module")
+def installed(dist: Path, wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    folder = tmp_path_factory.mktemp("machine")
+    environment = install(folder, dist, f"{wheel}[compile,serve,vulkan,web]")
     model = folder / "demo"
     model.mkdir()
     for path in (ROOT / "examples" / "demo" / "model").iterdir():
         (model / path.name).write_bytes(path.read_bytes())
-    places = {"HOME": str(folder), "XDG_CACHE_HOME": str(folder / "cache")}
-    return Installed(folder, {"PATH": str(folder / "venv/bin"), **places})
+    return Installed(folder, environment)
 
 
-def test_what_was_built_is_inside_and_the_tag_is_the_plugins(wheel: Path) -> None:
+@pytest.fixture(scope="module")
+def bare(dist: Path, wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    folder = tmp_path_factory.mktemp("bare")
+    return Installed(folder, install(folder, dist, str(wheel)))
+
+
+def test_what_was_built_is_inside_and_the_tag_is_its_libraries(dist: Path, wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
-    plugin = native.library()
+    plugin, executor = native.library(), executor_library.LIBRARY
     assert plugin and f"mlcc_targets/native/lib/{plugin.name}" in names
-    assert {f"mlcc_targets/wasm/lib/{path.name}" for path in wasm.runtime()} <= {*names}
-    tag = manylinux.tag(manylinux.needed_versions(plugin), os.uname().machine)
-    assert wheel.name.endswith(f"-py3-none-{tag}.whl")
+    assert f"mlcc/device/lib/{executor.name}" in names
+    needed = manylinux.needed_versions(plugin) | manylinux.needed_versions(executor)
+    assert wheel.name.endswith(f"-py3-none-{manylinux.tag(needed, os.uname().machine)}.whl")
+    (web,) = dist.glob("mlcc_web-*-py3-none-any.whl")
+    for_browsers = {*zipfile.ZipFile(web).namelist()}
+    assert {f"mlcc_web/wasm/{path.name}" for path in wasm.runtime()} <= for_browsers
+    assert "mlcc_web/page/index.html" in for_browsers
+
+
+def test_a_bare_install_is_small(bare: Installed) -> None:
+    """Bytes of everything that `pip install mlcc` puts there, what Python compiles included."""
+    (packages,) = (bare.folder / "venv/lib").glob("python3*/site-packages")
+    sizes = {path: path.stat().st_size for path in packages.rglob("*") if path.is_file()}
+    ours, all_in_all = 0, 0
+    for path, size in sizes.items():
+        name = path.relative_to(packages).parts[0]
+        if name.startswith(("pip", "setuptools", "pkg_resources", "_distutils_hack")):
+            continue  # the environment's own
+        ours += size * name.startswith("mlcc")
+        all_in_all += size
+    assert ours < 8_000_000 and all_in_all < 60_000_000, (ours, all_in_all)
+
+
+def test_a_bare_install_answers(bare: Installed, installed: Installed) -> None:
+    installed.run("compile", "demo", "-o", "bare-cpu")
+    answer = installed.run("run", "bare-cpu", PROMPT, "--temperature", 0).stdout
+    model = installed.folder / "bare-cpu"
+    assert bare.run("run", model, PROMPT, "--temperature", 0).stdout == answer and "5" in answer
+    assert bare.run("chat", model, "--temperature", 0, said=f"{PROMPT}\n").stdout.strip() in answer
+    texts = bare.folder / "texts.jsonl"
+    texts.write_text(json.dumps({"text": "Hello! I am Pip."}), encoding="utf-8")
+    assert "perplexity" in bare.run("eval", model, "--text", texts).stdout
+    assert "GB/s" in bare.run("profile", model, "--length", 16).stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "extra"),
+    [
+        (("compile", "demo"), "compile"),
+        (("run", "demo", "hi"), "compile"),
+        (("serve", "bare-cpu"), "serve"),
+        (("run", "out-vulkan", "hi"), "vulkan"),
+        (("run", "out-reference", "hi"), "reference"),
+    ],
+)
+def test_a_bare_install_says_what_it_lacks(
+    bare: Installed, installed: Installed, words: tuple[str, ...], extra: str
+) -> None:
+    command, model, *rest = words
+    if model.startswith("out-"):
+        target = model.removeprefix("out-")
+        installed.run("compile", "demo", "--target", target, "-o", f"lacks-{target}")
+        model = f"lacks-{target}"
+    done = subprocess.run(
+        bare.command(command, installed.folder / model, *rest),
+        env=dict(bare.environment),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2 and done.stderr.count("\n") <= 2, done.stderr
+    assert f'`pip install "mlcc[{extra}]"`' in done.stderr
+    assert '(pip install "mlcc[compile]")' in " ".join(bare.run("--help").stdout.split())
 
 
 @pytest.mark.parametrize("target", LIBRARIES)

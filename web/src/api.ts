@@ -1,4 +1,4 @@
-// Written by web/tools/api_types.py from runtime/mlcc/api: change those and run it again.
+// Written by `python -m tools.api_types` from runtime/mlcc/api: change that and run it again.
 
 /**
  * Requests and answers of the API: what `fetch('/v1/...')` takes and gives, in a tab or elsewhere.

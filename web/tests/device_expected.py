@@ -17,7 +17,8 @@ from pathlib import Path
 
 from mlcc.engine.batch_writer import BatchWriter
 from mlcc.engine.caches import CachePools
-from mlcc.model.model import Model, open_model
+from mlcc.model.model import Model
+from mlcc.opening import open_model
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.plan import Options

@@ -100,7 +100,8 @@ def main() -> None:
         return
 
     tools = files(WEB / "tools")
-    python = [*packages, *tools, *files(ROOT / "runtime/mlcc"), *files(site("jinja2"))]
+    shared = [ROOT / "tools/python_zip.py"]
+    python = [*packages, *tools, *shared, *files(ROOT / "runtime/mlcc"), *files(site("jinja2"))]
     archive = WEB / "public/python/python.zip"
     folder = str(site("jinja2").parent)
     step("python", python, archive, lambda: run("node", "tools/python.mjs", folder))

@@ -35,6 +35,8 @@ async function bundle(site) {
   });
   const library = await readFile(join(PYODIDE, 'python_stdlib.zip'));
   python.FS.writeFile('/tmp/library.zip', new Uint8Array(library));
+  python.mountNodeFS('/tools', join(WEB, '../tools'));
+  python.runPython("import sys; sys.path.append('/tools')");
   python.runPython(await readFile(join(import.meta.dirname, 'bundle.py'), 'utf8'));
   const main = python.globals.get('main');
   console.log(main(python.toPy(mounted), '/tmp/library.zip', '/tmp/python.zip'));

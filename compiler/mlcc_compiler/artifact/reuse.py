@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from mlcc.artifact.arrays import mapped
 from mlcc.artifact.folder import Artifact
 from mlcc.artifact.schema import TensorSpec, WeightsInfo, WeightSpec
 from mlcc.errors import ArtifactError, UnsupportedError
@@ -66,7 +67,7 @@ class _Stored:
 
     def __init__(self, artifact: Artifact) -> None:
         self._specs = _by_tensor(artifact.manifest.weights.tensors)
-        self._arrays = artifact.weights()
+        self._arrays = mapped(artifact.weights())
 
     def has(self, rows: Sequence[TensorSpec]) -> bool:
         """Whether the parts `rows` of one tensor can be cut from what is here."""

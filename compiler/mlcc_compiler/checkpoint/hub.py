@@ -60,7 +60,9 @@ def download(source: HubSource) -> Path:
     try:
         from huggingface_hub import snapshot_download
     except ImportError as error:
-        raise MlccError("hf:// needs huggingface_hub; type `pip install mlcc[compile]`") from error
+        raise MlccError(
+            'hf:// needs huggingface_hub; type `pip install "mlcc[compile]"`'
+        ) from error
     try:
         with cancellable() as bar:
             folder = snapshot_download(

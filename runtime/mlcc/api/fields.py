@@ -175,7 +175,7 @@ def _prompt_array(value: Json, where: str) -> list[Any]:
 PROMPT = Either(
     NOT_EMPTY,
     Custom(f"an array of token ids, or of up to {MAX_PROMPTS} texts or token id arrays",
-           _prompt_array, (Many(NOT_EMPTY), Many(Integer()), Many(TOKEN_IDS))),
+           _prompt_array, (Many(NOT_EMPTY), TOKEN_IDS, Many(TOKEN_IDS))),
 )  # fmt: skip
 
 COMPLETION = Object(

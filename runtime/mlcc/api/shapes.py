@@ -1,6 +1,6 @@
 """Answers in OpenAI's shapes, as types. `responses.py` makes them; nothing here is code.
 
-`web/tools/api_types.py` prints these classes as TypeScript, their comments included.
+`tools/api_types` prints these classes as TypeScript and Kotlin, their comments included.
 """
 
 from __future__ import annotations

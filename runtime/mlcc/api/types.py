@@ -1,7 +1,7 @@
 """JSON types as data: each can check a value and say in words what it wants.
 
 A tiny validator, not a schema language: just what the OpenAI surface needs, so that it runs in
-Pyodide without pydantic and is printed as TypeScript (`web/tools/api_types.py`).
+Pyodide without pydantic and is printed as TypeScript and Kotlin (`tools/api_types`).
 """
 
 from __future__ import annotations

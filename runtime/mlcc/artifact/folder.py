@@ -1,4 +1,4 @@
-"""A compiled model on disk: opened, checked, its weights mapped.
+"""A compiled model on disk: opened, checked, its weights found.
 
 Loads no library and imports no tvm: that is the native executor's part. Every refusal is one
 line of ArtifactError. The format is described in docs/artifact.md.
@@ -13,12 +13,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from mlcc.artifact.host import check_host
 from mlcc.artifact.integrity import check_alternatives, check_files, check_hashes, resolve_inside
 from mlcc.artifact.manifest import MAX_MANIFEST_BYTES, Manifest
-from mlcc.artifact.safetensors import SafetensorsError, TensorEntry, map_file, read_header, view
+from mlcc.artifact.safetensors import SafetensorsError, TensorEntry, read_header
 from mlcc.artifact.schema import MANIFEST_NAME, FileEntry, WeightSpec
 from mlcc.artifact.texts import TOKENIZER, chat_templates, generation_config
 from mlcc.errors import ArtifactError
@@ -100,20 +98,15 @@ class Artifact:
     def chat_template(self) -> str | None:
         return self.chat_templates.get("default")
 
-    def weights(self) -> dict[str, np.ndarray[Any, Any]]:
-        """Every weight, mapped without a copy, in the order `forward` takes them.
-
-        bfloat16 comes as uint16. Arrays are writable because DLPack asks for it, but the mapping
-        is private: a write never reaches the file. Raises ArtifactError.
-        """
-        shards = {}
+    def weights(self) -> dict[str, TensorEntry]:
+        """Where every weight lies, in the order `forward` takes them. Raises ArtifactError."""
+        headers = {}
         for shard in self.manifest.weights.shards:
-            path = resolve_inside(self.folder, shard)
             try:
-                shards[shard] = (map_file(path), read_header(path))
+                headers[shard] = read_header(resolve_inside(self.folder, shard))
             except (SafetensorsError, OSError) as error:
                 raise ArtifactError(f"{self.folder}: {error}; compile the model again") from error
-        return {spec.name: self._weight(spec, *shards[spec.shard]) for spec in self._specs}
+        return {spec.name: self._entry(spec, headers[spec.shard]) for spec in self._specs}
 
     def text(self, path: str) -> str:
         """A file of the folder as text. Raises ArtifactError."""
@@ -130,9 +123,7 @@ class Artifact:
     def _specs(self) -> tuple[WeightSpec, ...]:
         return self.manifest.weights.tensors
 
-    def _weight(
-        self, spec: WeightSpec, data: np.ndarray[Any, Any], header: dict[str, TensorEntry]
-    ) -> np.ndarray[Any, Any]:
+    def _entry(self, spec: WeightSpec, header: dict[str, TensorEntry]) -> TensorEntry:
         entry = header.get(spec.name)
         if entry is None or (entry.dtype, entry.shape) != (spec.dtype, spec.shape):
             there = f"{entry.dtype} {list(entry.shape)}" if entry else "nothing"
@@ -140,7 +131,7 @@ class Artifact:
                 f"{self.folder}: {spec.shard} holds {there} as {spec.name}, the manifest says "
                 f"{spec.dtype} {list(spec.shape)}; compile the model again"
             )
-        return view(data, entry)
+        return entry
 
 
 def _read_manifest(folder: Path) -> bytes:

@@ -1,18 +1,20 @@
 """May a library run on this machine? Compares a manifest with the ABI, system and CPU found here.
 
-Reads versions from package metadata and features from the system; never imports tvm, never loads
-the library. A fact that cannot be read is not held against the library: it becomes a note.
+A CPU's library runs in the executor, which has its TVM inside; a GPU's with the packages that are
+installed, whose versions are read from their metadata. Never imports tvm, never loads the library.
+A fact that cannot be read is not held against the library: it becomes a note.
 """
 
 from __future__ import annotations
 
 import platform
-from importlib.metadata import PackageNotFoundError, version
 
 from mlcc.artifact.manifest import KERNEL_INTERFACE, Manifest, abi_hash
 from mlcc.artifact.schema import TargetInfo
 from mlcc.errors import ArtifactError
-from mlcc_targets.host import cpu_features, machine, missing_features
+from mlcc.extras import OF_DEVICE, advice
+from mlcc.machine import cpu_features, machine, missing_features
+from mlcc.version import TVM, TVM_FFI
 
 _SYSTEMS = {"linux": "Linux", "darwin": "Darwin", "macos": "Darwin", "windows": "Windows"}
 _FOREIGN = ("android", "ios", "wasm", "emscripten")
@@ -43,24 +45,27 @@ def _check_system(target: TargetInfo) -> None:
 
 
 def _check_abi(manifest: Manifest) -> None:
-    tvm, tvm_ffi = _installed("apache-tvm"), _installed("apache-tvm-ffi")
+    tools, extra = manifest.tools, OF_DEVICE.get(manifest.target.device)
+    tvm, tvm_ffi = _installed(manifest.target, extra) if extra else (TVM, TVM_FFI)
     if manifest.abi == abi_hash(tvm, tvm_ffi):
         return
-    tools = manifest.tools
-    advice = "compile the model again with `mlcc compile`"
-    if (tools.tvm, tools.tvm_ffi) != (tvm, tvm_ffi):
-        advice += f" or type `pip install apache-tvm=={tools.tvm} apache-tvm-ffi=={tools.tvm_ffi}`"
+    how = "compile the model again with `mlcc compile`"
+    if extra and (tools.tvm, tools.tvm_ffi) != (tvm, tvm_ffi):
+        how += f" or type `pip install apache-tvm=={tools.tvm} apache-tvm-ffi=={tools.tvm_ffi}`"
     raise ArtifactError(
         f"compiled for another ABI (mlcc {tools.mlcc}, tvm {tools.tvm}, tvm-ffi {tools.tvm_ffi}); "
-        f"here are tvm {tvm}, tvm-ffi {tvm_ffi}, kernel interface {KERNEL_INTERFACE}: {advice}"
+        f"here are tvm {tvm}, tvm-ffi {tvm_ffi}, kernel interface {KERNEL_INTERFACE}: {how}"
     )
 
 
-def _installed(package: str) -> str:
+def _installed(target: TargetInfo, extra: str) -> tuple[str, str]:
+    from importlib.metadata import PackageNotFoundError, version  # late: a CPU needs none of it
+
     try:
-        return version(package)
+        return version("apache-tvm"), version("apache-tvm-ffi")
     except PackageNotFoundError as error:
-        raise ArtifactError(f"{package} is not installed; type `pip install mlcc`") from error
+        why = f"target '{target.name}' needs {advice(str(error.name), extra)}"
+        raise ArtifactError(why) from error
 
 
 def _check_features(target: TargetInfo) -> tuple[str, ...]:

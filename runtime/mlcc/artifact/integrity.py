@@ -1,6 +1,7 @@
-"""Are the files of an artifact the ones its manifest lists? Paths, sizes and hashes, in threads.
+"""Are the files of an artifact the ones its manifest lists? Paths, sizes and hashes.
 
-hashlib releases the GIL, so chunks are hashed on all cores. Knows nothing of what files hold.
+hashlib releases the GIL, so chunks of large files are hashed on all cores. Knows nothing of what
+files hold.
 """
 
 from __future__ import annotations
@@ -8,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Container, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from mlcc.artifact.manifest import MAX_MANIFEST_BYTES, Manifest
@@ -92,6 +92,10 @@ def _hash(path: Path) -> str:
 
 
 def _hash_all(folder: Path, jobs: list[tuple[FileEntry, int]], threads: int | None) -> list[bool]:
+    if sum(entry.bytes for entry, chunk in jobs if chunk == 0) < CHUNK_BYTES:
+        return [_chunk_is_sound(folder, *job) for job in jobs]  # sooner done than threads started
+    from concurrent.futures import ThreadPoolExecutor
+
     pool = ThreadPoolExecutor(threads or os.cpu_count() or 1)
     try:
         return list(pool.map(lambda job: _chunk_is_sound(folder, *job), jobs))

@@ -6,15 +6,26 @@ Standard library only. Knows nothing of manifests or files; `manifest.py` is its
 from __future__ import annotations
 
 import types
-from dataclasses import MISSING, Field, fields, is_dataclass
+from collections.abc import Callable
+from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
+Decode = Callable[[Any], Any]
+"""Parsed JSON to a value of one type, made once a type. Raises RecordError."""
 
 
 class RecordError(ValueError):
     """A value that does not fit its dataclass; the message starts with the path."""
+
+    def __init__(self, fault: str, path: str = "") -> None:
+        super().__init__(f"{path.removeprefix('.') or 'top level'}: {fault}")
+        self._fault, self._path = fault, path
+
+    def within(self, step: str) -> RecordError:
+        """The same, seen from one step further out: `.name` of an object, `[i]` of a list."""
+        return RecordError(self._fault, step + self._path)
 
 
 def to_plain(value: Any) -> Any:
@@ -28,67 +39,104 @@ def to_plain(value: Any) -> Any:
     return value
 
 
-def from_plain(kind: type[T], value: Any, path: str = "") -> T:
+def from_plain(kind: type[T], value: Any) -> T:
     """Build `kind` from parsed JSON. Unknown, missing and mistyped fields raise RecordError."""
-    result: T = _decode(kind, value, path)
-    return result
+    decode: Callable[[Any], T] = _decoder(cast(Any, kind))
+    return decode(value)
 
 
 @cache
-def _hints(kind: Any) -> dict[str, Any]:
-    return get_type_hints(kind)
-
-
-def _decode(kind: Any, value: Any, path: str) -> Any:
+def _decoder(kind: Any) -> Decode:
     if kind is Any:
-        return value
-    if is_dataclass(kind) and isinstance(kind, type):
-        return _decode_record(kind, value, path)
-    origin = get_origin(kind)
+        return lambda value: value
+    if is_dataclass(kind):
+        return _record(kind)
+    origin, arguments = get_origin(kind), get_args(kind)
     if origin in (Union, types.UnionType):
-        return _decode_union(kind, value, path)
+        return _union(arguments)
     if origin is tuple:
-        item = get_args(kind)[0]
-        entries = _expect(list, value, path)
-        return tuple(_decode(item, entry, f"{path}[{i}]") for i, entry in enumerate(entries))
+        return _list(_decoder(arguments[0]))
     if origin is dict:
-        item = get_args(kind)[1]
-        pairs = _expect(dict, value, path).items()
-        return {key: _decode(item, entry, f"{path}.{key}") for key, entry in pairs}
-    return _expect(kind, value, path)
+        return _object(_decoder(arguments[1]))
+    return _exactly(kind)
 
 
-def _decode_record(kind: Any, value: Any, path: str) -> Any:
-    data = _expect(dict, value, path)
-    known: dict[str, Field[Any]] = {f.name: f for f in fields(kind)}
-    unknown = sorted(set(data) - set(known))
-    if unknown:
-        raise RecordError(f"{_dot(path, unknown[0])}: unknown field")
-    for name, field in known.items():
-        required = field.default is MISSING and field.default_factory is MISSING
-        if required and name not in data:
-            raise RecordError(f"{_dot(path, name)}: missing field")
-    hints = _hints(kind)
-    return kind(**{name: _decode(hints[name], data[name], _dot(path, name)) for name in data})
+def _record(kind: Any) -> Decode:
+    hints = get_type_hints(kind)
+    decoders = {field.name: _decoder(hints[field.name]) for field in fields(kind)}
+    required = {f.name for f in fields(kind) if f.default is f.default_factory is MISSING}
+    plain = _exactly(dict)
+
+    def decode(value: Any) -> Any:
+        found: dict[str, Any] = {}
+        entries = plain(value)
+        if unknown := entries.keys() - decoders.keys():
+            raise RecordError("unknown field", f".{min(unknown)}")
+        if missing := required - entries.keys():
+            raise RecordError("missing field", f".{min(missing)}")
+        for name, entry in entries.items():
+            try:
+                found[name] = decoders[name](entry)
+            except RecordError as error:
+                raise error.within(f".{name}") from error
+        return kind(**found)
+
+    return decode
 
 
-def _decode_union(kind: Any, value: Any, path: str) -> Any:
-    options = get_args(kind)
-    for option in options:
-        try:
-            return _decode(option, value, path)
-        except RecordError:
-            continue
-    names = " or ".join(_name(option) for option in options)
-    raise RecordError(f"{path or 'top level'}: expected {names}, got {_shown(value)}")
+def _list(item: Decode) -> Decode:
+    plain = _exactly(list)
+
+    def decode(value: Any) -> tuple[Any, ...]:
+        found: list[Any] = []
+        for entry in plain(value):
+            try:
+                found.append(item(entry))
+            except RecordError as error:
+                raise error.within(f"[{len(found)}]") from error
+        return tuple(found)
+
+    return decode
 
 
-def _expect(kind: Any, value: Any, path: str) -> Any:
-    # type() and not isinstance(): True is no integer here.
-    if type(value) is kind or (kind is float and type(value) is int):
-        return value
-    expected = _name(kind)
-    raise RecordError(f"{path or 'top level'}: expected {expected}, got {_shown(value)}")
+def _object(item: Decode) -> Decode:
+    plain = _exactly(dict)
+
+    def decode(value: Any) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for name, entry in plain(value).items():
+            try:
+                found[name] = item(entry)
+            except RecordError as error:
+                raise error.within(f".{name}") from error
+        return found
+
+    return decode
+
+
+def _union(options: tuple[Any, ...]) -> Decode:
+    decoders = [_decoder(option) for option in options]
+    expected = " or ".join(_name(option) for option in options)
+
+    def decode(value: Any) -> Any:
+        for option in decoders:
+            try:
+                return option(value)
+            except RecordError:
+                continue
+        raise RecordError(f"expected {expected}, got {_shown(value)}")
+
+    return decode
+
+
+def _exactly(kind: Any) -> Decode:
+    def decode(value: Any) -> Any:
+        # type() and not isinstance(): True is no integer here.
+        if type(value) is kind or (kind is float and type(value) is int):
+            return value
+        raise RecordError(f"expected {_name(kind)}, got {_shown(value)}")
+
+    return decode
 
 
 def _name(kind: Any) -> str:
@@ -100,7 +148,3 @@ def _name(kind: Any) -> str:
 def _shown(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 40 else text[:37] + "..."
-
-
-def _dot(path: str, name: str) -> str:
-    return f"{path}.{name}" if path else name

@@ -1,8 +1,9 @@
 """A small reader of the safetensors format (Hugging Face): a bounded header, then raw tensors.
 
-Reads headers with the standard library and maps tensors with numpy; never writes, never unpickles.
-The compiler checks checkpoints with it, the runtime maps its own shards. Not the format's own
-package, which has no bound below 100 MB, and whose errors name no tensor.
+Reads headers alone, with the standard library; never writes, never unpickles. The compiler checks
+checkpoints with it, the runtime finds the weights in its own shards (numpy's view of them is
+`arrays.py`'s). Not the format's own package, which has no bound below 100 MB, and whose errors name
+no tensor.
 """
 
 from __future__ import annotations
@@ -14,8 +15,6 @@ from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 MAX_HEADER_BYTES = 16 << 20
 """About 100,000 tensors; the largest shards in use hold a few thousand."""
@@ -39,8 +38,10 @@ class SafetensorsError(ValueError):
 
 @dataclass(frozen=True)
 class TensorEntry:
-    """Where one tensor lies: `start` and `stop` are byte offsets in the file."""
+    """Where one tensor lies: `start` and `stop` are byte offsets in the file, the bytes between
+    them little-endian and row-major."""
 
+    path: Path
     name: str
     dtype: str
     shape: tuple[int, ...]
@@ -63,19 +64,6 @@ def read_header(path: Path) -> dict[str, TensorEntry]:
     entries.sort(key=lambda entry: (entry.start, entry.stop))
     _check_layout(path, entries, 8 + length, size)
     return {entry.name: entry for entry in entries}
-
-
-def view(buffer: np.ndarray[Any, Any], entry: TensorEntry) -> np.ndarray[Any, Any]:
-    """A tensor of a mapped file without a copy; bfloat16, unknown to numpy, comes as uint16."""
-    dtype = "uint16" if entry.dtype == "bfloat16" else entry.dtype
-    raw: np.ndarray[Any, Any] = np.frombuffer(buffer, "u1", entry.stop - entry.start, entry.start)
-    tensor: np.ndarray[Any, Any] = raw.view(np.dtype(dtype).newbyteorder("<"))
-    return tensor.reshape(entry.shape)
-
-
-def map_file(path: Path) -> np.ndarray[Any, Any]:
-    """The file's bytes, mapped copy-on-write: DLPack exports no read-only array."""
-    return np.memmap(path, dtype=np.uint8, mode="c")
 
 
 def _parse(path: Path, text: bytes) -> list[tuple[str, Any]]:
@@ -114,7 +102,7 @@ def _entry(path: Path, name: str, row: Any, data_start: int) -> TensorEntry:
         raise SafetensorsError(
             f"{path.name}: tensor {name!r} has {stop - start} bytes, not those of {dtype} {shape}"
         )
-    return TensorEntry(name, dtype, shape, data_start + start, data_start + stop)
+    return TensorEntry(path, name, dtype, shape, data_start + start, data_start + stop)
 
 
 def _check_layout(path: Path, entries: Iterable[TensorEntry], start: int, size: int) -> None:

@@ -61,14 +61,14 @@ class ModelOptions:
         """How to compile for the device that will run it. Raises DeviceError if there is none."""
         from mlcc.compiled.cache import TARGET
         from mlcc.device.choose import compile_choices
-        from mlcc.device.tvm_runtime import set_threads
+        from mlcc.device.threads import set_threads
 
         set_threads(self.threads)
         return compile_choices(self.target or TARGET, self.device)
 
     def opener(self, path: Path) -> Callable[..., Model]:
         """Opens the model, in this process or another."""
-        from mlcc.model.model import open_model
+        from mlcc.opening import open_model
 
         return partial(
             open_model,
@@ -183,11 +183,12 @@ def note(text: str) -> None:
 def _say_foreign(path: Path) -> None:
     """Before the machine code of somebody else is loaded for the first time. Raises ArtifactError
     for what cannot run here anyway."""
-    from mlcc.artifact.folder import Artifact
     from mlcc.artifact.known import is_known, remember
 
-    Artifact.open(path, verify=False)
     if not is_known(path):
+        from mlcc.artifact.folder import Artifact
+
+        Artifact.open(path, verify=False)
         note(f"{path} was not compiled here by you; its machine code runs with your rights")
         remember(path)
 

@@ -11,8 +11,11 @@ import click
 
 from mlcc.commands.options import ModelOptions, model_options, note
 from mlcc.errors import UnsupportedError
+from mlcc.extras import is_here
 
 if TYPE_CHECKING:
+    from mlcc.device.kernel_use import KernelLog
+    from mlcc.engine.executor import Executor
     from mlcc.measure.profiling import Phase, Profile
 
 _BAR = 30
@@ -29,14 +32,12 @@ def profile_command(
 ) -> None:
     """Where a model's time goes: prefill LENGTH tokens, then decode BATCH sequences from there."""
     model = options.open()
-    from mlcc.device.native import NativeExecutor
     from mlcc.measure.profiling import profile
 
     try:
-        if not isinstance(model.executor, NativeExecutor):
-            raise UnsupportedError("a model that numpy computes has no kernels; use --target cpu")
         found = profile(
             model.executor,
+            _log_of(model.executor),
             context=length,
             batch=batch,
             progress=lambda what: note(f"measuring {what}"),
@@ -48,6 +49,23 @@ def profile_command(
         return
     for line in report(found, top):
         click.echo(line)
+
+
+def _log_of(executor: Executor) -> KernelLog:
+    """What watches its kernels. Raises UnsupportedError if it has none."""
+    from mlcc.device.cpu import CpuExecutor
+
+    if isinstance(executor, CpuExecutor):
+        from mlcc.device.cpu_log import CpuKernelLog
+
+        return CpuKernelLog(executor)
+    if is_here("tvm"):
+        from mlcc.device.native import NativeExecutor
+        from mlcc.device.tvm_log import TvmKernelLog
+
+        if isinstance(executor, NativeExecutor):
+            return TvmKernelLog(executor)
+    raise UnsupportedError("a model that numpy computes has no kernels; use --target cpu")
 
 
 def report(profile: Profile, top: int) -> Iterator[str]:

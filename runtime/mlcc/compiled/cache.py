@@ -12,22 +12,20 @@ import os
 import re
 import shutil
 import sys
-import sysconfig
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from mlcc.artifact.manifest import abi_hash
 from mlcc.artifact.schema import MANIFEST_NAME
-from mlcc.compiled.child_process import call
 from mlcc.errors import ArtifactError, CapacityError, CheckpointError, MlccError, UnsupportedError
+from mlcc.extras import require
 from mlcc.files import real
 from mlcc.sizes import apart
-from mlcc.version import __version__
+from mlcc.version import TVM, TVM_FFI, __version__
 
 SOURCE_NAME = "source.json"
 TARGET, QUANT = "cpu", "q4"
@@ -171,6 +169,7 @@ def remove(entry: Entry) -> bool:
 
 
 def _compile(model: str, options: CompileOptions, entry: Entry, say: Callable[[str], None]) -> None:
+    require("tvm", "compile", f"{model} is not compiled, and compiling it")
     from filelock import FileLock, Timeout
 
     lock = FileLock(entry.folder / _LOCK)
@@ -206,6 +205,8 @@ def _discard(entry: Entry) -> None:
 
 
 def _run_compiler(model: str, options: CompileOptions, entry: Entry) -> None:
+    from mlcc.compiled.child_process import call
+
     command = [sys.executable, "-m", "mlcc_compiler", "compile", model, *options.arguments()]
     command += ["-o", str(entry.model)]
     # The runtime's mode of TVM has no compiler. Its words go to our stderr: stdout is the answer's.
@@ -260,11 +261,13 @@ def _stamp(path: Path, name: str) -> tuple[str, int, int]:
 
 def _abi() -> str:
     """What a library must have been made with to load here."""
-    return abi_hash(version("apache-tvm"), version("apache-tvm-ffi"))
+    return abi_hash(TVM, TVM_FFI)
 
 
 def _edited_packages() -> list[Path]:
     """What compiles, where it runs from a source tree: there the version says little."""
+    import sysconfig  # late, as all that is not needed for what is compiled already
+
     specs = [find_spec(name) for name in ("mlcc_compiler", "mlcc_targets")]
     folders = [Path(spec.origin).parent for spec in specs if spec and spec.origin]
     installed = Path(sysconfig.get_path("purelib"))

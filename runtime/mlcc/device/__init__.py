@@ -1,1 +1,1 @@
-"""Executors: the port between the engine's batches and a device. See `executor.py`."""
+"""Executors: what runs the engine's batches on a device. The port is `mlcc.engine.executor`."""

@@ -1,4 +1,4 @@
-"""Which device of this machine a library runs on: found, checked against the library's row.
+"""Which GPU of this machine a library runs on: found, checked against the library's row.
 
 Each kind of device has its own module; this one asks the right one. Allocates nothing.
 """
@@ -10,9 +10,10 @@ from itertools import count, takewhile
 
 from mlcc.artifact.schema import TargetInfo
 from mlcc.device import cuda, webgpu
-from mlcc.device.native import Place
+from mlcc.device.place import Place
 from mlcc.device.tvm_runtime import runtime
 from mlcc.errors import DeviceError
+from mlcc.extras import OF_DEVICE, advice, is_here
 from mlcc.model.memory import Room, available_bytes
 from mlcc_targets import TargetError, get_target
 
@@ -21,14 +22,10 @@ METAL = "metal"
 
 
 def place_for(target: TargetInfo, wanted: int | None) -> Place:
-    """The device numbered `wanted` (None = the best) for a library of this row.
+    """The GPU numbered `wanted` (None = the best) for a library of this row.
 
     Raises DeviceError if there is none, or if it lacks something the library needs.
     """
-    if target.device == "cpu":
-        if wanted is not None:
-            raise DeviceError(f"target '{target.name}' runs on the CPU; leave out --device")
-        return Place("cpu", 0, Room(available_bytes()))
     if target.device == webgpu.KIND:
         return _webgpu(target, wanted)
     if target.device == cuda.KIND:
@@ -41,6 +38,8 @@ def place_for(target: TargetInfo, wanted: int | None) -> Place:
 def devices_of(kind: str) -> tuple[list[str], str]:
     """The devices of a kind in words, and why there are none."""
     found: Sequence[object]
+    if not is_here("tvm"):
+        return [], f"this needs {advice('tvm', OF_DEVICE[kind])}"
     if kind == webgpu.KIND:
         found, reason = webgpu.devices()
     elif kind == cuda.KIND:

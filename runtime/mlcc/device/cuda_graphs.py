@@ -26,21 +26,15 @@ def bucket_of(batch: Batch, capacity: Capacity) -> Bucket | None:
         return None
     rows = min(_power(count), most, capacity.layout.max_rows)
     _, _, _, *pages = batch.sizes
-    bounds = _most_pages(capacity)
+    bounds = [
+        most for most, g in zip(capacity.most_pages, capacity.groups, strict=True) if g.has_pages
+    ]
     if count > rows or any(used > bound for used, bound in zip(pages, bounds, strict=True)):
         return None
     rounded = (
         min(_power(max(used, _FEWEST)), bound) for used, bound in zip(pages, bounds, strict=True)
     )
     return (rows, rows, rows, *rounded)
-
-
-def _most_pages(capacity: Capacity) -> list[int]:
-    """Entries of each page list for which the library plans memory."""
-    layout = capacity.layout
-    longest = (g.most_pages(capacity.context, layout.max_tokens) for g in layout.groups)
-    groups = zip(longest, layout.groups, strict=True)
-    return [layout.max_sequences * pages for pages, group in groups if group.has_pages]
 
 
 class DecodeGraphs:

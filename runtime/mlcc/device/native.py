@@ -8,7 +8,6 @@ not requests or pages.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -19,38 +18,17 @@ import numpy.typing as npt
 from mlcc.artifact.schema import MANIFEST_NAME, CacheInfo, page_shape
 from mlcc.device.check import require
 from mlcc.device.cuda_graphs import DecodeGraphs
+from mlcc.device.likelihood import log_likelihood
+from mlcc.device.place import CPU, Place
 from mlcc.device.tensors import DeviceTensors, HostTensors, Read, Tensors, WebGpuTensors
 from mlcc.device.tvm_runtime import open_device, runtime
 from mlcc.engine.adjust_tables import AdjustLayout
 from mlcc.engine.adjustments import Adjustments
 from mlcc.engine.batch import Batch, Capacity, Result, pairs_of
-from mlcc.errors import ArtifactError, CapacityError, DeviceError, MlccError, UnsupportedError
-from mlcc.model.memory import UNKNOWN, Room
+from mlcc.errors import ArtifactError, CapacityError, DeviceError, UnsupportedError
 from mlcc.sizes import size
 
 Array = npt.NDArray[Any]
-Translate = Callable[[RuntimeError, str], MlccError]
-"""(error of a device, what was going on) -> what to raise."""
-
-
-def plain_error(error: RuntimeError, doing: str) -> MlccError:
-    """For devices whose errors carry no types."""
-    return DeviceError(f"the device failed while {doing}: {str(error).splitlines()[-1]}")
-
-
-@dataclass(frozen=True)
-class Place:
-    """One device, by TVM's kind and number."""
-
-    kind: str = "cpu"
-    index: int = 0
-    room: Room = UNKNOWN
-    translate: Translate = plain_error
-    note: str = ""
-    """What the user should know of it."""
-
-
-CPU = Place()
 
 
 class NativeExecutor:
@@ -211,6 +189,10 @@ class NativeExecutor:
         logits = self._run_forward(batch, self._stage(batch))
         result: npt.NDArray[np.float32] = self._call(logits.numpy)
         return result
+
+    def log_likelihood(self, batch: Batch, targets: Sequence[int]) -> float:
+        """Run a batch and sum, over its rows, the natural log of each target's probability."""
+        return log_likelihood(self.logits(batch), targets)
 
     def instrument(self, hook: Callable[..., int]) -> None:
         """Have TVM call `hook(function, name, before, result, *arguments)` round every call."""

@@ -22,6 +22,7 @@ from mlcc.device import (
 )
 from mlcc.device import reference_ops as ops
 from mlcc.device.check import check_adjustments
+from mlcc.device.likelihood import log_likelihood
 from mlcc.device.reference_caches import LayerCache, Remembers
 from mlcc.device.reference_logits import adjust, top_logprobs
 from mlcc.device.step_view import StepView
@@ -139,6 +140,10 @@ class ReferenceExecutor:
             values[node["out"]] = result
         logits: Array = values[self.graph["output"]]
         return logits
+
+    def log_likelihood(self, batch: Batch, targets: Sequence[int]) -> float:
+        """Run a batch and sum, over its rows, the natural log of each target's probability."""
+        return log_likelihood(self.logits(batch), targets)
 
     def _value(self, values: dict[str, Any], name: str) -> Any:
         return self.weights[name[7:]] if name.startswith("weight:") else values[name]

@@ -11,38 +11,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from mlcc.errors import DeviceError, InvalidRequestError
+from mlcc.device.threads import set_threads
+from mlcc.errors import DeviceError
 from mlcc_targets.cuda_files import has_driver, load_tvm_runtime
 from mlcc_targets.without_torch import without_torch
-
-
-def set_threads(threads: int | None) -> int:
-    """Fix the number of kernel threads; must be called before anything imports tvm.
-
-    Default: TVM_NUM_THREADS, else the cores this process may use (TVM's own default can be 1).
-    Returns the number.
-    Raises InvalidRequestError for more than that: waiting threads spin, and starve each other.
-    """
-    cores = _usable_cores()
-    count = threads or min(cores, int(os.environ.get("TVM_NUM_THREADS") or cores))
-    if count > cores:
-        raise InvalidRequestError(
-            f"--threads {count} is more than the {cores} cores this process may use; "
-            f"use --threads {cores} or less"
-        )
-    os.environ["TVM_NUM_THREADS"] = str(count)
-    return count
-
-
-def _usable_cores() -> int:
-    """Cores of this process's affinity, within the container's CPU quota."""
-    affinity = getattr(os, "sched_getaffinity", None)
-    cores = len(affinity(0)) if affinity else os.cpu_count() or 1
-    try:
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
-        return max(1, min(cores, int(quota) // int(period)))
-    except (OSError, ValueError):  # no such file, or "max"
-        return cores
 
 
 def runtime() -> Any:

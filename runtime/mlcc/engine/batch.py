@@ -161,6 +161,18 @@ class Capacity:
     def groups(self) -> tuple[CacheGroup, ...]:
         return self.layout.groups
 
+    @property
+    def most_pages(self) -> list[int]:
+        """Entries of each group's page list in one step, for which a library plans memory; 0 for
+        states."""
+        layout = self.layout
+        return [
+            layout.max_sequences * group.most_pages(self.context, layout.max_tokens)
+            if group.has_pages
+            else 0
+            for group in layout.groups
+        ]
+
     @classmethod
     def of(
         cls,

@@ -12,10 +12,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
-
-import numpy as np
-import numpy.typing as npt
+from typing import Any, Protocol, cast
 
 from mlcc.api.requests import parse_chat
 from mlcc.api.types import Text
@@ -31,12 +28,14 @@ LONGEST_ANSWER = 512
 """Tokens; a model that rambles is wrong already."""
 
 
-class LogitsExecutor(Protocol):
-    """An executor that can also hand out logits; `native` and `reference` can."""
+class Scorer(Protocol):
+    """An executor that can say how likely given tokens are; all but the toy can."""
 
     capacity: Capacity
 
-    def logits(self, batch: Batch) -> npt.NDArray[Any]: ...
+    def log_likelihood(self, batch: Batch, targets: Sequence[int]) -> float:
+        """Run a batch and sum, over its rows, the natural log of each target's probability."""
+        ...
 
 
 @dataclass
@@ -132,14 +131,14 @@ def perplexity(
     `note` hears of texts that are longer than the context. Raises InvalidRequestError if no text
     has a token that could be predicted.
     """
-    executor: Any = model.executor
+    scorer = cast(Scorer, model.executor)
     context = model.capacity.context
     total, count, cut = 0.0, 0, 0
     for index, text in enumerate(texts):
         ids = model.text.tokenizer.encode(text, add_special_tokens=False)
         cut += len(ids) > context
-        for logits, targets in _scored_steps(executor, ids[:context]):
-            total -= float(_log_likelihood(logits, targets))
+        for batch, targets in _steps(scorer.capacity, ids[:context]):
+            total -= scorer.log_likelihood(batch, targets)
             count += len(targets)
         progress(index + 1)
     if not count:
@@ -149,21 +148,10 @@ def perplexity(
     return math.exp(total / count)
 
 
-def _scored_steps(
-    executor: LogitsExecutor, ids: Sequence[int]
-) -> Iterator[tuple[npt.NDArray[Any], Sequence[int]]]:
-    """(logits, next tokens) of a text in steps of as many rows as the library computes."""
-    capacity = executor.capacity
+def _steps(capacity: Capacity, ids: Sequence[int]) -> Iterator[tuple[Batch, Sequence[int]]]:
+    """A text in steps of as many rows as the library computes, and the tokens that follow them."""
     step = min(capacity.max_rows, capacity.max_step_tokens)
     steps = ManualSteps(capacity)
     for start in range(0, len(ids) - 1, step):
         stop = min(start + step, len(ids) - 1)
-        logits = executor.logits(steps.step({0: ids[start:stop]}, every_row=True))
-        yield logits, ids[start + 1 : stop + 1]
-
-
-def _log_likelihood(logits: npt.NDArray[Any], targets: Sequence[int]) -> float:
-    rows = logits.astype(np.float64)
-    peak = rows.max(axis=1)
-    log_total = peak + np.log(np.exp(rows - peak[:, None]).sum(axis=1))
-    return float((rows[np.arange(len(targets)), list(targets)] - log_total).sum())
+        yield steps.step({0: ids[start:stop]}, every_row=True), ids[start + 1 : stop + 1]

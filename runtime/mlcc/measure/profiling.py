@@ -9,10 +9,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from mlcc.device.kernel_log import KernelLog, KernelUse, copy_bandwidth
-from mlcc.device.native import NativeExecutor
+from mlcc.device.kernel_use import KernelLog, KernelUse
 from mlcc.engine.batch import Batch, Capacity
 from mlcc.engine.caches import most_sequences
+from mlcc.engine.executor import Executor
 from mlcc.engine.manual import ManualSteps
 from mlcc.errors import CapacityError
 
@@ -48,7 +48,12 @@ class Profile:
 
 
 def profile(
-    executor: NativeExecutor, *, context: int, batch: int, progress: Callable[[str], None]
+    executor: Executor,
+    log: KernelLog,
+    *,
+    context: int,
+    batch: int,
+    progress: Callable[[str], None],
 ) -> Profile:
     """Prefill `context` tokens in one step, then decode `batch` sequences of that length.
 
@@ -64,38 +69,28 @@ def profile(
             f"--batch {batch} sequences of {context} tokens do not fit; the model was compiled for "
             f"{capacity.max_batch}, and its caches hold {most}; use less of one of them"
         )
-    log = KernelLog(executor)
     progress("prefill")
     prefill = _measure(executor, log, "prefill", [_prefill(capacity, context)] * 3)
     progress("decode")
     decode = _measure(executor, log, "decode", _decode(capacity, context, batch))
     progress("bandwidth")
-    return Profile(log.clock, copy_bandwidth(executor) / 1e9, (prefill, decode))
+    return Profile(log.clock, log.copy_bandwidth() / 1e9, (prefill, decode))
 
 
-def _measure(executor: NativeExecutor, log: KernelLog, name: str, batches: list[Batch]) -> Phase:
+def _measure(executor: Executor, log: KernelLog, name: str, batches: list[Batch]) -> Phase:
     """Once to warm up, once unwatched for the clock, once watched."""
     _run(executor, batches)
     began = time.perf_counter()
     _run(executor, batches)
     elapsed = time.perf_counter() - began
-    log.used_pages = _used_pages(batches[0])
-    log.start()
+    log.start(batches[0])
     _run(executor, batches)
     kernels = tuple(log.stop())
     count = len(batches)
     return Phase(name, count, batches[0].num_tokens, 1e3 * elapsed / count, kernels)
 
 
-def _used_pages(batch: Batch) -> list[int]:
-    """Of each cache group: pages that a step reads; of states, a slot read and one written."""
-    groups = enumerate(batch.layout.groups)
-    return [
-        batch.num_pages(g) if group.has_pages else 2 * batch.num_sequences for g, group in groups
-    ]
-
-
-def _run(executor: NativeExecutor, batches: list[Batch]) -> None:
+def _run(executor: Executor, batches: list[Batch]) -> None:
     for batch in batches:
         executor.collect(executor.submit(batch))
 

@@ -8,20 +8,23 @@ from __future__ import annotations
 
 import os
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mlcc.api.sampling import Wishes, recommended
 from mlcc.api.template import ChatTemplate, without_double_bos
 from mlcc.artifact.manifest import Manifest
 from mlcc.artifact.texts import Read, chat_templates, generation_config, text_files
-from mlcc.device.executor import Executor
 from mlcc.engine.batch import Capacity
 from mlcc.engine.engine import Engine
+from mlcc.engine.executor import Executor
 from mlcc.errors import ArtifactError, InvalidRequestError
 from mlcc.model.tokenizer import FileTokenizer, TextTokenizer
+
+if TYPE_CHECKING:
+    from mlcc.artifact.folder import Artifact
 
 _NO_TEMPLATE = "the model has no chat template; conversations are written as plain 'User: ...' text"
 
@@ -136,12 +139,18 @@ def open_text(path: Path, *, parse_special: bool = False) -> ModelText:
 
     artifact = Artifact.open(path, verify=False, host=False)
     artifact.verify(text_files(artifact.manifest))
-    tokenizer = FileTokenizer(artifact.tokenizer_path)
+    text = text_of(artifact)
+    return text.with_special() if parse_special else text
+
+
+def text_of(artifact: Artifact, tokenizer: TextTokenizer | None = None) -> ModelText:
+    """The text side of an artifact whose files are checked; None: by the tokenizer's own file.
+    Raises ArtifactError."""
+    tokenizer = tokenizer or FileTokenizer(artifact.tokenizer_path)
     try:
-        text = read_text(artifact.manifest, artifact.text, tokenizer)
+        return read_text(artifact.manifest, artifact.text, tokenizer)
     except ArtifactError as error:
         raise ArtifactError(f"{artifact.folder}: {error.message}") from error
-    return text.with_special() if parse_special else text
 
 
 def read_text(manifest: Manifest, read: Read, tokenizer: TextTokenizer) -> ModelText:
@@ -156,40 +165,3 @@ def read_text(manifest: Manifest, read: Read, tokenizer: TextTokenizer) -> Model
         sampling=recommended(generation_config(manifest, read)),
         notes=() if template else (_NO_TEMPLATE,),
     )
-
-
-def open_model(
-    path: Path,
-    *,
-    threads: int | None = None,
-    max_batch: int | None = None,
-    context: int | None = None,
-    max_step_tokens: int | None = None,
-    max_rows: int | None = None,
-    device: int | None = None,
-    progress: Callable[[int, int], None] = lambda done, total: None,
-) -> Model:
-    """Open a compiled model on this machine; None = what the artifact and the memory allow.
-
-    `threads` must be decided before anything imports tvm, so open models before that. Raises
-    ArtifactError, CapacityError or DeviceError.
-    """
-    from mlcc.artifact.folder import Artifact
-    from mlcc.model.loading import open_executor
-
-    artifact = Artifact.open(path)
-    notes = list(artifact.notes)
-    executor = open_executor(
-        artifact,
-        threads=threads,
-        max_batch=max_batch,
-        context=context,
-        max_step_tokens=max_step_tokens,
-        max_rows=max_rows,
-        device=device,
-        note=notes.append,
-        progress=progress,
-    )
-    text = open_text(path)
-    text = replace(text, notes=(*text.notes, *notes))
-    return Model(text, executor)

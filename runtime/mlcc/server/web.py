@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 
 from starlette.applications import Starlette
@@ -33,7 +34,8 @@ from mlcc.server.hosts import AllowedHosts
 TARGET = "webgpu"
 PAGE_URL = "/web/"
 
-_IN_WHEEL = Path(__file__).with_name("page")
+_WHEEL = "mlcc_web"
+"""The package that brings the page built."""
 _IN_CLONE = Path(__file__).resolve().parents[3] / "web" / "dist" / "page"
 _INDEX = "index.html"
 
@@ -132,11 +134,14 @@ def is_for_browsers(model: str) -> bool:
 
 def page_folder() -> Path:
     """The built page. Raises UnsupportedError if there is none."""
-    for folder in (_IN_WHEEL, _IN_CLONE):
+    wheel = find_spec(_WHEEL)
+    found = wheel.submodule_search_locations if wheel else None
+    for folder in (*(Path(place) / "page" for place in found or ()), _IN_CLONE):
         if (folder / _INDEX).is_file():
             return folder
     raise UnsupportedError(
-        "the chat page is not built; in a clone of mlcc type `python3 dev.py web`, then try again"
+        "the chat page is not here; install the wheel mlcc-web, or in a clone of mlcc type "
+        "`python3 dev.py web`, then try again"
     )
 
 

@@ -44,7 +44,7 @@ def wgpu_library() -> Path | None:
 def _no_wgpu() -> str:
     if sys.version_info < (3, 11):
         return "the package `wgpu` needs Python 3.11 or later; use a newer Python, or --target cpu"
-    return "the Python package `wgpu` is missing; pip install wgpu"
+    return 'the Python package `wgpu` is missing; pip install "mlcc[vulkan]"'
 
 
 def autoload() -> None:

@@ -8,7 +8,6 @@ only; TVM, its FFI and wgpu are found as installed packages, and none of them is
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 import os
 import shlex
@@ -18,18 +17,14 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from mlcc_targets.native import once
+from mlcc_targets.native.once import BuildError
+
 FOLDER = Path(__file__).resolve().parent
 SOURCES = FOLDER / "src"
 OUTPUT = FOLDER / "lib"
 LIBRARY = OUTPUT / ("libmlcc_webgpu.dylib" if sys.platform == "darwin" else "libmlcc_webgpu.so")
-ABSENT = OUTPUT / "absent.txt"
-"""Why there is no library: one line, written where a build could not be done."""
-STAMP = OUTPUT / "sources.sha256"
 FLAGS = ("-std=c++20", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-Wall", "-Wextra")
-
-
-class BuildError(Exception):
-    """The plugin cannot be built here; the message says why and what to install."""
 
 
 def build(output: Path, flags: Sequence[str] = FLAGS) -> Path:
@@ -118,31 +113,17 @@ def _first_error(text: str) -> str:
 
 def source_hash() -> str:
     """Of all sources and this file: tells whether a library was built from them."""
-    digest = hashlib.sha256()
-    for path in [Path(__file__), *sorted(SOURCES.iterdir())]:
-        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
-    return digest.hexdigest()
+    return once.hash_of([Path(__file__), *sorted(SOURCES.iterdir())])
 
 
 def is_current() -> bool:
     """Whether the library stands and was built from the sources as they are now."""
-    return LIBRARY.exists() and STAMP.exists() and STAMP.read_text() == source_hash()
+    return once.is_current(LIBRARY, source_hash())
 
 
 def build_or_explain() -> str:
     """Build in place unless that was done. Returns "", or why it failed, which it also notes."""
-    if is_current():
-        return ""
-    OUTPUT.mkdir(exist_ok=True)
-    try:
-        build(LIBRARY)
-    except BuildError as error:
-        LIBRARY.unlink(missing_ok=True)  # an old one would be of other sources
-        ABSENT.write_text(f"{error}\n", encoding="utf-8")
-        return str(error)
-    ABSENT.unlink(missing_ok=True)
-    STAMP.write_text(source_hash())
-    return ""
+    return once.build_or_explain(LIBRARY, source_hash(), build)
 
 
 if __name__ == "__main__":

@@ -3,10 +3,10 @@
     python -m mlcc_targets.wasm.build      into lib/, for a wheel
 
 The sources are TVM's, out of the installed wheels, and ours, in `src/`; the C and C++ libraries are
-those that zig carries. A wheel of mlcc brings the result in `lib/` (`hatch_build.py`); where it is
-not there or of other sources, it is compiled once a machine, in a minute or two, into the XDG
-cache, in a folder named by a hash of all it depends on. Knows nothing of models. The standard
-library and filelock; TVM is found, not imported.
+those that zig carries. The wheel mlcc-web brings the result (web/wheel); where it is not there or
+of other sources, it is compiled once a machine, in a minute or two, into the XDG cache, in a folder
+named by a hash of all it depends on. Knows nothing of models. The standard library and filelock;
+TVM is found, not imported.
 """
 
 from __future__ import annotations
@@ -65,8 +65,9 @@ def runtime(say: Callable[[str], None] = lambda text: None) -> tuple[Path, ...]:
     from filelock import FileLock  # not in a bare install, which reads rows all the same
 
     key = _key()
-    if _brought(FOLDER / "lib", key):
-        return _files(FOLDER / "lib")
+    for folder in _built():
+        if _brought(folder, key):
+            return _files(folder)
     folder = cache_folder() / key
     if folder.is_dir():
         return _files(folder)
@@ -111,6 +112,14 @@ def kept() -> list[Path]:
     folder = cache_folder()
     found = folder.iterdir() if folder.is_dir() else ()
     return sorted(path for path in found if path.is_dir() and path.suffix != _PARTIAL)
+
+
+def _built() -> Iterator[Path]:
+    """Where a runtime may lie that was compiled elsewhere: in a clone, in the wheel mlcc-web."""
+    yield FOLDER / "lib"
+    wheel = importlib.util.find_spec("mlcc_web")
+    for place in (wheel.submodule_search_locations or ()) if wheel else ():
+        yield Path(place) / "wasm"
 
 
 def _brought(folder: Path, key: str) -> bool:

@@ -1,4 +1,4 @@
-// Written by web/tools/step_tables.py from mlcc.engine.tables: change that and run it again.
+// Written by tools/step_tables.py from mlcc.engine.tables: change that and run it again.
 
 /** The columns of a step's tables, in their order; a word each. What they mean is said there. */
 

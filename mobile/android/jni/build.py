@@ -1,0 +1,61 @@
+"""Makes libmlcc_jni.so beside a libmlcc.so of this machine: what the JVM loads.
+
+    python mobile/android/jni/build.py FOLDER     FOLDER: where mobile/c/build.py put libmlcc.so
+
+JNI's headers are those of $JAVA_HOME, or of the JDK whose javac is on the path; the C++ compiler is
+$CXX, or the system's. The standard library only.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+HEADERS = HERE.parents[1] / "c" / "include"
+LIBRARY = "libmlcc_jni.so"
+FLAGS = ("-std=c++17", "-O2", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror")
+
+
+def build(folder: Path) -> None:
+    """Raises SystemExit that names what is missing."""
+    java = headers()
+    command = [
+        *(shlex.split(os.environ.get("CXX", "")) or ["c++"]),
+        *FLAGS,
+        "-shared",
+        f"-I{HEADERS}",
+        f"-I{java}",
+        f"-I{java / 'linux'}",
+        *map(str, sorted(HERE.glob("*.cc"))),
+        "-o",
+        str(folder / LIBRARY),
+        f"-L{folder}",
+        "-lmlcc",
+        "-Wl,-rpath,$ORIGIN",
+    ]
+    if shutil.which(command[0]) is None:
+        sys.exit(f"mobile/android: no compiler '{command[0]}'; apt install g++, or set CXX")
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        sys.exit(f"mobile/android: `{shlex.join(command)}` failed:\n{done.stderr}")
+
+
+def headers() -> Path:
+    """The folder with jni.h."""
+    compiler = shutil.which("javac")
+    home = os.environ.get("JAVA_HOME") or (compiler and Path(compiler).resolve().parents[1])
+    folder = Path(home or "") / "include"
+    if not (folder / "jni.h").exists():
+        sys.exit("mobile/android: no jni.h; apt install default-jdk-headless, or set JAVA_HOME")
+    return folder
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    build(Path(sys.argv[1]).resolve())

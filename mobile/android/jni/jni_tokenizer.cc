@@ -1,0 +1,142 @@
+#include "jni_tokenizer.h"
+
+#include <string>
+
+#include "jni_text.h"
+
+namespace mlcc_jni {
+namespace {
+
+JavaVM* vm = nullptr;
+jmethodID encode_method = nullptr;
+jmethodID decode_method = nullptr;
+jmethodID special_tokens_method = nullptr;
+jmethodID close_method = nullptr;
+jmethodID reason_method = nullptr;
+
+// The environment of this thread. The library's own threads stay attached until they end: they are
+// daemons to Java, which does not wait for them.
+JNIEnv* attached() {
+  void* env = nullptr;
+  if (vm->GetEnv(&env, JNI_VERSION_1_6) == JNI_OK) return static_cast<JNIEnv*>(env);
+  JavaVMAttachArgs arguments{JNI_VERSION_1_6, const_cast<char*>("mlcc"), nullptr};
+#ifdef __ANDROID__
+  JNIEnv* made = nullptr;
+  vm->AttachCurrentThreadAsDaemon(&made, &arguments);
+  return made;
+#else
+  vm->AttachCurrentThreadAsDaemon(&env, &arguments);
+  return static_cast<JNIEnv*>(env);
+#endif
+}
+
+// Local references of a callback go when it ends: its thread never returns to Java.
+class Frame {
+ public:
+  Frame() : env_(attached()) {
+    if (env_ != nullptr && env_->PushLocalFrame(8) != 0) env_ = nullptr;
+  }
+  ~Frame() {
+    if (env_ != nullptr) env_->PopLocalFrame(nullptr);
+  }
+  JNIEnv* operator->() const { return env_; }
+  explicit operator bool() const { return env_ != nullptr; }
+  JNIEnv* get() const { return env_; }
+
+ private:
+  JNIEnv* env_;
+};
+
+// What was thrown becomes the reason, and the callback fails.
+int32_t failed(JNIEnv* env, void* context, mlcc_answer* answer) {
+  jthrowable thrown = env->ExceptionOccurred();
+  env->ExceptionClear();
+  std::string why = "the tokenizer gave nothing";
+  if (thrown != nullptr) {
+    jobject bytes = env->CallObjectMethod(static_cast<jobject>(context), reason_method, thrown);
+    if (env->ExceptionCheck()) {
+      env->ExceptionClear();
+    } else {
+      why = text_of(env, static_cast<jbyteArray>(bytes));
+    }
+  }
+  mlcc_give(answer, why.data(), why.size());
+  return 1;
+}
+
+int32_t give_bytes(JNIEnv* env, void* context, jobject bytes, mlcc_answer* answer) {
+  if (env->ExceptionCheck() || bytes == nullptr) return failed(env, context, answer);
+  const std::string text = text_of(env, static_cast<jbyteArray>(bytes));
+  mlcc_give(answer, text.data(), text.size());
+  return 0;
+}
+
+int32_t encode(void* context, const char* text, size_t size, int32_t special, mlcc_answer* answer) {
+  Frame env;
+  if (!env) return 1;
+  jbyteArray bytes = bytes_of(env.get(), text, size);
+  if (bytes == nullptr) return failed(env.get(), context, answer);
+  auto ids = static_cast<jintArray>(env->CallObjectMethod(
+      static_cast<jobject>(context), encode_method, bytes, static_cast<jboolean>(special != 0)));
+  if (env->ExceptionCheck() || ids == nullptr) return failed(env.get(), context, answer);
+  jint* numbers = env->GetIntArrayElements(ids, nullptr);
+  if (numbers == nullptr) return failed(env.get(), context, answer);
+  mlcc_give(answer, numbers, static_cast<size_t>(env->GetArrayLength(ids)) * sizeof *numbers);
+  env->ReleaseIntArrayElements(ids, numbers, JNI_ABORT);
+  return 0;
+}
+
+int32_t decode(void* context, const int32_t* ids, size_t count, mlcc_answer* answer) {
+  Frame env;
+  if (!env) return 1;
+  jintArray numbers = env->NewIntArray(static_cast<jsize>(count));
+  if (numbers == nullptr) return failed(env.get(), context, answer);
+  env->SetIntArrayRegion(numbers, 0, static_cast<jsize>(count), ids);
+  jobject text = env->CallObjectMethod(static_cast<jobject>(context), decode_method, numbers);
+  return give_bytes(env.get(), context, text, answer);
+}
+
+int32_t special_tokens(void* context, mlcc_answer* answer) {
+  Frame env;
+  if (!env) return 1;
+  jobject tokens = env->CallObjectMethod(static_cast<jobject>(context), special_tokens_method);
+  return give_bytes(env.get(), context, tokens, answer);
+}
+
+void released(void* context) {
+  Frame env;
+  if (!env) return;
+  auto tokenizer = static_cast<jobject>(context);
+  env->CallVoidMethod(tokenizer, close_method);
+  env->ExceptionClear();
+  env->DeleteGlobalRef(tokenizer);
+}
+
+}  // namespace
+
+bool load_tokenizers(JNIEnv* env) {
+  env->GetJavaVM(&vm);
+  jclass calls = env->FindClass("dev/mlcc/jni/TokenizerCalls");
+  if (calls == nullptr) return false;
+  encode_method = env->GetMethodID(calls, "encode", "([BZ)[I");
+  decode_method = env->GetMethodID(calls, "decode", "([I)[B");
+  special_tokens_method = env->GetMethodID(calls, "specialTokens", "()[B");
+  close_method = env->GetMethodID(calls, "close", "()V");
+  reason_method = env->GetMethodID(calls, "reason", "(Ljava/lang/Throwable;)[B");
+  return !env->ExceptionCheck();
+}
+
+void bring(JNIEnv* env, jobject tokenizer, mlcc_host* host) {
+  if (tokenizer == nullptr) return;
+  host->context = env->NewGlobalRef(tokenizer);
+  host->encode = encode;
+  host->decode = decode;
+  host->special_tokens = special_tokens;
+  host->released = released;
+}
+
+void forget(mlcc_host* host) {
+  if (host->context != nullptr) released(host->context);
+}
+
+}  // namespace mlcc_jni

@@ -1,0 +1,539 @@
+// Written by `python -m tools.api_types` from runtime/mlcc/api: change that and run it again.
+
+package dev.mlcc
+
+import kotlinx.serialization.SerialName
+import kotlinx.serialization.Serializable
+import kotlinx.serialization.json.JsonElement
+
+/** Who says it; developer is another name of system. */
+@Serializable
+public enum class Role {
+    /** `system` */
+    @SerialName("system")
+    SYSTEM,
+
+    /** `developer` */
+    @SerialName("developer")
+    DEVELOPER,
+
+    /** `user` */
+    @SerialName("user")
+    USER,
+
+    /** `assistant` */
+    @SerialName("assistant")
+    ASSISTANT,
+
+    /** `tool` */
+    @SerialName("tool")
+    TOOL,
+}
+
+/** What is said: a text, or texts that are joined. */
+@Serializable(ContentSerializer::class)
+public sealed interface Content {
+    /** One text. */
+    public data class Text(val value: String) : Content
+
+    /** A text in parts. */
+    public data class Parts(val value: List<TextPart>) : Content
+}
+
+internal object ContentSerializer : UnionSerializer<Content>(
+    "dev.mlcc.Content",
+    variant<Content, Content.Text, String>(Content::Text, Content.Text::value),
+    variant<Content, Content.Parts, List<TextPart>>(Content::Parts, Content.Parts::value),
+)
+
+/** The answer ends before the first of these. */
+@Serializable(StopSerializer::class)
+public sealed interface Stop {
+    /** One text. */
+    public data class Text(val value: String) : Stop
+
+    /** Several texts. */
+    public data class Texts(val value: List<String>) : Stop
+}
+
+internal object StopSerializer : UnionSerializer<Stop>(
+    "dev.mlcc.Stop",
+    variant<Stop, Stop.Text, String>(Stop::Text, Stop.Text::value),
+    variant<Stop, Stop.Texts, List<String>>(Stop::Texts, Stop.Texts::value),
+)
+
+/** One prompt or several; each gets an answer. */
+@Serializable(PromptSerializer::class)
+public sealed interface Prompt {
+    /** One text. */
+    public data class Text(val value: String) : Prompt
+
+    /** Several texts. */
+    public data class Texts(val value: List<String>) : Prompt
+
+    /** Ids of tokens. */
+    public data class Tokens(val value: List<Int>) : Prompt
+
+    /** Several lists of ids of tokens. */
+    public data class TokenLists(val value: List<List<Int>>) : Prompt
+}
+
+internal object PromptSerializer : UnionSerializer<Prompt>(
+    "dev.mlcc.Prompt",
+    variant<Prompt, Prompt.Text, String>(Prompt::Text, Prompt.Text::value),
+    variant<Prompt, Prompt.Texts, List<String>>(Prompt::Texts, Prompt.Texts::value),
+    variant<Prompt, Prompt.Tokens, List<Int>>(Prompt::Tokens, Prompt.Tokens::value),
+    variant<Prompt, Prompt.TokenLists, List<List<Int>>>(Prompt::TokenLists, Prompt.TokenLists::value),
+)
+
+/** A part of a message. */
+@Serializable
+public data class TextPart(
+    val type: String = "text",
+    val text: String,
+)
+
+/**
+ * One message of a conversation. Not built yet, so not here: `tool_calls`, `tool_call_id`,
+ * `function_call`, `audio`, `refusal`, `reasoning_content`.
+ */
+@Serializable
+public data class Message(
+    /** Who says it; developer is another name of system. */
+    val role: Role,
+    /** What is said: a text, or texts that are joined. */
+    val content: Content,
+    /** Who of several speaks, for templates that know names. */
+    val name: String? = null,
+    /** Accepted; never changes an answer. */
+    val annotations: JsonElement? = null,
+) {
+    /** With a plain text as content. */
+    public constructor(role: Role, content: String) : this(role, Content.Text(content))
+}
+
+/** How a stream is sent. Not built yet, so not here: `include_obfuscation`. */
+@Serializable
+public data class StreamOptions(
+    /** End the stream with a chunk that counts the tokens. */
+    @SerialName("include_usage")
+    val includeUsage: Boolean? = null,
+)
+
+/**
+ * The body of POST /v1/chat/completions. Not built yet, so not here: `store`,
+ * `frequency_penalty`, `presence_penalty`, `repetition_penalty`, `logit_bias`, `n`,
+ * `logprobs`, `top_logprobs`, `tools`, `tool_choice`, `functions`, `function_call`,
+ * `response_format`, `reasoning_effort`, `verbosity`, `modalities`, `audio`,
+ * `web_search_options`, `moderation`, `chat_template_kwargs`.
+ */
+@Serializable
+public data class ChatCompletionRequest(
+    /** The conversation so far. */
+    val messages: List<Message>,
+    /** Must be the model that is loaded, if it is given. */
+    val model: String? = null,
+    /** Send the answer as it is made, as server-sent events. */
+    val stream: Boolean? = null,
+    /** Only with `stream`. */
+    @SerialName("stream_options")
+    val streamOptions: StreamOptions? = null,
+    /** Accepted; never changes an answer. */
+    val user: JsonElement? = null,
+    /** Accepted; never changes an answer. */
+    val metadata: JsonElement? = null,
+    /** Divides the logits; 0 always takes the likeliest token. From 0 to 2. */
+    val temperature: Double? = null,
+    /** Keep the fewest likeliest tokens of at least this mass; 1 keeps all. From 0 to 1. */
+    @SerialName("top_p")
+    val topP: Double? = null,
+    /** Keep this many of the likeliest tokens; 0 and -1 keep all. */
+    @SerialName("top_k")
+    val topK: Int? = null,
+    /** Drop tokens less likely than this share of the likeliest one's. From 0 to 1. */
+    @SerialName("min_p")
+    val minP: Double? = null,
+    /** The same seed and prompt give the same answer. */
+    val seed: Long? = null,
+    /** The answer ends before the first of these. */
+    val stop: Stop? = null,
+    /** Longest answer in tokens. */
+    @SerialName("max_tokens")
+    val maxTokens: Int? = null,
+    /** Go on where the model would end, as benchmarks want. */
+    @SerialName("ignore_eos")
+    val ignoreEos: Boolean? = null,
+    /** The newer name of `max_tokens`. */
+    @SerialName("max_completion_tokens")
+    val maxCompletionTokens: Int? = null,
+    /** Accepted; never changes an answer. */
+    @SerialName("parallel_tool_calls")
+    val parallelToolCalls: JsonElement? = null,
+    /** Accepted; never changes an answer. */
+    val prediction: JsonElement? = null,
+    /** Accepted; never changes an answer. */
+    @SerialName("prompt_cache_key")
+    val promptCacheKey: JsonElement? = null,
+    /** Accepted; never changes an answer. */
+    @SerialName("prompt_cache_options")
+    val promptCacheOptions: JsonElement? = null,
+    /** Accepted; never changes an answer. */
+    @SerialName("prompt_cache_retention")
+    val promptCacheRetention: JsonElement? = null,
+    /** Accepted; never changes an answer. */
+    @SerialName("safety_identifier")
+    val safetyIdentifier: JsonElement? = null,
+    /** Accepted; never changes an answer. */
+    @SerialName("service_tier")
+    val serviceTier: JsonElement? = null,
+) {
+    /** Sets one field after another, for Java. */
+    public class Builder(messages: List<Message>) {
+        private var made = ChatCompletionRequest(messages)
+
+        /** Must be the model that is loaded, if it is given. */
+        public fun model(value: String?): Builder =
+            apply { made = made.copy(model = value) }
+
+        /** Send the answer as it is made, as server-sent events. */
+        public fun stream(value: Boolean?): Builder =
+            apply { made = made.copy(stream = value) }
+
+        /** Only with `stream`. */
+        public fun streamOptions(value: StreamOptions?): Builder =
+            apply { made = made.copy(streamOptions = value) }
+
+        /** Accepted; never changes an answer. */
+        public fun user(value: JsonElement?): Builder =
+            apply { made = made.copy(user = value) }
+
+        /** Accepted; never changes an answer. */
+        public fun metadata(value: JsonElement?): Builder =
+            apply { made = made.copy(metadata = value) }
+
+        /** Divides the logits; 0 always takes the likeliest token. From 0 to 2. */
+        public fun temperature(value: Double?): Builder =
+            apply { made = made.copy(temperature = value) }
+
+        /** Keep the fewest likeliest tokens of at least this mass; 1 keeps all. From 0 to 1. */
+        public fun topP(value: Double?): Builder =
+            apply { made = made.copy(topP = value) }
+
+        /** Keep this many of the likeliest tokens; 0 and -1 keep all. */
+        public fun topK(value: Int?): Builder =
+            apply { made = made.copy(topK = value) }
+
+        /** Drop tokens less likely than this share of the likeliest one's. From 0 to 1. */
+        public fun minP(value: Double?): Builder =
+            apply { made = made.copy(minP = value) }
+
+        /** The same seed and prompt give the same answer. */
+        public fun seed(value: Long?): Builder =
+            apply { made = made.copy(seed = value) }
+
+        /** The answer ends before the first of these. */
+        public fun stop(value: Stop?): Builder =
+            apply { made = made.copy(stop = value) }
+
+        /** Longest answer in tokens. */
+        public fun maxTokens(value: Int?): Builder =
+            apply { made = made.copy(maxTokens = value) }
+
+        /** Go on where the model would end, as benchmarks want. */
+        public fun ignoreEos(value: Boolean?): Builder =
+            apply { made = made.copy(ignoreEos = value) }
+
+        /** The newer name of `max_tokens`. */
+        public fun maxCompletionTokens(value: Int?): Builder =
+            apply { made = made.copy(maxCompletionTokens = value) }
+
+        /** Accepted; never changes an answer. */
+        public fun parallelToolCalls(value: JsonElement?): Builder =
+            apply { made = made.copy(parallelToolCalls = value) }
+
+        /** Accepted; never changes an answer. */
+        public fun prediction(value: JsonElement?): Builder =
+            apply { made = made.copy(prediction = value) }
+
+        /** Accepted; never changes an answer. */
+        public fun promptCacheKey(value: JsonElement?): Builder =
+            apply { made = made.copy(promptCacheKey = value) }
+
+        /** Accepted; never changes an answer. */
+        public fun promptCacheOptions(value: JsonElement?): Builder =
+            apply { made = made.copy(promptCacheOptions = value) }
+
+        /** Accepted; never changes an answer. */
+        public fun promptCacheRetention(value: JsonElement?): Builder =
+            apply { made = made.copy(promptCacheRetention = value) }
+
+        /** Accepted; never changes an answer. */
+        public fun safetyIdentifier(value: JsonElement?): Builder =
+            apply { made = made.copy(safetyIdentifier = value) }
+
+        /** Accepted; never changes an answer. */
+        public fun serviceTier(value: JsonElement?): Builder =
+            apply { made = made.copy(serviceTier = value) }
+
+        /** The request. */
+        public fun build(): ChatCompletionRequest = made
+    }
+}
+
+/**
+ * The body of POST /v1/completions. Not built yet, so not here: `store`, `frequency_penalty`,
+ * `presence_penalty`, `repetition_penalty`, `logit_bias`, `n`, `echo`, `best_of`, `suffix`,
+ * `logprobs`.
+ */
+@Serializable
+public data class CompletionRequest(
+    /** One prompt or several; each gets an answer. */
+    val prompt: Prompt,
+    /** Must be the model that is loaded, if it is given. */
+    val model: String? = null,
+    /** Send the answer as it is made, as server-sent events. */
+    val stream: Boolean? = null,
+    /** Only with `stream`. */
+    @SerialName("stream_options")
+    val streamOptions: StreamOptions? = null,
+    /** Accepted; never changes an answer. */
+    val user: JsonElement? = null,
+    /** Accepted; never changes an answer. */
+    val metadata: JsonElement? = null,
+    /** Divides the logits; 0 always takes the likeliest token. From 0 to 2. */
+    val temperature: Double? = null,
+    /** Keep the fewest likeliest tokens of at least this mass; 1 keeps all. From 0 to 1. */
+    @SerialName("top_p")
+    val topP: Double? = null,
+    /** Keep this many of the likeliest tokens; 0 and -1 keep all. */
+    @SerialName("top_k")
+    val topK: Int? = null,
+    /** Drop tokens less likely than this share of the likeliest one's. From 0 to 1. */
+    @SerialName("min_p")
+    val minP: Double? = null,
+    /** The same seed and prompt give the same answer. */
+    val seed: Long? = null,
+    /** The answer ends before the first of these. */
+    val stop: Stop? = null,
+    /** Longest answer in tokens. */
+    @SerialName("max_tokens")
+    val maxTokens: Int? = null,
+    /** Go on where the model would end, as benchmarks want. */
+    @SerialName("ignore_eos")
+    val ignoreEos: Boolean? = null,
+) {
+    /** With a plain text as prompt. */
+    public constructor(prompt: String) : this(Prompt.Text(prompt))
+
+    /** Sets one field after another, for Java. */
+    public class Builder(prompt: Prompt) {
+        private var made = CompletionRequest(prompt)
+
+        /** Must be the model that is loaded, if it is given. */
+        public fun model(value: String?): Builder =
+            apply { made = made.copy(model = value) }
+
+        /** Send the answer as it is made, as server-sent events. */
+        public fun stream(value: Boolean?): Builder =
+            apply { made = made.copy(stream = value) }
+
+        /** Only with `stream`. */
+        public fun streamOptions(value: StreamOptions?): Builder =
+            apply { made = made.copy(streamOptions = value) }
+
+        /** Accepted; never changes an answer. */
+        public fun user(value: JsonElement?): Builder =
+            apply { made = made.copy(user = value) }
+
+        /** Accepted; never changes an answer. */
+        public fun metadata(value: JsonElement?): Builder =
+            apply { made = made.copy(metadata = value) }
+
+        /** Divides the logits; 0 always takes the likeliest token. From 0 to 2. */
+        public fun temperature(value: Double?): Builder =
+            apply { made = made.copy(temperature = value) }
+
+        /** Keep the fewest likeliest tokens of at least this mass; 1 keeps all. From 0 to 1. */
+        public fun topP(value: Double?): Builder =
+            apply { made = made.copy(topP = value) }
+
+        /** Keep this many of the likeliest tokens; 0 and -1 keep all. */
+        public fun topK(value: Int?): Builder =
+            apply { made = made.copy(topK = value) }
+
+        /** Drop tokens less likely than this share of the likeliest one's. From 0 to 1. */
+        public fun minP(value: Double?): Builder =
+            apply { made = made.copy(minP = value) }
+
+        /** The same seed and prompt give the same answer. */
+        public fun seed(value: Long?): Builder =
+            apply { made = made.copy(seed = value) }
+
+        /** The answer ends before the first of these. */
+        public fun stop(value: Stop?): Builder =
+            apply { made = made.copy(stop = value) }
+
+        /** Longest answer in tokens. */
+        public fun maxTokens(value: Int?): Builder =
+            apply { made = made.copy(maxTokens = value) }
+
+        /** Go on where the model would end, as benchmarks want. */
+        public fun ignoreEos(value: Boolean?): Builder =
+            apply { made = made.copy(ignoreEos = value) }
+
+        /** The request. */
+        public fun build(): CompletionRequest = made
+    }
+}
+
+/**
+ * stop = the model ended its answer, or a stop string came; length = no more tokens were
+ * allowed, or fit.
+ */
+@Serializable
+public enum class FinishReason {
+    /** `stop` */
+    @SerialName("stop")
+    STOP,
+
+    /** `length` */
+    @SerialName("length")
+    LENGTH,
+}
+
+/** Tokens of all answers of a request together. */
+@Serializable
+public data class Usage(
+    @SerialName("prompt_tokens")
+    val promptTokens: Long,
+    @SerialName("completion_tokens")
+    val completionTokens: Long,
+    @SerialName("total_tokens")
+    val totalTokens: Long,
+)
+
+/** The answer of a chat. */
+@Serializable
+public data class AssistantMessage(
+    val content: String,
+)
+
+/** One answer of a chat completion. */
+@Serializable
+public data class ChatChoice(
+    val index: Long,
+    val message: AssistantMessage,
+    @SerialName("finish_reason")
+    val finishReason: FinishReason,
+)
+
+/** A whole answer of /v1/chat/completions. */
+@Serializable
+public data class ChatCompletion(
+    val id: String,
+    /** Seconds since 1970. */
+    val created: Long,
+    val model: String,
+    val choices: List<ChatChoice>,
+    val usage: Usage,
+)
+
+/** What a chunk adds to the answer; the first one names the role, the last one is empty. */
+@Serializable
+public data class ChatDelta(
+    val content: String? = null,
+)
+
+/** A piece of one answer of a chat completion. */
+@Serializable
+public data class ChatChunkChoice(
+    val index: Long,
+    val delta: ChatDelta,
+    /** Why the answer ended, in its last chunk. */
+    @SerialName("finish_reason")
+    val finishReason: FinishReason? = null,
+)
+
+/** A server-sent event of /v1/chat/completions. */
+@Serializable
+public data class ChatCompletionChunk(
+    val id: String,
+    val created: Long,
+    val model: String,
+    val choices: List<ChatChunkChoice>,
+    /** With `stream_options.include_usage`: in a last chunk without choices, null before. */
+    val usage: Usage? = null,
+)
+
+/** The answer to one prompt; `index` is the prompt's number. */
+@Serializable
+public data class CompletionChoice(
+    val index: Long,
+    val text: String,
+    @SerialName("finish_reason")
+    val finishReason: FinishReason,
+)
+
+/** A whole answer of /v1/completions, one choice per prompt. */
+@Serializable
+public data class Completion(
+    val id: String,
+    /** Seconds since 1970. */
+    val created: Long,
+    val model: String,
+    val choices: List<CompletionChoice>,
+    val usage: Usage,
+)
+
+/** A piece of the answer to one prompt. */
+@Serializable
+public data class CompletionChunkChoice(
+    val index: Long,
+    val text: String,
+    /** Why the answer ended, in its last chunk. */
+    @SerialName("finish_reason")
+    val finishReason: FinishReason? = null,
+)
+
+/** A server-sent event of /v1/completions; those of several prompts are mixed. */
+@Serializable
+public data class CompletionChunk(
+    val id: String,
+    val created: Long,
+    val model: String,
+    val choices: List<CompletionChunkChoice>,
+    /** With `stream_options.include_usage`: in a last chunk without choices, null before. */
+    val usage: Usage? = null,
+)
+
+/** One entry of /v1/models. */
+@Serializable
+public data class Model(
+    val id: String,
+    val created: Long,
+)
+
+/** The answer of /v1/models. */
+@Serializable
+public data class ModelList(
+    val data: List<Model>,
+)
+
+/** What went wrong. */
+@Serializable
+public data class ErrorObject(
+    /** What happened, why, and what to do next. */
+    val message: String,
+    /** invalid_request_error, or server_error. */
+    val type: String,
+    /** The field of the request that is at fault. */
+    val param: String? = null,
+    /** Stable, for programs: context_length_exceeded, queue_full, device_lost, ... */
+    val code: String? = null,
+)
+
+/** The body of every answer that is no success, and the last event of a stream that broke. */
+@Serializable
+public data class ErrorBody(
+    val error: ErrorObject,
+)

@@ -1,0 +1,79 @@
+package dev.mlcc
+
+import dev.mlcc.calls.Calls
+import dev.mlcc.calls.Event
+import dev.mlcc.calls.Native
+import dev.mlcc.calls.failure
+import dev.mlcc.calls.json
+import dev.mlcc.calls.translated
+import dev.mlcc.jni.JniNative
+import kotlinx.coroutines.CompletableDeferred
+import kotlinx.coroutines.CoroutineScope
+import kotlinx.coroutines.Dispatchers
+import kotlinx.coroutines.NonCancellable
+import kotlinx.coroutines.future.future
+import kotlinx.coroutines.withContext
+import java.nio.file.Path
+import java.util.concurrent.CompletableFuture
+
+/** The door: models in, engines out. */
+public object Mlcc {
+    /**
+     * Load a model, fetching it first if need be. Returns when it answers. Cancelling gives up; what
+     * was fetched is kept.
+     *
+     * @throws MlccException [DownloadException], [ArtifactException], [CapacityException],
+     * [DeviceException] or [SetupException].
+     */
+    public suspend fun load(source: ModelSource, options: EngineOptions = EngineOptions()): Engine {
+        val folder = source.folder(options.onProgress)
+        return start(options.onProgress) { open(folder, options) }
+    }
+
+    /** [load] for Java. Cancelling the future gives up. */
+    @JvmStatic
+    @JvmOverloads
+    public fun loadAsync(
+        source: ModelSource,
+        options: EngineOptions = EngineOptions(),
+    ): CompletableFuture<Engine> = CoroutineScope(Dispatchers.Default).future { load(source, options) }
+
+    /** An engine over a library that [open] brings, once it is ready. */
+    internal suspend fun start(onProgress: ProgressListener, open: () -> Native): Engine {
+        val ready = CompletableDeferred<EngineInfo>()
+        val native = withContext(Dispatchers.IO) { open() }
+        val calls = Calls(native) { event ->
+            runCatching { hear(event, ready, onProgress) }.onFailure(ready::completeExceptionally)
+        }
+        calls.start()
+        try {
+            return Engine(native, calls, ready.await())
+        } catch (error: Throwable) {
+            withContext(NonCancellable + Dispatchers.IO) { calls.close() }
+            throw error
+        }
+    }
+
+    private fun hear(
+        event: Event,
+        ready: CompletableDeferred<EngineInfo>,
+        onProgress: ProgressListener,
+    ) {
+        when (event.kind) {
+            Event.PROGRESS -> onProgress.onProgress(json.decodeFromString<Progress.Load>(event.text))
+            Event.READY -> ready.complete(json.decodeFromString(event.text))
+            Event.FAILED -> ready.completeExceptionally(failure(event.status, event.text))
+        }
+    }
+
+    private fun open(folder: Path, options: EngineOptions): Native = translated {
+        val tokenizer = options.tokenizer?.open(folder)
+        try {
+            val wishes = json.encodeToString(options.forModel(folder))
+            JniNative.open(options.files, wishes, tokenizer)
+        } catch (error: Throwable) {
+            tokenizer?.close()
+            throw error
+        }
+    }
+}

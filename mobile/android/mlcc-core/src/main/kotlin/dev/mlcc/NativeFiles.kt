@@ -1,0 +1,21 @@
+package dev.mlcc
+
+import java.nio.file.Path
+import java.nio.file.Paths
+
+/**
+ * Where mlcc's own parts are: its native libraries and Python.
+ *
+ * @property libraries the folder with `libmlcc` and `libmlcc_jni`; null: the system property
+ * `mlcc.libraries`, or else where the system looks for libraries.
+ * @property zip the zip with mlcc's Python modules; null: `mlcc.zip` beside the libraries.
+ * @property pythonHome the folder with `lib/pythonX.Y`; null: found from where libpython lies.
+ * @property pythonPath more places of Python's modules.
+ */
+public class NativeFiles(
+    public var libraries: Path? = System.getProperty("mlcc.libraries")?.let { Paths.get(it) },
+    public var zip: Path? = null,
+    public var pythonHome: String? = System.getProperty("mlcc.python.home"),
+    public var pythonPath: List<Path> = System.getProperty("mlcc.python.path").orEmpty()
+        .split(java.io.File.pathSeparator).filter(String::isNotEmpty).map { Paths.get(it) },
+)

@@ -1,0 +1,74 @@
+package dev.mlcc.jni
+
+import dev.mlcc.NativeFiles
+import dev.mlcc.SetupException
+import dev.mlcc.Tokenizer
+import dev.mlcc.calls.Event
+import dev.mlcc.calls.Native
+import java.io.File
+import java.nio.ByteBuffer
+import java.nio.ByteOrder
+import java.nio.file.Path
+
+/** [Native] over the C ABI: numbers and bytes, nothing is decided here. */
+internal class JniNative private constructor(private val engine: Long) : Native {
+    override fun request(method: String, path: String, headers: String, body: ByteArray): Long =
+        Jni.request(engine, method.utf8(), path.utf8(), headers.utf8(), body)
+
+    override fun poll(timeoutMs: Int): List<Event> =
+        Jni.poll(engine, timeoutMs)?.let(::unpacked).orEmpty()
+
+    override fun cancel(call: Long) = Jni.cancel(engine, call)
+
+    override fun stats(): String = Jni.stats(engine).decodeToString()
+
+    override fun trim(level: Int) = Jni.trim(engine, level)
+
+    override fun background(hidden: Boolean) = Jni.background(engine, hidden)
+
+    override fun close() = Jni.close(engine)
+
+    companion object {
+        private var loaded = false
+
+        /** Begin to load a model; [options] are mlcc_create's. Throws NativeFailure, SetupException. */
+        fun open(files: NativeFiles, options: String, tokenizer: Tokenizer?): Native {
+            loadLibraries(files.libraries)
+            val path = files.pythonPath.joinToString(File.pathSeparator).ifEmpty { null }
+            Jni.start(files.zip?.toString()?.utf8(), files.pythonHome?.utf8(), path?.utf8())
+            return JniNative(Jni.create(options.utf8(), tokenizer?.let(::TokenizerCalls)))
+        }
+
+        @Synchronized
+        private fun loadLibraries(folder: Path?) {
+            if (loaded) return
+            try {
+                for (name in listOf("mlcc", "mlcc_jni")) {
+                    if (folder == null) System.loadLibrary(name)
+                    else System.load(folder.resolve(System.mapLibraryName(name)).toString())
+                }
+            } catch (error: UnsatisfiedLinkError) {
+                throw SetupException(unloadable(folder, error), cause = error)
+            }
+            loaded = true
+        }
+
+        private fun unloadable(folder: Path?, error: UnsatisfiedLinkError): String {
+            val place = folder ?: "java.library.path"
+            return "mlcc's native libraries cannot be loaded from $place (${error.message}); give the " +
+                "folder with those of this machine (${System.getProperty("os.arch")}) as " +
+                "NativeFiles.libraries or -Dmlcc.libraries"
+        }
+
+        /** Each event: its call (8 bytes), kind, status and size (4 each), then its data. */
+        private fun unpacked(batch: ByteArray): List<Event> = buildList {
+            val buffer = ByteBuffer.wrap(batch).order(ByteOrder.nativeOrder())
+            while (buffer.hasRemaining()) {
+                val (call, kind, status) = Triple(buffer.long, buffer.int, buffer.int)
+                add(Event(call, kind, status, ByteArray(buffer.int).also(buffer::get)))
+            }
+        }
+
+        private fun String.utf8() = encodeToByteArray()
+    }
+}

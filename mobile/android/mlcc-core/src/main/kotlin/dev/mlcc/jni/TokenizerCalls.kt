@@ -1,0 +1,20 @@
+package dev.mlcc.jni
+
+import dev.mlcc.Tokenizer
+import dev.mlcc.calls.json
+
+/** A tokenizer as C++ calls it, one call at a time. What it throws is the reason of a failed request. */
+internal class TokenizerCalls(private val tokenizer: Tokenizer) : AutoCloseable {
+    fun encode(text: ByteArray, special: Boolean): IntArray =
+        tokenizer.encode(text.decodeToString(), special)
+
+    fun decode(ids: IntArray): ByteArray = tokenizer.decode(ids).encodeToByteArray()
+
+    /** A JSON array. */
+    fun specialTokens(): ByteArray = json.encodeToString(tokenizer.specialTokens).encodeToByteArray()
+
+    /** Of what one of these threw, in words. */
+    fun reason(thrown: Throwable): ByteArray = thrown.toString().encodeToByteArray()
+
+    override fun close() = tokenizer.close()
+}

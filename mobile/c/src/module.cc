@@ -1,0 +1,193 @@
+// The module `_mlcc`: what mlcc.embedded.c.process calls. All of it runs on the thread of Python.
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include <memory>
+#include <string>
+
+#include "commands.h"
+#include "engine.h"
+#include "python.h"
+
+// What a callback of the host gives.
+struct mlcc_answer {
+  std::string bytes;
+};
+
+namespace mlcc {
+namespace {
+
+// take() -> [(name, engine, call, bytes...)]: what was asked since.
+PyObject* take(PyObject*, PyObject*) {
+  PyObject* list = PyList_New(0);
+  if (list == nullptr) return nullptr;
+  for (const Command& command : take_commands()) {
+    const auto size = static_cast<Py_ssize_t>(command.texts.size());
+    PyObject* entry = PyTuple_New(3 + size);
+    if (entry == nullptr) break;
+    PyTuple_SET_ITEM(entry, 0, PyUnicode_FromString(command.name));
+    PyTuple_SET_ITEM(entry, 1, PyLong_FromUnsignedLongLong(command.engine));
+    PyTuple_SET_ITEM(entry, 2, PyLong_FromUnsignedLongLong(command.call));
+    for (Py_ssize_t i = 0; i < size; ++i) {
+      const std::string& text = command.texts[static_cast<size_t>(i)];
+      PyTuple_SET_ITEM(entry, 3 + i,
+                       PyBytes_FromStringAndSize(text.data(), static_cast<Py_ssize_t>(text.size())));
+    }
+    PyList_Append(list, entry);
+    Py_DECREF(entry);
+  }
+  if (PyErr_Occurred()) Py_CLEAR(list);
+  return list;
+}
+
+// wakes() -> the descriptor that can be read while there are commands.
+PyObject* wakes(PyObject*, PyObject*) { return PyLong_FromLong(commands_fd()); }
+
+// put(engine, call, kind, status, data) -> bytes that nobody took yet, -1 = nobody ever will.
+PyObject* put(PyObject*, PyObject* arguments) {
+  unsigned long long number, call;
+  int kind, status;
+  const char* data;
+  Py_ssize_t size;
+  if (!PyArg_ParseTuple(arguments, "KKiis#", &number, &call, &kind, &status, &data, &size)) {
+    return nullptr;
+  }
+  auto engine = find_engine(number);
+  if (!engine) return PyLong_FromLong(-1);
+  std::string text(data, static_cast<size_t>(size));
+  return PyLong_FromLongLong(
+      engine->put({call, static_cast<uint32_t>(kind), status, std::move(text)}));
+}
+
+// flush(engine): deliver what was put.
+PyObject* flush(PyObject*, PyObject* number) {
+  if (auto engine = find_engine(PyLong_AsUnsignedLongLong(number))) engine->flush();
+  if (PyErr_Occurred()) return nullptr;
+  Py_RETURN_NONE;
+}
+
+// closed(engine): nothing more will be put.
+PyObject* closed(PyObject*, PyObject* number) {
+  auto engine = find_engine(PyLong_AsUnsignedLongLong(number));
+  if (PyErr_Occurred()) return nullptr;
+  Py_BEGIN_ALLOW_THREADS  // the host may be released here
+  if (engine) engine->finish();
+  Py_END_ALLOW_THREADS
+  Py_RETURN_NONE;
+}
+
+// answer(question, text): somebody waits for it.
+PyObject* answered(PyObject*, PyObject* arguments) {
+  unsigned long long question;
+  const char* data;
+  Py_ssize_t size;
+  if (!PyArg_ParseTuple(arguments, "Ks#", &question, &data, &size)) return nullptr;
+  answer(question, std::string(data, static_cast<size_t>(size)));
+  Py_RETURN_NONE;
+}
+
+// closing(engine) -> whether its host has closed it.
+PyObject* closing(PyObject*, PyObject* number) {
+  auto engine = find_engine(PyLong_AsUnsignedLongLong(number));
+  if (PyErr_Occurred()) return nullptr;
+  return PyBool_FromLong(!engine || engine->closing());
+}
+
+// has_tokenizer(engine) -> whether the host brought one.
+PyObject* has_tokenizer(PyObject*, PyObject* number) {
+  auto engine = find_engine(PyLong_AsUnsignedLongLong(number));
+  if (PyErr_Occurred()) return nullptr;
+  return PyBool_FromLong(engine && engine->host.encode != nullptr);
+}
+
+// What the host gave, or ValueError of what it gave as the reason.
+template <typename Call>
+PyObject* ask_host(unsigned long long number, Call&& call) {
+  auto engine = find_engine(number);
+  if (!engine) return PyErr_Format(PyExc_ValueError, "the engine was closed");
+  mlcc_answer answer;
+  int32_t failed;
+  Py_BEGIN_ALLOW_THREADS
+  failed = call(engine->host, &answer);
+  Py_END_ALLOW_THREADS
+  const auto size = static_cast<Py_ssize_t>(answer.bytes.size());
+  if (failed == 0) return PyBytes_FromStringAndSize(answer.bytes.data(), size);
+  PyObject* reason = PyUnicode_DecodeUTF8(answer.bytes.data(), size, "replace");
+  if (reason != nullptr) PyErr_SetObject(PyExc_ValueError, reason);
+  Py_XDECREF(reason);
+  return nullptr;
+}
+
+// encode(engine, text, special) -> int32 ids as bytes.
+PyObject* encode(PyObject*, PyObject* arguments) {
+  unsigned long long number;
+  const char* text;
+  Py_ssize_t size;
+  int special;
+  if (!PyArg_ParseTuple(arguments, "Ks#p", &number, &text, &size, &special)) return nullptr;
+  return ask_host(number, [&](const mlcc_host& host, mlcc_answer* answer) {
+    return host.encode(host.context, text, static_cast<size_t>(size), special, answer);
+  });
+}
+
+// decode(engine, int32 ids as bytes) -> UTF-8.
+PyObject* decode(PyObject*, PyObject* arguments) {
+  unsigned long long number;
+  const char* ids;
+  Py_ssize_t size;
+  if (!PyArg_ParseTuple(arguments, "Ky#", &number, &ids, &size)) return nullptr;
+  return ask_host(number, [&](const mlcc_host& host, mlcc_answer* answer) {
+    return host.decode(host.context, reinterpret_cast<const int32_t*>(ids),
+                       static_cast<size_t>(size) / sizeof(int32_t), answer);
+  });
+}
+
+// special_tokens(engine) -> a JSON array as bytes.
+PyObject* special_tokens(PyObject*, PyObject* number) {
+  const unsigned long long engine = PyLong_AsUnsignedLongLong(number);
+  if (PyErr_Occurred()) return nullptr;
+  return ask_host(engine, [](const mlcc_host& host, mlcc_answer* answer) {
+    return host.special_tokens(host.context, answer);
+  });
+}
+
+// folder() -> where this library lies, and the executor's beside it.
+PyObject* folder(PyObject*, PyObject*) { return PyUnicode_FromString(own_folder().c_str()); }
+
+// log(line)
+PyObject* log(PyObject*, PyObject* line) {
+  const char* text = PyUnicode_AsUTF8(line);
+  if (text == nullptr) return nullptr;
+  log_line(text);
+  Py_RETURN_NONE;
+}
+
+PyMethodDef methods[] = {
+    {"take", take, METH_NOARGS, nullptr},
+    {"wakes", wakes, METH_NOARGS, nullptr},
+    {"put", put, METH_VARARGS, nullptr},
+    {"flush", flush, METH_O, nullptr},
+    {"closed", closed, METH_O, nullptr},
+    {"closing", closing, METH_O, nullptr},
+    {"answer", answered, METH_VARARGS, nullptr},
+    {"has_tokenizer", has_tokenizer, METH_O, nullptr},
+    {"encode", encode, METH_VARARGS, nullptr},
+    {"decode", decode, METH_VARARGS, nullptr},
+    {"special_tokens", special_tokens, METH_O, nullptr},
+    {"folder", folder, METH_NOARGS, nullptr},
+    {"log", log, METH_O, nullptr},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_mlcc",  nullptr, -1,     methods,
+                          nullptr,               nullptr, nullptr, nullptr};
+
+}  // namespace
+
+PyObject* make_module() { return PyModule_Create(&definition); }
+
+}  // namespace mlcc
+
+void mlcc_give(mlcc_answer* answer, const void* data, size_t size) {
+  answer->bytes.append(static_cast<const char*>(data), size);
+}

@@ -1,0 +1,130 @@
+"""Time and bytes of every kernel call of an executor over TVM's package.
+
+Times come from the device's own clock where its plugin has one (WebGPU's timestamp queries); else
+each call is awaited and timed from here.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from mlcc.device import webgpu
+from mlcc.device.kernel_use import HOST_CLOCK, KernelUse, costliest
+from mlcc.device.native import NativeExecutor
+from mlcc.device.tvm_runtime import runtime
+from mlcc.engine.batch import Batch
+
+_LAUNCH = re.compile(r"_kernel(_\d+)?$")
+"""A function's launches are named after it."""
+_COPIED, _REPEATS = 128 << 20, 5
+
+
+class TvmKernelLog:
+    """The `KernelLog` of a `NativeExecutor`."""
+
+    def __init__(self, executor: NativeExecutor) -> None:
+        self._executor = executor
+        self._place = executor.place
+        self._uses: dict[str, KernelUse] = {}
+        self._watching = False
+        self._began = 0
+        self._used_pages: Sequence[int] = ()
+        """Pages or slots of each cache group that a step uses."""
+        executor.instrument(self._on_call)
+
+    @property
+    def clock(self) -> str:
+        """What the times are."""
+        return "the device's clock" if self._own_clock else HOST_CLOCK
+
+    @property
+    def _own_clock(self) -> bool:
+        return self._place.kind == webgpu.KIND
+
+    def start(self, batch: Batch) -> None:
+        """Begin anew; the steps will use as many pages as this one."""
+        self._uses, self._used_pages = {}, _used_pages(batch)
+        self._watching = True
+        if self._own_clock:
+            webgpu.profile_start(self._place.index)
+
+    def stop(self) -> list[KernelUse]:
+        """The kernels since `start`, the costliest first."""
+        self._watching = False
+        if self._own_clock:
+            for kernel in webgpu.profile_stop(self._place.index).kernels:
+                use = self._uses.get(_LAUNCH.sub("", kernel.name))
+                if use is not None:
+                    use.nanoseconds += kernel.total_ns
+        return costliest([*self._uses.values()])
+
+    def copy_bandwidth(self) -> float:
+        """Bytes per second that a plain copy on the device reads and writes, the best of some."""
+        tvm, device = runtime(), self._executor.device
+        a, b = (tvm.runtime.empty((_COPIED // 4,), "float32", device) for _ in range(2))
+        best = float("inf")
+        for _ in range(_REPEATS + 1):  # the first touches the pages
+            began = time.perf_counter()
+            a.copyto(b)
+            self._executor.synchronize()
+            best = min(best, time.perf_counter() - began)
+        return 2 * _COPIED / best
+
+    def _on_call(self, function: Any, name: str, before: bool, result: Any, *arguments: Any) -> int:
+        """TVM's hook round every call of the virtual machine; 0 = go on."""
+        if not self._watching or name.startswith("vm."):
+            return 0
+        if before:
+            self._await()
+            self._began = time.perf_counter_ns()
+            return 0
+        self._await()
+        elapsed = time.perf_counter_ns() - self._began
+        tensors = [a for a in arguments if isinstance(a, runtime().runtime.Tensor)]
+        use = self._uses.setdefault(name, KernelUse(name, _largest(tensors)))
+        use.calls += 1
+        use.nanoseconds += 0 if self._own_clock else elapsed
+        use.bytes += self._moved(name, tensors)
+        return 0
+
+    def _await(self) -> None:
+        if self._place.kind != "cpu" and not self._own_clock:
+            self._executor.synchronize()
+
+    def _moved(self, name: str, tensors: list[Any]) -> int:
+        total = 0
+        for tensor in tensors:
+            size = _nbytes(tensor)
+            shape = tuple(map(int, tensor.shape))
+            group = self._executor.group_of_shape.get(shape)
+            if group is not None:
+                pages = 1 if "append" in name else self._used_pages[group]
+                size = size // max(1, int(tensor.shape[0])) * pages
+            total += size
+        if name.startswith("embedding"):
+            total = 2 * _nbytes(tensors[-1])
+        return total
+
+
+def _used_pages(batch: Batch) -> list[int]:
+    """Of each cache group: pages that a step reads; of states, a slot read and one written."""
+    groups = enumerate(batch.layout.groups)
+    return [
+        batch.num_pages(g) if group.has_pages else 2 * batch.num_sequences for g, group in groups
+    ]
+
+
+def _nbytes(tensor: Any) -> int:
+    count = 1
+    for size in tensor.shape:
+        count *= int(size)
+    return count * int(tensor.dtype.itemsize)
+
+
+def _largest(tensors: list[Any]) -> str:
+    if not tensors:
+        return ""
+    return "x".join(str(int(d)) for d in max(tensors, key=_nbytes).shape)

@@ -1,0 +1,209 @@
+"""One model of a host, from loading to its end: its requests, its events, its memory."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import traceback
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import Any
+
+from mlcc.api.errors import CancelledError, EngineDiedError, error_body, internal_error
+from mlcc.embedded.c.codes import Code, Kind, NoCallbackError, StalledError, Trim, code_of
+from mlcc.embedded.c.options import Options
+from mlcc.embedded.c.outgoing import Outgoing
+from mlcc.embedded.c.tokenizer import HostTokenizer
+from mlcc.embedded.c.turns import TurnClient
+from mlcc.embedded.calls import Calls
+from mlcc.errors import CapacityError, InvalidRequestError, MlccError
+from mlcc.model.model import Model
+from mlcc.model.tokenizer import TextTokenizer
+from mlcc.service.endpoints import Service, ServiceBounds
+
+BOUNDS = ServiceBounds(timeout_s=None)
+"""The app that asks can also stop."""
+PROGRESS_STEPS = 100
+"""Events of progress, at most."""
+_LOW_MEMORY = "memory is short, and the app takes no new requests for now; try again later"
+_STALLED = "nobody takes the engine's events, and the answer is lost; poll, or return from `events`"
+_IN_BACKGROUND = "the app is in the background, where it gives the model's memory back; ask again"
+
+
+class BackgroundError(CancelledError):
+    """The app went out of sight, and its model with it."""
+
+    http_status = 503
+
+
+class Hosted:
+    """A model of number `number`; `host` is the module `_mlcc`. Lives in the event loop."""
+
+    def __init__(self, host: Any, number: int, options: bytes) -> None:
+        self._host, self._number = host, number
+        self._text = options
+        self._options = Options()
+        self._state = "loading"
+        self._failure: MlccError | None = None
+        self._trim = Trim.NONE
+        self._model: Model | None = None
+        self._client: TurnClient | None = None
+        self._calls: Calls | None = None
+        self._live: dict[int, Outgoing] = {}
+        self._early: list[Callable[[], None]] = []
+        """Requests that came while it loaded."""
+        self._flushing = False
+        self._told = 0
+
+    def load(self) -> None:
+        """Open the model, and tell how it went. Holds the loop up."""
+        if self._state != "loading" or self._host.closing(self._number):
+            return
+        try:
+            self._options = Options.read(self._text)
+            self._model = self._options.open_model(self._tokenizer(), self._progress)
+        except MlccError as error:
+            return self._fail(error)
+        except Exception:
+            traceback.print_exc()
+            return self._fail(internal_error())
+        text, capacity = self._model.text, self._model.capacity
+        self._client = TurnClient(self._model, self._options.max_queue, self._flush)
+        self._calls = Calls(Service(self._client, text, BOUNDS))
+        self._state = "ready"
+        self._refuse()
+        ready = {
+            "model": text.name,
+            "context": capacity.context,
+            "max_batch": capacity.max_batch,
+            "notes": text.notes,
+        }
+        self.put(0, Kind.READY, Code.OK, json.dumps(ready))
+        self._start_early()
+
+    def request(self, call: int, method: bytes, path: bytes, headers: bytes, body: bytes) -> None:
+        """Answer, now or once the model is loaded."""
+        reply = self._live[call] = Outgoing(self, call)
+        try:
+            verb, place, names = (part.decode() for part in (method, path, headers))
+            if not isinstance(json.loads(names), dict):
+                raise ValueError("the headers are no JSON object")
+        except ValueError as error:
+            message = f"method, path or headers cannot be read: {error}"
+            return reply.end(InvalidRequestError(message, code="bad_argument"))
+
+        async def read() -> bytes:
+            return body
+
+        def start() -> None:
+            if self._calls is not None:
+                reply.call = self._calls.start(verb, place, names, read, reply)
+            elif self._state == "background":
+                reply.answer(BackgroundError(_IN_BACKGROUND, code="in_background"))
+            else:
+                assert self._failure is not None
+                reply.end(self._failure)
+
+        if self._state == "loading":
+            self._early.append(lambda: None if reply.ended else start())
+        else:
+            start()
+
+    def cancel(self, call: int) -> None:
+        """Stop a request, if it is there."""
+        if reply := self._live.get(call):
+            reply.stop(CancelledError("the request was cancelled", code="cancelled"))
+
+    def trim(self, level: Trim) -> None:
+        """Take as little more memory as the level says. No prefixes are kept yet."""
+        self._trim = level
+        # in the next turn: what was asked before has begun by then, and goes on
+        asyncio.get_running_loop().call_soon(self._refuse)
+
+    def background(self, away: bool) -> None:
+        """The app is out of sight, or back."""
+        if away and self._state == "ready" and self._options.unload_in_background:
+            self._state = "background"
+            self._unload(BackgroundError(_IN_BACKGROUND, code="in_background"))
+        elif not away and self._state == "background":
+            self._state = "loading"
+            asyncio.get_running_loop().call_soon(self.load)
+
+    def stats(self) -> str:
+        """The state and the engine's counters."""
+        engine = self._client.look() if self._client else None
+        return json.dumps({"state": self._state, "trim": self._trim, "engine": engine})
+
+    async def close(self) -> None:
+        """End every call and give the memory back."""
+        closed = EngineDiedError("the engine was closed", code="engine_closed")
+        self._failure, self._state = closed, "failed"
+        for reply in list(self._live.values()):
+            reply.stop(closed)
+        calls = self._calls
+        self._unload(closed)
+        if calls is not None:
+            await calls.ended()
+        self._flush()
+
+    def put(self, call: int, kind: Kind, status: int, text: str) -> None:
+        """Hand an event to the host, which gets all of a turn at once."""
+        data = text.encode("utf-8", "replace")
+        unread = self._host.put(self._number, call, kind, status, data)
+        if kind is Kind.BODY and not 0 <= unread <= self._options.max_unread_bytes:
+            self._live[call].stop(StalledError(_STALLED, code="stalled"))
+        if kind is Kind.END:
+            self._live.pop(call, None)
+        if not self._flushing:
+            self._flushing = True
+            asyncio.get_running_loop().call_soon(self._flush)
+
+    def _refuse(self) -> None:
+        if self._client is not None:
+            low = self._trim is Trim.REFUSE
+            self._client.refusal = CapacityError(_LOW_MEMORY, code="low_memory") if low else None
+
+    def _flush(self) -> None:
+        if self._flushing:
+            self._flushing = False
+            self._host.flush(self._number)
+
+    def _tokenizer(self) -> TextTokenizer | None:
+        """The host's; None = the model's own file is read."""
+        if self._host.has_tokenizer(self._number):
+            return HostTokenizer(self._host, self._number)
+        if self._options.open is None and find_spec("tokenizers") is None:
+            raise NoCallbackError(
+                "the host brings no tokenizer (`encode`, `decode` and `special_tokens` of "
+                "mlcc_host), and Python finds no `tokenizers`; bring it, or add its place to "
+                "`path` of mlcc_python",
+                code="no_callback",
+            )
+        return None
+
+    def _progress(self, done: int, total: int) -> None:
+        if self._host.closing(self._number):
+            raise EngineDiedError("the engine was closed", code="engine_closed")
+        step = done * PROGRESS_STEPS // max(1, total)
+        if step != self._told:
+            self._told = step
+            self.put(0, Kind.PROGRESS, Code.OK, json.dumps({"done": done, "total": total}))
+            self._flush()
+
+    def _fail(self, error: MlccError) -> None:
+        self._state, self._failure = "failed", error
+        self.put(0, Kind.FAILED, code_of(error), json.dumps(error_body(error)))
+        self._start_early()
+
+    def _start_early(self) -> None:
+        early, self._early = self._early, []
+        for start in early:
+            start()
+
+    def _unload(self, why: MlccError) -> None:
+        client, model = self._client, self._model
+        self._client = self._model = self._calls = None
+        if client is not None:
+            client.stop(why)
+        if model is not None:
+            model.close()

@@ -1,0 +1,56 @@
+"""The host's tokenizer behind the runtime's port: its callbacks split text, Python checks it."""
+
+from __future__ import annotations
+
+import json
+from array import array
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+from mlcc.errors import ArtifactError, InvalidRequestError
+from mlcc.model.tokenizer import check_unicode
+
+
+class HostTokenizer:
+    """A TextTokenizer over an engine's callbacks; `host` is the module `_mlcc`."""
+
+    longest: int | None = None
+    """Not known: a long text costs the user's own time."""
+
+    def __init__(self, host: Any, engine: int) -> None:
+        self._host = host
+        self._engine = engine
+
+    def encode(self, text: str, /, *, add_special_tokens: bool) -> array[int]:
+        """The ids of a text. Raises InvalidRequestError if it is not valid Unicode, or refused."""
+        check_unicode(text)
+        try:
+            return array("i", self._host.encode(self._engine, text, add_special_tokens))
+        except ValueError as error:
+            raise InvalidRequestError(
+                f"the text cannot be split into tokens: {error}", code="tokenizer_failed"
+            ) from error
+
+    def decode(self, ids: Sequence[int], /) -> str:
+        """The text of ids, special tokens skipped."""
+        try:
+            made: bytes = self._host.decode(self._engine, array("i", ids).tobytes())
+        except ValueError as error:
+            raise ArtifactError(
+                f"the app's tokenizer cannot decode tokens: {error}", code="tokenizer_failed"
+            ) from error
+        return made.decode("utf-8", "replace")
+
+    def special_tokens(self) -> tuple[str, ...]:
+        """What steers the model and is no text."""
+        return self._special
+
+    @cached_property
+    def _special(self) -> tuple[str, ...]:
+        try:
+            return tuple(map(str, json.loads(self._host.special_tokens(self._engine))))
+        except (ValueError, TypeError) as error:
+            raise ArtifactError(
+                f"the app's tokenizer tells no special tokens: {error}", code="tokenizer_failed"
+            ) from error

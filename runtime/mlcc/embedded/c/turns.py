@@ -1,0 +1,91 @@
+"""An engine that steps between turns of the event loop, for a device that one waits for.
+
+A step holds the loop up, and nothing is lost by that: what comes meanwhile could not join it. TVM's
+kernel threads belong to the thread that calls, which is the loop's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import traceback
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+from mlcc.engine.batch import Capacity
+from mlcc.engine.request import Request
+from mlcc.errors import DeviceError, DeviceLostError, MlccError
+from mlcc.model.driver import Driver
+from mlcc.model.model import Model
+from mlcc.service.engine import EngineClient
+
+
+class TurnClient(EngineClient):
+    """One per model, which is its owner's to close. Needs a running event loop."""
+
+    def __init__(self, model: Model, max_queue: int, before_step: Callable[[], None]) -> None:
+        """before_step: what the last step brought is written, and the next takes its time."""
+        super().__init__(max_queue + model.capacity.max_batch)
+        self.refusal: MlccError | None = None
+        """Why no request is taken for now."""
+        self._before_step = before_step
+        self._capacity = model.capacity
+        self._driver = Driver(model)
+        self._work = asyncio.Event()
+        self._running = asyncio.get_running_loop().create_task(self._run())
+
+    @property
+    def capacity(self) -> Capacity:
+        return self._capacity
+
+    def check_room(self, count: int) -> None:
+        """As the base's, and `refusal`."""
+        super().check_room(count)
+        if self.refusal:
+            raise self.refusal.with_traceback(None)
+
+    def look(self) -> dict[str, Any]:
+        """The engine's counters."""
+        return asdict(self._driver.engine.stats())
+
+    async def counters(self) -> dict[str, Any]:
+        """What /health tells, unless the engine is dead."""
+        if self.dead:
+            raise self.dead.with_traceback(None)
+        return {"engine": self.look()}
+
+    def stop(self, why: MlccError) -> None:
+        """Fail what is still waiting, and everything from now on. Idempotent."""
+        self._running.cancel()
+        self._die(why)
+
+    def _add(self, request: Request) -> None:
+        try:
+            self._driver.engine.add(request)
+        except MlccError as error:
+            self._refuse(request.id, error)
+        else:
+            self._accept(request.id)
+            self._work.set()
+
+    def _cancel(self, request_id: str) -> None:
+        self._driver.engine.cancel(request_id)
+
+    async def _run(self) -> None:
+        """Step until the device is lost; another failure of it costs the live requests only."""
+        while self.dead is None:
+            if not self._driver.has_work:
+                self._work.clear()
+                await self._work.wait()
+            self._before_step()
+            try:
+                self._deliver(self._driver.step())
+            except DeviceLostError as error:
+                self._die(error)
+            except MlccError as error:
+                self._fail(error)
+            except Exception as error:
+                traceback.print_exc()
+                text = f"the engine failed ({type(error).__name__}: {error}); see the log"
+                self._die(DeviceError(f"{text}; this is a bug", code="engine_failed"))
+            await asyncio.sleep(0)  # the streams write, commands come in

@@ -1,0 +1,45 @@
+"""The Executor port: what the engine's drivers ask of a device, whichever it is.
+
+Implemented in `mlcc.device`: `native` (TVM library), `reference` (numpy), `toy` (exact hash of the
+prefix).
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from mlcc.engine.adjustments import Adjustments
+from mlcc.engine.batch import Batch, Capacity, Result
+
+
+class Executor(Protocol):
+    """Runs batches in the order of `submit`, each once the one before it is done: a page that a
+    batch writes may be another sequence's in the next. Tickets are collected in the same order."""
+
+    capacity: Capacity
+    depth: int
+    """Steps worth keeping in flight: 1 where `submit` computes, else 2."""
+
+    def lend(self) -> memoryview | None:
+        """Memory for the next batch, `Engine.plan` takes it; None = the batch brings its own."""
+        ...
+
+    def lend_adjustments(self) -> memoryview | None:
+        """The same for the adjustments of the next batch, `AdjustmentWriter` takes it."""
+        ...
+
+    def submit(self, batch: Batch, adjustments: Adjustments | None = None) -> int:
+        """Start a batch; returns a ticket. May be called again before `collect`.
+
+        adjustments: what is done to logits before sampling. Raises UnsupportedError if the device
+        cannot do it.
+        """
+        ...
+
+    def collect(self, ticket: int) -> Result:
+        """Wait for a submitted batch. Raises DeviceError if the device failed."""
+        ...
+
+    def close(self) -> None:
+        """Give the device's memory back. Idempotent."""
+        ...

@@ -1,0 +1,65 @@
+"""Which CPU this machine has: its instruction set, its features, and whether they are enough.
+
+Reads files and sysctl only. The one file of mlcc that `mlcc_targets` imports.
+"""
+
+from __future__ import annotations
+
+import platform
+import re
+from functools import cache
+from pathlib import Path
+
+_ALIASES = {  # LLVM's name -> what Linux or macOS may call it, both without punctuation
+    "sse3": {"pni"}, "lzcnt": {"abm"}, "bmi": {"bmi1"}, "pclmul": {"pclmulqdq"}, "x87": {"fpu"},
+    "rdrnd": {"rdrand"}, "sahf": {"lahflm"}, "sha": {"shani"}, "64bit": {"lm", "em64t"},
+    "crc32": {"sse42"}, "avx": {"avx10"}, "neon": {"asimd", "advsimd"}, "dotprod": {"asimddp"},
+    "fullfp16": {"asimdhp", "fp16"}, "fparmv8": {"fp", "floatingpoint"}, "lse": {"atomics"},
+}  # fmt: skip
+
+
+def missing_features(needed: tuple[str, ...], present: frozenset[str]) -> tuple[str, ...]:
+    """The needed features (LLVM's spelling) that are not among `present` (as `cpu_features`)."""
+    return tuple(name for name in needed if not _names(name) & present)
+
+
+@cache
+def cpu_features() -> frozenset[str]:
+    """This CPU's features in lower case without punctuation; empty if they cannot be read."""
+    try:
+        words = {"Linux": _linux_words, "Darwin": _macos_words}[platform.system()]()
+    except (KeyError, OSError):
+        return frozenset()
+    return frozenset(_plain(word) for word in words)
+
+
+def machine() -> str:
+    """This machine's instruction set: x86_64, aarch64, or what Python calls it."""
+    name = platform.machine().lower()
+    return {"amd64": "x86_64", "arm64": "aarch64"}.get(name, name)
+
+
+def _linux_words() -> list[str]:
+    text = Path("/proc/cpuinfo").read_text(errors="replace")
+    match = re.search(r"^(?:flags|Features)\s*:(.*)$", text, re.MULTILINE)
+    return match.group(1).split() if match else []
+
+
+def _macos_words() -> list[str]:
+    import subprocess  # late: it takes longer than all the rest here
+
+    command = ["/usr/sbin/sysctl", "machdep.cpu.features", "machdep.cpu.leaf7_features"]
+    command += ["hw.optional"]
+    text = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    optional = re.findall(r"^hw\.optional\.(?:arm\.)?(?:FEAT_)?(\w+): 1$", text, re.MULTILINE)
+    lists = re.findall(r"^machdep\.cpu\.\w+: (.*)$", text, re.MULTILINE)
+    return optional + " ".join(lists).split()
+
+
+def _plain(word: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", word.lower())
+
+
+def _names(feature: str) -> set[str]:
+    plain = _plain(feature)
+    return {plain} | _ALIASES.get(plain, set())

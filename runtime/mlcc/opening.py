@@ -1,0 +1,199 @@
+"""From a folder to a model that runs: its text side, and the executor of its device.
+
+The one place that chooses an executor; `model/` knows the port alone, `device/` no artifacts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from mlcc.artifact.folder import Artifact
+from mlcc.artifact.manifest import Manifest
+from mlcc.artifact.schema import TargetInfo
+from mlcc.device import executor_library
+from mlcc.device.place import Place
+from mlcc.device.threads import set_threads
+from mlcc.engine.batch import Capacity
+from mlcc.engine.executor import Executor
+from mlcc.errors import ArtifactError, DeviceError, UnsupportedError
+from mlcc.extras import is_here, require
+from mlcc.model.memory import Room, available_bytes, fit, plan_capacity
+from mlcc.model.model import Model, text_of
+from mlcc.model.tokenizer import TextTokenizer
+
+Progress = Callable[[int, int], None]
+"""(bytes done, bytes in all)"""
+
+
+def open_model(
+    path: Path,
+    *,
+    threads: int | None = None,
+    max_batch: int | None = None,
+    context: int | None = None,
+    max_step_tokens: int | None = None,
+    max_rows: int | None = None,
+    device: int | None = None,
+    memory_bytes: int | None = None,
+    tokenizer: TextTokenizer | None = None,
+    progress: Progress = lambda done, total: None,
+) -> Model:
+    """Open a compiled model on this machine; None = what the artifact and the memory allow.
+
+    memory_bytes: what it may take, where the system does not say. tokenizer: a program's own, in
+    place of the one that reads the model's file. `threads` must be decided before anything imports
+    tvm, so open models before that. Raises ArtifactError, CapacityError or DeviceError.
+    """
+    artifact = Artifact.open(path)
+    notes = list(artifact.notes)
+    executor = open_executor(
+        artifact,
+        threads=threads,
+        max_batch=max_batch,
+        context=context,
+        max_step_tokens=max_step_tokens,
+        max_rows=max_rows,
+        device=device,
+        memory_bytes=memory_bytes,
+        note=notes.append,
+        progress=progress,
+    )
+    text = text_of(artifact, tokenizer)
+    return Model(replace(text, notes=(*text.notes, *notes)), executor)
+
+
+def open_executor(
+    artifact: Artifact,
+    *,
+    threads: int | None,
+    max_batch: int | None,
+    context: int | None,
+    max_step_tokens: int | None = None,
+    max_rows: int | None = None,
+    device: int | None = None,
+    memory_bytes: int | None = None,
+    note: Callable[[str], None] = lambda text: None,
+    progress: Progress = lambda done, total: None,
+) -> Executor:
+    """Load the library and the weights. `note` hears if less than asked for fits in memory,
+    `progress` how many bytes of weights are on the device.
+
+    Raises ArtifactError, CapacityError, DeviceError, UnsupportedError.
+    """
+    manifest = artifact.manifest
+    if manifest.target.device == "numpy":
+        require("numpy", "reference", f"target '{manifest.target.name}'")
+        _refuse_for_numpy(artifact, threads=threads, device=device)
+    capacity = plan_capacity(
+        manifest,
+        max_batch=max_batch,
+        context=context,
+        max_step_tokens=max_step_tokens,
+        max_rows=max_rows,
+    )
+    if manifest.target.device == "numpy":
+        room = _room(Room(available_bytes()), memory_bytes)
+        return _reference(artifact, _fitted(capacity, manifest, room, context, note))
+    count = set_threads(threads)
+    place = _place(manifest.target, device)
+    if place.note:
+        note(place.note)
+    capacity = _fitted(capacity, manifest, _room(place.room, memory_bytes), context, note)
+    if place.kind == "cpu" and not executor_library.why_absent():
+        return _cpu(artifact, capacity, count)
+    return _over_tvm(artifact, capacity, place, progress)
+
+
+def _place(target: TargetInfo, wanted: int | None) -> Place:
+    """Where a library of this row runs. Raises DeviceError."""
+    if target.device != "cpu":
+        from mlcc.device.choose import place_for
+
+        return place_for(target, wanted)
+    if wanted is not None:
+        raise DeviceError(f"target '{target.name}' runs on the CPU; leave out --device")
+    return Place("cpu", 0, Room(available_bytes()))
+
+
+def _room(found: Room, given: int | None) -> Room:
+    """What the program gives, or what the system says."""
+    if given is None:
+        return found
+    return Room(given, found.tensor_bytes, "the program gives it {}", reserve=0)
+
+
+def _fitted(
+    capacity: Capacity,
+    manifest: Manifest,
+    room: Room,
+    context: int | None,
+    note: Callable[[str], None],
+) -> Capacity:
+    """What fits; says so if it is less than asked for."""
+    plan = fit(capacity, manifest, room, fixed=context is not None)
+    if plan.note:
+        note(plan.note)
+    return plan.capacity
+
+
+def _refuse_for_numpy(artifact: Artifact, **options: int | None) -> None:
+    for name, value in options.items():
+        if value is not None:
+            raise UnsupportedError(
+                f"{artifact.folder}: compiled for '{artifact.manifest.target.name}', which numpy "
+                f"computes, so --{name} cannot be obeyed; leave it out"
+            )
+
+
+def _cpu(artifact: Artifact, capacity: Capacity, threads: int) -> Executor:
+    from mlcc.device.cpu import CpuExecutor
+
+    manifest = artifact.manifest
+    return CpuExecutor(
+        artifact.library_path,
+        list(artifact.weights().values()),
+        manifest.caches,
+        capacity,
+        manifest.functions,
+        threads,
+        manifest.interface,
+    )
+
+
+def _over_tvm(artifact: Artifact, capacity: Capacity, place: Place, progress: Progress) -> Executor:
+    """On a GPU, or on a CPU for which libmlcc_executor was not built."""
+    if place.kind == "cpu" and not is_here("tvm"):
+        raise DeviceError(executor_library.why_absent())
+    from mlcc.artifact.arrays import mapped
+    from mlcc.device.native import NativeExecutor
+
+    manifest = artifact.manifest
+    return NativeExecutor(
+        artifact.library_path,
+        list(mapped(artifact.weights()).values()),
+        manifest.caches,
+        capacity,
+        manifest.functions,
+        place,
+        progress,
+        manifest.interface,
+    )
+
+
+def _reference(artifact: Artifact, capacity: Capacity) -> Executor:
+    from mlcc.artifact.arrays import mapped
+    from mlcc.device.reference import ReferenceExecutor
+
+    weights, manifest = mapped(artifact.weights()), artifact.manifest
+    try:
+        graph = json.loads(artifact.library_path.read_text(encoding="utf-8"))
+        return ReferenceExecutor(
+            graph, weights, capacity, manifest.caches, manifest.activation_dtype
+        )
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise ArtifactError(
+            f"{artifact.library_path}: is no graph of a model ({error}); compile the model again"
+        ) from error

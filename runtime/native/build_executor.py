@@ -1,0 +1,166 @@
+"""Builds libmlcc_executor: our C++ and TVM's runtime, of the sources in its wheels, in one library.
+
+    python runtime/native/build_executor.py                in place, for this machine
+    python runtime/native/build_executor.py ARCH OUTPUT    for another: x86_64 or aarch64, on Linux
+
+By zig where its package is installed (for any Linux since glibc 2.17, the C++ library inside), else
+by the system's compiler. Run by `pip install` (hatch_build.py) and by whoever changes the sources.
+The standard library only; TVM is found as an installed package, and not imported.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+FOLDER = Path(__file__).resolve().parent
+ROOT = FOLDER.parents[1]
+if str(ROOT / "targets") not in sys.path:
+    sys.path.insert(0, str(ROOT / "targets"))
+
+from mlcc_targets.linker import zig  # noqa: E402
+from mlcc_targets.native import once  # noqa: E402
+from mlcc_targets.native.build import compiler, package  # noqa: E402
+from mlcc_targets.native.once import BuildError  # noqa: E402
+from mlcc_targets.target import TargetError  # noqa: E402
+
+SOURCES, HEADERS = FOLDER / "src", FOLDER / "include"
+EXPORTS = FOLDER / "exports.map"
+LACKING = ROOT / "targets" / "mlcc_targets" / "wasm" / "include"
+"""Headers that TVM's wheel lacks; some are named relative to themselves."""
+OUTPUT = FOLDER.parent / "mlcc" / "device" / "lib"
+LIBRARY = OUTPUT / "libmlcc_executor.so"
+FLAGS = (
+    "-std=c++17",
+    "-O2",
+    "-fPIC",
+    "-fvisibility=hidden",
+    "-fvisibility-inlines-hidden",
+    "-ffunction-sections",  # what nothing reaches is left out
+    "-fdata-sections",
+    "-D__PRETTY_FUNCTION__=__func__",  # in TVM's errors: shorter
+)
+LINK = ("-shared", "-s", "-Wl,--gc-sections", f"-Wl,--version-script={EXPORTS}")
+LINK += ("-Wl,-z,nodelete",)  # its threads run until the process ends
+_ZIG = {"x86_64": ("-mcpu=x86_64_v2",), "aarch64": ()}
+_GLIBC = "2.17"
+
+
+def toolchain(arch: str) -> tuple[list[str], list[str]]:
+    """A compiler's command for an instruction set, and what it needs to link. Raises BuildError."""
+    if not sys.platform.startswith("linux"):
+        raise BuildError(
+            f"the executor is not built on {sys.platform} yet; TVM's wheel runs models"
+        )
+    if not os.environ.get("CXX"):
+        try:
+            target = ("-target", f"{arch}-linux-gnu.{_GLIBC}", *_ZIG[arch], "-fno-sanitize=all")
+            return [zig(), "c++", *target], []
+        except (TargetError, KeyError):
+            pass  # the system's will do
+    if arch != platform.machine():
+        raise BuildError(f"the executor for {arch} is built by zig; pip install 'mlcc[compile]'")
+    try:
+        system = compiler()
+    except BuildError as error:
+        raise BuildError(
+            "neither zig nor a C++ compiler was found when mlcc was installed; pip install "
+            "ziglang, or apt install g++, and install mlcc again"
+        ) from error
+    return system, ["-static-libstdc++", "-static-libgcc", "-pthread", "-ldl"]
+
+
+def includes() -> list[str]:
+    """Where headers and TVM's sources are found. Raises BuildError."""
+    tvm, ffi = package("tvm"), package("tvm_ffi")
+    foreign = [LACKING, LACKING / "tvm", LACKING / "tvm" / "support", tvm, ffi]
+    foreign += [tvm / "include", ffi / "include", ffi / "3rdparty" / "dlpack" / "include"]
+    maps = [f"-ffile-prefix-map={path.parent}=" for path in (FOLDER, tvm, ffi)]
+    return [f"-I{HEADERS}", *(f"-isystem{path}" for path in foreign), *maps]
+
+
+def build(
+    output: Path,
+    arch: str = "",
+    flags: Sequence[str] = FLAGS,
+    link: Sequence[str] = LINK,
+    tools: tuple[list[str], list[str]] | None = None,
+    ready: Mapping[str, Path] | None = None,
+) -> Path:
+    """Compile all sources and link them into `output`. Raises BuildError.
+
+    tools: a compiler's command and what it links with, if not those of `toolchain`. ready: objects
+    of units that are compiled already.
+    """
+    command, libraries = tools or toolchain(arch or platform.machine())
+    common = [*command, *flags, *includes()]
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        sources = sorted(SOURCES.glob("*.cc"))
+        made = {source.stem: Path(folder) / f"{source.stem}.o" for source in sources}
+        objects = {**made, **(ready or {})}
+
+        def compile_one(source: Path) -> None:
+            if objects[source.stem] == made[source.stem]:
+                compile_unit(source, made[source.stem], common)
+
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            list(pool.map(compile_one, sources))
+        partial = output.with_suffix(".partial")  # the old library may be in use
+        try:
+            _run([*command, *link, *map(str, objects.values()), *libraries, "-o", str(partial)])
+            partial.replace(output)
+        finally:
+            partial.unlink(missing_ok=True)
+    return output
+
+
+def compile_unit(source: Path, made: Path, command: Sequence[str]) -> None:
+    """One source. Raises BuildError."""
+    warnings = ["-w"] if source.stem == "runtime" else ["-Wall", "-Wextra"]  # TVM's, and ours
+    _run([*command, *warnings, "-c", str(source), "-o", str(made)])
+
+
+def _run(words: Sequence[str]) -> None:
+    # zig keeps what it compiled, its C++ library among it, which takes minutes.
+    base = os.environ.get("XDG_CACHE_HOME")
+    kept = str((Path(base) if base else Path.home() / ".cache") / "mlcc" / "zig")
+    places = {"ZIG_GLOBAL_CACHE_DIR": kept, "ZIG_LOCAL_CACHE_DIR": kept}
+    try:
+        done = subprocess.run(
+            words, capture_output=True, text=True, check=False, env={**os.environ, **places}
+        )
+    except OSError as error:
+        raise BuildError(f"$CXX names '{words[0]}', which cannot be run ({error})") from error
+    if done.returncode:
+        lines = done.stderr.strip().splitlines() or ["no message"]
+        reason = next((line for line in lines if "error" in line.lower()), lines[-1])
+        raise BuildError(f"compiling the executor failed: {reason}")
+
+
+def source_hash() -> str:
+    """Of all sources and this file: tells whether a library was built from them."""
+    sources = [*SOURCES.iterdir(), *HEADERS.iterdir(), EXPORTS, Path(__file__)]
+    return once.hash_of(sorted(sources))
+
+
+def is_current() -> bool:
+    """Whether the library stands and was built from the sources as they are now."""
+    return once.is_current(LIBRARY, source_hash())
+
+
+def build_or_explain() -> str:
+    """Build in place unless that was done. Returns "", or why it failed, which it also notes."""
+    return once.build_or_explain(LIBRARY, source_hash(), build)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) == 3:
+        sys.exit(None if build(Path(sys.argv[2]), sys.argv[1]) else 1)
+    sys.exit(build_or_explain() or None)

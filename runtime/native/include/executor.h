@@ -1,0 +1,163 @@
+// One compiled model on one device: steps in, tokens out. The lowest C API of mlcc; what a program
+// wants, with requests and text, stands on it (mlcc.h).
+//
+// It reads no manifest: whoever calls has read and checked it, and says in records what to load, map and
+// allocate. A step's words are laid out by `mlcc.engine.tables`; they are checked here before any kernel
+// reads them, so that no words, whatever they are, make a kernel read out of bounds.
+//
+// Any thread may call. Calls for one executor wait for each other; so do the computations of several,
+// where they use more than one thread. No call throws. What records point to is copied.
+#ifndef MLCC_EXECUTOR_H_
+#define MLCC_EXECUTOR_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define MLCC_API __attribute__((visibility("default")))
+#else
+#define MLCC_API
+#endif
+
+// Of this header; `mlcc_executor_abi` tells the library's.
+#define MLCC_EXECUTOR_ABI 1
+
+typedef enum {
+  MLCC_OK = 0,
+  MLCC_ARGUMENT = 1,   // a record or a step that cannot be obeyed
+  MLCC_LIBRARY = 2,    // the library does not load, or lacks a function of the list
+  MLCC_INTERFACE = 3,  // the library was compiled for another manifest
+  MLCC_WEIGHTS = 4,    // a file of weights cannot be mapped, or ends before a weight does
+  MLCC_DEVICE = 5,     // the device or a kernel failed
+  MLCC_MEMORY = 6,     // no memory
+  MLCC_STATE = 7,      // there is no such ticket, or it was collected
+  MLCC_UNSUPPORTED = 8,  // the step wants a function that the library does not have
+} mlcc_executor_status;
+
+typedef struct mlcc_executor mlcc_executor;
+
+// One weight in a file: little-endian, row-major. Read in place where it is aligned to 64 bytes.
+typedef struct {
+  const char* path;
+  uint64_t offset;
+  const char* dtype;  // as the manifest spells it
+  int32_t dimensions;
+  const int64_t* shape;
+} mlcc_weight;
+
+typedef enum { MLCC_PAGED = 0, MLCC_WINDOW = 1, MLCC_STATES = 2 } mlcc_group_kind;
+
+// A cache group: layers whose caches grow and are freed alike.
+typedef struct {
+  int32_t kind;       // mlcc_group_kind
+  int32_t page_size;  // tokens a page; 1 for states
+  int32_t pool;       // pages or slots
+  int32_t most_pages; // entries of its page list in one step, at most; 0 for states
+} mlcc_group;
+
+// One tensor of a group's caches; its first size is the group's pool.
+typedef struct {
+  int32_t group;
+  const char* dtype;
+  int32_t dimensions;
+  const int64_t* shape;
+} mlcc_cache;
+
+// One table of a step's buffer; its columns are compiled in (columns.h).
+typedef struct {
+  int32_t offset;   // in words
+  int32_t entries;  // for which there is room
+} mlcc_table;
+
+typedef struct {
+  mlcc_table header, sequences, rows, copies, tokens, pages;
+  int32_t words;  // of the whole buffer
+} mlcc_step_layout;
+
+typedef struct {
+  int32_t vocabulary;
+  int32_t context;  // tokens of the longest sequence
+  int32_t tokens, sequences, rows;  // of one step; at most the layout's
+  int32_t adjust_rows, adjust_words;  // `mlcc.engine.adjust_tables`: room for rows, words in all
+} mlcc_bounds;
+
+typedef struct {
+  int32_t abi;           // MLCC_EXECUTOR_ABI
+  int32_t threads;       // of kernels, at least 1
+  const char* library;   // path
+  const char* interface; // what the library must say it was compiled for; NULL = anything
+  const char* const* functions;  // those that the library has, as the manifest lists them
+  int32_t num_functions;
+  int32_t num_weights;
+  const mlcc_weight* weights;  // in the order in which `forward` takes them
+  int32_t num_groups;
+  int32_t num_caches;
+  const mlcc_group* groups;
+  const mlcc_cache* caches;  // in the order in which `forward` takes them
+  mlcc_step_layout layout;
+  mlcc_bounds bounds;
+} mlcc_executor_options;
+
+// What one kernel did since `mlcc_executor_watch`.
+typedef struct {
+  char name[64];
+  char shape[64];  // of its largest argument
+  int64_t calls;
+  int64_t nanoseconds;
+  int64_t bytes;  // of its arguments, each moved once; of caches and embeddings what the steps used
+} mlcc_kernel;
+
+MLCC_API int32_t mlcc_executor_abi(void);
+
+// Why the last call of this thread failed, in one line; valid until its next one.
+MLCC_API const char* mlcc_executor_error(void);
+
+// Loads the library, maps the weights, allocates the caches. `*executor` is NULL on failure.
+MLCC_API mlcc_executor_status mlcc_executor_open(const mlcc_executor_options* options, mlcc_executor** executor);
+
+// The buffers of the next step and of its adjustments, int32[layout.words] and
+// int32[bounds.adjust_words], in this process's memory. They stay where they are until the executor is
+// closed; who writes into them must have collected the step before.
+MLCC_API mlcc_executor_status mlcc_executor_step(mlcc_executor* executor, int32_t** words);
+MLCC_API mlcc_executor_status mlcc_executor_adjustments(mlcc_executor* executor, int32_t** words);
+
+// Starts the step that is in the buffer, `adjusted` by what is in the other. A CPU computes it now.
+MLCC_API mlcc_executor_status mlcc_executor_submit(mlcc_executor* executor, int32_t adjusted, int64_t* ticket);
+
+// Waits for a step, writes its results and forgets it: a token and a log-probability for each of its
+// rows (room for bounds.rows). If a row wanted top log-probabilities, `*top` is how many entries each
+// row has (else 0), and they are written too (room for bounds.rows * 20; token -1 = none).
+MLCC_API mlcc_executor_status mlcc_executor_collect(mlcc_executor* executor, int64_t ticket, int32_t* tokens,
+                                                    float* logprobs, int32_t* rows, int32_t* top_tokens,
+                                                    float* top_logprobs, int32_t* top);
+
+// Forgets a step without its results, if it is still there.
+MLCC_API void mlcc_executor_forget(mlcc_executor* executor, int64_t ticket);
+
+// Runs the step that is in the buffer without sampling, and writes its logits, [rows, vocabulary].
+MLCC_API mlcc_executor_status mlcc_executor_logits(mlcc_executor* executor, float* logits, size_t room);
+
+// The same, but what they say: `*sum` is the natural log of the probability of `targets[r]`, summed over
+// the rows, of which there are `count`.
+MLCC_API mlcc_executor_status mlcc_executor_likelihood(mlcc_executor* executor, const int32_t* targets,
+                                                       int32_t count, double* sum);
+
+// Times every kernel call from now on, with counters at 0; or no more. Steps are slower meanwhile.
+MLCC_API mlcc_executor_status mlcc_executor_watch(mlcc_executor* executor, int32_t on);
+
+// The kernels seen, in no order: writes up to `room` of them and how many there are.
+MLCC_API mlcc_executor_status mlcc_executor_kernels(mlcc_executor* executor, mlcc_kernel* kernels, int32_t room,
+                                                    int32_t* count);
+
+// Gives everything back. NULL does nothing. No other call may be running or follow.
+MLCC_API void mlcc_executor_close(mlcc_executor* executor);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif  // MLCC_EXECUTOR_H_

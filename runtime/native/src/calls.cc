@@ -1,0 +1,52 @@
+#include "calls.h"
+
+#include <algorithm>
+#include <string>
+
+namespace mlcc {
+namespace {
+
+namespace ffi = tvm::ffi;
+
+constexpr char kBuiltin[] = "vm.builtin.";
+// Those that make or look at shapes, tuples and memory, and leave what tensors hold alone.
+constexpr const char* kHarmless[] = {
+    "alloc_shape_heap", "alloc_storage",     "alloc_tensor", "check_prim_value_info", "check_shape_info",
+    "check_tensor_info", "check_tuple_info", "make_prim_value", "make_shape",         "make_tuple",
+    "match_prim_value", "match_shape",       "null_value",   "reshape",               "tuple_getitem",
+};
+
+bool is_harmless(const std::string& name) {
+  std::string short_name = name.substr(std::min(name.size(), sizeof kBuiltin - 1));
+  return name.rfind(kBuiltin, 0) == 0 &&
+         std::find(std::begin(kHarmless), std::end(kHarmless), short_name) != std::end(kHarmless);
+}
+
+}  // namespace
+
+void Calls::note(const ffi::PackedArgs& hooked) {
+  if (!hooked[kHookedBefore].cast<bool>()) return;
+  std::string name = hooked[kHookedName].cast<ffi::String>();
+  if (name.rfind("vm.", 0) == 0) {
+    usable_ = usable_ && is_harmless(name);
+    return;
+  }
+  auto function = hooked[kHookedFunction].as<ffi::Function>();
+  usable_ = usable_ && function.has_value();
+  if (!usable_) return;
+  Call call{*function, {}};
+  for (int i = kHookedArguments; i < hooked.size(); ++i) {
+    kept_.emplace_back(hooked[i]);
+    call.arguments.push_back(kept_.back());
+  }
+  calls_.push_back(std::move(call));
+}
+
+void Calls::run() const {
+  ffi::Any result;
+  for (const Call& call : calls_) {
+    call.function.CallPacked(call.arguments.data(), static_cast<int32_t>(call.arguments.size()), &result);
+  }
+}
+
+}  // namespace mlcc

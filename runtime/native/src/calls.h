@@ -1,0 +1,42 @@
+// The kernel calls of a function of the library, to be made again without the virtual machine.
+//
+// A machine makes a thousand instructions of a hundred kernels: it allocates, shapes, checks and frees,
+// and comes to the same calls on the same memory wherever sizes are the same. What is kept here keeps
+// that memory. After CUDA's graphs; the method is older: a trace.
+#ifndef MLCC_CALLS_H_
+#define MLCC_CALLS_H_
+
+#include <tvm/ffi/any.h>
+#include <tvm/ffi/function.h>
+
+#include <vector>
+
+namespace mlcc {
+
+// What the machine hands to its instrument, before and after each call.
+enum Hooked { kHookedFunction, kHookedName, kHookedBefore, kHookedResult, kHookedArguments };
+
+class Calls {
+ public:
+  // Keeps a call that the machine is about to make.
+  void note(const tvm::ffi::PackedArgs& hooked);
+
+  // Whether the calls alone are what the function did.
+  bool usable() const { return usable_; }
+
+  // Makes them. Throws tvm::ffi::Error.
+  void run() const;
+
+ private:
+  struct Call {
+    tvm::ffi::Function function;
+    std::vector<tvm::ffi::AnyView> arguments;
+  };
+  std::vector<Call> calls_;
+  std::vector<tvm::ffi::Any> kept_;
+  bool usable_ = true;
+};
+
+}  // namespace mlcc
+
+#endif  // MLCC_CALLS_H_

@@ -1,0 +1,24 @@
+// What goes wrong, as a status of the C API and a line of text.
+#ifndef MLCC_ERROR_H_
+#define MLCC_ERROR_H_
+
+#include <stdexcept>
+#include <string>
+
+#include "executor.h"
+
+namespace mlcc {
+
+class Error : public std::runtime_error {
+ public:
+  Error(mlcc_executor_status status, const std::string& text) : std::runtime_error(text), status(status) {}
+  const mlcc_executor_status status;
+};
+
+inline void require(bool ok, mlcc_executor_status status, const char* text) {
+  if (!ok) throw Error(status, text);
+}
+
+}  // namespace mlcc
+
+#endif  // MLCC_ERROR_H_

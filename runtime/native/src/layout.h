@@ -1,0 +1,37 @@
+// Where a step's numbers lie: the records of the C API, checked once, and the columns of columns.h.
+#ifndef MLCC_LAYOUT_H_
+#define MLCC_LAYOUT_H_
+
+#include <vector>
+
+#include "executor.h"
+
+namespace mlcc {
+
+// `entries` of `width` words each from word `offset` on.
+struct Table {
+  int32_t offset, entries, width;
+  const int32_t* entry(const int32_t* words, int64_t index) const { return words + offset + index * width; }
+};
+
+struct Group {
+  mlcc_group_kind kind;
+  int32_t page_size, pool, most_pages;
+  // The group's first column in each table; -1 = it has none there.
+  int32_t in_header, in_sequences, in_tokens;
+  bool has_pages() const { return kind != MLCC_STATES; }
+};
+
+struct Layout {
+  // Throws Error if tables overlap, bounds exceed them, or a number makes no sense.
+  explicit Layout(const mlcc_executor_options& options);
+
+  std::vector<Group> groups;
+  Table header, sequences, rows, copies, tokens, pages;
+  int32_t words;
+  mlcc_bounds bounds;
+};
+
+}  // namespace mlcc
+
+#endif  // MLCC_LAYOUT_H_

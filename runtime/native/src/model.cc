@@ -1,0 +1,223 @@
+#include "model.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "columns.h"
+#include "error.h"
+#include "threads.h"
+
+namespace mlcc {
+namespace {
+
+constexpr int kGoOn = 0;  // what an instrument says to the machine
+constexpr const char* kNames[kRoles] = {"forward", "sample", "adjust", "top_logprobs", "copy_pages"};
+
+ffi::Tensor words(int64_t count, const char* what) { return zeros(ffi::Shape{count}, kInt32, what); }
+
+const char* library_of(const mlcc_executor_options& options) {
+  require(options.library != nullptr, MLCC_ARGUMENT, "no library is named");
+  require(options.threads > 0, MLCC_ARGUMENT, "kernels need at least one thread");
+  return options.library;
+}
+
+std::map<const void*, int32_t> groups_of(const mlcc_executor_options& options,
+                                         const ffi::Array<ffi::Tensor>& caches) {
+  std::map<const void*, int32_t> groups;
+  for (int32_t i = 0; i < options.num_caches; ++i) groups[caches[i].data_ptr()] = options.caches[i].group;
+  return groups;
+}
+
+template <typename T>
+std::vector<T> values(const ffi::Tensor& tensor) {
+  const T* data = static_cast<const T*>(tensor.data_ptr());
+  return {data, data + tensor.numel()};
+}
+
+// Calls are kept until its end.
+class Noting {
+ public:
+  Noting(Calls*& place, Calls* calls) : place_(place) { place = calls; }
+  Noting(const Noting&) = delete;
+  ~Noting() { place_ = nullptr; }
+
+ private:
+  Calls*& place_;
+};
+
+}  // namespace
+
+Model::Model(const mlcc_executor_options& options)
+    : layout_(options),
+      library_(library_of(options)),
+      threads_(options.threads),
+      weights_(weights_of(options)),
+      caches_(caches_of(options)),
+      step_(words(layout_.words, "steps")),
+      last_sampled_(words(options.bounds.rows, "tokens")),
+      log_(layout_, groups_of(options, caches_)) {
+  find_functions(options);
+}
+
+void Model::find_functions(const mlcc_executor_options& options) {
+  for (int32_t i = 0; i < options.num_functions; ++i) {
+    const char* name = options.functions[i];
+    ffi::Function found = library_.function(name);  // also of those that are not called here
+    for (int role = 0; role < kRoles; ++role) {
+      if (std::strcmp(name, kNames[role]) == 0) functions_[role] = found;
+    }
+  }
+  if (options.interface == nullptr) return;
+  std::string found = library_.interface();
+  if (found != options.interface) {
+    throw Error(MLCC_INTERFACE, "it says " + found + ", the manifest " + options.interface);
+  }
+}
+
+std::vector<ffi::Tensor> Model::weights_of(const mlcc_executor_options& options) {
+  std::vector<ffi::Tensor> weights;
+  for (int32_t i = 0; i < options.num_weights; ++i) weights.push_back(files_.tensor(options.weights[i]));
+  return weights;
+}
+
+std::vector<ffi::Tensor> Model::caches_of(const mlcc_executor_options& options) {
+  std::vector<ffi::Tensor> caches;
+  for (int32_t i = 0; i < options.num_caches; ++i) {
+    const mlcc_cache& cache = options.caches[i];
+    bool grouped = cache.group >= 0 && cache.group < options.num_groups;
+    require(grouped, MLCC_ARGUMENT, "a cache of no group");
+    DLDataType dtype = dtype_of(cache.dtype);
+    ffi::Shape shape = shape_of(cache.shape, cache.dimensions, dtype);
+    bool pooled = cache.dimensions > 0 && cache.shape[0] == layout_.groups[cache.group].pool;
+    require(pooled, MLCC_ARGUMENT, "a cache that is not as large as its pool");
+    caches.push_back(empty(shape, dtype, "caches"));
+  }
+  return caches;
+}
+
+const ffi::Function& Model::function(Role role) const {
+  if (functions_[role] != nullptr) return functions_[role];
+  throw Error(MLCC_UNSUPPORTED, "the library has no '" + std::string(kNames[role]) + "'");
+}
+
+ffi::Function Model::running(Role role) {
+  if (!log_.is_watching() && noting_ == nullptr) return function(role);
+  function(role);
+  auto hook = [this](ffi::PackedArgs hooked, ffi::Any* result) {
+    *result = kGoOn;
+    on_call(hooked);
+  };
+  return library_.hooked(kNames[role], ffi::Function::FromPacked(hook));
+}
+
+void Model::on_call(const ffi::PackedArgs& hooked) {
+  if (noting_ != nullptr) {
+    noting_->note(hooked);
+  } else if (log_.is_watching()) {
+    log_.note(hooked);
+  }
+}
+
+int32_t* Model::adjustment_words() {
+  if (!adjustments_) adjustments_ = words(layout_.bounds.adjust_words, "adjustments");
+  return words_of(*adjustments_);
+}
+
+Step Model::checked() {
+  Step step = check_step(layout_, step_words(), previous_rows_);
+  log_.begin(step);
+  return step;
+}
+
+void Model::copy_pages(const Step& step) {
+  if (step.copies > 0) running(kCopyPages)(step_, ffi::Shape{step.copies}, caches_);
+}
+
+// any_pages: sizes with as many pages as there can be, so that they are those of later steps too.
+// Kernels stop at the counts in the step's header.
+ffi::Tensor Model::forward(const Step& step, bool any_pages) {
+  std::vector<int64_t> sizes{step.tokens, step.sequences, step.rows};
+  for (size_t g = 0; g < layout_.groups.size(); ++g) {
+    const Group& group = layout_.groups[g];
+    if (group.has_pages()) sizes.push_back(any_pages ? group.most_pages : step.pages[g]);
+  }
+  ffi::Shape shape(sizes.begin(), sizes.end());
+  return running(kForward)(step_, shape, last_sampled_, caches_, weights_).cast<ffi::Tensor>();
+}
+
+void Model::adjust(const ffi::Tensor& logits) { running(kAdjust)(logits, *adjustments_, last_sampled_); }
+
+void Model::compute(const Step& step, bool adjusted, Decode& decode, bool kept) {
+  {
+    Noting calls(noting_, kept ? &decode.forward : nullptr);
+    decode.logits = forward(step, kept);
+  }
+  if (adjusted) adjust(*decode.logits);
+  Noting calls(noting_, kept ? &decode.sample : nullptr);
+  auto sampled = running(kSample)(*decode.logits, step_).cast<ffi::Array<ffi::Any>>();
+  decode.tokens = sampled[0].cast<ffi::Tensor>();
+  decode.logprobs = sampled[1].cast<ffi::Tensor>();
+}
+
+void Model::replay(bool adjusted, const Decode& decode) {
+  decode.forward.run();
+  if (adjusted) adjust(*decode.logits);
+  decode.sample.run();
+}
+
+Results Model::results_of(const Step& step, const Decode& decode) {
+  Results results{values<int32_t>(*decode.tokens), values<float>(*decode.logprobs), {}, {}, 0};
+  if (step.top_logprobs > 0) {
+    auto top = running(kTopLogprobs)(*decode.logits, step_, *decode.tokens, *decode.logprobs);
+    auto pair = top.cast<ffi::Array<ffi::Any>>();
+    results.top_tokens = values<int32_t>(pair[0].cast<ffi::Tensor>());
+    results.top_logprobs = values<float>(pair[1].cast<ffi::Tensor>());
+    results.top = static_cast<int32_t>(pair[0].cast<ffi::Tensor>().size(1));
+  }
+  return results;
+}
+
+int64_t Model::submit(bool adjusted) {
+  Step step = checked();
+  if (adjusted) check_adjustments(layout_, adjustment_words(), step, previous_rows_);
+  for (Role role : {kForward, kSample}) function(role);  // all are there before anything runs
+  if (adjusted) function(kAdjust);
+  if (step.copies > 0) function(kCopyPages);
+  if (step.top_logprobs > 0) function(kTopLogprobs);
+  Turn turn(threads_);
+  copy_pages(step);
+  Results results;
+  if (Decode* kept = log_.is_watching() ? nullptr : decodes_.find(step)) {
+    replay(adjusted, *kept);
+    results = results_of(step, *kept);
+  } else {
+    Decode made{step.sequences, {}, {}, {}, {}, {}};
+    bool keep = decodes_.wanted(step) && !log_.is_watching();
+    compute(step, adjusted, made, keep);
+    results = results_of(step, made);
+    if (keep) decodes_.keep(std::move(made));
+  }
+  previous_rows_ = step.rows;
+  std::copy(results.tokens.begin(), results.tokens.end(), words_of(last_sampled_));
+  results_.emplace(next_ticket_, std::move(results));
+  return next_ticket_++;
+}
+
+const Results& Model::results(int64_t ticket) const {
+  auto found = results_.find(ticket);
+  if (found == results_.end()) {
+    throw Error(MLCC_STATE, "there is no ticket " + std::to_string(ticket) + ", or it was collected");
+  }
+  return found->second;
+}
+
+ffi::Tensor Model::logits() {
+  Step step = checked();
+  Turn turn(threads_);
+  copy_pages(step);
+  return forward(step, false);
+}
+
+void Model::watch(bool on) { log_.watch(on); }
+
+}  // namespace mlcc

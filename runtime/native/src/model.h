@@ -1,0 +1,88 @@
+// An opened model: its library, weights, caches and the steps that run on them. Behind the C API
+// (executor.cc), which brings locks and turns exceptions into statuses.
+#ifndef MLCC_MODEL_H_
+#define MLCC_MODEL_H_
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "check.h"
+#include "decode.h"
+#include "executor.h"
+#include "kernel_log.h"
+#include "layout.h"
+#include "library.h"
+#include "memory.h"
+
+namespace mlcc {
+
+// What a step gave: an entry for each row, or `top` of them.
+struct Results {
+  std::vector<int32_t> tokens;
+  std::vector<float> logprobs;
+  std::vector<int32_t> top_tokens;
+  std::vector<float> top_logprobs;
+  int32_t top;  // 0 if no row wanted any
+};
+
+// The functions of a library that steps call.
+enum Role { kForward, kSample, kAdjust, kTopLogprobs, kCopyPages, kRoles };
+
+class Model {
+ public:
+  // Throws Error.
+  explicit Model(const mlcc_executor_options& options);
+
+  int32_t* step_words() { return words_of(step_); }
+  int32_t* adjustment_words();
+
+  // Runs the step that is in the buffer. Throws Error; a step that was refused has changed nothing.
+  int64_t submit(bool adjusted);
+  const Results& results(int64_t ticket) const;
+  void forget(int64_t ticket) { results_.erase(ticket); }
+  // [rows, vocabulary]
+  ffi::Tensor logits();
+
+  void watch(bool on);
+  const KernelLog& kernels() const { return log_; }
+
+ private:
+  std::vector<ffi::Tensor> weights_of(const mlcc_executor_options& options);
+  std::vector<ffi::Tensor> caches_of(const mlcc_executor_options& options);
+  void find_functions(const mlcc_executor_options& options);
+  // Throws Error(MLCC_UNSUPPORTED) if the library has it not.
+  const ffi::Function& function(Role role) const;
+  // The same; while kernels are watched or kept, on a machine that tells of each call.
+  ffi::Function running(Role role);
+  void on_call(const ffi::PackedArgs& hooked);
+  Step checked();
+  void copy_pages(const Step& step);
+  ffi::Tensor forward(const Step& step, bool any_pages);
+  // Logits, tokens and log-probabilities, `adjusted` in between; `kept`: the calls too, for later.
+  void compute(const Step& step, bool adjusted, Decode& decode, bool kept);
+  void replay(bool adjusted, const Decode& decode);
+  void adjust(const ffi::Tensor& logits);
+  Results results_of(const Step& step, const Decode& decode);
+
+  // Destroyed last to first: no tensor outlives its memory, no function its library.
+  Layout layout_;
+  WeightFiles files_;
+  Library library_;
+  ffi::Function functions_[kRoles];  // null where the library has none
+  int threads_;
+  ffi::Array<ffi::Tensor> weights_, caches_;
+  ffi::Tensor step_;
+  ffi::Tensor last_sampled_;  // always in one place
+  int32_t previous_rows_ = 1;
+  ffi::Optional<ffi::Tensor> adjustments_;  // most models never have any
+  KernelLog log_;
+  Decodes decodes_;
+  Calls* noting_ = nullptr;  // what the calls of the moment are kept in
+  std::map<int64_t, Results> results_;
+  int64_t next_ticket_ = 0;
+};
+
+}  // namespace mlcc
+
+#endif  // MLCC_MODEL_H_

@@ -1,0 +1,27 @@
+// The threads that kernels of all models of a process share.
+//
+// TVM's own pool belongs to the thread that calls it, so that each caller would get another one. This
+// one belongs to whoever has the turn: any thread may run a step, one at a time where steps use more
+// than one thread.
+#ifndef MLCC_THREADS_H_
+#define MLCC_THREADS_H_
+
+#include <mutex>
+
+namespace mlcc {
+
+// While it lives, kernels that this thread calls run on `threads` threads, this one among them.
+class Turn {
+ public:
+  explicit Turn(int threads);
+  Turn(const Turn&) = delete;
+  ~Turn();
+
+ private:
+  std::unique_lock<std::mutex> lock_;
+  int before_;
+};
+
+}  // namespace mlcc
+
+#endif  // MLCC_THREADS_H_

@@ -1,0 +1,74 @@
+"""The demo model on both executors of a CPU: libmlcc_executor's, and that of TVM's package."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from mlcc.artifact.arrays import mapped
+from mlcc.artifact.folder import Artifact
+from mlcc.device.cpu import CpuExecutor
+from mlcc.device.native import NativeExecutor
+from mlcc.engine import Request, SamplingParams, TextDelta
+from mlcc.engine.batch import Capacity
+from mlcc.model.driver import Driver
+from mlcc.model.memory import plan_capacity
+from mlcc.model.model import Model, ModelText, open_text
+
+
+def capacity_of(folder: Path, **limits: int | None) -> Capacity:
+    """What the artifact allows, or less."""
+    limits = {"max_batch": None, "context": None, **limits}
+    return plan_capacity(Artifact.open(folder, host=False).manifest, **limits)
+
+
+def cpu_executor(folder: Path, threads: int = 1, **limits: int | None) -> CpuExecutor:
+    """Over libmlcc_executor."""
+    artifact = Artifact.open(folder)
+    return CpuExecutor(
+        artifact.library_path,
+        list(artifact.weights().values()),
+        artifact.manifest.caches,
+        capacity_of(folder, **limits),
+        artifact.manifest.functions,
+        threads,
+        artifact.manifest.interface,
+    )
+
+
+def tvm_executor(folder: Path, copies: Path) -> NativeExecutor:
+    """Over TVM's package. The library is another file: whoever loads one writes into it which
+    runtime it calls, and a file is loaded once a process."""
+    artifact = Artifact.open(folder)
+    library = shutil.copyfile(artifact.library_path, copies / "model-of-tvm.so")
+    return NativeExecutor(
+        library,
+        list(mapped(artifact.weights()).values()),
+        artifact.manifest.caches,
+        capacity_of(folder),
+        artifact.manifest.functions,
+    )
+
+
+def text_of(folder: Path) -> ModelText:
+    """The text side."""
+    return open_text(folder)
+
+
+def answers(
+    text: ModelText, executor: Any, prompts: Sequence[str], sampling: SamplingParams
+) -> list[list[int]]:
+    """Token ids of the answers to all prompts at once, through the engine."""
+    driver = Driver(Model(text, executor))
+    found: list[list[int]] = [[] for _ in prompts]
+    for i, prompt in enumerate(prompts):
+        given = sampling if sampling.seed is None else replace(sampling, seed=sampling.seed + i)
+        driver.engine.add(Request(str(i), text.encode_prompt(prompt), given))
+    while driver.has_work:
+        for event in driver.step():
+            if isinstance(event, TextDelta):
+                found[int(event.request_id)].extend(event.token_ids)
+    return found

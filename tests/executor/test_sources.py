@@ -1,0 +1,129 @@
+"""The executor's C++: built from what is here, short files, and clean under the sanitizers."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from executor.conftest import DEMO, NATIVE
+from mlcc.device import executor_library
+from mlcc_targets.target import TargetError
+
+HERE = Path(__file__).parent
+SANITIZED = ("-O1", "-g1", "-fno-sanitize-recover=all")
+SCRIPT = """
+import sys
+from pathlib import Path
+from mlcc.device import executor_library
+executor_library.LIBRARY = Path(sys.argv[1])
+import pytest
+sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", *sys.argv[2:]]))
+"""
+NOT_SANITIZED = "not imported and not fork and not fit"
+"""Tests of processes of their own, and of more memory than the sanitizer lets one ask for."""
+
+
+@pytest.fixture(scope="module")
+def runtime(build: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """TVM's unit by the system's compiler, as it is: what is sanitized is ours."""
+    made: Path = tmp_path_factory.mktemp("runtime") / "runtime.o"
+    command = [*build.compiler(), "-std=c++17", "-O0", "-fPIC", *build.includes()]
+    build.compile_unit(build.SOURCES / "runtime.cc", made, command)
+    return made
+
+
+def checked(command: Sequence[str], **environment: str) -> str:
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, env={**os.environ, **environment}
+    )
+    assert done.returncode == 0, (done.stdout + done.stderr)[-6000:]
+    return done.stdout
+
+
+def test_the_library_is_built_from_these_sources(built: None, build: Any) -> None:
+    assert build.is_current(), "stale; run: python runtime/native/build_executor.py"
+
+
+def test_without_a_compiler_the_reason_is_noted(
+    build: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none() -> str:
+        raise TargetError("no zig")
+
+    monkeypatch.setattr(build, "LIBRARY", tmp_path / "lib" / build.LIBRARY.name)
+    monkeypatch.setattr(build, "zig", none)
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    reason = build.build_or_explain()
+    assert "neither zig nor a C++ compiler" in reason and "apt install g++" in reason
+    monkeypatch.setattr(executor_library, "LIBRARY", build.LIBRARY)
+    assert executor_library.why_absent() == reason
+
+
+def test_it_offers_its_own_functions_alone(build: Any, built: None) -> None:
+    """So that it lives in one process with TVM's package; and it asks for nothing new of glibc."""
+    listed = checked(["nm", "-D", str(build.LIBRARY)])
+    names = re.findall(r" [A-TV-Z] (\S+)$", listed, flags=re.MULTILINE)
+    header = (NATIVE / "include" / "executor.h").read_text(encoding="utf-8")
+    assert sorted(names) == sorted(set(re.findall(r"(mlcc_executor_\w+)\(", header)))
+    assert "TVM" not in listed
+
+
+def test_files_are_short() -> None:
+    for path in (*NATIVE.glob("*/*.*"), *NATIVE.glob("*.*")):
+        assert len(path.read_text(encoding="utf-8").splitlines()) < 300, path.name
+
+
+def preloaded(build: Any, name: str) -> str:
+    path = checked([*build.compiler(), f"-print-file-name={name}"]).strip()
+    if not Path(path).is_absolute():
+        pytest.skip(f"the compiler has no {name}")
+    return path
+
+
+@pytest.mark.needs("g++")
+def test_the_address_and_undefined_sanitizers_find_nothing(
+    build: Any, runtime: Path, demo: Path, tmp_path: Path
+) -> None:
+    # libstdc++ too: else the sanitizer finds no __cxa_throw to pass exceptions on to.
+    preload = [preloaded(build, name) for name in ("libasan.so", "libstdc++.so.6")]
+    sanitize = ("-fsanitize=address,undefined", "-fno-sanitize=vptr", *SANITIZED)
+    library = build.build(
+        tmp_path / "libmlcc_executor.so",
+        flags=(*build.FLAGS, *sanitize),
+        link=(*build.LINK, *sanitize),
+        tools=(build.compiler(), ["-pthread", "-ldl"]),
+        ready={"runtime": runtime},
+    )
+    tests = [str(HERE / name) for name in ("test_checks.py", "test_executor.py")]
+    checked(
+        [sys.executable, "-c", SCRIPT, str(library), *tests, "-k", NOT_SANITIZED],
+        LD_PRELOAD=" ".join(preload),
+        ASAN_OPTIONS="detect_leaks=0",  # Python leaves its own to the exit
+        **{DEMO: str(demo)},
+    )
+
+
+@pytest.mark.needs("g++")
+def test_the_thread_sanitizer_finds_nothing(build: Any, runtime: Path, tmp_path: Path) -> None:
+    sanitize = ("-fsanitize=thread", *SANITIZED)
+    sources = (HERE / "threads_program.cc", NATIVE / "src" / "threads.cc")
+    program = tmp_path / "threads"
+    checked(
+        [
+            *build.compiler(), *build.FLAGS, *sanitize, *build.includes(),
+            f"-I{NATIVE / 'src'}", *map(str, sources), str(runtime), "-pthread", "-ldl",
+            "-o", str(program),
+        ]
+    )  # fmt: skip
+    # Its shadow memory has places of its own, which a kernel may have given away at random.
+    fixed = ["setarch", platform.machine(), "-R"] if Path("/usr/bin/setarch").exists() else []
+    assert checked([*fixed, str(program)]) == "720 of 720\n"

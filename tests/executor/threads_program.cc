@@ -1,0 +1,63 @@
+// Threads take turns at kernels on the one pool, which grows, sleeps and carries errors meanwhile: run
+// under the thread sanitizer. Prints how many calls were right.
+#include <tvm/ffi/error.h>
+#include <tvm/runtime/c_backend_api.h>
+
+#include <chrono>
+#include <cstdio>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "threads.h"
+
+namespace {
+
+constexpr int kItems = 64, kCallers = 6, kCalls = 120;
+
+// Each item once more; the last task of some fails.
+struct Work {
+  std::vector<int> items = std::vector<int>(kItems);
+  bool fails = false;
+};
+
+int task(int number, TVMParallelGroupEnv* group, void* data) {
+  Work& work = *static_cast<Work*>(data);
+  for (int i = number; i < kItems; i += group->num_task) ++work.items[i];
+  if (!work.fails || number + 1 < group->num_task) return 0;
+  TVMFFIErrorSetRaisedFromCStr("ValueError", "the last task failed");
+  return -1;
+}
+
+bool right(int threads, bool fails) {
+  mlcc::Turn turn(threads);
+  Work work;
+  work.fails = fails;
+  int status = TVMBackendParallelLaunch(task, &work, 0);
+  for (int item : work.items) {
+    if (item != 1) return false;
+  }
+  if (!fails) return status == 0;
+  std::string text = tvm::ffi::details::MoveFromSafeCallRaised().message();
+  return status == -1 && text == "the last task failed";
+}
+
+}  // namespace
+
+int main() {
+  std::vector<int> good(kCallers);
+  std::vector<std::thread> callers;
+  for (int c = 0; c < kCallers; ++c) {
+    callers.emplace_back([c, &good] {
+      for (int i = 0; i < kCalls; ++i) {
+        good[c] += right(1 + (c + i) % 4, i % 10 == 3);
+        if (i % 40 == 39) std::this_thread::sleep_for(std::chrono::milliseconds(20));  // workers sleep
+      }
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+  int all = 0;
+  for (int count : good) all += count;
+  std::printf("%d of %d\n", all, kCallers * kCalls);
+  return 0;
+}

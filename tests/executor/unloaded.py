@@ -1,0 +1,47 @@
+"""An executor that checks steps and cannot run them: its library has not the functions it is asked
+for, so that a step that passes is told from one that is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from mlcc.artifact.folder import Artifact
+from mlcc.artifact.schema import CacheInfo
+from mlcc.device.cpu import CpuExecutor
+from mlcc.engine.adjustments import Adjustments
+from mlcc.engine.batch import Batch, Capacity
+from mlcc.engine.tables import CacheGroup
+from mlcc.errors import UnsupportedError
+
+GROUPS = (CacheGroup("paged", 4), CacheGroup("window", 2, 5), CacheGroup("state"))
+CAPACITY = Capacity.of(
+    GROUPS, [40, 24, 6], vocab_size=300, context=48, max_batch=4, max_step_tokens=16, max_rows=8
+)
+
+
+class Unloaded:
+    """Whether steps of a capacity are accepted."""
+
+    def __init__(self, folder: Path, capacity: Capacity = CAPACITY) -> None:
+        library = Artifact.open(folder).library_path
+        caches = [
+            CacheInfo(
+                kind=group.kind,
+                page_size=group.page_size,
+                window=group.window,
+                pool=pool,
+                layers=(),
+                tensors=(),
+            )
+            for group, pool in zip(capacity.groups, capacity.pools, strict=True)
+        ]
+        self.executor = CpuExecutor(library, [], caches, capacity, ("adjust",))
+
+    def check(self, batch: Batch, adjustments: Adjustments | None = None) -> None:
+        """Raises BadBatchError for a step that is refused."""
+        try:
+            self.executor.submit(batch, adjustments)
+        except UnsupportedError as error:
+            assert "has no 'forward'" in error.message
+        else:
+            raise AssertionError("a step ran without a function")

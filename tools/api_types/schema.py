@@ -1,0 +1,128 @@
+"""What every language's types are printed from, and how their comments are written.
+
+Requests are the tables of `mlcc.api.fields`; answers are the classes of `mlcc.api.shapes`, read
+from their source, because the comments there are those of the types.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from textwrap import wrap
+from typing import Any
+
+from mlcc.api import shapes
+from mlcc.api.fields import CHAT, COMPLETION, MESSAGE, STREAM_OPTIONS, TEXT_PART
+from mlcc.api.schema import Field, Use
+from mlcc.api.types import Integer, Number
+
+ROOT = Path(__file__).parents[2]
+BODIES = (
+    (CHAT, "The body of POST /v1/chat/completions."),
+    (COMPLETION, "The body of POST /v1/completions."),
+)
+PARTS = (
+    (TEXT_PART, "A part of a message."),
+    (MESSAGE, "One message of a conversation."),
+    (STREAM_OPTIONS, "How a stream is sent."),
+)
+NOT_BUILT = "Not built yet: accepted only with a value that changes nothing."
+METADATA = "Accepted; never changes an answer."
+COMMENT_WIDTH = 96
+
+
+@dataclass(frozen=True)
+class Member:
+    """A field of an answer. `type` is Python's annotation."""
+
+    name: str
+    type: ast.expr
+    about: str
+    optional: bool
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A class of `shapes`. A name with _ is shared by others and not for users."""
+
+    name: str
+    about: str
+    bases: tuple[str, ...]
+    members: tuple[Member, ...]
+
+
+@dataclass(frozen=True)
+class Alias:
+    """A name of `shapes` for a type."""
+
+    name: str
+    about: str
+    type: ast.expr
+
+
+def field_about(field: Field) -> str:
+    """What a field of a request means, with the bounds of a number."""
+    if field.use is Use.HONOURED:
+        return f"{field.about} {bounds(field.type)}".strip()
+    return METADATA if field.use is Use.METADATA else NOT_BUILT
+
+
+def bounds(kind: Any) -> str:
+    """Those of a number, if they are ones to know."""
+    if not isinstance(kind, (Number, Integer)) or not -math.inf < kind.low <= kind.high < 1000:
+        return ""
+    return f"From {kind.low:g} to {kind.high:g}."
+
+
+def answers() -> Iterator[Answer | Alias]:
+    """The classes and aliases of `shapes`, in their order."""
+    for node, about in documented(
+        ast.parse(Path(shapes.__file__).read_text(encoding="utf-8")).body
+    ):
+        if isinstance(node, ast.ClassDef):
+            yield answer(node)
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value:
+            yield Alias(node.target.id, about, node.value)
+
+
+def answer(node: ast.ClassDef) -> Answer:
+    """One TypedDict."""
+    partial = any(word.arg == "total" for word in node.keywords)
+    bases = [base.id for base in node.bases if isinstance(base, ast.Name)]
+    return Answer(
+        node.name,
+        ast.get_docstring(node) or "",
+        tuple(base for base in bases if base != "TypedDict"),
+        tuple(
+            Member(item.target.id, item.annotation, about, partial)
+            for item, about in documented(node.body)
+            if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name)
+        ),
+    )
+
+
+def documented(body: list[ast.stmt]) -> Iterator[tuple[ast.stmt, str]]:
+    """Each statement with the text that follows it."""
+    for node, after in zip(body, [*body[1:], None], strict=True):
+        is_text = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
+        yield node, str(after.value.value) if is_text else ""  # type: ignore[union-attr]
+
+
+def choices(node: ast.Subscript) -> list[Any]:
+    """The values of a Literal."""
+    values = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+    return [ast.literal_eval(value) for value in values]
+
+
+def comment(text: str, indent: str = "") -> str:
+    """A doc comment on lines of its own; "" for no text."""
+    words = " ".join(text.split())
+    if not words:
+        return ""
+    if len(lines := wrap(words, COMMENT_WIDTH - len(indent) - 4)) == 1:
+        return f"{indent}/** {lines[0]} */\n"
+    middle = "".join(f"{indent} * {line}\n" for line in lines)
+    return f"{indent}/**\n{middle}{indent} */\n"

@@ -1,0 +1,94 @@
+"""Modules of Python, compiled, in one zip: those that some roots import, and no others.
+
+Imports are read from the syntax trees, those inside functions too, so nothing depends on what
+happened to run. The same sources give the same bytes, by the very Python that will read them. For a
+tab (web/tools/bundle.py, which runs in Pyodide) and for programs (mobile/c/build.py). The standard
+library only.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib._bootstrap_external as bootstrap
+import zipfile
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from importlib.util import source_hash
+from pathlib import Path
+
+DATE = (1980, 1, 1, 0, 0, 0)
+
+
+class Sources:
+    """Module name -> (path in the archive, source)."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, tuple[str, bytes]] = {}
+
+    def add(self, path: str, source: bytes) -> None:
+        """`path` is relative to a folder of sys.path."""
+        if path.endswith(".py"):
+            name = path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+            self.files.setdefault(name, (path, source))
+
+    def imports(self, name: str) -> Iterator[str]:
+        """Every name that a module might import; `from a import b` may mean the module a.b."""
+        path, source = self.files[name]
+        package = name if path.endswith("__init__.py") else name.rpartition(".")[0]
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.Import):
+                yield from (alias.name for alias in node.names)
+            elif isinstance(node, ast.ImportFrom):
+                base = _resolve(node, package)
+                yield base
+                yield from (f"{base}.{alias.name}" for alias in node.names)
+
+    def add_folder(self, folder: Path) -> None:
+        """A package and all below it."""
+        for path in sorted(folder.rglob("*.py")):
+            self.add(path.relative_to(folder.parent).as_posix(), path.read_bytes())
+
+    def closure(self, roots: Sequence[str], never: Collection[str]) -> list[str]:
+        """All modules that the roots need, by name, but those of `never` and what is below them."""
+        found: set[str] = set()
+        todo = list(roots)
+        while todo:
+            name = todo.pop()
+            if name in found or name not in self.files or _is_below(name, never):
+                continue
+            found.add(name)
+            todo += [*self.imports(name), name.rpartition(".")[0]]
+        return sorted(found)
+
+
+def _resolve(node: ast.ImportFrom, package: str) -> str:
+    """The absolute name of what `from ... import` reads."""
+    if not node.level:
+        return node.module or ""
+    parts = package.split(".")
+    base = ".".join(parts[: len(parts) - node.level + 1])
+    return f"{base}.{node.module}" if node.module else base
+
+
+def _is_below(name: str, packages: Collection[str]) -> bool:
+    parts = name.split(".")
+    return any(".".join(parts[: i + 1]) in packages for i in range(len(parts)))
+
+
+def compiled(path: str, source: bytes) -> bytes:
+    """Bytecode. Assertions stay; only docstrings of others' code would be worth stripping."""
+    optimize = 0 if path.startswith("mlcc/") else 2
+    code = compile(source, path, "exec", dont_inherit=True, optimize=optimize)
+    return bytes(bootstrap._code_to_hash_pyc(code, source_hash(source), False))
+
+
+def write(
+    sources: Sources, names: Sequence[str], out: Path, texts: Mapping[str, str] | None = None
+) -> None:
+    """The archive, smallest form. texts: further files of it, by name."""
+    with zipfile.ZipFile(out, "w") as archive:
+        for name, text in (texts or {}).items():
+            archive.writestr(zipfile.ZipInfo(name, DATE), text)
+        for name in names:
+            path, source = sources.files[name]
+            info = zipfile.ZipInfo(f"{path}c", DATE)
+            archive.writestr(info, compiled(path, source), zipfile.ZIP_DEFLATED, 9)

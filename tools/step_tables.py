@@ -1,0 +1,129 @@
+"""Writes the columns of a step's tables for those who read steps in another language than Python.
+
+    python -m tools.step_tables
+
+From `mlcc.engine.tables` and `adjust_tables` into `web/src/device/tables.ts` and
+`runtime/native/src/columns.h`. Offsets of tables are in neither: they are a model's, and come with
+its manifest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from mlcc.engine import adjust_tables
+from mlcc.engine.tables import (
+    COPIES,
+    FLOATS,
+    HEADER,
+    MOST_TOP_LOGPROBS,
+    OF_GROUP,
+    ROWS,
+    SEQUENCES,
+    TOKENS,
+)
+
+ROOT = Path(__file__).parents[1]
+WIDTH = 100
+WRITTEN = "Written by tools/step_tables.py from mlcc.engine.tables: change that and run it again."
+TABLES = {
+    "HEADER": HEADER,
+    "TOKENS": TOKENS,
+    "SEQUENCES": SEQUENCES,
+    "ROWS": ROWS,
+    "COPIES": COPIES,
+}
+ADJUST_TABLES = {
+    "ADJUST_HEADER": adjust_tables.HEADER,
+    "ADJUST_ROWS": adjust_tables.ROWS,
+    "HISTORY": adjust_tables.HISTORY,
+    "BIASES": adjust_tables.BIASES,
+}
+
+
+def typescript() -> str:
+    """The whole of tables.ts."""
+    text = f"""\
+// {WRITTEN}
+
+/** The columns of a step's tables, in their order; a word each. What they mean is said there. */
+
+"""
+    text += "".join(constant(name, columns) for name, columns in TABLES.items())
+    text += "/** Columns whose words are the bits of a float. */\n"
+    text += f"export const FLOATS: readonly string[] = {array(sorted(FLOATS))};\n"
+    text += (
+        "/** What a cache group of a kind adds to tokens and sequences, followed by `.group`. */\n"
+    )
+    text += "export const OF_GROUP = {\n"
+    for kind, (tokens, sequences) in OF_GROUP.items():
+        text += f"  {kind}: {{ tokens: {array(tokens)}, sequences: {array(sequences)} }},\n"
+    text += (
+        "} as const;\n/** Of the buffer of a step's adjustments (`mlcc.engine.adjust_tables`). */\n"
+    )
+    text += constant("ADJUST_HEADER", adjust_tables.HEADER)
+    text += "/** For which there is room in each row of what `top_logprobs` gives. */\n"
+    return text + f"export const MOST_TOP_LOGPROBS = {MOST_TOP_LOGPROBS};\n"
+
+
+def constant(name: str, columns: Iterable[str]) -> str:
+    """A declaration, broken as the formatter does."""
+    line = f"export const {name} = {array(columns)} as const;\n"
+    if len(line) <= WIDTH + 1:
+        return line
+    lines = "".join(f"  {column!r},\n" for column in columns)
+    return f"export const {name} = [\n{lines}] as const;\n"
+
+
+def array(names: Iterable[str]) -> str:
+    """A literal."""
+    return f"[{', '.join(map(repr, names))}]"
+
+
+def header() -> str:
+    """The whole of columns.h."""
+    text = f"""\
+// {WRITTEN}
+//
+// The columns of a step's tables and of its adjustments, a word each, and the width of an entry.
+// Those that a cache group adds are counted from the group's first column.
+#ifndef MLCC_COLUMNS_H_
+#define MLCC_COLUMNS_H_
+
+namespace mlcc {{
+
+"""
+    tables = {**TABLES, **ADJUST_TABLES}
+    for kind, columns in OF_GROUP.items():
+        tables |= {f"{kind}_tokens": columns[0], f"{kind}_sequences": columns[1]}
+    text += "".join(namespace(name.lower(), columns) for name, columns in tables.items())
+    return (
+        text
+        + f"""
+constexpr int kMostTopLogprobs = {MOST_TOP_LOGPROBS};
+constexpr int kMaskBits = {adjust_tables.MASK_BITS};
+
+}}  // namespace mlcc
+
+#endif  // MLCC_COLUMNS_H_
+"""
+    )
+
+
+def namespace(name: str, columns: Iterable[str]) -> str:
+    """The columns of a table, on a line."""
+    numbered = [f"{column} = {i}" for i, column in enumerate((*columns, "width"))]
+    return f"namespace {name} {{ constexpr int {', '.join(numbered)}; }}\n"
+
+
+FILES: dict[Path, Callable[[], str]] = {
+    ROOT / "web" / "src" / "device" / "tables.ts": typescript,
+    ROOT / "runtime" / "native" / "src" / "columns.h": header,
+}
+"""What is written where."""
+
+if __name__ == "__main__":
+    for path, render in FILES.items():
+        path.write_text(render(), encoding="utf-8")
+        print(f"wrote {path}")
