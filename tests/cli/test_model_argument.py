@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner
 
+from mlcc.cli import cli
 from mlcc.errors import CheckpointError
 
 TAIL = {"run": ["hi"], "chat": ["hi"]}
@@ -26,8 +27,7 @@ NAMES = {
 
 
 def command(name: str) -> Any:
-    (point,) = entry_points(group="mlcc.commands", name=name)
-    return point.load()
+    return cli.get_command(click.Context(cli), name)
 
 
 @pytest.mark.parametrize("name", COMMANDS)

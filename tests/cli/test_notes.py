@@ -47,5 +47,5 @@ def test_notes_come_from_the_artifact_and_from_loading_it(monkeypatch: pytest.Mo
 
     monkeypatch.setattr("mlcc.artifact.folder.Artifact.open", lambda path: Opened())
     monkeypatch.setattr("mlcc.opening.open_executor", load)
-    monkeypatch.setattr("mlcc.opening.text_of", lambda artifact: open_toy().text)
+    monkeypatch.setattr("mlcc.opening.text_of", lambda artifact, tokenizer: open_toy().text)
     assert open_model(Path("x")).text.notes == (*Opened.notes, NOTE)
