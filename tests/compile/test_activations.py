@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import needs
 import numpy as np
 import pytest
 import transformers
@@ -138,6 +139,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
 def test_a_row_that_nothing_computes_is_refused_before_any_work(
     checkpoint: Checkpoint, tmp_path: Path, name: str
 ) -> None:
+    needs.require_target(name)
     row = get_target(name, Choices(archs=("sm_90",)) if name == "cuda" else Choices())
     other = replace(row, activation_dtype="float16")
     message = (
