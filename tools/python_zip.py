@@ -86,13 +86,13 @@ def write(
     names: Sequence[str],
     out: Path,
     texts: Mapping[str, str] | None = None,
-    compression: int = zipfile.ZIP_DEFLATED,
+    method: int = zipfile.ZIP_DEFLATED,
 ) -> None:
-    """The archive, smallest form unless said. texts: further files of it, by name."""
+    """The archive, smallest form unless `method` says otherwise. texts: further files, by name."""
     with zipfile.ZipFile(out, "w") as archive:
         for name, text in (texts or {}).items():
             archive.writestr(zipfile.ZipInfo(name, DATE), text)
         for name in names:
             path, source = sources.files[name]
             info = zipfile.ZipInfo(f"{path}c", DATE)
-            archive.writestr(info, compiled(path, source), compression, 9)
+            archive.writestr(info, compiled(path, source), method, 9)

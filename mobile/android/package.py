@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Makes what an app names as a dependency: JARs with native parts, and Android's AAR.
 
-    python mobile/android/package.py jar               # a Maven repository: build/mobile/repository
-    python mobile/android/package.py parts FOLDER      # this machine's native parts, for another's JAR
-    python mobile/android/package.py aar               # for Android; README.md says what it needs
+    python mobile/android/package.py jar            # a Maven repository: build/mobile/repository
+    python mobile/android/package.py parts FOLDER   # this machine's native parts, for another's JAR
+    python mobile/android/package.py aar            # for Android; README.md says what it needs
 
 Each says with --help what it takes. The Python that runs this is packed: .venv's, whose interpreter
 must have a shared library. Needs a C++ compiler, a JDK and Maven:
@@ -19,7 +19,7 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from packing import ANDROID, ROOT, PackingError, aar, jar, parts  # noqa: E402
+from packing import ANDROID, ROOT, PackingError, aar, jar, parts
 
 BUILD = ROOT / "build" / "mobile"
 
@@ -37,8 +37,7 @@ def main() -> None:
     made.add_argument("--parts", type=Path, action="append", default=[], help="of other machines")
     made = commands.add_parser("aar", help="the AAR")
     made.add_argument("--out", type=Path, default=BUILD / "repository")
-    made.add_argument("--libraries", type=Path, default=BUILD / "android", help="a folder per ABI")
-    made.add_argument("--python", type=Path, default=BUILD / "python-android")
+    made.add_argument("--native", type=Path, default=BUILD / "android", help="of c/android.py")
     made.add_argument("--without-native", action="store_true", help="to compile apps with, no more")
     asked = parser.parse_args()
     if asked.command == "parts":
@@ -46,7 +45,7 @@ def main() -> None:
     elif asked.command == "jar":
         make_jar(asked.out, asked.parts)
     else:
-        make_aar(asked.out, asked.libraries, asked.python, asked.without_native)
+        make_aar(asked.out, None if asked.without_native else asked.native)
 
 
 def make_jar(out: Path, others: list[Path]) -> None:
@@ -59,12 +58,16 @@ def make_jar(out: Path, others: list[Path]) -> None:
     print(f"for glibc {made['glibc']} or later")
 
 
-def make_aar(out: Path, libraries: Path, python: Path, without_native: bool) -> None:
-    """Android's, if its native parts are there."""
-    found = aar.Native.none() if without_native else aar.Native.find(libraries, python)
+def make_aar(out: Path, native: Path | None) -> None:
+    """Android's, if its native parts are there, or for None: without, which says so."""
+    abis = aar.found(native) if native else []
     maven("mlcc-android")
-    for line in aar.publish(found, out):
-        print(line)
+    written = aar.publish(native, abis, out)
+    print(f"{written}: {written.stat().st_size / 1e6:.1f} MB")
+    for abi in abis:
+        print(f"{abi}: {aar.installed(native, abi) / 1e6:.1f} MB installed, without a model")
+    if not abis:
+        print("it has no native parts: apps compile against it, and nothing runs")
 
 
 def maven(modules: str) -> None:

@@ -24,7 +24,9 @@ def machine(library: Path) -> str:
 def check(library: Path, wanted: str) -> None:
     """Raise PackingError unless it is for a CPU."""
     if (found := machine(library)) != wanted:
-        raise PackingError(f"{library} is for {found}, not for {wanted}; bring the one for {wanted}")
+        raise PackingError(
+            f"{library} is for {found}, not for {wanted}; bring the one for {wanted}"
+        )
 
 
 def glibc(libraries: list[Path]) -> str:

@@ -16,7 +16,7 @@ from tools.python_zip import DATE
 NATIVE = "dev/mlcc/native"
 """Where Kotlin looks for them (`Packed`)."""
 _MODULES = ("mlcc-core", "mlcc-djl", "mlcc-openai")
-_SPACE = {"": "http://maven.apache.org/POM/4.0.0"}
+SPACE = {"": "http://maven.apache.org/POM/4.0.0"}
 
 
 def publish(parts: Sequence[Path], repository: Path) -> Path:
@@ -24,18 +24,24 @@ def publish(parts: Sequence[Path], repository: Path) -> Path:
 
     parts: folders of `parts.make`, one a platform. Raises PackingError.
     """
-    version = str(ET.parse(ANDROID / "pom.xml").findtext("version", namespaces=_SPACE))
-    _put(ANDROID / "pom.xml", repository, "mlcc-parent", version, "pom")
-    for name in (*_MODULES, "mlcc-jvm"):
-        _put(ANDROID / name / "pom.xml", repository, name, version, "pom")
-    for name in _MODULES:
-        built = ANDROID / name / "target" / f"{name}-{version}.jar"
-        if not built.exists():
-            raise PackingError(f"{built} is not there; type: mvn -f mobile/android package")
-        _put(built, repository, name, version, "jar")
+    version = publish_modules(repository, _MODULES)
+    _put(ANDROID / "mlcc-jvm" / "pom.xml", repository, "mlcc-jvm", version, "pom")
     jar = place(repository, "mlcc-jvm", version, "jar")
     write(parts, jar)
     return jar
+
+
+def publish_modules(repository: Path, names: Sequence[str]) -> str:
+    """Modules as Maven built them, and their parent; return their version."""
+    version = str(ET.parse(ANDROID / "pom.xml").findtext("version", namespaces=SPACE))
+    _put(ANDROID / "pom.xml", repository, "mlcc-parent", version, "pom")
+    for name in names:
+        built = ANDROID / name / "target" / f"{name}-{version}.jar"
+        if not built.exists():
+            raise PackingError(f"{built} is not there; type: mvn -f mobile/android package")
+        _put(ANDROID / name / "pom.xml", repository, name, version, "pom")
+        _put(built, repository, name, version, "jar")
+    return version
 
 
 def place(repository: Path, name: str, version: str, kind: str) -> Path:

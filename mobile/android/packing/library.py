@@ -13,7 +13,8 @@ _ROOTS = (
     "asyncio",
     "concurrent.futures.thread",  # found by name when it is first used
     "_strptime",  # datetime's, from C
-    *(f"encodings.{name}" for name in "ascii idna latin_1 unicode_escape utf_8 utf_8_sig".split()),
+    *(f"encodings.{name}" for name in ("ascii", "idna", "latin_1", "unicode_escape", "utf_8")),
+    "encodings.utf_8_sig",
     *(f"encodings.utf_{bits}{order}" for bits in (16, 32) for order in ("", "_be", "_le")),
     "encodings.cp437",  # zipimport's
 )
@@ -21,7 +22,6 @@ _NEVER = (
     "__main__",
     "_aix_support",
     "_bz2",
-    "_hashlib",
     "_lzma",
     "_osx_support",
     "_pydecimal",
@@ -55,7 +55,7 @@ _NEVER = (
     "xml",
 )
 """Only some function of a module would import these: processes, archives, sockets with keys, mail.
-hashlib without OpenSSL has its own."""
+OpenSSL's hashes stay: they read a model ten times as fast."""
 _ENGINE = ("mlcc", "jinja2", "markupsafe")
 
 
@@ -85,4 +85,4 @@ class Library:
 
     def write(self, out: Path) -> None:
         """The zip. Not compressed: zlib is a module, and what lies around the zip is compressed."""
-        write(self._sources, self.modules, out, compression=zipfile.ZIP_STORED)
+        write(self._sources, self.modules, out, method=zipfile.ZIP_STORED)

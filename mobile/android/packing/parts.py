@@ -15,7 +15,6 @@ import hashlib
 import json
 import platform
 import re
-import runpy
 import shutil
 import subprocess
 import sys
@@ -52,7 +51,8 @@ def make(libraries: Path, out: Path) -> dict[str, Any]:
     library = Library(folder)
     library.write(out / "python.zip")
     shutil.copyfile(libraries / "mlcc.zip", out / "mlcc.zip")
-    _relink(libraries, lib)
+    for name in OURS:
+        _strip(libraries / name, lib / name)
     extensions = library.extensions(folder / "lib-dynload")
     for path in extensions:
         _strip(path, modules / path.name)
@@ -65,15 +65,22 @@ def make(libraries: Path, out: Path) -> dict[str, Any]:
     return write_list(out, this_platform(), [path.name for path in needed] + [python.name])
 
 
-def write_list(out: Path, platform: str, first: list[str]) -> dict[str, Any]:
-    """parts.json over what lies in a folder. first: libraries to load before mlcc's, in order."""
-    libraries = [*out.rglob("*.so"), *out.rglob("*.so.*")]
-    for path in libraries:
+def write_list(
+    out: Path, platform: str, first: list[str], libraries: str | None = "lib"
+) -> dict[str, Any]:
+    """parts.json over what lies in a folder.
+
+    first: what to load before mlcc's libraries, in order; libraries: the folder of all of them, or
+    None where the system finds them. Raises PackingError for one of another CPU.
+    """
+    code = [*out.rglob("*.so"), *out.rglob("*.so.*")]
+    for path in code:
         elf.check(path, platform.rpartition("-")[2])
     described = {
         "platform": platform,
         "python": sys.version.split()[0],
-        "glibc": elf.glibc(libraries),
+        "glibc": elf.glibc(code),
+        "libraries": libraries,
         "first": first,
         "modules": ["python.zip", "modules"],
         "files": [entry(path, out) for path in sorted(out.rglob("*")) if path.is_file()],
@@ -113,25 +120,17 @@ def _build(libraries: Path) -> None:
         )
 
 
-def _relink(libraries: Path, lib: Path) -> None:
-    """Ours. libmlcc is linked again, without the path of this machine's Python in it."""
-    link = runpy.run_path(str(ROOT / "mobile" / "c" / "build.py"))["link"]
-    words = [word for word in link(lib / OURS[0]) if not word.startswith("-Wl,-rpath,")]
-    done = subprocess.run([*words, "-s"], capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise PackingError(f"linking {OURS[0]} failed:\n{done.stderr}")
-    for name in OURS[1:]:
-        _strip(libraries / name, lib / name)
-
-
 def _strip(library: Path, out: Path) -> None:
-    """A copy without what only a debugger reads."""
+    """A copy without what only a debugger reads, and without this machine's paths."""
     command = ["strip", "--strip-unneeded", "-o", str(out), str(library)]
     if shutil.which(command[0]) is None:
         raise PackingError("there is no `strip`; apt install binutils")
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise PackingError(f"`{' '.join(command)}` failed:\n{done.stderr}")
+    place = sysconfig.get_config_var("LIBDIR").encode()  # where it would look for libpython
+    beside = b"$ORIGIN".ljust(len(place), b"\0")
+    out.write_bytes(out.read_bytes().replace(b"\0" + place + b"\0", b"\0" + beside + b"\0"))
 
 
 def _needed(libraries: list[Path]) -> list[Path]:

@@ -12,6 +12,7 @@ import java.nio.file.Path
 /**
  * `parts.json`: what is packed for one platform.
  *
+ * @property libraries where they are among the files; null: the system's loader finds them, in an APK.
  * @property first libraries to load before mlcc's own, in this order: what those need.
  * @property modules places of Python's modules.
  */
@@ -19,7 +20,8 @@ import java.nio.file.Path
 internal class PartsList(
     val platform: String,
     val python: String,
-    val first: List<String>,
+    val libraries: String? = null,
+    val first: List<String> = emptyList(),
     val modules: List<String>,
     val files: List<Part>,
 ) {
@@ -36,7 +38,7 @@ internal class PartsList(
 
     /** Where its parts are in the folder. */
     fun files(folder: Path): NativeFiles = NativeFiles(
-        libraries = folder.resolve(LIBRARIES),
+        libraries = libraries?.let(folder::resolve),
         zip = folder.resolve("mlcc.zip"),
         pythonHome = "",
         pythonPath = modules.map(folder::resolve),
@@ -44,7 +46,6 @@ internal class PartsList(
 
     companion object {
         const val NAME = "parts.json"
-        private const val LIBRARIES = "lib"
         private const val DIGITS = 16
 
         /** [source]: says where it is. Throws SetupException. */
