@@ -14,7 +14,7 @@ import org.robolectric.Robolectric
 import org.robolectric.RobolectricTestRunner
 import org.robolectric.RuntimeEnvironment
 
-/** What an engine is told, on Robolectric's Android 8. */
+/** What an engine is told, on Robolectric's Android 14. */
 @RunWith(RobolectricTestRunner::class)
 class EngineLifecycleTest {
     private val application: Application = RuntimeEnvironment.getApplication()

@@ -6,7 +6,6 @@ import dev.mlcc.ModelSource
 import dev.mlcc.Progress
 import dev.mlcc.SetupException
 import kotlinx.coroutines.runBlocking
-import org.junit.After
 import org.junit.Assert.assertArrayEquals
 import org.junit.Assert.assertEquals
 import org.junit.Assert.assertNull
@@ -20,17 +19,14 @@ import org.robolectric.shadows.ShadowBuild
 import java.nio.file.Files
 import java.nio.file.Path
 
-/** An app's assets, on Robolectric's Android 8. */
+/** An app's assets, on Robolectric's Android 14. */
 @RunWith(RobolectricTestRunner::class)
 class MlccAndroidTest {
-    private val context: Context = RuntimeEnvironment.getApplication()
+    private val app: Context = RuntimeEnvironment.getApplication()
     private val weights = ByteArray(1000) { it.toByte() }
+    private val manifest = Assets.manifest("weights.bin", weights)
 
-    @After
-    fun clean() {
-        Assets.delete("mlcc")
-        Assets.delete("models")
-    }
+    private fun with(vararg files: Pair<String, ByteArray>): Context = Assets(mapOf(*files)).of(app)
 
     private fun supported(vararg abis: String) = ShadowBuild.setSupportedAbis(abis)
 
@@ -41,12 +37,14 @@ class MlccAndroidTest {
         supported("arm64-v8a", "armeabi-v7a")
         val zip = "zip".encodeToByteArray()
         val module = "module".encodeToByteArray()
-        Assets.write("mlcc/mlcc.zip", zip)
-        Assets.write("mlcc/arm64-v8a/modules/math.so", module)
-        Assets.parts("arm64-v8a", mapOf("mlcc.zip" to zip, "modules/math.so" to module))
-        Assets.parts("x86_64", mapOf())
+        val context = with(
+            "mlcc/mlcc.zip" to zip,
+            "mlcc/arm64-v8a/modules/math.so" to module,
+            "mlcc/arm64-v8a/parts.json" to Assets.parts(mapOf("mlcc.zip" to zip, "modules/math.so" to module)),
+            "mlcc/x86_64/parts.json" to Assets.parts(mapOf()),
+        )
         val files = runBlocking { MlccAndroid.files(context) }
-        assertTrue(files.zip!!.startsWith(context.noBackupFilesDir.toPath()))
+        assertTrue(files.zip!!.startsWith(app.noBackupFilesDir.toPath()))
         assertArrayEquals(zip, Files.readAllBytes(files.zip!!))
         assertArrayEquals(module, Files.readAllBytes(files.pythonPath[1].resolve("math.so")))
         assertNull(files.libraries) // those of the APK
@@ -56,7 +54,7 @@ class MlccAndroidTest {
     @Test
     fun `an app without the phone's CPU says which it has`() {
         supported("riscv64")
-        Assets.parts("x86_64", mapOf())
+        val context = with("mlcc/x86_64/parts.json" to Assets.parts(mapOf()))
         val error = assertThrows(SetupException::class.java) { runBlocking { MlccAndroid.files(context) } }
         assertEquals("no_native_parts", error.code)
         assertTrue(error.message, "riscv64" in error.message && "x86_64" in error.message)
@@ -64,36 +62,37 @@ class MlccAndroidTest {
 
     @Test
     fun `a model is copied out of the assets once, whole or in pieces`() {
-        val manifest = Assets.manifest("small", "weights.bin", weights)
-        Assets.write("models/small/mlcc.json", manifest)
-        Assets.write("models/small/weights.bin.000", weights.copyOf(600))
-        Assets.write("models/small/weights.bin.001", weights.copyOfRange(600, 1000))
+        val context = with(
+            "models/small/mlcc.json" to manifest,
+            "models/small/weights.bin.000" to weights.copyOf(600),
+            "models/small/weights.bin.001" to weights.copyOfRange(600, 1000),
+        )
         val heard = mutableListOf<Progress>()
         val source = runBlocking { MlccAndroid.asset(context, "models/small", heard::add) }
         assertArrayEquals(weights, Files.readAllBytes(folder(source).resolve("weights.bin")))
         assertEquals(listOf<Progress>(Progress.Download(1000, 1000)), heard)
-        Assets.delete("models/small/weights.bin.000")
-        val again = runBlocking { MlccAndroid.asset(context, "models/small", heard::add) }
+        val without = with("models/small/mlcc.json" to manifest)
+        val again = runBlocking { MlccAndroid.asset(without, "models/small", heard::add) }
         assertEquals(folder(source), folder(again))
         assertEquals(1, heard.size)
     }
 
     @Test
     fun `a model that is damaged, incomplete or none is refused`() {
-        Assets.write("models/bad/mlcc.json", Assets.manifest("bad", "weights.bin", weights))
-        fun refused(path: String) {
+        val cases = listOf(
+            with(),
+            with("models/bad/mlcc.json" to manifest),
+            with("models/bad/mlcc.json" to manifest, "models/bad/weights.bin" to weights.copyOf(999)),
+            with("models/bad/mlcc.json" to manifest, "models/bad/weights.bin" to weights + 1),
+            with("models/bad/mlcc.json" to "{}".encodeToByteArray()),
+        )
+        for (context in cases) {
             val error = assertThrows(ArtifactException::class.java) {
-                runBlocking { MlccAndroid.asset(context, path) }
+                runBlocking { MlccAndroid.asset(context, "models/bad") }
             }
-            assertTrue(error.message, path in error.message)
+            assertTrue(error.message, "models/bad" in error.message)
         }
-        refused("models/none")
-        refused("models/bad")
-        Assets.write("models/bad/weights.bin", weights.copyOf(999))
-        refused("models/bad")
-        Assets.write("models/bad/weights.bin", weights + 1)
-        refused("models/bad")
-        Assets.write("models/bad/mlcc.json", "{}".encodeToByteArray())
-        refused("models/bad")
+        val left = app.noBackupFilesDir.resolve("mlcc/assets").listFiles().orEmpty()
+        assertEquals(emptyList<String>(), left.map { it.name })
     }
 }
