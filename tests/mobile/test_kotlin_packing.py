@@ -58,6 +58,7 @@ def test_an_aar_has_the_native_parts_of_each_abi(tmp_path: Path) -> None:
         parts = json.loads(archive.read("assets/mlcc/arm64-v8a/parts.json"))
         for part in parts["files"]:  # each is where Kotlin looks for it
             assert {f"assets/mlcc/arm64-v8a/{part['path']}", f"assets/mlcc/{part['path']}"} & names
+        assert archive.read("assets/mlcc/platforms").decode().split() == list(ABIS)
         assert archive.read("classes.jar") == b"classes"
         assert b"minSdkVersion" in archive.read("AndroidManifest.xml")
         assert b"dev.mlcc.jni.Jni" in archive.read("proguard.txt")

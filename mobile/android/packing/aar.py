@@ -82,6 +82,7 @@ def _manifest() -> bytes:
 
 def _add_assets(archive: zipfile.ZipFile, native: Path, abis: Sequence[str]) -> None:
     """As `MlccAndroid.files` finds them: what is every ABI's, and a folder for each."""
+    jar.add(archive, "assets/mlcc/platforms", "\n".join(abis).encode())
     for name in _ZIPS:
         jar.add(archive, f"assets/mlcc/{name}", (native / name).read_bytes())
     for abi in abis:

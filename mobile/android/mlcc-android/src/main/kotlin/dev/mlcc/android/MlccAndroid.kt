@@ -72,10 +72,11 @@ public object MlccAndroid {
         context.noBackupFilesDir.toPath().resolve("mlcc").resolve(name)
 
     private fun abi(assets: AssetManager): String {
-        val there = assets.list(PARTS).orEmpty().toList()
+        val list = opened(assets, "$PARTS/platforms")?.use { it.readBytes().decodeToString() }
+        val there = list.orEmpty().lines().filter(String::isNotEmpty)
         return Build.SUPPORTED_ABIS.firstOrNull { it in there } ?: throw SetupException(
             "the app has no mlcc for this phone's CPU (${Build.SUPPORTED_ABIS.joinToString()}), only: " +
-                there.filterNot { it.contains('.') }.joinToString().ifEmpty { "none" } +
+                there.joinToString().ifEmpty { "none" } +
                 "; make the AAR with it (mobile/android/package.py aar)",
             code = "no_native_parts",
         )

@@ -38,10 +38,10 @@ class MlccAndroidTest {
         val zip = "zip".encodeToByteArray()
         val module = "module".encodeToByteArray()
         val context = with(
+            "mlcc/platforms" to "arm64-v8a\nx86_64".encodeToByteArray(),
             "mlcc/mlcc.zip" to zip,
             "mlcc/arm64-v8a/modules/math.so" to module,
             "mlcc/arm64-v8a/parts.json" to Assets.parts(mapOf("mlcc.zip" to zip, "modules/math.so" to module)),
-            "mlcc/x86_64/parts.json" to Assets.parts(mapOf()),
         )
         val files = runBlocking { MlccAndroid.files(context) }
         assertTrue(files.zip!!.startsWith(app.noBackupFilesDir.toPath()))
@@ -54,10 +54,12 @@ class MlccAndroidTest {
     @Test
     fun `an app without the phone's CPU says which it has`() {
         supported("riscv64")
-        val context = with("mlcc/x86_64/parts.json" to Assets.parts(mapOf()))
-        val error = assertThrows(SetupException::class.java) { runBlocking { MlccAndroid.files(context) } }
+        fun refused(context: Context) =
+            assertThrows(SetupException::class.java) { runBlocking { MlccAndroid.files(context) } }
+        val error = refused(with("mlcc/platforms" to "x86_64".encodeToByteArray()))
         assertEquals("no_native_parts", error.code)
         assertTrue(error.message, "riscv64" in error.message && "x86_64" in error.message)
+        assertTrue("none" in refused(with()).message) // an AAR that was made without
     }
 
     @Test

@@ -17,7 +17,6 @@ import kotlinx.coroutines.flow.Flow
 import kotlinx.coroutines.flow.flow
 import kotlinx.coroutines.runBlocking
 import org.jetbrains.skia.Bitmap
-import org.jetbrains.skia.Image
 import org.junit.jupiter.api.Assertions.assertEquals
 import org.junit.jupiter.api.Assertions.assertTrue
 import org.junit.jupiter.api.Test
@@ -29,12 +28,17 @@ class ChatTest {
     private fun chat(stream: (ChatCompletionRequest) -> Flow<ChatCompletionChunk>) =
         Chat(CoroutineScope(Dispatchers.Unconfined), stream)
 
-    /** How many pixels are not the most common colour. */
-    private fun drawn(chat: Chat): Int = ImageComposeScene(400, 600, Density(1f)) { ChatScreen(chat) }.use {
-        repeat(3) { frame -> it.render(frame * FRAME_NS) }
-        val bitmap = Bitmap.makeFromImage(it.render(3 * FRAME_NS) as Image)
-        val colors = (0 until 400 * 600).map { at -> bitmap.getColor(at % 400, at / 400) }
-        colors.size - colors.groupingBy { color -> color }.eachCount().values.max()
+    /** How many pixels are not of the most common colour. */
+    private fun drawn(chat: Chat): Int {
+        val scene = ImageComposeScene(WIDTH, HEIGHT, Density(1f)) { ChatScreen(chat) }
+        try {
+            repeat(3) { frame -> scene.render(frame * FRAME_NS) }
+            val bitmap = Bitmap.makeFromImage(scene.render(3 * FRAME_NS))
+            val colors = List(WIDTH * HEIGHT) { at -> bitmap.getColor(at % WIDTH, at / WIDTH) }
+            return colors.size - colors.groupingBy { it }.eachCount().values.max()
+        } finally {
+            scene.close()
+        }
     }
 
     @Test
@@ -75,6 +79,8 @@ class ChatTest {
     }
 
     private companion object {
+        const val WIDTH = 400
+        const val HEIGHT = 600
         const val FRAME_NS = 16_000_000L
     }
 }
