@@ -17,6 +17,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from packing import ANDROID, ROOT, PackingError, aar, jar, parts
@@ -41,17 +42,25 @@ def main() -> None:
     made.add_argument("--without-native", action="store_true", help="to compile apps with, no more")
     asked = parser.parse_args()
     if asked.command == "parts":
-        parts.make(BUILD / "c", asked.out)
+        make_parts(asked.out)
     elif asked.command == "jar":
         make_jar(asked.out, asked.parts)
     else:
         make_aar(asked.out, None if asked.without_native else asked.native)
 
 
+def make_parts(out: Path) -> dict[str, Any]:
+    """This machine's native parts, built anew; returns their list."""
+    libraries = BUILD / "c"
+    for script in (ROOT / "mobile" / "c" / "build.py", ANDROID / "jni" / "build.py"):
+        run([sys.executable, str(script), str(libraries)])
+    return parts.make(libraries, out)
+
+
 def make_jar(out: Path, others: list[Path]) -> None:
     """This machine's parts and those of others, and Kotlin's classes."""
     own = BUILD / "parts" / parts.this_platform()
-    made = parts.make(BUILD / "c", own)
+    made = make_parts(own)
     maven("mlcc-jvm,mlcc-openai")
     written = jar.publish([own, *others], out)
     print(f"{written}: {written.stat().st_size / 1e6:.1f} MB, Python {made['python']}, ", end="")
@@ -75,8 +84,13 @@ def maven(modules: str) -> None:
     if shutil.which("mvn") is None:
         raise PackingError("there is no mvn; apt install default-jdk-headless maven")
     words = ["mvn", "-q", "-f", str(ANDROID / "pom.xml"), "-pl", modules, "-am", "-DskipTests"]
-    if subprocess.run([*words, "package"], check=False).returncode:
-        raise PackingError(f"`{' '.join(words)}` failed; what it said is above")
+    run([*words, "package"])
+
+
+def run(command: list[str]) -> None:
+    """Or raise PackingError; what went wrong, the command has said."""
+    if subprocess.run(command, check=False).returncode:
+        raise PackingError(f"`{' '.join(command)}` failed; what it said is above")
 
 
 if __name__ == "__main__":

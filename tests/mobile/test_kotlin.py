@@ -12,10 +12,13 @@ from kotlin_package import ANDROID, Package, chat, run
 
 CLASSES = {
     "ApiTest",
+    "ChatTest",
     "CallsTest",
     "DemoTest",
     "DjlTokenizerTest",
+    "EngineLifecycleTest",
     "ForeignLibraryTest",
+    "MlccAndroidTest",
     "ModelStoreTest",
     "NativePartsTest",
     "OpenAITest",

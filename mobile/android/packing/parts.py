@@ -22,7 +22,7 @@ import sysconfig
 from pathlib import Path
 from typing import Any
 
-from packing import ANDROID, ROOT, PackingError, elf, licenses
+from packing import PackingError, elf, licenses
 from packing.library import Library
 
 LIST = "parts.json"
@@ -37,12 +37,11 @@ def this_platform() -> str:
 
 
 def make(libraries: Path, out: Path) -> dict[str, Any]:
-    """Build what `libraries` (of mobile/c/build.py and jni/build.py) lacks, and gather all parts.
+    """Gather all parts. libraries: what mobile/c/build.py and jni/build.py built.
 
     Returns the list. Raises PackingError.
     """
-    _check_python()
-    _build(libraries)
+    _check(libraries)
     shutil.rmtree(out, ignore_errors=True)
     lib, modules = out / "lib", out / "modules"
     lib.mkdir(parents=True)
@@ -96,28 +95,18 @@ def entry(path: Path, folder: Path) -> dict[str, Any]:
     return {"path": name, "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
 
 
-def _check_python() -> None:
+def _check(libraries: Path) -> None:
     if not sysconfig.get_config_var("Py_ENABLE_SHARED"):
         raise PackingError(
             "this Python has no shared library, which is what programs embed; run this by one of "
             "pyenv (PYTHON_CONFIGURE_OPTS=--enable-shared) or of the system"
         )
-
-
-def _build(libraries: Path) -> None:
-    for script in (ROOT / "mobile" / "c" / "build.py", ANDROID / "jni" / "build.py"):
-        command = [sys.executable, str(script), str(libraries)]
-        if script.parent.name == "jni" and (libraries / OURS[2]).exists():
-            continue
-        if script.parent.name == "c" and (libraries / OURS[0]).exists():
-            continue
-        if subprocess.run(command, check=False).returncode:
-            raise PackingError(f"`{' '.join(command)}` failed; what it said is above")
-    if not (libraries / OURS[1]).exists():
-        raise PackingError(
-            f"{libraries} has no {OURS[1]}; type: python runtime/native/build_executor.py, "
-            f"then remove {libraries} and type this again"
-        )
+    for name in OURS:
+        if not (libraries / name).exists():
+            raise PackingError(
+                f"{libraries} has no {name}; type: python runtime/native/build_executor.py, and "
+                "this again"
+            )
 
 
 def _strip(library: Path, out: Path) -> None:

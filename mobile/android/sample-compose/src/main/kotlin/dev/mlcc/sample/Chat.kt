@@ -34,9 +34,10 @@ class Chat(
         private set
 
     /** Whether an answer is being made. */
-    val isAnswering: Boolean get() = answering != null
+    var isAnswering by mutableStateOf(false)
+        private set
 
-    private var answering by mutableStateOf<Job?>(null)
+    private var answering: Job? = null
 
     /** Say something, unless an answer is being made. */
     fun ask(text: String) {
@@ -45,9 +46,8 @@ class Chat(
         val request = ChatCompletionRequest(lines.map { Message(it.role, it.text) })
         lines += Line(Role.ASSISTANT, "")
         error = null
-        answering = scope.launch { answer(request) }.also { job ->
-            job.invokeOnCompletion { answering = null }
-        }
+        isAnswering = true
+        answering = scope.launch { answer(request) }
     }
 
     /** Enough: what was said so far stays. */
@@ -62,6 +62,8 @@ class Chat(
             }
         } catch (refused: MlccException) {
             error = refused.message
+        } finally {
+            isAnswering = false
         }
     }
 }
