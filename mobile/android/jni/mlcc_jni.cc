@@ -28,7 +28,8 @@ void start(JNIEnv* env, jclass, jbyteArray zip, jbyteArray home, jbyteArray path
   if (home != nullptr) python.home = texts[1].c_str();
   if (path != nullptr) python.path = texts[2].c_str();
   char* error = nullptr;
-  check(env, mlcc_start(&python, &error), error);
+  const mlcc_code code = mlcc_start(&python, &error);  // which sets `error`: never in one call
+  check(env, code, error);
 }
 
 jlong create(JNIEnv* env, jclass, jbyteArray options, jobject tokenizer) {
@@ -95,7 +96,8 @@ void cancel(JNIEnv*, jclass, jlong engine, jlong call) {
 
 jbyteArray stats(JNIEnv* env, jclass, jlong engine) {
   char *text = nullptr, *error = nullptr;
-  if (!check(env, mlcc_stats(engine_of(engine), &text, &error), error)) return nullptr;
+  const mlcc_code code = mlcc_stats(engine_of(engine), &text, &error);
+  if (!check(env, code, error)) return nullptr;
   jbyteArray bytes = bytes_of(env, text, std::strlen(text));
   mlcc_free(text);
   return bytes;

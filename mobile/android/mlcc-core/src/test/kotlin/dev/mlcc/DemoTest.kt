@@ -222,6 +222,7 @@ class DemoTest {
         val error = assertThrows(SetupException::class.java) {
             runBlocking { Mlcc.load(source, elsewhere) }
         }
+        assertTrue("a process has one interpreter" in error.message, error.message)
         assertEquals("other_python", error.code)
     }
 
