@@ -19,8 +19,8 @@ import kotlinx.coroutines.launch
 
 /** The app on a phone, with the model in its assets, folder `model`. */
 class MainActivity : ComponentActivity() {
-    override fun onCreate(state: Bundle?) {
-        super.onCreate(state)
+    override fun onCreate(savedInstanceState: Bundle?) {
+        super.onCreate(savedInstanceState)
         val model = ViewModelProvider(this)[Model::class.java]
         setContent {
             val shown by model.state.collectAsState()
