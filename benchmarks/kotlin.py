@@ -78,6 +78,9 @@ def main() -> None:
     parser.add_argument("model", type=Path)
     parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--tokens", type=int, default=128)
+    parser.add_argument(
+        "--warm", type=int, default=8000, help="tokens streamed for Java's compiler"
+    )
     given = parser.parse_args()
     commands = {
         "Kotlin": command_of_java(given.model),
@@ -85,13 +88,14 @@ def main() -> None:
     }
     programs = {name: Program(command) for name, command in commands.items()}
     found: dict[str, list[Row]] = {}
-    for number in range(given.rounds + 2):
+    for _ in range(given.warm // given.tokens):
+        programs["Kotlin"].ask("stream", given.tokens)
+    for number in range(given.rounds):
         turn = list(programs.items())
         for name, program in turn if number % 2 else reversed(turn):
             for kind in ("whole", "stream"):
                 row = program.ask(kind, given.tokens) | {"others": other_load(0.3)}
-                if number >= 2:  # the first ones are Java's compiler's
-                    found.setdefault(f"{name}, {kind}", []).append(row)
+                found.setdefault(f"{name}, {kind}", []).append(row)
     for program in programs.values():
         program.close()
     report(found)
