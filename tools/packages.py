@@ -57,6 +57,15 @@ def lavapipe() -> bool:
     return LAVAPIPE.exists()
 
 
+def maven() -> bool:
+    """Whether Maven and a JDK are here, and what Compose draws with."""
+    try:
+        ctypes.CDLL("libGL.so.1")
+    except OSError:
+        return False
+    return tools("mvn", "javac")()
+
+
 CROSS = "gcc-aarch64-linux-gnu libc6-dev-arm64-cross"
 NEEDS = (
     Need("g++", "g++", "builds the WebGPU plugin and emulates CUDA", tools("g++")),
@@ -65,7 +74,7 @@ NEEDS = (
     Need("chromium", "chromium", "runs models in a tab, on its GPU in software", tools("chromium")),
     Need("llvm", "llvm", "reads libraries for Apple and Android", tools("llvm-nm", "llvm-readelf")),
     Need("clang", "clang", "checks Metal's kernels", tools("clang++")),
-    Need("maven", "default-jdk-headless maven", "builds Kotlin", tools("mvn", "javac")),
+    Need("maven", "default-jdk-headless maven libgl1", "builds Kotlin", maven),
     Need("curl", "curl", "asks the server as it says one can", tools("curl")),
     Need("qemu", "qemu-user", "runs arm64 code", tools("qemu-aarch64")),
     Need("an arm64 compiler", CROSS, "builds arm64 programs", tools("aarch64-linux-gnu-gcc")),
