@@ -48,13 +48,18 @@ class Stats:
     sampled_tokens: int
     """Tokens of answers; those sampled in vain after an end are not counted."""
     preemptions: int
+    cached_tokens: int
+    """Tokens of prompts that were found in the prefix cache instead of being run."""
+    pages_kept: int
+    """Free pages that the prefix cache would find something in."""
 
 
 class Engine:
     """Continuous batching for one model on one executor.
 
     `tokenizer` may be None for drivers that want tokens only. `seed` is the base from which
-    requests that bring no seed get theirs, by order of arrival.
+    requests that bring no seed get theirs, by order of arrival. `prefix_cache`: what was computed
+    for one request is used for others that begin with the same tokens (and the same `scope`).
     """
 
     def __init__(
@@ -64,13 +69,14 @@ class Engine:
         tokenizer: Tokenizer | None = None,
         *,
         seed: int = 0,
+        prefix_cache: bool = True,
     ) -> None:
         check_capacity(capacity)
         self.capacity = capacity
         self._eos_ids = frozenset(eos_ids)
         self._tokenizer = tokenizer
         self._seed = seed
-        self._pools = CachePools(capacity)
+        self._pools = CachePools(capacity, prefix_cache)
         self._scheduler = Scheduler(capacity, self._pools)
         self._live: dict[str, TokenSequence] = {}
         self._in_flight: deque[list[TokenSequence]] = deque()
@@ -110,7 +116,8 @@ class Engine:
         chunks = self._scheduler.schedule(self._steps)
         if not chunks:
             return None
-        batch, rows = pack(chunks, self._steps, self.capacity.layout, into)
+        batch, rows = pack(chunks, self._steps, self.capacity.layout, self._pools, into)
+        self._scheduler.remember(chunks)
         self._in_flight.append(rows)
         self._steps += 1
         self._computed += batch.num_tokens
@@ -135,7 +142,9 @@ class Engine:
     def fail(self) -> list[Event]:
         """The device failed: forget all steps in flight and end every request with "error"."""
         self._in_flight.clear()
-        return [event for seq in [*self._live.values()] for event in self._finish(seq, "error")]
+        events = [event for seq in [*self._live.values()] for event in self._finish(seq, "error")]
+        self._pools.forget()
+        return events
 
     def stats(self) -> Stats:
         """Counters for metrics and tests."""
@@ -150,6 +159,8 @@ class Engine:
             computed_tokens=self._computed,
             sampled_tokens=self._sampled,
             preemptions=self._scheduler.preemptions,
+            cached_tokens=self._scheduler.cached_tokens,
+            pages_kept=sum(pool.kept_count for pool in self._pools.pools),
         )
 
     def check_integrity(self) -> None:
@@ -217,6 +228,6 @@ class Engine:
         text, matched = seq.answer.flush(), seq.answer.matched
         if matched is not None and reason == "length":
             reason = "stop"
-        prompt = seq.prompt_tokens
-        done = Finished(seq.request.id, reason, prompt, len(seq.tokens) - prompt, matched)
+        prompt, cached = seq.prompt_tokens, seq.cached or 0
+        done = Finished(seq.request.id, reason, prompt, len(seq.tokens) - prompt, matched, cached)
         return [TextDelta(seq.request.id, text), done] if text else [done]

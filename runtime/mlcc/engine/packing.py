@@ -14,7 +14,11 @@ from mlcc.engine.tables import StepLayout
 
 
 def pack(
-    chunks: Sequence[Chunk], step: int, layout: StepLayout, into: memoryview | None
+    chunks: Sequence[Chunk],
+    step: int,
+    layout: StepLayout,
+    pools: CachePools,
+    into: memoryview | None,
 ) -> tuple[Batch, list[TokenSequence]]:
     """The batch of `step` and the sequence of each logit row; marks the tokens as computed.
 
@@ -23,10 +27,13 @@ def pack(
     writer = BatchWriter(layout, into)
     has_states = any(not group.has_pages for group in layout.groups)
     rows: list[TokenSequence] = []
+    for copy in pools.copies:
+        writer.copy(*copy)
+    pools.copied()
     for seq, count in sorted(chunks, key=_is_prefill):
         first = writer.sequence(_tokens(seq, count), seq.computed, seq.caches)
         if has_states:
-            CachePools.advance(seq.caches)
+            pools.advance(seq.caches)
         seq.computed += count
         if seq.remaining == 0:
             seq.sampled_step, seq.sampled_row = step, len(rows)

@@ -76,6 +76,16 @@ class Request:
     prompt: Sequence[int]
     """[n >= 1] token ids; the engine copies them."""
     sampling: SamplingParams = field(default_factory=SamplingParams)
+    tenant: str = ""
+    """Whose it is. Tenants share nothing of the prefix cache: how long an answer takes tells what
+    was asked before."""
+    cache_salt: str = ""
+    """The same within a tenant: what was computed for another salt is not found."""
+
+    @property
+    def scope(self) -> tuple[str, str]:
+        """Requests of one scope share what was computed."""
+        return self.tenant, self.cache_salt
 
     def __post_init__(self) -> None:
         _require(isinstance(self.id, str) and self.id != "", "id", self.id, "a non-empty string")

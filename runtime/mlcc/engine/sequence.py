@@ -37,6 +37,8 @@ class TokenSequence:
     """The last planned step that samples for this sequence, and its row there."""
     sampled_row: int = -1
     finished: bool = False
+    cached: int | None = None
+    """Tokens of the prompt that were there when it first ran; None = none were."""
 
     @property
     def planned(self) -> int:
