@@ -49,6 +49,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     "float16 KV cache": ("f16-kv",),
     "sliding window": ("window",),
     "continuous batching": ("batching",),
+    "prefix cache": ("prefix",),
     "temperature, top-k, top-p, min-p": ("sampling",),
     "chat and OpenAI server": ("server",),
     "programs in C: `mlcc.h`": ("c",),

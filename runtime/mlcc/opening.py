@@ -38,12 +38,14 @@ def open_model(
     max_rows: int | None = None,
     device: int | None = None,
     memory_bytes: int | None = None,
+    prefix_cache: bool = True,
     tokenizer: TextTokenizer | None = None,
     progress: Progress = lambda done, total: None,
 ) -> Model:
     """Open a compiled model on this machine; None = what the artifact and the memory allow.
 
-    memory_bytes: what it may take, where the system does not say. tokenizer: a program's own, in
+    memory_bytes: what it may take, where the system does not say. prefix_cache: as `Engine` of
+    mlcc.engine has it. tokenizer: a program's own, in
     place of the one that reads the model's file. `threads` must be decided before anything imports
     tvm, so open models before that. Raises ArtifactError, CapacityError or DeviceError.
     """
@@ -62,7 +64,7 @@ def open_model(
         progress=progress,
     )
     text = text_of(artifact, tokenizer)
-    return Model(replace(text, notes=(*text.notes, *notes)), executor)
+    return Model(replace(text, notes=(*text.notes, *notes)), executor, prefix_cache)
 
 
 def open_executor(

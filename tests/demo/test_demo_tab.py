@@ -81,6 +81,31 @@ def test_greedy_answers_are_those_of_the_cpu(
     assert ties <= count // 25
 
 
+@pytest.mark.feature("prefix", "webgpu", "runs")
+def test_the_next_turn_is_not_computed_anew(tab: OpenAI) -> None:
+    """Its first turn is found in the pages, and with another salt nothing is: the same answer."""
+    messages = conversations(FEW)[0]
+
+    def ask(conversation: Any, salt: str) -> tuple[str, int]:
+        answer = tab.chat.completions.create(
+            model="model",
+            messages=conversation,
+            max_tokens=LENGTH,
+            temperature=0,
+            extra_body={"cache_salt": salt},
+        )
+        assert answer.usage and answer.usage.prompt_tokens_details
+        cached = answer.usage.prompt_tokens_details.cached_tokens
+        return answer.choices[0].message.content or "", cached or 0
+
+    first, cached = ask(messages, "a")
+    assert cached == 0
+    turn = [{"role": "assistant", "content": first}, {"role": "user", "content": "And 2 + 2?"}]
+    again, cached = ask([*messages, *turn], "a")
+    assert cached >= 20
+    assert ask([*messages, *turn], "b") == (again, 0)
+
+
 @pytest.mark.feature("sampling", "webgpu", "runs")
 @pytest.mark.parametrize("count", [FEW, MANY])
 def test_the_same_seed_samples_the_same_text(tab: OpenAI, opened: Opened, count: int) -> None:

@@ -54,6 +54,8 @@ export interface ChatCompletionRequest {
   stream?: boolean | null;
   /** Only with `stream`. */
   stream_options?: StreamOptions | null;
+  /** What was computed for a prompt is used again only for requests of the same salt. */
+  cache_salt?: string | null;
   /** Accepted; never changes an answer. */
   user?: unknown;
   /** Accepted; never changes an answer. */
@@ -150,6 +152,8 @@ export interface CompletionRequest {
   stream?: boolean | null;
   /** Only with `stream`. */
   stream_options?: StreamOptions | null;
+  /** What was computed for a prompt is used again only for requests of the same salt. */
+  cache_salt?: string | null;
   /** Accepted; never changes an answer. */
   user?: unknown;
   /** Accepted; never changes an answer. */
@@ -206,11 +210,18 @@ export interface CompletionRequestNonStreaming extends CompletionRequest {
  */
 export type FinishReason = 'stop' | 'length';
 
+/** What the tokens of the prompts were. */
+export interface PromptTokensDetails {
+  /** Those that were not computed again: an earlier request began alike. */
+  cached_tokens: number;
+}
+
 /** Tokens of all answers of a request together. */
 export interface Usage {
   prompt_tokens: number;
   completion_tokens: number;
   total_tokens: number;
+  prompt_tokens_details: PromptTokensDetails;
 }
 
 /** The answer of a chat. */

@@ -76,6 +76,11 @@ COMMON = (
     honoured("model", NOT_EMPTY, "Must be the model that is loaded, if it is given."),
     honoured("stream", Flag(), "Send the answer as it is made, as server-sent events."),
     honoured("stream_options", STREAM_OPTIONS, "Only with `stream`."),
+    honoured(
+        "cache_salt",
+        NOT_EMPTY,
+        "What was computed for a prompt is used again only for requests of the same salt.",
+    ),
     metadata("user"),
     metadata("metadata"),
     not_built("store", False),

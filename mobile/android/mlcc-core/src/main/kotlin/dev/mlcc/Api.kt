@@ -138,6 +138,9 @@ public data class ChatCompletionRequest(
     /** Only with `stream`. */
     @SerialName("stream_options")
     val streamOptions: StreamOptions? = null,
+    /** What was computed for a prompt is used again only for requests of the same salt. */
+    @SerialName("cache_salt")
+    val cacheSalt: String? = null,
     /** Accepted; never changes an answer. */
     val user: JsonElement? = null,
     /** Accepted; never changes an answer. */
@@ -202,6 +205,10 @@ public data class ChatCompletionRequest(
         /** Only with `stream`. */
         public fun streamOptions(value: StreamOptions?): Builder =
             apply { made = made.copy(streamOptions = value) }
+
+        /** What was computed for a prompt is used again only for requests of the same salt. */
+        public fun cacheSalt(value: String?): Builder =
+            apply { made = made.copy(cacheSalt = value) }
 
         /** Accepted; never changes an answer. */
         public fun user(value: JsonElement?): Builder =
@@ -296,6 +303,9 @@ public data class CompletionRequest(
     /** Only with `stream`. */
     @SerialName("stream_options")
     val streamOptions: StreamOptions? = null,
+    /** What was computed for a prompt is used again only for requests of the same salt. */
+    @SerialName("cache_salt")
+    val cacheSalt: String? = null,
     /** Accepted; never changes an answer. */
     val user: JsonElement? = null,
     /** Accepted; never changes an answer. */
@@ -340,6 +350,10 @@ public data class CompletionRequest(
         /** Only with `stream`. */
         public fun streamOptions(value: StreamOptions?): Builder =
             apply { made = made.copy(streamOptions = value) }
+
+        /** What was computed for a prompt is used again only for requests of the same salt. */
+        public fun cacheSalt(value: String?): Builder =
+            apply { made = made.copy(cacheSalt = value) }
 
         /** Accepted; never changes an answer. */
         public fun user(value: JsonElement?): Builder =
@@ -401,6 +415,14 @@ public enum class FinishReason {
     LENGTH,
 }
 
+/** What the tokens of the prompts were. */
+@Serializable
+public data class PromptTokensDetails(
+    /** Those that were not computed again: an earlier request began alike. */
+    @SerialName("cached_tokens")
+    val cachedTokens: Long,
+)
+
 /** Tokens of all answers of a request together. */
 @Serializable
 public data class Usage(
@@ -410,6 +432,8 @@ public data class Usage(
     val completionTokens: Long,
     @SerialName("total_tokens")
     val totalTokens: Long,
+    @SerialName("prompt_tokens_details")
+    val promptTokensDetails: PromptTokensDetails,
 )
 
 /** The answer of a chat. */
