@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Sequence
 from operator import add, le, sub
 
+from mlcc.engine.adjust_tables import AdjustLayout
 from mlcc.engine.batch import Capacity, StateSlot
 from mlcc.engine.caches import CachePools
 from mlcc.engine.prefix import Hit
@@ -36,6 +37,10 @@ class Scheduler:
         self._capacity = capacity
         self._pools = pools
         self._paged = [group.has_pages for group in pools.groups]
+        adjusted = AdjustLayout.of(capacity.layout, capacity.vocab_size)
+        self._most_adjust_words = adjusted.words - adjusted.rows.end
+        self._adjust_words = 0
+        """Of the lists of this step, that are left."""
         # With no more sequences than tokens and rows in a step, each can move in every step.
         self._max_running = min(capacity.max_batch, capacity.max_step_tokens, capacity.max_rows)
 
@@ -57,6 +62,7 @@ class Scheduler:
         """
         chunks: list[Chunk] = []
         budget = self._prefill_budget(step)
+        self._adjust_words = self._most_adjust_words
         index = 0
         while index < len(self.running):  # preemption shortens the list, from its end
             seq = self.running[index]
@@ -64,6 +70,8 @@ class Scheduler:
             if not seq.runnable(step):
                 continue
             remaining = seq.remaining
+            if not self._can_adjust(seq):
+                continue
             count = self._grow(seq, 1 if remaining == 1 else self._chunk(seq, budget))
             if remaining > 1:
                 budget -= count
@@ -71,6 +79,17 @@ class Scheduler:
                 chunks.append((seq, count))
         self._admit(chunks, budget)
         return chunks
+
+    def _can_adjust(self, seq: TokenSequence) -> bool:
+        """Take room for what is done to its logits, if any is: the lists of a step have a bound,
+        within which each alone fits."""
+        if seq.adjuster is None:
+            return True
+        words = seq.adjuster.most_words
+        if words > self._adjust_words:
+            return False
+        self._adjust_words -= words
+        return True
 
     def _prefill_budget(self, step: int) -> int:
         decodes = sum(1 for seq in self.running if seq.remaining == 1 and seq.runnable(step))
@@ -80,7 +99,7 @@ class Scheduler:
         """Start waiting sequences, first come first served, while slots, tokens and pages last."""
         while budget and self.waiting and len(self.running) < self._max_running:
             seq = self.waiting[0]
-            if seq.pending:
+            if seq.pending or not self._can_adjust(seq):
                 return
             hit = self._pools.find(seq.request.scope, seq.tokens)
             if not self._has_room(seq, hit):

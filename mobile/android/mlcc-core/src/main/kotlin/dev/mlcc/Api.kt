@@ -121,11 +121,10 @@ public data class StreamOptions(
 )
 
 /**
- * The body of POST /v1/chat/completions. Not built yet, so not here: `store`,
- * `frequency_penalty`, `presence_penalty`, `repetition_penalty`, `logit_bias`, `n`,
- * `logprobs`, `top_logprobs`, `tools`, `tool_choice`, `functions`, `function_call`,
- * `response_format`, `reasoning_effort`, `verbosity`, `modalities`, `audio`,
- * `web_search_options`, `moderation`, `chat_template_kwargs`.
+ * The body of POST /v1/chat/completions. Not built yet, so not here: `store`, `n`, `logprobs`,
+ * `top_logprobs`, `tools`, `tool_choice`, `functions`, `function_call`, `response_format`,
+ * `reasoning_effort`, `verbosity`, `modalities`, `audio`, `web_search_options`, `moderation`,
+ * `chat_template_kwargs`.
  */
 @Serializable
 public data class ChatCompletionRequest(
@@ -166,6 +165,27 @@ public data class ChatCompletionRequest(
     /** Go on where the model would end, as benchmarks want. */
     @SerialName("ignore_eos")
     val ignoreEos: Boolean? = null,
+    /** No end of the model's before so many tokens. */
+    @SerialName("min_tokens")
+    val minTokens: Int? = null,
+    /** Tokens that end the answer, beside the model's own. */
+    @SerialName("stop_token_ids")
+    val stopTokenIds: List<Int>? = null,
+    /**
+     * Makes a token less likely each time that the answer has had it; below 0, more. From -2
+     * to 2.
+     */
+    @SerialName("frequency_penalty")
+    val frequencyPenalty: Double? = null,
+    /** Makes tokens less likely that the answer has had; below 0, more. From -2 to 2. */
+    @SerialName("presence_penalty")
+    val presencePenalty: Double? = null,
+    /** Above 1, makes tokens less likely that prompt or answer have had. From 0.01 to 10. */
+    @SerialName("repetition_penalty")
+    val repetitionPenalty: Double? = null,
+    /** What is added to the logit of a token, by its id. */
+    @SerialName("logit_bias")
+    val logitBias: Map<Int, Double>? = null,
     /** The newer name of `max_tokens`. */
     @SerialName("max_completion_tokens")
     val maxCompletionTokens: Int? = null,
@@ -250,6 +270,33 @@ public data class ChatCompletionRequest(
         public fun ignoreEos(value: Boolean?): Builder =
             apply { made = made.copy(ignoreEos = value) }
 
+        /** No end of the model's before so many tokens. */
+        public fun minTokens(value: Int?): Builder =
+            apply { made = made.copy(minTokens = value) }
+
+        /** Tokens that end the answer, beside the model's own. */
+        public fun stopTokenIds(value: List<Int>?): Builder =
+            apply { made = made.copy(stopTokenIds = value) }
+
+        /**
+         * Makes a token less likely each time that the answer has had it; below 0, more. From
+         * -2 to 2.
+         */
+        public fun frequencyPenalty(value: Double?): Builder =
+            apply { made = made.copy(frequencyPenalty = value) }
+
+        /** Makes tokens less likely that the answer has had; below 0, more. From -2 to 2. */
+        public fun presencePenalty(value: Double?): Builder =
+            apply { made = made.copy(presencePenalty = value) }
+
+        /** Above 1, makes tokens less likely that prompt or answer have had. From 0.01 to 10. */
+        public fun repetitionPenalty(value: Double?): Builder =
+            apply { made = made.copy(repetitionPenalty = value) }
+
+        /** What is added to the logit of a token, by its id. */
+        public fun logitBias(value: Map<Int, Double>?): Builder =
+            apply { made = made.copy(logitBias = value) }
+
         /** The newer name of `max_tokens`. */
         public fun maxCompletionTokens(value: Int?): Builder =
             apply { made = made.copy(maxCompletionTokens = value) }
@@ -288,9 +335,8 @@ public data class ChatCompletionRequest(
 }
 
 /**
- * The body of POST /v1/completions. Not built yet, so not here: `store`, `frequency_penalty`,
- * `presence_penalty`, `repetition_penalty`, `logit_bias`, `n`, `echo`, `best_of`, `suffix`,
- * `logprobs`.
+ * The body of POST /v1/completions. Not built yet, so not here: `store`, `n`, `echo`,
+ * `best_of`, `suffix`, `logprobs`.
  */
 @Serializable
 public data class CompletionRequest(
@@ -331,6 +377,27 @@ public data class CompletionRequest(
     /** Go on where the model would end, as benchmarks want. */
     @SerialName("ignore_eos")
     val ignoreEos: Boolean? = null,
+    /** No end of the model's before so many tokens. */
+    @SerialName("min_tokens")
+    val minTokens: Int? = null,
+    /** Tokens that end the answer, beside the model's own. */
+    @SerialName("stop_token_ids")
+    val stopTokenIds: List<Int>? = null,
+    /**
+     * Makes a token less likely each time that the answer has had it; below 0, more. From -2
+     * to 2.
+     */
+    @SerialName("frequency_penalty")
+    val frequencyPenalty: Double? = null,
+    /** Makes tokens less likely that the answer has had; below 0, more. From -2 to 2. */
+    @SerialName("presence_penalty")
+    val presencePenalty: Double? = null,
+    /** Above 1, makes tokens less likely that prompt or answer have had. From 0.01 to 10. */
+    @SerialName("repetition_penalty")
+    val repetitionPenalty: Double? = null,
+    /** What is added to the logit of a token, by its id. */
+    @SerialName("logit_bias")
+    val logitBias: Map<Int, Double>? = null,
 ) {
     /** With a plain text as prompt. */
     public constructor(prompt: String) : this(Prompt.Text(prompt))
@@ -394,6 +461,33 @@ public data class CompletionRequest(
         /** Go on where the model would end, as benchmarks want. */
         public fun ignoreEos(value: Boolean?): Builder =
             apply { made = made.copy(ignoreEos = value) }
+
+        /** No end of the model's before so many tokens. */
+        public fun minTokens(value: Int?): Builder =
+            apply { made = made.copy(minTokens = value) }
+
+        /** Tokens that end the answer, beside the model's own. */
+        public fun stopTokenIds(value: List<Int>?): Builder =
+            apply { made = made.copy(stopTokenIds = value) }
+
+        /**
+         * Makes a token less likely each time that the answer has had it; below 0, more. From
+         * -2 to 2.
+         */
+        public fun frequencyPenalty(value: Double?): Builder =
+            apply { made = made.copy(frequencyPenalty = value) }
+
+        /** Makes tokens less likely that the answer has had; below 0, more. From -2 to 2. */
+        public fun presencePenalty(value: Double?): Builder =
+            apply { made = made.copy(presencePenalty = value) }
+
+        /** Above 1, makes tokens less likely that prompt or answer have had. From 0.01 to 10. */
+        public fun repetitionPenalty(value: Double?): Builder =
+            apply { made = made.copy(repetitionPenalty = value) }
+
+        /** What is added to the logit of a token, by its id. */
+        public fun logitBias(value: Map<Int, Double>?): Builder =
+            apply { made = made.copy(logitBias = value) }
 
         /** The request. */
         public fun build(): CompletionRequest = made
