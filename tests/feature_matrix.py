@@ -51,6 +51,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     "continuous batching": ("batching",),
     "prefix cache": ("prefix",),
     "temperature, top-k, top-p, min-p": ("sampling",),
+    "penalties, `logit_bias`, `min_tokens`": ("adjust",),
     "chat and OpenAI server": ("server",),
     "programs in C: `mlcc.h`": ("c",),
     "`mlcc profile`": ("profile",),

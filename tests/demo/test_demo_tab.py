@@ -81,6 +81,26 @@ def test_greedy_answers_are_those_of_the_cpu(
     assert ties <= count // 25
 
 
+@pytest.mark.feature("adjust", "webgpu", "runs")
+def test_penalties_and_biases_are_those_of_the_cpu(tab: OpenAI, opened: Opened) -> None:
+    """Of two tokens that are raised, the one that was said less often."""
+    session = Session(opened("f32", "cpu"))
+    bias = {300: 98.0, 301: 98.0}
+    prompt = session.model.text.encode_prompt("once upon a time")
+    fields = {"temperature": 0.0, "max_tokens": 8, "ignore_eos": True, "frequency_penalty": 2.0}
+    here = "".join(session.answer(prompt, {**fields, "logit_bias": tuple(bias.items())}))
+    there = tab.completions.create(
+        model="model",
+        prompt="once upon a time",
+        temperature=0,
+        max_tokens=8,
+        frequency_penalty=2.0,
+        logit_bias={str(token): 98 for token in bias},
+        extra_body={"ignore_eos": True},
+    )
+    assert there.choices[0].text == here and len(set(here.split())) == 2
+
+
 @pytest.mark.feature("prefix", "webgpu", "runs")
 def test_the_next_turn_is_not_computed_anew(tab: OpenAI) -> None:
     """Its first turn is found in the pages, and with another salt nothing is: the same answer."""
