@@ -21,10 +21,13 @@ from typing import Any
 import needs
 import pytest
 from feature_matrix import HOW, PARTS, TARGETS, Claim, Results, differences
+from hypothesis import settings
 
 from tools.packages import LAVAPIPE
 
 os.environ.setdefault("TVM_NUM_THREADS", str(len(os.sched_getaffinity(0))))
+settings.register_profile("mlcc", deadline=None)  # nothing is asserted by the clock
+settings.load_profile("mlcc")
 os.environ["TVM_USE_RUNTIME_LIB"] = "0"  # one process holds both the compiler and the executor
 os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="mlcc-state-")  # what tests compile, below
 atexit.register(shutil.rmtree, os.environ["XDG_STATE_HOME"], ignore_errors=True)

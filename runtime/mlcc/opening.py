@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from mlcc.artifact.folder import Artifact
-from mlcc.artifact.manifest import Manifest
 from mlcc.artifact.schema import TargetInfo
 from mlcc.device import executor_library
 from mlcc.device.place import Place
@@ -22,6 +21,7 @@ from mlcc.errors import ArtifactError, DeviceError, UnsupportedError
 from mlcc.extras import is_here, require
 from mlcc.model.memory import Room, available_bytes, fit, plan_capacity
 from mlcc.model.model import Model, text_of
+from mlcc.model.spare import room_within, with_pages, with_spare
 from mlcc.model.tokenizer import TextTokenizer
 
 Progress = Callable[[int, int], None]
@@ -38,12 +38,17 @@ def open_model(
     max_rows: int | None = None,
     device: int | None = None,
     memory_bytes: int | None = None,
+    memory: float | None = None,
+    kv_pages: int | None = None,
+    prefix_cache: bool = True,
     tokenizer: TextTokenizer | None = None,
     progress: Progress = lambda done, total: None,
 ) -> Model:
     """Open a compiled model on this machine; None = what the artifact and the memory allow.
 
-    memory_bytes: what it may take, where the system does not say. tokenizer: a program's own, in
+    memory_bytes: what it may take, where the system does not say. memory: the share of what is free
+    that it may take. kv_pages: of groups that keep all tokens. prefix_cache: as `Engine` of
+    mlcc.engine has it; what memory is left is its. tokenizer: a program's own, in
     place of the one that reads the model's file. `threads` must be decided before anything imports
     tvm, so open models before that. Raises ArtifactError, CapacityError or DeviceError.
     """
@@ -58,11 +63,14 @@ def open_model(
         max_rows=max_rows,
         device=device,
         memory_bytes=memory_bytes,
+        memory=memory,
+        kv_pages=kv_pages,
+        prefix_cache=prefix_cache,
         note=notes.append,
         progress=progress,
     )
     text = text_of(artifact, tokenizer)
-    return Model(replace(text, notes=(*text.notes, *notes)), executor)
+    return Model(replace(text, notes=(*text.notes, *notes)), executor, prefix_cache)
 
 
 def open_executor(
@@ -75,6 +83,9 @@ def open_executor(
     max_rows: int | None = None,
     device: int | None = None,
     memory_bytes: int | None = None,
+    memory: float | None = None,
+    kv_pages: int | None = None,
+    prefix_cache: bool = True,
     note: Callable[[str], None] = lambda text: None,
     progress: Progress = lambda done, total: None,
 ) -> Executor:
@@ -94,17 +105,27 @@ def open_executor(
         max_step_tokens=max_step_tokens,
         max_rows=max_rows,
     )
+    capacity = with_pages(capacity, kv_pages)
+
+    def fitted(found: Room) -> Capacity:
+        """What fits; says so if it is less than asked for."""
+        room = room_within(_room(found, memory_bytes), memory)
+        plan = fit(capacity, manifest, room, fixed=context is not None)
+        if plan.note:
+            note(plan.note)
+        if not prefix_cache or kv_pages is not None:
+            return plan.capacity
+        return with_spare(plan.capacity, manifest, room, memory)
+
     if manifest.target.device == "numpy":
-        room = _room(Room(available_bytes()), memory_bytes)
-        return _reference(artifact, _fitted(capacity, manifest, room, context, note))
+        return _reference(artifact, fitted(Room(available_bytes())))
     count = set_threads(threads)
     place = _place(manifest.target, device)
     if place.note:
         note(place.note)
-    capacity = _fitted(capacity, manifest, _room(place.room, memory_bytes), context, note)
     if place.kind == "cpu" and not executor_library.why_absent():
-        return _cpu(artifact, capacity, count)
-    return _over_tvm(artifact, capacity, place, progress)
+        return _cpu(artifact, fitted(place.room), count)
+    return _over_tvm(artifact, fitted(place.room), place, progress)
 
 
 def _place(target: TargetInfo, wanted: int | None) -> Place:
@@ -123,20 +144,6 @@ def _room(found: Room, given: int | None) -> Room:
     if given is None:
         return found
     return Room(given, found.tensor_bytes, "the program gives it {}", reserve=0)
-
-
-def _fitted(
-    capacity: Capacity,
-    manifest: Manifest,
-    room: Room,
-    context: int | None,
-    note: Callable[[str], None],
-) -> Capacity:
-    """What fits; says so if it is less than asked for."""
-    plan = fit(capacity, manifest, room, fixed=context is not None)
-    if plan.note:
-        note(plan.note)
-    return plan.capacity
 
 
 def _refuse_for_numpy(artifact: Artifact, **options: int | None) -> None:

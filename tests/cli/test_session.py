@@ -11,6 +11,7 @@ import pytest
 from toy_model import CAPACITY, open_toy
 
 from mlcc.device.toy import ToyExecutor
+from mlcc.engine.adjustments import Adjustments
 from mlcc.engine.batch import Batch, Result
 from mlcc.errors import DeviceError, OutOfMemoryError, UnsupportedError
 from mlcc.model.session import Session
@@ -37,9 +38,9 @@ class FailsOnce(ToyExecutor):
         self._where, self._error = where, error
         self._calls = {"submit": 0, "collect": 0}
 
-    def submit(self, batch: Batch) -> int:
+    def submit(self, batch: Batch, adjustments: Adjustments | None = None) -> int:
         self._count("submit")
-        return super().submit(batch)
+        return super().submit(batch, adjustments)
 
     def collect(self, ticket: int) -> Result:
         result = super().collect(ticket)

@@ -18,6 +18,7 @@ USAGE = {
     "prompt_tokens": {"$any": "integer"},
     "completion_tokens": {"$any": "integer"},
     "total_tokens": {"$any": "integer"},
+    "prompt_tokens_details": {"cached_tokens": {"$any": "integer"}},
 }
 
 
@@ -149,7 +150,12 @@ def _whole_choice(kind: Kind, index: int) -> Json:
     }
 
 
-def _added_up(usage: dict[str, int]) -> dict[str, int]:
+def _added_up(usage: dict[str, Any]) -> dict[str, int]:
+    """The three counts. What was cached depends on what others asked before, so it is only looked
+    at here: it is less than the prompt."""
+    details = usage.pop("prompt_tokens_details")
     if usage["prompt_tokens"] + usage["completion_tokens"] != usage["total_tokens"]:
         raise differ("usage.total_tokens", "the sum of both", usage)
+    if not 0 <= details["cached_tokens"] < usage["prompt_tokens"]:
+        raise differ("usage.prompt_tokens_details", "less than the prompt", details)
     return usage

@@ -18,8 +18,9 @@ from conformance.vectors import Vector, parse
 
 CHAT = "/v1/chat/completions"
 HEAD = {"id": "chatcmpl-" + "0" * 32, "created": 1, "model": "m"}
-USAGE = {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}
-EXPECT = {"answer": {"choices": [{"text": "ab", "finish_reason": "stop"}], "usage": USAGE}}
+COUNTS = {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}
+USAGE = {**COUNTS, "prompt_tokens_details": {"cached_tokens": 2}}
+EXPECT = {"answer": {"choices": [{"text": "ab", "finish_reason": "stop"}], "usage": COUNTS}}
 
 
 def chunk(delta: Json, reason: str | None = None) -> dict[str, Json]:
@@ -131,6 +132,8 @@ def test_a_good_answer_passes() -> None:
         {"choices": [{**WHOLE["choices"][0], "message": {"role": "assistant", "content": "ab"}}]},
         {"usage": None},
         {"usage": {**USAGE, "total_tokens": 6}},
+        {"usage": COUNTS},
+        {"usage": {**COUNTS, "prompt_tokens_details": {"cached_tokens": 3}}},
     ],
 )
 def test_a_wrong_answer_is_found(change: dict[str, Json]) -> None:
@@ -196,12 +199,16 @@ class Echo(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     now, most, left = 0, 0, 0
     lock = threading.Lock()
+    four = threading.Barrier(4)
 
     def do_GET(self) -> None:
         with self.lock:
             Echo.now += 1
             Echo.most = max(Echo.most, Echo.now)
-        time.sleep(0.05)
+        if self.path == "/four":
+            self.four.wait(60)
+        else:
+            time.sleep(0.05)
         with self.lock:
             Echo.now -= 1
         body = json.dumps({"most": Echo.most, "now": Echo.now, "left": Echo.left}).encode()
@@ -257,8 +264,8 @@ def run() -> Iterator[Run]:
     server.server_close()
 
 
-def get(**expect: Json) -> Json:
-    return {"request": {"path": "/"}, "expect": {"body": {"$open": expect}}}
+def get(path: str = "/", **expect: Json) -> Json:
+    return {"request": {"path": path}, "expect": {"body": {"$open": expect}}}
 
 
 def test_vectors_run_at_once_and_alone_means_alone(run: Run) -> None:
@@ -267,7 +274,7 @@ def test_vectors_run_at_once_and_alone_means_alone(run: Run) -> None:
 
 
 def test_together_is_at_once(run: Run) -> None:
-    run({"steps": [get(most=1), {"together": [get()] * 4}, get(most=4)]})
+    run({"steps": [get(most=1), {"together": [get("/four")] * 4}, get(most=4)]})
 
 
 def test_a_failing_step_is_numbered(run: Run) -> None:

@@ -81,6 +81,51 @@ def test_greedy_answers_are_those_of_the_cpu(
     assert ties <= count // 25
 
 
+@pytest.mark.feature("adjust", "webgpu", "runs")
+def test_penalties_and_biases_are_those_of_the_cpu(tab: OpenAI, opened: Opened) -> None:
+    """Of two tokens that are raised, the one that was said less often."""
+    session = Session(opened("f32", "cpu"))
+    bias = {300: 98.0, 301: 98.0}
+    prompt = session.model.text.encode_prompt("once upon a time")
+    fields = {"temperature": 0.0, "max_tokens": 8, "ignore_eos": True, "frequency_penalty": 2.0}
+    here = "".join(session.answer(prompt, {**fields, "logit_bias": tuple(bias.items())}))
+    there = tab.completions.create(
+        model="model",
+        prompt="once upon a time",
+        temperature=0,
+        max_tokens=8,
+        frequency_penalty=2.0,
+        logit_bias={str(token): 98 for token in bias},
+        extra_body={"ignore_eos": True},
+    )
+    assert there.choices[0].text == here and len(set(here.split())) == 2
+
+
+@pytest.mark.feature("prefix", "webgpu", "runs")
+def test_the_next_turn_is_not_computed_anew(tab: OpenAI) -> None:
+    """Its first turn is found in the pages, and with another salt nothing is: the same answer."""
+    messages = conversations(FEW)[0]
+
+    def ask(conversation: Any, salt: str) -> tuple[str, int]:
+        answer = tab.chat.completions.create(
+            model="model",
+            messages=conversation,
+            max_tokens=LENGTH,
+            temperature=0,
+            extra_body={"cache_salt": salt},
+        )
+        assert answer.usage and answer.usage.prompt_tokens_details
+        cached = answer.usage.prompt_tokens_details.cached_tokens
+        return answer.choices[0].message.content or "", cached or 0
+
+    first, cached = ask(messages, "a")
+    assert cached == 0
+    turn = [{"role": "assistant", "content": first}, {"role": "user", "content": "And 2 + 2?"}]
+    again, cached = ask([*messages, *turn], "a")
+    assert cached >= 20
+    assert ask([*messages, *turn], "b") == (again, 0)
+
+
 @pytest.mark.feature("sampling", "webgpu", "runs")
 @pytest.mark.parametrize("count", [FEW, MANY])
 def test_the_same_seed_samples_the_same_text(tab: OpenAI, opened: Opened, count: int) -> None:

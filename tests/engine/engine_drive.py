@@ -65,7 +65,7 @@ class Driver:
             self.engine.check_integrity()
             if batch is None:
                 break
-            self.tickets.append(self.executor.submit(batch))
+            self.tickets.append(self.executor.submit(batch, self.engine.adjustments()))
         assert self.tickets, "livelock: there is work, but nothing to plan and nothing in flight"
         result = self.executor.collect(self.tickets.popleft())
         self.take(self.engine.commit(result))

@@ -64,14 +64,20 @@ def row_params(request: Request, seed: int, position: int) -> RowParams:
     return RowParams(t, s.top_k, p, m, u)
 
 
+GREEDY = RowParams(0.0, 0, 1.0, 0.0, 0.5)
+
+
 def likeliest(
-    capacity: Capacity, prompt: Sequence[int], said: Sequence[int], wishes: Wishes
+    capacity: Capacity,
+    prompt: Sequence[int],
+    said: Sequence[int],
+    wishes: Wishes,
+    params: RowParams = GREEDY,
 ) -> list[tuple[int, float]]:
-    """Every token that may follow greedily, and its log-probability, the likeliest first: the toy's
-    logits and what is done to them, one token after the other."""
+    """Every token that may follow, and its log-probability, the likeliest first: the toy's logits
+    and what is done to them, one token after the other."""
     views = [toy_view([*prompt, *said], group) for group in capacity.groups]
-    greedy = RowParams(0.0, 0, 1.0, 0.0, 0.5)
-    token, logprob = toy_token(views, greedy, capacity.vocab_size)
+    token, logprob = toy_token(views, params, capacity.vocab_size)
     found = []
     for t in range(capacity.vocab_size):
         if wishes.allowed is not None and t not in wishes.allowed:
@@ -83,6 +89,15 @@ def likeliest(
             x = x - penalties.frequency * said.count(t) - penalties.presence
         found.append((t, x + wishes.bias.get(t, 0.0) - 3))
     return sorted(found, key=lambda pair: (-pair[1], pair[0]))
+
+
+def wishes_of(request: Request, said: int, ends: Collection[int]) -> Wishes:
+    """How its next logits are changed."""
+    s = request.sampling
+    bias = dict(s.logit_bias) | (dict.fromkeys(ends, -1e20) if said < s.min_tokens else {})
+    numbers = s.repetition_penalty, s.frequency_penalty, s.presence_penalty
+    penalties = Penalties(*array("f", numbers))
+    return Wishes(penalties, {t: array("f", [b])[0] for t, b in bias.items()})
 
 
 def answer(
@@ -103,14 +118,14 @@ def answer(
     longest = min(limit or capacity.context, capacity.context)
     if s.max_tokens is not None:
         longest = min(longest, len(prompt) + s.max_tokens)
+    ends = {*s.stop_token_ids, *(() if s.ignore_eos else eos)}
     ids: list[int] = []
     logprobs: list[float] = []
     while True:
-        tokens = prompt + ids
-        views = [toy_view(tokens, group) for group in capacity.groups]
-        params = row_params(request, seed, len(tokens))
-        token, logprob = toy_token(views, params, capacity.vocab_size)
-        ended = token in eos and not s.ignore_eos
+        params = row_params(request, seed, len(prompt) + len(ids))
+        wishes = wishes_of(request, len(ids), ends)
+        token, logprob = likeliest(capacity, prompt, ids, wishes, params)[0]
+        ended = token in ends
         if not ended:
             ids.append(token)
             logprobs.append(logprob)

@@ -67,6 +67,21 @@ sampling = st.builds(
     stop=st.lists(st.sampled_from(STOPS), max_size=2, unique=True).map(tuple),
     ignore_eos=st.booleans(),
 )
+numbers = st.sampled_from([0.0, 0.3, -1.5])
+adjusted = st.builds(
+    SamplingParams,
+    temperature=st.sampled_from([0.0, 1.0]),
+    max_tokens=st.integers(6, 30),
+    ignore_eos=st.booleans(),
+    stop_token_ids=st.lists(st.integers(0, VOCAB - 1), max_size=3).map(tuple),
+    min_tokens=st.integers(0, 6),
+    presence_penalty=numbers,
+    frequency_penalty=numbers,
+    repetition_penalty=st.sampled_from([1.0, 1.2, 0.7]),
+    logit_bias=st.dictionaries(
+        st.integers(0, VOCAB - 1), st.floats(-100, 100, width=32), max_size=4
+    ).map(lambda bias: tuple(bias.items())),
+)
 
 
 @st.composite
@@ -77,7 +92,7 @@ def arrivals(draw: st.DrawFn) -> list[Arrival]:
             Request(
                 f"r{i}",
                 draw(st.lists(st.integers(0, VOCAB - 1), min_size=1, max_size=24)),
-                draw(sampling),
+                draw(sampling | adjusted),
             ),
             draw(st.integers(0, 20)),
             draw(st.none() | st.none() | st.integers(0, 20)),

@@ -133,7 +133,7 @@ def test_an_id_can_be_used_again_while_its_last_step_is_in_flight() -> None:
     driver.step()
     driver.cancel("a")
     driver.add(Request("a", [1] * 4, SamplingParams(max_tokens=2)))
-    assert driver.run()["a"].finished == Finished("a", "length", 4, 2)
+    assert driver.run()["a"].finished == Finished("a", "length", 4, 2, cached_tokens=3)
 
 
 def test_end_token_is_counted_but_not_part_of_the_answer() -> None:

@@ -66,7 +66,7 @@ def test_a_batch_in_full() -> None:
 
 def test_a_batch_of_all_kinds_of_groups() -> None:
     groups = CacheGroup("paged", 8), CacheGroup("window", 4, 5), CacheGroup("state")
-    engine = Engine(small(*groups, pools=[9, 9, 3]))
+    engine = Engine(small(*groups, pools=[9, 9, 3]), prefix_cache=False)
     engine.add(Request("a", [1] * 14))
     first = step(engine)
     assert (sequences(first, "slot_in.2")[0], sequences(first, "page_number.1")[0]) == (-1, 0)

@@ -19,6 +19,7 @@ from toy_model import CAPACITY, SlowToy, open_toy, toy_text
 import mlcc
 from mlcc import AsyncEngine, Engine
 from mlcc.api.errors import EngineDiedError, NotFoundError
+from mlcc.engine.adjustments import Adjustments
 from mlcc.engine.batch import Batch
 from mlcc.errors import DeviceLostError, InvalidRequestError, MlccError, OutOfMemoryError
 from mlcc.model.model import Model
@@ -37,10 +38,10 @@ class Watched(SlowToy):
         self.go.set()
         self.closed = False
 
-    def submit(self, batch: Batch) -> int:
+    def submit(self, batch: Batch, adjustments: Adjustments | None = None) -> int:
         assert self.go.wait(60)
         self.most = max(self.most, batch.num_sequences)
-        return super().submit(batch)
+        return super().submit(batch, adjustments)
 
     def close(self) -> None:
         self.closed = True
@@ -97,6 +98,7 @@ def test_an_answer_is_the_servers_json_read_by_attribute(engine: Engine) -> None
 
 
 def test_streams_bring_the_same_text(engine: Engine) -> None:
+    ask(engine, "hello")  # so that it is cached for both
     whole = ask(engine, "hello")
     options = {"include_usage": True}
     chunks = list(ask(engine, "hello", stream=True, stream_options=options))
@@ -212,7 +214,7 @@ def test_a_full_device_costs_the_live_answers_only() -> None:
 
 
 class Lost(SlowToy):
-    def submit(self, batch: Batch) -> int:
+    def submit(self, batch: Batch, adjustments: Adjustments | None = None) -> int:
         raise DeviceLostError("the GPU was lost")
 
 

@@ -96,7 +96,8 @@ def test_no_bound_where_text_may_be_dropped(tokenizer: Tokenizer) -> None:
 
 
 def test_other_threads_run_while_a_text_is_encoded() -> None:
-    """Rounds of another thread, each of which needs the interpreter."""
+    """Rounds of another thread, each of which needs the interpreter: none would come to its end
+    while an encoding held on to that, but one before and one after."""
     tokenizer, rounds, done = FileTokenizer(DEMO), 0, threading.Event()
 
     def count() -> None:
@@ -114,4 +115,4 @@ def test_other_threads_run_while_a_text_is_encoded() -> None:
     finally:
         done.set()
         other.join()
-    assert during > 1000
+    assert during > 10

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from mlcc.api.schema import Field, Object, Use
-from mlcc.api.types import Anything, Custom, Either, Flag, Integer, Many, Number, Text
+from mlcc.api.types import Anything, ByToken, Custom, Either, Flag, Integer, Many, Number, Text
 from tools.api_types.schema import (
     BODIES,
     PARTS,
@@ -207,6 +207,8 @@ def kotlin(kind: Any, field: Field) -> str:
         return class_name(field.name) if len(kind.choices) > 1 else "String"
     if isinstance(kind, Many):
         return f"List<{kotlin(kind.item, field)}>"
+    if isinstance(kind, ByToken):
+        return f"Map<Int, {kotlin(kind.item, field)}>"
     if isinstance(kind, Custom):
         (shape,) = kind.shapes
         return kotlin(shape, field)

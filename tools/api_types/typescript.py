@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from mlcc.api.schema import Field, Object, Use
-from mlcc.api.types import Anything, Custom, Either, Flag, Integer, Many, Number, Text
+from mlcc.api.types import Anything, ByToken, Custom, Either, Flag, Integer, Many, Number, Text
 from tools.api_types.schema import (
     BODIES,
     PARTS,
@@ -86,6 +86,8 @@ def typescript(kind: Any) -> str:
     if isinstance(kind, Many):
         item = typescript(kind.item)
         return f"readonly ({item})[]" if " " in item else f"readonly {item}[]"
+    if isinstance(kind, ByToken):
+        return f"Readonly<Record<number, {typescript(kind.item)}>>"
     if isinstance(kind, Either):
         return f"{typescript(kind.plain)} | {typescript(kind.array)}"
     if isinstance(kind, Custom):

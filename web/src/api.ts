@@ -54,6 +54,8 @@ export interface ChatCompletionRequest {
   stream?: boolean | null;
   /** Only with `stream`. */
   stream_options?: StreamOptions | null;
+  /** What was computed for a prompt is used again only for requests of the same salt. */
+  cache_salt?: string | null;
   /** Accepted; never changes an answer. */
   user?: unknown;
   /** Accepted; never changes an answer. */
@@ -76,14 +78,21 @@ export interface ChatCompletionRequest {
   max_tokens?: number | null;
   /** Go on where the model would end, as benchmarks want. */
   ignore_eos?: boolean | null;
-  /** Not built yet: accepted only with a value that changes nothing. */
-  frequency_penalty?: 0 | null;
-  /** Not built yet: accepted only with a value that changes nothing. */
-  presence_penalty?: 0 | null;
-  /** Not built yet: accepted only with a value that changes nothing. */
-  repetition_penalty?: 1 | null;
-  /** Not built yet: accepted only with a value that changes nothing. */
-  logit_bias?: Record<string, never> | null;
+  /** No end of the model's before so many tokens. */
+  min_tokens?: number | null;
+  /** Tokens that end the answer, beside the model's own. */
+  stop_token_ids?: readonly number[] | null;
+  /**
+   * Makes a token less likely each time that the answer has had it; below 0, more. From -2 to
+   * 2.
+   */
+  frequency_penalty?: number | null;
+  /** Makes tokens less likely that the answer has had; below 0, more. From -2 to 2. */
+  presence_penalty?: number | null;
+  /** Above 1, makes tokens less likely that prompt or answer have had. From 0.01 to 10. */
+  repetition_penalty?: number | null;
+  /** What is added to the logit of a token, by its id. */
+  logit_bias?: Readonly<Record<number, number>> | null;
   /** Not built yet: accepted only with a value that changes nothing. */
   n?: 1 | null;
   /** The newer name of `max_tokens`. */
@@ -150,6 +159,8 @@ export interface CompletionRequest {
   stream?: boolean | null;
   /** Only with `stream`. */
   stream_options?: StreamOptions | null;
+  /** What was computed for a prompt is used again only for requests of the same salt. */
+  cache_salt?: string | null;
   /** Accepted; never changes an answer. */
   user?: unknown;
   /** Accepted; never changes an answer. */
@@ -172,14 +183,21 @@ export interface CompletionRequest {
   max_tokens?: number | null;
   /** Go on where the model would end, as benchmarks want. */
   ignore_eos?: boolean | null;
-  /** Not built yet: accepted only with a value that changes nothing. */
-  frequency_penalty?: 0 | null;
-  /** Not built yet: accepted only with a value that changes nothing. */
-  presence_penalty?: 0 | null;
-  /** Not built yet: accepted only with a value that changes nothing. */
-  repetition_penalty?: 1 | null;
-  /** Not built yet: accepted only with a value that changes nothing. */
-  logit_bias?: Record<string, never> | null;
+  /** No end of the model's before so many tokens. */
+  min_tokens?: number | null;
+  /** Tokens that end the answer, beside the model's own. */
+  stop_token_ids?: readonly number[] | null;
+  /**
+   * Makes a token less likely each time that the answer has had it; below 0, more. From -2 to
+   * 2.
+   */
+  frequency_penalty?: number | null;
+  /** Makes tokens less likely that the answer has had; below 0, more. From -2 to 2. */
+  presence_penalty?: number | null;
+  /** Above 1, makes tokens less likely that prompt or answer have had. From 0.01 to 10. */
+  repetition_penalty?: number | null;
+  /** What is added to the logit of a token, by its id. */
+  logit_bias?: Readonly<Record<number, number>> | null;
   /** Not built yet: accepted only with a value that changes nothing. */
   n?: 1 | null;
   /** Not built yet: accepted only with a value that changes nothing. */
@@ -206,11 +224,18 @@ export interface CompletionRequestNonStreaming extends CompletionRequest {
  */
 export type FinishReason = 'stop' | 'length';
 
+/** What the tokens of the prompts were. */
+export interface PromptTokensDetails {
+  /** Those that were not computed again: an earlier request began alike. */
+  cached_tokens: number;
+}
+
 /** Tokens of all answers of a request together. */
 export interface Usage {
   prompt_tokens: number;
   completion_tokens: number;
   total_tokens: number;
+  prompt_tokens_details: PromptTokensDetails;
 }
 
 /** The answer of a chat. */

@@ -40,6 +40,8 @@ export interface EngineOptions {
   readonly memoryBytes?: number;
   /** Control tokens count in messages, too (`<|im_end|>` ...); else they are text there. */
   readonly parseSpecial?: boolean;
+  /** false: what was computed for one prompt is not used for others that begin alike. */
+  readonly prefixCache?: boolean;
   /** The folder with pyodide/ and python/, if they are not beside the worker. */
   readonly assets?: string | URL;
   /** Makes the worker, where the bundler in use does not find it by itself. */
@@ -78,6 +80,7 @@ export class Engine {
   /** Use `CreateEngine`. */
   constructor(model: string | Folder, options: EngineOptions) {
     const { maxBatch, maxStepTokens, context, memoryBytes, parseSpecial, assets } = options;
+    const { prefixCache } = options;
     this.#options = options;
     this.#open = {
       model: typeof model === 'string' ? new URL(model, location.href).href : model,
@@ -87,6 +90,7 @@ export class Engine {
       ...(context && { context }),
       ...(memoryBytes && { memoryBytes }),
       ...(parseSpecial && { parseSpecial }),
+      ...(prefixCache === false && { prefixCache }),
     };
     const post = this.#post.bind(this);
     const onTiming = (timing: Timing): void => {

@@ -19,6 +19,7 @@ export interface OpenOptions {
   readonly context?: number;
   readonly memoryBytes?: number;
   readonly parseSpecial?: boolean;
+  readonly prefixCache?: boolean;
 }
 
 /** A request as HTTP has it. Names of headers are lower-case. */

@@ -35,6 +35,8 @@ export interface TabOptions {
   readonly memoryBytes?: number;
   /** Control tokens count in messages, too (`<|im_end|>` ...); else they are text there. */
   readonly parseSpecial?: boolean;
+  /** false: what was computed for one prompt is not used for others that begin alike. */
+  readonly prefixCache?: boolean;
   /** Hears of the files what the user should know; `info.notes` has it too. */
   readonly notes?: readonly string[];
 }
@@ -197,6 +199,7 @@ class Opening {
           tokenizer,
           executor,
           this.#options.parseSpecial ?? false,
+          this.#options.prefixCache ?? true,
         ),
       );
       this.#say({ stage: 'ready', text: `${plan.model} is ready`, done: 1, total: 1 });

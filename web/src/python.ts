@@ -75,6 +75,7 @@ export interface Entry {
     tokenizer: TokenizerPort,
     executor: ExecutorPort,
     parseSpecial: boolean,
+    prefixCache: boolean,
   ): PythonTab;
 }
 

@@ -194,6 +194,8 @@ MLCC_API mlcc_code mlcc_start(const mlcc_python* python, char** error);
  *   "threads"          null: all cores that the process may use
  *   "device"           the number of the GPU; null: the best
  *   "memory_bytes"     weights, caches and workspace together; null: what the system has free
+ *   "prefix_cache"     false: what was computed for one prompt is not used for others that begin
+ *                      alike (true)
  *   "max_queue"        requests that may wait beyond those being answered (64)
  *   "parse_special"    true: control tokens count in messages (false)
  *   "unload_in_background"

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from mlcc.api.schema import Object, honoured, metadata, not_built, sampling
-from mlcc.api.types import Custom, Either, Flag, Integer, Json, Many, Number, Text, refuse
+from mlcc.api.types import ByToken, Custom, Either, Flag, Integer, Json, Many, Number, Text, refuse
+from mlcc.engine.request import MOST_TOKENS
 from mlcc.errors import UnsupportedError
 
 MAX_STOP = 16
@@ -20,6 +21,8 @@ LEAST_TOP_P = 1e-6
 """OpenAI allows top_p 0, which keeps the one most likely token; the engine wants more than 0."""
 SEED = Integer(-(2**63), 2**63 - 1)
 COUNT = Integer(1, 2**31 - 1)
+TOKEN = Integer(0, 2**31 - 1)
+LEAST_REPETITION = 0.01
 
 STREAM_OPTIONS = Object(
     "StreamOptions",
@@ -65,10 +68,35 @@ SAMPLING = (
     ),
     sampling("max_tokens", COUNT, "Longest answer in tokens."),
     sampling("ignore_eos", Flag(), "Go on where the model would end, as benchmarks want."),
-    not_built("frequency_penalty", 0),
-    not_built("presence_penalty", 0),
-    not_built("repetition_penalty", 1),
-    not_built("logit_bias", {}),
+    sampling("min_tokens", Integer(0, 2**31 - 1), "No end of the model's before so many tokens."),
+    sampling(
+        "stop_token_ids",
+        Many(TOKEN, 0, MOST_TOKENS),
+        "Tokens that end the answer, beside the model's own.",
+        made=tuple,
+    ),
+    sampling(
+        "frequency_penalty",
+        Number(-2, 2),
+        "Makes a token less likely each time that the answer has had it; below 0, more.",
+    ),
+    sampling(
+        "presence_penalty",
+        Number(-2, 2),
+        "Makes tokens less likely that the answer has had; below 0, more.",
+    ),
+    sampling(
+        "repetition_penalty",
+        Number(LEAST_REPETITION, 10),
+        "Above 1, makes tokens less likely that prompt or answer have had.",
+        recommended=True,
+    ),
+    sampling(
+        "logit_bias",
+        ByToken(Number(-100, 100), MOST_TOKENS),
+        "What is added to the logit of a token, by its id.",
+        made=lambda bias: tuple(bias.items()),
+    ),
     not_built("n", 1, advice="send the request n times with different seeds"),
 )
 
@@ -76,6 +104,11 @@ COMMON = (
     honoured("model", NOT_EMPTY, "Must be the model that is loaded, if it is given."),
     honoured("stream", Flag(), "Send the answer as it is made, as server-sent events."),
     honoured("stream_options", STREAM_OPTIONS, "Only with `stream`."),
+    honoured(
+        "cache_salt",
+        NOT_EMPTY,
+        "What was computed for a prompt is used again only for requests of the same salt.",
+    ),
     metadata("user"),
     metadata("metadata"),
     not_built("store", False),
@@ -158,7 +191,7 @@ CHAT = Object(
     ),
 )
 
-TOKEN_IDS = Many(Integer(0, 2**31 - 1), 1)
+TOKEN_IDS = Many(TOKEN, 1)
 
 
 def _prompt_array(value: Json, where: str) -> list[Any]:

@@ -16,11 +16,12 @@ from mlcc.errors import InvalidRequestError, UnsupportedError
 
 @dataclass(frozen=True)
 class Delivery:
-    """Which model is meant and how the answer is to be sent."""
+    """Which model is meant, how the answer is to be sent, and with whom work is shared."""
 
     model: str | None = None
     stream: bool = False
     include_usage: bool = False
+    cache_salt: str = ""
 
 
 @dataclass(frozen=True)
@@ -83,4 +84,9 @@ def _delivery(fields: dict[str, Any]) -> Delivery:
             param="stream_options",
             code="invalid_value",
         )
-    return Delivery(fields.get("model"), stream, (options or {}).get("include_usage", False))
+    return Delivery(
+        fields.get("model"),
+        stream,
+        (options or {}).get("include_usage", False),
+        fields.get("cache_salt") or "",
+    )

@@ -56,6 +56,7 @@ def usage(answers: Sequence[Finished]) -> Usage:
         "prompt_tokens": prompt,
         "completion_tokens": completion,
         "total_tokens": prompt + completion,
+        "prompt_tokens_details": {"cached_tokens": sum(answer.cached_tokens for answer in answers)},
     }
 
 

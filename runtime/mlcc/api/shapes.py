@@ -12,12 +12,20 @@ FinishReason: TypeAlias = Literal["stop", "length"]
 or fit."""
 
 
+class PromptTokensDetails(TypedDict):
+    """What the tokens of the prompts were."""
+
+    cached_tokens: int
+    """Those that were not computed again: an earlier request began alike."""
+
+
 class Usage(TypedDict):
     """Tokens of all answers of a request together."""
 
     prompt_tokens: int
     completion_tokens: int
     total_tokens: int
+    prompt_tokens_details: PromptTokensDetails
 
 
 class AssistantMessage(TypedDict):

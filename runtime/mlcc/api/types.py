@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
-from mlcc.errors import InvalidRequestError
+from mlcc.errors import InvalidRequestError, printable
 
 Json: TypeAlias = Any
 
@@ -173,6 +173,29 @@ class Custom:
 
     def check(self, value: Json, where: str) -> Json:
         return self.checker(value, where)
+
+
+@dataclass(frozen=True)
+class ByToken:
+    """An object from ids of tokens, written as JSON's keys are, to a value of one type."""
+
+    item: JsonType
+    most: int
+
+    @property
+    def wants(self) -> str:
+        return f"an object of at most {self.most} token ids, each with {self.item.wants}"
+
+    def check(self, value: Json, where: str) -> dict[int, Any]:
+        if not isinstance(value, Mapping) or len(value) > self.most:
+            raise refuse(self, value, where)
+        found: dict[int, Any] = {}
+        for key, entry in value.items():
+            token = int(key) if key.isascii() and key.isdecimal() and len(key) <= 10 else None
+            if token is None or token >= 2**31 or token in found:
+                raise refuse(self, key, f"{where}.{printable(key[:40])}")
+            found[token] = self.item.check(entry, f"{where}.{token}")
+        return found
 
 
 @dataclass(frozen=True)

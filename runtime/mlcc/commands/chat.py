@@ -167,7 +167,8 @@ class Chat:
             return "no answer yet"
         used = timing.prompt_tokens + timing.completion_tokens
         return (
-            f"prompt {timing.prompt_tokens} tokens, first token after "
+            f"prompt {timing.prompt_tokens} tokens, {timing.cached_tokens} of them cached, first "
+            "token after "
             f"{timing.first_token_s * 1000:.0f} ms; answer {timing.completion_tokens} tokens in "
             f"{timing.total_s:.2f} s, {timing.tokens_per_s:.1f} tokens/s; "
             f"context {used} of {self.session.model.capacity.context}"

@@ -35,6 +35,9 @@ class ModelOptions:
     max_step_tokens: int | None = None
     max_rows: int | None = None
     device: int | None = None
+    memory: float | None = None
+    kv_pages: int | None = None
+    prefix_cache: bool = True
 
     def artifact(self, *, runs_here: bool = True) -> Path:
         """The compiled model's folder; a checkpoint is compiled first, for a device of this machine
@@ -79,6 +82,9 @@ class ModelOptions:
             context=self.context,
             max_step_tokens=self.max_step_tokens,
             max_rows=self.max_rows,
+            memory=self.memory,
+            kv_pages=self.kv_pages,
+            prefix_cache=self.prefix_cache,
         )
 
     def check(self) -> None:
@@ -106,6 +112,18 @@ MODEL_OPTIONS = (
     click.option("--max-step-tokens", type=click.IntRange(1), help="Tokens computed at once."),
     click.option("--max-rows", type=click.IntRange(1), help="Tokens sampled at once."),
     click.option("--device", type=click.IntRange(0), help="GPU by number, see `mlcc targets`."),
+    click.option(
+        "--memory",
+        type=click.FloatRange(0, 1, min_open=True),
+        help="Share of the free memory for weights and pages.  [what requests need, 4 times, and "
+        "0.85 at most]",
+    ),
+    click.option("--kv-pages", type=click.IntRange(1), help="Pages for all requests together."),
+    click.option(
+        "--prefix-cache/--no-prefix-cache",
+        default=True,
+        help="Use what was computed for one prompt for others that begin alike.  [on]",
+    ),
 )
 SAMPLING_OPTIONS = (
     click.option("--temperature", type=click.FloatRange(0, 2), help="0 = always the likeliest."),

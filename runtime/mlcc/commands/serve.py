@@ -139,10 +139,11 @@ def _check_no_engine(options: ModelOptions, web: Path | None, parse_special: boo
     """Nothing is asked of an engine that does not run here. Raises UnsupportedError."""
     from mlcc.compiled.cache import is_compiled
 
-    engine = ("threads", "device")
+    engine = ("threads", "device", "memory", "kv_pages")
     bounds = ("context", "max_batch", "max_step_tokens", "max_rows")
     sizes = bounds if is_compiled(options.model) else ()  # a compile takes them
     given = {name: getattr(options, name) for name in (*engine, *sizes)}
+    given["no_prefix_cache"] = None if options.prefix_cache else True
     for name, value in {**given, "web": web, "parse_special": parse_special or None}.items():
         if value is not None:
             raise UnsupportedError(

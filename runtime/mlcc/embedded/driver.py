@@ -99,7 +99,7 @@ class LoopDriver:
             count.plan_ms += (t1 - t0) * 1e3
             if batch is None:
                 return
-            packed = self._executor.pack(batch)
+            packed = self._executor.pack(batch, self._engine.adjustments())
             t2 = clock()
             self._flying.append(self._executor.submit(packed))
             count.pack_ms += (t2 - t1) * 1e3

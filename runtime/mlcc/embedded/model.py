@@ -33,9 +33,10 @@ class EmbeddedModel:
         tokenizer: Any,
         executor: Any,
         parse_special: bool = False,
+        prefix_cache: bool = True,
     ) -> None:
         """`texts` are the plan's text files by path, but for tokenizer.json. `parse_special`: as
-        `ModelText.with_special`.
+        `ModelText.with_special`. `prefix_cache`: as `Engine` has it.
 
         Raises ArtifactError, which `entry.check` tells before weights are fetched.
         """
@@ -43,7 +44,7 @@ class EmbeddedModel:
         if parse_special:
             text = text.with_special()
         capacity = capacity_of(Manifest.from_bytes(to_bytes(manifest)), json.loads(plan))
-        engine = text.new_engine(capacity)
+        engine = text.new_engine(capacity, prefix_cache)
         self._engine = LoopClient(engine, JsExecutor(executor), MAX_QUEUE)
         self._calls = Calls(Service(self._engine, text, BOUNDS))
 

@@ -1,15 +1,19 @@
 """What a sequence holds in each cache group, and how it gets room for more tokens.
 
 A paged group keeps every page of a sequence, a window group those that a query still sees, a state
-group one slot. The rules of the kinds are here; who gets room before whom is the scheduler's.
+group one slot. The rules of the kinds are here, and what sequences share of the prefix cache; who
+gets room before whom is the scheduler's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from array import array
+from collections.abc import Hashable, Iterable, Sequence
+from functools import partial
 
 from mlcc.engine.batch import Cache, Capacity, PageList, StateSlot
 from mlcc.engine.pages import PagePool
+from mlcc.engine.prefix import Hit, PrefixTree, first_seen
 from mlcc.engine.tables import CacheGroup
 
 
@@ -39,11 +43,19 @@ def most_sequences(tokens: int, capacity: Capacity) -> int:
 
 
 class CachePools:
-    """The pools of all groups of a model."""
+    """The pools of all groups of a model, and what is shared of them."""
 
-    def __init__(self, capacity: Capacity) -> None:
+    def __init__(self, capacity: Capacity, prefix_cache: bool = True) -> None:
         self.groups = capacity.groups
-        self.pools = tuple(PagePool(size) for size in capacity.pools)
+        self.tree = PrefixTree(self.groups) if prefix_cache else None
+        """None = sequences share nothing."""
+        forget = [
+            partial(self.tree.forget, g) if self.tree else None for g in range(len(self.groups))
+        ]
+        self.pools = tuple(map(PagePool, capacity.pools, forget))
+        self.copies: list[tuple[int, int, int]] = []
+        """(group, source, destination) that the next step must make; sources are held for it."""
+        self._most_copies = capacity.layout.max_copies
         self._sliding = [g for g, group in enumerate(self.groups) if group.window is not None]
 
     def empty(self) -> list[Cache]:
@@ -54,8 +66,8 @@ class CachePools:
         """Give back the pages that no query from position `computed` on can see."""
         for g in self._sliding:
             group, cache = self.groups[g], caches[g]
-            assert isinstance(cache, PageList) and group.window is not None
-            seen = (computed - group.window + 1) // group.page_size
+            assert isinstance(cache, PageList)
+            seen = first_seen(computed, group) // group.page_size
             if seen > cache.first:
                 self.pools[g].free(cache.ids[: seen - cache.first])
                 del cache.ids[: seen - cache.first]
@@ -98,34 +110,116 @@ class CachePools:
                 cache.ids.extend(pool.allocate(missing))
                 cache.room = (cache.first + len(cache.ids)) * group.page_size
 
-    @staticmethod
-    def advance(caches: Sequence[Cache]) -> None:
+    def advance(self, caches: Sequence[Cache]) -> None:
         """A step with these caches is planned: the next reads the states that it writes."""
-        for cache in caches:
+        for pool, cache in zip(self.pools, caches, strict=True):
             if isinstance(cache, StateSlot):
+                if cache.read not in (-1, cache.write):
+                    pool.free((cache.read,))
                 cache.read = cache.write
 
     def release(self, caches: Sequence[Cache]) -> None:
         """Take everything back."""
         for pool, cache in zip(self.pools, caches, strict=True):
-            pool.free(held(cache))
+            pool.free(reversed(held(cache)))
 
     def lacking(self, caches: Sequence[Cache], tokens: int) -> list[int]:
         """Pages or slots of each group that a sequence of so many tokens still wants."""
         return [
-            max(0, pages_for(tokens, group) - len(held(cache)))
+            max(
+                0,
+                pages_for(tokens, group)
+                - (len(cache.ids) if isinstance(cache, PageList) else cache.write >= 0),
+            )
             for group, cache in zip(self.groups, caches, strict=True)
         ]
 
+    def find(self, scope: Hashable, tokens: array[int]) -> Hit | None:
+        """What of a prompt was computed before, and can be read now."""
+        if self.tree is None:
+            return None
+        hit = self.tree.find(scope, tokens)
+        if hit is None or self._can_copy(hit):
+            return hit
+        return self.tree.find(scope, tokens, parts=False)
+
+    def _can_copy(self, hit: Hit) -> bool:
+        """Whether there is room for the copies that it wants, beside what it reads."""
+        copies = len(self.copies) + sum(found.partial for found in hit.found)
+        return copies <= self._most_copies and all(
+            not found.partial or pool.free_count > pool.idle_among(found.pages)
+            for pool, found in zip(self.pools, hit.found, strict=True)
+        )
+
+    def free_beside(self, hit: Hit | None) -> list[int]:
+        """Pages of each group that are free while a sequence reads those of the hit. What it only
+        copies is free again after its first step."""
+        if hit is None:
+            return [pool.free_count for pool in self.pools]
+        return [
+            pool.free_count - pool.idle_among(found.pages[: -1 if found.partial else None])
+            for pool, found in zip(self.pools, hit.found, strict=True)
+        ]
+
+    def take(self, caches: Sequence[Cache], hit: Hit) -> None:
+        """Give a sequence that holds nothing what was found for it, just now."""
+        for g, (pool, cache, found) in enumerate(zip(self.pools, caches, hit.found, strict=True)):
+            for page in found.pages:
+                pool.hold(page)
+            if isinstance(cache, StateSlot):
+                (cache.read,) = found.pages
+                continue
+            cache.ids, cache.first = found.pages[:], found.first
+            if found.partial:
+                (copy,) = pool.allocate(1)
+                self.copies.append((g, cache.ids[-1], copy))
+                cache.ids[-1] = copy
+            cache.room = (cache.first + len(cache.ids)) * self.groups[g].page_size
+
+    def copied(self) -> None:
+        """The copies are in a step."""
+        for g, source, _ in self.copies:
+            self.pools[g].free((source,))
+        self.copies.clear()
+
+    def remember(
+        self, scope: Hashable, tokens: array[int], caches: Sequence[Cache], ended: bool
+    ) -> None:
+        """Keep what a sequence has computed, or will have before the next step. tokens: those; if
+        they have not `ended`, only whole blocks are kept, and the state after them."""
+        if self.tree is None or not tokens or (len(tokens) < self.tree.block and not ended):
+            return
+        whole = len(tokens) % self.tree.block == 0 and not ended
+        pages: list[tuple[int, Sequence[int]]] = []
+        for pool, cache in zip(self.pools, caches, strict=True):
+            if isinstance(cache, PageList):
+                pages.append((cache.first, cache.ids))
+            else:  # a state that is kept needs another slot for what follows
+                pages.append((0, (cache.write,) if whole and pool.free_count else ()))
+        for g, page in self.tree.insert(scope, tokens, pages, ended):
+            self.pools[g].keep(page)
+            if isinstance(cache := caches[g], StateSlot):
+                (cache.write,) = self.pools[g].allocate(1)
+
+    def forget(self) -> None:
+        """Nothing that was kept can be trusted."""
+        if self.tree is not None:
+            self.tree.clear()
+        for pool in self.pools:
+            pool.drop_kept()
+
     def check_integrity(self, sequences: Iterable[Sequence[Cache]]) -> None:
-        """Raise AssertionError unless every page and slot is free or held by one sequence."""
+        """Raise AssertionError unless every page and slot is free or held by who reads it."""
         owned = list(sequences)
         for g, pool in enumerate(self.pools):
-            pool.check_integrity([page for caches in owned for page in held(caches[g])])
+            sources = [source for group, source, _ in self.copies if group == g]
+            pool.check_integrity([*sources, *(p for caches in owned for p in held(caches[g]))])
+        if self.tree is not None:
+            self.tree.check_integrity(self.pools)
 
 
 def held(cache: Cache) -> Sequence[int]:
     """Page or slot ids of a sequence in one group."""
     if isinstance(cache, PageList):
         return cache.ids
-    return () if cache.write < 0 else (cache.write,)
+    return [slot for slot in dict.fromkeys((cache.read, cache.write)) if slot >= 0]

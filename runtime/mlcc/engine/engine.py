@@ -4,7 +4,7 @@ It never blocks and touches no device, clock or socket; a driver moves batches t
 
     while engine.has_work:
         while len(tickets) < depth and (batch := engine.plan()) is not None:
-            tickets.append(executor.submit(batch))
+            tickets.append(executor.submit(batch, engine.adjustments()))
         for event in engine.commit(executor.collect(tickets.popleft())): ...
 
 One thread at a time may call it.
@@ -13,16 +13,19 @@ One thread at a time may call it.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from mlcc.engine.adjust_tables import AdjustLayout
+from mlcc.engine.adjuster import Adjuster
+from mlcc.engine.adjustments import Adjustments
 from mlcc.engine.answer import AnswerText
 from mlcc.engine.batch import Batch, Capacity, Result, int32
 from mlcc.engine.caches import CachePools
 from mlcc.engine.detokenize import Tokenizer
 from mlcc.engine.events import Event, Finished, TextDelta
 from mlcc.engine.limits import check_capacity, token_limit
-from mlcc.engine.packing import pack
+from mlcc.engine.packing import AdjustedSequence, adjust, pack
 from mlcc.engine.request import FinishReason, Request
 from mlcc.engine.sampling import derive_seed, stream_of
 from mlcc.engine.scheduler import Scheduler
@@ -48,13 +51,18 @@ class Stats:
     sampled_tokens: int
     """Tokens of answers; those sampled in vain after an end are not counted."""
     preemptions: int
+    cached_tokens: int
+    """Tokens of prompts that were found in the prefix cache instead of being run."""
+    pages_kept: int
+    """Free pages that the prefix cache would find something in."""
 
 
 class Engine:
     """Continuous batching for one model on one executor.
 
     `tokenizer` may be None for drivers that want tokens only. `seed` is the base from which
-    requests that bring no seed get theirs, by order of arrival.
+    requests that bring no seed get theirs, by order of arrival. `prefix_cache`: what was computed
+    for one request is used for others that begin with the same tokens (and the same `scope`).
     """
 
     def __init__(
@@ -64,17 +72,21 @@ class Engine:
         tokenizer: Tokenizer | None = None,
         *,
         seed: int = 0,
+        prefix_cache: bool = True,
     ) -> None:
         check_capacity(capacity)
         self.capacity = capacity
         self._eos_ids = frozenset(eos_ids)
         self._tokenizer = tokenizer
         self._seed = seed
-        self._pools = CachePools(capacity)
+        self._pools = CachePools(capacity, prefix_cache)
         self._scheduler = Scheduler(capacity, self._pools)
         self._live: dict[str, TokenSequence] = {}
         self._in_flight: deque[list[TokenSequence]] = deque()
         """The sequence of each logit row, of every step planned and not committed."""
+        self._adjust_layout = AdjustLayout.of(capacity.layout, capacity.vocab_size)
+        self._adjusted: list[AdjustedSequence] = []
+        """Of the step planned last."""
         self._steps = self._requests = self._computed = self._sampled = 0
 
     @property
@@ -90,7 +102,10 @@ class Engine:
         seed = sampling.seed if sampling.seed is not None else derive_seed(self._seed, arrival)
         answer = AnswerText(self._tokenizer, request.prompt, sampling.stop)
         stream, tokens, caches = stream_of(seed), int32(request.prompt), self._pools.empty()
-        seq = TokenSequence(request, arrival, limit, stream, answer, tokens, caches)
+        ends = frozenset() if sampling.ignore_eos else self._eos_ids
+        ends = ends.union(sampling.stop_token_ids)
+        adjuster = Adjuster(sampling, tokens, ends) if sampling.adjusts else None
+        seq = TokenSequence(request, arrival, limit, stream, ends, answer, tokens, caches, adjuster)
         self._requests += 1
         self._live[request.id] = seq
         self._scheduler.add(seq)
@@ -110,11 +125,22 @@ class Engine:
         chunks = self._scheduler.schedule(self._steps)
         if not chunks:
             return None
-        batch, rows = pack(chunks, self._steps, self.capacity.layout, into)
+        packed = pack(chunks, self._steps, self.capacity.layout, self._pools, into)
+        batch, rows, self._adjusted = packed
+        self._scheduler.remember(chunks)
         self._in_flight.append(rows)
         self._steps += 1
         self._computed += batch.num_tokens
         return batch
+
+    def adjustments(
+        self, lend: Callable[[], memoryview | None] = lambda: None
+    ) -> Adjustments | None:
+        """What is done to the logits of the step planned last, before the next commit; None = they
+        are sampled as they are. `lend` gives memory for it, as the device lends it."""
+        if not self._adjusted:
+            return None
+        return adjust(self._adjusted, self._adjust_layout, lend())
 
     def commit(self, result: Result) -> list[Event]:
         """Take the result of the oldest step in flight; returns what happened to its requests.
@@ -135,7 +161,9 @@ class Engine:
     def fail(self) -> list[Event]:
         """The device failed: forget all steps in flight and end every request with "error"."""
         self._in_flight.clear()
-        return [event for seq in [*self._live.values()] for event in self._finish(seq, "error")]
+        events = [event for seq in [*self._live.values()] for event in self._finish(seq, "error")]
+        self._pools.forget()
+        return events
 
     def stats(self) -> Stats:
         """Counters for metrics and tests."""
@@ -150,6 +178,8 @@ class Engine:
             computed_tokens=self._computed,
             sampled_tokens=self._sampled,
             preemptions=self._scheduler.preemptions,
+            cached_tokens=self._scheduler.cached_tokens,
+            pages_kept=sum(pool.kept_count for pool in self._pools.pools),
         )
 
     def check_integrity(self) -> None:
@@ -173,6 +203,15 @@ class Engine:
                 f"the prompt has token id {low if low < 0 else high}, the vocabulary is 0 .."
                 f" {vocab - 1}; encode it with this model's tokenizer",
                 param="prompt",
+                code="invalid_value",
+            )
+        if wrong := [t for t in request.sampling.token_ids if not 0 <= t < vocab]:
+            field = (
+                "stop_token_ids" if wrong[0] in request.sampling.stop_token_ids else "logit_bias"
+            )
+            raise InvalidRequestError(
+                f"{field} has token id {wrong[0]}, the vocabulary is 0 .. {vocab - 1}",
+                param=field,
                 code="invalid_value",
             )
         if request.sampling.stop and self._tokenizer is None:
@@ -200,7 +239,9 @@ class Engine:
         seq.tokens.append(token)
         seq.pending -= 1
         self._sampled += 1
-        if token in self._eos_ids and not seq.request.sampling.ignore_eos:
+        if seq.adjuster is not None:
+            seq.adjuster.push(token)
+        if token in seq.ends:
             return self._finish(seq, "stop")
         text = seq.answer.push(token)
         delta = TextDelta(seq.request.id, text, (token,), (logprob,))
@@ -217,6 +258,6 @@ class Engine:
         text, matched = seq.answer.flush(), seq.answer.matched
         if matched is not None and reason == "length":
             reason = "stop"
-        prompt = seq.prompt_tokens
-        done = Finished(seq.request.id, reason, prompt, len(seq.tokens) - prompt, matched)
+        prompt, cached = seq.prompt_tokens, seq.cached or 0
+        done = Finished(seq.request.id, reason, prompt, len(seq.tokens) - prompt, matched, cached)
         return [TextDelta(seq.request.id, text), done] if text else [done]

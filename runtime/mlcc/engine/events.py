@@ -34,6 +34,8 @@ class Finished:
     """Sampled tokens, the end token included."""
     matched: str | None = None
     """The stop string that ended the answer, if one did."""
+    cached_tokens: int = 0
+    """Tokens of the prompt that were not computed for it: the prefix cache had them."""
 
 
 Event = TextDelta | Finished

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
+from mlcc.engine.adjust_tables import AdjustLayout
+from mlcc.engine.adjuster import Adjuster
+from mlcc.engine.adjustments import Adjustments, AdjustmentWriter
 from mlcc.engine.batch import Batch
 from mlcc.engine.batch_writer import BatchWriter
 from mlcc.engine.caches import CachePools
@@ -13,28 +17,62 @@ from mlcc.engine.sequence import TokenSequence
 from mlcc.engine.tables import StepLayout
 
 
+class AdjustedSequence(NamedTuple):
+    """A row whose logits are changed."""
+
+    adjuster: Adjuster
+    row: int
+    said: int
+    """Tokens of the answer before it."""
+    in_flight: int
+    """The row of the previous step that samples the last of them, -1 = all are known."""
+
+
 def pack(
-    chunks: Sequence[Chunk], step: int, layout: StepLayout, into: memoryview | None
-) -> tuple[Batch, list[TokenSequence]]:
-    """The batch of `step` and the sequence of each logit row; marks the tokens as computed.
+    chunks: Sequence[Chunk],
+    step: int,
+    layout: StepLayout,
+    pools: CachePools,
+    into: memoryview | None,
+) -> tuple[Batch, list[TokenSequence], list[AdjustedSequence]]:
+    """The batch of `step`, the sequence of each logit row, and those rows that are adjusted; marks
+    the tokens as computed.
 
     Single tokens come first, so that a device may treat decoding and prefill apart.
     """
     writer = BatchWriter(layout, into)
     has_states = any(not group.has_pages for group in layout.groups)
     rows: list[TokenSequence] = []
+    adjusted: list[AdjustedSequence] = []
+    for copy in pools.copies:
+        writer.copy(*copy)
+    pools.copied()
     for seq, count in sorted(chunks, key=_is_prefill):
         first = writer.sequence(_tokens(seq, count), seq.computed, seq.caches)
         if has_states:
-            CachePools.advance(seq.caches)
+            pools.advance(seq.caches)
         seq.computed += count
         if seq.remaining == 0:
+            if seq.adjuster is not None:
+                flying = seq.sampled_row if seq.pending else -1
+                said = seq.planned - seq.prompt_tokens
+                adjusted.append(AdjustedSequence(seq.adjuster, len(rows), said, flying))
             seq.sampled_step, seq.sampled_row = step, len(rows)
             draw = uniform(seq.stream, seq.computed)
             writer.row(first + count - 1, seq.request.sampling, draw)
             seq.pending += 1
             rows.append(seq)
-    return writer.finish(), rows
+    return writer.finish(), rows, adjusted
+
+
+def adjust(
+    adjusted: Sequence[AdjustedSequence], layout: AdjustLayout, into: memoryview | None
+) -> Adjustments:
+    """What is done to the logits of a step that was packed just now."""
+    writer = AdjustmentWriter(layout, into)
+    for adjuster, row, said, in_flight in adjusted:
+        adjuster.write(writer, row, said, in_flight)
+    return writer.finish()
 
 
 def _is_prefill(chunk: Chunk) -> bool:

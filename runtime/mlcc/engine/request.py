@@ -15,6 +15,9 @@ from mlcc.errors import InvalidRequestError
 FinishReason = Literal["stop", "length", "cancelled", "error"]
 """stop = end token or stop string; length = max_tokens or context; error = the device failed."""
 
+MOST_TOKENS = 1024
+"""That a request may bias, and that may end it."""
+
 
 def _require(ok: bool, param: str, value: object, wanted: str) -> None:
     if not ok:
@@ -54,6 +57,18 @@ class SamplingParams:
     """The answer ends before the first of these strings."""
     ignore_eos: bool = False
     """Treat the end tokens as ordinary ones, as benchmarks want."""
+    stop_token_ids: tuple[int, ...] = ()
+    """Further end tokens, which count also where `ignore_eos` is."""
+    min_tokens: int = 0
+    """No end token before the answer has so many; stop strings still end it."""
+    presence_penalty: float = 0.0
+    """Taken from the logit of each token that the answer has (OpenAI's API reference)."""
+    frequency_penalty: float = 0.0
+    """Taken from it as often as the answer has it (the same)."""
+    repetition_penalty: float = 1.0
+    """Divides (a logit below 0: multiplies) what prompt or answer have (Keskar et al., 2019)."""
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    """(token, what is added to its logit), each token once."""
 
     def __post_init__(self) -> None:
         t, k, p, m = self.temperature, self.top_k, self.top_p, self.min_p
@@ -64,8 +79,41 @@ class SamplingParams:
         _require(self.seed is None or _is_int(self.seed), "seed", self.seed, "an integer or None")
         n = self.max_tokens
         _require(n is None or (_is_int(n) and n >= 1), "max_tokens", n, "an integer >= 1 or None")
+        self._check_adjustments()
         good = isinstance(self.stop, tuple) and all(isinstance(s, str) and s for s in self.stop)
         _require(good, "stop", self.stop, "a tuple of non-empty strings")
+
+    @property
+    def adjusts(self) -> bool:
+        """Whether logits are changed before sampling."""
+        penalties = self.presence_penalty, self.frequency_penalty, self.repetition_penalty
+        return bool(self.logit_bias or self.min_tokens) or penalties != (0, 0, 1)
+
+    @property
+    def token_ids(self) -> tuple[int, ...]:
+        """All tokens that it names."""
+        return (*self.stop_token_ids, *(token for token, _ in self.logit_bias))
+
+    def _check_adjustments(self) -> None:
+        for name in ("presence_penalty", "frequency_penalty"):
+            value = getattr(self, name)
+            _require(_is_number(value), name, value, "a finite number")
+        r, n, b = self.repetition_penalty, self.min_tokens, self.logit_bias
+        _require(_is_number(r) and r > 0, "repetition_penalty", r, "a finite number above 0")
+        most = math.inf if self.max_tokens is None else self.max_tokens
+        _require(_is_int(n) and n >= 0, "min_tokens", n, "an integer >= 0")
+        _require(n <= most, "min_tokens", n, f"at most max_tokens, which is {most}")
+        good = all(_is_int(token) and _is_number(bias) for token, bias in b)
+        good = good and len({token for token, _ in b}) == len(b) <= MOST_TOKENS
+        _require(
+            good,
+            "logit_bias",
+            b,
+            f"pairs of a token, each once, and a finite number; {MOST_TOKENS} at most",
+        )
+        ids = self.stop_token_ids
+        good = all(map(_is_int, ids)) and len(ids) <= MOST_TOKENS
+        _require(good, "stop_token_ids", ids, f"a tuple of at most {MOST_TOKENS} integers")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +124,16 @@ class Request:
     prompt: Sequence[int]
     """[n >= 1] token ids; the engine copies them."""
     sampling: SamplingParams = field(default_factory=SamplingParams)
+    tenant: str = ""
+    """Whose it is. Tenants share nothing of the prefix cache: how long an answer takes tells what
+    was asked before."""
+    cache_salt: str = ""
+    """The same within a tenant: what was computed for another salt is not found."""
+
+    @property
+    def scope(self) -> tuple[str, str]:
+        """Requests of one scope share what was computed."""
+        return self.tenant, self.cache_salt
 
     def __post_init__(self) -> None:
         _require(isinstance(self.id, str) and self.id != "", "id", self.id, "a non-empty string")

@@ -12,10 +12,13 @@ the oldest can always take pages from the youngest and nothing waits forever.
 from __future__ import annotations
 
 from collections import deque
-from operator import add
+from collections.abc import Sequence
+from operator import add, le, sub
 
+from mlcc.engine.adjust_tables import AdjustLayout
 from mlcc.engine.batch import Capacity, StateSlot
 from mlcc.engine.caches import CachePools
+from mlcc.engine.prefix import Hit
 from mlcc.engine.sequence import TokenSequence
 
 Chunk = tuple[TokenSequence, int]
@@ -29,9 +32,15 @@ class Scheduler:
         self.waiting: deque[TokenSequence] = deque()
         self.running: list[TokenSequence] = []
         self.preemptions = 0
+        self.cached_tokens = 0
+        """Tokens of prompts that were not computed, as they were there."""
         self._capacity = capacity
         self._pools = pools
         self._paged = [group.has_pages for group in pools.groups]
+        adjusted = AdjustLayout.of(capacity.layout, capacity.vocab_size)
+        self._most_adjust_words = adjusted.words - adjusted.rows.end
+        self._adjust_words = 0
+        """Of the lists of this step, that are left."""
         # With no more sequences than tokens and rows in a step, each can move in every step.
         self._max_running = min(capacity.max_batch, capacity.max_step_tokens, capacity.max_rows)
 
@@ -53,6 +62,7 @@ class Scheduler:
         """
         chunks: list[Chunk] = []
         budget = self._prefill_budget(step)
+        self._adjust_words = self._most_adjust_words
         index = 0
         while index < len(self.running):  # preemption shortens the list, from its end
             seq = self.running[index]
@@ -60,13 +70,26 @@ class Scheduler:
             if not seq.runnable(step):
                 continue
             remaining = seq.remaining
-            count = self._grow(seq, 1 if remaining == 1 else min(remaining, budget))
+            if not self._can_adjust(seq):
+                continue
+            count = self._grow(seq, 1 if remaining == 1 else self._chunk(seq, budget))
             if remaining > 1:
                 budget -= count
             if count:
                 chunks.append((seq, count))
         self._admit(chunks, budget)
         return chunks
+
+    def _can_adjust(self, seq: TokenSequence) -> bool:
+        """Take room for what is done to its logits, if any is: the lists of a step have a bound,
+        within which each alone fits."""
+        if seq.adjuster is None:
+            return True
+        words = seq.adjuster.most_words
+        if words > self._adjust_words:
+            return False
+        self._adjust_words -= words
+        return True
 
     def _prefill_budget(self, step: int) -> int:
         decodes = sum(1 for seq in self.running if seq.remaining == 1 and seq.runnable(step))
@@ -76,25 +99,51 @@ class Scheduler:
         """Start waiting sequences, first come first served, while slots, tokens and pages last."""
         while budget and self.waiting and len(self.running) < self._max_running:
             seq = self.waiting[0]
-            if seq.pending or not self._has_room(seq):
+            if seq.pending or not self._can_adjust(seq):
+                return
+            hit = self._pools.find(seq.request.scope, seq.tokens)
+            if not self._has_room(seq, hit):
                 return
             self.running.append(self.waiting.popleft())
-            count = self._grow(seq, min(seq.remaining, budget))
+            if hit is not None:
+                self._pools.take(seq.caches, hit)
+                seq.computed = hit.tokens
+                self._count_hit(seq)
+            count = self._grow(seq, self._chunk(seq, budget))
             budget -= count
             if count:
                 chunks.append((seq, count))
 
-    def _has_room(self, seq: TokenSequence) -> bool:
+    def _count_hit(self, seq: TokenSequence) -> None:
+        """Tokens of a prompt that are there already; what was preempted has been counted."""
+        if seq.cached is None:
+            seq.cached = min(seq.computed, seq.prompt_tokens)
+            self.cached_tokens += seq.cached
+
+    def _chunk(self, seq: TokenSequence, budget: int) -> int:
+        """How many of its next tokens to compute: of a model with states up to where the state can
+        be found again, the last whole block of the prompt."""
+        count = min(seq.remaining, budget)
+        tree = self._pools.tree
+        if tree is not None and tree.has_states:
+            whole = (seq.prompt_tokens - 1) // tree.block * tree.block - seq.computed
+            if 0 < whole < count:
+                return whole
+        return count
+
+    def _has_room(self, seq: TokenSequence, hit: Hit | None) -> bool:
         """Whether its whole prompt fits beside what the running sequences will want soon.
 
         Only a guess to keep preemption rare: one page for each, and the rest of their prompts.
         """
         wanted = self._pools.lacking(seq.caches, seq.planned)
+        if hit is not None:
+            wanted = list(map(sub, wanted, hit.saves))
         for other in self.running:
             more = self._pools.lacking(other.caches, other.planned)
             soon = [max(1, b) if p else b for b, p in zip(more, self._paged, strict=True)]
             wanted = list(map(add, wanted, soon))
-        return all(w <= pool.free_count for w, pool in zip(wanted, self._pools.pools, strict=True))
+        return all(map(le, wanted, self._pools.free_beside(hit)))
 
     def _grow(self, seq: TokenSequence, want: int) -> int:
         """Take room for up to `want` more tokens; returns for how many there is."""
@@ -111,8 +160,18 @@ class Scheduler:
         self.preemptions += 1
 
     def _release(self, seq: TokenSequence) -> None:
+        """Take its pages, of which the prefix cache remembers what they hold."""
+        known = seq.tokens[: seq.computed]
+        self._pools.remember(seq.request.scope, known, seq.caches, ended=True)
         self._pools.release(seq.caches)
         seq.caches, seq.computed = self._pools.empty(), 0
+
+    def remember(self, chunks: Sequence[Chunk]) -> None:
+        """The prompts of a step that is planned may be shared from the next step on."""
+        for seq, count in chunks:
+            if count > 1:
+                known = seq.tokens[: seq.computed]
+                self._pools.remember(seq.request.scope, known, seq.caches, ended=False)
 
     def check_integrity(self) -> None:
         """Raise AssertionError if order, pages or counts of the sequences disagree."""

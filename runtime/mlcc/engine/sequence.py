@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from dataclasses import dataclass
 
+from mlcc.engine.adjuster import Adjuster
 from mlcc.engine.answer import AnswerText
 from mlcc.engine.batch import Cache
 from mlcc.engine.request import Request
@@ -26,17 +27,23 @@ class TokenSequence:
     """Most tokens, prompt and answer together."""
     stream: int
     """Of its seed: where its draws come from."""
+    ends: frozenset[int]
+    """Tokens that end the answer."""
     answer: AnswerText
     tokens: array[int]
     """Known tokens: the prompt, then the answer."""
     caches: list[Cache]
     """What it holds in each cache group, just enough for the computed tokens."""
+    adjuster: Adjuster | None = None
+    """None = its logits are sampled as they are."""
     computed: int = 0
     pending: int = 0
     sampled_step: int = -1
     """The last planned step that samples for this sequence, and its row there."""
     sampled_row: int = -1
     finished: bool = False
+    cached: int | None = None
+    """Tokens of the prompt that were there when it first ran; None = none were."""
 
     @property
     def planned(self) -> int:
@@ -53,8 +60,11 @@ class TokenSequence:
         return len(self.request.prompt)
 
     def runnable(self, step: int) -> bool:
-        """Whether `step` may continue it: not at its limit, and the next token can be named."""
+        """Whether `step` may continue it: not at its limit, and the next token can be named; where
+        logits depend on what was said, only one token of it may be unknown."""
         known = len(self.tokens)
+        if self.pending > 1 and self.adjuster is not None:
+            return False
         if known + self.pending >= self.limit:
             return False
         return self.computed < known or self.sampled_step == step - 1

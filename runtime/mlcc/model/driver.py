@@ -42,7 +42,8 @@ class Driver:
             batch = self.engine.plan(self._executor.lend())
             if batch is None:
                 break
-            self._tickets.append(self._executor.submit(batch))
+            adjustments = self.engine.adjustments(self._executor.lend_adjustments)
+            self._tickets.append(self._executor.submit(batch, adjustments))
         if not self._tickets:
             if self.engine.has_work:
                 raise RuntimeError("the engine has requests and plans nothing; this is a bug")

@@ -96,7 +96,7 @@ def fit(wanted: Capacity, manifest: Manifest, room: Room, *, fixed: bool) -> Fit
     First the pools shrink to one longest sequence, then the context, unless `fixed` (the user gave
     the sizes). Raises CapacityError with both numbers and what to type.
     """
-    held = tuple(map(_most_pages, manifest.caches, repeat(room.tensor_bytes)))
+    held = tuple(map(most_pages, manifest.caches, repeat(room.tensor_bytes)))
     pools = tuple(map(min, wanted.pools, held))
     cut = zip(pools, wanted.pools, wanted.groups, strict=True)
     room_held = room_of((pool, group) for pool, most, group in cut if pool < most)
@@ -180,7 +180,7 @@ def room_text(pools: tuple[int, ...], groups: tuple[CacheGroup, ...]) -> str:
     return " and ".join(room_of(zip(pools, groups, strict=True)).values())
 
 
-def _most_pages(cache: CacheInfo, tensor_bytes: int | None) -> int:
+def most_pages(cache: CacheInfo, tensor_bytes: int | None) -> int:
     """Pages of a layer that one tensor may hold: by its bytes, and by kernels' int32 indices."""
     most = 2**31 - 1
     for spec in cache.tensors:

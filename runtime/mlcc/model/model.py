@@ -75,13 +75,13 @@ class ModelText:
         """The same, but control tokens count in messages, too: for those who write them there."""
         return replace(self, chat_template=replace(self.chat_template, control_tokens=()))
 
-    def new_engine(self, capacity: Capacity) -> Engine:
+    def new_engine(self, capacity: Capacity, prefix_cache: bool = True) -> Engine:
         """A fresh engine for an executor of this model.
 
         Requests without a seed get one from the system's randomness, not the same in every process.
         """
         seed = int.from_bytes(os.urandom(8), "little")
-        return Engine(capacity, self.eos_ids, self.tokenizer, seed=seed)
+        return Engine(capacity, self.eos_ids, self.tokenizer, seed=seed, prefix_cache=prefix_cache)
 
     def _check_length(self, text: str, context: int | None) -> None:
         longest = self.tokenizer.longest
@@ -107,6 +107,8 @@ class Model:
 
     text: ModelText
     executor: Executor
+    prefix_cache: bool = True
+    """Whether requests that begin alike share what was computed."""
 
     @property
     def depth(self) -> int:
@@ -123,7 +125,7 @@ class Model:
 
     def new_engine(self) -> Engine:
         """A fresh engine for this model. One at a time: they would share the pages."""
-        return self.text.new_engine(self.capacity)
+        return self.text.new_engine(self.capacity, self.prefix_cache)
 
     def close(self) -> None:
         self.executor.close()

@@ -27,6 +27,8 @@ class Timing:
     """From the request to the first token (TTFT)."""
     total_s: float
     reason: str
+    cached_tokens: int = 0
+    """Of the prompt, those that an earlier turn had computed."""
 
     @property
     def tokens_per_s(self) -> float:
@@ -103,4 +105,5 @@ def _timing(event: Finished, started: float, first: float) -> Timing:
         first_token_s=first - started,
         total_s=time.perf_counter() - started,
         reason=event.reason,
+        cached_tokens=event.cached_tokens,
     )

@@ -13,7 +13,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints, is
 
 from mlcc.api import shapes
 from mlcc.api.schema import Field, Object, Use
-from mlcc.api.types import Custom, Either, Flag, Integer, JsonType, Many, Number, Text
+from mlcc.api.types import ByToken, Custom, Either, Flag, Integer, JsonType, Many, Number, Text
 from mlcc.service.addresses import Address
 
 Schema = dict[str, Any]
@@ -122,6 +122,8 @@ def _json_type(kind: JsonType) -> Schema:
     if isinstance(kind, Many):
         found = {"type": "array", "items": _json_type(kind.item), "minItems": kind.least}
         return {**found, "maxItems": int(kind.most)} if kind.most < math.inf else found
+    if isinstance(kind, ByToken):
+        return {"type": "object", "additionalProperties": _json_type(kind.item)}
     if isinstance(kind, Either):
         return _any_of(_json_type(kind.plain), _json_type(kind.array))
     if isinstance(kind, Custom):

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlcc.api.errors import MethodError, NotFoundError, error_body, internal_error
-from mlcc.api.requests import parse_chat, parse_completion
+from mlcc.api.requests import ChatRequest, CompletionRequest, parse_chat, parse_completion
 from mlcc.api.responses import (
     Answer,
     ChatChunks,
@@ -25,7 +25,7 @@ from mlcc.api.responses import (
     model,
     models,
 )
-from mlcc.api.sampling import COMPLETION_MAX_TOKENS, Wishes, to_params
+from mlcc.api.sampling import COMPLETION_MAX_TOKENS, to_params
 from mlcc.engine.request import Request
 from mlcc.errors import MlccError
 from mlcc.model.model import ModelText
@@ -138,7 +138,7 @@ class Service:
         context = self._engine.capacity.context
         prompt = await self._prompts.chat(parsed.messages, context, time_left())
         head = self._head("chatcmpl")
-        job = self._submit(head, [prompt], parsed.sampling, None, time_left())
+        job = self._submit(head, [prompt], parsed, None, time_left())
         if parsed.delivery.stream:
             return await _streamed(job, ChatChunks(head, parsed.delivery.include_usage))
         return json_response(chat_completion(head, (await _answers(job))[0]))
@@ -150,7 +150,7 @@ class Service:
         self._check_model(parsed.delivery.model)
         prompts = [await self._encode(prompt, time_left()) for prompt in parsed.prompts]
         head = self._head("cmpl")
-        job = self._submit(head, prompts, parsed.sampling, COMPLETION_MAX_TOKENS, time_left())
+        job = self._submit(head, prompts, parsed, COMPLETION_MAX_TOKENS, time_left())
         if parsed.delivery.stream:
             return await _streamed(job, CompletionChunks(head, parsed.delivery.include_usage))
         return json_response(completion(head, await _answers(job)))
@@ -177,13 +177,15 @@ class Service:
         self,
         head: Head,
         prompts: Sequence[array[int]],
-        fields: Wishes,
+        parsed: ChatRequest | CompletionRequest,
         limit: int | None,
         seconds: float | None,
     ) -> Job:
-        params = to_params(fields, self._text.sampling, max_tokens=limit)
+        params = to_params(parsed.sampling, self._text.sampling, max_tokens=limit)
+        salt = parsed.delivery.cache_salt
         requests = [
-            Request(f"{head.id}-{index}", prompt, params) for index, prompt in enumerate(prompts)
+            Request(f"{head.id}-{index}", prompt, params, cache_salt=salt)
+            for index, prompt in enumerate(prompts)
         ]
         return self._engine.submit(requests, seconds)
 

@@ -26,6 +26,7 @@ class Options:
     threads: int | None = None
     device: int | None = None
     memory_bytes: int | None = None
+    prefix_cache: bool = True
     max_queue: int = 64
     max_unread_bytes: int = 16 << 20
     parse_special: bool = False
@@ -63,6 +64,7 @@ class Options:
             max_rows=self.max_rows,
             device=self.device,
             memory_bytes=self.memory_bytes,
+            prefix_cache=self.prefix_cache,
             tokenizer=tokenizer,
             progress=progress,
         )

@@ -121,11 +121,10 @@ public data class StreamOptions(
 )
 
 /**
- * The body of POST /v1/chat/completions. Not built yet, so not here: `store`,
- * `frequency_penalty`, `presence_penalty`, `repetition_penalty`, `logit_bias`, `n`,
- * `logprobs`, `top_logprobs`, `tools`, `tool_choice`, `functions`, `function_call`,
- * `response_format`, `reasoning_effort`, `verbosity`, `modalities`, `audio`,
- * `web_search_options`, `moderation`, `chat_template_kwargs`.
+ * The body of POST /v1/chat/completions. Not built yet, so not here: `store`, `n`, `logprobs`,
+ * `top_logprobs`, `tools`, `tool_choice`, `functions`, `function_call`, `response_format`,
+ * `reasoning_effort`, `verbosity`, `modalities`, `audio`, `web_search_options`, `moderation`,
+ * `chat_template_kwargs`.
  */
 @Serializable
 public data class ChatCompletionRequest(
@@ -138,6 +137,9 @@ public data class ChatCompletionRequest(
     /** Only with `stream`. */
     @SerialName("stream_options")
     val streamOptions: StreamOptions? = null,
+    /** What was computed for a prompt is used again only for requests of the same salt. */
+    @SerialName("cache_salt")
+    val cacheSalt: String? = null,
     /** Accepted; never changes an answer. */
     val user: JsonElement? = null,
     /** Accepted; never changes an answer. */
@@ -163,6 +165,27 @@ public data class ChatCompletionRequest(
     /** Go on where the model would end, as benchmarks want. */
     @SerialName("ignore_eos")
     val ignoreEos: Boolean? = null,
+    /** No end of the model's before so many tokens. */
+    @SerialName("min_tokens")
+    val minTokens: Int? = null,
+    /** Tokens that end the answer, beside the model's own. */
+    @SerialName("stop_token_ids")
+    val stopTokenIds: List<Int>? = null,
+    /**
+     * Makes a token less likely each time that the answer has had it; below 0, more. From -2
+     * to 2.
+     */
+    @SerialName("frequency_penalty")
+    val frequencyPenalty: Double? = null,
+    /** Makes tokens less likely that the answer has had; below 0, more. From -2 to 2. */
+    @SerialName("presence_penalty")
+    val presencePenalty: Double? = null,
+    /** Above 1, makes tokens less likely that prompt or answer have had. From 0.01 to 10. */
+    @SerialName("repetition_penalty")
+    val repetitionPenalty: Double? = null,
+    /** What is added to the logit of a token, by its id. */
+    @SerialName("logit_bias")
+    val logitBias: Map<Int, Double>? = null,
     /** The newer name of `max_tokens`. */
     @SerialName("max_completion_tokens")
     val maxCompletionTokens: Int? = null,
@@ -203,6 +226,10 @@ public data class ChatCompletionRequest(
         public fun streamOptions(value: StreamOptions?): Builder =
             apply { made = made.copy(streamOptions = value) }
 
+        /** What was computed for a prompt is used again only for requests of the same salt. */
+        public fun cacheSalt(value: String?): Builder =
+            apply { made = made.copy(cacheSalt = value) }
+
         /** Accepted; never changes an answer. */
         public fun user(value: JsonElement?): Builder =
             apply { made = made.copy(user = value) }
@@ -242,6 +269,33 @@ public data class ChatCompletionRequest(
         /** Go on where the model would end, as benchmarks want. */
         public fun ignoreEos(value: Boolean?): Builder =
             apply { made = made.copy(ignoreEos = value) }
+
+        /** No end of the model's before so many tokens. */
+        public fun minTokens(value: Int?): Builder =
+            apply { made = made.copy(minTokens = value) }
+
+        /** Tokens that end the answer, beside the model's own. */
+        public fun stopTokenIds(value: List<Int>?): Builder =
+            apply { made = made.copy(stopTokenIds = value) }
+
+        /**
+         * Makes a token less likely each time that the answer has had it; below 0, more. From
+         * -2 to 2.
+         */
+        public fun frequencyPenalty(value: Double?): Builder =
+            apply { made = made.copy(frequencyPenalty = value) }
+
+        /** Makes tokens less likely that the answer has had; below 0, more. From -2 to 2. */
+        public fun presencePenalty(value: Double?): Builder =
+            apply { made = made.copy(presencePenalty = value) }
+
+        /** Above 1, makes tokens less likely that prompt or answer have had. From 0.01 to 10. */
+        public fun repetitionPenalty(value: Double?): Builder =
+            apply { made = made.copy(repetitionPenalty = value) }
+
+        /** What is added to the logit of a token, by its id. */
+        public fun logitBias(value: Map<Int, Double>?): Builder =
+            apply { made = made.copy(logitBias = value) }
 
         /** The newer name of `max_tokens`. */
         public fun maxCompletionTokens(value: Int?): Builder =
@@ -281,9 +335,8 @@ public data class ChatCompletionRequest(
 }
 
 /**
- * The body of POST /v1/completions. Not built yet, so not here: `store`, `frequency_penalty`,
- * `presence_penalty`, `repetition_penalty`, `logit_bias`, `n`, `echo`, `best_of`, `suffix`,
- * `logprobs`.
+ * The body of POST /v1/completions. Not built yet, so not here: `store`, `n`, `echo`,
+ * `best_of`, `suffix`, `logprobs`.
  */
 @Serializable
 public data class CompletionRequest(
@@ -296,6 +349,9 @@ public data class CompletionRequest(
     /** Only with `stream`. */
     @SerialName("stream_options")
     val streamOptions: StreamOptions? = null,
+    /** What was computed for a prompt is used again only for requests of the same salt. */
+    @SerialName("cache_salt")
+    val cacheSalt: String? = null,
     /** Accepted; never changes an answer. */
     val user: JsonElement? = null,
     /** Accepted; never changes an answer. */
@@ -321,6 +377,27 @@ public data class CompletionRequest(
     /** Go on where the model would end, as benchmarks want. */
     @SerialName("ignore_eos")
     val ignoreEos: Boolean? = null,
+    /** No end of the model's before so many tokens. */
+    @SerialName("min_tokens")
+    val minTokens: Int? = null,
+    /** Tokens that end the answer, beside the model's own. */
+    @SerialName("stop_token_ids")
+    val stopTokenIds: List<Int>? = null,
+    /**
+     * Makes a token less likely each time that the answer has had it; below 0, more. From -2
+     * to 2.
+     */
+    @SerialName("frequency_penalty")
+    val frequencyPenalty: Double? = null,
+    /** Makes tokens less likely that the answer has had; below 0, more. From -2 to 2. */
+    @SerialName("presence_penalty")
+    val presencePenalty: Double? = null,
+    /** Above 1, makes tokens less likely that prompt or answer have had. From 0.01 to 10. */
+    @SerialName("repetition_penalty")
+    val repetitionPenalty: Double? = null,
+    /** What is added to the logit of a token, by its id. */
+    @SerialName("logit_bias")
+    val logitBias: Map<Int, Double>? = null,
 ) {
     /** With a plain text as prompt. */
     public constructor(prompt: String) : this(Prompt.Text(prompt))
@@ -340,6 +417,10 @@ public data class CompletionRequest(
         /** Only with `stream`. */
         public fun streamOptions(value: StreamOptions?): Builder =
             apply { made = made.copy(streamOptions = value) }
+
+        /** What was computed for a prompt is used again only for requests of the same salt. */
+        public fun cacheSalt(value: String?): Builder =
+            apply { made = made.copy(cacheSalt = value) }
 
         /** Accepted; never changes an answer. */
         public fun user(value: JsonElement?): Builder =
@@ -381,6 +462,33 @@ public data class CompletionRequest(
         public fun ignoreEos(value: Boolean?): Builder =
             apply { made = made.copy(ignoreEos = value) }
 
+        /** No end of the model's before so many tokens. */
+        public fun minTokens(value: Int?): Builder =
+            apply { made = made.copy(minTokens = value) }
+
+        /** Tokens that end the answer, beside the model's own. */
+        public fun stopTokenIds(value: List<Int>?): Builder =
+            apply { made = made.copy(stopTokenIds = value) }
+
+        /**
+         * Makes a token less likely each time that the answer has had it; below 0, more. From
+         * -2 to 2.
+         */
+        public fun frequencyPenalty(value: Double?): Builder =
+            apply { made = made.copy(frequencyPenalty = value) }
+
+        /** Makes tokens less likely that the answer has had; below 0, more. From -2 to 2. */
+        public fun presencePenalty(value: Double?): Builder =
+            apply { made = made.copy(presencePenalty = value) }
+
+        /** Above 1, makes tokens less likely that prompt or answer have had. From 0.01 to 10. */
+        public fun repetitionPenalty(value: Double?): Builder =
+            apply { made = made.copy(repetitionPenalty = value) }
+
+        /** What is added to the logit of a token, by its id. */
+        public fun logitBias(value: Map<Int, Double>?): Builder =
+            apply { made = made.copy(logitBias = value) }
+
         /** The request. */
         public fun build(): CompletionRequest = made
     }
@@ -401,6 +509,14 @@ public enum class FinishReason {
     LENGTH,
 }
 
+/** What the tokens of the prompts were. */
+@Serializable
+public data class PromptTokensDetails(
+    /** Those that were not computed again: an earlier request began alike. */
+    @SerialName("cached_tokens")
+    val cachedTokens: Long,
+)
+
 /** Tokens of all answers of a request together. */
 @Serializable
 public data class Usage(
@@ -410,6 +526,8 @@ public data class Usage(
     val completionTokens: Long,
     @SerialName("total_tokens")
     val totalTokens: Long,
+    @SerialName("prompt_tokens_details")
+    val promptTokensDetails: PromptTokensDetails,
 )
 
 /** The answer of a chat. */

@@ -132,7 +132,8 @@ class CallsTest {
     @Test
     fun `a future answers, fails and cancels`() {
         val whole = """{"id":"a","created":1,"model":"m","usage":
-            {"prompt_tokens":1,"completion_tokens":1,"total_tokens":2},
+            {"prompt_tokens":1,"completion_tokens":1,"total_tokens":2,
+            "prompt_tokens_details":{"cached_tokens":0}},
             "choices":[{"index":0,"message":{"content":"hi"},"finish_reason":"stop"}]}"""
         val native = ScriptedNative { call, _, _ ->
             when (call) {

@@ -1,0 +1,58 @@
+"""What one request does to its rows of logits: penalties, biases, tokens that may not come yet.
+
+It keeps what was said; `adjustments.py` writes it, the device does it. A request that wishes for
+none of this has no adjuster, and its steps no second upload.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from mlcc.engine.adjust_tables import BIASES, HISTORY
+from mlcc.engine.adjustments import AdjustmentWriter, Penalties
+from mlcc.engine.request import SamplingParams
+
+BANNED = -1e20
+"""Added to the logit of a token that must not come: no probability is left in float32, and dividing
+by the smallest temperature does not overflow, as infinity may where a device assumes that there is
+none (WGSL)."""
+
+
+class Adjuster:
+    """Of one request. `ends` are the tokens that end its answer."""
+
+    def __init__(
+        self, sampling: SamplingParams, prompt: Iterable[int], ends: frozenset[int]
+    ) -> None:
+        self._penalties = Penalties(
+            sampling.repetition_penalty, sampling.frequency_penalty, sampling.presence_penalty
+        )
+        self._counts = self._penalties != Penalties()
+        self._bias = dict(sampling.logit_bias)
+        self._min_tokens = sampling.min_tokens
+        self._without_end = {**self._bias, **dict.fromkeys(ends, BANNED)}
+        self._history: dict[int, int] = {}
+        if sampling.repetition_penalty != 1:
+            self._history = dict.fromkeys(prompt, 0)
+
+    @property
+    def most_words(self) -> int:
+        """Of its lists in the next step, at most."""
+        return len(HISTORY) * len(self._history) + len(BIASES) * len(self._without_end)
+
+    def push(self, token: int) -> None:
+        """A token was said."""
+        if self._counts:
+            self._history[token] = self._history.get(token, 0) + 1
+
+    def write(self, writer: AdjustmentWriter, row: int, said: int, in_flight: int) -> None:
+        """Adjust a row, from which token number `said` of the answer is sampled. in_flight: the row
+        of the step before that samples the token in front of it, which is not known; -1 = it is."""
+        bias = self._without_end if said < self._min_tokens else self._bias
+        writer.row(
+            row,
+            self._penalties,
+            history=self._history,
+            in_flight=in_flight if self._counts else -1,
+            bias=bias,
+        )
