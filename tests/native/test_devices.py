@@ -108,7 +108,7 @@ def test_without_wgpu_tvm_imports_and_the_reason_is_given(plugin: None) -> None:
         "u.find_spec = lambda name, *a: None if name == 'wgpu' else find(name, *a)\n"
         f"{DEVICES}"
     )
-    assert 'pip install "mlcc[vulkan]"' in python(code)
+    assert "the Python package `wgpu` is missing" in python(code)
 
 
 @pytest.mark.parametrize("runtime_only", ["0", "1"])
