@@ -1,5 +1,4 @@
-"""Hatch's build hook: `pip install` compiles the CPU's executor and the WebGPU plugin along with
-the Python packages.
+"""Hatch's build hook: `pip install` compiles the executor along with the Python packages.
 
 Without a C++ compiler everything else is installed all the same; the reason is noted beside where
 the library would be, and `mlcc targets` shows it. What browsers need is in a wheel of its own
@@ -11,7 +10,6 @@ from __future__ import annotations
 import platform
 import sys
 import sysconfig
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +21,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent / "runtime"))  # mlcc.mac
 
 import build_executor
 
-from mlcc_targets.native import build, manylinux
+from mlcc_targets.native import manylinux
 
-LIBRARIES = ("runtime/mlcc/device/lib/*", "targets/mlcc_targets/native/lib/*")
+BUILT = "runtime/mlcc/device/lib/*"
 
 
 class PluginHook(BuildHookInterface[Any]):
@@ -35,26 +33,22 @@ class PluginHook(BuildHookInterface[Any]):
         """Called by hatch before it packs; `version` is "standard" or "editable"."""
         if self.target_name != "wheel":
             return
-        libraries = []
-        for made, library, without in (
-            (build_executor.build_or_explain(), build_executor.LIBRARY, "models need all of TVM"),
-            (build.build_or_explain(), build.LIBRARY, "built without Vulkan"),
-        ):
-            if made:
-                self.app.display_warning(f"mlcc: {without}: {made}")
-            else:
-                libraries.append(library)
-        # The folders are ignored by git, and hatch leaves out what git ignores.
-        build_data["artifacts"] += LIBRARIES
-        if libraries:
+        reason = build_executor.build_or_explain()
+        # The folder is ignored by git, and hatch leaves out what git ignores.
+        build_data["artifacts"].append(BUILT)
+        if reason:
+            self.app.display_warning(
+                f"mlcc: models need all of TVM, and none run on Vulkan: {reason}"
+            )
+        else:
             build_data["pure_python"] = False
-            build_data["tag"] = f"py3-none-{self.system(version, libraries)}"
+            build_data["tag"] = f"py3-none-{self.system(version)}"
 
-    def system(self, version: str, libraries: Sequence[Path]) -> str:
-        """Platform tag: on Linux the systems that libraries run on, not the one that built them."""
+    def system(self, version: str) -> str:
+        """Platform tag: on Linux the systems that the library runs on, not which built it."""
         if version == "standard" and sys.platform == "linux":
             try:
-                needed = frozenset[str]().union(*map(manylinux.needed_versions, libraries))
+                needed = manylinux.needed_versions(build_executor.LIBRARY)
                 return manylinux.tag(needed, platform.machine())
             except ValueError as error:
                 self.app.display_warning(f"mlcc: a wheel for this system alone: {error}")

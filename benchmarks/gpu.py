@@ -75,7 +75,7 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
     result["quick"] = given.quick
     result["demo"] = gpu_run.demo(given.folder, given.device)
     say(f"demo model beside the reference: {result['demo']}")
-    result["copy_bytes_s"] = gpu_run.copy_bandwidth(place, sizes)
+    result["copy_bytes_s"] = gpu_run.copy_bandwidth(given.folder, place, sizes)
     result["shapes"] = []
     for path in sorted(given.folder.glob("*-*.json")):
         row = json.loads(path.read_text())

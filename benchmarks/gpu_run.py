@@ -1,7 +1,8 @@
 """What `gpu.py run` measures on one GPU, from what `gpu_prepare.py` wrote. No compiler is needed.
 
-Weights are random and never on disk. A decode step is timed with the next one queued behind it, as
-the engine does. Fractions are of the copy bandwidth measured just before on the same device.
+Weights are random; those of one filling share a file. A decode step is timed with the next one
+queued behind it, as the engine does. Fractions are of the copy bandwidth measured just before on
+the same device.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -18,16 +20,19 @@ import numpy as np
 from mlcc.artifact.folder import Artifact
 from mlcc.artifact.manifest import CacheInfo, Limits
 from mlcc.artifact.records import from_plain
+from mlcc.artifact.safetensors import TensorEntry
+from mlcc.device import webgpu
 from mlcc.device.choose import place_for
-from mlcc.device.native import NativeExecutor
+from mlcc.device.compiled import CompiledExecutor
 from mlcc.device.place import Place
 from mlcc.device.threads import set_threads
 from mlcc.device.tvm_runtime import open_device, runtime
 from mlcc.engine import Request, SamplingParams, TextDelta
 from mlcc.engine.batch import Capacity, Result
+from mlcc.engine.executor import Executor
 from mlcc.engine.manual import ManualSteps
 from mlcc.model.model import Model
-from mlcc.opening import open_model
+from mlcc.opening import executor_of, open_model
 
 
 @dataclass(frozen=True)
@@ -100,8 +105,10 @@ def greedy(model: Model, prompts: Sequence[Sequence[int]], limit: int) -> list[l
 # -- a model of random weights --------------------------------------------------------------------
 
 
-def copy_bandwidth(place: Place, sizes: Sizes) -> float:
+def copy_bandwidth(folder: Path, place: Place, sizes: Sizes) -> float:
     """Bytes a second, read and written, of copies on the device."""
+    if place.kind == webgpu.KIND:
+        return _copied_by_the_executor(folder, place, sizes)
     tvm, device = runtime(), open_device(place.kind, place.index)
     a, b = (tvm.runtime.empty((sizes.copy_bytes // 4,), "float32", device) for _ in range(2))
 
@@ -115,14 +122,25 @@ def copy_bandwidth(place: Place, sizes: Sizes) -> float:
     return 10 * 2 * sizes.copy_bytes / seconds
 
 
+def _copied_by_the_executor(folder: Path, place: Place, sizes: Sizes) -> float:
+    model = open_model(folder / "demo", device=place.index)
+    executor = model.executor
+    assert isinstance(executor, CompiledExecutor)
+    nanoseconds = min(executor.copy_time(sizes.copy_bytes) for _ in range(10))
+    model.close()
+    return 2 * sizes.copy_bytes / nanoseconds * 1e9
+
+
 def shape(folder: Path, row: dict[str, Any], place: Place, sizes: Sizes) -> dict[str, Any]:
     """Speeds of one library: tokens and bytes a second."""
     caches = from_plain(tuple[CacheInfo, ...], row["caches"])
-    weights = random_weights(row["weights"])
     capacity = _capacity(row, caches, sizes)
     library, functions = folder / row["library"], row["functions"]
-    executor = NativeExecutor(library, weights, caches, capacity, functions, place)
-    weight_bytes = sum(a.nbytes for a, w in zip(weights, row["weights"], strict=True) if w["read"])
+    with TemporaryDirectory() as files:
+        weights = random_weights(row["weights"], Path(files))
+        executor = executor_of(library, weights, caches, capacity, functions, place)
+    read = zip(weights, row["weights"], strict=True)
+    weight_bytes = sum(a.stop - a.start for a, w in read if w["read"])
     result: dict[str, Any] = {"name": row["name"], "weight_bytes": weight_bytes}
     for b in sizes.batches:
         seconds = decode_seconds(executor, b, sizes.short, sizes.steps)
@@ -162,17 +180,24 @@ def _cache_bytes(caches: Sequence[CacheInfo], context: int) -> int:
     )
 
 
-def random_weights(specs: Sequence[dict[str, Any]]) -> list[Any]:
-    """Arrays of the described shapes; those of one filling share their memory."""
+def random_weights(specs: Sequence[dict[str, Any]], folder: Path) -> list[TensorEntry]:
+    """Tensors of the described shapes; those of one filling share a file."""
     words = {w["fill"]: 0 for w in specs}
     for w in specs:
         words[w["fill"]] = max(words[w["fill"]], int(np.prod(w["shape"])))
-    pools = {fill: _filled(fill, 4 * count) for fill, count in words.items()}
-    arrays = []
-    for w in specs:
-        count = int(np.prod(w["shape"])) * np.dtype(w["dtype"]).itemsize
-        arrays.append(pools[w["fill"]][:count].view(w["dtype"]).reshape(w["shape"]))
-    return arrays
+    for fill, count in words.items():
+        (folder / fill).write_bytes(_filled(fill, 4 * count).tobytes())
+    return [
+        TensorEntry(
+            folder / w["fill"],
+            str(i),
+            w["dtype"],
+            tuple(w["shape"]),
+            0,
+            int(np.prod(w["shape"])) * np.dtype(w["dtype"]).itemsize,
+        )
+        for i, w in enumerate(specs)
+    ]
 
 
 _HALVES = {"float16": (0x03FF, 0x2400), "bfloat16": (0x007F, 0x3C80), "scales": (0, 0x1C00)}
@@ -199,7 +224,7 @@ def _filled(fill: str, nbytes: int) -> Any:
 # -- steps ----------------------------------------------------------------------------------------
 
 
-def decode_seconds(executor: NativeExecutor, sequences: int, context: int, steps: int) -> float:
+def decode_seconds(executor: Executor, sequences: int, context: int, steps: int) -> float:
     """Seconds of a step that adds a token to each sequence, the next step queued behind it."""
     manual, every = ManualSteps(executor.capacity, sequences), range(sequences)
     manual.skip(context - 1)
@@ -216,7 +241,7 @@ def decode_seconds(executor: NativeExecutor, sequences: int, context: int, steps
     return _best(run) / steps
 
 
-def prefill_seconds(executor: NativeExecutor, prompt: int) -> float:
+def prefill_seconds(executor: Executor, prompt: int) -> float:
     """Seconds for a prompt in steps as large as were compiled in."""
     manual, chunk = ManualSteps(executor.capacity), executor.capacity.max_step_tokens
     ids = [(7919 * i) % executor.capacity.vocab_size for i in range(prompt)]
@@ -224,7 +249,7 @@ def prefill_seconds(executor: NativeExecutor, prompt: int) -> float:
     return _best(lambda: _finish(executor, [executor.submit(batch) for batch in batches]))
 
 
-def _finish(executor: NativeExecutor, tickets: Sequence[int]) -> list[Result]:
+def _finish(executor: Executor, tickets: Sequence[int]) -> list[Result]:
     return [executor.collect(ticket) for ticket in tickets]
 
 

@@ -14,8 +14,8 @@ _EXTRAS = {
     "serve": ("fastapi", "starlette", "uvicorn"),
 }
 """What the extra of a command's name brings."""
-OF_DEVICE = {"webgpu": "vulkan", "cuda": "cuda-runtime", "metal": "metal"}
-"""The extra that drives a device. The CPU needs none."""
+OF_DEVICE = {"cuda": "cuda-runtime", "metal": "metal"}
+"""The extra that brings TVM's package for a device; others need none of it."""
 
 
 def is_here(package: str) -> bool:

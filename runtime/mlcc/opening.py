@@ -6,12 +6,13 @@ The one place that chooses an executor; `model/` knows the port alone, `device/`
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from mlcc.artifact.folder import Artifact
-from mlcc.artifact.schema import TargetInfo
+from mlcc.artifact.safetensors import TensorEntry
+from mlcc.artifact.schema import CacheInfo, TargetInfo
 from mlcc.device import executor_library
 from mlcc.device.place import Place
 from mlcc.device.threads import set_threads
@@ -123,9 +124,17 @@ def open_executor(
     place = _place(manifest.target, device)
     if place.note:
         note(place.note)
-    if place.kind == "cpu" and not executor_library.why_absent():
-        return _cpu(artifact, fitted(place.room), count)
-    return _over_tvm(artifact, fitted(place.room), place, progress)
+    return executor_of(
+        artifact.library_path,
+        list(artifact.weights().values()),
+        manifest.caches,
+        fitted(place.room),
+        manifest.functions,
+        place,
+        count if place.kind == "cpu" else 1,
+        manifest.interface,
+        progress,
+    )
 
 
 def _place(target: TargetInfo, wanted: int | None) -> Place:
@@ -155,39 +164,36 @@ def _refuse_for_numpy(artifact: Artifact, **options: int | None) -> None:
             )
 
 
-def _cpu(artifact: Artifact, capacity: Capacity, threads: int) -> Executor:
-    from mlcc.device.cpu import CpuExecutor
+def executor_of(
+    library: Path,
+    weights: Sequence[TensorEntry],
+    caches: Sequence[CacheInfo],
+    capacity: Capacity,
+    functions: Collection[str],
+    place: Place,
+    threads: int = 1,
+    interface: str | None = None,
+    progress: Progress = lambda done, total: None,
+) -> Executor:
+    """The executor of a compiled library on its device: libmlcc_executor, but for CUDA and Metal,
+    and for a CPU's libraries where it was not built: these go through TVM's package.
 
-    manifest = artifact.manifest
-    return CpuExecutor(
-        artifact.library_path,
-        list(artifact.weights().values()),
-        manifest.caches,
-        capacity,
-        manifest.functions,
-        threads,
-        manifest.interface,
-    )
+    Raises ArtifactError, CapacityError, DeviceError.
+    """
+    absent = executor_library.why_absent()
+    if place.kind in executor_library.DEVICES and not absent:
+        from mlcc.device.compiled import CompiledExecutor
 
-
-def _over_tvm(artifact: Artifact, capacity: Capacity, place: Place, progress: Progress) -> Executor:
-    """On a GPU, or on a CPU for which libmlcc_executor was not built."""
+        return CompiledExecutor(
+            library, weights, caches, capacity, functions, threads, interface, place, progress
+        )
     if place.kind == "cpu" and not is_here("tvm"):
-        raise DeviceError(executor_library.why_absent())
+        raise DeviceError(absent)
     from mlcc.artifact.arrays import mapped
     from mlcc.device.native import NativeExecutor
 
-    manifest = artifact.manifest
-    return NativeExecutor(
-        artifact.library_path,
-        list(mapped(artifact.weights()).values()),
-        manifest.caches,
-        capacity,
-        manifest.functions,
-        place,
-        progress,
-        manifest.interface,
-    )
+    arrays = list(mapped(dict(enumerate(weights))).values())
+    return NativeExecutor(library, arrays, caches, capacity, functions, place, progress, interface)
 
 
 def _reference(artifact: Artifact, capacity: Capacity) -> Executor:

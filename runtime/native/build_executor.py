@@ -1,4 +1,5 @@
-"""Builds libmlcc_executor: our C++ and TVM's runtime, of the sources in its wheels, in one library.
+"""Builds libmlcc_executor: our C++, the WebGPU plugin and TVM's runtime, of the sources in its
+wheels, in one library.
 
     python runtime/native/build_executor.py                in place, for this machine
     python runtime/native/build_executor.py ARCH OUTPUT    for another: x86_64 or aarch64, on Linux
@@ -17,6 +18,7 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
 from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parent
@@ -25,6 +27,7 @@ if str(ROOT / "targets") not in sys.path:
     sys.path.insert(0, str(ROOT / "targets"))
 
 from mlcc_targets.linker import zig  # noqa: E402
+from mlcc_targets.native import build as plugin  # noqa: E402
 from mlcc_targets.native import once  # noqa: E402
 from mlcc_targets.native.build import compiler, package  # noqa: E402
 from mlcc_targets.native.once import BuildError  # noqa: E402
@@ -102,16 +105,15 @@ def build(
     common = [*command, *flags, *includes()]
     output.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
-        sources = sorted(SOURCES.glob("*.cc"))
-        made = {source.stem: Path(folder) / f"{source.stem}.o" for source in sources}
+        made = {name: Path(folder) / f"{name}.o" for name in units()}
         objects = {**made, **(ready or {})}
 
-        def compile_one(source: Path) -> None:
-            if objects[source.stem] == made[source.stem]:
-                compile_unit(source, made[source.stem], common)
+        def compile_one(name: str) -> None:
+            if objects[name] == made[name]:
+                compile_unit(name, made[name], common)
 
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            list(pool.map(compile_one, sources))
+            list(pool.map(compile_one, units()))
         partial = output.with_suffix(".partial")  # the old library may be in use
         try:
             _run([*command, *link, *map(str, objects.values()), *libraries, "-o", str(partial)])
@@ -121,10 +123,29 @@ def build(
     return output
 
 
-def compile_unit(source: Path, made: Path, command: Sequence[str]) -> None:
-    """One source. Raises BuildError."""
-    warnings = ["-w"] if source.stem == "runtime" else ["-Wall", "-Wextra"]  # TVM's, and ours
-    _run([*command, *warnings, "-c", str(source), "-o", str(made)])
+def units() -> dict[str, list[str]]:
+    """What is compiled: the words of a command that say which source, and how.
+
+    The WebGPU plugin is one of them, where the headers of wgpu-native are. Raises BuildError.
+    """
+    ours, foreign = ["-Wall", "-Wextra"], ["-w"]
+    found = {
+        source.stem: [*(foreign if source.stem == "runtime" else ours), str(source)]
+        for source in sorted(SOURCES.glob("*.cc"))
+    }
+    if has_webgpu():
+        found["webgpu"] = ["-std=c++20", *ours, *plugin.translation_unit()]
+    return found
+
+
+def has_webgpu() -> bool:
+    """Whether the library reaches GPUs too."""
+    return find_spec("wgpu") is not None
+
+
+def compile_unit(name: str, made: Path, command: Sequence[str]) -> None:
+    """One of them. Raises BuildError."""
+    _run([*command, *units()[name], "-c", "-o", str(made)])
 
 
 def _run(words: Sequence[str]) -> None:
@@ -147,6 +168,8 @@ def _run(words: Sequence[str]) -> None:
 def source_hash() -> str:
     """Of all sources and this file: tells whether a library was built from them."""
     sources = [*SOURCES.iterdir(), *HEADERS.iterdir(), EXPORTS, Path(__file__)]
+    if has_webgpu():
+        sources += plugin.SOURCES.iterdir()
     return once.hash_of(sorted(sources))
 
 

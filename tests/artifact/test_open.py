@@ -154,14 +154,17 @@ def test_another_kernel_interface(copy: Path) -> None:
     refused(copy, "kernel interface 2: compile the model again with `mlcc compile`$")
 
 
-def test_a_gpu_needs_tvm_and_a_cpu_none(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_metal_needs_tvm_and_what_the_executor_runs_none(
+    copy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def absent(package: str) -> str:
         raise importlib.metadata.PackageNotFoundError(package)
 
     monkeypatch.setattr(importlib.metadata, "version", absent)
     Artifact.open(copy)
-    rewrite(copy, with_target(device="webgpu"))
-    refused(copy, r'apache-tvm, which is not installed; type `pip install "mlcc\[vulkan\]"`')
+    Artifact.open(rewrite(copy, with_target(device="webgpu")))
+    rewrite(copy, with_target(device="metal"))
+    refused(copy, r'apache-tvm, which is not installed; type `pip install "mlcc\[metal\]"`')
 
 
 def test_a_cpu_without_the_features(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:

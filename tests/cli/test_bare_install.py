@@ -48,10 +48,12 @@ def demo(compiled_demo: Callable[[str, str], Path]) -> Path:
     return compiled_demo("q4", "cpu")
 
 
-def bare(program: str, said: str = "", more: bool = False) -> subprocess.CompletedProcess[str]:
-    """`more`: the wheel's other packages, too."""
+def bare(
+    program: str, said: str = "", more: bool = False, brought: str = ""
+) -> subprocess.CompletedProcess[str]:
+    """`more`: the wheel's other packages, too. brought: what an extra brings."""
     path = [*(str(ROOT / room) for room in ROOMS.values()), sysconfig.get_path("purelib")]
-    installed = INSTALLED | ROOMS.keys() if more else INSTALLED
+    installed = (INSTALLED | ROOMS.keys() if more else INSTALLED) | {brought}
     source = BARE.format(installed=installed, path=path, program=program)
     command = [sys.executable, "-ISc", source]
     return subprocess.run(command, input=said, capture_output=True, text=True, timeout=300)
@@ -67,6 +69,12 @@ def test_run_and_chat(demo: Path) -> None:
     answer = mlcc("run", demo, "What is 2 + 3?", "--temperature", 0)
     assert "5" in answer
     assert mlcc("chat", demo, "--temperature", 0, said="What is 2 + 3?\n") == answer
+
+
+def test_a_gpu_needs_wgpu_alone(vulkan: None, compiled_demo: Callable[[str, str], Path]) -> None:
+    words = ["run", str(compiled_demo("q4", "vulkan")), "What is 2 + 3?", "--temperature", "0"]
+    done = bare(COMMAND.format(words=words), more=True, brought="wgpu")
+    assert "5" in done.stdout, done.stderr
 
 
 def test_the_engine_in_a_program(demo: Path) -> None:
@@ -86,7 +94,7 @@ def test_eval_profile_and_inspect(demo: Path, tmp_path: Path) -> None:
     ("words", "extra"),
     [
         (("run", "CHECKPOINT", "hi"), "compile"),
-        (("run", "CHECKPOINT", "hi", "--target", "vulkan"), "compile"),
+        (("run", "CHECKPOINT", "hi", "--target", "vulkan"), "vulkan"),
         (("compile", "CHECKPOINT"), "compile"),
         (("serve", "DEMO"), "serve"),
     ],

@@ -16,6 +16,7 @@ from demo_model import DEMO
 
 from demo.conftest import Opened
 from demo.equality import compare, greedy_tokens, last_logits
+from mlcc.device.compiled import CompiledExecutor
 from mlcc.engine import Request, SamplingParams
 from mlcc.measure.evaluation import read_rows
 
@@ -53,19 +54,18 @@ def test_vulkan_answers_as_the_reference(
 
 def test_a_step_reads_back_in_one_copy_that_goes_with_it(opened: Opened) -> None:
     """With a step behind it in flight, collecting it submits nothing more."""
-    from mlcc.device import webgpu
-
     model = opened("q4", "vulkan")
+    assert isinstance(model.executor, CompiledExecutor)
     engine, executor, tickets = model.new_engine(), model.executor, deque[int]()
     sampling = SamplingParams(temperature=0.0, max_tokens=6, ignore_eos=True)
     engine.add(Request("a", model.text.encode_prompt("1 + 1 ="), sampling))
-    first = webgpu.counts(0)
+    first = model.executor.counts()
     while engine.has_work:
         while len(tickets) < executor.depth and (batch := engine.plan()) is not None:
             tickets.append(executor.submit(batch))
-        before = webgpu.counts(0)
+        before = model.executor.counts()
         engine.commit(executor.collect(tickets.popleft()))
-        assert webgpu.counts(0)["submits"] == before["submits"]
-    last = webgpu.counts(0)
+        assert model.executor.counts()["submits"] == before["submits"]
+    last = model.executor.counts()
     assert last["reads_started"] - first["reads_started"] == 6 == engine.stats().steps
     assert last["reads"] == first["reads"]

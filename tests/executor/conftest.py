@@ -15,6 +15,9 @@ from mlcc.device import executor_library
 DEMO = "MLCC_TEST_DEMO"
 """In a process that a test started: where the artifact is."""
 
+DEMO_VULKAN = "MLCC_TEST_DEMO_VULKAN"
+"""The same for target vulkan."""
+
 NATIVE = Path(__file__).parents[2] / "runtime" / "native"
 
 

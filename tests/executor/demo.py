@@ -1,7 +1,8 @@
-"""The demo model on both executors of a CPU: libmlcc_executor's, and that of TVM's package."""
+"""The demo model on both executors: libmlcc_executor's, and that of TVM's package."""
 
 from __future__ import annotations
 
+import random
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,9 +11,12 @@ from typing import Any
 
 from mlcc.artifact.arrays import mapped
 from mlcc.artifact.folder import Artifact
-from mlcc.device.cpu import CpuExecutor
+from mlcc.device.compiled import CompiledExecutor
 from mlcc.device.native import NativeExecutor
+from mlcc.device.place import CPU, Place
 from mlcc.engine import Request, SamplingParams, TextDelta
+from mlcc.engine.adjust_tables import AdjustLayout
+from mlcc.engine.adjustments import Adjustments, AdjustmentWriter, Penalties
 from mlcc.engine.batch import Capacity
 from mlcc.model.driver import Driver
 from mlcc.model.memory import plan_capacity
@@ -25,10 +29,10 @@ def capacity_of(folder: Path, **limits: int | None) -> Capacity:
     return plan_capacity(Artifact.open(folder, host=False).manifest, **limits)
 
 
-def cpu_executor(folder: Path, threads: int = 1, **limits: int | None) -> CpuExecutor:
+def cpu_executor(folder: Path, threads: int = 1, **limits: int | None) -> CompiledExecutor:
     """Over libmlcc_executor."""
     artifact = Artifact.open(folder)
-    return CpuExecutor(
+    return CompiledExecutor(
         artifact.library_path,
         list(artifact.weights().values()),
         artifact.manifest.caches,
@@ -39,7 +43,27 @@ def cpu_executor(folder: Path, threads: int = 1, **limits: int | None) -> CpuExe
     )
 
 
-def tvm_executor(folder: Path, copies: Path) -> NativeExecutor:
+def vulkan_executor(folder: Path, **options: Any) -> CompiledExecutor:
+    """Over libmlcc_executor, with room for few short sequences; `options` are the executor's."""
+    artifact = Artifact.open(folder)
+    arguments = {
+        "capacity": capacity_of(folder, context=256, max_batch=4),
+        "interface": artifact.manifest.interface,
+        "place": Place("webgpu"),
+        **options,
+    }
+    return CompiledExecutor(
+        artifact.library_path,
+        list(artifact.weights().values()),
+        artifact.manifest.caches,
+        functions=artifact.manifest.functions,
+        **arguments,
+    )
+
+
+def tvm_executor(
+    folder: Path, copies: Path, place: Place = CPU, **limits: int | None
+) -> NativeExecutor:
     """Over TVM's package. The library is another file: whoever loads one writes into it which
     runtime it calls, and a file is loaded once a process."""
     artifact = Artifact.open(folder)
@@ -48,9 +72,20 @@ def tvm_executor(folder: Path, copies: Path) -> NativeExecutor:
         library,
         list(mapped(artifact.weights()).values()),
         artifact.manifest.caches,
-        capacity_of(folder),
+        capacity_of(folder, **limits),
         artifact.manifest.functions,
+        place,
     )
+
+
+def adjusted(executor: Any, rng: random.Random, rows: int) -> Adjustments:
+    """Adjustments of any kind, of every row, in the executor's own memory."""
+    layout = AdjustLayout.of(executor.capacity.layout, executor.capacity.vocab_size)
+    writer = AdjustmentWriter(layout, executor.lend_adjustments())
+    for row in range(rows):
+        history = dict.fromkeys(rng.sample(range(300), 20), 1)
+        writer.row(row, Penalties(1.3, 0.5, 0.2), history=history, bias={rng.randrange(300): 4.0})
+    return writer.finish()
 
 
 def text_of(folder: Path) -> ModelText:

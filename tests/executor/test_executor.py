@@ -22,7 +22,7 @@ from mlcc.artifact.folder import Artifact
 from mlcc.artifact.safetensors import TensorEntry
 from mlcc.device import executor_library
 from mlcc.device.check import BadBatchError
-from mlcc.device.cpu import CpuExecutor
+from mlcc.device.compiled import CompiledExecutor
 from mlcc.device.likelihood import log_likelihood
 from mlcc.device.native import NativeExecutor
 from mlcc.engine import SamplingParams
@@ -36,17 +36,17 @@ QUESTIONS = ("How much is 17 + 25?", "The cat and the", "1 + 1 = 2, 2 + 2 =", "a
 
 
 @pytest.fixture
-def executor(demo: Path) -> Iterator[CpuExecutor]:
+def executor(demo: Path) -> Iterator[CompiledExecutor]:
     made = cpu_executor(demo)
     yield made
     made.close()
 
 
-def first_step(executor: CpuExecutor, **options: Any) -> Batch:
+def first_step(executor: CompiledExecutor, **options: Any) -> Batch:
     return ManualSteps(executor.capacity, 2).step({0: range(9), 1: [5, 6]}, **options)
 
 
-def test_a_copied_page_is_read_as_the_one_it_was_copied_from(executor: CpuExecutor) -> None:
+def test_a_copied_page_is_read_as_the_one_it_was_copied_from(executor: CompiledExecutor) -> None:
     """A prompt's second page is copied, and the sequence goes on over the copy."""
     steps = ManualSteps(executor.capacity)
     executor.collect(executor.submit(steps.step({0: range(3, 23)})))
@@ -65,7 +65,7 @@ def test_a_copied_page_is_read_as_the_one_it_was_copied_from(executor: CpuExecut
     assert not np.array_equal(executor.logits(plain), expected)
 
 
-def test_top_logprobs_are_those_of_the_logits(executor: CpuExecutor) -> None:
+def test_top_logprobs_are_those_of_the_logits(executor: CompiledExecutor) -> None:
     batch = first_step(executor, top_logprobs=3)
     logits = np.array(executor.logits(batch), np.float64)
     result = executor.collect(executor.submit(batch))
@@ -76,7 +76,7 @@ def test_top_logprobs_are_those_of_the_logits(executor: CpuExecutor) -> None:
         np.testing.assert_allclose([p for _, p in found], np.sort(row)[::-1][:3], atol=1e-4)
 
 
-def test_likelihoods_are_those_of_the_logits(executor: CpuExecutor) -> None:
+def test_likelihoods_are_those_of_the_logits(executor: CompiledExecutor) -> None:
     batch = first_step(executor, every_row=False)
     expected = log_likelihood(np.array(executor.logits(batch)), [7, 300])
     assert abs(executor.log_likelihood(batch, [7, 300]) - expected) < 1e-9
@@ -84,7 +84,7 @@ def test_likelihoods_are_those_of_the_logits(executor: CpuExecutor) -> None:
         executor.log_likelihood(batch, [7])
 
 
-def test_tickets_are_collected_once(executor: CpuExecutor) -> None:
+def test_tickets_are_collected_once(executor: CompiledExecutor) -> None:
     ticket = executor.submit(first_step(executor))
     assert len(executor.collect(ticket).tokens) == 2
     for unknown in (ticket, ticket + 1, -1):
@@ -92,7 +92,7 @@ def test_tickets_are_collected_once(executor: CpuExecutor) -> None:
             executor.collect(unknown)
 
 
-def test_a_refused_step_changes_nothing(executor: CpuExecutor) -> None:
+def test_a_refused_step_changes_nothing(executor: CompiledExecutor) -> None:
     """The tokens of the step before stay those that a placeholder names."""
     steps = ManualSteps(executor.capacity)
     (token,) = executor.collect(executor.submit(steps.step({0: range(9)}))).tokens
@@ -107,7 +107,7 @@ def test_a_refused_step_changes_nothing(executor: CpuExecutor) -> None:
     assert np.array_equal(executor.logits(flying), expected)
 
 
-def test_a_closed_executor_says_so(executor: CpuExecutor) -> None:
+def test_a_closed_executor_says_so(executor: CompiledExecutor) -> None:
     batch = first_step(executor)
     executor.close()
     executor.close()
@@ -189,7 +189,7 @@ def test_neither_tvm_nor_numpy_is_imported(demo: Path) -> None:
     assert done.stdout == "17 + 25 = 42\n[]\n", done.stderr
 
 
-def opened(demo: Path, library: Path, **changes: Any) -> CpuExecutor:
+def opened(demo: Path, library: Path, **changes: Any) -> CompiledExecutor:
     """The demo model, of another library or with other arguments."""
     artifact = Artifact.open(demo)
     manifest = artifact.manifest
@@ -200,7 +200,7 @@ def opened(demo: Path, library: Path, **changes: Any) -> CpuExecutor:
         "functions": manifest.functions,
         **changes,
     }
-    return CpuExecutor(library, **arguments)
+    return CompiledExecutor(library, **arguments)
 
 
 def foreign(data: bytes) -> bytes:

@@ -6,10 +6,8 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from executor.demo import cpu_executor
-from mlcc.device.cpu import CpuExecutor
-from mlcc.engine.adjust_tables import AdjustLayout
-from mlcc.engine.adjustments import Adjustments, AdjustmentWriter, Penalties
+from executor.demo import adjusted, cpu_executor
+from mlcc.device.compiled import CompiledExecutor
 from mlcc.engine.batch import Result
 from mlcc.engine.batch_writer import BatchWriter, RowSampling
 from mlcc.engine.manual import ManualSteps
@@ -17,16 +15,7 @@ from mlcc.engine.manual import ManualSteps
 SEQUENCES, STEPS = 7, 90
 
 
-def adjusted(executor: CpuExecutor, rng: random.Random, rows: int) -> Adjustments:
-    layout = AdjustLayout.of(executor.capacity.layout, executor.capacity.vocab_size)
-    writer = AdjustmentWriter(layout, executor.lend_adjustments())
-    for row in range(rows):
-        history = dict.fromkeys(rng.sample(range(300), 20), 1)
-        writer.row(row, Penalties(1.3, 0.5, 0.2), history=history, bias={rng.randrange(300): 4.0})
-    return writer.finish()
-
-
-def run(executor: CpuExecutor) -> list[Result]:
+def run(executor: CompiledExecutor) -> list[Result]:
     """Decode steps of a few sequences, some adjusted, some with top logprobs, with a chunk, a copy
     or logits in between."""
     rng = random.Random(3)

@@ -7,13 +7,13 @@ import platform
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from executor.conftest import DEMO, NATIVE
+from executor.conftest import DEMO, DEMO_VULKAN, NATIVE
 from mlcc.device import executor_library
 from mlcc_targets.target import TargetError
 
@@ -29,6 +29,8 @@ sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", *sys.argv[2:]]))
 """
 NOT_SANITIZED = "not imported and not fork and not fit"
 """Tests of processes of their own, and of more memory than the sanitizer lets one ask for."""
+NOT_SANITIZED_ON_A_GPU = "not package and not two_models"
+"""Nor those that compare with TVM's package, or take long."""
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +38,7 @@ def runtime(build: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """TVM's unit by the system's compiler, as it is: what is sanitized is ours."""
     made: Path = tmp_path_factory.mktemp("runtime") / "runtime.o"
     command = [*build.compiler(), "-std=c++17", "-O0", "-fPIC", *build.includes()]
-    build.compile_unit(build.SOURCES / "runtime.cc", made, command)
+    build.compile_unit("runtime", made, command)
     return made
 
 
@@ -92,27 +94,47 @@ def preloaded(build: Any, name: str) -> str:
     return path
 
 
-@pytest.mark.needs("g++")
-def test_the_address_and_undefined_sanitizers_find_nothing(
-    build: Any, runtime: Path, demo: Path, tmp_path: Path
-) -> None:
+@pytest.fixture(scope="module")
+def sanitized(
+    build: Any, runtime: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[..., None]:
+    """Runs tests with a library that the address and undefined sanitizers watch."""
     # libstdc++ too: else the sanitizer finds no __cxa_throw to pass exceptions on to.
     preload = [preloaded(build, name) for name in ("libasan.so", "libstdc++.so.6")]
     sanitize = ("-fsanitize=address,undefined", "-fno-sanitize=vptr", *SANITIZED)
     library = build.build(
-        tmp_path / "libmlcc_executor.so",
+        tmp_path_factory.mktemp("sanitized") / "libmlcc_executor.so",
         flags=(*build.FLAGS, *sanitize),
         link=(*build.LINK, *sanitize),
         tools=(build.compiler(), ["-pthread", "-ldl"]),
         ready={"runtime": runtime},
     )
-    tests = [str(HERE / name) for name in ("test_checks.py", "test_executor.py")]
-    checked(
-        [sys.executable, "-c", SCRIPT, str(library), *tests, "-k", NOT_SANITIZED],
-        LD_PRELOAD=" ".join(preload),
-        ASAN_OPTIONS="detect_leaks=0",  # Python leaves its own to the exit
-        **{DEMO: str(demo)},
-    )
+
+    def run(names: Sequence[str], choice: str, **environment: str) -> None:
+        tests = [str(HERE / name) for name in names]
+        checked(
+            [sys.executable, "-c", SCRIPT, str(library), *tests, "-k", choice],
+            LD_PRELOAD=" ".join(preload),
+            ASAN_OPTIONS="detect_leaks=0",  # Python and drivers leave theirs to the exit
+            **environment,
+        )
+
+    return run
+
+
+@pytest.mark.needs("g++")
+def test_the_address_and_undefined_sanitizers_find_nothing(
+    sanitized: Callable[..., None], demo: Path
+) -> None:
+    sanitized(("test_checks.py", "test_executor.py"), NOT_SANITIZED, **{DEMO: str(demo)})
+
+
+@pytest.mark.needs("g++")
+def test_they_find_nothing_on_a_gpu(
+    vulkan: None, sanitized: Callable[..., None], compiled_demo: Callable[[str, str], Path]
+) -> None:
+    model = compiled_demo("q4", "vulkan")
+    sanitized(("test_vulkan.py",), NOT_SANITIZED_ON_A_GPU, **{DEMO_VULKAN: str(model)})
 
 
 @pytest.mark.needs("g++")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from mlcc.artifact.folder import Artifact
 from mlcc.artifact.schema import CacheInfo
-from mlcc.device.cpu import CpuExecutor
+from mlcc.device.compiled import CompiledExecutor
 from mlcc.engine.adjustments import Adjustments
 from mlcc.engine.batch import Batch, Capacity
 from mlcc.engine.tables import CacheGroup
@@ -35,7 +35,7 @@ class Unloaded:
             )
             for group, pool in zip(capacity.groups, capacity.pools, strict=True)
         ]
-        self.executor = CpuExecutor(library, [], caches, capacity, ("adjust",))
+        self.executor = CompiledExecutor(library, [], caches, capacity, ("adjust",))
 
     def check(self, batch: Batch, adjustments: Adjustments | None = None) -> None:
         """Raises BadBatchError for a step that is refused."""

@@ -12,8 +12,7 @@ from batches import PagedSequences
 from safetensors.numpy import save_file
 
 from mlcc.artifact.safetensors import TensorEntry, read_header
-from mlcc.device.cpu import CpuExecutor
-from mlcc.device.native import NativeExecutor
+from mlcc.device.compiled import CompiledExecutor
 from mlcc.device.place import CPU, Place
 from mlcc.device.reference import ReferenceExecutor
 from mlcc.engine.batch import Capacity
@@ -62,10 +61,10 @@ def native(plan: Plan, folder: Path, capacity: Capacity, place: Place = CPU) -> 
     build(lowered, plan.target, library)
     weights = list(arrays_of(lowered.plans, plan.checkpoint.tensors, plan.sources, lambda *_: None))
     caches = plan.caches.infos(capacity.pools)
-    if place.kind != "cpu":
-        return NativeExecutor(library, weights, caches, capacity, lowered.functions, place)
     stored = stored_in(folder / "weights.safetensors", weights)
-    return CpuExecutor(library, stored, caches, capacity, lowered.functions, threads=2)
+    return CompiledExecutor(
+        library, stored, caches, capacity, lowered.functions, threads=2, place=place
+    )
 
 
 def stored_in(path: Path, arrays: Sequence[Any]) -> list[TensorEntry]:

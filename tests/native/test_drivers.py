@@ -40,8 +40,8 @@ import sys
 sys.path.insert(0, {tests!r})
 import numpy as np, tvm
 from wgsl_library import load, pointer, scale_add
-from mlcc.device import webgpu
-found, _ = webgpu.devices()
+import plugin_functions as functions
+found, _ = functions.devices()
 assert len(found) == 2 and all(one.software for one in found)
 first, second = tvm.device("webgpu", 0), tvm.device("webgpu", 1)
 assert first.device_name != second.device_name

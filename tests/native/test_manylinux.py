@@ -14,7 +14,7 @@ from mlcc_targets.native import manylinux
 @pytest.mark.parametrize(
     ("needed", "expected"),
     [
-        ({"GLIBC_2.2.5", "GLIBC_2.17"}, "manylinux_2_28_x86_64"),
+        ({"GLIBC_2.2.5", "GLIBC_2.17"}, "manylinux_2_17_x86_64"),
         ({"GLIBC_2.34", "GLIBCXX_3.4.29", "CXXABI_1.3.9", "GCC_3.0"}, "manylinux_2_34_x86_64"),
         ({"GLIBC_2.17", "GLIBCXX_3.4.30"}, "manylinux_2_35_x86_64"),
         ({"GLIBC_2.9", "GLIBC_2.28"}, "manylinux_2_28_x86_64"),  # numbers, not text

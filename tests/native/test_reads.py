@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import plugin_functions as functions
 import pytest
 import tvm
 from wgsl_library import load, pointer, scale_add
-
-from mlcc.device import webgpu
-from mlcc.device.tensors import WebGpuTensors
 
 LARGE = 4 << 20
 
@@ -24,12 +23,27 @@ def tensor(values: Any, dtype: str, device: Any) -> Any:
     return tvm.runtime.tensor(np.asarray(values, dtype), device)
 
 
+def read(*tensors: Any) -> Callable[[], list[list[Any]]]:
+    """What waits for the values of tensors, whose copies are started now."""
+    finish = functions.start_read(tensors)
+    kinds = [(tensor.dtype, tensor.shape[0]) for tensor in tensors]
+
+    def values() -> list[list[Any]]:
+        data, at, found = finish(), 0, []
+        for dtype, count in kinds:
+            part = np.frombuffer(data, dtype, count, at)
+            found.append(part.tolist())
+            at += part.nbytes
+        return found
+
+    return values
+
+
 def test_values_are_those_of_the_moment(device: Any) -> None:
     """Of several tensors at once, one of them a view, one empty; overwritten behind the read."""
     ids = tensor([7, -8, 9], "int32", device)
     floats = tensor(np.arange(6) / 4, "float32", device)
     empty = tvm.runtime.empty((0,), "int32", device)
-    read = WebGpuTensors(device).read
     first = read(ids, empty, floats._create_view((2,), "float32", 8))
     ids.copyfrom(np.zeros(3, np.int32))
     second = read(ids)
@@ -42,35 +56,33 @@ def test_a_read_waits_for_nothing_behind_it(device: Any, kernel: Any) -> None:
     much behind it that a driver on any CPU is not done with that too."""
     small = tensor([1.5], "float32", device)
     x, y = (tvm.runtime.empty((LARGE,), "float32", device) for _ in range(2))
-    read = WebGpuTensors(device).read
 
     def work(times: int) -> None:
         for _ in range(times):
             kernel(pointer(x), pointer(y), LARGE, 1.0, 0.0, LARGE // 256, LARGE // 256)
 
-    before = webgpu.counts(0)
+    before = functions.counts(0)
     work(3)
     first = read(small)
     work(8)
     second = read(small)
     assert first() == [[1.5]]
-    after = webgpu.counts(0)
+    after = functions.counts(0)
     assert after["reads_started"] - before["reads_started"] == 2
     assert after["reads_arrived"] - before["reads_arrived"] == 1
     assert second() == [[1.5]]
-    assert webgpu.counts(0)["reads_arrived"] - before["reads_arrived"] == 2
+    assert functions.counts(0)["reads_arrived"] - before["reads_arrived"] == 2
 
 
 def test_waiting_submits_nothing_and_memory_is_used_again(device: Any) -> None:
     ids = tensor(range(8), "int32", device)
-    read = WebGpuTensors(device).read
     [read(ids)() for _ in range(2)]
     for _ in range(20):
         one, other = read(ids), read(ids)
-        before = webgpu.counts(0)["submits"]
+        before = functions.counts(0)["submits"]
         assert one() == other() == [[*range(8)]]
-        assert webgpu.counts(0)["submits"] == before
-    finish = webgpu.start_read([ids])
+        assert functions.counts(0)["submits"] == before
+    finish = functions.start_read([ids])
     finish()
     with pytest.raises(RuntimeError, match="finished before"):
         finish()
@@ -79,14 +91,14 @@ def test_waiting_submits_nothing_and_memory_is_used_again(device: Any) -> None:
 def test_a_read_that_nobody_finishes_is_forgotten(device: Any) -> None:
     ids = tensor(range(8), "int32", device)
     for _ in range(200):
-        WebGpuTensors(device).read(ids)
-    assert WebGpuTensors(device).read(ids)() == [[*range(8)]]
+        read(ids)
+    assert read(ids)() == [[*range(8)]]
 
 
 def test_what_cannot_be_read_so_is_refused(device: Any) -> None:
     with pytest.raises(RuntimeError, match="whole words"):
-        webgpu.start_read([tensor([1, 2, 3], "int8", device)])
+        functions.start_read([tensor([1, 2, 3], "int8", device)])
     with pytest.raises(RuntimeError, match="nothing to read"):
-        webgpu.start_read([])
+        functions.start_read([])
     with pytest.raises(RuntimeError, match="of this plugin's devices"):
-        webgpu.start_read([tensor([1], "int32", tvm.cpu())])
+        functions.start_read([tensor([1], "int32", tvm.cpu())])

@@ -7,12 +7,11 @@ import sys
 from typing import Any
 
 import numpy as np
+import plugin_functions as functions
 import pytest
 import tvm
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from mlcc.device import webgpu
 
 SIZES = [0, 1, 2, 3, 4, 5, 255, 256, 257, 16384, 16385, 65537, 9_000_001]
 
@@ -73,30 +72,30 @@ def test_small_writes_cost_no_submit(device: Any) -> None:
     host = tvm.runtime.tensor(np.arange(16, dtype=np.int32))
     tensors = [tvm.runtime.empty((16,), "int32", device) for _ in range(13)]
     tensors[0].numpy()
-    before = webgpu.counts(0)
+    before = functions.counts(0)
     for tensor in tensors:
         host.copyto(tensor)
     tensors[-1].numpy()
-    after = webgpu.counts(0)
+    after = functions.counts(0)
     assert after["submits"] - before["submits"] == 1
     assert after["small_writes"] - before["small_writes"] == 13
 
 
 def test_freed_buffers_are_used_again(device: Any) -> None:
     tvm.runtime.tensor(np.zeros(777, np.int32), device)
-    before = webgpu.counts(0)
+    before = functions.counts(0)
     for _ in range(50):
         tvm.runtime.tensor(np.zeros(777, np.int32), device)
-    after = webgpu.counts(0)
+    after = functions.counts(0)
     assert after["buffers_created"] == before["buffers_created"]
     assert after["used_bytes"] == before["used_bytes"]
 
 
 def test_large_memory_goes_back_at_once(device: Any) -> None:
-    before = webgpu.counts(0)
+    before = functions.counts(0)
     for _ in range(20):
         tvm.runtime.empty((300 << 20,), "uint8", device)
-    after = webgpu.counts(0)
+    after = functions.counts(0)
     assert after["used_bytes"] == before["used_bytes"]
     assert after["kept_bytes"] <= 256 << 20
 

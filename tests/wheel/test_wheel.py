@@ -20,14 +20,13 @@ from pathlib import Path
 import pytest
 
 from mlcc.device import executor_library
-from mlcc_targets import native
 from mlcc_targets.native import manylinux
 from mlcc_targets.wasm import build as wasm
 
 pytestmark = [
     pytest.mark.long,  # installs half a gigabyte
     pytest.mark.skipif(sys.platform != "linux", reason="builds a wheel for Linux"),
-    pytest.mark.skipif(bool(native.why_absent()), reason=f"no plugin: {native.why_absent()}"),
+    pytest.mark.skipif(bool(executor_library.why_absent()), reason=executor_library.why_absent()),
 ]
 ROOT = Path(__file__).parents[2]
 LIBRARIES = {
@@ -112,10 +111,10 @@ def bare(dist: Path, wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> I
 
 def test_what_was_built_is_inside_and_the_tag_is_its_libraries(dist: Path, wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
-    plugin, executor = native.library(), executor_library.LIBRARY
-    assert plugin and f"mlcc_targets/native/lib/{plugin.name}" in names
+    executor = executor_library.LIBRARY
     assert f"mlcc/device/lib/{executor.name}" in names
-    needed = manylinux.needed_versions(plugin) | manylinux.needed_versions(executor)
+    assert not any("libmlcc_webgpu" in name for name in names)  # it is inside that
+    needed = manylinux.needed_versions(executor)
     assert wheel.name.endswith(f"-py3-none-{manylinux.tag(needed, os.uname().machine)}.whl")
     (web,) = dist.glob("mlcc_web-*-py3-none-any.whl")
     for_browsers = {*zipfile.ZipFile(web).namelist()}

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,10 @@ from mlcc.errors import ArtifactError
 Array = npt.NDArray[Any]
 
 
-def mapped(entries: Mapping[str, TensorEntry]) -> dict[str, Array]:
+Name = TypeVar("Name")
+
+
+def mapped(entries: Mapping[Name, TensorEntry]) -> dict[Name, Array]:
     """Every tensor, without a copy; bfloat16, unknown to numpy, comes as uint16.
 
     Arrays are writable because DLPack asks for it, but the mapping is private: a write never

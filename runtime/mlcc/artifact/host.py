@@ -1,8 +1,8 @@
 """May a library run on this machine? Compares a manifest with the ABI, system and CPU found here.
 
-A CPU's library runs in the executor, which has its TVM inside; a GPU's with the packages that are
-installed, whose versions are read from their metadata. Never imports tvm, never loads the library.
-A fact that cannot be read is not held against the library: it becomes a note.
+A library runs in the executor, which has its TVM inside; for CUDA and Metal with the packages that
+are installed, whose versions are read from their metadata. Never imports tvm, never loads the
+library. A fact that cannot be read is not held against the library: it becomes a note.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _check_abi(manifest: Manifest) -> None:
 
 
 def _installed(target: TargetInfo, extra: str) -> tuple[str, str]:
-    from importlib.metadata import PackageNotFoundError, version  # late: a CPU needs none of it
+    from importlib.metadata import PackageNotFoundError, version  # late: most need none of it
 
     try:
         return version("apache-tvm"), version("apache-tvm-ffi")

@@ -53,12 +53,12 @@ def profile_command(
 
 def _log_of(executor: Executor) -> KernelLog:
     """What watches its kernels. Raises UnsupportedError if it has none."""
-    from mlcc.device.cpu import CpuExecutor
+    from mlcc.device.compiled import CompiledExecutor
 
-    if isinstance(executor, CpuExecutor):
-        from mlcc.device.cpu_log import CpuKernelLog
+    if isinstance(executor, CompiledExecutor):
+        from mlcc.device.compiled_log import CompiledKernelLog
 
-        return CpuKernelLog(executor)
+        return CompiledKernelLog(executor)
     if is_here("tvm"):
         from mlcc.device.native import NativeExecutor
         from mlcc.device.tvm_log import TvmKernelLog

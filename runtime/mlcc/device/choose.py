@@ -38,10 +38,10 @@ def place_for(target: TargetInfo, wanted: int | None) -> Place:
 def devices_of(kind: str) -> tuple[list[str], str]:
     """The devices of a kind in words, and why there are none."""
     found: Sequence[object]
-    if not is_here("tvm"):
-        return [], f"this needs {advice('tvm', OF_DEVICE[kind])}"
     if kind == webgpu.KIND:
         found, reason = webgpu.devices()
+    elif not is_here("tvm"):
+        found, reason = [], f"this needs {advice('tvm', OF_DEVICE[kind])}"
     elif kind == cuda.KIND:
         found, reason = cuda.devices()
     else:
@@ -121,7 +121,7 @@ def _webgpu(target: TargetInfo, wanted: int | None) -> Place:
         note = f"{device.name} is a software driver: it computes on the CPU, slowly"
     free = available_bytes() if device.software else None  # WebGPU tells no GPU's memory
     room = Room(free, device.limits["max_storage_binding_bytes"])
-    return Place(webgpu.KIND, device.index, room, webgpu.translate, note)
+    return Place(webgpu.KIND, device.index, room, note=note)
 
 
 def _number(wanted: int | None, count: int) -> int:

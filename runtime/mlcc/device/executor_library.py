@@ -1,7 +1,7 @@
 """libmlcc_executor by ctypes: where it is, and the records of its C API (runtime/native).
 
-The standard library alone. What the records mean is said in `include/executor.h`; `cpu.py` is the
-Executor port over it.
+The standard library alone. What the records mean is said in `include/executor.h`; `compiled.py` is
+the Executor port over it.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import sys
 from ctypes import (
+    CFUNCTYPE,
     POINTER,
     Structure,
     c_char,
@@ -27,17 +28,20 @@ from typing import Any
 
 from mlcc.errors import DeviceError
 
-ABI = 1
+ABI = 2
 """MLCC_EXECUTOR_ABI."""
 _FOLDER = Path(__file__).resolve().parent / "lib"
 LIBRARY = _FOLDER / f"libmlcc_executor.{'dylib' if sys.platform == 'darwin' else 'so'}"
 
-OK, ARGUMENT, NO_LIBRARY, INTERFACE, WEIGHTS, DEVICE, MEMORY, STATE, UNSUPPORTED = range(9)
+OK, ARGUMENT, NO_LIBRARY, INTERFACE, WEIGHTS, DEVICE, MEMORY, STATE, UNSUPPORTED, LOST = range(10)
 """mlcc_executor_status."""
+DEVICES = {"cpu": 0, "webgpu": 1}
+"""mlcc_device_kind."""
 KINDS = {"paged": 0, "window": 1, "state": 2}
 """mlcc_group_kind."""
 
 Pointer = c_void_p
+PROGRESS = CFUNCTYPE(None, c_void_p, c_int64)
 
 
 class Weight(Structure):
@@ -113,6 +117,10 @@ class Options(Structure):
         ("caches", POINTER(Cache)),
         ("layout", Layout),
         ("bounds", Bounds),
+        ("device", c_int32),
+        ("device_index", c_int32),
+        ("progress", PROGRESS),
+        ("progress_context", c_void_p),
     )
 
 
@@ -131,6 +139,9 @@ class Kernel(Structure):
 _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "abi": (c_int32,),
     "error": (c_char_p,),
+    "webgpu": (c_int32, c_char_p, c_char_p),
+    "webgpu_devices": (c_int32, POINTER(c_char_p)),
+    "webgpu_close": (c_int32, c_int32),
     "open": (c_int32, POINTER(Options), POINTER(Pointer)),
     "step": (c_int32, Pointer, POINTER(Pointer)),
     "adjustments": (c_int32, Pointer, POINTER(Pointer)),
@@ -144,6 +155,8 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "likelihood": (c_int32, Pointer, POINTER(c_int32), c_int32, POINTER(c_double)),
     "watch": (c_int32, Pointer, c_int32),
     "kernels": (c_int32, Pointer, POINTER(Kernel), c_int32, POINTER(c_int32)),
+    "copy": (c_int32, Pointer, c_int64, POINTER(c_int64)),
+    "counts": (c_int32, Pointer, POINTER(c_char_p)),
     "close": (None, Pointer),
 }  # fmt: skip
 """What each function returns and takes."""

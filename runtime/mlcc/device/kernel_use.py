@@ -25,8 +25,8 @@ class KernelUse:
 
 
 class KernelLog(Protocol):
-    """Watches an executor from `start` to `stop`: `cpu_log`, or `tvm_log` for what runs over TVM's
-    package."""
+    """Watches an executor from `start` to `stop`: `compiled_log`, or `tvm_log` for what runs over
+    TVM's package."""
 
     @property
     def clock(self) -> str:

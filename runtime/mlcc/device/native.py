@@ -20,7 +20,7 @@ from mlcc.device.check import require
 from mlcc.device.cuda_graphs import DecodeGraphs
 from mlcc.device.likelihood import log_likelihood
 from mlcc.device.place import CPU, Place
-from mlcc.device.tensors import DeviceTensors, HostTensors, Read, Tensors, WebGpuTensors
+from mlcc.device.tensors import DeviceTensors, HostTensors, Read, Tensors
 from mlcc.device.tvm_runtime import open_device, runtime
 from mlcc.engine.adjust_tables import AdjustLayout
 from mlcc.engine.adjustments import Adjustments
@@ -84,7 +84,7 @@ class NativeExecutor:
             from mlcc.device.cuda_tensors import CudaTensors
 
             return CudaTensors(self.device, slots=self.depth + 1)
-        return WebGpuTensors(self.device) if kind == "webgpu" else DeviceTensors(self.device)
+        return DeviceTensors(self.device)
 
     def _load(self, library: Path, functions: Collection[str]) -> None:
         try:

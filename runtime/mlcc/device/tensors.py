@@ -13,7 +13,6 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from mlcc.device import webgpu
 from mlcc.device.tvm_runtime import runtime
 
 Array = npt.NDArray[Any]
@@ -141,24 +140,6 @@ class DeviceTensors:
 
     def read(self, *tensors: Any) -> Read:
         return lambda: [_values(tensor) for tensor in tensors]
-
-
-class WebGpuTensors(DeviceTensors):
-    """Tensors of the WebGPU plugin, whose commands keep their order without our help."""
-
-    def read(self, *tensors: Any) -> Read:
-        finish = webgpu.start_read(tensors)
-        kinds = [(tensor.dtype, tensor.shape[0]) for tensor in tensors]
-
-        def values() -> list[list[Any]]:
-            data, at, found = finish(), 0, []
-            for dtype, count in kinds:
-                part = np.frombuffer(data, dtype, count, at)
-                found.append(part.tolist())
-                at += part.nbytes
-            return found
-
-        return values
 
 
 def _values(tensor: Any) -> list[Any]:

@@ -1,33 +1,29 @@
 """Time and bytes of every kernel call of an executor over TVM's package.
 
-Times come from the device's own clock where its plugin has one (WebGPU's timestamp queries); else
-each call is awaited and timed from here.
+Each call is awaited and timed from here.
 """
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Sequence
 from typing import Any
 
-from mlcc.device import webgpu
 from mlcc.device.kernel_use import HOST_CLOCK, KernelUse, costliest
 from mlcc.device.native import NativeExecutor
 from mlcc.device.tvm_runtime import runtime
 from mlcc.engine.batch import Batch
 
-_LAUNCH = re.compile(r"_kernel(_\d+)?$")
-"""A function's launches are named after it."""
 _COPIED, _REPEATS = 128 << 20, 5
 
 
 class TvmKernelLog:
     """The `KernelLog` of a `NativeExecutor`."""
 
+    clock = HOST_CLOCK
+
     def __init__(self, executor: NativeExecutor) -> None:
         self._executor = executor
-        self._place = executor.place
         self._uses: dict[str, KernelUse] = {}
         self._watching = False
         self._began = 0
@@ -35,30 +31,14 @@ class TvmKernelLog:
         """Pages or slots of each cache group that a step uses."""
         executor.instrument(self._on_call)
 
-    @property
-    def clock(self) -> str:
-        """What the times are."""
-        return "the device's clock" if self._own_clock else HOST_CLOCK
-
-    @property
-    def _own_clock(self) -> bool:
-        return self._place.kind == webgpu.KIND
-
     def start(self, batch: Batch) -> None:
         """Begin anew; the steps will use as many pages as this one."""
         self._uses, self._used_pages = {}, _used_pages(batch)
         self._watching = True
-        if self._own_clock:
-            webgpu.profile_start(self._place.index)
 
     def stop(self) -> list[KernelUse]:
         """The kernels since `start`, the costliest first."""
         self._watching = False
-        if self._own_clock:
-            for kernel in webgpu.profile_stop(self._place.index).kernels:
-                use = self._uses.get(_LAUNCH.sub("", kernel.name))
-                if use is not None:
-                    use.nanoseconds += kernel.total_ns
         return costliest([*self._uses.values()])
 
     def copy_bandwidth(self) -> float:
@@ -86,12 +66,12 @@ class TvmKernelLog:
         tensors = [a for a in arguments if isinstance(a, runtime().runtime.Tensor)]
         use = self._uses.setdefault(name, KernelUse(name, _largest(tensors)))
         use.calls += 1
-        use.nanoseconds += 0 if self._own_clock else elapsed
+        use.nanoseconds += elapsed
         use.bytes += self._moved(name, tensors)
         return 0
 
     def _await(self) -> None:
-        if self._place.kind != "cpu" and not self._own_clock:
+        if self._executor.place.kind != "cpu":
             self._executor.synchronize()
 
     def _moved(self, name: str, tensors: list[Any]) -> int:

@@ -24,7 +24,7 @@ extern "C" {
 #endif
 
 // Of this header; `mlcc_executor_abi` tells the library's.
-#define MLCC_EXECUTOR_ABI 1
+#define MLCC_EXECUTOR_ABI 2
 
 typedef enum {
   MLCC_OK = 0,
@@ -36,9 +36,16 @@ typedef enum {
   MLCC_MEMORY = 6,     // no memory
   MLCC_STATE = 7,      // there is no such ticket, or it was collected
   MLCC_UNSUPPORTED = 8,  // the step wants a function that the library does not have
+  MLCC_LOST = 9,       // the device is gone: nothing on it can be used again
 } mlcc_executor_status;
 
 typedef struct mlcc_executor mlcc_executor;
+
+// Where a model computes.
+typedef enum {
+  MLCC_CPU = 0,
+  MLCC_WEBGPU = 1,  // a GPU through Vulkan: `mlcc_executor_webgpu` comes first
+} mlcc_device_kind;
 
 // One weight in a file: little-endian, row-major. Read in place where it is aligned to 64 bytes.
 typedef struct {
@@ -100,6 +107,10 @@ typedef struct {
   const mlcc_cache* caches;  // in the order in which `forward` takes them
   mlcc_step_layout layout;
   mlcc_bounds bounds;
+  int32_t device;        // mlcc_device_kind
+  int32_t device_index;  // of those of its kind
+  void (*progress)(void* context, int64_t bytes);  // of weights that are in place; may be NULL
+  void* progress_context;
 } mlcc_executor_options;
 
 // What one kernel did since `mlcc_executor_watch`.
@@ -116,21 +127,34 @@ MLCC_API int32_t mlcc_executor_abi(void);
 // Why the last call of this thread failed, in one line; valid until its next one.
 MLCC_API const char* mlcc_executor_error(void);
 
+// Where wgpu-native is, a shared library; empty and why, if there is none. Nothing is loaded yet.
+MLCC_API mlcc_executor_status mlcc_executor_webgpu(const char* path, const char* why_absent);
+
+// This machine's GPUs, best first, as JSON: {"devices": [{...}], "reason": why there are none}. The
+// text is valid until this thread's next call.
+MLCC_API mlcc_executor_status mlcc_executor_webgpu_devices(const char** json);
+
+// Gives all that this process has of a GPU back, at once; for a program that goes where it may use none.
+// Executors on it fail with MLCC_LOST from then on, and no new one can be opened.
+MLCC_API mlcc_executor_status mlcc_executor_webgpu_close(int32_t device_index);
+
 // Loads the library, maps the weights, allocates the caches. `*executor` is NULL on failure.
 MLCC_API mlcc_executor_status mlcc_executor_open(const mlcc_executor_options* options, mlcc_executor** executor);
 
 // The buffers of the next step and of its adjustments, int32[layout.words] and
 // int32[bounds.adjust_words], in this process's memory. They stay where they are until the executor is
-// closed; who writes into them must have collected the step before.
+// closed, and may be written again as soon as a step was submitted.
 MLCC_API mlcc_executor_status mlcc_executor_step(mlcc_executor* executor, int32_t** words);
 MLCC_API mlcc_executor_status mlcc_executor_adjustments(mlcc_executor* executor, int32_t** words);
 
-// Starts the step that is in the buffer, `adjusted` by what is in the other. A CPU computes it now.
+// Starts the step that is in the buffer, `adjusted` by what is in the other. A CPU computes it now, a GPU
+// is only told: the step, and to copy its results.
 MLCC_API mlcc_executor_status mlcc_executor_submit(mlcc_executor* executor, int32_t adjusted, int64_t* ticket);
 
-// Waits for a step, writes its results and forgets it: a token and a log-probability for each of its
-// rows (room for bounds.rows). If a row wanted top log-probabilities, `*top` is how many entries each
-// row has (else 0), and they are written too (room for bounds.rows * 20; token -1 = none).
+// Waits for a step, not for those behind it, writes its results and forgets it: a token and a
+// log-probability for each of its rows (room for bounds.rows). If a row wanted top log-probabilities,
+// `*top` is how many entries each row has (else 0), and they are written too (room for bounds.rows * 20;
+// token -1 = none).
 MLCC_API mlcc_executor_status mlcc_executor_collect(mlcc_executor* executor, int64_t ticket, int32_t* tokens,
                                                     float* logprobs, int32_t* rows, int32_t* top_tokens,
                                                     float* top_logprobs, int32_t* top);
@@ -152,6 +176,13 @@ MLCC_API mlcc_executor_status mlcc_executor_watch(mlcc_executor* executor, int32
 // The kernels seen, in no order: writes up to `room` of them and how many there are.
 MLCC_API mlcc_executor_status mlcc_executor_kernels(mlcc_executor* executor, mlcc_kernel* kernels, int32_t room,
                                                     int32_t* count);
+
+// How long the device takes to copy so many bytes to another place of its memory.
+MLCC_API mlcc_executor_status mlcc_executor_copy(mlcc_executor* executor, int64_t bytes, int64_t* nanoseconds);
+
+// What the executor's GPU was told since the process opened it, as JSON of counters; {} of a CPU. The
+// text is valid until this thread's next call.
+MLCC_API mlcc_executor_status mlcc_executor_counts(mlcc_executor* executor, const char** json);
 
 // Gives everything back. NULL does nothing. No other call may be running or follow.
 MLCC_API void mlcc_executor_close(mlcc_executor* executor);

@@ -6,25 +6,46 @@ namespace mlcc {
 namespace {
 
 constexpr size_t kMost = 4;
+constexpr int64_t kFewestPages = 8;  // short lists share it: a range of keys in the attention of GPUs
 
 bool is_decode(const Step& step) { return step.tokens == step.sequences && step.rows == step.sequences; }
 
+int64_t rounded(int64_t count) {
+  int64_t power = kFewestPages;
+  while (power < count) power *= 2;
+  return power;
+}
+
 }  // namespace
 
+std::vector<int64_t> Decodes::pages_of(const Step& step) const {
+  std::vector<int64_t> pages;
+  for (size_t g = 0; g < layout_.groups.size(); ++g) {
+    int64_t most = layout_.groups[g].most_pages;
+    pages.push_back(on_host_ ? most : std::min(most, rounded(step.pages[g])));
+  }
+  return pages;
+}
+
 Decode* Decodes::find(const Step& step) {
-  if (!is_decode(step)) return nullptr;
-  auto found = std::find_if(kept_.begin(), kept_.end(),
-                            [&](const Decode& decode) { return decode.sequences == step.sequences; });
+  if (kept_.empty() || !is_decode(step)) return nullptr;
+  std::vector<int64_t> pages = pages_of(step);
+  auto found = std::find_if(kept_.begin(), kept_.end(), [&](const Decode& decode) {
+    return decode.sequences == step.sequences && decode.pages == pages;
+  });
   if (found == kept_.end()) return nullptr;
   kept_.splice(kept_.begin(), kept_, found);
   before_ = step.sequences;
+  pages_before_ = std::move(pages);
   return &kept_.front();
 }
 
 bool Decodes::wanted(const Step& step) {
   int32_t sequences = is_decode(step) ? step.sequences : 0;
-  bool again = possible_ && sequences > 0 && sequences == before_;
+  std::vector<int64_t> pages = pages_of(step);
+  bool again = possible_ && sequences > 0 && sequences == before_ && pages == pages_before_;
   before_ = sequences;
+  pages_before_ = std::move(pages);
   return again;
 }
 

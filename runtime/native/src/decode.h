@@ -6,6 +6,7 @@
 #include <tvm/ffi/optional.h>
 
 #include <list>
+#include <vector>
 
 #include "calls.h"
 #include "check.h"
@@ -15,14 +16,21 @@ namespace mlcc {
 // The calls of such steps. They write their results where those of the step before were.
 struct Decode {
   int32_t sequences;
+  std::vector<int64_t> pages;  // as kernels were told
   Calls forward, sample;
   tvm::ffi::Optional<tvm::ffi::Tensor> logits, tokens, logprobs;
   bool usable() const { return forward.usable() && sample.usable(); }
 };
 
-// Those of the numbers of sequences that came last; each keeps the memory of a step.
+// Those of the sizes that came last; each keeps the memory of a step.
 class Decodes {
  public:
+  Decodes(const Layout& layout, bool on_host) : layout_(layout), on_host_(on_host) {}
+
+  // How long page lists are said to be, so that steps share it: kernels stop at the counts in the step.
+  // A CPU's ask for no memory by that, so it is as long as lists can get; else it is rounded up.
+  std::vector<int64_t> pages_of(const Step& step) const;
+
   // The calls for a step; null if there are none.
   Decode* find(const Step& step);
 
@@ -32,8 +40,11 @@ class Decodes {
   void keep(Decode made);
 
  private:
+  const Layout& layout_;
+  bool on_host_;
   std::list<Decode> kept_;  // the latest first
-  int32_t before_ = 0;
+  int32_t before_ = 0;      // sequences of the step before, if it was such a step
+  std::vector<int64_t> pages_before_;
   bool possible_ = true;
 };
 

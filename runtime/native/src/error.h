@@ -2,6 +2,8 @@
 #ifndef MLCC_ERROR_H_
 #define MLCC_ERROR_H_
 
+#include <tvm/ffi/error.h>
+
 #include <stdexcept>
 #include <string>
 
@@ -14,6 +16,9 @@ class Error : public std::runtime_error {
   Error(mlcc_executor_status status, const std::string& text) : std::runtime_error(text), status(status) {}
   const mlcc_executor_status status;
 };
+
+// What a device or a kernel threw: the status its text stands for, and the text.
+Error device_error(const tvm::ffi::Error& error);
 
 inline void require(bool ok, mlcc_executor_status status, const char* text) {
   if (!ok) throw Error(status, text);

@@ -36,6 +36,16 @@ mlcc_executor_status failed(mlcc_executor_status status, const char* text) noexc
   return status;
 }
 
+constexpr char kNoWebGpu[] = R"({"devices": [], "reason": "the executor was built without WebGPU: install mlcc )"
+                             R"(again where the Python package `wgpu` is"})";
+
+// A text that lasts until this thread's next one.
+const char* told(std::string text) {
+  thread_local std::string kept;
+  kept = std::move(text);
+  return kept.c_str();
+}
+
 // What `body` does, as a status.
 template <typename Body>
 mlcc_executor_status guarded(Body body) noexcept {
@@ -45,8 +55,8 @@ mlcc_executor_status guarded(Body body) noexcept {
   } catch (const mlcc::Error& error) {
     return failed(error.status, error.what());
   } catch (const ffi::Error& error) {
-    bool full = error.kind() == "MemoryError" || error.message() == std::bad_alloc().what();
-    return failed(full ? MLCC_MEMORY : MLCC_DEVICE, error.message().c_str());
+    mlcc::Error said = mlcc::device_error(error);
+    return failed(said.status, said.what());
   } catch (const std::bad_alloc&) {
     return failed(MLCC_MEMORY, "no memory");
   } catch (const std::exception& error) {
@@ -66,8 +76,6 @@ mlcc_executor_status with(mlcc_executor* executor, Body body) noexcept {
   });
 }
 
-size_t bytes_of(const ffi::Tensor& tensor) { return ffi::GetDataSize(*tensor.GetDLTensorPtr()); }
-
 // In double precision.
 double log_probability(const float* logits, int64_t count, int32_t token) {
   double peak = *std::max_element(logits, logits + count), total = 0;
@@ -80,6 +88,24 @@ double log_probability(const float* logits, int64_t count, int32_t token) {
 int32_t mlcc_executor_abi(void) { return MLCC_EXECUTOR_ABI; }
 
 const char* mlcc_executor_error(void) { return last_error().c_str(); }
+
+mlcc_executor_status mlcc_executor_webgpu(const char* path, const char* why_absent) {
+  return guarded([=] {
+    mlcc::require(path != nullptr && why_absent != nullptr, MLCC_ARGUMENT, "no path, and no reason");
+    if (auto set = ffi::Function::GetGlobal("mlcc.webgpu.set_library")) (*set)(path, why_absent);
+  });
+}
+
+mlcc_executor_status mlcc_executor_webgpu_devices(const char** json) {
+  return guarded([=] {
+    auto devices = ffi::Function::GetGlobal("mlcc.webgpu.devices");
+    *json = told(devices ? std::string((*devices)().cast<ffi::String>()) : kNoWebGpu);
+  });
+}
+
+mlcc_executor_status mlcc_executor_webgpu_close(int32_t device_index) {
+  return guarded([=] { ffi::Function::GetGlobalRequired("mlcc.webgpu.close")(device_index); });
+}
 
 mlcc_executor_status mlcc_executor_open(const mlcc_executor_options* options, mlcc_executor** executor) {
   return guarded([&] {
@@ -105,14 +131,18 @@ mlcc_executor_status mlcc_executor_submit(mlcc_executor* executor, int32_t adjus
 mlcc_executor_status mlcc_executor_collect(mlcc_executor* executor, int64_t ticket, int32_t* tokens, float* logprobs,
                                            int32_t* rows, int32_t* top_tokens, float* top_logprobs, int32_t* top) {
   return with(executor, [=](mlcc::Model& model) {
-    const mlcc::Results& results = model.results(ticket);
-    std::copy(results.tokens.begin(), results.tokens.end(), tokens);
-    std::copy(results.logprobs.begin(), results.logprobs.end(), logprobs);
-    std::copy(results.top_tokens.begin(), results.top_tokens.end(), top_tokens);
-    std::copy(results.top_logprobs.begin(), results.top_logprobs.end(), top_logprobs);
-    *rows = static_cast<int32_t>(results.tokens.size());
+    mlcc::Results results = model.take(ticket);
+    std::string values = results.reading.wait();
+    size_t entries = static_cast<size_t>(results.rows) * results.top, at = 0;
+    auto next = [&](void* to, size_t count) {
+      at += values.copy(static_cast<char*>(to), count * sizeof(int32_t), at);
+    };
+    next(tokens, results.rows);
+    next(logprobs, results.rows);
+    next(top_tokens, entries);
+    next(top_logprobs, entries);
+    *rows = results.rows;
     *top = results.top;
-    model.forget(ticket);
   });
 }
 
@@ -123,8 +153,8 @@ void mlcc_executor_forget(mlcc_executor* executor, int64_t ticket) {
 mlcc_executor_status mlcc_executor_logits(mlcc_executor* executor, float* logits, size_t room) {
   return with(executor, [=](mlcc::Model& model) {
     ffi::Tensor computed = model.logits();
-    mlcc::require(bytes_of(computed) <= room * sizeof(float), MLCC_ARGUMENT, "no room for the logits");
-    std::memcpy(logits, computed.data_ptr(), bytes_of(computed));
+    mlcc::require(computed.numel() <= static_cast<int64_t>(room), MLCC_ARGUMENT, "no room for the logits");
+    std::memcpy(logits, computed.data_ptr(), mlcc::bytes_of(computed));
   });
 }
 
@@ -156,6 +186,14 @@ mlcc_executor_status mlcc_executor_kernels(mlcc_executor* executor, mlcc_kernel*
     }
     *count = found;
   });
+}
+
+mlcc_executor_status mlcc_executor_copy(mlcc_executor* executor, int64_t bytes, int64_t* nanoseconds) {
+  return with(executor, [=](mlcc::Model& model) { *nanoseconds = model.device().copy_time(bytes); });
+}
+
+mlcc_executor_status mlcc_executor_counts(mlcc_executor* executor, const char** json) {
+  return with(executor, [=](mlcc::Model& model) { *json = told(model.device().counts()); });
 }
 
 void mlcc_executor_close(mlcc_executor* executor) {

@@ -10,7 +10,12 @@ namespace {
 
 namespace ffi = tvm::ffi;
 
-int64_t bytes_of(const ffi::Tensor& tensor) { return static_cast<int64_t>(ffi::GetDataSize(*tensor.GetDLTensorPtr())); }
+// A function's launches are named after it: f_kernel, f_kernel_1.
+std::string function_of(const std::string& launch) {
+  size_t end = launch.rfind("_kernel");
+  bool numbered = end != std::string::npos && launch.find_first_not_of("_0123456789", end + 7) == std::string::npos;
+  return numbered ? launch.substr(0, end) : launch;
+}
 
 std::string sizes_of(const ffi::Tensor& tensor) {
   std::string text;
@@ -68,8 +73,15 @@ void KernelLog::after(const std::string& name, const ffi::AnyView* arguments, in
     if (largest != tensors.end()) copy_text(kernel.shape, sizes_of(*largest));
   }
   kernel.calls += 1;
-  kernel.nanoseconds += elapsed.count();
+  kernel.nanoseconds += timed_ ? elapsed.count() : 0;
   kernel.bytes += moved(name, tensors);
+}
+
+void KernelLog::add(const KernelTimes& times) {
+  for (const auto& [launch, nanoseconds] : times) {
+    auto found = kernels_.find(function_of(launch));
+    if (found != kernels_.end()) found->second.nanoseconds += nanoseconds;
+  }
 }
 
 // Each argument once; of caches only the pages that the step uses, of an embedding the rows.

@@ -11,15 +11,16 @@
 #include <vector>
 
 #include "check.h"
+#include "device.h"
 #include "executor.h"
 
 namespace mlcc {
 
 class KernelLog {
  public:
-  // `caches`: which group the tensor at an address belongs to.
-  KernelLog(const Layout& layout, std::map<const void*, int32_t> caches)
-      : layout_(layout), caches_(std::move(caches)) {}
+  // `caches`: which group the tensor at an address belongs to. `timed`: calls are to be timed here.
+  KernelLog(const Layout& layout, std::map<const void*, int32_t> caches, bool timed)
+      : layout_(layout), caches_(std::move(caches)), timed_(timed) {}
 
   // Begin anew, or take no more times.
   void watch(bool on);
@@ -32,6 +33,9 @@ class KernelLog {
   // A call of the virtual machine, before or after it.
   void note(const tvm::ffi::PackedArgs& hooked);
 
+  // What the device's own clock says of kernels.
+  void add(const KernelTimes& times);
+
   const std::map<std::string, mlcc_kernel>& kernels() const { return kernels_; }
 
  private:
@@ -42,6 +46,7 @@ class KernelLog {
 
   const Layout& layout_;
   std::map<const void*, int32_t> caches_;
+  bool timed_;
   std::map<std::string, mlcc_kernel> kernels_;
   std::vector<int64_t> used_pages_;
   Clock::time_point began_;

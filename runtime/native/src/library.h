@@ -16,8 +16,8 @@ void check_library_file(const std::string& path);
 
 class Library {
  public:
-  // Throws Error(MLCC_LIBRARY).
-  explicit Library(const std::string& path);
+  // To run on a device. Throws Error(MLCC_LIBRARY).
+  Library(const std::string& path, DLDevice device);
 
   // Throws Error(MLCC_LIBRARY) if the library has none of that name.
   tvm::ffi::Function function(const std::string& name) const;
@@ -31,6 +31,7 @@ class Library {
 
  private:
   std::string path_;
+  DLDevice device_;
   tvm::ffi::Module module_, machine_;
   tvm::ffi::Optional<tvm::ffi::Module> hooked_;
 };

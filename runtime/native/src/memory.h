@@ -32,6 +32,10 @@ ffi::Tensor empty(const ffi::Shape& shape, DLDataType dtype, const char* what);
 // The same, of zeros.
 ffi::Tensor zeros(const ffi::Shape& shape, DLDataType dtype, const char* what);
 
+inline int64_t bytes_of(const ffi::Tensor& tensor) {
+  return static_cast<int64_t>(ffi::GetDataSize(*tensor.GetDLTensorPtr()));
+}
+
 inline int32_t* words_of(const ffi::Tensor& tensor) { return static_cast<int32_t*>(tensor.data_ptr()); }
 
 // Files of weights, each mapped once, for reading. Tensors must not outlive it.

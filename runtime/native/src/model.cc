@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 
 #include "columns.h"
 #include "error.h"
@@ -12,8 +13,6 @@ namespace {
 
 constexpr int kGoOn = 0;  // what an instrument says to the machine
 constexpr const char* kNames[kRoles] = {"forward", "sample", "adjust", "top_logprobs", "copy_pages"};
-
-ffi::Tensor words(int64_t count, const char* what) { return zeros(ffi::Shape{count}, kInt32, what); }
 
 const char* library_of(const mlcc_executor_options& options) {
   require(options.library != nullptr, MLCC_ARGUMENT, "no library is named");
@@ -26,12 +25,6 @@ std::map<const void*, int32_t> groups_of(const mlcc_executor_options& options,
   std::map<const void*, int32_t> groups;
   for (int32_t i = 0; i < options.num_caches; ++i) groups[caches[i].data_ptr()] = options.caches[i].group;
   return groups;
-}
-
-template <typename T>
-std::vector<T> values(const ffi::Tensor& tensor) {
-  const T* data = static_cast<const T*>(tensor.data_ptr());
-  return {data, data + tensor.numel()};
 }
 
 // Calls are kept until its end.
@@ -49,13 +42,15 @@ class Noting {
 
 Model::Model(const mlcc_executor_options& options)
     : layout_(options),
-      library_(library_of(options)),
+      device_(options.device, options.device_index),
+      library_(library_of(options), device_.id()),
       threads_(options.threads),
       weights_(weights_of(options)),
       caches_(caches_of(options)),
-      step_(words(layout_.words, "steps")),
-      last_sampled_(words(options.bounds.rows, "tokens")),
-      log_(layout_, groups_of(options, caches_)) {
+      step_(device_.inbox(layout_.words, "steps")),
+      last_sampled_(device_.words(options.bounds.rows, "tokens")),
+      log_(layout_, groups_of(options, caches_), device_.is_host()),
+      decodes_(layout_, device_.is_host()) {
   find_functions(options);
 }
 
@@ -76,7 +71,14 @@ void Model::find_functions(const mlcc_executor_options& options) {
 
 std::vector<ffi::Tensor> Model::weights_of(const mlcc_executor_options& options) {
   std::vector<ffi::Tensor> weights;
-  for (int32_t i = 0; i < options.num_weights; ++i) weights.push_back(files_.tensor(options.weights[i]));
+  int64_t done = 0;
+  for (int32_t i = 0; i < options.num_weights; ++i) {
+    ffi::Tensor here = files_.tensor(options.weights[i]);
+    weights.push_back(device_.placed(here, "the weights"));
+    done += bytes_of(here);
+    if (options.progress != nullptr) options.progress(options.progress_context, done);
+  }
+  if (!device_.is_host()) files_ = {};  // they are copies
   return weights;
 }
 
@@ -90,7 +92,7 @@ std::vector<ffi::Tensor> Model::caches_of(const mlcc_executor_options& options) 
     ffi::Shape shape = shape_of(cache.shape, cache.dimensions, dtype);
     bool pooled = cache.dimensions > 0 && cache.shape[0] == layout_.groups[cache.group].pool;
     require(pooled, MLCC_ARGUMENT, "a cache that is not as large as its pool");
-    caches.push_back(empty(shape, dtype, "caches"));
+    caches.push_back(device_.empty(shape, dtype, "caches"));
   }
   return caches;
 }
@@ -119,8 +121,8 @@ void Model::on_call(const ffi::PackedArgs& hooked) {
 }
 
 int32_t* Model::adjustment_words() {
-  if (!adjustments_) adjustments_ = words(layout_.bounds.adjust_words, "adjustments");
-  return words_of(*adjustments_);
+  if (!adjustments_) adjustments_ = device_.inbox(layout_.bounds.adjust_words, "adjustments");
+  return words_of(adjustments_->here);
 }
 
 Step Model::checked() {
@@ -129,32 +131,33 @@ Step Model::checked() {
   return step;
 }
 
-void Model::copy_pages(const Step& step) {
-  if (step.copies > 0) running(kCopyPages)(step_, ffi::Shape{step.copies}, caches_);
+void Model::send_step(const Step& step) {
+  device_.send(step_, std::accumulate(step.pages.begin(), step.pages.end(), int64_t{layout_.pages.offset}));
 }
 
-// any_pages: sizes with as many pages as there can be, so that they are those of later steps too.
-// Kernels stop at the counts in the step's header.
-ffi::Tensor Model::forward(const Step& step, bool any_pages) {
+void Model::copy_pages(const Step& step) {
+  if (step.copies > 0) running(kCopyPages)(step_.there, ffi::Shape{step.copies}, caches_);
+}
+
+ffi::Tensor Model::forward(const Step& step, const std::vector<int64_t>& pages) {
   std::vector<int64_t> sizes{step.tokens, step.sequences, step.rows};
   for (size_t g = 0; g < layout_.groups.size(); ++g) {
-    const Group& group = layout_.groups[g];
-    if (group.has_pages()) sizes.push_back(any_pages ? group.most_pages : step.pages[g]);
+    if (layout_.groups[g].has_pages()) sizes.push_back(pages[g]);
   }
   ffi::Shape shape(sizes.begin(), sizes.end());
-  return running(kForward)(step_, shape, last_sampled_, caches_, weights_).cast<ffi::Tensor>();
+  return running(kForward)(step_.there, shape, last_sampled_, caches_, weights_).cast<ffi::Tensor>();
 }
 
-void Model::adjust(const ffi::Tensor& logits) { running(kAdjust)(logits, *adjustments_, last_sampled_); }
+void Model::adjust(const ffi::Tensor& logits) { running(kAdjust)(logits, adjustments_->there, last_sampled_); }
 
 void Model::compute(const Step& step, bool adjusted, Decode& decode, bool kept) {
   {
     Noting calls(noting_, kept ? &decode.forward : nullptr);
-    decode.logits = forward(step, kept);
+    decode.logits = forward(step, kept ? decode.pages : step.pages);
   }
   if (adjusted) adjust(*decode.logits);
   Noting calls(noting_, kept ? &decode.sample : nullptr);
-  auto sampled = running(kSample)(*decode.logits, step_).cast<ffi::Array<ffi::Any>>();
+  auto sampled = running(kSample)(*decode.logits, step_.there).cast<ffi::Array<ffi::Any>>();
   decode.tokens = sampled[0].cast<ffi::Tensor>();
   decode.logprobs = sampled[1].cast<ffi::Tensor>();
 }
@@ -166,15 +169,15 @@ void Model::replay(bool adjusted, const Decode& decode) {
 }
 
 Results Model::results_of(const Step& step, const Decode& decode) {
-  Results results{values<int32_t>(*decode.tokens), values<float>(*decode.logprobs), {}, {}, 0};
+  std::vector<ffi::Tensor> read{*decode.tokens, *decode.logprobs};
+  int32_t top = 0;
   if (step.top_logprobs > 0) {
-    auto top = running(kTopLogprobs)(*decode.logits, step_, *decode.tokens, *decode.logprobs);
-    auto pair = top.cast<ffi::Array<ffi::Any>>();
-    results.top_tokens = values<int32_t>(pair[0].cast<ffi::Tensor>());
-    results.top_logprobs = values<float>(pair[1].cast<ffi::Tensor>());
-    results.top = static_cast<int32_t>(pair[0].cast<ffi::Tensor>().size(1));
+    auto found = running(kTopLogprobs)(*decode.logits, step_.there, *decode.tokens, *decode.logprobs);
+    for (const ffi::Any& each : found.cast<ffi::Array<ffi::Any>>()) read.push_back(each.cast<ffi::Tensor>());
+    top = static_cast<int32_t>(read.back().size(1));
   }
-  return results;
+  device_.copy(*decode.tokens, last_sampled_);
+  return {device_.read(read), step.rows, top};
 }
 
 int64_t Model::submit(bool adjusted) {
@@ -185,39 +188,46 @@ int64_t Model::submit(bool adjusted) {
   if (step.copies > 0) function(kCopyPages);
   if (step.top_logprobs > 0) function(kTopLogprobs);
   Turn turn(threads_);
+  send_step(step);
+  if (adjusted) device_.send(*adjustments_, adjustment_words()[adjust_header::words]);
   copy_pages(step);
-  Results results;
   if (Decode* kept = log_.is_watching() ? nullptr : decodes_.find(step)) {
     replay(adjusted, *kept);
-    results = results_of(step, *kept);
+    results_.emplace(next_ticket_, results_of(step, *kept));
   } else {
-    Decode made{step.sequences, {}, {}, {}, {}, {}};
+    Decode made{step.sequences, decodes_.pages_of(step), {}, {}, {}, {}, {}};
     bool keep = decodes_.wanted(step) && !log_.is_watching();
     compute(step, adjusted, made, keep);
-    results = results_of(step, made);
+    results_.emplace(next_ticket_, results_of(step, made));
     if (keep) decodes_.keep(std::move(made));
   }
   previous_rows_ = step.rows;
-  std::copy(results.tokens.begin(), results.tokens.end(), words_of(last_sampled_));
-  results_.emplace(next_ticket_, std::move(results));
   return next_ticket_++;
 }
 
-const Results& Model::results(int64_t ticket) const {
-  auto found = results_.find(ticket);
-  if (found == results_.end()) {
+Results Model::take(int64_t ticket) {
+  auto found = results_.extract(ticket);
+  if (found.empty()) {
     throw Error(MLCC_STATE, "there is no ticket " + std::to_string(ticket) + ", or it was collected");
   }
-  return found->second;
+  return std::move(found.mapped());
 }
 
 ffi::Tensor Model::logits() {
   Step step = checked();
   Turn turn(threads_);
+  send_step(step);
   copy_pages(step);
-  return forward(step, false);
+  return device_.host(forward(step, step.pages));
 }
 
-void Model::watch(bool on) { log_.watch(on); }
+void Model::watch(bool on) {
+  if (on) {
+    device_.profile();
+  } else if (log_.is_watching()) {
+    log_.add(device_.profiled());
+  }
+  log_.watch(on);
+}
 
 }  // namespace mlcc

@@ -4,11 +4,13 @@
 #define MLCC_MODEL_H_
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "check.h"
 #include "decode.h"
+#include "device.h"
 #include "executor.h"
 #include "kernel_log.h"
 #include "layout.h"
@@ -17,12 +19,10 @@
 
 namespace mlcc {
 
-// What a step gave: an entry for each row, or `top` of them.
+// What a step gives: a token and a log-probability for each row, then `top` of both.
 struct Results {
-  std::vector<int32_t> tokens;
-  std::vector<float> logprobs;
-  std::vector<int32_t> top_tokens;
-  std::vector<float> top_logprobs;
+  Reading reading;
+  int32_t rows;
   int32_t top;  // 0 if no row wanted any
 };
 
@@ -34,18 +34,20 @@ class Model {
   // Throws Error.
   explicit Model(const mlcc_executor_options& options);
 
-  int32_t* step_words() { return words_of(step_); }
+  int32_t* step_words() { return words_of(step_.here); }
   int32_t* adjustment_words();
 
-  // Runs the step that is in the buffer. Throws Error; a step that was refused has changed nothing.
+  // Starts the step that is in the buffer. Throws Error; a step that was refused has changed nothing.
   int64_t submit(bool adjusted);
-  const Results& results(int64_t ticket) const;
+  // What a ticket stands for, once.
+  Results take(int64_t ticket);
   void forget(int64_t ticket) { results_.erase(ticket); }
-  // [rows, vocabulary]
+  // [rows, vocabulary], in this process's memory.
   ffi::Tensor logits();
 
   void watch(bool on);
   const KernelLog& kernels() const { return log_; }
+  const Device& device() const { return device_; }
 
  private:
   std::vector<ffi::Tensor> weights_of(const mlcc_executor_options& options);
@@ -57,8 +59,10 @@ class Model {
   ffi::Function running(Role role);
   void on_call(const ffi::PackedArgs& hooked);
   Step checked();
+  void send_step(const Step& step);
   void copy_pages(const Step& step);
-  ffi::Tensor forward(const Step& step, bool any_pages);
+  // pages: how long each group's page list is said to be.
+  ffi::Tensor forward(const Step& step, const std::vector<int64_t>& pages);
   // Logits, tokens and log-probabilities, `adjusted` in between; `kept`: the calls too, for later.
   void compute(const Step& step, bool adjusted, Decode& decode, bool kept);
   void replay(bool adjusted, const Decode& decode);
@@ -67,15 +71,16 @@ class Model {
 
   // Destroyed last to first: no tensor outlives its memory, no function its library.
   Layout layout_;
+  Device device_;
   WeightFiles files_;
   Library library_;
   ffi::Function functions_[kRoles];  // null where the library has none
   int threads_;
   ffi::Array<ffi::Tensor> weights_, caches_;
-  ffi::Tensor step_;
+  Inbox step_;
   ffi::Tensor last_sampled_;  // always in one place
   int32_t previous_rows_ = 1;
-  ffi::Optional<ffi::Tensor> adjustments_;  // most models never have any
+  std::optional<Inbox> adjustments_;  // most models never have any
   KernelLog log_;
   Decodes decodes_;
   Calls* noting_ = nullptr;  // what the calls of the moment are kept in

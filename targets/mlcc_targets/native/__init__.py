@@ -25,7 +25,7 @@ def library() -> Path | None:
 def why_absent() -> str:
     """Why there is no plugin, in one line that says what to do; "" if there is one."""
     if library():
-        return "" if wgpu_library() else _no_wgpu()
+        return why_no_wgpu()
     try:
         return (_FOLDER / "absent.txt").read_text(encoding="utf-8").strip()
     except OSError:
@@ -41,10 +41,20 @@ def wgpu_library() -> Path | None:
     return None
 
 
-def _no_wgpu() -> str:
+def why_no_wgpu() -> str:
+    """Why there is no wgpu-native, in one line that says what to do; "" if there is one."""
+    if wgpu_library():
+        return ""
     if sys.version_info < (3, 11):
         return "the package `wgpu` needs Python 3.11 or later; use a newer Python, or --target cpu"
-    return 'the Python package `wgpu` is missing; pip install "mlcc[vulkan]"'
+    return 'the Python package `wgpu` is missing; type `pip install "mlcc[vulkan]"`'
+
+
+def prepare_drivers() -> None:
+    """To be called before a driver is loaded."""
+    if "XDG_RUNTIME_DIR" not in os.environ:
+        # Without a desktop, Mesa's layer that picks a GPU for it prints errors at each look.
+        os.environ.setdefault("NODEVICE_SELECT", "1")
 
 
 def autoload() -> None:
@@ -52,11 +62,8 @@ def autoload() -> None:
     path = library()
     if path is None or _loaded:
         return
-    if "XDG_RUNTIME_DIR" not in os.environ:
-        # Without a desktop, Mesa's layer that picks a GPU for it prints errors at each look.
-        os.environ.setdefault("NODEVICE_SELECT", "1")
+    prepare_drivers()
     plugin = ctypes.CDLL(str(path))
     wgpu = wgpu_library()
-    name, reason = (str(wgpu), "") if wgpu else ("", _no_wgpu())
-    plugin.mlcc_webgpu_set_library(name.encode(), reason.encode())
+    plugin.mlcc_webgpu_set_library(bytes(wgpu) if wgpu else b"", why_no_wgpu().encode())
     _loaded.append(plugin)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 _VERNEED = 0x6FFFFFFE
 _CXX = {  # glibc of a system -> what its GCC's library has, of both name spaces
+    (2, 17): ((3, 4, 19), (1, 3, 7)),
     (2, 28): ((3, 4, 24), (1, 3, 11)),
     (2, 31): ((3, 4, 28), (1, 3, 12)),
     (2, 34): ((3, 4, 29), (1, 3, 13)),
@@ -18,7 +19,7 @@ _CXX = {  # glibc of a system -> what its GCC's library has, of both name spaces
     (2, 38): ((3, 4, 32), (1, 3, 14)),
     (2, 39): ((3, 4, 33), (1, 3, 15)),
 }
-"""As auditwheel's policies have them; the oldest that TVM's own wheels run on comes first."""
+"""As auditwheel's policies have them; the oldest that zig links for comes first."""
 
 
 def needed_versions(library: Path) -> frozenset[str]:

@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "json.h"
 #include "vendor.h"
 
 namespace mlcc::webgpu {
@@ -64,20 +63,13 @@ void Profiler::add(const std::string& name, uint64_t nanoseconds) {
   total.nanoseconds += nanoseconds;
 }
 
-std::string Profiler::stop() {
+std::map<std::string, Profiler::Total> Profiler::stop() {
   active_ = false;
-  Json json;
-  json.begin_object();
-  json.field("device", device_.facts().name);
-  json.field("clock", by_timestamps() ? "timestamp queries" : "wall time around each submit");
-  json.key("kernels").begin_array();
-  for (const auto& [name, total] : totals_) {
-    json.begin_object();
-    json.field("name", name).field("count", total.count).field("total_ns", total.nanoseconds);
-    json.end_object();
-  }
-  json.end_array().end_object();
-  return json.text();
+  return totals_;
+}
+
+const char* Profiler::clock() const {
+  return by_timestamps() ? "timestamp queries" : "wall time around each submit";
 }
 
 }  // namespace mlcc::webgpu

@@ -19,8 +19,14 @@ class Profiler {
 
   // By the wall clock if asked, or if the device has no timestamps.
   void start(bool by_wall_clock);
-  // {"device": ..., "clock": ..., "kernels": [{"name": ..., "count": ..., "total_ns": ...}]}
-  std::string stop();
+  struct Total {
+    uint64_t count = 0;
+    uint64_t nanoseconds = 0;
+  };
+  // What was measured, by the name of the kernel.
+  std::map<std::string, Total> stop();
+  // What the times are.
+  [[nodiscard]] const char* clock() const;
 
   [[nodiscard]] bool active() const { return active_; }
   [[nodiscard]] bool by_timestamps() const { return by_timestamps_; }
@@ -35,11 +41,6 @@ class Profiler {
   static constexpr uint32_t kPasses = 512;
 
  private:
-  struct Total {
-    uint64_t count = 0;
-    uint64_t nanoseconds = 0;
-  };
-
   Device& device_;
   Readback readback_;
   Handle<WGPUQuerySet> queries_;

@@ -17,6 +17,10 @@
 namespace mlcc::webgpu {
 namespace {
 
+void use_library(const tvm::ffi::String& path, const tvm::ffi::String& why_absent) {
+  set_library(path, why_absent);
+}
+
 tvm::ffi::String devices() {
   return guarded([] { return tvm::ffi::String(devices_json()); });
 }
@@ -83,10 +87,18 @@ void profile_start(int device, bool by_wall_clock) {
   });
 }
 
-tvm::ffi::String profile_stop(int device) {
+// [device, clock, [[kernel, calls, nanoseconds], ...]]
+tvm::ffi::Array<tvm::ffi::Any> profile_stop(int device) {
   return with_context(device, [](Context& context) {
     context.synchronize();
-    return tvm::ffi::String(context.profiler.stop());
+    tvm::ffi::Array<tvm::ffi::Any> kernels;
+    for (const auto& [name, total] : context.profiler.stop()) {
+      kernels.push_back(tvm::ffi::Array<tvm::ffi::Any>{
+          tvm::ffi::String(name), static_cast<int64_t>(total.count),
+          static_cast<int64_t>(total.nanoseconds)});
+    }
+    return tvm::ffi::Array<tvm::ffi::Any>{tvm::ffi::String(context.device.facts().name),
+                                          tvm::ffi::String(context.profiler.clock()), kernels};
   });
 }
 
@@ -104,6 +116,7 @@ void close(int device) {
 
 TVM_FFI_STATIC_INIT_BLOCK() {
   tvm::ffi::reflection::GlobalDef()
+      .def("mlcc.webgpu.set_library", use_library)
       .def("mlcc.webgpu.devices", devices)
       .def("mlcc.webgpu.prepare", prepare)
       .def("mlcc.webgpu.start_read", start_read)

@@ -1,40 +1,44 @@
-"""The executor of a CPU: runs a compiled library through libmlcc_executor, TVM inside, by ctypes.
+"""The executor of compiled libraries, on a CPU or a GPU behind WebGPU: libmlcc_executor, which has
+TVM's runtime inside, by ctypes.
 
 The standard library alone. Weights are mapped and caches allocated there; a step is written by
-Python into the one buffer that is lent, and checked there before it runs.
+Python into the one buffer that is lent, and checked there before it runs. On a GPU `submit` only
+queues it, the copy of its results included; `collect` waits for that copy, and for no step behind.
 """
 
 from __future__ import annotations
 
 import ctypes
+import json
 from array import array
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from ctypes import byref, c_double, c_int32, c_int64, c_void_p
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from mlcc.artifact.safetensors import TensorEntry
-from mlcc.artifact.schema import MANIFEST_NAME, CacheInfo, page_shape
+from mlcc.artifact.schema import CacheInfo, page_shape
 from mlcc.device import executor_library as c
-from mlcc.device.check import BadBatchError, require
+from mlcc.device import webgpu
+from mlcc.device.check import require
+from mlcc.device.executor_errors import error_of
+from mlcc.device.place import CPU, Place
 from mlcc.engine.adjust_tables import AdjustLayout
 from mlcc.engine.adjustments import Adjustments
 from mlcc.engine.batch import Batch, Capacity, Result, pairs_of
 from mlcc.engine.tables import MOST_TOP_LOGPROBS, StepLayout
-from mlcc.errors import ArtifactError, CapacityError, DeviceError, UnsupportedError
+from mlcc.errors import DeviceError
 
 
-class CpuExecutor:
-    """Steps of a library on this machine's CPU, which computes within `submit`.
+class CompiledExecutor:
+    """Steps of a library on one device. A CPU computes within `submit`.
 
     weights: where they lie, in the order of the manifest. functions: those that the library
     exports, as the manifest lists them. interface: the manifest's, which must be the library's own.
     Raises ArtifactError if it is not, DeviceError if the library does not load, CapacityError if
     something does not fit. Any thread may call, one after the other.
     """
-
-    depth = 1
 
     def __init__(
         self,
@@ -45,14 +49,22 @@ class CpuExecutor:
         functions: Collection[str],
         threads: int = 1,
         interface: str | None = None,
+        place: Place = CPU,
+        progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> None:
         self._executor = c_void_p()
         self.capacity = capacity
+        self.place = place
+        self.depth = 1 if place.kind == "cpu" else 2
         self._path = library
         self._adjust_layout = AdjustLayout.of(capacity.layout, capacity.vocab_size)
-        self._library = c.load()
+        self._library = webgpu.library() if place.kind == webgpu.KIND else c.load()
         options = self._options(weights, caches, functions, threads, interface)
-        self._check(self._library.open(byref(options), byref(self._executor)), "opening it")
+        telling = _Telling(progress, sum(weight.stop - weight.start for weight in weights))
+        options.progress = telling.callback
+        status = self._library.open(byref(options), byref(self._executor))
+        self._check(status, "opening the model")
+        telling.finish()
         self._words = self._lent(self._library.step, capacity.layout.words)
         rows = capacity.max_rows
         self._tokens, self._logprobs = array("i", bytes(4 * rows)), array("f", bytes(4 * rows))
@@ -112,6 +124,8 @@ class CpuExecutor:
                 self._adjust_layout.max_rows,
                 self._adjust_layout.words,
             ),
+            c.DEVICES[self.place.kind],
+            self.place.index,
         )
 
     def lend(self) -> memoryview:
@@ -204,6 +218,20 @@ class CpuExecutor:
         self._check(status, "watching kernels")
         return room[: count.value]
 
+    def copy_time(self, count: int) -> int:
+        """Nanoseconds that the device takes to copy so many bytes."""
+        found = c_int64()
+        self._check(self._library.copy(self._executor, count, byref(found)), "copying")
+        return found.value
+
+    def counts(self) -> dict[str, int]:
+        """What the GPU was told since the process opened it: dispatches, submits, reads that were
+        started and those of them that it has finished, and the like. Empty for a CPU."""
+        text = ctypes.c_char_p()
+        self._check(self._library.counts(self._executor, byref(text)), "counting")
+        told: dict[str, int] = json.loads(text.value or b"{}")
+        return told
+
     def close(self) -> None:
         """Free pages, weights and library, and take back what was lent."""
         if self._executor:
@@ -219,30 +247,31 @@ class CpuExecutor:
 
     def _check(self, status: int, doing: str) -> None:
         """Raise what a status stands for."""
-        if status == c.OK:
-            return
-        text = self._library.error().decode("utf-8", "replace")
-        if status == c.NO_LIBRARY:
-            raise DeviceError(
-                f"cannot load {self._path.name}: {text}; compile the model again with this "
-                "version of mlcc"
-            )
-        if status == c.INTERFACE:
-            raise ArtifactError(
-                f"{self._path}: was compiled for another {MANIFEST_NAME} ({text}); compile the "
-                "model again or copy the folder again"
-            )
-        if status == c.WEIGHTS:
-            raise ArtifactError(f"{text}; compile the model again")
-        if status == c.MEMORY:
-            raise CapacityError(f"{text}; use a smaller --context or --max-batch")
-        if status == c.STATE:
-            raise KeyError(text)
-        if status == c.UNSUPPORTED:
-            raise UnsupportedError(f"{text}; compile the model again")
-        if status == c.ARGUMENT:
-            raise BadBatchError(text)
-        raise DeviceError(f"the device failed while {doing}: {text}")
+        if status != c.OK:
+            text = self._library.error().decode("utf-8", "replace")
+            raise error_of(status, text, doing, self._path, self.place)
+
+
+class _Telling:
+    """Tells how many of `total` bytes are in place, from within a call of C, which no exception
+    may cross."""
+
+    def __init__(self, progress: Callable[[int, int], None], total: int) -> None:
+        self._failed: BaseException | None = None
+
+        def tell(context: int, done: int) -> None:
+            try:
+                if self._failed is None:
+                    progress(done, total)
+            except BaseException as error:  # Ctrl-C too
+                self._failed = error
+
+        self.callback = c.PROGRESS(tell)
+
+    def finish(self) -> None:
+        """Raise what was raised meanwhile."""
+        if self._failed is not None:
+            raise self._failed
 
 
 def _int64(values: Sequence[int]) -> ctypes.Array[c_int64]:
