@@ -82,13 +82,17 @@ def compiled(path: str, source: bytes) -> bytes:
 
 
 def write(
-    sources: Sources, names: Sequence[str], out: Path, texts: Mapping[str, str] | None = None
+    sources: Sources,
+    names: Sequence[str],
+    out: Path,
+    texts: Mapping[str, str] | None = None,
+    method: int = zipfile.ZIP_DEFLATED,
 ) -> None:
-    """The archive, smallest form. texts: further files of it, by name."""
+    """The archive, smallest form unless `method` says otherwise. texts: further files, by name."""
     with zipfile.ZipFile(out, "w") as archive:
         for name, text in (texts or {}).items():
             archive.writestr(zipfile.ZipInfo(name, DATE), text)
         for name in names:
             path, source = sources.files[name]
             info = zipfile.ZipInfo(f"{path}c", DATE)
-            archive.writestr(info, compiled(path, source), zipfile.ZIP_DEFLATED, 9)
+            archive.writestr(info, compiled(path, source), method, 9)

@@ -18,7 +18,7 @@ _ALIASES = {  # LLVM's name -> what Linux or macOS may call it, both without pun
     "crc32": {"sse42"}, "avx": {"avx10"}, "neon": {"asimd", "advsimd"}, "dotprod": {"asimddp"},
     "fullfp16": {"asimdhp", "fp16"}, "fparmv8": {"fp", "floatingpoint"}, "lse": {"atomics"},
 }  # fmt: skip
-_HWCAPS = {  # of arm64: what the bits of AT_HWCAP and AT_HWCAP2 stand for, as /proc/cpuinfo spells it
+_HWCAPS = {  # of arm64: names of the bits of AT_HWCAP and AT_HWCAP2, as /proc/cpuinfo spells them
     16: "fp asimd evtstrm aes pmull sha1 sha2 crc32 atomics fphp asimdhp cpuid asimdrdm jscvt fcma "
     "lrcpc dcpop sha3 sm3 sm4 asimddp sha512 sve asimdfhm dit uscat ilrcpc flagm ssbs sb paca pacg",
     26: "dcpodp sve2 sveaes svepmull svebitperm svesha3 svesm4 flagm2 frint svei8mm svef32mm "

@@ -53,10 +53,10 @@ def _check_system(target: TargetInfo) -> None:
             "open it in one, or compile for this machine with `mlcc compile`"
         )
     if here == its == "Android" and arch != machine():
-        abi = ABIS.get(machine(), machine())
+        own, abi = (ABIS.get(name, name) for name in (arch, machine()))
         raise ArtifactError(
-            f"compiled for Android on {ABIS.get(arch, arch)}, this device is {abi}; compile the "
-            f"model for both: `mlcc compile MODEL --target android --abi {ABIS.get(arch, arch)},{abi}`"
+            f"compiled for Android on {own}, this device has {abi}; compile the model for both: "
+            f"`mlcc compile MODEL --target android --abi {own},{abi}`"
         )
     if (arch and arch != machine()) or (its and its != here):
         raise ArtifactError(

@@ -41,7 +41,10 @@ def check_files(folder: Path, manifest: Manifest) -> None:
 
 
 def read_alternatives(folder: Path, manifest: Manifest) -> tuple[Manifest, ...]:
-    """Each is a manifest of the same model, of files that are listed here too. Raises ArtifactError."""
+    """Each is a manifest of the same model, of files that are listed here too.
+
+    Raises ArtifactError.
+    """
     return tuple(_read_alternative(folder, manifest, path) for path in manifest.alternatives)
 
 
