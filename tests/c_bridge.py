@@ -9,7 +9,7 @@ import select
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -107,10 +107,10 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def bridge(program: Path, model: Path) -> Iterator[str]:
-    """The URL under which a model answers, with its tokenizer by callbacks. In a process of its
-    own, or the client's threads would hold up the program's events."""
-    command = [sys.executable, __file__, str(program), str(model)]
+def bridge(program: Sequence[str], model: Path) -> Iterator[str]:
+    """The URL under which a model answers, with its tokenizer by callbacks if the program asks for
+    them. In a process of its own, or the client's threads would hold up the program's events."""
+    command = [sys.executable, __file__, str(model), *program]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdin and process.stdout
     try:
@@ -125,9 +125,9 @@ def bridge(program: Path, model: Path) -> Iterator[str]:
         process.stdout.close()
 
 
-def main(program: str, model: str) -> None:
+def main(model: str, *program: str) -> None:
     """Serve until the standard input ends."""
-    with Host(Path(program), answering(Path(model))) as host:
+    with Host(program, answering(Path(model))) as host:
         told = host.start()  # nothing but the standard library and the zip: no numpy, no TVM
         assert told.c == 0, told
         engine = host.create(callbacks=3, model=model)

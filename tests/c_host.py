@@ -9,7 +9,7 @@ import json
 import struct
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -101,8 +101,12 @@ class Host:
     """A running program. `close` leaves none behind."""
 
     def __init__(
-        self, program: Path, tokenizer: Tokenizer | None = None, stderr: IO[bytes] | None = None
+        self,
+        program: Path | Sequence[str],
+        tokenizer: Tokenizer | None = None,
+        stderr: IO[bytes] | None = None,
     ) -> None:
+        """program: host.cc's, or a command with arguments that understands the same frames."""
         self.log: list[str] = []
         self.released: SimpleQueue[None] = SimpleQueue()
         self.own: SimpleQueue[Event] = SimpleQueue()
@@ -113,7 +117,10 @@ class Host:
         self._lock = Lock()
         self._last = 0
         self._process = subprocess.Popen(
-            [program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr
+            [program] if isinstance(program, Path) else program,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
         )
         self._reader = Thread(target=self._read, daemon=True)
         self._reader.start()

@@ -45,6 +45,7 @@ SLOWEST = (
     "demo/test_demo_vulkan.py",
     "compile/test_variants.py",
     "mobile/test_kotlin.py",
+    "conformance/test_kotlin.py",
 )
 """Files that begin first, so that no process is left with one of them when the others are done.
 Those that compute on SwiftShader, on all cores, take turns with those that do not."""
@@ -96,6 +97,23 @@ def c_library(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Con
     if hasattr(pytestconfig, "workerinput"):
         folder = folder.parent
     return built(folder / "c-library")
+
+
+@pytest.fixture(scope="session")
+def kotlin_package(
+    tmp_path_factory: pytest.TempPathFactory,
+    pytestconfig: pytest.Config,
+    request: pytest.FixtureRequest,
+) -> Any:
+    """The Kotlin package as Maven built and tested it: a `kotlin_package.Package`."""
+    needs.require("maven")
+    from kotlin_package import built
+
+    folder = tmp_path_factory.getbasetemp()
+    if hasattr(pytestconfig, "workerinput"):
+        folder = folder.parent
+    library, demo = (request.getfixturevalue(name) for name in ("c_library", "compiled_demo"))
+    return built(folder / "kotlin-package", library, demo("q4", "cpu"))
 
 
 class Features:

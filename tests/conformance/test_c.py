@@ -25,7 +25,7 @@ def runner(
     compiled_demo: Callable[[str, str], Path],
 ) -> Iterator[Runner]:
     model = compiled_demo("f32", "cpu")
-    with bridge(c_library.program, model) as url, running(request, url) as started:
+    with bridge([str(c_library.program)], model) as url, running(request, url) as started:
         yield started
 
 

@@ -2,96 +2,48 @@
 
 from __future__ import annotations
 
-import os
 import re
-import runpy
-import subprocess
-import sys
-import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from pathlib import Path
 
-import kotlin_tokenizers
 import pytest
-from c_library import SITE, Library
-from filelock import FileLock
+from c_library import Library
+from kotlin_package import ANDROID, Package, chat, run
 
-ROOT = Path(__file__).parents[2]
-ANDROID = ROOT / "mobile" / "android"
-MAVEN = ["mvn", "--batch-mode", "--quiet", "--no-transfer-progress"]
-SECONDS = 900
-"""Bounds a Maven that waits for a network; compiling and testing take about one minute."""
-
-
-@pytest.fixture(scope="session")
-def jni(c_library: Library) -> Library:
-    """The C library with JNI's beside it."""
-    with FileLock(c_library.folder / "jni.lock"):
-        if not (c_library.folder / "libmlcc_jni.so").exists():
-            run([sys.executable, str(ANDROID / "jni" / "build.py"), str(c_library.folder)])
-    return c_library
-
-
-def run(command: list[str]) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, cwd=ANDROID)
-    assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-4000:]
-    return done.stdout
-
-
-def properties(library: Library, model: Path, cases: Path) -> list[str]:
-    """Where the JVM finds what is not Java's."""
-    return [
-        f"-Dmlcc.demo={model}",
-        f"-Dmlcc.libraries={library.folder}",
-        f"-Dmlcc.python.path={os.pathsep.join(SITE)}",
-        f"-Dmlcc.tokenizer.cases={cases}",
-        "-DargLine=-Xcheck:jni",
-    ]
-
-
-def results() -> dict[str, tuple[int, int]]:
-    """By test class: how many ran, how many of them were skipped."""
-    found = {}
-    for report in ANDROID.glob("*/target/surefire-reports/TEST-*.xml"):
-        suite = ET.parse(report).getroot()
-        name = suite.attrib["name"].rpartition(".")[2]
-        found[name] = (int(suite.attrib["tests"]), int(suite.attrib["skipped"]))
-    return found
+CLASSES = {
+    "ApiTest",
+    "ChatTest",
+    "CallsTest",
+    "DemoTest",
+    "DjlTokenizerTest",
+    "EngineLifecycleTest",
+    "ForeignLibraryTest",
+    "MlccAndroidTest",
+    "ModelStoreTest",
+    "NativePartsTest",
+    "OpenAITest",
+}
 
 
 @pytest.mark.needs("maven")
-def test_maven_builds_and_tests_it(
-    jni: Library, compiled_demo: Callable[[str, str], Path], tmp_path: Path
-) -> None:
-    for report in ANDROID.glob("*/target/surefire-reports/*"):
-        report.unlink()
-    model, cases, trained = (
-        compiled_demo("q4", "cpu"),
-        tmp_path / "cases.json",
-        tmp_path / "trained",
-    )
-    kotlin_tokenizers.train(trained)
-    kotlin_tokenizers.write(cases, [model, trained])
-    run([*MAVEN, *properties(jni, model, cases), "test"])
-    ran = results()
-    wanted = {
-        "ApiTest",
-        "CallsTest",
-        "ModelStoreTest",
-        "DemoTest",
-        "DjlTokenizerTest",
-        "OpenAITest",
-    }
-    assert wanted <= set(ran)
+def test_maven_builds_and_tests_it(kotlin_package: Package) -> None:
+    ran = kotlin_package.results
+    assert set(ran) >= CLASSES
     assert all(tests > 0 and skipped == 0 for tests, skipped in ran.values()), ran
-    # What -Xcheck:jni says of our own calls; DJL brings JNA, which has its faults.
-    said = [path.read_text() for path in ANDROID.glob("mlcc-core/target/surefire-reports/*stream")]
-    assert not [text for text in said if "JNI" in text], said
+    assert not [text for text in kotlin_package.said if "JNI" in text], kotlin_package.said
 
-    chat = runpy.run_path(str(ANDROID / "chat.py"))["java"]
-    assert "42" in run(chat(jni.folder, model, "What is 17 + 25?"))
+
+@pytest.mark.needs("maven")
+def test_the_sample_answers(
+    kotlin_package: Package,
+    c_library: Library,
+    compiled_demo: Callable[[str, str], Path],
+    tmp_path: Path,
+) -> None:
+    model = compiled_demo("q4", "cpu")
+    assert "42" in run(chat(c_library.folder, model, "What is 17 + 25?"))
     with pytest.raises(AssertionError, match=r"mlcc\.json"):
-        run(chat(jni.folder, tmp_path))
+        run(chat(c_library.folder, tmp_path))
 
 
 def undocumented(path: Path) -> list[str]:

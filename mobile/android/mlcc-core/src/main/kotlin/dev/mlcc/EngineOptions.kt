@@ -19,7 +19,8 @@ import java.nio.file.Path
  * @property parseSpecial control tokens count in messages, too (`<|im_end|>` ...); else they are text.
  * @property unloadInBackground [Engine.background] gives the model's memory back.
  * @property files where mlcc's own parts are.
- * @property tokenizer makes the tokenizer of the model in a folder; null: Hugging Face's in Python.
+ * @property tokenizer makes the tokenizer of the model in a folder; null: what the class path brings as
+ * a service (`mlcc-djl` is one), or else Hugging Face's in Python.
  * @property onProgress hears how it goes on, in threads of mlcc's.
  */
 public class EngineOptions(

@@ -14,6 +14,7 @@ import kotlinx.coroutines.NonCancellable
 import kotlinx.coroutines.future.future
 import kotlinx.coroutines.withContext
 import java.nio.file.Path
+import java.util.ServiceLoader
 import java.util.concurrent.CompletableFuture
 
 /** The door: models in, engines out. */
@@ -66,8 +67,11 @@ public object Mlcc {
         }
     }
 
+    private fun onClassPath(): TokenizerFactory? =
+        ServiceLoader.load(TokenizerFactory::class.java, Mlcc::class.java.classLoader).firstOrNull()
+
     private fun open(folder: Path, options: EngineOptions): Native = translated {
-        val tokenizer = options.tokenizer?.open(folder)
+        val tokenizer = (options.tokenizer ?: onClassPath())?.open(folder)
         try {
             val wishes = json.encodeToString(options.forModel(folder))
             JniNative.open(options.files, wishes, tokenizer)

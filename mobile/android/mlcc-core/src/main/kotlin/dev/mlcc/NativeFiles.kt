@@ -4,13 +4,16 @@ import java.nio.file.Path
 import java.nio.file.Paths
 
 /**
- * Where mlcc's own parts are: its native libraries and Python.
+ * Where mlcc's own parts are: its native libraries and Python. Said is nothing by most programs: those
+ * that `mlcc-jvm` brings are unpacked to the user's cache; an Android app has `MlccAndroid.files`.
  *
  * @property libraries the folder with `libmlcc` and `libmlcc_jni`; null: the system property
- * `mlcc.libraries`, or else where the system looks for libraries.
+ * `mlcc.libraries`, or else those of `mlcc-jvm`, or else where the system looks for libraries.
  * @property zip the zip with mlcc's Python modules; null: `mlcc.zip` beside the libraries.
  * @property pythonHome the folder with `lib/pythonX.Y`; null: found from where libpython lies.
  * @property pythonPath more places of Python's modules.
+ * @property cache where the parts of `mlcc-jvm` are unpacked; null: the system property `mlcc.cache`, or
+ * else `mlcc/native` in the user's cache.
  */
 public class NativeFiles(
     public var libraries: Path? = System.getProperty("mlcc.libraries")?.let { Paths.get(it) },
@@ -18,4 +21,8 @@ public class NativeFiles(
     public var pythonHome: String? = System.getProperty("mlcc.python.home"),
     public var pythonPath: List<Path> = System.getProperty("mlcc.python.path").orEmpty()
         .split(java.io.File.pathSeparator).filter(String::isNotEmpty).map { Paths.get(it) },
-)
+    public var cache: Path? = null,
+) {
+    /** Files in [libraries] that are loaded before mlcc's, in this order: what those need. */
+    internal var first: List<String> = emptyList()
+}

@@ -17,7 +17,7 @@ public interface Tokenizer : AutoCloseable {
     public fun decode(ids: IntArray): String
 }
 
-/** Makes the tokenizer of the model in a folder. */
+/** Makes the tokenizer of the model in a folder. A service of `java.util.ServiceLoader`. */
 public fun interface TokenizerFactory {
     /** Reads `tokenizer.json` there. */
     public fun open(folder: Path): Tokenizer

@@ -217,6 +217,15 @@ class DemoTest {
     }
 
     @Test
+    fun `a process has one interpreter`() {
+        val elsewhere = EngineOptions(files = NativeFiles(pythonPath = listOf(Paths.get("/elsewhere"))))
+        val error = assertThrows(SetupException::class.java) {
+            runBlocking { Mlcc.load(source, elsewhere) }
+        }
+        assertEquals("other_python", error.code)
+    }
+
+    @Test
     fun `Java's futures`() {
         val texts = Collections.synchronizedList(mutableListOf<String>())
         engine.chat.completions.streamAsync(sum) { texts += it.text }.get()

@@ -33,22 +33,32 @@ internal class JniNative private constructor(private val engine: Long) : Native 
 
         /** Begin to load a model; [options] are mlcc_create's. Throws NativeFailure, SetupException. */
         fun open(files: NativeFiles, options: String, tokenizer: Tokenizer?): Native {
-            loadLibraries(files.libraries)
-            val path = files.pythonPath.joinToString(File.pathSeparator).ifEmpty { null }
-            Jni.start(files.zip?.toString()?.utf8(), files.pythonHome?.utf8(), path?.utf8())
+            val found = located(files)
+            loadLibraries(found)
+            val path = found.pythonPath.joinToString(File.pathSeparator).ifEmpty { null }
+            Jni.start(found.zip?.toString()?.utf8(), found.pythonHome?.utf8(), path?.utf8())
             return JniNative(Jni.create(options.utf8(), tokenizer?.let(::TokenizerCalls)))
         }
 
+        /** As said, or else those on the class path, with the places of modules that were said. */
+        private fun located(files: NativeFiles): NativeFiles {
+            if (files.libraries != null || files.zip != null) return files
+            val packed = Packed.files(files.cache ?: Packed.cache()) ?: return files
+            packed.pythonPath += files.pythonPath
+            return packed
+        }
+
         @Synchronized
-        private fun loadLibraries(folder: Path?) {
+        private fun loadLibraries(files: NativeFiles) {
             if (loaded) return
+            val folder = files.libraries
             try {
-                for (name in listOf("mlcc", "mlcc_jni")) {
-                    if (folder == null) System.loadLibrary(name)
-                    else System.load(folder.resolve(System.mapLibraryName(name)).toString())
+                for (name in files.first + listOf("mlcc", "mlcc_jni").map(System::mapLibraryName)) {
+                    if (folder != null) System.load(folder.resolve(name).toAbsolutePath().toString())
+                    else System.loadLibrary(name.removePrefix("lib").removeSuffix(".so"))
                 }
             } catch (error: UnsatisfiedLinkError) {
-                throw SetupException(unloadable(folder, error), cause = error)
+                throw SetupException(unloadable(folder, error), code = "unloadable", cause = error)
             }
             loaded = true
         }

@@ -56,3 +56,6 @@ public class DjlTokenizer private constructor(
         }
     }
 }
+
+/** [DjlTokenizer] as a service: what [dev.mlcc.EngineOptions] takes where none is said. */
+public class DjlTokenizers : TokenizerFactory by DjlTokenizer

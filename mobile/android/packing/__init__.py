@@ -1,0 +1,18 @@
+"""Packs mlcc's parts for the JVM and for Android: what `mobile/android/package.py` does."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+ANDROID = Path(__file__).resolve().parents[1]
+ROOT = ANDROID.parents[1]
+if str(ROOT) not in sys.path:
+    sys.path.insert(0, str(ROOT))  # for `tools`
+
+
+class PackingError(SystemExit):
+    """What cannot be packed: what is missing or wrong, and what to type."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(f"mobile/android: {message}")

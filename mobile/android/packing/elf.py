@@ -1,0 +1,39 @@
+"""What a shared library says of itself: its CPU and the glibc that it asks for. Links nothing."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from packing import PackingError
+
+_MACHINES = {3: "x86", 40: "arm", 62: "x86_64", 183: "aarch64"}
+ABIS = {"arm64-v8a": "aarch64", "armeabi-v7a": "arm", "x86_64": "x86_64", "x86": "x86"}
+"""Android's names of CPUs."""
+
+
+def machine(library: Path) -> str:
+    """The CPU. Raises PackingError for a file that is no library."""
+    head = library.open("rb").read(20)
+    if head[:4] != b"\x7fELF" or len(head) < 20:
+        raise PackingError(f"{library} is no library for Linux or Android; build it again")
+    number = int.from_bytes(head[18:20], "little")
+    return _MACHINES.get(number, f"CPU {number}")
+
+
+def check(library: Path, wanted: str) -> None:
+    """Raise PackingError unless it is for a CPU."""
+    if (found := machine(library)) != wanted:
+        raise PackingError(
+            f"{library} is for {found}, not for {wanted}; bring the one for {wanted}"
+        )
+
+
+def glibc(libraries: list[Path]) -> str:
+    """The oldest glibc that all of them run with."""
+    asked = {
+        tuple(map(int, match.groups()))
+        for library in libraries
+        for match in re.finditer(rb"\0GLIBC_2\.(\d+)(?=[\0.])", library.read_bytes())
+    }
+    return f"2.{max(asked)[0]}" if asked else ""

@@ -1,0 +1,88 @@
+"""The part of Python's standard library that the engine needs, found from what it imports."""
+
+from __future__ import annotations
+
+import runpy
+import zipfile
+from pathlib import Path
+
+from packing import ROOT
+from tools.python_zip import Sources, write
+
+_ROOTS = (
+    "asyncio",
+    "concurrent.futures.thread",  # found by name when it is first used
+    "_strptime",  # datetime's, from C
+    *(f"encodings.{name}" for name in ("ascii", "idna", "latin_1", "unicode_escape", "utf_8")),
+    "encodings.utf_8_sig",
+    *(f"encodings.utf_{bits}{order}" for bits in (16, 32) for order in ("", "_be", "_le")),
+    "encodings.cp437",  # zipimport's
+)
+_NEVER = (
+    "__main__",
+    "_aix_support",
+    "_bz2",
+    "_lzma",
+    "_osx_support",
+    "_pydecimal",
+    "_pyio",
+    "argparse",
+    "asyncio.windows_events",
+    "asyncio.windows_utils",
+    "bz2",
+    "ctypes.macholib",
+    "decimal",
+    "doctest",
+    "email",
+    "fractions",
+    "gettext",
+    "gzip",
+    "http",
+    "lzma",
+    "multiprocessing",
+    "pdb",
+    "py_compile",
+    "pydoc",
+    "readline",
+    "secrets",
+    "ssl",
+    "statistics",
+    "sysconfig",
+    "tarfile",
+    "test",
+    "unittest",
+    "urllib.request",
+    "xml",
+)
+"""Only some function of a module would import these: processes, archives, sockets with keys, mail.
+OpenSSL's hashes stay: they read a model ten times as fast."""
+_ENGINE = ("mlcc", "jinja2", "markupsafe")
+
+
+class Library:
+    """A standard library's sources, read once."""
+
+    def __init__(self, folder: Path) -> None:
+        """folder: lib/pythonX.Y."""
+        build = runpy.run_path(str(ROOT / "mobile" / "c" / "build.py"))
+        self._sources = Sources()
+        for package in (ROOT / "runtime" / "mlcc", *map(build["package"], _ENGINE[1:])):
+            self._sources.add_folder(package)
+        for path in sorted(folder.rglob("*.py")):
+            name = path.relative_to(folder)
+            if name.parts[0] != "site-packages" and "test" not in name.parts:
+                self._sources.add(name.as_posix(), path.read_bytes())
+        roots, never = build["ROOTS"], build["NEVER"]
+        found = self._sources.closure([*roots, *_ROOTS], [*never, *_NEVER])
+        self.modules = [name for name in found if name.partition(".")[0] not in _ENGINE]
+        """Those in Python, by name."""
+        self._imported = {name for module in found for name in self._sources.imports(module)}
+
+    def extensions(self, folder: Path) -> list[Path]:
+        """Of a folder of modules in C those that are imported."""
+        wanted = self._imported - set(_NEVER)
+        return sorted(path for path in folder.glob("*.so") if path.name.split(".")[0] in wanted)
+
+    def write(self, out: Path) -> None:
+        """The zip. Not compressed: zlib is a module, and what lies around the zip is compressed."""
+        write(self._sources, self.modules, out, method=zipfile.ZIP_STORED)

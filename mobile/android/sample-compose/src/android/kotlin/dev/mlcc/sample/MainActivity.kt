@@ -1,0 +1,67 @@
+package dev.mlcc.sample
+
+import android.os.Bundle
+import androidx.activity.ComponentActivity
+import androidx.activity.compose.setContent
+import androidx.compose.material3.Text
+import androidx.compose.runtime.collectAsState
+import androidx.compose.runtime.getValue
+import androidx.lifecycle.AndroidViewModel
+import androidx.lifecycle.ViewModelProvider
+import androidx.lifecycle.viewModelScope
+import dev.mlcc.Engine
+import dev.mlcc.EngineOptions
+import dev.mlcc.MlccException
+import dev.mlcc.android.EngineLifecycle
+import dev.mlcc.android.MlccAndroid
+import kotlinx.coroutines.flow.MutableStateFlow
+import kotlinx.coroutines.launch
+
+/** The app on a phone, with the model in its assets, folder `model`. */
+class MainActivity : ComponentActivity() {
+    override fun onCreate(state: Bundle?) {
+        super.onCreate(state)
+        val model = ViewModelProvider(this)[Model::class.java]
+        setContent {
+            val shown by model.state.collectAsState()
+            when (val now = shown) {
+                is Model.Loading -> Text(now.why ?: "Loading ...")
+                is Model.Ready -> ChatScreen(now.chat)
+            }
+        }
+    }
+}
+
+/** Outlives activities that are turned round. */
+class Model(application: android.app.Application) : AndroidViewModel(application) {
+    /** What the screen shows. */
+    sealed interface State
+
+    /** Not yet, or never: why. */
+    class Loading(val why: String? = null) : State
+
+    /** It answers. */
+    class Ready(val chat: Chat) : State
+
+    val state = MutableStateFlow<State>(Loading())
+    private var engine: Engine? = null
+
+    init {
+        viewModelScope.launch {
+            state.value = try {
+                val source = MlccAndroid.asset(application, "model")
+                val options = EngineOptions(unloadInBackground = true)
+                val loaded = MlccAndroid.load(application, source, options)
+                engine = loaded
+                EngineLifecycle(loaded).attach(application)
+                Ready(Chat(viewModelScope, loaded.chat.completions::stream))
+            } catch (refused: MlccException) {
+                Loading(refused.message)
+            }
+        }
+    }
+
+    override fun onCleared() {
+        engine?.close()
+    }
+}
