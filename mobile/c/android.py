@@ -13,16 +13,19 @@ import argparse
 import os
 import shutil
 import sys
+import sysconfig
 import tempfile
 import zipfile
-from collections.abc import Iterable, Sequence
-from importlib.metadata import files
+from collections.abc import Sequence
 from pathlib import Path
 
 import build as desktop
-from build import FLAGS, FOLDER, LIBRARY, ROOT, VERSION, ZIP, Embedded, link, package, run
+from build import FLAGS, FOLDER, LIBRARY, ROOT, VERSION, ZIP, Embedded, link, run
 
-from tools.python_zip import Sources, write
+JNI = ROOT / "mobile" / "android" / "jni"
+sys.path.insert(0, str(JNI.parent))
+from packing import licenses  # noqa: E402
+from packing.library import Library  # noqa: E402
 
 OUT = ROOT / "build" / "mobile" / "android"
 CHAQUOPY = "com.chaquo.python:target:3.11.10-0"
@@ -31,20 +34,6 @@ API = 26
 """Android 8: the oldest that Kotlin's part runs on."""
 TRIPLES = {"arm64-v8a": "aarch64-linux-android", "x86_64": "x86_64-linux-android"}
 LINK = ("-static-libstdc++", "-s", "-Wl,-z,max-page-size=16384", "-Wl,--no-undefined")
-JNI = ROOT / "mobile" / "android" / "jni"
-STARTING = ("encodings.utf_8", "encodings.latin_1", "encodings.ascii", "encodings.idna", "os", "io")
-"""What Python imports by itself, or by a name that no source has."""
-NEVER = (
-    *desktop.NEVER,
-    "ssl",
-    "sqlite3",
-    "multiprocessing",
-    "tkinter",
-    "unittest",
-    "pydoc",
-    "test",
-)
-"""Of the standard library: what the engine does without."""
 BESIDE = {"_hashlib": ("libcrypto_python.so",)}
 """Extension module -> libraries that it needs: OpenSSL hashes a model ten times as fast."""
 
@@ -55,13 +44,16 @@ def build(abis: Sequence[str], out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
     desktop.bundle(out / ZIP)
     with tempfile.TemporaryDirectory() as folder:
-        names = standard_library(fetched("stdlib", Path(folder)), out / "python.zip")
+        zips = Path(folder)
+        standard = unpacked(fetched("stdlib", zips), zips / "stdlib")
+        library = Library(standard)
+        library.write(out / "python.zip")
         for abi in abis:
-            root = unpacked(fetched(abi, Path(folder)), Path(folder) / abi)
+            root = unpacked(fetched(abi, zips), zips / abi)
             (out / abi).mkdir(exist_ok=True)
             native(compilers[abi], root, out / abi)
-            take_python(root, abi, names, out / abi)
-    licences(out / "licences")
+            take_python(root, abi, library, out / abi)
+    licenses.gather(out / "licences", Path(sysconfig.get_path("stdlib")) / "LICENSE.txt", [])
 
 
 def native(words: Sequence[str], root: Path, out: Path) -> None:
@@ -120,44 +112,16 @@ def unpacked(archive: Path, folder: Path) -> Path:
     return folder
 
 
-def standard_library(archive: Path, out: Path) -> set[str]:
-    """Bytecode of the standard library's modules that the engine reaches, as they are: without
-    zlib they could not be decompressed, and zlib is found through them. Returns all that these and
-    the engine import, by name, what is machine code among it."""
-    sources = Sources()
-    with zipfile.ZipFile(archive) as file:
-        for name in sorted(file.namelist()):
-            sources.add(name, file.read(name))
-    standard = set(sources.files)
-    for each in (ROOT / "runtime" / "mlcc", package("jinja2"), package("markupsafe")):
-        sources.add_folder(each)
-    names = sources.closure([*desktop.ROOTS, *STARTING], NEVER)
-    write(sources, [name for name in names if name in standard], out, method=zipfile.ZIP_STORED)
-    return {imported for name in names for imported in sources.imports(name)}
-
-
-def take_python(root: Path, abi: str, imported: Iterable[str], out: Path) -> None:
-    """libpython, and the modules in machine code among what is imported."""
-    libraries, modules = root / "jniLibs" / abi, root / "lib-dynload" / abi
+def take_python(root: Path, abi: str, library: Library, out: Path) -> None:
+    """libpython, and the modules in machine code that the engine imports, with what they need."""
+    libraries, place = root / "jniLibs" / abi, out / "lib-dynload"
     shutil.copy(libraries / f"libpython{VERSION}.so", out)
-    place = out / "lib-dynload"
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir()
-    for name in sorted(set(imported)):
-        if (module := modules / f"{name}.so").exists() and name not in NEVER:
-            shutil.copy(module, place)
-            for library in BESIDE.get(name, ()):
-                shutil.copy(libraries / library, out)
-
-
-def licences(out: Path) -> None:
-    """Of what is inside. Python's own is part of its standard library's documentation."""
-    out.mkdir(exist_ok=True)
-    shutil.copy(ROOT / "LICENSE", out / "mlcc.txt")
-    for name in ("jinja2", "markupsafe", "apache-tvm", "apache-tvm-ffi"):
-        texts = [path for path in files(name) or [] if "licenses" in path.parts]
-        text = "\n\n".join(path.read_text(encoding="utf-8") for path in sorted(texts))
-        (out / f"{name}.txt").write_text(text, encoding="utf-8")
+    for module in library.extensions(root / "lib-dynload" / abi):
+        shutil.copy(module, place)
+        for name in BESIDE.get(module.stem, ()):
+            shutil.copy(libraries / name, out)
 
 
 def main() -> None:

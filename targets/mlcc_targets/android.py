@@ -1,6 +1,6 @@
-"""Target `android`: phones and tablets: a library for each kind of CPU, or WGSL kernels for the GPU.
+"""Target `android`: a library for each kind of CPU that phones have, or WGSL kernels for the GPU.
 
-All libraries of a folder read the same weights, and whoever loads it takes the best that runs there.
+All libraries of a folder read the same weights; whoever loads it takes the best that runs there.
 A CPU's weights lie otherwise than a GPU's, so the two are folders of their own.
 """
 
