@@ -59,7 +59,7 @@ def test_choices_that_a_row_has_not(target: str, choices: Choices, gist: str) ->
 def test_all_cpus_read_the_same_bytes(name: str, use: str) -> None:
     """One folder has one set of weights."""
     row = get_target("android", Choices(abis=BOTH))
-    shape = (2, 24, 64) if use == "experts" else (24, 64)
+    shape = (2, 24, 128) if use == "experts" else (24, 128)
     weight = np.random.default_rng(5).standard_normal(shape).astype(np.float32)
     sets = [kernels_of(each) for each in (row, *row.alternatives)]
     layouts = [kernels.layouts[use](kernels.device, shape, name) for kernels in sets]

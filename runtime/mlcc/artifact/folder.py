@@ -52,7 +52,8 @@ class Artifact:
         try:
             manifest = Manifest.from_bytes(_read_manifest(folder))
             check_files(folder, manifest)
-            others, notes = read_alternatives(folder, manifest), ()
+            others = read_alternatives(folder, manifest)
+            notes: tuple[str, ...] = ()
             if host:
                 (manifest, notes), others = choose((manifest, *others)), ()
             if verify:
