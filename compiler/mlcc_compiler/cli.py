@@ -23,6 +23,8 @@ from mlcc_targets import TARGETS, Choices, Target, TargetError, get_target
 )
 @click.option("--cpu", default="host", show_default=True, help="CPU level, e.g. avx2, avx512-vnni")
 @click.option("--arch", default="", help="GPU architectures for cuda, e.g. sm_80,sm_90")
+@click.option("--abi", default="", help="for android  [arm64-v8a; or arm64-v8a,x86_64]")
+@click.option("--gpu", is_flag=True, help="for android: its GPU, in place of its CPU")
 @click.option("--f16/--no-f16", default=None, help="compute in float16  [if the target can]")
 @click.option(
     "--quant", default="q4", show_default=True, help="q4, q8, f16, bf16, f32 and variants"
@@ -56,6 +58,8 @@ def compile_command(
     target_name: str,
     cpu: str,
     arch: str,
+    abi: str,
+    gpu: bool,
     f16: bool | None,
     quant: str,
     head: str | None,
@@ -69,8 +73,8 @@ def compile_command(
     quiet: bool,
 ) -> None:
     """Compile MODEL, a Hugging Face folder or hf://org/name[@revision], for one kind of device."""
-    archs = tuple(name.strip() for name in arch.split(",") if name.strip())
-    target = find_target(target_name, Choices(cpu=cpu, archs=archs, f16=f16))
+    choices = Choices(cpu=cpu, archs=_names(arch), f16=f16, abis=_names(abi), gpu=gpu)
+    target = find_target(target_name, choices)
     # Imported late: the compiler takes seconds to load, `--help` should not.
     from mlcc_compiler.checkpoint.folder import Checkpoint
     from mlcc_compiler.checkpoint.hub import resolve
@@ -79,7 +83,8 @@ def compile_command(
 
     checkpoint = Checkpoint.open(resolve(model))
     label = f"{quant}-head-{head}" if head else quant
-    out = output or Path("dist") / f"{checkpoint.name.rpartition('/')[2]}-{label}-{target.name}"
+    kind = f"{target.name}-gpu" if target.abis and target.generator else target.name
+    out = output or Path("dist") / f"{checkpoint.name.rpartition('/')[2]}-{label}-{kind}"
     options = Options(
         quant=quant,
         head=head,
@@ -97,6 +102,10 @@ def compile_command(
         raise UnsupportedError(str(error)) from error
     chat = "chat with it: mlcc chat" if output is None and not target.run_missing else ""
     display.finish(out, hint=target.opened_by or chat)
+
+
+def _names(listed: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in listed.split(",") if name.strip())
 
 
 @click.command("targets")

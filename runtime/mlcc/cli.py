@@ -23,6 +23,7 @@ _COMMANDS = {
     "chat": "mlcc.commands.chat:chat_command",
     "eval": "mlcc.commands.evaluate:eval_command",
     "inspect": "mlcc.commands.inspect:inspect_command",
+    "package": "mlcc.commands.package:package_command",
     "profile": "mlcc.commands.profile:profile_command",
     "run": "mlcc.commands.run:run_command",
     "serve": "mlcc.commands.serve:serve_command",

@@ -1,12 +1,14 @@
 """Which CPU this machine has: its instruction set, its features, and whether they are enough.
 
-Reads files and sysctl only. The one file of mlcc that `mlcc_targets` imports.
+Reads files, sysctl, and on arm64 what Linux tells every process. The one file of mlcc that
+`mlcc_targets` imports.
 """
 
 from __future__ import annotations
 
 import platform
 import re
+import sys
 from functools import cache
 from pathlib import Path
 
@@ -16,6 +18,14 @@ _ALIASES = {  # LLVM's name -> what Linux or macOS may call it, both without pun
     "crc32": {"sse42"}, "avx": {"avx10"}, "neon": {"asimd", "advsimd"}, "dotprod": {"asimddp"},
     "fullfp16": {"asimdhp", "fp16"}, "fparmv8": {"fp", "floatingpoint"}, "lse": {"atomics"},
 }  # fmt: skip
+_HWCAPS = {  # of arm64: names of the bits of AT_HWCAP and AT_HWCAP2, as /proc/cpuinfo spells them
+    16: "fp asimd evtstrm aes pmull sha1 sha2 crc32 atomics fphp asimdhp cpuid asimdrdm jscvt fcma "
+    "lrcpc dcpop sha3 sm3 sm4 asimddp sha512 sve asimdfhm dit uscat ilrcpc flagm ssbs sb paca pacg",
+    26: "dcpodp sve2 sveaes svepmull svebitperm svesha3 svesm4 flagm2 frint svei8mm svef32mm "
+    "svef64mm svebf16 i8mm bf16 dgh rng bti mte",
+}
+ABIS = {"aarch64": "arm64-v8a", "x86_64": "x86_64"}
+"""Instruction set -> what Android calls it."""
 
 
 def missing_features(needed: tuple[str, ...], present: frozenset[str]) -> tuple[str, ...]:
@@ -27,7 +37,7 @@ def missing_features(needed: tuple[str, ...], present: frozenset[str]) -> tuple[
 def cpu_features() -> frozenset[str]:
     """This CPU's features in lower case without punctuation; empty if they cannot be read."""
     try:
-        words = {"Linux": _linux_words, "Darwin": _macos_words}[platform.system()]()
+        words = {"Linux": _linux_words, "Android": _linux_words, "Darwin": _macos_words}[system()]()
     except (KeyError, OSError):
         return frozenset()
     return frozenset(_plain(word) for word in words)
@@ -39,10 +49,30 @@ def machine() -> str:
     return {"amd64": "x86_64", "arm64": "aarch64"}.get(name, name)
 
 
+def system() -> str:
+    """This machine's system: Linux, Android, Darwin, Windows, or what Python calls it."""
+    return "Android" if hasattr(sys, "getandroidapilevel") else platform.system()
+
+
 def _linux_words() -> list[str]:
+    if machine() == "aarch64" and (words := _arm64_words()):
+        return words
     text = Path("/proc/cpuinfo").read_text(errors="replace")
     match = re.search(r"^(?:flags|Features)\s*:(.*)$", text, re.MULTILINE)
     return match.group(1).split() if match else []
+
+
+def _arm64_words() -> list[str]:
+    """Of the CPU that runs this process, which under an emulator is not that of /proc/cpuinfo."""
+    import ctypes  # late: only arm64 needs it
+
+    try:
+        ask = ctypes.CDLL(None).getauxval
+    except (OSError, AttributeError):
+        return []
+    ask.restype = ctypes.c_ulong
+    told = ((ask(ctypes.c_ulong(kind)), names) for kind, names in _HWCAPS.items())
+    return [name for bits, names in told for i, name in enumerate(names.split()) if bits >> i & 1]
 
 
 def _macos_words() -> list[str]:

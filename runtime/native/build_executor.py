@@ -148,14 +148,17 @@ def compile_unit(name: str, made: Path, command: Sequence[str]) -> None:
     _run([*command, *units()[name], "-c", "-o", str(made)])
 
 
-def _run(words: Sequence[str]) -> None:
-    # zig keeps what it compiled, its C++ library among it, which takes minutes.
+def zig_cache() -> dict[str, str]:
+    """Where zig keeps what it compiled, its C++ library among it, which takes minutes."""
     base = os.environ.get("XDG_CACHE_HOME")
     kept = str((Path(base) if base else Path.home() / ".cache") / "mlcc" / "zig")
-    places = {"ZIG_GLOBAL_CACHE_DIR": kept, "ZIG_LOCAL_CACHE_DIR": kept}
+    return {"ZIG_GLOBAL_CACHE_DIR": kept, "ZIG_LOCAL_CACHE_DIR": kept}
+
+
+def _run(words: Sequence[str]) -> None:
     try:
         done = subprocess.run(
-            words, capture_output=True, text=True, check=False, env={**os.environ, **places}
+            words, capture_output=True, text=True, check=False, env={**os.environ, **zig_cache()}
         )
     except OSError as error:
         raise BuildError(f"$CXX names '{words[0]}', which cannot be run ({error})") from error

@@ -31,6 +31,10 @@ def get_target(name: str, choices: Choices = _DEFAULT) -> Target:
     if choices.archs and not row.archs:
         archs = ",".join(choices.archs)
         raise TargetError(f"target '{name}' has no architectures; leave out --arch {archs}")
+    if choices.abis and not row.abis:
+        raise TargetError(f"target '{name}' has no ABIs; leave out --abi {','.join(choices.abis)}")
+    if choices.gpu and not row.generator:
+        raise TargetError(f"target '{name}' is for a CPU; leave out --gpu, or use --target android")
     if choices.f16 is not None and row.f16 != choices.f16:
         option = "--f16" if choices.f16 else "--no-f16"
         raise TargetError(f"target '{name}' has no choice of float16; leave out {option}")

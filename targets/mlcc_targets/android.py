@@ -1,13 +1,25 @@
-"""Target `android`: Android phones: arm64 host code, WGSL kernels."""
+"""Target `android`: a library for each kind of CPU that phones have, or WGSL kernels for the GPU.
+
+All libraries of a folder read the same weights; whoever loads it takes the best that runs there.
+A CPU's weights lie otherwise than a GPU's, so the two are folders of their own.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
+from mlcc_targets.cpu import Level, level
 from mlcc_targets.elf import link_model
-from mlcc_targets.target import Choices, Target
+from mlcc_targets.target import Choices, Target, TargetError
 from mlcc_targets.wgsl import LIMITS, computes_f16
 
+ABIS = {  # ABI -> levels of CPUs, the best first. Arm's i8mm is not among them: our kernels would
+    # multiply by usdot, which is as fast as dotprod's sdot, and their 8-bit weights lie otherwise
+    "arm64-v8a": ("arm-dotprod", "arm"),
+    "x86_64": ("x86-64",),
+}
+_DEFAULT = ("arm64-v8a",)
 # Android 15's devices may have pages of 16 KiB; Google Play asks for it.
 _PAGES = ("-z", "max-page-size=16384")
 _SYSTEM = ("libm.so", "libc.so")
@@ -15,17 +27,56 @@ _SYSTEM = ("libm.so", "libc.so")
 
 
 def target(choices: Choices) -> Target:
-    """The row."""
+    """The row of the best library; the others are its alternatives. Raises TargetError."""
+    if choices.cpu != "host":
+        raise TargetError(
+            f"target 'android' has a library for each kind of CPU; leave out --cpu {choices.cpu}"
+        )
+    abis = choices.abis or _DEFAULT
+    for abi in abis:
+        if abi not in ABIS:
+            raise TargetError(f"no ABI '{abi}'; use --abi with one or more of: {','.join(ABIS)}")
+    rows = [row for abi in dict.fromkeys(abis) for row in _rows(abi, choices)]
+    first, *others = (replace(row, abis=tuple(dict.fromkeys(abis))) for row in rows)
+    return replace(first, alternatives=tuple(others))
+
+
+def _rows(abi: str, choices: Choices) -> list[Target]:
+    levels = [level(name) for name in ABIS[abi]]
+    if not choices.gpu:
+        return [_cpu(abi, each) for each in levels]
+    return [_gpu(abi, levels[-1].arch, computes_f16(choices.f16))]
+
+
+def _cpu(abi: str, row: Level) -> Target:
+    shared = _shared(abi, row.arch, "-".join([abi, *(f for f in row.features if f != "neon")]))
+    return replace(
+        shared,
+        device="cpu",
+        kernels="cpu",
+        cpu=row.cpu,
+        features=row.features,
+        vector_bits=row.vector_bits,
+        f16=True,
+    )
+
+
+def _gpu(abi: str, arch: str, f16: bool) -> Target:
+    shared = _shared(abi, arch, abi)
+    return replace(
+        shared, device="webgpu", kernels="gpu", generator="webgpu", limits=LIMITS, f16=f16
+    )
+
+
+def _shared(abi: str, arch: str, variant: str) -> Target:
     return Target(
         name="android",
-        device="webgpu",
-        kernels="gpu",
-        generator="webgpu",
-        arch="aarch64",
-        triple="aarch64-linux-android",
-        library="model.so",
-        limits=LIMITS,
-        f16=computes_f16(choices.f16),
-        link=partial(link_model, arch="aarch64", needed=_SYSTEM, options=_PAGES),
+        device="",
+        arch=arch,
+        triple=f"{arch}-linux-android",
+        variant=variant,
+        library=f"model.{variant}.so",
+        link=partial(link_model, arch=arch, needed=_SYSTEM, options=_PAGES),
+        opened_by="put it into an app: mlcc package --android",
         run_missing="runs in an Android app; see docs/devices.md",
     )

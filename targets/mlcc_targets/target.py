@@ -31,6 +31,10 @@ class Choices:
     """Architectures of the device that one library serves, as in sm_80."""
     f16: bool | None = None
     """Compute in float16; None = the row's default."""
+    abis: tuple[str, ...] = ()
+    """Android's names of instruction sets; empty = the row's default."""
+    gpu: bool = False
+    """For the device's GPU, where the row's default is its CPU."""
 
 
 def not_built(objects: Sequence[Path], library: Path) -> None:
@@ -67,6 +71,8 @@ class Target:
     """Names of files that `link` writes beside the library."""
     symbol_prefix: str = ""
     """Where the library is static: what its symbols begin with; a compile adds the model's name."""
+    abis: tuple[str, ...] = ()
+    """Android's names of the instruction sets of this library and its alternatives."""
     limits: Mapping[str, int] = field(default_factory=dict)
     """Limits of the device that kernels must respect: workgroup_invocations, workgroup_bytes,
     storage_binding_bytes, and, where there are any, subgroup (threads), narrow_types

@@ -13,13 +13,14 @@ from pathlib import Path
 import pytest
 from small_library import WIDTH, build, inspect
 
-from mlcc_targets import get_target
+from mlcc_targets import Choices, get_target
 
 pytestmark = pytest.mark.needs("llvm")
 COMPILER, EMULATOR = "aarch64-linux-gnu-gcc", "qemu-aarch64"
 SYSROOT = Path("/usr/aarch64-linux-gnu")
 WEBGPU = 15  # DLDeviceType.kDLWebGPU
 ROWS = 5
+ROW = get_target("android", Choices(gpu=True))
 
 PHONE = r"""
 #include <dlfcn.h>
@@ -72,7 +73,9 @@ int main(int argc, char **argv) {
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build(get_target("android"), tmp_path_factory.mktemp("android") / "model.so")
+    return build(
+        get_target("android", Choices(gpu=True)), tmp_path_factory.mktemp("android") / "model.so"
+    )
 
 
 def needed(library: Path) -> list[str]:
@@ -115,7 +118,7 @@ def test_the_kernels_are_inside_as_wgsl(library: Path) -> None:
 
 
 def test_two_links_are_equal_to_the_byte(library: Path, tmp_path: Path) -> None:
-    again = build(get_target("android"), tmp_path / "elsewhere" / "model.so")
+    again = build(ROW, tmp_path / "elsewhere" / "model.so")
     assert again.read_bytes() == library.read_bytes()
 
 

@@ -73,7 +73,8 @@ def test_a_model_compiles(case: str, target: str, tmp_path: Path, record_propert
     (tmp_path / case / "tokenizer.json").write_text(tokenizer)
     # Without the alternative in float32, whose kernels are vulkan's (tests/compile/test_variants).
     f16 = True if target == "webgpu" else None
-    row = get_target(target, Choices(archs=("sm_90",) if target == "cuda" else (), f16=f16))
+    archs = ("sm_90",) if target == "cuda" else ()
+    row = get_target(target, Choices(archs=archs, f16=f16, gpu=target == "android"))
     checkpoint, options = Checkpoint.open(tmp_path / case), Options(quant=RECIPES[case], context=64)
     out = compile_model(checkpoint, row, tmp_path / "out", options, Progress())
 

@@ -34,7 +34,7 @@ LIBRARIES = {
     "vulkan": "model.so",
     "metal": "model.dylib",
     "ios": "model.a",
-    "android": "model.so",
+    "android": "model.arm64-v8a-dotprod.so",
     "webgpu": "model.wasm",
     "reference": "graph.json",
 }

@@ -13,8 +13,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from mlcc.artifact.host import check_host
-from mlcc.artifact.integrity import check_alternatives, check_files, check_hashes, resolve_inside
+from mlcc.artifact.host import choose
+from mlcc.artifact.integrity import check_files, check_hashes, read_alternatives, resolve_inside
 from mlcc.artifact.manifest import MAX_MANIFEST_BYTES, Manifest
 from mlcc.artifact.safetensors import SafetensorsError, TensorEntry, read_header
 from mlcc.artifact.schema import MANIFEST_NAME, FileEntry, WeightSpec
@@ -29,11 +29,16 @@ CHECKPOINT_FILES = ("config.json", "model.safetensors", "model.safetensors.index
 
 @dataclass(frozen=True)
 class Artifact:
-    """An opened folder. `notes` says what could not be checked here, and why."""
+    """An opened folder. `notes` says what could not be checked here, and why.
+
+    Where it was asked what runs here, `manifest` is that of the best library that does. Else it is
+    mlcc.json, and `alternatives` are those beside it.
+    """
 
     folder: Path
     manifest: Manifest
     notes: tuple[str, ...] = ()
+    alternatives: tuple[Manifest, ...] = ()
 
     @classmethod
     def open(cls, path: str | Path, *, verify: bool = True, host: bool = True) -> Artifact:
@@ -41,21 +46,23 @@ class Artifact:
 
         `verify` hashes every chunk of every file (about a second per gigabyte and core), and the
         library once more as a whole; `host` asks whether this machine can run the library (ABI,
-        system, CPU features).
+        system, CPU features), and takes the best that it can of those in the folder.
         """
         folder = Path(path)
         try:
             manifest = Manifest.from_bytes(_read_manifest(folder))
             check_files(folder, manifest)
-            check_alternatives(folder, manifest)
-            notes = check_host(manifest) if host else ()
+            others = read_alternatives(folder, manifest)
+            notes: tuple[str, ...] = ()
+            if host:
+                (manifest, notes), others = choose((manifest, *others)), ()
             if verify:
                 check_hashes(folder, manifest.files, whole=(manifest.library.path,))
         except ArtifactError as error:
             raise ArtifactError(f"{folder}: {error.message}") from error
         except OSError as error:
             raise ArtifactError(f"{folder}: cannot be read ({error.strerror or error})") from error
-        return cls(folder, manifest, notes)
+        return cls(folder, manifest, notes, others)
 
     def verify(self, files: Sequence[FileEntry] | None = None) -> None:
         """Hash these files, or all, in chunks and as wholes. Raises ArtifactError."""

@@ -7,17 +7,33 @@ library. A fact that cannot be read is not held against the library: it becomes 
 
 from __future__ import annotations
 
-import platform
+from collections.abc import Sequence
 
 from mlcc.artifact.manifest import KERNEL_INTERFACE, Manifest, abi_hash
 from mlcc.artifact.schema import TargetInfo
 from mlcc.errors import ArtifactError
 from mlcc.extras import OF_DEVICE, advice
-from mlcc.machine import cpu_features, machine, missing_features
+from mlcc.machine import ABIS, cpu_features, machine, missing_features, system
 from mlcc.version import TVM, TVM_FFI
 
-_SYSTEMS = {"linux": "Linux", "darwin": "Darwin", "macos": "Darwin", "windows": "Windows"}
-_FOREIGN = ("android", "ios", "wasm", "emscripten")
+_SYSTEMS = {  # a word of a triple -> the system; Android's triples have "linux" too
+    "android": "Android", "ios": "iOS", "linux": "Linux", "darwin": "Darwin", "macos": "Darwin",
+    "windows": "Windows",
+}  # fmt: skip
+
+
+def choose(manifests: Sequence[Manifest]) -> tuple[Manifest, tuple[str, ...]]:
+    """The first, so the best, whose library runs here, and notes on what is unknown.
+
+    Raises ArtifactError with what the last one lacks: it needs the least.
+    """
+    *better, last = manifests
+    for manifest in better:
+        try:
+            return manifest, check_host(manifest)
+        except ArtifactError:
+            continue
+    return last, check_host(last)
 
 
 def check_host(manifest: Manifest) -> tuple[str, ...]:
@@ -29,15 +45,20 @@ def check_host(manifest: Manifest) -> tuple[str, ...]:
 
 def _check_system(target: TargetInfo) -> None:
     arch = {"arm64": "aarch64", "amd64": "x86_64"}.get(target.arch, target.arch)
-    foreign = any(word in target.triple for word in _FOREIGN)
-    system = next((name for word, name in _SYSTEMS.items() if word in target.triple), None)
-    here = platform.system()
+    its = next((name for word, name in _SYSTEMS.items() if word in target.triple), None)
+    here = system()
     if target.arch == "wasm32":
         raise ArtifactError(
             f"compiled for browsers (target '{target.name}'); type `mlcc serve` and its folder to "
             "open it in one, or compile for this machine with `mlcc compile`"
         )
-    if foreign or (arch and arch != machine()) or (system and system != here):
+    if here == its == "Android" and arch != machine():
+        own, abi = (ABIS.get(name, name) for name in (arch, machine()))
+        raise ArtifactError(
+            f"compiled for Android on {own}, this device has {abi}; compile the model for both: "
+            f"`mlcc compile MODEL --target android --abi {own},{abi}`"
+        )
+    if (arch and arch != machine()) or (its and its != here):
         raise ArtifactError(
             f"compiled for {target.triple or target.arch} (target '{target.name}'), which this "
             f"{machine()} {here} machine cannot run; compile again here with `mlcc compile`"
@@ -71,7 +92,7 @@ def _installed(target: TargetInfo, extra: str) -> tuple[str, str]:
 def _check_features(target: TargetInfo) -> tuple[str, ...]:
     present = cpu_features()
     if not target.features or not present:
-        reason = f"the CPU's features cannot be read on {platform.system()}: not checked"
+        reason = f"the CPU's features cannot be read on {system()}: not checked"
         return (reason,) if target.features else ()
     missing = missing_features(target.features, present)
     if missing:

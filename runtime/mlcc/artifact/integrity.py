@@ -40,22 +40,26 @@ def check_files(folder: Path, manifest: Manifest) -> None:
             raise ArtifactError(f"{entry.path} is {word} ({size} of {entry.bytes} bytes); {_AGAIN}")
 
 
-def check_alternatives(folder: Path, manifest: Manifest) -> None:
-    """Each alternative is a manifest of the same model, of files that are listed here too.
+def read_alternatives(folder: Path, manifest: Manifest) -> tuple[Manifest, ...]:
+    """Each is a manifest of the same model, of files that are listed here too.
 
     Raises ArtifactError.
     """
-    for path in manifest.alternatives:
-        try:
-            data = read_regular(resolve_inside(folder, path), MAX_MANIFEST_BYTES)
-            other = Manifest.from_bytes(data)
-        except FileError as error:
-            raise ArtifactError(f"{path} cannot be read: {error}; {_AGAIN}") from error
-        except ArtifactError as error:
-            raise ArtifactError(error.message.replace(MANIFEST_NAME, path)) from error
-        same = (other.model, other.weights) == (manifest.model, manifest.weights)
-        if other.alternatives or not same or not set(other.files) <= set(manifest.files):
-            raise ArtifactError(f"{path} is no alternative of this model; {_AGAIN}")
+    return tuple(_read_alternative(folder, manifest, path) for path in manifest.alternatives)
+
+
+def _read_alternative(folder: Path, manifest: Manifest, path: str) -> Manifest:
+    try:
+        data = read_regular(resolve_inside(folder, path), MAX_MANIFEST_BYTES)
+        other = Manifest.from_bytes(data)
+    except FileError as error:
+        raise ArtifactError(f"{path} cannot be read: {error}; {_AGAIN}") from error
+    except ArtifactError as error:
+        raise ArtifactError(error.message.replace(MANIFEST_NAME, path)) from error
+    same = (other.model, other.weights) == (manifest.model, manifest.weights)
+    if other.alternatives or not same or not set(other.files) <= set(manifest.files):
+        raise ArtifactError(f"{path} is no alternative of this model; {_AGAIN}")
+    return other
 
 
 def check_hashes(

@@ -5,13 +5,13 @@ Errors are raised as MlccError; the command line turns them into a line and an e
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
 
 from mlcc.artifact.folder import Artifact
-from mlcc.artifact.host import check_host
+from mlcc.artifact.host import choose
 from mlcc.artifact.manifest import Manifest
 from mlcc.artifact.schema import MANIFEST_NAME
 from mlcc.errors import ArtifactError, printable
@@ -30,7 +30,9 @@ def inspect_command(folder: Path, as_json: bool, verify: bool) -> None:
     if as_json:
         click.echo((folder / MANIFEST_NAME).read_text(encoding="utf-8"), nl=False)
         return
-    rows = [*describe(artifact.manifest), ("runs here", _runs_here(artifact.manifest))]
+    manifests = (artifact.manifest, *artifact.alternatives)
+    rows = [*describe(artifact.manifest), *_alternatives(artifact.alternatives)]
+    rows.append(("runs here", _runs_here(manifests)))
     rows.append(("checked", "every byte" if verify else "sizes only; --verify hashes every file"))
     for title, text in rows:
         click.echo(printable(f"{title:<13} {text}"))
@@ -51,8 +53,6 @@ def describe(manifest: Manifest) -> Iterator[tuple[str, str]]:
     yield "activations", manifest.activation_dtype
     yield "CPU features", ", ".join(target.features) or "none beyond the base"
     yield "library", f"{manifest.library.path}: {', '.join(manifest.functions)}"
-    if manifest.alternatives:
-        yield "alternatives", f"{', '.join(manifest.alternatives)}, for devices that need another"
     yield "context", f"{limits.context} tokens"
     batch = f"{limits.max_batch} sequences, {limits.max_step_tokens} tokens"
     yield "a step", f"{batch}, {limits.max_rows} rows of logits at most"
@@ -95,12 +95,22 @@ def _files(manifest: Manifest) -> Iterator[tuple[str, str]]:
         yield ("" if i else "files"), row
 
 
-def _runs_here(manifest: Manifest) -> str:
+def _alternatives(manifests: Sequence[Manifest]) -> Iterator[tuple[str, str]]:
+    """Libraries for devices that need another, the best first."""
+    for i, each in enumerate(manifests):
+        needs = " ".join(each.target.features) or "nothing beyond the base"
+        precision = "" if each.target.options.get("f16") else " in float32"
+        text = f"{each.library.path}: {each.target.triple}{precision}, needs {needs}"
+        yield ("" if i else "alternatives"), text
+
+
+def _runs_here(manifests: Sequence[Manifest]) -> str:
     try:
-        notes = check_host(manifest)
+        chosen, notes = choose(manifests)
     except ArtifactError as error:
         return f"no: {error.message}"
-    return "yes" + "".join(f"; {note}" for note in notes)
+    of_several = f", by {chosen.library.path}" if len(manifests) > 1 else ""
+    return f"yes{of_several}" + "".join(f"; {note}" for note in notes)
 
 
 def _options(options: dict[str, object]) -> str:

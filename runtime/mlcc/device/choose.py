@@ -59,12 +59,12 @@ def compile_choices(target_name: str, wanted: int | None) -> tuple[str, ...]:
         row = get_target(target_name)
     except TargetError:
         return ()  # the compiler says it better
+    if row.run_missing:
+        raise DeviceError(f"target '{target_name}' {row.run_missing}; use --target cpu here")
     if not row.generator:
         if wanted is not None:
             raise DeviceError(f"target '{target_name}' runs on the CPU; leave out --device")
         return ()
-    if row.run_missing:
-        raise DeviceError(f"target '{target_name}' {row.run_missing}; use --target cpu here")
     if row.device == webgpu.KIND:
         found, reason = webgpu.devices()
         _some(found, target_name, reason)

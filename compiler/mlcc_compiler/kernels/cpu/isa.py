@@ -35,8 +35,9 @@ class Isa:
 
     @property
     def signed_codes(self) -> bool:
-        """8-bit codes are stored less 128, as the dot product wants them signed."""
-        return self.dot in ("avx2", "neon_dotprod", "neon")
+        """8-bit codes are stored less 128, as the dot product wants them signed. SSE2's does not
+        care; it takes them as Arm's do, so that one Android folder serves both."""
+        return self.dot in ("avx2", "sse2", "neon_dotprod", "neon")
 
     @classmethod
     def from_features(cls, arch: str, features: Collection[str]) -> "Isa":
@@ -88,7 +89,7 @@ def dot4(isa: Isa, acc: Expr, codes: Expr, x: Expr, bits: int = 8) -> Expr:
     if isa.dot == "avx2":
         return _dot4_avx2(lanes, acc, codes, x, bits)
     if isa.dot == "sse2":
-        return _dot4_sse2(acc, codes, x)
+        return _dot4_sse2(acc, codes, x, bits)
     if isa.dot == "neon":
         return _dot4_neon(acc, codes, x)
     return _dot4_generic(lanes, acc, codes, x)
@@ -106,12 +107,12 @@ def _dot4_avx2(lanes: int, acc: Expr, codes: Expr, x: Expr, bits: int) -> Expr:
     return acc + _call("llvm.x86.avx2.pmadd.wd", i32, pairs, ones)
 
 
-def _dot4_sse2(acc: Expr, codes: Expr, x: Expr) -> Expr:
+def _dot4_sse2(acc: Expr, codes: Expr, x: Expr, bits: int) -> Expr:
     """Even and odd bytes as 16-bit numbers, each half by one multiply-add of pairs."""
-    words, values = T.reinterpret("uint16x8", codes), T.reinterpret("int16x8", x)
+    words, values = T.reinterpret("int16x8", codes), T.reinterpret("int16x8", x)
     byte = T.Broadcast(T.int16(8), 8)
-    even = T.reinterpret("int16x8", words & T.Broadcast(T.uint16(255), 8))
-    odd = T.reinterpret("int16x8", words >> T.Broadcast(T.uint16(8), 8))
+    even = (words << byte) >> byte if bits == 8 else words & T.Broadcast(T.int16(255), 8)
+    odd = words >> byte
     sums = _call("llvm.x86.sse2.pmadd.wd", "int32x4", even, (values << byte) >> byte)
     return acc + sums + _call("llvm.x86.sse2.pmadd.wd", "int32x4", odd, values >> byte)
 

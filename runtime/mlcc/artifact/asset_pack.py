@@ -1,0 +1,124 @@
+"""A compiled model as an asset pack: a module of an Android app's build that holds files alone.
+
+    OUT/build.gradle.kts                        what Gradle needs to know of it
+    OUT/src/main/assets/models/NAME/mlcc.json   the manifest, by which the app checks every 8 MiB
+    OUT/src/main/assets/models/NAME/...         the model's files; a large one as FILE.000, FILE.001
+
+Kotlin's `PackedModel` joins them on the phone. Knows nothing of libraries and devices.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from mlcc.artifact.folder import Artifact
+from mlcc.artifact.schema import CHUNK_BYTES, MANIFEST_NAME, FileEntry
+from mlcc.errors import ArtifactError, CapacityError, MlccError, UnsupportedError
+from mlcc.sizes import apart
+
+PART_CHUNKS = 150_000_000 // CHUNK_BYTES
+"""A part ends with a chunk, so that each is checked by itself, and is no larger than 150 MB."""
+TARGET = "android"
+GRADLE = """plugins {{
+    id("com.android.asset-pack")
+}}
+
+assetPack {{
+    packName.set("{name}")
+    dynamicDelivery {{ deliveryType.set("install-time") }}
+}}
+"""
+Progress = Callable[[int, int], None]
+"""(bytes done, bytes in all)"""
+
+
+def write_asset_pack(
+    artifact: Artifact, out: Path, progress: Progress = lambda done, total: None
+) -> Path:
+    """Write it to `out`, which appears whole or not at all; returns the model's folder in it.
+
+    Raises UnsupportedError (not for Android), ArtifactError (damaged), CapacityError (no room), and
+    MlccError if `out` is there or cannot be written.
+    """
+    manifest = artifact.manifest
+    if manifest.target.name != TARGET:
+        raise UnsupportedError(
+            f"{artifact.folder}: compiled for target '{manifest.target.name}', which no Android "
+            f"app loads; compile it with `mlcc compile MODEL --target {TARGET}`"
+        )
+    if os.path.lexists(out):
+        raise MlccError(f"{out}: is there already; remove it or choose another folder")
+    name = pack_name(manifest.model.name)
+    partial = out.with_name(f".{out.name}.mlcc-tmp-{os.getpid()}")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        _check_room(out, sum(entry.bytes for entry in manifest.files))
+        assets = partial / "src" / "main" / "assets" / "models" / name
+        assets.mkdir(parents=True)
+        (partial / "build.gradle.kts").write_text(GRADLE.format(name=name), encoding="utf-8")
+        _copy(artifact, assets, progress)
+        partial.rename(out)
+    except OSError as error:
+        raise _explained(error, out) from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return out / assets.relative_to(partial)
+
+
+def pack_name(model: str) -> str:
+    """What Gradle and Play take as a name: letters, digits and _, a letter first."""
+    name = re.sub(r"[^a-z0-9]+", "_", model.rpartition("/")[2].lower()).strip("_")
+    return name if name[:1].isalpha() else f"model_{name}".rstrip("_")
+
+
+def parts_of(entry: FileEntry) -> Iterator[tuple[str, range]]:
+    """Path and chunks of each part: the whole file under its own name, if it is small enough."""
+    count = len(entry.chunks)
+    if count <= PART_CHUNKS:
+        yield entry.path, range(count)
+        return
+    for number, first in enumerate(range(0, count, PART_CHUNKS)):
+        yield f"{entry.path}.{number:03d}", range(first, min(first + PART_CHUNKS, count))
+
+
+def _copy(artifact: Artifact, assets: Path, progress: Progress) -> None:
+    entries = artifact.manifest.files
+    total, done = sum(entry.bytes for entry in entries), 0
+    shutil.copyfile(artifact.folder / MANIFEST_NAME, assets / MANIFEST_NAME)
+    for entry in entries:
+        with (artifact.folder / entry.path).open("rb") as source:
+            for path, chunks in parts_of(entry):
+                (assets / path).parent.mkdir(parents=True, exist_ok=True)
+                with (assets / path).open("wb") as part:
+                    for chunk in chunks:
+                        data = source.read(CHUNK_BYTES)
+                        if hashlib.sha256(data).hexdigest() != entry.chunks[chunk]:
+                            raise ArtifactError(
+                                f"{artifact.folder}: {entry.path} is damaged in its chunk {chunk}; "
+                                "copy the folder again or compile the model again"
+                            )
+                        part.write(data)
+                        done += len(data)
+                        progress(done, total)
+
+
+def _check_room(out: Path, needed: int) -> None:
+    free = shutil.disk_usage(out.parent).free
+    if needed > free:
+        needs, has = apart(needed, free)
+        raise CapacityError(
+            f"{out}: needs {needs} and the disk has {has} free; free some space or choose another "
+            "folder"
+        )
+
+
+def _explained(error: OSError, out: Path) -> MlccError:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return CapacityError(f"{out}: the disk is full; free some space or choose another folder")
+    return MlccError(f"{out}: cannot be written ({error.strerror or error}); choose another folder")
