@@ -192,6 +192,12 @@ class CpuExecutor:
         self._check(status, "computing a step")
         return found.value
 
+    def workspace_bytes(self) -> int:
+        """Memory that steps took so far, beside weights and caches."""
+        found = c_int64()
+        self._check(self._library.workspace(self._executor, byref(found)), "counting memory")
+        return found.value
+
     def watch(self, on: bool = True) -> None:
         """Take time and bytes of every kernel call from now on, or no more."""
         self._check(self._library.watch(self._executor, on), "watching kernels")

@@ -142,6 +142,7 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "forget": (None, Pointer, c_int64),
     "logits": (c_int32, Pointer, POINTER(c_float), c_size_t),
     "likelihood": (c_int32, Pointer, POINTER(c_int32), c_int32, POINTER(c_double)),
+    "workspace": (c_int32, Pointer, POINTER(c_int64)),
     "watch": (c_int32, Pointer, c_int32),
     "kernels": (c_int32, Pointer, POINTER(Kernel), c_int32, POINTER(c_int32)),
     "close": (None, Pointer),

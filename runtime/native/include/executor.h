@@ -146,6 +146,9 @@ MLCC_API mlcc_executor_status mlcc_executor_logits(mlcc_executor* executor, floa
 MLCC_API mlcc_executor_status mlcc_executor_likelihood(mlcc_executor* executor, const int32_t* targets,
                                                        int32_t count, double* sum);
 
+// Bytes that steps took so far for what they compute, beside weights and caches; kept until it is closed.
+MLCC_API mlcc_executor_status mlcc_executor_workspace(mlcc_executor* executor, int64_t* bytes);
+
 // Times every kernel call from now on, with counters at 0; or no more. Steps are slower meanwhile.
 MLCC_API mlcc_executor_status mlcc_executor_watch(mlcc_executor* executor, int32_t on);
 

@@ -24,7 +24,7 @@ bool is_harmless(const std::string& name) {
 
 }  // namespace
 
-void Calls::note(const ffi::PackedArgs& hooked) {
+void Calls::note(const ffi::PackedArgs& hooked, const Workspace& workspace) {
   if (!hooked[kHookedBefore].cast<bool>()) return;
   std::string name = hooked[kHookedName].cast<ffi::String>();
   if (name.rfind("vm.", 0) == 0) {
@@ -36,7 +36,8 @@ void Calls::note(const ffi::PackedArgs& hooked) {
   if (!usable_) return;
   Call call{*function, {}};
   for (int i = kHookedArguments; i < hooked.size(); ++i) {
-    kept_.emplace_back(hooked[i]);
+    auto tensor = hooked[i].as<ffi::Tensor>();
+    kept_.push_back(tensor ? ffi::Any(workspace.lent(*tensor)) : ffi::Any(hooked[i]));
     call.arguments.push_back(kept_.back());
   }
   calls_.push_back(std::move(call));

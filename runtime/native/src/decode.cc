@@ -11,6 +11,10 @@ bool is_decode(const Step& step) { return step.tokens == step.sequences && step.
 
 }  // namespace
 
+std::array<tvm::ffi::ObjectRef, 3> Decode::hold(Workspace& workspace) const {
+  return {workspace.hold(*logits), workspace.hold(*tokens), workspace.hold(*logprobs)};
+}
+
 Decode* Decodes::find(const Step& step) {
   if (!is_decode(step)) return nullptr;
   auto found = std::find_if(kept_.begin(), kept_.end(),
@@ -28,9 +32,10 @@ bool Decodes::wanted(const Step& step) {
   return again;
 }
 
-void Decodes::keep(Decode made) {
+void Decodes::keep(Decode made, const Workspace& workspace) {
   possible_ = made.usable();
   if (!possible_) return;
+  for (auto* result : {&made.logits, &made.tokens, &made.logprobs}) *result = workspace.lent(**result);
   if (kept_.size() == kMost) kept_.pop_back();
   kept_.push_front(std::move(made));
 }

@@ -5,6 +5,7 @@
 #include <tvm/ffi/container/tensor.h>
 #include <tvm/ffi/optional.h>
 
+#include <array>
 #include <list>
 
 #include "calls.h"
@@ -18,9 +19,11 @@ struct Decode {
   Calls forward, sample;
   tvm::ffi::Optional<tvm::ffi::Tensor> logits, tokens, logprobs;
   bool usable() const { return forward.usable() && sample.usable(); }
+  // What the machine must not take in between: it adjusts logits, and finds the likeliest tokens.
+  std::array<tvm::ffi::ObjectRef, 3> hold(Workspace& workspace) const;
 };
 
-// Those of the numbers of sequences that came last; each keeps the memory of a step.
+// Those of the numbers of sequences that came last, over the memory of one step.
 class Decodes {
  public:
   // The calls for a step; null if there are none.
@@ -29,7 +32,7 @@ class Decodes {
   // Whether a step is worth keeping: it is like the one before, and can be kept.
   bool wanted(const Step& step);
 
-  void keep(Decode made);
+  void keep(Decode made, const Workspace& workspace);
 
  private:
   std::list<Decode> kept_;  // the latest first

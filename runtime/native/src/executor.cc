@@ -142,6 +142,10 @@ mlcc_executor_status mlcc_executor_likelihood(mlcc_executor* executor, const int
   });
 }
 
+mlcc_executor_status mlcc_executor_workspace(mlcc_executor* executor, int64_t* bytes) {
+  return with(executor, [=](mlcc::Model& model) { *bytes = model.workspace(); });
+}
+
 mlcc_executor_status mlcc_executor_watch(mlcc_executor* executor, int32_t on) {
   return with(executor, [=](mlcc::Model& model) { model.watch(on != 0); });
 }

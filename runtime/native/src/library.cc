@@ -17,13 +17,15 @@ ffi::Module load(const std::string& path) {
   }
 }
 
-// A virtual machine of a library, for this device.
-ffi::Module machine_of(const ffi::Module& module) {
+// A virtual machine of a library, for this device. The CPU comes once more, last: there shapes are kept.
+ffi::Module machine_of(const ffi::Module& module, Workspace& workspace) {
   try {
     ffi::Optional<ffi::Function> make = module->GetFunction("vm_load_executable");
     require(make.has_value(), MLCC_LIBRARY, "holds no compiled model");
     ffi::Module machine = (*make)().cast<ffi::Module>();
-    machine->GetFunction("vm_initialization").value()(static_cast<int>(kCpu.device_type), kCpu.device_id, kPooled);
+    int kind = kCpu.device_type;
+    machine->GetFunction("vm_initialization").value()(kind, kCpu.device_id, kPooled, kind, kCpu.device_id, kPooled);
+    workspace.serve(machine);
     return machine;
   } catch (const ffi::Error& error) {
     throw Error(MLCC_LIBRARY, error.message());
@@ -32,7 +34,7 @@ ffi::Module machine_of(const ffi::Module& module) {
 
 }  // namespace
 
-Library::Library(const std::string& path) : path_(path), module_(load(path)), machine_(machine_of(module_)) {}
+Library::Library(const std::string& path) : path_(path), module_(load(path)), machine_(machine_of(module_, workspace_)) {}
 
 ffi::Function Library::function(const std::string& name) const {
   ffi::Optional<ffi::Function> found = machine_->GetFunction(name);
@@ -47,7 +49,7 @@ std::string Library::interface() const {
 
 ffi::Function Library::hooked(const std::string& name, const ffi::Function& hook) {
   if (!hooked_) {
-    hooked_ = machine_of(module_);
+    hooked_ = machine_of(module_, workspace_);
     (*hooked_)->GetFunction("set_instrument").value()(hook);
   }
   return (*hooked_)->GetFunction(name).value();

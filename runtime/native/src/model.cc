@@ -112,7 +112,7 @@ ffi::Function Model::running(Role role) {
 
 void Model::on_call(const ffi::PackedArgs& hooked) {
   if (noting_ != nullptr) {
-    noting_->note(hooked);
+    noting_->note(hooked, library_.workspace());
   } else if (log_.is_watching()) {
     log_.note(hooked);
   }
@@ -188,6 +188,7 @@ int64_t Model::submit(bool adjusted) {
   copy_pages(step);
   Results results;
   if (Decode* kept = log_.is_watching() ? nullptr : decodes_.find(step)) {
+    auto held = kept->hold(library_.workspace());
     replay(adjusted, *kept);
     results = results_of(step, *kept);
   } else {
@@ -195,7 +196,7 @@ int64_t Model::submit(bool adjusted) {
     bool keep = decodes_.wanted(step) && !log_.is_watching();
     compute(step, adjusted, made, keep);
     results = results_of(step, made);
-    if (keep) decodes_.keep(std::move(made));
+    if (keep) decodes_.keep(std::move(made), library_.workspace());
   }
   previous_rows_ = step.rows;
   std::copy(results.tokens.begin(), results.tokens.end(), words_of(last_sampled_));

@@ -44,6 +44,9 @@ class Model {
   // [rows, vocabulary]
   ffi::Tensor logits();
 
+  // Bytes of memory that steps took so far.
+  int64_t workspace() { return library_.workspace().bytes(); }
+
   void watch(bool on);
   const KernelLog& kernels() const { return log_; }
 
