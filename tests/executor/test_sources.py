@@ -106,7 +106,7 @@ def test_the_address_and_undefined_sanitizers_find_nothing(
         tools=(build.compiler(), ["-pthread", "-ldl"]),
         ready={"runtime": runtime},
     )
-    tests = [str(HERE / name) for name in ("test_checks.py", "test_executor.py")]
+    tests = [str(HERE / name) for name in ("test_checks.py", "test_executor.py", "test_replay.py")]
     checked(
         [sys.executable, "-c", SCRIPT, str(library), *tests, "-k", NOT_SANITIZED],
         LD_PRELOAD=" ".join(preload),

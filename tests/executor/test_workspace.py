@@ -1,0 +1,45 @@
+"""The memory that steps take is what the manifest says, whatever steps there were: kept calls hold
+none of it, and no size of a step has memory of its own."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+from executor.demo import cpu_executor
+from executor.test_replay import adjusted
+from mlcc.artifact.folder import Artifact
+from mlcc.engine.manual import ManualSteps
+
+SEQUENCES = 8
+
+
+def test_steps_take_what_the_manifest_says(demo: Path) -> None:
+    executor = cpu_executor(demo)
+    steps = ManualSteps(executor.capacity, SEQUENCES)
+    planned = Artifact.open(demo).manifest.memory.workspace_bytes
+    rng = random.Random(1)
+
+    def after(sequences: int, tokens: int = 1, *, adjust: bool = False, top: int = 0) -> int:
+        batch = steps.step({s: [5] * tokens for s in range(sequences)}, top_logprobs=top)
+        adjustments = adjusted(executor, rng, sequences) if adjust else None
+        executor.collect(executor.submit(batch, adjustments))
+        return executor.workspace_bytes()
+
+    assert executor.workspace_bytes() == 0
+    assert 0 < after(SEQUENCES, 64) <= planned
+    for sequences in range(1, SEQUENCES + 1):
+        for _ in range(3):  # by the machine, kept, made again
+            assert after(sequences) <= planned
+    assert after(3, adjust=True, top=4) == planned
+    assert after(SEQUENCES, 64) == planned
+    executor.close()
+
+
+def test_each_model_has_its_own(demo: Path) -> None:
+    """So that nobody else writes into what one keeps."""
+    first, second = cpu_executor(demo), cpu_executor(demo)
+    first.collect(first.submit(ManualSteps(first.capacity).step({0: range(3, 40)})))
+    assert first.workspace_bytes() > 0 and second.workspace_bytes() == 0
+    first.close()
+    second.close()
