@@ -2,10 +2,10 @@
 
     python benchmarks/step.py ARTIFACT [--sequences 1 64] [--threads 1] [--steps 600]
 
-Steps run in turn as they do in a server, and watched: then each kernel call is timed. What the
-executor takes beyond its kernels is `submit` and `collect` of the former less the kernels of the
-latter. Other processes make steps longer, never shorter, so tables have the least and the tenth
-percentile of all steps, in microseconds. Prints a table and one JSON line.
+Steps run in turn as they do in a server. libmlcc_executor itself takes the time of the kernel calls
+that it makes again; `beyond` is what `submit` and `collect` took more than those, of the same step.
+Other processes make steps longer, never shorter: read the least and the tenth percentile of all
+steps, which are in microseconds. Prints a table and one JSON line.
 """
 
 from __future__ import annotations
@@ -15,73 +15,58 @@ import json
 import os
 import statistics
 import time
+from collections import defaultdict
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
+from mlcc.device.cpu import CpuExecutor
 from mlcc.engine import Request, SamplingParams
-from mlcc.engine.engine import Engine
 from mlcc.model.model import Model
 from mlcc.opening import open_model
 
-PROMPT, BLOCK = 8, 20
+PROMPT = 8
+PARTS = ("plan", "submit", "collect", "commit", "kernels", "beyond")
 Times = dict[str, list[float]]
 
 
-def decoding(model: Model, sequences: int, steps: int) -> Engine:
-    """An engine with so many requests, all of whose prompts are computed."""
-    engine = model.new_engine()
-    sampling = SamplingParams(temperature=0.0, max_tokens=steps + 8, ignore_eos=True)
+def measure(model: Model, sequences: int, steps: int) -> Times:
+    """Microseconds of each part of each step that a decoding engine makes."""
+    engine, executor = model.new_engine(), model.executor
+    assert isinstance(executor, CpuExecutor)
+    sampling = SamplingParams(temperature=0.0, max_tokens=steps, ignore_eos=True)
     for i in range(sequences):
         engine.add(Request(str(i), [5 + i] * PROMPT, sampling))
-    while step(engine, model.executor, {}) != sequences:
-        pass
-    return engine
-
-
-def step(engine: Engine, executor: Any, times: Times) -> int:
-    """One step, the time of each of its parts; the number of its tokens."""
-    marks = [time.perf_counter_ns()]
-    batch = engine.plan(executor.lend())
-    assert batch is not None
-    marks.append(time.perf_counter_ns())
-    ticket = executor.submit(batch)
-    marks.append(time.perf_counter_ns())
-    result = executor.collect(ticket)
-    marks.append(time.perf_counter_ns())
-    engine.commit(result)
-    marks.append(time.perf_counter_ns())
-    for i, part in enumerate(("plan", "submit", "collect", "commit")):
-        times.setdefault(part, []).append((marks[i + 1] - marks[i]) / 1e3)
-    times.setdefault("executor", []).append((marks[3] - marks[1]) / 1e3)
-    return batch.num_tokens
-
-
-def measure(model: Model, sequences: int, steps: int) -> Times:
-    """Times of `steps` steps, half of them watched, of which the kernels' alone count."""
-    times: Times = {"kernels": []}
-    engine, executor = decoding(model, sequences, steps), model.executor
-    assert hasattr(executor, "watch"), "only a library's executor tells of its kernels"
-    for _ in range(steps // (2 * BLOCK)):
-        for _ in range(BLOCK):
-            executor.watch()
-            step(engine, executor, {})
-            spent = sum(kernel.nanoseconds for kernel in executor.kernels())
-            times["kernels"].append(spent / 1e3)
-        executor.watch(False)
-        for i in range(BLOCK):
-            step(engine, executor, times if i > 1 else {})  # the caches of the CPU are others'
+    times: Times = defaultdict(list)
+    while engine.has_work:
+        before = executor.use()
+        marks = [time.perf_counter_ns()]
+        batch = engine.plan(executor.lend())
+        assert batch is not None
+        marks.append(time.perf_counter_ns())
+        ticket = executor.submit(batch)
+        marks.append(time.perf_counter_ns())
+        result = executor.collect(ticket)
+        marks.append(time.perf_counter_ns())
+        engine.commit(result)
+        marks.append(time.perf_counter_ns())
+        after = executor.use()
+        if after.replays == before.replays or batch.num_tokens < sequences:
+            continue  # of a prompt, or the first of its kind
+        kernels = after.nanoseconds - before.nanoseconds
+        parts = [end - start for start, end in pairwise(marks)]
+        for name, spent in zip(
+            PARTS, (*parts, kernels, parts[1] + parts[2] - kernels), strict=True
+        ):
+            times[name].append(spent / 1e3)
     return times
 
 
 def summary(times: Times) -> dict[str, dict[str, float]]:
-    """The least and the tenth percentile of each part."""
-    found = {
-        part: {"least": min(values), "tenth": statistics.quantiles(values, n=10)[0]}
-        for part, values in times.items()
-    }
-    found["beyond"] = {
-        key: found["executor"][key] - found["kernels"][key] for key in found["kernels"]
-    }
+    """The least, the tenth percentile and the median of each part."""
+    found = {}
+    for part, values in times.items():
+        tenths = statistics.quantiles(values, n=10)
+        found[part] = {"least": min(values), "tenth": tenths[0], "median": tenths[4]}
     return found
 
 
@@ -92,18 +77,20 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--steps", type=int, default=600)
     given = parser.parse_args()
-    context = PROMPT + given.steps + 16
-    batch = max(given.sequences)
-    model = open_model(given.artifact, threads=given.threads, max_batch=batch, context=context)
+    model = open_model(
+        given.artifact,
+        threads=given.threads,
+        max_batch=max(given.sequences),
+        context=PROMPT + given.steps + 8,
+    )
     rows: dict[int, dict[str, dict[str, float]]] = {}
-    parts = ("plan", "submit", "collect", "commit", "executor", "kernels", "beyond")
-    print("".join(f"{name:>16}" for name in ("sequences", *parts)))
+    print("".join(f"{name:>18}" for name in ("sequences", *PARTS)))
     for sequences in given.sequences:
         rows[sequences] = summary(measure(model, sequences, given.steps))
-        cells = ("{least:.1f} / {tenth:.1f}".format(**rows[sequences][part]) for part in parts)
-        print(f"{sequences:>16}" + "".join(f"{cell:>16}" for cell in cells))
-    load = os.getloadavg()[0]
-    print(json.dumps({"threads": given.threads, "load": round(load, 2), "microseconds": rows}))
+        cells = ("{least:.1f} / {tenth:.1f}".format(**rows[sequences][part]) for part in PARTS)
+        print(f"{sequences:>18}" + "".join(f"{cell:>18}" for cell in cells))
+    load = round(os.getloadavg()[0], 2)
+    print(json.dumps({"threads": given.threads, "load": load, "microseconds": rows}))
 
 
 if __name__ == "__main__":

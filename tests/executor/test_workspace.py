@@ -24,9 +24,9 @@ def test_steps_take_what_the_manifest_says(demo: Path) -> None:
         batch = steps.step({s: [5] * tokens for s in range(sequences)}, top_logprobs=top)
         adjustments = adjusted(executor, rng, sequences) if adjust else None
         executor.collect(executor.submit(batch, adjustments))
-        return executor.workspace_bytes()
+        return executor.use().workspace
 
-    assert executor.workspace_bytes() == 0
+    assert executor.use().workspace == 0
     assert 0 < after(SEQUENCES, 64) <= planned
     for sequences in range(1, SEQUENCES + 1):
         for _ in range(3):  # by the machine, kept, made again
@@ -40,6 +40,6 @@ def test_each_model_has_its_own(demo: Path) -> None:
     """So that nobody else writes into what one keeps."""
     first, second = cpu_executor(demo), cpu_executor(demo)
     first.collect(first.submit(ManualSteps(first.capacity).step({0: range(3, 40)})))
-    assert first.workspace_bytes() > 0 and second.workspace_bytes() == 0
+    assert first.use().workspace > 0 and second.use().workspace == 0
     first.close()
     second.close()

@@ -43,7 +43,7 @@ def storage_bytes(module: ir.IRModule) -> int:
 
 
 @relax.expr_functor.mutator
-class _Bounded(relax.PyExprMutator):  # type: ignore[misc]
+class _Bounded(relax.PyExprMutator):
     def __init__(self, module: ir.IRModule, bounds: Mapping[str, int]) -> None:
         super().__init__(module)
         self._bounds = bounds

@@ -1,6 +1,7 @@
 #include "calls.h"
 
 #include <algorithm>
+#include <chrono>
 #include <string>
 
 namespace mlcc {
@@ -43,11 +44,13 @@ void Calls::note(const ffi::PackedArgs& hooked, const Workspace& workspace) {
   calls_.push_back(std::move(call));
 }
 
-void Calls::run() const {
+int64_t Calls::run() const {
+  auto began = std::chrono::steady_clock::now();
   ffi::Any result;
   for (const Call& call : calls_) {
     call.function.CallPacked(call.arguments.data(), static_cast<int32_t>(call.arguments.size()), &result);
   }
+  return std::chrono::nanoseconds(std::chrono::steady_clock::now() - began).count();
 }
 
 }  // namespace mlcc

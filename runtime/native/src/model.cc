@@ -160,9 +160,10 @@ void Model::compute(const Step& step, bool adjusted, Decode& decode, bool kept) 
 }
 
 void Model::replay(bool adjusted, const Decode& decode) {
-  decode.forward.run();
+  use_.nanoseconds += decode.forward.run();
   if (adjusted) adjust(*decode.logits);
-  decode.sample.run();
+  use_.nanoseconds += decode.sample.run();
+  use_.replays += 1;
 }
 
 Results Model::results_of(const Step& step, const Decode& decode) {
@@ -217,6 +218,11 @@ ffi::Tensor Model::logits() {
   Turn turn(threads_);
   copy_pages(step);
   return forward(step, false);
+}
+
+mlcc_use Model::use() {
+  use_.workspace = library_.workspace().bytes();
+  return use_;
 }
 
 void Model::watch(bool on) { log_.watch(on); }

@@ -44,8 +44,7 @@ class Model {
   // [rows, vocabulary]
   ffi::Tensor logits();
 
-  // Bytes of memory that steps took so far.
-  int64_t workspace() { return library_.workspace().bytes(); }
+  mlcc_use use();
 
   void watch(bool on);
   const KernelLog& kernels() const { return log_; }
@@ -84,6 +83,7 @@ class Model {
   Calls* noting_ = nullptr;  // what the calls of the moment are kept in
   std::map<int64_t, Results> results_;
   int64_t next_ticket_ = 0;
+  mlcc_use use_{};
 };
 
 }  // namespace mlcc
