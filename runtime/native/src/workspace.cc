@@ -47,6 +47,7 @@ class Workspace::Pool final : public memory::PooledAllocator {
     return data;
   }
 
+  // When memory is short, and for anybody else; the destructor of TVM's class calls its own.
   void ReleaseAll() override {}
 
  private:
