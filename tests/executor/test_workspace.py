@@ -12,6 +12,7 @@ from mlcc.artifact.folder import Artifact
 from mlcc.engine.manual import ManualSteps
 
 SEQUENCES = 8
+SHARED = 4 * 4096
 
 
 def test_steps_take_what_the_manifest_says(demo: Path) -> None:
@@ -31,8 +32,10 @@ def test_steps_take_what_the_manifest_says(demo: Path) -> None:
     for sequences in range(1, SEQUENCES + 1):
         for _ in range(3):  # by the machine, kept, made again
             assert after(sequences) <= planned
-    assert after(3, adjust=True, top=4) == planned
-    assert after(SEQUENCES, 64) == planned
+        executor.logits(steps.step({0: [7]}))
+    # Functions run one after the other and share what is as large: tokens, the likeliest.
+    for most in (after(3, adjust=True, top=4), after(SEQUENCES, 64), after(2, adjust=True, top=4)):
+        assert planned - SHARED <= most <= planned
     executor.close()
 
 

@@ -11,8 +11,8 @@ bool is_decode(const Step& step) { return step.tokens == step.sequences && step.
 
 }  // namespace
 
-std::array<tvm::ffi::ObjectRef, 3> Decode::hold(Workspace& workspace) const {
-  return {workspace.hold(*logits), workspace.hold(*tokens), workspace.hold(*logprobs)};
+Held::Held(const Decode& decode, Workspace& workspace) : workspace_(workspace) {
+  for (const auto* result : {&decode.logits, &decode.tokens, &decode.logprobs}) workspace.hold(**result);
 }
 
 Decode* Decodes::find(const Step& step) {

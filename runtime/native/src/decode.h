@@ -5,7 +5,6 @@
 #include <tvm/ffi/container/tensor.h>
 #include <tvm/ffi/optional.h>
 
-#include <array>
 #include <list>
 
 #include "calls.h"
@@ -19,8 +18,17 @@ struct Decode {
   Calls forward, sample;
   tvm::ffi::Optional<tvm::ffi::Tensor> logits, tokens, logprobs;
   bool usable() const { return forward.usable() && sample.usable(); }
-  // What the machine must not take in between: it adjusts logits, and finds the likeliest tokens.
-  std::array<tvm::ffi::ObjectRef, 3> hold(Workspace& workspace) const;
+};
+
+// While it lives, a machine that adjusts logits or finds the likeliest tokens takes no memory of results.
+class Held {
+ public:
+  Held(const Decode& decode, Workspace& workspace);
+  Held(const Held&) = delete;
+  ~Held() { workspace_.release(); }
+
+ private:
+  Workspace& workspace_;
 };
 
 // Those of the numbers of sequences that came last, over the memory of one step.

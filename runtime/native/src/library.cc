@@ -47,6 +47,13 @@ std::string Library::interface() const {
   return found.has_value() ? std::string((*found)().cast<ffi::String>()) : "nothing";
 }
 
+void Library::rest() {
+  for (const ffi::Optional<ffi::Module>& machine : {ffi::Optional<ffi::Module>(machine_), hooked_}) {
+    if (!machine) continue;
+    if (auto small = (*machine)->GetFunction("interface")) (*small)();
+  }
+}
+
 ffi::Function Library::hooked(const std::string& name, const ffi::Function& hook) {
   if (!hooked_) {
     hooked_ = machine_of(module_, workspace_);

@@ -31,6 +31,9 @@ class Library {
   // *arguments)` round every call it makes.
   tvm::ffi::Function hooked(const std::string& name, const tvm::ffi::Function& hook);
 
+  // Machines let go of what they returned last.
+  void rest();
+
   // Of all its functions.
   Workspace& workspace() { return workspace_; }
 

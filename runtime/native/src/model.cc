@@ -188,8 +188,10 @@ int64_t Model::submit(bool adjusted) {
   Turn turn(threads_);
   copy_pages(step);
   Results results;
-  if (Decode* kept = log_.is_watching() ? nullptr : decodes_.find(step)) {
-    auto held = kept->hold(library_.workspace());
+  Decode* kept = log_.is_watching() ? nullptr : decodes_.find(step);
+  bool replayed = kept != nullptr;
+  if (replayed) {
+    Held held(*kept, library_.workspace());
     replay(adjusted, *kept);
     results = results_of(step, *kept);
   } else {
@@ -199,6 +201,7 @@ int64_t Model::submit(bool adjusted) {
     results = results_of(step, made);
     if (keep) decodes_.keep(std::move(made), library_.workspace());
   }
+  if (!replayed || adjusted || step.top_logprobs > 0) library_.rest();
   previous_rows_ = step.rows;
   std::copy(results.tokens.begin(), results.tokens.end(), words_of(last_sampled_));
   results_.emplace(next_ticket_, std::move(results));
@@ -217,7 +220,9 @@ ffi::Tensor Model::logits() {
   Step step = checked();
   Turn turn(threads_);
   copy_pages(step);
-  return forward(step, false);
+  ffi::Tensor logits = forward(step, false);
+  library_.rest();
+  return logits;
 }
 
 mlcc_use Model::use() {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <unordered_set>
+#include <vector>
 
 #include "src/runtime/memory/pooled_allocator.h"
 
@@ -28,16 +29,30 @@ class Workspace::Pool final : public memory::PooledAllocator {
  public:
   bool has(const void* data) const { return taken_.count(data) > 0; }
 
-  // Null if it is not free.
-  memory::Storage hold(const void* data) {
+  void hold(const void* data) {
+    held_.insert(data);
     for (auto& [size, buffers] : memory_pool_) {
       auto found = std::find_if(buffers.begin(), buffers.end(), [=](const auto& each) { return each.data == data; });
       if (found == buffers.end()) continue;
-      memory::Buffer buffer = *found;
+      waiting_.push_back(*found);
       buffers.erase(found);
-      return memory::Storage(buffer, this);
+      return;
     }
-    return memory::Storage(ffi::ObjectPtr<memory::StorageObj>());
+  }
+
+  void release() {
+    held_.clear();
+    for (const memory::Buffer& buffer : waiting_) PooledAllocator::Free(buffer);
+    waiting_.clear();
+  }
+
+  // Also of what somebody had when it was to be held: a machine keeps what it returned last.
+  void Free(const memory::Buffer& buffer) override {
+    if (held_.count(buffer.data) > 0) {
+      waiting_.push_back(buffer);
+    } else {
+      PooledAllocator::Free(buffer);
+    }
   }
 
  protected:
@@ -51,7 +66,8 @@ class Workspace::Pool final : public memory::PooledAllocator {
   void ReleaseAll() override {}
 
  private:
-  std::unordered_set<const void*> taken_;
+  std::unordered_set<const void*> taken_, held_;
+  std::vector<memory::Buffer> waiting_;  // of those that are held, what is free
 };
 
 Workspace::Workspace() : pool_(std::make_unique<Pool>()) {}
@@ -68,7 +84,9 @@ ffi::Tensor Workspace::lent(const ffi::Tensor& tensor) const {
   return ffi::Tensor::FromNDAlloc(Lent(), tensor.shape(), of.dtype, of.device, of);
 }
 
-ffi::ObjectRef Workspace::hold(const ffi::Tensor& tensor) { return pool_->hold(tensor.GetDLTensorPtr()->data); }
+void Workspace::hold(const ffi::Tensor& tensor) { pool_->hold(tensor.GetDLTensorPtr()->data); }
+
+void Workspace::release() { pool_->release(); }
 
 int64_t Workspace::bytes() const { return static_cast<int64_t>(pool_->UsedMemory()); }
 

@@ -25,8 +25,9 @@ class Workspace {
   // as they are.
   tvm::ffi::Tensor lent(const tvm::ffi::Tensor& tensor) const;
 
-  // Until what it returns is gone, nobody else takes the memory of a tensor that is not held.
-  tvm::ffi::ObjectRef hold(const tvm::ffi::Tensor& tensor);
+  // Nobody takes the memory of a tensor that was lent, until `release`.
+  void hold(const tvm::ffi::Tensor& tensor);
+  void release();
 
   // Bytes taken from the device so far.
   int64_t bytes() const;
