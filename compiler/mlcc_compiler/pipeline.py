@@ -30,6 +30,7 @@ from mlcc_compiler.passes.lower import LowerOperators
 from mlcc_compiler.passes.merge_projections import MergeProjections
 from mlcc_compiler.passes.paged_kv import PagedKV, check_updates
 from mlcc_compiler.passes.shape_functions import order_sizes
+from mlcc_compiler.passes.storages import bound_storages, storage_bytes
 from mlcc_targets import Target
 
 
@@ -151,9 +152,11 @@ def lower(
         _check_bindings(storages, target)
         if target.graphs:
             module = done("graph_captured", capture_decode(module))
+        module = bound_storages(relax.transform.LowerAllocTensor()(module))
+        workspace = storage_bytes(done("storages_bounded", module))
         module = done("final", order_sizes(_sequence(_finish_passes())(module)))
         check_updates(module, len(caches.tensors))
-    return Lowered(module, lowering.plans, sum(storages), functions)
+    return Lowered(module, lowering.plans, workspace, functions)
 
 
 def build(lowered: Lowered, target: Target, library: Path, dump: Path | None = None) -> None:
@@ -239,7 +242,6 @@ def _flatten_passes() -> list[Any]:
 
 def _finish_passes() -> list[Any]:
     return [
-        relax.transform.LowerAllocTensor(),
         relax.transform.KillAfterLastUse(),
         relax.transform.LowerRuntimeBuiltin(),
         relax.transform.ComputePrimValue(),

@@ -22,7 +22,7 @@ PHASES = [
     "functions",
     "fused",
 ]
-PHASES += ["destination_passing", "memory_planned", "final"]
+PHASES += ["destination_passing", "memory_planned", "storages_bounded", "final"]
 
 
 @pytest.fixture(scope="module")

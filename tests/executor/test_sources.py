@@ -126,7 +126,9 @@ def sanitized(
 def test_the_address_and_undefined_sanitizers_find_nothing(
     sanitized: Callable[..., None], demo: Path
 ) -> None:
-    sanitized(("test_checks.py", "test_executor.py"), NOT_SANITIZED, **{DEMO: str(demo)})
+    sanitized(
+        ("test_checks.py", "test_executor.py", "test_replay.py"), NOT_SANITIZED, **{DEMO: str(demo)}
+    )
 
 
 @pytest.mark.needs("g++")

@@ -31,7 +31,10 @@ from mlcc.errors import ArtifactError
 
 KERNEL_INTERFACE = 2
 """Of the library's functions: bump when an argument of `forward`, `sample`, ... or a column of a
-step's tables changes. 2: a step is one buffer (`mlcc.engine.tables`)."""
+step's tables changes. 2: a step is one buffer (`mlcc.engine.tables`).
+
+It is one number for all targets, so not of what one target's libraries ask of their loader: a
+library for Linux of before `raise_parts.c` is refused there, and all others go on running."""
 MAX_MANIFEST_BYTES = 64 << 20
 
 

@@ -70,10 +70,14 @@ class CompiledExecutor:
         self._tokens, self._logprobs = array("i", bytes(4 * rows)), array("f", bytes(4 * rows))
         most = MOST_TOP_LOGPROBS * rows
         self._top = array("i", bytes(4 * most)), array("f", bytes(4 * most))
-        self._room = tuple(
-            each.buffer_info()[0] for each in (self._tokens, self._logprobs, *self._top)
-        )
         self._ticket, self._counts = c_int64(), (c_int32(), c_int32())
+        self._into = tuple(  # made once: a step's time is spent in kernels
+            into
+            for arrays, count in zip(
+                ((self._tokens, self._logprobs), self._top), self._counts, strict=True
+            )
+            for into in (*(c_void_p(a.buffer_info()[0]) for a in arrays), byref(count))
+        )
 
     def _options(
         self,
@@ -157,7 +161,8 @@ class CompiledExecutor:
             if adjustments.words is not self._adjustments:
                 self._adjustments[:used] = adjustments.words[:used]
         status = self._library.submit(self._executor, adjustments is not None, byref(self._ticket))
-        self._check(status, "computing a step")
+        if status != c.OK:
+            self._check(status, "computing a step")
         return self._ticket.value
 
     def _stage(self, batch: Batch) -> None:
@@ -173,15 +178,11 @@ class CompiledExecutor:
 
     def collect(self, ticket: int) -> Result:
         """The result of a ticket. Raises KeyError if it was collected before."""
-        tokens, logprobs, top_tokens, top_logprobs = self._room
+        status = self._library.collect(self._executor, ticket, *self._into)
+        if status != c.OK:
+            self._check(status, "collecting a step")
         rows, top = self._counts
-        status = self._library.collect(
-            self._executor, ticket, tokens, logprobs, byref(rows), top_tokens, top_logprobs,
-            byref(top),
-        )  # fmt: skip
-        self._check(status, "collecting a step")
-        n = rows.value
-        likeliest = None
+        n, likeliest = rows.value, None
         if entries := n * top.value:
             tokens_of_rows, logprobs_of_rows = self._top
             likeliest = pairs_of(tokens_of_rows[:entries], logprobs_of_rows[:entries])
@@ -205,6 +206,12 @@ class CompiledExecutor:
         )
         self._check(status, "computing a step")
         return found.value
+
+    def use(self) -> c.Use:
+        """What it took since it was opened."""
+        found = c.Use()
+        self._check(self._library.use(self._executor, byref(found)), "counting")
+        return found
 
     def watch(self, on: bool = True) -> None:
         """Take time and bytes of every kernel call from now on, or no more."""

@@ -136,6 +136,12 @@ class Kernel(Structure):
     )
 
 
+class Use(Structure):
+    """mlcc_use."""
+
+    _fields_ = tuple((name, c_int64) for name in ("workspace", "replays", "nanoseconds"))
+
+
 _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "abi": (c_int32,),
     "error": (c_char_p,),
@@ -153,6 +159,7 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "forget": (None, Pointer, c_int64),
     "logits": (c_int32, Pointer, POINTER(c_float), c_size_t),
     "likelihood": (c_int32, Pointer, POINTER(c_int32), c_int32, POINTER(c_double)),
+    "use": (c_int32, Pointer, POINTER(Use)),
     "watch": (c_int32, Pointer, c_int32),
     "kernels": (c_int32, Pointer, POINTER(Kernel), c_int32, POINTER(c_int32)),
     "copy": (c_int32, Pointer, c_int64, POINTER(c_int64)),

@@ -122,6 +122,13 @@ typedef struct {
   int64_t bytes;  // of its arguments, each moved once; of caches and embeddings what the steps used
 } mlcc_kernel;
 
+// What an executor took since it was opened.
+typedef struct {
+  int64_t workspace;    // bytes for what steps compute, beside weights and caches; kept until it is closed
+  int64_t replays;      // steps whose kernel calls were made again, without the virtual machine
+  int64_t nanoseconds;  // that those calls took
+} mlcc_use;
+
 MLCC_API int32_t mlcc_executor_abi(void);
 
 // Why the last call of this thread failed, in one line; valid until its next one.
@@ -169,6 +176,8 @@ MLCC_API mlcc_executor_status mlcc_executor_logits(mlcc_executor* executor, floa
 // the rows, of which there are `count`.
 MLCC_API mlcc_executor_status mlcc_executor_likelihood(mlcc_executor* executor, const int32_t* targets,
                                                        int32_t count, double* sum);
+
+MLCC_API mlcc_executor_status mlcc_executor_use(mlcc_executor* executor, mlcc_use* use);
 
 // Times every kernel call from now on, with counters at 0; or no more. Steps are slower meanwhile.
 MLCC_API mlcc_executor_status mlcc_executor_watch(mlcc_executor* executor, int32_t on);

@@ -1,6 +1,7 @@
 #include "calls.h"
 
 #include <algorithm>
+#include <chrono>
 #include <string>
 
 namespace mlcc {
@@ -24,7 +25,7 @@ bool is_harmless(const std::string& name) {
 
 }  // namespace
 
-void Calls::note(const ffi::PackedArgs& hooked) {
+void Calls::note(const ffi::PackedArgs& hooked, const Workspace& workspace) {
   if (!hooked[kHookedBefore].cast<bool>()) return;
   std::string name = hooked[kHookedName].cast<ffi::String>();
   if (name.rfind("vm.", 0) == 0) {
@@ -36,17 +37,20 @@ void Calls::note(const ffi::PackedArgs& hooked) {
   if (!usable_) return;
   Call call{*function, {}};
   for (int i = kHookedArguments; i < hooked.size(); ++i) {
-    kept_.emplace_back(hooked[i]);
+    auto tensor = hooked[i].as<ffi::Tensor>();
+    kept_.push_back(tensor ? ffi::Any(workspace.lent(*tensor)) : ffi::Any(hooked[i]));
     call.arguments.push_back(kept_.back());
   }
   calls_.push_back(std::move(call));
 }
 
-void Calls::run() const {
+int64_t Calls::run() const {
+  auto began = std::chrono::steady_clock::now();
   ffi::Any result;
   for (const Call& call : calls_) {
     call.function.CallPacked(call.arguments.data(), static_cast<int32_t>(call.arguments.size()), &result);
   }
+  return std::chrono::nanoseconds(std::chrono::steady_clock::now() - began).count();
 }
 
 }  // namespace mlcc

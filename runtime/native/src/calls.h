@@ -1,15 +1,18 @@
 // The kernel calls of a function of the library, to be made again without the virtual machine.
 //
 // A machine makes a thousand instructions of a hundred kernels: it allocates, shapes, checks and frees,
-// and comes to the same calls on the same memory wherever sizes are the same. What is kept here keeps
-// that memory. After CUDA's graphs; the method is older: a trace.
+// and comes to the same calls on the same memory wherever sizes are the same. What is kept here does not
+// hold that memory: other steps use it in between. After CUDA's graphs; the method is older: a trace.
 #ifndef MLCC_CALLS_H_
 #define MLCC_CALLS_H_
 
 #include <tvm/ffi/any.h>
 #include <tvm/ffi/function.h>
 
+#include <cstdint>
 #include <vector>
+
+#include "workspace.h"
 
 namespace mlcc {
 
@@ -18,14 +21,14 @@ enum Hooked { kHookedFunction, kHookedName, kHookedBefore, kHookedResult, kHooke
 
 class Calls {
  public:
-  // Keeps a call that the machine is about to make.
-  void note(const tvm::ffi::PackedArgs& hooked);
+  // Keeps a call that the machine is about to make, in memory of `workspace`.
+  void note(const tvm::ffi::PackedArgs& hooked, const Workspace& workspace);
 
   // Whether the calls alone are what the function did.
   bool usable() const { return usable_; }
 
-  // Makes them. Throws tvm::ffi::Error.
-  void run() const;
+  // Makes them; the nanoseconds that they took. Throws tvm::ffi::Error.
+  int64_t run() const;
 
  private:
   struct Call {

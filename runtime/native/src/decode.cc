@@ -27,6 +27,10 @@ std::vector<int64_t> Decodes::pages_of(const Step& step) const {
   return pages;
 }
 
+Held::Held(const Decode& decode, Workspace& workspace) : workspace_(workspace) {
+  for (const auto* result : {&decode.logits, &decode.tokens, &decode.logprobs}) workspace.hold(**result);
+}
+
 Decode* Decodes::find(const Step& step) {
   if (kept_.empty() || !is_decode(step)) return nullptr;
   std::vector<int64_t> pages = pages_of(step);
@@ -49,9 +53,10 @@ bool Decodes::wanted(const Step& step) {
   return again;
 }
 
-void Decodes::keep(Decode made) {
+void Decodes::keep(Decode made, const Workspace& workspace) {
   possible_ = made.usable();
   if (!possible_) return;
+  for (auto* result : {&made.logits, &made.tokens, &made.logprobs}) *result = workspace.lent(**result);
   if (kept_.size() == kMost) kept_.pop_back();
   kept_.push_front(std::move(made));
 }

@@ -22,7 +22,18 @@ struct Decode {
   bool usable() const { return forward.usable() && sample.usable(); }
 };
 
-// Those of the sizes that came last; each keeps the memory of a step.
+// While it lives, a machine that adjusts logits or finds the likeliest tokens takes no memory of results.
+class Held {
+ public:
+  Held(const Decode& decode, Workspace& workspace);
+  Held(const Held&) = delete;
+  ~Held() { workspace_.release(); }
+
+ private:
+  Workspace& workspace_;
+};
+
+// Those of the sizes that came last, over the memory of one step.
 class Decodes {
  public:
   Decodes(const Layout& layout, bool on_host) : layout_(layout), on_host_(on_host) {}
@@ -37,7 +48,7 @@ class Decodes {
   // Whether a step is worth keeping: it is like the one before, and can be kept.
   bool wanted(const Step& step);
 
-  void keep(Decode made);
+  void keep(Decode made, const Workspace& workspace);
 
  private:
   const Layout& layout_;

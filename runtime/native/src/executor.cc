@@ -172,6 +172,10 @@ mlcc_executor_status mlcc_executor_likelihood(mlcc_executor* executor, const int
   });
 }
 
+mlcc_executor_status mlcc_executor_use(mlcc_executor* executor, mlcc_use* use) {
+  return with(executor, [=](mlcc::Model& model) { *use = model.use(); });
+}
+
 mlcc_executor_status mlcc_executor_watch(mlcc_executor* executor, int32_t on) {
   return with(executor, [=](mlcc::Model& model) { model.watch(on != 0); });
 }

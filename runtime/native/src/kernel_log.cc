@@ -49,17 +49,17 @@ void KernelLog::begin(const Step& step) {
 }
 
 void KernelLog::note(const ffi::PackedArgs& hooked) {
+  Clock::time_point now = Clock::now();
   std::string name = hooked[kHookedName].cast<ffi::String>();
   if (begins(name, "vm.")) return;
   if (hooked[kHookedBefore].cast<bool>()) {
     began_ = Clock::now();
   } else {
-    after(name, hooked.data() + kHookedArguments, hooked.size() - kHookedArguments);
+    after(now - began_, name, hooked.data() + kHookedArguments, hooked.size() - kHookedArguments);
   }
 }
 
-void KernelLog::after(const std::string& name, const ffi::AnyView* arguments, int count) {
-  auto elapsed = std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - began_);
+void KernelLog::after(Clock::duration spent, const std::string& name, const ffi::AnyView* arguments, int count) {
   std::vector<ffi::Tensor> tensors;
   for (int i = 0; i < count; ++i) {
     if (auto tensor = arguments[i].as<ffi::Tensor>()) tensors.push_back(*tensor);
@@ -73,7 +73,7 @@ void KernelLog::after(const std::string& name, const ffi::AnyView* arguments, in
     if (largest != tensors.end()) copy_text(kernel.shape, sizes_of(*largest));
   }
   kernel.calls += 1;
-  kernel.nanoseconds += timed_ ? elapsed.count() : 0;
+  if (timed_) kernel.nanoseconds += std::chrono::duration_cast<std::chrono::nanoseconds>(spent).count();
   kernel.bytes += moved(name, tensors);
 }
 

@@ -41,7 +41,7 @@ class KernelLog {
  private:
   using Clock = std::chrono::steady_clock;
 
-  void after(const std::string& name, const tvm::ffi::AnyView* arguments, int count);
+  void after(Clock::duration spent, const std::string& name, const tvm::ffi::AnyView* arguments, int count);
   int64_t moved(const std::string& name, const std::vector<tvm::ffi::Tensor>& tensors) const;
 
   const Layout& layout_;

@@ -17,16 +17,16 @@ ffi::Module load(const std::string& path) {
   }
 }
 
-// A virtual machine of a library. The CPU comes last of its devices: shapes are kept there.
-ffi::Module machine_of(const ffi::Module& module, DLDevice device) {
+// A virtual machine of a library. The CPU comes last of its devices, also if it is the first: there shapes are kept.
+ffi::Module machine_of(const ffi::Module& module, DLDevice device, Workspace& workspace) {
   try {
     ffi::Optional<ffi::Function> make = module->GetFunction("vm_load_executable");
     require(make.has_value(), MLCC_LIBRARY, "holds no compiled model");
     ffi::Module machine = (*make)().cast<ffi::Module>();
-    std::vector<ffi::AnyView> devices{static_cast<int>(device.device_type), device.device_id, kPooled};
-    if (device.device_type != kDLCPU) devices.insert(devices.end(), {int{kDLCPU}, kCpu.device_id, kPooled});
-    ffi::Any nothing;
-    machine->GetFunction("vm_initialization").value().CallPacked(devices.data(), devices.size(), &nothing);
+    int kind = device.device_type;
+    machine->GetFunction("vm_initialization").value()(
+        kind, device.device_id, kPooled, int{kDLCPU}, kCpu.device_id, kPooled);
+    workspace.serve(machine);
     return machine;
   } catch (const ffi::Error& error) {
     Error said = device_error(error);  // constants go to the device
@@ -37,7 +37,7 @@ ffi::Module machine_of(const ffi::Module& module, DLDevice device) {
 }  // namespace
 
 Library::Library(const std::string& path, DLDevice device)
-    : path_(path), device_(device), module_(load(path)), machine_(machine_of(module_, device)) {}
+    : path_(path), device_(device), module_(load(path)), machine_(machine_of(module_, device, workspace_)) {}
 
 ffi::Function Library::function(const std::string& name) const {
   ffi::Optional<ffi::Function> found = machine_->GetFunction(name);
@@ -50,9 +50,16 @@ std::string Library::interface() const {
   return found.has_value() ? std::string((*found)().cast<ffi::String>()) : "nothing";
 }
 
+void Library::rest() {
+  for (const ffi::Optional<ffi::Module>& machine : {ffi::Optional<ffi::Module>(machine_), hooked_}) {
+    if (!machine) continue;
+    if (auto small = (*machine)->GetFunction("interface")) (*small)();
+  }
+}
+
 ffi::Function Library::hooked(const std::string& name, const ffi::Function& hook) {
   if (!hooked_) {
-    hooked_ = machine_of(module_, device_);
+    hooked_ = machine_of(module_, device_, workspace_);
     (*hooked_)->GetFunction("set_instrument").value()(hook);
   }
   return (*hooked_)->GetFunction(name).value();

@@ -8,6 +8,8 @@
 #include <map>
 #include <string>
 
+#include "workspace.h"
+
 namespace mlcc {
 
 // Throws Error(MLCC_LIBRARY) unless the file is a whole library for this process's instruction set.
@@ -29,9 +31,16 @@ class Library {
   // *arguments)` round every call it makes.
   tvm::ffi::Function hooked(const std::string& name, const tvm::ffi::Function& hook);
 
+  // Machines let go of what they returned last.
+  void rest();
+
+  // Of all its functions.
+  Workspace& workspace() { return workspace_; }
+
  private:
   std::string path_;
   DLDevice device_;
+  Workspace workspace_;  // outlives the machines
   tvm::ffi::Module module_, machine_;
   tvm::ffi::Optional<tvm::ffi::Module> hooked_;
 };

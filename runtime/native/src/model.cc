@@ -114,7 +114,7 @@ ffi::Function Model::running(Role role) {
 
 void Model::on_call(const ffi::PackedArgs& hooked) {
   if (noting_ != nullptr) {
-    noting_->note(hooked);
+    noting_->note(hooked, library_.workspace());
   } else if (log_.is_watching()) {
     log_.note(hooked);
   }
@@ -163,9 +163,10 @@ void Model::compute(const Step& step, bool adjusted, Decode& decode, bool kept) 
 }
 
 void Model::replay(bool adjusted, const Decode& decode) {
-  decode.forward.run();
+  use_.nanoseconds += decode.forward.run();
   if (adjusted) adjust(*decode.logits);
-  decode.sample.run();
+  use_.nanoseconds += decode.sample.run();
+  use_.replays += 1;
 }
 
 Results Model::results_of(const Step& step, const Decode& decode) {
@@ -191,7 +192,10 @@ int64_t Model::submit(bool adjusted) {
   send_step(step);
   if (adjusted) device_.send(*adjustments_, adjustment_words()[adjust_header::words]);
   copy_pages(step);
-  if (Decode* kept = log_.is_watching() ? nullptr : decodes_.find(step)) {
+  Decode* kept = log_.is_watching() ? nullptr : decodes_.find(step);
+  bool replayed = kept != nullptr;
+  if (replayed) {
+    Held held(*kept, library_.workspace());  // until the results are read, or that is queued
     replay(adjusted, *kept);
     results_.emplace(next_ticket_, results_of(step, *kept));
   } else {
@@ -199,8 +203,9 @@ int64_t Model::submit(bool adjusted) {
     bool keep = decodes_.wanted(step) && !log_.is_watching();
     compute(step, adjusted, made, keep);
     results_.emplace(next_ticket_, results_of(step, made));
-    if (keep) decodes_.keep(std::move(made));
+    if (keep) decodes_.keep(std::move(made), library_.workspace());
   }
+  if (!replayed || adjusted || step.top_logprobs > 0) library_.rest();
   previous_rows_ = step.rows;
   return next_ticket_++;
 }
@@ -218,7 +223,14 @@ ffi::Tensor Model::logits() {
   Turn turn(threads_);
   send_step(step);
   copy_pages(step);
-  return device_.host(forward(step, step.pages));
+  ffi::Tensor logits = device_.host(forward(step, step.pages));
+  library_.rest();
+  return logits;
+}
+
+mlcc_use Model::use() {
+  use_.workspace = library_.workspace().bytes();
+  return use_;
 }
 
 void Model::watch(bool on) {

@@ -45,6 +45,8 @@ class Model {
   // [rows, vocabulary], in this process's memory.
   ffi::Tensor logits();
 
+  mlcc_use use();
+
   void watch(bool on);
   const KernelLog& kernels() const { return log_; }
   const Device& device() const { return device_; }
@@ -86,6 +88,7 @@ class Model {
   Calls* noting_ = nullptr;  // what the calls of the moment are kept in
   std::map<int64_t, Results> results_;
   int64_t next_ticket_ = 0;
+  mlcc_use use_{};
 };
 
 }  // namespace mlcc

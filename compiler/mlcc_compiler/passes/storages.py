@@ -1,0 +1,61 @@
+"""Pass: every storage that a function allocates is as large as its sizes may get, always.
+
+TVM plans a function's own tensors for their bounds, but what a function returns is allocated anew,
+as large as it is. Its pools keep what was freed, by size: logits of 1, 2, 3 .. 64 rows would stay
+in memory beside each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import ceil
+from typing import Any
+
+from mlcc_compiler._tvm import ir, relax, tirx, tvm
+from mlcc_compiler.graph import is_call
+
+PAGE = 4096
+"""What TVM's pools round to."""
+
+
+def bound_storages(module: ir.IRModule) -> ir.IRModule:
+    """The module with `alloc_storage` of constant sizes, where a function declares its bounds."""
+    for variable, function in list(module.functions.items()):
+        bounds = (function.attrs or {}).get("tir_var_upper_bound")
+        if isinstance(function, relax.Function) and bounds:
+            module[variable] = _Bounded(module, dict(bounds)).visit_expr(function)
+    return module
+
+
+def storage_bytes(module: ir.IRModule) -> int:
+    """Of all functions together, as pools give them out: what steps take, at most."""
+    sizes: list[int] = []
+
+    def visit(node: Any) -> None:
+        if is_call(node, "relax.memory.alloc_storage"):
+            (size,) = node.args[0].values
+            sizes.append(PAGE * ceil(int(size) / PAGE) if isinstance(size, tirx.IntImm) else 0)
+
+    for function in module.functions.values():
+        if isinstance(function, relax.Function):
+            relax.analysis.post_order_visit(function, visit)
+    return sum(sizes)
+
+
+@relax.expr_functor.mutator
+class _Bounded(relax.PyExprMutator):
+    def __init__(self, module: ir.IRModule, bounds: Mapping[str, int]) -> None:
+        super().__init__(module)
+        self._bounds = bounds
+
+    def visit_call_(self, call: relax.Call) -> Any:
+        if not is_call(call, "relax.memory.alloc_storage"):
+            return super().visit_call_(call)
+        (size,) = call.args[0].values
+        analyzer = tvm.sym.Analyzer()
+        for symbol in tirx.analysis.undefined_vars(size, []):
+            analyzer.bind(symbol, tirx.IntImm("int64", int(self._bounds[symbol.name])))
+        constant = analyzer.simplify(size)
+        return relax.Call(
+            call.op, [relax.ShapeExpr([constant]), *call.args[1:]], call.attrs, call.ty_args
+        )
