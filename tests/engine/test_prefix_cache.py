@@ -139,6 +139,20 @@ def test_nothing_is_trusted_after_a_failure() -> None:
     assert cached(driver, list(range(13))) == 0
 
 
+def test_what_is_kept_can_be_forgotten_while_others_run() -> None:
+    driver = toy_driver(small(max_batch=3))
+    prompt = list(range(13))
+    assert cached(driver, [*range(40, 52)]) == 0
+    for name in ("a", "b"):
+        driver.add(Request(name, prompt, SamplingParams(max_tokens=8, ignore_eos=True)))
+        driver.step()
+    driver.engine.forget_prefixes()
+    driver.engine.check_integrity()
+    assert driver.engine.stats().pages_kept == 0
+    assert cached(driver, [*range(40, 52)]) == 0
+    assert cached(driver, prompt) == 12, "what runs is still shared"
+
+
 def test_copies_have_a_bound_in_a_step() -> None:
     """As many as sequences: with two groups of pages the second to come does without."""
     capacity = small(PAGED, WINDOW, pools=(32, 32), max_batch=2)

@@ -217,6 +217,21 @@ def test_low_memory_refuses_until_told_otherwise(host: Host) -> None:
     assert host.order(Name.TRIM, a=engine, c=7).c == Code.BAD_ARGUMENT
 
 
+def test_a_trim_forgets_prefixes(host: Host) -> None:
+    engine = host.create(open=TOY)
+    host.ready()
+
+    def cached() -> int:
+        status, body = host.ask(engine, CHAT, chat()).answer()
+        assert status == 200
+        return int(json.loads(body)["usage"]["prompt_tokens_details"]["cached_tokens"])
+
+    assert [cached() > 0, cached() > 0] == [False, True]
+    assert host.order(Name.TRIM, a=engine, c=Trim.CACHE).c == Code.OK
+    assert host.stats(engine)["engine"]["pages_kept"] == 0
+    assert [cached() > 0, cached() > 0] == [False, True]
+
+
 def test_the_background_takes_the_model_if_told(host: Host) -> None:
     engine = host.create(open=SLOW, unload_in_background=True)
     stays = host.create(open=TOY)

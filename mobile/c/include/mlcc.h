@@ -244,7 +244,7 @@ MLCC_API mlcc_code mlcc_stats(mlcc_engine engine, char** stats, char** error);
 
 typedef enum mlcc_trim_level {
   MLCC_TRIM_NONE = 0,   /* as before: requests are taken */
-  MLCC_TRIM_CACHE = 1,  /* forget the prefixes kept for the next request (this version has none) */
+  MLCC_TRIM_CACHE = 1,  /* forget the prefixes kept for the next request; their pages stay taken */
   MLCC_TRIM_REFUSE = 2  /* and answer new requests with 503, code "low_memory", until another trim;
                            what is being answered goes on */
 } mlcc_trim_level;

@@ -202,11 +202,9 @@ class CachePools:
                 (cache.write,) = self.pools[g].allocate(1)
 
     def forget(self) -> None:
-        """Nothing that was kept can be trusted."""
-        if self.tree is not None:
-            self.tree.clear()
+        """Nothing is kept any more but what sequences hold."""
         for pool in self.pools:
-            pool.drop_kept()
+            pool.drop_idle()
 
     def check_integrity(self, sequences: Iterable[Sequence[Cache]]) -> None:
         """Raise AssertionError unless every page and slot is free or held by who reads it."""

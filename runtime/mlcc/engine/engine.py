@@ -162,8 +162,12 @@ class Engine:
         """The device failed: forget all steps in flight and end every request with "error"."""
         self._in_flight.clear()
         events = [event for seq in [*self._live.values()] for event in self._finish(seq, "error")]
-        self._pools.forget()
+        self.forget_prefixes()  # their pages may never have been computed
         return events
+
+    def forget_prefixes(self) -> None:
+        """The prefix cache keeps nothing but what live requests hold. The pages stay taken."""
+        self._pools.forget()
 
     def stats(self) -> Stats:
         """Counters for metrics and tests."""

@@ -95,11 +95,14 @@ class PagePool:
         """Those of which `keep` was said and that were not given out since, in order."""
         return sorted(self._kept)
 
-    def drop_kept(self) -> None:
-        """No contents are wanted any more; nothing is said to `forget`."""
-        self._free.extend(self._idle)
-        self._idle.clear()
-        self._kept.clear()
+    def drop_idle(self) -> None:
+        """What is kept of pages that nobody holds is not wanted any more."""
+        while self._idle:
+            page, _ = self._idle.popitem()
+            self._kept.remove(page)
+            self._free.append(page)
+            if self._forget:
+                self._forget(page)
 
     def check_integrity(self, owned: Iterable[int]) -> None:
         """Raise AssertionError unless each page is free, or held as often as `owned` has it."""

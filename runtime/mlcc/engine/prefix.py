@@ -154,12 +154,6 @@ class PrefixTree:
         pages[pages.index(page)] = NO_PAGE
         self._prune(block)
 
-    def clear(self) -> None:
-        """Forget everything."""
-        self._top.children.clear()
-        for blocks in self._of_page:
-            blocks.clear()
-
     def check_integrity(self, pools: Sequence[PagePool]) -> None:
         """Raise AssertionError unless it names just the pages that the pools keep, once each."""
         found: list[list[int]] = [[] for _ in self.groups]

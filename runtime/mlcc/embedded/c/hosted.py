@@ -115,8 +115,10 @@ class Hosted:
             reply.stop(CancelledError("the request was cancelled", code="cancelled"))
 
     def trim(self, level: Trim) -> None:
-        """Take as little more memory as the level says. No prefixes are kept yet."""
+        """Keep as little as the level says."""
         self._trim = level
+        if self._client is not None and level is not Trim.NONE:
+            self._client.forget_prefixes()
         # in the next turn: what was asked before has begun by then, and goes on
         asyncio.get_running_loop().call_soon(self._refuse)
 

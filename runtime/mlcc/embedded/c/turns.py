@@ -44,6 +44,10 @@ class TurnClient(EngineClient):
         if self.refusal:
             raise self.refusal.with_traceback(None)
 
+    def forget_prefixes(self) -> None:
+        """Of requests that have ended."""
+        self._driver.engine.forget_prefixes()
+
     def look(self) -> dict[str, Any]:
         """The engine's counters."""
         return asdict(self._driver.engine.stats())
