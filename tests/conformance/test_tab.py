@@ -27,6 +27,7 @@ such a request is answered to its end. (`engine.fetch` with a signal ends it, in
 """
 IN_CHROMIUM = [vector for vector in VECTORS if vector.id not in NOT_SEEN]
 COMPUTED = {
+    "adjust/completions-frequency",
     "batching/eight-at-once",
     "cancel/idle-after-errors",
     "cancel/running-while-streaming",
