@@ -98,7 +98,7 @@ def test_penalties_and_biases_are_those_of_the_cpu(tab: OpenAI, opened: Opened) 
         logit_bias={str(token): 98 for token in bias},
         extra_body={"ignore_eos": True},
     )
-    assert there.choices[0].text == here and len(set(here.split())) == 2
+    assert there.choices[0].text == here and " =" in here and "en" in here
 
 
 @pytest.mark.feature("prefix", "webgpu", "runs")
