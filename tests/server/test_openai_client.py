@@ -40,7 +40,10 @@ def test_chat_and_its_stream_say_the_same(client: OpenAI) -> None:
     assert text == whole.choices[0].message.content
     assert chunks[0].choices[0].delta.role == "assistant"
     assert chunks[-2].choices[0].finish_reason == whole.choices[0].finish_reason
-    assert chunks[-1].usage == whole.usage and not chunks[-1].choices
+    usage = chunks[-1].usage
+    assert usage and usage.total_tokens == whole.usage.total_tokens and not chunks[-1].choices
+    assert usage.prompt_tokens_details
+    assert usage.prompt_tokens_details.cached_tokens == usage.prompt_tokens - 1
     assert {chunk.id for chunk in chunks} == {chunks[0].id}
 
 

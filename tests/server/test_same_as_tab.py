@@ -9,6 +9,7 @@ import asyncio
 import json
 import re
 from collections.abc import Iterator
+from itertools import count
 from typing import Any
 
 import httpx
@@ -22,12 +23,18 @@ HELLO = [{"role": "user", "content": "hi"}]
 HEADERS = ("content-type", "cache-control", "allow", "retry-after", "x-should-retry")
 
 
+salts = map(str, count())
+"""Of each request its own: what was cached for another of the server's is told in `usage`."""
+
+
 def chat(**fields: Any) -> bytes:
-    return json.dumps({"messages": HELLO, "max_tokens": 12, "seed": 5, **fields}).encode()
+    common = {"messages": HELLO, "max_tokens": 12, "seed": 5, "cache_salt": next(salts)}
+    return json.dumps({**common, **fields}).encode()
 
 
 def completion(**fields: Any) -> bytes:
-    return json.dumps({"prompt": "x", "max_tokens": 12, "seed": 5, **fields}).encode()
+    common = {"prompt": "x", "max_tokens": 12, "seed": 5, "cache_salt": next(salts)}
+    return json.dumps({**common, **fields}).encode()
 
 
 USAGE = {"stream": True, "stream_options": {"include_usage": True}}

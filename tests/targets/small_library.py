@@ -47,7 +47,8 @@ def lowered(kernels: Sequence[Any], row: Target) -> pipeline.Lowered:
     module = builder.get()
     module["forward"] = module["forward"].with_attr("tir_var_upper_bound", {"n": 512})
     plan = relax.transform.StaticPlanBlockMemory()
-    passes = [*pipeline._flatten_passes(), plan, *pipeline._finish_passes()]
+    allocate = relax.transform.LowerAllocTensor()
+    passes = [*pipeline._flatten_passes(), plan, allocate, *pipeline._finish_passes()]
     with pipeline.tvm_target(row):
         return pipeline.Lowered(tvm.transform.Sequential(passes)(module), [], 0, ("forward",))
 
