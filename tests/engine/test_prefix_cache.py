@@ -14,7 +14,6 @@ from mlcc.device.toy import ToyExecutor
 from mlcc.engine import Capacity, Engine, Request, SamplingParams
 from mlcc.engine.caches import pages_for
 from mlcc.engine.tables import CacheGroup
-from mlcc.errors import DeviceError
 
 GREEDY = SamplingParams(temperature=0.0, max_tokens=4, ignore_eos=True)
 PAGED, WINDOW, STATE = CacheGroup("paged", 4), CacheGroup("window", 4, 6), CacheGroup("state")
@@ -162,17 +161,6 @@ def test_copies_have_a_bound_in_a_step() -> None:
         driver.add(Request(name, [*range(10), 50], GREEDY))
     got = driver.run()
     assert sorted(got[name].finished.cached_tokens for name in "bc") == [8, 10]  # type: ignore[union-attr]
-
-
-def test_a_refused_result_is_not_remembered_wrongly() -> None:
-    from mlcc.engine import Result
-
-    driver = toy_driver()
-    driver.add(Request("a", list(range(9))))
-    assert driver.engine.plan() is not None
-    with pytest.raises(DeviceError):
-        driver.engine.commit(Result([], []))
-    driver.engine.check_integrity()
 
 
 @st.composite

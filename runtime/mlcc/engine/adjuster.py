@@ -45,6 +45,10 @@ class Adjuster:
         if self._counts:
             self._history[token] = self._history.get(token, 0) + 1
 
+    def acts(self, said: int) -> bool:
+        """Whether token number `said` of the answer is sampled from other logits."""
+        return self._counts or bool(self._bias) or said < self._min_tokens
+
     def write(self, writer: AdjustmentWriter, row: int, said: int, in_flight: int) -> None:
         """Adjust a row, from which token number `said` of the answer is sampled. in_flight: the row
         of the step before that samples the token in front of it, which is not known; -1 = it is."""

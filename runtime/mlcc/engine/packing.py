@@ -53,9 +53,9 @@ def pack(
             pools.advance(seq.caches)
         seq.computed += count
         if seq.remaining == 0:
-            if seq.adjuster is not None:
+            said = seq.planned - seq.prompt_tokens if seq.adjuster else 0
+            if seq.adjuster and seq.adjuster.acts(said):
                 flying = seq.sampled_row if seq.pending else -1
-                said = seq.planned - seq.prompt_tokens
                 adjusted.append(AdjustedSequence(seq.adjuster, len(rows), said, flying))
             seq.sampled_step, seq.sampled_row = step, len(rows)
             draw = uniform(seq.stream, seq.computed)

@@ -43,6 +43,8 @@ class _Base:
         max_rows: int | None = None,
         threads: int | None = None,
         device: int | None = None,
+        memory: float | None = None,
+        kv_pages: int | None = None,
         prefix_cache: bool = True,
     ) -> None:
         from mlcc.commands.options import ModelOptions
@@ -50,7 +52,7 @@ class _Base:
         options = ModelOptions(
             str(model), target, quant, threads=threads, context=context, max_batch=max_batch,
             max_step_tokens=max_step_tokens, max_rows=max_rows, device=device,
-            prefix_cache=prefix_cache,
+            memory=memory, kv_pages=kv_pages, prefix_cache=prefix_cache,
         )  # fmt: skip
         self._run(options.opener(options.artifact()))
 
