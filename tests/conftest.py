@@ -22,6 +22,7 @@ import needs
 import pytest
 from feature_matrix import HOW, PARTS, TARGETS, Claim, Results, differences
 from hypothesis import settings
+from xdist.scheduler import LoadFileScheduling
 
 from tools.packages import LAVAPIPE
 
@@ -212,6 +213,26 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     """Before any fixture works for a test that cannot run."""
     for mark in item.iter_markers("needs"):
         needs.require(*mark.args)
+
+
+class WholeFiles(LoadFileScheduling):
+    """A file's tests in one process; if that dies, only what it had left is given to another.
+
+    pytest-xdist 3.8 gives its finished files out again too, and a process that is sent nothing to
+    do, twice, is never told to stop: the run ends with all tests done and waits for ever.
+    """
+
+    def remove_node(self, node: Any) -> str | None:
+        files = self.assigned_work[node]
+        self.assigned_work[node] = {
+            file: files[file] for file in files if not all(files[file].values())
+        }
+        return super().remove_node(node)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> WholeFiles:
+    return WholeFiles(config, log)
 
 
 def pytest_configure(config: pytest.Config) -> None:
