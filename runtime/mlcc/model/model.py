@@ -151,10 +151,10 @@ def open_text(path: Path, *, parse_special: bool = False) -> ModelText:
 def text_of(artifact: Artifact, tokenizer: TextTokenizer | None = None) -> ModelText:
     """The text side of an artifact whose files are checked; None: by the tokenizer's own file,
     which grammars are read by too. Raises ArtifactError."""
-    from mlcc.model.structure import open_grammars  # not in a tab
-
     grammars = None
     if tokenizer is None:
+        from mlcc.model.structure import open_grammars  # not in a tab, nor where a host has its own
+
         tokenizer = FileTokenizer(artifact.tokenizer_path)
         info = artifact.manifest.model
         grammars = open_grammars(artifact.tokenizer_path, info.vocab_size, info.eos_token_ids)

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 LONGEST = 128 << 10
 """Characters of a schema, an expression or a grammar."""
-KEPT = 64
+KEPT = 24
 """Grammars that are not read again."""
-LEXER_STATES = 50_000
+LEXER_STATES = 20_000
 """Of one answer, at 1 to 2 kB each."""
 GRAMMAR_SYMBOLS = 200_000
 WHITESPACE = r" |\n[ \t]{0,32}"

@@ -37,7 +37,7 @@ class GrammarThread:
         self._reading[request.id] = request, future
 
     def opened(self) -> Iterator[tuple[Request, Grammar | MlccError]]:
-        """Those that are ready, or were refused, in the order in which they came."""
+        """Those that are ready, or were refused."""
         for request, future in [*self._reading.values()]:
             if future.done():
                 del self._reading[request.id]
