@@ -47,10 +47,11 @@ class PromptWorker:
 
     def _open(self) -> None:
         self._connection, child = self._context.Pipe()
-        self._process = self._context.Process(
+        process = self._context.Process(
             target=prompt_main, args=(child, *self._arguments), name="mlcc-prompts", daemon=True
         )
-        self._process.start()
+        process.start()
+        self._process = process  # not before: what has not started cannot be ended
         child.close()
         if self._closed:  # meanwhile
             self.end()
