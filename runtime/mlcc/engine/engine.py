@@ -13,8 +13,9 @@ One thread at a time may call it.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 
 from mlcc.engine.adjust_tables import AdjustLayout
 from mlcc.engine.adjuster import Adjuster
@@ -30,6 +31,7 @@ from mlcc.engine.request import FinishReason, Request
 from mlcc.engine.sampling import derive_seed, stream_of
 from mlcc.engine.scheduler import Scheduler
 from mlcc.engine.sequence import TokenSequence
+from mlcc.engine.token_texts import TokenTexts
 from mlcc.errors import DeviceError, InvalidRequestError
 
 
@@ -78,6 +80,7 @@ class Engine:
         self.capacity = capacity
         self._eos_ids = frozenset(eos_ids)
         self._tokenizer = tokenizer
+        self._texts = TokenTexts(tokenizer, capacity.vocab_size) if tokenizer else None
         self._seed = seed
         self._pools = CachePools(capacity, prefix_cache)
         self._scheduler = Scheduler(capacity, self._pools)
@@ -100,7 +103,8 @@ class Engine:
         limit = token_limit(request, self.capacity)
         sampling, arrival = request.sampling, self._requests
         seed = sampling.seed if sampling.seed is not None else derive_seed(self._seed, arrival)
-        answer = AnswerText(self._tokenizer, request.prompt, sampling.stop)
+        texts = None if sampling.logprobs is None else self._texts
+        answer = AnswerText(self._tokenizer, request.prompt, sampling.stop, texts)
         stream, tokens, caches = stream_of(seed), int32(request.prompt), self._pools.empty()
         ends = frozenset() if sampling.ignore_eos else self._eos_ids
         ends = ends.union(sampling.stop_token_ids)
@@ -153,9 +157,11 @@ class Engine:
         self._check_result(len(rows), result)
         self._in_flight.popleft()
         events: list[Event] = []
-        for seq, token, logprob in zip(rows, result.tokens, result.logprobs, strict=True):
+        tops: Iterable[Sequence[tuple[int, float]]] = result.top_logprobs or repeat(())
+        found = zip(rows, result.tokens, result.logprobs, tops)  # noqa: B905
+        for seq, token, logprob, top in found:
             if not seq.finished:  # else it ended while this step was in flight
-                events += self._take(seq, int(token), float(logprob))
+                events += self._take(seq, int(token), float(logprob), top)
         return events
 
     def fail(self) -> list[Event]:
@@ -218,11 +224,12 @@ class Engine:
                 param=field,
                 code="invalid_value",
             )
-        if request.sampling.stop and self._tokenizer is None:
-            raise InvalidRequestError(
-                "stop strings need text, but this engine has no tokenizer; give it one",
-                param="stop",
-            )
+        s = request.sampling
+        for name, wanted in ("stop", s.stop), ("logprobs", s.logprobs is not None):
+            if wanted and self._tokenizer is None:
+                raise InvalidRequestError(
+                    f"{name} needs text, but this engine has no tokenizer; give it one", param=name
+                )
 
     def _check_result(self, rows: int, result: Result) -> None:
         vocab = self.capacity.vocab_size
@@ -238,7 +245,9 @@ class Engine:
                     " the library does not fit the model"
                 )
 
-    def _take(self, seq: TokenSequence, token: int, logprob: float) -> list[Event]:
+    def _take(
+        self, seq: TokenSequence, token: int, logprob: float, top: Sequence[tuple[int, float]]
+    ) -> list[Event]:
         """Append a sampled token to its sequence, and end it where it ends."""
         seq.tokens.append(token)
         seq.pending -= 1
@@ -248,7 +257,8 @@ class Engine:
         if token in seq.ends:
             return self._finish(seq, "stop")
         text = seq.answer.push(token)
-        delta = TextDelta(seq.request.id, text, (token,), (logprob,))
+        told = seq.answer.told(text, token, logprob, top)
+        delta = TextDelta(seq.request.id, text, (token,), (logprob,), told)
         if seq.answer.matched is not None:
             return [delta, *self._finish(seq, "stop")]
         if len(seq.tokens) >= seq.limit:
@@ -264,4 +274,5 @@ class Engine:
             reason = "stop"
         prompt, cached = seq.prompt_tokens, seq.cached or 0
         done = Finished(seq.request.id, reason, prompt, len(seq.tokens) - prompt, matched, cached)
-        return [TextDelta(seq.request.id, text), done] if text else [done]
+        told = seq.answer.told(text)
+        return [TextDelta(seq.request.id, text, told=told), done] if text or told else [done]
