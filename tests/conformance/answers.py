@@ -47,7 +47,8 @@ def read_answer(request: dict[str, Any], text: str) -> Json:
     wants log-probabilities has "logprobs", the answer's own.
     """
     kind, body = KINDS[request["path"]], request["body"]
-    told = body.get("logprobs") not in (None, False)
+    wanted = body.get("logprobs")
+    told = wanted is not None and wanted is not False  # 0 is wanted
     if body.get("stream"):
         options = body.get("stream_options") or {}
         return _Stream(kind, bool(options.get("include_usage")), told).read(events(text))
