@@ -13,7 +13,7 @@ from mlcc.api.schema import Use, honoured
 from mlcc.api.types import Either, Flag, Integer, Many, Number, Text
 from tools.api_types import kotlin
 
-CONSTANT = {"object", "owned_by", "role", "logprobs", "refusal"}
+CONSTANT = {"object", "owned_by", "role", "refusal"}
 """Members of answers that have one value today."""
 
 

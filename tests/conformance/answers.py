@@ -14,6 +14,8 @@ from conformance.matching import Json, Matcher, Mismatch, differ
 
 REASON = {"$regex": "^(stop|length)$"}
 SOME_TEXT = {"$regex": "(?s)."}
+COLUMNS = ("tokens", "token_logprobs", "top_logprobs", "text_offset")
+"""Of a completion's log-probabilities."""
 USAGE = {
     "prompt_tokens": {"$any": "integer"},
     "completion_tokens": {"$any": "integer"},
@@ -41,15 +43,18 @@ KINDS = {
 def read_answer(request: dict[str, Any], text: str) -> Json:
     """{"choices": [{"text", "finish_reason"}], "usage"} of any answer. Raises Mismatch.
 
-    A streamed one also has "pieces", the texts of its chunks, in each choice.
+    A streamed one also has "pieces", the texts of its chunks, in each choice; one whose request
+    wants log-probabilities has "logprobs", the answer's own.
     """
     kind, body = KINDS[request["path"]], request["body"]
+    wanted = body.get("logprobs")
+    told = wanted is not None and wanted is not False  # 0 is wanted
     if body.get("stream"):
         options = body.get("stream_options") or {}
-        return _Stream(kind, bool(options.get("include_usage"))).read(events(text))
+        return _Stream(kind, bool(options.get("include_usage")), told).read(events(text))
     answer = json.loads(text)
     choices = answer.get("choices", [])
-    expected = [_whole_choice(kind, index) for index in range(max(1, len(choices)))]
+    expected = [_whole_choice(kind, index, told) for index in range(max(1, len(choices)))]
     shape = {**_head(kind, kind.whole), "choices": expected, "usage": USAGE}
     Matcher().check(shape, answer, "answer")
     return {
@@ -57,6 +62,7 @@ def read_answer(request: dict[str, Any], text: str) -> Json:
             {
                 "text": choice["message"]["content"] if kind.chat else choice["text"],
                 "finish_reason": choice["finish_reason"],
+                **_told(kind, [choice["logprobs"]] if told else []),
             }
             for choice in choices
         ],
@@ -78,9 +84,11 @@ def events(text: str) -> list[Json]:
 class _Stream:
     """Reads the chunks of one stream in order."""
 
-    def __init__(self, kind: Kind, include_usage: bool) -> None:
+    def __init__(self, kind: Kind, include_usage: bool, told: bool) -> None:
         self._kind = kind
         self._usage = include_usage
+        self._wants_logprobs = told
+        self._logprobs: dict[int, list[Json]] = {}
         self._pieces: dict[int, list[str]] = {}
         self._reasons: dict[int, str] = {}
         self._matcher = Matcher()
@@ -97,7 +105,12 @@ class _Stream:
         if not self._pieces or self._pieces.keys() != self._reasons.keys():
             raise Mismatch(f"stream: {len(self._pieces)} choices, {len(self._reasons)} ended")
         choices = [
-            {"text": "".join(pieces), "finish_reason": self._reasons[index], "pieces": pieces}
+            {
+                "text": "".join(pieces),
+                "finish_reason": self._reasons[index],
+                "pieces": pieces,
+                **_told(self._kind, self._logprobs.get(index, [])),
+            }
             for index, pieces in sorted(self._pieces.items())
         ]
         return {"choices": choices, "usage": _added_up(last["usage"]) if self._usage else None}
@@ -105,17 +118,20 @@ class _Stream:
     def _take(self, chunk: Json, where: str) -> None:
         found = (chunk.get("choices") or [{}])[0]
         index, reason = found.get("index"), found.get("finish_reason")
+        opens = self._kind.chat and index not in self._pieces
         if index in self._reasons:
             raise Mismatch(f"{where}: choice {index} has ended: {chunk}")
         choice = {
             "index": {"$any": "integer"},
-            **self._content(index not in self._pieces, reason is not None),
-            "logprobs": None,
+            **self._content(opens, reason is not None),
+            "logprobs": _logprobs(self._kind, self._wants_logprobs and not (opens or reason)),
             "finish_reason": REASON if reason else None,
         }
         self._check({"choices": [choice]}, chunk, where)
         piece = found["delta"].get("content", "") if self._kind.chat else found["text"]
         self._pieces.setdefault(index, []).extend([piece] if piece else [])
+        if found["logprobs"]:
+            self._logprobs.setdefault(index, []).append(found["logprobs"])
         if reason:
             self._reasons[index] = reason
 
@@ -140,12 +156,33 @@ def _head(kind: Kind, name: str) -> dict[str, Json]:
     }
 
 
-def _whole_choice(kind: Kind, index: int) -> Json:
+def _logprobs(kind: Kind, told: bool) -> Json:
+    """What must be there beside a text."""
+    if not told:
+        return None
+    if kind.chat:
+        return {"content": {"$any": "array"}, "refusal": None}
+    return {name: {"$any": "array"} for name in COLUMNS}
+
+
+def _told(kind: Kind, pieces: list[Json]) -> Json:
+    """The log-probabilities of one answer, from those of its pieces."""
+    if not pieces:
+        return {}
+    if kind.chat:
+        return {"logprobs": {"content": [t for piece in pieces for t in piece["content"]]}}
+    joined = {name: [t for piece in pieces for t in piece[name]] for name in COLUMNS}
+    if len({len(column) for column in joined.values()}) > 1:
+        raise Mismatch(f"logprobs: not as many of each: {joined}")
+    return {"logprobs": joined}
+
+
+def _whole_choice(kind: Kind, index: int, told: bool) -> Json:
     message = {"role": "assistant", "content": {"$any": "string"}, "refusal": None}
     return {
         "index": index,
         **({"message": message} if kind.chat else {"text": {"$any": "string"}}),
-        "logprobs": None,
+        "logprobs": _logprobs(kind, told),
         "finish_reason": REASON,
     }
 

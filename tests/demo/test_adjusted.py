@@ -53,7 +53,13 @@ def against(model: Any, logits: Any, flying: list[int]) -> Adjustments:
     return writer.finish()
 
 
-@pytest.mark.parametrize("target", ["cpu", "vulkan-f32", "reference"])
+def on(target: str, name: str) -> Any:
+    return pytest.param(target, marks=pytest.mark.feature("logprobs", name, "runs"))
+
+
+@pytest.mark.parametrize(
+    "target", [on("cpu", "cpu"), on("vulkan-f32", "vulkan"), on("reference", "reference")]
+)
 def test_what_is_sampled_is_what_numpy_says(opened: Opened, target: str) -> None:
     model = opened("f32", target)
     batch, flying, _ = second_step(model)

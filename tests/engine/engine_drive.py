@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from mlcc.device.toy import ToyExecutor
 from mlcc.engine import Capacity, Engine, Event, Finished, Request, TextDelta, Tokenizer
 from mlcc.engine.executor import Executor
+from mlcc.engine.logprobs import TokenLogprob
 from mlcc.engine.tables import CacheGroup
 
 
@@ -38,6 +39,7 @@ class Got:
     text: str = ""
     tokens: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
+    told: list[TokenLogprob] = field(default_factory=list)
     finished: Finished | None = None
 
 
@@ -88,6 +90,7 @@ class Driver:
                 got.text += event.text
                 got.tokens += event.token_ids
                 got.logprobs += event.logprobs
+                got.told += event.told
             else:
                 got.finished = event
 

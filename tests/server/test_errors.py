@@ -47,7 +47,7 @@ def error_of(answer: httpx.Response, status: int) -> dict[str, Any]:
         ({"seed": 1.5}, "seed"),
         ({"n": 2}, "n"),
         ({"n": True}, "n"),
-        ({"logprobs": True}, "logprobs"),
+        ({"top_logprobs": 1}, "top_logprobs"),
         ({"tools": [{"type": "function"}]}, "tools"),
         ({"response_format": {"type": "json_object"}}, "response_format"),
         ({"presence_penalty": 2.5}, "presence_penalty"),
@@ -73,7 +73,7 @@ def test_a_field_that_cannot_be_honoured_is_named(
         ({"prompt": [1, "a"]}, "prompt[1]"),
         ({"prompt": [1000]}, "prompt"),
         ({"prompt": "x", "echo": True}, "echo"),
-        ({"prompt": "x", "logprobs": 1}, "logprobs"),
+        ({"prompt": "x", "logprobs": 21}, "logprobs"),
         ({"prompt": "x", "best_of": 2}, "best_of"),
     ],
 )

@@ -1,7 +1,7 @@
 """The API's types as Kotlin, with kotlinx.serialization: `mlcc-core`'s `Api.kt`.
 
 Kotlin's types name only what a program can use. So, unlike TypeScript's, a request lacks fields
-that are not built yet, and an answer lacks what never varies (`object`, a `logprobs` that is null).
+that are not built yet, and an answer lacks what never varies (`object`, a `refusal` that is null).
 """
 
 from __future__ import annotations
@@ -256,9 +256,12 @@ def nullable(member: Member) -> str:
 
 def annotation(node: ast.expr) -> str:
     """A Python type as Kotlin's."""
+    if isinstance(node, ast.BinOp):  # with None
+        return annotation(node.left) + "?"
     if isinstance(node, ast.Subscript):
-        assert ast.unparse(node.value) == "list", ast.dump(node)
-        return f"List<{annotation(node.slice)}>"
+        kind = {"list": "List", "dict": "Map"}[ast.unparse(node.value)]
+        inner = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        return f"{kind}<{', '.join(map(annotation, inner))}>"
     word = ast.unparse(node)
     return WORDS.get(word, word)
 

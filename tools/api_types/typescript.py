@@ -128,7 +128,11 @@ def annotation(node: ast.expr) -> str:
         return f"{annotation(node.left)} | {annotation(node.right)}"
     if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name):
         if node.value.id == "list":
-            return f"{annotation(node.slice)}[]"
+            item = annotation(node.slice)
+            return f"({item})[]" if " | " in item else f"{item}[]"
+        if node.value.id == "dict":
+            assert isinstance(node.slice, ast.Tuple), ast.dump(node)
+            return f"Record<{', '.join(map(annotation, node.slice.elts))}>"
         assert node.value.id == "Literal", ast.dump(node)
         return " | ".join(map(literal, choices(node)))
     word = ast.unparse(node)

@@ -161,10 +161,10 @@ export interface ChatCompletionRequest {
   n?: 1 | null;
   /** The newer name of `max_tokens`. */
   max_completion_tokens?: number | null;
-  /** Not built yet: accepted only with a value that changes nothing. */
-  logprobs?: false | null;
-  /** Not built yet: accepted only with a value that changes nothing. */
-  top_logprobs?: 0 | null;
+  /** Tell the log-probability of each token of the answer. */
+  logprobs?: boolean | null;
+  /** With `logprobs`: tell this many of the likeliest tokens in each place, too. From 0 to 20. */
+  top_logprobs?: number | null;
   /** Not built yet: accepted only with a value that changes nothing. */
   tools?: readonly [] | null;
   /** Not built yet: accepted only with a value that changes nothing. */
@@ -288,8 +288,11 @@ export interface CompletionRequest {
   best_of?: 1 | null;
   /** Not built yet: accepted only with a value that changes nothing. */
   suffix?: '' | null;
-  /** Not built yet: accepted only with a value that changes nothing. */
-  logprobs?: null;
+  /**
+   * Tell the log-probability of each token of the answer, and of this many of the likeliest in
+   * its place. From 0 to 20.
+   */
+  logprobs?: number | null;
 }
 
 export interface CompletionRequestStreaming extends CompletionRequest {
@@ -327,11 +330,37 @@ export interface AssistantMessage {
   refusal: null;
 }
 
+/**
+ * A token and its log-probability: with logits after penalties and biases, before temperature
+ * and filters.
+ */
+export interface ChatToken {
+  /** Its text, with U+FFFD where it is a part of a character. */
+  token: string;
+  /** Natural; -9999 is the least. */
+  logprob: number;
+  /** Of its text in UTF-8; of a part of a character those, or null where they are not known. */
+  bytes: number[] | null;
+}
+
+/** A token of an answer. */
+export interface ChatTokenLogprob extends ChatToken {
+  /** The likeliest in its place, the likeliest first; those that steer the model are left out. */
+  top_logprobs: ChatToken[];
+}
+
+/** Of the tokens that the text beside it is made of; what stop strings cut off is left out. */
+export interface ChatLogprobs {
+  content: ChatTokenLogprob[];
+  refusal: null;
+}
+
 /** One answer of a chat completion. */
 export interface ChatChoice {
   index: number;
   message: AssistantMessage;
-  logprobs: null;
+  /** With `logprobs` in the request. */
+  logprobs: ChatLogprobs | null;
   finish_reason: FinishReason;
 }
 
@@ -356,7 +385,8 @@ export interface ChatDelta {
 export interface ChatChunkChoice {
   index: number;
   delta: ChatDelta;
-  logprobs: null;
+  /** With `logprobs` in the request, beside text. */
+  logprobs: ChatLogprobs | null;
   /** Why the answer ended, in its last chunk. */
   finish_reason: FinishReason | null;
 }
@@ -375,11 +405,30 @@ export interface ChatCompletionChunk extends UsageAtEnd {
   choices: ChatChunkChoice[];
 }
 
+/**
+ * Of the tokens that the text beside it is made of, an entry each; what stop strings cut off
+ * is left out.
+ */
+export interface CompletionLogprobs {
+  /** Their texts; a part of a character is written `bytes:\xe2`. */
+  tokens: string[];
+  /**
+   * Natural; with logits after penalties and biases, before temperature and filters. -9999 is
+   * the least.
+   */
+  token_logprobs: number[];
+  /** The likeliest in each place by their texts, and the token itself. */
+  top_logprobs: Record<string, number>[];
+  /** Where each begins: characters (Unicode's code points) of the answer before it. */
+  text_offset: number[];
+}
+
 /** The answer to one prompt; `index` is the prompt's number. */
 export interface CompletionChoice {
   index: number;
   text: string;
-  logprobs: null;
+  /** With `logprobs` in the request. */
+  logprobs: CompletionLogprobs | null;
   finish_reason: FinishReason;
 }
 
@@ -398,7 +447,8 @@ export interface Completion {
 export interface CompletionChunkChoice {
   index: number;
   text: string;
-  logprobs: null;
+  /** With `logprobs` in the request. */
+  logprobs: CompletionLogprobs | null;
   /** Why the answer ended, in its last chunk. */
   finish_reason: FinishReason | null;
 }

@@ -81,6 +81,13 @@ test('names its special tokens, each of which is one id', () => {
   );
 });
 
+test('tells how its vocabulary writes parts of a character', () => {
+  const tokenizer = createTokenizer(readFileSync(DEMO));
+  const pieces = [...tokenizer.encode('⭐', false)].map((id) => tokenizer.piece(id));
+  expect(pieces.join('')).toBe('âŃĲ');
+  expect(tokenizer.piece(1 << 20)).toBeNull();
+});
+
 test.each(Object.entries(kinds))('%s adds what a text starts with', (name, { start }) => {
   expect([...made(json(name)).encode('Hi', true)]).toEqual(start);
 });

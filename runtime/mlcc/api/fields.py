@@ -12,6 +12,7 @@ from mlcc.api.schema import Object, honoured, metadata, not_built, sampling
 from mlcc.api.structure import STRUCTURE
 from mlcc.api.types import ByToken, Custom, Either, Flag, Integer, Json, Many, Number, Text, refuse
 from mlcc.engine.request import MOST_TOKENS
+from mlcc.engine.tables import MOST_TOP_LOGPROBS
 from mlcc.errors import UnsupportedError
 
 MAX_STOP = 16
@@ -22,6 +23,7 @@ LEAST_TOP_P = 1e-6
 """OpenAI allows top_p 0, which keeps the one most likely token; the engine wants more than 0."""
 SEED = Integer(-(2**63), 2**63 - 1)
 COUNT = Integer(1, 2**31 - 1)
+LIKELIEST = Integer(0, MOST_TOP_LOGPROBS)
 TOKEN = Integer(0, 2**31 - 1)
 LEAST_REPETITION = 0.01
 
@@ -169,8 +171,17 @@ CHAT = Object(
         sampling(
             "max_completion_tokens", COUNT, "The newer name of `max_tokens`.", sets="max_tokens"
         ),
-        not_built("logprobs", False),
-        not_built("top_logprobs", 0),
+        sampling(
+            "logprobs",
+            Flag(),
+            "Tell the log-probability of each token of the answer.",
+            made=lambda wanted: 0 if wanted else None,
+        ),
+        honoured(
+            "top_logprobs",
+            LIKELIEST,
+            "With `logprobs`: tell this many of the likeliest tokens in each place, too.",
+        ),
         not_built("tools", []),
         not_built("tool_choice", "none", "auto"),
         not_built("functions", []),
@@ -221,6 +232,11 @@ COMPLETION = Object(
         not_built("echo", False, advice="put the prompt before the answer yourself"),
         not_built("best_of", 1),
         not_built("suffix", ""),
-        not_built("logprobs"),
+        sampling(
+            "logprobs",
+            LIKELIEST,
+            "Tell the log-probability of each token of the answer, and of this many of the "
+            "likeliest in its place.",
+        ),
     ),
 )

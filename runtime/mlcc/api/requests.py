@@ -55,7 +55,8 @@ def parse_chat(body: Json) -> ChatRequest:
     messages = tuple(
         _message(message, f"messages[{i}]") for i, message in enumerate(fields["messages"])
     )
-    return ChatRequest(messages, wishes(CHAT, fields), _delivery(fields), structure_of(fields))
+    sampling = {**wishes(CHAT, fields), **_top_logprobs(fields)}
+    return ChatRequest(messages, sampling, _delivery(fields), structure_of(fields))
 
 
 def parse_completion(body: Json) -> CompletionRequest:
@@ -80,6 +81,19 @@ def _message(fields: dict[str, Any], where: str) -> dict[str, str]:
     role = "system" if fields["role"] == "developer" else fields["role"]
     text = content if isinstance(content, str) else "".join(content)
     return {**fields, "role": role, "content": text}
+
+
+def _top_logprobs(fields: dict[str, Any]) -> Wishes:
+    """A chat says in two fields what a completion says in one."""
+    if not (top := fields.get("top_logprobs")):
+        return {}
+    if not fields.get("logprobs"):
+        raise InvalidRequestError(
+            "'top_logprobs' is only allowed with 'logprobs': true",
+            param="top_logprobs",
+            code="invalid_value",
+        )
+    return {"logprobs": top}
 
 
 def _delivery(fields: dict[str, Any]) -> Delivery:

@@ -8,18 +8,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from mlcc.api.logprobs import chat_logprobs, completion_logprobs
 from mlcc.api.shapes import (
     ChatCompletion,
     ChatCompletionChunk,
     ChatDelta,
+    ChatLogprobs,
     Completion,
     CompletionChunk,
+    CompletionLogprobs,
     FinishReason,
     Model,
     ModelList,
     Usage,
 )
-from mlcc.engine.events import Finished
+from mlcc.engine.events import Finished, TextDelta
+from mlcc.engine.logprobs import TokenLogprob
 from mlcc.engine.request import FinishReason as EngineReason
 
 FINISH_REASONS: dict[EngineReason, FinishReason] = {"stop": "stop", "length": "length"}
@@ -34,6 +38,8 @@ class Head:
     created: int
     """Seconds since 1970."""
     model: str
+    logprobs: bool = False
+    """Whether answers tell them."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +48,8 @@ class Answer:
 
     text: str
     finished: Finished
+    told: Sequence[TokenLogprob] = ()
+    """Log-probabilities of its tokens."""
 
     @property
     def finish_reason(self) -> FinishReason:
@@ -71,7 +79,7 @@ def chat_completion(head: Head, answer: Answer) -> ChatCompletion:
             {
                 "index": 0,
                 "message": {"role": "assistant", "content": answer.text, "refusal": None},
-                "logprobs": None,
+                "logprobs": chat_logprobs(answer.told) if head.logprobs else None,
                 "finish_reason": answer.finish_reason,
             }
         ],
@@ -90,7 +98,7 @@ def completion(head: Head, answers: Sequence[Answer]) -> Completion:
             {
                 "index": index,
                 "text": answer.text,
-                "logprobs": None,
+                "logprobs": completion_logprobs(answer.told) if head.logprobs else None,
                 "finish_reason": answer.finish_reason,
             }
             for index, answer in enumerate(answers)
@@ -113,7 +121,7 @@ class Chunks:
         """The opening chunk, if there is one."""
         raise NotImplementedError
 
-    def text(self, index: int, text: str) -> Chunk:
+    def text(self, index: int, delta: TextDelta) -> Chunk:
         """More of the answer."""
         raise NotImplementedError
 
@@ -140,18 +148,25 @@ class ChatChunks(Chunks):
         """The chunk that names the role."""
         return self._chunk(index, {"role": "assistant", "content": ""}, None)
 
-    def text(self, index: int, text: str) -> Chunk:
+    def text(self, index: int, delta: TextDelta) -> Chunk:
         """More of the answer."""
-        return self._chunk(index, {"content": text}, None)
+        logprobs = chat_logprobs(delta.told) if self._head.logprobs else None
+        return self._chunk(index, {"content": delta.text}, None, logprobs)
 
     def end(self, index: int, reason: EngineReason) -> Chunk:
         """The chunk that says why the answer ended."""
         return self._chunk(index, {}, FINISH_REASONS[reason])
 
-    def _chunk(self, index: int, delta: ChatDelta, reason: FinishReason | None) -> Chunk:
+    def _chunk(
+        self,
+        index: int,
+        delta: ChatDelta,
+        reason: FinishReason | None,
+        logprobs: ChatLogprobs | None = None,
+    ) -> Chunk:
         chunk = self._empty()
         chunk["choices"].append(
-            {"index": index, "delta": delta, "logprobs": None, "finish_reason": reason}
+            {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": reason}
         )
         return chunk
 
@@ -174,18 +189,25 @@ class CompletionChunks(Chunks):
     def start(self, index: int) -> None:
         """There is no opening."""
 
-    def text(self, index: int, text: str) -> Chunk:
+    def text(self, index: int, delta: TextDelta) -> Chunk:
         """More of the answer."""
-        return self._chunk(index, text, None)
+        logprobs = completion_logprobs(delta.told) if self._head.logprobs else None
+        return self._chunk(index, delta.text, None, logprobs)
 
     def end(self, index: int, reason: EngineReason) -> Chunk:
         """The chunk that says why the answer ended."""
         return self._chunk(index, "", FINISH_REASONS[reason])
 
-    def _chunk(self, index: int, text: str, reason: FinishReason | None) -> Chunk:
+    def _chunk(
+        self,
+        index: int,
+        text: str,
+        reason: FinishReason | None,
+        logprobs: CompletionLogprobs | None = None,
+    ) -> Chunk:
         chunk = self._empty()
         chunk["choices"].append(
-            {"index": index, "text": text, "logprobs": None, "finish_reason": reason}
+            {"index": index, "text": text, "logprobs": logprobs, "finish_reason": reason}
         )
         return chunk
 

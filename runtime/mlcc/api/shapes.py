@@ -36,12 +36,39 @@ class AssistantMessage(TypedDict):
     refusal: None
 
 
+class ChatToken(TypedDict):
+    """A token and its log-probability: with logits after penalties and biases, before temperature
+    and filters."""
+
+    token: str
+    """Its text, with U+FFFD where it is a part of a character."""
+    logprob: float
+    """Natural; -9999 is the least."""
+    bytes: list[int] | None
+    """Of its text in UTF-8; of a part of a character those, or null where they are not known."""
+
+
+class ChatTokenLogprob(ChatToken):
+    """A token of an answer."""
+
+    top_logprobs: list[ChatToken]
+    """The likeliest in its place, the likeliest first; those that steer the model are left out."""
+
+
+class ChatLogprobs(TypedDict):
+    """Of the tokens that the text beside it is made of; what stop strings cut off is left out."""
+
+    content: list[ChatTokenLogprob]
+    refusal: None
+
+
 class ChatChoice(TypedDict):
     """One answer of a chat completion."""
 
     index: int
     message: AssistantMessage
-    logprobs: None
+    logprobs: ChatLogprobs | None
+    """With `logprobs` in the request."""
     finish_reason: FinishReason
 
 
@@ -69,7 +96,8 @@ class ChatChunkChoice(TypedDict):
 
     index: int
     delta: ChatDelta
-    logprobs: None
+    logprobs: ChatLogprobs | None
+    """With `logprobs` in the request, beside text."""
     finish_reason: FinishReason | None
     """Why the answer ended, in its last chunk."""
 
@@ -89,12 +117,28 @@ class ChatCompletionChunk(_UsageAtEnd):
     choices: list[ChatChunkChoice]
 
 
+class CompletionLogprobs(TypedDict):
+    """Of the tokens that the text beside it is made of, an entry each; what stop strings cut off is
+    left out."""
+
+    tokens: list[str]
+    """Their texts; a part of a character is written `bytes:\\xe2`."""
+    token_logprobs: list[float]
+    """Natural; with logits after penalties and biases, before temperature and filters. -9999 is the
+    least."""
+    top_logprobs: list[dict[str, float]]
+    """The likeliest in each place by their texts, and the token itself."""
+    text_offset: list[int]
+    """Where each begins: characters (Unicode's code points) of the answer before it."""
+
+
 class CompletionChoice(TypedDict):
     """The answer to one prompt; `index` is the prompt's number."""
 
     index: int
     text: str
-    logprobs: None
+    logprobs: CompletionLogprobs | None
+    """With `logprobs` in the request."""
     finish_reason: FinishReason
 
 
@@ -115,7 +159,8 @@ class CompletionChunkChoice(TypedDict):
 
     index: int
     text: str
-    logprobs: None
+    logprobs: CompletionLogprobs | None
+    """With `logprobs` in the request."""
     finish_reason: FinishReason | None
     """Why the answer ended, in its last chunk."""
 

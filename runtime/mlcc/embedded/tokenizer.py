@@ -11,7 +11,8 @@ from mlcc.model.tokenizer import check_unicode
 
 
 class JsTokenizer:
-    """A TextTokenizer over `encode(text, addSpecialTokens)`, `decode(ids)`, `specialTokens()`."""
+    """A TextTokenizer over `encode(text, addSpecialTokens)`, `decode(ids)`, `piece(id)`,
+    `specialTokens()`."""
 
     longest: int | None = None
     """Not known: a long text costs the visitor's own time."""
@@ -28,6 +29,11 @@ class JsTokenizer:
     def decode(self, ids: Sequence[int], /) -> str:
         """The text of ids, special tokens skipped."""
         return str(self._js.decode(self._typed_array(array("i", ids))))
+
+    def piece(self, token: int) -> str | None:
+        """A token as the vocabulary writes it."""
+        written = self._js.piece(token)
+        return None if written is None else str(written)
 
     def special_tokens(self) -> tuple[str, ...]:
         """What steers the model and is no text."""

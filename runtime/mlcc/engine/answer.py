@@ -1,6 +1,6 @@
 """The text side of one request: tokens in, certain text out, and whether a stop string came.
 
-Joins `detokenize.py` and `stop.py`; knows nothing about scheduling or pages.
+Joins `detokenize.py`, `stop.py` and `logprobs.py`; knows nothing about scheduling or pages.
 """
 
 from __future__ import annotations
@@ -8,17 +8,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mlcc.engine.detokenize import Detokenizer, Tokenizer
+from mlcc.engine.logprobs import AnswerLogprobs, TokenLogprob
 from mlcc.engine.stop import StopChecker
+from mlcc.engine.token_texts import TokenTexts
 
 
 class AnswerText:
-    """The growing text of one answer; without a tokenizer it stays empty."""
+    """The growing text of one answer; without a tokenizer it stays empty. texts: of its tokens, if
+    their log-probabilities are to be told."""
 
     def __init__(
-        self, tokenizer: Tokenizer | None, prompt: Sequence[int], stop: Sequence[str]
+        self,
+        tokenizer: Tokenizer | None,
+        prompt: Sequence[int],
+        stop: Sequence[str],
+        texts: TokenTexts | None = None,
     ) -> None:
         self._detokenizer = Detokenizer(tokenizer, prompt) if tokenizer else None
         self._checker = StopChecker(stop)
+        self._logprobs = AnswerLogprobs(texts) if texts else None
 
     @property
     def matched(self) -> str | None:
@@ -37,3 +45,20 @@ class AnswerText:
             return ""
         text = self._checker.push(self._detokenizer.flush())
         return text + self._checker.flush()
+
+    def told(
+        self,
+        text: str,
+        token: int | None = None,
+        logprob: float = 0.0,
+        top: Sequence[tuple[int, float]] = (),
+    ) -> Sequence[TokenLogprob]:
+        """The tokens of which `text` is made, which came out just now, with the last one that was
+        pushed or, without, as all was flushed."""
+        if self._logprobs is None:
+            return ()
+        if token is not None:
+            self._logprobs.push(token, logprob, top)
+        if self.matched is not None:
+            return self._logprobs.cut(text)
+        return self._logprobs.advance(text, self._checker.held)

@@ -15,7 +15,8 @@ _CONTEXT = 5
 """Tokens of the prompt that give the first token of the answer its context."""
 _HOLD = 8
 """Tokens that may wait for the rest of a character; the longest has 4 bytes."""
-_BROKEN = "\ufffd"
+BROKEN = "\ufffd"
+"""What bytes that are no character are decoded to."""
 
 
 class Tokenizer(Protocol):
@@ -46,7 +47,7 @@ class Detokenizer:
             if waiting > _HOLD:
                 self._ids.pop()  # a run of tokens without text must not grow the window
             return ""
-        if text.endswith(_BROKEN):
+        if text.endswith(BROKEN):
             return self._hold(text, waiting)
         return self._advance(len(self._ids), text)
 
@@ -61,7 +62,7 @@ class Detokenizer:
         """Give out the text of the window's tokens before `cut` and move the window."""
         text = self._decode(self._ids[:cut]) if text is None else text
         before = self._text
-        while before.endswith(_BROKEN) and not text.startswith(before):
+        while before.endswith(BROKEN) and not text.startswith(before):
             before = before[:-1]  # the prompt ended within a character, which is whole now
         new = text[len(before) :]
         if cut > self._read:

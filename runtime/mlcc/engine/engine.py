@@ -13,8 +13,9 @@ One thread at a time may call it.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 
 from mlcc.engine.adjust_tables import AdjustLayout
 from mlcc.engine.adjuster import Adjuster
@@ -25,13 +26,14 @@ from mlcc.engine.caches import CachePools
 from mlcc.engine.detokenize import Tokenizer
 from mlcc.engine.events import Event, Finished, TextDelta
 from mlcc.engine.grammar import Grammar
-from mlcc.engine.limits import check_capacity, token_limit
+from mlcc.engine.limits import check_capacity, check_request, check_result, token_limit
 from mlcc.engine.packing import AdjustedSequence, adjust, pack
 from mlcc.engine.request import FinishReason, Request
 from mlcc.engine.sampling import derive_seed, stream_of
 from mlcc.engine.scheduler import Scheduler
 from mlcc.engine.sequence import TokenSequence
-from mlcc.errors import DeviceError, InvalidRequestError, UnsupportedError
+from mlcc.engine.token_texts import TokenTexts
+from mlcc.errors import InvalidRequestError, UnsupportedError
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,7 @@ class Engine:
         self.capacity = capacity
         self._eos_ids = frozenset(eos_ids)
         self._tokenizer = tokenizer
+        self._texts = TokenTexts(tokenizer, capacity.vocab_size) if tokenizer else None
         self._seed = seed
         self._pools = CachePools(capacity, prefix_cache)
         self._scheduler = Scheduler(capacity, self._pools)
@@ -102,7 +105,8 @@ class Engine:
         limit = token_limit(request, self.capacity)
         sampling, arrival = request.sampling, self._requests
         seed = sampling.seed if sampling.seed is not None else derive_seed(self._seed, arrival)
-        answer = AnswerText(self._tokenizer, request.prompt, sampling.stop)
+        texts = None if sampling.logprobs is None else self._texts
+        answer = AnswerText(self._tokenizer, request.prompt, sampling.stop, texts)
         stream, tokens, caches = stream_of(seed), int32(request.prompt), self._pools.empty()
         ends = frozenset() if sampling.ignore_eos else self._eos_ids
         ends = ends.union(sampling.stop_token_ids)
@@ -157,13 +161,15 @@ class Engine:
         if not self._in_flight:
             raise RuntimeError("commit without a planned step; commit once for each plan")
         rows = self._in_flight[0]
-        self._check_result(len(rows), result)
+        check_result(result, len(rows), self.capacity.vocab_size)
         self._in_flight.popleft()
         events: list[Event] = []
-        for seq, token, logprob in zip(rows, result.tokens, result.logprobs, strict=True):
+        tops: Iterable[Sequence[tuple[int, float]]] = result.top_logprobs or repeat(())
+        found = zip(rows, result.tokens, result.logprobs, tops)  # noqa: B905
+        for seq, token, logprob, top in found:
             if not seq.finished:  # else it ended while this step was in flight
                 seq.pending -= 1
-                events += self._take(seq, int(token), float(logprob))
+                events += self._take(seq, int(token), float(logprob), top)
                 events += self._jump(seq)
         return events
 
@@ -217,44 +223,11 @@ class Engine:
             raise InvalidRequestError(
                 f"request id {request.id!r} is already in use; choose another", param="id"
             )
-        low, high, vocab = min(request.prompt), max(request.prompt), self.capacity.vocab_size
-        if low < 0 or high >= vocab:
-            raise InvalidRequestError(
-                f"the prompt has token id {low if low < 0 else high}, the vocabulary is 0 .."
-                f" {vocab - 1}; encode it with this model's tokenizer",
-                param="prompt",
-                code="invalid_value",
-            )
-        if wrong := [t for t in request.sampling.token_ids if not 0 <= t < vocab]:
-            field = (
-                "stop_token_ids" if wrong[0] in request.sampling.stop_token_ids else "logit_bias"
-            )
-            raise InvalidRequestError(
-                f"{field} has token id {wrong[0]}, the vocabulary is 0 .. {vocab - 1}",
-                param=field,
-                code="invalid_value",
-            )
-        if request.sampling.stop and self._tokenizer is None:
-            raise InvalidRequestError(
-                "stop strings need text, but this engine has no tokenizer; give it one",
-                param="stop",
-            )
+        check_request(request, self.capacity.vocab_size, self._tokenizer is not None)
 
-    def _check_result(self, rows: int, result: Result) -> None:
-        vocab = self.capacity.vocab_size
-        if len(result.tokens) != rows or len(result.logprobs) != rows:
-            raise DeviceError(
-                f"the device answered {len(result.tokens)} tokens and {len(result.logprobs)}"
-                f" log-probabilities for {rows} rows; results must be committed in plan order"
-            )
-        for token in result.tokens:
-            if not 0 <= token < vocab:
-                raise DeviceError(
-                    f"the device sampled token {token}, the vocabulary is 0 .. {vocab - 1};"
-                    " the library does not fit the model"
-                )
-
-    def _take(self, seq: TokenSequence, token: int, logprob: float) -> list[Event]:
+    def _take(
+        self, seq: TokenSequence, token: int, logprob: float, top: Sequence[tuple[int, float]]
+    ) -> list[Event]:
         """Append a token to its sequence, and end it where it ends."""
         if seq.grammar is not None and seq.grammar.failed:  # so any token could have come
             return self._finish(seq, "length")
@@ -267,7 +240,8 @@ class Engine:
         if seq.grammar is not None:
             seq.grammar.accept(token)
         text = seq.answer.push(token)
-        delta = TextDelta(seq.request.id, text, (token,), (logprob,))
+        told = seq.answer.told(text, token, logprob, top)
+        delta = TextDelta(seq.request.id, text, (token,), (logprob,), told)
         if seq.answer.matched is not None:
             return [delta, *self._finish(seq, "stop")]
         if seq.grammar is not None and seq.grammar.ended:
@@ -281,7 +255,8 @@ class Engine:
         events: list[Event] = []
         if seq.grammar is not None and not seq.finished:
             for token in seq.grammar.forced():
-                events += self._take(seq, token, 0.0)
+                top = ((token, 0.0),)[: seq.request.sampling.logprobs or 0]
+                events += self._take(seq, token, 0.0, top)
                 if seq.finished:
                     break
         return events
@@ -295,4 +270,5 @@ class Engine:
             reason = "stop"
         prompt, cached = seq.prompt_tokens, seq.cached or 0
         done = Finished(seq.request.id, reason, prompt, len(seq.tokens) - prompt, matched, cached)
-        return [TextDelta(seq.request.id, text), done] if text else [done]
+        told = seq.answer.told(text)
+        return [TextDelta(seq.request.id, text, told=told), done] if text or told else [done]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from mlcc.engine.logprobs import TokenLogprob
 from mlcc.engine.request import FinishReason
 
 
@@ -21,6 +23,8 @@ class TextDelta:
     """Newly sampled tokens, without an end token that ended the answer."""
     logprobs: tuple[float, ...] = ()
     """One natural log-probability per token id, before temperature and filters."""
+    told: Sequence[TokenLogprob] = ()
+    """The tokens that `text` is made of, if the request wants their log-probabilities."""
 
 
 @dataclass(frozen=True, slots=True)

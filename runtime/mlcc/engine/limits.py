@@ -1,11 +1,12 @@
-"""How long an answer may get, decided before the request is let in. Arithmetic only."""
+"""What keeps within the model and its device: limits, requests before they are let in, results.
+Arithmetic only."""
 
 from __future__ import annotations
 
-from mlcc.engine.batch import Capacity
+from mlcc.engine.batch import Capacity, Result
 from mlcc.engine.caches import tokens_within
 from mlcc.engine.request import Request
-from mlcc.errors import InvalidRequestError
+from mlcc.errors import DeviceError, InvalidRequestError
 
 
 def check_capacity(capacity: Capacity) -> None:
@@ -60,3 +61,43 @@ def token_limit(request: Request, capacity: Capacity) -> int:
         param="prompt" if wanted is None else "max_tokens",
         code="context_length_exceeded",
     )
+
+
+def check_request(request: Request, vocab: int, has_tokenizer: bool) -> None:
+    """Its tokens are the model's, and what it wants can be told. Raises InvalidRequestError."""
+    low, high = min(request.prompt), max(request.prompt)
+    if low < 0 or high >= vocab:
+        raise InvalidRequestError(
+            f"the prompt has token id {low if low < 0 else high}, the vocabulary is 0 .."
+            f" {vocab - 1}; encode it with this model's tokenizer",
+            param="prompt",
+            code="invalid_value",
+        )
+    if wrong := [t for t in request.sampling.token_ids if not 0 <= t < vocab]:
+        field = "stop_token_ids" if wrong[0] in request.sampling.stop_token_ids else "logit_bias"
+        raise InvalidRequestError(
+            f"{field} has token id {wrong[0]}, the vocabulary is 0 .. {vocab - 1}",
+            param=field,
+            code="invalid_value",
+        )
+    s = request.sampling
+    for name, wanted in ("stop", s.stop), ("logprobs", s.logprobs is not None):
+        if wanted and not has_tokenizer:
+            raise InvalidRequestError(
+                f"{name} needs text, but this engine has no tokenizer; give it one", param=name
+            )
+
+
+def check_result(result: Result, rows: int, vocab: int) -> None:
+    """What a device answered is of the step that was planned. Raises DeviceError."""
+    if len(result.tokens) != rows or len(result.logprobs) != rows:
+        raise DeviceError(
+            f"the device answered {len(result.tokens)} tokens and {len(result.logprobs)}"
+            f" log-probabilities for {rows} rows; results must be committed in plan order"
+        )
+    for token in result.tokens:
+        if not 0 <= token < vocab:
+            raise DeviceError(
+                f"the device sampled token {token}, the vocabulary is 0 .. {vocab - 1};"
+                " the library does not fit the model"
+            )

@@ -59,7 +59,8 @@ def pack(
                 adjusted.append(AdjustedSequence(seq.adjuster, len(rows), said, flying))
             seq.sampled_step, seq.sampled_row = step, len(rows)
             draw = uniform(seq.stream, seq.computed)
-            writer.row(first + count - 1, seq.request.sampling, draw)
+            sampling = seq.request.sampling
+            writer.row(first + count - 1, sampling, draw, sampling.logprobs or 0)
             seq.pending += 1
             rows.append(seq)
     return writer.finish(), rows, adjusted

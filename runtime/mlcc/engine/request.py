@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from mlcc.engine.grammar import Structure
+from mlcc.engine.tables import MOST_TOP_LOGPROBS
 from mlcc.errors import InvalidRequestError
 
 FinishReason = Literal["stop", "length", "cancelled", "error"]
@@ -70,6 +71,8 @@ class SamplingParams:
     """Divides (a logit below 0: multiplies) what prompt or answer have (Keskar et al., 2019)."""
     logit_bias: tuple[tuple[int, float], ...] = ()
     """(token, what is added to its logit), each token once."""
+    logprobs: int | None = None
+    """How many of the likeliest tokens are told with each of the answer's; None = neither."""
 
     def __post_init__(self) -> None:
         t, k, p, m = self.temperature, self.top_k, self.top_p, self.min_p
@@ -80,6 +83,9 @@ class SamplingParams:
         _require(self.seed is None or _is_int(self.seed), "seed", self.seed, "an integer or None")
         n = self.max_tokens
         _require(n is None or (_is_int(n) and n >= 1), "max_tokens", n, "an integer >= 1 or None")
+        told, most = self.logprobs, MOST_TOP_LOGPROBS
+        good = told is None or (_is_int(told) and 0 <= told <= most)
+        _require(good, "logprobs", told, f"an integer of 0 .. {most}, or None")
         self._check_adjustments()
         good = isinstance(self.stop, tuple) and all(isinstance(s, str) and s for s in self.stop)
         _require(good, "stop", self.stop, "a tuple of non-empty strings")

@@ -17,6 +17,11 @@ class StopChecker:
         self._stops = tuple(stops)
         self._held = ""
 
+    @property
+    def held(self) -> int:
+        """Characters held back."""
+        return len(self._held)
+
     def push(self, text: str) -> str:
         """Add text; returns what is certain to be part of the answer. "" after a match."""
         if not self._stops:

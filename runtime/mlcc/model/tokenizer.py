@@ -90,6 +90,11 @@ class FileTokenizer:
             raise failure from error
         return text
 
+    def piece(self, token: int) -> str | None:
+        """A token as the vocabulary writes it."""
+        written: str | None = self._tokenizer.id_to_token(token)
+        return written
+
     def special_tokens(self) -> tuple[str, ...]:
         """The added tokens that are marked so."""
         added = self._tokenizer.get_added_tokens_decoder().values()

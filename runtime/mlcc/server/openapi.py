@@ -156,4 +156,6 @@ def _annotation(hint: Any) -> Schema:
         return _any_of(*map(_annotation, get_args(hint)))
     if origin is list:
         return {"type": "array", "items": _annotation(get_args(hint)[0])}
+    if origin is dict:
+        return {"type": "object", "additionalProperties": _annotation(get_args(hint)[1])}
     return _ref(hint.__name__) if is_typeddict(hint) else {"type": _PLAIN[hint]}

@@ -138,7 +138,7 @@ class Service:
         context = self._engine.capacity.context
         await self._check_structure(parsed, time_left())
         prompt = await self._prompts.chat(parsed.messages, context, time_left())
-        head = self._head("chatcmpl")
+        head = self._head("chatcmpl", parsed)
         job = self._submit(head, [prompt], parsed, None, time_left())
         if parsed.delivery.stream:
             return await _streamed(job, ChatChunks(head, parsed.delivery.include_usage))
@@ -151,7 +151,7 @@ class Service:
         self._check_model(parsed.delivery.model)
         await self._check_structure(parsed, time_left())
         prompts = [await self._encode(prompt, time_left()) for prompt in parsed.prompts]
-        head = self._head("cmpl")
+        head = self._head("cmpl", parsed)
         job = self._submit(head, prompts, parsed, COMPLETION_MAX_TOKENS, time_left())
         if parsed.delivery.stream:
             return await _streamed(job, CompletionChunks(head, parsed.delivery.include_usage))
@@ -210,8 +210,9 @@ class Service:
                 code="model_not_found",
             )
 
-    def _head(self, prefix: str) -> Head:
-        return Head(f"{prefix}-{os.urandom(16).hex()}", int(time.time()), self._text.name)
+    def _head(self, prefix: str, parsed: ChatRequest | CompletionRequest) -> Head:
+        logprobs = parsed.sampling.get("logprobs") is not None
+        return Head(f"{prefix}-{os.urandom(16).hex()}", int(time.time()), self._text.name, logprobs)
 
 
 async def _answers(job: Job) -> list[Answer]:

@@ -24,8 +24,8 @@ async def lines(job: Job, chunks: Chunks) -> AsyncIterator[str]:
         async for index, event in job.events():
             if isinstance(event, Finished):
                 yield _line(chunks.end(index, event.reason))
-            elif event.text:
-                yield _line(chunks.text(index, event.text))
+            elif event.text or event.told:
+                yield _line(chunks.text(index, event))
         if usage := chunks.usage(job.usage()):
             yield _line(usage)
         yield DONE

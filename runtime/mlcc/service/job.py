@@ -79,11 +79,18 @@ class Job:
 
     async def answers(self) -> list[Answer]:
         """All answers, complete, in the order of the prompts."""
-        texts: list[list[str]] = [[] for _ in self._index]
+        deltas: list[list[TextDelta]] = [[] for _ in self._index]
         async for index, event in self.events():
             if isinstance(event, TextDelta):
-                texts[index].append(event.text)
-        return [Answer("".join(text), self.finished[i]) for i, text in enumerate(texts)]
+                deltas[index].append(event)
+        return [
+            Answer(
+                "".join(delta.text for delta in mine),
+                self.finished[index],
+                [token for delta in mine for token in delta.told],
+            )
+            for index, mine in enumerate(deltas)
+        ]
 
     def usage(self) -> list[Finished]:
         """The ends of all answers, in the order of the prompts."""

@@ -49,6 +49,11 @@ export class Tokenizer {
     return [...this.#special];
   }
 
+  /** A token as the vocabulary writes it. */
+  piece(id: number): string | null {
+    return this.#tokens[id] ?? null;
+  }
+
   /** Special tokens and unknown ids are skipped; broken UTF-8 comes as U+FFFD. */
   decode(ids: ArrayLike<number>): string {
     const tokens: string[] = [];

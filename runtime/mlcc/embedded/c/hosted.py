@@ -8,9 +8,11 @@ import traceback
 from collections.abc import Callable
 from dataclasses import replace
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from mlcc.api.errors import CancelledError, EngineDiedError, error_body, internal_error
+from mlcc.artifact.texts import TOKENIZER
 from mlcc.embedded.c.codes import Code, Kind, NoCallbackError, StalledError, Trim, code_of
 from mlcc.embedded.c.options import Options
 from mlcc.embedded.c.outgoing import Outgoing
@@ -175,7 +177,9 @@ class Hosted:
     def _tokenizer(self) -> TextTokenizer | None:
         """The host's; None = the model's own file is read."""
         if self._host.has_tokenizer(self._number):
-            return HostTokenizer(self._host, self._number)
+            folder = self._options.model
+            file = Path(folder) / TOKENIZER if folder else None
+            return HostTokenizer(self._host, self._number, file)
         if self._options.open is None and find_spec("tokenizers") is None:
             raise NoCallbackError(
                 "the host brings no tokenizer (`encode`, `decode` and `special_tokens` of "

@@ -6,21 +6,25 @@ import json
 from array import array
 from collections.abc import Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from mlcc.errors import ArtifactError, InvalidRequestError
 from mlcc.model.tokenizer import check_unicode
+from mlcc.model.vocabulary import parts_of_characters
 
 
 class HostTokenizer:
-    """A TextTokenizer over an engine's callbacks; `host` is the module `_mlcc`."""
+    """A TextTokenizer over an engine's callbacks; `host` is the module `_mlcc`. file: the model's
+    tokenizer.json, for what the callbacks do not tell."""
 
     longest: int | None = None
     """Not known: a long text costs the user's own time."""
 
-    def __init__(self, host: Any, engine: int) -> None:
+    def __init__(self, host: Any, engine: int, file: Path | None = None) -> None:
         self._host = host
         self._engine = engine
+        self._file = file
 
     def encode(self, text: str, /, *, add_special_tokens: bool) -> array[int]:
         """The ids of a text. Raises InvalidRequestError if it is not valid Unicode, or refused."""
@@ -41,6 +45,14 @@ class HostTokenizer:
                 f"the app's tokenizer cannot decode tokens: {error}", code="tokenizer_failed"
             ) from error
         return made.decode("utf-8", "replace")
+
+    def piece(self, token: int) -> str | None:
+        """A token that is a part of a character, as the vocabulary writes it."""
+        return self._parts.get(token)
+
+    @cached_property
+    def _parts(self) -> dict[int, str]:
+        return parts_of_characters(self._file) if self._file else {}
 
     def special_tokens(self) -> tuple[str, ...]:
         """What steers the model and is no text."""

@@ -184,9 +184,9 @@ public data class StructuredOutputs(
 
 /**
  * The body of POST /v1/chat/completions. Not built yet, so not here: `store`,
- * `guided_whitespace_pattern`, `n`, `logprobs`, `top_logprobs`, `tools`, `tool_choice`,
- * `functions`, `function_call`, `reasoning_effort`, `verbosity`, `modalities`, `audio`,
- * `web_search_options`, `moderation`, `chat_template_kwargs`.
+ * `guided_whitespace_pattern`, `n`, `tools`, `tool_choice`, `functions`, `function_call`,
+ * `reasoning_effort`, `verbosity`, `modalities`, `audio`, `web_search_options`, `moderation`,
+ * `chat_template_kwargs`.
  */
 @Serializable
 public data class ChatCompletionRequest(
@@ -277,6 +277,14 @@ public data class ChatCompletionRequest(
     /** The newer name of `max_tokens`. */
     @SerialName("max_completion_tokens")
     val maxCompletionTokens: Int? = null,
+    /** Tell the log-probability of each token of the answer. */
+    val logprobs: Boolean? = null,
+    /**
+     * With `logprobs`: tell this many of the likeliest tokens in each place, too. From 0 to
+     * 20.
+     */
+    @SerialName("top_logprobs")
+    val topLogprobs: Int? = null,
     /** Accepted; never changes an answer. */
     @SerialName("parallel_tool_calls")
     val parallelToolCalls: JsonElement? = null,
@@ -425,6 +433,17 @@ public data class ChatCompletionRequest(
         public fun maxCompletionTokens(value: Int?): Builder =
             apply { made = made.copy(maxCompletionTokens = value) }
 
+        /** Tell the log-probability of each token of the answer. */
+        public fun logprobs(value: Boolean?): Builder =
+            apply { made = made.copy(logprobs = value) }
+
+        /**
+         * With `logprobs`: tell this many of the likeliest tokens in each place, too. From 0
+         * to 20.
+         */
+        public fun topLogprobs(value: Int?): Builder =
+            apply { made = made.copy(topLogprobs = value) }
+
         /** Accepted; never changes an answer. */
         public fun parallelToolCalls(value: JsonElement?): Builder =
             apply { made = made.copy(parallelToolCalls = value) }
@@ -460,7 +479,7 @@ public data class ChatCompletionRequest(
 
 /**
  * The body of POST /v1/completions. Not built yet, so not here: `store`,
- * `guided_whitespace_pattern`, `n`, `echo`, `best_of`, `suffix`, `logprobs`.
+ * `guided_whitespace_pattern`, `n`, `echo`, `best_of`, `suffix`.
  */
 @Serializable
 public data class CompletionRequest(
@@ -548,6 +567,11 @@ public data class CompletionRequest(
     /** What is added to the logit of a token, by its id. */
     @SerialName("logit_bias")
     val logitBias: Map<Int, Double>? = null,
+    /**
+     * Tell the log-probability of each token of the answer, and of this many of the likeliest
+     * in its place. From 0 to 20.
+     */
+    val logprobs: Int? = null,
 ) {
     /** With a plain text as prompt. */
     public constructor(prompt: String) : this(Prompt.Text(prompt))
@@ -675,6 +699,13 @@ public data class CompletionRequest(
         public fun logitBias(value: Map<Int, Double>?): Builder =
             apply { made = made.copy(logitBias = value) }
 
+        /**
+         * Tell the log-probability of each token of the answer, and of this many of the
+         * likeliest in its place. From 0 to 20.
+         */
+        public fun logprobs(value: Int?): Builder =
+            apply { made = made.copy(logprobs = value) }
+
         /** The request. */
         public fun build(): CompletionRequest = made
     }
@@ -722,11 +753,50 @@ public data class AssistantMessage(
     val content: String,
 )
 
+/**
+ * A token and its log-probability: with logits after penalties and biases, before temperature
+ * and filters.
+ */
+@Serializable
+public data class ChatToken(
+    /** Its text, with U+FFFD where it is a part of a character. */
+    val token: String,
+    /** Natural; -9999 is the least. */
+    val logprob: Double,
+    /** Of its text in UTF-8; of a part of a character those, or null where they are not known. */
+    val bytes: List<Long>? = null,
+)
+
+/** A token of an answer. */
+@Serializable
+public data class ChatTokenLogprob(
+    /**
+     * The likeliest in its place, the likeliest first; those that steer the model are left
+     * out.
+     */
+    @SerialName("top_logprobs")
+    val topLogprobs: List<ChatToken>,
+    /** Its text, with U+FFFD where it is a part of a character. */
+    val token: String,
+    /** Natural; -9999 is the least. */
+    val logprob: Double,
+    /** Of its text in UTF-8; of a part of a character those, or null where they are not known. */
+    val bytes: List<Long>? = null,
+)
+
+/** Of the tokens that the text beside it is made of; what stop strings cut off is left out. */
+@Serializable
+public data class ChatLogprobs(
+    val content: List<ChatTokenLogprob>,
+)
+
 /** One answer of a chat completion. */
 @Serializable
 public data class ChatChoice(
     val index: Long,
     val message: AssistantMessage,
+    /** With `logprobs` in the request. */
+    val logprobs: ChatLogprobs? = null,
     @SerialName("finish_reason")
     val finishReason: FinishReason,
 )
@@ -753,6 +823,8 @@ public data class ChatDelta(
 public data class ChatChunkChoice(
     val index: Long,
     val delta: ChatDelta,
+    /** With `logprobs` in the request, beside text. */
+    val logprobs: ChatLogprobs? = null,
     /** Why the answer ended, in its last chunk. */
     @SerialName("finish_reason")
     val finishReason: FinishReason? = null,
@@ -769,11 +841,35 @@ public data class ChatCompletionChunk(
     val usage: Usage? = null,
 )
 
+/**
+ * Of the tokens that the text beside it is made of, an entry each; what stop strings cut off
+ * is left out.
+ */
+@Serializable
+public data class CompletionLogprobs(
+    /** Their texts; a part of a character is written `bytes:\xe2`. */
+    val tokens: List<String>,
+    /**
+     * Natural; with logits after penalties and biases, before temperature and filters. -9999
+     * is the least.
+     */
+    @SerialName("token_logprobs")
+    val tokenLogprobs: List<Double>,
+    /** The likeliest in each place by their texts, and the token itself. */
+    @SerialName("top_logprobs")
+    val topLogprobs: List<Map<String, Double>>,
+    /** Where each begins: characters (Unicode's code points) of the answer before it. */
+    @SerialName("text_offset")
+    val textOffset: List<Long>,
+)
+
 /** The answer to one prompt; `index` is the prompt's number. */
 @Serializable
 public data class CompletionChoice(
     val index: Long,
     val text: String,
+    /** With `logprobs` in the request. */
+    val logprobs: CompletionLogprobs? = null,
     @SerialName("finish_reason")
     val finishReason: FinishReason,
 )
@@ -794,6 +890,8 @@ public data class Completion(
 public data class CompletionChunkChoice(
     val index: Long,
     val text: String,
+    /** With `logprobs` in the request. */
+    val logprobs: CompletionLogprobs? = null,
     /** Why the answer ended, in its last chunk. */
     @SerialName("finish_reason")
     val finishReason: FinishReason? = null,
