@@ -25,14 +25,15 @@ from mlcc.engine.batch import Batch, Capacity, Result, int32
 from mlcc.engine.caches import CachePools
 from mlcc.engine.detokenize import Tokenizer
 from mlcc.engine.events import Event, Finished, TextDelta
-from mlcc.engine.limits import check_capacity, token_limit
+from mlcc.engine.grammar import Grammar
+from mlcc.engine.limits import check_capacity, check_result, token_limit
 from mlcc.engine.packing import AdjustedSequence, adjust, pack
 from mlcc.engine.request import FinishReason, Request
 from mlcc.engine.sampling import derive_seed, stream_of
 from mlcc.engine.scheduler import Scheduler
 from mlcc.engine.sequence import TokenSequence
 from mlcc.engine.token_texts import TokenTexts
-from mlcc.errors import DeviceError, InvalidRequestError
+from mlcc.errors import InvalidRequestError, UnsupportedError
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +98,10 @@ class Engine:
         """Whether a request is unfinished or a step is in flight."""
         return bool(self._live or self._in_flight)
 
-    def add(self, request: Request) -> None:
-        """Queue a request. Raises InvalidRequestError if it can never be answered as written."""
-        self._validate(request)
+    def add(self, request: Request, grammar: Grammar | None = None) -> None:
+        """Queue a request, with the grammar of its `structure`. Raises InvalidRequestError if it
+        can never be answered as written."""
+        self._validate(request, grammar)
         limit = token_limit(request, self.capacity)
         sampling, arrival = request.sampling, self._requests
         seed = sampling.seed if sampling.seed is not None else derive_seed(self._seed, arrival)
@@ -108,8 +110,13 @@ class Engine:
         stream, tokens, caches = stream_of(seed), int32(request.prompt), self._pools.empty()
         ends = frozenset() if sampling.ignore_eos else self._eos_ids
         ends = ends.union(sampling.stop_token_ids)
-        adjuster = Adjuster(sampling, tokens, ends) if sampling.adjusts else None
-        seq = TokenSequence(request, arrival, limit, stream, ends, answer, tokens, caches, adjuster)
+        adjuster = None
+        if sampling.adjusts or grammar:
+            own = ends | self._eos_ids if grammar else ends
+            adjuster = Adjuster(sampling, tokens, own, grammar, self._adjust_layout.mask_words)
+        seq = TokenSequence(
+            request, arrival, limit, stream, ends, answer, tokens, caches, adjuster, grammar
+        )
         self._requests += 1
         self._live[request.id] = seq
         self._scheduler.add(seq)
@@ -154,14 +161,16 @@ class Engine:
         if not self._in_flight:
             raise RuntimeError("commit without a planned step; commit once for each plan")
         rows = self._in_flight[0]
-        self._check_result(len(rows), result)
+        check_result(len(rows), result, self.capacity.vocab_size)
         self._in_flight.popleft()
         events: list[Event] = []
         tops: Iterable[Sequence[tuple[int, float]]] = result.top_logprobs or repeat(())
         found = zip(rows, result.tokens, result.logprobs, tops)  # noqa: B905
         for seq, token, logprob, top in found:
             if not seq.finished:  # else it ended while this step was in flight
+                seq.pending -= 1
                 events += self._take(seq, int(token), float(logprob), top)
+                events += self._jump(seq)
         return events
 
     def fail(self) -> list[Event]:
@@ -202,7 +211,14 @@ class Engine:
         if any(seq.pending != rows.count(seq) for seq in held):
             raise AssertionError("pending tokens do not match the steps in flight")
 
-    def _validate(self, request: Request) -> None:
+    def _validate(self, request: Request, grammar: Grammar | None) -> None:
+        if (structure := request.structure) is not None and grammar is None:
+            raise UnsupportedError(
+                f"'{structure.field}' needs what reads grammars, and there is none here; leave it "
+                "out",
+                param=structure.field or None,
+                code="unsupported_parameter",
+            )
         if request.id in self._live:
             raise InvalidRequestError(
                 f"request id {request.id!r} is already in use; choose another", param="id"
@@ -231,39 +247,41 @@ class Engine:
                     f"{name} needs text, but this engine has no tokenizer; give it one", param=name
                 )
 
-    def _check_result(self, rows: int, result: Result) -> None:
-        vocab = self.capacity.vocab_size
-        if len(result.tokens) != rows or len(result.logprobs) != rows:
-            raise DeviceError(
-                f"the device answered {len(result.tokens)} tokens and {len(result.logprobs)}"
-                f" log-probabilities for {rows} rows; results must be committed in plan order"
-            )
-        for token in result.tokens:
-            if not 0 <= token < vocab:
-                raise DeviceError(
-                    f"the device sampled token {token}, the vocabulary is 0 .. {vocab - 1};"
-                    " the library does not fit the model"
-                )
-
     def _take(
         self, seq: TokenSequence, token: int, logprob: float, top: Sequence[tuple[int, float]]
     ) -> list[Event]:
-        """Append a sampled token to its sequence, and end it where it ends."""
+        """Append a token to its sequence, and end it where it ends."""
+        if seq.grammar is not None and seq.grammar.failed:  # so any token could have come
+            return self._finish(seq, "length")
         seq.tokens.append(token)
-        seq.pending -= 1
         self._sampled += 1
         if seq.adjuster is not None:
             seq.adjuster.push(token)
         if token in seq.ends:
             return self._finish(seq, "stop")
+        if seq.grammar is not None:
+            seq.grammar.accept(token)
         text = seq.answer.push(token)
         told = seq.answer.told(text, token, logprob, top)
         delta = TextDelta(seq.request.id, text, (token,), (logprob,), told)
         if seq.answer.matched is not None:
             return [delta, *self._finish(seq, "stop")]
+        if seq.grammar is not None and seq.grammar.ended:
+            return [delta, *self._finish(seq, "stop")]
         if len(seq.tokens) >= seq.limit:
             return [delta, *self._finish(seq, "length")]
         return [delta]
+
+    def _jump(self, seq: TokenSequence) -> list[Event]:
+        """Append what its grammar forces, to be computed in one step as a prompt is."""
+        events: list[Event] = []
+        if seq.grammar is not None and not seq.finished:
+            count = seq.request.sampling.logprobs or 0
+            for token in seq.grammar.forced():
+                events += self._take(seq, token, 0.0, [(token, 0.0)][:count])
+                if seq.finished:
+                    break
+        return events
 
     def _finish(self, seq: TokenSequence, reason: FinishReason) -> list[Event]:
         seq.finished = True

@@ -1,11 +1,12 @@
-"""How long an answer may get, decided before the request is let in. Arithmetic only."""
+"""What an engine, a request and a result may be: how long an answer may get, decided before the
+request is let in. Arithmetic only."""
 
 from __future__ import annotations
 
-from mlcc.engine.batch import Capacity
+from mlcc.engine.batch import Capacity, Result
 from mlcc.engine.caches import tokens_within
 from mlcc.engine.request import Request
-from mlcc.errors import InvalidRequestError
+from mlcc.errors import DeviceError, InvalidRequestError
 
 
 def check_capacity(capacity: Capacity) -> None:
@@ -60,3 +61,18 @@ def token_limit(request: Request, capacity: Capacity) -> int:
         param="prompt" if wanted is None else "max_tokens",
         code="context_length_exceeded",
     )
+
+
+def check_result(rows: int, result: Result, vocab: int) -> None:
+    """Raise DeviceError unless it is one of so many rows, with tokens of the vocabulary."""
+    if len(result.tokens) != rows or len(result.logprobs) != rows:
+        raise DeviceError(
+            f"the device answered {len(result.tokens)} tokens and {len(result.logprobs)}"
+            f" log-probabilities for {rows} rows; results must be committed in plan order"
+        )
+    for token in result.tokens:
+        if not 0 <= token < vocab:
+            raise DeviceError(
+                f"the device sampled token {token}, the vocabulary is 0 .. {vocab - 1};"
+                " the library does not fit the model"
+            )

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from mlcc.engine.grammar import Structure
 from mlcc.engine.tables import MOST_TOP_LOGPROBS
 from mlcc.errors import InvalidRequestError
 
@@ -135,6 +136,8 @@ class Request:
     was asked before."""
     cache_salt: str = ""
     """The same within a tenant: what was computed for another salt is not found."""
+    structure: Structure | None = None
+    """What the answer must be; None = anything."""
 
     @property
     def scope(self) -> tuple[str, str]:
