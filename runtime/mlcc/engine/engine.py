@@ -22,6 +22,7 @@ from mlcc.engine.adjustments import Adjustments
 from mlcc.engine.answer import AnswerText
 from mlcc.engine.batch import Batch, Capacity, Result, int32
 from mlcc.engine.caches import CachePools
+from mlcc.engine.choices import Choices
 from mlcc.engine.detokenize import Tokenizer
 from mlcc.engine.events import Event, Finished, TextDelta
 from mlcc.engine.limits import check_capacity, token_limit
@@ -106,6 +107,7 @@ class Engine:
         ends = ends.union(sampling.stop_token_ids)
         adjuster = Adjuster(sampling, tokens, ends) if sampling.adjusts else None
         seq = TokenSequence(request, arrival, limit, stream, ends, answer, tokens, caches, adjuster)
+        seq.choices = Choices.of(sampling, stream)
         self._requests += 1
         self._live[request.id] = seq
         self._scheduler.add(seq)
@@ -245,6 +247,8 @@ class Engine:
         self._sampled += 1
         if seq.adjuster is not None:
             seq.adjuster.push(token)
+        if seq.choices is not None:
+            seq.choices.push(logprob)
         if token in seq.ends:
             return self._finish(seq, "stop")
         text = seq.answer.push(token)

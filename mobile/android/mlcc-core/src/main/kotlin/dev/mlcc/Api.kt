@@ -121,10 +121,10 @@ public data class StreamOptions(
 )
 
 /**
- * The body of POST /v1/chat/completions. Not built yet, so not here: `store`, `n`, `logprobs`,
- * `top_logprobs`, `tools`, `tool_choice`, `functions`, `function_call`, `response_format`,
- * `reasoning_effort`, `verbosity`, `modalities`, `audio`, `web_search_options`, `moderation`,
- * `chat_template_kwargs`.
+ * The body of POST /v1/chat/completions. Not built yet, so not here: `store`, `samplers`, `n`,
+ * `logprobs`, `top_logprobs`, `tools`, `tool_choice`, `functions`, `function_call`,
+ * `response_format`, `reasoning_effort`, `verbosity`, `modalities`, `audio`,
+ * `web_search_options`, `moderation`, `chat_template_kwargs`.
  */
 @Serializable
 public data class ChatCompletionRequest(
@@ -186,6 +186,50 @@ public data class ChatCompletionRequest(
     /** What is added to the logit of a token, by its id. */
     @SerialName("logit_bias")
     val logitBias: Map<Int, Double>? = null,
+    /** Keep logits within so many standard deviations of the largest; 0 and below keep all. */
+    @SerialName("top_n_sigma")
+    val topNSigma: Double? = null,
+    /**
+     * Keep this mass of the tokens that surprise most nearly as expected; 1 keeps all. From 0
+     * to 1.
+     */
+    @SerialName("typical_p")
+    val typicalP: Double? = null,
+    /** Drop tokens of a probability less than this. From 0 to 1. */
+    @SerialName("epsilon_cutoff")
+    val epsilonCutoff: Double? = null,
+    /**
+     * Drop tokens of a probability less than this, or less yet where many are likely. From 0
+     * to 1.
+     */
+    @SerialName("eta_cutoff")
+    val etaCutoff: Double? = null,
+    /**
+     * How often all tokens from `xtc_threshold` on are excluded but the least likely of them.
+     * From 0 to 1.
+     */
+    @SerialName("xtc_probability")
+    val xtcProbability: Double? = null,
+    /** The probability from which on a token is a top choice. From 0 to 1. */
+    @SerialName("xtc_threshold")
+    val xtcThreshold: Double? = null,
+    /**
+     * The temperature is so much lower where one token is likely, and higher where many are.
+     * From 0 to 100.
+     */
+    @SerialName("dynatemp_range")
+    val dynatempRange: Double? = null,
+    /** How the entropy maps to that range. From 0 to 100. */
+    @SerialName("dynatemp_exponent")
+    val dynatempExponent: Double? = null,
+    /** 2 keeps the surprise of the answer near `mirostat_tau`, in place of other filters. */
+    val mirostat: Int? = null,
+    /** The surprise of a token, in bits. From 0 to 100. */
+    @SerialName("mirostat_tau")
+    val mirostatTau: Double? = null,
+    /** How fast mirostat learns. From 0 to 1. */
+    @SerialName("mirostat_eta")
+    val mirostatEta: Double? = null,
     /** The newer name of `max_tokens`. */
     @SerialName("max_completion_tokens")
     val maxCompletionTokens: Int? = null,
@@ -297,6 +341,62 @@ public data class ChatCompletionRequest(
         public fun logitBias(value: Map<Int, Double>?): Builder =
             apply { made = made.copy(logitBias = value) }
 
+        /** Keep logits within so many standard deviations of the largest; 0 and below keep all. */
+        public fun topNSigma(value: Double?): Builder =
+            apply { made = made.copy(topNSigma = value) }
+
+        /**
+         * Keep this mass of the tokens that surprise most nearly as expected; 1 keeps all.
+         * From 0 to 1.
+         */
+        public fun typicalP(value: Double?): Builder =
+            apply { made = made.copy(typicalP = value) }
+
+        /** Drop tokens of a probability less than this. From 0 to 1. */
+        public fun epsilonCutoff(value: Double?): Builder =
+            apply { made = made.copy(epsilonCutoff = value) }
+
+        /**
+         * Drop tokens of a probability less than this, or less yet where many are likely. From
+         * 0 to 1.
+         */
+        public fun etaCutoff(value: Double?): Builder =
+            apply { made = made.copy(etaCutoff = value) }
+
+        /**
+         * How often all tokens from `xtc_threshold` on are excluded but the least likely of
+         * them. From 0 to 1.
+         */
+        public fun xtcProbability(value: Double?): Builder =
+            apply { made = made.copy(xtcProbability = value) }
+
+        /** The probability from which on a token is a top choice. From 0 to 1. */
+        public fun xtcThreshold(value: Double?): Builder =
+            apply { made = made.copy(xtcThreshold = value) }
+
+        /**
+         * The temperature is so much lower where one token is likely, and higher where many
+         * are. From 0 to 100.
+         */
+        public fun dynatempRange(value: Double?): Builder =
+            apply { made = made.copy(dynatempRange = value) }
+
+        /** How the entropy maps to that range. From 0 to 100. */
+        public fun dynatempExponent(value: Double?): Builder =
+            apply { made = made.copy(dynatempExponent = value) }
+
+        /** 2 keeps the surprise of the answer near `mirostat_tau`, in place of other filters. */
+        public fun mirostat(value: Int?): Builder =
+            apply { made = made.copy(mirostat = value) }
+
+        /** The surprise of a token, in bits. From 0 to 100. */
+        public fun mirostatTau(value: Double?): Builder =
+            apply { made = made.copy(mirostatTau = value) }
+
+        /** How fast mirostat learns. From 0 to 1. */
+        public fun mirostatEta(value: Double?): Builder =
+            apply { made = made.copy(mirostatEta = value) }
+
         /** The newer name of `max_tokens`. */
         public fun maxCompletionTokens(value: Int?): Builder =
             apply { made = made.copy(maxCompletionTokens = value) }
@@ -335,8 +435,8 @@ public data class ChatCompletionRequest(
 }
 
 /**
- * The body of POST /v1/completions. Not built yet, so not here: `store`, `n`, `echo`,
- * `best_of`, `suffix`, `logprobs`.
+ * The body of POST /v1/completions. Not built yet, so not here: `store`, `samplers`, `n`,
+ * `echo`, `best_of`, `suffix`, `logprobs`.
  */
 @Serializable
 public data class CompletionRequest(
@@ -398,6 +498,50 @@ public data class CompletionRequest(
     /** What is added to the logit of a token, by its id. */
     @SerialName("logit_bias")
     val logitBias: Map<Int, Double>? = null,
+    /** Keep logits within so many standard deviations of the largest; 0 and below keep all. */
+    @SerialName("top_n_sigma")
+    val topNSigma: Double? = null,
+    /**
+     * Keep this mass of the tokens that surprise most nearly as expected; 1 keeps all. From 0
+     * to 1.
+     */
+    @SerialName("typical_p")
+    val typicalP: Double? = null,
+    /** Drop tokens of a probability less than this. From 0 to 1. */
+    @SerialName("epsilon_cutoff")
+    val epsilonCutoff: Double? = null,
+    /**
+     * Drop tokens of a probability less than this, or less yet where many are likely. From 0
+     * to 1.
+     */
+    @SerialName("eta_cutoff")
+    val etaCutoff: Double? = null,
+    /**
+     * How often all tokens from `xtc_threshold` on are excluded but the least likely of them.
+     * From 0 to 1.
+     */
+    @SerialName("xtc_probability")
+    val xtcProbability: Double? = null,
+    /** The probability from which on a token is a top choice. From 0 to 1. */
+    @SerialName("xtc_threshold")
+    val xtcThreshold: Double? = null,
+    /**
+     * The temperature is so much lower where one token is likely, and higher where many are.
+     * From 0 to 100.
+     */
+    @SerialName("dynatemp_range")
+    val dynatempRange: Double? = null,
+    /** How the entropy maps to that range. From 0 to 100. */
+    @SerialName("dynatemp_exponent")
+    val dynatempExponent: Double? = null,
+    /** 2 keeps the surprise of the answer near `mirostat_tau`, in place of other filters. */
+    val mirostat: Int? = null,
+    /** The surprise of a token, in bits. From 0 to 100. */
+    @SerialName("mirostat_tau")
+    val mirostatTau: Double? = null,
+    /** How fast mirostat learns. From 0 to 1. */
+    @SerialName("mirostat_eta")
+    val mirostatEta: Double? = null,
 ) {
     /** With a plain text as prompt. */
     public constructor(prompt: String) : this(Prompt.Text(prompt))
@@ -488,6 +632,62 @@ public data class CompletionRequest(
         /** What is added to the logit of a token, by its id. */
         public fun logitBias(value: Map<Int, Double>?): Builder =
             apply { made = made.copy(logitBias = value) }
+
+        /** Keep logits within so many standard deviations of the largest; 0 and below keep all. */
+        public fun topNSigma(value: Double?): Builder =
+            apply { made = made.copy(topNSigma = value) }
+
+        /**
+         * Keep this mass of the tokens that surprise most nearly as expected; 1 keeps all.
+         * From 0 to 1.
+         */
+        public fun typicalP(value: Double?): Builder =
+            apply { made = made.copy(typicalP = value) }
+
+        /** Drop tokens of a probability less than this. From 0 to 1. */
+        public fun epsilonCutoff(value: Double?): Builder =
+            apply { made = made.copy(epsilonCutoff = value) }
+
+        /**
+         * Drop tokens of a probability less than this, or less yet where many are likely. From
+         * 0 to 1.
+         */
+        public fun etaCutoff(value: Double?): Builder =
+            apply { made = made.copy(etaCutoff = value) }
+
+        /**
+         * How often all tokens from `xtc_threshold` on are excluded but the least likely of
+         * them. From 0 to 1.
+         */
+        public fun xtcProbability(value: Double?): Builder =
+            apply { made = made.copy(xtcProbability = value) }
+
+        /** The probability from which on a token is a top choice. From 0 to 1. */
+        public fun xtcThreshold(value: Double?): Builder =
+            apply { made = made.copy(xtcThreshold = value) }
+
+        /**
+         * The temperature is so much lower where one token is likely, and higher where many
+         * are. From 0 to 100.
+         */
+        public fun dynatempRange(value: Double?): Builder =
+            apply { made = made.copy(dynatempRange = value) }
+
+        /** How the entropy maps to that range. From 0 to 100. */
+        public fun dynatempExponent(value: Double?): Builder =
+            apply { made = made.copy(dynatempExponent = value) }
+
+        /** 2 keeps the surprise of the answer near `mirostat_tau`, in place of other filters. */
+        public fun mirostat(value: Int?): Builder =
+            apply { made = made.copy(mirostat = value) }
+
+        /** The surprise of a token, in bits. From 0 to 100. */
+        public fun mirostatTau(value: Double?): Builder =
+            apply { made = made.copy(mirostatTau = value) }
+
+        /** How fast mirostat learns. From 0 to 1. */
+        public fun mirostatEta(value: Double?): Builder =
+            apply { made = made.copy(mirostatEta = value) }
 
         /** The request. */
         public fun build(): CompletionRequest = made
