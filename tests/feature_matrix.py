@@ -53,6 +53,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     "temperature, top-k, top-p, min-p": ("sampling",),
     "penalties, `logit_bias`, `min_tokens`": ("adjust",),
     "typical-p, top-n-sigma, cutoffs, XTC, mirostat, dynamic temperature": ("samplers",),
+    "structured output": ("structured",),
     "chat and OpenAI server": ("server",),
     "programs in C: `mlcc.h`": ("c",),
     "`mlcc profile`": ("profile",),

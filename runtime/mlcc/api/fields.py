@@ -10,6 +10,7 @@ from typing import Any
 
 from mlcc.api.filter_fields import FILTERS
 from mlcc.api.schema import Object, honoured, metadata, not_built, sampling
+from mlcc.api.structure import STRUCTURE
 from mlcc.api.types import ByToken, Custom, Either, Flag, Integer, Json, Many, Number, Text, refuse
 from mlcc.engine.request import MOST_TOKENS
 from mlcc.errors import UnsupportedError
@@ -114,6 +115,7 @@ COMMON = (
     metadata("user"),
     metadata("metadata"),
     not_built("store", False),
+    *STRUCTURE,
 )
 
 
@@ -175,7 +177,6 @@ CHAT = Object(
         not_built("tool_choice", "none", "auto"),
         not_built("functions", []),
         not_built("function_call", "none", "auto"),
-        not_built("response_format", {"type": "text"}),
         not_built("reasoning_effort"),
         not_built("verbosity", "medium"),
         not_built("modalities", ["text"]),

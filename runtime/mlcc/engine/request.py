@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from mlcc.engine.grammar import Structure
 from mlcc.errors import InvalidRequestError
 
 FinishReason = Literal["stop", "length", "cancelled", "error"]
@@ -171,6 +172,8 @@ class Request:
     was asked before."""
     cache_salt: str = ""
     """The same within a tenant: what was computed for another salt is not found."""
+    structure: Structure | None = None
+    """What the answer must be; None = anything."""
 
     @property
     def scope(self) -> tuple[str, str]:

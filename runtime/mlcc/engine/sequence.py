@@ -9,6 +9,7 @@ from mlcc.engine.adjuster import Adjuster
 from mlcc.engine.answer import AnswerText
 from mlcc.engine.batch import Cache
 from mlcc.engine.choices import Choices
+from mlcc.engine.grammar import Grammar
 from mlcc.engine.request import Request
 
 
@@ -37,6 +38,8 @@ class TokenSequence:
     """What it holds in each cache group, just enough for the computed tokens."""
     adjuster: Adjuster | None = None
     """None = its logits are sampled as they are."""
+    grammar: Grammar | None = None
+    """None = any token may follow."""
     choices: Choices | None = None
     """None = of filters it wishes for the usual ones only."""
     computed: int = 0
@@ -69,9 +72,9 @@ class TokenSequence:
 
     def runnable(self, step: int) -> bool:
         """Whether `step` may continue it: not at its limit, and the next token can be named; where
-        logits depend on what was said, only one token of it may be unknown."""
+        logits depend on what was said, only one token of it may be unknown, of a grammar none."""
         known = len(self.tokens)
-        if self.pending > 1 and self.adjuster is not None:
+        if self.adjuster is not None and self.pending > self.adjuster.most_unknown:
             return False
         if self.pending and self.exact:
             return False

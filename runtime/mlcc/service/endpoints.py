@@ -49,7 +49,7 @@ from mlcc.service.exchange import (
     json_response,
 )
 from mlcc.service.job import Job
-from mlcc.service.prompts import DirectPrompts, Prompts
+from mlcc.service.prompts import DirectPrompts, Prompts, check_built
 
 Handler = Callable[[ApiRequest], Awaitable[ApiResponse]]
 ONE_MODEL = MODEL.path.removesuffix("{name}")
@@ -136,6 +136,7 @@ class Service:
         parsed = parse_chat(await self._body(request))
         self._check_model(parsed.delivery.model)
         context = self._engine.capacity.context
+        await self._check_structure(parsed, time_left())
         prompt = await self._prompts.chat(parsed.messages, context, time_left())
         head = self._head("chatcmpl")
         job = self._submit(head, [prompt], parsed, None, time_left())
@@ -148,6 +149,7 @@ class Service:
         time_left = self._time()
         parsed = parse_completion(await self._body(request))
         self._check_model(parsed.delivery.model)
+        await self._check_structure(parsed, time_left())
         prompts = [await self._encode(prompt, time_left()) for prompt in parsed.prompts]
         head = self._head("cmpl")
         job = self._submit(head, prompts, parsed, COMPLETION_MAX_TOKENS, time_left())
@@ -159,6 +161,14 @@ class Service:
         """Parsed JSON, once it is known that there is room."""
         self._engine.check_room(1)
         return await read_json(request, self._bounds.max_body_bytes)
+
+    async def _check_structure(
+        self, parsed: ChatRequest | CompletionRequest, seconds: float | None
+    ) -> None:
+        """Raises MlccError if the answer cannot be held to what it must be."""
+        if parsed.structure is not None:
+            check_built(self._text, parsed.structure)
+            await self._prompts.structure(parsed.structure, seconds)
 
     async def _encode(self, prompt: str | list[int], seconds: float | None) -> array[int]:
         if isinstance(prompt, list):
@@ -184,7 +194,9 @@ class Service:
         params = to_params(parsed.sampling, self._text.sampling, max_tokens=limit)
         salt = parsed.delivery.cache_salt
         requests = [
-            Request(f"{head.id}-{index}", prompt, params, cache_salt=salt)
+            Request(
+                f"{head.id}-{index}", prompt, params, cache_salt=salt, structure=parsed.structure
+            )
             for index, prompt in enumerate(prompts)
         ]
         return self._engine.submit(requests, seconds)
