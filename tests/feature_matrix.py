@@ -52,6 +52,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     "prefix cache": ("prefix",),
     "temperature, top-k, top-p, min-p": ("sampling",),
     "penalties, `logit_bias`, `min_tokens`": ("adjust",),
+    "typical-p, top-n-sigma, cutoffs, XTC, mirostat, dynamic temperature": ("samplers",),
     "structured output": ("structured",),
     "`logprobs`, `top_logprobs`": ("logprobs",),
     "chat and OpenAI server": ("server",),

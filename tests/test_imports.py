@@ -238,6 +238,7 @@ def test_the_compiler_takes_formats_and_errors_from_the_runtime() -> None:
         "mlcc.model.tokenizer",
         "mlcc.engine.tables",
         "mlcc.engine.adjust_tables",
+        "mlcc.engine.filters",
     )
 
     def bad(name: str) -> bool:

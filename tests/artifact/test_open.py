@@ -151,7 +151,7 @@ def test_a_foreign_abi(copy: Path) -> None:
 
 def test_another_kernel_interface(copy: Path) -> None:
     rewrite(copy, lambda m: replace(m, abi="0" * 16))
-    refused(copy, "kernel interface 2: compile the model again with `mlcc compile`$")
+    refused(copy, "kernel interface 3: compile the model again with `mlcc compile`$")
 
 
 def test_metal_needs_tvm_and_what_the_executor_runs_none(

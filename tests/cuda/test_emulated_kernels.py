@@ -107,6 +107,7 @@ CHECKS: list[tuple[Callable[..., None], tuple[Any, ...]]] = [
     (attention.test_lists_behind_those_of_other_groups, (100,)),
     (attention.test_a_decode_step_may_be_smaller_than_its_sizes, ()),
     (sampling.test_parameters_lie_where_the_layout_says, ()),
+    (sampling.test_filters_keep_equals_together, ()),
     (adjusting.test_agrees_with_the_twin, (1001, CUDA)),
     (adjusting.test_top_logprobs_agree_with_the_twin, (1001, CUDA)),
     (linear.check, (CUDA, (72, 256), linear.scheme("int4_g32"), True, (0, 1, 3, 17, 33))),

@@ -101,6 +101,25 @@ def test_penalties_and_biases_are_those_of_the_cpu(tab: OpenAI, opened: Opened) 
     assert there.choices[0].text == here and " =" in here and "en" in here
 
 
+@pytest.mark.feature("samplers", "webgpu", "runs")
+def test_filters_leave_what_they_leave_on_the_cpu(tab: OpenAI, opened: Opened) -> None:
+    """Each of them, and all that are kept together, at a temperature that would show."""
+    session, usual = Session(opened("f32", "cpu")), {"temperature": 1.3, "seed": 5}
+    prompt = session.model.text.encode_prompt("once upon a time")
+    for wishes in (
+        {"top_n_sigma": 1.0, "typical_p": 0.6, "eta_cutoff": 0.1},
+        {"xtc_probability": 0.5, "xtc_threshold": 0.05, "top_k": 20},
+        {"dynatemp_range": 1.0, "epsilon_cutoff": 0.05},
+        {"mirostat": 2, "mirostat_tau": 2.0},
+    ):
+        fields: dict[str, Any] = {**usual, **wishes, "ignore_eos": True}
+        here = "".join(session.answer(prompt, {**fields, "max_tokens": 8}))
+        there = tab.completions.create(
+            model="model", prompt="once upon a time", max_tokens=8, extra_body=fields
+        )
+        assert there.choices[0].text == here
+
+
 @pytest.mark.feature("prefix", "webgpu", "runs")
 def test_the_next_turn_is_not_computed_anew(tab: OpenAI) -> None:
     """Its first turn is found in the pages, and with another salt nothing is: the same answer."""

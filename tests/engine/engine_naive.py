@@ -9,10 +9,12 @@ from __future__ import annotations
 from array import array
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import log
 
 from mlcc.device.toy import RowParams, toy_token, toy_view
 from mlcc.engine import Capacity, Request, Tokenizer
 from mlcc.engine.adjustments import NO_PENALTIES, Penalties
+from mlcc.engine.filters import Filters
 from mlcc.engine.sampling import derive_seed, stream_of, uniform
 
 PROMPT_TAIL = 5
@@ -58,10 +60,22 @@ def find_stop(text: str, stops: Sequence[str]) -> tuple[str, str] | None:
     return None
 
 
-def row_params(request: Request, seed: int, position: int) -> RowParams:
+def row_params(
+    request: Request, seed: int, position: int, logprobs: Sequence[float] = ()
+) -> RowParams:
     s = request.sampling
     t, p, m, u = array("f", [s.temperature, s.top_p, s.min_p, uniform(stream_of(seed), position)])
-    return RowParams(t, s.top_k, p, m, u)
+    epsilon, mu = s.epsilon_cutoff, 2 * s.mirostat_tau
+    if s.mirostat:
+        for logprob in logprobs:
+            mu -= s.mirostat_eta * (-logprob / log(2) - s.mirostat_tau)
+        epsilon = 2.0 ** -min(max(mu, 0.0), 100.0)
+    excluded = uniform(stream_of(stream_of(seed)), position) < s.xtc_probability
+    filters = (
+        s.top_n_sigma, s.typical_p, epsilon, s.eta_cutoff, s.xtc_threshold if excluded else 0.0,
+        s.dynatemp_range, s.dynatemp_exponent,
+    )  # fmt: skip
+    return RowParams(t, s.top_k, p, m, u, Filters(*array("f", filters)))
 
 
 GREEDY = RowParams(0.0, 0, 1.0, 0.0, 0.5)
@@ -122,7 +136,7 @@ def answer(
     ids: list[int] = []
     logprobs: list[float] = []
     while True:
-        params = row_params(request, seed, len(prompt) + len(ids))
+        params = row_params(request, seed, len(prompt) + len(ids), logprobs)
         wishes = wishes_of(request, len(ids), ends)
         token, logprob = likeliest(capacity, prompt, ids, wishes, params)[0]
         ended = token in ends

@@ -82,6 +82,18 @@ adjusted = st.builds(
         st.integers(0, VOCAB - 1), st.floats(-100, 100, width=32), max_size=4
     ).map(lambda bias: tuple(bias.items())),
 )
+filtered = st.builds(
+    SamplingParams,
+    max_tokens=st.integers(6, 30),
+    min_tokens=st.sampled_from([0, 3]),
+    top_n_sigma=st.sampled_from([0.0, 1.5]),
+    typical_p=st.sampled_from([1.0, 0.3]),
+    epsilon_cutoff=st.sampled_from([0.0, 0.01]),
+    eta_cutoff=st.sampled_from([0.0, 0.02]),
+    xtc_probability=st.sampled_from([0.0, 0.5, 1.0]),
+    dynatemp_range=st.sampled_from([0.0, 0.4]),
+    mirostat=st.sampled_from([0, 2]),
+)
 
 
 @st.composite
@@ -92,7 +104,7 @@ def arrivals(draw: st.DrawFn) -> list[Arrival]:
             Request(
                 f"r{i}",
                 draw(st.lists(st.integers(0, VOCAB - 1), min_size=1, max_size=24)),
-                draw(sampling | adjusted),
+                draw(sampling | adjusted | filtered),
             ),
             draw(st.integers(0, 20)),
             draw(st.none() | st.none() | st.integers(0, 20)),

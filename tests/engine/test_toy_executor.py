@@ -122,6 +122,7 @@ CHANGES: dict[str, Change] = {
     "negative top_k": put("rows", "top_k", 0, -1),
     "top_p is 0": put("rows", "top_p", 0, 0.0),
     "min_p above 1": put("rows", "min_p", 0, 1.5),
+    "xtc below 0": put("rows", "xtc", 0, -0.5),
     "more top logprobs than there are": put("rows", "top_logprobs", 0, 21),
     "top logprobs that the header does not know": put("rows", "top_logprobs", 0, 1),
 }

@@ -17,7 +17,7 @@ from mlcc.engine.adjust_tables import AdjustLayout
 from mlcc.engine.adjustments import Adjustments, AdjustmentWriter, Penalties, mask_of
 from mlcc.engine.batch import Batch, PageList, StateSlot, int32
 from mlcc.engine.batch_writer import BatchWriter
-from mlcc.engine.tables import Table
+from mlcc.engine.tables import FILTERS, Table
 
 LAYOUT = CAPACITY.layout
 ADJUST = AdjustLayout.of(LAYOUT, CAPACITY.vocab_size)
@@ -86,6 +86,7 @@ COLUMNS = [
     *((word(R, "temperature"), (BITS["f"](v),)) for v in (-1.0, float("nan"), float("inf"))),
     *((word(R, "top_p"), (BITS["f"](v),)) for v in (0.0, 1.5, float("nan"))),
     *((word(R, "min_p"), (BITS["f"](v),)) for v in (-0.5, 1.5, float("nan"))),
+    *((word(R, name), (BITS["f"](v),)) for name in FILTERS for v in (-0.5, float("nan"))),
     *((word(R, "uniform"), (BITS["f"](v),)) for v in (-0.5, 1.0, float("nan"))),
     *((word(C, "group", c), (SMALL, -1, 3, LARGE)) for c in range(2)),
     *((word(C, name, 0), (SMALL, -1, 40, LARGE)) for name in ("source", "destination")),

@@ -9,7 +9,7 @@ import numpy as np
 from step_cases import GARBAGE, words_of, writer_of
 
 from mlcc.device.reference_logits import adjust
-from mlcc.device.reference_ops import log_softmax
+from mlcc.device.reference_sampling import log_softmax
 from mlcc.engine.adjust_tables import AdjustLayout
 from mlcc.engine.adjustments import Adjustments, AdjustmentWriter, Penalties, mask_of
 from mlcc.engine.batch import int32

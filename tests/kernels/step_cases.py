@@ -9,6 +9,7 @@ import numpy as np
 
 from mlcc.engine.batch import Batch, PageList, StateSlot, int32
 from mlcc.engine.batch_writer import BatchWriter, RowSampling
+from mlcc.engine.filters import Filters
 from mlcc.engine.tables import CacheGroup, StepLayout
 
 GARBAGE = 0x3FFFFFFF
@@ -71,10 +72,12 @@ def token_step(layout: StepLayout, sequences: Sequence[Sequence[int]], seed: int
 
 
 def sample_step(layout: StepLayout, rows: Sequence[tuple[float, ...]]) -> Batch:
-    """A step of nothing but rows, drawn by (temperature, top_k, top_p, min_p, uniform)."""
+    """A step of nothing but rows, drawn by (temperature, top_k, top_p, min_p, uniform), and what
+    `Filters` has of more."""
     writer = writer_of(layout)
-    for temperature, top_k, top_p, min_p, uniform in rows:
-        writer.row(0, RowSampling(temperature, int(top_k), top_p, min_p), uniform)
+    for temperature, top_k, top_p, min_p, uniform, *others in rows:
+        sampling = RowSampling(temperature, int(top_k), top_p, min_p)
+        writer.row(0, sampling, uniform, filters=Filters(*others))
     return writer.finish()
 
 

@@ -14,10 +14,24 @@ from typing import Any
 import numpy as np
 import pytest
 from gpu_kernels import F16, SMALL, barriers, run, source
-from sample_cases import FILTERS, Row, columns, few_values, layout_for, not_numbers, with_uniforms
+from sample_cases import (
+    FILTERS,
+    Row,
+    chi_square,
+    columns,
+    distributions,
+    few_values,
+    filter_rows,
+    layout_for,
+    near,
+    not_numbers,
+    with_uniforms,
+)
 from step_cases import LAYOUTS, sample_step, words_of
 
-from mlcc.device import reference_ops as twin
+from mlcc.device import reference_sampling as twin
+from mlcc.engine.adjuster import BANNED
+from mlcc.engine.filters import NO_FILTERS
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.sample import sample
 
@@ -25,6 +39,7 @@ pytestmark = pytest.mark.usefixtures("vulkan")
 
 Array = Any
 BOUND = 1e-6
+FILTER_BOUND = 1e-5
 
 
 def draw(logits: Array, rows: Sequence[Row], gpu: Gpu = F16) -> tuple[Array, Array]:
@@ -62,6 +77,7 @@ def moved(logits: Array, row: Row) -> Array:
         top_p + signs[:, 0],
         min_p * (1 + signs[:, 1]),
         uniform + signs[:, 2],
+        *(np.full(count, value) for value in NO_FILTERS),
     )[0]
 
 
@@ -206,18 +222,39 @@ def test_results_repeat_to_the_bit() -> None:
     assert again.tobytes() == tokens.tobytes() and logprobs_again.tobytes() == logprobs.tobytes()
 
 
+@pytest.mark.feature("samplers", "vulkan", "runs")
+@pytest.mark.parametrize("vocab, gpu", [(1, F16), (100, SMALL), (1000, F16)])
+def test_every_filter_agrees_with_the_twin(vocab: int, gpu: Gpu) -> None:
+    """Where it does not, the twin gives the same token with parameters moved by FILTER_BOUND."""
+    rng, ties = np.random.default_rng(vocab), 0
+    for spread in (0.5, 2, 8):
+        rows = filter_rows(rng)
+        logits = normal_rows(vocab, spread, rng, len(rows))
+        logits[:, vocab // 2 : vocab // 2 + vocab // 50] = BANNED
+        tokens, _ = draw(logits, rows, gpu)
+        expected, _ = twin.sample(logits, *columns(rows))
+        for i in np.nonzero(tokens != expected)[0].tolist():
+            moved = near(rows[i], rng, FILTER_BOUND)
+            tried = twin.sample(np.tile(logits[i], (len(moved), 1)), *columns(moved))[0]
+            assert tokens[i] in tried, (rows[i], tokens[i], expected[i])
+            ties += 1
+    assert ties <= 1
+
+
+def test_filters_keep_equals_together() -> None:
+    rng = np.random.default_rng(3)
+    rows = filter_rows(rng, 0)
+    logits = few_values(len(rows), 300, rng)
+    expected, _ = twin.sample(logits, *columns(rows))
+    np.testing.assert_array_equal(draw(logits, rows)[0], expected)
+
+
 def test_distribution() -> None:
-    """Chi-square of 5000 draws against the filtered probabilities; the bound is p = 1e-4."""
+    """Chi-square of 5000 draws for each filter against the probabilities of the twin."""
     rng = np.random.default_rng(5)
-    row, count, filters = normal_rows(100, 1.5, rng, 1)[0], 5000, (0.8, 30, 0.95, 0.01)
-    tokens, _ = draw(np.tile(row, (count, 1)), [(*filters, u) for u in rng.random(count)], SMALL)
-    mass = twin.filtered(row.astype(np.float64), *filters)
-    expected = mass / mass.sum() * count
-    seen = np.bincount(tokens, minlength=100)
-    kept = expected > 0
-    assert (seen[~kept] == 0).all()
-    chi2, freedom = ((seen - expected)[kept] ** 2 / expected[kept]).sum(), kept.sum() - 1
-    assert chi2 < freedom + 3.72 * np.sqrt(2 * freedom) + 10
+    for rows, logits, mass in distributions(rng, 5000):
+        tokens, _ = draw(np.tile(logits, (len(rows), 1)), rows, SMALL)
+        chi_square(np.bincount(tokens, minlength=64), mass)
 
 
 def test_barriers_are_under_no_condition() -> None:

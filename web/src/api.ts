@@ -157,6 +157,42 @@ export interface ChatCompletionRequest {
   repetition_penalty?: number | null;
   /** What is added to the logit of a token, by its id. */
   logit_bias?: Readonly<Record<number, number>> | null;
+  /** Keep logits within so many standard deviations of the largest; 0 and below keep all. */
+  top_n_sigma?: number | null;
+  /**
+   * Keep this mass of the tokens that surprise most nearly as expected; 1 keeps all. From 0 to
+   * 1.
+   */
+  typical_p?: number | null;
+  /** Drop tokens of a probability less than this. From 0 to 1. */
+  epsilon_cutoff?: number | null;
+  /**
+   * Drop tokens of a probability less than this, or less yet where many are likely. From 0 to
+   * 1.
+   */
+  eta_cutoff?: number | null;
+  /**
+   * How often all tokens from `xtc_threshold` on are excluded but the least likely of them.
+   * From 0 to 1.
+   */
+  xtc_probability?: number | null;
+  /** The probability from which on a token is a top choice. From 0 to 1. */
+  xtc_threshold?: number | null;
+  /**
+   * The temperature is so much lower where one token is likely, and higher where many are.
+   * From 0 to 100.
+   */
+  dynatemp_range?: number | null;
+  /** How the entropy maps to that range. From 0 to 100. */
+  dynatemp_exponent?: number | null;
+  /** 2 keeps the surprise of the answer near `mirostat_tau`, in place of other filters. */
+  mirostat?: number | null;
+  /** The surprise of a token, in bits. From 0 to 100. */
+  mirostat_tau?: number | null;
+  /** How fast mirostat learns. From 0 to 1. */
+  mirostat_eta?: number | null;
+  /** Not built yet: accepted only with a value that changes nothing. */
+  samplers?: readonly ['penalties', 'dry', 'top_n_sigma', 'top_k', 'typ_p', 'top_p', 'min_p', 'xtc', 'temperature'] | null;
   /** Not built yet: accepted only with a value that changes nothing. */
   n?: 1 | null;
   /** The newer name of `max_tokens`. */
@@ -280,6 +316,42 @@ export interface CompletionRequest {
   repetition_penalty?: number | null;
   /** What is added to the logit of a token, by its id. */
   logit_bias?: Readonly<Record<number, number>> | null;
+  /** Keep logits within so many standard deviations of the largest; 0 and below keep all. */
+  top_n_sigma?: number | null;
+  /**
+   * Keep this mass of the tokens that surprise most nearly as expected; 1 keeps all. From 0 to
+   * 1.
+   */
+  typical_p?: number | null;
+  /** Drop tokens of a probability less than this. From 0 to 1. */
+  epsilon_cutoff?: number | null;
+  /**
+   * Drop tokens of a probability less than this, or less yet where many are likely. From 0 to
+   * 1.
+   */
+  eta_cutoff?: number | null;
+  /**
+   * How often all tokens from `xtc_threshold` on are excluded but the least likely of them.
+   * From 0 to 1.
+   */
+  xtc_probability?: number | null;
+  /** The probability from which on a token is a top choice. From 0 to 1. */
+  xtc_threshold?: number | null;
+  /**
+   * The temperature is so much lower where one token is likely, and higher where many are.
+   * From 0 to 100.
+   */
+  dynatemp_range?: number | null;
+  /** How the entropy maps to that range. From 0 to 100. */
+  dynatemp_exponent?: number | null;
+  /** 2 keeps the surprise of the answer near `mirostat_tau`, in place of other filters. */
+  mirostat?: number | null;
+  /** The surprise of a token, in bits. From 0 to 100. */
+  mirostat_tau?: number | null;
+  /** How fast mirostat learns. From 0 to 1. */
+  mirostat_eta?: number | null;
+  /** Not built yet: accepted only with a value that changes nothing. */
+  samplers?: readonly ['penalties', 'dry', 'top_n_sigma', 'top_k', 'typ_p', 'top_p', 'min_p', 'xtc', 'temperature'] | null;
   /** Not built yet: accepted only with a value that changes nothing. */
   n?: 1 | null;
   /** Not built yet: accepted only with a value that changes nothing. */

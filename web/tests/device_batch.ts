@@ -55,6 +55,13 @@ const GREEDY: Sampling = {
   min_p: 0,
   uniform: 0.5,
   top_logprobs: 0,
+  top_n_sigma: 0,
+  typical_p: 1,
+  epsilon: 0,
+  eta: 0,
+  xtc: 0,
+  dynatemp_range: 0,
+  dynatemp_exponent: 1,
 };
 
 /** The words in use and the sizes of a step on pages of `size` tokens. */

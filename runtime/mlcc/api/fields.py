@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from mlcc.api.filter_fields import FILTERS
 from mlcc.api.schema import Object, honoured, metadata, not_built, sampling
 from mlcc.api.structure import STRUCTURE
 from mlcc.api.types import ByToken, Custom, Either, Flag, Integer, Json, Many, Number, Text, refuse
@@ -100,6 +101,7 @@ SAMPLING = (
         "What is added to the logit of a token, by its id.",
         made=lambda bias: tuple(bias.items()),
     ),
+    *FILTERS,
     not_built("n", 1, advice="send the request n times with different seeds"),
 )
 

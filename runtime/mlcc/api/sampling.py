@@ -16,6 +16,12 @@ from mlcc.errors import InvalidRequestError
 COMPLETION_MAX_TOKENS = 16
 """OpenAI's default for /v1/completions."""
 
+INSTEAD = {
+    "top_k": 0, "top_p": 1, "min_p": 0, "top_n_sigma": 0, "typical_p": 1,
+    "epsilon_cutoff": 0, "eta_cutoff": 0, "xtc_probability": 0,
+}  # fmt: skip
+"""The filters that mirostat takes the place of, and the values that do nothing."""
+
 Wishes: TypeAlias = Mapping[str, Any]
 """Some of `SamplingParams`, by name: what a request or a model's makers say of sampling."""
 
@@ -59,4 +65,13 @@ def recommended(config: Mapping[str, Any]) -> Wishes:
 
 def to_params(fields: Wishes, defaults: Wishes, *, max_tokens: int | None = None) -> SamplingParams:
     """The engine's parameters; `max_tokens` is the default of the endpoint."""
+    if fields.get("mirostat"):
+        defaults = {name: value for name, value in defaults.items() if name not in INSTEAD}
+        for name, none in INSTEAD.items():
+            if fields.get(name, none) != none:
+                raise InvalidRequestError(
+                    f"'mirostat' takes the place of '{name}'; send one of them",
+                    param=name,
+                    code="invalid_value",
+                )
     return SamplingParams(**{"max_tokens": max_tokens, **defaults, **fields})

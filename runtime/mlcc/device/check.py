@@ -15,7 +15,7 @@ from itertools import pairwise
 from mlcc.engine.adjust_tables import AdjustLayout
 from mlcc.engine.adjustments import Adjustments
 from mlcc.engine.batch import Batch, Cache, Capacity, PageList, StateSlot, int32
-from mlcc.engine.tables import MOST_TOP_LOGPROBS, CacheGroup
+from mlcc.engine.tables import FILTERS, MOST_TOP_LOGPROBS, CacheGroup
 
 
 class BadBatchError(AssertionError):
@@ -230,6 +230,8 @@ def _check_rows(batch: Batch) -> None:
     require(all(0 < p <= 1 for p in batch.column(table, "top_p")), "top_p")
     require(all(0 <= p <= 1 for p in batch.column(table, "min_p")), "min_p")
     require(all(0 <= u < 1 for u in batch.column(table, "uniform")), "uniform")
+    for name in FILTERS:
+        require(all(0 <= x < math.inf for x in batch.column(table, name)), name)
     wanted = [int(k) for k in batch.column(table, "top_logprobs")]
     require(all(0 <= k <= MOST_TOP_LOGPROBS for k in wanted), f"top_logprobs {wanted}")
     most = max(wanted, default=0)

@@ -25,6 +25,7 @@ from mlcc.device.check import check_adjustments
 from mlcc.device.likelihood import log_likelihood
 from mlcc.device.reference_caches import LayerCache, Remembers
 from mlcc.device.reference_logits import adjust, top_logprobs
+from mlcc.device.reference_sampling import SAMPLED, sample
 from mlcc.device.step_view import StepView
 from mlcc.engine.adjustments import Adjustments
 from mlcc.engine.batch import Batch, Capacity, Result, pairs_of
@@ -97,8 +98,7 @@ class ReferenceExecutor:
         if batch.top_logprobs:
             found = top_logprobs(logits, step.rows("top_logprobs"), MOST_TOP_LOGPROBS)
             top = pairs_of(*(array.ravel().tolist() for array in found))
-        names = ("temperature", "top_k", "top_p", "min_p", "uniform")
-        tokens, logprobs = ops.sample(logits, *map(step.rows, names))
+        tokens, logprobs = sample(logits, *map(step.rows, SAMPLED))
         self.last_sampled = tokens
         ticket = self._next_ticket
         self._next_ticket += 1

@@ -6,7 +6,8 @@ from collections import Counter
 
 import numpy as np
 
-from mlcc.device.reference_ops import Array, log_softmax
+from mlcc.device.reference_ops import Array
+from mlcc.device.reference_sampling import log_softmax
 from mlcc.engine.adjustments import Adjustments
 
 

@@ -159,52 +159,6 @@ def rope(x: Array, table: Array) -> Array:
     return np.concatenate([a * cos - b * sin, b * cos + a * sin, rest], axis=-1)
 
 
-# --- sampling
-
-
-def sample(
-    logits: Array, temperature: Array, top_k: Array, top_p: Array, min_p: Array, uniforms: Array
-) -> tuple[Array, Array]:
-    """(tokens [r], log-probabilities [r] of the raw logits)."""
-    tokens = np.zeros(len(logits), np.int32)
-    logprobs = np.zeros(len(logits), np.float32)
-    for i, row in enumerate(logits.astype(np.float64)):
-        row = np.where(np.isnan(row), -np.inf, row)
-        if temperature[i] <= 0:
-            tokens[i] = np.argmax(row)
-        else:
-            mass = filtered(row, temperature[i], int(top_k[i]), top_p[i], min_p[i])
-            tokens[i] = draw(mass, uniforms[i])
-        logprobs[i] = log_softmax(row)[tokens[i]]
-    return tokens, logprobs
-
-
-def filtered(row: Array, temperature: float, top_k: int, top_p: float, min_p: float) -> Array:
-    """Probabilities relative to the most likely token's; 0 for those that a filter drops."""
-    mass = np.exp((row - row.max()) / float(temperature))
-    if 0 < top_k < len(row):
-        mass[row < np.sort(row)[-top_k]] = 0
-    if top_p < 1:
-        order = np.argsort(-row, kind="stable")
-        before = np.cumsum(mass[order]) - mass[order]
-        last = order[before < float(top_p) * mass.sum()][-1:]
-        mass[row < (row[last[0]] if len(last) else row.max())] = 0
-    mass[mass < min(float(min_p), 1.0)] = 0
-    return mass
-
-
-def draw(mass: Array, uniform: float) -> int:
-    """The first token at which the cumulated mass passes uniform * total."""
-    past = np.nonzero(np.cumsum(mass) > float(uniform) * mass.sum())[0]
-    return int(past[0]) if len(past) else int(np.argmax(mass))
-
-
-def log_softmax(row: Array) -> Array:
-    """Natural log-probabilities of one row of logits."""
-    shifted = row - row.max()
-    return shifted - np.log(np.exp(shifted).sum())
-
-
 # --- the operators of a graph
 
 

@@ -20,6 +20,7 @@ from mlcc.device.check import Span, check_adjustments, check_batch, require, slo
 from mlcc.device.toy_logits import adjust, choose, likeliest, toy_logits
 from mlcc.engine.adjustments import AdjustedRow, Adjustments
 from mlcc.engine.batch import Batch, Capacity, PageList, Result, StateSlot, TopLogprobs
+from mlcc.engine.filters import NO_FILTERS, Filters
 from mlcc.engine.sampling import mix64
 from mlcc.engine.tables import CacheGroup
 
@@ -34,6 +35,7 @@ class RowParams(NamedTuple):
     top_p: float
     min_p: float
     uniform: float
+    filters: Filters = NO_FILTERS
 
 
 def toy_view(tokens: Sequence[int], group: CacheGroup) -> list[int]:
@@ -66,6 +68,8 @@ def toy_token(
     if params.temperature > 0:
         floats = (params.temperature, params.top_p, params.min_p, params.uniform)
         digest.update(array("f", floats).tobytes() + array("i", [params.top_k]).tobytes())
+        if params.filters != NO_FILTERS:
+            digest.update(array("f", params.filters).tobytes())
     value = int.from_bytes(digest.digest(), "little")
     return value % vocab_size, -(value >> 40) / 2.0**24
 
@@ -167,8 +171,8 @@ class ToyExecutor:
         for token, *params in zip(*columns, strict=True):
             s = int(owners[int(token)])
             behind = [view[int(token) - spans[s].first] for view in views[s]]
-            temperature, top_k, *others, _ = params
-            row = RowParams(temperature, int(top_k), *others)
+            temperature, top_k, top_p, min_p, uniform, _, *filters = params
+            row = RowParams(temperature, int(top_k), top_p, min_p, uniform, Filters(*filters))
             answers.append(toy_token(behind, row, self.capacity.vocab_size))
         return answers
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from mlcc.engine.batch import Batch, Cache, PageList, int32
+from mlcc.engine.filters import NO_FILTERS, Filters
 from mlcc.engine.tables import WORD, StepLayout
 
 
@@ -102,17 +103,19 @@ class BatchWriter:
         sampling: Sampling = GREEDY,
         uniform: float = 0.5,
         top_logprobs: int = 0,
+        filters: Filters = NO_FILTERS,
     ) -> int:
         """Ask for the logits after a token of the step; returns the row's index.
 
         uniform: one draw from [0, 1), from the engine's counter-based generator. top_logprobs: how
-        many of the likeliest tokens are told, at most MOST_TOP_LOGPROBS.
+        many of the likeliest tokens are told, at most MOST_TOP_LOGPROBS. filters: those beyond the
+        usual ones.
         """
         row, table = self._rows, self._layout.rows
         at = table.first_byte + table.entry_bytes * row
         table.pack_into(
             self._words, at, token, sampling.temperature, sampling.top_k, sampling.top_p,
-            sampling.min_p, uniform, top_logprobs,
+            sampling.min_p, uniform, top_logprobs, *filters,
         )  # fmt: skip
         if top_logprobs > self._top_logprobs:
             self._top_logprobs = top_logprobs

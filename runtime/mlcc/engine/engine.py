@@ -23,6 +23,7 @@ from mlcc.engine.adjustments import Adjustments
 from mlcc.engine.answer import AnswerText
 from mlcc.engine.batch import Batch, Capacity, Result, int32
 from mlcc.engine.caches import CachePools
+from mlcc.engine.choices import Choices
 from mlcc.engine.detokenize import Tokenizer
 from mlcc.engine.events import Event, Finished, TextDelta
 from mlcc.engine.grammar import Grammar
@@ -117,6 +118,7 @@ class Engine:
         seq = TokenSequence(
             request, arrival, limit, stream, ends, answer, tokens, caches, adjuster, grammar
         )
+        seq.choices = Choices.of(sampling, stream)
         self._requests += 1
         self._live[request.id] = seq
         self._scheduler.add(seq)
@@ -235,6 +237,8 @@ class Engine:
         self._sampled += 1
         if seq.adjuster is not None:
             seq.adjuster.push(token)
+        if seq.choices is not None:
+            seq.choices.push(logprob)
         if token in seq.ends:
             return self._finish(seq, "stop")
         if seq.grammar is not None:

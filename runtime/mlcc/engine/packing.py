@@ -11,6 +11,7 @@ from mlcc.engine.adjustments import Adjustments, AdjustmentWriter
 from mlcc.engine.batch import Batch
 from mlcc.engine.batch_writer import BatchWriter
 from mlcc.engine.caches import CachePools
+from mlcc.engine.filters import NO_FILTERS
 from mlcc.engine.sampling import uniform
 from mlcc.engine.scheduler import Chunk
 from mlcc.engine.sequence import TokenSequence
@@ -60,7 +61,9 @@ def pack(
             seq.sampled_step, seq.sampled_row = step, len(rows)
             draw = uniform(seq.stream, seq.computed)
             sampling = seq.request.sampling
-            writer.row(first + count - 1, sampling, draw, sampling.logprobs or 0)
+            filters = seq.choices.filters(seq.computed) if seq.choices else NO_FILTERS
+            top = sampling.logprobs or 0
+            writer.row(first + count - 1, sampling, draw, top, filters=filters)
             seq.pending += 1
             rows.append(seq)
     return writer.finish(), rows, adjusted

@@ -21,6 +21,22 @@ MOST_TOKENS = 1024
 """That a request may bias, and that may end it."""
 
 
+LEAST = 1e-6
+"""What is above 0 in a parameter that is."""
+_RANGES = {
+    "top_n_sigma": (0, 1e6),
+    "typical_p": (LEAST, 1),
+    "epsilon_cutoff": (0, 1),
+    "eta_cutoff": (0, 1),
+    "xtc_probability": (0, 1),
+    "xtc_threshold": (LEAST, 1),
+    "dynatemp_range": (0, 1e6),
+    "dynatemp_exponent": (0, 100),
+    "mirostat_tau": (0, 100),
+    "mirostat_eta": (0, 1),
+}
+
+
 def _require(ok: bool, param: str, value: object, wanted: str) -> None:
     if not ok:
         raise InvalidRequestError(
@@ -73,6 +89,27 @@ class SamplingParams:
     """(token, what is added to its logit), each token once."""
     logprobs: int | None = None
     """How many of the likeliest tokens are told with each of the answer's; None = neither."""
+    top_n_sigma: float = 0.0
+    """Keep logits within so many standard deviations of the largest; 0 = all. What this and those
+    below do, with the order of all filters: `filters.py`."""
+    typical_p: float = 1.0
+    """Keep a mass of those whose surprise is nearest to the entropy; 1 = all."""
+    epsilon_cutoff: float = 0.0
+    """Drop tokens less likely than this."""
+    eta_cutoff: float = 0.0
+    """The same, with the entropy's say."""
+    xtc_probability: float = 0.0
+    """How often the likeliest tokens are excluded."""
+    xtc_threshold: float = 0.1
+    """From which probability on, but for the least likely of these."""
+    dynatemp_range: float = 0.0
+    """The temperature moves by so much, with the entropy."""
+    dynatemp_exponent: float = 1.0
+    mirostat: int = 0
+    """0 or 2, its version: keeps the surprise of the answer near mirostat_tau (in bits)."""
+    mirostat_tau: float = 5.0
+    mirostat_eta: float = 0.1
+    """How fast."""
 
     def __post_init__(self) -> None:
         t, k, p, m = self.temperature, self.top_k, self.top_p, self.min_p
@@ -87,6 +124,11 @@ class SamplingParams:
         good = told is None or (_is_int(told) and 0 <= told <= most)
         _require(good, "logprobs", told, f"an integer of 0 .. {most}, or None")
         self._check_adjustments()
+        for name, (low, high) in _RANGES.items():
+            value = getattr(self, name)
+            good = _is_number(value) and low <= value <= high
+            _require(good, name, value, f"a finite number in [{low:g}, {high:g}]")
+        _require(self.mirostat in (0, 2), "mirostat", self.mirostat, "0 or 2")
         good = isinstance(self.stop, tuple) and all(isinstance(s, str) and s for s in self.stop)
         _require(good, "stop", self.stop, "a tuple of non-empty strings")
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from mlcc.engine.adjuster import Adjuster
 from mlcc.engine.answer import AnswerText
 from mlcc.engine.batch import Cache
+from mlcc.engine.choices import Choices
 from mlcc.engine.grammar import Grammar
 from mlcc.engine.request import Request
 
@@ -39,6 +40,8 @@ class TokenSequence:
     """None = its logits are sampled as they are."""
     grammar: Grammar | None = None
     """None = any token may follow."""
+    choices: Choices | None = None
+    """None = of filters it wishes for the usual ones only."""
     computed: int = 0
     pending: int = 0
     sampled_step: int = -1
@@ -59,6 +62,11 @@ class TokenSequence:
         return len(self.tokens) + self.pending - self.computed
 
     @property
+    def exact(self) -> bool:
+        """Whether all its tokens must be known before the next can be planned."""
+        return self.choices is not None and self.choices.exact
+
+    @property
     def prompt_tokens(self) -> int:
         return len(self.request.prompt)
 
@@ -67,6 +75,8 @@ class TokenSequence:
         logits depend on what was said, only one token of it may be unknown, of a grammar none."""
         known = len(self.tokens)
         if self.adjuster is not None and self.pending > self.adjuster.most_unknown:
+            return False
+        if self.pending and self.exact:
             return False
         if known + self.pending >= self.limit:
             return False

@@ -34,13 +34,19 @@ TOKENS = ("id", "position", "sequence")
 """A negative id -1 - i stands for "the token sampled for row i of the previous step"."""
 SEQUENCES = ("first_token", "length")
 """length: tokens of the sequence once this step is done."""
-ROWS = ("token", "temperature", "top_k", "top_p", "min_p", "uniform", "top_logprobs")
+FILTERS = (
+    "top_n_sigma", "typical_p", "epsilon", "eta", "xtc", "dynatemp_range", "dynatemp_exponent",
+)  # fmt: skip
+"""What else a row may wish of `sample`: see `filters.py`."""
+ROWS = (
+    "token", "temperature", "top_k", "top_p", "min_p", "uniform", "top_logprobs", *FILTERS,
+)  # fmt: skip
 """token: index of the token whose logits are wanted. top_logprobs: how many of the likeliest tokens
 are told with their log-probabilities."""
 COPIES = ("group", "source", "destination")
 MOST_TOP_LOGPROBS = 20
 """Compiled into every library: as many as OpenAI's API gives."""
-FLOATS = frozenset({"temperature", "top_p", "min_p", "uniform"})
+FLOATS = frozenset({"temperature", "top_p", "min_p", "uniform", *FILTERS})
 """Columns whose words are the bits of a float32."""
 
 OF_GROUP: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {

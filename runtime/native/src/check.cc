@@ -130,6 +130,9 @@ void check_rows(const Layout& layout, const int32_t* words, const Step& step) {
     float min_p = real(row[rows::min_p]), uniform = real(row[rows::uniform]);
     bool good = std::isfinite(temperature) && temperature >= 0 && row[rows::top_k] >= 0 && top_p > 0 &&
                 top_p <= 1 && min_p >= 0 && min_p <= 1 && uniform >= 0 && uniform < 1;
+    for (int32_t c = rows::top_n_sigma; c < rows::width; ++c) {
+      good = good && std::isfinite(real(row[c])) && real(row[c]) >= 0;
+    }
     if (!good) refuse("a row that cannot be sampled", r);
     within(row[rows::top_logprobs], 0, step.top_logprobs + 1, "more top log-probabilities than its header says");
     most = std::max(most, row[rows::top_logprobs]);

@@ -13,10 +13,17 @@ export const ROWS = [
   'min_p',
   'uniform',
   'top_logprobs',
+  'top_n_sigma',
+  'typical_p',
+  'epsilon',
+  'eta',
+  'xtc',
+  'dynatemp_range',
+  'dynatemp_exponent',
 ] as const;
 export const COPIES = ['group', 'source', 'destination'] as const;
 /** Columns whose words are the bits of a float. */
-export const FLOATS: readonly string[] = ['min_p', 'temperature', 'top_p', 'uniform'];
+export const FLOATS: readonly string[] = ['dynatemp_exponent', 'dynatemp_range', 'epsilon', 'eta', 'min_p', 'temperature', 'top_n_sigma', 'top_p', 'typical_p', 'uniform', 'xtc'];
 /** What a cache group of a kind adds to tokens and sequences, followed by `.group`. */
 export const OF_GROUP = {
   paged: { tokens: ['slot'], sequences: ['first_page'] },

@@ -26,6 +26,13 @@ def image(x: Expr) -> Expr:
     return bind(T.Select(size > T.uint32(INFINITY - _SIGN), T.uint32(NOTHING), ordered))
 
 
+def logit(key: Expr) -> Expr:
+    """The number that has this image."""
+    positive = key >= T.uint32(_SIGN)
+    bits = T.Select(positive, T.bitwise_xor(key, T.uint32(_SIGN)), T.bitwise_not(key))
+    return bind(T.reinterpret("float32", bits))
+
+
 class BinSums:
     """Sums over the threads of a workgroup of `count` values of each.
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 
-from mlcc_compiler._tvm import T
+from mlcc.engine.tables import FILTERS
+from mlcc_compiler._tvm import T, tirx
 from mlcc_compiler.kernels.frame import Expr
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.sample.parts import NOTHING, image
@@ -25,7 +26,6 @@ from mlcc_compiler.kernels.step import Step
 _AHEAD = 8  # loads under way in a thread: a row comes from far, and one workgroup waits for it
 _LOWEST = -3.4028234663852886e38
 NO_INDEX = 0x7FFFFFFF
-_LEAST_TEMPERATURE = 1e-36  # its inverse is finite
 _VANISHES = -104.0  # e to this is 0 in float32
 
 Body = Callable[[Expr, Expr, Expr], None]
@@ -77,12 +77,8 @@ class Row(RowReader):
 
     def __init__(self, gpu: Gpu, logits: Expr, step: Step, row: Expr, thread: Expr) -> None:
         super().__init__(gpu, logits, row, thread)
-        self.temperature, self.top_k, self.top_p, min_p, self.uniform = (
-            bind(step.row(row, name))
-            for name in ("temperature", "top_k", "top_p", "min_p", "uniform")
-        )
-        self.inverse = bind(real(1) / T.max(self.temperature, real(_LEAST_TEMPERATURE)))
-        self.least = bind(T.min(min_p, real(1)))
+        names = ("temperature", "top_k", "top_p", "min_p", "uniform", *FILTERS)
+        self.wish = {name: bind(step.row(row, name)) for name in names}
         self._first_pass()
 
     def _first_pass(self) -> None:
@@ -112,11 +108,12 @@ class Row(RowReader):
         self.top = bind(self.logits[self.row, self.best])
         self.total = self.over_threads(total[0] * _share(peak[0] - self.top), add)
 
-    def mass(self, x: Expr, key: Expr) -> Expr:
-        """The probability of x relative to the largest logit's, whose mass is 1 to the bit."""
-        share = _share((x - self.top) * self.inverse)
-        mass = T.Select(key > T.uint32(NOTHING), share, real(0))
-        return bind(T.Select(key == self.top_key, real(1), mass))
+    def mass(self, x: Expr, key: Expr, peak: Expr, peak_key: Expr, inverse: Expr) -> Expr:
+        """The probability of x relative to the peak's, whose mass is 1 to the bit; 0 for what is
+        above it. inverse: of the temperature."""
+        share = _share((x - peak) * inverse)
+        mass = T.Select(tirx.all(key > T.uint32(NOTHING), key < peak_key), share, real(0))
+        return bind(T.Select(key == peak_key, real(1), mass))
 
 
 def _share(power: Expr) -> Expr:

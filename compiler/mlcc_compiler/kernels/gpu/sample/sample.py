@@ -1,14 +1,18 @@
-"""Sampling one token per row of logits: temperature, top-k, top-p, min-p, inverse CDF; or argmax.
+"""Sampling one token per row of logits: filters, temperature, inverse CDF; or argmax.
 
-A workgroup per row. Nothing is sorted: one search, digit by digit of four bits, is used thrice. It
-looks in the elements of a row, ordered by an integer (their place), for the one at which the sum of
-weights from the highest place down reaches a goal:
+A workgroup per row. Which filters there are and their order: `mlcc.engine.filters`. Nothing is
+sorted: one search, digit by digit of four bits, is used four times. It looks in the elements of a
+row, ordered by an integer (their place), for the one at which the sum of weights from the highest
+place down reaches a goal:
 
-    stage    place                     weight             goal               passes
-    top-k    the logit, as an integer  1                  top_k              8
-    top-p    the logit, as an integer  mass               top_p * all mass   8
-    draw     the index, from the end   mass of what's     uniform * all      ceil(log16(vocab))
-                                       left by filters    mass
+    stage    place                       weight             goal                 passes
+    top-k    the logit, as an integer    1                  top_k                8
+    typical  nearness to the mean logit  mass               typical_p * all mass 8
+    top-p    the logit, as an integer    mass               top_p * all mass     8
+    draw     the index, from the end     mass of what's     uniform * all        ceil(log16(vocab))
+                                         left by filters    mass
+
+The other filters are a pass each that adds up (`kept`), typical-p and XTC one more that finds ends.
 
 A pass reads the row once and adds up the weights by digit; the next looks within one digit. Before
 them, one pass finds the largest logit and the sum of the exponentials, with a running maximum

@@ -184,9 +184,9 @@ public data class StructuredOutputs(
 
 /**
  * The body of POST /v1/chat/completions. Not built yet, so not here: `store`,
- * `guided_whitespace_pattern`, `n`, `tools`, `tool_choice`, `functions`, `function_call`,
- * `reasoning_effort`, `verbosity`, `modalities`, `audio`, `web_search_options`, `moderation`,
- * `chat_template_kwargs`.
+ * `guided_whitespace_pattern`, `samplers`, `n`, `tools`, `tool_choice`, `functions`,
+ * `function_call`, `reasoning_effort`, `verbosity`, `modalities`, `audio`,
+ * `web_search_options`, `moderation`, `chat_template_kwargs`.
  */
 @Serializable
 public data class ChatCompletionRequest(
@@ -274,6 +274,50 @@ public data class ChatCompletionRequest(
     /** What is added to the logit of a token, by its id. */
     @SerialName("logit_bias")
     val logitBias: Map<Int, Double>? = null,
+    /** Keep logits within so many standard deviations of the largest; 0 and below keep all. */
+    @SerialName("top_n_sigma")
+    val topNSigma: Double? = null,
+    /**
+     * Keep this mass of the tokens that surprise most nearly as expected; 1 keeps all. From 0
+     * to 1.
+     */
+    @SerialName("typical_p")
+    val typicalP: Double? = null,
+    /** Drop tokens of a probability less than this. From 0 to 1. */
+    @SerialName("epsilon_cutoff")
+    val epsilonCutoff: Double? = null,
+    /**
+     * Drop tokens of a probability less than this, or less yet where many are likely. From 0
+     * to 1.
+     */
+    @SerialName("eta_cutoff")
+    val etaCutoff: Double? = null,
+    /**
+     * How often all tokens from `xtc_threshold` on are excluded but the least likely of them.
+     * From 0 to 1.
+     */
+    @SerialName("xtc_probability")
+    val xtcProbability: Double? = null,
+    /** The probability from which on a token is a top choice. From 0 to 1. */
+    @SerialName("xtc_threshold")
+    val xtcThreshold: Double? = null,
+    /**
+     * The temperature is so much lower where one token is likely, and higher where many are.
+     * From 0 to 100.
+     */
+    @SerialName("dynatemp_range")
+    val dynatempRange: Double? = null,
+    /** How the entropy maps to that range. From 0 to 100. */
+    @SerialName("dynatemp_exponent")
+    val dynatempExponent: Double? = null,
+    /** 2 keeps the surprise of the answer near `mirostat_tau`, in place of other filters. */
+    val mirostat: Int? = null,
+    /** The surprise of a token, in bits. From 0 to 100. */
+    @SerialName("mirostat_tau")
+    val mirostatTau: Double? = null,
+    /** How fast mirostat learns. From 0 to 1. */
+    @SerialName("mirostat_eta")
+    val mirostatEta: Double? = null,
     /** The newer name of `max_tokens`. */
     @SerialName("max_completion_tokens")
     val maxCompletionTokens: Int? = null,
@@ -429,6 +473,62 @@ public data class ChatCompletionRequest(
         public fun logitBias(value: Map<Int, Double>?): Builder =
             apply { made = made.copy(logitBias = value) }
 
+        /** Keep logits within so many standard deviations of the largest; 0 and below keep all. */
+        public fun topNSigma(value: Double?): Builder =
+            apply { made = made.copy(topNSigma = value) }
+
+        /**
+         * Keep this mass of the tokens that surprise most nearly as expected; 1 keeps all.
+         * From 0 to 1.
+         */
+        public fun typicalP(value: Double?): Builder =
+            apply { made = made.copy(typicalP = value) }
+
+        /** Drop tokens of a probability less than this. From 0 to 1. */
+        public fun epsilonCutoff(value: Double?): Builder =
+            apply { made = made.copy(epsilonCutoff = value) }
+
+        /**
+         * Drop tokens of a probability less than this, or less yet where many are likely. From
+         * 0 to 1.
+         */
+        public fun etaCutoff(value: Double?): Builder =
+            apply { made = made.copy(etaCutoff = value) }
+
+        /**
+         * How often all tokens from `xtc_threshold` on are excluded but the least likely of
+         * them. From 0 to 1.
+         */
+        public fun xtcProbability(value: Double?): Builder =
+            apply { made = made.copy(xtcProbability = value) }
+
+        /** The probability from which on a token is a top choice. From 0 to 1. */
+        public fun xtcThreshold(value: Double?): Builder =
+            apply { made = made.copy(xtcThreshold = value) }
+
+        /**
+         * The temperature is so much lower where one token is likely, and higher where many
+         * are. From 0 to 100.
+         */
+        public fun dynatempRange(value: Double?): Builder =
+            apply { made = made.copy(dynatempRange = value) }
+
+        /** How the entropy maps to that range. From 0 to 100. */
+        public fun dynatempExponent(value: Double?): Builder =
+            apply { made = made.copy(dynatempExponent = value) }
+
+        /** 2 keeps the surprise of the answer near `mirostat_tau`, in place of other filters. */
+        public fun mirostat(value: Int?): Builder =
+            apply { made = made.copy(mirostat = value) }
+
+        /** The surprise of a token, in bits. From 0 to 100. */
+        public fun mirostatTau(value: Double?): Builder =
+            apply { made = made.copy(mirostatTau = value) }
+
+        /** How fast mirostat learns. From 0 to 1. */
+        public fun mirostatEta(value: Double?): Builder =
+            apply { made = made.copy(mirostatEta = value) }
+
         /** The newer name of `max_tokens`. */
         public fun maxCompletionTokens(value: Int?): Builder =
             apply { made = made.copy(maxCompletionTokens = value) }
@@ -479,7 +579,7 @@ public data class ChatCompletionRequest(
 
 /**
  * The body of POST /v1/completions. Not built yet, so not here: `store`,
- * `guided_whitespace_pattern`, `n`, `echo`, `best_of`, `suffix`.
+ * `guided_whitespace_pattern`, `samplers`, `n`, `echo`, `best_of`, `suffix`.
  */
 @Serializable
 public data class CompletionRequest(
@@ -567,6 +667,50 @@ public data class CompletionRequest(
     /** What is added to the logit of a token, by its id. */
     @SerialName("logit_bias")
     val logitBias: Map<Int, Double>? = null,
+    /** Keep logits within so many standard deviations of the largest; 0 and below keep all. */
+    @SerialName("top_n_sigma")
+    val topNSigma: Double? = null,
+    /**
+     * Keep this mass of the tokens that surprise most nearly as expected; 1 keeps all. From 0
+     * to 1.
+     */
+    @SerialName("typical_p")
+    val typicalP: Double? = null,
+    /** Drop tokens of a probability less than this. From 0 to 1. */
+    @SerialName("epsilon_cutoff")
+    val epsilonCutoff: Double? = null,
+    /**
+     * Drop tokens of a probability less than this, or less yet where many are likely. From 0
+     * to 1.
+     */
+    @SerialName("eta_cutoff")
+    val etaCutoff: Double? = null,
+    /**
+     * How often all tokens from `xtc_threshold` on are excluded but the least likely of them.
+     * From 0 to 1.
+     */
+    @SerialName("xtc_probability")
+    val xtcProbability: Double? = null,
+    /** The probability from which on a token is a top choice. From 0 to 1. */
+    @SerialName("xtc_threshold")
+    val xtcThreshold: Double? = null,
+    /**
+     * The temperature is so much lower where one token is likely, and higher where many are.
+     * From 0 to 100.
+     */
+    @SerialName("dynatemp_range")
+    val dynatempRange: Double? = null,
+    /** How the entropy maps to that range. From 0 to 100. */
+    @SerialName("dynatemp_exponent")
+    val dynatempExponent: Double? = null,
+    /** 2 keeps the surprise of the answer near `mirostat_tau`, in place of other filters. */
+    val mirostat: Int? = null,
+    /** The surprise of a token, in bits. From 0 to 100. */
+    @SerialName("mirostat_tau")
+    val mirostatTau: Double? = null,
+    /** How fast mirostat learns. From 0 to 1. */
+    @SerialName("mirostat_eta")
+    val mirostatEta: Double? = null,
     /**
      * Tell the log-probability of each token of the answer, and of this many of the likeliest
      * in its place. From 0 to 20.
@@ -698,6 +842,62 @@ public data class CompletionRequest(
         /** What is added to the logit of a token, by its id. */
         public fun logitBias(value: Map<Int, Double>?): Builder =
             apply { made = made.copy(logitBias = value) }
+
+        /** Keep logits within so many standard deviations of the largest; 0 and below keep all. */
+        public fun topNSigma(value: Double?): Builder =
+            apply { made = made.copy(topNSigma = value) }
+
+        /**
+         * Keep this mass of the tokens that surprise most nearly as expected; 1 keeps all.
+         * From 0 to 1.
+         */
+        public fun typicalP(value: Double?): Builder =
+            apply { made = made.copy(typicalP = value) }
+
+        /** Drop tokens of a probability less than this. From 0 to 1. */
+        public fun epsilonCutoff(value: Double?): Builder =
+            apply { made = made.copy(epsilonCutoff = value) }
+
+        /**
+         * Drop tokens of a probability less than this, or less yet where many are likely. From
+         * 0 to 1.
+         */
+        public fun etaCutoff(value: Double?): Builder =
+            apply { made = made.copy(etaCutoff = value) }
+
+        /**
+         * How often all tokens from `xtc_threshold` on are excluded but the least likely of
+         * them. From 0 to 1.
+         */
+        public fun xtcProbability(value: Double?): Builder =
+            apply { made = made.copy(xtcProbability = value) }
+
+        /** The probability from which on a token is a top choice. From 0 to 1. */
+        public fun xtcThreshold(value: Double?): Builder =
+            apply { made = made.copy(xtcThreshold = value) }
+
+        /**
+         * The temperature is so much lower where one token is likely, and higher where many
+         * are. From 0 to 100.
+         */
+        public fun dynatempRange(value: Double?): Builder =
+            apply { made = made.copy(dynatempRange = value) }
+
+        /** How the entropy maps to that range. From 0 to 100. */
+        public fun dynatempExponent(value: Double?): Builder =
+            apply { made = made.copy(dynatempExponent = value) }
+
+        /** 2 keeps the surprise of the answer near `mirostat_tau`, in place of other filters. */
+        public fun mirostat(value: Int?): Builder =
+            apply { made = made.copy(mirostat = value) }
+
+        /** The surprise of a token, in bits. From 0 to 100. */
+        public fun mirostatTau(value: Double?): Builder =
+            apply { made = made.copy(mirostatTau = value) }
+
+        /** How fast mirostat learns. From 0 to 1. */
+        public fun mirostatEta(value: Double?): Builder =
+            apply { made = made.copy(mirostatEta = value) }
 
         /**
          * Tell the log-probability of each token of the answer, and of this many of the
