@@ -25,6 +25,7 @@ from mlcc.engine.caches import CachePools
 from mlcc.engine.detokenize import Tokenizer
 from mlcc.engine.events import Event, Finished, TextDelta
 from mlcc.engine.limits import check_capacity, token_limit
+from mlcc.engine.pace import Pace
 from mlcc.engine.packing import AdjustedSequence, adjust, pack
 from mlcc.engine.request import FinishReason, Request
 from mlcc.engine.sampling import derive_seed, stream_of
@@ -80,7 +81,8 @@ class Engine:
         self._tokenizer = tokenizer
         self._seed = seed
         self._pools = CachePools(capacity, prefix_cache)
-        self._scheduler = Scheduler(capacity, self._pools)
+        self._pace = Pace()
+        self._scheduler = Scheduler(capacity, self._pools, self._pace)
         self._live: dict[str, TokenSequence] = {}
         self._in_flight: deque[list[TokenSequence]] = deque()
         """The sequence of each logit row, of every step planned and not committed."""
@@ -105,7 +107,8 @@ class Engine:
         ends = frozenset() if sampling.ignore_eos else self._eos_ids
         ends = ends.union(sampling.stop_token_ids)
         adjuster = Adjuster(sampling, tokens, ends) if sampling.adjusts else None
-        seq = TokenSequence(request, arrival, limit, stream, ends, answer, tokens, caches, adjuster)
+        seq = TokenSequence(request, arrival, limit, stream, ends, answer, tokens, caches)
+        seq.adjuster = adjuster
         self._requests += 1
         self._live[request.id] = seq
         self._scheduler.add(seq)
@@ -142,9 +145,11 @@ class Engine:
             return None
         return adjust(self._adjusted, self._adjust_layout, lend())
 
-    def commit(self, result: Result) -> list[Event]:
+    def commit(self, result: Result, seconds: float | None = None) -> list[Event]:
         """Take the result of the oldest step in flight; returns what happened to its requests.
 
+        seconds: what the step took, if that was measured; decides how much of prompts later steps
+        compute beside decoding sequences (`pace.py`), and nothing else.
         Raises DeviceError, and changes nothing, if the result does not fit the step.
         """
         if not self._in_flight:
@@ -152,6 +157,7 @@ class Engine:
         rows = self._in_flight[0]
         self._check_result(len(rows), result)
         self._in_flight.popleft()
+        self._pace.took(seconds)
         events: list[Event] = []
         for seq, token, logprob in zip(rows, result.tokens, result.logprobs, strict=True):
             if not seq.finished:  # else it ended while this step was in flight
@@ -161,6 +167,7 @@ class Engine:
     def fail(self) -> list[Event]:
         """The device failed: forget all steps in flight and end every request with "error"."""
         self._in_flight.clear()
+        self._pace.forget()
         events = [event for seq in [*self._live.values()] for event in self._finish(seq, "error")]
         self.forget_prefixes()  # their pages may never have been computed
         return events
