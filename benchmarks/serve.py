@@ -5,9 +5,9 @@
 
 Each server runs alone, in turn, round after round, in a process of its own; each workload is sent
 by as many clients as `--streams` says (closed loop), or with `--rate` by a Poisson process (open
-loop), the same to all and another one in each round. Prints a table and one JSON line, in
-milliseconds percentiles of the time to the first token, of the time per output token (an answer's
-mean) and of gaps between pieces; output tokens a second of all. `structured` is not among the workloads yet.
+loop), the same to all and another one in each round. Prints a table and one JSON line: percentiles,
+in milliseconds, of the time to the first token, of the time per output token (an answer's mean) and
+of gaps between pieces; and output tokens a second of all. `structured` is no workload yet.
 """
 
 from __future__ import annotations

@@ -57,6 +57,7 @@ class Storm:
         )
         engine = Engine(self.capacity, EOS, TOKENIZER, seed=7, prefix_cache=prefix_cache)
         self.driver = Driver(engine, ToyExecutor(self.capacity), depth)
+        self.driver.seconds = self.draw.random  # decides how much of prompts, and no token
         self.live: dict[str, Live] = {}
         self.came = self.refused = self.ended = 0
         self.reasons: dict[str, int] = {}

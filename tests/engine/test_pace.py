@@ -8,6 +8,7 @@ from collections.abc import Callable
 from statistics import median
 
 import pytest
+from engine_drive import small, toy_driver
 
 from mlcc.engine import Capacity, Engine, Request, Result, SamplingParams, TextDelta
 from mlcc.engine.pace import BREATH, LEAST, Pace
@@ -103,3 +104,19 @@ def test_prompts_go_on_and_decoding_is_measured_again() -> None:
     assert allowed == [*[LEAST] * BREATH, 0] * 2
     assert pace.prompt_tokens(0, 500) == 500, "nobody decodes"
     assert pace.prompt_tokens(4, 5) == 5, "a step holds no more"
+
+
+def test_prompts_that_are_held_back_go_on_where_decoding_finds_no_page() -> None:
+    driver = toy_driver(small(pools=[6], max_step_tokens=2))
+    driver.add(Request("decodes", [1] * 3, SamplingParams(max_tokens=20)))
+    driver.step(), driver.step()
+    driver.add(Request("prompt", [2] * 13, SamplingParams(max_tokens=2), priority=-1))
+    driver.step()
+    assert driver.engine.stats().running == 2
+    pace = driver.engine._pace
+    pace._decode = pace._token = 1.0
+    while driver.engine.has_work:
+        pace._mixed = BREATH  # no step but this one's is to have any of a prompt
+        driver.step()
+    assert [len(got.tokens) for got in driver.got.values()] == [20, 2]
+    assert driver.engine.stats().preemptions == 1

@@ -110,19 +110,20 @@ def test_api_key() -> None:
 def test_who_has_another_key_finds_a_place_in_a_queue_that_others_fill() -> None:
     few = {"prompt": "a prompt of several pages, all alike", "max_tokens": 4}
     many = {"prompt": ["x"] * 5, "max_tokens": 400, "ignore_eos": True, "stream": True}
-    options = ("--api-key", "one", "--api-key", "two", "--max-queue", "1", "--delay", "0.01")
-    with running(*options) as server:
+    options = ("--api-key", "one", "--api-key", "two", "--max-queue", "1", "--delay", "0.05")
+    with running(*options) as server, httpx.Client(timeout=60) as client:
         url = f"{server.url}/v1/completions"
         one, two = ({"Authorization": f"Bearer {key}"} for key in ("one", "two"))
-        found = [httpx.post(url, json=few, headers=key) for key in (one, one, two, two)]
+        found = [client.post(url, json=few, headers=key) for key in (one, one, two, two)]
         details = [answer.json()["usage"]["prompt_tokens_details"] for answer in found]
         assert [d["cached_tokens"] > 0 for d in details] == [False, True, False, True]
-        with httpx.stream("POST", url, json=many, headers=one) as stream:
+        with client.stream("POST", url, json=many, headers=one) as stream:
             next(stream.iter_lines())
-            assert httpx.post(url, json=few, headers=one).json()["error"]["code"] == "queue_full"
-            assert httpx.post(url, json=few, headers=two).is_success
-            full = httpx.post(url, json={**few, "prompt": ["x", "y"]}, headers=two)
+            assert client.post(url, json=few, headers=one).json()["error"]["code"] == "queue_full"
+            full = client.post(url, json={**few, "prompt": ["x", "y"]}, headers=two)
             assert full.json()["error"]["code"] == "queue_full", "one, and not several"
+            with client.stream("POST", url, json={**few, "stream": True}, headers=two) as let_in:
+                assert let_in.status_code == 200
 
 
 def test_a_dying_engine_is_said_to_all_who_wait_and_after() -> None:

@@ -65,8 +65,21 @@ class Scheduler:
 
         Takes pages for it and preempts for them, but leaves `computed` to the packing.
         """
+        decodes = sum(1 for seq in self.running if seq.remaining == 1 and seq.runnable(step))
+        whole = self._capacity.max_step_tokens - decodes
+        budget = self._pace.prompt_tokens(decodes, whole)
+        chunks = self._fill(step, budget)
+        if not chunks and budget < whole:  # prompts were held back for who found no page
+            chunks = self._fill(step, whole)
+        if chunks:
+            self.waiting.charge(chunks)
+            singles = sum(1 for _, count in chunks if count == 1)
+            self._pace.planned(singles, sum(count for _, count in chunks) - singles)
+        return chunks
+
+    def _fill(self, step: int, budget: int) -> list[Chunk]:
+        """A step with so many tokens of prompts at most."""
         chunks: list[Chunk] = []
-        budget = self._prefill_budget(step)
         self._adjust_words = self._most_adjust_words
         index = 0
         while index < len(self.running):  # preemption shortens the list, from its end
@@ -83,10 +96,6 @@ class Scheduler:
             if count:
                 chunks.append((seq, count))
         self._admit(chunks, budget)
-        self.waiting.charge(chunks)
-        if chunks:
-            singles = sum(1 for _, count in chunks if count == 1)
-            self._pace.planned(singles, sum(count for _, count in chunks) - singles)
         return chunks
 
     def _can_adjust(self, seq: TokenSequence) -> bool:
@@ -99,10 +108,6 @@ class Scheduler:
             return False
         self._adjust_words -= words
         return True
-
-    def _prefill_budget(self, step: int) -> int:
-        decodes = sum(1 for seq in self.running if seq.remaining == 1 and seq.runnable(step))
-        return self._pace.prompt_tokens(decodes, self._capacity.max_step_tokens - decodes)
 
     def _admit(self, chunks: list[Chunk], budget: int) -> None:
         """Start waiting sequences while slots, tokens and pages last. Nobody is overtaken for
