@@ -118,7 +118,8 @@ def test_who_has_another_key_finds_a_place_in_a_queue_that_others_fill() -> None
         details = [answer.json()["usage"]["prompt_tokens_details"] for answer in found]
         assert [d["cached_tokens"] > 0 for d in details] == [False, True, False, True]
         with client.stream("POST", url, json=many, headers=one) as stream:
-            next(stream.iter_lines())
+            lines = stream.iter_lines()  # kept: once it is forgotten, the client is gone
+            next(lines)
             assert client.post(url, json=few, headers=one).json()["error"]["code"] == "queue_full"
             full = client.post(url, json={**few, "prompt": ["x", "y"]}, headers=two)
             assert full.json()["error"]["code"] == "queue_full", "one, and not several"
