@@ -52,6 +52,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     "prefix cache": ("prefix",),
     "temperature, top-k, top-p, min-p": ("sampling",),
     "penalties, `logit_bias`, `min_tokens`": ("adjust",),
+    "structured output": ("structured",),
     "chat and OpenAI server": ("server",),
     "programs in C: `mlcc.h`": ("c",),
     "`mlcc profile`": ("profile",),

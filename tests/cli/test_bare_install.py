@@ -82,6 +82,13 @@ def test_the_engine_in_a_program(demo: Path) -> None:
     assert "5" in done.stdout, done.stderr
 
 
+def test_structured_output_says_what_it_needs(demo: Path) -> None:
+    asked = "chat = dict(guided_regex='a',"
+    done = bare(ENGINE.format(model=str(demo)).replace("chat = dict(", asked))
+    wanted = 'llguidance, which is not installed; type `pip install "mlcc[structured]"`'
+    assert wanted in done.stderr and "UnsupportedError" in done.stderr
+
+
 def test_eval_profile_and_inspect(demo: Path, tmp_path: Path) -> None:
     texts = tmp_path / "texts.jsonl"
     texts.write_text(json.dumps({"text": "Hello! I am Pip."}), encoding="utf-8")

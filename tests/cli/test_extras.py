@@ -36,7 +36,9 @@ def test_what_the_executor_has_inside_is_what_compiles() -> None:
     assert PROJECT.count("apache-tvm") == 4, "the same in [tvm] and to build"
 
 
-@pytest.mark.parametrize("name", ["compile", "serve", "reference", *extras.OF_DEVICE.values()])
+@pytest.mark.parametrize(
+    "name", ["compile", "serve", "reference", "structured", *extras.OF_DEVICE.values()]
+)
 def test_what_is_told_to_be_typed_is_there(name: str) -> None:
     assert listed(name)
     assert f'pip install "mlcc[{name}]"' in extras.advice("tvm", name)

@@ -111,7 +111,7 @@ def test_the_disk_is_checked_for_what_will_be_written(
     checkpoint: Checkpoint, quant: str, target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     estimates: list[int] = []
-    monkeypatch.setattr(package, "check_space", lambda out, needed: estimates.append(needed))
+    monkeypatch.setattr(package, "check_space", lambda out, needed, where: estimates.append(needed))
     options = Options(quant=quant, context=64)
     out = compile_model(checkpoint, get_target(target), tmp_path / "out", options, Progress())
     written = sum(path.stat().st_size for path in out.glob("*.safetensors"))

@@ -47,6 +47,7 @@ COMPUTED = {
     "streaming/completion-chunks",
     "streaming/no-text-at-all",
     "streaming/several-prompts",
+    "structured/completions-text",
     "unicode/whole-characters-in-a-stream",
     "usage/one-token",
 }

@@ -11,7 +11,7 @@ import pytest
 from conformance.answers import KINDS
 from conformance.matching import Json, rule_of
 from conformance.vectors import FOLDER, expanded, layout, load, parse, read
-from mlcc.api import fields
+from mlcc.api import fields, structure
 from mlcc.api.schema import Field, Object, Use
 
 FILES = sorted(FOLDER.glob("*.json"))
@@ -21,6 +21,9 @@ OBJECTS = {
     "Message": (fields.MESSAGE, r"^messages\[\d+\]\.{}(\[|$)"),
     "TextPart": (fields.TEXT_PART, r"^messages\[\d+\]\.content\[\d+\]\.{}$"),
     "StreamOptions": (fields.STREAM_OPTIONS, r"^stream_options\.{}$"),
+    "ResponseFormat": (structure.RESPONSE_FORMAT, r"^response_format\.{}$"),
+    "JsonSchemaFormat": (structure.JSON_SCHEMA_FORMAT, r"^response_format\.json_schema\.{}$"),
+    "StructuredOutputs": (structure.STRUCTURED_OUTPUTS, r"^structured_outputs\.{}$"),
 }
 """Each object of the API, and how an error's `param` spells one of its fields."""
 ROWS = [(name, field) for name, (table, _) in OBJECTS.items() for field in table.fields]
@@ -41,6 +44,10 @@ def uses(path: str, body: Json) -> Iterator[tuple[str, str, Json]]:
     chat = KINDS[path].chat
     yield from _members("ChatCompletionRequest" if chat else "CompletionRequest", body)
     yield from _members("StreamOptions", body.get("stream_options"))
+    kind = body.get("response_format")
+    yield from _members("ResponseFormat", kind)
+    yield from _members("JsonSchemaFormat", (kind or {}).get("json_schema"))
+    yield from _members("StructuredOutputs", body.get("structured_outputs"))
     for message in body.get("messages") or [] if chat else []:
         yield from _members("Message", message)
         content = message.get("content") if isinstance(message, dict) else None
@@ -80,7 +87,8 @@ ACCEPTED = accepted()
 
 
 def test_the_objects_here_are_all_there_are() -> None:
-    tables = {value.name for value in vars(fields).values() if isinstance(value, Object)}
+    values = (*vars(fields).values(), *vars(structure).values())
+    tables = {value.name for value in values if isinstance(value, Object)}
     assert tables == OBJECTS.keys()
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from demo_model import DEMO
 from openai import BadRequestError, OpenAI
+from pydantic import BaseModel, Field
 
 from demo.conftest import Opened
 from demo.equality import compare
@@ -62,6 +63,39 @@ def test_eight_at_once_answer_as_one_at_a_time(client: OpenAI, opened: Opened) -
         ties += compare(model, prompt, *ids, BOUND)
     assert any(alone)
     assert ties <= 1
+
+
+class Person(BaseModel):
+    name: str = Field(min_length=1, max_length=8)
+    age: int = Field(ge=0, lt=100)
+
+
+def test_openais_client_gets_objects(client: OpenAI) -> None:
+    """As the README says it: by a schema that the client makes of a class."""
+    messages: Any = [{"role": "user", "content": "Who are you?"}]
+
+    def person(seed: int) -> Person:
+        answer = client.chat.completions.parse(
+            model="model", messages=messages, seed=seed, max_tokens=120, response_format=Person
+        )
+        assert answer.choices[0].finish_reason == "stop"
+        made = answer.choices[0].message.parsed
+        assert made is not None
+        return made
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(0 <= made.age < 100 for made in pool.map(person, range(4)))
+
+
+def test_a_schema_that_takes_too_much_disturbs_nobody(client: OpenAI) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(ask, client, questions()[0])
+        with pytest.raises(BadRequestError) as caught:
+            deep = {f"d{i}": {"items": {"$ref": f"#/$defs/d{i + 1}"}} for i in range(2000)}
+            body = {"guided_json": {"$defs": deep, "$ref": "#/$defs/d0"}}
+            client.completions.create(model="model", prompt="x", extra_body=body)
+        assert caught.value.param == "guided_json"
+        assert asked.result() == ask(client, questions()[0])
 
 
 def test_streaming_says_the_same_and_counts(client: OpenAI) -> None:

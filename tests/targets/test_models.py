@@ -37,6 +37,8 @@ ON_WEBGPU = ("llama",)
 """Here for its refusals and its float16; tests/web compiles and runs every one of them."""
 AS_TEXT = [case for case in ARCHITECTURES if case != "qwen3_next"]
 """Without those whose kernels are many: as text tests/web compiles them too."""
+REPEATED = {("gemma3", "cuda"), ("gemma3", "metal"), ("gemma3", "android"), ("qwen3_moe", "cuda")}
+"""In the long tail: Gemma 2 has the window, and on CUDA Qwen3-Next the experts."""
 CASES = [
     *((case, "cuda") for case in RECIPES),
     *((case, target) for case in AS_TEXT for target in ("metal", "android")),
@@ -60,7 +62,7 @@ def shown(case: str, target: str) -> Any:
     if is_foreign(target):
         refused = ("profile",) if target == "webgpu" else ("server", "profile")
         marks += [pytest.mark.feature(part, target, "refused") for part in refused]
-    marks += long_if_repeated(case)
+    marks += [pytest.mark.long] if (case, target) in REPEATED else long_if_repeated(case)
     return pytest.param(case, target, marks=marks)
 
 

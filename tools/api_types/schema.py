@@ -17,6 +17,7 @@ from typing import Any
 from mlcc.api import shapes
 from mlcc.api.fields import CHAT, COMPLETION, MESSAGE, STREAM_OPTIONS, TEXT_PART
 from mlcc.api.schema import Field, Use
+from mlcc.api.structure import JSON_SCHEMA_FORMAT, RESPONSE_FORMAT, STRUCTURED_OUTPUTS
 from mlcc.api.types import Integer, Number
 
 ROOT = Path(__file__).parents[2]
@@ -28,6 +29,9 @@ PARTS = (
     (TEXT_PART, "A part of a message."),
     (MESSAGE, "One message of a conversation."),
     (STREAM_OPTIONS, "How a stream is sent."),
+    (JSON_SCHEMA_FORMAT, "A schema of JSON, as OpenAI's API has it."),
+    (RESPONSE_FORMAT, "What kind of text an answer is."),
+    (STRUCTURED_OUTPUTS, "What an answer must be, as vLLM's API has it: one of these."),
 )
 NOT_BUILT = "Not built yet: accepted only with a value that changes nothing."
 METADATA = "Accepted; never changes an answer."

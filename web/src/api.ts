@@ -44,6 +44,50 @@ export interface StreamOptions {
   include_obfuscation?: false | null;
 }
 
+/** A schema of JSON, as OpenAI's API has it. */
+export interface JsonSchemaFormat {
+  /** The schema of the answer. */
+  schema: unknown;
+  /** Accepted; never changes an answer. */
+  name?: unknown;
+  /** Accepted; never changes an answer. */
+  description?: unknown;
+  /** Accepted; never changes an answer. */
+  strict?: unknown;
+}
+
+/** What kind of text an answer is. */
+export interface ResponseFormat {
+  /** What the answer is. */
+  type: 'text' | 'json_object' | 'json_schema';
+  /** Only with the type `json_schema`. */
+  json_schema?: JsonSchemaFormat | null;
+}
+
+/** What an answer must be, as vLLM's API has it: one of these. */
+export interface StructuredOutputs {
+  /** A JSON Schema. */
+  json?: unknown;
+  /** Any object of JSON. */
+  json_object?: boolean | null;
+  /** A regular expression for the whole answer. */
+  regex?: string | null;
+  /** The answer is one of these. */
+  choice?: readonly string[] | null;
+  /** A grammar, in GBNF or Lark. */
+  grammar?: string | null;
+  /** Not built yet: accepted only with a value that changes nothing. */
+  structural_tag?: null;
+  /** Not built yet: accepted only with a value that changes nothing. */
+  whitespace_pattern?: null;
+  /** Not built yet: accepted only with a value that changes nothing. */
+  disable_any_whitespace?: false | null;
+  /** Not built yet: accepted only with a value that changes nothing. */
+  disable_additional_properties?: false | null;
+  /** Accepted; never changes an answer. */
+  disable_fallback?: unknown;
+}
+
 /** The body of POST /v1/chat/completions. */
 export interface ChatCompletionRequest {
   /** The conversation so far. */
@@ -69,6 +113,26 @@ export interface ChatCompletionRequest {
   metadata?: unknown;
   /** Not built yet: accepted only with a value that changes nothing. */
   store?: false | null;
+  /** The answer is JSON. */
+  response_format?: ResponseFormat | null;
+  /** One kind of thing that the answer is. */
+  structured_outputs?: StructuredOutputs | null;
+  /** vLLM's older name of a JSON Schema. */
+  guided_json?: unknown;
+  /** vLLM's older name of a regular expression. */
+  guided_regex?: string | null;
+  /** vLLM's older name of a list of answers. */
+  guided_choice?: readonly string[] | null;
+  /** vLLM's older name of a grammar. */
+  guided_grammar?: string | null;
+  /** Not built yet: accepted only with a value that changes nothing. */
+  guided_whitespace_pattern?: null;
+  /** Accepted; never changes an answer. */
+  guided_decoding_backend?: unknown;
+  /** llama.cpp's name of a grammar in GBNF. */
+  grammar?: string | null;
+  /** llama.cpp's name of a JSON Schema. */
+  json_schema?: unknown;
   /** Divides the logits; 0 always takes the likeliest token. From 0 to 2. */
   temperature?: number | null;
   /** Keep the fewest likeliest tokens of at least this mass; 1 keeps all. From 0 to 1. */
@@ -116,8 +180,6 @@ export interface ChatCompletionRequest {
   functions?: readonly [] | null;
   /** Not built yet: accepted only with a value that changes nothing. */
   function_call?: 'none' | 'auto' | null;
-  /** Not built yet: accepted only with a value that changes nothing. */
-  response_format?: { type: 'text' } | null;
   /** Not built yet: accepted only with a value that changes nothing. */
   reasoning_effort?: null;
   /** Not built yet: accepted only with a value that changes nothing. */
@@ -181,6 +243,26 @@ export interface CompletionRequest {
   metadata?: unknown;
   /** Not built yet: accepted only with a value that changes nothing. */
   store?: false | null;
+  /** The answer is JSON. */
+  response_format?: ResponseFormat | null;
+  /** One kind of thing that the answer is. */
+  structured_outputs?: StructuredOutputs | null;
+  /** vLLM's older name of a JSON Schema. */
+  guided_json?: unknown;
+  /** vLLM's older name of a regular expression. */
+  guided_regex?: string | null;
+  /** vLLM's older name of a list of answers. */
+  guided_choice?: readonly string[] | null;
+  /** vLLM's older name of a grammar. */
+  guided_grammar?: string | null;
+  /** Not built yet: accepted only with a value that changes nothing. */
+  guided_whitespace_pattern?: null;
+  /** Accepted; never changes an answer. */
+  guided_decoding_backend?: unknown;
+  /** llama.cpp's name of a grammar in GBNF. */
+  grammar?: string | null;
+  /** llama.cpp's name of a JSON Schema. */
+  json_schema?: unknown;
   /** Divides the logits; 0 always takes the likeliest token. From 0 to 2. */
   temperature?: number | null;
   /** Keep the fewest likeliest tokens of at least this mass; 1 keeps all. From 0 to 1. */

@@ -6,7 +6,6 @@ end: .NAME.mlcc-lock, .NAME.mlcc-tmp-PID (being written), .NAME.mlcc-old (being 
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import shutil
@@ -17,10 +16,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from mlcc.artifact.schema import MANIFEST_NAME
-from mlcc.errors import CapacityError, MlccError
-from mlcc.sizes import apart
-
-_FULL = (errno.ENOSPC, errno.EDQUOT)
+from mlcc.errors import MlccError
 
 
 @contextmanager
@@ -56,17 +52,6 @@ def check_replaceable(out: Path) -> None:
     foreign = sorted(_files(out) - _own_files(out))
     if foreign:
         raise MlccError(f"{out}: holds files that mlcc did not write ({foreign[0]}); {other}")
-
-
-def check_space(out: Path, needed: int) -> None:
-    """Raises CapacityError if `needed` bytes do not fit beside `out`."""
-    free = shutil.disk_usage(out.parent).free
-    if needed > free:
-        needs, has = apart(needed, free)
-        raise CapacityError(
-            f"{out}: needs {needs} and the disk has {has} free; "
-            "free some space or choose another --output"
-        )
 
 
 def temporary(out: Path) -> Path:
@@ -105,16 +90,6 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def explain(error: OSError, out: Path) -> MlccError:
-    """An operating system's refusal in one line."""
-    if error.errno in _FULL:
-        return CapacityError(f"{out}: the disk is full; free some space or choose another --output")
-    reason, name = error.strerror or str(error), str(error.filename or "")
-    if name and not name.startswith(str(out.parent)):
-        return MlccError(f"{name}: {reason}; check that it is there and may be read")
-    return MlccError(f"{out}: cannot be written ({reason}); choose another --output")
 
 
 def _holder(out: Path) -> str:

@@ -23,11 +23,10 @@ from mlcc.artifact.manifest import Manifest
 from mlcc.artifact.rules import check_relative
 from mlcc.artifact.schema import MANIFEST_NAME, FileEntry, TensorSpec, WeightsInfo
 from mlcc.artifact.texts import CHAT_TEMPLATE, CHAT_TEMPLATES, GENERATION_CONFIG, TOKENIZER
+from mlcc.artifact.writing import check_space, explain
 from mlcc.errors import CheckpointError
 from mlcc_compiler.artifact.output import (
     check_replaceable,
-    check_space,
-    explain,
     locked,
     replace,
     sync_folder,
@@ -150,7 +149,7 @@ class ArtifactWriter:
         self.out.parent.mkdir(parents=True, exist_ok=True)
         self._exits.enter_context(locked(self.out))
         check_replaceable(self.out)
-        check_space(self.out, self.estimate_bytes)
+        check_space(self.out, self.estimate_bytes, "--output")
         self.folder = temporary(self.out)
         self._exits.callback(shutil.rmtree, self.folder, ignore_errors=True)
 
@@ -159,7 +158,7 @@ class ArtifactWriter:
             pass
         self._unwinding.check(error)
         if isinstance(error, OSError):
-            raise explain(error, self.out) from error
+            raise explain(error, self.out, "--output") from error
 
 
 def _complete(manifest: Manifest, entries: Iterable[FileEntry]) -> bytes:

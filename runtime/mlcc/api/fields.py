@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from mlcc.api.schema import Object, honoured, metadata, not_built, sampling
+from mlcc.api.structure import STRUCTURE
 from mlcc.api.types import ByToken, Custom, Either, Flag, Integer, Json, Many, Number, Text, refuse
 from mlcc.engine.request import MOST_TOKENS
 from mlcc.errors import UnsupportedError
@@ -126,6 +127,7 @@ COMMON = (
     metadata("user"),
     metadata("metadata"),
     not_built("store", False),
+    *STRUCTURE,
 )
 
 
@@ -187,7 +189,6 @@ CHAT = Object(
         not_built("tool_choice", "none", "auto"),
         not_built("functions", []),
         not_built("function_call", "none", "auto"),
-        not_built("response_format", {"type": "text"}),
         not_built("reasoning_effort"),
         not_built("verbosity", "medium"),
         not_built("modalities", ["text"]),

@@ -10,7 +10,9 @@ from typing import Any
 
 from mlcc.api.fields import CHAT, COMPLETION
 from mlcc.api.sampling import Wishes, wishes
+from mlcc.api.structure import structure_of
 from mlcc.api.types import Json
+from mlcc.engine.grammar import Structure
 from mlcc.errors import InvalidRequestError, UnsupportedError
 
 
@@ -35,6 +37,8 @@ class ChatRequest:
     """role, content and perhaps name: what a chat template reads."""
     sampling: Wishes
     delivery: Delivery
+    structure: Structure | None = None
+    """What the answer must be."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,8 @@ class CompletionRequest:
     prompts: tuple[str | list[int], ...]
     sampling: Wishes
     delivery: Delivery
+    structure: Structure | None = None
+    """What the answer must be."""
 
 
 def parse_chat(body: Json) -> ChatRequest:
@@ -52,7 +58,7 @@ def parse_chat(body: Json) -> ChatRequest:
     messages = tuple(
         _message(message, f"messages[{i}]") for i, message in enumerate(fields["messages"])
     )
-    return ChatRequest(messages, wishes(CHAT, fields), _delivery(fields))
+    return ChatRequest(messages, wishes(CHAT, fields), _delivery(fields), structure_of(fields))
 
 
 def parse_completion(body: Json) -> CompletionRequest:
@@ -60,7 +66,8 @@ def parse_completion(body: Json) -> CompletionRequest:
     fields = COMPLETION.check(body, "")
     prompt = fields["prompt"]
     prompts = (prompt,) if isinstance(prompt, str) else tuple(prompt)
-    return CompletionRequest(prompts, wishes(COMPLETION, fields), _delivery(fields))
+    sampling, delivery = wishes(COMPLETION, fields), _delivery(fields)
+    return CompletionRequest(prompts, sampling, delivery, structure_of(fields))
 
 
 def _message(fields: dict[str, Any], where: str) -> dict[str, str]:

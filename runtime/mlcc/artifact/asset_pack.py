@@ -9,7 +9,6 @@ Kotlin's `PackedModel` joins them on the phone. Knows nothing of libraries and d
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import os
 import re
@@ -19,8 +18,8 @@ from pathlib import Path
 
 from mlcc.artifact.folder import Artifact
 from mlcc.artifact.schema import CHUNK_BYTES, MANIFEST_NAME, FileEntry
-from mlcc.errors import ArtifactError, CapacityError, MlccError, UnsupportedError
-from mlcc.sizes import apart
+from mlcc.artifact.writing import check_space, explain
+from mlcc.errors import ArtifactError, MlccError, UnsupportedError
 
 PART_CHUNKS = 150_000_000 // CHUNK_BYTES
 """A part ends with a chunk, so that each is checked by itself, and is no larger than 150 MB."""
@@ -58,14 +57,14 @@ def write_asset_pack(
     partial = out.with_name(f".{out.name}.mlcc-tmp-{os.getpid()}")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        _check_room(out, sum(entry.bytes for entry in manifest.files))
+        check_space(out, sum(entry.bytes for entry in manifest.files), "folder")
         assets = partial / "src" / "main" / "assets" / "models" / name
         assets.mkdir(parents=True)
         (partial / "build.gradle.kts").write_text(GRADLE.format(name=name), encoding="utf-8")
         _copy(artifact, assets, progress)
         partial.rename(out)
     except OSError as error:
-        raise _explained(error, out) from error
+        raise explain(error, out, "folder") from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     return out / assets.relative_to(partial)
@@ -106,19 +105,3 @@ def _copy(artifact: Artifact, assets: Path, progress: Progress) -> None:
                         part.write(data)
                         done += len(data)
                         progress(done, total)
-
-
-def _check_room(out: Path, needed: int) -> None:
-    free = shutil.disk_usage(out.parent).free
-    if needed > free:
-        needs, has = apart(needed, free)
-        raise CapacityError(
-            f"{out}: needs {needs} and the disk has {has} free; free some space or choose another "
-            "folder"
-        )
-
-
-def _explained(error: OSError, out: Path) -> MlccError:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return CapacityError(f"{out}: the disk is full; free some space or choose another folder")
-    return MlccError(f"{out}: cannot be written ({error.strerror or error}); choose another folder")

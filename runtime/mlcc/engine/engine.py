@@ -24,6 +24,7 @@ from mlcc.engine.batch import Batch, Capacity, Result, int32
 from mlcc.engine.caches import CachePools
 from mlcc.engine.detokenize import Tokenizer
 from mlcc.engine.events import Event, Finished, TextDelta
+from mlcc.engine.grammar import Grammar
 from mlcc.engine.limits import check_capacity, token_limit
 from mlcc.engine.pace import Pace
 from mlcc.engine.packing import AdjustedSequence, adjust, pack
@@ -31,7 +32,7 @@ from mlcc.engine.request import FinishReason, Request
 from mlcc.engine.sampling import derive_seed, stream_of
 from mlcc.engine.scheduler import Scheduler
 from mlcc.engine.sequence import TokenSequence
-from mlcc.errors import DeviceError, InvalidRequestError
+from mlcc.errors import DeviceError, InvalidRequestError, UnsupportedError
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +97,10 @@ class Engine:
         """Whether a request is unfinished or a step is in flight."""
         return bool(self._live or self._in_flight)
 
-    def add(self, request: Request) -> None:
-        """Queue a request. Raises InvalidRequestError if it can never be answered as written."""
-        self._validate(request)
+    def add(self, request: Request, grammar: Grammar | None = None) -> None:
+        """Queue a request, with the grammar of its `structure`. Raises InvalidRequestError if it
+        can never be answered as written."""
+        self._validate(request, grammar)
         limit = token_limit(request, self.capacity)
         sampling, arrival = request.sampling, self._requests
         seed = sampling.seed if sampling.seed is not None else derive_seed(self._seed, arrival)
@@ -106,9 +108,12 @@ class Engine:
         stream, tokens, caches = stream_of(seed), int32(request.prompt), self._pools.empty()
         ends = frozenset() if sampling.ignore_eos else self._eos_ids
         ends = ends.union(sampling.stop_token_ids)
-        adjuster = Adjuster(sampling, tokens, ends) if sampling.adjusts else None
+        adjuster = None
+        if sampling.adjusts or grammar:
+            own = ends | self._eos_ids if grammar else ends
+            adjuster = Adjuster(sampling, tokens, own, grammar, self._adjust_layout.mask_words)
         seq = TokenSequence(request, arrival, limit, stream, ends, answer, tokens, caches)
-        seq.adjuster = adjuster
+        seq.adjuster, seq.grammar = adjuster, grammar
         self._requests += 1
         self._live[request.id] = seq
         self._scheduler.add(seq)
@@ -161,7 +166,9 @@ class Engine:
         events: list[Event] = []
         for seq, token, logprob in zip(rows, result.tokens, result.logprobs, strict=True):
             if not seq.finished:  # else it ended while this step was in flight
+                seq.pending -= 1
                 events += self._take(seq, int(token), float(logprob))
+                events += self._jump(seq)
         return events
 
     def fail(self) -> list[Event]:
@@ -203,7 +210,14 @@ class Engine:
         if any(seq.pending != rows.count(seq) for seq in held):
             raise AssertionError("pending tokens do not match the steps in flight")
 
-    def _validate(self, request: Request) -> None:
+    def _validate(self, request: Request, grammar: Grammar | None) -> None:
+        if (structure := request.structure) is not None and grammar is None:
+            raise UnsupportedError(
+                f"'{structure.field}' needs what reads grammars, and there is none here; leave it "
+                "out",
+                param=structure.field or None,
+                code="unsupported_parameter",
+            )
         if request.id in self._live:
             raise InvalidRequestError(
                 f"request id {request.id!r} is already in use; choose another", param="id"
@@ -246,21 +260,36 @@ class Engine:
                 )
 
     def _take(self, seq: TokenSequence, token: int, logprob: float) -> list[Event]:
-        """Append a sampled token to its sequence, and end it where it ends."""
+        """Append a token to its sequence, and end it where it ends."""
+        if seq.grammar is not None and seq.grammar.failed:  # so any token could have come
+            return self._finish(seq, "length")
         seq.tokens.append(token)
-        seq.pending -= 1
         self._sampled += 1
         if seq.adjuster is not None:
             seq.adjuster.push(token)
         if token in seq.ends:
             return self._finish(seq, "stop")
+        if seq.grammar is not None:
+            seq.grammar.accept(token)
         text = seq.answer.push(token)
         delta = TextDelta(seq.request.id, text, (token,), (logprob,))
         if seq.answer.matched is not None:
             return [delta, *self._finish(seq, "stop")]
+        if seq.grammar is not None and seq.grammar.ended:
+            return [delta, *self._finish(seq, "stop")]
         if len(seq.tokens) >= seq.limit:
             return [delta, *self._finish(seq, "length")]
         return [delta]
+
+    def _jump(self, seq: TokenSequence) -> list[Event]:
+        """Append what its grammar forces, to be computed in one step as a prompt is."""
+        events: list[Event] = []
+        if seq.grammar is not None and not seq.finished:
+            for token in seq.grammar.forced():
+                events += self._take(seq, token, 0.0)
+                if seq.finished:
+                    break
+        return events
 
     def _finish(self, seq: TokenSequence, reason: FinishReason) -> list[Event]:
         seq.finished = True

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from mlcc.engine.grammar import Structure
 from mlcc.errors import InvalidRequestError
 
 FinishReason = Literal["stop", "length", "cancelled", "error"]
@@ -129,6 +130,8 @@ class Request:
     of the prefix cache: how long an answer takes tells what was asked before."""
     cache_salt: str = ""
     """The same within a tenant: what was computed for another salt is not found."""
+    structure: Structure | None = None
+    """What the answer must be; None = anything."""
     priority: int = 0
     """Lower is served first among a tenant's requests; it ages (`queue.py`). Where pages are short,
     the last of all that run gives way."""

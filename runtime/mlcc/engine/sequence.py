@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from mlcc.engine.adjuster import Adjuster
 from mlcc.engine.answer import AnswerText
 from mlcc.engine.batch import Cache
+from mlcc.engine.grammar import Grammar
 from mlcc.engine.request import Request
 
 
@@ -38,6 +39,8 @@ class TokenSequence:
     """Its place among those that run, and in its tenant's line: the least is the first."""
     adjuster: Adjuster | None = None
     """None = its logits are sampled as they are."""
+    grammar: Grammar | None = None
+    """None = any token may follow."""
     computed: int = 0
     pending: int = 0
     sampled_step: int = -1
@@ -63,9 +66,9 @@ class TokenSequence:
 
     def runnable(self, step: int) -> bool:
         """Whether `step` may continue it: not at its limit, and the next token can be named; where
-        logits depend on what was said, only one token of it may be unknown."""
+        logits depend on what was said, only one token of it may be unknown, of a grammar none."""
         known = len(self.tokens)
-        if self.pending > 1 and self.adjuster is not None:
+        if self.adjuster is not None and self.pending > self.adjuster.most_unknown:
             return False
         if known + self.pending >= self.limit:
             return False

@@ -20,6 +20,7 @@ from mlcc.artifact.texts import Read, chat_templates, generation_config, text_fi
 from mlcc.engine.batch import Capacity
 from mlcc.engine.engine import Engine
 from mlcc.engine.executor import Executor
+from mlcc.engine.grammar import Grammars
 from mlcc.errors import ArtifactError, InvalidRequestError
 from mlcc.model.tokenizer import FileTokenizer, TextTokenizer
 
@@ -40,6 +41,8 @@ class ModelText:
     sampling: Wishes = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     """What the user should know, one line each."""
+    grammars: Grammars | None = None
+    """Holds answers to what a request says; None = such requests are refused."""
 
     def encode_chat(
         self, messages: Sequence[Mapping[str, Any]], context: int | None = None
@@ -146,11 +149,18 @@ def open_text(path: Path, *, parse_special: bool = False) -> ModelText:
 
 
 def text_of(artifact: Artifact, tokenizer: TextTokenizer | None = None) -> ModelText:
-    """The text side of an artifact whose files are checked; None: by the tokenizer's own file.
-    Raises ArtifactError."""
-    tokenizer = tokenizer or FileTokenizer(artifact.tokenizer_path)
+    """The text side of an artifact whose files are checked; None: by the tokenizer's own file,
+    which grammars are read by too. Raises ArtifactError."""
+    grammars = None
+    if tokenizer is None:
+        from mlcc.model.structure import open_grammars  # not in a tab, nor where a host has its own
+
+        tokenizer = FileTokenizer(artifact.tokenizer_path)
+        info = artifact.manifest.model
+        grammars = open_grammars(artifact.tokenizer_path, info.vocab_size, info.eos_token_ids)
     try:
-        return read_text(artifact.manifest, artifact.text, tokenizer)
+        text = read_text(artifact.manifest, artifact.text, tokenizer)
+        return replace(text, grammars=grammars)
     except ArtifactError as error:
         raise ArtifactError(f"{artifact.folder}: {error.message}") from error
 

@@ -1,5 +1,5 @@
-"""A process that renders templates and encodes texts, with a bound on its memory. Whoever started
-it ends it when it takes too long: a template is a stranger's program.
+"""A process that renders templates, encodes texts and reads grammars, with a bound on its memory.
+Whoever started it ends it when it takes too long: a template is a stranger's program.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from mlcc.api.errors import internal_error
-from mlcc.errors import CapacityError, MlccError
+from mlcc.engine.grammar import Structure
+from mlcc.errors import CapacityError, InvalidRequestError, MlccError
 from mlcc.model.model import ModelText
 
 OpenText = Callable[[], ModelText]
@@ -25,10 +26,11 @@ OpenText = Callable[[], ModelText]
 
 @dataclass(frozen=True)
 class PromptJob:
-    """A raw prompt, or the messages of a conversation, and the longest prompt in tokens."""
+    """A raw prompt, or the messages of a conversation, and the longest prompt in tokens; or what
+    an answer must be, whose answer is no ids."""
 
-    what: str | Sequence[Mapping[str, Any]]
-    context: int
+    what: str | Sequence[Mapping[str, Any]] | Structure
+    context: int = 0
 
 
 Reply: TypeAlias = "array[int] | MlccError"
@@ -53,18 +55,28 @@ def _ids(text: ModelText, job: PromptJob, memory_bytes: int) -> Reply:
     try:
         if isinstance(job.what, str):
             return text.encode_prompt(job.what, job.context)
+        if isinstance(job.what, Structure):
+            assert text.grammars is not None, "asked for what is not built"
+            text.grammars.check(job.what)
+            return array("i")
         return text.encode_chat(job.what, job.context)
     except MlccError as error:
         return error
     except MemoryError:
-        return too_much(f"more than {memory_bytes >> 20} MiB of memory")
+        return too_much(job, f"more than {memory_bytes >> 20} MiB of memory")
     except Exception:
         traceback.print_exc()
         return internal_error()
 
 
-def too_much(what: str) -> MlccError:
-    """The prompt, or the model's template, wants what it may not have."""
+def too_much(job: PromptJob, what: str) -> MlccError:
+    """The prompt, or the model's template, or a schema wants what it may not have."""
+    if isinstance(job.what, Structure):
+        return InvalidRequestError(
+            f"reading '{job.what.field}' took {what}; simplify it",
+            param=job.what.field,
+            code="structure_too_costly",
+        )
     return CapacityError(
         f"reading the prompt took {what}, by its length or by the model's chat template; shorten "
         "it, or do not trust this template",

@@ -7,12 +7,14 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 from array import array
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from threading import Lock
 from typing import Any
 
 from mlcc.api.errors import RequestTimeoutError
+from mlcc.engine.grammar import Structure
 from mlcc.errors import MlccError
 from mlcc.server.prompt_worker import OpenText, PromptJob, Reply, prompt_main, too_much
 
@@ -21,6 +23,10 @@ LARGE = 64 << 10
 """Characters. Larger prompts are read one at a time, so that they leave a worker to the others."""
 MEMORY_BYTES = 1 << 30
 LONGEST_S = 30.0
+STRUCTURE_S = 10.0
+"""The same for what an answer must be, of which ordinary ones take milliseconds."""
+KNOWN = 256
+"""Structures that are not asked for again."""
 
 
 class PromptWorker:
@@ -41,14 +47,15 @@ class PromptWorker:
 
     def _open(self) -> None:
         self._connection, child = self._context.Pipe()
-        self._process = self._context.Process(
+        process = self._context.Process(
             target=prompt_main, args=(child, *self._arguments), name="mlcc-prompts", daemon=True
         )
-        self._process.start()
+        process.start()
+        self._process = process  # not before: what has not started cannot be ended
         child.close()
         if self._closed:  # meanwhile
             self.end()
-        if isinstance(reply := self._receive(), MlccError):
+        if isinstance(reply := self._receive(PromptJob("")), MlccError):
             self._forget()
             raise reply
 
@@ -58,8 +65,8 @@ class PromptWorker:
         try:
             self._connection.send(job)
         except OSError:
-            return self._lost()
-        return self._receive()
+            return self._lost(job)
+        return self._receive(job)
 
     def end(self) -> None:
         """Kill the process: whoever waits for it in `ask` has an answer. Idempotent."""
@@ -71,16 +78,16 @@ class PromptWorker:
         self._closed = True
         self.end()
 
-    def _receive(self) -> Reply:
+    def _receive(self, job: PromptJob) -> Reply:
         try:
             reply: Reply = self._connection.recv()
             return reply
         except (EOFError, OSError):
-            return self._lost()
+            return self._lost(job)
 
-    def _lost(self) -> MlccError:
+    def _lost(self, job: PromptJob) -> MlccError:
         self._forget()
-        return too_much("so much that its process had to be ended")
+        return too_much(job, "so much that its process had to be ended")
 
     def _forget(self) -> None:
         if (process := self._process) is not None:
@@ -102,6 +109,7 @@ class WorkerPrompts:
     ) -> None:
         self._workers = [PromptWorker(open_text, memory_bytes) for _ in range(workers)]
         self._longest_s = longest_s
+        self._known: OrderedDict[Structure, None] = OrderedDict()
         self._threads = ThreadPoolExecutor(workers, "prompts")
         self._tasks: set[asyncio.Task[Any]] = set()
         for worker in self._workers:
@@ -131,6 +139,15 @@ class WorkerPrompts:
         """The ids of a raw prompt."""
         return await self._ids(PromptJob(prompt, context), len(prompt), seconds)
 
+    async def structure(self, structure: Structure, seconds: float | None) -> None:
+        """Whether answers can be held to it: raises MlccError if not."""
+        if structure not in self._known:
+            await self._ids(PromptJob(structure), len(structure.text), seconds)
+            self._known[structure] = None
+            if len(self._known) > KNOWN:
+                self._known.popitem(last=False)
+        self._known.move_to_end(structure)
+
     async def _ids(self, job: PromptJob, size: int, seconds: float | None) -> array[int]:
         try:
             reply = await asyncio.wait_for(self._turn(job, size, seconds), seconds)
@@ -155,7 +172,8 @@ class WorkerPrompts:
             if is_large:
                 self._large.release()
             raise
-        longest = self._longest_s if seconds is None else min(self._longest_s, seconds)
+        own = STRUCTURE_S if isinstance(job.what, Structure) else self._longest_s
+        longest = own if seconds is None else min(own, seconds)
         asking = self._keep(self._ask(worker, job, longest))
         if is_large:
             asking.add_done_callback(lambda done: self._large.release())

@@ -49,7 +49,7 @@ from mlcc.service.exchange import (
     json_response,
 )
 from mlcc.service.job import Job
-from mlcc.service.prompts import DirectPrompts, Prompts
+from mlcc.service.prompts import DirectPrompts, Prompts, check_built
 
 Handler = Callable[[ApiRequest], Awaitable[ApiResponse]]
 ONE_MODEL = MODEL.path.removesuffix("{name}")
@@ -137,6 +137,7 @@ class Service:
         time_left = self._time(started, parsed.delivery.timeout)
         self._check_model(parsed.delivery.model)
         context = self._engine.capacity.context
+        await self._check_structure(parsed, time_left())
         prompt = await self._prompts.chat(parsed.messages, context, time_left())
         head = self._head("chatcmpl")
         job = self._submit(request, head, [prompt], parsed, None, time_left())
@@ -150,6 +151,7 @@ class Service:
         parsed = parse_completion(await self._body(request))
         time_left = self._time(started, parsed.delivery.timeout)
         self._check_model(parsed.delivery.model)
+        await self._check_structure(parsed, time_left())
         prompts = [await self._encode(prompt, time_left()) for prompt in parsed.prompts]
         head = self._head("cmpl")
         job = self._submit(request, head, prompts, parsed, COMPLETION_MAX_TOKENS, time_left())
@@ -161,6 +163,14 @@ class Service:
         """Parsed JSON, once it is known that there is room."""
         self._engine.check_room(1, request.tenant)
         return await read_json(request, self._bounds.max_body_bytes)
+
+    async def _check_structure(
+        self, parsed: ChatRequest | CompletionRequest, seconds: float | None
+    ) -> None:
+        """Raises MlccError if the answer cannot be held to what it must be."""
+        if parsed.structure is not None:
+            check_built(self._text, parsed.structure)
+            await self._prompts.structure(parsed.structure, seconds)
 
     async def _encode(self, prompt: str | list[int], seconds: float | None) -> array[int]:
         if isinstance(prompt, list):
@@ -187,7 +197,15 @@ class Service:
         params = to_params(parsed.sampling, self._text.sampling, max_tokens=limit)
         salt, priority = parsed.delivery.cache_salt, parsed.delivery.priority
         requests = [
-            Request(f"{head.id}-{index}", prompt, params, request.tenant, salt, priority)
+            Request(
+                f"{head.id}-{index}",
+                prompt,
+                params,
+                tenant=request.tenant,
+                cache_salt=salt,
+                structure=parsed.structure,
+                priority=priority,
+            )
             for index, prompt in enumerate(prompts)
         ]
         return self._engine.submit(requests, seconds)

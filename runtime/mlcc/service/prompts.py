@@ -4,10 +4,13 @@ takes long. A place with processes does it in one of them (`mlcc.server.prompts`
 
 from __future__ import annotations
 
+import asyncio
 from array import array
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+from mlcc.engine.grammar import Structure
+from mlcc.errors import UnsupportedError
 from mlcc.model.model import ModelText
 
 
@@ -25,6 +28,21 @@ class Prompts(Protocol):
         """The ids of a raw prompt."""
         ...
 
+    async def structure(self, structure: Structure, seconds: float | None) -> None:
+        """Whether answers can be held to it: raises MlccError if not."""
+        ...
+
+
+def check_built(text: ModelText, structure: Structure) -> None:
+    """Raise UnsupportedError where nothing holds answers to a structure."""
+    if text.grammars is None:
+        raise UnsupportedError(
+            f"'{structure.field}' is not built here: this host of the model has nothing that reads "
+            "grammars; leave it out, or ask `mlcc serve`",
+            param=structure.field,
+            code="unsupported_parameter",
+        )
+
 
 class DirectPrompts:
     """Right here and now, for a place without processes."""
@@ -41,3 +59,8 @@ class DirectPrompts:
     async def text(self, prompt: str, context: int, seconds: float | None) -> array[int]:
         """The ids of a raw prompt."""
         return self._text.encode_prompt(prompt, context)
+
+    async def structure(self, structure: Structure, seconds: float | None) -> None:
+        """Whether answers can be held to it; in a thread, which may take its time."""
+        if (grammars := self._text.grammars) is not None:
+            await asyncio.to_thread(grammars.check, structure)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from queue import SimpleQueue
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 from threading import Thread, current_thread
 
 from mlcc.errors import MlccError
@@ -77,9 +78,10 @@ class _Channel:
         self._next: Command | None = None
 
     def poll(self, timeout: float | None = 0.0) -> bool:
-        """Whether there is a command; None = wait for one."""
-        if self._next is None and (timeout is None or not self._commands.empty()):
-            self._next = self._commands.get()
+        """Whether there is a command within so many seconds; None = wait for one."""
+        if self._next is None:
+            with suppress(Empty):
+                self._next = self._commands.get(timeout != 0, timeout)
         return self._next is not None
 
     def recv(self) -> Command:

@@ -12,9 +12,12 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Protocol
 
+from mlcc.engine.grammar import Grammar
+from mlcc.engine.request import Request
 from mlcc.errors import DeviceError, DeviceLostError, MlccError
 from mlcc.model.driver import Driver
 from mlcc.model.model import Model
+from mlcc.worker.grammars import GrammarThread
 from mlcc.worker.messages import (
     Accepted,
     Add,
@@ -32,6 +35,10 @@ from mlcc.worker.messages import (
 
 OpenModel = Callable[[], Model]
 """Opens the model in the engine's process; must survive pickling."""
+
+
+_GLANCE_S = 0.002
+"""How long a command is waited for while a grammar is read, and nothing else is to do."""
 
 
 class Channel(Protocol):
@@ -75,14 +82,20 @@ class Worker:
     def __init__(self, connection: Channel, model: Model) -> None:
         self._connection = connection
         self._driver = Driver(model)
+        self._grammars = GrammarThread(model.text.grammars)
         self._stopped = False
 
     def run(self) -> None:
         """Step while there is work, sleep while there is none."""
-        while not self._stopped:
-            self._drain()
-            if self._driver.has_work and not self._stopped:
-                self._step()
+        try:
+            while not self._stopped:
+                self._drain()
+                for request, grammar in self._grammars.opened():
+                    self._send(self._add(request, grammar))
+                if self._driver.has_work and not self._stopped:
+                    self._step()
+        finally:
+            self._grammars.close()
 
     def _step(self) -> None:
         """A step. One that fails costs the live requests, unless the device is gone with it."""
@@ -98,26 +111,38 @@ class Worker:
 
     def _drain(self) -> None:
         """Take every command that is there; with nothing to do, wait for one."""
-        while not self._stopped and self._connection.poll(0 if self._driver.has_work else None):
+        while not self._stopped and self._connection.poll(self._patience()):
             self._handle(self._connection.recv())
+
+    def _patience(self) -> float | None:
+        """Seconds to wait for a command; None = until one comes."""
+        if self._driver.has_work:
+            return 0
+        return _GLANCE_S if self._grammars.busy else None
 
     def _handle(self, command: Command) -> None:
         engine = self._driver.engine
         if isinstance(command, Add):
-            self._send(self._add(command))
+            if command.request.structure is not None and self._grammars.here:
+                self._grammars.open(command.request)
+            else:
+                self._send(self._add(command.request))
         elif isinstance(command, Cancel):
+            self._grammars.cancel(command.request_id)
             self._send(Events(engine.cancel(command.request_id)))
         elif isinstance(command, AskStats):
             self._send(engine.stats())
         elif isinstance(command, Stop):
             self._stopped = True
 
-    def _add(self, command: Add) -> Reply:
+    def _add(self, request: Request, grammar: Grammar | MlccError | None = None) -> Reply:
         try:
-            self._driver.engine.add(command.request)
+            if isinstance(grammar, MlccError):
+                raise grammar
+            self._driver.engine.add(request, grammar)
         except MlccError as error:
-            return Refused(command.request.id, error)
-        return Accepted(command.request.id)
+            return Refused(request.id, error)
+        return Accepted(request.id)
 
     def _send(self, reply: Reply) -> None:
         self._connection.send(reply)

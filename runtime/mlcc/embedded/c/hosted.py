@@ -6,6 +6,7 @@ import asyncio
 import json
 import traceback
 from collections.abc import Callable
+from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any
 
@@ -67,7 +68,8 @@ class Hosted:
         except Exception:
             traceback.print_exc()
             return self._fail(internal_error())
-        text, capacity = self._model.text, self._model.capacity
+        capacity = self._model.capacity
+        text = replace(self._model.text, grammars=None)  # reading them would hold the loop up
         self._client = TurnClient(self._model, self._options.max_queue, self._flush)
         self._calls = Calls(Service(self._client, text, BOUNDS))
         self._state = "ready"

@@ -46,6 +46,22 @@ internal object ContentSerializer : UnionSerializer<Content>(
     variant<Content, Content.Parts, List<TextPart>>(Content::Parts, Content.Parts::value),
 )
 
+/** What the answer is. */
+@Serializable
+public enum class Type {
+    /** `text` */
+    @SerialName("text")
+    TEXT,
+
+    /** `json_object` */
+    @SerialName("json_object")
+    JSON_OBJECT,
+
+    /** `json_schema` */
+    @SerialName("json_schema")
+    JSON_SCHEMA,
+}
+
 /** The answer ends before the first of these. */
 @Serializable(StopSerializer::class)
 public sealed interface Stop {
@@ -120,11 +136,57 @@ public data class StreamOptions(
     val includeUsage: Boolean? = null,
 )
 
+/** A schema of JSON, as OpenAI's API has it. */
+@Serializable
+public data class JsonSchemaFormat(
+    /** The schema of the answer. */
+    val schema: JsonElement,
+    /** Accepted; never changes an answer. */
+    val name: JsonElement? = null,
+    /** Accepted; never changes an answer. */
+    val description: JsonElement? = null,
+    /** Accepted; never changes an answer. */
+    val strict: JsonElement? = null,
+)
+
+/** What kind of text an answer is. */
+@Serializable
+public data class ResponseFormat(
+    /** What the answer is. */
+    val type: Type,
+    /** Only with the type `json_schema`. */
+    @SerialName("json_schema")
+    val jsonSchema: JsonSchemaFormat? = null,
+)
+
 /**
- * The body of POST /v1/chat/completions. Not built yet, so not here: `store`, `n`, `logprobs`,
- * `top_logprobs`, `tools`, `tool_choice`, `functions`, `function_call`, `response_format`,
- * `reasoning_effort`, `verbosity`, `modalities`, `audio`, `web_search_options`, `moderation`,
- * `chat_template_kwargs`.
+ * What an answer must be, as vLLM's API has it: one of these. Not built yet, so not here:
+ * `structural_tag`, `whitespace_pattern`, `disable_any_whitespace`,
+ * `disable_additional_properties`.
+ */
+@Serializable
+public data class StructuredOutputs(
+    /** A JSON Schema. */
+    val json: JsonElement? = null,
+    /** Any object of JSON. */
+    @SerialName("json_object")
+    val jsonObject: Boolean? = null,
+    /** A regular expression for the whole answer. */
+    val regex: String? = null,
+    /** The answer is one of these. */
+    val choice: List<String>? = null,
+    /** A grammar, in GBNF or Lark. */
+    val grammar: String? = null,
+    /** Accepted; never changes an answer. */
+    @SerialName("disable_fallback")
+    val disableFallback: JsonElement? = null,
+)
+
+/**
+ * The body of POST /v1/chat/completions. Not built yet, so not here: `store`,
+ * `guided_whitespace_pattern`, `n`, `logprobs`, `top_logprobs`, `tools`, `tool_choice`,
+ * `functions`, `function_call`, `reasoning_effort`, `verbosity`, `modalities`, `audio`,
+ * `web_search_options`, `moderation`, `chat_template_kwargs`.
  */
 @Serializable
 public data class ChatCompletionRequest(
@@ -151,6 +213,32 @@ public data class ChatCompletionRequest(
     val user: JsonElement? = null,
     /** Accepted; never changes an answer. */
     val metadata: JsonElement? = null,
+    /** The answer is JSON. */
+    @SerialName("response_format")
+    val responseFormat: ResponseFormat? = null,
+    /** One kind of thing that the answer is. */
+    @SerialName("structured_outputs")
+    val structuredOutputs: StructuredOutputs? = null,
+    /** vLLM's older name of a JSON Schema. */
+    @SerialName("guided_json")
+    val guidedJson: JsonElement? = null,
+    /** vLLM's older name of a regular expression. */
+    @SerialName("guided_regex")
+    val guidedRegex: String? = null,
+    /** vLLM's older name of a list of answers. */
+    @SerialName("guided_choice")
+    val guidedChoice: List<String>? = null,
+    /** vLLM's older name of a grammar. */
+    @SerialName("guided_grammar")
+    val guidedGrammar: String? = null,
+    /** Accepted; never changes an answer. */
+    @SerialName("guided_decoding_backend")
+    val guidedDecodingBackend: JsonElement? = null,
+    /** llama.cpp's name of a grammar in GBNF. */
+    val grammar: String? = null,
+    /** llama.cpp's name of a JSON Schema. */
+    @SerialName("json_schema")
+    val jsonSchema: JsonElement? = null,
     /** Divides the logits; 0 always takes the likeliest token. From 0 to 2. */
     val temperature: Double? = null,
     /** Keep the fewest likeliest tokens of at least this mass; 1 keeps all. From 0 to 1. */
@@ -259,6 +347,42 @@ public data class ChatCompletionRequest(
         public fun metadata(value: JsonElement?): Builder =
             apply { made = made.copy(metadata = value) }
 
+        /** The answer is JSON. */
+        public fun responseFormat(value: ResponseFormat?): Builder =
+            apply { made = made.copy(responseFormat = value) }
+
+        /** One kind of thing that the answer is. */
+        public fun structuredOutputs(value: StructuredOutputs?): Builder =
+            apply { made = made.copy(structuredOutputs = value) }
+
+        /** vLLM's older name of a JSON Schema. */
+        public fun guidedJson(value: JsonElement?): Builder =
+            apply { made = made.copy(guidedJson = value) }
+
+        /** vLLM's older name of a regular expression. */
+        public fun guidedRegex(value: String?): Builder =
+            apply { made = made.copy(guidedRegex = value) }
+
+        /** vLLM's older name of a list of answers. */
+        public fun guidedChoice(value: List<String>?): Builder =
+            apply { made = made.copy(guidedChoice = value) }
+
+        /** vLLM's older name of a grammar. */
+        public fun guidedGrammar(value: String?): Builder =
+            apply { made = made.copy(guidedGrammar = value) }
+
+        /** Accepted; never changes an answer. */
+        public fun guidedDecodingBackend(value: JsonElement?): Builder =
+            apply { made = made.copy(guidedDecodingBackend = value) }
+
+        /** llama.cpp's name of a grammar in GBNF. */
+        public fun grammar(value: String?): Builder =
+            apply { made = made.copy(grammar = value) }
+
+        /** llama.cpp's name of a JSON Schema. */
+        public fun jsonSchema(value: JsonElement?): Builder =
+            apply { made = made.copy(jsonSchema = value) }
+
         /** Divides the logits; 0 always takes the likeliest token. From 0 to 2. */
         public fun temperature(value: Double?): Builder =
             apply { made = made.copy(temperature = value) }
@@ -356,8 +480,8 @@ public data class ChatCompletionRequest(
 }
 
 /**
- * The body of POST /v1/completions. Not built yet, so not here: `store`, `n`, `echo`,
- * `best_of`, `suffix`, `logprobs`.
+ * The body of POST /v1/completions. Not built yet, so not here: `store`,
+ * `guided_whitespace_pattern`, `n`, `echo`, `best_of`, `suffix`, `logprobs`.
  */
 @Serializable
 public data class CompletionRequest(
@@ -384,6 +508,32 @@ public data class CompletionRequest(
     val user: JsonElement? = null,
     /** Accepted; never changes an answer. */
     val metadata: JsonElement? = null,
+    /** The answer is JSON. */
+    @SerialName("response_format")
+    val responseFormat: ResponseFormat? = null,
+    /** One kind of thing that the answer is. */
+    @SerialName("structured_outputs")
+    val structuredOutputs: StructuredOutputs? = null,
+    /** vLLM's older name of a JSON Schema. */
+    @SerialName("guided_json")
+    val guidedJson: JsonElement? = null,
+    /** vLLM's older name of a regular expression. */
+    @SerialName("guided_regex")
+    val guidedRegex: String? = null,
+    /** vLLM's older name of a list of answers. */
+    @SerialName("guided_choice")
+    val guidedChoice: List<String>? = null,
+    /** vLLM's older name of a grammar. */
+    @SerialName("guided_grammar")
+    val guidedGrammar: String? = null,
+    /** Accepted; never changes an answer. */
+    @SerialName("guided_decoding_backend")
+    val guidedDecodingBackend: JsonElement? = null,
+    /** llama.cpp's name of a grammar in GBNF. */
+    val grammar: String? = null,
+    /** llama.cpp's name of a JSON Schema. */
+    @SerialName("json_schema")
+    val jsonSchema: JsonElement? = null,
     /** Divides the logits; 0 always takes the likeliest token. From 0 to 2. */
     val temperature: Double? = null,
     /** Keep the fewest likeliest tokens of at least this mass; 1 keeps all. From 0 to 1. */
@@ -471,6 +621,42 @@ public data class CompletionRequest(
         /** Accepted; never changes an answer. */
         public fun metadata(value: JsonElement?): Builder =
             apply { made = made.copy(metadata = value) }
+
+        /** The answer is JSON. */
+        public fun responseFormat(value: ResponseFormat?): Builder =
+            apply { made = made.copy(responseFormat = value) }
+
+        /** One kind of thing that the answer is. */
+        public fun structuredOutputs(value: StructuredOutputs?): Builder =
+            apply { made = made.copy(structuredOutputs = value) }
+
+        /** vLLM's older name of a JSON Schema. */
+        public fun guidedJson(value: JsonElement?): Builder =
+            apply { made = made.copy(guidedJson = value) }
+
+        /** vLLM's older name of a regular expression. */
+        public fun guidedRegex(value: String?): Builder =
+            apply { made = made.copy(guidedRegex = value) }
+
+        /** vLLM's older name of a list of answers. */
+        public fun guidedChoice(value: List<String>?): Builder =
+            apply { made = made.copy(guidedChoice = value) }
+
+        /** vLLM's older name of a grammar. */
+        public fun guidedGrammar(value: String?): Builder =
+            apply { made = made.copy(guidedGrammar = value) }
+
+        /** Accepted; never changes an answer. */
+        public fun guidedDecodingBackend(value: JsonElement?): Builder =
+            apply { made = made.copy(guidedDecodingBackend = value) }
+
+        /** llama.cpp's name of a grammar in GBNF. */
+        public fun grammar(value: String?): Builder =
+            apply { made = made.copy(grammar = value) }
+
+        /** llama.cpp's name of a JSON Schema. */
+        public fun jsonSchema(value: JsonElement?): Builder =
+            apply { made = made.copy(jsonSchema = value) }
 
         /** Divides the logits; 0 always takes the likeliest token. From 0 to 2. */
         public fun temperature(value: Double?): Builder =

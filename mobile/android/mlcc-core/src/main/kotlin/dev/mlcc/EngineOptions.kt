@@ -17,6 +17,7 @@ import java.nio.file.Path
  * @property device the number of the GPU; null: the best.
  * @property memoryBytes for weights, caches and workspace together; null: what the system has free.
  * @property parseSpecial control tokens count in messages, too (`<|im_end|>` ...); else they are text.
+ * @property prefixCache what was computed for one prompt is used for others that begin alike.
  * @property unloadInBackground [Engine.background] gives the model's memory back.
  * @property files where mlcc's own parts are.
  * @property tokenizer makes the tokenizer of the model in a folder; null: what the class path brings as
@@ -32,6 +33,7 @@ public class EngineOptions(
     public var device: Int? = null,
     public var memoryBytes: Long? = null,
     public var parseSpecial: Boolean = false,
+    public var prefixCache: Boolean = true,
     public var unloadInBackground: Boolean = false,
     public var files: NativeFiles = NativeFiles(),
     public var tokenizer: TokenizerFactory? = null,
@@ -39,7 +41,7 @@ public class EngineOptions(
 ) {
     internal fun forModel(folder: Path) = CreateOptions(
         folder.toAbsolutePath().toString(), context, maxBatch, maxStepTokens, maxQueue, threads, device,
-        memoryBytes, parseSpecial, unloadInBackground,
+        memoryBytes, parseSpecial, prefixCache, unloadInBackground,
     )
 }
 
@@ -55,6 +57,7 @@ internal class CreateOptions(
     val device: Int?,
     @SerialName("memory_bytes") val memoryBytes: Long?,
     @SerialName("parse_special") val parseSpecial: Boolean,
+    @SerialName("prefix_cache") val prefixCache: Boolean,
     @SerialName("unload_in_background") val unloadInBackground: Boolean,
 )
 

@@ -1,0 +1,34 @@
+"""A folder that is about to be written: whether the disk has room, and what a refusal means.
+
+`where` is how the folder was named, as an error tells what to change: "--output".
+"""
+
+from __future__ import annotations
+
+import errno
+import shutil
+from pathlib import Path
+
+from mlcc.errors import CapacityError, MlccError
+from mlcc.sizes import apart
+
+
+def check_space(out: Path, needed: int, where: str) -> None:
+    """Raises CapacityError if `needed` bytes do not fit beside `out`."""
+    free = shutil.disk_usage(out.parent).free
+    if needed > free:
+        needs, has = apart(needed, free)
+        raise CapacityError(
+            f"{out}: needs {needs} and the disk has {has} free; "
+            f"free some space or choose another {where}"
+        )
+
+
+def explain(error: OSError, out: Path, where: str) -> MlccError:
+    """An operating system's refusal in one line."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return CapacityError(f"{out}: the disk is full; free some space or choose another {where}")
+    reason, name = error.strerror or str(error), str(error.filename or "")
+    if name and not name.startswith(str(out.parent)):
+        return MlccError(f"{name}: {reason}; check that it is there and may be read")
+    return MlccError(f"{out}: cannot be written ({reason}); choose another {where}")

@@ -1,0 +1,55 @@
+"""A grammar over the toy's tokens: small, exact, and with every turn that a real one takes."""
+
+from __future__ import annotations
+
+import random
+from array import array
+from collections.abc import Sequence
+
+from mlcc.engine.adjustments import mask_of
+
+END = 0
+
+
+class ToyGrammar:
+    """What may follow depends, by a hash, on `seed` and on the last token alone: several tokens,
+    one that is forced, the end too, or nothing but the end. After `fails_after` tokens it fails."""
+
+    def __init__(self, seed: int, vocab_size: int, fails_after: int | None = None) -> None:
+        self._seed, self._vocab_size, self._fails_after = seed, vocab_size, fails_after
+        self.said: list[int] = []
+
+    def following(self) -> set[int]:
+        """Tokens that may follow, END if that may be all."""
+        last = self.said[-1] if self.said else -1
+        draw = random.Random(self._seed * 1000 + last)
+        kind = draw.choices(("many", "forced", "end", "nothing"), (6, 6, 3, 1))[0]
+        tokens = {draw.randrange(1, self._vocab_size) for _ in range(9 if kind != "forced" else 1)}
+        if kind == "nothing" and self.said:
+            return {END}
+        return tokens | {END} if kind == "end" else tokens
+
+    @property
+    def ended(self) -> bool:
+        return self.following() == {END}
+
+    @property
+    def failed(self) -> bool:
+        return self._fails_after is not None and len(self.said) >= self._fails_after
+
+    def allowed(self) -> array[int]:
+        return mask_of({END} if self.failed else self.following(), self._vocab_size)
+
+    def accept(self, token: int) -> None:
+        assert token in self.following(), f"{token} after {self.said}"
+        self.said.append(token)
+
+    def forced(self) -> Sequence[int]:
+        """All that must follow, as far as it must."""
+        ahead = ToyGrammar(self._seed, self._vocab_size, self._fails_after)
+        ahead.said = [*self.said]
+        while not ahead.failed and len(only := ahead.following()) == 1 and END not in only:
+            ahead.said += only
+            if len(ahead.said) - len(self.said) > 7:  # they may go round
+                break
+        return ahead.said[len(self.said) :]
