@@ -23,6 +23,7 @@ from mlcc.model.memory import (
     fit,
     needed_bytes,
     plan_capacity,
+    plan_text,
 )
 
 PAGED = CacheGroup("paged", 16)
@@ -228,3 +229,14 @@ def test_a_containers_cached_files_are_not_held_against_it(
     assert container_bytes(tmp_path) == 550
     (tmp_path / limit).write_text("max\n")
     assert container_bytes(tmp_path) is None
+
+
+def test_the_plan_in_words() -> None:
+    groups = [PAGED, CacheGroup("state")]
+    both = Capacity.of(
+        groups, [256, 7], vocab_size=100, context=1024, max_batch=4, max_step_tokens=512
+    )
+    assert plan_text(both) == (
+        "4 requests at once, each within 1024 tokens, and room for "
+        f"{256 * PAGED.page_size} tokens and 7 sequences in all (256 pages and 7 states)"
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from mlcc.device.toy import ToyExecutor
@@ -50,6 +50,8 @@ class Driver:
         self.engine, self.executor, self.depth = engine, executor, depth
         self.tickets: deque[int] = deque()
         self.got: dict[str, Got] = {}
+        self.seconds: Callable[[], float | None] = lambda: None
+        """What a step took."""
 
     def add(self, request: Request) -> None:
         self.engine.add(request)
@@ -70,7 +72,7 @@ class Driver:
             self.tickets.append(self.executor.submit(batch, self.engine.adjustments()))
         assert self.tickets, "livelock: there is work, but nothing to plan and nothing in flight"
         result = self.executor.collect(self.tickets.popleft())
-        self.take(self.engine.commit(result))
+        self.take(self.engine.commit(result, self.seconds()))
         self.engine.check_integrity()
 
     def run(self, max_steps: int = 10_000) -> dict[str, Got]:

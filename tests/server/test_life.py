@@ -70,6 +70,12 @@ def test_an_answer_that_takes_too_long(slow: RunningServer) -> None:
     assert eventually(lambda: idle(slow))
 
 
+def test_a_request_may_want_to_wait_less(slow: RunningServer) -> None:
+    answer = httpx.post(f"{slow.url}/v1/chat/completions", json={**LONG, "timeout": 0.2})
+    assert answer.status_code == 504 and answer.json()["error"]["code"] == "timeout"
+    assert eventually(lambda: idle(slow))
+
+
 def test_a_full_queue_says_when_to_come_back(slow: RunningServer) -> None:
     url = f"{slow.url}/v1/completions"
     all_of_it = {"prompt": ["x"] * 5, "ignore_eos": True}  # 4 at once and 1 waiting are allowed
@@ -99,6 +105,26 @@ def test_api_key() -> None:
                 assert answer.status_code == 401
                 assert answer.json()["error"]["code"] == "invalid_api_key"
         assert httpx.get(f"{server.url}/health").status_code == 200
+
+
+def test_who_has_another_key_finds_a_place_in_a_queue_that_others_fill() -> None:
+    few = {"prompt": "a prompt of several pages, all alike", "max_tokens": 4}
+    many = {"prompt": ["x"] * 5, "max_tokens": 400, "ignore_eos": True, "stream": True}
+    options = ("--api-key", "one", "--api-key", "two", "--max-queue", "1", "--delay", "0.05")
+    with running(*options) as server, httpx.Client(timeout=60) as client:
+        url = f"{server.url}/v1/completions"
+        one, two = ({"Authorization": f"Bearer {key}"} for key in ("one", "two"))
+        found = [client.post(url, json=few, headers=key) for key in (one, one, two, two)]
+        details = [answer.json()["usage"]["prompt_tokens_details"] for answer in found]
+        assert [d["cached_tokens"] > 0 for d in details] == [False, True, False, True]
+        with client.stream("POST", url, json=many, headers=one) as stream:
+            lines = stream.iter_lines()  # kept: once it is forgotten, the client is gone
+            next(lines)
+            assert client.post(url, json=few, headers=one).json()["error"]["code"] == "queue_full"
+            full = client.post(url, json={**few, "prompt": ["x", "y"]}, headers=two)
+            assert full.json()["error"]["code"] == "queue_full", "one, and not several"
+            with client.stream("POST", url, json={**few, "stream": True}, headers=two) as let_in:
+                assert let_in.status_code == 200
 
 
 def test_a_dying_engine_is_said_to_all_who_wait_and_after() -> None:

@@ -28,7 +28,7 @@ def main() -> None:
     parser.add_argument("--delay", type=float, default=0.0)
     parser.add_argument("--die-after", type=int, default=0)
     parser.add_argument("--full-at", type=int, default=0)
-    parser.add_argument("--api-key")
+    parser.add_argument("--api-key", dest="api_keys", action="append", default=[])
     parser.add_argument("--max-queue", type=int, default=64)
     parser.add_argument("--timeout", type=float, default=60)
     parser.add_argument("--bodies", type=int, default=16)
@@ -40,20 +40,20 @@ def main() -> None:
     parser.add_argument("--web", nargs=2, type=Path, metavar=("PAGE", "MODEL"))
     args = parser.parse_args()
     settings = Settings(
-        api_key=args.api_key,
+        api_keys=tuple(args.api_keys),
         max_queue=args.max_queue,
         max_body_bytes=100_000,
         timeout_s=args.timeout,
         body_s=args.body_s,
         bodies=args.bodies,
-        hosts=None if args.hosts is None else allowed_hosts("127.0.0.1", None, args.hosts),
+        hosts=None if args.hosts is None else allowed_hosts("127.0.0.1", (), args.hosts),
     )
     opener = partial(open_toy, args.delay, args.die_after, args.full_at)
     say = partial(print, flush=True)
     more = web_routes(*args.web) if args.web else no_web_routes()
     limits = ConnectionLimits(args.connections, args.head_s, args.write_s)
     open_text = partial(named_text, args.name)
-    serve(opener, open_text, settings, "127.0.0.1", 0, say, say, more, limits)
+    serve(opener, open_text, settings, "127.0.0.1", 0, lambda url, _: say(url), say, more, limits)
 
 
 if __name__ == "__main__":

@@ -100,6 +100,13 @@ export interface ChatCompletionRequest {
   stream_options?: StreamOptions | null;
   /** What was computed for a prompt is used again only for requests of the same salt. */
   cache_salt?: string | null;
+  /**
+   * Lower is answered first among the requests of an API key; it counts less and less while
+   * others wait. From -100 to 100.
+   */
+  priority?: number | null;
+  /** Seconds in which the whole answer must be there, if that is less than the server allows. */
+  timeout?: number | null;
   /** Accepted; never changes an answer. */
   user?: unknown;
   /** Accepted; never changes an answer. */
@@ -259,6 +266,13 @@ export interface CompletionRequest {
   stream_options?: StreamOptions | null;
   /** What was computed for a prompt is used again only for requests of the same salt. */
   cache_salt?: string | null;
+  /**
+   * Lower is answered first among the requests of an API key; it counts less and less while
+   * others wait. From -100 to 100.
+   */
+  priority?: number | null;
+  /** Seconds in which the whole answer must be there, if that is less than the server allows. */
+  timeout?: number | null;
   /** Accepted; never changes an answer. */
   user?: unknown;
   /** Accepted; never changes an answer. */

@@ -27,6 +27,9 @@ COUNT = Integer(1, 2**31 - 1)
 LIKELIEST = Integer(0, MOST_TOP_LOGPROBS)
 TOKEN = Integer(0, 2**31 - 1)
 LEAST_REPETITION = 0.01
+MOST_PRIORITY = 100
+"""Either way: a level is worth much (`mlcc.engine.queue`), and who asks for more means nothing."""
+LEAST_TIMEOUT, MOST_TIMEOUT = 0.001, 1e6
 
 STREAM_OPTIONS = Object(
     "StreamOptions",
@@ -113,6 +116,17 @@ COMMON = (
         "cache_salt",
         NOT_EMPTY,
         "What was computed for a prompt is used again only for requests of the same salt.",
+    ),
+    honoured(
+        "priority",
+        Integer(-MOST_PRIORITY, MOST_PRIORITY),
+        "Lower is answered first among the requests of an API key; it counts less and less while "
+        "others wait.",
+    ),
+    honoured(
+        "timeout",
+        Number(LEAST_TIMEOUT, MOST_TIMEOUT),
+        "Seconds in which the whole answer must be there, if that is less than the server allows.",
     ),
     metadata("user"),
     metadata("metadata"),

@@ -18,12 +18,15 @@ from mlcc.errors import InvalidRequestError, UnsupportedError
 
 @dataclass(frozen=True)
 class Delivery:
-    """Which model is meant, how the answer is to be sent, and with whom work is shared."""
+    """Which model is meant, how and by when the answer is to be sent, and who is served first."""
 
     model: str | None = None
     stream: bool = False
     include_usage: bool = False
     cache_salt: str = ""
+    priority: int = 0
+    timeout: float | None = None
+    """In seconds; None = as long as the place that answers allows."""
 
 
 @dataclass(frozen=True)
@@ -110,4 +113,6 @@ def _delivery(fields: dict[str, Any]) -> Delivery:
         stream,
         (options or {}).get("include_usage", False),
         fields.get("cache_salt") or "",
+        fields.get("priority", 0),
+        fields.get("timeout"),
     )

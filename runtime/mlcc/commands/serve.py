@@ -6,11 +6,15 @@ import json
 import os
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from mlcc.commands.options import SPECIAL_OPTION, ModelOptions, model_options, note
 from mlcc.errors import ArtifactError, UnsupportedError, printable
+
+if TYPE_CHECKING:
+    from mlcc.engine.batch import Capacity
 
 _KEY_VARIABLE = "MLCC_API_KEY"
 
@@ -20,7 +24,9 @@ _KEY_VARIABLE = "MLCC_API_KEY"
 @SPECIAL_OPTION
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True)
-@click.option("--api-key", envvar=_KEY_VARIABLE, help="Callers must send it. [env: MLCC_API_KEY]")
+@click.option("--api-key", "api_keys", multiple=True, metavar="KEY",
+              help="Callers must send it. Of several, each gets an equal share of the device. "
+              "[env: MLCC_API_KEY, one]")  # fmt: skip
 @click.option(
     "--allowed-host",
     "allowed_hosts",
@@ -43,7 +49,7 @@ def serve_command(
     options: ModelOptions,
     host: str,
     port: int,
-    api_key: str | None,
+    api_keys: tuple[str, ...],
     allowed_hosts: tuple[str, ...],
     max_queue: int,
     max_body: int,
@@ -57,6 +63,7 @@ def serve_command(
     MODEL is a folder made by `mlcc compile`, or a checkpoint, which is compiled first and kept. If
     its target is webgpu, a chat page is served that runs it in each visitor's browser.
     """
+    from mlcc.model.memory import plan_text
     from mlcc.model.model import open_text
     from mlcc.server.adapter import Settings
     from mlcc.server.connection import ConnectionLimits
@@ -65,31 +72,32 @@ def serve_command(
     from mlcc.server.serve import serve, serve_page
     from mlcc.server.web import TARGET, is_for_browsers, no_web_routes, page_folder, web_routes
 
-    api_key = _checked_key(api_key)
-    hosts, limits = names(host, api_key, allowed_hosts), ConnectionLimits(max_connections)
+    api_keys = _checked_keys(api_keys)
+    hosts, limits = names(host, api_keys, allowed_hosts), ConnectionLimits(max_connections)
     if options.target == TARGET or is_for_browsers(options.model):
         _check_no_engine(options, web, parse_special)
         page_folder()  # what it would say is worth more before a compile
-        _say_open(host, api_key)
+        _say_open(host, api_keys)
         serve_page(options.artifact(runs_here=False), host, port, _say_page, hosts, limits)
         return
     more = web_routes(page_folder(), web) if web else no_web_routes()
     path = options.artifact()
     reader = partial(open_text, path, parse_special=parse_special)
     text = reader()
-    if not is_local(host) and not api_key:
+    if not is_local(host) and not api_keys:
         note(f"anyone who reaches {host} can use this server; --api-key closes it")
     try:
         text.chat_template.check()
     except ArtifactError as error:
         note(f"/v1/chat/completions will fail: {error.message}")
     if web:
-        _say_open(host, api_key)
-    settings = Settings(api_key, max_queue, max_body, timeout, hosts=hosts)
+        _say_open(host, api_keys)
+    settings = Settings(api_keys, max_queue, max_body, timeout, hosts=hosts)
 
-    def when_ready(url: str) -> None:
-        name = printable(text.name)
-        click.echo(f"{name} answers at {url}/v1 (Ctrl-C ends it). Try:\n{_curl(url, api_key)}")
+    def when_ready(url: str, capacity: Capacity) -> None:
+        name, room = printable(text.name), plan_text(capacity)
+        click.echo(f"{name} answers at {url}/v1 (Ctrl-C ends it): {room}. Try:")
+        click.echo(_curl(url, api_keys))
         if web:
             _say_page(url)
 
@@ -106,18 +114,18 @@ def serve_command(
     )
 
 
-def _checked_key(given: str | None) -> str | None:
+def _checked_keys(given: tuple[str, ...]) -> tuple[str, ...]:
     """Raises InvalidRequestError for a key that would be none: click takes an empty variable for
     one that is not set."""
     from mlcc.server.keys import check_new_key
 
-    key = os.environ.get(_KEY_VARIABLE) if given is None else given
-    return None if key is None else check_new_key(key)
+    alone = os.environ.get(_KEY_VARIABLE)
+    return tuple(map(check_new_key, given or (() if alone is None else (alone,))))
 
 
-def _curl(url: str, api_key: str | None) -> str:
+def _curl(url: str, api_keys: tuple[str, ...]) -> str:
     body = json.dumps({"messages": [{"role": "user", "content": "Hello!"}]})
-    key = ' -H "Authorization: Bearer $MLCC_API_KEY"' if api_key else ""
+    key = ' -H "Authorization: Bearer $MLCC_API_KEY"' if api_keys else ""
     return f"curl {url}/v1/chat/completions -H 'Content-Type: application/json'{key} -d '{body}'"
 
 
@@ -125,11 +133,11 @@ def _say_page(url: str) -> None:
     click.echo(f"The chat page is at {url}/web/ (Ctrl-C ends it): the browser's GPU runs its model")
 
 
-def _say_open(host: str, api_key: str | None) -> None:
+def _say_open(host: str, api_keys: tuple[str, ...]) -> None:
     """What the page's host may not expect."""
     from mlcc.server.hosts import is_local
 
-    if api_key:
+    if api_keys:
         note("the chat page asks for no key: what it does, the visitor's own GPU does")
     if not is_local(host):
         note("browsers give a page the GPU on localhost and https only: put https in front")

@@ -50,7 +50,10 @@ class LoopDriver:
         self._engine = engine
         self._executor = executor
         self._deliver = deliver
-        self._flying: deque[Ticket] = deque()
+        self._flying: deque[tuple[Ticket, float]] = deque()
+        """Steps in flight, and when each was submitted."""
+        self._done = 0.0
+        """When the GPU last ended a step."""
         self._work = asyncio.Event()
 
     def wake(self) -> None:
@@ -70,7 +73,7 @@ class LoopDriver:
         self._engine.fail()
         while self._flying:
             with suppress(MlccError):
-                await self._executor.collect(self._flying.popleft())
+                await self._executor.collect(self._flying.popleft()[0])
 
     async def _step(self) -> None:
         count, clock = self.counters, perf_counter
@@ -78,9 +81,11 @@ class LoopDriver:
         if not self._flying:
             raise RuntimeError("the engine has requests and plans nothing; this is a bug")
         t0 = clock()
-        result = await self._executor.collect(self._flying.popleft())
+        ticket, submitted = self._flying.popleft()
+        result = await self._executor.collect(ticket)
         t1 = clock()
-        events = self._engine.commit(result)
+        began, self._done = max(submitted, self._done), t1
+        events = self._engine.commit(result, t1 - began)
         t2 = clock()
         self._deliver(events)
         await asyncio.sleep(0)  # the streams write, messages come in
@@ -101,6 +106,6 @@ class LoopDriver:
                 return
             packed = self._executor.pack(batch, self._engine.adjustments())
             t2 = clock()
-            self._flying.append(self._executor.submit(packed))
+            self._flying.append((self._executor.submit(packed), t2))
             count.pack_ms += (t2 - t1) * 1e3
             count.submit_ms += (clock() - t2) * 1e3

@@ -28,6 +28,7 @@ from mlcc.engine.detokenize import Tokenizer
 from mlcc.engine.events import Event, Finished, TextDelta
 from mlcc.engine.grammar import Grammar
 from mlcc.engine.limits import check_capacity, check_request, check_result, token_limit
+from mlcc.engine.pace import Pace
 from mlcc.engine.packing import AdjustedSequence, adjust, pack
 from mlcc.engine.request import FinishReason, Request
 from mlcc.engine.sampling import derive_seed, stream_of
@@ -85,7 +86,8 @@ class Engine:
         self._texts = TokenTexts(tokenizer, capacity.vocab_size) if tokenizer else None
         self._seed = seed
         self._pools = CachePools(capacity, prefix_cache)
-        self._scheduler = Scheduler(capacity, self._pools)
+        self._pace = Pace()
+        self._scheduler = Scheduler(capacity, self._pools, self._pace)
         self._live: dict[str, TokenSequence] = {}
         self._in_flight: deque[list[TokenSequence]] = deque()
         """The sequence of each logit row, of every step planned and not committed."""
@@ -115,10 +117,9 @@ class Engine:
         if sampling.adjusts or grammar:
             own = ends | self._eos_ids if grammar else ends
             adjuster = Adjuster(sampling, tokens, own, grammar, self._adjust_layout.mask_words)
-        seq = TokenSequence(
-            request, arrival, limit, stream, ends, answer, tokens, caches, adjuster, grammar
-        )
-        seq.choices = Choices.of(sampling, stream)
+        choices = Choices.of(sampling, stream)
+        seq = TokenSequence(request, arrival, limit, stream, ends, answer, tokens, caches)
+        seq.adjuster, seq.grammar, seq.choices = adjuster, grammar, choices
         self._requests += 1
         self._live[request.id] = seq
         self._scheduler.add(seq)
@@ -155,9 +156,11 @@ class Engine:
             return None
         return adjust(self._adjusted, self._adjust_layout, lend())
 
-    def commit(self, result: Result) -> list[Event]:
+    def commit(self, result: Result, seconds: float | None = None) -> list[Event]:
         """Take the result of the oldest step in flight; returns what happened to its requests.
 
+        seconds: what the step took, if that was measured; decides how much of prompts later steps
+        compute beside decoding sequences (`pace.py`), and nothing else.
         Raises DeviceError, and changes nothing, if the result does not fit the step.
         """
         if not self._in_flight:
@@ -165,6 +168,7 @@ class Engine:
         rows = self._in_flight[0]
         check_result(result, len(rows), self.capacity.vocab_size)
         self._in_flight.popleft()
+        self._pace.took(seconds)
         events: list[Event] = []
         tops: Iterable[Sequence[tuple[int, float]]] = result.top_logprobs or repeat(())
         found = zip(rows, result.tokens, result.logprobs, tops)  # noqa: B905
@@ -178,6 +182,7 @@ class Engine:
     def fail(self) -> list[Event]:
         """The device failed: forget all steps in flight and end every request with "error"."""
         self._in_flight.clear()
+        self._pace.forget()
         events = [event for seq in [*self._live.values()] for event in self._finish(seq, "error")]
         self.forget_prefixes()  # their pages may never have been computed
         return events

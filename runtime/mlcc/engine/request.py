@@ -174,12 +174,15 @@ class Request:
     """[n >= 1] token ids; the engine copies them."""
     sampling: SamplingParams = field(default_factory=SamplingParams)
     tenant: str = ""
-    """Whose it is. Tenants share nothing of the prefix cache: how long an answer takes tells what
-    was asked before."""
+    """Whose it is. Tenants get equal shares of the device while they all want it, and share nothing
+    of the prefix cache: how long an answer takes tells what was asked before."""
     cache_salt: str = ""
     """The same within a tenant: what was computed for another salt is not found."""
     structure: Structure | None = None
     """What the answer must be; None = anything."""
+    priority: int = 0
+    """Lower is served first among a tenant's requests; it ages (`queue.py`). Where pages are short,
+    the last of all that run gives way."""
 
     @property
     def scope(self) -> tuple[str, str]:
@@ -188,6 +191,7 @@ class Request:
 
     def __post_init__(self) -> None:
         _require(isinstance(self.id, str) and self.id != "", "id", self.id, "a non-empty string")
+        _require(_is_int(self.priority), "priority", self.priority, "an integer, lower = first")
         if len(self.prompt) == 0:
             raise InvalidRequestError(
                 "the prompt has no tokens; give at least one (such as the model's start token)",

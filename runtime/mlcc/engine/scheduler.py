@@ -4,21 +4,23 @@ Iteration-level scheduling (Orca, Yu et al., 2022) over paged memory with preemp
 recomputation (vLLM, Kwon et al., 2023) and chunked prefill (Sarathi-Serve, Agrawal et al., 2024).
 It builds no arrays (`packing.py`), reads no results (`engine.py`).
 
-Order: whatever is older comes first, for pages and for admission; within the token budget of a step
-decoding sequences come before prompts. Every running sequence is older than every waiting one, so
-the oldest can always take pages from the youngest and nothing waits forever.
+Who is let in next, and the rank of each, is said by `queue.py`. Among those that run, pages go by
+rank: the first can always take them from the last, a rank never changes, and so nothing runs
+forever. Within the token budget of a step decoding sequences come before prompts.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from bisect import insort
 from collections.abc import Sequence
-from operator import add, le, sub
+from operator import add, attrgetter, le, sub
 
 from mlcc.engine.adjust_tables import AdjustLayout
 from mlcc.engine.batch import Capacity, StateSlot
 from mlcc.engine.caches import CachePools
+from mlcc.engine.pace import Pace
 from mlcc.engine.prefix import Hit
+from mlcc.engine.queue import WaitingQueue
 from mlcc.engine.sequence import TokenSequence
 
 Chunk = tuple[TokenSequence, int]
@@ -28,14 +30,16 @@ Chunk = tuple[TokenSequence, int]
 class Scheduler:
     """The waiting and the running sequences."""
 
-    def __init__(self, capacity: Capacity, pools: CachePools) -> None:
-        self.waiting: deque[TokenSequence] = deque()
+    def __init__(self, capacity: Capacity, pools: CachePools, pace: Pace) -> None:
+        self.waiting = WaitingQueue()
         self.running: list[TokenSequence] = []
+        """By rank, the best first."""
         self.preemptions = 0
         self.cached_tokens = 0
         """Tokens of prompts that were not computed, as they were there."""
         self._capacity = capacity
         self._pools = pools
+        self._pace = pace
         self._paged = [group.has_pages for group in pools.groups]
         adjusted = AdjustLayout.of(capacity.layout, capacity.vocab_size)
         self._most_adjust_words = adjusted.words - adjusted.rows.end
@@ -45,7 +49,7 @@ class Scheduler:
         self._max_running = min(capacity.max_batch, capacity.max_step_tokens, capacity.max_rows)
 
     def add(self, seq: TokenSequence) -> None:
-        self.waiting.append(seq)
+        self.waiting.enter(seq)
 
     def remove(self, seq: TokenSequence) -> None:
         """Forget a finished sequence; its pages are free."""
@@ -53,15 +57,29 @@ class Scheduler:
             self.running.remove(seq)
         else:
             self.waiting.remove(seq)
+        self.waiting.leave(seq)
         self._release(seq)
 
     def schedule(self, step: int) -> list[Chunk]:
-        """What to run as `step`, oldest first; empty if nothing can run before a commit.
+        """What to run as `step`; empty if nothing can run before a commit.
 
         Takes pages for it and preempts for them, but leaves `computed` to the packing.
         """
+        decodes = sum(1 for seq in self.running if seq.remaining == 1 and seq.runnable(step))
+        whole = self._capacity.max_step_tokens - decodes
+        budget = self._pace.prompt_tokens(decodes, whole)
+        chunks = self._fill(step, budget)
+        if not chunks and budget < whole:  # prompts were held back for who found no page
+            chunks = self._fill(step, whole)
+        if chunks:
+            self.waiting.charge(chunks)
+            singles = sum(1 for _, count in chunks if count == 1)
+            self._pace.planned(singles, sum(count for _, count in chunks) - singles)
+        return chunks
+
+    def _fill(self, step: int, budget: int) -> list[Chunk]:
+        """A step with so many tokens of prompts at most."""
         chunks: list[Chunk] = []
-        budget = self._prefill_budget(step)
         self._adjust_words = self._most_adjust_words
         index = 0
         while index < len(self.running):  # preemption shortens the list, from its end
@@ -70,7 +88,7 @@ class Scheduler:
             if not seq.runnable(step):
                 continue
             remaining = seq.remaining
-            if not self._can_adjust(seq):
+            if (remaining > 1 and not budget) or not self._can_adjust(seq):
                 continue
             count = self._grow(seq, 1 if remaining == 1 else self._chunk(seq, budget))
             if remaining > 1:
@@ -91,25 +109,23 @@ class Scheduler:
         self._adjust_words -= words
         return True
 
-    def _prefill_budget(self, step: int) -> int:
-        decodes = sum(1 for seq in self.running if seq.remaining == 1 and seq.runnable(step))
-        return self._capacity.max_step_tokens - decodes
-
     def _admit(self, chunks: list[Chunk], budget: int) -> None:
-        """Start waiting sequences, first come first served, while slots, tokens and pages last."""
-        while budget and self.waiting and len(self.running) < self._max_running:
-            seq = self.waiting[0]
-            if seq.pending or not self._can_adjust(seq):
+        """Start waiting sequences while slots, tokens and pages last. Nobody is overtaken for
+        being large, and nobody gives way: they may be in this step already."""
+        while budget and len(self.running) < self._max_running:
+            seq = self.waiting.first()
+            if seq is None or seq.pending or not self._can_adjust(seq):
                 return
             hit = self._pools.find(seq.request.scope, seq.tokens)
             if not self._has_room(seq, hit):
                 return
-            self.running.append(self.waiting.popleft())
+            self.waiting.remove(seq)
+            insort(self.running, seq, key=attrgetter("rank"))
             if hit is not None:
                 self._pools.take(seq.caches, hit)
                 seq.computed = hit.tokens
                 self._count_hit(seq)
-            count = self._grow(seq, self._chunk(seq, budget))
+            count = self._pools.claim(seq.caches, seq.computed, self._chunk(seq, budget))
             budget -= count
             if count:
                 chunks.append((seq, count))
@@ -150,13 +166,13 @@ class Scheduler:
         while not (count := self._pools.claim(seq.caches, seq.computed, want)):
             if self.running[-1] is seq:
                 return 0
-            self._preempt_youngest()
+            self._preempt_last()
         return count
 
-    def _preempt_youngest(self) -> None:
+    def _preempt_last(self) -> None:
         seq = self.running.pop()
         self._release(seq)
-        self.waiting.appendleft(seq)
+        self.waiting.put(seq)
         self.preemptions += 1
 
     def _release(self, seq: TokenSequence) -> None:
@@ -175,9 +191,10 @@ class Scheduler:
 
     def check_integrity(self) -> None:
         """Raise AssertionError if order, pages or counts of the sequences disagree."""
-        order = [seq.arrival for seq in (*self.running, *self.waiting)]
-        if order != sorted(order):
-            raise AssertionError(f"a younger sequence runs before an older one: {order}")
+        ranks = [seq.rank for seq in self.running]
+        if ranks != sorted(ranks):
+            raise AssertionError(f"who runs is out of order: {ranks}")
+        self.waiting.check_integrity(self.running)
         for seq in (*self.running, *self.waiting):
             if seq.finished or not self._full(seq) or not 0 < seq.planned <= seq.limit:
                 raise AssertionError(f"sequence {seq.request.id!r} is inconsistent: {seq}")

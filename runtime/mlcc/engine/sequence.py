@@ -24,7 +24,7 @@ class TokenSequence:
 
     request: Request
     arrival: int
-    """Number of the request; the lowest is the oldest."""
+    """Number of the request, in the order in which they came."""
     limit: int
     """Most tokens, prompt and answer together."""
     stream: int
@@ -36,6 +36,8 @@ class TokenSequence:
     """Known tokens: the prompt, then the answer."""
     caches: list[Cache]
     """What it holds in each cache group, just enough for the computed tokens."""
+    rank: tuple[int, int] = (0, 0)
+    """Its place among those that run, and in its tenant's line: the least is the first."""
     adjuster: Adjuster | None = None
     """None = its logits are sampled as they are."""
     grammar: Grammar | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from contextlib import suppress
+from time import perf_counter
 
 from mlcc.engine.batch import Result
 from mlcc.engine.engine import Engine
@@ -18,7 +19,10 @@ class Driver:
         self.engine: Engine = model.new_engine()
         self._executor = model.executor
         self._depth = model.depth
-        self._tickets: deque[int] = deque()
+        self._tickets: deque[tuple[int, float]] = deque()
+        """Of each step in flight, and when it was submitted."""
+        self._done = 0.0
+        """When the device last ended a step."""
 
     @property
     def has_work(self) -> bool:
@@ -43,20 +47,23 @@ class Driver:
             if batch is None:
                 break
             adjustments = self.engine.adjustments(self._executor.lend_adjustments)
-            self._tickets.append(self._executor.submit(batch, adjustments))
+            now = perf_counter()  # before: a CPU computes while it is told
+            self._tickets.append((self._executor.submit(batch, adjustments), now))
         if not self._tickets:
             if self.engine.has_work:
                 raise RuntimeError("the engine has requests and plans nothing; this is a bug")
             return []
-        result: Result = self._executor.collect(self._tickets.popleft())
-        return self.engine.commit(result)
+        ticket, submitted = self._tickets.popleft()
+        result: Result = self._executor.collect(ticket)
+        began, self._done = max(submitted, self._done), perf_counter()
+        return self.engine.commit(result, self._done - began)
 
     def _forget(self) -> None:
         """Leave nothing in flight on either side, so that a device that recovers can go on."""
         try:
             while self._tickets:
                 with suppress(Exception):  # what is being raised came first
-                    self._executor.collect(self._tickets.popleft())
+                    self._executor.collect(self._tickets.popleft()[0])
         finally:  # also if a second Ctrl-C ends the waiting
             self._tickets.clear()
             self.engine.fail()

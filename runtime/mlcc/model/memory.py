@@ -180,6 +180,17 @@ def room_text(pools: tuple[int, ...], groups: tuple[CacheGroup, ...]) -> str:
     return " and ".join(room_of(zip(pools, groups, strict=True)).values())
 
 
+def plan_text(capacity: Capacity) -> str:
+    """What was decided, in words: requests, context, and what of it is there at once."""
+    kinds = {"paged": "pages", "window": "pages of windows", "state": "states"}
+    pools = zip(capacity.pools, capacity.groups, strict=True)
+    pages = " and ".join(f"{pool} {kinds[group.kind]}" for pool, group in pools)
+    return (
+        f"{capacity.max_batch} requests at once, each within {capacity.context} tokens, and room "
+        f"for {room_text(capacity.pools, capacity.groups)} in all ({pages})"
+    )
+
+
 def most_pages(cache: CacheInfo, tensor_bytes: int | None) -> int:
     """Pages of a layer that one tensor may hold: by its bytes, and by kernels' int32 indices."""
     most = 2**31 - 1

@@ -16,6 +16,7 @@ from starlette.responses import Response as HttpResponse
 from starlette.types import Receive, Scope, Send
 
 from mlcc.api.errors import BusyError, CancelledError, RequestTimeoutError
+from mlcc.server.keys import TENANT
 from mlcc.service.body import check_size
 from mlcc.service.endpoints import Service, ServiceBounds
 from mlcc.service.exchange import ApiRequest, ApiResponse
@@ -30,7 +31,8 @@ _NO_EVENT = b":\n\n"
 class Settings:
     """What the server allows."""
 
-    api_key: str | None = None
+    api_keys: tuple[str, ...] = ()
+    """A caller must send one of them; each is a tenant. Empty = all may ask."""
     max_queue: int = 64
     """Requests that may wait; those being answered are not counted."""
     max_body_bytes: int = 4 << 20
@@ -59,7 +61,8 @@ class Adapter:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         body = Body(HttpRequest(scope, receive), self._settings, self._memory)
-        request = ApiRequest(scope["method"], scope["path"], body.headers, body.read)
+        tenant = scope.get("state", {}).get(TENANT, "")
+        request = ApiRequest(scope["method"], scope["path"], body.headers, body.read, tenant)
         working = asyncio.ensure_future(self._work(request, body, send))
         leaving = asyncio.ensure_future(body.disconnected())
         try:

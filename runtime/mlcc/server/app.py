@@ -72,7 +72,7 @@ def create_app(
         telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
     )
     app.router.routes.extend(more)
-    key = Key(settings.api_key)
+    key = Key(settings.api_keys)
     for address in ADDRESSES:
         _add(app, address, adapter, [] if address in OPEN else [Depends(key)])
     app.add_route("/docs", reference_page(app.openapi), include_in_schema=False)

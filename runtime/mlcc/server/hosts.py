@@ -22,14 +22,14 @@ def is_local(host: str) -> bool:
 
 
 def allowed_hosts(
-    host: str, api_key: str | None, more: Sequence[str] = ()
+    host: str, api_keys: Sequence[str], more: Sequence[str] = ()
 ) -> frozenset[str] | None:
     """The names to answer to; None = all.
 
     A server that only this machine reaches, and that asks for no key, is to be asked by this
     machine's own names. The names of one with a key, or for others, only its owner knows (`more`).
     """
-    if not more and (api_key is not None or not is_local(host)):
+    if not more and (api_keys or not is_local(host)):
         return None
     return frozenset(name.lower().strip("[]") for name in (*LOOPBACK, host, *more))
 

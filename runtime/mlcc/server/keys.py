@@ -1,8 +1,9 @@
-"""The API key: what a good one is, and whether a caller sent it."""
+"""API keys: what a good one is, and whether a caller sent one. Each is a tenant of the engine."""
 
 # No `from __future__ import annotations`: older FastAPIs cannot resolve those of an object.
 
 import hmac
+from collections.abc import Sequence
 from contextlib import suppress
 
 from fastapi.openapi.models import HTTPBearer
@@ -11,6 +12,9 @@ from starlette.requests import Request
 
 from mlcc.api.errors import AuthenticationError
 from mlcc.errors import InvalidRequestError
+
+TENANT = "mlcc.tenant"
+"""In a scope's `state`: whose request it is."""
 
 
 def check_new_key(key: str) -> str:
@@ -29,26 +33,31 @@ def check_new_key(key: str) -> str:
 
 
 class Key(SecurityBase):
-    """A dependency of FastAPI's: raises AuthenticationError unless the caller sent the key, or none
-    is needed."""
+    """A dependency of FastAPI's: raises AuthenticationError unless the caller sent one of the keys,
+    or none is needed. Says in the scope whose request it is."""
 
     scheme_name = "key"
 
-    def __init__(self, expected: str | None) -> None:
-        self.model = HTTPBearer(description="The key of `--api-key`, if the server has one.")
-        self._accepted = _spellings(expected) if expected is not None else None
+    def __init__(self, expected: Sequence[str]) -> None:
+        self.model = HTTPBearer(description="A key of `--api-key`, if the server has one.")
+        self._accepted = tuple(map(_spellings, expected))
 
     async def __call__(self, request: Request) -> None:
-        if self._accepted is not None:
-            check_key(_authorization(request), self._accepted)
+        if self._accepted:
+            number = check_key(_authorization(request), self._accepted)
+            request.scope.setdefault("state", {})[TENANT] = f"key {number + 1}"
 
 
-def check_key(header: bytes, accepted: tuple[bytes, ...]) -> None:
-    """Raise AuthenticationError unless the header 'Authorization' carries one of the spellings."""
+def check_key(header: bytes, accepted: Sequence[tuple[bytes, ...]]) -> int:
+    """Which key the header 'Authorization' carries; each has its spellings. Raises
+    AuthenticationError if it is none. Takes as long for one as for another."""
     scheme, _, key = header.partition(b" ")
-    matches = [hmac.compare_digest(key.strip(), spelling) for spelling in accepted]
+    matches = [
+        True in [hmac.compare_digest(key.strip(), spelling) for spelling in spellings]
+        for spellings in accepted
+    ]
     if scheme.lower() == b"bearer" and any(matches):
-        return
+        return matches.index(True)
     what = "is not the one of this server" if key else "is missing"
     raise AuthenticationError(
         f"the API key {what}; send the header 'Authorization: Bearer KEY'", code="invalid_api_key"

@@ -9,6 +9,7 @@ import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import FrameType
 
@@ -16,6 +17,7 @@ import uvicorn
 from starlette.applications import Starlette
 from starlette.routing import BaseRoute
 
+from mlcc.engine.batch import Capacity
 from mlcc.errors import MlccError
 from mlcc.server.adapter import Settings
 from mlcc.server.app import create_app
@@ -38,12 +40,13 @@ def serve(
     settings: Settings,
     host: str,
     port: int,
-    when_ready: Callable[[str], None],
+    when_ready: Callable[[str, Capacity], None],
     note: Callable[[str], None],
     more: Sequence[BaseRoute] = (),
     limits: ConnectionLimits = DEFAULT_LIMITS,
 ) -> None:
-    """Serve until Ctrl-C or SIGTERM. `when_ready` gets the URL, `note` what to know of the model.
+    """Serve until Ctrl-C or SIGTERM. `when_ready` gets the URL and what there is room for, `note`
+    what to know of the model.
 
     `more` are addresses beside the API's. Raises MlccError in one line if the port cannot be bound
     or the model not be loaded.
@@ -58,7 +61,8 @@ def serve(
                 note(line)
             url = _url(host, listener.getsockname()[1])
             client = WorkerClient(process, settings.max_queue)
-            app = create_app(client, text, prompts, settings, lambda: when_ready(url), more)
+            ready = partial(when_ready, url, process.capacity)
+            app = create_app(client, text, prompts, settings, ready, more)
             _Server(_config(app, limits), client.stop_soon).run(sockets=[listener])
         finally:
             process.close()

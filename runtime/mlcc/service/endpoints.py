@@ -132,34 +132,36 @@ class Service:
 
     async def _chat(self, request: ApiRequest) -> ApiResponse:
         """POST /v1/chat/completions."""
-        time_left = self._time()
+        started = time.monotonic()
         parsed = parse_chat(await self._body(request))
+        time_left = self._time(started, parsed.delivery.timeout)
         self._check_model(parsed.delivery.model)
         context = self._engine.capacity.context
         await self._check_structure(parsed, time_left())
         prompt = await self._prompts.chat(parsed.messages, context, time_left())
         head = self._head("chatcmpl", parsed)
-        job = self._submit(head, [prompt], parsed, None, time_left())
+        job = self._submit(request, head, [prompt], parsed, None, time_left())
         if parsed.delivery.stream:
             return await _streamed(job, ChatChunks(head, parsed.delivery.include_usage))
         return json_response(chat_completion(head, (await _answers(job))[0]))
 
     async def _completions(self, request: ApiRequest) -> ApiResponse:
         """POST /v1/completions."""
-        time_left = self._time()
+        started = time.monotonic()
         parsed = parse_completion(await self._body(request))
+        time_left = self._time(started, parsed.delivery.timeout)
         self._check_model(parsed.delivery.model)
         await self._check_structure(parsed, time_left())
         prompts = [await self._encode(prompt, time_left()) for prompt in parsed.prompts]
         head = self._head("cmpl", parsed)
-        job = self._submit(head, prompts, parsed, COMPLETION_MAX_TOKENS, time_left())
+        job = self._submit(request, head, prompts, parsed, COMPLETION_MAX_TOKENS, time_left())
         if parsed.delivery.stream:
             return await _streamed(job, CompletionChunks(head, parsed.delivery.include_usage))
         return json_response(completion(head, await _answers(job)))
 
     async def _body(self, request: ApiRequest) -> Any:
         """Parsed JSON, once it is known that there is room."""
-        self._engine.check_room(1)
+        self._engine.check_room(1, request.tenant)
         return await read_json(request, self._bounds.max_body_bytes)
 
     async def _check_structure(
@@ -175,16 +177,17 @@ class Service:
             return array("i", prompt)
         return await self._prompts.text(prompt, self._engine.capacity.context, seconds)
 
-    def _time(self) -> Callable[[], float | None]:
-        """From now on, the seconds that are left for the whole request; None = no bound."""
-        limit = self._bounds.timeout_s
-        if limit is None:
+    def _time(self, started: float, wanted: float | None) -> Callable[[], float | None]:
+        """The seconds that are left for a whole request; None = no bound."""
+        bounds = [bound for bound in (wanted, self._bounds.timeout_s) if bound is not None]
+        if not bounds:
             return lambda: None
-        end = time.monotonic() + limit
+        end = started + min(bounds)
         return lambda: max(0.0, end - time.monotonic())
 
     def _submit(
         self,
+        request: ApiRequest,
         head: Head,
         prompts: Sequence[array[int]],
         parsed: ChatRequest | CompletionRequest,
@@ -192,10 +195,16 @@ class Service:
         seconds: float | None,
     ) -> Job:
         params = to_params(parsed.sampling, self._text.sampling, max_tokens=limit)
-        salt = parsed.delivery.cache_salt
+        salt, priority = parsed.delivery.cache_salt, parsed.delivery.priority
         requests = [
             Request(
-                f"{head.id}-{index}", prompt, params, cache_salt=salt, structure=parsed.structure
+                f"{head.id}-{index}",
+                prompt,
+                params,
+                tenant=request.tenant,
+                cache_salt=salt,
+                structure=parsed.structure,
+                priority=priority,
             )
             for index, prompt in enumerate(prompts)
         ]

@@ -33,9 +33,10 @@ class EngineClient(ABC):
         """Requests that are waiting or being answered."""
         return len(self._owners)
 
-    def check_room(self, count: int) -> None:
+    def check_room(self, count: int, tenant: str = "") -> None:
         """Raise BusyError, or `dead`, if `count` more requests cannot be taken now,
-        InvalidRequestError if they never can be."""
+        InvalidRequestError if they never can be. A tenant of which nothing is live may bring one
+        though others fill the queue."""
         if self.dead:
             raise self.dead.with_traceback(None)  # or each raise would add to it
         if count > self._limit:
@@ -45,7 +46,7 @@ class EngineClient(ABC):
                 param="prompt",
                 code="too_many_prompts",
             )
-        if self.live + count > self._limit:
+        if self.live + count > self._limit and (count > 1 or self._has_live(tenant)):
             raise BusyError(
                 f"{self.live} requests are live and the limit is {self._limit}; try again later "
                 "or allow more (--max-queue of `mlcc serve`)",
@@ -54,8 +55,9 @@ class EngineClient(ABC):
 
     def submit(self, requests: Sequence[Request], timeout_s: float | None) -> Job:
         """Queue the prompts of one request. Raises what `check_room` raises."""
-        self.check_room(len(requests))
-        job = Job([request.id for request in requests], self._forget, timeout_s)
+        tenant = requests[0].tenant
+        self.check_room(len(requests), tenant)
+        job = Job([request.id for request in requests], self._forget, timeout_s, tenant)
         for request in requests:
             self._owners[request.id] = job
         try:
@@ -65,6 +67,9 @@ class EngineClient(ABC):
             job.close()
             raise
         return job
+
+    def _has_live(self, tenant: str) -> bool:
+        return any(job.tenant == tenant for job in self._owners.values())
 
     @property
     @abstractmethod

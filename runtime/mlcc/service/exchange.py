@@ -35,6 +35,8 @@ class ApiRequest:
     read: Callable[[], Awaitable[bytes]] = _no_body
     """Brings the whole body. Awaited once, and not for a request that is refused before. May raise
     MlccError."""
+    tenant: str = ""
+    """Whose it is, as far as the transport knows."""
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,10 @@ Forget = Callable[[str, bool], None]
 class Job:
     """Lives in the event loop. `close` must be called; it cancels what has not ended."""
 
-    def __init__(self, ids: Sequence[str], forget: Forget, timeout_s: float | None) -> None:
+    def __init__(
+        self, ids: Sequence[str], forget: Forget, timeout_s: float | None, tenant: str = ""
+    ) -> None:
+        self.tenant = tenant
         self.finished: dict[int, Finished] = {}
         self.failure: MlccError | None = None
         """Why a stream of it ended early."""
@@ -109,7 +112,7 @@ class Job:
     def _start_timer(self, timeout_s: float) -> asyncio.TimerHandle:
         error = RequestTimeoutError(
             "no complete answer within the time that a request may take; ask for fewer tokens or "
-            "allow more time (--timeout of `mlcc serve`)",
+            "allow more time ('timeout' of the request, --timeout of `mlcc serve`)",
             code="timeout",
         )
         return asyncio.get_running_loop().call_later(timeout_s, self.fail, error)

@@ -38,9 +38,9 @@ class TurnClient(EngineClient):
     def capacity(self) -> Capacity:
         return self._capacity
 
-    def check_room(self, count: int) -> None:
+    def check_room(self, count: int, tenant: str = "") -> None:
         """As the base's, and `refusal`."""
-        super().check_room(count)
+        super().check_room(count, tenant)
         if self.refusal:
             raise self.refusal.with_traceback(None)
 

@@ -202,6 +202,13 @@ public data class ChatCompletionRequest(
     /** What was computed for a prompt is used again only for requests of the same salt. */
     @SerialName("cache_salt")
     val cacheSalt: String? = null,
+    /**
+     * Lower is answered first among the requests of an API key; it counts less and less while
+     * others wait. From -100 to 100.
+     */
+    val priority: Int? = null,
+    /** Seconds in which the whole answer must be there, if that is less than the server allows. */
+    val timeout: Double? = null,
     /** Accepted; never changes an answer. */
     val user: JsonElement? = null,
     /** Accepted; never changes an answer. */
@@ -369,6 +376,20 @@ public data class ChatCompletionRequest(
         /** What was computed for a prompt is used again only for requests of the same salt. */
         public fun cacheSalt(value: String?): Builder =
             apply { made = made.copy(cacheSalt = value) }
+
+        /**
+         * Lower is answered first among the requests of an API key; it counts less and less
+         * while others wait. From -100 to 100.
+         */
+        public fun priority(value: Int?): Builder =
+            apply { made = made.copy(priority = value) }
+
+        /**
+         * Seconds in which the whole answer must be there, if that is less than the server
+         * allows.
+         */
+        public fun timeout(value: Double?): Builder =
+            apply { made = made.copy(timeout = value) }
 
         /** Accepted; never changes an answer. */
         public fun user(value: JsonElement?): Builder =
@@ -595,6 +616,13 @@ public data class CompletionRequest(
     /** What was computed for a prompt is used again only for requests of the same salt. */
     @SerialName("cache_salt")
     val cacheSalt: String? = null,
+    /**
+     * Lower is answered first among the requests of an API key; it counts less and less while
+     * others wait. From -100 to 100.
+     */
+    val priority: Int? = null,
+    /** Seconds in which the whole answer must be there, if that is less than the server allows. */
+    val timeout: Double? = null,
     /** Accepted; never changes an answer. */
     val user: JsonElement? = null,
     /** Accepted; never changes an answer. */
@@ -739,6 +767,20 @@ public data class CompletionRequest(
         /** What was computed for a prompt is used again only for requests of the same salt. */
         public fun cacheSalt(value: String?): Builder =
             apply { made = made.copy(cacheSalt = value) }
+
+        /**
+         * Lower is answered first among the requests of an API key; it counts less and less
+         * while others wait. From -100 to 100.
+         */
+        public fun priority(value: Int?): Builder =
+            apply { made = made.copy(priority = value) }
+
+        /**
+         * Seconds in which the whole answer must be there, if that is less than the server
+         * allows.
+         */
+        public fun timeout(value: Double?): Builder =
+            apply { made = made.copy(timeout = value) }
 
         /** Accepted; never changes an answer. */
         public fun user(value: JsonElement?): Builder =
