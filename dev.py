@@ -43,6 +43,8 @@ AT_ONCE = ("-rs", "-n", "auto", "--maxprocesses", "4", "--dist=loadfile", "--no-
 """For a run of all tests. Of pytest-xdist: a file's tests share what is compiled for them, and the
 files begin in the order of `tests/conftest.py`, not with those of most tests."""
 LONG = "--long"
+# not compiled ahead: of what torch and TVM bring, the most is never imported
+INSTALL = ("-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-compile")
 WHEEL = ("wheel", "-q", "--no-deps", "--no-build-isolation", "-w", str(ROOT / "dist"))
 WHEELS = (str(ROOT), str(ROOT / "web" / "wheel"))
 USE, DEVELOP = "compile,serve,vulkan", "all,dev"
@@ -73,9 +75,7 @@ def install(extras: str) -> None:
         say("creating .venv")
         create_venv()
     say(f"installing mlcc[{extras}] (once; some hundred MB)")
-    pip = [str(PYTHON), "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
-    done = subprocess.run([*pip, "--editable", f"{ROOT}[{extras}]"], check=False)
-    if done.returncode:
+    if run(*INSTALL, "--editable", f"{ROOT}[{extras}]"):
         sys.exit("installing failed (see above); check the network and run the command again")
     stamps[extras].write_text(wanted)
 
@@ -139,8 +139,7 @@ def web(*arguments: str) -> int:
     """Build web/dist where its sources changed. Brings Node from PyPI if there is none."""
     if not works(str(PYTHON), str(MAKE_WEB), "--node"):
         say("installing Node (once; 60 MB)")
-        pip = [str(PYTHON), "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
-        if subprocess.run([*pip, NODE], check=False).returncode:
+        if run(*INSTALL, NODE):
             sys.exit("installing Node failed (see above); install Node 20.19 or newer yourself")
     return run(str(MAKE_WEB), *arguments)
 

@@ -25,7 +25,6 @@ from mlcc.engine.tables import (
 )
 
 ROOT = Path(__file__).parents[1]
-WIDTH = 100
 WRITTEN = "Written by tools/step_tables.py from mlcc.engine.tables: change that and run it again."
 TABLES = {
     "HEADER": HEADER,
@@ -68,12 +67,8 @@ def typescript() -> str:
 
 
 def constant(name: str, columns: Iterable[str]) -> str:
-    """A declaration, broken as the formatter does."""
-    line = f"export const {name} = {array(columns)} as const;\n"
-    if len(line) <= WIDTH + 1:
-        return line
-    lines = "".join(f"  {column!r},\n" for column in columns)
-    return f"export const {name} = [\n{lines}] as const;\n"
+    """A declaration."""
+    return f"export const {name} = {array(columns)} as const;\n"
 
 
 def array(names: Iterable[str]) -> str:
