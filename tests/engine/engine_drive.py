@@ -103,6 +103,8 @@ def toy_driver(
     tokenizer: Tokenizer | None = None,
     depth: int = 1,
     seed: int = 0,
+    *,
+    prefix_cache: bool = True,
 ) -> Driver:
-    engine = Engine(capacity, eos, tokenizer, seed=seed)
+    engine = Engine(capacity, eos, tokenizer, seed=seed, prefix_cache=prefix_cache)
     return Driver(engine, ToyExecutor(capacity), depth)

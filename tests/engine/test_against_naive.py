@@ -165,8 +165,15 @@ def test_agrees_with_naive_when_pages_are_short(
     run_and_compare(*crowd, depth, eos)
 
 
-def run_and_compare(capacity: Capacity, coming: list[Arrival], depth: int, eos: set[int]) -> None:
-    driver = toy_driver(capacity, eos, TOKENIZER, depth, seed=7)
+def run_and_compare(
+    capacity: Capacity,
+    coming: list[Arrival],
+    depth: int,
+    eos: set[int],
+    *,
+    prefix_cache: bool = True,
+) -> None:
+    driver = toy_driver(capacity, eos, TOKENIZER, depth, seed=7, prefix_cache=prefix_cache)
     added = play(driver, sorted(coming, key=lambda a: a.at))
     driver.run()
     for number, arrival in enumerate(added):

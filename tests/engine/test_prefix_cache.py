@@ -180,7 +180,11 @@ def families(draw: st.DrawFn, chosen: Groups) -> tuple[Capacity, list[Arrival]]:
             ignore_eos=draw(st.booleans()),
         )
         tenant, salt = draw(st.sampled_from([*product(("", "t"), ("", "s"))] + [("", "")] * 6))
-        requests.append(Request(f"r{i}", prompt, sampling, tenant, salt))
+        name = draw(st.sampled_from(["", "", f"{prompt}"]))
+        wanted = draw(st.integers(1, 3)) if name else 1
+        requests += [
+            Request(f"r{i}-{k}", prompt, sampling, tenant, salt, family=name) for k in range(wanted)
+        ]
     groups_ = draw(chosen)
     longest = max(len(r.prompt) + (r.sampling.max_tokens or 0) for r in requests)
     capacity = Capacity.of(
@@ -207,6 +211,14 @@ def test_families_agree_with_naive(
     family: tuple[Capacity, list[Arrival]], depth: int, eos: set[int]
 ) -> None:
     run_and_compare(*family, depth, eos)
+
+
+@fixed
+@given(families(of_one_size), st.integers(1, 3), ends)
+def test_families_agree_with_naive_where_nobody_else_shares(
+    family: tuple[Capacity, list[Arrival]], depth: int, eos: set[int]
+) -> None:
+    run_and_compare(*family, depth, eos, prefix_cache=False)
 
 
 @fixed

@@ -98,6 +98,11 @@ export interface ChatCompletionRequest {
   stream?: boolean | null;
   /** Only with `stream`. */
   stream_options?: StreamOptions | null;
+  /**
+   * Answers to each prompt, which is computed once; with a `seed` each gets its own from it.
+   * From 1 to 128.
+   */
+  n?: number | null;
   /** What was computed for a prompt is used again only for requests of the same salt. */
   cache_salt?: string | null;
   /**
@@ -200,8 +205,6 @@ export interface ChatCompletionRequest {
   mirostat_eta?: number | null;
   /** Not built yet: accepted only with a value that changes nothing. */
   samplers?: readonly ['penalties', 'dry', 'top_n_sigma', 'top_k', 'typ_p', 'top_p', 'min_p', 'xtc', 'temperature'] | null;
-  /** Not built yet: accepted only with a value that changes nothing. */
-  n?: 1 | null;
   /** The newer name of `max_tokens`. */
   max_completion_tokens?: number | null;
   /** Tell the log-probability of each token of the answer. */
@@ -264,6 +267,11 @@ export interface CompletionRequest {
   stream?: boolean | null;
   /** Only with `stream`. */
   stream_options?: StreamOptions | null;
+  /**
+   * Answers to each prompt, which is computed once; with a `seed` each gets its own from it.
+   * From 1 to 128.
+   */
+  n?: number | null;
   /** What was computed for a prompt is used again only for requests of the same salt. */
   cache_salt?: string | null;
   /**
@@ -366,12 +374,13 @@ export interface CompletionRequest {
   mirostat_eta?: number | null;
   /** Not built yet: accepted only with a value that changes nothing. */
   samplers?: readonly ['penalties', 'dry', 'top_n_sigma', 'top_k', 'typ_p', 'top_p', 'min_p', 'xtc', 'temperature'] | null;
-  /** Not built yet: accepted only with a value that changes nothing. */
-  n?: 1 | null;
-  /** Not built yet: accepted only with a value that changes nothing. */
-  echo?: false | null;
-  /** Not built yet: accepted only with a value that changes nothing. */
-  best_of?: 1 | null;
+  /** Send the prompt before the answer; not with `logprobs` yet. */
+  echo?: boolean | null;
+  /**
+   * Make so many answers and send the `n` likeliest, by their mean token; not with `stream` if
+   * that is fewer. From 1 to 128.
+   */
+  best_of?: number | null;
   /** Not built yet: accepted only with a value that changes nothing. */
   suffix?: '' | null;
   /**

@@ -18,6 +18,8 @@ from mlcc.errors import UnsupportedError
 
 MAX_STOP = 16
 MAX_PROMPTS = 64
+MOST_ANSWERS = 128
+"""To one prompt, as OpenAI has it."""
 
 NOT_EMPTY = Text(allow_empty=False)
 LEAST_TOP_P = 1e-6
@@ -105,13 +107,17 @@ SAMPLING = (
         made=lambda bias: tuple(bias.items()),
     ),
     *FILTERS,
-    not_built("n", 1, advice="send the request n times with different seeds"),
 )
 
 COMMON = (
     honoured("model", NOT_EMPTY, "Must be the model that is loaded, if it is given."),
     honoured("stream", Flag(), "Send the answer as it is made, as server-sent events."),
     honoured("stream_options", STREAM_OPTIONS, "Only with `stream`."),
+    honoured(
+        "n",
+        Integer(1, MOST_ANSWERS),
+        "Answers to each prompt, which is computed once; with a `seed` each gets its own from it.",
+    ),
     honoured(
         "cache_salt",
         NOT_EMPTY,
@@ -245,8 +251,13 @@ COMPLETION = Object(
         honoured("prompt", PROMPT, "One prompt or several; each gets an answer.", required=True),
         *COMMON,
         *SAMPLING,
-        not_built("echo", False, advice="put the prompt before the answer yourself"),
-        not_built("best_of", 1),
+        honoured("echo", Flag(), "Send the prompt before the answer; not with `logprobs` yet."),
+        honoured(
+            "best_of",
+            Integer(1, MOST_ANSWERS),
+            "Make so many answers and send the `n` likeliest, by their mean token; not with "
+            "`stream` if that is fewer.",
+        ),
         not_built("suffix", ""),
         sampling(
             "logprobs",

@@ -18,11 +18,16 @@ from mlcc.errors import InvalidRequestError, UnsupportedError
 
 @dataclass(frozen=True)
 class Delivery:
-    """Which model is meant, how and by when the answer is to be sent, and who is served first."""
+    """Which model is meant, how many answers are to be sent, how and by when, and who is served
+    first."""
 
     model: str | None = None
     stream: bool = False
     include_usage: bool = False
+    n: int = 1
+    """Answers to each prompt that are sent: the likeliest of those made."""
+    made: int = 1
+    """Answers to each prompt that are made."""
     cache_salt: str = ""
     priority: int = 0
     timeout: float | None = None
@@ -50,6 +55,8 @@ class CompletionRequest:
     delivery: Delivery
     structure: Structure | None = None
     """What the answer must be."""
+    echo: bool = False
+    """Send the prompt before the answer."""
 
 
 def parse_chat(body: Json) -> ChatRequest:
@@ -68,7 +75,15 @@ def parse_completion(body: Json) -> CompletionRequest:
     prompt = fields["prompt"]
     prompts = (prompt,) if isinstance(prompt, str) else tuple(prompt)
     sampling, delivery = wishes(COMPLETION, fields), _delivery(fields)
-    return CompletionRequest(prompts, sampling, delivery, structure_of(fields))
+    echo = fields.get("echo", False)
+    if echo and sampling.get("logprobs") is not None:
+        raise UnsupportedError(
+            "'echo' with 'logprobs' wants log-probabilities of the prompt, and these are not built "
+            "yet; leave one of them out",
+            param="echo",
+            code="unsupported_parameter",
+        )
+    return CompletionRequest(prompts, sampling, delivery, structure_of(fields), echo)
 
 
 def _message(fields: dict[str, Any], where: str) -> dict[str, str]:
@@ -99,6 +114,21 @@ def _top_logprobs(fields: dict[str, Any]) -> Wishes:
     return {"logprobs": top}
 
 
+def _counts(fields: dict[str, Any]) -> tuple[int, int]:
+    """How many answers to each prompt are sent, and how many are made."""
+    n = fields.get("n", 1)
+    made = fields.get("best_of", n)
+    if made < n:
+        wrong = f"'best_of' is {made} and 'n' is {n}, but the best n are sent of best_of answers"
+    elif made > n and fields.get("stream"):
+        wrong = "'best_of' above 'n' is known when all answers are complete, and cannot be streamed"
+    else:
+        return n, made
+    raise InvalidRequestError(
+        f"{wrong}; leave 'best_of' out", param="best_of", code="invalid_value"
+    )
+
+
 def _delivery(fields: dict[str, Any]) -> Delivery:
     stream = fields.get("stream", False)
     options = fields.get("stream_options")
@@ -112,6 +142,7 @@ def _delivery(fields: dict[str, Any]) -> Delivery:
         fields.get("model"),
         stream,
         (options or {}).get("include_usage", False),
+        *_counts(fields),
         fields.get("cache_salt") or "",
         fields.get("priority", 0),
         fields.get("timeout"),

@@ -5,7 +5,7 @@ Ids and times come from the caller: nothing here reads a clock.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from mlcc.api.logprobs import chat_logprobs, completion_logprobs
@@ -40,6 +40,10 @@ class Head:
     model: str
     logprobs: bool = False
     """Whether answers tell them."""
+    per_prompt: int = 1
+    """Answers that are made to each prompt."""
+    echoes: Sequence[str] = ()
+    """What is sent before each answer; nothing = nothing."""
 
 
 @dataclass(frozen=True)
@@ -50,26 +54,38 @@ class Answer:
     finished: Finished
     told: Sequence[TokenLogprob] = ()
     """Log-probabilities of its tokens."""
+    likelihood: float = 0.0
+    """The mean of those."""
 
     @property
     def finish_reason(self) -> FinishReason:
         return FINISH_REASONS[self.finished.reason]
 
 
-def usage(answers: Sequence[Finished]) -> Usage:
-    """Tokens of all answers of a request together."""
-    prompt = sum(answer.prompt_tokens for answer in answers)
+def usage(answers: Sequence[Finished], per_prompt: int) -> Usage:
+    """Tokens of all answers that were made together; a prompt counts once."""
+    prompts = answers[::per_prompt]
+    prompt = sum(answer.prompt_tokens for answer in prompts)
     completion = sum(answer.completion_tokens for answer in answers)
     return {
         "prompt_tokens": prompt,
         "completion_tokens": completion,
         "total_tokens": prompt + completion,
-        "prompt_tokens_details": {"cached_tokens": sum(answer.cached_tokens for answer in answers)},
+        "prompt_tokens_details": {"cached_tokens": sum(first.cached_tokens for first in prompts)},
     }
 
 
-def chat_completion(head: Head, answer: Answer) -> ChatCompletion:
-    """A whole answer of /v1/chat/completions."""
+def best(answers: Sequence[Answer], n: int, per_prompt: int) -> Iterator[Answer]:
+    """The n likeliest answers to each prompt, the likeliest first; all of them as they came."""
+    for start in range(0, len(answers), per_prompt):
+        made = answers[start : start + per_prompt]
+        if n < per_prompt:
+            made = sorted(made, key=lambda answer: -answer.likelihood)
+        yield from made[:n]
+
+
+def chat_completion(head: Head, answers: Sequence[Answer]) -> ChatCompletion:
+    """A whole answer of /v1/chat/completions, one choice per answer."""
     return {
         "id": head.id,
         "object": "chat.completion",
@@ -77,18 +93,20 @@ def chat_completion(head: Head, answer: Answer) -> ChatCompletion:
         "model": head.model,
         "choices": [
             {
-                "index": 0,
+                "index": index,
                 "message": {"role": "assistant", "content": answer.text, "refusal": None},
                 "logprobs": chat_logprobs(answer.told) if head.logprobs else None,
                 "finish_reason": answer.finish_reason,
             }
+            for index, answer in enumerate(answers)
         ],
-        "usage": usage([answer.finished]),
+        "usage": usage([answer.finished for answer in answers], head.per_prompt),
     }
 
 
-def completion(head: Head, answers: Sequence[Answer]) -> Completion:
-    """A whole answer of /v1/completions, one choice per prompt."""
+def completion(head: Head, made: Sequence[Answer], n: int) -> Completion:
+    """A whole answer of /v1/completions: n choices per prompt, the best of those that were made."""
+    per_prompt = head.per_prompt
     return {
         "id": head.id,
         "object": "text_completion",
@@ -97,13 +115,13 @@ def completion(head: Head, answers: Sequence[Answer]) -> Completion:
         "choices": [
             {
                 "index": index,
-                "text": answer.text,
+                "text": (head.echoes[index // n] if head.echoes else "") + answer.text,
                 "logprobs": completion_logprobs(answer.told) if head.logprobs else None,
                 "finish_reason": answer.finish_reason,
             }
-            for index, answer in enumerate(answers)
+            for index, answer in enumerate(best(made, n, per_prompt))
         ],
-        "usage": usage([answer.finished for answer in answers]),
+        "usage": usage([answer.finished for answer in made], per_prompt),
     }
 
 
@@ -111,7 +129,7 @@ Chunk = ChatCompletionChunk | CompletionChunk
 
 
 class Chunks:
-    """The chunks of a streamed answer. `index` is the choice: the number of the prompt."""
+    """The chunks of a streamed answer. `index` is the choice: all of a prompt follow each other."""
 
     def __init__(self, head: Head, include_usage: bool) -> None:
         self._head = head
@@ -134,7 +152,7 @@ class Chunks:
         if not self._include_usage:
             return None
         chunk = self._empty()
-        chunk["usage"] = usage(answers)
+        chunk["usage"] = usage(answers, self._head.per_prompt)
         return chunk
 
     def _empty(self) -> Chunk:
@@ -186,8 +204,12 @@ class ChatChunks(Chunks):
 class CompletionChunks(Chunks):
     """Chunks of /v1/completions; those of several prompts are mixed."""
 
-    def start(self, index: int) -> None:
-        """There is no opening."""
+    def start(self, index: int) -> Chunk | None:
+        """The prompt, if it was asked for."""
+        head = self._head
+        if not head.echoes:
+            return None
+        return self._chunk(index, head.echoes[index // head.per_prompt], None)
 
     def text(self, index: int, delta: TextDelta) -> Chunk:
         """More of the answer."""

@@ -45,13 +45,10 @@ def most_sequences(tokens: int, capacity: Capacity) -> int:
 class CachePools:
     """The pools of all groups of a model, and what is shared of them."""
 
-    def __init__(self, capacity: Capacity, prefix_cache: bool = True) -> None:
+    def __init__(self, capacity: Capacity) -> None:
         self.groups = capacity.groups
-        self.tree = PrefixTree(self.groups) if prefix_cache else None
-        """None = sequences share nothing."""
-        forget = [
-            partial(self.tree.forget, g) if self.tree else None for g in range(len(self.groups))
-        ]
+        self.tree = PrefixTree(self.groups)
+        forget = [partial(self.tree.forget, g) for g in range(len(self.groups))]
         self.pools = tuple(map(PagePool, capacity.pools, forget))
         self.copies: list[tuple[int, int, int]] = []
         """(group, source, destination) that the next step must make; sources are held for it."""
@@ -136,8 +133,6 @@ class CachePools:
 
     def find(self, scope: Hashable, tokens: array[int]) -> Hit | None:
         """What of a prompt was computed before, and can be read now."""
-        if self.tree is None:
-            return None
         hit = self.tree.find(scope, tokens)
         if hit is None or self._can_copy(hit):
             return hit
@@ -187,7 +182,7 @@ class CachePools:
     ) -> None:
         """Keep what a sequence has computed, or will have before the next step. tokens: those; if
         they have not `ended`, only whole blocks are kept, and the state after them."""
-        if self.tree is None or not tokens or (len(tokens) < self.tree.block and not ended):
+        if not tokens or (len(tokens) < self.tree.block and not ended):
             return
         whole = len(tokens) % self.tree.block == 0 and not ended
         pages: list[tuple[int, Sequence[int]]] = []
@@ -212,8 +207,7 @@ class CachePools:
         for g, pool in enumerate(self.pools):
             sources = [source for group, source, _ in self.copies if group == g]
             pool.check_integrity([*sources, *(p for caches in owned for p in held(caches[g]))])
-        if self.tree is not None:
-            self.tree.check_integrity(self.pools)
+        self.tree.check_integrity(self.pools)
 
 
 def held(cache: Cache) -> Sequence[int]:

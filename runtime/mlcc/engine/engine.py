@@ -26,6 +26,7 @@ from mlcc.engine.caches import CachePools
 from mlcc.engine.choices import Choices
 from mlcc.engine.detokenize import Tokenizer
 from mlcc.engine.events import Event, Finished, TextDelta
+from mlcc.engine.family import Families
 from mlcc.engine.grammar import Grammar
 from mlcc.engine.limits import check_capacity, check_request, check_result, token_limit
 from mlcc.engine.pace import Pace
@@ -85,9 +86,10 @@ class Engine:
         self._tokenizer = tokenizer
         self._texts = TokenTexts(tokenizer, capacity.vocab_size) if tokenizer else None
         self._seed = seed
-        self._pools = CachePools(capacity, prefix_cache)
+        self._pools = CachePools(capacity)
         self._pace = Pace()
-        self._scheduler = Scheduler(capacity, self._pools, self._pace)
+        self._scheduler = Scheduler(capacity, self._pools, self._pace, prefix_cache)
+        self._families = Families()
         self._live: dict[str, TokenSequence] = {}
         self._in_flight: deque[list[TokenSequence]] = deque()
         """The sequence of each logit row, of every step planned and not committed."""
@@ -120,6 +122,7 @@ class Engine:
         choices = Choices.of(sampling, stream)
         seq = TokenSequence(request, arrival, limit, stream, ends, answer, tokens, caches)
         seq.adjuster, seq.grammar, seq.choices = adjuster, grammar, choices
+        seq.family = self._families.join(request, tokens)
         self._requests += 1
         self._live[request.id] = seq
         self._scheduler.add(seq)
@@ -273,6 +276,7 @@ class Engine:
     def _finish(self, seq: TokenSequence, reason: FinishReason) -> list[Event]:
         seq.finished = True
         del self._live[seq.request.id]
+        self._families.leave(seq.request)
         self._scheduler.remove(seq)
         text, matched = seq.answer.flush(), seq.answer.matched
         if matched is not None and reason == "length":

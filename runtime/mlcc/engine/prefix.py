@@ -182,12 +182,20 @@ class PrefixTree:
 
     def _name(self, block: Block, g: int, at: int, ids: Sequence[int]) -> list[tuple[int, int]]:
         """Pages of a block: ids[at], ids[at + 1] ..., those that it lacks."""
-        pages, named = block.pages[g], []
+        pages, blocks, named = block.pages[g], self._of_page[g], []
         for i in range(max(0, -at), len(pages)):
-            if pages[i] == NO_PAGE and ids[at + i] not in self._of_page[g]:
-                pages[i] = ids[at + i]
-                self._of_page[g][pages[i]] = block
-                named.append((g, pages[i]))
+            page = ids[at + i]
+            if pages[i] != NO_PAGE:
+                continue
+            if (other := blocks.get(page)) is None:
+                named.append((g, page))
+            elif _begins(other, block):  # that it has since been written on in
+                other.pages[g][i] = NO_PAGE
+                self._prune(other)
+            else:
+                continue
+            pages[i] = page
+            blocks[page] = block
         return named
 
     def _hit(self, path: Sequence[Block], length: int) -> Hit:
@@ -244,6 +252,14 @@ class _Reader:
 def first_seen(length: int, group: CacheGroup) -> int:
     """The first position that the query at position `length` sees."""
     return 0 if group.window is None else max(0, length - group.window + 1)
+
+
+def _begins(shorter: Block, block: Block) -> bool:
+    """Whether a block has the first tokens of another, and lies in the same place."""
+    keys = shorter.key, block.key
+    assert isinstance(keys[0], bytes)
+    assert isinstance(keys[1], bytes)
+    return shorter.parent is block.parent and keys[1].startswith(keys[0])
 
 
 def _entries(tokens: int, group: CacheGroup) -> int:

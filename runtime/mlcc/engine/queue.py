@@ -72,11 +72,8 @@ class WaitingQueue:
             del self._lines[seq.request.tenant]
 
     def first(self) -> TokenSequence | None:
-        """Who is next."""
-        if len(self._lines) == 1:
-            (line,) = self._lines.values()
-            return line[0]
-        heads = (line[0] for line in self._lines.values())
+        """Who is next of those that may start."""
+        heads = (seq for line in self._lines.values() if (seq := _head(line)) is not None)
         return min(
             heads, key=lambda seq: (self._served[seq.request.tenant], seq.rank), default=None
         )
@@ -111,3 +108,7 @@ class WaitingQueue:
         for line in self._lines.values():
             if line != sorted(line, key=_rank):
                 raise AssertionError(f"a line is out of order: {[seq.rank for seq in line]}")
+
+
+def _head(line: Iterable[TokenSequence]) -> TokenSequence | None:
+    return next((seq for seq in line if seq.may_start), None)

@@ -12,7 +12,7 @@ forever. Within the token budget of a step decoding sequences come before prompt
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from operator import add, attrgetter, le, sub
 
 from mlcc.engine.adjust_tables import AdjustLayout
@@ -30,7 +30,9 @@ Chunk = tuple[TokenSequence, int]
 class Scheduler:
     """The waiting and the running sequences."""
 
-    def __init__(self, capacity: Capacity, pools: CachePools, pace: Pace) -> None:
+    def __init__(
+        self, capacity: Capacity, pools: CachePools, pace: Pace, prefix_cache: bool = True
+    ) -> None:
         self.waiting = WaitingQueue()
         self.running: list[TokenSequence] = []
         """By rank, the best first."""
@@ -40,6 +42,7 @@ class Scheduler:
         self._capacity = capacity
         self._pools = pools
         self._pace = pace
+        self._prefix_cache = prefix_cache
         self._paged = [group.has_pages for group in pools.groups]
         adjusted = AdjustLayout.of(capacity.layout, capacity.vocab_size)
         self._most_adjust_words = adjusted.words - adjusted.rows.end
@@ -116,7 +119,8 @@ class Scheduler:
             seq = self.waiting.first()
             if seq is None or seq.pending or not self._can_adjust(seq):
                 return
-            hit = self._pools.find(seq.request.scope, seq.tokens)
+            scope = self._scope(seq)
+            hit = None if scope is None else self._pools.find(scope, seq.tokens)
             if not self._has_room(seq, hit):
                 return
             self.waiting.remove(seq)
@@ -141,7 +145,7 @@ class Scheduler:
         be found again, the last whole block of the prompt."""
         count = min(seq.remaining, budget)
         tree = self._pools.tree
-        if tree is not None and tree.has_states:
+        if tree.has_states and self._scope(seq) is not None:
             whole = (seq.prompt_tokens - 1) // tree.block * tree.block - seq.computed
             if 0 < whole < count:
                 return whole
@@ -177,17 +181,31 @@ class Scheduler:
 
     def _release(self, seq: TokenSequence) -> None:
         """Take its pages, of which the prefix cache remembers what they hold."""
-        known = seq.tokens[: seq.computed]
-        self._pools.remember(seq.request.scope, known, seq.caches, ended=True)
+        self._remember(seq, ended=True)
         self._pools.release(seq.caches)
         seq.caches, seq.computed = self._pools.empty(), 0
 
     def remember(self, chunks: Sequence[Chunk]) -> None:
-        """The prompts of a step that is planned may be shared from the next step on."""
+        """The prompts of a step that is planned may be shared from the next step on: to the last
+        token with the rest of a family."""
         for seq, count in chunks:
-            if count > 1:
-                known = seq.tokens[: seq.computed]
-                self._pools.remember(seq.request.scope, known, seq.caches, ended=False)
+            family = seq.family
+            if family is not None and not family.computed and seq.computed >= seq.prompt_tokens:
+                family.computed = True
+                self._remember(seq, ended=len(family.members) > 1)
+            elif count > 1:
+                self._remember(seq, ended=False)
+
+    def _remember(self, seq: TokenSequence, ended: bool) -> None:
+        if (scope := self._scope(seq)) is not None:
+            self._pools.remember(scope, seq.tokens[: seq.computed], seq.caches, ended)
+
+    def _scope(self, seq: TokenSequence) -> Hashable | None:
+        """Who finds what was computed for it; None = nobody."""
+        request = seq.request
+        if self._prefix_cache:
+            return request.scope
+        return (*request.scope, request.family) if request.family else None
 
     def check_integrity(self) -> None:
         """Raise AssertionError if order, pages or counts of the sequences disagree."""

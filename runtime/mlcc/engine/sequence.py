@@ -9,6 +9,7 @@ from mlcc.engine.adjuster import Adjuster
 from mlcc.engine.answer import AnswerText
 from mlcc.engine.batch import Cache
 from mlcc.engine.choices import Choices
+from mlcc.engine.family import Family
 from mlcc.engine.grammar import Grammar
 from mlcc.engine.request import Request
 
@@ -44,6 +45,8 @@ class TokenSequence:
     """None = any token may follow."""
     choices: Choices | None = None
     """None = of filters it wishes for the usual ones only."""
+    family: Family | None = None
+    """Others that want an answer to its prompt."""
     computed: int = 0
     pending: int = 0
     sampled_step: int = -1
@@ -71,6 +74,11 @@ class TokenSequence:
     @property
     def prompt_tokens(self) -> int:
         return len(self.request.prompt)
+
+    @property
+    def may_start(self) -> bool:
+        """Whether it need not wait for another that computes its prompt."""
+        return self.family is None or self.family.may_start(self.request.id)
 
     def runnable(self, step: int) -> bool:
         """Whether `step` may continue it: not at its limit, and the next token can be named; where

@@ -153,8 +153,8 @@ class WorkerPrompts:
             reply = await asyncio.wait_for(self._turn(job, size, seconds), seconds)
         except asyncio.TimeoutError:
             raise RequestTimeoutError(
-                f"the prompt was not read within {seconds:g} seconds; shorten it or allow more "
-                "time (--timeout of `mlcc serve`)",
+                f"the prompt was not read within {seconds:.2g} seconds; shorten it or allow "
+                "more time ('timeout' of the request, --timeout of `mlcc serve`)",
                 code="timeout",
             ) from None
         if isinstance(reply, MlccError):

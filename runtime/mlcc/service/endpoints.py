@@ -9,7 +9,7 @@ import os
 import time
 from array import array
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from mlcc.api.errors import MethodError, NotFoundError, error_body, internal_error
@@ -26,7 +26,8 @@ from mlcc.api.responses import (
     models,
 )
 from mlcc.api.sampling import COMPLETION_MAX_TOKENS, to_params
-from mlcc.engine.request import Request
+from mlcc.engine.request import Request, SamplingParams
+from mlcc.engine.sampling import derive_seed
 from mlcc.errors import MlccError
 from mlcc.model.model import ModelText
 from mlcc.service.addresses import (
@@ -143,7 +144,7 @@ class Service:
         job = self._submit(request, head, [prompt], parsed, None, time_left())
         if parsed.delivery.stream:
             return await _streamed(job, ChatChunks(head, parsed.delivery.include_usage))
-        return json_response(chat_completion(head, (await _answers(job))[0]))
+        return json_response(chat_completion(head, await _answers(job)))
 
     async def _completions(self, request: ApiRequest) -> ApiResponse:
         """POST /v1/completions."""
@@ -154,10 +155,12 @@ class Service:
         await self._check_structure(parsed, time_left())
         prompts = [await self._encode(prompt, time_left()) for prompt in parsed.prompts]
         head = self._head("cmpl", parsed)
+        if parsed.echo:
+            head = replace(head, echoes=[self._echo(prompt) for prompt in parsed.prompts])
         job = self._submit(request, head, prompts, parsed, COMPLETION_MAX_TOKENS, time_left())
         if parsed.delivery.stream:
             return await _streamed(job, CompletionChunks(head, parsed.delivery.include_usage))
-        return json_response(completion(head, await _answers(job)))
+        return json_response(completion(head, await _answers(job), parsed.delivery.n))
 
     async def _body(self, request: ApiRequest) -> Any:
         """Parsed JSON, once it is known that there is room."""
@@ -195,18 +198,20 @@ class Service:
         seconds: float | None,
     ) -> Job:
         params = to_params(parsed.sampling, self._text.sampling, max_tokens=limit)
-        salt, priority = parsed.delivery.cache_salt, parsed.delivery.priority
+        delivery = parsed.delivery
         requests = [
             Request(
-                f"{head.id}-{index}",
+                f"{head.id}-{index}-{number}",
                 prompt,
-                params,
+                _of_answer(params, number),
                 tenant=request.tenant,
-                cache_salt=salt,
+                cache_salt=delivery.cache_salt,
                 structure=parsed.structure,
-                priority=priority,
+                family=f"{head.id}-{index}" if delivery.made > 1 else "",
+                priority=delivery.priority,
             )
             for index, prompt in enumerate(prompts)
+            for number in range(delivery.made)
         ]
         return self._engine.submit(requests, seconds)
 
@@ -221,7 +226,18 @@ class Service:
 
     def _head(self, prefix: str, parsed: ChatRequest | CompletionRequest) -> Head:
         logprobs = parsed.sampling.get("logprobs") is not None
-        return Head(f"{prefix}-{os.urandom(16).hex()}", int(time.time()), self._text.name, logprobs)
+        name, made = f"{prefix}-{os.urandom(16).hex()}", parsed.delivery.made
+        return Head(name, int(time.time()), self._text.name, logprobs, made)
+
+    def _echo(self, prompt: str | list[int]) -> str:
+        return prompt if isinstance(prompt, str) else self._text.tokenizer.decode(prompt)
+
+
+def _of_answer(params: SamplingParams, number: int) -> SamplingParams:
+    """Of several answers with one seed, each draws for itself."""
+    if params.seed is None or not number:
+        return params
+    return replace(params, seed=derive_seed(params.seed, number))
 
 
 async def _answers(job: Job) -> list[Answer]:

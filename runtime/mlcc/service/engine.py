@@ -41,8 +41,8 @@ class EngineClient(ABC):
             raise self.dead.with_traceback(None)  # or each raise would add to it
         if count > self._limit:
             raise InvalidRequestError(
-                f"the request has {count} prompts and {self._limit} are taken at most; send fewer "
-                "at once or allow more (--max-queue of `mlcc serve`)",
+                f"the request wants {count} answers and {self._limit} are taken at most; send "
+                "fewer prompts, a smaller 'n', or allow more (--max-queue of `mlcc serve`)",
                 param="prompt",
                 code="too_many_prompts",
             )
@@ -54,7 +54,7 @@ class EngineClient(ABC):
             )
 
     def submit(self, requests: Sequence[Request], timeout_s: float | None) -> Job:
-        """Queue the prompts of one request. Raises what `check_room` raises."""
+        """Queue all of one request. Raises what `check_room` raises."""
         tenant = requests[0].tenant
         self.check_room(len(requests), tenant)
         job = Job([request.id for request in requests], self._forget, timeout_s, tenant)

@@ -1,4 +1,4 @@
-"""One request's share of the engine: one engine request per prompt, their events as one."""
+"""One request's share of the engine: one engine request per answer, their events as one."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Job:
 
     @property
     def size(self) -> int:
-        """How many prompts it has."""
+        """How many answers it wants."""
         return len(self._index)
 
     def accept(self) -> None:
@@ -65,7 +65,7 @@ class Job:
         self._early.extend(early)
 
     async def events(self) -> AsyncIterator[tuple[int, Event]]:
-        """Events with the index of their prompt, until every answer is complete.
+        """Events with the index of their answer, until every answer is complete.
 
         Raises MlccError if an answer will never be: timeout, cancelled, engine gone.
         """
@@ -81,7 +81,7 @@ class Job:
             yield index, event
 
     async def answers(self) -> list[Answer]:
-        """All answers, complete, in the order of the prompts."""
+        """All answers, complete, in the order of the requests."""
         deltas: list[list[TextDelta]] = [[] for _ in self._index]
         async for index, event in self.events():
             if isinstance(event, TextDelta):
@@ -91,12 +91,13 @@ class Job:
                 "".join(delta.text for delta in mine),
                 self.finished[index],
                 [token for delta in mine for token in delta.told],
+                _mean([logprob for delta in mine for logprob in delta.logprobs]),
             )
             for index, mine in enumerate(deltas)
         ]
 
     def usage(self) -> list[Finished]:
-        """The ends of all answers, in the order of the prompts."""
+        """The ends of all answers, in the order of the requests."""
         return [self.finished[index] for index in sorted(self.finished)]
 
     def close(self) -> None:
@@ -122,6 +123,10 @@ class Job:
         if isinstance(message, MlccError):
             raise message
         return message
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else 0.0
 
 
 def _check(event: Finished) -> None:

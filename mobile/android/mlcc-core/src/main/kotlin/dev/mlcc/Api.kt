@@ -184,7 +184,7 @@ public data class StructuredOutputs(
 
 /**
  * The body of POST /v1/chat/completions. Not built yet, so not here: `store`,
- * `guided_whitespace_pattern`, `samplers`, `n`, `tools`, `tool_choice`, `functions`,
+ * `guided_whitespace_pattern`, `samplers`, `tools`, `tool_choice`, `functions`,
  * `function_call`, `reasoning_effort`, `verbosity`, `modalities`, `audio`,
  * `web_search_options`, `moderation`, `chat_template_kwargs`.
  */
@@ -199,6 +199,11 @@ public data class ChatCompletionRequest(
     /** Only with `stream`. */
     @SerialName("stream_options")
     val streamOptions: StreamOptions? = null,
+    /**
+     * Answers to each prompt, which is computed once; with a `seed` each gets its own from it.
+     * From 1 to 128.
+     */
+    val n: Int? = null,
     /** What was computed for a prompt is used again only for requests of the same salt. */
     @SerialName("cache_salt")
     val cacheSalt: String? = null,
@@ -372,6 +377,13 @@ public data class ChatCompletionRequest(
         /** Only with `stream`. */
         public fun streamOptions(value: StreamOptions?): Builder =
             apply { made = made.copy(streamOptions = value) }
+
+        /**
+         * Answers to each prompt, which is computed once; with a `seed` each gets its own from
+         * it. From 1 to 128.
+         */
+        public fun n(value: Int?): Builder =
+            apply { made = made.copy(n = value) }
 
         /** What was computed for a prompt is used again only for requests of the same salt. */
         public fun cacheSalt(value: String?): Builder =
@@ -600,7 +612,7 @@ public data class ChatCompletionRequest(
 
 /**
  * The body of POST /v1/completions. Not built yet, so not here: `store`,
- * `guided_whitespace_pattern`, `samplers`, `n`, `echo`, `best_of`, `suffix`.
+ * `guided_whitespace_pattern`, `samplers`, `suffix`.
  */
 @Serializable
 public data class CompletionRequest(
@@ -613,6 +625,11 @@ public data class CompletionRequest(
     /** Only with `stream`. */
     @SerialName("stream_options")
     val streamOptions: StreamOptions? = null,
+    /**
+     * Answers to each prompt, which is computed once; with a `seed` each gets its own from it.
+     * From 1 to 128.
+     */
+    val n: Int? = null,
     /** What was computed for a prompt is used again only for requests of the same salt. */
     @SerialName("cache_salt")
     val cacheSalt: String? = null,
@@ -739,6 +756,14 @@ public data class CompletionRequest(
     /** How fast mirostat learns. From 0 to 1. */
     @SerialName("mirostat_eta")
     val mirostatEta: Double? = null,
+    /** Send the prompt before the answer; not with `logprobs` yet. */
+    val echo: Boolean? = null,
+    /**
+     * Make so many answers and send the `n` likeliest, by their mean token; not with `stream`
+     * if that is fewer. From 1 to 128.
+     */
+    @SerialName("best_of")
+    val bestOf: Int? = null,
     /**
      * Tell the log-probability of each token of the answer, and of this many of the likeliest
      * in its place. From 0 to 20.
@@ -763,6 +788,13 @@ public data class CompletionRequest(
         /** Only with `stream`. */
         public fun streamOptions(value: StreamOptions?): Builder =
             apply { made = made.copy(streamOptions = value) }
+
+        /**
+         * Answers to each prompt, which is computed once; with a `seed` each gets its own from
+         * it. From 1 to 128.
+         */
+        public fun n(value: Int?): Builder =
+            apply { made = made.copy(n = value) }
 
         /** What was computed for a prompt is used again only for requests of the same salt. */
         public fun cacheSalt(value: String?): Builder =
@@ -940,6 +972,17 @@ public data class CompletionRequest(
         /** How fast mirostat learns. From 0 to 1. */
         public fun mirostatEta(value: Double?): Builder =
             apply { made = made.copy(mirostatEta = value) }
+
+        /** Send the prompt before the answer; not with `logprobs` yet. */
+        public fun echo(value: Boolean?): Builder =
+            apply { made = made.copy(echo = value) }
+
+        /**
+         * Make so many answers and send the `n` likeliest, by their mean token; not with
+         * `stream` if that is fewer. From 1 to 128.
+         */
+        public fun bestOf(value: Int?): Builder =
+            apply { made = made.copy(bestOf = value) }
 
         /**
          * Tell the log-probability of each token of the answer, and of this many of the
