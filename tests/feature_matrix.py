@@ -50,6 +50,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     "sliding window": ("window",),
     "continuous batching": ("batching",),
     "prefix cache": ("prefix",),
+    "`n`, `best_of`": ("answers",),
     "temperature, top-k, top-p, min-p": ("sampling",),
     "penalties, `logit_bias`, `min_tokens`": ("adjust",),
     "typical-p, top-n-sigma, cutoffs, XTC, mirostat, dynamic temperature": ("samplers",),

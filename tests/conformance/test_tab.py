@@ -62,8 +62,15 @@ LONG_IN_NODE = {vector.id for vector in IN_NODE if vector.computes} - NOT_SEEN
 """What Chromium computes, Node repeats with --long only."""
 
 
+FEATURES = {"answers/chat-three-streamed": "answers", "logprobs/chat-whole": "logprobs"}
+"""What these vectors show in Chromium: the parts of the README's table that no other test does."""
+
+
 def shown(vector: Vector, long: set[str]) -> Any:
-    return pytest.param(vector, marks=pytest.mark.long if vector.id in long else (), id=vector.id)
+    marks = [pytest.mark.long] if vector.id in long else []
+    if long is LONG and vector.id in FEATURES:
+        marks.append(pytest.mark.feature(FEATURES[vector.id], "webgpu", "runs"))
+    return pytest.param(vector, marks=marks, id=vector.id)
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,9 @@ import pytest
 
 from demo.conftest import Opened
 from demo.equality import compare
+from mlcc.engine.events import Finished
+from mlcc.engine.request import Request, SamplingParams
+from mlcc.model.driver import Driver
 from mlcc.model.model import Model
 from mlcc.model.session import Session
 
@@ -19,8 +22,8 @@ BOUNDS = {"cpu": ("q8", 0.05), "vulkan": ("q4", 2e-2), "reference": ("f32", 1e-3
 lengths are rounded differently."""
 
 
-def on(target: str) -> Any:
-    return pytest.param(target, marks=pytest.mark.feature("prefix", target, "runs"))
+def on(target: str, part: str = "prefix") -> Any:
+    return pytest.param(target, marks=pytest.mark.feature(part, target, "runs"))
 
 
 def conversation(model: Model) -> list[tuple[list[int], list[int], int]]:
@@ -52,3 +55,24 @@ def test_a_conversation_is_the_same_and_computed_once(opened: Opened, target: st
     for prompt, _, found in cached:
         assert found >= before
         before = len(prompt)
+
+
+@pytest.mark.parametrize("target", [on(target, "answers") for target in BOUNDS])
+def test_several_answers_compute_their_prompt_once(opened: Opened, target: str) -> None:
+    quant, bound = BOUNDS[target]
+    model = opened(quant, target)
+    prompt = model.text.encode_chat([{"role": "user", "content": QUESTIONS[0]}]).tolist()
+    driver, ends = Driver(model), dict[str, Finished]()
+    answers: dict[str, list[int]] = {name: [] for name in "abc"}
+    for name in answers:
+        sampling = SamplingParams(temperature=0.0, max_tokens=16)
+        driver.engine.add(Request(name, prompt, sampling, family="f"))
+    while driver.has_work:
+        for event in driver.step():
+            if isinstance(event, Finished):
+                ends[event.request_id] = event
+            else:
+                answers[event.request_id] += event.token_ids
+    assert [ends[name].cached_tokens for name in "abc"] == [0, len(prompt) - 1, len(prompt) - 1]
+    for name in "bc":
+        compare(model, prompt, answers["a"], answers[name], bound)
