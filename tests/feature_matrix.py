@@ -52,7 +52,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     "prefix cache": ("prefix",),
     "`n`, `best_of`": ("answers",),
     "temperature, top-k, top-p, min-p": ("sampling",),
-    "penalties, `logit_bias`, `min_tokens`": ("adjust",),
+    "penalties, DRY, `logit_bias`, `bad_words`, `min_tokens`": ("adjust",),
     "typical-p, top-n-sigma, cutoffs, XTC, mirostat, dynamic temperature": ("samplers",),
     "structured output": ("structured",),
     "`logprobs`, `top_logprobs`": ("logprobs",),

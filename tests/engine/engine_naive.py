@@ -7,13 +7,14 @@ and nothing else.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import log
 
 from mlcc.device.toy import RowParams, toy_token, toy_view
 from mlcc.engine import Capacity, Request, Tokenizer
 from mlcc.engine.adjustments import NO_PENALTIES, Penalties
+from mlcc.engine.dry import DryParams
 from mlcc.engine.filters import Filters
 from mlcc.engine.sampling import derive_seed, stream_of, uniform
 
@@ -27,6 +28,8 @@ class Wishes:
     penalties: Penalties = NO_PENALTIES
     bias: Mapping[int, float] = field(default_factory=dict)
     allowed: Collection[int] | None = None
+    last: int | None = None
+    """Tokens that the penalties look at; None = all."""
 
 
 @dataclass(frozen=True)
@@ -97,21 +100,61 @@ def likeliest(
         if wishes.allowed is not None and t not in wishes.allowed:
             continue
         x, penalties = 3 + logprob - (t - token) % capacity.vocab_size, wishes.penalties
-        if t in prompt or t in said:
+        whole = [*prompt, *said]
+        first = max(0, len(whole) - (len(whole) if wishes.last is None else wishes.last))
+        recent, answered = whole[first:], whole[max(first, len(prompt)) :]
+        if t in recent:
             x = x / penalties.repetition if x > 0 else x * penalties.repetition
-        if t in said:
-            x = x - penalties.frequency * said.count(t) - penalties.presence
+        if t in answered:
+            x = x - penalties.frequency * answered.count(t) - penalties.presence
         found.append((t, x + wishes.bias.get(t, 0.0) - 3))
     return sorted(found, key=lambda pair: (-pair[1], pair[0]))
 
 
-def wishes_of(request: Request, said: int, ends: Collection[int]) -> Wishes:
+def dry_penalties(
+    params: DryParams, tokens: Sequence[int], breaks: Callable[[int], bool]
+) -> dict[int, float]:
+    """What llama.cpp's description of DRY says, literally."""
+    seen = tokens[len(tokens) - params.window :] if 0 <= params.window < len(tokens) else tokens
+    found: dict[int, float] = {}
+    for end in range(len(seen) - 1):
+        length = 0
+        while length <= end and seen[end - length] == seen[-1 - length]:
+            if breaks(seen[-1 - length]):
+                break
+            length += 1
+        if length >= max(params.allowed_length, 1) and not breaks(seen[end + 1]):
+            loses = params.multiplier * params.base ** (length - params.allowed_length)
+            found[seen[end + 1]] = max(found.get(seen[end + 1], 0), min(loses, 1e6))
+    return found
+
+
+def wishes_of(
+    request: Request,
+    said: Sequence[int],
+    ends: Collection[int],
+    tokenizer: Tokenizer | None = None,
+) -> Wishes:
     """How its next logits are changed."""
-    s = request.sampling
-    bias = dict(s.logit_bias) | (dict.fromkeys(ends, -1e20) if said < s.min_tokens else {})
+    s, prompt = request.sampling, [*request.prompt]
+
+    def breaks(token: int) -> bool:
+        text = tokenizer.decode([token]) if tokenizer else ""
+        return any(breaker in text for breaker in s.dry_sequence_breakers)
+
+    bias = dict(s.logit_bias)
+    bias |= {word[0]: -1e20 for word in s.bad_words if len(word) == 1}
+    if s.dry_multiplier:
+        for token, lost in dry_penalties(s.dry, [*prompt, *said], breaks).items():
+            bias[token] = bias.get(token, 0.0) - lost
+    for word in s.bad_words:
+        if len(word) > 1 and [*said][-len(word) + 1 :] == [*word[:-1]]:
+            bias[word[-1]] = -1e20
+    bias |= dict.fromkeys(ends, -1e20) if len(said) < s.min_tokens else {}
     numbers = s.repetition_penalty, s.frequency_penalty, s.presence_penalty
     penalties = Penalties(*array("f", numbers))
-    return Wishes(penalties, {t: array("f", [b])[0] for t, b in bias.items()})
+    last = s.repeat_last_n if s.repeat_last_n >= 0 else None
+    return Wishes(penalties, {t: array("f", [b])[0] for t, b in bias.items()}, last=last)
 
 
 def answer(
@@ -137,7 +180,7 @@ def answer(
     logprobs: list[float] = []
     while True:
         params = row_params(request, seed, len(prompt) + len(ids), logprobs)
-        wishes = wishes_of(request, len(ids), ends)
+        wishes = wishes_of(request, ids, ends, tokenizer)
         token, logprob = likeliest(capacity, prompt, ids, wishes, params)[0]
         ended = token in ends
         if not ended:

@@ -82,6 +82,24 @@ adjusted = st.builds(
         st.integers(0, VOCAB - 1), st.floats(-100, 100, width=32), max_size=4
     ).map(lambda bias: tuple(bias.items())),
 )
+few = st.integers(17, 19)
+repeated = st.builds(
+    SamplingParams,
+    temperature=st.sampled_from([0.0, 1.0]),
+    max_tokens=st.integers(6, 30),
+    ignore_eos=st.booleans(),
+    min_tokens=st.sampled_from([0, 4]),
+    presence_penalty=numbers,
+    repetition_penalty=st.sampled_from([1.0, 1.2]),
+    repeat_last_n=st.sampled_from([-1, 0, 1, 5]),
+    logit_bias=st.just(tuple((token, 80.0) for token in (17, 18, 19))),
+    bad_words=st.lists(st.lists(few, min_size=1, max_size=3).map(tuple), max_size=3).map(tuple),
+    dry_multiplier=st.sampled_from([0.0, 0.8, 2.0]),
+    dry_base=st.sampled_from([1.0, 1.75]),
+    dry_allowed_length=st.integers(0, 3),
+    dry_penalty_last_n=st.sampled_from([-1, 0, 4]),
+    dry_sequence_breakers=st.sampled_from([(), ("a",)]),
+)
 filtered = st.builds(
     SamplingParams,
     max_tokens=st.integers(6, 30),
@@ -104,7 +122,7 @@ def arrivals(draw: st.DrawFn) -> list[Arrival]:
             Request(
                 f"r{i}",
                 draw(st.lists(st.integers(0, VOCAB - 1), min_size=1, max_size=24)),
-                draw(sampling | adjusted | filtered),
+                draw(sampling | adjusted | filtered | repeated),
                 tenant=draw(st.sampled_from(["", "", "t"])),
                 priority=draw(st.sampled_from([0, 0, -1, 2])),
             ),

@@ -3,6 +3,8 @@ no steps in flight and no jumps, and asks the grammar before every token."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import engine_naive as naive
 import pytest
 from engine_drive import SMALL, Driver, Got, small, toy_driver
@@ -31,12 +33,12 @@ def expected(request: Request, seed: int | None, arrival: int, capacity: Capacit
     said: list[int] = []
     while len(said) < (s.max_tokens or capacity.context) and not (grammar and grammar.ended):
         ends = () if s.ignore_eos and grammar is None else {END}
-        wishes = naive.wishes_of(request, len(said), ends)
+        wishes = naive.wishes_of(request, said, ends)
         if grammar is not None:
             bias = dict(wishes.bias)
             if s.ignore_eos:
-                bias[END] = naive.wishes_of(request, -1, ends).bias.get(END, -1e20)
-            wishes = naive.Wishes(wishes.penalties, bias, grammar.following())
+                bias[END] = -1e20
+            wishes = replace(wishes, bias=bias, allowed=grammar.following())
         own = naive.derive_seed(0, arrival) if s.seed is None else s.seed
         params = naive.row_params(request, own, len(prompt) + len(said))
         token = naive.likeliest(capacity, prompt, said, wishes, params)[0][0]

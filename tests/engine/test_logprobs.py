@@ -92,7 +92,7 @@ def likeliest(request: Request, number: int, said: list[int], count: int) -> lis
     assert seed is not None
     prompt = list(request.prompt)
     params = naive.row_params(request, seed, len(prompt) + len(said))
-    wishes = naive.wishes_of(request, len(said), ())
+    wishes = naive.wishes_of(request, said, ())
     best = naive.likeliest(CAPACITY, prompt, said, wishes, params)[:count]
     return [token for token, _ in best if PIECES[token]]
 

@@ -167,8 +167,14 @@ export interface ChatCompletionRequest {
   presence_penalty?: number | null;
   /** Above 1, makes tokens less likely that prompt or answer have had. From 0.01 to 10. */
   repetition_penalty?: number | null;
+  /** llama.cpp's name of `repetition_penalty`. From 0.01 to 10. */
+  repeat_penalty?: number | null;
+  /** Last tokens that these three penalties look at; -1 = all. */
+  repeat_last_n?: number | null;
   /** What is added to the logit of a token, by its id. */
   logit_bias?: Readonly<Record<number, number>> | null;
+  /** Words that the answer must not have, each as its tokens are, alone or behind a space. */
+  bad_words?: readonly string[] | null;
   /** Keep logits within so many standard deviations of the largest; 0 and below keep all. */
   top_n_sigma?: number | null;
   /**
@@ -203,6 +209,19 @@ export interface ChatCompletionRequest {
   mirostat_tau?: number | null;
   /** How fast mirostat learns. From 0 to 1. */
   mirostat_eta?: number | null;
+  /**
+   * Above 0, a token that would go on with a repetition loses this and more the longer it is.
+   * From 0 to 100.
+   */
+  dry_multiplier?: number | null;
+  /** How fast that grows with its length. From 1 to 100. */
+  dry_base?: number | null;
+  /** The longest repetition that is free. */
+  dry_allowed_length?: number | null;
+  /** Last tokens that are looked at; -1 = all. */
+  dry_penalty_last_n?: number | null;
+  /** No repetition reaches over a token that has one of these. */
+  dry_sequence_breakers?: readonly string[] | null;
   /** Not built yet: accepted only with a value that changes nothing. */
   samplers?: readonly ['penalties', 'dry', 'top_n_sigma', 'top_k', 'typ_p', 'top_p', 'min_p', 'xtc', 'temperature'] | null;
   /** The newer name of `max_tokens`. */
@@ -336,8 +355,14 @@ export interface CompletionRequest {
   presence_penalty?: number | null;
   /** Above 1, makes tokens less likely that prompt or answer have had. From 0.01 to 10. */
   repetition_penalty?: number | null;
+  /** llama.cpp's name of `repetition_penalty`. From 0.01 to 10. */
+  repeat_penalty?: number | null;
+  /** Last tokens that these three penalties look at; -1 = all. */
+  repeat_last_n?: number | null;
   /** What is added to the logit of a token, by its id. */
   logit_bias?: Readonly<Record<number, number>> | null;
+  /** Words that the answer must not have, each as its tokens are, alone or behind a space. */
+  bad_words?: readonly string[] | null;
   /** Keep logits within so many standard deviations of the largest; 0 and below keep all. */
   top_n_sigma?: number | null;
   /**
@@ -372,6 +397,19 @@ export interface CompletionRequest {
   mirostat_tau?: number | null;
   /** How fast mirostat learns. From 0 to 1. */
   mirostat_eta?: number | null;
+  /**
+   * Above 0, a token that would go on with a repetition loses this and more the longer it is.
+   * From 0 to 100.
+   */
+  dry_multiplier?: number | null;
+  /** How fast that grows with its length. From 1 to 100. */
+  dry_base?: number | null;
+  /** The longest repetition that is free. */
+  dry_allowed_length?: number | null;
+  /** Last tokens that are looked at; -1 = all. */
+  dry_penalty_last_n?: number | null;
+  /** No repetition reaches over a token that has one of these. */
+  dry_sequence_breakers?: readonly string[] | null;
   /** Not built yet: accepted only with a value that changes nothing. */
   samplers?: readonly ['penalties', 'dry', 'top_n_sigma', 'top_k', 'typ_p', 'top_p', 'min_p', 'xtc', 'temperature'] | null;
   /** Send the prompt before the answer; not with `logprobs` yet. */

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mlcc.api.filter_fields import FILTERS
+from mlcc.api.filter_fields import FILTERS, LAST_TOKENS
 from mlcc.api.schema import Object, honoured, metadata, not_built, sampling
 from mlcc.api.structure import STRUCTURE
 from mlcc.api.types import ByToken, Custom, Either, Flag, Integer, Json, Many, Number, Text, refuse
@@ -26,6 +26,7 @@ LEAST_TOP_P = 1e-6
 """OpenAI allows top_p 0, which keeps the one most likely token; the engine wants more than 0."""
 SEED = Integer(-(2**63), 2**63 - 1)
 COUNT = Integer(1, 2**31 - 1)
+MOST_WORDS = 64
 LIKELIEST = Integer(0, MOST_TOP_LOGPROBS)
 TOKEN = Integer(0, 2**31 - 1)
 LEAST_REPETITION = 0.01
@@ -101,10 +102,27 @@ SAMPLING = (
         recommended=True,
     ),
     sampling(
+        "repeat_penalty",
+        Number(LEAST_REPETITION, 10),
+        "llama.cpp's name of `repetition_penalty`.",
+        sets="repetition_penalty",
+    ),
+    sampling(
+        "repeat_last_n",
+        LAST_TOKENS,
+        "Last tokens that these three penalties look at; -1 = all.",
+    ),
+    sampling(
         "logit_bias",
         ByToken(Number(-100, 100), MOST_TOKENS),
         "What is added to the logit of a token, by its id.",
         made=lambda bias: tuple(bias.items()),
+    ),
+    sampling(
+        "bad_words",
+        Many(NOT_EMPTY, 0, MOST_WORDS),
+        "Words that the answer must not have, each as its tokens are, alone or behind a space.",
+        made=tuple,
     ),
     *FILTERS,
 )

@@ -5,7 +5,7 @@ two cutoffs as Hugging Face does. What each does, and their order: `mlcc.engine.
 from __future__ import annotations
 
 from mlcc.api.schema import not_built, sampling
-from mlcc.api.types import Custom, Integer, Json, Number, refuse
+from mlcc.api.types import Custom, Integer, Json, Many, Number, Text, refuse
 from mlcc.engine.request import LEAST
 from mlcc.errors import UnsupportedError
 
@@ -13,6 +13,8 @@ ORDER = (
     "penalties", "dry", "top_n_sigma", "top_k", "typ_p", "top_p", "min_p", "xtc", "temperature",
 )  # fmt: skip
 """llama.cpp's default of `samplers`, and the only order here."""
+LAST_TOKENS = Integer(-1, 2**31 - 1)
+MOST_BREAKERS = 64
 _SHARE = Number(0, 1)
 
 
@@ -77,5 +79,19 @@ FILTERS = (
     ),
     sampling("mirostat_tau", Number(0, 100), "The surprise of a token, in bits."),
     sampling("mirostat_eta", _SHARE, "How fast mirostat learns."),
+    sampling(
+        "dry_multiplier",
+        Number(0, 100),
+        "Above 0, a token that would go on with a repetition loses this and more the longer it is.",
+    ),
+    sampling("dry_base", Number(1, 100), "How fast that grows with its length."),
+    sampling("dry_allowed_length", Integer(0, 2**31 - 1), "The longest repetition that is free."),
+    sampling("dry_penalty_last_n", LAST_TOKENS, "Last tokens that are looked at; -1 = all."),
+    sampling(
+        "dry_sequence_breakers",
+        Many(Text(allow_empty=False), 0, MOST_BREAKERS),
+        "No repetition reaches over a token that has one of these.",
+        made=tuple,
+    ),
     not_built("samplers", [*ORDER], advice="leave it out: the order is llama.cpp's default"),
 )

@@ -5,7 +5,7 @@ Which wishes there are is said by the rows of `fields.py`; what they mean, by `S
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from mlcc.api.fields import SAMPLING
@@ -15,6 +15,9 @@ from mlcc.errors import InvalidRequestError
 
 COMPLETION_MAX_TOKENS = 16
 """OpenAI's default for /v1/completions."""
+
+MOST_LETTERS = 100
+"""Of a bad word."""
 
 INSTEAD = {
     "top_k": 0, "top_p": 1, "min_p": 0, "top_n_sigma": 0, "typical_p": 1,
@@ -61,6 +64,21 @@ def recommended(config: Mapping[str, Any]) -> Wishes:
             except InvalidRequestError:
                 continue  # NaN, 400 digits, a text: as if it were not there
     return found
+
+
+def with_word_ids(fields: Wishes, encode: Callable[[str], Sequence[int]]) -> Wishes:
+    """`bad_words` by their tokens, at the beginning of a text and behind a space. Raises
+    InvalidRequestError if one is too long for a word."""
+    if not (words := fields.get("bad_words")):
+        return fields
+    if long := next((f"bad_words[{i}]" for i, w in enumerate(words) if len(w) > MOST_LETTERS), ""):
+        raise InvalidRequestError(
+            f"'{long}' has more than {MOST_LETTERS} characters; give words or short phrases",
+            param=long,
+            code="invalid_value",
+        )
+    ids = (tuple(encode(text)) for word in words for text in (word, f" {word.lstrip()}"))
+    return {**fields, "bad_words": tuple(dict.fromkeys(filter(None, ids)))}
 
 
 def to_params(fields: Wishes, defaults: Wishes, *, max_tokens: int | None = None) -> SamplingParams:

@@ -6,10 +6,12 @@ none of this has no adjuster, and its steps no second upload.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 
 from mlcc.engine.adjust_tables import BIASES, HISTORY
 from mlcc.engine.adjustments import AdjustmentWriter, Penalties
+from mlcc.engine.dry import Dry
 from mlcc.engine.grammar import Grammar
 from mlcc.engine.request import SamplingParams
 
@@ -20,62 +22,107 @@ none (WGSL)."""
 
 
 class Adjuster:
-    """Of one request. `ends` are the tokens that end its answer, under a grammar the model's own in
-    any case; `mask_words` what the mask of a grammar takes."""
+    """Of one request. `tokens` are its known ones, to which the engine appends what is said; `ends`
+    those that end its answer, under a grammar the model's own in any case; `mask_words` what the
+    mask of a grammar takes; `breaks` says whether a token interrupts what DRY calls a repetition.
+    """
 
     def __init__(
         self,
         sampling: SamplingParams,
-        prompt: Iterable[int],
+        tokens: Sequence[int],
         ends: frozenset[int],
         grammar: Grammar | None = None,
         mask_words: int = 0,
+        breaks: Callable[[int], bool] = lambda token: False,
     ) -> None:
         self._penalties = Penalties(
             sampling.repetition_penalty, sampling.frequency_penalty, sampling.presence_penalty
         )
         self._counts = self._penalties != Penalties()
         self._bias = dict(sampling.logit_bias)
+        self._bias.update((word[0], BANNED) for word in sampling.bad_words if len(word) == 1)
+        self._phrases = [word for word in sampling.bad_words if len(word) > 1]
         self._min_tokens = sampling.min_tokens
         self._goes_on = grammar is not None and sampling.ignore_eos
         self._grammar = grammar
         self._mask_words = mask_words if grammar else 0
-        self._without_end = {**self._bias, **dict.fromkeys(ends, BANNED)}
+        self._ends = dict.fromkeys(ends, BANNED)
+        self._tokens, self._prompt = tokens, len(tokens)
+        self._window = sampling.repeat_last_n if self._counts else -1
         self._history: dict[int, int] = {}
         if sampling.repetition_penalty != 1:
-            self._history = dict.fromkeys(prompt, 0)
+            self._history = dict.fromkeys(tokens, 0)
+        self._dry = Dry(sampling.dry, tokens, breaks) if sampling.dry.multiplier else None
 
     @property
     def most_words(self) -> int:
         """Of its lists in the next step, at most."""
-        lists = len(HISTORY) * len(self._history) + len(BIASES) * len(self._without_end)
-        return lists + self._mask_words
+        history = len(self._history) if self._window < 0 else self._window
+        biases = len(self._bias) + len(self._ends) + len(self._phrases)
+        if self._dry is not None:
+            biases += len(self._dry.penalties())
+        return len(HISTORY) * history + len(BIASES) * biases + self._mask_words
 
     @property
     def most_unknown(self) -> int:
         """Tokens of the answer that may be in flight when its logits are changed: the device adds
-        one to the history itself, and a mask is made of all."""
-        return 1 if self._grammar is None else 0
+        one to the history itself, and all else is made of all."""
+        whole = self._grammar or self._dry or self._phrases or self._window >= 0
+        return 0 if whole else 1
 
     def push(self, token: int) -> None:
         """A token was said."""
-        if self._counts:
+        if self._counts and self._window < 0:
             self._history[token] = self._history.get(token, 0) + 1
+        if self._dry is not None:
+            self._dry.push(token)
 
     def acts(self, said: int) -> bool:
         """Whether token number `said` of the answer is sampled from other logits."""
-        always = self._counts or bool(self._bias) or self._grammar is not None
+        always = self._counts or bool(self._bias) or self.most_unknown == 0
         return always or said < self._min_tokens
 
     def write(self, writer: AdjustmentWriter, row: int, said: int, in_flight: int) -> None:
         """Adjust a row, from which token number `said` of the answer is sampled. in_flight: the row
         of the step before that samples the token in front of it, which is not known; -1 = it is."""
-        goes_on = self._goes_on or said < self._min_tokens
         writer.row(
             row,
             self._penalties,
-            history=self._history,
+            history=self._history if self._window < 0 else self._recent(),
             in_flight=in_flight if self._counts else -1,
-            bias=self._without_end if goes_on else self._bias,
+            bias=self._biases(said),
             mask=writer.mask(self._grammar.allowed()) if self._grammar else 0,
         )
+
+    def _recent(self) -> dict[int, int]:
+        """What the last tokens were: how often each was said, 0 = it is of the prompt."""
+        count, found = len(self._tokens), dict[int, int]()
+        first = max(0, count - self._window)
+        for at, token in enumerate(islice(self._tokens, first, None), first):
+            found[token] = found.get(token, 0) + (at >= self._prompt)
+        return found
+
+    def _biases(self, said: int) -> Mapping[int, float]:
+        """What is added to logits now."""
+        bias = self._bias
+        if self._dry is not None:
+            bias = dict(bias)
+            for token, lost in self._dry.penalties().items():
+                bias[token] = bias.get(token, 0.0) - lost
+        if self._phrases:
+            answer = self._tokens[max(self._prompt, len(self._tokens) - _LONGEST) :]
+            bias = {**bias, **{word[-1]: BANNED for word in self._phrases if _near(word, answer)}}
+        if self._goes_on or said < self._min_tokens:
+            bias = {**bias, **self._ends}
+        return bias
+
+
+_LONGEST = 64
+"""Tokens of a phrase that must not be said, which are compared."""
+
+
+def _near(word: Sequence[int], answer: Sequence[int]) -> bool:
+    """Whether one more token would complete it."""
+    begun = word[-_LONGEST:-1]
+    return [*answer[-len(begun) :]] == [*begun]

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import repeat
 
 from mlcc.engine.adjust_tables import AdjustLayout
@@ -35,7 +36,7 @@ from mlcc.engine.request import FinishReason, Request
 from mlcc.engine.sampling import derive_seed, stream_of
 from mlcc.engine.scheduler import Scheduler
 from mlcc.engine.sequence import TokenSequence
-from mlcc.engine.token_texts import TokenTexts
+from mlcc.engine.token_texts import TokenTexts, breaks_of
 from mlcc.errors import InvalidRequestError, UnsupportedError
 
 
@@ -117,8 +118,9 @@ class Engine:
         ends = ends.union(sampling.stop_token_ids)
         adjuster = None
         if sampling.adjusts or grammar:
-            own = ends | self._eos_ids if grammar else ends
-            adjuster = Adjuster(sampling, tokens, own, grammar, self._adjust_layout.mask_words)
+            own, words = ends | self._eos_ids if grammar else ends, self._adjust_layout.mask_words
+            breaks = partial(breaks_of, self._texts, sampling.dry_sequence_breakers)
+            adjuster = Adjuster(sampling, tokens, own, grammar, words, breaks)
         choices = Choices.of(sampling, stream)
         seq = TokenSequence(request, arrival, limit, stream, ends, answer, tokens, caches)
         seq.adjuster, seq.grammar, seq.choices = adjuster, grammar, choices

@@ -74,14 +74,22 @@ def check_request(request: Request, vocab: int, has_tokenizer: bool) -> None:
             code="invalid_value",
         )
     if wrong := [t for t in request.sampling.token_ids if not 0 <= t < vocab]:
-        field = "stop_token_ids" if wrong[0] in request.sampling.stop_token_ids else "logit_bias"
+        s, token = request.sampling, wrong[0]
+        biased = any(token == biased for biased, _ in s.logit_bias)
+        other = "logit_bias" if biased else "bad_words"
+        field = "stop_token_ids" if token in s.stop_token_ids else other
         raise InvalidRequestError(
             f"{field} has token id {wrong[0]}, the vocabulary is 0 .. {vocab - 1}",
             param=field,
             code="invalid_value",
         )
     s = request.sampling
-    for name, wanted in ("stop", s.stop), ("logprobs", s.logprobs is not None):
+    dry = s.dry_multiplier and s.dry_sequence_breakers
+    for name, wanted in (
+        ("stop", s.stop),
+        ("logprobs", s.logprobs is not None),
+        ("dry_sequence_breakers", dry),
+    ):
         if wanted and not has_tokenizer:
             raise InvalidRequestError(
                 f"{name} needs text, but this engine has no tokenizer; give it one", param=name

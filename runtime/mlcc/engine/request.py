@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from mlcc.engine.dry import DryParams
 from mlcc.engine.grammar import Structure
 from mlcc.engine.tables import MOST_TOP_LOGPROBS
 from mlcc.errors import InvalidRequestError
@@ -34,6 +35,8 @@ _RANGES = {
     "dynatemp_exponent": (0, 100),
     "mirostat_tau": (0, 100),
     "mirostat_eta": (0, 1),
+    "dry_multiplier": (0, 1e6),
+    "dry_base": (1, 1e6),
 }
 
 
@@ -85,8 +88,19 @@ class SamplingParams:
     """Taken from it as often as the answer has it (the same)."""
     repetition_penalty: float = 1.0
     """Divides (a logit below 0: multiplies) what prompt or answer have (Keskar et al., 2019)."""
+    repeat_last_n: int = -1
+    """Last tokens of prompt and answer that these three look at; -1 = all."""
     logit_bias: tuple[tuple[int, float], ...] = ()
     """(token, what is added to its logit), each token once."""
+    bad_words: tuple[tuple[int, ...], ...] = ()
+    """Tokens that must not follow each other in the answer: the last of them does not come."""
+    dry_multiplier: float = 0.0
+    """0 = a repetition may go on; this and the next three are DRY's (`dry.py`)."""
+    dry_base: float = 1.75
+    dry_allowed_length: int = 2
+    dry_penalty_last_n: int = -1
+    dry_sequence_breakers: tuple[str, ...] = ("\n", ":", '"', "*")
+    """No repetition reaches over a token with one of them."""
     logprobs: int | None = None
     """How many of the likeliest tokens are told with each of the answer's; None = neither."""
     top_n_sigma: float = 0.0
@@ -136,12 +150,21 @@ class SamplingParams:
     def adjusts(self) -> bool:
         """Whether logits are changed before sampling."""
         penalties = self.presence_penalty, self.frequency_penalty, self.repetition_penalty
-        return bool(self.logit_bias or self.min_tokens) or penalties != (0, 0, 1)
+        some = self.logit_bias or self.min_tokens or self.bad_words or self.dry_multiplier
+        return bool(some) or penalties != (0, 0, 1)
+
+    @property
+    def dry(self) -> DryParams:
+        """What `dry.py` takes."""
+        return DryParams(
+            self.dry_multiplier, self.dry_base, self.dry_allowed_length, self.dry_penalty_last_n
+        )
 
     @property
     def token_ids(self) -> tuple[int, ...]:
         """All tokens that it names."""
-        return (*self.stop_token_ids, *(token for token, _ in self.logit_bias))
+        words = (token for word in self.bad_words for token in word)
+        return (*self.stop_token_ids, *(token for token, _ in self.logit_bias), *words)
 
     def _check_adjustments(self) -> None:
         for name in ("presence_penalty", "frequency_penalty"):
@@ -160,6 +183,12 @@ class SamplingParams:
             b,
             f"pairs of a token, each once, and a finite number; {MOST_TOKENS} at most",
         )
+        for name in ("repeat_last_n", "dry_penalty_last_n", "dry_allowed_length"):
+            value, least = getattr(self, name), -1 if name.endswith("_n") else 0
+            _require(_is_int(value) and value >= least, name, value, f"an integer >= {least}")
+        good = all(word and all(map(_is_int, word)) for word in self.bad_words)
+        good = good and sum(map(len, self.bad_words)) <= MOST_TOKENS
+        _require(good, "bad_words", self.bad_words, f"{MOST_TOKENS} tokens at most, none empty")
         ids = self.stop_token_ids
         good = all(map(_is_int, ids)) and len(ids) <= MOST_TOKENS
         _require(good, "stop_token_ids", ids, f"a tuple of at most {MOST_TOKENS} integers")

@@ -6,7 +6,7 @@ For log-probabilities, which tell of tokens that were never said. Not how an ans
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -65,6 +65,14 @@ class TokenTexts:
             if word.isascii() and word.isalpha() and len(word) > 1:
                 return [token], text
         return [], ""
+
+
+def breaks_of(texts: TokenTexts | None, breakers: Sequence[str], token: int) -> bool:
+    """Whether the text of a token has one of the breakers in it."""
+    if not breakers or texts is None:
+        return False
+    text = texts.of(token).text
+    return any(breaker in text for breaker in breakers)
 
 
 def bytes_of(piece: str) -> bytes | None:

@@ -10,6 +10,7 @@ import time
 from array import array
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from mlcc.api.errors import MethodError, NotFoundError, error_body, internal_error
@@ -25,7 +26,7 @@ from mlcc.api.responses import (
     model,
     models,
 )
-from mlcc.api.sampling import COMPLETION_MAX_TOKENS, to_params
+from mlcc.api.sampling import COMPLETION_MAX_TOKENS, to_params, with_word_ids
 from mlcc.engine.request import Request, SamplingParams
 from mlcc.engine.sampling import derive_seed
 from mlcc.errors import MlccError
@@ -197,7 +198,9 @@ class Service:
         limit: int | None,
         seconds: float | None,
     ) -> Job:
-        params = to_params(parsed.sampling, self._text.sampling, max_tokens=limit)
+        encode = self._text.tokenizer.encode
+        wishes = with_word_ids(parsed.sampling, partial(encode, add_special_tokens=False))
+        params = to_params(wishes, self._text.sampling, max_tokens=limit)
         delivery = parsed.delivery
         requests = [
             Request(

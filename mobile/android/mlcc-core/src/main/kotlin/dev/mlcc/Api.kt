@@ -283,9 +283,18 @@ public data class ChatCompletionRequest(
     /** Above 1, makes tokens less likely that prompt or answer have had. From 0.01 to 10. */
     @SerialName("repetition_penalty")
     val repetitionPenalty: Double? = null,
+    /** llama.cpp's name of `repetition_penalty`. From 0.01 to 10. */
+    @SerialName("repeat_penalty")
+    val repeatPenalty: Double? = null,
+    /** Last tokens that these three penalties look at; -1 = all. */
+    @SerialName("repeat_last_n")
+    val repeatLastN: Int? = null,
     /** What is added to the logit of a token, by its id. */
     @SerialName("logit_bias")
     val logitBias: Map<Int, Double>? = null,
+    /** Words that the answer must not have, each as its tokens are, alone or behind a space. */
+    @SerialName("bad_words")
+    val badWords: List<String>? = null,
     /** Keep logits within so many standard deviations of the largest; 0 and below keep all. */
     @SerialName("top_n_sigma")
     val topNSigma: Double? = null,
@@ -330,6 +339,24 @@ public data class ChatCompletionRequest(
     /** How fast mirostat learns. From 0 to 1. */
     @SerialName("mirostat_eta")
     val mirostatEta: Double? = null,
+    /**
+     * Above 0, a token that would go on with a repetition loses this and more the longer it
+     * is. From 0 to 100.
+     */
+    @SerialName("dry_multiplier")
+    val dryMultiplier: Double? = null,
+    /** How fast that grows with its length. From 1 to 100. */
+    @SerialName("dry_base")
+    val dryBase: Double? = null,
+    /** The longest repetition that is free. */
+    @SerialName("dry_allowed_length")
+    val dryAllowedLength: Int? = null,
+    /** Last tokens that are looked at; -1 = all. */
+    @SerialName("dry_penalty_last_n")
+    val dryPenaltyLastN: Int? = null,
+    /** No repetition reaches over a token that has one of these. */
+    @SerialName("dry_sequence_breakers")
+    val drySequenceBreakers: List<String>? = null,
     /** The newer name of `max_tokens`. */
     @SerialName("max_completion_tokens")
     val maxCompletionTokens: Int? = null,
@@ -502,9 +529,24 @@ public data class ChatCompletionRequest(
         public fun repetitionPenalty(value: Double?): Builder =
             apply { made = made.copy(repetitionPenalty = value) }
 
+        /** llama.cpp's name of `repetition_penalty`. From 0.01 to 10. */
+        public fun repeatPenalty(value: Double?): Builder =
+            apply { made = made.copy(repeatPenalty = value) }
+
+        /** Last tokens that these three penalties look at; -1 = all. */
+        public fun repeatLastN(value: Int?): Builder =
+            apply { made = made.copy(repeatLastN = value) }
+
         /** What is added to the logit of a token, by its id. */
         public fun logitBias(value: Map<Int, Double>?): Builder =
             apply { made = made.copy(logitBias = value) }
+
+        /**
+         * Words that the answer must not have, each as its tokens are, alone or behind a
+         * space.
+         */
+        public fun badWords(value: List<String>?): Builder =
+            apply { made = made.copy(badWords = value) }
 
         /** Keep logits within so many standard deviations of the largest; 0 and below keep all. */
         public fun topNSigma(value: Double?): Builder =
@@ -561,6 +603,29 @@ public data class ChatCompletionRequest(
         /** How fast mirostat learns. From 0 to 1. */
         public fun mirostatEta(value: Double?): Builder =
             apply { made = made.copy(mirostatEta = value) }
+
+        /**
+         * Above 0, a token that would go on with a repetition loses this and more the longer
+         * it is. From 0 to 100.
+         */
+        public fun dryMultiplier(value: Double?): Builder =
+            apply { made = made.copy(dryMultiplier = value) }
+
+        /** How fast that grows with its length. From 1 to 100. */
+        public fun dryBase(value: Double?): Builder =
+            apply { made = made.copy(dryBase = value) }
+
+        /** The longest repetition that is free. */
+        public fun dryAllowedLength(value: Int?): Builder =
+            apply { made = made.copy(dryAllowedLength = value) }
+
+        /** Last tokens that are looked at; -1 = all. */
+        public fun dryPenaltyLastN(value: Int?): Builder =
+            apply { made = made.copy(dryPenaltyLastN = value) }
+
+        /** No repetition reaches over a token that has one of these. */
+        public fun drySequenceBreakers(value: List<String>?): Builder =
+            apply { made = made.copy(drySequenceBreakers = value) }
 
         /** The newer name of `max_tokens`. */
         public fun maxCompletionTokens(value: Int?): Builder =
@@ -709,9 +774,18 @@ public data class CompletionRequest(
     /** Above 1, makes tokens less likely that prompt or answer have had. From 0.01 to 10. */
     @SerialName("repetition_penalty")
     val repetitionPenalty: Double? = null,
+    /** llama.cpp's name of `repetition_penalty`. From 0.01 to 10. */
+    @SerialName("repeat_penalty")
+    val repeatPenalty: Double? = null,
+    /** Last tokens that these three penalties look at; -1 = all. */
+    @SerialName("repeat_last_n")
+    val repeatLastN: Int? = null,
     /** What is added to the logit of a token, by its id. */
     @SerialName("logit_bias")
     val logitBias: Map<Int, Double>? = null,
+    /** Words that the answer must not have, each as its tokens are, alone or behind a space. */
+    @SerialName("bad_words")
+    val badWords: List<String>? = null,
     /** Keep logits within so many standard deviations of the largest; 0 and below keep all. */
     @SerialName("top_n_sigma")
     val topNSigma: Double? = null,
@@ -756,6 +830,24 @@ public data class CompletionRequest(
     /** How fast mirostat learns. From 0 to 1. */
     @SerialName("mirostat_eta")
     val mirostatEta: Double? = null,
+    /**
+     * Above 0, a token that would go on with a repetition loses this and more the longer it
+     * is. From 0 to 100.
+     */
+    @SerialName("dry_multiplier")
+    val dryMultiplier: Double? = null,
+    /** How fast that grows with its length. From 1 to 100. */
+    @SerialName("dry_base")
+    val dryBase: Double? = null,
+    /** The longest repetition that is free. */
+    @SerialName("dry_allowed_length")
+    val dryAllowedLength: Int? = null,
+    /** Last tokens that are looked at; -1 = all. */
+    @SerialName("dry_penalty_last_n")
+    val dryPenaltyLastN: Int? = null,
+    /** No repetition reaches over a token that has one of these. */
+    @SerialName("dry_sequence_breakers")
+    val drySequenceBreakers: List<String>? = null,
     /** Send the prompt before the answer; not with `logprobs` yet. */
     val echo: Boolean? = null,
     /**
@@ -913,9 +1005,24 @@ public data class CompletionRequest(
         public fun repetitionPenalty(value: Double?): Builder =
             apply { made = made.copy(repetitionPenalty = value) }
 
+        /** llama.cpp's name of `repetition_penalty`. From 0.01 to 10. */
+        public fun repeatPenalty(value: Double?): Builder =
+            apply { made = made.copy(repeatPenalty = value) }
+
+        /** Last tokens that these three penalties look at; -1 = all. */
+        public fun repeatLastN(value: Int?): Builder =
+            apply { made = made.copy(repeatLastN = value) }
+
         /** What is added to the logit of a token, by its id. */
         public fun logitBias(value: Map<Int, Double>?): Builder =
             apply { made = made.copy(logitBias = value) }
+
+        /**
+         * Words that the answer must not have, each as its tokens are, alone or behind a
+         * space.
+         */
+        public fun badWords(value: List<String>?): Builder =
+            apply { made = made.copy(badWords = value) }
 
         /** Keep logits within so many standard deviations of the largest; 0 and below keep all. */
         public fun topNSigma(value: Double?): Builder =
@@ -972,6 +1079,29 @@ public data class CompletionRequest(
         /** How fast mirostat learns. From 0 to 1. */
         public fun mirostatEta(value: Double?): Builder =
             apply { made = made.copy(mirostatEta = value) }
+
+        /**
+         * Above 0, a token that would go on with a repetition loses this and more the longer
+         * it is. From 0 to 100.
+         */
+        public fun dryMultiplier(value: Double?): Builder =
+            apply { made = made.copy(dryMultiplier = value) }
+
+        /** How fast that grows with its length. From 1 to 100. */
+        public fun dryBase(value: Double?): Builder =
+            apply { made = made.copy(dryBase = value) }
+
+        /** The longest repetition that is free. */
+        public fun dryAllowedLength(value: Int?): Builder =
+            apply { made = made.copy(dryAllowedLength = value) }
+
+        /** Last tokens that are looked at; -1 = all. */
+        public fun dryPenaltyLastN(value: Int?): Builder =
+            apply { made = made.copy(dryPenaltyLastN = value) }
+
+        /** No repetition reaches over a token that has one of these. */
+        public fun drySequenceBreakers(value: List<String>?): Builder =
+            apply { made = made.copy(drySequenceBreakers = value) }
 
         /** Send the prompt before the answer; not with `logprobs` yet. */
         public fun echo(value: Boolean?): Builder =

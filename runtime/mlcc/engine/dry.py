@@ -1,0 +1,104 @@
+"""DRY ("don't repeat yourself", as in llama.cpp): what would go on with a repetition is penalized.
+
+If the last tokens were there before, the token that followed them then loses multiplier * base **
+(their number - allowed_length), the longest such run counting. A run does not reach over a sequence
+breaker, and a breaker is never penalized.
+
+The lengths of all runs that end with the last token are carried from token to token: those of the
+next token are one longer, where it follows them. So a token costs as many steps as it was there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+MOST = 1e6
+"""Of a penalty: more would not matter, and it stays a float32."""
+MOST_TOKENS = 512
+"""That are penalized at once, those of the longest runs: for more there may be no room in a step.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class DryParams:
+    """As llama.cpp names and chooses them."""
+
+    multiplier: float = 0.0
+    """0 = nothing is penalized."""
+    base: float = 1.75
+    allowed_length: int = 2
+    window: int = -1
+    """Last tokens that are looked at; -1 = all."""
+
+
+class Dry:
+    """Of one request. `breaks` says whether a token holds a sequence breaker."""
+
+    def __init__(
+        self, params: DryParams, prompt: Sequence[int], breaks: Callable[[int], bool]
+    ) -> None:
+        self._params, self._breaks = params, breaks
+        self._tokens: list[int] = []
+        self._places: dict[int, list[int]] = {}
+        """Where each token is."""
+        self._runs: dict[int, int] = {}
+        """Where a run ends that the last tokens repeat, and its length."""
+        for token in prompt[-params.window :] if params.window > 0 else prompt:
+            self._note(token)
+        self._runs = self._all_runs()
+
+    def push(self, token: int) -> None:
+        """A token was said."""
+        runs = self._runs
+        self._runs = (
+            {}
+            if self._breaks(token)
+            else {at: runs.get(at - 1, 0) + 1 for at in self._places.get(token, ())}
+        )
+        self._note(token)
+
+    def penalties(self) -> dict[int, float]:
+        """What the logits of tokens lose now."""
+        wish, tokens = self._params, self._tokens
+        first = max(0, len(tokens) - wish.window) if wish.window >= 0 else 0
+        longest: dict[int, int] = {}
+        for at, length in self._runs.items():
+            length = min(length, at + 1 - first)
+            token = tokens[at + 1]
+            if length >= max(wish.allowed_length, 1) and length > longest.get(token, 0):
+                longest[token] = length
+        if len(longest) > MOST_TOKENS:
+            longest = dict(sorted(longest.items(), key=lambda run: -run[1])[:MOST_TOKENS])
+        return {
+            token: min(wish.multiplier * _power(wish.base, length - wish.allowed_length), MOST)
+            for token, length in longest.items()
+            if not self._breaks(token)
+        }
+
+    def _note(self, token: int) -> None:
+        self._places.setdefault(token, []).append(len(self._tokens))
+        self._tokens.append(token)
+
+    def _all_runs(self) -> dict[int, int]:
+        """From nothing, in one pass: Z-algorithm (Gusfield, 1997) on the tokens in reverse."""
+        back = self._tokens[::-1]
+        count = len(back)
+        reach = next((i for i, token in enumerate(back) if self._breaks(token)), count)
+        lengths, left, right = [0] * count, 0, 0
+        for i in range(1, count):
+            if i < right:
+                lengths[i] = min(right - i, lengths[i - left])
+            while i + lengths[i] < count and back[lengths[i]] == back[i + lengths[i]]:
+                lengths[i] += 1
+            if i + lengths[i] > right:
+                left, right = i, i + lengths[i]
+        return {count - 1 - i: min(n, reach) for i, n in enumerate(lengths) if min(n, reach)}
+
+
+def _power(base: float, exponent: int) -> float:
+    """At most infinity."""
+    try:
+        return base**exponent
+    except OverflowError:
+        return float("inf")
