@@ -216,11 +216,16 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 class WholeFiles(LoadFileScheduling):
-    """A file's tests in one process; if that dies, only what it had left is given to another.
+    """A file's tests in one process, and those that wait for one thing; if it dies, only what it
+    had left is given to another.
 
     pytest-xdist 3.8 gives its finished files out again too, and a process that is sent nothing to
     do, twice, is never told to stop: the run ends with all tests done and waits for ever.
     """
+
+    def _split_scope(self, nodeid: str) -> str:
+        """The name of what stays together: a file, or all that wait for the one run of Maven."""
+        return "kotlin" if "/test_kotlin" in nodeid else str(super()._split_scope(nodeid))
 
     def remove_node(self, node: Any) -> str | None:
         files = self.assigned_work[node]

@@ -131,6 +131,7 @@ def test_the_address_and_undefined_sanitizers_find_nothing(
     )
 
 
+@pytest.mark.long
 @pytest.mark.needs("g++")
 def test_they_find_nothing_on_a_gpu(
     vulkan: None, sanitized: Callable[..., None], compiled_demo: Callable[[str, str], Path]

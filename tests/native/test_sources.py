@@ -34,6 +34,7 @@ def checked(*command: str, **environment: str) -> None:
     assert done.returncode == 0, (done.stdout + done.stderr)[-6000:]
 
 
+@pytest.mark.long
 @pytest.mark.needs("clang-tidy")
 def test_clang_tidy_is_clean() -> None:
     *arguments, last = build.translation_unit()
@@ -68,6 +69,7 @@ def compiler_library(name: str) -> str:
     return path
 
 
+@pytest.mark.long
 def test_the_sanitizers_find_nothing(device: Any, tmp_path: Path) -> None:
     # libstdc++ too: else the sanitizer finds no __cxa_throw to pass exceptions on to.
     preload = [compiler_library(name) for name in ("libasan.so", "libstdc++.so.6")]

@@ -37,8 +37,10 @@ ON_WEBGPU = ("llama",)
 """Here for its refusals and its float16; tests/web compiles and runs every one of them."""
 AS_TEXT = [case for case in ARCHITECTURES if case != "qwen3_next"]
 """Without those whose kernels are many: as text tests/web compiles them too."""
-REPEATED = {("gemma3", "cuda"), ("gemma3", "metal"), ("gemma3", "android"), ("qwen3_moe", "cuda")}
-"""In the long tail: Gemma 2 has the window, and on CUDA Qwen3-Next the experts."""
+REPEATED = {("gemma3", "cuda"), ("gemma3", "metal"), ("qwen3_moe", "cuda")}
+REPEATED |= {(case, "android") for case in AS_TEXT if case != "llama"}
+"""In the long tail: Gemma 2 has the window, on CUDA Qwen3-Next the experts, and Android's kernels
+are webgpu's, which tests/web runs."""
 CASES = [
     *((case, "cuda") for case in RECIPES),
     *((case, target) for case in AS_TEXT for target in ("metal", "android")),

@@ -25,6 +25,8 @@ def test_there_are_files() -> None:
 def test_vitest(file: str, web: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     imports, report = (WEB / file).read_text(encoding="utf-8"), tmp_path / "report.json"
     variables = environment()
+    if request.config.getoption("--long"):
+        variables["MLCC_LONG"] = "1"
     if any(module in imports for module in (IN_CHROMIUM, OVER_THE_DEMO, OVER_A_SMALL_MODEL)):
         require("chromium")  # or the GPU in software that it brings
     if OVER_THE_DEMO in imports:

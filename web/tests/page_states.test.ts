@@ -80,9 +80,18 @@ const LOOKS = [
   [DESKTOP, 'dark'],
 ] as const;
 
+let looked = 0;
+
+/** With `--long` both, else the one and the other in turn. */
+function looks(): readonly (typeof LOOKS)[number][] {
+  if (process.env['MLCC_LONG']) return LOOKS;
+  looked += 1;
+  return LOOKS.filter((_, i) => i === looked % LOOKS.length);
+}
+
 /** Nothing to complain of for axe, and nothing wider than the screen. */
 async function look(page: Page): Promise<void> {
-  for (const [size, colorScheme] of LOOKS) {
+  for (const [size, colorScheme] of looks()) {
     await page.setViewportSize(size);
     await page.emulateMedia({ colorScheme, reducedMotion: 'reduce' });
     expect(await page.evaluate(complaints), `${size.width} ${colorScheme}`).toEqual([]);
