@@ -40,6 +40,7 @@ class Got:
     tokens: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     told: list[TokenLogprob] = field(default_factory=list)
+    prompt: list[TokenLogprob] = field(default_factory=list)
     finished: Finished | None = None
 
 
@@ -93,6 +94,8 @@ class Driver:
                 got.tokens += event.token_ids
                 got.logprobs += event.logprobs
                 got.told += event.told
+                assert not event.prompt or not (event.text or got.prompt or got.tokens)
+                got.prompt += event.prompt
             else:
                 got.finished = event
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import engine_naive as naive
 import pytest
 from engine_drive import toy_driver
@@ -12,7 +14,7 @@ from test_against_naive import STOPS, Arrival, play
 
 from mlcc.engine import Capacity, Request, SamplingParams
 from mlcc.engine.answer import AnswerText
-from mlcc.engine.logprobs import TokenLogprob
+from mlcc.engine.logprobs import PromptLogprobs, TokenLogprob
 from mlcc.engine.tables import CacheGroup
 from mlcc.engine.token_texts import TokenTexts, bytes_of
 from mlcc.errors import InvalidRequestError
@@ -46,13 +48,18 @@ requests = st.builds(
     logprobs=st.none() | st.integers(0, 20),
     logit_bias=st.just(ONLY_WHOLE),
 )
+echoing = requests.filter(lambda sampling: sampling.logprobs is not None).map(
+    lambda sampling: replace(sampling, prompt_logprobs=True)
+)
 
 
 @st.composite
 def arrivals(draw: st.DrawFn) -> list[Arrival]:
     prompts = st.lists(st.sampled_from(WHOLE), min_size=1, max_size=8)
     return [
-        Arrival(Request(f"r{i}", draw(prompts), draw(requests)), draw(st.integers(0, 9)), None)
+        Arrival(
+            Request(f"r{i}", draw(prompts), draw(requests | echoing)), draw(st.integers(0, 9)), None
+        )
         for i in range(draw(st.integers(1, 4)))
     ]
 
@@ -74,9 +81,15 @@ def test_what_is_told_is_what_the_answer_is_made_of(
         texts = [PIECES[t].decode() for t in want.tokens]
         ends = [len("".join(texts[: i + 1])) for i in range(len(texts))]
         told = [i for i, text in enumerate(texts) if text and ends[i] <= len(want.text)]
+        assert len(got.prompt) == (len(request.prompt) if request.sampling.prompt_logprobs else 0)
         if count is None:
             assert not got.told
             continue
+        for i, token in list(enumerate(got.prompt))[1:]:
+            best = naive.likeliest(CAPACITY, request.prompt[:i], (), naive.Wishes())
+            assert token.chosen[0] == request.prompt[i]
+            assert token.chosen.logprob == dict(best)[token.chosen[0]]
+            assert [(c.token, c.logprob) for c in token.top] == best[:count]
         assert [t.chosen.token for t in got.told] == [want.tokens[i] for i in told]
         for i, token in zip(told, got.told, strict=True):
             assert token.chosen[1:] == (texts[i], texts[i].encode(), want.logprobs[i])
@@ -150,3 +163,37 @@ def test_without_a_tokenizer_they_are_refused() -> None:
         toy_driver(CAPACITY).add(Request("a", [1], SamplingParams(logprobs=0)))
     with pytest.raises(InvalidRequestError, match=r"0 \.\. 20"):
         SamplingParams(logprobs=21)
+
+
+def test_a_prompt_takes_the_rows_that_are_left() -> None:
+    """Three a step here: alone three of its tokens, beside one that decodes two."""
+    driver = toy_driver(CAPACITY, tokenizer=ByteTokenizer())
+    one = SamplingParams(max_tokens=1, ignore_eos=True, logprobs=2, prompt_logprobs=True)
+    driver.add(Request("told", WHOLE[:7], one))
+    for _ in range(2):
+        driver.step()
+    assert driver.engine.stats().computed_tokens == 6
+    driver.add(Request("other", WHOLE[:1], SamplingParams(max_tokens=9, ignore_eos=True)))
+    driver.run()
+    driver.add(Request("again", WHOLE[:7], one))
+    got = driver.run()
+    assert got["told"].prompt == got["again"].prompt
+    assert got["again"].finished is not None and got["again"].finished.cached_tokens == 0
+    assert got["told"].prompt[1].top and not got["told"].prompt[0].top
+
+
+def test_of_a_prompt_control_tokens_are_told_too() -> None:
+    class Writing(ByteTokenizer):
+        def piece(self, token: int) -> str:
+            return f"<{token}>"
+
+    told = PromptLogprobs(TokenTexts(Writing(), VOCAB), [0, 17]).told()
+    assert [(t.chosen.text, t.chosen.bytes, t.offset) for t in told] == [
+        ("<0>", b"<0>", 0),
+        ("a", b"a", 3),
+    ]
+
+
+def test_a_prompts_are_not_told_without_the_answers() -> None:
+    with pytest.raises(InvalidRequestError, match="False without logprobs"):
+        SamplingParams(prompt_logprobs=True)

@@ -71,13 +71,18 @@ def token_step(layout: StepLayout, sequences: Sequence[Sequence[int]], seed: int
     return writer.finish()
 
 
-def sample_step(layout: StepLayout, rows: Sequence[tuple[float, ...]]) -> Batch:
+def sample_step(
+    layout: StepLayout, rows: Sequence[tuple[float, ...]], given: Sequence[int] | None = None
+) -> Batch:
     """A step of nothing but rows, drawn by (temperature, top_k, top_p, min_p, uniform), and what
-    `Filters` has of more."""
+    `Filters` has of more, or given."""
     writer = writer_of(layout)
-    for temperature, top_k, top_p, min_p, uniform, *others in rows:
-        sampling = RowSampling(temperature, int(top_k), top_p, min_p)
-        writer.row(0, sampling, uniform, filters=Filters(*others))
+    for i, (temperature, top_k, top_p, min_p, uniform, *others) in enumerate(rows):
+        sampling, token = (
+            RowSampling(temperature, int(top_k), top_p, min_p),
+            given[i] if given else -1,
+        )
+        writer.row(0, sampling, uniform, given=token, filters=Filters(*others))
     return writer.finish()
 
 

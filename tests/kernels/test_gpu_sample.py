@@ -200,6 +200,18 @@ def test_rows_beyond_the_step_s_are_left_alone() -> None:
     assert (tokens[2:] == 77).all() and (logprobs[2:] == 77).all()
 
 
+def test_a_given_token_is_told_and_not_drawn() -> None:
+    rows = [(0.0, 0, 1.0, 0.0, 0.5), (1.0, 3, 0.9, 0.0, 0.2)] * 2
+    logits = normal_rows(100, 3, np.random.default_rng(4), 4)
+    layout, given = layout_for(4), [-1, 99, 7, -1]
+    step = words_of(sample_step(layout, rows, given))
+    outputs = [((4,), "int32"), ((4,), "float32")]
+    tokens, logprobs = run(sample.sample, (100, layout), [logits, step], outputs)
+    expected, told = twin.sample(logits, *columns(rows), given=np.array(given))
+    assert tokens.tolist() == expected.tolist() and tokens[1:3].tolist() == [99, 7]
+    np.testing.assert_allclose(logprobs, told, rtol=1e-5, atol=1e-5)
+
+
 def test_parameters_lie_where_the_layout_says() -> None:
     rng = np.random.default_rng(2)
     rows, logits = with_uniforms(FILTERS[:40], rng), normal_rows(100, 1, rng, 40)

@@ -124,6 +124,17 @@ def test_rows_beyond_the_step_s_are_left_alone() -> None:
     assert (tokens[2:] == 77).all() and (logprobs[2:] == 77).all()
 
 
+def test_a_given_token_is_told_and_not_drawn() -> None:
+    logits, rows = normal(3, 4, 64), [(0.0, 0, 1.0, 0.0, 0.5), (1.0, 3, 0.9, 0.0, 0.2)] * 2
+    layout, given = layout_for(4), [-1, 63, 7, -1]
+    outputs = [((4,), "int32"), ((4,), "float32")]
+    inputs = [logits, words_of(sample_step(layout, rows, given))]
+    tokens, logprobs = run(sample.sample, (64, layout), inputs, outputs)
+    expected, told = twin.sample(logits, *columns(rows), given=np.array(given))
+    assert tokens.tolist() == expected.tolist() and tokens[1:3].tolist() == [63, 7]
+    np.testing.assert_allclose(logprobs, told, rtol=1e-5, atol=1e-5)
+
+
 def test_parameters_lie_where_the_layout_says() -> None:
     rows = with_uniforms(FILTERS[:40], np.random.default_rng(2))
     logits = normal(1, 40, 64)

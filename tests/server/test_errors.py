@@ -71,7 +71,7 @@ def test_a_field_that_cannot_be_honoured_is_named(
         ({"prompt": []}, "prompt"),
         ({"prompt": [1, "a"]}, "prompt[1]"),
         ({"prompt": [1000]}, "prompt"),
-        ({"prompt": "x", "echo": True, "logprobs": 1}, "echo"),
+        ({"prompt": "x", "echo": 1}, "echo"),
         ({"prompt": "x", "logprobs": 21}, "logprobs"),
         ({"prompt": "x", "best_of": 2, "stream": True}, "best_of"),
     ],

@@ -18,7 +18,8 @@ from mlcc.api.errors import RequestTimeoutError
 from mlcc.api.template import ChatTemplate, ChatText
 from mlcc.errors import ArtifactError, CapacityError, InvalidRequestError, MlccError
 from mlcc.model.model import ModelText
-from mlcc.server.prompts import LARGE, WorkerPrompts
+from mlcc.server.prompt_worker import PromptJob
+from mlcc.server.prompts import LARGE, PromptWorker, WorkerPrompts
 
 CONTEXT = 512
 
@@ -93,8 +94,7 @@ def test_a_hostile_template_costs_its_own_request(what: str, kind: type[MlccErro
 @pytest.mark.parametrize("own", [True, False], ids=["its bound", "the request's"])
 def test_one_that_takes_too_long_is_ended_and_the_next_is_answered(own: bool) -> None:
     async def several() -> list[int]:
-        bounds = {"longest_s": 1} if own else {}
-        async with started(hostile_text, workers=1, **bounds) as prompts:
+        async with started(hostile_text, workers=1, longest_s=1 if own else 4) as prompts:
             await asked(prompts, "hi")
             with pytest.raises((CapacityError, RequestTimeoutError)):
                 await asked(prompts, "sleep", 120 if own else 1)
@@ -143,3 +143,27 @@ def test_a_text_that_cannot_fit_is_refused_by_its_length() -> None:
             ask(CONTEXT)
         assert caught.value.code == "context_length_exceeded"
     assert len(toy_text().encode_prompt("x" * longest, CONTEXT)) == longest
+
+
+def test_who_gives_up_early_costs_nobody_else_a_process() -> None:
+    """Whose prompt is read when its time is over was not to blame, and who comes next is not."""
+
+    async def run() -> None:
+        async with started(toy_text, workers=1) as prompts:
+            wanted = await prompts.text("abc", CONTEXT, None)
+            for _ in range(20):
+                with pytest.raises(RequestTimeoutError, match="'timeout' of the request"):
+                    await prompts.text("abc", CONTEXT, 0)
+                assert await prompts.text("abc", CONTEXT, 30) == wanted
+
+    asyncio.run(run())
+
+
+def test_the_end_of_a_jobs_time_is_not_the_next_ones() -> None:
+    worker, job = PromptWorker(toy_text, 1 << 30), PromptJob("abc", CONTEXT)
+    try:
+        wanted = worker.ask(job)
+        worker.end(job)
+        assert worker.ask(PromptJob("abc", CONTEXT)) == wanted
+    finally:
+        worker.close()

@@ -412,7 +412,7 @@ export interface CompletionRequest {
   dry_sequence_breakers?: readonly string[] | null;
   /** Not built yet: accepted only with a value that changes nothing. */
   samplers?: readonly ['penalties', 'dry', 'top_n_sigma', 'top_k', 'typ_p', 'top_p', 'min_p', 'xtc', 'temperature'] | null;
-  /** Send the prompt before the answer; not with `logprobs` yet. */
+  /** Send the prompt before the answer, and its `logprobs`. */
   echo?: boolean | null;
   /**
    * Make so many answers and send the `n` likeliest, by their mean token; not with `stream` if
@@ -539,20 +539,20 @@ export interface ChatCompletionChunk extends UsageAtEnd {
 }
 
 /**
- * Of the tokens that the text beside it is made of, an entry each; what stop strings cut off
- * is left out.
+ * Of the tokens that the text beside it is made of, an entry each, with `echo` those of the
+ * prompt before them; what stop strings cut off is left out.
  */
 export interface CompletionLogprobs {
   /** Their texts; a part of a character is written `bytes:\xe2`. */
   tokens: string[];
   /**
    * Natural; with logits after penalties and biases, before temperature and filters. -9999 is
-   * the least.
+   * the least; null for a prompt's first token, which follows nothing.
    */
-  token_logprobs: number[];
+  token_logprobs: (number | null)[];
   /** The likeliest in each place by their texts, and the token itself. */
-  top_logprobs: Record<string, number>[];
-  /** Where each begins: characters (Unicode's code points) of the answer before it. */
+  top_logprobs: (Record<string, number> | null)[];
+  /** Where each begins: characters (Unicode's code points) of the text before it. */
   text_offset: number[];
 }
 

@@ -269,7 +269,7 @@ COMPLETION = Object(
         honoured("prompt", PROMPT, "One prompt or several; each gets an answer.", required=True),
         *COMMON,
         *SAMPLING,
-        honoured("echo", Flag(), "Send the prompt before the answer; not with `logprobs` yet."),
+        honoured("echo", Flag(), "Send the prompt before the answer, and its `logprobs`."),
         honoured(
             "best_of",
             Integer(1, MOST_ANSWERS),

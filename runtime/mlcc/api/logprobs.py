@@ -28,13 +28,22 @@ def _chat_token(token: Candidate) -> ChatToken:
     }
 
 
-def completion_logprobs(tokens: Sequence[TokenLogprob]) -> CompletionLogprobs:
-    """Of the tokens of a completion, or of a piece of it."""
+def completion_logprobs(
+    tokens: Sequence[TokenLogprob], prompt: Sequence[TokenLogprob] = (), echo: str = ""
+) -> CompletionLogprobs:
+    """Of the tokens of a completion, or of a piece of it. prompt: the tokens before it that are
+    told as well; echo: the text before it."""
+    told = [*prompt, *tokens]
+    first = [None] if prompt else []
+    rest = told[len(first) :]
     return {
-        "tokens": [_written(token.chosen) for token in tokens],
-        "token_logprobs": [max(token.chosen.logprob, LEAST) for token in tokens],
-        "top_logprobs": [_by_text(token) for token in tokens],
-        "text_offset": [token.offset for token in tokens],
+        "tokens": [_written(token.chosen) for token in told],
+        "token_logprobs": [*first, *(max(token.chosen.logprob, LEAST) for token in rest)],
+        "top_logprobs": [*first, *map(_by_text, rest)],
+        "text_offset": [
+            *(token.offset for token in prompt),
+            *(len(echo) + token.offset for token in tokens),
+        ],
     }
 
 

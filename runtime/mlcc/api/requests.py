@@ -77,12 +77,13 @@ def parse_completion(body: Json) -> CompletionRequest:
     sampling, delivery = wishes(COMPLETION, fields), _delivery(fields)
     echo = fields.get("echo", False)
     if echo and sampling.get("logprobs") is not None:
-        raise UnsupportedError(
-            "'echo' with 'logprobs' wants log-probabilities of the prompt, and these are not built "
-            "yet; leave one of them out",
-            param="echo",
-            code="unsupported_parameter",
-        )
+        if delivery.made > 1:
+            raise InvalidRequestError(
+                "'echo' with 'logprobs' tells a prompt's, once: 'n' and 'best_of' must be 1",
+                param="n",
+                code="invalid_value",
+            )
+        sampling = {**sampling, "prompt_logprobs": True}
     return CompletionRequest(prompts, sampling, delivery, structure_of(fields), echo)
 
 

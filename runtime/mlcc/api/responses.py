@@ -54,6 +54,8 @@ class Answer:
     finished: Finished
     told: Sequence[TokenLogprob] = ()
     """Log-probabilities of its tokens."""
+    prompt: Sequence[TokenLogprob] = ()
+    """Those of the prompt, if they are told."""
     likelihood: float = 0.0
     """The mean of those."""
 
@@ -107,6 +109,8 @@ def chat_completion(head: Head, answers: Sequence[Answer]) -> ChatCompletion:
 def completion(head: Head, made: Sequence[Answer], n: int) -> Completion:
     """A whole answer of /v1/completions: n choices per prompt, the best of those that were made."""
     per_prompt = head.per_prompt
+    answers = [*best(made, n, per_prompt)]
+    echoes = [head.echoes[index // n] if head.echoes else "" for index in range(len(answers))]
     return {
         "id": head.id,
         "object": "text_completion",
@@ -115,11 +119,13 @@ def completion(head: Head, made: Sequence[Answer], n: int) -> Completion:
         "choices": [
             {
                 "index": index,
-                "text": (head.echoes[index // n] if head.echoes else "") + answer.text,
-                "logprobs": completion_logprobs(answer.told) if head.logprobs else None,
+                "text": echo + answer.text,
+                "logprobs": completion_logprobs(answer.told, answer.prompt, echo)
+                if head.logprobs
+                else None,
                 "finish_reason": answer.finish_reason,
             }
-            for index, answer in enumerate(best(made, n, per_prompt))
+            for index, (echo, answer) in enumerate(zip(echoes, answers, strict=True))
         ],
         "usage": usage([answer.finished for answer in made], per_prompt),
     }
@@ -205,16 +211,23 @@ class CompletionChunks(Chunks):
     """Chunks of /v1/completions; those of several prompts are mixed."""
 
     def start(self, index: int) -> Chunk | None:
-        """The prompt, if it was asked for."""
-        head = self._head
-        if not head.echoes:
+        """The prompt, if it was asked for without log-probabilities: those are not known yet."""
+        if not self._head.echoes or self._head.logprobs:
             return None
-        return self._chunk(index, head.echoes[index // head.per_prompt], None)
+        return self._chunk(index, self._echo(index), None)
 
     def text(self, index: int, delta: TextDelta) -> Chunk:
-        """More of the answer."""
-        logprobs = completion_logprobs(delta.told) if self._head.logprobs else None
+        """More of the answer, or the prompt."""
+        echo = self._echo(index)
+        if delta.prompt:
+            return self._chunk(index, echo, None, completion_logprobs((), delta.prompt))
+        told = self._head.logprobs
+        logprobs = completion_logprobs(delta.told, echo=echo) if told else None
         return self._chunk(index, delta.text, None, logprobs)
+
+    def _echo(self, index: int) -> str:
+        head = self._head
+        return head.echoes[index // head.per_prompt] if head.echoes else ""
 
     def end(self, index: int, reason: EngineReason) -> Chunk:
         """The chunk that says why the answer ended."""

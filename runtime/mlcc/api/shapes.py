@@ -118,18 +118,18 @@ class ChatCompletionChunk(_UsageAtEnd):
 
 
 class CompletionLogprobs(TypedDict):
-    """Of the tokens that the text beside it is made of, an entry each; what stop strings cut off is
-    left out."""
+    """Of the tokens that the text beside it is made of, an entry each, with `echo` those of the
+    prompt before them; what stop strings cut off is left out."""
 
     tokens: list[str]
     """Their texts; a part of a character is written `bytes:\\xe2`."""
-    token_logprobs: list[float]
+    token_logprobs: list[float | None]
     """Natural; with logits after penalties and biases, before temperature and filters. -9999 is the
-    least."""
-    top_logprobs: list[dict[str, float]]
+    least; null for a prompt's first token, which follows nothing."""
+    top_logprobs: list[dict[str, float] | None]
     """The likeliest in each place by their texts, and the token itself."""
     text_offset: list[int]
-    """Where each begins: characters (Unicode's code points) of the answer before it."""
+    """Where each begins: characters (Unicode's code points) of the text before it."""
 
 
 class CompletionChoice(TypedDict):

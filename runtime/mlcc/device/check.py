@@ -59,7 +59,7 @@ def check_batch(batch: Batch, capacity: Capacity, previous_rows: int) -> list[Sp
             _check_cache(span, g, group, capacity)
         _check_written(spans, g, group)
     _check_tokens(batch, spans, capacity, previous_rows)
-    _check_rows(batch)
+    _check_rows(batch, capacity.vocab_size)
     return spans
 
 
@@ -219,7 +219,7 @@ def _check_slots(slots: Sequence[float], spans: Sequence[Span], g: int, group: C
             require(slots[i] == good, f"position {position} goes to slot {slots[i]}, not {good}")
 
 
-def _check_rows(batch: Batch) -> None:
+def _check_rows(batch: Batch, vocab_size: int) -> None:
     table = batch.layout.rows
     rows = batch.column(table, "token")
     rising = all(a < b for a, b in pairwise(rows))
@@ -232,6 +232,8 @@ def _check_rows(batch: Batch) -> None:
     require(all(0 <= u < 1 for u in batch.column(table, "uniform")), "uniform")
     for name in FILTERS:
         require(all(0 <= x < math.inf for x in batch.column(table, name)), name)
+    given = batch.column(table, "given")
+    require(all(-1 <= t < vocab_size for t in given), f"tokens {[*given]} are given")
     wanted = [int(k) for k in batch.column(table, "top_logprobs")]
     require(all(0 <= k <= MOST_TOP_LOGPROBS for k in wanted), f"top_logprobs {wanted}")
     most = max(wanted, default=0)

@@ -98,7 +98,7 @@ class ReferenceExecutor:
         if batch.top_logprobs:
             found = top_logprobs(logits, step.rows("top_logprobs"), MOST_TOP_LOGPROBS)
             top = pairs_of(*(array.ravel().tolist() for array in found))
-        tokens, logprobs = sample(logits, *map(step.rows, SAMPLED))
+        tokens, logprobs = sample(logits, *map(step.rows, SAMPLED), given=step.rows("given"))
         self.last_sampled = tokens
         ticket = self._next_ticket
         self._next_ticket += 1

@@ -14,14 +14,17 @@ from mlcc.engine.tables import FILTERS
 SAMPLED = ("temperature", "top_k", "top_p", "min_p", "uniform", *FILTERS)
 
 
-def sample(logits: Array, *parameters: Array) -> tuple[Array, Array]:
-    """(tokens [r], log-probabilities [r] of the raw logits)."""
+def sample(logits: Array, *parameters: Array, given: Array | None = None) -> tuple[Array, Array]:
+    """(tokens [r], log-probabilities [r] of the raw logits). given: int [r], tokens that are not
+    drawn, -1 = it is."""
     tokens = np.zeros(len(logits), np.int32)
     logprobs = np.zeros(len(logits), np.float32)
     for i, row in enumerate(logits.astype(np.float64)):
         row = np.where(np.isnan(row), -np.inf, row)
         temperature, top_k, top_p, min_p, uniform, *others = (float(p[i]) for p in parameters)
-        if temperature <= 0:
+        if given is not None and given[i] >= 0:
+            tokens[i] = given[i]
+        elif temperature <= 0:
             tokens[i] = np.argmax(row)
         else:
             mass = filtered(row, temperature, int(top_k), top_p, min_p, Filters(*others))

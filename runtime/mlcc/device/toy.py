@@ -17,7 +17,7 @@ from hashlib import blake2b
 from typing import NamedTuple
 
 from mlcc.device.check import Span, check_adjustments, check_batch, require, slot_of
-from mlcc.device.toy_logits import adjust, choose, likeliest, toy_logits
+from mlcc.device.toy_logits import ABOVE, adjust, choose, likeliest, toy_logits
 from mlcc.engine.adjustments import AdjustedRow, Adjustments
 from mlcc.engine.batch import Batch, Capacity, PageList, Result, StateSlot, TopLogprobs
 from mlcc.engine.filters import NO_FILTERS, Filters
@@ -149,15 +149,17 @@ class ToyExecutor:
     ) -> tuple[list[tuple[int, float]], list[TopLogprobs] | None]:
         """What is sampled of rows that the hash says so of, and their likeliest tokens."""
         wanted = batch.column(batch.layout.rows, "top_logprobs")
+        given = batch.column(batch.layout.rows, "given")
         top: list[TopLogprobs] = []
-        for i, count in enumerate(wanted):
-            if not count and i not in adjusted:  # as most are: many tests run many steps
+        for i, (count, token) in enumerate(zip(wanted, map(int, given), strict=True)):
+            # as most are: many tests run many steps
+            if not count and token < 0 and i not in adjusted:
                 top.append([])
                 continue
             logits = toy_logits(*answers[i], self.capacity.vocab_size)
             if i in adjusted:
                 adjust(logits, adjusted[i], self._last_sampled)
-            answers[i] = choose(logits)
+            answers[i] = choose(logits) if token < 0 else (token, logits[token] - ABOVE)
             top.append(likeliest(logits, int(count)))
         return answers, top if batch.top_logprobs else None
 
@@ -171,7 +173,7 @@ class ToyExecutor:
         for token, *params in zip(*columns, strict=True):
             s = int(owners[int(token)])
             behind = [view[int(token) - spans[s].first] for view in views[s]]
-            temperature, top_k, top_p, min_p, uniform, _, *filters = params
+            temperature, top_k, top_p, min_p, uniform, _, _, *filters = params
             row = RowParams(temperature, int(top_k), top_p, min_p, uniform, Filters(*filters))
             answers.append(toy_token(behind, row, self.capacity.vocab_size))
         return answers

@@ -5,9 +5,10 @@ Standard library only, so that the same files run in CPython, in Pyodide and ins
 
 from mlcc.engine.batch import Batch, Capacity, Result
 from mlcc.engine.detokenize import Tokenizer
-from mlcc.engine.engine import Engine, Stats
+from mlcc.engine.engine import Engine
 from mlcc.engine.events import Event, Finished, TextDelta
 from mlcc.engine.request import FinishReason, Request, SamplingParams
+from mlcc.engine.stats import Stats
 
 __all__ = [
     "Batch",

@@ -103,19 +103,20 @@ class BatchWriter:
         sampling: Sampling = GREEDY,
         uniform: float = 0.5,
         top_logprobs: int = 0,
+        given: int = -1,
         filters: Filters = NO_FILTERS,
     ) -> int:
         """Ask for the logits after a token of the step; returns the row's index.
 
         uniform: one draw from [0, 1), from the engine's counter-based generator. top_logprobs: how
-        many of the likeliest tokens are told, at most MOST_TOP_LOGPROBS. filters: those beyond the
-        usual ones.
+        many of the likeliest tokens are told, at most MOST_TOP_LOGPROBS. given: a token that is not
+        drawn but known, -1 = none. filters: those beyond the usual ones.
         """
         row, table = self._rows, self._layout.rows
         at = table.first_byte + table.entry_bytes * row
         table.pack_into(
             self._words, at, token, sampling.temperature, sampling.top_k, sampling.top_p,
-            sampling.min_p, uniform, top_logprobs, *filters,
+            sampling.min_p, uniform, top_logprobs, given, *filters,
         )  # fmt: skip
         if top_logprobs > self._top_logprobs:
             self._top_logprobs = top_logprobs

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import repeat
 
@@ -30,38 +29,16 @@ from mlcc.engine.events import Event, Finished, TextDelta
 from mlcc.engine.family import Families
 from mlcc.engine.grammar import Grammar
 from mlcc.engine.limits import check_capacity, check_request, check_result, token_limit
+from mlcc.engine.logprobs import PromptLogprobs
 from mlcc.engine.pace import Pace
-from mlcc.engine.packing import AdjustedSequence, adjust, pack
+from mlcc.engine.packing import AdjustedSequence, Row, adjust, pack
 from mlcc.engine.request import FinishReason, Request
 from mlcc.engine.sampling import derive_seed, stream_of
 from mlcc.engine.scheduler import Scheduler
 from mlcc.engine.sequence import TokenSequence
+from mlcc.engine.stats import Stats
 from mlcc.engine.token_texts import TokenTexts, breaks_of
 from mlcc.errors import InvalidRequestError, UnsupportedError
-
-
-@dataclass(frozen=True, slots=True)
-class Stats:
-    """A look at the engine: what it holds now, then what it has done since it was made."""
-
-    waiting: int
-    running: int
-    in_flight: int
-    """Steps planned and not committed."""
-    pages: int
-    pages_free: int
-    steps: int
-    """Steps committed."""
-    requests: int
-    computed_tokens: int
-    """Tokens run by planned steps: prompts, answers and recomputation."""
-    sampled_tokens: int
-    """Tokens of answers; those sampled in vain after an end are not counted."""
-    preemptions: int
-    cached_tokens: int
-    """Tokens of prompts that were found in the prefix cache instead of being run."""
-    pages_kept: int
-    """Free pages that the prefix cache would find something in."""
 
 
 class Engine:
@@ -92,8 +69,8 @@ class Engine:
         self._scheduler = Scheduler(capacity, self._pools, self._pace, prefix_cache)
         self._families = Families()
         self._live: dict[str, TokenSequence] = {}
-        self._in_flight: deque[list[TokenSequence]] = deque()
-        """The sequence of each logit row, of every step planned and not committed."""
+        self._in_flight: deque[list[Row]] = deque()
+        """The logit rows of every step planned and not committed."""
         self._adjust_layout = AdjustLayout.of(capacity.layout, capacity.vocab_size)
         self._adjusted: list[AdjustedSequence] = []
         """Of the step planned last."""
@@ -125,6 +102,8 @@ class Engine:
         seq = TokenSequence(request, arrival, limit, stream, ends, answer, tokens, caches)
         seq.adjuster, seq.grammar, seq.choices = adjuster, grammar, choices
         seq.family = self._families.join(request, tokens)
+        if sampling.prompt_logprobs and self._texts is not None:
+            seq.prompt_logprobs = PromptLogprobs(self._texts, tokens[:])
         self._requests += 1
         self._live[request.id] = seq
         self._scheduler.add(seq)
@@ -177,11 +156,19 @@ class Engine:
         events: list[Event] = []
         tops: Iterable[Sequence[tuple[int, float]]] = result.top_logprobs or repeat(())
         found = zip(rows, result.tokens, result.logprobs, tops)  # noqa: B905
-        for seq, token, logprob, top in found:
-            if not seq.finished:  # else it ended while this step was in flight
-                seq.pending -= 1
-                events += self._take(seq, int(token), float(logprob), top)
-                events += self._jump(seq)
+        for (seq, told), token, logprob, top in found:
+            if seq.finished:  # while this step was in flight
+                continue
+            if told >= 0:
+                if seq.prompt_logprobs is not None:
+                    seq.prompt_logprobs.put(told, float(logprob), top)
+                continue
+            if seq.prompt_logprobs is not None:
+                prompt, seq.prompt_logprobs = seq.prompt_logprobs.told(), None
+                events.append(TextDelta(seq.request.id, "", prompt=prompt))
+            seq.pending -= 1
+            events += self._take(seq, int(token), float(logprob), top)
+            events += self._jump(seq)
         return events
 
     def fail(self) -> list[Event]:
@@ -219,7 +206,7 @@ class Engine:
         held = {*self._scheduler.running, *self._scheduler.waiting}
         if held != set(self._live.values()):
             raise AssertionError("the scheduler's sequences are not the live requests")
-        rows = [seq for step in self._in_flight for seq in step]
+        rows = [seq for step in self._in_flight for seq, told in step if told < 0]
         if any(seq.pending != rows.count(seq) for seq in held):
             raise AssertionError("pending tokens do not match the steps in flight")
 

@@ -25,6 +25,9 @@ class TextDelta:
     """One natural log-probability per token id, before temperature and filters."""
     told: Sequence[TokenLogprob] = ()
     """The tokens that `text` is made of, if the request wants their log-probabilities."""
+    prompt: Sequence[TokenLogprob] = ()
+    """The tokens of the prompt, in a delta without text before all others, if it wants those. The
+    first follows nothing: its log-probability means nothing."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,5 +76,34 @@ class AnswerLogprobs:
         return self.advance(text, 0)
 
 
+class PromptLogprobs:
+    """Of the tokens of one prompt, each with the logits behind those before it."""
+
+    def __init__(self, texts: TokenTexts, prompt: Sequence[int]) -> None:
+        self._texts, self._prompt = texts, prompt
+        self._found: dict[int, tuple[float, Sequence[tuple[int, float]]]] = {}
+
+    def put(self, index: int, logprob: float, top: Sequence[tuple[int, float]]) -> None:
+        """Of one token; again where it was computed again."""
+        self._found[index] = logprob, top
+
+    def told(self) -> list[TokenLogprob]:
+        """Of all, control tokens too."""
+        told, offset = [], 0
+        for index, token in enumerate(self._prompt):
+            logprob, top = self._found.get(index, (0.0, ()))
+            chosen = self._candidate(token, logprob)
+            told.append(TokenLogprob(chosen, tuple(self._candidate(*pair) for pair in top), offset))
+            offset += len(chosen.text)
+        return told
+
+    def _candidate(self, token: int, logprob: float) -> Candidate:
+        found = self._texts.of(token)
+        if found.text:
+            return _candidate(token, found, logprob)
+        written = self._texts.written(token)
+        return Candidate(token, written, written.encode(), logprob)
+
+
 def _candidate(token: int, found: TokenText, logprob: float) -> Candidate:
     return Candidate(token, found.text, found.bytes, logprob)

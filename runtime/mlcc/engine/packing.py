@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from mlcc.engine.adjust_tables import AdjustLayout
@@ -16,6 +16,13 @@ from mlcc.engine.sampling import uniform
 from mlcc.engine.scheduler import Chunk
 from mlcc.engine.sequence import TokenSequence
 from mlcc.engine.tables import StepLayout
+
+
+class Row(NamedTuple):
+    """Whose logits they are, and which token of its prompt is told; -1 = one is sampled."""
+
+    seq: TokenSequence
+    told: int = -1
 
 
 class AdjustedSequence(NamedTuple):
@@ -35,15 +42,15 @@ def pack(
     layout: StepLayout,
     pools: CachePools,
     into: memoryview | None,
-) -> tuple[Batch, list[TokenSequence], list[AdjustedSequence]]:
-    """The batch of `step`, the sequence of each logit row, and those rows that are adjusted; marks
+) -> tuple[Batch, list[Row], list[AdjustedSequence]]:
+    """The batch of `step`, what its logit rows are, and those rows that are adjusted; marks
     the tokens as computed.
 
     Single tokens come first, so that a device may treat decoding and prefill apart.
     """
     writer = BatchWriter(layout, into)
     has_states = any(not group.has_pages for group in layout.groups)
-    rows: list[TokenSequence] = []
+    rows: list[Row] = []
     adjusted: list[AdjustedSequence] = []
     for copy in pools.copies:
         writer.copy(*copy)
@@ -52,6 +59,8 @@ def pack(
         first = writer.sequence(_tokens(seq, count), seq.computed, seq.caches)
         if has_states:
             pools.advance(seq.caches)
+        if seq.prompt_logprobs is not None:
+            rows += _tell_prompt(writer, seq, first, count)
         seq.computed += count
         if seq.remaining == 0:
             said = seq.planned - seq.prompt_tokens if seq.adjuster else 0
@@ -65,7 +74,7 @@ def pack(
             top = sampling.logprobs or 0
             writer.row(first + count - 1, sampling, draw, top, filters=filters)
             seq.pending += 1
-            rows.append(seq)
+            rows.append(Row(seq))
     return writer.finish(), rows, adjusted
 
 
@@ -77,6 +86,15 @@ def adjust(
     for adjuster, row, said, in_flight in adjusted:
         adjuster.write(writer, row, said, in_flight)
     return writer.finish()
+
+
+def _tell_prompt(writer: BatchWriter, seq: TokenSequence, first: int, count: int) -> Iterator[Row]:
+    """A row for each token of the prompt that follows one of a chunk."""
+    top = seq.request.sampling.logprobs or 0
+    for at in range(seq.computed + 1, min(seq.computed + count + 1, seq.prompt_tokens)):
+        token = first + at - seq.computed - 1
+        writer.row(token, top_logprobs=top, given=seq.tokens[at])
+        yield Row(seq, at)
 
 
 def _is_prefill(chunk: Chunk) -> bool:

@@ -103,6 +103,8 @@ class SamplingParams:
     """No repetition reaches over a token with one of them."""
     logprobs: int | None = None
     """How many of the likeliest tokens are told with each of the answer's; None = neither."""
+    prompt_logprobs: bool = False
+    """Tell the same of the prompt's, which then is not looked for in the prefix cache."""
     top_n_sigma: float = 0.0
     """Keep logits within so many standard deviations of the largest; 0 = all. What this and those
     below do, with the order of all filters: `filters.py`."""
@@ -137,6 +139,8 @@ class SamplingParams:
         told, most = self.logprobs, MOST_TOP_LOGPROBS
         good = told is None or (_is_int(told) and 0 <= told <= most)
         _require(good, "logprobs", told, f"an integer of 0 .. {most}, or None")
+        also = self.prompt_logprobs
+        _require(not also or told is not None, "prompt_logprobs", also, "False without logprobs")
         self._check_adjustments()
         for name, (low, high) in _RANGES.items():
             value = getattr(self, name)

@@ -48,6 +48,8 @@ class Scheduler:
         self._most_adjust_words = adjusted.words - adjusted.rows.end
         self._adjust_words = 0
         """Of the lists of this step, that are left."""
+        self._rows_left = 0
+        """Of this step, beside one for each sequence."""
         # With no more sequences than tokens and rows in a step, each can move in every step.
         self._max_running = min(capacity.max_batch, capacity.max_step_tokens, capacity.max_rows)
 
@@ -84,6 +86,7 @@ class Scheduler:
         """A step with so many tokens of prompts at most."""
         chunks: list[Chunk] = []
         self._adjust_words = self._most_adjust_words
+        self._rows_left = self._capacity.max_rows - len(self.running)
         index = 0
         while index < len(self.running):  # preemption shortens the list, from its end
             seq = self.running[index]
@@ -98,6 +101,7 @@ class Scheduler:
                 budget -= count
             if count:
                 chunks.append((seq, count))
+                self._take_rows(seq, count)
         self._admit(chunks, budget)
         return chunks
 
@@ -115,15 +119,17 @@ class Scheduler:
     def _admit(self, chunks: list[Chunk], budget: int) -> None:
         """Start waiting sequences while slots, tokens and pages last. Nobody is overtaken for
         being large, and nobody gives way: they may be in this step already."""
-        while budget and len(self.running) < self._max_running:
+        while budget and len(self.running) < self._max_running and self._rows_left > 0:
             seq = self.waiting.first()
             if seq is None or seq.pending or not self._can_adjust(seq):
                 return
             scope = self._scope(seq)
-            hit = None if scope is None else self._pools.find(scope, seq.tokens)
+            whole = scope is None or seq.prompt_logprobs is not None
+            hit = None if whole else self._pools.find(scope, seq.tokens)
             if not self._has_room(seq, hit):
                 return
             self.waiting.remove(seq)
+            self._rows_left -= 1
             insort(self.running, seq, key=attrgetter("rank"))
             if hit is not None:
                 self._pools.take(seq.caches, hit)
@@ -133,6 +139,7 @@ class Scheduler:
             budget -= count
             if count:
                 chunks.append((seq, count))
+                self._take_rows(seq, count)
 
     def _count_hit(self, seq: TokenSequence) -> None:
         """Tokens of a prompt that are there already; what was preempted has been counted."""
@@ -144,12 +151,19 @@ class Scheduler:
         """How many of its next tokens to compute: of a model with states up to where the state can
         be found again, the last whole block of the prompt."""
         count = min(seq.remaining, budget)
+        if seq.prompt_logprobs is not None:
+            count = min(count, 1 + self._rows_left)
         tree = self._pools.tree
         if tree.has_states and self._scope(seq) is not None:
             whole = (seq.prompt_tokens - 1) // tree.block * tree.block - seq.computed
             if 0 < whole < count:
                 return whole
         return count
+
+    def _take_rows(self, seq: TokenSequence, count: int) -> None:
+        """For the log-probabilities of a prompt each token has a row."""
+        if seq.prompt_logprobs is not None:
+            self._rows_left -= count - 1
 
     def _has_room(self, seq: TokenSequence, hit: Hit | None) -> bool:
         """Whether its whole prompt fits beside what the running sequences will want soon.

@@ -11,6 +11,7 @@ from mlcc.engine.batch import Cache
 from mlcc.engine.choices import Choices
 from mlcc.engine.family import Family
 from mlcc.engine.grammar import Grammar
+from mlcc.engine.logprobs import PromptLogprobs
 from mlcc.engine.request import Request
 
 
@@ -45,6 +46,8 @@ class TokenSequence:
     """None = any token may follow."""
     choices: Choices | None = None
     """None = of filters it wishes for the usual ones only."""
+    prompt_logprobs: PromptLogprobs | None = None
+    """None = those of its prompt are not wanted, or were told."""
     family: Family | None = None
     """Others that want an answer to its prompt."""
     computed: int = 0

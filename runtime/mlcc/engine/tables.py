@@ -39,10 +39,11 @@ FILTERS = (
 )  # fmt: skip
 """What else a row may wish of `sample`: see `filters.py`."""
 ROWS = (
-    "token", "temperature", "top_k", "top_p", "min_p", "uniform", "top_logprobs", *FILTERS,
+    "token", "temperature", "top_k", "top_p", "min_p", "uniform", "top_logprobs", "given", *FILTERS,
 )  # fmt: skip
 """token: index of the token whose logits are wanted. top_logprobs: how many of the likeliest tokens
-are told with their log-probabilities."""
+are told with their log-probabilities. given: the token that is "sampled" whatever the rest says,
+so that its log-probability is told; -1 = one is drawn."""
 COPIES = ("group", "source", "destination")
 MOST_TOP_LOGPROBS = 20
 """Compiled into every library: as many as OpenAI's API gives."""

@@ -45,6 +45,10 @@ class TokenTexts:
             known = self._known[token] = self._read(token)
         return known
 
+    def written(self, token: int) -> str:
+        """As its vocabulary writes it, "" = that is not known: for tokens without a text."""
+        return self._piece(token) or ""
+
     def _read(self, token: int) -> TokenText:
         front, before = self._front
         text = self._decode([*front, token])

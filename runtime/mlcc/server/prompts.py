@@ -36,7 +36,11 @@ class PromptWorker:
         self._arguments = (open_text, memory_bytes)
         self._context = multiprocessing.get_context("spawn")
         self._process: Any = None
-        self._opening = Lock()
+        self._opening, self._asking = Lock(), Lock()
+        self._job: PromptJob | None = None
+        """That it is at."""
+        self._ended = False
+        """Whether that was to end the process."""
         self._closed = False
 
     def open(self) -> None:
@@ -62,16 +66,26 @@ class PromptWorker:
     def ask(self, job: PromptJob) -> Reply:
         """The answer. A process that ends instead of answering has taken too much."""
         self.open()
+        self._job = job
         try:
             self._connection.send(job)
+            reply = self._receive(job)
         except OSError:
-            return self._lost(job)
-        return self._receive(job)
+            reply = self._lost(job)
+        with self._asking:
+            self._job, ended, self._ended = None, self._ended, False
+        if ended:  # perhaps just after it had answered: the next one wants another process
+            self._forget()
+        return reply
 
-    def end(self) -> None:
-        """Kill the process: whoever waits for it in `ask` has an answer. Idempotent."""
-        if (process := self._process) is not None:
-            process.kill()
+    def end(self, job: PromptJob | None = None) -> None:
+        """Kill the process: whoever waits for it in `ask` has an answer. With a job, only if it is
+        at that: who comes next must not be hit. Idempotent."""
+        with self._asking:
+            process = self._process
+            if process is not None and (job is None or job is self._job):
+                self._ended = True
+                process.kill()
 
     def close(self) -> None:
         """End it for good."""
@@ -150,7 +164,7 @@ class WorkerPrompts:
 
     async def _ids(self, job: PromptJob, size: int, seconds: float | None) -> array[int]:
         try:
-            reply = await asyncio.wait_for(self._turn(job, size, seconds), seconds)
+            reply = await asyncio.wait_for(self._turn(job, size), seconds)
         except asyncio.TimeoutError:
             raise RequestTimeoutError(
                 f"the prompt was not read within {seconds:.2g} seconds; shorten it or allow "
@@ -161,7 +175,7 @@ class WorkerPrompts:
             raise reply
         return reply
 
-    async def _turn(self, job: PromptJob, size: int, seconds: float | None) -> Reply:
+    async def _turn(self, job: PromptJob, size: int) -> Reply:
         """Wait for a worker, and for it. It goes on, up to its time, for one who stops waiting:
         to start another each time would cost the others more."""
         if is_large := size > LARGE:
@@ -172,8 +186,7 @@ class WorkerPrompts:
             if is_large:
                 self._large.release()
             raise
-        own = STRUCTURE_S if isinstance(job.what, Structure) else self._longest_s
-        longest = own if seconds is None else min(own, seconds)
+        longest = STRUCTURE_S if isinstance(job.what, Structure) else self._longest_s
         asking = self._keep(self._ask(worker, job, longest))
         if is_large:
             asking.add_done_callback(lambda done: self._large.release())
@@ -182,7 +195,7 @@ class WorkerPrompts:
     async def _ask(self, worker: PromptWorker, job: PromptJob, longest_s: float) -> Reply:
         """Comes to its end in any case: the worker is idle again, or a new one on its way."""
         loop = asyncio.get_running_loop()
-        overdue = loop.call_later(longest_s, worker.end)
+        overdue = loop.call_later(longest_s, worker.end, job)
         try:
             return await loop.run_in_executor(self._threads, worker.ask, job)
         except MlccError as error:  # it did not start

@@ -24,7 +24,7 @@ async def lines(job: Job, chunks: Chunks) -> AsyncIterator[str]:
         async for index, event in job.events():
             if isinstance(event, Finished):
                 yield _line(chunks.end(index, event.reason))
-            elif event.text or event.told:
+            elif event.text or event.told or event.prompt:
                 yield _line(chunks.text(index, event))
         if usage := chunks.usage(job.usage()):
             yield _line(usage)

@@ -91,6 +91,7 @@ class Job:
                 "".join(delta.text for delta in mine),
                 self.finished[index],
                 [token for delta in mine for token in delta.told],
+                [token for delta in mine for token in delta.prompt],
                 _mean([logprob for delta in mine for logprob in delta.logprobs]),
             )
             for index, mine in enumerate(deltas)

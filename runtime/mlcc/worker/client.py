@@ -15,8 +15,8 @@ from typing import Any, Protocol
 
 from mlcc.api.errors import EngineDiedError
 from mlcc.engine.batch import Capacity
-from mlcc.engine.engine import Stats
 from mlcc.engine.request import Request
+from mlcc.engine.stats import Stats
 from mlcc.errors import MlccError
 from mlcc.service.engine import EngineClient
 from mlcc.worker.messages import (

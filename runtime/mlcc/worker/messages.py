@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mlcc.engine.batch import Capacity
-from mlcc.engine.engine import Stats
 from mlcc.engine.events import Event
 from mlcc.engine.request import Request
+from mlcc.engine.stats import Stats
 from mlcc.errors import MlccError
 
 

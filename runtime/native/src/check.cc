@@ -123,6 +123,8 @@ void check_tokens(const Layout& layout, const int32_t* words, const Step& step, 
 void check_rows(const Layout& layout, const int32_t* words, const Step& step) {
   const Table& table = layout.rows;
   all_within(words + table.offset + rows::token, step.rows, table.width, 0, step.tokens, "a row of no token");
+  all_within(words + table.offset + rows::given, step.rows, table.width, -1, layout.bounds.vocabulary,
+             "a given token out of range");
   int32_t most = 0;
   for (int32_t r = 0; r < step.rows; ++r) {
     const int32_t* row = table.entry(words, r);

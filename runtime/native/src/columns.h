@@ -10,7 +10,7 @@ namespace mlcc {
 namespace header { constexpr int tokens = 0, sequences = 1, rows = 2, copies = 3, top_logprobs = 4, width = 5; }
 namespace tokens { constexpr int id = 0, position = 1, sequence = 2, width = 3; }
 namespace sequences { constexpr int first_token = 0, length = 1, width = 2; }
-namespace rows { constexpr int token = 0, temperature = 1, top_k = 2, top_p = 3, min_p = 4, uniform = 5, top_logprobs = 6, top_n_sigma = 7, typical_p = 8, epsilon = 9, eta = 10, xtc = 11, dynatemp_range = 12, dynatemp_exponent = 13, width = 14; }
+namespace rows { constexpr int token = 0, temperature = 1, top_k = 2, top_p = 3, min_p = 4, uniform = 5, top_logprobs = 6, given = 7, top_n_sigma = 8, typical_p = 9, epsilon = 10, eta = 11, xtc = 12, dynatemp_range = 13, dynatemp_exponent = 14, width = 15; }
 namespace copies { constexpr int group = 0, source = 1, destination = 2, width = 3; }
 namespace adjust_header { constexpr int rows = 0, words = 1, width = 2; }
 namespace adjust_rows { constexpr int row = 0, in_flight = 1, repetition = 2, frequency = 3, presence = 4, history = 5, history_count = 6, biases = 7, bias_count = 8, mask = 9, width = 10; }

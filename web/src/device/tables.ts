@@ -5,7 +5,7 @@
 export const HEADER = ['tokens', 'sequences', 'rows', 'copies', 'top_logprobs'] as const;
 export const TOKENS = ['id', 'position', 'sequence'] as const;
 export const SEQUENCES = ['first_token', 'length'] as const;
-export const ROWS = ['token', 'temperature', 'top_k', 'top_p', 'min_p', 'uniform', 'top_logprobs', 'top_n_sigma', 'typical_p', 'epsilon', 'eta', 'xtc', 'dynatemp_range', 'dynatemp_exponent'] as const;
+export const ROWS = ['token', 'temperature', 'top_k', 'top_p', 'min_p', 'uniform', 'top_logprobs', 'given', 'top_n_sigma', 'typical_p', 'epsilon', 'eta', 'xtc', 'dynatemp_range', 'dynatemp_exponent'] as const;
 export const COPIES = ['group', 'source', 'destination'] as const;
 /** Columns whose words are the bits of a float. */
 export const FLOATS: readonly string[] = ['dynatemp_exponent', 'dynatemp_range', 'epsilon', 'eta', 'min_p', 'temperature', 'top_n_sigma', 'top_p', 'typical_p', 'uniform', 'xtc'];

@@ -29,8 +29,12 @@ def sample(isa: Isa, vocab: int, layout: StepLayout) -> PrimFunc:
             (total,) = row.sums(1, lambda i, k: [_number(exp(row.x(i, k) - spread(top, k)))])
             token = Registers(1, 1, "int32")
             token[0] = best
-            with T.If(step.row(i, "temperature") > T.float32(0)), T.Then():
-                _draw(row, step, top, token)
+            given = bind(step.row(i, "given"))
+            with T.If(given >= 0):
+                with T.Then():
+                    token[0] = T.min(given, T.int32(vocab - 1))
+                with T.Else(), T.If(step.row(i, "temperature") > T.float32(0)), T.Then():
+                    _draw(row, step, top, token)
             store(tokens, token[0], i)
             logprob = logits[i, token[0]] - top - T.Cast("float32", T.log(total))
             store(logprobs, logprob, i)

@@ -56,7 +56,10 @@ def sample(gpu: Gpu, vocab: int, layout: StepLayout) -> PrimFunc:
             search = Search(row)
             search.emit()
             with when(thread == 0):
-                token = bind(search.token[0])
+                given = step.row(i, "given")
+                token = bind(
+                    T.Select(given >= 0, T.min(given, T.int32(vocab - 1)), search.token[0])
+                )
                 store(tokens, token, i)
                 store(logprobs, logits[i, token] - row.top - T.log(row.total), i)
 

@@ -848,7 +848,7 @@ public data class CompletionRequest(
     /** No repetition reaches over a token that has one of these. */
     @SerialName("dry_sequence_breakers")
     val drySequenceBreakers: List<String>? = null,
-    /** Send the prompt before the answer; not with `logprobs` yet. */
+    /** Send the prompt before the answer, and its `logprobs`. */
     val echo: Boolean? = null,
     /**
      * Make so many answers and send the `n` likeliest, by their mean token; not with `stream`
@@ -1103,7 +1103,7 @@ public data class CompletionRequest(
         public fun drySequenceBreakers(value: List<String>?): Builder =
             apply { made = made.copy(drySequenceBreakers = value) }
 
-        /** Send the prompt before the answer; not with `logprobs` yet. */
+        /** Send the prompt before the answer, and its `logprobs`. */
         public fun echo(value: Boolean?): Builder =
             apply { made = made.copy(echo = value) }
 
@@ -1257,8 +1257,8 @@ public data class ChatCompletionChunk(
 )
 
 /**
- * Of the tokens that the text beside it is made of, an entry each; what stop strings cut off
- * is left out.
+ * Of the tokens that the text beside it is made of, an entry each, with `echo` those of the
+ * prompt before them; what stop strings cut off is left out.
  */
 @Serializable
 public data class CompletionLogprobs(
@@ -1266,14 +1266,14 @@ public data class CompletionLogprobs(
     val tokens: List<String>,
     /**
      * Natural; with logits after penalties and biases, before temperature and filters. -9999
-     * is the least.
+     * is the least; null for a prompt's first token, which follows nothing.
      */
     @SerialName("token_logprobs")
-    val tokenLogprobs: List<Double>,
+    val tokenLogprobs: List<Double?>,
     /** The likeliest in each place by their texts, and the token itself. */
     @SerialName("top_logprobs")
-    val topLogprobs: List<Map<String, Double>>,
-    /** Where each begins: characters (Unicode's code points) of the answer before it. */
+    val topLogprobs: List<Map<String, Double>?>,
+    /** Where each begins: characters (Unicode's code points) of the text before it. */
     @SerialName("text_offset")
     val textOffset: List<Long>,
 )
