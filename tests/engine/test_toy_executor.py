@@ -123,6 +123,7 @@ CHANGES: dict[str, Change] = {
     "top_p is 0": put("rows", "top_p", 0, 0.0),
     "min_p above 1": put("rows", "min_p", 0, 1.5),
     "xtc below 0": put("rows", "xtc", 0, -0.5),
+    "a given token that is none": put("rows", "given", 0, 1 << 20),
     "more top logprobs than there are": put("rows", "top_logprobs", 0, 21),
     "top logprobs that the header does not know": put("rows", "top_logprobs", 0, 1),
 }

@@ -82,6 +82,7 @@ COLUMNS = [
     *((word(S, "slot_out.2", s), (SMALL, -1, 6, LARGE)) for s in range(2)),
     *((word(R, "token", r), (SMALL, -1, 7, LARGE)) for r in range(2)),
     (word(R, "top_k"), (SMALL, -1)),
+    (word(R, "given"), (SMALL, -2, 300, LARGE)),
     (word(R, "top_logprobs", 1), (SMALL, -1, 2, 4, LARGE)),
     *((word(R, "temperature"), (BITS["f"](v),)) for v in (-1.0, float("nan"), float("inf"))),
     *((word(R, "top_p"), (BITS["f"](v),)) for v in (0.0, 1.5, float("nan"))),

@@ -55,6 +55,7 @@ const GREEDY: Sampling = {
   min_p: 0,
   uniform: 0.5,
   top_logprobs: 0,
+  given: -1,
   top_n_sigma: 0,
   typical_p: 1,
   epsilon: 0,
