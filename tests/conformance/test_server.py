@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -36,6 +37,12 @@ def runner(request: pytest.FixtureRequest, model: Path) -> Iterator[Runner]:
         assert process.wait(timeout=60) in (0, -15, 143)
 
 
-@pytest.mark.parametrize("vector", [v for v in load() if v.fits("server")], ids=lambda v: v.id)
+def shown(vector: Vector) -> Any:
+    scheduling = vector.topic == "scheduling"
+    marks = [pytest.mark.feature("scheduling", "cpu", "runs")] if scheduling else []
+    return pytest.param(vector, marks=marks, id=vector.id)
+
+
+@pytest.mark.parametrize("vector", [shown(v) for v in load() if v.fits("server")])
 def test_server(runner: Runner, vector: Vector) -> None:
     runner.result(vector)

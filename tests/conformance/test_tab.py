@@ -62,7 +62,11 @@ LONG_IN_NODE = {vector.id for vector in IN_NODE if vector.computes} - NOT_SEEN
 """What Chromium computes, Node repeats with --long only."""
 
 
-FEATURES = {"answers/chat-three-streamed": "answers", "logprobs/chat-whole": "logprobs"}
+FEATURES = {
+    "answers/chat-three-streamed": "answers",
+    "logprobs/chat-whole": "logprobs",
+    "scheduling/chat-priority": "scheduling",
+}
 """What these vectors show in Chromium: the parts of the README's table that no other test does."""
 
 
