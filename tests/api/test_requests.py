@@ -14,6 +14,7 @@ from mlcc.api.requests import parse_chat, parse_completion
 from mlcc.api.sampling import recommended, to_params, wishes
 from mlcc.api.schema import Use
 from mlcc.api.types import Either, Integer, Many, Number, Text
+from mlcc.api.unknown import header, unknown
 from mlcc.engine.request import SamplingParams
 from mlcc.errors import InvalidRequestError, MlccError, UnsupportedError
 
@@ -90,12 +91,32 @@ def test_each_row_does_what_it_says(table: Any) -> None:
             assert field.name not in table.check({**required, field.name: object()}, "")
 
 
-def test_an_unknown_field_is_named_and_a_near_one_suggested() -> None:
-    with pytest.raises(InvalidRequestError, match="did you mean 'temperature'") as caught:
-        chat(temprature=1)
-    assert caught.value.param == "temprature"
-    with pytest.raises(InvalidRequestError, match="leave it out"):
-        chat(zzz=None)
+def test_an_unknown_field_is_found_and_a_near_one_suggested() -> None:
+    body = {
+        "messages": [{"role": "user", "id": 1, "content": [{"type": "text", "text": "x", "n": 1}]}],
+        "temprature": 1,
+        "stream_options": {"zzz": None},
+        "user": {"what": "metadata may hold"},
+    }
+    found = {error.param: error.message for error in unknown(CHAT, body)}
+    paths = ["messages[0].content[0].n", "messages[0].id", "stream_options.zzz", "temprature"]
+    assert sorted(filter(None, found)) == paths
+    assert "did you mean 'temperature'" in found["temprature"]
+    assert "leave it out" in found["stream_options.zzz"]
+    assert unknown(CHAT, {"messages": 5, "stream_options": []}) == unknown(CHAT, 7) == []
+
+
+def test_what_names_ignored_fields_is_one_line_and_short() -> None:
+    body = {f"a{i},\r\nset-cookie: é\ud800" + "x" * 100: 1 for i in range(40)}
+    (text,) = header(unknown(CHAT, body)).values()
+    assert text.isascii() and text.isprintable() and len(text) < 3000
+    assert text.count(", ") == 15 and text.startswith("a0\\x2c\\r\\nset-cookie: \\xe9")
+    assert header([]) == {}
+
+
+def test_what_an_answer_is_held_to_may_have_no_unknown_field() -> None:
+    with pytest.raises(InvalidRequestError, match="did you mean 'json_schema'"):
+        chat(response_format={"type": "json_object", "json_shema": {}})
 
 
 def test_two_wishes_for_the_length_are_none() -> None:

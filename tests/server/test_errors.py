@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 import pytest
-from server_process import RunningServer
+from server_process import RunningServer, running
 
 HELLO = [{"role": "user", "content": "hi"}]
 
@@ -52,7 +52,6 @@ def error_of(answer: httpx.Response, status: int) -> dict[str, Any]:
         ({"presence_penalty": 2.5}, "presence_penalty"),
         ({"logit_bias": {"5": 101}}, "logit_bias.5"),
         ({"stream_options": {"include_usage": True}}, "stream_options"),
-        ({"temprature": 1}, "temprature"),
     ],
 )
 def test_a_field_that_cannot_be_honoured_is_named(
@@ -102,10 +101,29 @@ def test_bad_json(http: httpx.Client, body: bytes) -> None:
     assert error_of(answer, 400)["code"] == "invalid_json"
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_field_that_nobody_knows_is_ignored_and_named(http: httpx.Client, stream: bool) -> None:
+    body = {"prompt": "x", "max_tokens": 1, "stream": stream, "temprature": 1, "chat_id": "7"}
+    answer = http.post("/v1/completions", json=body)
+    assert answer.status_code == 200
+    assert answer.headers["x-mlcc-ignored"] == "temprature, chat_id"
+    known = http.post("/v1/completions", json={"prompt": "x", "max_tokens": 1})
+    assert "x-mlcc-ignored" not in known.headers
+
+
 def test_an_unknown_field_whose_name_is_no_text(http: httpx.Client) -> None:
     headers = {"Content-Type": "application/json"}
-    answer = http.post("/v1/completions", content=b'{"a\\ud800": 1}', headers=headers)
-    assert error_of(answer, 400)["param"] == "a\\ud800"
+    content = b'{"prompt": "x", "max_tokens": 1, "a\\ud800\\r\\nb: c": 1}'
+    answer = http.post("/v1/completions", content=content, headers=headers)
+    assert answer.headers["x-mlcc-ignored"] == "a\\\\ud800\\r\\nb: c"
+
+
+def test_a_strict_server_refuses_it_and_says_what_may_be_meant() -> None:
+    with running("--strict-fields") as server:
+        answer = httpx.post(f"{server.url}/v1/completions", json={"prompt": "x", "temprature": 1})
+        error = error_of(answer, 400)
+        assert error["code"] == "unknown_parameter" and error["param"] == "temprature"
+        assert "did you mean 'temperature'" in error["message"]
 
 
 def test_json_that_is_no_object(http: httpx.Client) -> None:

@@ -35,6 +35,7 @@ def main() -> None:
     parser.add_argument("--body-s", type=float, default=60)
     parser.add_argument("--name", default="toy")
     parser.add_argument("--hosts", nargs="*")
+    parser.add_argument("--strict-fields", action="store_true")
     for name, default in asdict(ConnectionLimits()).items():
         parser.add_argument("--" + name.replace("_", "-"), type=type(default), default=default)
     parser.add_argument("--web", nargs=2, type=Path, metavar=("PAGE", "MODEL"))
@@ -47,6 +48,7 @@ def main() -> None:
         body_s=args.body_s,
         bodies=args.bodies,
         hosts=None if args.hosts is None else allowed_hosts("127.0.0.1", (), args.hosts),
+        strict_fields=args.strict_fields,
     )
     opener = partial(open_toy, args.delay, args.die_after, args.full_at)
     say = partial(print, flush=True)

@@ -1,8 +1,8 @@
 """A request as a table of fields, and the one rule of what to do with each.
 
 Honoured fields are checked and returned. Fields that are known but not built are accepted only with
-a value that changes nothing. Metadata is accepted and dropped. Anything else is refused by name:
-nothing that would change the answer is silently ignored.
+a value that changes nothing. Metadata is accepted and dropped. What nobody here knows is ignored,
+as every other server does, and named (`unknown.py`); in a `closed` object it is refused.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
 from typing import Any
 
 from mlcc.api.types import ANYTHING, Json, JsonType
@@ -80,6 +81,13 @@ class Object:
 
     name: str
     fields: tuple[Field, ...]
+    closed: bool = False
+    """Whether it holds an answer to something, so that nothing of it may be overlooked."""
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """Of the fields that are known."""
+        return frozenset(field.name for field in self.fields)
 
     @property
     def wants(self) -> str:
@@ -90,10 +98,10 @@ class Object:
         if not isinstance(value, Mapping):
             what = f"'{where}'" if where else "the request body"
             raise InvalidRequestError(f"{what} must be a JSON object", param=where or None)
-        known = {field.name: field for field in self.fields}
-        for name in value:
-            if name not in known:
-                raise _unknown(str(name), where, list(known))
+        if self.closed:
+            for name in value:
+                if name not in self.names:
+                    raise refusal(self, name, where)
         found: dict[str, Any] = {}
         for field in self.fields:
             _take(field, value.get(field.name), where, found)
@@ -126,12 +134,13 @@ def _is_neutral(value: Json, neutral: Sequence[Json]) -> bool:
     return any(value == entry and (value is True) == (entry is True) for entry in neutral)
 
 
-def _unknown(name: str, where: str, known: list[str]) -> InvalidRequestError:
+def refusal(table: Object, name: Any, where: str) -> InvalidRequestError:
+    """Of a field that a table does not have, with the one that may be meant."""
     from difflib import get_close_matches  # costs start-up time in a tab, and only errors need it
 
-    name = name.encode(errors="backslashreplace").decode()  # half a surrogate cannot be sent back
+    name = str(name).encode(errors="backslashreplace").decode()  # half a surrogate cannot be sent
     path = f"{where}.{name}" if where else name
-    near = get_close_matches(name, known, n=1)
+    near = get_close_matches(name, table.names, n=1)
     hint = f"; did you mean '{near[0]}'?" if near else "; leave it out"
     return InvalidRequestError(
         f"'{path[:80]}' is not a field of this request{hint}",

@@ -44,6 +44,7 @@ JSON_SCHEMA_FORMAT = Object(
         metadata("description"),
         metadata("strict"),
     ),
+    closed=True,
 )
 RESPONSE_FORMAT = Object(
     "ResponseFormat",
@@ -56,6 +57,7 @@ RESPONSE_FORMAT = Object(
         ),
         honoured("json_schema", JSON_SCHEMA_FORMAT, "Only with the type `json_schema`."),
     ),
+    closed=True,
 )
 STRUCTURED_OUTPUTS = Object(
     "StructuredOutputs",
@@ -71,6 +73,7 @@ STRUCTURED_OUTPUTS = Object(
         not_built("disable_additional_properties", False),
         metadata("disable_fallback"),
     ),
+    closed=True,
 )
 STRUCTURE = (
     honoured("response_format", RESPONSE_FORMAT, "The answer is JSON."),

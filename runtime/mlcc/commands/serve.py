@@ -43,6 +43,8 @@ _KEY_VARIABLE = "MLCC_API_KEY"
               help="Longest time for an answer in seconds.")  # fmt: skip
 @click.option("--max-connections", type=click.IntRange(1), default=1000, show_default=True,
               help="Clients that may be connected.")  # fmt: skip
+@click.option("--strict-fields", is_flag=True,
+              help="Refuse fields that nobody here knows, instead of ignoring them.")  # fmt: skip
 @click.option("--web", type=click.Path(path_type=Path),
               help="Chat page at /web/ with this folder's model, compiled for webgpu.")  # fmt: skip
 def serve_command(
@@ -55,6 +57,7 @@ def serve_command(
     max_body: int,
     timeout: float,
     max_connections: int,
+    strict_fields: bool,
     web: Path | None,
     parse_special: bool,
 ) -> None:
@@ -92,7 +95,9 @@ def serve_command(
         note(f"/v1/chat/completions will fail: {error.message}")
     if web:
         _say_open(host, api_keys)
-    settings = Settings(api_keys, max_queue, max_body, timeout, hosts=hosts)
+    settings = Settings(
+        api_keys, max_queue, max_body, timeout, hosts=hosts, strict_fields=strict_fields
+    )
 
     def when_ready(url: str, capacity: Capacity) -> None:
         name, room = printable(text.name), plan_text(capacity)

@@ -44,11 +44,13 @@ class Settings:
     """So many of the largest bodies may be in memory at once: that many bytes, in any number."""
     hosts: frozenset[str] | None = None
     """Names that requests may be for and from; None = all."""
+    strict_fields: bool = False
+    """Refuse fields that nobody here knows."""
 
     @property
     def bounds(self) -> ServiceBounds:
         """Those of a single request."""
-        return ServiceBounds(self.max_body_bytes, self.timeout_s)
+        return ServiceBounds(self.max_body_bytes, self.timeout_s, self.strict_fields)
 
 
 class Adapter:

@@ -76,7 +76,7 @@ def _add_object(table: Object, found: dict[str, Schema]) -> None:
         "type": "object",
         "properties": {field.name: _field(field) for field in table.fields},
         "required": [field.name for field in table.fields if field.required],
-        "additionalProperties": False,
+        "additionalProperties": not table.closed,
     }
     for field in table.fields:
         for inner in _objects(field.type):

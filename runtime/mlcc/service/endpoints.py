@@ -5,15 +5,17 @@ Every failure becomes a response here, so that each transport answers it alike.
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from array import array
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from mlcc.api.errors import MethodError, NotFoundError, error_body, internal_error
+from mlcc.api.fields import CHAT, COMPLETION
 from mlcc.api.requests import ChatRequest, CompletionRequest, parse_chat, parse_completion
 from mlcc.api.responses import (
     Answer,
@@ -27,6 +29,8 @@ from mlcc.api.responses import (
     models,
 )
 from mlcc.api.sampling import COMPLETION_MAX_TOKENS, to_params, with_word_ids
+from mlcc.api.schema import Object
+from mlcc.api.unknown import header, unknown
 from mlcc.engine.request import Request, SamplingParams
 from mlcc.engine.sampling import derive_seed
 from mlcc.errors import MlccError
@@ -56,6 +60,9 @@ from mlcc.service.prompts import DirectPrompts, Prompts, check_built
 Handler = Callable[[ApiRequest], Awaitable[ApiResponse]]
 ONE_MODEL = MODEL.path.removesuffix("{name}")
 _BY_PATH = {address.path: address for address in ADDRESSES if address is not MODEL}
+log = logging.getLogger("mlcc.service")
+MOST_LOGGED = 256
+"""Unknown fields that the log names."""
 PLACES = "there are /v1/chat/completions, /v1/completions, /v1/models and /health"
 
 
@@ -65,6 +72,8 @@ class ServiceBounds:
 
     max_body_bytes: int = 4 << 20
     timeout_s: float | None = 600.0
+    strict_fields: bool = False
+    """Refuse fields that nobody here knows, instead of ignoring and naming them."""
 
 
 class Service:
@@ -82,6 +91,8 @@ class Service:
         self._bounds = bounds or ServiceBounds()
         self._prompts = prompts or DirectPrompts(text)
         self._created = int(time.time())
+        self._ignored: set[str] = set()
+        """Names of fields that the log has."""
         self._handlers: dict[Address, Handler] = {
             HEALTH: self._health,
             MODELS: self._list_models,
@@ -135,7 +146,8 @@ class Service:
     async def _chat(self, request: ApiRequest) -> ApiResponse:
         """POST /v1/chat/completions."""
         started = time.monotonic()
-        parsed = parse_chat(await self._body(request))
+        body = await self._body(request)
+        parsed, ignored = parse_chat(body), self._unknown(CHAT, body)
         time_left = self._time(started, parsed.delivery.timeout)
         self._check_model(parsed.delivery.model)
         context = self._engine.capacity.context
@@ -144,13 +156,15 @@ class Service:
         head = self._head("chatcmpl", parsed)
         job = self._submit(request, head, [prompt], parsed, None, time_left())
         if parsed.delivery.stream:
-            return await _streamed(job, ChatChunks(head, parsed.delivery.include_usage))
-        return json_response(chat_completion(head, await _answers(job)))
+            chunks = ChatChunks(head, parsed.delivery.include_usage)
+            return await _streamed(job, chunks, ignored)
+        return json_response(chat_completion(head, await _answers(job)), headers=ignored)
 
     async def _completions(self, request: ApiRequest) -> ApiResponse:
         """POST /v1/completions."""
         started = time.monotonic()
-        parsed = parse_completion(await self._body(request))
+        body = await self._body(request)
+        parsed, ignored = parse_completion(body), self._unknown(COMPLETION, body)
         time_left = self._time(started, parsed.delivery.timeout)
         self._check_model(parsed.delivery.model)
         await self._check_structure(parsed, time_left())
@@ -160,13 +174,27 @@ class Service:
             head = replace(head, echoes=[self._echo(prompt) for prompt in parsed.prompts])
         job = self._submit(request, head, prompts, parsed, COMPLETION_MAX_TOKENS, time_left())
         if parsed.delivery.stream:
-            return await _streamed(job, CompletionChunks(head, parsed.delivery.include_usage))
-        return json_response(completion(head, await _answers(job), parsed.delivery.n))
+            chunks = CompletionChunks(head, parsed.delivery.include_usage)
+            return await _streamed(job, chunks, ignored)
+        answer = completion(head, await _answers(job), parsed.delivery.n)
+        return json_response(answer, headers=ignored)
 
     async def _body(self, request: ApiRequest) -> Any:
         """Parsed JSON, once it is known that there is room."""
         self._engine.check_room(1, request.tenant)
         return await read_json(request, self._bounds.max_body_bytes)
+
+    def _unknown(self, table: Object, body: Any) -> dict[str, str]:
+        """The header that names fields that nobody here knows; the log names each once. Raises
+        InvalidRequestError for the first, if that is wanted."""
+        found = unknown(table, body)
+        if found and self._bounds.strict_fields:
+            raise found[0]
+        for error in found:
+            if len(self._ignored) < MOST_LOGGED and error.message not in self._ignored:
+                self._ignored.add(error.message)
+                log.warning("ignored: %s", ascii(error.message)[1:-1])
+        return header(found)
 
     async def _check_structure(
         self, parsed: ChatRequest | CompletionRequest, seconds: float | None
@@ -251,11 +279,11 @@ async def _answers(job: Job) -> list[Answer]:
         job.close()
 
 
-async def _streamed(job: Job, chunks: Chunks) -> ApiResponse:
+async def _streamed(job: Job, chunks: Chunks, headers: Mapping[str, str]) -> ApiResponse:
     """Server-sent events. What the engine refuses is an ordinary error, before any event."""
     try:
         await job.accepted()
     except BaseException:
         job.close()
         raise
-    return events_response(lines(job, chunks), job.close, lambda: job.failure)
+    return events_response(lines(job, chunks), job.close, lambda: job.failure, headers)

@@ -63,10 +63,11 @@ def events_response(
     lines: AsyncIterator[str],
     close: Callable[[], None],
     failure: Callable[[], MlccError | None],
+    more: Mapping[str, str],
 ) -> ApiResponse:
     """A stream of server-sent events, which nobody on the way may keep or hold back."""
     headers = {"content-type": EVENTS_TYPE, "cache-control": "no-store", "x-accel-buffering": "no"}
-    return ApiResponse(200, headers, lines, close, failure)
+    return ApiResponse(200, {**headers, **more}, lines, close, failure)
 
 
 def error_response(error: MlccError) -> ApiResponse:
