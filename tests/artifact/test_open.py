@@ -17,6 +17,7 @@ import mlcc.artifact.host
 import mlcc.artifact.manifest
 from mlcc.artifact.arrays import mapped
 from mlcc.artifact.folder import Artifact
+from mlcc.artifact.manifest import KERNEL_INTERFACE
 from mlcc.errors import ArtifactError
 
 
@@ -151,7 +152,8 @@ def test_a_foreign_abi(copy: Path) -> None:
 
 def test_another_kernel_interface(copy: Path) -> None:
     rewrite(copy, lambda m: replace(m, abi="0" * 16))
-    refused(copy, "kernel interface 3: compile the model again with `mlcc compile`$")
+    here = f"kernel interface {KERNEL_INTERFACE}"
+    refused(copy, f"{here}: compile the model again with `mlcc compile`$")
 
 
 def test_metal_needs_tvm_and_what_the_executor_runs_none(

@@ -74,6 +74,31 @@ def test_run_chat_and_cache(artifact: Path, world: tuple[Path, dict[str, str]]) 
     assert re.search(r"tiny-\w+ +\d.* MB +cpu q4 .*tiny\n", listed.stdout)
 
 
+SCHEMA = '{"type": "object", "properties": {"a": {"enum": [1, 2]}}, "required": ["a"], \
+"additionalProperties": false}'
+
+
+def test_run_holds_an_answer_to_a_schema(artifact: Path, tmp_path: Path) -> None:
+    (tmp_path / "schema.json").write_text(SCHEMA)
+    for given in (SCHEMA, tmp_path / "schema.json"):
+        done = mlcc("run", artifact, "hi", "--json-schema", given, "--top-k", "9", "--min-p", "0")
+        assert json.loads(done.stdout)["a"] in (1, 2), done.stderr
+    for given, words in {
+        "nosuch": "cannot be read",
+        "{": "no JSON",
+        '{"not": {}}': "'not'",
+    }.items():
+        assert words in one_line_error(mlcc("run", artifact, "hi", "--json-schema", given))
+
+
+def test_run_has_instructions(artifact: Path) -> None:
+    said = [mlcc("run", artifact, "hi", "--max-tokens", "8", "--temperature", "0", *more).stdout
+            for more in ((), ("--system", "Say nothing."))]  # fmt: skip
+    assert said[0] != said[1]
+    error = one_line_error(mlcc("run", artifact, "hi", "--raw", "--system", "x"))
+    assert "--system is for a chat template" in error
+
+
 def test_cache_is_cleaned_by_name_and_wholly(tmp_path: Path) -> None:
     cache = tmp_path / "mlcc" / "compiled"
     for name in ("a-1", "b-2", "c-3"):

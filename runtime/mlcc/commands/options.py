@@ -128,6 +128,8 @@ MODEL_OPTIONS = (
 SAMPLING_OPTIONS = (
     click.option("--temperature", type=click.FloatRange(0, 2), help="0 = always the likeliest."),
     click.option("--top-p", type=click.FloatRange(0, 1), help="Keep this share of probability."),
+    click.option("--top-k", type=click.IntRange(0), help="Keep so many tokens; 0 = all."),
+    click.option("--min-p", type=click.FloatRange(0, 1), help="Drop less than this of the best."),
     click.option("--seed", type=int, help="The same seed gives the same answer."),
     click.option("--max-tokens", type=click.IntRange(1), help="Longest answer in tokens."),
 )
@@ -160,7 +162,7 @@ def sampling_options(function: Command) -> Command:
         from mlcc.api.fields import CHAT
         from mlcc.api.sampling import wishes
 
-        names = ("temperature", "top_p", "seed", "max_tokens")
+        names = ("temperature", "top_p", "top_k", "min_p", "seed", "max_tokens")
         fields = {name: given.pop(name) for name in names}
         function(sampling=wishes(CHAT, {n: v for n, v in fields.items() if v is not None}), **given)
 

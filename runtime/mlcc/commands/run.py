@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -14,6 +16,7 @@ from mlcc.commands.options import (
     sampling_options,
 )
 from mlcc.commands.terminal import Screen, cut_off, read_stdin
+from mlcc.engine.grammar import Structure
 from mlcc.errors import InvalidRequestError
 
 if TYPE_CHECKING:
@@ -24,10 +27,18 @@ if TYPE_CHECKING:
 @model_options
 @SPECIAL_OPTION
 @click.argument("prompt")
+@click.option("--system", help="Instructions before PROMPT.")
+@click.option("--json-schema", metavar="FILE|JSON", help="The answer is JSON of this schema.")
 @click.option("--raw", is_flag=True, help="Continue PROMPT as plain text, without chat template.")
 @sampling_options
 def run_command(
-    options: ModelOptions, prompt: str, raw: bool, parse_special: bool, sampling: Wishes
+    options: ModelOptions,
+    prompt: str,
+    system: str | None,
+    json_schema: str | None,
+    raw: bool,
+    parse_special: bool,
+    sampling: Wishes,
 ) -> None:
     """Answer PROMPT once and print the answer.
 
@@ -35,6 +46,7 @@ def run_command(
     PROMPT as plain text. PROMPT may be '-' for the standard input.
     """
     options.check()  # before anything is read for it
+    structure = None if json_schema is None else _structure(json_schema)
     prompt = read_stdin() if prompt == "-" else prompt
     if not prompt.strip():
         raise InvalidRequestError("the prompt is empty; give some text, or - for standard input")
@@ -46,10 +58,33 @@ def run_command(
         if not raw and text.chat_template.is_plain:
             note("without chat template the prompt is continued as plain text")
             raw = True
+        if raw and system is not None:
+            raise InvalidRequestError("--system is for a chat template; put it before the prompt")
         chat = [{"role": "user", "content": prompt}]
+        if system is not None:
+            chat.insert(0, {"role": "system", "content": system})
         ids = text.encode_prompt(prompt) if raw else text.encode_chat(chat)
-        Screen().answer(session.answer(ids, sampling))
+        Screen().answer(session.answer(ids, sampling, structure=structure))
         if cut := cut_off(session.last, sampling.get("max_tokens")):
             note(cut)
     finally:
         session.close()
+
+
+def _structure(given: str) -> Structure:
+    """Of a schema, written out or in a file. Raises InvalidRequestError if it is no JSON."""
+    text = given
+    if not given.lstrip().startswith("{"):
+        try:
+            text = Path(given).read_text(encoding="utf-8")
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or "it is no text"
+            raise InvalidRequestError(
+                f"--json-schema {given[:80]}: cannot be read ({reason}); give a file or a schema "
+                "that begins with '{'"
+            ) from error
+    try:
+        json.loads(text)
+    except ValueError as error:
+        raise InvalidRequestError(f"--json-schema is no JSON ({error}); correct it") from error
+    return Structure("json_schema", text, "--json-schema")

@@ -12,6 +12,7 @@ from typing import Any
 
 from mlcc.api.sampling import Wishes, to_params
 from mlcc.engine.events import Event, Finished
+from mlcc.engine.grammar import Structure
 from mlcc.engine.request import Request
 from mlcc.model.driver import Driver
 from mlcc.model.model import Model
@@ -51,16 +52,23 @@ class Session:
         prompt: Sequence[int],
         fields: Wishes,
         stopped: Callable[[], bool] = lambda: False,
+        structure: Structure | None = None,
     ) -> Iterator[str]:
-        """Pieces of the answer. `stopped` is asked between steps and ends it early.
+        """Pieces of the answer, which is held to `structure`. `stopped` is asked between steps and
+        ends it early.
 
-        Raises InvalidRequestError if the prompt does not fit, DeviceError if the device fails.
+        Raises InvalidRequestError if the prompt does not fit or the structure is none, DeviceError
+        if the device fails.
         """
+        text, grammar = self.model.text, None
+        if structure is not None and text.grammars is not None:
+            grammar = text.grammars.open(structure)
         self._count += 1
-        request = Request(f"r{self._count}", prompt, to_params(fields, self.model.text.sampling))
+        params = to_params(fields, text.sampling)
+        request = Request(f"r{self._count}", prompt, params, structure=structure)
         started = time.perf_counter()
         first = 0.0
-        self._driver.engine.add(request)
+        self._driver.engine.add(request, grammar)
         try:
             for event in self._events(request.id, stopped):
                 first = first or time.perf_counter()
