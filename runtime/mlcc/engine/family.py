@@ -2,7 +2,7 @@
 
 The others wait until its last token is in a planned step, and then find it in the prefix cache: the
 last page, which each will write, is copied (as vLLM forks: Kwon et al., 2023). Of a model with
-states they compute what follows the last whole block again.
+states, or with pages of several sizes, they compute what follows the last whole block again.
 """
 
 from __future__ import annotations
