@@ -92,7 +92,7 @@ def test_a_full_queue_says_when_to_come_back(slow: RunningServer) -> None:
 def test_more_prompts_than_ever_fit_are_the_callers_mistake(slow: RunningServer) -> None:
     answer = httpx.post(f"{slow.url}/v1/completions", json={"prompt": ["x"] * 6, "max_tokens": 4})
     assert answer.status_code == 400
-    assert "6 prompts" in answer.json()["error"]["message"]
+    assert "6 answers" in answer.json()["error"]["message"]
 
 
 def test_api_key() -> None:
