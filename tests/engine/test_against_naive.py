@@ -91,7 +91,7 @@ repeated = st.builds(
     min_tokens=st.sampled_from([0, 4]),
     presence_penalty=numbers,
     repetition_penalty=st.sampled_from([1.0, 1.2]),
-    repeat_last_n=st.sampled_from([-1, 0, 1, 5]),
+    repeat_last_n=st.sampled_from([-1, 0, 1, 5, 2**31 - 1]),
     logit_bias=st.just(tuple((token, 80.0) for token in (17, 18, 19))),
     bad_words=st.lists(st.lists(few, min_size=1, max_size=3).map(tuple), max_size=3).map(tuple),
     dry_multiplier=st.sampled_from([0.0, 0.8, 2.0]),

@@ -58,7 +58,7 @@ class Adjuster:
     @property
     def most_words(self) -> int:
         """Of its lists in the next step, at most."""
-        history = len(self._history) if self._window < 0 else self._window
+        history = len(self._history if self._window < 0 else self._recent())
         biases = len(self._bias) + len(self._ends) + len(self._phrases)
         if self._dry is not None:
             biases += len(self._dry.penalties())
