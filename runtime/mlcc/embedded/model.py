@@ -14,7 +14,8 @@ from mlcc.embedded.planning import capacity_of
 from mlcc.embedded.tokenizer import JsTokenizer
 from mlcc.errors import MlccError
 from mlcc.model.model import ModelText, read_text
-from mlcc.service.endpoints import Service, ServiceBounds
+from mlcc.service.core import ServiceBounds
+from mlcc.service.endpoints import Service
 
 MAX_QUEUE = 64
 """Requests that may wait, as on the server."""

@@ -17,7 +17,8 @@ from typing import Any, TypeVar
 from mlcc.api.errors import EngineDiedError
 from mlcc.errors import InvalidRequestError, MlccError
 from mlcc.local.view import View
-from mlcc.service.endpoints import Service, ServiceBounds
+from mlcc.service.core import ServiceBounds
+from mlcc.service.endpoints import Service
 from mlcc.service.exchange import JSON_TYPE, ApiRequest, ApiResponse
 from mlcc.worker.client import WorkerClient
 from mlcc.worker.thread import EngineThread

@@ -18,7 +18,8 @@ from starlette.types import Receive, Scope, Send
 from mlcc.api.errors import BusyError, CancelledError, RequestTimeoutError
 from mlcc.server.keys import TENANT
 from mlcc.service.body import check_size
-from mlcc.service.endpoints import Service, ServiceBounds
+from mlcc.service.core import ServiceBounds
+from mlcc.service.endpoints import Service
 from mlcc.service.exchange import ApiRequest, ApiResponse
 
 PROBE = "mlcc.probe"
@@ -64,7 +65,8 @@ class Adapter:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         body = Body(HttpRequest(scope, receive), self._settings, self._memory)
         tenant = scope.get("state", {}).get(TENANT, "")
-        request = ApiRequest(scope["method"], scope["path"], body.headers, body.read, tenant)
+        query = scope.get("query_string", b"").decode("latin-1")
+        request = ApiRequest(scope["method"], scope["path"], body.headers, body.read, tenant, query)
         working = asyncio.ensure_future(self._work(request, body, send))
         leaving = asyncio.ensure_future(body.disconnected())
         try:

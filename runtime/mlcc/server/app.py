@@ -7,6 +7,7 @@ what they answer is `mlcc.service`'s, and FastAPI checks no body a second time.
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -119,13 +120,14 @@ def _add(app: FastAPI, address: Address, adapter: Adapter, dependencies: list[An
     async def endpoint() -> HttpResponse:
         return Answering(adapter)
 
-    path = address.path.replace("{name}", "{name:path}")
+    path = re.sub(r"\}$", ":path}", address.path)
+    words = re.findall(r"\w+", address.path)
     app.add_api_route(
         path,
         endpoint,
         methods=[address.method],
         summary=address.about,
-        operation_id=address.path.strip("/").replace("/", "_").replace("{name}", "name"),
+        operation_id="_".join([address.method.lower(), *words]),
         dependencies=dependencies,
         response_model=None,
         openapi_extra=operation(address),

@@ -7,6 +7,7 @@ It describes and checks nothing: what is refused, and with which words, is those
 from __future__ import annotations
 
 import math
+import re
 import types
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
@@ -36,9 +37,9 @@ def operation(address: Address) -> Schema:
     if address.takes:
         body = {"application/json": {"schema": _ref(address.takes.name)}}
         found["requestBody"] = {"required": True, "content": body}
-    if address.path.endswith("{name}"):
-        word = {"name": "name", "in": "path", "required": True, "schema": {"type": "string"}}
-        found["parameters"] = [word]
+    if names := re.findall(r"\{(\w+)\}", address.path):
+        word = {"in": "path", "required": True, "schema": {"type": "string"}}
+        found["parameters"] = [{"name": name, **word} for name in names]
     return found
 
 

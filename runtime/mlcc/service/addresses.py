@@ -6,15 +6,18 @@ them from here.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from mlcc.api.fields import CHAT, COMPLETION
 from mlcc.api.schema import Object
+from mlcc.errors import MlccError
+from mlcc.service.exchange import ApiResponse, error_response
 
 
 @dataclass(frozen=True, eq=False)
 class Address:
-    """One row. `{name}` at the end of a path stands for all that follows."""
+    """One row. `{name}` in a path is a segment, and at its end all that follows."""
 
     method: str
     path: str
@@ -24,6 +27,8 @@ class Address:
     takes: Object | None = None
     streams: str = ""
     """The same of each event, for what can be streamed."""
+    errors: Callable[[MlccError], ApiResponse] = error_response
+    """A refusal or failure in the shape of the address's protocol."""
 
 
 HEALTH = Address("GET", "/health", "Whether the engine lives, and its counters.", "")

@@ -37,6 +37,10 @@ class ApiRequest:
     MlccError."""
     tenant: str = ""
     """Whose it is, as far as the transport knows."""
+    query: str = ""
+    """What follows the question mark, as it came."""
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    """What stands in the braces of the address's path; the service fills it."""
 
 
 @dataclass(frozen=True)

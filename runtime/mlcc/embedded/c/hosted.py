@@ -22,7 +22,8 @@ from mlcc.embedded.calls import Calls
 from mlcc.errors import CapacityError, InvalidRequestError, MlccError
 from mlcc.model.model import Model
 from mlcc.model.tokenizer import TextTokenizer
-from mlcc.service.endpoints import Service, ServiceBounds
+from mlcc.service.core import ServiceBounds
+from mlcc.service.endpoints import Service
 
 BOUNDS = ServiceBounds(timeout_s=None)
 """The app that asks can also stop."""

@@ -1,0 +1,242 @@
+"""What the addresses of every protocol stand on: a request's body read, checked, encoded and asked
+of the engine. `Asked` is what comes of it, in OpenAI's words, whole or in chunks; other protocols
+translate those (`mlcc.service.protocols`).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from array import array
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from mlcc.api.errors import NotFoundError
+from mlcc.api.fields import CHAT, COMPLETION
+from mlcc.api.requests import ChatRequest, CompletionRequest, parse_chat, parse_completion
+from mlcc.api.responses import (
+    Answer,
+    ChatChunks,
+    Chunk,
+    Chunks,
+    CompletionChunks,
+    Head,
+    chat_completion,
+    completion,
+)
+from mlcc.api.sampling import COMPLETION_MAX_TOKENS, to_params, with_word_ids
+from mlcc.api.schema import Object
+from mlcc.api.shapes import ChatCompletion, Completion
+from mlcc.api.unknown import header, unknown
+from mlcc.engine.events import Finished
+from mlcc.engine.request import Request, SamplingParams
+from mlcc.engine.sampling import derive_seed
+from mlcc.model.model import ModelText
+from mlcc.service.body import read_json
+from mlcc.service.engine import EngineClient
+from mlcc.service.exchange import ApiRequest
+from mlcc.service.job import Job
+from mlcc.service.prompts import DirectPrompts, Prompts, check_built
+
+log = logging.getLogger("mlcc.service")
+MOST_LOGGED = 256
+"""Unknown fields that the log names."""
+
+
+@dataclass(frozen=True)
+class ServiceBounds:
+    """What one request may ask for."""
+
+    max_body_bytes: int = 4 << 20
+    timeout_s: float | None = 600.0
+    strict_fields: bool = False
+    """Refuse fields that nobody here knows, instead of ignoring and naming them."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the engine has been asked. One of `answer` and `stream`, once; whoever stops waiting for
+    `answer`, or gives a stream up and calls `close`, cancels it."""
+
+    head: Head
+    job: Job
+    chunks: Chunks
+    whole: Callable[[Sequence[Answer]], ChatCompletion | Completion]
+    ignored: Mapping[str, str] = field(default_factory=dict)
+    """The header that names fields that nobody here knows."""
+
+    async def answer(self) -> Any:
+        """All answers as one ChatCompletion or Completion, or none. Raises MlccError."""
+        try:
+            return self.whole(await self.job.answers())
+        finally:
+            self.job.close()
+
+    async def accepted(self) -> None:
+        """Wait until the engine has taken it: what it refuses is an ordinary error, before any
+        chunk. Raises MlccError."""
+        try:
+            await self.job.accepted()
+        except BaseException:
+            self.job.close()
+            raise
+
+    async def stream(self) -> AsyncIterator[Chunk]:
+        """The chunks, as they come. Raises MlccError where the answers end early."""
+        job, chunks = self.job, self.chunks
+        for index in range(job.size):
+            if opening := chunks.start(index):
+                yield opening
+        async for index, event in job.events():
+            if isinstance(event, Finished):
+                yield chunks.end(index, event.reason)
+            elif event.text or event.told or event.prompt:
+                yield chunks.text(index, event)
+        if usage := chunks.usage(job.usage()):
+            yield usage
+
+
+class Core:
+    """One model, its text side and its engine."""
+
+    def __init__(
+        self,
+        engine: EngineClient,
+        text: ModelText,
+        bounds: ServiceBounds | None = None,
+        prompts: Prompts | None = None,
+    ) -> None:
+        self.engine = engine
+        self.text = text
+        self.prompts = prompts or DirectPrompts(text)
+        self.created = int(time.time())
+        self._bounds = bounds or ServiceBounds()
+        self._ignored: set[str] = set()
+        """Names of fields that the log has."""
+
+    async def body(self, request: ApiRequest) -> Any:
+        """Parsed JSON, once it is known that there is room."""
+        self.engine.check_room(1, request.tenant)
+        return await read_json(request, self._bounds.max_body_bytes)
+
+    async def chat(self, request: ApiRequest, body: Any) -> Asked:
+        """A body as /v1/chat/completions takes it, asked of the engine."""
+        started = time.monotonic()
+        parsed, ignored = parse_chat(body), self.unknown(CHAT, body)
+        time_left = self._time(started, parsed.delivery.timeout)
+        self.check_model(parsed.delivery.model)
+        context = self.engine.capacity.context
+        await self._check_structure(parsed, time_left())
+        prompt = await self.prompts.chat(parsed.messages, context, time_left())
+        head = self._head("chatcmpl", parsed)
+        job = self._submit(request, head, [prompt], parsed, None, time_left())
+        chunks = ChatChunks(head, parsed.delivery.include_usage)
+        return Asked(head, job, chunks, partial(chat_completion, head), ignored)
+
+    async def complete(self, request: ApiRequest, body: Any) -> Asked:
+        """A body as /v1/completions takes it, asked of the engine."""
+        started = time.monotonic()
+        parsed, ignored = parse_completion(body), self.unknown(COMPLETION, body)
+        time_left = self._time(started, parsed.delivery.timeout)
+        self.check_model(parsed.delivery.model)
+        await self._check_structure(parsed, time_left())
+        prompts = [await self.encode(prompt, time_left()) for prompt in parsed.prompts]
+        head = self._head("cmpl", parsed)
+        if parsed.echo:
+            head = replace(head, echoes=[self._echo(prompt) for prompt in parsed.prompts])
+        job = self._submit(request, head, prompts, parsed, COMPLETION_MAX_TOKENS, time_left())
+        chunks = CompletionChunks(head, parsed.delivery.include_usage)
+        return Asked(
+            head, job, chunks, lambda made: completion(head, made, parsed.delivery.n), ignored
+        )
+
+    def unknown(self, table: Object, body: Any) -> dict[str, str]:
+        """The header that names fields that nobody here knows; the log names each once. Raises
+        InvalidRequestError for the first, if that is wanted."""
+        found = unknown(table, body)
+        if found and self._bounds.strict_fields:
+            raise found[0]
+        for error in found:
+            if len(self._ignored) < MOST_LOGGED and error.message not in self._ignored:
+                self._ignored.add(error.message)
+                log.warning("ignored: %s", ascii(error.message)[1:-1])
+        return header(found)
+
+    def check_model(self, name: str | None) -> None:
+        """Raises NotFoundError for another model than the one here."""
+        if name is not None and name != self.text.name:
+            raise NotFoundError(
+                f"the model here is '{self.text.name}', not '{name[:80]}'; ask for it, or leave "
+                "'model' out",
+                param="model",
+                code="model_not_found",
+            )
+
+    async def encode(self, prompt: str | list[int], seconds: float | None) -> array[int]:
+        """The ids of a raw prompt."""
+        if isinstance(prompt, list):
+            return array("i", prompt)
+        return await self.prompts.text(prompt, self.engine.capacity.context, seconds)
+
+    async def _check_structure(
+        self, parsed: ChatRequest | CompletionRequest, seconds: float | None
+    ) -> None:
+        """Raises MlccError if the answer cannot be held to what it must be."""
+        if parsed.structure is not None:
+            check_built(self.text, parsed.structure)
+            await self.prompts.structure(parsed.structure, seconds)
+
+    def _time(self, started: float, wanted: float | None) -> Callable[[], float | None]:
+        """The seconds that are left for a whole request; None = no bound."""
+        bounds = [bound for bound in (wanted, self._bounds.timeout_s) if bound is not None]
+        if not bounds:
+            return lambda: None
+        end = started + min(bounds)
+        return lambda: max(0.0, end - time.monotonic())
+
+    def _submit(
+        self,
+        request: ApiRequest,
+        head: Head,
+        prompts: Sequence[array[int]],
+        parsed: ChatRequest | CompletionRequest,
+        limit: int | None,
+        seconds: float | None,
+    ) -> Job:
+        encode = self.text.tokenizer.encode
+        wishes = with_word_ids(parsed.sampling, partial(encode, add_special_tokens=False))
+        params = to_params(wishes, self.text.sampling, max_tokens=limit)
+        delivery = parsed.delivery
+        requests = [
+            Request(
+                f"{head.id}-{index}-{number}",
+                prompt,
+                _of_answer(params, number),
+                tenant=request.tenant,
+                cache_salt=delivery.cache_salt,
+                structure=parsed.structure,
+                family=f"{head.id}-{index}" if delivery.made > 1 else "",
+                priority=delivery.priority,
+            )
+            for index, prompt in enumerate(prompts)
+            for number in range(delivery.made)
+        ]
+        return self.engine.submit(requests, seconds)
+
+    def _head(self, prefix: str, parsed: ChatRequest | CompletionRequest) -> Head:
+        logprobs = parsed.sampling.get("logprobs") is not None
+        name, made = f"{prefix}-{os.urandom(16).hex()}", parsed.delivery.made
+        return Head(name, int(time.time()), self.text.name, logprobs, made)
+
+    def _echo(self, prompt: str | list[int]) -> str:
+        return prompt if isinstance(prompt, str) else self.text.tokenizer.decode(prompt)
+
+
+def _of_answer(params: SamplingParams, number: int) -> SamplingParams:
+    """Of several answers with one seed, each draws for itself."""
+    if params.seed is None or not number:
+        return params
+    return replace(params, seed=derive_seed(params.seed, number))

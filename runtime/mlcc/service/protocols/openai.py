@@ -1,0 +1,63 @@
+"""OpenAI's addresses: the words that everything here is written in."""
+
+from __future__ import annotations
+
+from mlcc.api.errors import error_body
+from mlcc.api.responses import model, models
+from mlcc.errors import MlccError
+from mlcc.service.addresses import CHAT_COMPLETIONS, COMPLETIONS, HEALTH, MODEL, MODELS
+from mlcc.service.core import Asked, Core
+from mlcc.service.events import lines
+from mlcc.service.exchange import ApiRequest, ApiResponse, events_response, json_response
+from mlcc.service.routes import Handlers
+
+
+async def health(core: Core, request: ApiRequest) -> ApiResponse:
+    """200 with the engine's counters, or 503 with the reason."""
+    try:
+        counters = await core.engine.counters()
+    except MlccError as error:
+        return json_response({"status": "dead", **error_body(error)}, 503)
+    status = "ok" if counters["engine"] else "busy"
+    return json_response({"status": status, "model": core.text.name, **counters})
+
+
+async def list_models(core: Core, request: ApiRequest) -> ApiResponse:
+    """The one model."""
+    return json_response(models([core.text.name], core.created))
+
+
+async def get_model(core: Core, request: ApiRequest) -> ApiResponse:
+    """The one model, by its name."""
+    name = request.parameters["name"]
+    core.check_model(name)
+    return json_response(model(name, core.created))
+
+
+async def chat(core: Core, request: ApiRequest) -> ApiResponse:
+    """POST /v1/chat/completions."""
+    body = await core.body(request)
+    return await _answered(await core.chat(request, body), body)
+
+
+async def complete(core: Core, request: ApiRequest) -> ApiResponse:
+    """POST /v1/completions."""
+    body = await core.body(request)
+    return await _answered(await core.complete(request, body), body)
+
+
+async def _answered(asked: Asked, body: dict[str, object]) -> ApiResponse:
+    if not body.get("stream"):
+        return json_response(await asked.answer(), headers=asked.ignored)
+    await asked.accepted()
+    job = asked.job
+    return events_response(lines(asked), job.close, lambda: job.failure, asked.ignored)
+
+
+HANDLERS: Handlers = {
+    HEALTH: health,
+    MODELS: list_models,
+    MODEL: get_model,
+    CHAT_COMPLETIONS: chat,
+    COMPLETIONS: complete,
+}

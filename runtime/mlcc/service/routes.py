@@ -1,0 +1,61 @@
+"""Which address a request is for. Knows no handler and no protocol."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+
+from mlcc.api.errors import MethodError, NotFoundError
+from mlcc.service.addresses import Address
+from mlcc.service.core import Core
+from mlcc.service.exchange import ApiRequest, ApiResponse
+
+Handler = Callable[[Core, ApiRequest], Awaitable[ApiResponse]]
+Handlers = Mapping[Address, Handler]
+PLACES = "there are /v1/chat/completions, /v1/completions, /v1/models and /health"
+
+
+class Routes:
+    """The addresses that there are; of two that fit, the one that is named first."""
+
+    def __init__(self, addresses: Iterable[Address]) -> None:
+        self._plain: dict[str, list[Address]] = {}
+        self._patterns: list[tuple[re.Pattern[str], Address]] = []
+        for address in addresses:
+            if "{" in address.path:
+                self._patterns.append((_pattern(address.path), address))
+            else:
+                self._plain.setdefault(address.path, []).append(address)
+
+    def find(self, method: str, path: str) -> tuple[Address, dict[str, str]]:
+        """The address, and what stands in its braces. Raises NotFoundError or MethodError."""
+        fits: list[tuple[Address, dict[str, str]]] = [
+            (address, {}) for address in self._plain.get(path, ())
+        ] or [
+            (address, found.groupdict())
+            for pattern, address in self._patterns
+            if (found := pattern.fullmatch(path))
+        ]
+        place = f"{method} {path[:80]}"
+        if not fits:
+            raise NotFoundError(f"{place}: no such address; {PLACES}", code="not_found")
+        for address, parameters in fits:
+            if address.method == method:
+                return address, parameters
+        allowed = ", ".join(dict.fromkeys(address.method for address, _ in fits))
+        raise MethodError(f"{place}: this address takes {allowed} only", allowed)
+
+
+def _pattern(path: str) -> re.Pattern[str]:
+    """`{name}` is a segment, and at the end of a path all that follows."""
+    parts = re.split(r"\{(\w+)\}", path)
+    texts, names = parts[::2], parts[1::2]
+    last = len(names) - 1
+    return re.compile(
+        re.escape(texts[0])
+        + "".join(
+            f"(?P<{name}>{'.*' if number == last and not texts[-1] else '[^/]+'})" + re.escape(text)
+            for number, (name, text) in enumerate(zip(names, texts[1:], strict=True))
+        ),
+        re.DOTALL,
+    )
