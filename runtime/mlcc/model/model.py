@@ -21,7 +21,8 @@ from mlcc.engine.batch import Capacity
 from mlcc.engine.engine import Engine
 from mlcc.engine.executor import Executor
 from mlcc.engine.grammar import Grammars
-from mlcc.errors import ArtifactError, InvalidRequestError
+from mlcc.engine.limits import too_long
+from mlcc.errors import ArtifactError
 from mlcc.model.tokenizer import FileTokenizer, TextTokenizer
 
 if TYPE_CHECKING:
@@ -89,13 +90,7 @@ class ModelText:
     def _check_length(self, text: str, context: int | None) -> None:
         longest = self.tokenizer.longest
         if context is not None and longest is not None and len(text) > context * longest:
-            raise InvalidRequestError(
-                f"the prompt has {len(text)} characters, which are at least "
-                f"{-(-len(text) // longest)} tokens, the context is {context} and must also hold "
-                "the answer; shorten the prompt or load the model with a longer context",
-                param="prompt",
-                code="context_length_exceeded",
-            )
+            raise too_long(f"at least {-(-len(text) // longest)} tokens", context)
 
     def _adds_bos(self, bos: str | None) -> bool:
         if not bos:

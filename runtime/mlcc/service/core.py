@@ -34,11 +34,12 @@ from mlcc.api.unknown import header, unknown
 from mlcc.engine.events import Finished
 from mlcc.engine.request import Request, SamplingParams
 from mlcc.engine.sampling import derive_seed
+from mlcc.errors import MlccError
 from mlcc.model.model import ModelText
 from mlcc.service.body import read_json
 from mlcc.service.engine import EngineClient
 from mlcc.service.exchange import ApiRequest
-from mlcc.service.job import Job
+from mlcc.service.job import Job, naming
 from mlcc.service.prompts import DirectPrompts, Prompts, check_built
 
 log = logging.getLogger("mlcc.service")
@@ -130,9 +131,13 @@ class Core:
         self.check_model(parsed.delivery.model)
         context = self.engine.capacity.context
         await self._check_structure(parsed, time_left())
-        prompt = await self.prompts.chat(parsed.messages, context, time_left())
+        try:
+            prompt = await self.prompts.chat(parsed.messages, context, time_left())
+        except MlccError as error:
+            raise naming("messages", error) from None
         head = self._head("chatcmpl", parsed)
         job = self._submit(request, head, [prompt], parsed, None, time_left())
+        job.prompt_field = "messages"
         chunks = ChatChunks(head, parsed.delivery.include_usage)
         return Asked(head, job, chunks, partial(chat_completion, head), ignored)
 
