@@ -10,9 +10,13 @@ import os
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mlcc.api.about import About
+from mlcc.api.infill import Infill, family_of
 from mlcc.api.sampling import Wishes, recommended
 from mlcc.api.template import ChatTemplate, without_double_bos
 from mlcc.artifact.manifest import Manifest
@@ -44,6 +48,17 @@ class ModelText:
     """What the user should know, one line each."""
     grammars: Grammars | None = None
     """Holds answers to what a request says; None = such requests are refused."""
+    about: About = About()
+
+    @cached_property
+    def infill(self) -> Infill | None:
+        """How it is asked for what lies between two texts; None = it was not trained for it."""
+        return family_of(self.token)
+
+    def token(self, text: str) -> int | None:
+        """The id of a text that is one token."""
+        ids = self.tokenizer.encode(text, add_special_tokens=False)
+        return ids[0] if len(ids) == 1 else None
 
     def encode_chat(
         self, messages: Sequence[Mapping[str, Any]], context: int | None = None
@@ -171,4 +186,21 @@ def read_text(manifest: Manifest, read: Read, tokenizer: TextTokenizer) -> Model
         eos_ids=frozenset(info.eos_token_ids),
         sampling=recommended(generation_config(manifest, read)),
         notes=() if template else (_NO_TEMPLATE,),
+        about=_about(manifest),
+    )
+
+
+def _about(manifest: Manifest) -> About:
+    info, memory = manifest.model, manifest.memory
+    digest = sha256()
+    for entry in sorted(manifest.files, key=lambda entry: entry.path):
+        digest.update(f"{entry.sha256} {entry.path}\n".encode())
+    return About(
+        architecture=info.architecture,
+        quantization=manifest.quantization.name,
+        config=info.config,
+        vocab_size=info.vocab_size,
+        weights_bytes=memory.weights_bytes,
+        device_bytes=memory.weights_bytes + memory.cache_bytes + memory.workspace_bytes,
+        digest=digest.hexdigest(),
     )

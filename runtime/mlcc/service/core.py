@@ -16,6 +16,7 @@ from typing import Any
 
 from mlcc.api.errors import NotFoundError
 from mlcc.api.fields import CHAT, COMPLETION
+from mlcc.api.infill import no_infill
 from mlcc.api.requests import ChatRequest, CompletionRequest, parse_chat, parse_completion
 from mlcc.api.responses import (
     Answer,
@@ -148,6 +149,8 @@ class Core:
         time_left = self._time(started, parsed.delivery.timeout)
         self.check_model(parsed.delivery.model)
         await self._check_structure(parsed, time_left())
+        if parsed.suffix:
+            parsed = self._infilling(parsed)
         prompts = [await self.encode(prompt, time_left()) for prompt in parsed.prompts]
         head = self._head("cmpl", parsed)
         if parsed.echo:
@@ -185,6 +188,20 @@ class Core:
         if isinstance(prompt, list):
             return array("i", prompt)
         return await self.prompts.text(prompt, self.engine.capacity.context, seconds)
+
+    def infill(self, before: str, after: str, field: str) -> tuple[str, list[int]]:
+        """The prompt whose answer fills the gap between two texts, and tokens that end it. Raises
+        UnsupportedError that names the field, of a model that was not trained for it."""
+        if (family := self.text.infill) is None:
+            raise no_infill(self.text.name, field)
+        ends = map(self.text.token, family.ends)
+        return family.text(before, after), [token for token in ends if token is not None]
+
+    def _infilling(self, parsed: CompletionRequest) -> CompletionRequest:
+        made = [self.infill(str(text), parsed.suffix, "suffix") for text in parsed.prompts]
+        stop = (*parsed.sampling.get("stop_token_ids", ()), *made[0][1])
+        sampling = {**parsed.sampling, "stop_token_ids": tuple(dict.fromkeys(stop))}
+        return replace(parsed, prompts=tuple(text for text, _ in made), sampling=sampling)
 
     async def _check_structure(
         self, parsed: ChatRequest | CompletionRequest, seconds: float | None
