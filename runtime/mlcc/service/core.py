@@ -46,6 +46,8 @@ from mlcc.service.prompts import DirectPrompts, Prompts, check_built
 log = logging.getLogger("mlcc.service")
 MOST_LOGGED = 256
 """Unknown fields that the log names."""
+MOST_COUNTED = 1 << 22
+"""Tokens of a prompt that is only counted: more than a body has room for."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,13 @@ class Asked:
     whole: Callable[[Sequence[Answer]], ChatCompletion | Completion]
     ignored: Mapping[str, str] = field(default_factory=dict)
     """The header that names fields that nobody here knows."""
+    prompt_tokens: int = 0
+    """Of all prompts together."""
+
+    @property
+    def matched(self) -> str | None:
+        """The stop string that ended the first answer, if one did."""
+        return finished.matched if (finished := self.job.finished.get(0)) else None
 
     async def answer(self) -> Any:
         """All answers as one ChatCompletion or Completion, or none. Raises MlccError."""
@@ -140,7 +149,17 @@ class Core:
         job = self._submit(request, head, [prompt], parsed, None, time_left())
         job.prompt_field = "messages"
         chunks = ChatChunks(head, parsed.delivery.include_usage)
-        return Asked(head, job, chunks, partial(chat_completion, head), ignored)
+        whole = partial(chat_completion, head)
+        return Asked(head, job, chunks, whole, ignored, len(prompt))
+
+    async def count(self, body: Any) -> int:
+        """The tokens of the prompt that a body as /v1/chat/completions takes it makes, which may
+        be more than the context has room for."""
+        started = time.monotonic()
+        parsed = parse_chat(body)
+        self.check_model(parsed.delivery.model)
+        time_left = self._time(started, parsed.delivery.timeout)
+        return len(await self.prompts.chat(parsed.messages, MOST_COUNTED, time_left()))
 
     async def complete(self, request: ApiRequest, body: Any) -> Asked:
         """A body as /v1/completions takes it, asked of the engine."""
