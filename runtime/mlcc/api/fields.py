@@ -230,7 +230,11 @@ COMPLETION = Object(
             "Make so many answers and send the `n` likeliest, by their mean token; not with "
             "`stream` if that is fewer.",
         ),
-        not_built("suffix", ""),
+        honoured(
+            "suffix",
+            Text(),
+            "What follows the gap that is to be filled; for models that were trained for it.",
+        ),
         sampling(
             "logprobs",
             LIKELIEST,
