@@ -32,6 +32,7 @@ class Address:
 
 
 HEALTH = Address("GET", "/health", "Whether the engine lives, and its counters.", "")
+READY = Address("GET", "/ready", "Whether what is asked now is answered now.", "")
 MODELS = Address("GET", "/v1/models", "The models: there is one.", "ModelList")
 MODEL = Address("GET", "/v1/models/{name}", "The model, by its name.", "Model")
 CHAT_COMPLETIONS = Address(
@@ -45,4 +46,4 @@ CHAT_COMPLETIONS = Address(
 COMPLETIONS = Address(
     "POST", "/v1/completions", "Continue texts.", "Completion", COMPLETION, "CompletionChunk"
 )
-ADDRESSES = (CHAT_COMPLETIONS, COMPLETIONS, MODELS, MODEL, HEALTH)
+ADDRESSES = (CHAT_COMPLETIONS, COMPLETIONS, MODELS, MODEL, HEALTH, READY)
