@@ -20,6 +20,7 @@ from mlcc.engine.thinking import Reasoning
 from mlcc.errors import InvalidRequestError, MlccError, UnsupportedError
 from mlcc.model.json_schema import relaxed
 from mlcc.model.model import ModelText
+from mlcc.model.reasoning import reasoning_of
 from mlcc.service.prompts import Prompts, check_built
 
 _ANY: Mapping[str, Any] = {"type": "object"}
@@ -82,39 +83,18 @@ class Talk:
     def reasoning(self, prompt: Sequence[int], held: bool) -> Reasoning | None:
         """How the model thinks, if it must be known: for a budget, or since the answer behind it is
         held to something. Raises UnsupportedError for a budget of channels."""
-        marks, budget = self._dialect.marks, self._parsed.thinking.budget
+        budget = self._parsed.thinking.budget
         if budget is None and not held:
             return None
-        if marks is None or self._dialect.channels:
-            if budget and self._dialect.channels:
-                raise UnsupportedError(
-                    "'thinking_budget' is not built for models that answer in channels; send "
-                    "'reasoning_effort' instead",
-                    param="thinking_budget",
-                    code="unsupported_parameter",
-                )
-            return None
-        ending = self._text.ending(prompt)
-        opened = self._dialect.opened(ending)
-        off = self.variables.get("enable_thinking") is False or self._dialect.closed(ending)
-        if not opened and off:
-            return None
-        encode = partial(self._text.tokenizer.encode, add_special_tokens=False)
-        start, end = encode(marks.open), encode(marks.close)
-        if not opened and len(start) != 1:
-            return None  # how it begins is not known by its first token
-        forced = (
-            end
-            if len(end) == 1 and end[0] in dict(self._text.shown)
-            else encode(f"\n{marks.close}")
-        )
-        return Reasoning(
-            -1 if opened else start[0],
-            marks.close,
-            end[0] if len(end) == 1 else -1,
-            tuple(forced),
-            budget,
-        )
+        if budget and self._dialect.channels:
+            raise UnsupportedError(
+                "'thinking_budget' is not built for models that answer in channels; send "
+                "'reasoning_effort' instead",
+                param="thinking_budget",
+                code="unsupported_parameter",
+            )
+        wanted = self.variables.get("enable_thinking") is not False
+        return reasoning_of(self._text, prompt, budget, wanted)
 
     def readers(self, prompt: Sequence[int]) -> NewReader:
         """What makes the reader of each answer to a prompt."""
