@@ -43,6 +43,10 @@ _KEY_VARIABLE = "MLCC_API_KEY"
               help="Longest time for an answer in seconds.")  # fmt: skip
 @click.option("--max-connections", type=click.IntRange(1), default=1000, show_default=True,
               help="Clients that may be connected.")  # fmt: skip
+@click.option("--tool-parser", metavar="NAME",
+              help="How the model writes calls, where its template does not show it.")  # fmt: skip
+@click.option("--reasoning-parser", metavar="NAME",
+              help="How it marks reasoning; none = it is left in the text.")  # fmt: skip
 @click.option("--strict-fields", is_flag=True,
               help="Refuse fields that nobody here knows, instead of ignoring them.")  # fmt: skip
 @click.option("--web", type=click.Path(path_type=Path),
@@ -60,6 +64,8 @@ def serve_command(
     strict_fields: bool,
     web: Path | None,
     parse_special: bool,
+    tool_parser: str | None,
+    reasoning_parser: str | None,
 ) -> None:
     """Serve a model through OpenAI's API.
 
@@ -85,7 +91,8 @@ def serve_command(
         return
     more = web_routes(page_folder(), web) if web else no_web_routes()
     path = options.artifact()
-    reader = partial(open_text, path, parse_special=parse_special)
+    parsers = {"tool_parser": tool_parser, "reasoning_parser": reasoning_parser}
+    reader = partial(open_text, path, parse_special=parse_special, **parsers)
     text = reader()
     if not is_local(host) and not api_keys:
         note(f"anyone who reaches {host} can use this server; --api-key closes it")
