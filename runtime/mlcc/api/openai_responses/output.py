@@ -155,13 +155,13 @@ class Output:
         name = "reasoning_summary_part" if self._wishes.summary else "content_part"
         return self._part(f"{name}.{what}", part=part)
 
-    def _part(self, name: str, **more: Any) -> Event:
+    def _part(self, kind: str, /, **more: Any) -> Event:
         summary = self._kind == "reasoning" and self._wishes.summary
-        return self._event(name, **{"summary_index" if summary else "content_index": 0}, **more)
+        return self._event(kind, **{"summary_index" if summary else "content_index": 0}, **more)
 
-    def _event(self, name: str, **more: Any) -> Event:
+    def _event(self, kind: str, /, **more: Any) -> Event:
         where = {"item_id": self._last["id"], "output_index": self._at}
-        return {"type": f"response.{name}", **where, **more}
+        return {"type": f"response.{kind}", **where, **more}
 
     def _new_id(self, mark: str) -> str:
         return f"{mark}_{self._id}_{len(self.items)}"
