@@ -37,6 +37,7 @@ def main() -> None:
     parser.add_argument("--name", default="toy")
     parser.add_argument("--hosts", nargs="*")
     parser.add_argument("--strict-fields", action="store_true")
+    parser.add_argument("--store", type=Path)
     parser.add_argument("--scripted", action="store_true", help="another model, for agents")
     for name, default in asdict(ConnectionLimits()).items():
         parser.add_argument("--" + name.replace("_", "-"), type=type(default), default=default)
@@ -51,6 +52,7 @@ def main() -> None:
         bodies=args.bodies,
         hosts=None if args.hosts is None else allowed_hosts("127.0.0.1", (), args.hosts),
         strict_fields=args.strict_fields,
+        store=args.store,
     )
     opener = partial(open_toy, args.delay, args.die_after, args.full_at)
     say = partial(print, flush=True)
