@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from scripted_model import open_scripted, scripted_text
-from toy_model import open_toy, toy_text
+from toy_model import open_toy, open_watched_toy, toy_text
 
 from mlcc.model.model import ModelText
 from mlcc.server.adapter import Settings
@@ -18,6 +18,7 @@ from mlcc.server.connection import ConnectionLimits
 from mlcc.server.hosts import allowed_hosts
 from mlcc.server.serve import serve
 from mlcc.server.web import no_web_routes, web_routes
+from mlcc.worker.worker import OpenModel
 
 
 def named_text(name: str) -> ModelText:
@@ -41,6 +42,7 @@ def main() -> None:
     parser.add_argument("--scripted", action="store_true", help="another model, for agents")
     for name, default in asdict(ConnectionLimits()).items():
         parser.add_argument("--" + name.replace("_", "-"), type=type(default), default=default)
+    parser.add_argument("--watched", metavar="FOLDER")
     parser.add_argument("--web", nargs=2, type=Path, metavar=("PAGE", "MODEL"))
     args = parser.parse_args()
     settings = Settings(
@@ -54,7 +56,9 @@ def main() -> None:
         strict_fields=args.strict_fields,
         store=args.store,
     )
-    opener = partial(open_toy, args.delay, args.die_after, args.full_at)
+    opener: OpenModel = partial(open_toy, args.delay, args.die_after, args.full_at)
+    if args.watched:
+        opener = partial(open_watched_toy, args.watched, args.delay, args.die_after, args.full_at)
     say = partial(print, flush=True)
     more = web_routes(*args.web) if args.web else no_web_routes()
     limits = ConnectionLimits(args.connections, args.head_s, args.write_s)

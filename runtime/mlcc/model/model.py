@@ -51,7 +51,7 @@ class ModelText:
     """What the user should know, one line each."""
     grammars: Grammars | None = None
     """Holds answers to what a request says; None = such requests are refused."""
-    about: About = About()
+    about: About = field(default_factory=About)
     tool_template: ChatTemplate | None = None
     """Instead of `chat_template` where there are tools, if the model brings two."""
     tool_parser: str | None = None
