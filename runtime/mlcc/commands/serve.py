@@ -47,6 +47,9 @@ _KEY_VARIABLE = "MLCC_API_KEY"
               help="How the model writes calls, where its template does not show it.")  # fmt: skip
 @click.option("--reasoning-parser", metavar="NAME",
               help="How it marks reasoning; none = it is left in the text.")  # fmt: skip
+@click.option("--store", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+              help="Keep answers of /v1/responses in this file, for 30 days; without, in memory, "
+              "until the server ends.")  # fmt: skip
 @click.option("--strict-fields", is_flag=True,
               help="Refuse fields that nobody here knows, instead of ignoring them.")  # fmt: skip
 @click.option("--web", type=click.Path(path_type=Path),
@@ -61,6 +64,7 @@ def serve_command(
     max_body: int,
     timeout: float,
     max_connections: int,
+    store: Path | None,
     strict_fields: bool,
     web: Path | None,
     parse_special: bool,
@@ -84,7 +88,7 @@ def serve_command(
     api_keys = _checked_keys(api_keys)
     hosts, limits = names(host, api_keys, allowed_hosts), ConnectionLimits(max_connections)
     if options.target == TARGET or is_for_browsers(options.model):
-        _check_no_engine(options, web, parse_special)
+        _check_no_engine(options, web, parse_special, store)
         page_folder()  # what it would say is worth more before a compile
         _say_open(host, api_keys)
         serve_page(options.artifact(runs_here=False), host, port, _say_page, hosts, limits)
@@ -103,7 +107,13 @@ def serve_command(
     if web:
         _say_open(host, api_keys)
     settings = Settings(
-        api_keys, max_queue, max_body, timeout, hosts=hosts, strict_fields=strict_fields
+        api_keys,
+        max_queue,
+        max_body,
+        timeout,
+        hosts=hosts,
+        strict_fields=strict_fields,
+        store=store,
     )
 
     def when_ready(url: str, capacity: Capacity) -> None:
@@ -155,7 +165,9 @@ def _say_open(host: str, api_keys: tuple[str, ...]) -> None:
         note("browsers give a page the GPU on localhost and https only: put https in front")
 
 
-def _check_no_engine(options: ModelOptions, web: Path | None, parse_special: bool) -> None:
+def _check_no_engine(
+    options: ModelOptions, web: Path | None, parse_special: bool, store: Path | None
+) -> None:
     """Nothing is asked of an engine that does not run here. Raises UnsupportedError."""
     from mlcc.compiled.cache import is_compiled
 
@@ -164,7 +176,8 @@ def _check_no_engine(options: ModelOptions, web: Path | None, parse_special: boo
     sizes = bounds if is_compiled(options.model) else ()  # a compile takes them
     given = {name: getattr(options, name) for name in (*engine, *sizes)}
     given["no_prefix_cache"] = None if options.prefix_cache else True
-    for name, value in {**given, "web": web, "parse_special": parse_special or None}.items():
+    given |= {"web": web, "store": store, "parse_special": parse_special or None}
+    for name, value in given.items():
         if value is not None:
             raise UnsupportedError(
                 f"{options.model} runs in the visitor's browser, not here; "

@@ -27,7 +27,7 @@ from mlcc.engine.engine import Engine
 from mlcc.engine.executor import Executor
 from mlcc.engine.grammar import Grammars
 from mlcc.engine.limits import too_long
-from mlcc.errors import ArtifactError
+from mlcc.errors import ArtifactError, InvalidRequestError
 from mlcc.model.tokenizer import FileTokenizer, TextTokenizer
 
 if TYPE_CHECKING:

@@ -14,6 +14,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints, is
 
 from mlcc.api import shapes
 from mlcc.api.anthropic import shapes as anthropic_shapes
+from mlcc.api.openai_responses import shapes as responses_shapes
 from mlcc.api.schema import Field, Object, Use
 from mlcc.api.tagged import Tagged
 from mlcc.api.types import ByToken, Custom, Either, Flag, Integer, JsonType, Many, Number, Text
@@ -21,7 +22,7 @@ from mlcc.service.addresses import Address
 from mlcc.service.exchange import anthropic_error_response, error_response
 
 Schema = dict[str, Any]
-SHAPES = (shapes, anthropic_shapes)
+SHAPES = (shapes, anthropic_shapes, responses_shapes)
 """Modules whose typed dictionaries are answers."""
 
 _NOT_BUILT = "Not built yet: accepted only with a value that changes nothing."

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from mlcc.api.anthropic.fields import COUNT_TOKENS, MESSAGES
 from mlcc.api.fields import CHAT, COMPLETION
+from mlcc.api.openai_responses.fields import COUNT_INPUT, RESPONSES
 from mlcc.api.schema import Object
 from mlcc.errors import MlccError
 from mlcc.service.exchange import ApiResponse, anthropic_error_response, error_response
@@ -47,6 +48,34 @@ CHAT_COMPLETIONS = Address(
 COMPLETIONS = Address(
     "POST", "/v1/completions", "Continue texts.", "Completion", COMPLETION, "CompletionChunk"
 )
+RESPONSE_CREATE = Address(
+    "POST",
+    "/v1/responses",
+    "Answer a conversation, and keep it.",
+    "ResponsesAnswer",
+    RESPONSES,
+    "ResponsesEvent",
+)
+RESPONSE_TOKENS = Address(
+    "POST",
+    "/v1/responses/input_tokens",
+    "Count the tokens of a conversation.",
+    "ResponsesTokenCount",
+    COUNT_INPUT,
+)
+RESPONSE_INPUT = Address(
+    "GET",
+    "/v1/responses/{name}/input_items",
+    "What a kept answer answers.",
+    "ResponsesItemList",
+)
+RESPONSE_CANCEL = Address(
+    "POST", "/v1/responses/{name}/cancel", "End an answer that is streamed.", "ResponsesAnswer"
+)
+RESPONSE = Address("GET", "/v1/responses/{name}", "A kept answer.", "ResponsesAnswer")
+RESPONSE_DELETE = Address(
+    "DELETE", "/v1/responses/{name}", "Keep an answer no longer.", "ResponsesDeleted"
+)
 ANTHROPIC_MESSAGES = Address(
     "POST",
     "/v1/messages",
@@ -67,6 +96,12 @@ ANTHROPIC_COUNT = Address(
 ADDRESSES = (
     CHAT_COMPLETIONS,
     COMPLETIONS,
+    RESPONSE_CREATE,
+    RESPONSE_TOKENS,
+    RESPONSE_INPUT,
+    RESPONSE_CANCEL,
+    RESPONSE,
+    RESPONSE_DELETE,
     ANTHROPIC_MESSAGES,
     ANTHROPIC_COUNT,
     MODELS,

@@ -30,9 +30,11 @@ from mlcc.engine.sampling import derive_seed
 from mlcc.errors import MlccError
 from mlcc.model.model import ModelText
 from mlcc.service.body import read_json
+from mlcc.service.conversations import Conversations
 from mlcc.service.engine import EngineClient
 from mlcc.service.exchange import ApiRequest
 from mlcc.service.job import Job, naming
+from mlcc.service.kept import Kept
 from mlcc.service.prompts import DirectPrompts, Prompts, check_built
 from mlcc.service.talk import Said, Talk
 
@@ -114,10 +116,12 @@ class Core:
         text: ModelText,
         bounds: ServiceBounds | None = None,
         prompts: Prompts | None = None,
+        kept: Kept | None = None,
     ) -> None:
         self.engine = engine
         self.text = text
         self.prompts = prompts or DirectPrompts(text)
+        self.conversations = Conversations(kept)
         self.created = int(time.time())
         self._bounds = bounds or ServiceBounds()
         self._ignored: set[str] = set()
