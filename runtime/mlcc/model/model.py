@@ -198,6 +198,7 @@ def _about(manifest: Manifest) -> About:
     return About(
         architecture=info.architecture,
         quantization=manifest.quantization.name,
+        device=manifest.target.device,
         config=info.config,
         vocab_size=info.vocab_size,
         weights_bytes=memory.weights_bytes,

@@ -36,14 +36,14 @@ def entry(name: str, since: str, about: About) -> dict[str, Any]:
     }
 
 
-def loaded(name: str, since: str, about: About, context: int, on_gpu: bool) -> dict[str, Any]:
+def loaded(name: str, since: str, about: About, context: int) -> dict[str, Any]:
     """A model of /api/ps."""
     told = entry(name, since, about)
     del told["modified_at"]
     return {
         **told,
         "size": about.device_bytes,
-        "size_vram": about.device_bytes if on_gpu else 0,
+        "size_vram": about.device_bytes if about.device != "cpu" else 0,
         "expires_at": FOREVER,
         "context_length": context,
     }
