@@ -14,20 +14,12 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+from mlcc.api.chat_answers import ChatChunks, chat_completion
 from mlcc.api.errors import NotFoundError
 from mlcc.api.fields import CHAT, COMPLETION
 from mlcc.api.infill import no_infill
 from mlcc.api.requests import ChatRequest, CompletionRequest, parse_chat, parse_completion
-from mlcc.api.responses import (
-    Answer,
-    ChatChunks,
-    Chunk,
-    Chunks,
-    CompletionChunks,
-    Head,
-    chat_completion,
-    completion,
-)
+from mlcc.api.responses import Answer, Chunk, Chunks, CompletionChunks, Head, completion
 from mlcc.api.sampling import COMPLETION_MAX_TOKENS, to_params, with_word_ids
 from mlcc.api.schema import Object
 from mlcc.api.shapes import ChatCompletion, Completion
@@ -42,6 +34,7 @@ from mlcc.service.engine import EngineClient
 from mlcc.service.exchange import ApiRequest
 from mlcc.service.job import Job, naming
 from mlcc.service.prompts import DirectPrompts, Prompts, check_built
+from mlcc.service.talk import asked_of_template, readers
 
 log = logging.getLogger("mlcc.service")
 MOST_LOGGED = 256
@@ -103,9 +96,11 @@ class Asked:
                 yield opening
         async for index, event in job.events():
             if isinstance(event, Finished):
-                yield chunks.end(index, event.reason)
+                for chunk in chunks.end(index, event.reason):
+                    yield chunk
             elif event.text or event.told or event.prompt:
-                yield chunks.text(index, event)
+                for chunk in chunks.text(index, event):
+                    yield chunk
         if usage := chunks.usage(job.usage()):
             yield usage
 
@@ -141,15 +136,17 @@ class Core:
         self.check_model(parsed.delivery.model)
         context = self.engine.capacity.context
         await self._check_structure(parsed, time_left())
+        messages, variables = asked_of_template(parsed, self.text)
         try:
-            prompt = await self.prompts.chat(parsed.messages, context, time_left())
+            prompt = await self.prompts.chat(messages, context, time_left(), variables)
         except MlccError as error:
             raise naming("messages", error) from None
         head = self._head("chatcmpl", parsed)
         job = self._submit(request, head, [prompt], parsed, None, time_left())
         job.prompt_field = "messages"
-        chunks = ChatChunks(head, parsed.delivery.include_usage)
-        whole = partial(chat_completion, head)
+        new_reader = readers(parsed, self.text, prompt)
+        chunks = ChatChunks(head, parsed.delivery.include_usage, new_reader)
+        whole = partial(chat_completion, head, new_reader=new_reader)
         return Asked(head, job, chunks, whole, ignored, len(prompt))
 
     async def count(self, body: Any) -> int:
@@ -159,7 +156,8 @@ class Core:
         parsed = parse_chat(body)
         self.check_model(parsed.delivery.model)
         time_left = self._time(started, parsed.delivery.timeout)
-        return len(await self.prompts.chat(parsed.messages, MOST_COUNTED, time_left()))
+        messages, variables = asked_of_template(parsed, self.text)
+        return len(await self.prompts.chat(messages, MOST_COUNTED, time_left(), variables))
 
     async def complete(self, request: ApiRequest, body: Any) -> Asked:
         """A body as /v1/completions takes it, asked of the engine."""
@@ -251,6 +249,7 @@ class Core:
         wishes = with_word_ids(parsed.sampling, partial(encode, add_special_tokens=False))
         params = to_params(wishes, self.text.sampling, max_tokens=limit)
         delivery = parsed.delivery
+        shown = self.text.shown if isinstance(parsed, ChatRequest) else ()
         requests = [
             Request(
                 f"{head.id}-{index}-{number}",
@@ -259,6 +258,7 @@ class Core:
                 tenant=request.tenant,
                 cache_salt=delivery.cache_salt,
                 structure=parsed.structure,
+                shown=shown,
                 family=f"{head.id}-{index}" if delivery.made > 1 else "",
                 priority=delivery.priority,
             )
