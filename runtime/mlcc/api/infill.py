@@ -55,7 +55,7 @@ FAMILIES = (
     # The first SantaCoder
     Infill("<fim-prefix>", "<fim-suffix>", "<fim-middle>"),
     # DeepSeek-Coder: the gap is a hole, and the token for the middle is the end of it all
-    Infill("<\uff5cfim\u2581begin\uff5c>", "<\uff5cfim\u2581hole\uff5c>", "<\uff5cfim\u2581end\uff5c>"),
+    Infill(*(f"<\uff5cfim\u2581{word}\uff5c>" for word in ("begin", "hole", "end"))),
     # CodeLlama, whose tokens begin with SentencePiece's space
     Infill("\u2581<PRE>", "\u2581<SUF>", "\u2581<MID>", ends=("\u2581<EOT>",)),
     # Codestral
@@ -76,8 +76,8 @@ def family_of(token_of: Callable[[str], int | None]) -> Infill | None:
 def no_infill(model: str, field: str) -> UnsupportedError:
     """Of a request that wants it of another model."""
     return UnsupportedError(
-        f"'{field}' needs a model that fills in the middle, and the tokenizer of '{model}' has none "
-        "of the control tokens for it that are known (Qwen-Coder, StarCoder, CodeLlama, "
+        f"'{field}' needs a model that fills in the middle, and the tokenizer of '{model}' has "
+        "none of the control tokens for it that are known (Qwen-Coder, StarCoder, CodeLlama, "
         "DeepSeek-Coder, Granite, CodeGemma, Codestral); leave it out or load such a model",
         param=field,
         code="no_infill",

@@ -16,7 +16,6 @@ from typing import Any
 from mlcc.api.types import ANYTHING, Json, JsonType
 from mlcc.errors import InvalidRequestError, UnsupportedError
 
-
 ELSEWHERE: Mapping[str, tuple[str, ...]] = {
     "temp": ("temperature",),
     "n_predict": ("max_tokens", "num_predict"),

@@ -15,10 +15,26 @@ from mlcc.service.core import Core, ServiceBounds
 from mlcc.service.engine import EngineClient
 from mlcc.service.exchange import ApiRequest, ApiResponse, error_response
 from mlcc.service.prompts import Prompts
-from mlcc.service.protocols import messages, openai
+from mlcc.service.protocols import (
+    encoders,
+    llamacpp,
+    messages,
+    ollama,
+    ollama_models,
+    openai,
+    tokens,
+)
 from mlcc.service.routes import Handlers, Routes
 
-HANDLERS: Handlers = {**openai.HANDLERS, **messages.HANDLERS}
+HANDLERS: Handlers = {
+    **openai.HANDLERS,
+    **encoders.HANDLERS,
+    **tokens.HANDLERS,
+    **messages.HANDLERS,
+    **ollama.HANDLERS,
+    **ollama_models.HANDLERS,
+    **llamacpp.HANDLERS,
+}
 
 
 class Service:

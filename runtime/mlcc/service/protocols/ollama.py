@@ -22,6 +22,7 @@ from mlcc.errors import InvalidRequestError, MlccError, UnsupportedError
 from mlcc.service.addresses import OLLAMA_CHAT, OLLAMA_GENERATE
 from mlcc.service.core import Asked, Core
 from mlcc.service.exchange import ApiRequest, ApiResponse, json_response, lines_response, to_json
+from mlcc.service.protocols.ollama_models import abilities
 from mlcc.service.routes import Handlers
 
 
@@ -64,7 +65,7 @@ def _checked(core: Core, fields: Mapping[str, Any]) -> str:
     thinking of one that does not."""
     name = fields.get("model", "")
     core.check_model(model_name(name, core.text.name))
-    if fields.get("think") and "thinking" not in core.capabilities:
+    if fields.get("think") and "thinking" not in abilities(core.text):
         raise UnsupportedError(
             f"'{core.text.name}' does not support thinking, by its chat template; leave 'think' "
             "out, or load a model that does",

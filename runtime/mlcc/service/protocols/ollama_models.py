@@ -10,9 +10,10 @@ from typing import Any
 from mlcc import __version__
 from mlcc.api.encoders import no_encoder
 from mlcc.api.ollama.fields import EMBED, NAMED
-from mlcc.api.ollama.models import VERSION, entry, loaded, show
+from mlcc.api.ollama.models import VERSION, capabilities, entry, loaded, show
 from mlcc.api.ollama.request import model_name
 from mlcc.errors import InvalidRequestError, UnsupportedError
+from mlcc.model.model import ModelText
 from mlcc.service.addresses import (
     OLLAMA_EMBED,
     OLLAMA_EMBEDDINGS,
@@ -27,6 +28,13 @@ from mlcc.service.addresses import (
 from mlcc.service.core import Core
 from mlcc.service.exchange import ApiRequest, ApiResponse, json_response, lines_response, to_json
 from mlcc.service.routes import Handlers
+
+
+def abilities(text: ModelText) -> list[str]:
+    """As its tokenizer and its chat template tell: tools are told of by words to models whose
+    template knows none, but those were not made for it."""
+    dialect = text.dialect
+    return capabilities(dialect.native, text.infill is not None, dialect.marks is not None)
 
 
 async def head(core: Core, request: ApiRequest) -> ApiResponse:
@@ -63,7 +71,7 @@ async def show_model(core: Core, request: ApiRequest) -> ApiResponse:
         core.engine.capacity.context,
         text.chat_template.source or "",
         text.sampling,
-        core.capabilities,
+        abilities(core.text),
     )
     return json_response(told, headers=ignored)
 
