@@ -502,8 +502,8 @@ export interface CompletionRequest {
    * that is fewer. From 1 to 128.
    */
   best_of?: number | null;
-  /** Not built yet: accepted only with a value that changes nothing. */
-  suffix?: '' | null;
+  /** What follows the gap that is to be filled; for models that were trained for it. */
+  suffix?: string | null;
   /**
    * Tell the log-probability of each token of the answer, and of this many of the likeliest in
    * its place. From 0 to 20.

@@ -27,6 +27,3 @@ class About:
     """What weights, caches and scratch take on the device, as planned."""
     digest: str = ""
     """sha256 in hex of what the artifact's files hash to: the same for the same artifact."""
-
-
-UNKNOWN = About()

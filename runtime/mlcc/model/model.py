@@ -15,7 +15,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mlcc.api.about import UNKNOWN, About
+from mlcc.api.about import About
 from mlcc.api.dialect import Dialect, dialect_of
 from mlcc.api.infill import Infill, family_of
 from mlcc.api.sampling import Wishes, recommended
@@ -51,7 +51,7 @@ class ModelText:
     """What the user should know, one line each."""
     grammars: Grammars | None = None
     """Holds answers to what a request says; None = such requests are refused."""
-    about: About = UNKNOWN
+    about: About = field(default_factory=About)
     tool_template: ChatTemplate | None = None
     """Instead of `chat_template` where there are tools, if the model brings two."""
     tool_parser: str | None = None

@@ -45,6 +45,7 @@ class Address:
 
 
 HEALTH = Address("GET", "/health", "Whether the engine lives, and its counters.", "")
+READY = Address("GET", "/ready", "Whether what is asked now is answered now.", "")
 MODELS = Address("GET", "/v1/models", "The models: there is one.", "ModelList")
 MODEL = Address("GET", "/v1/models/{name}", "The model, by its name.", "Model")
 CHAT_COMPLETIONS = Address(
@@ -195,6 +196,7 @@ ADDRESSES = (
     MODELS,
     MODEL,
     HEALTH,
+    READY,
 )
 
 

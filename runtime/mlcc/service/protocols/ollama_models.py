@@ -109,7 +109,7 @@ async def refused(core: Core, request: ApiRequest) -> ApiResponse:
 
 
 async def _pulled() -> AsyncIterator[str]:
-    for status in ("pulling manifest", "verifying sha256 digest", "success"):
+    for status in ("it is loaded", "success"):
         yield f"{to_json({'status': status})}\n"
 
 

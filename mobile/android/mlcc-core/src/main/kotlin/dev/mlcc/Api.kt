@@ -864,7 +864,7 @@ public data class ChatCompletionRequest(
 
 /**
  * The body of POST /v1/completions. Not built yet, so not here: `store`,
- * `guided_whitespace_pattern`, `samplers`, `suffix`.
+ * `guided_whitespace_pattern`, `samplers`.
  */
 @Serializable
 public data class CompletionRequest(
@@ -1043,6 +1043,8 @@ public data class CompletionRequest(
      */
     @SerialName("best_of")
     val bestOf: Int? = null,
+    /** What follows the gap that is to be filled; for models that were trained for it. */
+    val suffix: String? = null,
     /**
      * Tell the log-probability of each token of the answer, and of this many of the likeliest
      * in its place. From 0 to 20.
@@ -1300,6 +1302,10 @@ public data class CompletionRequest(
          */
         public fun bestOf(value: Int?): Builder =
             apply { made = made.copy(bestOf = value) }
+
+        /** What follows the gap that is to be filled; for models that were trained for it. */
+        public fun suffix(value: String?): Builder =
+            apply { made = made.copy(suffix = value) }
 
         /**
          * Tell the log-probability of each token of the answer, and of this many of the
