@@ -9,7 +9,6 @@ import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
-from mlcc import __version__
 from mlcc.api.errors import error_body
 from mlcc.api.infill import no_infill
 from mlcc.api.llamacpp.answer import Pieces, Said, only
@@ -27,6 +26,7 @@ from mlcc.service.addresses import (
 from mlcc.service.core import Asked, Core
 from mlcc.service.exchange import ApiRequest, ApiResponse, events_response, json_response, to_json
 from mlcc.service.routes import Handlers
+from mlcc.version import __version__
 
 
 async def complete(core: Core, request: ApiRequest) -> ApiResponse:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Mapping
-from datetime import datetime, timezone
 from typing import Any
 
 from mlcc.api.ollama.answer import Durations, Line, Lines, error_line, whole
@@ -22,7 +21,7 @@ from mlcc.errors import InvalidRequestError, MlccError, UnsupportedError
 from mlcc.service.addresses import OLLAMA_CHAT, OLLAMA_GENERATE
 from mlcc.service.core import Asked, Core
 from mlcc.service.exchange import ApiRequest, ApiResponse, json_response, lines_response, to_json
-from mlcc.service.protocols.ollama_models import abilities
+from mlcc.service.protocols.ollama_models import abilities, since
 from mlcc.service.routes import Handlers
 
 
@@ -32,7 +31,7 @@ async def chat(core: Core, request: ApiRequest) -> ApiResponse:
     body = await core.body(request)
     fields, ignored = CHAT.check(body, ""), core.unknown(CHAT, body)
     name = _checked(core, fields)
-    lines = Lines(name, now(), chat=True)
+    lines = Lines(name, since(time.time()), chat=True)
     if not fields.get("messages"):
         return _loaded(lines, fields, ignored)
     asked = await core.chat(request, chat_body(fields))
@@ -45,7 +44,7 @@ async def generate(core: Core, request: ApiRequest) -> ApiResponse:
     body = await core.body(request)
     fields, ignored = GENERATE.check(body, ""), core.unknown(GENERATE, body)
     name = _checked(core, fields)
-    lines = Lines(name, now(), chat=False)
+    lines = Lines(name, since(time.time()), chat=False)
     if not fields.get("prompt"):
         return _loaded(lines, fields, ignored)
     if is_chat(fields):
@@ -53,11 +52,6 @@ async def generate(core: Core, request: ApiRequest) -> ApiResponse:
     else:
         asked = await core.complete(request, generate_body(fields))
     return await _answered(asked, lines, started, fields, ignored)
-
-
-def now() -> str:
-    """As RFC 3339 has it."""
-    return datetime.now(timezone.utc).isoformat().replace("+00:00", "Z")
 
 
 def _checked(core: Core, fields: Mapping[str, Any]) -> str:

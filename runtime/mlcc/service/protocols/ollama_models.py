@@ -3,11 +3,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator
-from datetime import datetime, timezone
 from typing import Any
 
-from mlcc import __version__
 from mlcc.api.encoders import no_encoder
 from mlcc.api.ollama.fields import EMBED, NAMED
 from mlcc.api.ollama.models import VERSION, capabilities, entry, loaded, show
@@ -28,6 +27,7 @@ from mlcc.service.addresses import (
 from mlcc.service.core import Core
 from mlcc.service.exchange import ApiRequest, ApiResponse, json_response, lines_response, to_json
 from mlcc.service.routes import Handlers
+from mlcc.version import __version__
 
 
 def abilities(text: ModelText) -> list[str]:
@@ -49,13 +49,13 @@ async def version(core: Core, request: ApiRequest) -> ApiResponse:
 
 async def tags(core: Core, request: ApiRequest) -> ApiResponse:
     """GET /api/tags."""
-    return json_response({"models": [entry(core.text.name, _since(core), core.text.about)]})
+    return json_response({"models": [entry(core.text.name, since(core.created), core.text.about)]})
 
 
 async def running(core: Core, request: ApiRequest) -> ApiResponse:
     """GET /api/ps."""
     text, context = core.text, core.engine.capacity.context
-    return json_response({"models": [loaded(text.name, _since(core), text.about, context)]})
+    return json_response({"models": [loaded(text.name, since(core.created), text.about, context)]})
 
 
 async def show_model(core: Core, request: ApiRequest) -> ApiResponse:
@@ -66,7 +66,7 @@ async def show_model(core: Core, request: ApiRequest) -> ApiResponse:
     text = core.text
     told = show(
         text.name,
-        _since(core),
+        since(core.created),
         text.about,
         core.engine.capacity.context,
         text.chat_template.source or "",
@@ -125,9 +125,9 @@ def _named(core: Core, body: Any) -> str:
     return model_name(name, core.text.name)
 
 
-def _since(core: Core) -> str:
-    made = datetime.fromtimestamp(core.created, timezone.utc)
-    return made.isoformat().replace("+00:00", "Z")
+def since(seconds: float) -> str:
+    """A time of this clock as RFC 3339 has it, in UTC."""
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f"{seconds % 1:.6f}Z"[1:]
 
 
 HANDLERS: Handlers = {
