@@ -19,7 +19,7 @@ from mlcc.api.about import About
 from mlcc.api.dialect import REASONING_PARSERS, TOOL_PARSERS, Dialect, dialect_of
 from mlcc.api.infill import Infill, family_of
 from mlcc.api.sampling import Wishes, recommended
-from mlcc.api.template import ChatTemplate, without_double_bos
+from mlcc.api.template import ChatTemplate, ChatText, without_double_bos
 from mlcc.artifact.manifest import Manifest
 from mlcc.artifact.texts import Read, chat_templates, generation_config, text_files
 from mlcc.engine.batch import Capacity
@@ -108,11 +108,7 @@ class ModelText:
         Control tokens are those that the template writes. In a message they are text, unless the
         model was opened `with_special`. variables: of the template, `tools` among them.
         """
-        given = variables or {}
-        template = self.chat_template
-        if given.get("tools") and self.tool_template is not None:
-            template = self.tool_template
-        chat = template.render(messages, **given)
+        chat, template = self.render(messages, variables or {})
         self._check_length(chat.text, context)
         first, *rest = chat.pieces
         ids = self.tokenizer.encode(first, add_special_tokens=chat.add_special_tokens)
@@ -125,10 +121,24 @@ class ModelText:
                 ids += more[len(start) :]
         return ids
 
-    def encode_prompt(self, text: str, context: int | None = None) -> array[int]:
-        """A raw prompt, with the start token the model wants, once. Control tokens in it count.
-        Raises InvalidRequestError without encoding what is surely longer than a context."""
+    def render(
+        self, messages: Sequence[Mapping[str, Any]], variables: Mapping[str, Any]
+    ) -> tuple[ChatText, ChatTemplate]:
+        """The text of a conversation, and the template that wrote it."""
+        template = self.chat_template
+        if variables.get("tools") and self.tool_template is not None:
+            template = self.tool_template
+        return template.render(messages, **variables), template
+
+    def encode_prompt(
+        self, text: str, context: int | None = None, add_special: bool = True
+    ) -> array[int]:
+        """A raw prompt, with the start token the model wants, once, or without it. Control tokens
+        in it count. Raises InvalidRequestError without encoding what is surely longer than a
+        context."""
         self._check_length(text, context)
+        if not add_special:
+            return self.tokenizer.encode(text, add_special_tokens=False)
         bos = self.chat_template.special_tokens.get("bos_token")
         text = without_double_bos(text, bos, self._adds_bos(bos))
         return self.tokenizer.encode(text, add_special_tokens=True)
@@ -270,6 +280,7 @@ def _about(manifest: Manifest) -> About:
     return About(
         architecture=info.architecture,
         quantization=manifest.quantization.name,
+        device=manifest.target.device,
         config=info.config,
         vocab_size=info.vocab_size,
         weights_bytes=memory.weights_bytes,
