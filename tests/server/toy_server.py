@@ -16,7 +16,7 @@ from mlcc.server.adapter import Settings
 from mlcc.server.connection import ConnectionLimits
 from mlcc.server.hosts import allowed_hosts
 from mlcc.server.serve import serve
-from mlcc.server.web import no_web_routes, web_routes
+from mlcc.server.web import no_web_routes, page_routes
 
 
 def named_text(name: str) -> ModelText:
@@ -52,7 +52,7 @@ def main() -> None:
     )
     opener = partial(open_toy, args.delay, args.die_after, args.full_at)
     say = partial(print, flush=True)
-    more = web_routes(*args.web) if args.web else no_web_routes()
+    more = page_routes(*args.web) if args.web else no_web_routes()
     limits = ConnectionLimits(args.connections, args.head_s, args.write_s)
     open_text = partial(named_text, args.name)
     serve(opener, open_text, settings, "127.0.0.1", 0, lambda url, _: say(url), say, more, limits)

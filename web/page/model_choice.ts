@@ -1,6 +1,5 @@
 /**
- * Which model: `?model=URL`, the one that is hosted beside the page (`model/`), or what the visitor
- * types. Reads of the manifest only what the start panel shows; whether it is sound, the engine says.
+ * Which model: `?model=URL`, the one that is hosted beside the page, or what the visitor types. Reads of the manifest only what the start panel shows; whether it is sound, the engine says.
  */
 
 import { fileUrl, modelUrl } from '../src/model/paths.js';
@@ -20,11 +19,6 @@ const BARE_HOST = /^[\w-]+(\.[\w-]+)+(:\d+)?(\/|$)/;
 export function askedFor(page: URL): string | null {
   const asked = page.searchParams.get('model');
   return asked ? address(asked, page) : null;
-}
-
-/** The folder beside the page. */
-export function hostedUrl(page: URL): string {
-  return new URL('model/', page).href.split(/[?#]/)[0] ?? '';
 }
 
 /** The whole address of a model's folder as typed. Raises DownloadError if it is none. */

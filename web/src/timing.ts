@@ -8,6 +8,8 @@ export interface Timing {
   /** Milliseconds to the end. */
   readonly total: number;
   readonly promptTokens: number;
+  /** Of those, found computed from an earlier prompt. */
+  readonly cachedTokens: number;
   readonly completionTokens: number;
   /** Tokens a second. A whole answer tells no first token, so these are null there. */
   readonly prefill: number | null;
@@ -24,7 +26,7 @@ export class Stopwatch {
   }
 
   /** The answer ended. */
-  stop({ prompt_tokens, completion_tokens }: Usage): Timing {
+  stop({ prompt_tokens, completion_tokens, prompt_tokens_details }: Usage): Timing {
     const end = performance.now();
     const ttft = this.#first === undefined ? null : this.#first - this.#began;
     const rest = this.#first === undefined ? 0 : end - this.#first;
@@ -32,6 +34,7 @@ export class Stopwatch {
       ttft,
       total: end - this.#began,
       promptTokens: prompt_tokens,
+      cachedTokens: prompt_tokens_details?.cached_tokens ?? 0,
       completionTokens: completion_tokens,
       prefill: ttft ? (prompt_tokens * 1000) / ttft : null,
       decode: rest > 0 && completion_tokens > 1 ? ((completion_tokens - 1) * 1000) / rest : null,
