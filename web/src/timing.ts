@@ -16,6 +16,9 @@ export interface Timing {
   readonly decode: number | null;
 }
 
+/** An answer that came in one piece took time, but not between its tokens. */
+const LEAST_MS = 5;
+
 export class Stopwatch {
   readonly #began = performance.now();
   #first: number | undefined;
@@ -37,7 +40,7 @@ export class Stopwatch {
       cachedTokens: prompt_tokens_details?.cached_tokens ?? 0,
       completionTokens: completion_tokens,
       prefill: ttft ? (prompt_tokens * 1000) / ttft : null,
-      decode: rest > 0 && completion_tokens > 1 ? ((completion_tokens - 1) * 1000) / rest : null,
+      decode: rest >= LEAST_MS && completion_tokens > 1 ? ((completion_tokens - 1) * 1000) / rest : null,
     };
   }
 }
