@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
-from toy_model import open_toy, toy_text
+from toy_model import open_toy, open_watched_toy, toy_text
 
 from mlcc.model.model import ModelText
 from mlcc.server.adapter import Settings
@@ -17,6 +17,7 @@ from mlcc.server.connection import ConnectionLimits
 from mlcc.server.hosts import allowed_hosts
 from mlcc.server.serve import serve
 from mlcc.server.web import no_web_routes, web_routes
+from mlcc.worker.worker import OpenModel
 
 
 def named_text(name: str) -> ModelText:
@@ -38,6 +39,7 @@ def main() -> None:
     parser.add_argument("--strict-fields", action="store_true")
     for name, default in asdict(ConnectionLimits()).items():
         parser.add_argument("--" + name.replace("_", "-"), type=type(default), default=default)
+    parser.add_argument("--watched", metavar="FOLDER")
     parser.add_argument("--web", nargs=2, type=Path, metavar=("PAGE", "MODEL"))
     args = parser.parse_args()
     settings = Settings(
@@ -50,7 +52,9 @@ def main() -> None:
         hosts=None if args.hosts is None else allowed_hosts("127.0.0.1", (), args.hosts),
         strict_fields=args.strict_fields,
     )
-    opener = partial(open_toy, args.delay, args.die_after, args.full_at)
+    opener: OpenModel = partial(open_toy, args.delay, args.die_after, args.full_at)
+    if args.watched:
+        opener = partial(open_watched_toy, args.watched, args.delay, args.die_after, args.full_at)
     say = partial(print, flush=True)
     more = web_routes(*args.web) if args.web else no_web_routes()
     limits = ConnectionLimits(args.connections, args.head_s, args.write_s)

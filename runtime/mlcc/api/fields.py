@@ -9,12 +9,14 @@ from __future__ import annotations
 from typing import Any
 
 from mlcc.api.filter_fields import FILTERS, LAST_TOKENS
+from mlcc.api.message_fields import MESSAGE
 from mlcc.api.schema import Object, honoured, metadata, not_built, sampling
 from mlcc.api.structure import STRUCTURE
+from mlcc.api.thinking_fields import THINKING
+from mlcc.api.tool_fields import TOOLS
 from mlcc.api.types import ByToken, Custom, Either, Flag, Integer, Json, Many, Number, Text, refuse
 from mlcc.engine.request import MOST_TOKENS
 from mlcc.engine.tables import MOST_TOP_LOGPROBS
-from mlcc.errors import UnsupportedError
 
 MAX_STOP = 16
 MAX_PROMPTS = 64
@@ -159,49 +161,6 @@ COMMON = (
 )
 
 
-def _content_part(value: Json, where: str) -> str:
-    """The text of one content part; a part that is not text is refused by name."""
-    kind = value.get("type") if isinstance(value, dict) else None
-    if isinstance(kind, str) and kind not in ("text", ""):
-        raise UnsupportedError(
-            f"'{where}' is of type {kind[:40]!a}, and only 'text' is built; send text parts only",
-            param=f"{where}.type",
-            code="unsupported_content_part",
-        )
-    return str(TEXT_PART.check(value, where)["text"])
-
-
-TEXT_PART = Object(
-    "TextPart",
-    (honoured("type", Text(("text",)), required=True), honoured("text", Text(), required=True)),
-)
-
-MESSAGE = Object(
-    "Message",
-    (
-        honoured(
-            "role",
-            Text(("system", "developer", "user", "assistant", "tool")),
-            "Who says it; developer is another name of system.",
-            required=True,
-        ),
-        honoured(
-            "content",
-            Either(Text(), Many(Custom("a text part", _content_part, (TEXT_PART,)), 1)),
-            "What is said: a text, or texts that are joined.",
-            required=True,
-        ),
-        honoured("name", NOT_EMPTY, "Who of several speaks, for templates that know names."),
-        not_built("tool_calls", []),
-        not_built("tool_call_id"),
-        not_built("function_call"),
-        not_built("audio"),
-        not_built("refusal", ""),
-        not_built("reasoning_content", ""),
-        metadata("annotations"),
-    ),
-)
-
 CHAT = Object(
     "ChatCompletionRequest",
     (
@@ -222,18 +181,13 @@ CHAT = Object(
             LIKELIEST,
             "With `logprobs`: tell this many of the likeliest tokens in each place, too.",
         ),
-        not_built("tools", []),
-        not_built("tool_choice", "none", "auto"),
-        not_built("functions", []),
-        not_built("function_call", "none", "auto"),
-        not_built("reasoning_effort"),
+        *TOOLS,
+        *THINKING,
         not_built("verbosity", "medium"),
         not_built("modalities", ["text"]),
         not_built("audio"),
         not_built("web_search_options"),
         not_built("moderation"),
-        not_built("chat_template_kwargs", {}),
-        metadata("parallel_tool_calls"),
         metadata("prediction"),
         metadata("prompt_cache_key"),
         metadata("prompt_cache_options"),
@@ -276,7 +230,11 @@ COMPLETION = Object(
             "Make so many answers and send the `n` likeliest, by their mean token; not with "
             "`stream` if that is fewer.",
         ),
-        not_built("suffix", ""),
+        honoured(
+            "suffix",
+            Text(),
+            "What follows the gap that is to be filled; for models that were trained for it.",
+        ),
         sampling(
             "logprobs",
             LIKELIEST,

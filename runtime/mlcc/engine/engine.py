@@ -89,7 +89,8 @@ class Engine:
         sampling, arrival = request.sampling, self._requests
         seed = sampling.seed if sampling.seed is not None else derive_seed(self._seed, arrival)
         texts = None if sampling.logprobs is None else self._texts
-        answer = AnswerText(self._tokenizer, request.prompt, sampling.stop, texts)
+        shown = request.shown
+        answer = AnswerText(self._tokenizer, request.prompt, sampling.stop, texts, shown)
         stream, tokens, caches = stream_of(seed), int32(request.prompt), self._pools.empty()
         ends = frozenset() if sampling.ignore_eos else self._eos_ids
         ends = ends.union(sampling.stop_token_ids)

@@ -219,6 +219,10 @@ class Request:
     """Lower is served first among a tenant's requests; it ages (`queue.py`). Where pages are short,
     the last of all that run gives way."""
 
+    shown: tuple[tuple[int, str], ...] = ()
+    """Control tokens that are text in this answer, for who reads it (`mlcc.api.dialect`), and how
+    they are written. The others are hidden."""
+
     @property
     def scope(self) -> tuple[str, str]:
         """Requests of one scope share what was computed."""

@@ -10,7 +10,7 @@ import traceback
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -31,6 +31,8 @@ class PromptJob:
 
     what: str | Sequence[Mapping[str, Any]] | Structure
     context: int = 0
+    variables: Mapping[str, Any] = field(default_factory=dict)
+    """Of a conversation's template."""
 
 
 Reply: TypeAlias = "array[int] | MlccError"
@@ -59,7 +61,7 @@ def _ids(text: ModelText, job: PromptJob, memory_bytes: int) -> Reply:
             assert text.grammars is not None, "asked for what is not built"
             text.grammars.check(job.what)
             return array("i")
-        return text.encode_chat(job.what, job.context)
+        return text.encode_chat(job.what, job.context, job.variables)
     except MlccError as error:
         return error
     except MemoryError:

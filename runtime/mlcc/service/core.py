@@ -14,19 +14,12 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+from mlcc.api.chat_answers import ChatChunks, chat_completion
 from mlcc.api.errors import NotFoundError
 from mlcc.api.fields import CHAT, COMPLETION
+from mlcc.api.infill import no_infill
 from mlcc.api.requests import ChatRequest, CompletionRequest, parse_chat, parse_completion
-from mlcc.api.responses import (
-    Answer,
-    ChatChunks,
-    Chunk,
-    Chunks,
-    CompletionChunks,
-    Head,
-    chat_completion,
-    completion,
-)
+from mlcc.api.responses import Answer, Chunk, Chunks, CompletionChunks, Head, completion
 from mlcc.api.sampling import COMPLETION_MAX_TOKENS, to_params, with_word_ids
 from mlcc.api.schema import Object
 from mlcc.api.shapes import ChatCompletion, Completion
@@ -34,16 +27,20 @@ from mlcc.api.unknown import header, unknown
 from mlcc.engine.events import Finished
 from mlcc.engine.request import Request, SamplingParams
 from mlcc.engine.sampling import derive_seed
+from mlcc.errors import MlccError
 from mlcc.model.model import ModelText
 from mlcc.service.body import read_json
 from mlcc.service.engine import EngineClient
 from mlcc.service.exchange import ApiRequest
-from mlcc.service.job import Job
+from mlcc.service.job import Job, naming
 from mlcc.service.prompts import DirectPrompts, Prompts, check_built
+from mlcc.service.talk import asked_of_template, readers
 
 log = logging.getLogger("mlcc.service")
 MOST_LOGGED = 256
 """Unknown fields that the log names."""
+MOST_COUNTED = 1 << 22
+"""Tokens of a prompt that is only counted: more than a body has room for."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +64,13 @@ class Asked:
     whole: Callable[[Sequence[Answer]], ChatCompletion | Completion]
     ignored: Mapping[str, str] = field(default_factory=dict)
     """The header that names fields that nobody here knows."""
+    prompt_tokens: int = 0
+    """Of all prompts together."""
+
+    @property
+    def matched(self) -> str | None:
+        """The stop string that ended the first answer, if one did."""
+        return finished.matched if (finished := self.job.finished.get(0)) else None
 
     async def answer(self) -> Any:
         """All answers as one ChatCompletion or Completion, or none. Raises MlccError."""
@@ -92,9 +96,11 @@ class Asked:
                 yield opening
         async for index, event in job.events():
             if isinstance(event, Finished):
-                yield chunks.end(index, event.reason)
+                for chunk in chunks.end(index, event.reason):
+                    yield chunk
             elif event.text or event.told or event.prompt:
-                yield chunks.text(index, event)
+                for chunk in chunks.text(index, event):
+                    yield chunk
         if usage := chunks.usage(job.usage()):
             yield usage
 
@@ -130,11 +136,28 @@ class Core:
         self.check_model(parsed.delivery.model)
         context = self.engine.capacity.context
         await self._check_structure(parsed, time_left())
-        prompt = await self.prompts.chat(parsed.messages, context, time_left())
+        messages, variables = asked_of_template(parsed, self.text)
+        try:
+            prompt = await self.prompts.chat(messages, context, time_left(), variables)
+        except MlccError as error:
+            raise naming("messages", error) from None
         head = self._head("chatcmpl", parsed)
         job = self._submit(request, head, [prompt], parsed, None, time_left())
-        chunks = ChatChunks(head, parsed.delivery.include_usage)
-        return Asked(head, job, chunks, partial(chat_completion, head), ignored)
+        job.prompt_field = "messages"
+        new_reader = readers(parsed, self.text, prompt)
+        chunks = ChatChunks(head, parsed.delivery.include_usage, new_reader)
+        whole = partial(chat_completion, head, new_reader=new_reader)
+        return Asked(head, job, chunks, whole, ignored, len(prompt))
+
+    async def count(self, body: Any) -> int:
+        """The tokens of the prompt that a body as /v1/chat/completions takes it makes, which may
+        be more than the context has room for."""
+        started = time.monotonic()
+        parsed = parse_chat(body)
+        self.check_model(parsed.delivery.model)
+        time_left = self._time(started, parsed.delivery.timeout)
+        messages, variables = asked_of_template(parsed, self.text)
+        return len(await self.prompts.chat(messages, MOST_COUNTED, time_left(), variables))
 
     async def complete(self, request: ApiRequest, body: Any) -> Asked:
         """A body as /v1/completions takes it, asked of the engine."""
@@ -143,6 +166,8 @@ class Core:
         time_left = self._time(started, parsed.delivery.timeout)
         self.check_model(parsed.delivery.model)
         await self._check_structure(parsed, time_left())
+        if parsed.suffix:
+            parsed = self._infilling(parsed)
         prompts = [await self.encode(prompt, time_left()) for prompt in parsed.prompts]
         head = self._head("cmpl", parsed)
         if parsed.echo:
@@ -181,6 +206,20 @@ class Core:
             return array("i", prompt)
         return await self.prompts.text(prompt, self.engine.capacity.context, seconds)
 
+    def infill(self, before: str, after: str, field: str) -> tuple[str, list[int]]:
+        """The prompt whose answer fills the gap between two texts, and tokens that end it. Raises
+        UnsupportedError that names the field, of a model that was not trained for it."""
+        if (family := self.text.infill) is None:
+            raise no_infill(self.text.name, field)
+        ends = map(self.text.token, family.ends)
+        return family.text(before, after), [token for token in ends if token is not None]
+
+    def _infilling(self, parsed: CompletionRequest) -> CompletionRequest:
+        made = [self.infill(str(text), parsed.suffix, "suffix") for text in parsed.prompts]
+        stop = (*parsed.sampling.get("stop_token_ids", ()), *made[0][1])
+        sampling = {**parsed.sampling, "stop_token_ids": tuple(dict.fromkeys(stop))}
+        return replace(parsed, prompts=tuple(text for text, _ in made), sampling=sampling)
+
     async def _check_structure(
         self, parsed: ChatRequest | CompletionRequest, seconds: float | None
     ) -> None:
@@ -210,6 +249,7 @@ class Core:
         wishes = with_word_ids(parsed.sampling, partial(encode, add_special_tokens=False))
         params = to_params(wishes, self.text.sampling, max_tokens=limit)
         delivery = parsed.delivery
+        shown = self.text.shown if isinstance(parsed, ChatRequest) else ()
         requests = [
             Request(
                 f"{head.id}-{index}-{number}",
@@ -218,6 +258,7 @@ class Core:
                 tenant=request.tenant,
                 cache_salt=delivery.cache_salt,
                 structure=parsed.structure,
+                shown=shown,
                 family=f"{head.id}-{index}" if delivery.made > 1 else "",
                 priority=delivery.priority,
             )

@@ -15,10 +15,10 @@ from mlcc.service.core import Core, ServiceBounds
 from mlcc.service.engine import EngineClient
 from mlcc.service.exchange import ApiRequest, ApiResponse, error_response
 from mlcc.service.prompts import Prompts
-from mlcc.service.protocols import openai
+from mlcc.service.protocols import messages, openai
 from mlcc.service.routes import Handlers, Routes
 
-HANDLERS: Handlers = {**openai.HANDLERS}
+HANDLERS: Handlers = {**openai.HANDLERS, **messages.HANDLERS}
 
 
 class Service:

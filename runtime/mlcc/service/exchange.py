@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from json import JSONEncoder
 from typing import Any
 
+from mlcc.api.anthropic.errors import anthropic_error
 from mlcc.api.errors import error_body, error_headers
 from mlcc.errors import MlccError
 
@@ -76,5 +77,15 @@ def events_response(
 
 def error_response(error: MlccError) -> ApiResponse:
     """A refusal or a failure in OpenAI's shape."""
-    response = json_response(error_body(error), error.http_status, error_headers(error))
+    return failed(error_body(error), error)
+
+
+def anthropic_error_response(error: MlccError) -> ApiResponse:
+    """A refusal or a failure in Anthropic's shape."""
+    return failed(anthropic_error(error), error)
+
+
+def failed(body: Mapping[str, Any], error: MlccError) -> ApiResponse:
+    """A refusal or a failure in any shape."""
+    response = json_response(body, error.http_status, error_headers(error))
     return replace(response, failure=lambda: error)

@@ -13,15 +13,21 @@ from mlcc.engine.grammar import Structure
 from mlcc.errors import UnsupportedError
 from mlcc.model.model import ModelText
 
+NO_VARIABLES: Mapping[str, Any] = {}
+
 
 class Prompts(Protocol):
     """Both kinds. `context` is the longest prompt in tokens, `seconds` the time there is; both
     raise MlccError."""
 
     async def chat(
-        self, messages: Sequence[Mapping[str, Any]], context: int, seconds: float | None
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        context: int,
+        seconds: float | None,
+        variables: Mapping[str, Any] = NO_VARIABLES,
     ) -> array[int]:
-        """The ids of a conversation."""
+        """The ids of a conversation; with more variables of the template, `tools` among them."""
         ...
 
     async def text(self, prompt: str, context: int, seconds: float | None) -> array[int]:
@@ -51,10 +57,14 @@ class DirectPrompts:
         self._text = text
 
     async def chat(
-        self, messages: Sequence[Mapping[str, Any]], context: int, seconds: float | None
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        context: int,
+        seconds: float | None,
+        variables: Mapping[str, Any] = NO_VARIABLES,
     ) -> array[int]:
         """The ids of a conversation."""
-        return self._text.encode_chat(messages, context)
+        return self._text.encode_chat(messages, context, variables)
 
     async def text(self, prompt: str, context: int, seconds: float | None) -> array[int]:
         """The ids of a raw prompt."""
