@@ -36,6 +36,8 @@ CONTEXT = 512 * PAGE
 CONTROL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 ASSISTANT_BYTES = b"assistant\n"
 """Behind the control token that begins an answer."""
+NO_THOUGHTS = "<think>\n\n</think>\n\n"
+"""What the template writes where none are wanted."""
 VOCAB = 256 + len(CONTROL)
 ANSWERS = {"17 + 25": "17 + 25 is 42.", "hello": "Hello! How can I help?"}
 CALL = re.compile(r"\b(?:call|and) ([\w.-]+) (\{.*?\})(?= and [\w.-]+ \{|\s|$|[<\"'])", re.DOTALL)
@@ -111,6 +113,7 @@ class ScriptedExecutor:
         self.capacity = capacity
         self._tokenizer = Tokenizer.from_file(str(tokenizer))
         self._start, self._end = map(self._tokenizer.token_to_id, CONTROL[1:])
+        self._no_thoughts = self._tokenizer.encode(NO_THOUGHTS).ids
         self._held = array("i", bytes(4 * PAGE * capacity.pools[0]))
         """Tokens by slot: what a model would keep as keys and values."""
         self._answers: dict[bytes, list[int]] = {}
@@ -180,14 +183,13 @@ class ScriptedExecutor:
             return self._end
         begin = len(prefix) - 1 - prefix[::-1].index(self._start)
         prompt, said = prefix[:begin], prefix[begin + len(ASSISTANT_BYTES) + 1 :].tolist()
+        if said[: len(NO_THOUGHTS)] == self._no_thoughts:  # the template's
+            said = said[len(NO_THOUGHTS) :]
         key = prompt.tobytes()
         if key not in self._answers:
             text = answer(self._tokenizer.decode(prompt.tolist(), skip_special_tokens=False))
             self._answers[key] = self._tokenizer.encode(text).ids
         wanted = self._answers[key]
-        before = len(said) - _common(said[::-1], wanted[: len(said)][::-1])
-        if before and self._tokenizer.decode(said[:before]).endswith("</think>\n\n"):
-            said = said[before:]  # the template closed the thoughts
         return wanted[len(said)] if said == wanted[: len(said)] != wanted else self._end
 
     def _logits(self, token: int) -> list[float]:
@@ -197,11 +199,6 @@ class ScriptedExecutor:
         for rank, one in enumerate(dict.fromkeys([token, self._end, *closing])):
             logits[one] = ABOVE - rank
         return logits
-
-
-def _common(a: Sequence[int], b: Sequence[int]) -> int:
-    """How many are the same at the beginning of both."""
-    return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
 
 
 def scripted_text(folder: Path, name: str = "scripted") -> ModelText:
