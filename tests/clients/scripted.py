@@ -1,8 +1,8 @@
 """A model that says what its script says: for clients that need a model which chooses well.
 
-Everything but the numbers is real: templates, a byte-level tokenizer, pages, prefix cache, grammars,
-the engine and the server. The executor reads the whole prompt back through the pages, and the next
-token is that of the script's answer; under a grammar, the likeliest token that it allows.
+Everything but the numbers is real: templates, a byte-level tokenizer, pages, prefix cache,
+grammars, the engine and the server. The executor reads the whole prompt back through the pages, and
+the next token is that of the script's answer; under a grammar, the likeliest that it allows.
 
 The script, by what the prompt says last:
 - `call NAME {...}` in the user's words calls that tool, `call A {...} and B {...}` both;
@@ -195,7 +195,7 @@ class ScriptedExecutor:
     def _logits(self, token: int) -> list[float]:
         """The wanted token first; where a grammar forbids it, what closes what is open."""
         logits = [-1000.0 - t for t in range(self.capacity.vocab_size)]
-        closing = [self._tokenizer.token_to_id(letter) for letter in ("\"", "}", "]", "0", "{")]
+        closing = [self._tokenizer.token_to_id(letter) for letter in ('"', "}", "]", "0", "{")]
         for rank, one in enumerate(dict.fromkeys([token, self._end, *closing])):
             logits[one] = ABOVE - rank
         return logits

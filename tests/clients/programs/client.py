@@ -1,5 +1,5 @@
-"""What every client is asked to do, and how its program is called: `program.py URL FEATURE` does one
-thing and prints what came of it as JSON.
+"""What every client is asked to do, and how its program is called: `program.py URL FEATURE` does
+one thing and prints what came of it as JSON.
 """
 
 import json
