@@ -74,6 +74,17 @@ class ModelText:
                 found[ids[-1]] = written
         return tuple(found.items())
 
+    @cached_property
+    def marks(self) -> dict[str, int]:
+        """What grammars take for control tokens (llguidance: added ones that are written `<...>`,
+        too), of the marks of its dialect."""
+        found = {written: token for token, written in self.shown}
+        for written in self.dialect.control:
+            ids = self.tokenizer.encode(written, add_special_tokens=False)
+            if len(ids) == 1 and written.startswith("<") and written.endswith(">"):
+                found[written] = ids[0]
+        return found
+
     def ending(self, prompt: Sequence[int]) -> str:
         """How a prompt ends, with the control tokens of its dialect."""
         seen, text = dict(self.shown), ""
