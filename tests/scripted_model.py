@@ -1,127 +1,120 @@
-"""A model that says what a test wrote: the demo's own tokenizer, with more marks, and an executor
-that answers from a script behind the real engine, service and grammars. For what no small model can
-be made to say: a call where it may also talk, reasoning, the marks of other families.
+"""A model that says what the conversation tells it to: for agents' clients, which want tools called
+and text written as only a large model would.
 
-The script speaks where the toy hashes (`mlcc.device.toy`): masks and biases act on it as on logits.
+`do: NAME {...}` in a user's text makes it think, and then call that tool with these arguments, as
+Hermes and Qwen write calls; once a tool has answered, or without such a line, it says a sentence.
+All else is as in a real one: tokens (letters) go through pages, steps and the prefix cache, and the
+template refuses what many refuse. It computes nothing, so that prompts of agents, which are long,
+take no time.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Sequence
-from pathlib import Path
+import re
+from array import array
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from toy_model import Letters
+
 from mlcc.api.template import ChatTemplate
-from mlcc.device.check import Span
+from mlcc.device.check import Span, slot_of
 from mlcc.device.toy import ToyExecutor
-from mlcc.engine.batch import Batch, Capacity
+from mlcc.engine.adjustments import AdjustedRow
+from mlcc.engine.batch import Batch, Capacity, PageList, Result
 from mlcc.engine.tables import CacheGroup
 from mlcc.model.model import Model, ModelText
-from mlcc.model.structure import LlGrammars
-from mlcc.model.tokenizer import FileTokenizer
 
-TOKENIZER = Path(__file__).parents[1] / "examples" / "demo" / "model" / "tokenizer.json"
-END, THOUGHT = "<|im_end|>", "</think>"
-START = "<|im_start|>"
-OPENINGS = ("<think>\n\n</think>\n\n", "<think>\n")
-"""With which a prompt may begin the answer."""
-PLAIN_TEMPLATE = (
-    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+PAGE = 256
+CAPACITY = Capacity.of(
+    [CacheGroup("paged", PAGE)],
+    [2048],
+    vocab_size=96,
+    context=200_000,
+    max_batch=8,
+    max_step_tokens=16_384,
 )
-HERMES_TEMPLATE = (
-    "{% if tools %}<|im_start|>system\n{% for t in tools %}{{ t | tojson }}\n{% endfor %}"
-    "<tool_call><|im_end|>\n{% endif %}"
-    "{% for m in messages %}<|im_start|>{{ m.role }}\n"
-    "{% if m.reasoning_content %}<think>{{ m.reasoning_content }}</think>{% endif %}"
-    "{% if m.content is not none %}{{ m.content }}{% endif %}"
-    "{% for c in m.tool_calls or [] %}<tool_call>{{ c.function | tojson }}</tool_call>{% endfor %}"
-    "<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n"
-    "{% if enable_thinking is defined and not enable_thinking %}<think>\n\n</think>\n\n"
-    "{% elif opened %}<think>\n{% endif %}{% endif %}"
-)
+TEMPLATE = """
+{%- for tool in tools or [] %}<tool>{{ tool.function.name }}{% endfor %}
+{%- for m in messages %}
+{%- if m.role == 'system' and not loop.first %}
+{{- raise_exception('System message must be at the beginning.') }}
+{%- endif %}
+{%- if not loop.first and m.role == 'user' and messages[loop.index0 - 1].role == 'user' %}
+{{- raise_exception('Conversation roles must alternate.') }}
+{%- endif %}<{{ m.role }}>
+{%- if m.reasoning_content %}<think>{{ m.reasoning_content }}</think>{% endif %}
+{{- m.content or '' }}
+{%- for call in m.tool_calls or [] %}<tool_call>
+{{- {'name': call.function.name, 'arguments': call.function.arguments} | tojson }}</tool_call>
+{%- endfor %}
+{%- endfor %}<assistant>{% if enable_thinking is false %}<think></think>{% endif %}"""
+ASKED = re.compile(r"do: (\S+) (\{.*?\})(?=[^}]*<assistant>)", re.DOTALL)
+THOUGHT, DONE = "I shall.", "It is done, as you asked."
+END = 0
 
 
-class Scripted(ToyExecutor):
-    """Its next token is that of a script: `answer` gives it for the text of a prompt."""
+def says(prompt: str) -> str:
+    """The answer to a conversation."""
+    turn = prompt.rpartition("<user>")[2]
+    silent = prompt.endswith("<think></think>")
+    thought = "" if silent else f"<think>{THOUGHT}</think> "
+    asked = ASKED.search(turn)
+    if asked is None or "<tool>" in turn:
+        return thought + DONE
+    return f'{thought}<tool_call>{{"name": "{asked[1]}", "arguments": {asked[2]}}}</tool_call>'
 
-    def __init__(
-        self, capacity: Capacity, tokenizer: FileTokenizer, answer: Callable[[str], str]
-    ) -> None:
+
+class ScriptedExecutor(ToyExecutor):
+    """Keeps tokens in pages, reads a sequence back from there, and goes on as `says`."""
+
+    def __init__(self, capacity: Capacity) -> None:
         super().__init__(capacity)
-        self._answer, self._tokenizer = answer, tokenizer
-        (self._start,) = tokenizer.encode(START, add_special_tokens=False)
-        self._head = len(tokenizer.encode(f"{START}assistant\n", add_special_tokens=False))
-        (self._end,) = tokenizer.encode(END, add_special_tokens=False)
-        self.prompts: list[str] = []
-        """That were answered, control tokens left out, the last as far as it was."""
+        self._tokens = array("i", [0]) * (capacity.pools[0] * PAGE)
 
-    def _sample(
-        self, batch: Batch, spans: Sequence[Span], views: Sequence[Sequence[list[list[int]]]]
-    ) -> list[tuple[int, float]]:
+    def _run(
+        self, batch: Batch, spans: Sequence[Span], adjusted: Mapping[int, AdjustedRow]
+    ) -> Result:
+        copies = batch.layout.copies
+        columns = (batch.column(copies, name) for name in copies.columns)
+        for _, source, to in zip(*columns, strict=True):
+            first, start = int(to) * PAGE, int(source) * PAGE
+            self._tokens[first : first + PAGE] = self._tokens[start : start + PAGE]
+        ids = map(int, batch.column(batch.layout.tokens, "id"))
+        tokens = [t if t >= 0 else self._last_sampled[-1 - t] for t in ids]
+        for span in spans:
+            for position, token in enumerate(tokens[span.first :][: span.count], span.start):
+                self._tokens[slot_of(_pages(span), position, PAGE)] = token
         owners = batch.column(batch.layout.tokens, "sequence")
-        said = []
-        for token in batch.column(batch.layout.rows, "token"):
-            s = int(owners[int(token)])
-            (known,) = (view[int(token) - spans[s].first] for view in views[s])
-            said.append((self._next(known), -0.5))
-        return said
+        rows = map(int, batch.column(batch.layout.rows, "token"))
+        self._last_sampled = [self._next(spans[int(owners[row])]) for row in rows]
+        return Result(self._last_sampled, [0.0] * len(self._last_sampled), None)
 
-    def _next(self, known: Sequence[int]) -> int:
-        first = len(known) - 1 - [*reversed(known)].index(self._start) + self._head
-        prompt = self._tokenizer.decode(known[:first])
-        if not self.prompts or self.prompts[-1] != prompt:
-            self.prompts.append(prompt)
-        said, script = self._written(known[first:]), self._answer(prompt)
-        for opening in OPENINGS:
-            if not script.startswith(opening):
-                said = said.removeprefix(opening)
-        if THOUGHT in said and THOUGHT in script:  # which may have been cut short by a budget
-            said, script = said.rpartition(THOUGHT)[2], script.rpartition(THOUGHT)[2]
-        rest = script[len(said) :] if script.startswith(said) else ""
-        ids = self._tokenizer.encode(rest, add_special_tokens=False)
-        return ids[0] if len(ids) else self._end
-
-    def _written(self, ids: Sequence[int]) -> str:
-        """A text with its control tokens."""
-        return "".join(self._tokenizer.decode([i]) or self._tokenizer.piece(i) or "" for i in ids)
+    def _next(self, span: Span) -> int:
+        cache = _pages(span)
+        held = array("i")
+        for page in range(-(-span.end // PAGE)):
+            start = cache.ids[page] * PAGE
+            held += self._tokens[start : start + min(PAGE, span.end - page * PAGE)]
+        text = Letters().decode(held)
+        prompt, mark, said = text.rpartition("<assistant>")
+        if said.startswith("<think></think>"):
+            prompt, mark, said = prompt + mark, "<think></think>", said[len("<think></think>") :]
+        rest = says(prompt + mark)[len(said) :]
+        return ord(rest[0]) - 31 if rest else END
 
 
-def scripted(
-    folder: Path,
-    answer: str | Callable[[str], str],
-    template: str = HERMES_TEMPLATE,
-    marks: Sequence[str] = (),
-    special: Sequence[str] = (),
-    grammars: bool = True,
-    **parsers: Any,
-) -> Model:
-    """A model that gives this answer. marks: further tokens that are text, `special` that are not.
-    folder: for its tokenizer."""
-    path = folder / "tokenizer.json"
-    found = json.loads(TOKENIZER.read_text())
-    vocab = len(found["model"]["vocab"])
-    for i, mark in enumerate([*marks, *special]):
-        found["added_tokens"].append(
-            {"id": vocab + i, "content": mark, "special": mark in special, "normalized": False,
-             "single_word": False, "lstrip": False, "rstrip": False}
-        )  # fmt: skip
-    path.write_text(json.dumps(found))
-    tokenizer = FileTokenizer(path)
-    size = vocab + len(marks) + len(special)
-    group = CacheGroup("paged", 16)
-    capacity = Capacity.of(
-        [group], [256], vocab_size=size, context=2048, max_batch=4, max_step_tokens=512
-    )
-    (end,) = tokenizer.encode(END, add_special_tokens=False)
-    made = ModelText(
-        "scripted",
-        tokenizer,
-        ChatTemplate(template, {}, tokenizer.special_tokens()),
-        frozenset([end]),
-        grammars=LlGrammars(path.read_text, size, [end]) if grammars else None,
-        **parsers,
-    )
-    say = answer if callable(answer) else lambda prompt: answer
-    return Model(made, Scripted(capacity, tokenizer, say))
+def _pages(span: Span) -> PageList:
+    cache = span.caches[0]
+    assert isinstance(cache, PageList)
+    return cache
+
+
+def scripted_text() -> ModelText:
+    """Its text side."""
+    return ModelText("scripted", Letters(), ChatTemplate(TEMPLATE), frozenset([END]))
+
+
+def open_scripted(*_: Any) -> Model:
+    """As a program's engine process opens it."""
+    return Model(scripted_text(), ScriptedExecutor(CAPACITY))

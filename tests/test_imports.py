@@ -139,6 +139,7 @@ _OF_MODEL = ("json_schema", "memory", "model", "reasoning", "tokenizer")
 def test_the_browser_needs_the_standard_library_and_jinja2_only() -> None:
     """`service` and `embedded`, and what they import of the rest; Pyodide only in one function."""
     ours = ("mlcc.engine", "mlcc.api", "mlcc.service", "mlcc.errors", "mlcc.sizes")
+    ours += ("mlcc.version",)
     ours += tuple(f"mlcc.artifact.{name}" for name in ("manifest", "schema", "records", "texts"))
     ours += tuple(f"mlcc.model.{name}" for name in _OF_MODEL)
 

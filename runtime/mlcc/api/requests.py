@@ -62,6 +62,8 @@ class CompletionRequest:
     """What the answer must be."""
     echo: bool = False
     """Send the prompt before the answer."""
+    suffix: str = ""
+    """What comes behind the gap that the answer fills; "" = it has no end."""
 
 
 def parse_chat(body: Json) -> ChatRequest:
@@ -70,6 +72,13 @@ def parse_chat(body: Json) -> ChatRequest:
     messages = tuple(
         message_of(message, f"messages[{i}]") for i, message in enumerate(fields["messages"])
     )
+    for i, message in enumerate(messages[:-1]):
+        if "prefix" in message:
+            raise InvalidRequestError(
+                f"'messages[{i}].prefix' is true, but only the last message can be gone on with",
+                param=f"messages[{i}].prefix",
+                code="invalid_value",
+            )
     sampling = {**wishes(CHAT, fields), **_top_logprobs(fields)}
     structure, use = structure_of(fields), tool_use(fields)
     if structure is not None and use.mode == "required":
@@ -97,7 +106,14 @@ def parse_completion(body: Json) -> CompletionRequest:
                 code="invalid_value",
             )
         sampling = {**sampling, "prompt_logprobs": True}
-    return CompletionRequest(prompts, sampling, delivery, structure_of(fields), echo)
+    suffix = fields.get("suffix", "")
+    if suffix and (echo or not all(isinstance(prompt, str) for prompt in prompts)):
+        raise InvalidRequestError(
+            "'suffix' goes with prompts that are texts, and without 'echo'",
+            param="echo" if echo else "prompt",
+            code="invalid_value",
+        )
+    return CompletionRequest(prompts, sampling, delivery, structure_of(fields), echo, suffix)
 
 
 def _top_logprobs(fields: dict[str, Any]) -> Wishes:

@@ -34,6 +34,11 @@ PLAIN_TEMPLATE = (
 """For models that bring no template. They were not trained on it: a base model may ramble."""
 
 
+GOES_ON = "\ue0b7 goes on here \ue0b8"
+"""Marks the end of a message whose rest is the answer: what the template writes behind it is cut
+off. At the end of a text, so that a template that trims the text keeps it whole."""
+
+
 @dataclass(frozen=True)
 class ChatText:
     """A rendered conversation, and whether the tokenizer shall add its start token to it."""
@@ -78,24 +83,30 @@ class ChatTemplate:
         add_generation_prompt: bool = True,
         **variables: Any,
     ) -> ChatText:
-        """The text of a conversation.
+        """The text of a conversation; with `prefix` in its last message, up to that one's end.
 
         Raises InvalidRequestError with the template's own words if it refuses the messages, and
         ArtifactError if the template is broken or does too much.
         """
         if any(message.get("tool_calls") for message in messages):
             messages = self._call_style.apply(messages)
-        given: dict[str, Any] = {"messages": [dict(message) for message in messages]}
+        said = [dict(message) for message in messages]
+        goes_on = bool(said) and bool(said[-1].pop("prefix", False))
+        if goes_on:
+            said[-1]["content"] += GOES_ON
+        given: dict[str, Any] = {"messages": said}
         given |= {"tools": None, "documents": None, **variables}
         with _bounded(self._twins):
             template = self._compiled()
             text = self._collect(
                 template.generate(
                     **self._twins.mark(given),
-                    add_generation_prompt=add_generation_prompt,
+                    add_generation_prompt=add_generation_prompt and not goes_on,
                     **self.special_tokens,
                 )
             )
+            if goes_on:
+                text = _until_goes_on(text)
             pieces = tuple(self._twins.pieces(text))
         return ChatText("".join(pieces), self.is_plain, pieces)
 
@@ -140,6 +151,18 @@ class ChatTemplate:
         return "".join(kept)
 
 
+def _until_goes_on(text: str) -> str:
+    end = text.rfind(GOES_ON)
+    if end < 0:
+        raise InvalidRequestError(
+            "the model's chat template does not write out the last message, so no answer can go on "
+            "from its end; leave 'prefix' out",
+            param="messages",
+            code="chat_template",
+        )
+    return text[:end]
+
+
 @contextmanager
 def _bounded(twins: Twins) -> Any:
     """A fresh budget, and every failure as a typed error."""
@@ -165,7 +188,7 @@ def _bounded(twins: Twins) -> Any:
             "mend its chat_template.jinja and compile the model again",
             code="chat_template",
         ) from None
-    except ArtifactError:
+    except (ArtifactError, InvalidRequestError):
         raise
     except Exception as error:  # whatever a stranger's program can raise
         raise ArtifactError(

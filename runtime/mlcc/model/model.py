@@ -11,18 +11,22 @@ from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mlcc.api.about import About
 from mlcc.api.dialect import REASONING_PARSERS, TOOL_PARSERS, Dialect, dialect_of
+from mlcc.api.infill import Infill, family_of
 from mlcc.api.sampling import Wishes, recommended
-from mlcc.api.template import ChatTemplate, without_double_bos
+from mlcc.api.template import ChatTemplate, ChatText, without_double_bos
 from mlcc.artifact.manifest import Manifest
 from mlcc.artifact.texts import Read, chat_templates, generation_config, text_files
 from mlcc.engine.batch import Capacity
 from mlcc.engine.engine import Engine
 from mlcc.engine.executor import Executor
 from mlcc.engine.grammar import Grammars
+from mlcc.engine.limits import too_long
 from mlcc.errors import ArtifactError, InvalidRequestError
 from mlcc.model.tokenizer import FileTokenizer, TextTokenizer
 
@@ -47,6 +51,7 @@ class ModelText:
     """What the user should know, one line each."""
     grammars: Grammars | None = None
     """Holds answers to what a request says; None = such requests are refused."""
+    about: About = field(default_factory=About)
     tool_template: ChatTemplate | None = None
     """Instead of `chat_template` where there are tools, if the model brings two."""
     tool_parser: str | None = None
@@ -92,6 +97,16 @@ class ModelText:
             text += seen.get(token) or self.tokenizer.decode([token])
         return text
 
+    @cached_property
+    def infill(self) -> Infill | None:
+        """How it is asked for what lies between two texts; None = it was not trained for it."""
+        return family_of(self.token)
+
+    def token(self, text: str) -> int | None:
+        """The id of a text that is one token."""
+        ids = self.tokenizer.encode(text, add_special_tokens=False)
+        return ids[0] if len(ids) == 1 else None
+
     def encode_chat(
         self,
         messages: Sequence[Mapping[str, Any]],
@@ -104,11 +119,7 @@ class ModelText:
         Control tokens are those that the template writes. In a message they are text, unless the
         model was opened `with_special`. variables: of the template, `tools` among them.
         """
-        given = variables or {}
-        template = self.chat_template
-        if given.get("tools") and self.tool_template is not None:
-            template = self.tool_template
-        chat = template.render(messages, **given)
+        chat, template = self.render(messages, variables or {})
         self._check_length(chat.text, context)
         first, *rest = chat.pieces
         ids = self.tokenizer.encode(first, add_special_tokens=chat.add_special_tokens)
@@ -121,10 +132,24 @@ class ModelText:
                 ids += more[len(start) :]
         return ids
 
-    def encode_prompt(self, text: str, context: int | None = None) -> array[int]:
-        """A raw prompt, with the start token the model wants, once. Control tokens in it count.
-        Raises InvalidRequestError without encoding what is surely longer than a context."""
+    def render(
+        self, messages: Sequence[Mapping[str, Any]], variables: Mapping[str, Any]
+    ) -> tuple[ChatText, ChatTemplate]:
+        """The text of a conversation, and the template that wrote it."""
+        template = self.chat_template
+        if variables.get("tools") and self.tool_template is not None:
+            template = self.tool_template
+        return template.render(messages, **variables), template
+
+    def encode_prompt(
+        self, text: str, context: int | None = None, add_special: bool = True
+    ) -> array[int]:
+        """A raw prompt, with the start token the model wants, once, or without it. Control tokens
+        in it count. Raises InvalidRequestError without encoding what is surely longer than a
+        context."""
         self._check_length(text, context)
+        if not add_special:
+            return self.tokenizer.encode(text, add_special_tokens=False)
         bos = self.chat_template.special_tokens.get("bos_token")
         text = without_double_bos(text, bos, self._adds_bos(bos))
         return self.tokenizer.encode(text, add_special_tokens=True)
@@ -159,13 +184,7 @@ class ModelText:
     def _check_length(self, text: str, context: int | None) -> None:
         longest = self.tokenizer.longest
         if context is not None and longest is not None and len(text) > context * longest:
-            raise InvalidRequestError(
-                f"the prompt has {len(text)} characters, which are at least "
-                f"{-(-len(text) // longest)} tokens, the context is {context} and must also hold "
-                "the answer; shorten the prompt or load the model with a longer context",
-                param="prompt",
-                code="context_length_exceeded",
-            )
+            raise too_long(f"at least {-(-len(text) // longest)} tokens", context)
 
     def _adds_bos(self, bos: str | None) -> bool:
         if not bos:
@@ -260,4 +279,22 @@ def read_text(manifest: Manifest, read: Read, tokenizer: TextTokenizer) -> Model
         eos_ids=frozenset(info.eos_token_ids),
         sampling=recommended(generation_config(manifest, read)),
         notes=() if template else (_NO_TEMPLATE,),
+        about=_about(manifest),
+    )
+
+
+def _about(manifest: Manifest) -> About:
+    info, memory = manifest.model, manifest.memory
+    digest = sha256()
+    for entry in sorted(manifest.files, key=lambda entry: entry.path):
+        digest.update(f"{entry.sha256} {entry.path}\n".encode())
+    return About(
+        architecture=info.architecture,
+        quantization=manifest.quantization.name,
+        device=manifest.target.device,
+        config=info.config,
+        vocab_size=info.vocab_size,
+        weights_bytes=memory.weights_bytes,
+        device_bytes=memory.weights_bytes + memory.cache_bytes + memory.workspace_bytes,
+        digest=digest.hexdigest(),
     )

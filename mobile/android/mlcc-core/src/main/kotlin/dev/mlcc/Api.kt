@@ -262,6 +262,11 @@ public data class Message(
     val reasoningContent: String? = null,
     /** Another name of `reasoning_content`. */
     val reasoning: String? = null,
+    /**
+     * Of a last message of the assistant's: the answer begins with it, and goes on where it
+     * ends.
+     */
+    val prefix: Boolean? = null,
     /** Accepted; never changes an answer. */
     val annotations: JsonElement? = null,
 ) {
@@ -399,7 +404,7 @@ public data class ChatCompletionRequest(
     val seed: Long? = null,
     /** The answer ends before the first of these. */
     val stop: Stop? = null,
-    /** Longest answer in tokens. */
+    /** Longest answer in tokens; -1 = as long as the context allows. */
     @SerialName("max_tokens")
     val maxTokens: Int? = null,
     /** Go on where the model would end, as benchmarks want. */
@@ -657,7 +662,7 @@ public data class ChatCompletionRequest(
         public fun stop(value: Stop?): Builder =
             apply { made = made.copy(stop = value) }
 
-        /** Longest answer in tokens. */
+        /** Longest answer in tokens; -1 = as long as the context allows. */
         public fun maxTokens(value: Int?): Builder =
             apply { made = made.copy(maxTokens = value) }
 
@@ -864,7 +869,7 @@ public data class ChatCompletionRequest(
 
 /**
  * The body of POST /v1/completions. Not built yet, so not here: `store`,
- * `guided_whitespace_pattern`, `samplers`, `suffix`.
+ * `guided_whitespace_pattern`, `samplers`.
  */
 @Serializable
 public data class CompletionRequest(
@@ -937,7 +942,7 @@ public data class CompletionRequest(
     val seed: Long? = null,
     /** The answer ends before the first of these. */
     val stop: Stop? = null,
-    /** Longest answer in tokens. */
+    /** Longest answer in tokens; -1 = as long as the context allows. */
     @SerialName("max_tokens")
     val maxTokens: Int? = null,
     /** Go on where the model would end, as benchmarks want. */
@@ -1043,6 +1048,8 @@ public data class CompletionRequest(
      */
     @SerialName("best_of")
     val bestOf: Int? = null,
+    /** What follows the gap that is to be filled; for models that were trained for it. */
+    val suffix: String? = null,
     /**
      * Tell the log-probability of each token of the answer, and of this many of the likeliest
      * in its place. From 0 to 20.
@@ -1161,7 +1168,7 @@ public data class CompletionRequest(
         public fun stop(value: Stop?): Builder =
             apply { made = made.copy(stop = value) }
 
-        /** Longest answer in tokens. */
+        /** Longest answer in tokens; -1 = as long as the context allows. */
         public fun maxTokens(value: Int?): Builder =
             apply { made = made.copy(maxTokens = value) }
 
@@ -1300,6 +1307,10 @@ public data class CompletionRequest(
          */
         public fun bestOf(value: Int?): Builder =
             apply { made = made.copy(bestOf = value) }
+
+        /** What follows the gap that is to be filled; for models that were trained for it. */
+        public fun suffix(value: String?): Builder =
+            apply { made = made.copy(suffix = value) }
 
         /**
          * Tell the log-probability of each token of the answer, and of this many of the
@@ -1562,6 +1573,12 @@ public data class CompletionChunk(
 public data class Model(
     val id: String,
     val created: Long,
+    /** Tokens that a prompt and its answer may have together. */
+    @SerialName("context_length")
+    val contextLength: Long,
+    /** The same, as vLLM calls it. */
+    @SerialName("max_model_len")
+    val maxModelLen: Long,
 )
 
 /** The answer of /v1/models. */

@@ -1,5 +1,5 @@
 """Tools and reasoning from a request to its answer, through the real service, engine, tokenizer and
-grammars. What the model says is a script (`scripted_model`): where it may talk and calls instead,
+grammars. What the model says is a script (`dictated_model`): where it may talk and calls instead,
 what marks it writes. The demo model itself is held to calls in `test_calls_of_the_demo.py`."""
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scripted_model import PLAIN_TEMPLATE, Scripted, scripted
+from dictated_model import PLAIN_TEMPLATE, Scripted, scripted
 
 from mlcc import Engine
 from mlcc.errors import InvalidRequestError, UnsupportedError
