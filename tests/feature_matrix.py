@@ -56,6 +56,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     "penalties, DRY, `logit_bias`, `bad_words`, `min_tokens`": ("adjust",),
     "typical-p, top-n-sigma, cutoffs, XTC, mirostat, dynamic temperature": ("samplers",),
     "structured output": ("structured",),
+    "tool calls": ("tools",),
     "`logprobs`, `top_logprobs`": ("logprobs",),
     "chat and OpenAI server": ("server",),
     "programs in C: `mlcc.h`": ("c",),
