@@ -29,6 +29,7 @@ IN_CHROMIUM = [vector for vector in VECTORS if vector.id not in NOT_SEEN]
 COMPUTED = {
     "adjust/completions-frequency",
     "answers/chat-three-streamed",
+    "anthropic/stream",
     "batching/eight-at-once",
     "cancel/idle-after-errors",
     "cancel/running-while-streaming",
@@ -43,6 +44,7 @@ COMPUTED = {
     "long/chat-of-many-turns",
     "messages/template-markers-in-content",
     "not_built/chat-neutral",
+    "responses/kept",
     "sampling/exact-all-filters",
     "scheduling/chat-priority",
     "shapes/health",
