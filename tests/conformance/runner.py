@@ -100,6 +100,10 @@ def judge(request: Json, expect: Json, answer: Answer, matcher: Matcher) -> None
         matcher.check(expect["chunks"], events(answer.text), "chunks")
     if "events" in expect:
         matcher.check(expect["events"], named_events(answer.text), "events")
+    if "lines" in expect:
+        matcher.check(
+            expect["lines"], [json.loads(line) for line in answer.text.splitlines()], "lines"
+        )
     if "answer" in expect:
         matcher.check(_opened(expect["answer"]), read_answer(request, answer.text), "answer")
 

@@ -17,7 +17,7 @@ from mlcc.server.adapter import Settings
 from mlcc.server.connection import ConnectionLimits
 from mlcc.server.hosts import allowed_hosts
 from mlcc.server.serve import serve
-from mlcc.server.web import no_web_routes, web_routes
+from mlcc.server.web import no_web_routes, page_routes
 from mlcc.worker.worker import OpenModel
 
 
@@ -60,7 +60,7 @@ def main() -> None:
     if args.watched:
         opener = partial(open_watched_toy, args.watched, args.delay, args.die_after, args.full_at)
     say = partial(print, flush=True)
-    more = web_routes(*args.web) if args.web else no_web_routes()
+    more = page_routes(*args.web) if args.web else no_web_routes()
     limits = ConnectionLimits(args.connections, args.head_s, args.write_s)
     open_text = partial(named_text, args.name)
     if args.scripted:

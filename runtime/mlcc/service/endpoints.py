@@ -16,10 +16,28 @@ from mlcc.service.engine import EngineClient
 from mlcc.service.exchange import ApiRequest, ApiResponse, error_response
 from mlcc.service.kept import Kept
 from mlcc.service.prompts import Prompts
-from mlcc.service.protocols import messages, openai, responses
+from mlcc.service.protocols import (
+    encoders,
+    llamacpp,
+    messages,
+    ollama,
+    ollama_models,
+    openai,
+    responses,
+    tokens,
+)
 from mlcc.service.routes import Handlers, Routes
 
-HANDLERS: Handlers = {**openai.HANDLERS, **messages.HANDLERS, **responses.HANDLERS}
+HANDLERS: Handlers = {
+    **openai.HANDLERS,
+    **responses.HANDLERS,
+    **encoders.HANDLERS,
+    **tokens.HANDLERS,
+    **messages.HANDLERS,
+    **ollama.HANDLERS,
+    **ollama_models.HANDLERS,
+    **llamacpp.HANDLERS,
+}
 
 
 class Service:
