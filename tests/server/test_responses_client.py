@@ -1,9 +1,8 @@
-"""OpenAI's own Python client and its agents' SDK against /v1/responses. The model is scripted
-(`scripted_model.py`), so that it thinks and calls tools when it is told to."""
+"""OpenAI's own Python client against /v1/responses. The model is scripted (`clients/scripted.py`),
+so that it thinks and calls tools when it is told to."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,19 +10,19 @@ from typing import Any
 import openai
 import pytest
 from openai import OpenAI
-from openai.types.responses import Response, ResponseFunctionToolCall
+from openai.types.responses import Response, ResponseFunctionToolCall, ResponseStreamEvent
 from pydantic import TypeAdapter
-from scripted_model import DONE, THOUGHT
-from server_process import RunningServer, running
+from server_process import SCRIPTED, RunningServer, running
 
 PARAMETERS = {"type": "object", "properties": {"cmd": {"type": "string"}}}
 RUN: Any = {"type": "function", "name": "run", "parameters": PARAMETERS, "strict": False}
-ASK = 'do: run {"cmd": "echo hi"}'
+ASK = 'call run {"cmd": "echo hi"}'
+SAID, THOUGHT, TOLD = "Hello! How can I help?", "Let me see.", "The tool said: hi"
 
 
 @pytest.fixture(scope="module")
 def scripted() -> Iterator[RunningServer]:
-    with running("--scripted", "--api-key", "sesame", "--api-key", "other") as server:
+    with running("--api-key", "sesame", "--api-key", "other", program=SCRIPTED) as server:
         yield server
 
 
@@ -42,41 +41,49 @@ def valid(answer: Response) -> None:
 
 def test_an_answer_is_of_the_types_and_says_what_the_chat_does(scripted: RunningServer) -> None:
     client = of(scripted)
-    answer = ask(client, "hello", instructions="be brief", metadata={"a": "b"}, tools=[RUN])
+    answer = ask(client, "think: hello", instructions="be brief", metadata={"a": "b"}, tools=[RUN])
     valid(answer)
     chat = client.chat.completions.create(
-        model="scripted", messages=[{"role": "user", "content": "hello"}]
+        model="scripted", messages=[{"role": "user", "content": "think: hello"}]
     )
-    assert answer.output_text == chat.choices[0].message.content == DONE
+    assert answer.output_text == chat.choices[0].message.content == SAID
     assert [item.type for item in answer.output] == ["reasoning", "message"]
     assert answer.metadata == {"a": "b"} and answer.status == "completed"
 
 
 @pytest.mark.parametrize("summary", [None, "auto"])
-def test_a_stream_is_of_the_types_and_adds_up(scripted: RunningServer, summary: Any) -> None:
-    from openai.types.responses import ResponseStreamEvent
-
+def test_a_stream_of_reasoning_is_of_the_types_and_adds_up(
+    scripted: RunningServer, summary: Any
+) -> None:
     more: dict[str, Any] = {"reasoning": {"summary": summary}} if summary else {}
-    adapter: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
-    with of(scripted).responses.stream(
-        model="scripted", input=ASK, tools=[RUN], include=["reasoning.encrypted_content"], **more
-    ) as stream:
-        events = [*stream]
-        final = stream.get_final_response()
-    raw = of(scripted).responses.create(
-        model="scripted", input=ASK, tools=[RUN], stream=True, **more
-    )
-    told = [adapter.validate_python(event.to_dict()) for event in raw]
-    assert [event.sequence_number for event in told] == list(range(len(told)))
-    kinds = {event.type for event in events}
+    more["include"] = ["reasoning.encrypted_content"]
+    kinds, final = streamed(of(scripted), "think: hello", **more)
     thinking = "reasoning_summary_text" if summary else "reasoning_text"
     assert {f"response.{thinking}.delta", f"response.{thinking}.done"} <= kinds
-    assert "response.function_call_arguments.done" in kinds
-    thought, call = final.output
-    assert thought.type == "reasoning"
+    thought = final.output[0]
+    assert thought.type == "reasoning" and final.output_text == SAID
     parts: Any = thought.summary if summary else thought.content
     assert parts[0].text == THOUGHT and thought.encrypted_content
-    assert isinstance(call, ResponseFunctionToolCall) and call.arguments == '{"cmd": "echo hi"}'
+
+
+def test_a_stream_of_calls_is_of_the_types_and_adds_up(scripted: RunningServer) -> None:
+    two = f'{ASK} and run {{"cmd": "ls"}}'
+    kinds, final = streamed(of(scripted), two, tools=[RUN])
+    assert "response.function_call_arguments.done" in kinds
+    calls = [item for item in final.output if isinstance(item, ResponseFunctionToolCall)]
+    assert [call.arguments for call in calls] == ['{"cmd": "echo hi"}', '{"cmd": "ls"}']
+
+
+def streamed(client: OpenAI, input: str, **more: Any) -> tuple[set[str], Response]:
+    """What kinds of events come, each of which is checked, and what the client makes of them."""
+    adapter: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
+    raw = client.responses.create(model="scripted", input=input, stream=True, **more)
+    told = [adapter.validate_python(event.to_dict()) for event in raw]
+    assert [event.sequence_number for event in told] == list(range(len(told)))
+    with client.responses.stream(model="scripted", input=input, **more) as stream:
+        for _ in stream:
+            pass
+        return {event.type for event in told}, stream.get_final_response()
 
 
 def test_a_tool_is_called_and_answered_with_and_without_the_store(scripted: RunningServer) -> None:
@@ -88,10 +95,10 @@ def test_a_tool_is_called_and_answered_with_and_without_the_store(scripted: Runn
     kept = ask(client, [output], tools=[RUN], previous_response_id=first.id)
     items = [{"role": "user", "content": ASK}, *[item.to_dict() for item in first.output], output]
     sent = ask(client, items, tools=[RUN], store=False)
-    assert kept.output_text == sent.output_text == DONE
+    assert kept.output_text == sent.output_text == TOLD
     assert kept.usage and sent.usage and kept.usage.input_tokens == sent.usage.input_tokens
     listed = [item.type for item in client.responses.input_items.list(kept.id, order="asc")]
-    assert listed == ["message", "reasoning", "function_call", "function_call_output"]
+    assert listed == ["message", "function_call", "function_call_output"]
     with pytest.raises(openai.NotFoundError):
         client.responses.retrieve(sent.id)
 
@@ -107,13 +114,13 @@ def test_tools_in_namespaces_and_custom_tools_come_back_as_they_were(
     ]
     call: Any = ask(client, ASK.replace("run", "mcp__run"), tools=tools).output[-1]
     assert (call.name, call.namespace) == ("run", "mcp")
-    first = ask(client, 'do: patch {"input": "free text"}', tools=tools)
+    first = ask(client, 'call patch {"input": "free text"}', tools=tools)
     custom: Any = first.output[-1]
     valid(first)
     assert (custom.type, custom.input) == ("custom_tool_call", "free text")
     output = {"type": "custom_tool_call_output", "call_id": custom.call_id, "output": "ok"}
     again = ask(client, [output], tools=tools, previous_response_id=first.id)
-    assert again.output_text == DONE
+    assert again.output_text == "The tool said: ok"
 
 
 def test_no_key_sees_what_another_keeps(scripted: RunningServer) -> None:
@@ -162,35 +169,9 @@ def test_an_engine_that_dies_ends_a_stream_with_failed() -> None:
 
 
 def test_a_file_keeps_answers_when_the_server_ends(tmp_path: Path) -> None:
-    options = ("--scripted", "--store", str(tmp_path / "kept"))
-    with running(*options) as server:
+    options = ("--store", str(tmp_path / "kept"))
+    with running(*options, program=SCRIPTED) as server:
         first = ask(of(server), ASK, tools=[RUN])
-    with running(*options) as server:
+    with running(*options, program=SCRIPTED) as server:
         assert of(server).responses.retrieve(first.id) == first
         assert ask(of(server), "thanks", previous_response_id=first.id).status == "completed"
-
-
-def test_openais_agents_run_a_tool(scripted: RunningServer, monkeypatch: Any) -> None:
-    monkeypatch.setenv("OPENAI_AGENTS_DISABLE_TRACING", "1")
-    from agents import Agent, OpenAIResponsesModel, Runner, function_tool
-
-    ran: list[str] = []
-
-    @function_tool
-    def run(cmd: str) -> str:
-        """Runs a command."""
-        ran.append(cmd)
-        return "hi"
-
-    async def work() -> str:
-        client = openai.AsyncOpenAI(base_url=f"{scripted.url}/v1", api_key="sesame")
-        model = OpenAIResponsesModel(model="scripted", openai_client=client)
-        agent = Agent(name="a", instructions="Use tools.", tools=[run], model=model)
-        streamed = Runner.run_streamed(agent, ASK)
-        async for _ in streamed.stream_events():
-            pass
-        await client.close()
-        return str(streamed.final_output)
-
-    assert asyncio.run(work()) == DONE
-    assert ran == ["echo hi"]
