@@ -69,7 +69,9 @@ LONG_IN_NODE = {vector.id for vector in IN_NODE if vector.computes} - NOT_SEEN
 
 FEATURES = {
     "answers/chat-three-streamed": "answers",
+    "anthropic/stream": "anthropic",
     "logprobs/chat-whole": "logprobs",
+    "responses/kept": "responses",
     "scheduling/chat-priority": "scheduling",
 }
 """What these vectors show in Chromium: the parts of the README's table that no other test does."""
