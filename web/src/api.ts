@@ -105,6 +105,11 @@ export interface Message {
   reasoning_content?: string | null;
   /** Another name of `reasoning_content`. */
   reasoning?: string | null;
+  /**
+   * Of a last message of the assistant's: the answer begins with it, and goes on where it
+   * ends.
+   */
+  prefix?: boolean | null;
   /** Not built yet: accepted only with a value that changes nothing. */
   audio?: null;
   /** Not built yet: accepted only with a value that changes nothing. */

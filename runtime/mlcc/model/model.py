@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mlcc.api.about import About
-from mlcc.api.dialect import Dialect, dialect_of
+from mlcc.api.dialect import REASONING_PARSERS, TOOL_PARSERS, Dialect, dialect_of
 from mlcc.api.infill import Infill, family_of
 from mlcc.api.sampling import Wishes, recommended
 from mlcc.api.template import ChatTemplate, ChatText, without_double_bos
@@ -27,7 +27,7 @@ from mlcc.engine.engine import Engine
 from mlcc.engine.executor import Executor
 from mlcc.engine.grammar import Grammars
 from mlcc.engine.limits import too_long
-from mlcc.errors import ArtifactError
+from mlcc.errors import ArtifactError, InvalidRequestError
 from mlcc.model.tokenizer import FileTokenizer, TextTokenizer
 
 if TYPE_CHECKING:
@@ -149,6 +149,19 @@ class ModelText:
         plain = replace(self.chat_template, control_tokens=())
         return replace(self, chat_template=plain, tool_template=tools)
 
+    def with_parsers(self, tools: str | None, reasoning: str | None) -> ModelText:
+        """The same, read by other parsers, by their names; None = as its template shows. Raises
+        InvalidRequestError for names that there are not."""
+        for option, name, names in (
+            ("--tool-parser", tools, TOOL_PARSERS),
+            ("--reasoning-parser", reasoning, REASONING_PARSERS),
+        ):
+            if name is not None and name not in names:
+                raise InvalidRequestError(
+                    f"{option} is {name[:40]!a}; it must be one of {', '.join(names)}"
+                )
+        return replace(self, tool_parser=tools, reasoning_parser=reasoning)
+
     def new_engine(self, capacity: Capacity, prefix_cache: bool = True) -> Engine:
         """A fresh engine for an executor of this model.
 
@@ -191,6 +204,10 @@ class Model:
         """The same, with a text side `with_special`."""
         return replace(self, text=self.text.with_special())
 
+    def with_parsers(self, tools: str | None, reasoning: str | None) -> Model:
+        """The same, with a text side `with_parsers`."""
+        return replace(self, text=self.text.with_parsers(tools, reasoning))
+
     def new_engine(self) -> Engine:
         """A fresh engine for this model. One at a time: they would share the pages."""
         return self.text.new_engine(self.capacity, self.prefix_cache)
@@ -199,17 +216,24 @@ class Model:
         self.executor.close()
 
 
-def open_text(path: Path, *, parse_special: bool = False) -> ModelText:
+def open_text(
+    path: Path,
+    *,
+    parse_special: bool = False,
+    tool_parser: str | None = None,
+    reasoning_parser: str | None = None,
+) -> ModelText:
     """The text side of a compiled model, without loading the library or hashing the weights: of
-    the files only those that are read. `parse_special`: as `ModelText.with_special`.
+    the files only those that are read. `parse_special`: as `ModelText.with_special`; parsers as
+    `ModelText.with_parsers`.
 
-    Raises ArtifactError.
+    Raises ArtifactError, and InvalidRequestError for parsers that there are not.
     """
     from mlcc.artifact.folder import Artifact
 
     artifact = Artifact.open(path, verify=False, host=False)
     artifact.verify(text_files(artifact.manifest))
-    text = text_of(artifact)
+    text = text_of(artifact).with_parsers(tool_parser, reasoning_parser)
     return text.with_special() if parse_special else text
 
 

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 from starlette.requests import ClientDisconnect
 from starlette.requests import Request as HttpRequest
@@ -48,6 +49,8 @@ class Settings:
     """Names that requests may be for and from; None = all."""
     strict_fields: bool = False
     """Refuse fields that nobody here knows."""
+    store: Path | None = None
+    """The file in which answers of /v1/responses are kept; None = in memory."""
 
     @property
     def bounds(self) -> ServiceBounds:

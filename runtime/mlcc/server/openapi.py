@@ -16,6 +16,7 @@ from mlcc.api import shapes
 from mlcc.api.anthropic import shapes as anthropic_shapes
 from mlcc.api.llamacpp import shapes as llamacpp_shapes
 from mlcc.api.ollama import shapes as ollama_shapes
+from mlcc.api.openai_responses import shapes as responses_shapes
 from mlcc.api.schema import Field, Object, Use
 from mlcc.api.tagged import Tagged
 from mlcc.api.types import ByToken, Custom, Either, Flag, Integer, JsonType, Many, Number, Text
@@ -30,7 +31,7 @@ from mlcc.service.exchange import (
 )
 
 Schema = dict[str, Any]
-SHAPES = (shapes, anthropic_shapes, ollama_shapes, llamacpp_shapes)
+SHAPES = (shapes, responses_shapes, anthropic_shapes, ollama_shapes, llamacpp_shapes)
 """Modules whose typed dictionaries are answers."""
 
 _NOT_BUILT = "Not built yet: accepted only with a value that changes nothing."

@@ -14,6 +14,7 @@ from mlcc.api.encoders import ENCODED
 from mlcc.api.fields import CHAT, COMPLETION
 from mlcc.api.llamacpp import fields as llamacpp
 from mlcc.api.ollama import fields as ollama
+from mlcc.api.openai_responses.fields import COUNT_INPUT, RESPONSES
 from mlcc.api.schema import Object
 from mlcc.errors import MlccError
 from mlcc.service.exchange import (
@@ -58,6 +59,34 @@ CHAT_COMPLETIONS = Address(
 )
 COMPLETIONS = Address(
     "POST", "/v1/completions", "Continue texts.", "Completion", COMPLETION, "CompletionChunk"
+)
+RESPONSE_CREATE = Address(
+    "POST",
+    "/v1/responses",
+    "Answer a conversation, and keep it.",
+    "ResponsesAnswer",
+    RESPONSES,
+    "ResponsesEvent",
+)
+RESPONSE_TOKENS = Address(
+    "POST",
+    "/v1/responses/input_tokens",
+    "Count the tokens of a conversation.",
+    "ResponsesTokenCount",
+    COUNT_INPUT,
+)
+RESPONSE_INPUT = Address(
+    "GET",
+    "/v1/responses/{name}/input_items",
+    "What a kept answer answers.",
+    "ResponsesItemList",
+)
+RESPONSE_CANCEL = Address(
+    "POST", "/v1/responses/{name}/cancel", "End an answer that is streamed.", "ResponsesAnswer"
+)
+RESPONSE = Address("GET", "/v1/responses/{name}", "A kept answer.", "ResponsesAnswer")
+RESPONSE_DELETE = Address(
+    "DELETE", "/v1/responses/{name}", "Keep an answer no longer.", "ResponsesDeleted"
 )
 ANTHROPIC_MESSAGES = Address(
     "POST",
@@ -185,6 +214,12 @@ LLAMACPP = (
 ADDRESSES = (
     CHAT_COMPLETIONS,
     COMPLETIONS,
+    RESPONSE_CREATE,
+    RESPONSE_TOKENS,
+    RESPONSE_INPUT,
+    RESPONSE_CANCEL,
+    RESPONSE,
+    RESPONSE_DELETE,
     EMBEDDINGS,
     SCORE,
     RERANK,

@@ -14,6 +14,7 @@ from mlcc.service.addresses import ADDRESSES
 from mlcc.service.core import Core, ServiceBounds
 from mlcc.service.engine import EngineClient
 from mlcc.service.exchange import ApiRequest, ApiResponse, error_response
+from mlcc.service.kept import Kept
 from mlcc.service.prompts import Prompts
 from mlcc.service.protocols import (
     encoders,
@@ -22,12 +23,14 @@ from mlcc.service.protocols import (
     ollama,
     ollama_models,
     openai,
+    responses,
     tokens,
 )
 from mlcc.service.routes import Handlers, Routes
 
 HANDLERS: Handlers = {
     **openai.HANDLERS,
+    **responses.HANDLERS,
     **encoders.HANDLERS,
     **tokens.HANDLERS,
     **messages.HANDLERS,
@@ -46,8 +49,9 @@ class Service:
         text: ModelText,
         bounds: ServiceBounds | None = None,
         prompts: Prompts | None = None,
+        kept: Kept | None = None,
     ) -> None:
-        self._core = Core(engine, text, bounds, prompts)
+        self._core = Core(engine, text, bounds, prompts, kept)
         self._routes = Routes(ADDRESSES)
 
     async def answer(self, request: ApiRequest) -> ApiResponse:

@@ -18,7 +18,7 @@ from mlcc.service.addresses import TOKENIZE as TOKENIZE_AT
 from mlcc.service.core import MOST_COUNTED, Core
 from mlcc.service.exchange import ApiRequest, ApiResponse, json_response
 from mlcc.service.routes import Handlers
-from mlcc.service.talk import asked_of_template
+from mlcc.service.talk import Talk
 
 WORDS = ("content", "prompt", "messages")
 
@@ -69,8 +69,8 @@ async def apply_template(core: Core, request: ApiRequest) -> ApiResponse:
     body = await core.body(request)
     parsed, ignored = parse_chat(body), core.unknown(CHAT, body)
     core.check_model(parsed.delivery.model)
-    messages, variables = asked_of_template(parsed, core.text)
-    text = await core.prompts.written(messages, parsed.delivery.timeout, variables)
+    talk = Talk(parsed, core.text)
+    text = await core.prompts.written(talk.messages, parsed.delivery.timeout, talk.variables)
     return json_response({"prompt": text}, headers=ignored)
 
 
@@ -78,8 +78,8 @@ async def _ids(core: Core, fields: Mapping[str, Any], word: str, body: Any) -> a
     """However long: nothing is computed of them."""
     if word == "messages":
         chat = {k: body[k] for k in ("messages", "tools", "chat_template_kwargs") if k in body}
-        messages, variables = asked_of_template(parse_chat(chat), core.text)
-        return await core.prompts.chat(messages, MOST_COUNTED, None, variables)
+        talk = Talk(parse_chat(chat), core.text)
+        return await core.prompts.chat(talk.messages, MOST_COUNTED, None, talk.variables)
     said, default = ("add_special", False) if word == "content" else ("add_special_tokens", True)
     special = fields.get(said, default)
     return await core.prompts.text(fields[word], MOST_COUNTED, None, special)

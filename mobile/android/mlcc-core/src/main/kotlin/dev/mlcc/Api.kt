@@ -262,6 +262,11 @@ public data class Message(
     val reasoningContent: String? = null,
     /** Another name of `reasoning_content`. */
     val reasoning: String? = null,
+    /**
+     * Of a last message of the assistant's: the answer begins with it, and goes on where it
+     * ends.
+     */
+    val prefix: Boolean? = null,
     /** Accepted; never changes an answer. */
     val annotations: JsonElement? = null,
 ) {
