@@ -58,6 +58,8 @@ ROWS: dict[str, tuple[str, ...]] = {
     "structured output": ("structured",),
     "`logprobs`, `top_logprobs`": ("logprobs",),
     "chat and OpenAI server": ("server",),
+    "Ollama's API": ("ollama",),
+    "llama.cpp's addresses, `/tokenize`": ("llamacpp",),
     "programs in C: `mlcc.h`": ("c",),
     "`mlcc profile`": ("profile",),
 }

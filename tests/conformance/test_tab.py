@@ -68,6 +68,8 @@ LONG_IN_NODE = {vector.id for vector in IN_NODE if vector.computes} - NOT_SEEN
 FEATURES = {
     "answers/chat-three-streamed": "answers",
     "logprobs/chat-whole": "logprobs",
+    "llamacpp/completion-stopped": "llamacpp",
+    "ollama/chat-lines": "ollama",
     "scheduling/chat-priority": "scheduling",
 }
 """What these vectors show in Chromium: the parts of the README's table that no other test does."""
