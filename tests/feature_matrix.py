@@ -61,6 +61,8 @@ ROWS: dict[str, tuple[str, ...]] = {
     "chat and OpenAI server": ("server",),
     "OpenAI's `/v1/responses`": ("responses",),
     "Anthropic's `/v1/messages`": ("anthropic",),
+    "Ollama's API": ("ollama",),
+    "llama.cpp's addresses, `/tokenize`": ("llamacpp",),
     "programs in C: `mlcc.h`": ("c",),
     "`mlcc profile`": ("profile",),
 }
