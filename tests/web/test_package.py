@@ -14,6 +14,7 @@ FILES = sorted(path.relative_to(WEB).as_posix() for path in (WEB / "tests").glob
 IN_CHROMIUM = "'../tools/chromium.js'"
 OVER_THE_DEMO = "'./demo.js'"
 OVER_A_SMALL_MODEL = "'./device_model.js'"
+OVER_A_SERVER = "process.env['MLCC_SERVER']"
 TIMEOUT_S = 900
 
 
@@ -34,6 +35,8 @@ def test_vitest(file: str, web: Path, tmp_path: Path, request: pytest.FixtureReq
     if OVER_A_SMALL_MODEL in imports:
         source, compiled = request.getfixturevalue("small_webgpu")
         variables |= {"MLCC_DEMO_SOURCE": str(source), "MLCC_DEMO_WEBGPU": str(compiled)}
+    if OVER_A_SERVER in imports:
+        variables |= {"MLCC_SERVER": request.getfixturevalue("demo_server")}
     command = [node(), "node_modules/vitest/vitest.mjs", "run", file]
     done = subprocess.run(
         [*command, "--reporter=default", "--reporter=json", f"--outputFile.json={report}"],
