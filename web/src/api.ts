@@ -232,7 +232,7 @@ export interface ChatCompletionRequest {
   seed?: number | null;
   /** The answer ends before the first of these. */
   stop?: string | readonly string[] | null;
-  /** Longest answer in tokens. */
+  /** Longest answer in tokens; -1 = as long as the context allows. */
   max_tokens?: number | null;
   /** Go on where the model would end, as benchmarks want. */
   ignore_eos?: boolean | null;
@@ -426,7 +426,7 @@ export interface CompletionRequest {
   seed?: number | null;
   /** The answer ends before the first of these. */
   stop?: string | readonly string[] | null;
-  /** Longest answer in tokens. */
+  /** Longest answer in tokens; -1 = as long as the context allows. */
   max_tokens?: number | null;
   /** Go on where the model would end, as benchmarks want. */
   ignore_eos?: boolean | null;
@@ -732,6 +732,10 @@ export interface Model {
   object: 'model';
   created: number;
   owned_by: 'mlcc';
+  /** Tokens that a prompt and its answer may have together. */
+  context_length: number;
+  /** The same, as vLLM calls it. */
+  max_model_len: number;
 }
 
 /** The answer of /v1/models. */

@@ -16,6 +16,8 @@ class About:
     architecture: str = "unknown"
     """The checkpoint's `model_type`: llama, qwen2, ..."""
     quantization: str = "unknown"
+    device: str = "cpu"
+    """What it was compiled for: cpu, cuda, metal, vulkan, webgpu."""
     config: Mapping[str, Any] = field(default_factory=dict)
     """The numbers of the architecture, as the manifest has them."""
     vocab_size: int = 0

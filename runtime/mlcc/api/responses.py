@@ -195,11 +195,18 @@ class CompletionChunks(Chunks):
         return chunk
 
 
-def models(names: Sequence[str], created: int) -> ModelList:
-    """The answer of /v1/models."""
-    return {"object": "list", "data": [model(name, created) for name in names]}
+def models(names: Sequence[str], created: int, context: int) -> ModelList:
+    """The answer of /v1/models. context: tokens that prompt and answer may have together."""
+    return {"object": "list", "data": [model(name, created, context) for name in names]}
 
 
-def model(name: str, created: int) -> Model:
+def model(name: str, created: int, context: int) -> Model:
     """One entry of /v1/models."""
-    return {"id": name, "object": "model", "created": created, "owned_by": "mlcc"}
+    return {
+        "id": name,
+        "object": "model",
+        "created": created,
+        "owned_by": "mlcc",
+        "context_length": context,
+        "max_model_len": context,
+    }

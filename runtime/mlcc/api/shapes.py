@@ -229,6 +229,10 @@ class Model(TypedDict):
     object: Literal["model"]
     created: int
     owned_by: Literal["mlcc"]
+    context_length: int
+    """Tokens that a prompt and its answer may have together."""
+    max_model_len: int
+    """The same, as vLLM calls it."""
 
 
 class ModelList(TypedDict):

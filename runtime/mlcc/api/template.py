@@ -11,12 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NoReturn
 
 from jinja2.environment import Template
 from jinja2.exceptions import TemplateError, TemplateSyntaxError
 
 from mlcc.api.budget import BUDGET, Budget, OverBudget
+from mlcc.api.history import CallStyle, style_of
 from mlcc.api.operations import text_of
 from mlcc.api.sandbox import BoundedEnvironment
 from mlcc.api.twins import TWINS, Twins
@@ -86,6 +88,8 @@ class ChatTemplate:
         Raises InvalidRequestError with the template's own words if it refuses the messages, and
         ArtifactError if the template is broken or does too much.
         """
+        if any(message.get("tool_calls") for message in messages):
+            messages = self._call_style.apply(messages)
         said = [dict(message) for message in messages]
         goes_on = bool(said) and bool(said[-1].pop("prefix", False))
         if goes_on:
@@ -105,6 +109,18 @@ class ChatTemplate:
                 text = _until_goes_on(text)
             pieces = tuple(self._twins.pieces(text))
         return ChatText("".join(pieces), self.is_plain, pieces)
+
+    @cached_property
+    def _call_style(self) -> CallStyle:
+        return style_of(lambda messages: self._text({"messages": messages, "tools": None}))
+
+    def _text(self, given: dict[str, Any]) -> str:
+        """What the template writes, as it is."""
+        with _bounded(self._twins):
+            pieces = self._compiled().generate(
+                **given, add_generation_prompt=False, **self.special_tokens
+            )
+            return self._collect(pieces)
 
     def check(self) -> None:
         """Compile now. Raises ArtifactError if the template is no valid jinja or too long."""

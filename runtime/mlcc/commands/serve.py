@@ -45,6 +45,13 @@ _KEY_VARIABLE = "MLCC_API_KEY"
               help="Longest time for an answer in seconds.")  # fmt: skip
 @click.option("--max-connections", type=click.IntRange(1), default=1000, show_default=True,
               help="Clients that may be connected.")  # fmt: skip
+@click.option("--tool-parser", metavar="NAME",
+              help="How the model writes calls, where its template does not show it.")  # fmt: skip
+@click.option("--reasoning-parser", metavar="NAME",
+              help="How it marks reasoning; none = it is left in the text.")  # fmt: skip
+@click.option("--store", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+              help="Keep answers of /v1/responses in this file, for 30 days; without, in memory, "
+              "until the server ends.")  # fmt: skip
 @click.option("--strict-fields", is_flag=True,
               help="Refuse fields that nobody here knows, instead of ignoring them.")  # fmt: skip
 @click.option("--web", type=click.Path(path_type=Path),
@@ -61,10 +68,13 @@ def serve_command(
     max_body: int,
     timeout: float,
     max_connections: int,
+    store: Path | None,
     strict_fields: bool,
     web: Path | None,
     no_page: bool,
     parse_special: bool,
+    tool_parser: str | None,
+    reasoning_parser: str | None,
 ) -> None:
     """Serve a model through OpenAI's API, and a chat page over it at /.
 
@@ -83,14 +93,15 @@ def serve_command(
     api_keys = _checked_keys(api_keys)
     hosts, limits = names(host, api_keys, allowed_hosts), ConnectionLimits(max_connections)
     if options.target == TARGET or is_for_browsers(options.model):
-        _check_no_engine(options, web, no_page, parse_special)
+        _check_no_engine(options, web, no_page, parse_special, store)
         page_folder()  # what it would say is worth more before a compile
         _say_open(host, api_keys)
         serve_page(options.artifact(runs_here=False), host, port, _say_page, hosts, limits)
         return
     more, has_page = _page(web, no_page)
     path = options.artifact()
-    reader = partial(open_text, path, parse_special=parse_special)
+    parsers = {"tool_parser": tool_parser, "reasoning_parser": reasoning_parser}
+    reader = partial(open_text, path, parse_special=parse_special, **parsers)
     text = reader()
     if not is_local(host) and not api_keys:
         note(f"anyone who reaches {host} can use this server; --api-key closes it")
@@ -101,7 +112,13 @@ def serve_command(
     if web:
         _say_open(host, api_keys)
     settings = Settings(
-        api_keys, max_queue, max_body, timeout, hosts=hosts, strict_fields=strict_fields
+        api_keys,
+        max_queue,
+        max_body,
+        timeout,
+        hosts=hosts,
+        strict_fields=strict_fields,
+        store=store,
     )
 
     def when_ready(url: str, capacity: Capacity) -> None:
@@ -172,7 +189,7 @@ def _say_open(host: str, api_keys: tuple[str, ...]) -> None:
 
 
 def _check_no_engine(
-    options: ModelOptions, web: Path | None, no_page: bool, parse_special: bool
+    options: ModelOptions, web: Path | None, no_page: bool, parse_special: bool, store: Path | None
 ) -> None:
     """Nothing is asked of an engine that does not run here. Raises UnsupportedError."""
     from mlcc.compiled.cache import is_compiled
@@ -183,7 +200,7 @@ def _check_no_engine(
     given = {name: getattr(options, name) for name in (*engine, *sizes)}
     given["no_prefix_cache"] = None if options.prefix_cache else True
     flags = {"no_page": no_page or None, "parse_special": parse_special or None}
-    for name, value in {**given, "web": web, **flags}.items():
+    for name, value in {**given, "web": web, "store": store, **flags}.items():
         if value is not None:
             raise UnsupportedError(
                 f"{options.model} runs in the visitor's browser, not here; "

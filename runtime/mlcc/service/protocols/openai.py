@@ -39,15 +39,16 @@ def _reason(error: MlccError) -> str:
 async def list_models(core: Core, request: ApiRequest) -> ApiResponse:
     """The one model; none where nothing answers any more."""
     core.engine.check_alive()
-    return json_response(models([core.text.name], core.created))
+    return json_response(models([core.text.name], core.created, core.engine.capacity.context))
 
 
 async def get_model(core: Core, request: ApiRequest) -> ApiResponse:
     """The one model, by its name."""
     core.engine.check_alive()
-    name = request.parameters["name"]
+    if not (name := request.parameters["name"]):  # /v1/models/
+        return await list_models(core, request)
     core.check_model(name)
-    return json_response(model(name, core.created))
+    return json_response(model(name, core.created, core.engine.capacity.context))
 
 
 async def chat(core: Core, request: ApiRequest) -> ApiResponse:

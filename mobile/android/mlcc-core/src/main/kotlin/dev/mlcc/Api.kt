@@ -404,7 +404,7 @@ public data class ChatCompletionRequest(
     val seed: Long? = null,
     /** The answer ends before the first of these. */
     val stop: Stop? = null,
-    /** Longest answer in tokens. */
+    /** Longest answer in tokens; -1 = as long as the context allows. */
     @SerialName("max_tokens")
     val maxTokens: Int? = null,
     /** Go on where the model would end, as benchmarks want. */
@@ -662,7 +662,7 @@ public data class ChatCompletionRequest(
         public fun stop(value: Stop?): Builder =
             apply { made = made.copy(stop = value) }
 
-        /** Longest answer in tokens. */
+        /** Longest answer in tokens; -1 = as long as the context allows. */
         public fun maxTokens(value: Int?): Builder =
             apply { made = made.copy(maxTokens = value) }
 
@@ -942,7 +942,7 @@ public data class CompletionRequest(
     val seed: Long? = null,
     /** The answer ends before the first of these. */
     val stop: Stop? = null,
-    /** Longest answer in tokens. */
+    /** Longest answer in tokens; -1 = as long as the context allows. */
     @SerialName("max_tokens")
     val maxTokens: Int? = null,
     /** Go on where the model would end, as benchmarks want. */
@@ -1168,7 +1168,7 @@ public data class CompletionRequest(
         public fun stop(value: Stop?): Builder =
             apply { made = made.copy(stop = value) }
 
-        /** Longest answer in tokens. */
+        /** Longest answer in tokens; -1 = as long as the context allows. */
         public fun maxTokens(value: Int?): Builder =
             apply { made = made.copy(maxTokens = value) }
 
@@ -1573,6 +1573,12 @@ public data class CompletionChunk(
 public data class Model(
     val id: String,
     val created: Long,
+    /** Tokens that a prompt and its answer may have together. */
+    @SerialName("context_length")
+    val contextLength: Long,
+    /** The same, as vLLM calls it. */
+    @SerialName("max_model_len")
+    val maxModelLen: Long,
 )
 
 /** The answer of /v1/models. */
