@@ -58,6 +58,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     "structured output": ("structured",),
     "`logprobs`, `top_logprobs`": ("logprobs",),
     "chat and OpenAI server": ("server",),
+    "the chat page at `/`": ("page",),
     "programs in C: `mlcc.h`": ("c",),
     "`mlcc profile`": ("profile",),
 }
