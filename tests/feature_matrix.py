@@ -63,6 +63,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     "Anthropic's `/v1/messages`": ("anthropic",),
     "Ollama's API": ("ollama",),
     "llama.cpp's addresses, `/tokenize`": ("llamacpp",),
+    "the chat page at `/`": ("page",),
     "programs in C: `mlcc.h`": ("c",),
     "`mlcc profile`": ("profile",),
 }
