@@ -10,13 +10,14 @@ import os
 import time
 from array import array
 from collections.abc import Sequence
+from pathlib import Path
 
 from mlcc.api.template import ChatTemplate
 from mlcc.device.toy import ToyExecutor
 from mlcc.engine.adjustments import Adjustments
 from mlcc.engine.batch import Batch, Capacity
 from mlcc.engine.tables import CacheGroup
-from mlcc.errors import OutOfMemoryError
+from mlcc.errors import DeviceError, OutOfMemoryError
 from mlcc.model.model import Model, ModelText
 
 VOCAB = 96
@@ -50,7 +51,7 @@ class SlowToy(ToyExecutor):
     """`die_after` and `full_at` are numbers of steps, from 1; 0 = never."""
 
     def __init__(
-        self, capacity: Capacity, delay: float = 0.0, die_after: int = 0, full_at: int = 0
+        self, capacity: Capacity, delay: float = 0.0, die_after: float = 0, full_at: float = 0
     ) -> None:
         super().__init__(capacity)
         self._delay, self._die_after, self._full_at = delay, die_after, full_at
@@ -70,7 +71,17 @@ def toy_text() -> ModelText:
     return ModelText("toy", Letters(), ChatTemplate(TEMPLATE), frozenset([0]))
 
 
-def open_toy(delay: float = 0.0, die_after: int = 0, full_at: int = 0) -> Model:
+def open_watched_toy(place: str, *options: float) -> Model:
+    """Writes its process's id into the folder; does not open while the folder has a `shut`."""
+    folder = Path(place)
+    if (folder / "shut").exists():
+        raise DeviceError(f"{folder} is shut")
+    (folder / "new").write_text(str(os.getpid()))
+    (folder / "new").replace(folder / "pid")
+    return open_toy(*options)
+
+
+def open_toy(delay: float = 0.0, die_after: float = 0, full_at: float = 0) -> Model:
     return Model(toy_text(), SlowToy(CAPACITY, delay, die_after, full_at))
 
 

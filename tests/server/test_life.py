@@ -127,17 +127,6 @@ def test_who_has_another_key_finds_a_place_in_a_queue_that_others_fill() -> None
                 assert let_in.status_code == 200
 
 
-def test_a_dying_engine_is_said_to_all_who_wait_and_after() -> None:
-    with running("--delay", "0.01", "--die-after", "20") as server:
-        first = httpx.post(f"{server.url}/v1/chat/completions", json=LONG, timeout=60)
-        second = httpx.post(f"{server.url}/v1/chat/completions", json=LONG, timeout=60)
-        for answer in (first, second):
-            assert answer.status_code == 500
-            assert "engine process ended with exit code 7" in answer.json()["error"]["message"]
-        health = httpx.get(f"{server.url}/health")
-        assert health.status_code == 503 and health.json()["status"] == "dead"
-
-
 def test_a_full_device_costs_the_answers_being_made_and_no_more() -> None:
     with running("--full-at", "9") as server:
         engine = server.children()
@@ -147,15 +136,6 @@ def test_a_full_device_costs_the_answers_being_made_and_no_more() -> None:
         after = httpx.post(f"{server.url}/v1/chat/completions", json=LONG, timeout=60)
         assert after.status_code == 200 and after.json()["usage"]["completion_tokens"] == 400
         assert idle(server) and server.children() == engine
-
-
-def test_a_dying_engine_is_in_the_log_although_nobody_asked() -> None:
-    with running("--die-after", "2") as server:
-        httpx.post(f"{server.url}/v1/chat/completions", json=LONG, timeout=60)
-        server.process.terminate()
-        assert server.process.stderr
-        said = server.process.stderr.read()
-    assert said.count("the engine process ended with exit code 7") == 1
 
 
 @pytest.mark.parametrize("again_after", [0, 0.02, 0.1])

@@ -65,7 +65,19 @@ class RequestTimeoutError(MlccError):
 
 
 class EngineDiedError(MlccError):
-    """The engine's process is gone, and with it every answer it was making."""
+    """The engine's process is gone, and with it every answer it was making. `cause` is why: of
+    that only the class is for everybody, as `reason`."""
+
+    def __init__(
+        self, message: str, *, code: str | None = None, cause: MlccError | None = None
+    ) -> None:
+        super().__init__(message, code=code)
+        self.cause = cause
+
+    @property
+    def reason(self) -> str:
+        """The name of a class of errors."""
+        return type(self.cause or self).__name__
 
 
 class CancelledError(MlccError):

@@ -13,9 +13,17 @@ from mlcc.commands.options import (
     ModelOptions,
     model_options,
     note,
+    reasoning_options,
     sampling_options,
 )
-from mlcc.commands.terminal import Interrupts, Screen, cut_off, enable_line_editing, read_stdin
+from mlcc.commands.terminal import (
+    Interrupts,
+    Screen,
+    cut_off,
+    enable_line_editing,
+    read_stdin,
+    thinks,
+)
 from mlcc.errors import DeviceError, InvalidRequestError, MlccError, printable
 
 if TYPE_CHECKING:
@@ -36,12 +44,15 @@ Ctrl-C during an answer stops the answer."""
 @SPECIAL_OPTION
 @click.argument("prompt", required=False)
 @click.option("--system", help="Instructions that stay in force.")
+@reasoning_options
 @sampling_options
 def chat_command(
     options: ModelOptions,
     prompt: str | None,
     system: str | None,
     parse_special: bool,
+    think: bool | None,
+    reasoning_parser: str | None,
     sampling: Wishes,
 ) -> None:
     """Talk with a model in the terminal.
@@ -59,9 +70,10 @@ def chat_command(
     from mlcc.model.conversation import Conversation
     from mlcc.model.session import Session
 
-    session = Session(options.open(parse_special=parse_special))
+    model = options.open(parse_special=parse_special, reasoning_parser=reasoning_parser)
+    session = Session(model)
     try:
-        chat = Chat(session, Conversation(system), sampling, screen)
+        chat = Chat(session, Conversation(system, variables=thinks(think)), sampling, screen)
         if prompt is not None:
             chat.answer_once(prompt)
         else:
@@ -82,7 +94,7 @@ class Chat:
     def answer_once(self, prompt: str) -> None:
         """Answer and return; Ctrl-C ends the program."""
         self.conversation.add("user", prompt)
-        self.screen.answer(self.session.answer(self._prompt(), self.sampling))
+        self.screen.told(self.session.told(self._prompt(), self.sampling))
         if cut := cut_off(self.session.last, self.sampling.get("max_tokens")):
             note(cut)
 
@@ -118,8 +130,8 @@ class Chat:
         self.conversation.add("user", line)
         try:
             with Interrupts() as interrupts:
-                pieces = self.session.answer(self._prompt(), self.sampling, interrupts)
-                text = self.screen.answer(pieces)
+                pieces = self.session.told(self._prompt(), self.sampling, interrupts)
+                text = self.screen.told(pieces)
         except DeviceError:
             raise  # the model is gone
         except MlccError as error:  # too long a prompt, a broken chat template

@@ -29,9 +29,9 @@ from mlcc.server.keys import Key
 from mlcc.server.openapi import components, operation
 from mlcc.server.prompts import WorkerPrompts
 from mlcc.server.reference import reference_page
-from mlcc.service.addresses import ADDRESSES, HEALTH, Address
+from mlcc.service.addresses import ADDRESSES, HEALTH, Address, errors_of
 from mlcc.service.endpoints import Service
-from mlcc.service.exchange import error_response
+from mlcc.service.kept import Kept
 from mlcc.worker.client import WorkerClient
 
 OPEN = (HEALTH,)
@@ -48,10 +48,11 @@ def create_app(
     settings: Settings,
     when_ready: Callable[[], None] = lambda: None,
     more: Sequence[BaseRoute] = (),
+    kept: Kept | None = None,
 ) -> FastAPI:
     """The application for one model. The engine's process and the prompts' belong to the caller.
 
-    `more` are addresses beside the API's.
+    `more` are addresses beside the API's; `kept` has answers of /v1/responses, if not memory.
     """
 
     @asynccontextmanager
@@ -62,7 +63,7 @@ def create_app(
         yield
         engine.stop()
 
-    adapter = Adapter(Service(engine, text, settings.bounds, prompts), settings)
+    adapter = Adapter(Service(engine, text, settings.bounds, prompts, kept), settings)
     app = Api(
         title="mlcc",
         version=__version__,
@@ -136,4 +137,4 @@ def _add(app: FastAPI, address: Address, adapter: Adapter, dependencies: list[An
 
 async def _refuse(request: HttpRequest, error: Exception) -> HttpResponse:
     assert isinstance(error, MlccError)
-    return plain_response(error_response(error))
+    return plain_response(errors_of(request.scope["path"])(error))

@@ -23,6 +23,7 @@ from mlcc.server.adapter import Settings
 from mlcc.server.app import create_app
 from mlcc.server.connection import Config, ConnectionLimits, note_accept_errors
 from mlcc.server.descriptors import BACKLOG, affordable
+from mlcc.server.kept_file import KeptInFile
 from mlcc.server.prompt_worker import OpenText
 from mlcc.server.prompts import WorkerPrompts
 from mlcc.server.web import create_page_app
@@ -54,6 +55,9 @@ def serve(
     with ExitStack() as stack:
         listener = stack.enter_context(closing(bind(host, port)))
         stack.enter_context(_terminate_politely())
+        kept = None
+        if settings.store is not None:
+            kept = stack.enter_context(closing(KeptInFile(settings.store, settings.api_keys)))
         text, prompts = open_text(), stack.enter_context(closing(WorkerPrompts(open_text)))
         process = EngineProcess(open_model)
         try:
@@ -62,7 +66,7 @@ def serve(
             url = _url(host, listener.getsockname()[1])
             client = WorkerClient(process, settings.max_queue)
             ready = partial(when_ready, url, process.capacity)
-            app = create_app(client, text, prompts, settings, ready, more)
+            app = create_app(client, text, prompts, settings, ready, more, kept=kept)
             _Server(_config(app, limits), client.stop_soon).run(sockets=[listener])
         finally:
             process.close()

@@ -14,11 +14,30 @@ from mlcc.service.addresses import ADDRESSES
 from mlcc.service.core import Core, ServiceBounds
 from mlcc.service.engine import EngineClient
 from mlcc.service.exchange import ApiRequest, ApiResponse, error_response
+from mlcc.service.kept import Kept
 from mlcc.service.prompts import Prompts
-from mlcc.service.protocols import openai
+from mlcc.service.protocols import (
+    encoders,
+    llamacpp,
+    messages,
+    ollama,
+    ollama_models,
+    openai,
+    responses,
+    tokens,
+)
 from mlcc.service.routes import Handlers, Routes
 
-HANDLERS: Handlers = {**openai.HANDLERS}
+HANDLERS: Handlers = {
+    **openai.HANDLERS,
+    **responses.HANDLERS,
+    **encoders.HANDLERS,
+    **tokens.HANDLERS,
+    **messages.HANDLERS,
+    **ollama.HANDLERS,
+    **ollama_models.HANDLERS,
+    **llamacpp.HANDLERS,
+}
 
 
 class Service:
@@ -30,8 +49,9 @@ class Service:
         text: ModelText,
         bounds: ServiceBounds | None = None,
         prompts: Prompts | None = None,
+        kept: Kept | None = None,
     ) -> None:
-        self._core = Core(engine, text, bounds, prompts)
+        self._core = Core(engine, text, bounds, prompts, kept)
         self._routes = Routes(ADDRESSES)
 
     async def answer(self, request: ApiRequest) -> ApiResponse:

@@ -7,6 +7,7 @@ gone. Where the engine runs and how one talks to it is a subclass's: in another 
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -17,6 +18,8 @@ from mlcc.engine.events import Event
 from mlcc.engine.request import Request
 from mlcc.errors import InvalidRequestError, MlccError
 from mlcc.service.job import Job
+from mlcc.service.live import Live
+from mlcc.service.observer import Observer, Silent
 
 
 class EngineClient(ABC):
@@ -24,21 +27,32 @@ class EngineClient(ABC):
 
     def __init__(self, most_live: int) -> None:
         self.dead: MlccError | None = None
-        """Why nothing will be answered any more."""
+        """Why nothing is answered: for good, or until the engine has been started again."""
+        self.observer: Observer = Silent()
+        """Who is told what becomes of requests."""
         self._limit = most_live
-        self._owners: dict[str, Job] = {}
+        self._owners: dict[str, Live] = {}
 
     @property
     def live(self) -> int:
         """Requests that are waiting or being answered."""
         return len(self._owners)
 
+    @property
+    def ready(self) -> bool:
+        """Whether what is asked now is answered now."""
+        return self.dead is None
+
+    def check_alive(self) -> None:
+        """Raise `dead`, if it is."""
+        if self.dead:
+            raise self.dead.with_traceback(None)  # or each raise would add to it
+
     def check_room(self, count: int, tenant: str = "") -> None:
         """Raise BusyError, or `dead`, if `count` more requests cannot be taken now,
         InvalidRequestError if they never can be. A tenant of which nothing is live may bring one
         though others fill the queue."""
-        if self.dead:
-            raise self.dead.with_traceback(None)  # or each raise would add to it
+        self.check_alive()
         if count > self._limit:
             raise InvalidRequestError(
                 f"the request wants {count} answers and {self._limit} are taken at most; send "
@@ -58,8 +72,9 @@ class EngineClient(ABC):
         tenant = requests[0].tenant
         self.check_room(len(requests), tenant)
         job = Job([request.id for request in requests], self._forget, timeout_s, tenant)
+        now = time.monotonic()
         for request in requests:
-            self._owners[request.id] = job
+            self._owners[request.id] = Live(request, job, now)
         try:
             for request in requests:
                 self._add(request)
@@ -69,7 +84,7 @@ class EngineClient(ABC):
         return job
 
     def _has_live(self, tenant: str) -> bool:
-        return any(job.tenant == tenant for job in self._owners.values())
+        return any(live.job.tenant == tenant for live in self._owners.values())
 
     @property
     @abstractmethod
@@ -89,21 +104,32 @@ class EngineClient(ABC):
         """Tell the engine that nobody waits for this request any more."""
 
     def _accept(self, request_id: str) -> None:
-        if job := self._owners.get(request_id):
-            job.accept()
+        live = self._owners.get(request_id)
+        if live is not None and not live.accepted:
+            live.accepted = True
+            live.job.accept()
 
     def _refuse(self, request_id: str, error: MlccError) -> None:
-        if job := self._owners.get(request_id):
-            job.fail(error)
+        if live := self._owners.get(request_id):
+            live.job.fail(error)
 
     def _deliver(self, events: Iterable[Event]) -> None:
+        now = time.monotonic()
         for event in events:
-            if job := self._owners.get(event.request_id):
-                job.put(event)
+            if live := self._owners.get(event.request_id):
+                live.job.put(event)
+                live.see(event, now, self.observer)
 
     def _fail(self, error: MlccError) -> None:
         """No answer that is being made will be complete."""
-        for job in set(self._owners.values()):
+        self._fail_jobs({live.job for live in self._owners.values()}, error)
+
+    def _fail_jobs(self, jobs: Iterable[Job], error: MlccError) -> None:
+        """The same for some of them."""
+        now, doomed = time.monotonic(), set(jobs)
+        for live in [live for live in self._owners.values() if live.job in doomed]:
+            live.end("error", now, self.observer)
+        for job in doomed:
             job.fail(error)
 
     def _die(self, error: MlccError) -> None:
@@ -114,5 +140,8 @@ class EngineClient(ABC):
 
     def _forget(self, request_id: str, finished: bool) -> None:
         """A job is done with a request."""
-        if self._owners.pop(request_id, None) is not None and not finished and not self.dead:
-            self._cancel(request_id)
+        live = self._owners.pop(request_id, None)
+        if live is not None and not finished:
+            live.end("cancelled", time.monotonic(), self.observer)
+            if not self.dead:
+                self._cancel(request_id)

@@ -12,7 +12,10 @@ from mlcc.service.exchange import ApiRequest, ApiResponse
 
 Handler = Callable[[Core, ApiRequest], Awaitable[ApiResponse]]
 Handlers = Mapping[Address, Handler]
-PLACES = "there are /v1/chat/completions, /v1/completions, /v1/models and /health"
+PLACES = (
+    "there are OpenAI's /v1/chat/completions, /v1/completions and /v1/models, Anthropic's "
+    "/v1/messages, Ollama's /api/chat, llama.cpp's /completion, and /health"
+)
 
 
 class Routes:

@@ -8,16 +8,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Callable
 from dataclasses import asdict
 from queue import SimpleQueue
 from threading import Thread
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from mlcc.api.errors import EngineDiedError
 from mlcc.engine.batch import Capacity
 from mlcc.engine.request import Request
 from mlcc.engine.stats import Stats
-from mlcc.errors import MlccError
+from mlcc.errors import DeviceError, MlccError
 from mlcc.service.engine import EngineClient
 from mlcc.worker.messages import (
     Accepted,
@@ -34,44 +35,63 @@ from mlcc.worker.messages import (
 
 log = logging.getLogger("mlcc.server")
 
+T = TypeVar("T")
 _PATIENCE_S = 5.0
+MOST_LOST = 1
+"""Engines that may end with a request that none began to answer. One that is there each time may be
+why."""
 
 
 class Running(Protocol):
     """A running engine: `mlcc.worker.process`, or a thread (`mlcc.worker.thread`)."""
 
     capacity: Capacity
+    restarts: bool
+    """Whether it can be started again."""
 
     def send(self, command: Command, /) -> None: ...
 
     def receive(self) -> Reply: ...
 
+    def again(self) -> bool: ...
+
     def why_it_ended(self) -> str: ...
 
 
 class WorkerClient(EngineClient):
-    """One per server. `start` in the event loop; everything but the threads runs in that loop."""
+    """One per model. `start` in the event loop; everything but the threads runs in that loop.
+
+    An engine whose process ends is started again, if it can be. Answers of which a part is known
+    are lost with it; the other requests are kept and asked of the next one, once.
+    """
 
     def __init__(
         self, process: Running, max_queue: int, advice: str = "Start `mlcc serve` again"
     ) -> None:
-        """advice: what to do once the engine is gone."""
+        """advice: what to do once the engine is gone for good."""
         super().__init__(max_queue + process.capacity.max_batch)
         self._advice = advice
         self._process = process
-        self._asking: list[asyncio.Future[Stats]] = []
-        self._outbox: SimpleQueue[Command | None] = SimpleQueue()
+        self._asking: list[asyncio.Future[Stats | None]] = []
+        self._outbox: SimpleQueue[Command | None] | None = None
+        """To the engine that runs; None = none does."""
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopped = False
 
     @property
     def capacity(self) -> Capacity:
         return self._process.capacity
 
+    @property
+    def ready(self) -> bool:
+        """Whether an engine runs."""
+        return self.dead is None and self._outbox is not None
+
     def start(self) -> None:
         """Begin to move messages. Needs a running event loop."""
         self._loop = asyncio.get_running_loop()
-        Thread(target=self._write, name="to-engine", daemon=True).start()
-        Thread(target=self._read, name="from-engine", daemon=True).start()
+        self._outbox = SimpleQueue()
+        Thread(target=self._live, args=(self._outbox,), name="from-engine", daemon=True).start()
 
     def stop_soon(self) -> None:
         """`stop` for signal handlers and other threads."""
@@ -80,49 +100,93 @@ class WorkerClient(EngineClient):
 
     def stop(self, why: str = "the server is shutting down") -> None:
         """Fail what is still waiting; the process is its owner's to close. Idempotent."""
-        self._die(self._died(why))
-        self._outbox.put(None)
+        self._stopped = True
+        self._die(self._died(MlccError(why)))
+        self._say(None)
 
     async def counters(self) -> dict[str, Any]:
-        """The engine's counters, None if it is in a long step."""
-        if self.dead:
-            raise self.dead.with_traceback(None)
-        future: asyncio.Future[Stats] = asyncio.get_running_loop().create_future()
-        self._asking.append(future)
-        self._outbox.put(AskStats())
-        try:
-            return {"engine": asdict(await asyncio.wait_for(future, _PATIENCE_S))}
-        except asyncio.TimeoutError:
+        """The engine's counters, None if it is in a long step or being started again."""
+        self.check_alive()
+        if self._outbox is None:
             return {"engine": None}
+        future: asyncio.Future[Stats | None] = asyncio.get_running_loop().create_future()
+        self._asking.append(future)
+        self._say(AskStats())
+        try:
+            found = await asyncio.wait_for(future, _PATIENCE_S)
+        except asyncio.TimeoutError:
+            found = None
+        return {"engine": found and asdict(found)}
 
     def _add(self, request: Request) -> None:
-        self._outbox.put(Add(request))
+        self._say(Add(request))  # or it is asked when there is an engine again
 
     def _cancel(self, request_id: str) -> None:
-        self._outbox.put(Cancel(request_id))
+        self._say(Cancel(request_id))
+
+    def _say(self, command: Command | None) -> None:
+        if self._outbox is not None:
+            self._outbox.put(command)
 
     def _die(self, error: MlccError) -> None:
         super()._die(error)
-        for future in self._asking:
-            if not future.done():
+        self._answer_asking(error)
+
+    def _answer_asking(self, error: MlccError | None = None) -> None:
+        """Nobody else will answer who asks for counters."""
+        asking, self._asking = self._asking, []
+        for future in asking:
+            if future.done():
+                continue
+            if error is None:
+                future.set_result(None)
+            else:
                 future.set_exception(error)
 
-    def _write(self) -> None:
+    def _live(self, outbox: SimpleQueue[Command | None]) -> None:
+        """A thread: one engine after another, each with an outbox of its own, so that what was
+        said to one is never said to the next."""
+        again = True
+        while again:
+            writer = Thread(target=self._write, args=(outbox,), name="to-engine", daemon=True)
+            writer.start()
+            error = self._read()
+            outbox.put(None)
+            writer.join()
+            self._in_loop(self._lose, error)
+            outbox = SimpleQueue()
+            if again := self._start_again():
+                self._in_loop(self._go_on, outbox)
+
+    def _write(self, outbox: SimpleQueue[Command | None]) -> None:
         with contextlib.suppress(OSError):  # it is gone: the reader says so
-            while (command := self._outbox.get()) is not None:
+            while (command := outbox.get()) is not None:
                 self._process.send(command)
 
-    def _read(self) -> None:
+    def _read(self) -> MlccError:
+        """Hand on all that an engine says. Returns why it says no more."""
+        failed: MlccError | None = None
         try:
             while True:
-                self._in_loop(self._process.receive())
+                reply = self._process.receive()
+                if isinstance(reply, Failed):
+                    failed = reply.error
+                else:
+                    self._in_loop(self._take, reply)
         except (EOFError, OSError):
-            self._in_loop(Failed(MlccError(self._process.why_it_ended())))
+            return failed or DeviceError(self._process.why_it_ended())
 
-    def _in_loop(self, reply: Reply) -> None:
+    def _start_again(self) -> bool:
+        while True:
+            try:
+                return self._process.again()
+            except MlccError as error:
+                self._in_loop(self._despair, error)
+
+    def _in_loop(self, work: Callable[[T], None], what: T) -> None:
         assert self._loop is not None
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            self._loop.call_soon_threadsafe(self._take, reply)
+            self._loop.call_soon_threadsafe(work, what)
 
     def _take(self, reply: Reply) -> None:
         if isinstance(reply, Events):
@@ -132,15 +196,49 @@ class WorkerClient(EngineClient):
         elif isinstance(reply, Refused):
             self._refuse(reply.request_id, reply.error)
         elif isinstance(reply, Stats):
-            future = self._asking.pop(0)
-            if not future.done():
+            if self._asking and not (future := self._asking.pop(0)).done():
                 future.set_result(reply)
         elif isinstance(reply, Dropped):
             self._fail(reply.error)
-        elif isinstance(reply, Failed):
-            if self.dead is None:  # nobody may be asking: the log must say it too
-                log.error("%s; every request is refused until it is started again", reply.error)
-            self._die(self._died(reply.error.message))
 
-    def _died(self, why: str) -> EngineDiedError:
-        return EngineDiedError(f"{why}; the answer is lost. {self._advice}", code="engine_died")
+    def _lose(self, error: MlccError) -> None:
+        """The engine is gone. Nobody may be asking: the log must say it too."""
+        self._outbox = None
+        if self._stopped:
+            return
+        if not self._process.restarts:
+            log.error("%s; every request is refused until it is started again", error)
+            return self._die(self._died(error))
+        self.observer.restarted()
+        self._answer_asking()
+        for live in self._owners.values():
+            live.lost += 1
+        lost = {live.job for live in self._owners.values() if live.begun or live.lost > MOST_LOST}
+        self._fail_jobs(lost, self._died(error))
+        log.error(
+            "%s; %d answers are lost, %d requests are kept; it is started again",
+            error, len(lost), len(self._owners),
+        )  # fmt: skip
+
+    def _despair(self, error: MlccError) -> None:
+        """It does not start. It is tried again, but nobody is to wait for that."""
+        if not self._stopped:
+            log.error("the engine does not start: %s; it is tried again", error)
+            self.dead = None  # of several reasons the last is told
+            self._die(self._died(error))
+
+    def _go_on(self, outbox: SimpleQueue[Command | None]) -> None:
+        """There is an engine again: it is asked what the last one did not begin."""
+        if self._stopped:
+            return
+        log.warning("the engine is back; %d requests waited for it", len(self._owners))
+        self.dead = None
+        self._outbox = outbox
+        for live in self._owners.values():
+            self._add(live.request)
+
+    def _died(self, why: MlccError) -> EngineDiedError:
+        again = self._process.restarts and not self._stopped
+        advice = "It is started again; send the request once more" if again else self._advice
+        said = f"{why}; the answer is lost. {advice}"
+        return EngineDiedError(said, code="engine_died", cause=why)

@@ -1,4 +1,6 @@
-"""Starts and stops the engine's process, and says why it ended. Blocking; see `client.py`."""
+"""Starts and stops the engine's process, starts it again, and says why it ended. Blocking; see
+`client.py`.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +8,12 @@ import multiprocessing
 import signal
 from contextlib import suppress
 from multiprocessing.connection import Connection
-from threading import Lock
+from multiprocessing.context import SpawnProcess
+from threading import Event, Lock
 
 from mlcc.engine.batch import Capacity
 from mlcc.errors import DeviceError, MlccError
+from mlcc.worker.backoff import Backoff
 from mlcc.worker.messages import Command, Failed, Ready, Reply, Stop
 from mlcc.worker.worker import OpenModel, engine_main
 
@@ -17,29 +21,29 @@ _GRACE_S = 3.0
 
 
 class EngineProcess:
-    """A running engine. `close` leaves no process behind."""
+    """A running engine. `close` leaves no process behind, from whichever thread.
+
+    Raises what `open_model` raises, or DeviceError if the process ends meanwhile.
+    """
+
+    restarts = True
 
     def __init__(self, open_model: OpenModel) -> None:
-        context = multiprocessing.get_context("spawn")
+        self._open_model = open_model
+        self._backoff = Backoff()
         self._connection: Connection
-        self._connection, child = context.Pipe()
-        self._sending = Lock()
-        self._process = context.Process(
-            target=engine_main, args=(child, open_model), name="mlcc-engine", daemon=True
-        )
-        self._process.start()
-        child.close()
+        self._process: SpawnProcess | None = None
+        self._starting, self._sending = Lock(), Lock()
+        self._closed = Event()
         try:
-            ready = self._await_ready()
+            self._start()
         except BaseException:
             self.close()
             raise
-        self.capacity: Capacity = ready.capacity
-        self.notes: tuple[str, ...] = ready.notes
 
     @property
     def pid(self) -> int | None:
-        return self._process.pid
+        return self._process.pid if self._process else None
 
     def send(self, command: Command) -> None:
         """May block while the engine is busy. Raises OSError if it is gone."""
@@ -51,22 +55,34 @@ class EngineProcess:
         reply: Reply = self._connection.recv()
         return reply
 
+    def again(self) -> bool:
+        """Start it once more after it has ended, sooner or later (`backoff.py`); False = it was
+        closed meanwhile. Raises MlccError if it does not begin to work: to be called again.
+
+        For the thread that calls `receive`, while no other calls `send`.
+        """
+        if self._closed.wait(self._backoff.pause()):
+            return False
+        self._end()  # one that closed its pipe and lives on
+        try:
+            self._start()
+        except MlccError:
+            if self._closed.is_set():
+                return False
+            raise
+        return not self._closed.is_set()
+
     def close(self) -> None:
         """Ask it to stop, then make it. Idempotent."""
-        # Not by closing the pipe: a thread that is reading it would keep it open.
-        if self._sending.acquire(timeout=_GRACE_S):
-            with suppress(OSError):
-                self._connection.send(Stop())
-            self._sending.release()
-        for end in (self._process.terminate, self._process.kill):
-            self._process.join(_GRACE_S)
-            if not self._process.is_alive():
-                return
-            end()
-        self._process.join()
+        self._closed.set()
+        with self._starting:  # either it is there by now, or it will not be
+            pass
+        self._end()
 
     def why_it_ended(self) -> str:
         """In words, once the pipe is closed."""
+        if self._process is None:
+            return "the engine process did not start"
         self._process.join(_GRACE_S)
         code = self._process.exitcode
         if code is None:
@@ -77,6 +93,23 @@ class EngineProcess:
         hint = "; perhaps the system ran out of memory" if name == "SIGKILL" else ""
         return f"the engine process was ended by {name}{hint}"
 
+    def _start(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        with self._starting:
+            if self._closed.is_set():
+                raise MlccError("the engine was closed")
+            self._connection, child = context.Pipe()
+            process = context.Process(
+                target=engine_main, args=(child, self._open_model), name="mlcc-engine", daemon=True
+            )
+            process.start()
+            self._process = process  # not before: what has not started cannot be joined
+            child.close()
+        ready = self._await_ready()
+        self.capacity: Capacity = ready.capacity
+        self.notes: tuple[str, ...] = ready.notes
+        self._backoff.began()
+
     def _await_ready(self) -> Ready:
         try:
             reply = self.receive()
@@ -86,3 +119,18 @@ class EngineProcess:
         if isinstance(reply, Ready):
             return reply
         raise reply.error if isinstance(reply, Failed) else MlccError(f"unexpected {reply!r}")
+
+    def _end(self) -> None:
+        if (process := self._process) is None:
+            return
+        # Not by closing the pipe: a thread that is reading it would keep it open.
+        if self._sending.acquire(timeout=_GRACE_S):
+            with suppress(OSError):
+                self._connection.send(Stop())
+            self._sending.release()
+        for end in (process.terminate, process.kill):
+            process.join(_GRACE_S)
+            if not process.is_alive():
+                return
+            end()
+        process.join()

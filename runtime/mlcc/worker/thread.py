@@ -31,6 +31,8 @@ class EngineThread:
             raise ready.error if isinstance(ready, Failed) else MlccError(f"unexpected {ready!r}")
         self.capacity, self.notes = ready.capacity, ready.notes
 
+    restarts = False
+
     @property
     def model(self) -> Model:
         """What the thread opened."""
@@ -55,6 +57,10 @@ class EngineThread:
         """End it after the step it is in, and give the model's memory back. Idempotent."""
         self.send(Stop())
         self._thread.join()
+
+    def again(self) -> bool:
+        """It is not started again: whoever made it lives in the same process."""
+        return False
 
     def why_it_ended(self) -> str:
         return "the engine was closed"
