@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 import click
 
 from mlcc.commands.options import SPECIAL_OPTION, ModelOptions, model_options, note
-from mlcc.errors import ArtifactError, UnsupportedError, printable
+from mlcc.errors import ArtifactError, InvalidRequestError, UnsupportedError, printable
 
 if TYPE_CHECKING:
     from mlcc.engine.batch import Capacity
+    from mlcc.server.serve import Tls
 
 _KEY_VARIABLE = "MLCC_API_KEY"
 
@@ -43,6 +44,27 @@ _KEY_VARIABLE = "MLCC_API_KEY"
               help="Longest time for an answer in seconds.")  # fmt: skip
 @click.option("--max-connections", type=click.IntRange(1), default=1000, show_default=True,
               help="Clients that may be connected.")  # fmt: skip
+@click.option("--api-keys", "key_file", type=click.Path(path_type=Path), metavar="FILE",
+              help="Keys with names and limits, as JSON; read again when it changes "
+              "(docs/operations.md).")  # fmt: skip
+@click.option("--drain", type=click.FloatRange(0), default=30, show_default=True, metavar="SECONDS",
+              help="At SIGTERM, how long running answers may take to finish.")  # fmt: skip
+@click.option("--cors-origin", "cors_origins", multiple=True, metavar="ORIGIN",
+              help="Pages of this origin (https://a.example), or * = all, may ask. May be "
+              "repeated.")  # fmt: skip
+@click.option("--root-path", default="", metavar="PATH",
+              help="What a proxy puts before the server's paths, as /llm.")  # fmt: skip
+@click.option("--ssl-certfile", type=click.Path(path_type=Path),
+              help="Speak HTTPS with this certificate (PEM, with its chain).")  # fmt: skip
+@click.option("--ssl-keyfile", type=click.Path(path_type=Path),
+              help="Its key, if that is in another file.")  # fmt: skip
+@click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]),
+              default="warning", show_default=True,
+              help="What goes to stderr; info has a line for each request.")  # fmt: skip
+@click.option("--log-json", is_flag=True, help="Log lines are objects of JSON.")
+@click.option("--otel", is_flag=True,
+              help="Send a span for each request to the collector that OTEL_EXPORTER_OTLP_ENDPOINT "
+              "names. Needs the extra otel.")  # fmt: skip
 @click.option("--strict-fields", is_flag=True,
               help="Refuse fields that nobody here knows, instead of ignoring them.")  # fmt: skip
 @click.option("--web", type=click.Path(path_type=Path),
@@ -57,6 +79,15 @@ def serve_command(
     max_body: int,
     timeout: float,
     max_connections: int,
+    key_file: Path | None,
+    drain: float,
+    cors_origins: tuple[str, ...],
+    root_path: str,
+    ssl_certfile: Path | None,
+    ssl_keyfile: Path | None,
+    log_level: str,
+    log_json: bool,
+    otel: bool,
     strict_fields: bool,
     web: Path | None,
     parse_special: bool,
@@ -71,38 +102,53 @@ def serve_command(
     from mlcc.server.adapter import Settings
     from mlcc.server.connection import ConnectionLimits
     from mlcc.server.hosts import allowed_hosts as names
-    from mlcc.server.hosts import is_local
+    from mlcc.server.hosts import check_origin, is_local
+    from mlcc.server.key_file import read_keys
+    from mlcc.server.logs import configure
     from mlcc.server.serve import serve, serve_page
     from mlcc.server.web import TARGET, is_for_browsers, no_web_routes, page_folder, web_routes
 
-    api_keys = _checked_keys(api_keys)
-    hosts, limits = names(host, api_keys, allowed_hosts), ConnectionLimits(max_connections)
+    configure(log_level, log_json)
+    api_keys, tls = _checked_keys(api_keys), _tls(ssl_certfile, ssl_keyfile)
+    has_keys = bool(api_keys or (key_file and read_keys(key_file)))
+    cors_origins = tuple(map(check_origin, cors_origins))
+    hosts, limits = names(host, has_keys, allowed_hosts), ConnectionLimits(max_connections)
     if options.target == TARGET or is_for_browsers(options.model):
         _check_no_engine(options, web, parse_special)
         page_folder()  # what it would say is worth more before a compile
-        _say_open(host, api_keys)
-        serve_page(options.artifact(runs_here=False), host, port, _say_page, hosts, limits)
+        _say_open(host, has_keys, tls is not None)
+        serve_page(options.artifact(runs_here=False), host, port, _say_page, hosts, limits, tls)
         return
     more = web_routes(page_folder(), web) if web else no_web_routes()
     path = options.artifact()
     reader = partial(open_text, path, parse_special=parse_special)
     text = reader()
-    if not is_local(host) and not api_keys:
+    if not is_local(host) and not has_keys:
         note(f"anyone who reaches {host} can use this server; --api-key closes it")
     try:
         text.chat_template.check()
     except ArtifactError as error:
         note(f"/v1/chat/completions will fail: {error.message}")
     if web:
-        _say_open(host, api_keys)
+        _say_open(host, has_keys, tls is not None)
     settings = Settings(
-        api_keys, max_queue, max_body, timeout, hosts=hosts, strict_fields=strict_fields
+        api_keys,
+        max_queue,
+        max_body,
+        timeout,
+        hosts=hosts,
+        strict_fields=strict_fields,
+        api_key_file=key_file,
+        cors_origins=cors_origins,
+        root_path=_checked_root(root_path),
+        drain_s=drain,
+        traces=otel,
     )
 
     def when_ready(url: str, capacity: Capacity) -> None:
         name, room = printable(text.name), plan_text(capacity)
         click.echo(f"{name} answers at {url}/v1 (Ctrl-C ends it): {room}. Try:")
-        click.echo(_curl(url, api_keys))
+        click.echo(_curl(url, has_keys))
         if web:
             _say_page(url)
 
@@ -116,19 +162,41 @@ def serve_command(
         note,
         more,
         limits,
+        tls,
     )
 
 
 def _checked_keys(given: tuple[str, ...]) -> tuple[str, ...]:
     """Raises InvalidRequestError for a key that would be none: click takes an empty variable for
     one that is not set."""
-    from mlcc.server.keys import check_new_key
+    from mlcc.server.key_file import check_new_key
 
     alone = os.environ.get(_KEY_VARIABLE)
     return tuple(map(check_new_key, given or (() if alone is None else (alone,))))
 
 
-def _curl(url: str, api_keys: tuple[str, ...]) -> str:
+def _tls(certfile: Path | None, keyfile: Path | None) -> Tls | None:
+    """Raises MlccError for files that cannot be used."""
+    from mlcc.server.serve import Tls
+
+    if certfile is None:
+        if keyfile is not None:
+            raise InvalidRequestError("--ssl-keyfile needs --ssl-certfile, the certificate")
+        return None
+    tls = Tls(certfile, keyfile)
+    tls.check()
+    return tls
+
+
+def _checked_root(path: str) -> str:
+    """`/llm`, as it is put before others. Raises InvalidRequestError."""
+    found = path.rstrip("/")
+    if found and (not found.startswith("/") or not found.isprintable() or " " in found):
+        raise InvalidRequestError(f"--root-path {path!a} is no path; write it as /llm")
+    return found
+
+
+def _curl(url: str, api_keys: bool) -> str:
     body = json.dumps({"messages": [{"role": "user", "content": "Hello!"}]})
     key = ' -H "Authorization: Bearer $MLCC_API_KEY"' if api_keys else ""
     return f"curl {url}/v1/chat/completions -H 'Content-Type: application/json'{key} -d '{body}'"
@@ -138,13 +206,13 @@ def _say_page(url: str) -> None:
     click.echo(f"The chat page is at {url}/web/ (Ctrl-C ends it): the browser's GPU runs its model")
 
 
-def _say_open(host: str, api_keys: tuple[str, ...]) -> None:
+def _say_open(host: str, api_keys: bool, tls: bool) -> None:
     """What the page's host may not expect."""
     from mlcc.server.hosts import is_local
 
     if api_keys:
         note("the chat page asks for no key: what it does, the visitor's own GPU does")
-    if not is_local(host):
+    if not is_local(host) and not tls:
         note("browsers give a page the GPU on localhost and https only: put https in front")
 
 
