@@ -59,6 +59,11 @@ ROWS: dict[str, tuple[str, ...]] = {
     "tool calls": ("tools",),
     "`logprobs`, `top_logprobs`": ("logprobs",),
     "chat and OpenAI server": ("server",),
+    "OpenAI's `/v1/responses`": ("responses",),
+    "Anthropic's `/v1/messages`": ("anthropic",),
+    "Ollama's API": ("ollama",),
+    "llama.cpp's addresses, `/tokenize`": ("llamacpp",),
+    "the chat page at `/`": ("page",),
     "programs in C: `mlcc.h`": ("c",),
     "`mlcc profile`": ("profile",),
 }
