@@ -41,6 +41,9 @@ FEATURES = {
     "anthropic": "anthropic",
     "responses": "responses",
     "scheduling": "scheduling",
+    "ollama": "ollama",
+    "llamacpp": "llamacpp",
+    "tokens": "llamacpp",
 }
 """Topics that show a part of the README's table."""
 

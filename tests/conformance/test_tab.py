@@ -72,6 +72,8 @@ FEATURES = {
     "anthropic/stream": "anthropic",
     "logprobs/chat-whole": "logprobs",
     "responses/kept": "responses",
+    "llamacpp/completion-stopped": "llamacpp",
+    "ollama/chat-lines": "ollama",
     "scheduling/chat-priority": "scheduling",
 }
 """What these vectors show in Chromium: the parts of the README's table that no other test does."""
