@@ -38,6 +38,8 @@ def runner(request: pytest.FixtureRequest, model: Path) -> Iterator[Runner]:
 
 
 FEATURES = {
+    "anthropic": "anthropic",
+    "responses": "responses",
     "scheduling": "scheduling",
     "ollama": "ollama",
     "llamacpp": "llamacpp",
