@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mlcc.commands.options import SPECIAL_OPTION, ModelOptions, model_options, note
+from mlcc.commands.options import (
+    SPECIAL_OPTION,
+    ModelOptions,
+    bound_option,
+    model_options,
+    note,
+)
 from mlcc.errors import ArtifactError, UnsupportedError, printable
 
 if TYPE_CHECKING:
@@ -37,14 +43,10 @@ _KEY_VARIABLE = "MLCC_API_KEY"
     help="A name that requests may be for and pages from, beside this machine's own, "
     "which are the default without a key on a local --host. May be repeated.",
 )
-@click.option("--max-queue", type=click.IntRange(0), default=64, show_default=True,
-              help="Requests that may wait.")  # fmt: skip
-@click.option("--max-body", type=click.IntRange(1024), default=4 << 20, show_default=True,
-              help="Largest request in bytes.")  # fmt: skip
-@click.option("--timeout", type=click.FloatRange(0, min_open=True), default=600, show_default=True,
-              help="Longest time for an answer in seconds.")  # fmt: skip
-@click.option("--max-connections", type=click.IntRange(1), default=1000, show_default=True,
-              help="Clients that may be connected.")  # fmt: skip
+@bound_option("max_queue")
+@bound_option("max_body_bytes")
+@bound_option("timeout_s")
+@bound_option("max_connections")
 @click.option("--tool-parser", metavar="NAME",
               help="How the model writes calls, where its template does not show it.")  # fmt: skip
 @click.option("--reasoning-parser", metavar="NAME",
@@ -65,8 +67,8 @@ def serve_command(
     api_keys: tuple[str, ...],
     allowed_hosts: tuple[str, ...],
     max_queue: int,
-    max_body: int,
-    timeout: float,
+    max_body_bytes: int,
+    timeout_s: float,
     max_connections: int,
     store: Path | None,
     strict_fields: bool,
@@ -114,8 +116,8 @@ def serve_command(
     settings = Settings(
         api_keys,
         max_queue,
-        max_body,
-        timeout,
+        max_body_bytes,
+        timeout_s,
         hosts=hosts,
         strict_fields=strict_fields,
         store=store,

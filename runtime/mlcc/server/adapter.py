@@ -17,6 +17,7 @@ from starlette.responses import Response as HttpResponse
 from starlette.types import Receive, Scope, Send
 
 from mlcc.api.errors import BusyError, CancelledError, RequestTimeoutError
+from mlcc.bounds import default
 from mlcc.server.keys import TENANT
 from mlcc.service.body import check_size
 from mlcc.service.core import ServiceBounds
@@ -36,10 +37,10 @@ class Settings:
 
     api_keys: tuple[str, ...] = ()
     """A caller must send one of them; each is a tenant. Empty = all may ask."""
-    max_queue: int = 64
+    max_queue: int = default("max_queue")
     """Requests that may wait; those being answered are not counted."""
-    max_body_bytes: int = 4 << 20
-    timeout_s: float = 600.0
+    max_body_bytes: int = default("max_body_bytes")
+    timeout_s: float = default("timeout_s")
     """From a request's head to the end of its answer."""
     body_s: float = 60.0
     """A body must have come by then."""
