@@ -32,6 +32,13 @@ def model_argument(_context: click.Context, _parameter: click.Parameter, text: s
     return text
 
 
+def model_arguments(
+    context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]
+) -> tuple[str, ...]:
+    """The same for several."""
+    return tuple(model_argument(context, parameter, text) for text in texts)
+
+
 def _impossible(text: str) -> str:
     """Why no model has this name; "" if one may."""
     if not text:

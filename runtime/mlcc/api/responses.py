@@ -19,7 +19,7 @@ from mlcc.api.shapes import (
     CompletionLogprobs,
     FinishReason,
     Model,
-    ModelList,
+    ModelState,
     Usage,
 )
 from mlcc.engine.events import Finished, TextDelta
@@ -259,11 +259,25 @@ class CompletionChunks(Chunks):
         return chunk
 
 
-def models(names: Sequence[str], created: int) -> ModelList:
-    """The answer of /v1/models."""
-    return {"object": "list", "data": [model(name, created) for name in names]}
-
-
-def model(name: str, created: int) -> Model:
+def model(
+    name: str,
+    created: int,
+    *,
+    state: ModelState,
+    context: int,
+    aliases: Sequence[str] = (),
+    memory_bytes: int | None = None,
+    requests: int = 0,
+) -> Model:
     """One entry of /v1/models."""
-    return {"id": name, "object": "model", "created": created, "owned_by": "mlcc"}
+    return {
+        "id": name,
+        "object": "model",
+        "created": created,
+        "owned_by": "mlcc",
+        "state": state,
+        "context_length": context,
+        "aliases": list(aliases),
+        "memory_bytes": memory_bytes,
+        "requests": requests,
+    }

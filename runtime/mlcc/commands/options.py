@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mlcc.errors import printable
-from mlcc.model_argument import model_argument
+from mlcc.model_argument import model_argument, model_arguments
 from mlcc.sizes import size
 
 if TYPE_CHECKING:
@@ -152,6 +152,20 @@ def model_options(function: Command) -> Command:
         function(options=options, **given)
 
     return _decorated(wrapped, MODEL_OPTIONS)
+
+
+def several_models_options(function: Command) -> Command:
+    """The same with any number of MODELs, given to the function as `models` beside `options`, whose
+    own `model` is empty."""
+
+    @wraps(function)
+    def wrapped(**given: Any) -> None:
+        names = (row.name for row in fields(ModelOptions) if row.name != "model")
+        options = ModelOptions("", **{name: given.pop(name) for name in names})
+        function(options=options, **given)
+
+    argument = click.argument("models", nargs=-1, metavar="[MODEL]...", callback=model_arguments)
+    return _decorated(wrapped, (argument, *MODEL_OPTIONS[1:]))
 
 
 def sampling_options(function: Command) -> Command:

@@ -4,24 +4,37 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from mlcc.commands.options import SPECIAL_OPTION, ModelOptions, model_options, note
+from mlcc.commands.options import (
+    SPECIAL_OPTION,
+    ModelOptions,
+    note,
+    several_models_options,
+)
+from mlcc.commands.serving import aliases_of, chosen, names_of_one, names_text, sources_of
 from mlcc.errors import ArtifactError, UnsupportedError, printable
 
 if TYPE_CHECKING:
     from mlcc.engine.batch import Capacity
+    from mlcc.server.sources import Source
 
 _KEY_VARIABLE = "MLCC_API_KEY"
 
 
 @click.command("serve")
-@model_options
+@several_models_options
 @SPECIAL_OPTION
+@click.option("--models", "folder", type=click.Path(path_type=Path), metavar="DIR",
+              help="Serve each compiled model of a folder.")  # fmt: skip
+@click.option("--alias", "aliases", multiple=True, metavar="NAME[=MODEL]",
+              help="Another name for a model, as tools ask for it. May be repeated.")  # fmt: skip
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True)
 @click.option("--api-key", "api_keys", multiple=True, metavar="KEY",
@@ -49,6 +62,9 @@ _KEY_VARIABLE = "MLCC_API_KEY"
               help="Chat page at /web/ with this folder's model, compiled for webgpu.")  # fmt: skip
 def serve_command(
     options: ModelOptions,
+    models: tuple[str, ...],
+    folder: Path | None,
+    aliases: tuple[str, ...],
     host: str,
     port: int,
     api_keys: tuple[str, ...],
@@ -61,22 +77,47 @@ def serve_command(
     web: Path | None,
     parse_special: bool,
 ) -> None:
-    """Serve a model through OpenAI's API.
+    """Serve models through OpenAI's API.
 
     MODEL is a folder made by `mlcc compile`, or a checkpoint, which is compiled first and kept. If
     its target is webgpu, a chat page is served that runs it in each visitor's browser.
+
+    Of several, each is loaded when it is first asked for, and the least recently used makes room
+    where memory is full. Without any, all that `mlcc pull` brought are served.
     """
     from mlcc.model.memory import plan_text
     from mlcc.model.model import open_text
     from mlcc.server.adapter import Settings
+    from mlcc.server.budget import budgets
     from mlcc.server.connection import ConnectionLimits
     from mlcc.server.hosts import allowed_hosts as names
-    from mlcc.server.hosts import is_local
-    from mlcc.server.serve import serve, serve_page
+    from mlcc.server.serve import serve, serve_models, serve_page
     from mlcc.server.web import TARGET, is_for_browsers, no_web_routes, page_folder, web_routes
 
     api_keys = _checked_keys(api_keys)
     hosts, limits = names(host, api_keys, allowed_hosts), ConnectionLimits(max_connections)
+    settings = Settings(
+        api_keys, max_queue, max_body, timeout, hosts=hosts, strict_fields=strict_fields
+    )
+    called = aliases_of(aliases)
+    models, alone = chosen(models, folder)
+    if not alone:
+        _refuse_web(web)
+        sources = sources_of(models, options, called, parse_special)
+        _say_reachable(host, api_keys)
+        serve_models(
+            sources,
+            budgets(sources, options.memory),
+            settings,
+            host,
+            port,
+            lambda url: _say_models(url, sources, api_keys),
+            note,
+            no_web_routes(),
+            limits,
+        )
+        return
+    options = replace(options, model=models[0])
     if options.target == TARGET or is_for_browsers(options.model):
         _check_no_engine(options, web, parse_special)
         page_folder()  # what it would say is worth more before a compile
@@ -87,17 +128,14 @@ def serve_command(
     path = options.artifact()
     reader = partial(open_text, path, parse_special=parse_special)
     text = reader()
-    if not is_local(host) and not api_keys:
-        note(f"anyone who reaches {host} can use this server; --api-key closes it")
+    _say_reachable(host, api_keys)
     try:
         text.chat_template.check()
     except ArtifactError as error:
         note(f"/v1/chat/completions will fail: {error.message}")
     if web:
         _say_open(host, api_keys)
-    settings = Settings(
-        api_keys, max_queue, max_body, timeout, hosts=hosts, strict_fields=strict_fields
-    )
+    own = names_of_one(text.name, options.model, called)
 
     def when_ready(url: str, capacity: Capacity) -> None:
         name, room = printable(text.name), plan_text(capacity)
@@ -116,7 +154,30 @@ def serve_command(
         note,
         more,
         limits,
+        own,
     )
+
+
+def _say_reachable(host: str, api_keys: tuple[str, ...]) -> None:
+    from mlcc.server.hosts import is_local
+
+    if not is_local(host) and not api_keys:
+        note(f"anyone who reaches {host} can use this server; --api-key closes it")
+
+
+def _say_models(url: str, sources: Sequence[Source], api_keys: tuple[str, ...]) -> None:
+    click.echo(f"{len(sources)} models answer at {url}/v1 (Ctrl-C ends it), each loaded when it is")
+    click.echo(f"first asked for: {names_text(sources)}. Try:")
+    click.echo(_curl(url, api_keys, sources[0].name))
+
+
+def _refuse_web(web: Path | None) -> None:
+    """Raises UnsupportedError: the page is a single model's."""
+    if web is not None:
+        raise UnsupportedError(
+            "--web shows one model in the visitor's browser, beside one model here; serve the "
+            "page by itself (`mlcc serve FOLDER` of a model for webgpu) on another --port"
+        )
 
 
 def _checked_keys(given: tuple[str, ...]) -> tuple[str, ...]:
@@ -128,8 +189,9 @@ def _checked_keys(given: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(map(check_new_key, given or (() if alone is None else (alone,))))
 
 
-def _curl(url: str, api_keys: tuple[str, ...]) -> str:
-    body = json.dumps({"messages": [{"role": "user", "content": "Hello!"}]})
+def _curl(url: str, api_keys: tuple[str, ...], model: str = "") -> str:
+    question = {"messages": [{"role": "user", "content": "Hello!"}]}
+    body = json.dumps({"model": model, **question} if model else question)
     key = ' -H "Authorization: Bearer $MLCC_API_KEY"' if api_keys else ""
     return f"curl {url}/v1/chat/completions -H 'Content-Type: application/json'{key} -d '{body}'"
 

@@ -14,8 +14,9 @@ from mlcc.embedded.planning import capacity_of
 from mlcc.embedded.tokenizer import JsTokenizer
 from mlcc.errors import MlccError
 from mlcc.model.model import ModelText, read_text
-from mlcc.service.core import ServiceBounds
+from mlcc.service.core import Core, ServiceBounds
 from mlcc.service.endpoints import Service
+from mlcc.service.models import OneModel
 
 MAX_QUEUE = 64
 """Requests that may wait, as on the server."""
@@ -47,7 +48,7 @@ class EmbeddedModel:
         capacity = capacity_of(Manifest.from_bytes(to_bytes(manifest)), json.loads(plan))
         engine = text.new_engine(capacity, prefix_cache)
         self._engine = LoopClient(engine, JsExecutor(executor), MAX_QUEUE)
-        self._calls = Calls(Service(self._engine, text, BOUNDS))
+        self._calls = Calls(Service(OneModel(Core(self._engine, text, BOUNDS))))
 
     def handle(self, method: str, path: str, headers: str, body: Any, reply: Any) -> Call:
         """Answer a request: `reply.start(status, headers)` once, `reply.write(text)` as often as

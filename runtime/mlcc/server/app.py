@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Protocol
 
 from fastapi import Depends, FastAPI
 from fastapi.openapi.utils import get_openapi
@@ -22,17 +22,15 @@ from starlette.websockets import WebSocketClose
 
 from mlcc import __version__
 from mlcc.errors import MlccError
-from mlcc.model.model import ModelText
 from mlcc.server.adapter import Adapter, Answering, Settings, plain_response
 from mlcc.server.hosts import AllowedHosts
 from mlcc.server.keys import Key
 from mlcc.server.openapi import components, operation
-from mlcc.server.prompts import WorkerPrompts
 from mlcc.server.reference import reference_page
 from mlcc.service.addresses import ADDRESSES, HEALTH, Address
 from mlcc.service.endpoints import Service
 from mlcc.service.exchange import error_response
-from mlcc.worker.client import WorkerClient
+from mlcc.service.models import Models
 
 OPEN = (HEALTH,)
 """Needs no key, so that whatever watches the server can ask. The description needs none either: it
@@ -41,28 +39,34 @@ says nothing that the sources of mlcc do not."""
 ABOUT = "A language model behind OpenAI's API. A field that is not built is refused by name."
 
 
+class Place(Protocol):
+    """The models, and their life within the server's."""
+
+    models: Models
+
+    async def start(self) -> None:
+        """In the event loop, before the first request."""
+
+    async def stop(self) -> None:
+        """After the last one. Idempotent."""
+
+
 def create_app(
-    engine: WorkerClient,
-    text: ModelText,
-    prompts: WorkerPrompts,
+    place: Place,
     settings: Settings,
     when_ready: Callable[[], None] = lambda: None,
     more: Sequence[BaseRoute] = (),
 ) -> FastAPI:
-    """The application for one model. The engine's process and the prompts' belong to the caller.
-
-    `more` are addresses beside the API's.
-    """
+    """The application. `more` are addresses beside the API's."""
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        engine.start()
-        prompts.start()
+        await place.start()
         when_ready()
         yield
-        engine.stop()
+        await place.stop()
 
-    adapter = Adapter(Service(engine, text, settings.bounds, prompts), settings)
+    adapter = Adapter(Service(place.models, settings.bounds), settings)
     app = Api(
         title="mlcc",
         version=__version__,

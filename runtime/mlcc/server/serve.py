@@ -6,7 +6,7 @@ import asyncio
 import errno
 import signal
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -23,10 +23,11 @@ from mlcc.server.adapter import Settings
 from mlcc.server.app import create_app
 from mlcc.server.connection import Config, ConnectionLimits, note_accept_errors
 from mlcc.server.descriptors import BACKLOG, affordable
+from mlcc.server.places import ManyPlace, OnePlace
 from mlcc.server.prompt_worker import OpenText
 from mlcc.server.prompts import WorkerPrompts
+from mlcc.server.sources import Source
 from mlcc.server.web import create_page_app
-from mlcc.worker.client import WorkerClient
 from mlcc.worker.process import EngineProcess
 from mlcc.worker.worker import OpenModel
 
@@ -44,6 +45,7 @@ def serve(
     note: Callable[[str], None],
     more: Sequence[BaseRoute] = (),
     limits: ConnectionLimits = DEFAULT_LIMITS,
+    aliases: Sequence[str] = (),
 ) -> None:
     """Serve until Ctrl-C or SIGTERM. `when_ready` gets the URL and what there is room for, `note`
     what to know of the model.
@@ -60,12 +62,34 @@ def serve(
             for line in process.notes:
                 note(line)
             url = _url(host, listener.getsockname()[1])
-            client = WorkerClient(process, settings.max_queue)
+            place = OnePlace(process, text, prompts, settings, aliases)
             ready = partial(when_ready, url, process.capacity)
-            app = create_app(client, text, prompts, settings, ready, more)
-            _Server(_config(app, limits), client.stop_soon).run(sockets=[listener])
+            app = create_app(place, settings, ready, more)
+            _Server(_config(app, limits), place.client.stop_soon).run(sockets=[listener])
         finally:
             process.close()
+
+
+def serve_models(
+    sources: Sequence[Source],
+    budgets: Mapping[str, int | None],
+    settings: Settings,
+    host: str,
+    port: int,
+    when_ready: Callable[[str], None],
+    note: Callable[[str], None],
+    more: Sequence[BaseRoute] = (),
+    limits: ConnectionLimits = DEFAULT_LIMITS,
+) -> None:
+    """Serve several models until Ctrl-C or SIGTERM, each loaded when it is first asked.
+
+    `budgets` are bytes by device. Raises MlccError if the port cannot be bound.
+    """
+    with closing(bind(host, port)) as listener, _terminate_politely():
+        url = _url(host, listener.getsockname()[1])
+        place = ManyPlace(sources, budgets, settings, note)
+        app = create_app(place, settings, partial(when_ready, url), more)
+        _Server(_config(app, limits), place.stop_soon).run(sockets=[listener])
 
 
 def serve_page(

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from mlcc.api.fields import CHAT, COMPLETION
+from mlcc.api.management import NAMED_MODEL
 from mlcc.api.schema import Object
 from mlcc.errors import MlccError
 from mlcc.service.exchange import ApiResponse, error_response
@@ -33,8 +34,10 @@ class Address:
 
 HEALTH = Address("GET", "/health", "Whether the engine lives, and its counters.", "")
 READY = Address("GET", "/ready", "Whether what is asked now is answered now.", "")
-MODELS = Address("GET", "/v1/models", "The models: there is one.", "ModelList")
-MODEL = Address("GET", "/v1/models/{name}", "The model, by its name.", "Model")
+MODELS = Address("GET", "/v1/models", "The models, loaded or not.", "ModelList")
+MODEL = Address("GET", "/v1/models/{name}", "A model, by one of its names.", "Model")
+LOAD = Address("POST", "/models/load", "Load a model before it is asked for.", "Model", NAMED_MODEL)
+UNLOAD = Address("POST", "/models/unload", "Give a model's memory back.", "Model", NAMED_MODEL)
 CHAT_COMPLETIONS = Address(
     "POST",
     "/v1/chat/completions",
@@ -46,4 +49,4 @@ CHAT_COMPLETIONS = Address(
 COMPLETIONS = Address(
     "POST", "/v1/completions", "Continue texts.", "Completion", COMPLETION, "CompletionChunk"
 )
-ADDRESSES = (CHAT_COMPLETIONS, COMPLETIONS, MODELS, MODEL, HEALTH, READY)
+ADDRESSES = (CHAT_COMPLETIONS, COMPLETIONS, MODELS, MODEL, LOAD, UNLOAD, HEALTH, READY)

@@ -9,9 +9,13 @@ from mlcc.api.errors import MethodError, NotFoundError
 from mlcc.service.addresses import Address
 from mlcc.service.core import Core
 from mlcc.service.exchange import ApiRequest, ApiResponse
+from mlcc.service.models import Models
 
 Handler = Callable[[Core, ApiRequest], Awaitable[ApiResponse]]
 Handlers = Mapping[Address, Handler]
+PlaceHandler = Callable[[Models, ApiRequest], Awaitable[ApiResponse]]
+"""Of an address that is asked of no one model."""
+PlaceHandlers = Mapping[Address, PlaceHandler]
 PLACES = "there are /v1/chat/completions, /v1/completions, /v1/models and /health"
 
 

@@ -1,0 +1,77 @@
+"""What stands behind a server's application: one model that is there as long as the server, or
+several that come and go. Both begin and end with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+
+from mlcc.model.model import ModelText
+from mlcc.server.adapter import Settings
+from mlcc.server.pool import ModelPool
+from mlcc.server.prompts import WorkerPrompts
+from mlcc.server.sources import Source
+from mlcc.service.core import Core
+from mlcc.service.models import Models, OneModel
+from mlcc.worker.client import WorkerClient
+from mlcc.worker.process import EngineProcess
+
+
+class OnePlace:
+    """One model. The engine's process and the prompts' belong to the caller."""
+
+    def __init__(
+        self,
+        process: EngineProcess,
+        text: ModelText,
+        prompts: WorkerPrompts,
+        settings: Settings,
+        aliases: Sequence[str] = (),
+    ) -> None:
+        self.client = WorkerClient(process, settings.max_queue)
+        self.models: Models = OneModel(Core(self.client, text, settings.bounds, prompts, aliases))
+        self._prompts = prompts
+
+    async def start(self) -> None:
+        """The model is loaded already."""
+        self.client.start()
+        self._prompts.start()
+
+    async def stop(self) -> None:
+        """Fail what still waits."""
+        self.client.stop()
+
+
+class ManyPlace:
+    """Several models, of which none is loaded before somebody asks for it."""
+
+    def __init__(
+        self,
+        sources: Sequence[Source],
+        budgets: Mapping[str, int | None],
+        settings: Settings,
+        note: Callable[[str], None],
+    ) -> None:
+        self._pool = ModelPool(sources, budgets, settings.bounds, settings.max_queue, note)
+        self.models: Models = self._pool
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopping: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Nothing is loaded yet."""
+        self._loop = asyncio.get_running_loop()
+
+    async def stop(self) -> None:
+        """Unload all models."""
+        await self._pool.close()
+
+    def stop_soon(self) -> None:
+        """Begin to, for signal handlers."""
+        if self._loop is not None:
+            with suppress(RuntimeError):  # it is closed
+                self._loop.call_soon_threadsafe(self._begin_to_stop)
+
+    def _begin_to_stop(self) -> None:
+        self._stopping = asyncio.ensure_future(self._pool.close())
