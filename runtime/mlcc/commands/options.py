@@ -41,8 +41,12 @@ class ModelOptions:
 
     def artifact(self, *, runs_here: bool = True) -> Path:
         """The compiled model's folder; a checkpoint is compiled first, for a device of this machine
-        if it `runs_here`."""
+        if it `runs_here`. A name of `mlcc list` is what is kept."""
         from mlcc.compiled.cache import CompileOptions, compiled, is_compiled
+        from mlcc.compiled.store import kept
+
+        if (found := kept(self.model, self.target, self.quant)) is not None:
+            return found
 
         ready = is_compiled(self.model) or not runs_here
         asked = () if ready else self._asked_by_device()
@@ -90,8 +94,10 @@ class ModelOptions:
     def check(self) -> None:
         """Raises CheckpointError if there is no such model, before time is spent on it."""
         from mlcc.compiled.cache import check_exists
+        from mlcc.compiled.store import kept
 
-        check_exists(self.model)
+        if kept(self.model, self.target, self.quant) is None:
+            check_exists(self.model)
 
     def open(self, *, parse_special: bool = False) -> Model:
         """Open the model here, and say what the user should know of it."""

@@ -18,6 +18,7 @@ from mlcc.commands.options import (
     note,
     several_models_options,
 )
+from mlcc.commands.running import announced
 from mlcc.commands.serving import aliases_of, chosen, names_of_one, names_text, sources_of
 from mlcc.errors import ArtifactError, UnsupportedError, printable
 
@@ -138,6 +139,7 @@ def serve_command(
     own = names_of_one(text.name, options.model, called)
 
     def when_ready(url: str, capacity: Capacity) -> None:
+        _announce(url)
         name, room = printable(text.name), plan_text(capacity)
         click.echo(f"{name} answers at {url}/v1 (Ctrl-C ends it): {room}. Try:")
         click.echo(_curl(url, api_keys))
@@ -165,7 +167,13 @@ def _say_reachable(host: str, api_keys: tuple[str, ...]) -> None:
         note(f"anyone who reaches {host} can use this server; --api-key closes it")
 
 
+def _announce(url: str) -> None:
+    """Until the command ends, `mlcc ps` and others find the server."""
+    click.get_current_context().with_resource(announced(url))
+
+
 def _say_models(url: str, sources: Sequence[Source], api_keys: tuple[str, ...]) -> None:
+    _announce(url)
     click.echo(f"{len(sources)} models answer at {url}/v1 (Ctrl-C ends it), each loaded when it is")
     click.echo(f"first asked for: {names_text(sources)}. Try:")
     click.echo(_curl(url, api_keys, sources[0].name))

@@ -68,6 +68,22 @@ def named(name: str) -> list[Stored]:
     raise CheckpointError(f"no model is kept as '{name}'; {there} (`mlcc list`)")
 
 
+def kept(name: str, target: str | None, quant: str | None) -> Path | None:
+    """The folder of a model that is called by its name in the list; None for paths and the hub's
+    names, which have ways of their own."""
+    if name.startswith(HUB) or Path(name).exists():
+        return None
+    for each in stored():
+        manifest = each.manifest
+        if (
+            name in _names(each)
+            and target in (None, manifest.target.name)
+            and quant in (None, manifest.quantization.name)
+        ):
+            return each.model
+    return None
+
+
 def _names(model: Stored) -> set[str]:
     path = model.origin if model.origin.startswith(HUB) else str(Path(model.origin).resolve())
     return {model.name, model.origin, model.manifest.model.name, model.entry.folder.name, path}
