@@ -172,7 +172,7 @@ def test_a_full_context_forgets_the_oldest_and_says_so(start: Start) -> None:
         chat.expect("cut off")
     assert "the context of 512 tokens is full: the 2 oldest messages are forgotten" in chat.seen
     chat.send("y" * 600 + "\n")
-    chat.expect("error: the prompt has [0-9]+ tokens, the context is 512")
+    chat.expect("prompt is too long: [0-9]+ tokens > 511 maximum")
     assert chat.leave() == 0
 
 

@@ -98,6 +98,10 @@ def judge(request: Json, expect: Json, answer: Answer, matcher: Matcher) -> None
         matcher.check(expect["body"], _json(answer), "body")
     if "chunks" in expect:
         matcher.check(expect["chunks"], events(answer.text), "chunks")
+    if "lines" in expect:
+        matcher.check(
+            expect["lines"], [json.loads(line) for line in answer.text.splitlines()], "lines"
+        )
     if "answer" in expect:
         matcher.check(_opened(expect["answer"]), read_answer(request, answer.text), "answer")
 

@@ -65,7 +65,9 @@ def accepted() -> list[tuple[str, str, Json]]:
     requests = [
         (step["request"]["path"], step["request"]["body"])
         for step in STEPS
-        if step["expect"].get("status", 200) == 200 and "body" in step["request"]
+        if step["expect"].get("status", 200) == 200
+        and "body" in step["request"]
+        and step["request"]["path"] in KINDS
     ]
     return [use for path, body in requests for use in uses(path, expanded(body))]
 

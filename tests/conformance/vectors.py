@@ -19,7 +19,7 @@ WIDTH = 100
 _VECTOR = {"name", "why", "only", "alone"}
 _STEP = {"request", "expect", "within", "leave"}
 _REQUEST = {"method", "path", "headers", "body", "raw", "hex", "chunked"}
-_EXPECT = {"status", "headers", "body", "error", "answer", "chunks"}
+_EXPECT = {"status", "headers", "body", "error", "answer", "chunks", "lines"}
 _LEAVE = {"events", "seconds", "meanwhile"}
 
 

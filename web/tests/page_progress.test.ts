@@ -3,7 +3,7 @@
 import { expect, test } from 'vitest';
 import { advise } from '../page/advice.js';
 import { bytes, bytesOf, duration, rate, remaining } from '../page/format.js';
-import { address, askedFor, hostedUrl } from '../page/model_choice.js';
+import { address, askedFor } from '../page/model_choice.js';
 import { Loading, type Stage } from '../page/progress.js';
 import * as errors from '../src/errors.js';
 
@@ -92,7 +92,6 @@ test('without WebGPU the advice depends on the address of the page', () => {
 
 test('a model by address', () => {
   const page = new URL('https://host.example/web/?model=../other&x=1#y');
-  expect(hostedUrl(page)).toBe('https://host.example/web/model/');
   expect(askedFor(page)).toBe('https://host.example/other/');
   expect(askedFor(new URL('https://host.example/web/'))).toBe(null);
   expect(address(' models.example.org/a ', page)).toBe('https://models.example.org/a/');

@@ -1,19 +1,17 @@
-"""Answers in OpenAI's shapes (`shapes.py`), whole and in chunks, from plain values.
+"""Answers in OpenAI's shapes (`shapes.py`), whole and in chunks, from plain values; those of chats
+are in `chat_answers.py`.
 
 Ids and times come from the caller: nothing here reads a clock.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from mlcc.api.logprobs import chat_logprobs, completion_logprobs
+from mlcc.api.logprobs import completion_logprobs
 from mlcc.api.shapes import (
-    ChatCompletion,
     ChatCompletionChunk,
-    ChatDelta,
-    ChatLogprobs,
     Completion,
     CompletionChunk,
     CompletionLogprobs,
@@ -86,26 +84,6 @@ def best(answers: Sequence[Answer], n: int, per_prompt: int) -> Iterator[Answer]
         yield from made[:n]
 
 
-def chat_completion(head: Head, answers: Sequence[Answer]) -> ChatCompletion:
-    """A whole answer of /v1/chat/completions, one choice per answer."""
-    return {
-        "id": head.id,
-        "object": "chat.completion",
-        "created": head.created,
-        "model": head.model,
-        "choices": [
-            {
-                "index": index,
-                "message": {"role": "assistant", "content": answer.text, "refusal": None},
-                "logprobs": chat_logprobs(answer.told) if head.logprobs else None,
-                "finish_reason": answer.finish_reason,
-            }
-            for index, answer in enumerate(answers)
-        ],
-        "usage": usage([answer.finished for answer in answers], head.per_prompt),
-    }
-
-
 def completion(head: Head, made: Sequence[Answer], n: int) -> Completion:
     """A whole answer of /v1/completions: n choices per prompt, the best of those that were made."""
     per_prompt = head.per_prompt
@@ -145,12 +123,12 @@ class Chunks:
         """The opening chunk, if there is one."""
         raise NotImplementedError
 
-    def text(self, index: int, delta: TextDelta) -> Chunk:
+    def text(self, index: int, delta: TextDelta) -> Iterable[Chunk]:
         """More of the answer."""
         raise NotImplementedError
 
-    def end(self, index: int, reason: EngineReason) -> Chunk:
-        """The chunk that says why the answer ended."""
+    def end(self, index: int, reason: EngineReason) -> Iterable[Chunk]:
+        """The rest, and the chunk that says why the answer ended."""
         raise NotImplementedError
 
     def usage(self, answers: Sequence[Finished]) -> Chunk | None:
@@ -165,48 +143,6 @@ class Chunks:
         raise NotImplementedError
 
 
-class ChatChunks(Chunks):
-    """Chunks of /v1/chat/completions: the first names the role."""
-
-    def start(self, index: int) -> Chunk:
-        """The chunk that names the role."""
-        return self._chunk(index, {"role": "assistant", "content": ""}, None)
-
-    def text(self, index: int, delta: TextDelta) -> Chunk:
-        """More of the answer."""
-        logprobs = chat_logprobs(delta.told) if self._head.logprobs else None
-        return self._chunk(index, {"content": delta.text}, None, logprobs)
-
-    def end(self, index: int, reason: EngineReason) -> Chunk:
-        """The chunk that says why the answer ended."""
-        return self._chunk(index, {}, FINISH_REASONS[reason])
-
-    def _chunk(
-        self,
-        index: int,
-        delta: ChatDelta,
-        reason: FinishReason | None,
-        logprobs: ChatLogprobs | None = None,
-    ) -> Chunk:
-        chunk = self._empty()
-        chunk["choices"].append(
-            {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": reason}
-        )
-        return chunk
-
-    def _empty(self) -> ChatCompletionChunk:
-        chunk: ChatCompletionChunk = {
-            "id": self._head.id,
-            "object": "chat.completion.chunk",
-            "created": self._head.created,
-            "model": self._head.model,
-            "choices": [],
-        }
-        if self._include_usage:
-            chunk["usage"] = None
-        return chunk
-
-
 class CompletionChunks(Chunks):
     """Chunks of /v1/completions; those of several prompts are mixed."""
 
@@ -216,22 +152,22 @@ class CompletionChunks(Chunks):
             return None
         return self._chunk(index, self._echo(index), None)
 
-    def text(self, index: int, delta: TextDelta) -> Chunk:
+    def text(self, index: int, delta: TextDelta) -> Iterable[Chunk]:
         """More of the answer, or the prompt."""
         echo = self._echo(index)
         if delta.prompt:
-            return self._chunk(index, echo, None, completion_logprobs((), delta.prompt))
+            return [self._chunk(index, echo, None, completion_logprobs((), delta.prompt))]
         told = self._head.logprobs
         logprobs = completion_logprobs(delta.told, echo=echo) if told else None
-        return self._chunk(index, delta.text, None, logprobs)
+        return [self._chunk(index, delta.text, None, logprobs)]
 
     def _echo(self, index: int) -> str:
         head = self._head
         return head.echoes[index // head.per_prompt] if head.echoes else ""
 
-    def end(self, index: int, reason: EngineReason) -> Chunk:
+    def end(self, index: int, reason: EngineReason) -> Iterable[Chunk]:
         """The chunk that says why the answer ended."""
-        return self._chunk(index, "", FINISH_REASONS[reason])
+        return [self._chunk(index, "", FINISH_REASONS[reason])]
 
     def _chunk(
         self,
@@ -280,4 +216,5 @@ def model(
         "aliases": list(aliases),
         "memory_bytes": memory_bytes,
         "requests": requests,
+        "max_model_len": context,
     }

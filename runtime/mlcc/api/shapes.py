@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias, TypedDict
 
-FinishReason: TypeAlias = Literal["stop", "length"]
+FinishReason: TypeAlias = Literal["stop", "length", "tool_calls"]
 """stop = the model ended its answer, or a stop string came; length = no more tokens were allowed,
-or fit."""
+or fit; tool_calls = it ended, and calls tools."""
 
 
 class PromptTokensDetails(TypedDict):
@@ -28,11 +28,36 @@ class Usage(TypedDict):
     prompt_tokens_details: PromptTokensDetails
 
 
-class AssistantMessage(TypedDict):
+class FunctionCall(TypedDict):
+    """What is called."""
+
+    name: str
+    arguments: str
+    """JSON's text, of an object."""
+
+
+class ToolCall(TypedDict):
+    """A tool that the model calls."""
+
+    id: str
+    """What the message that answers it names."""
+    type: Literal["function"]
+    function: FunctionCall
+
+
+class _Apart(TypedDict, total=False):
+    reasoning_content: str
+    """What the model thought before it answered, where it thinks."""
+    tool_calls: list[ToolCall]
+    """Tools that it calls, if it does."""
+
+
+class AssistantMessage(_Apart):
     """The answer of a chat."""
 
     role: Literal["assistant"]
-    content: str
+    content: str | None
+    """null beside `tool_calls`, if nothing else is said."""
     refusal: None
 
 
@@ -84,11 +109,33 @@ class ChatCompletion(TypedDict):
     usage: Usage
 
 
+class FunctionDelta(TypedDict, total=False):
+    """What a chunk adds to what is called."""
+
+    name: str
+    arguments: str
+
+
+class _NamesCall(TypedDict, total=False):
+    id: str
+    type: Literal["function"]
+
+
+class ToolCallDelta(_NamesCall):
+    """What a chunk adds to a call: first its id and name, then its arguments."""
+
+    index: int
+    """Of the call in the answer."""
+    function: FunctionDelta
+
+
 class ChatDelta(TypedDict, total=False):
     """What a chunk adds to the answer; the first one names the role, the last one is empty."""
 
     role: Literal["assistant"]
     content: str
+    reasoning_content: str
+    tool_calls: list[ToolCallDelta]
 
 
 class ChatChunkChoice(TypedDict):
@@ -189,6 +236,8 @@ class Model(TypedDict):
     """What is not loaded is when it is asked for."""
     context_length: int
     """Tokens of a prompt and its answer together."""
+    max_model_len: int
+    """The same, as vLLM calls it."""
     aliases: list[str]
     """Other names that it answers to."""
     memory_bytes: int | None

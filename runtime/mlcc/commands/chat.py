@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
@@ -13,12 +14,20 @@ from mlcc.commands.options import (
     ModelOptions,
     model_options,
     note,
+    reasoning_options,
     sampling_options,
 )
 from mlcc.commands.partners import LocalPartner, Partner, RemotePartner
 from mlcc.commands.running import state_folder
 from mlcc.commands.talks import load, save, with_setting
-from mlcc.commands.terminal import Interrupts, Screen, cut_off, enable_line_editing, read_stdin
+from mlcc.commands.terminal import (
+    Interrupts,
+    Screen,
+    cut_off,
+    enable_line_editing,
+    read_stdin,
+    thinks,
+)
 from mlcc.errors import DeviceError, InvalidRequestError, MlccError, printable
 from mlcc.model_argument import HUB
 
@@ -44,6 +53,7 @@ QUOTES = '"' * 3
 @click.argument("prompt", required=False)
 @click.option("--url", metavar="URL", help="Talk with a running server; MODEL is its name there.")
 @click.option("--system", help="Instructions that stay in force.")
+@reasoning_options
 @sampling_options
 def chat_command(
     options: ModelOptions,
@@ -51,6 +61,8 @@ def chat_command(
     url: str | None,
     system: str | None,
     parse_special: bool,
+    think: bool | None,
+    reasoning_parser: str | None,
     sampling: Wishes,
 ) -> None:
     """Talk with a model in the terminal.
@@ -70,9 +82,9 @@ def chat_command(
         raise InvalidRequestError("there is no prompt: the standard input is empty")
     from mlcc.model.conversation import Conversation
 
-    partner = _partner(options, url, parse_special)
+    partner = _partner(options, url, parse_special, reasoning_parser)
     try:
-        chat = Chat(partner, Conversation(system), sampling, screen)
+        chat = Chat(partner, Conversation(system, variables=thinks(think)), sampling, screen)
         if prompt is not None:
             chat.answer_once(prompt)
         else:
@@ -81,13 +93,16 @@ def chat_command(
         partner.close()
 
 
-def _partner(options: ModelOptions, url: str | None, parse_special: bool) -> Partner:
+def _partner(
+    options: ModelOptions, url: str | None, parse_special: bool, reasoning_parser: str | None
+) -> Partner:
     if url is not None:
         name = options.model.removeprefix(HUB)
         return RemotePartner(url, None if name == "-" else name)
     from mlcc.model.session import Session
 
-    return LocalPartner(Session(options.open(parse_special=parse_special)))
+    model = options.open(parse_special=parse_special, reasoning_parser=reasoning_parser)
+    return LocalPartner(Session(model))
 
 
 @dataclass
@@ -102,7 +117,7 @@ class Chat:
     def answer_once(self, prompt: str) -> None:
         """Answer and return; Ctrl-C ends the program."""
         self.conversation.add("user", prompt)
-        self.screen.answer(
+        self.screen.told(
             self.partner.answer(self.conversation, self.sampling, lambda: False, self.screen.note)
         )
         if cut := cut_off(self.partner.last, self.sampling.get("max_tokens")):
@@ -157,7 +172,7 @@ class Chat:
                 pieces = self.partner.answer(
                     self.conversation, self.sampling, interrupts, self.screen.note
                 )
-                text = self.screen.answer(pieces)
+                text = self.screen.told(pieces)
         except DeviceError:
             raise  # the model is gone
         except MlccError as error:  # too long a prompt, a broken chat template
@@ -178,7 +193,7 @@ class Chat:
         word, _, rest = line.partition(" ")
         if word in ("/exit", "/quit", "/bye"):
             return False
-        known = {
+        known: dict[str, Callable[[], None]] = {
             "/help": lambda: self.screen.note(HELP),
             "/clear": self._clear,
             "/reset": self._clear,
@@ -229,7 +244,7 @@ class Chat:
         self.screen.note(f"({len(self.conversation.turns)} messages are in {printable(name)})")
 
     def _load(self, name: str) -> None:
-        self.conversation = load(name)
+        self.conversation = load(name, self.conversation.variables)
         self.screen.note(f"({len(self.conversation.turns)} messages of {printable(name)})")
 
     def _stats(self) -> str:

@@ -99,12 +99,13 @@ class ModelOptions:
         if kept(self.model, self.target, self.quant) is None:
             check_exists(self.model)
 
-    def open(self, *, parse_special: bool = False) -> Model:
+    def open(self, *, parse_special: bool = False, reasoning_parser: str | None = None) -> Model:
         """Open the model here, and say what the user should know of it."""
         with LoadingBar() as bar:
             model = self.opener(self.artifact())(progress=bar.update)
         for line in model.text.notes:
             note(line)
+        model = model.with_parsers(None, reasoning_parser)
         return model.with_special() if parse_special else model
 
 
@@ -146,6 +147,25 @@ SPECIAL_OPTION = click.option(
     is_flag=True,
     help="Control tokens count in messages, too (`<|im_end|>` ...); else they are text there.",
 )
+
+
+REASONING_OPTIONS = (
+    click.option(
+        "--think/--no-think",
+        default=None,
+        help="Whether the model thinks first, where its template knows that.",
+    ),
+    click.option(
+        "--reasoning-parser",
+        metavar="NAME",
+        help="How reasoning is marked, where the template does not show it; none = as text.",
+    ),
+)
+
+
+def reasoning_options(function: Command) -> Command:
+    """How a model's reasoning is asked for and read: `think`, `reasoning_parser`."""
+    return _decorated(function, REASONING_OPTIONS)
 
 
 def model_options(function: Command) -> Command:

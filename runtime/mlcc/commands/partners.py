@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
+from mlcc.api.pieces import Content, Piece, Thought
 from mlcc.commands.running import Server, checked_url, events, opened
 from mlcc.errors import InvalidRequestError, printable
 
@@ -20,9 +21,12 @@ Note = Callable[[str], None]
 
 
 class Partner(Protocol):
-    """One that answers. `last` is how the latest answer went."""
+    """One that answers."""
 
-    last: Timing | None
+    @property
+    def last(self) -> Timing | None:
+        """How the latest answer went."""
+        ...
 
     @property
     def about(self) -> str:
@@ -36,7 +40,7 @@ class Partner(Protocol):
 
     def answer(
         self, talk: Conversation, sampling: Wishes, stopped: Callable[[], bool], note: Note
-    ) -> Iterator[str]:
+    ) -> Iterator[Piece]:
         """Pieces of the answer to a conversation. Raises MlccError."""
         ...
 
@@ -66,7 +70,7 @@ class LocalPartner:
 
     def answer(
         self, talk: Conversation, sampling: Wishes, stopped: Callable[[], bool], note: Note
-    ) -> Iterator[str]:
+    ) -> Iterator[Piece]:
         """Forgets the oldest messages where the context is full, and says so."""
         model = self._session.model
         context = model.capacity.context
@@ -76,7 +80,7 @@ class LocalPartner:
                 f"(the context of {context} tokens is full: the {forgotten} oldest messages are "
                 "forgotten)"
             )
-        return self._session.answer(prompt, sampling, stopped)
+        return self._session.told(prompt, sampling, stopped)
 
     def close(self) -> None:
         self._session.close()
@@ -92,7 +96,11 @@ class RemotePartner:
         if not known:
             raise InvalidRequestError(f"the server at {self._url} has no model")
         self._name = name or known[0]
-        self.last: Timing | None = None
+        self._last: Timing | None = None
+
+    @property
+    def last(self) -> Timing | None:
+        return self._last
 
     @property
     def about(self) -> str:
@@ -104,7 +112,7 @@ class RemotePartner:
 
     def answer(
         self, talk: Conversation, sampling: Wishes, stopped: Callable[[], bool], note: Note
-    ) -> Iterator[str]:
+    ) -> Iterator[Piece]:
         """What the server streams. Leaving it ends the work there."""
         body = {
             "model": self._name,
@@ -112,6 +120,7 @@ class RemotePartner:
             "stream": True,
             "stream_options": {"include_usage": True},
             **sampling,
+            **({"chat_template_kwargs": dict(talk.variables)} if talk.variables else {}),
         }
         began, first, pieces = time.perf_counter(), 0.0, 0
         usage: dict[str, Any] = {}
@@ -121,9 +130,11 @@ class RemotePartner:
                 usage = chunk.get("usage") or usage
                 choice = (chunk.get("choices") or [{}])[0]
                 reason = choice.get("finish_reason") or reason
-                if text := (choice.get("delta") or {}).get("content"):
-                    first, pieces = first or time.perf_counter(), pieces + 1
-                    yield text
+                delta = choice.get("delta") or {}
+                for kind, field in ((Thought, "reasoning_content"), (Content, "content")):
+                    if text := delta.get(field):
+                        first, pieces = first or time.perf_counter(), pieces + 1
+                        yield kind(text)
                 if stopped():
                     break
         self._measure(began, first, pieces, usage, reason)
@@ -138,7 +149,7 @@ class RemotePartner:
 
         details = usage.get("prompt_tokens_details") or {}
         now = time.perf_counter()
-        self.last = Timing(
+        self._last = Timing(
             prompt_tokens=usage.get("prompt_tokens", 0),
             completion_tokens=usage.get("completion_tokens", pieces),
             first_token_s=(first or now) - began,

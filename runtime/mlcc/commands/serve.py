@@ -23,6 +23,8 @@ from mlcc.commands.serving import aliases_of, chosen, names_of_one, names_text, 
 from mlcc.errors import ArtifactError, UnsupportedError, printable
 
 if TYPE_CHECKING:
+    from starlette.routing import BaseRoute
+
     from mlcc.engine.batch import Capacity
     from mlcc.server.sources import Source
 
@@ -57,10 +59,19 @@ _KEY_VARIABLE = "MLCC_API_KEY"
               help="Longest time for an answer in seconds.")  # fmt: skip
 @click.option("--max-connections", type=click.IntRange(1), default=1000, show_default=True,
               help="Clients that may be connected.")  # fmt: skip
+@click.option("--tool-parser", metavar="NAME",
+              help="How the model writes calls, where its template does not show it.")  # fmt: skip
+@click.option("--reasoning-parser", metavar="NAME",
+              help="How it marks reasoning; none = it is left in the text.")  # fmt: skip
+@click.option("--store", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+              help="Keep answers of /v1/responses in this file, for 30 days; without, in memory, "
+              "until the server ends.")  # fmt: skip
 @click.option("--strict-fields", is_flag=True,
               help="Refuse fields that nobody here knows, instead of ignoring them.")  # fmt: skip
 @click.option("--web", type=click.Path(path_type=Path),
-              help="Chat page at /web/ with this folder's model, compiled for webgpu.")  # fmt: skip
+              help="The chat page also runs this folder's model, compiled for webgpu, on the "
+              "visitor's GPU.")  # fmt: skip
+@click.option("--no-page", is_flag=True, help="No chat page at /.")
 def serve_command(
     options: ModelOptions,
     models: tuple[str, ...],
@@ -74,11 +85,15 @@ def serve_command(
     max_body: int,
     timeout: float,
     max_connections: int,
+    store: Path | None,
     strict_fields: bool,
     web: Path | None,
+    no_page: bool,
     parse_special: bool,
+    tool_parser: str | None,
+    reasoning_parser: str | None,
 ) -> None:
-    """Serve models through OpenAI's API.
+    """Serve models through OpenAI's API, and a chat page over them at /.
 
     MODEL is a folder made by `mlcc compile`, or a checkpoint, which is compiled first and kept. If
     its target is webgpu, a chat page is served that runs it in each visitor's browser.
@@ -93,18 +108,26 @@ def serve_command(
     from mlcc.server.connection import ConnectionLimits
     from mlcc.server.hosts import allowed_hosts as names
     from mlcc.server.serve import serve, serve_models, serve_page
-    from mlcc.server.web import TARGET, is_for_browsers, no_web_routes, page_folder, web_routes
+    from mlcc.server.web import TARGET, is_for_browsers, page_folder
 
     api_keys = _checked_keys(api_keys)
     hosts, limits = names(host, api_keys, allowed_hosts), ConnectionLimits(max_connections)
     settings = Settings(
-        api_keys, max_queue, max_body, timeout, hosts=hosts, strict_fields=strict_fields
+        api_keys,
+        max_queue,
+        max_body,
+        timeout,
+        hosts=hosts,
+        strict_fields=strict_fields,
+        store=store,
     )
+    parsers = {"tool_parser": tool_parser, "reasoning_parser": reasoning_parser}
     called = aliases_of(aliases)
     models, alone = chosen(models, folder)
     if not alone:
         _refuse_web(web)
-        sources = sources_of(models, options, called, parse_special)
+        sources = sources_of(models, options, called, parse_special, parsers)
+        more, _ = _page(None, no_page)
         _say_reachable(host, api_keys)
         serve_models(
             sources,
@@ -114,20 +137,20 @@ def serve_command(
             port,
             lambda url: _say_models(url, sources, api_keys),
             note,
-            no_web_routes(),
+            more,
             limits,
         )
         return
     options = replace(options, model=models[0])
     if options.target == TARGET or is_for_browsers(options.model):
-        _check_no_engine(options, web, parse_special)
+        _check_no_engine(options, web, no_page, parse_special, store)
         page_folder()  # what it would say is worth more before a compile
         _say_open(host, api_keys)
         serve_page(options.artifact(runs_here=False), host, port, _say_page, hosts, limits)
         return
-    more = web_routes(page_folder(), web) if web else no_web_routes()
+    more, has_page = _page(web, no_page)
     path = options.artifact()
-    reader = partial(open_text, path, parse_special=parse_special)
+    reader = partial(open_text, path, parse_special=parse_special, **parsers)
     text = reader()
     _say_reachable(host, api_keys)
     try:
@@ -143,8 +166,8 @@ def serve_command(
         name, room = printable(text.name), plan_text(capacity)
         click.echo(f"{name} answers at {url}/v1 (Ctrl-C ends it): {room}. Try:")
         click.echo(_curl(url, api_keys))
-        if web:
-            _say_page(url)
+        if has_page:
+            click.echo(f"Chat page: {url}/")
 
     serve(
         options.opener(path),
@@ -188,6 +211,24 @@ def _refuse_web(web: Path | None) -> None:
         )
 
 
+def _page(web: Path | None, no_page: bool) -> tuple[list[BaseRoute], bool]:
+    """The addresses beside the API's, and whether the page is among them. Raises UnsupportedError
+    if it is asked for and is not here, and ArtifactError."""
+    from mlcc.server.web import no_page_routes, no_web_routes, page_folder, page_routes
+
+    if web and no_page:
+        raise UnsupportedError("--web is for the chat page; leave out --no-page")
+    if no_page:
+        return no_web_routes(), False
+    try:
+        folder = page_folder()
+    except UnsupportedError as error:
+        if web:
+            raise
+        return no_page_routes(error.message), False
+    return page_routes(folder, web), True
+
+
 def _checked_keys(given: tuple[str, ...]) -> tuple[str, ...]:
     """Raises InvalidRequestError for a key that would be none: click takes an empty variable for
     one that is not set."""
@@ -213,12 +254,14 @@ def _say_open(host: str, api_keys: tuple[str, ...]) -> None:
     from mlcc.server.hosts import is_local
 
     if api_keys:
-        note("the chat page asks for no key: what it does, the visitor's own GPU does")
+        note("no key is asked for where the chat page's model runs on the visitor's own GPU")
     if not is_local(host):
         note("browsers give a page the GPU on localhost and https only: put https in front")
 
 
-def _check_no_engine(options: ModelOptions, web: Path | None, parse_special: bool) -> None:
+def _check_no_engine(
+    options: ModelOptions, web: Path | None, no_page: bool, parse_special: bool, store: Path | None
+) -> None:
     """Nothing is asked of an engine that does not run here. Raises UnsupportedError."""
     from mlcc.compiled.cache import is_compiled
 
@@ -227,7 +270,8 @@ def _check_no_engine(options: ModelOptions, web: Path | None, parse_special: boo
     sizes = bounds if is_compiled(options.model) else ()  # a compile takes them
     given = {name: getattr(options, name) for name in (*engine, *sizes)}
     given["no_prefix_cache"] = None if options.prefix_cache else True
-    for name, value in {**given, "web": web, "parse_special": parse_special or None}.items():
+    flags = {"no_page": no_page or None, "parse_special": parse_special or None}
+    for name, value in {**given, "web": web, "store": store, **flags}.items():
         if value is not None:
             raise UnsupportedError(
                 f"{options.model} runs in the visitor's browser, not here; "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -64,7 +64,11 @@ def names_of_one(name: str, model: str, aliases: Sequence[Alias]) -> tuple[str, 
 
 
 def sources_of(
-    models: Sequence[str], options: ModelOptions, aliases: Sequence[Alias], parse_special: bool
+    models: Sequence[str],
+    options: ModelOptions,
+    aliases: Sequence[Alias],
+    parse_special: bool,
+    parsers: Mapping[str, str | None],
 ) -> list[Source]:
     """All that can be loaded here; checkpoints are compiled first. What cannot is said, and left
     out where it came with others out of a folder. Raises MlccError if nothing is left."""
@@ -80,6 +84,7 @@ def sources_of(
         kv_pages=options.kv_pages,
         prefix_cache=options.prefix_cache,
         parse_special=parse_special,
+        parsers=parsers,
     )
     found: dict[str, Source] = {}
     for model in models:

@@ -48,8 +48,11 @@ def save(name: str, talk: Conversation) -> None:
         raise InvalidRequestError(f"{name} cannot be written ({error.strerror})") from error
 
 
-def load(name: str) -> Conversation:
-    """Read one. Raises InvalidRequestError for another file."""
+def load(name: str, variables: Mapping[str, Any]) -> Conversation:
+    """Read one, for a template with these variables.
+
+    Raises InvalidRequestError for another file.
+    """
     from mlcc.model.conversation import Conversation
 
     if not name:
@@ -68,7 +71,7 @@ def load(name: str) -> Conversation:
     system = None
     if messages and messages[0]["role"] == "system":
         system = messages.pop(0)["content"]
-    return Conversation(system, messages)
+    return Conversation(system, messages, variables)
 
 
 def _is_message(value: Any) -> bool:

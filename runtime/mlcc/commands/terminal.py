@@ -12,6 +12,7 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
+from mlcc.api.pieces import CallPiece, Piece, Thought
 from mlcc.errors import InvalidRequestError
 
 if TYPE_CHECKING:
@@ -45,6 +46,36 @@ class Screen:
         sys.stdout.flush()
         return text
 
+    def told(self, pieces: Iterable[Piece]) -> str:
+        """The same for an answer with reasoning, which is dimmed, or goes to the standard error
+        where the answer goes elsewhere; returns the answer alone."""
+        kept, thinking = [], False
+        for piece in pieces:
+            is_thought = isinstance(piece, Thought)
+            if thinking and not is_thought:
+                self._thought("\n\n")
+            thinking = is_thought
+            text = "" if isinstance(piece, CallPiece) else piece.text
+            if is_thought:
+                self._thought(text)
+                continue
+            kept.append(text)
+            sys.stdout.write(text.translate(_CONTROL) if self.to_terminal else text)
+            sys.stdout.flush()
+        if thinking:
+            self._thought("\n")
+        text = "".join(kept)
+        if not text.endswith("\n"):
+            sys.stdout.write("\n")
+        sys.stdout.flush()
+        return text
+
+    def _thought(self, text: str) -> None:
+        stream = sys.stdout if self.to_terminal else sys.stderr
+        plain = text.translate(_CONTROL) if stream.isatty() else text
+        stream.write(f"\x1b[2m{plain}\x1b[0m" if self._colour else plain)
+        stream.flush()
+
     def note(self, text: str) -> None:
         """A line of ours, told apart from the model's."""
         stream = sys.stdout if self.to_terminal else sys.stderr
@@ -63,6 +94,11 @@ class Screen:
             return None
         except UnicodeDecodeError:
             raise _not_utf8() from None
+
+
+def thinks(wanted: bool | None) -> dict[str, bool]:
+    """The variables of a chat template for --think, as a request sets them."""
+    return {} if wanted is None else {"enable_thinking": wanted, "thinking": wanted}
 
 
 def cut_off(timing: Timing | None, limit: int | None) -> str | None:

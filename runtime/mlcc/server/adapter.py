@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 from starlette.requests import ClientDisconnect
 from starlette.requests import Request as HttpRequest
@@ -20,12 +21,13 @@ from mlcc.server.keys import TENANT
 from mlcc.service.body import check_size
 from mlcc.service.core import ServiceBounds
 from mlcc.service.endpoints import Service
-from mlcc.service.exchange import ApiRequest, ApiResponse
+from mlcc.service.exchange import LINES_TYPE, ApiRequest, ApiResponse
 
 PROBE = "mlcc.probe"
 """In a scope's `state`: bytes that mean nothing in the body that is sent, for whoever must find out
 whether its reader is still there."""
-_NO_EVENT = b":\n\n"
+_NO_EVENT, _NO_LINE = b":\n\n", b" "
+"""An event's comment; and the space before a line of JSON."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,8 @@ class Settings:
     """Names that requests may be for and from; None = all."""
     strict_fields: bool = False
     """Refuse fields that nobody here knows."""
+    store: Path | None = None
+    """The file in which answers of /v1/responses are kept; None = in memory."""
 
     @property
     def bounds(self) -> ServiceBounds:
@@ -84,7 +88,8 @@ class Adapter:
             body.close()
         try:
             if not isinstance(response.body, str):
-                body.scope.setdefault("state", {})[PROBE] = _NO_EVENT
+                in_lines = response.headers["content-type"] == LINES_TYPE
+                body.scope.setdefault("state", {})[PROBE] = _NO_LINE if in_lines else _NO_EVENT
             await _send(response, send)
         finally:
             response.close()

@@ -27,9 +27,8 @@ from mlcc.server.hosts import AllowedHosts
 from mlcc.server.keys import Key
 from mlcc.server.openapi import components, operation
 from mlcc.server.reference import reference_page
-from mlcc.service.addresses import ADDRESSES, HEALTH, Address
+from mlcc.service.addresses import ADDRESSES, HEALTH, Address, errors_of
 from mlcc.service.endpoints import Service
-from mlcc.service.exchange import error_response
 from mlcc.service.models import Models
 
 OPEN = (HEALTH,)
@@ -140,4 +139,4 @@ def _add(app: FastAPI, address: Address, adapter: Adapter, dependencies: list[An
 
 async def _refuse(request: HttpRequest, error: Exception) -> HttpResponse:
     assert isinstance(error, MlccError)
-    return plain_response(error_response(error))
+    return plain_response(errors_of(request.scope["path"])(error))

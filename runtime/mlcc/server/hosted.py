@@ -15,6 +15,7 @@ from mlcc.model.model import ModelText
 from mlcc.server.prompt_worker import OpenText
 from mlcc.server.prompts import WorkerPrompts
 from mlcc.service.core import Core, ServiceBounds
+from mlcc.service.kept import Kept
 from mlcc.worker.client import WorkerClient
 from mlcc.worker.process import EngineProcess
 from mlcc.worker.worker import OpenModel
@@ -28,10 +29,16 @@ class HostedModel:
     """`load` in the event loop; afterwards `core` answers, until `close`."""
 
     def __init__(
-        self, open_model: OpenModel, open_text: OpenText, bounds: ServiceBounds, max_queue: int
+        self,
+        open_model: OpenModel,
+        open_text: OpenText,
+        bounds: ServiceBounds,
+        max_queue: int,
+        kept: Kept,
     ) -> None:
         self._open_model, self._open_text = open_model, open_text
         self._bounds, self._max_queue = bounds, max_queue
+        self._kept = kept
         self._stack = ExitStack()
         self._client: WorkerClient | None = None
         self.notes: tuple[str, ...] = ()
@@ -51,7 +58,7 @@ class HostedModel:
             raise
         self._client = WorkerClient(process, self._max_queue)
         text = replace(text, name=name)
-        self.core = Core(self._client, text, self._bounds, prompts, aliases)
+        self.core = Core(self._client, text, self._bounds, prompts, self._kept, aliases)
         self.notes = process.notes
         self._client.start()
         prompts.start()

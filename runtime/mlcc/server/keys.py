@@ -60,7 +60,8 @@ def check_key(header: bytes, accepted: Sequence[tuple[bytes, ...]]) -> int:
         return matches.index(True)
     what = "is not the one of this server" if key else "is missing"
     raise AuthenticationError(
-        f"the API key {what}; send the header 'Authorization: Bearer KEY'", code="invalid_api_key"
+        f"the API key {what}; send the header 'Authorization: Bearer KEY' or 'x-api-key: KEY'",
+        code="invalid_api_key",
     )
 
 
@@ -73,8 +74,10 @@ def _spellings(key: str) -> tuple[bytes, ...]:
 
 
 def _authorization(request: Request) -> bytes:
-    """The first header of that name, as it was sent."""
-    for name, value in request.scope["headers"]:
+    """The first header of that name, as it was sent; without one, what Anthropic's clients send
+    instead, in its words."""
+    headers = request.scope["headers"]
+    for name, value in headers:
         if name == b"authorization":
             return bytes(value)
-    return b""
+    return next((b"Bearer " + value for name, value in headers if name == b"x-api-key"), b"")

@@ -14,6 +14,7 @@ from mlcc.server.pool import ModelPool
 from mlcc.server.prompts import WorkerPrompts
 from mlcc.server.sources import Source
 from mlcc.service.core import Core
+from mlcc.service.kept import Kept
 from mlcc.service.models import Models, OneModel
 from mlcc.worker.client import WorkerClient
 from mlcc.worker.process import EngineProcess
@@ -29,9 +30,11 @@ class OnePlace:
         prompts: WorkerPrompts,
         settings: Settings,
         aliases: Sequence[str] = (),
+        kept: Kept | None = None,
     ) -> None:
         self.client = WorkerClient(process, settings.max_queue)
-        self.models: Models = OneModel(Core(self.client, text, settings.bounds, prompts, aliases))
+        core = Core(self.client, text, settings.bounds, prompts, kept, aliases)
+        self.models: Models = OneModel(core)
         self._prompts = prompts
 
     async def start(self) -> None:
@@ -53,8 +56,9 @@ class ManyPlace:
         budgets: Mapping[str, int | None],
         settings: Settings,
         note: Callable[[str], None],
+        kept: Kept | None = None,
     ) -> None:
-        self._pool = ModelPool(sources, budgets, settings.bounds, settings.max_queue, note)
+        self._pool = ModelPool(sources, budgets, settings.bounds, settings.max_queue, note, kept)
         self.models: Models = self._pool
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping: asyncio.Task[None] | None = None

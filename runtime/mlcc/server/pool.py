@@ -21,6 +21,7 @@ from mlcc.server.budget import Evict, Grant, Holding, Wait, decide
 from mlcc.server.hosted import HostedModel
 from mlcc.server.sources import Source
 from mlcc.service.core import Core, ServiceBounds
+from mlcc.service.kept import Kept, KeptInMemory
 from mlcc.service.models import Lease, ModelEntry
 
 log = logging.getLogger("mlcc.server")
@@ -66,12 +67,14 @@ class ModelPool:
         bounds: ServiceBounds,
         max_queue: int,
         say: Callable[[str], None] = log.info,
+        kept: Kept | None = None,
     ) -> None:
-        """`say` hears what is loaded and unloaded."""
+        """`say` hears what is loaded and unloaded. `kept` has answers of /v1/responses, of all."""
         self._slots = [Slot(source) for source in sources]
         self._names = {name: slot for slot in self._slots for name in slot.source.names}
         self._budgets, self._bounds, self._max_queue = budgets, bounds, max_queue
         self._say = say
+        self._kept = kept or KeptInMemory()
         self._changed = asyncio.Event()
         """Somebody let go of a model since it was last waited for."""
         self._stopped = False
@@ -162,10 +165,11 @@ class ModelPool:
             source.aliases,
             slot.granted if slot.hosted else None,
             slot.live,
+            source.about,
         )
 
     def _slot(self, name: str) -> Slot:
-        if (slot := self._names.get(name)) is not None:
+        if (slot := self._names.get(name) or self._names.get(_untagged(name))) is not None:
             return slot
         names = ", ".join(f"'{slot.source.name}'" for slot in self._slots[:8])
         more = f" and {len(self._slots) - 8} more" if len(self._slots) > 8 else ""
@@ -221,7 +225,7 @@ class ModelPool:
     async def _open(self, slot: Slot, granted: int | None) -> None:
         source, began = slot.source, time.monotonic()
         hosted = HostedModel(
-            source.opener(granted), source.open_text, self._bounds, self._max_queue
+            source.opener(granted), source.open_text, self._bounds, self._max_queue, self._kept
         )
         await hosted.load(source.name, source.aliases)
         slot.hosted, slot.used = hosted, time.monotonic()
@@ -284,6 +288,11 @@ class ModelPool:
         slot.leases -= 1
         slot.used = time.monotonic()
         self._changed.set()
+
+
+def _untagged(name: str) -> str:
+    """Ollama's clients put a tag behind names that have none."""
+    return name.removesuffix(":latest")
 
 
 def _once(work: Callable[[], None]) -> Callable[[], None]:

@@ -23,6 +23,7 @@ from mlcc.server.adapter import Settings
 from mlcc.server.app import create_app
 from mlcc.server.connection import Config, ConnectionLimits, note_accept_errors
 from mlcc.server.descriptors import BACKLOG, affordable
+from mlcc.server.kept_file import KeptInFile
 from mlcc.server.places import ManyPlace, OnePlace
 from mlcc.server.prompt_worker import OpenText
 from mlcc.server.prompts import WorkerPrompts
@@ -56,13 +57,14 @@ def serve(
     with ExitStack() as stack:
         listener = stack.enter_context(closing(bind(host, port)))
         stack.enter_context(_terminate_politely())
+        kept = _kept(settings, stack)
         text, prompts = open_text(), stack.enter_context(closing(WorkerPrompts(open_text)))
         process = EngineProcess(open_model)
         try:
             for line in process.notes:
                 note(line)
             url = _url(host, listener.getsockname()[1])
-            place = OnePlace(process, text, prompts, settings, aliases)
+            place = OnePlace(process, text, prompts, settings, aliases, kept)
             ready = partial(when_ready, url, process.capacity)
             app = create_app(place, settings, ready, more)
             _Server(_config(app, limits), place.client.stop_soon).run(sockets=[listener])
@@ -85,11 +87,21 @@ def serve_models(
 
     `budgets` are bytes by device. Raises MlccError if the port cannot be bound.
     """
-    with closing(bind(host, port)) as listener, _terminate_politely():
+    with ExitStack() as stack:
+        listener = stack.enter_context(closing(bind(host, port)))
+        stack.enter_context(_terminate_politely())
+        kept = _kept(settings, stack)
         url = _url(host, listener.getsockname()[1])
-        place = ManyPlace(sources, budgets, settings, note)
+        place = ManyPlace(sources, budgets, settings, note, kept)
         app = create_app(place, settings, partial(when_ready, url), more)
         _Server(_config(app, limits), place.stop_soon).run(sockets=[listener])
+
+
+def _kept(settings: Settings, stack: ExitStack) -> KeptInFile | None:
+    """Where answers are kept, if a file was given; None = in memory."""
+    if settings.store is None:
+        return None
+    return stack.enter_context(closing(KeptInFile(settings.store, settings.api_keys)))
 
 
 def serve_page(

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
+from mlcc.api.about import About
 from mlcc.artifact.folder import Artifact
 from mlcc.artifact.manifest import Manifest
 from mlcc.artifact.schema import MANIFEST_NAME, TargetInfo
@@ -23,7 +24,7 @@ from mlcc.model.memory import (
     needed_bytes,
     plan_capacity,
 )
-from mlcc.model.model import open_text
+from mlcc.model.model import about_of, open_text
 from mlcc.model.spare import MOST, with_pages
 from mlcc.opening import open_model
 from mlcc.server.prompt_worker import OpenText
@@ -60,6 +61,7 @@ class Source:
     room: Callable[[], int | None]
     """Bytes that are free on its device now; None = it does not tell. May take a driver's time and
     memory: to be asked in another process."""
+    about: About = field(default_factory=About)
     aliases: tuple[str, ...] = ()
     created: int = field(default_factory=lambda: int(time.time()))
 
@@ -81,6 +83,8 @@ class LoadOptions:
     kv_pages: int | None = None
     prefix_cache: bool = True
     parse_special: bool = False
+    parsers: Mapping[str, str | None] = field(default_factory=dict)
+    """Of tool calls and reasoning, as `open_text` takes them."""
 
 
 def artifact_source(path: Path, options: LoadOptions) -> Source:
@@ -104,7 +108,8 @@ def artifact_source(path: Path, options: LoadOptions) -> Source:
         needs=Needs(full, full + (MOST - 1) * caches if grows else full),
         fits=partial(_fits, wanted, manifest, options.context is not None),
         opener=partial(_opener, path, options, wanted.context),
-        open_text=partial(open_text, path, parse_special=options.parse_special),
+        open_text=partial(open_text, path, parse_special=options.parse_special, **options.parsers),
+        about=about_of(manifest),
         room=partial(_room, manifest.target, options.device),
     )
 

@@ -16,12 +16,35 @@ from mlcc.service.body import read_json
 from mlcc.service.core import ServiceBounds
 from mlcc.service.exchange import ApiRequest, ApiResponse, Parsed, error_response
 from mlcc.service.models import Lease, Models
-from mlcc.service.protocols import management, openai
+from mlcc.service.protocols import (
+    encoders,
+    llamacpp,
+    management,
+    messages,
+    ollama,
+    ollama_models,
+    openai,
+    responses,
+    tokens,
+)
 from mlcc.service.routes import Handlers, PlaceHandlers, Routes
 
-HANDLERS: Handlers = {**openai.HANDLERS}
+HANDLERS: Handlers = {
+    **openai.HANDLERS,
+    **responses.HANDLERS,
+    **encoders.HANDLERS,
+    **tokens.HANDLERS,
+    **messages.HANDLERS,
+    **ollama.HANDLERS,
+    **ollama_models.HANDLERS,
+    **llamacpp.HANDLERS,
+}
 """What is asked of one model: which one, is known when they are called."""
-PLACE_HANDLERS: PlaceHandlers = {**openai.PLACE_HANDLERS, **management.PLACE_HANDLERS}
+PLACE_HANDLERS: PlaceHandlers = {
+    **openai.PLACE_HANDLERS,
+    **ollama_models.PLACE_HANDLERS,
+    **management.PLACE_HANDLERS,
+}
 """What is asked of the place that has the models."""
 
 
@@ -82,7 +105,8 @@ class Service:
 
 def _model_of(body: Any) -> str | None:
     """As every protocol says it."""
-    name = body.get("model") if isinstance(body, dict) else None
+    said = body if isinstance(body, dict) else {}
+    name = said.get("model") or said.get("name")  # Ollama's older clients
     return name if isinstance(name, str) and name else None
 
 

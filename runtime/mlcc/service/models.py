@@ -7,9 +7,10 @@ A lease keeps a model where it is: nobody unloads what is being asked. Knows no 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from mlcc.api.about import About
 from mlcc.api.shapes import ModelState
 from mlcc.errors import UnsupportedError
 from mlcc.service.core import Core
@@ -31,6 +32,8 @@ class ModelEntry:
     """Planned for it; None = it is not loaded, or nobody planned."""
     live: int = 0
     """Requests that wait or are being answered."""
+    about: About = field(default_factory=About)
+    """What Ollama's clients are told of it."""
 
 
 def _nothing() -> None:
@@ -99,7 +102,15 @@ class OneModel:
         context = core.engine.capacity.context
         live = core.engine.live
         return [
-            ModelEntry(core.text.name, core.created, "loaded", context, core.aliases, live=live)
+            ModelEntry(
+                core.text.name,
+                core.created,
+                "loaded",
+                context,
+                core.aliases,
+                live=live,
+                about=core.text.about,
+            )
         ]
 
     def entry(self, name: str) -> ModelEntry:

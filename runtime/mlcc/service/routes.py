@@ -16,7 +16,10 @@ Handlers = Mapping[Address, Handler]
 PlaceHandler = Callable[[Models, ApiRequest], Awaitable[ApiResponse]]
 """Of an address that is asked of no one model."""
 PlaceHandlers = Mapping[Address, PlaceHandler]
-PLACES = "there are /v1/chat/completions, /v1/completions, /v1/models and /health"
+PLACES = (
+    "there are OpenAI's /v1/chat/completions, /v1/completions and /v1/models, Anthropic's "
+    "/v1/messages, Ollama's /api/chat, llama.cpp's /completion, and /health"
+)
 
 
 class Routes:

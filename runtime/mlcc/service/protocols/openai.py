@@ -49,7 +49,9 @@ async def list_models(models: Models, request: ApiRequest) -> ApiResponse:
 
 async def get_model(models: Models, request: ApiRequest) -> ApiResponse:
     """A model, by one of its names."""
-    return json_response(shown(models.entry(request.parameters["name"])))
+    if not (name := request.parameters["name"]):  # /v1/models/
+        return await list_models(models, request)
+    return json_response(shown(models.entry(name)))
 
 
 def shown(entry: ModelEntry) -> Model:
