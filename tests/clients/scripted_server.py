@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import signal
 import sys
 import tempfile
@@ -17,12 +18,17 @@ NAME = "scripted"
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--api-key", dest="api_keys", action="append", default=[])
+    parser.add_argument("--store", type=Path)
+    args = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         text = partial(scripted_text, folder, NAME)
         text()  # writes the tokenizer, which three processes read
         say = partial(print, flush=True)
-        settings = Settings(max_body_bytes=8 << 20, timeout_s=300)
+        keys = tuple(args.api_keys)
+        settings = Settings(keys, max_body_bytes=8 << 20, timeout_s=300, store=args.store)
         opener = partial(open_scripted, folder, NAME)
         serve(opener, text, settings, "127.0.0.1", 0, lambda url, _: say(url), say)
 

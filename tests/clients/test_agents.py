@@ -105,8 +105,8 @@ def test_opencode(scripted: str, home: Path) -> None:
         "permission": {"edit": "allow"},
     }
     (home / "work" / "opencode.json").write_text(json.dumps(settings))
-    order = json.dumps({"filePath": str(note), "content": "edited"}, separators=(",", ":"))
-    # words without spaces: it puts quotes round the others
+    order = json.dumps({"content": "edited", "filePath": str(note)}, separators=(",", ":"))
+    # words without spaces, for it puts quotes round others; in the order of the tool's schema
     run(
         home,
         [program("opencode"), "run", "call", "write", order],

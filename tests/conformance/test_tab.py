@@ -29,6 +29,7 @@ IN_CHROMIUM = [vector for vector in VECTORS if vector.id not in NOT_SEEN]
 COMPUTED = {
     "adjust/completions-frequency",
     "answers/chat-three-streamed",
+    "anthropic/stream",
     "batching/eight-at-once",
     "cancel/idle-after-errors",
     "cancel/running-while-streaming",
@@ -45,6 +46,7 @@ COMPUTED = {
     "messages/template-markers-in-content",
     "not_built/chat-neutral",
     "ollama/chat-lines",
+    "responses/kept",
     "sampling/exact-all-filters",
     "scheduling/chat-priority",
     "shapes/health",
@@ -67,7 +69,11 @@ LONG_IN_NODE = {vector.id for vector in IN_NODE if vector.computes} - NOT_SEEN
 
 FEATURES = {
     "answers/chat-three-streamed": "answers",
+    "anthropic/stream": "anthropic",
     "logprobs/chat-whole": "logprobs",
+    "responses/kept": "responses",
+    "llamacpp/completion-stopped": "llamacpp",
+    "ollama/chat-lines": "ollama",
     "scheduling/chat-priority": "scheduling",
 }
 """What these vectors show in Chromium: the parts of the README's table that no other test does."""

@@ -9,7 +9,6 @@ from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
-from scripted_model import open_scripted, scripted_text
 from toy_model import open_toy, open_watched_toy, toy_text
 
 from mlcc.model.model import ModelText
@@ -39,7 +38,6 @@ def main() -> None:
     parser.add_argument("--hosts", nargs="*")
     parser.add_argument("--strict-fields", action="store_true")
     parser.add_argument("--store", type=Path)
-    parser.add_argument("--scripted", action="store_true", help="another model, for agents")
     for name, default in asdict(ConnectionLimits()).items():
         parser.add_argument("--" + name.replace("_", "-"), type=type(default), default=default)
     parser.add_argument("--watched", metavar="FOLDER")
@@ -48,7 +46,7 @@ def main() -> None:
     settings = Settings(
         api_keys=tuple(args.api_keys),
         max_queue=args.max_queue,
-        max_body_bytes=4 << 20 if args.scripted else 100_000,
+        max_body_bytes=100_000,
         timeout_s=args.timeout,
         body_s=args.body_s,
         bodies=args.bodies,
@@ -63,8 +61,6 @@ def main() -> None:
     more = page_routes(*args.web) if args.web else no_web_routes()
     limits = ConnectionLimits(args.connections, args.head_s, args.write_s)
     open_text = partial(named_text, args.name)
-    if args.scripted:
-        opener, open_text = open_scripted, scripted_text
     serve(opener, open_text, settings, "127.0.0.1", 0, lambda url, _: say(url), say, more, limits)
 
 

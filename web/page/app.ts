@@ -99,8 +99,7 @@ export class App {
     const columns = h('div', 'columns', this.#sidebar.element, main);
     this.element = h('div', 'app', this.#header.element, columns);
     this.element.append(this.#dialog.element, this.#announcer.element);
-    this.#chat.isReady = false;
-    this.#mark();
+    this.#show(this.#session.phase);
   }
 
   /** Connect to what the page was served with, or offer the model that its address names. */

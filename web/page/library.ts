@@ -51,8 +51,9 @@ export class Library {
   /** The newest first; with `words`, those that hold all of them, in title or text. */
   async list(words = ''): Promise<Summary[]> {
     const wanted = words.toLowerCase().split(/\s+/).filter(Boolean);
-    const all = (await (await this.#shelf).all()).filter(isStored);
-    const found = all.filter((kept) => wanted.every((word) => textOf(kept).includes(word)));
+    const found = (await this.all()).filter((kept) =>
+      wanted.every((word) => textOf(kept).includes(word)),
+    );
     return found
       .map(({ id, title, updated, messages }) => ({
         id,
@@ -91,9 +92,10 @@ export class Library {
     this.#tell('removed', id);
   }
 
-  /** Conversations as they are kept, for an export. */
+  /** Conversations as they are kept; one whose only question was refused has nothing in it. */
   async all(): Promise<Stored[]> {
-    return (await (await this.#shelf).all()).filter(isStored);
+    const all = await (await this.#shelf).all();
+    return all.filter((kept) => isStored(kept) && kept.messages.length > 0);
   }
 
   /** Take conversations from an export; one that is here already stands beside it as another. */

@@ -45,7 +45,8 @@ interface Listed {
   readonly bytes?: unknown;
 }
 
-function summary(url: string, manifest: unknown): Offer | null {
+/** What a manifest tells, or null if it is none. */
+export function summary(url: string, manifest: unknown): Offer | null {
   const { model, files } = (manifest ?? {}) as { model?: { name?: unknown }; files?: unknown };
   if (typeof model?.name !== 'string') return null;
   return { url, name: model.name, bytes: Array.isArray(files) ? fetched(manifest, files) : null };

@@ -40,7 +40,8 @@ export class Stopwatch {
       cachedTokens: prompt_tokens_details?.cached_tokens ?? 0,
       completionTokens: completion_tokens,
       prefill: ttft ? (prompt_tokens * 1000) / ttft : null,
-      decode: rest >= LEAST_MS && completion_tokens > 1 ? ((completion_tokens - 1) * 1000) / rest : null,
+      decode:
+        rest >= LEAST_MS && completion_tokens > 1 ? ((completion_tokens - 1) * 1000) / rest : null,
     };
   }
 }

@@ -37,7 +37,10 @@ test.each([
   ['3. c\n4. d', 'ol3(li(c)li(d))'],
   ['1. a\n   - x\n2. b', 'ol(li(aul(li(x)))li(b))'],
   ['1. run:\n   ```sh\n   ls\n   ```', 'ol(li(run:fence:sh<ls>))'],
-  ['| a | b |\n|---|--:|\n| 1 | 2 |', 'table(thead(tr(th(a)thright(b)))tbody(tr(td(1)tdright(2))))'],
+  [
+    '| a | b |\n|---|--:|\n| 1 | 2 |',
+    'table(thead(tr(th(a)thright(b)))tbody(tr(td(1)tdright(2))))',
+  ],
 ])('blocks of %j', (text, tree) => {
   expect(short(parse(text))).toBe(tree);
 });
@@ -94,7 +97,8 @@ test.each([
 });
 
 test('a text that grows keeps the blocks in front as they are', () => {
-  const text = '# T\n\npara *one*\n\n- a\n- b\n\n```\ncode\n```\n\n|a|\n|-|\n|b|\n\n$$\nx\n$$\n\nend';
+  const text =
+    '# T\n\npara *one*\n\n- a\n- b\n\n```\ncode\n```\n\n|a|\n|-|\n|b|\n\n$$\nx\n$$\n\nend';
   const sources = (grown: string) => blocks(grown, {}).map((block) => block.source);
   for (let length = 1; length <= text.length; length += 1) {
     const before = sources(text.slice(0, length - 1)).slice(0, -1);
@@ -102,7 +106,20 @@ test('a text that grows keeps the blocks in front as they are', () => {
   }
 });
 
-test.each(['*a **b ', '`', '> ', '- ', '    - a\n', '```\n', '[', '_a __b ', '1. ', '|a', '$', '<'])(
+test.each([
+  '*a **b ',
+  '`',
+  '> ',
+  '- ',
+  '    - a\n',
+  '```\n',
+  '[',
+  '_a __b ',
+  '1. ',
+  '|a',
+  '$',
+  '<',
+])(
   'repeating %j takes no more than a pass',
   (piece) => {
     const text = piece.repeat(100_000 / piece.length); // quadratic work would take minutes

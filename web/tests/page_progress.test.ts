@@ -3,7 +3,7 @@
 import { expect, test } from 'vitest';
 import { advise } from '../page/advice.js';
 import { bytes, bytesOf, duration, rate, remaining } from '../page/format.js';
-import { address, askedFor } from '../page/model_choice.js';
+import { address, askedFor, summary } from '../page/model_choice.js';
 import { Loading, type Stage } from '../page/progress.js';
 import * as errors from '../src/errors.js';
 
@@ -103,4 +103,23 @@ test('a model by address', () => {
   expect(() => askedFor(new URL('https://host.example/?model=file:///etc'))).toThrow(
     errors.DownloadError,
   );
+});
+
+test('what a model fetches is one library of those for several kinds of GPU', async () => {
+  const files = [
+    { path: 'model.wasm', bytes: 3 },
+    { path: 'model.f32.wasm', bytes: 4 },
+    { path: 'mlcc.f32.json', bytes: 5 },
+    { path: 'weights.safetensors', bytes: 20 },
+  ];
+  const manifest = {
+    model: { name: 'm' },
+    library: { path: 'model.wasm' },
+    alternatives: ['mlcc.f32.json'],
+    files,
+  };
+  const url = 'https://h.example/m/';
+  expect(summary(url, manifest)).toMatchObject({ name: 'm', bytes: 23 });
+  expect(summary(url, { model: { name: 'm' } })).toMatchObject({ bytes: null });
+  expect(summary(url, { files })).toBe(null);
 });

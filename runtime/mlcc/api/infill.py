@@ -55,7 +55,9 @@ FAMILIES = (
     # The first SantaCoder
     Infill("<fim-prefix>", "<fim-suffix>", "<fim-middle>"),
     # DeepSeek-Coder: the gap is a hole, and the token for the middle is the end of it all
-    Infill(*(f"<\uff5cfim\u2581{word}\uff5c>" for word in ("begin", "hole", "end"))),
+    Infill(
+        "<\uff5cfim\u2581begin\uff5c>", "<\uff5cfim\u2581hole\uff5c>", "<\uff5cfim\u2581end\uff5c>"
+    ),
     # CodeLlama, whose tokens begin with SentencePiece's space
     Infill("\u2581<PRE>", "\u2581<SUF>", "\u2581<MID>", ends=("\u2581<EOT>",)),
     # Codestral

@@ -28,13 +28,12 @@ from mlcc.engine.executor import Executor
 from mlcc.engine.grammar import Grammars
 from mlcc.engine.limits import too_long
 from mlcc.errors import ArtifactError, InvalidRequestError
+from mlcc.model.marks import ending_of, grammar_marks, hidden_marks
 from mlcc.model.tokenizer import FileTokenizer, TextTokenizer
 
 if TYPE_CHECKING:
     from mlcc.artifact.folder import Artifact
 
-_ENDING = 24
-"""Tokens of a prompt's end that may be the mark of reasoning, however it is written."""
 _NO_TEMPLATE = "the model has no chat template; conversations are written as plain 'User: ...' text"
 
 
@@ -72,19 +71,16 @@ class ModelText:
     @cached_property
     def shown(self) -> tuple[tuple[int, str], ...]:
         """Control tokens that its dialect must see in an answer, and what they are seen as."""
-        found = {}
-        for written in self.dialect.control:
-            ids = self.tokenizer.encode(written, add_special_tokens=False)
-            if len(ids) and not self.tokenizer.decode(ids):  # else it is text, and seen anyway
-                found[ids[-1]] = written
-        return tuple(found.items())
+        return hidden_marks(self.tokenizer, self.dialect.control)
+
+    @cached_property
+    def marks(self) -> dict[str, int]:
+        """Of the marks of its dialect, what grammars take for control tokens."""
+        return grammar_marks(self.tokenizer, self.dialect.control, self.shown)
 
     def ending(self, prompt: Sequence[int]) -> str:
         """How a prompt ends, with the control tokens of its dialect."""
-        seen, text = dict(self.shown), ""
-        for token in prompt[-_ENDING:]:
-            text += seen.get(token) or self.tokenizer.decode([token])
-        return text
+        return ending_of(self.tokenizer, prompt, dict(self.shown))
 
     @cached_property
     def infill(self) -> Infill | None:

@@ -60,13 +60,14 @@ class KeptInMemory:
 
     async def get(self, tenant: str, name: str) -> str | None:
         """The text, if it is there and the tenant's."""
-        data = self._tenants.get(tenant, {}).get(name)
+        mine = self._tenants.get(tenant)
+        data = mine.get(name) if mine else None
         return None if data is None else data.decode()
 
     async def delete(self, tenant: str, name: str) -> bool:
         """Whether it was there."""
-        data = self._tenants.get(tenant, {}).pop(name, None)
-        if data is None:
+        mine = self._tenants.get(tenant)
+        if not mine or (data := mine.pop(name, None)) is None:
             return False
         self._sizes[tenant] -= len(data)
         return True

@@ -59,7 +59,7 @@ class Talk:
             return self._parsed.structure
         answer = self._answer()
         needs = use.must_hold or answer is not None
-        if self._text.grammars is None and not needs:
+        if not needs and (self._text.grammars is None or self._text.reasoning_parser == "none"):
             return None  # calls are read, and come as the model writes them
         check_built(self._text, Structure("grammar", "", use.field))
         for tool in use.tools:
@@ -125,7 +125,7 @@ class Talk:
         known: Callable[[Tool], Tool],
         answer: Mapping[str, Any] | None,
     ) -> Structure:
-        control = {written: token for token, written in self._text.shown}
+        control = self._text.marks
         held = replace(use, tools=tuple(tool if tool.strict else known(tool) for tool in use.tools))
         grammar = calls_grammar(self._dialect.format, held, control, answer)
         return Structure("grammar", grammar, use.field)

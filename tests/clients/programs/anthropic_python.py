@@ -52,4 +52,5 @@ def reasoning(url):
     return {"reasoning": blocks[0].thinking.strip(), "text": blocks[1].text}
 
 
-main(globals())
+if __name__ == "__main__":
+    main(globals())

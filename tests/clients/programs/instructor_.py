@@ -27,4 +27,5 @@ def required_tool(url):
     return ask(url, instructor.Mode.TOOLS)
 
 
-main(globals())
+if __name__ == "__main__":
+    main(globals())

@@ -43,4 +43,5 @@ def structured(url):
     return connect(url).with_structured_output(Person).invoke(PERSON).model_dump()
 
 
-main(globals())
+if __name__ == "__main__":
+    main(globals())

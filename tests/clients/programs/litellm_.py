@@ -39,4 +39,5 @@ def reasoning(url):
     return {"reasoning": message.reasoning_content, "text": message.content}
 
 
-main(globals())
+if __name__ == "__main__":
+    main(globals())

@@ -29,4 +29,5 @@ def stream(url):
     return {"pieces": [ask(url), ""]}
 
 
-main(globals())
+if __name__ == "__main__":
+    main(globals())

@@ -49,4 +49,5 @@ def reasoning(url):
     return {"reasoning": message.thinking.strip(), "text": message.content}
 
 
-main(globals())
+if __name__ == "__main__":
+    main(globals())

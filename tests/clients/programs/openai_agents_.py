@@ -41,4 +41,5 @@ def responses(url):
     return {"first": "17 + 25 is 42.", **run(url, CITY, OpenAIResponsesModel)}
 
 
-main(globals())
+if __name__ == "__main__":
+    main(globals())

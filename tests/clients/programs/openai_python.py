@@ -92,4 +92,5 @@ def streamed_responses(url):
         return {"pieces": pieces, "text": events.get_final_response().output_text}
 
 
-main(globals())
+if __name__ == "__main__":
+    main(globals())

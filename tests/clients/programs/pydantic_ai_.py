@@ -38,4 +38,5 @@ def required_tool(url):
     return connect(url, output_type=Person).run_sync(PERSON).output.model_dump()
 
 
-main(globals())
+if __name__ == "__main__":
+    main(globals())

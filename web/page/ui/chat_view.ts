@@ -269,7 +269,7 @@ export class ChatView {
     const context = this.#context.model()?.facts.context;
     const figures = this.#conversation.messages.findLast((message) => message.figures)?.figures;
     const used = figures ? figures.promptTokens + figures.tokens : 0;
-    const most = context?.toLocaleString('en');
-    setText(this.#room, used && most ? `${used.toLocaleString('en')} of ${most} tokens` : '');
+    const most = context ? ` of ${context.toLocaleString('en')}` : '';
+    setText(this.#room, used ? `${used.toLocaleString('en')}${most} tokens` : '');
   }
 }

@@ -120,7 +120,14 @@ class ScriptedEngine implements ChatEngine {
         throw error;
       }
     }
-    const timing = { ttft: pace * 10, total: 900, promptTokens: 9, cachedTokens: 4, prefill: 200, decode: 41.3 };
+    const timing = {
+      ttft: pace * 10,
+      total: 900,
+      promptTokens: 9,
+      cachedTokens: 4,
+      prefill: 200,
+      decode: 41.3,
+    };
     yield { text: '', finish: 'stop', timing: { ...timing, completionTokens: tokens.length } };
   }
 

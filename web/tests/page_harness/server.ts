@@ -17,7 +17,10 @@ export function scriptServer(words: URLSearchParams): void {
     if (kind === 'down') throw new TypeError('Failed to fetch');
     const key = new Headers(init?.headers).get('authorization');
     if (kind === 'locked' && key !== 'Bearer sesame')
-      return Response.json({ error: { message: 'no', type: 'invalid_request_error' } }, { status: 401 });
+      return Response.json(
+        { error: { message: 'no', type: 'invalid_request_error' } },
+        { status: 401 },
+      );
     if (url.pathname.endsWith('/v1/models')) return Response.json({ data: MODELS });
     return answer(JSON.parse(String(init?.body)), init?.signal ?? null);
   };

@@ -11,6 +11,9 @@ from mlcc.api.tools.harmony import CHANNEL, END, MESSAGE, START, Harmony
 from mlcc.api.tools.lark import Lark
 from mlcc.api.tools.port import Format
 
+MOST_CALLS = 16
+"""One after another: a model that may go on forever sometimes does."""
+
 
 def calls_grammar(
     format: Format,
@@ -22,7 +25,11 @@ def calls_grammar(
     schema of what is said instead of a call; None = anything."""
     lark = Lark(control)
     body = lark.rule(" | ".join(_bodies(format, use.tools, lark)))
-    more = f"({lark.text(format.between)} {body})*" if use.parallel and format.between else ""
+    more = (
+        f"({lark.text(format.between)} {body}){{0,{MOST_CALLS - 1}}}"
+        if use.parallel and format.between
+        else ""
+    )
     group = f"{body} {more} {lark.text(format.after)}"
     if isinstance(format, Harmony):
         return lark.written(_channels(lark, f"{lark.text(format.trigger)} {body}", use, answer))

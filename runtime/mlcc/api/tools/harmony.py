@@ -84,10 +84,15 @@ class HarmonyReader:
         pieces: list[Piece] = []
         while (found := self._next(ended=True)) is not None:
             pieces += found
+        if self._head and self._first:  # no message began
+            pieces.append(Content(self._head))
         return [*pieces, *self._close()]
 
     def _next(self, ended: bool) -> list[Piece] | None:
         """One step further; None = more is needed."""
+        if self._head is not None and self._first and not _may_be_head(self._head + self._held):
+            self._held, self._head, self._first = self._head + self._held, None, False
+            self._channel = "final"  # an answer without channels
         marks = _HEAD_MARKS if self._head is not None else _BODY_MARKS
         found = [(at, mark) for mark in marks if (at := self._held.find(mark)) >= 0]
         if found:
@@ -103,9 +108,6 @@ class HarmonyReader:
         if self._head is None:
             return self._text(before)
         self._head += before
-        if self._first and not _may_be_head(self._head):  # an answer without channels
-            text, self._head, self._channel = self._head, None, "final"
-            return self._text(text)
         return []
 
     def _mark(self, before: str, mark: str) -> list[Piece]:

@@ -4,12 +4,13 @@ bodies and events look like is `mlcc.api.openai_responses`'."""
 from __future__ import annotations
 
 import time
+from typing import Any
 from urllib.parse import parse_qs
 
 from mlcc.api.openai_responses.answer import ResponseEvents
 from mlcc.api.openai_responses.fields import COUNT_INPUT, RESPONSES
 from mlcc.api.openai_responses.request import parse_responses
-from mlcc.errors import InvalidRequestError, UnsupportedError
+from mlcc.errors import InvalidRequestError, MlccError, UnsupportedError
 from mlcc.service.addresses import (
     RESPONSE,
     RESPONSE_CANCEL,
@@ -18,11 +19,13 @@ from mlcc.service.addresses import (
     RESPONSE_INPUT,
     RESPONSE_TOKENS,
 )
-from mlcc.service.core import Core
+from mlcc.service.core import Asked, Core
 from mlcc.service.events import event_lines, run_through
 from mlcc.service.exchange import ApiRequest, ApiResponse, events_response, json_response
 from mlcc.service.routes import Handlers
 
+_NAMES = {"messages": "input", "max_tokens": "max_output_tokens"}
+"""Fields of a chat's request, as they are called here."""
 MOST_LISTED = 100
 LISTED = 20
 """Items of an input, of one page; the default is OpenAI's."""
@@ -35,7 +38,7 @@ async def create(core: Core, request: ApiRequest) -> ApiResponse:
     conversations, tenant = core.conversations, request.tenant
     history = await conversations.before(tenant, parsed.previous)
     given = await conversations.resolved(tenant, parsed.items())
-    asked = await core.chat(request, parsed.chat([*history, *given]))
+    asked = await _asked(core, request, parsed.chat([*history, *given]))
     made_id, head = asked.head.id.rpartition("-")[2], asked.head
     defaults = core.text.sampling
     events = ResponseEvents(parsed, made_id, head.model, head.created, defaults, _now)
@@ -59,6 +62,17 @@ async def create(core: Core, request: ApiRequest) -> ApiResponse:
         job.close()
 
     return events_response(event_lines(asked, events, keep), close, lambda: job.failure, ignored)
+
+
+async def _asked(core: Core, request: ApiRequest, chat: dict[str, Any]) -> Asked:
+    """A chat's body, asked of the engine. What is refused names the field that it came in."""
+    try:
+        asked = await core.chat(request, chat)
+    except MlccError as error:
+        error.param = _NAMES.get(error.param or "", error.param)
+        raise
+    asked.job.prompt_field = "input"
+    return asked
 
 
 async def count(core: Core, request: ApiRequest) -> ApiResponse:
