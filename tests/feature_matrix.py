@@ -59,6 +59,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     "tool calls": ("tools",),
     "`logprobs`, `top_logprobs`": ("logprobs",),
     "chat and OpenAI server": ("server",),
+    "several models in one server": ("several-models",),
     "OpenAI's `/v1/responses`": ("responses",),
     "Anthropic's `/v1/messages`": ("anthropic",),
     "Ollama's API": ("ollama",),

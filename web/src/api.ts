@@ -174,7 +174,7 @@ export interface StructuredOutputs {
 export interface ChatCompletionRequest {
   /** The conversation so far. */
   messages: readonly Message[];
-  /** Must be the model that is loaded, if it is given. */
+  /** Which model; where there is one, it may be left out. */
   model?: string | null;
   /** Send the answer as it is made, as server-sent events. */
   stream?: boolean | null;
@@ -368,7 +368,7 @@ export interface ChatCompletionRequestNonStreaming extends ChatCompletionRequest
 export interface CompletionRequest {
   /** One prompt or several; each gets an answer. */
   prompt: string | readonly string[] | readonly number[] | readonly (readonly number[])[];
-  /** Must be the model that is loaded, if it is given. */
+  /** Which model; where there is one, it may be left out. */
   model?: string | null;
   /** Send the answer as it is made, as server-sent events. */
   stream?: boolean | null;
@@ -739,10 +739,18 @@ export interface Model {
   object: 'model';
   created: number;
   owned_by: 'mlcc';
-  /** Tokens that a prompt and its answer may have together. */
+  /** What is not loaded is when it is asked for. */
+  state: ModelState;
+  /** Tokens of a prompt and its answer together. */
   context_length: number;
   /** The same, as vLLM calls it. */
   max_model_len: number;
+  /** Other names that it answers to. */
+  aliases: string[];
+  /** Planned for it while it is loaded, where somebody planned. */
+  memory_bytes: number | null;
+  /** Those that wait or are being answered. */
+  requests: number;
 }
 
 /** The answer of /v1/models. */

@@ -149,7 +149,7 @@ SAMPLING = (
 )
 
 COMMON = (
-    honoured("model", NOT_EMPTY, "Must be the model that is loaded, if it is given."),
+    honoured("model", NOT_EMPTY, "Which model; where there is one, it may be left out."),
     honoured("stream", Flag(), "Send the answer as it is made, as server-sent events."),
     honoured("stream_options", STREAM_OPTIONS, "Only with `stream`."),
     honoured(

@@ -18,7 +18,7 @@ from mlcc.api.shapes import (
     CompletionLogprobs,
     FinishReason,
     Model,
-    ModelList,
+    ModelState,
     Usage,
 )
 from mlcc.engine.events import Finished, TextDelta
@@ -217,18 +217,26 @@ class CompletionChunks(Chunks):
         return chunk
 
 
-def models(names: Sequence[str], created: int, context: int) -> ModelList:
-    """The answer of /v1/models. context: tokens that prompt and answer may have together."""
-    return {"object": "list", "data": [model(name, created, context) for name in names]}
-
-
-def model(name: str, created: int, context: int) -> Model:
+def model(
+    name: str,
+    created: int,
+    *,
+    state: ModelState,
+    context: int,
+    aliases: Sequence[str] = (),
+    memory_bytes: int | None = None,
+    requests: int = 0,
+) -> Model:
     """One entry of /v1/models."""
     return {
         "id": name,
         "object": "model",
         "created": created,
         "owned_by": "mlcc",
+        "state": state,
         "context_length": context,
+        "aliases": list(aliases),
+        "memory_bytes": memory_bytes,
+        "requests": requests,
         "max_model_len": context,
     }

@@ -229,6 +229,9 @@ class CompletionChunk(_UsageAtEnd):
     choices: list[CompletionChunkChoice]
 
 
+ModelState = Literal["loaded", "loading", "unloaded"]
+
+
 class Model(TypedDict):
     """One entry of /v1/models."""
 
@@ -236,10 +239,18 @@ class Model(TypedDict):
     object: Literal["model"]
     created: int
     owned_by: Literal["mlcc"]
+    state: ModelState
+    """What is not loaded is when it is asked for."""
     context_length: int
-    """Tokens that a prompt and its answer may have together."""
+    """Tokens of a prompt and its answer together."""
     max_model_len: int
     """The same, as vLLM calls it."""
+    aliases: list[str]
+    """Other names that it answers to."""
+    memory_bytes: int | None
+    """Planned for it while it is loaded, where somebody planned."""
+    requests: int
+    """Those that wait or are being answered."""
 
 
 class ModelList(TypedDict):

@@ -15,7 +15,7 @@ import click
 
 from mlcc.bounds import BOUNDS
 from mlcc.errors import printable
-from mlcc.model_argument import model_argument
+from mlcc.model_argument import model_argument, model_arguments
 from mlcc.sizes import size
 
 if TYPE_CHECKING:
@@ -43,8 +43,12 @@ class ModelOptions:
 
     def artifact(self, *, runs_here: bool = True) -> Path:
         """The compiled model's folder; a checkpoint is compiled first, for a device of this machine
-        if it `runs_here`."""
+        if it `runs_here`. A name of `mlcc list` is what is kept."""
         from mlcc.compiled.cache import CompileOptions, compiled, is_compiled
+        from mlcc.compiled.store import kept
+
+        if (found := kept(self.model, self.target, self.quant)) is not None:
+            return found
 
         ready = is_compiled(self.model) or not runs_here
         asked = () if ready else self._asked_by_device()
@@ -92,8 +96,10 @@ class ModelOptions:
     def check(self) -> None:
         """Raises CheckpointError if there is no such model, before time is spent on it."""
         from mlcc.compiled.cache import check_exists
+        from mlcc.compiled.store import kept
 
-        check_exists(self.model)
+        if kept(self.model, self.target, self.quant) is None:
+            check_exists(self.model)
 
     def open(self, *, parse_special: bool = False, reasoning_parser: str | None = None) -> Model:
         """Open the model here, and say what the user should know of it."""
@@ -108,7 +114,7 @@ class ModelOptions:
 def bound_option(name: str) -> Callable[[Command], Command]:
     """The option of a row of mlcc.bounds."""
     bound = BOUNDS[name]
-    kind: click.ParamType
+    kind: click.ParamType[int] | click.ParamType[float]
     most = None if bound.most == math.inf else bound.most
     if bound.whole:
         kind = click.IntRange(int(bound.least), None if most is None else int(most))
@@ -120,7 +126,7 @@ def bound_option(name: str) -> Callable[[Command], Command]:
     )
 
 
-MODEL_OPTIONS = (
+MODEL_OPTIONS: tuple[Callable[[Command], Command], ...] = (
     click.argument("model", callback=model_argument),
     click.option("--target", help="If it must be compiled first.  [cpu]"),
     click.option("--quant", help="If it must be compiled first.  [q4]"),
@@ -189,6 +195,20 @@ def model_options(function: Command) -> Command:
         function(options=options, **given)
 
     return _decorated(wrapped, MODEL_OPTIONS)
+
+
+def several_models_options(function: Command) -> Command:
+    """The same with any number of MODELs, given to the function as `models` beside `options`, whose
+    own `model` is empty."""
+
+    @wraps(function)
+    def wrapped(**given: Any) -> None:
+        names = (row.name for row in fields(ModelOptions) if row.name != "model")
+        options = ModelOptions("", **{name: given.pop(name) for name in names})
+        function(options=options, **given)
+
+    argument = click.argument("models", nargs=-1, metavar="[MODEL]...", callback=model_arguments)
+    return _decorated(wrapped, (argument, *MODEL_OPTIONS[1:]))
 
 
 def sampling_options(function: Command) -> Command:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,9 +16,11 @@ from mlcc.commands.options import (
     SPECIAL_OPTION,
     ModelOptions,
     bound_option,
-    model_options,
     note,
+    several_models_options,
 )
+from mlcc.commands.running import announced
+from mlcc.commands.serving import aliases_of, chosen, names_of_one, names_text, sources_of
 from mlcc.errors import ArtifactError, InvalidRequestError, UnsupportedError, printable
 
 if TYPE_CHECKING:
@@ -24,13 +28,18 @@ if TYPE_CHECKING:
 
     from mlcc.engine.batch import Capacity
     from mlcc.server.serve import Tls
+    from mlcc.server.sources import Source
 
 _KEY_VARIABLE = "MLCC_API_KEY"
 
 
 @click.command("serve")
-@model_options
+@several_models_options
 @SPECIAL_OPTION
+@click.option("--models", "folder", type=click.Path(path_type=Path), metavar="DIR",
+              help="Serve each compiled model of a folder.")  # fmt: skip
+@click.option("--alias", "aliases", multiple=True, metavar="NAME[=MODEL]",
+              help="Another name for a model, as tools ask for it. May be repeated.")  # fmt: skip
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True)
 @click.option("--api-key", "api_keys", multiple=True, metavar="KEY",
@@ -84,6 +93,9 @@ _KEY_VARIABLE = "MLCC_API_KEY"
 @click.option("--no-page", is_flag=True, help="No chat page at /.")
 def serve_command(
     options: ModelOptions,
+    models: tuple[str, ...],
+    folder: Path | None,
+    aliases: tuple[str, ...],
     host: str,
     port: int,
     api_keys: tuple[str, ...],
@@ -109,20 +121,24 @@ def serve_command(
     tool_parser: str | None,
     reasoning_parser: str | None,
 ) -> None:
-    """Serve a model through OpenAI's API, and a chat page over it at /.
+    """Serve models through OpenAI's API, and a chat page over them at /.
 
     MODEL is a folder made by `mlcc compile`, or a checkpoint, which is compiled first and kept. If
     its target is webgpu, a chat page is served that runs it in each visitor's browser.
+
+    Of several, each is loaded when it is first asked for, and the least recently used makes room
+    where memory is full. Without any, all that `mlcc pull` brought are served.
     """
     from mlcc.model.memory import plan_text
     from mlcc.model.model import open_text
     from mlcc.server.adapter import Settings
+    from mlcc.server.budget import budgets
     from mlcc.server.connection import ConnectionLimits
     from mlcc.server.hosts import allowed_hosts as names
-    from mlcc.server.hosts import check_origin, is_local
+    from mlcc.server.hosts import check_origin
     from mlcc.server.key_file import read_keys
     from mlcc.server.logs import configure
-    from mlcc.server.serve import serve, serve_page
+    from mlcc.server.serve import serve, serve_models, serve_page
     from mlcc.server.web import TARGET, is_for_browsers, page_folder
 
     configure(log_level, log_json)
@@ -130,25 +146,6 @@ def serve_command(
     has_keys = bool(api_keys or (key_file and read_keys(key_file)))
     cors_origins = tuple(map(check_origin, cors_origins))
     hosts, limits = names(host, has_keys, allowed_hosts), ConnectionLimits(max_connections)
-    if options.target == TARGET or is_for_browsers(options.model):
-        _check_no_engine(options, web, no_page, parse_special, store)
-        page_folder()  # what it would say is worth more before a compile
-        _say_open(host, has_keys, tls is not None)
-        serve_page(options.artifact(runs_here=False), host, port, _say_page, hosts, limits, tls)
-        return
-    more, has_page = _page(web, no_page)
-    path = options.artifact()
-    parsers = {"tool_parser": tool_parser, "reasoning_parser": reasoning_parser}
-    reader = partial(open_text, path, parse_special=parse_special, **parsers)
-    text = reader()
-    if not is_local(host) and not has_keys:
-        note(f"anyone who reaches {host} can use this server; --api-key closes it")
-    try:
-        text.chat_template.check()
-    except ArtifactError as error:
-        note(f"/v1/chat/completions will fail: {error.message}")
-    if web:
-        _say_open(host, has_keys, tls is not None)
     settings = Settings(
         api_keys,
         max_queue,
@@ -163,8 +160,49 @@ def serve_command(
         drain_s=drain,
         traces=otel,
     )
+    parsers = {"tool_parser": tool_parser, "reasoning_parser": reasoning_parser}
+    called = aliases_of(aliases)
+    models, alone = chosen(models, folder)
+    if not alone:
+        _refuse_web(web)
+        sources = sources_of(models, options, called, parse_special, parsers)
+        more, _ = _page(None, no_page)
+        _say_reachable(host, has_keys)
+        serve_models(
+            sources,
+            budgets(sources, options.memory),
+            settings,
+            host,
+            port,
+            lambda url: _say_models(url, sources, has_keys),
+            note,
+            more,
+            limits,
+            tls,
+        )
+        return
+    options = replace(options, model=models[0])
+    if options.target == TARGET or is_for_browsers(options.model):
+        _check_no_engine(options, web, no_page, parse_special, store)
+        page_folder()  # what it would say is worth more before a compile
+        _say_open(host, has_keys, tls is not None)
+        serve_page(options.artifact(runs_here=False), host, port, _say_page, hosts, limits, tls)
+        return
+    more, has_page = _page(web, no_page)
+    path = options.artifact()
+    reader = partial(open_text, path, parse_special=parse_special, **parsers)
+    text = reader()
+    _say_reachable(host, has_keys)
+    try:
+        text.chat_template.check()
+    except ArtifactError as error:
+        note(f"/v1/chat/completions will fail: {error.message}")
+    if web:
+        _say_open(host, has_keys, tls is not None)
+    own = names_of_one(text.name, options.model, called)
 
     def when_ready(url: str, capacity: Capacity) -> None:
+        _announce(url)
         name, room = printable(text.name), plan_text(capacity)
         click.echo(f"{name} answers at {url}/v1 (Ctrl-C ends it): {room}. Try:")
         click.echo(_curl(url, has_keys))
@@ -182,7 +220,36 @@ def serve_command(
         more,
         limits,
         tls,
+        own,
     )
+
+
+def _say_reachable(host: str, has_keys: bool) -> None:
+    from mlcc.server.hosts import is_local
+
+    if not is_local(host) and not has_keys:
+        note(f"anyone who reaches {host} can use this server; --api-key closes it")
+
+
+def _announce(url: str) -> None:
+    """Until the command ends, `mlcc ps` and others find the server."""
+    click.get_current_context().with_resource(announced(url))
+
+
+def _say_models(url: str, sources: Sequence[Source], has_keys: bool) -> None:
+    _announce(url)
+    click.echo(f"{len(sources)} models answer at {url}/v1 (Ctrl-C ends it), each loaded when it is")
+    click.echo(f"first asked for: {names_text(sources)}. Try:")
+    click.echo(_curl(url, has_keys, sources[0].name))
+
+
+def _refuse_web(web: Path | None) -> None:
+    """Raises UnsupportedError: the page is a single model's."""
+    if web is not None:
+        raise UnsupportedError(
+            "--web shows one model in the visitor's browser, beside one model here; serve the "
+            "page by itself (`mlcc serve FOLDER` of a model for webgpu) on another --port"
+        )
 
 
 def _page(web: Path | None, no_page: bool) -> tuple[list[BaseRoute], bool]:
@@ -233,9 +300,10 @@ def _checked_root(path: str) -> str:
     return found
 
 
-def _curl(url: str, api_keys: bool) -> str:
-    body = json.dumps({"messages": [{"role": "user", "content": "Hello!"}]})
-    key = ' -H "Authorization: Bearer $MLCC_API_KEY"' if api_keys else ""
+def _curl(url: str, has_keys: bool, model: str = "") -> str:
+    question = {"messages": [{"role": "user", "content": "Hello!"}]}
+    body = json.dumps({"model": model, **question} if model else question)
+    key = ' -H "Authorization: Bearer $MLCC_API_KEY"' if has_keys else ""
     return f"curl {url}/v1/chat/completions -H 'Content-Type: application/json'{key} -d '{body}'"
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
+from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +18,8 @@ from mlcc.errors import InvalidRequestError
 if TYPE_CHECKING:
     from mlcc.model.session import Timing
 
+MOST_HISTORY = 1000
+"""Lines that are remembered from one run to the next."""
 _CONTROL = {code: "\ufffd" for code in [*range(32), *range(127, 160)] if chr(code) not in "\n\t"}
 """A model's words may not drive the terminal: no escape sequences, no carriage returns."""
 
@@ -78,9 +82,8 @@ class Screen:
         line = f"\x1b[2m{text}\x1b[0m" if self._colour else text
         print(line, file=stream, flush=True)
 
-    def read(self) -> str | None:
+    def read(self, prompt: str = ">>> ") -> str | None:
         """A line from the user; None if there will be none (Ctrl-D)."""
-        prompt = ">>> "
         if not self.to_terminal:
             sys.stderr.write(prompt)
             sys.stderr.flush()
@@ -120,13 +123,25 @@ def _not_utf8() -> InvalidRequestError:
     )
 
 
-def enable_line_editing() -> None:
-    """Arrow keys and history for `input`, where Python has readline; a paste is one text."""
+def enable_line_editing(history: Path) -> None:
+    """Arrow keys for `input`, where Python has readline, and what was typed before, in this run or
+    an earlier one; a paste is one text. A file that cannot be kept costs only that."""
     with suppress(ImportError):
         import readline
 
         # Python switches it off for its own prompt, where each line is a statement.
         readline.parse_and_bind("set enable-bracketed-paste on")
+        readline.set_history_length(MOST_HISTORY)
+        with suppress(OSError):
+            history.parent.mkdir(parents=True, exist_ok=True)
+            history.touch(mode=0o600)
+            readline.read_history_file(history)
+            atexit.register(_keep, readline.write_history_file, history)
+
+
+def _keep(write: Callable[[Path], None], history: Path) -> None:
+    with suppress(OSError):
+        write(history)
 
 
 class Interrupts:

@@ -238,7 +238,9 @@ def text_of(artifact: Artifact, tokenizer: TextTokenizer | None = None) -> Model
     which grammars are read by too. Raises ArtifactError."""
     grammars = None
     if tokenizer is None:
-        from mlcc.model.native_grammars import open_grammars  # not in a tab, nor where a host has its own
+        from mlcc.model.native_grammars import (
+            open_grammars,
+        )  # not in a tab, nor where a host has its own
 
         tokenizer = FileTokenizer(artifact.tokenizer_path)
         info = artifact.manifest.model
@@ -264,11 +266,11 @@ def read_text(manifest: Manifest, read: Read, tokenizer: TextTokenizer) -> Model
         eos_ids=frozenset(info.eos_token_ids),
         sampling=recommended(generation_config(manifest, read)),
         notes=() if template else (_NO_TEMPLATE,),
-        about=_about(manifest),
+        about=about_of(manifest),
     )
 
 
-def _about(manifest: Manifest) -> About:
+def about_of(manifest: Manifest) -> About:
     info, memory = manifest.model, manifest.memory
     digest = sha256()
     for entry in sorted(manifest.files, key=lambda entry: entry.path):

@@ -13,6 +13,7 @@ from mlcc.api.anthropic.fields import COUNT_TOKENS, MESSAGES
 from mlcc.api.encoders import ENCODED
 from mlcc.api.fields import CHAT, COMPLETION
 from mlcc.api.llamacpp import fields as llamacpp
+from mlcc.api.management import NAMED_MODEL
 from mlcc.api.ollama import fields as ollama
 from mlcc.api.openai_responses.fields import COUNT_INPUT, RESPONSES
 from mlcc.api.schema import Object
@@ -47,8 +48,10 @@ class Address:
 
 HEALTH = Address("GET", "/health", "Whether the engine lives, and its counters.", "")
 READY = Address("GET", "/ready", "Whether what is asked now is answered now.", "")
-MODELS = Address("GET", "/v1/models", "The models: there is one.", "ModelList")
-MODEL = Address("GET", "/v1/models/{name}", "The model, by its name.", "Model")
+MODELS = Address("GET", "/v1/models", "The models, loaded or not.", "ModelList")
+MODEL = Address("GET", "/v1/models/{name}", "A model, by one of its names.", "Model")
+LOAD = Address("POST", "/models/load", "Load a model before it is asked for.", "Model", NAMED_MODEL)
+UNLOAD = Address("POST", "/models/unload", "Give a model's memory back.", "Model", NAMED_MODEL)
 CHAT_COMPLETIONS = Address(
     "POST",
     "/v1/chat/completions",
@@ -230,6 +233,8 @@ ADDRESSES = (
     ANTHROPIC_COUNT,
     MODELS,
     MODEL,
+    LOAD,
+    UNLOAD,
     HEALTH,
     READY,
 )

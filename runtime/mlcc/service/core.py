@@ -118,8 +118,11 @@ class Core:
         bounds: ServiceBounds | None = None,
         prompts: Prompts | None = None,
         kept: Kept | None = None,
+        aliases: Sequence[str] = (),
     ) -> None:
         self.engine = engine
+        self.aliases = tuple(aliases)
+        """Names beside its own that it answers to."""
         self.text = text
         self.prompts = prompts or DirectPrompts(text)
         self.conversations = Conversations(kept)
@@ -203,7 +206,7 @@ class Core:
 
     def check_model(self, name: str | None) -> None:
         """Raises NotFoundError for another model than the one here."""
-        if name is not None and name != self.text.name:
+        if name is not None and name not in (self.text.name, *self.aliases):
             raise NotFoundError(
                 f"the model here is '{self.text.name}', not '{name[:80]}'; ask for it, or leave "
                 "'model' out",
@@ -282,7 +285,8 @@ class Core:
     def _head(self, prefix: str, parsed: ChatRequest | CompletionRequest) -> Head:
         logprobs = parsed.sampling.get("logprobs") is not None
         name, made = f"{prefix}-{os.urandom(16).hex()}", parsed.delivery.made
-        head = Head(name, int(time.time()), self.text.name, logprobs, made)
+        model = parsed.delivery.model or self.text.name  # as it was called: one of its names
+        head = Head(name, int(time.time()), model, logprobs, made)
         return replace(head, fingerprint=self.text.about.fingerprint)
 
     def _echo(self, prompt: str | list[int]) -> str:

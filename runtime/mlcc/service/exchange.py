@@ -30,6 +30,13 @@ def _nothing() -> None:
 
 
 @dataclass(frozen=True)
+class Parsed:
+    """A body as JSON."""
+
+    value: Any
+
+
+@dataclass(frozen=True)
 class ApiRequest:
     """What is asked. `path` is decoded and without a query; names of headers are lower-case."""
 
@@ -45,6 +52,8 @@ class ApiRequest:
     """What follows the question mark, as it came."""
     parameters: Mapping[str, str] = field(default_factory=dict)
     """What stands in the braces of the address's path; the service fills it."""
+    parsed: Parsed | None = None
+    """The body, where it has been read already; the service fills it."""
 
 
 @dataclass(frozen=True)

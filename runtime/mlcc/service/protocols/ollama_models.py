@@ -26,7 +26,8 @@ from mlcc.service.addresses import (
 )
 from mlcc.service.core import Core
 from mlcc.service.exchange import ApiRequest, ApiResponse, json_response, lines_response, to_json
-from mlcc.service.routes import Handlers
+from mlcc.service.models import Models
+from mlcc.service.routes import Handlers, PlaceHandlers
 from mlcc.version import __version__
 
 
@@ -37,25 +38,30 @@ def abilities(text: ModelText) -> list[str]:
     return capabilities(dialect.native, text.infill is not None, dialect.marks is not None)
 
 
-async def head(core: Core, request: ApiRequest) -> ApiResponse:
+async def head(models: Models, request: ApiRequest) -> ApiResponse:
     """HEAD /, by which clients see whether a server is there."""
     return ApiResponse(200, {"content-type": "text/plain"}, "")
 
 
-async def version(core: Core, request: ApiRequest) -> ApiResponse:
+async def version(models: Models, request: ApiRequest) -> ApiResponse:
     """GET /api/version: of the API, by Ollama's count, and of mlcc."""
     return json_response({"version": VERSION, "mlcc": __version__})
 
 
-async def tags(core: Core, request: ApiRequest) -> ApiResponse:
+async def tags(models: Models, request: ApiRequest) -> ApiResponse:
     """GET /api/tags."""
-    return json_response({"models": [entry(core.text.name, since(core.created), core.text.about)]})
+    rows = [entry(each.name, since(each.created), each.about) for each in models.entries()]
+    return json_response({"models": rows})
 
 
-async def running(core: Core, request: ApiRequest) -> ApiResponse:
+async def running(models: Models, request: ApiRequest) -> ApiResponse:
     """GET /api/ps."""
-    text, context = core.text, core.engine.capacity.context
-    return json_response({"models": [loaded(text.name, since(core.created), text.about, context)]})
+    rows = [
+        loaded(each.name, since(each.created), each.about, each.context)
+        for each in models.entries()
+        if each.state == "loaded"
+    ]
+    return json_response({"models": rows})
 
 
 async def show_model(core: Core, request: ApiRequest) -> ApiResponse:
@@ -80,7 +86,7 @@ async def pull(core: Core, request: ApiRequest) -> ApiResponse:
     """POST /api/pull: what is here is here at once; the rest is for the command line."""
     body = await core.body(request)
     ignored = core.unknown(NAMED, body)
-    if (name := _named(core, body)) != core.text.name:
+    if (name := _named(core, body)) not in (core.text.name, *core.aliases):
         raise UnsupportedError(
             f"this server serves '{core.text.name}' and pulls nothing; fetch '{name[:80]}' with "
             f"`mlcc pull {name[:80]}`, then `mlcc serve` it",
@@ -99,7 +105,7 @@ async def embed(core: Core, request: ApiRequest) -> ApiResponse:
     raise no_encoder(core.text.name, "embeddings")
 
 
-async def refused(core: Core, request: ApiRequest) -> ApiResponse:
+async def refused(models: Models, request: ApiRequest) -> ApiResponse:
     """What changes a store of models, which this server has none of."""
     raise UnsupportedError(
         f"{request.method} {request.path} is not built: this server serves one compiled model and "
@@ -131,13 +137,15 @@ def since(seconds: float) -> str:
 
 
 HANDLERS: Handlers = {
-    OLLAMA_HEAD: head,
-    OLLAMA_VERSION: version,
-    OLLAMA_TAGS: tags,
-    OLLAMA_PS: running,
     OLLAMA_SHOW: show_model,
     OLLAMA_PULL: pull,
     OLLAMA_EMBED: embed,
     OLLAMA_EMBEDDINGS: embed,
+}
+PLACE_HANDLERS: PlaceHandlers = {
+    OLLAMA_HEAD: head,
+    OLLAMA_VERSION: version,
+    OLLAMA_TAGS: tags,
+    OLLAMA_PS: running,
     **dict.fromkeys(OLLAMA_REFUSED, refused),
 }

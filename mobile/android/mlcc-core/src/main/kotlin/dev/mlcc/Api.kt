@@ -337,7 +337,7 @@ public data class StructuredOutputs(
 public data class ChatCompletionRequest(
     /** The conversation so far. */
     val messages: List<Message>,
-    /** Must be the model that is loaded, if it is given. */
+    /** Which model; where there is one, it may be left out. */
     val model: String? = null,
     /** Send the answer as it is made, as server-sent events. */
     val stream: Boolean? = null,
@@ -557,7 +557,7 @@ public data class ChatCompletionRequest(
     public class Builder(messages: List<Message>) {
         private var made = ChatCompletionRequest(messages)
 
-        /** Must be the model that is loaded, if it is given. */
+        /** Which model; where there is one, it may be left out. */
         public fun model(value: String?): Builder =
             apply { made = made.copy(model = value) }
 
@@ -875,7 +875,7 @@ public data class ChatCompletionRequest(
 public data class CompletionRequest(
     /** One prompt or several; each gets an answer. */
     val prompt: Prompt,
-    /** Must be the model that is loaded, if it is given. */
+    /** Which model; where there is one, it may be left out. */
     val model: String? = null,
     /** Send the answer as it is made, as server-sent events. */
     val stream: Boolean? = null,
@@ -1063,7 +1063,7 @@ public data class CompletionRequest(
     public class Builder(prompt: Prompt) {
         private var made = CompletionRequest(prompt)
 
-        /** Must be the model that is loaded, if it is given. */
+        /** Which model; where there is one, it may be left out. */
         public fun model(value: String?): Builder =
             apply { made = made.copy(model = value) }
 
@@ -1585,12 +1585,21 @@ public data class CompletionChunk(
 public data class Model(
     val id: String,
     val created: Long,
-    /** Tokens that a prompt and its answer may have together. */
+    /** What is not loaded is when it is asked for. */
+    val state: ModelState,
+    /** Tokens of a prompt and its answer together. */
     @SerialName("context_length")
     val contextLength: Long,
     /** The same, as vLLM calls it. */
     @SerialName("max_model_len")
     val maxModelLen: Long,
+    /** Other names that it answers to. */
+    val aliases: List<String>,
+    /** Planned for it while it is loaded, where somebody planned. */
+    @SerialName("memory_bytes")
+    val memoryBytes: Long? = null,
+    /** Those that wait or are being answered. */
+    val requests: Long,
 )
 
 /** The answer of /v1/models. */
