@@ -53,23 +53,20 @@ class Bound:
     def check(self, value: object, spelled: str = "") -> Number:
         """The number. Raises InvalidRequestError that says under which name (`spelled`) what was
         given, and what may be."""
-        kind = int if self.whole else (int, float)
-        right = isinstance(value, kind) and not isinstance(value, bool)
-        if (
-            not right
-            or not self.least <= value <= self.most
-            or (  # type: ignore[operator]
-                self.above and value == self.least
-            )
-        ):
-            what = "an integer" if self.whole else "a number"
-            of = f" ({self.unit})" if self.unit else ""
-            raise InvalidRequestError(
-                f"{spelled or self.name} is {value!r}; it must be {what} {self.range}{of}",
-                code="bad_options",
-                param=self.name,
-            )
-        return value  # type: ignore[return-value]
+        kinds = (int,) if self.whole else (int, float)
+        if isinstance(value, kinds) and not isinstance(value, bool) and self._holds(value):
+            return value
+        what = "an integer" if self.whole else "a number"
+        unit = f" ({self.unit})" if self.unit else ""
+        raise InvalidRequestError(
+            f"{spelled or self.name} is {value!r}; it must be {what} {self.range}{unit}",
+            code="bad_options",
+            param=self.name,
+        )
+
+    def _holds(self, value: Number) -> bool:
+        """Whether it is in the range; what is no number is not."""
+        return self.least <= value <= self.most and not (self.above and value == self.least)
 
 
 BOUNDS = {

@@ -106,8 +106,8 @@ class Connection(H11Protocol):
 
         So does, as far as can be seen from here, one who left. Writing tells them apart.
         """
-        if self._is_between or self.cycle.more_body:
-            return False
+        if self._is_between or self.cycle.more_body or self.transport.get_extra_info("ssl_object"):
+            return False  # over TLS nobody ends one side only
         self._half_closed = True
         self._probe(_FIRST_PROBE_S)
         return True

@@ -282,7 +282,8 @@ class Core:
     def _head(self, prefix: str, parsed: ChatRequest | CompletionRequest) -> Head:
         logprobs = parsed.sampling.get("logprobs") is not None
         name, made = f"{prefix}-{os.urandom(16).hex()}", parsed.delivery.made
-        return Head(name, int(time.time()), self.text.name, logprobs, made)
+        head = Head(name, int(time.time()), self.text.name, logprobs, made)
+        return replace(head, fingerprint=self.text.about.fingerprint)
 
     def _echo(self, prompt: str | list[int]) -> str:
         return prompt if isinstance(prompt, str) else self.text.tokenizer.decode(prompt)
