@@ -18,7 +18,7 @@ from mlcc.device.toy import ToyExecutor
 from mlcc.engine.batch import Batch, Capacity
 from mlcc.engine.tables import CacheGroup
 from mlcc.model.model import Model, ModelText
-from mlcc.model.structure import LlGrammars
+from mlcc.model.native_grammars import open_grammars
 from mlcc.model.tokenizer import FileTokenizer
 
 TOKENIZER = Path(__file__).parents[1] / "examples" / "demo" / "model" / "tokenizer.json"
@@ -120,7 +120,7 @@ def scripted(
         tokenizer,
         ChatTemplate(template, {}, tokenizer.special_tokens()),
         frozenset([end]),
-        grammars=LlGrammars(path.read_text, size, [end]) if grammars else None,
+        grammars=open_grammars(path, size, [end]) if grammars else None,
         **parsers,
     )
     say = answer if callable(answer) else lambda prompt: answer

@@ -79,7 +79,8 @@ def refused(name: str, field: Field) -> list[str]:
     return [
         step["expect"]["error"]["code"]
         for step in STEPS
-        if step["request"]["path"] in KINDS
+        if isinstance(step["request"]["path"], str)  # else it names what an earlier step gave
+        and step["request"]["path"] in KINDS
         and KINDS[step["request"]["path"]].chat is chat
         and re.search(pattern, step["expect"].get("error", {}).get("param") or "")
     ]
