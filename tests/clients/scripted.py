@@ -27,7 +27,7 @@ from mlcc.engine.adjustments import Adjustments
 from mlcc.engine.batch import Batch, Capacity, Result
 from mlcc.engine.tables import CacheGroup
 from mlcc.model.model import Model, ModelText
-from mlcc.model.structure import open_grammars
+from mlcc.model.native_grammars import open_grammars
 from mlcc.model.tokenizer import FileTokenizer
 
 PAGE = 512
