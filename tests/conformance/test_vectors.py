@@ -67,7 +67,7 @@ def accepted() -> list[tuple[str, str, Json]]:
         for step in STEPS
         if step["expect"].get("status", 200) == 200
         and "body" in step["request"]
-        and step["request"]["path"] in KINDS
+        and str(step["request"]["path"]) in KINDS
     ]
     return [use for path, body in requests for use in uses(path, expanded(body))]
 
@@ -79,8 +79,7 @@ def refused(name: str, field: Field) -> list[str]:
     return [
         step["expect"]["error"]["code"]
         for step in STEPS
-        if isinstance(step["request"]["path"], str)  # else it names what an earlier step gave
-        and step["request"]["path"] in KINDS
+        if str(step["request"]["path"]) in KINDS  # a path may be one that was told before
         and KINDS[step["request"]["path"]].chat is chat
         and re.search(pattern, step["expect"].get("error", {}).get("param") or "")
     ]
