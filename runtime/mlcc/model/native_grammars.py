@@ -1,4 +1,4 @@
-"""llguidance's own package for Python behind `mlcc.model.structure`; refusals where it is absent."""
+"""llguidance's package for Python behind `mlcc.model.structure`; refusals where it is absent."""
 
 from __future__ import annotations
 
