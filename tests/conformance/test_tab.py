@@ -29,6 +29,7 @@ IN_CHROMIUM = [vector for vector in VECTORS if vector.id not in NOT_SEEN]
 COMPUTED = {
     "adjust/completions-frequency",
     "answers/chat-three-streamed",
+    "anthropic/stream",
     "batching/eight-at-once",
     "cancel/idle-after-errors",
     "cancel/running-while-streaming",
@@ -40,9 +41,12 @@ COMPUTED = {
     "http/content-type-charset",
     "http/json-escapes",
     "logprobs/chat-whole",
+    "llamacpp/completion-stopped",
     "long/chat-of-many-turns",
     "messages/template-markers-in-content",
     "not_built/chat-neutral",
+    "ollama/chat-lines",
+    "responses/kept",
     "sampling/exact-all-filters",
     "scheduling/chat-priority",
     "shapes/health",
@@ -54,6 +58,8 @@ COMPUTED = {
     "structured/chat-json-schema",
     "structured/chat-llama-grammar",
     "structured/completions-text",
+    "tokens/messages",
+    "tools/history",
     "unicode/whole-characters-in-a-stream",
     "usage/one-token",
 }
@@ -67,7 +73,11 @@ NEEDS_GRAMMARS = pytest.mark.skipif(not has_grammars(), reason="there is no Rust
 
 FEATURES = {
     "answers/chat-three-streamed": "answers",
+    "anthropic/stream": "anthropic",
     "logprobs/chat-whole": "logprobs",
+    "responses/kept": "responses",
+    "llamacpp/completion-stopped": "llamacpp",
+    "ollama/chat-lines": "ollama",
     "scheduling/chat-priority": "scheduling",
     "structured/chat-json-schema": "structured",
 }

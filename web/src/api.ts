@@ -105,6 +105,11 @@ export interface Message {
   reasoning_content?: string | null;
   /** Another name of `reasoning_content`. */
   reasoning?: string | null;
+  /**
+   * Of a last message of the assistant's: the answer begins with it, and goes on where it
+   * ends.
+   */
+  prefix?: boolean | null;
   /** Not built yet: accepted only with a value that changes nothing. */
   audio?: null;
   /** Not built yet: accepted only with a value that changes nothing. */
@@ -169,7 +174,7 @@ export interface StructuredOutputs {
 export interface ChatCompletionRequest {
   /** The conversation so far. */
   messages: readonly Message[];
-  /** Must be the model that is loaded, if it is given. */
+  /** Which model; where there is one, it may be left out. */
   model?: string | null;
   /** Send the answer as it is made, as server-sent events. */
   stream?: boolean | null;
@@ -227,7 +232,7 @@ export interface ChatCompletionRequest {
   seed?: number | null;
   /** The answer ends before the first of these. */
   stop?: string | readonly string[] | null;
-  /** Longest answer in tokens. */
+  /** Longest answer in tokens; -1 = as long as the context allows. */
   max_tokens?: number | null;
   /** Go on where the model would end, as benchmarks want. */
   ignore_eos?: boolean | null;
@@ -363,7 +368,7 @@ export interface ChatCompletionRequestNonStreaming extends ChatCompletionRequest
 export interface CompletionRequest {
   /** One prompt or several; each gets an answer. */
   prompt: string | readonly string[] | readonly number[] | readonly (readonly number[])[];
-  /** Must be the model that is loaded, if it is given. */
+  /** Which model; where there is one, it may be left out. */
   model?: string | null;
   /** Send the answer as it is made, as server-sent events. */
   stream?: boolean | null;
@@ -421,7 +426,7 @@ export interface CompletionRequest {
   seed?: number | null;
   /** The answer ends before the first of these. */
   stop?: string | readonly string[] | null;
-  /** Longest answer in tokens. */
+  /** Longest answer in tokens; -1 = as long as the context allows. */
   max_tokens?: number | null;
   /** Go on where the model would end, as benchmarks want. */
   ignore_eos?: boolean | null;
@@ -603,8 +608,13 @@ export interface ChatChoice {
   finish_reason: FinishReason;
 }
 
+interface Fingerprint {
+  /** Of the artifact that answers: the same as long as its files are. */
+  system_fingerprint?: string;
+}
+
 /** A whole answer of /v1/chat/completions. */
-export interface ChatCompletion {
+export interface ChatCompletion extends Fingerprint {
   id: string;
   object: 'chat.completion';
   /** Seconds since 1970. */
@@ -651,6 +661,8 @@ export interface ChatChunkChoice {
 }
 
 interface UsageAtEnd {
+  /** Of the artifact that answers: the same as long as its files are. */
+  system_fingerprint?: string;
   /** With `stream_options.include_usage`: in a last chunk without choices, null before. */
   usage?: Usage | null;
 }
@@ -692,7 +704,7 @@ export interface CompletionChoice {
 }
 
 /** A whole answer of /v1/completions, one choice per prompt. */
-export interface Completion {
+export interface Completion extends Fingerprint {
   id: string;
   object: 'text_completion';
   /** Seconds since 1970. */
@@ -727,6 +739,18 @@ export interface Model {
   object: 'model';
   created: number;
   owned_by: 'mlcc';
+  /** What is not loaded is when it is asked for. */
+  state: ModelState;
+  /** Tokens of a prompt and its answer together. */
+  context_length: number;
+  /** The same, as vLLM calls it. */
+  max_model_len: number;
+  /** Other names that it answers to. */
+  aliases: string[];
+  /** Planned for it while it is loaded, where somebody planned. */
+  memory_bytes: number | null;
+  /** Those that wait or are being answered. */
+  requests: number;
 }
 
 /** The answer of /v1/models. */

@@ -16,6 +16,8 @@ class About:
     architecture: str = "unknown"
     """The checkpoint's `model_type`: llama, qwen2, ..."""
     quantization: str = "unknown"
+    device: str = "cpu"
+    """What it was compiled for: cpu, cuda, metal, vulkan, webgpu."""
     config: Mapping[str, Any] = field(default_factory=dict)
     """The numbers of the architecture, as the manifest has them."""
     vocab_size: int = 0
@@ -25,3 +27,8 @@ class About:
     """What weights, caches and scratch take on the device, as planned."""
     digest: str = ""
     """sha256 in hex of what the artifact's files hash to: the same for the same artifact."""
+
+    @property
+    def fingerprint(self) -> str:
+        """OpenAI's `system_fingerprint`; "" without a digest."""
+        return self.digest and f"fp_{self.digest[:12]}"

@@ -7,9 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from mlcc.api.pieces import Reader
-from mlcc.api.thoughts import MARKS, Marks, ThoughtReader, marks_of
+from mlcc.api.thoughts import HARMONY, MARKS, Marks, ThoughtReader, marks_of
 from mlcc.api.tool_choice import ToolUse
 from mlcc.api.tools.fallback import knows_tools
+from mlcc.api.tools.harmony import HarmonyReader
 from mlcc.api.tools.plain_json import PLAIN_JSON
 from mlcc.api.tools.port import Format
 from mlcc.api.tools.registry import FORMATS, pick
@@ -44,12 +45,25 @@ class Dialect:
         marks = (self.marks.open, self.marks.close) if self.marks else ()
         return (*self.format.control, *marks)
 
+    @property
+    def channels(self) -> bool:
+        """Whether answers are gpt-oss' channels."""
+        return self.format.name == HARMONY or (
+            self.marks is not None and self.marks.name == HARMONY
+        )
+
     def opened(self, prompt_end: str) -> bool:
         """Whether a prompt that ends so leaves the model in its reasoning."""
         return self.marks is not None and prompt_end.rstrip().endswith(self.marks.open)
 
+    def closed(self, prompt_end: str) -> bool:
+        """Whether it tells the model that reasoning is over."""
+        return self.marks is not None and prompt_end.rstrip().endswith(self.marks.close)
+
     def reader(self, use: ToolUse, opened: bool, new_id: Callable[[], str]) -> Reader | None:
         """Of one answer; None = it is text and nothing else."""
+        if self.channels:
+            return HarmonyReader(self.marks is not None, bool(use.tools), new_id)
         then: Reader | None = None
         if use.tools:
             tools = {tool.name: tool.parameters for tool in use.tools}

@@ -17,6 +17,7 @@ from mlcc.api.tool_fields import TOOLS
 from mlcc.api.types import ByToken, Custom, Either, Flag, Integer, Json, Many, Number, Text, refuse
 from mlcc.engine.request import MOST_TOKENS
 from mlcc.engine.tables import MOST_TOP_LOGPROBS
+from mlcc.errors import InvalidRequestError
 
 MAX_STOP = 16
 MAX_PROMPTS = 64
@@ -28,6 +29,19 @@ LEAST_TOP_P = 1e-6
 """OpenAI allows top_p 0, which keeps the one most likely token; the engine wants more than 0."""
 SEED = Integer(-(2**63), 2**63 - 1)
 COUNT = Integer(1, 2**31 - 1)
+
+
+def _longest(value: Json, where: str) -> int:
+    if value == -1 and isinstance(value, int):
+        return -1
+    try:
+        return COUNT.check(value, where)
+    except InvalidRequestError:
+        raise refuse(LONGEST, value, where) from None
+
+
+LONGEST = Custom(f"{COUNT.wants}, or -1 for no limit", _longest, (Integer(-1, 2**31 - 1),))
+"""llama.cpp's clients say -1."""
 MOST_WORDS = 64
 LIKELIEST = Integer(0, MOST_TOP_LOGPROBS)
 TOKEN = Integer(0, 2**31 - 1)
@@ -78,7 +92,12 @@ SAMPLING = (
         "The answer ends before the first of these.",
         made=lambda stop: (stop,) if isinstance(stop, str) else tuple(stop),
     ),
-    sampling("max_tokens", COUNT, "Longest answer in tokens."),
+    sampling(
+        "max_tokens",
+        LONGEST,
+        "Longest answer in tokens; -1 = as long as the context allows.",
+        made=lambda count: None if count < 0 else count,
+    ),
     sampling("ignore_eos", Flag(), "Go on where the model would end, as benchmarks want."),
     sampling("min_tokens", Integer(0, 2**31 - 1), "No end of the model's before so many tokens."),
     sampling(
@@ -130,7 +149,7 @@ SAMPLING = (
 )
 
 COMMON = (
-    honoured("model", NOT_EMPTY, "Must be the model that is loaded, if it is given."),
+    honoured("model", NOT_EMPTY, "Which model; where there is one, it may be left out."),
     honoured("stream", Flag(), "Send the answer as it is made, as server-sent events."),
     honoured("stream_options", STREAM_OPTIONS, "Only with `stream`."),
     honoured(
@@ -168,7 +187,11 @@ CHAT = Object(
         *COMMON,
         *SAMPLING,
         sampling(
-            "max_completion_tokens", COUNT, "The newer name of `max_tokens`.", sets="max_tokens"
+            "max_completion_tokens",
+            LONGEST,
+            "The newer name of `max_tokens`.",
+            sets="max_tokens",
+            made=lambda count: None if count < 0 else count,
         ),
         sampling(
             "logprobs",

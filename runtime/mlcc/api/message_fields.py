@@ -6,7 +6,7 @@ from typing import Any
 
 from mlcc.api.schema import Object, honoured, metadata, not_built
 from mlcc.api.tool_fields import MESSAGE_TOOLS
-from mlcc.api.types import Custom, Either, Json, Many, Text
+from mlcc.api.types import Custom, Either, Flag, Json, Many, Text
 from mlcc.errors import InvalidRequestError, UnsupportedError
 
 NOT_EMPTY = Text(allow_empty=False)
@@ -47,6 +47,12 @@ MESSAGE = Object(
         *MESSAGE_TOOLS,
         honoured("reasoning_content", Text(), "What an assistant thought before it said this."),
         honoured("reasoning", Text(), "Another name of `reasoning_content`."),
+        honoured(
+            "prefix",
+            Flag(),
+            "Of a last message of the assistant's: the answer begins with it, and goes on where it "
+            "ends.",
+        ),
         not_built("audio"),
         not_built("refusal", ""),
         metadata("annotations"),
@@ -76,6 +82,10 @@ def message_of(fields: dict[str, Any], where: str) -> dict[str, Any]:
         )
     text = content if isinstance(content, str) else "".join(content or ())
     made: dict[str, Any] = {"role": "system" if role == "developer" else role, "content": text}
+    if fields.get("prefix"):
+        if role != "assistant" or calls:
+            raise _wrong(f"{where}.prefix", "belongs to text of the role 'assistant'")
+        made["prefix"] = True
     made |= {name: fields[name] for name in ("name", "tool_call_id") if name in fields}
     if thought and role == "assistant":
         made["reasoning_content"] = thought

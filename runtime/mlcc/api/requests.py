@@ -72,6 +72,13 @@ def parse_chat(body: Json) -> ChatRequest:
     messages = tuple(
         message_of(message, f"messages[{i}]") for i, message in enumerate(fields["messages"])
     )
+    for i, message in enumerate(messages[:-1]):
+        if "prefix" in message:
+            raise InvalidRequestError(
+                f"'messages[{i}].prefix' is true, but only the last message can be gone on with",
+                param=f"messages[{i}].prefix",
+                code="invalid_value",
+            )
     sampling = {**wishes(CHAT, fields), **_top_logprobs(fields)}
     structure, use = structure_of(fields), tool_use(fields)
     if structure is not None and use.mode == "required":

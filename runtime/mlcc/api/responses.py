@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypedDict
 
 from mlcc.api.logprobs import completion_logprobs
 from mlcc.api.shapes import (
@@ -17,7 +18,7 @@ from mlcc.api.shapes import (
     CompletionLogprobs,
     FinishReason,
     Model,
-    ModelList,
+    ModelState,
     Usage,
 )
 from mlcc.engine.events import Finished, TextDelta
@@ -26,6 +27,16 @@ from mlcc.engine.request import FinishReason as EngineReason
 
 FINISH_REASONS: dict[EngineReason, FinishReason] = {"stop": "stop", "length": "length"}
 """The engine's reasons that OpenAI has; the others are errors, not answers."""
+
+
+class _Model(TypedDict):
+    model: str
+
+
+class ByModel(_Model, total=False):
+    """What every answer says of who made it."""
+
+    system_fingerprint: str
 
 
 @dataclass(frozen=True)
@@ -42,6 +53,15 @@ class Head:
     """Answers that are made to each prompt."""
     echoes: Sequence[str] = ()
     """What is sent before each answer; nothing = nothing."""
+    fingerprint: str = ""
+    """Of what answers: the artifact's; "" = it has none."""
+
+    @property
+    def model_fields(self) -> ByModel:
+        """Which model answers."""
+        if not self.fingerprint:
+            return {"model": self.model}
+        return {"model": self.model, "system_fingerprint": self.fingerprint}
 
 
 @dataclass(frozen=True)
@@ -93,7 +113,7 @@ def completion(head: Head, made: Sequence[Answer], n: int) -> Completion:
         "id": head.id,
         "object": "text_completion",
         "created": head.created,
-        "model": head.model,
+        **head.model_fields,
         "choices": [
             {
                 "index": index,
@@ -190,16 +210,33 @@ class CompletionChunks(Chunks):
             "model": self._head.model,
             "choices": [],
         }
+        if self._head.fingerprint:
+            chunk["system_fingerprint"] = self._head.fingerprint
         if self._include_usage:
             chunk["usage"] = None
         return chunk
 
 
-def models(names: Sequence[str], created: int) -> ModelList:
-    """The answer of /v1/models."""
-    return {"object": "list", "data": [model(name, created) for name in names]}
-
-
-def model(name: str, created: int) -> Model:
+def model(
+    name: str,
+    created: int,
+    *,
+    state: ModelState,
+    context: int,
+    aliases: Sequence[str] = (),
+    memory_bytes: int | None = None,
+    requests: int = 0,
+) -> Model:
     """One entry of /v1/models."""
-    return {"id": name, "object": "model", "created": created, "owned_by": "mlcc"}
+    return {
+        "id": name,
+        "object": "model",
+        "created": created,
+        "owned_by": "mlcc",
+        "state": state,
+        "context_length": context,
+        "aliases": list(aliases),
+        "memory_bytes": memory_bytes,
+        "requests": requests,
+        "max_model_len": context,
+    }

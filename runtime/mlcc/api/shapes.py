@@ -97,7 +97,12 @@ class ChatChoice(TypedDict):
     finish_reason: FinishReason
 
 
-class ChatCompletion(TypedDict):
+class _Fingerprint(TypedDict, total=False):
+    system_fingerprint: str
+    """Of the artifact that answers: the same as long as its files are."""
+
+
+class ChatCompletion(_Fingerprint):
     """A whole answer of /v1/chat/completions."""
 
     id: str
@@ -150,6 +155,8 @@ class ChatChunkChoice(TypedDict):
 
 
 class _UsageAtEnd(TypedDict, total=False):
+    system_fingerprint: str
+    """Of the artifact that answers: the same as long as its files are."""
     usage: Usage | None
     """With `stream_options.include_usage`: in a last chunk without choices, null before."""
 
@@ -189,7 +196,7 @@ class CompletionChoice(TypedDict):
     finish_reason: FinishReason
 
 
-class Completion(TypedDict):
+class Completion(_Fingerprint):
     """A whole answer of /v1/completions, one choice per prompt."""
 
     id: str
@@ -222,6 +229,9 @@ class CompletionChunk(_UsageAtEnd):
     choices: list[CompletionChunkChoice]
 
 
+ModelState = Literal["loaded", "loading", "unloaded"]
+
+
 class Model(TypedDict):
     """One entry of /v1/models."""
 
@@ -229,6 +239,18 @@ class Model(TypedDict):
     object: Literal["model"]
     created: int
     owned_by: Literal["mlcc"]
+    state: ModelState
+    """What is not loaded is when it is asked for."""
+    context_length: int
+    """Tokens of a prompt and its answer together."""
+    max_model_len: int
+    """The same, as vLLM calls it."""
+    aliases: list[str]
+    """Other names that it answers to."""
+    memory_bytes: int | None
+    """Planned for it while it is loaded, where somebody planned."""
+    requests: int
+    """Those that wait or are being answered."""
 
 
 class ModelList(TypedDict):

@@ -51,7 +51,8 @@ class Tagged:
             )
         Text().check(kind, path)
         if kind in self.kinds:
-            return {**self.kinds[kind].check(value, where), self.key: kind}
+            rest = {name: entry for name, entry in value.items() if name != self.key}
+            return {**self.kinds[kind].check(rest, where), self.key: kind}
         if self.open and kind not in self.refused:
             return {self.key: kind}
         advice = self.refused.get(kind, f"send {Text(tuple(self.kinds)).wants}")

@@ -1,7 +1,7 @@
 """Reasoning that stands between two marks before the answer, apart from it; in pieces.
 
-Which marks a model has is a row of `MARKS`, found in its chat template. gpt-oss has channels
-instead (`mlcc.api.tools.harmony`).
+Which marks a model has is a row of `MARKS`, found in its chat template. gpt-oss' answers are all
+channels, which are read by `mlcc.api.tools.harmony`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ class Marks:
     close: str
 
 
+HARMONY = "harmony"
 MARKS = (
+    Marks(HARMONY, "<|channel|>analysis<|message|>", "<|end|>"),
     Marks("think", "<think>", "</think>"),
     Marks("mistral", "[THINK]", "[/THINK]"),
     Marks("seed", "<seed:think>", "</seed:think>"),

@@ -59,8 +59,11 @@ def _in_value(kind: Any, value: Json, where: str) -> Iterator[InvalidRequestErro
     elif isinstance(kind, Either):
         yield from _in_value(kind.array if isinstance(value, list) else kind.plain, value, where)
     elif isinstance(kind, Custom):
-        for shape in kind.shapes:
-            yield from _in_value(shape, value, where)
+        shapes = [
+            one for one in kind.shapes if isinstance(one, Object) == isinstance(value, Mapping)
+        ]
+        found = (list(_in_value(shape, value, where)) for shape in shapes)
+        yield from min(found, key=len, default=[])  # of several, the one that is meant
 
 
 def _in_tagged(kind: Tagged, value: Json, where: str) -> Iterator[InvalidRequestError]:

@@ -16,8 +16,9 @@ from mlcc.embedded.planning import capacity_of
 from mlcc.embedded.tokenizer import JsTokenizer
 from mlcc.errors import MlccError
 from mlcc.model.model import ModelText, read_text
-from mlcc.service.core import ServiceBounds
+from mlcc.service.core import Core, ServiceBounds
 from mlcc.service.endpoints import Service
+from mlcc.service.models import OneModel
 
 MAX_QUEUE = 64
 """Requests that may wait, as on the server."""
@@ -56,7 +57,8 @@ class EmbeddedModel:
         engine = text.new_engine(capacity, prefix_cache)
         self._engine = LoopClient(engine, JsExecutor(executor), MAX_QUEUE, text.grammars)
         prompts = None if grammars is None else TabPrompts(text, grammars)
-        self._calls = Calls(Service(self._engine, text, BOUNDS, prompts))
+        core = Core(self._engine, text, BOUNDS, prompts)
+        self._calls = Calls(Service(OneModel(core)))
 
     def handle(self, method: str, path: str, headers: str, body: Any, reply: Any) -> Call:
         """Answer a request: `reply.start(status, headers)` once, `reply.write(text)` as often as

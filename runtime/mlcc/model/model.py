@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mlcc.api.about import About
-from mlcc.api.dialect import Dialect, dialect_of
+from mlcc.api.dialect import REASONING_PARSERS, TOOL_PARSERS, Dialect, dialect_of
 from mlcc.api.infill import Infill, family_of
 from mlcc.api.sampling import Wishes, recommended
-from mlcc.api.template import ChatTemplate, without_double_bos
+from mlcc.api.template import ChatTemplate, ChatText, without_double_bos
 from mlcc.artifact.manifest import Manifest
 from mlcc.artifact.texts import Read, chat_templates, generation_config, text_files
 from mlcc.engine.batch import Capacity
@@ -27,14 +27,13 @@ from mlcc.engine.engine import Engine
 from mlcc.engine.executor import Executor
 from mlcc.engine.grammar import Grammars
 from mlcc.engine.limits import too_long
-from mlcc.errors import ArtifactError
+from mlcc.errors import ArtifactError, InvalidRequestError
+from mlcc.model.marks import ending_of, grammar_marks, hidden_marks
 from mlcc.model.tokenizer import FileTokenizer, TextTokenizer
 
 if TYPE_CHECKING:
     from mlcc.artifact.folder import Artifact
 
-_ENDING = 24
-"""Tokens of a prompt's end that may be the mark of reasoning, however it is written."""
 _NO_TEMPLATE = "the model has no chat template; conversations are written as plain 'User: ...' text"
 
 
@@ -72,19 +71,16 @@ class ModelText:
     @cached_property
     def shown(self) -> tuple[tuple[int, str], ...]:
         """Control tokens that its dialect must see in an answer, and what they are seen as."""
-        found = {}
-        for written in self.dialect.control:
-            ids = self.tokenizer.encode(written, add_special_tokens=False)
-            if len(ids) and not self.tokenizer.decode(ids):  # else it is text, and seen anyway
-                found[ids[-1]] = written
-        return tuple(found.items())
+        return hidden_marks(self.tokenizer, self.dialect.control)
+
+    @cached_property
+    def marks(self) -> dict[str, int]:
+        """Of the marks of its dialect, what grammars take for control tokens."""
+        return grammar_marks(self.tokenizer, self.dialect.control, self.shown)
 
     def ending(self, prompt: Sequence[int]) -> str:
         """How a prompt ends, with the control tokens of its dialect."""
-        seen, text = dict(self.shown), ""
-        for token in prompt[-_ENDING:]:
-            text += seen.get(token) or self.tokenizer.decode([token])
-        return text
+        return ending_of(self.tokenizer, prompt, dict(self.shown))
 
     @cached_property
     def infill(self) -> Infill | None:
@@ -108,11 +104,7 @@ class ModelText:
         Control tokens are those that the template writes. In a message they are text, unless the
         model was opened `with_special`. variables: of the template, `tools` among them.
         """
-        given = variables or {}
-        template = self.chat_template
-        if given.get("tools") and self.tool_template is not None:
-            template = self.tool_template
-        chat = template.render(messages, **given)
+        chat, template = self.render(messages, variables or {})
         self._check_length(chat.text, context)
         first, *rest = chat.pieces
         ids = self.tokenizer.encode(first, add_special_tokens=chat.add_special_tokens)
@@ -125,10 +117,24 @@ class ModelText:
                 ids += more[len(start) :]
         return ids
 
-    def encode_prompt(self, text: str, context: int | None = None) -> array[int]:
-        """A raw prompt, with the start token the model wants, once. Control tokens in it count.
-        Raises InvalidRequestError without encoding what is surely longer than a context."""
+    def render(
+        self, messages: Sequence[Mapping[str, Any]], variables: Mapping[str, Any]
+    ) -> tuple[ChatText, ChatTemplate]:
+        """The text of a conversation, and the template that wrote it."""
+        template = self.chat_template
+        if variables.get("tools") and self.tool_template is not None:
+            template = self.tool_template
+        return template.render(messages, **variables), template
+
+    def encode_prompt(
+        self, text: str, context: int | None = None, add_special: bool = True
+    ) -> array[int]:
+        """A raw prompt, with the start token the model wants, once, or without it. Control tokens
+        in it count. Raises InvalidRequestError without encoding what is surely longer than a
+        context."""
         self._check_length(text, context)
+        if not add_special:
+            return self.tokenizer.encode(text, add_special_tokens=False)
         bos = self.chat_template.special_tokens.get("bos_token")
         text = without_double_bos(text, bos, self._adds_bos(bos))
         return self.tokenizer.encode(text, add_special_tokens=True)
@@ -138,6 +144,19 @@ class ModelText:
         tools = self.tool_template and replace(self.tool_template, control_tokens=())
         plain = replace(self.chat_template, control_tokens=())
         return replace(self, chat_template=plain, tool_template=tools)
+
+    def with_parsers(self, tools: str | None, reasoning: str | None) -> ModelText:
+        """The same, read by other parsers, by their names; None = as its template shows. Raises
+        InvalidRequestError for names that there are not."""
+        for option, name, names in (
+            ("--tool-parser", tools, TOOL_PARSERS),
+            ("--reasoning-parser", reasoning, REASONING_PARSERS),
+        ):
+            if name is not None and name not in names:
+                raise InvalidRequestError(
+                    f"{option} is {name[:40]!a}; it must be one of {', '.join(names)}"
+                )
+        return replace(self, tool_parser=tools, reasoning_parser=reasoning)
 
     def new_engine(self, capacity: Capacity, prefix_cache: bool = True) -> Engine:
         """A fresh engine for an executor of this model.
@@ -181,6 +200,10 @@ class Model:
         """The same, with a text side `with_special`."""
         return replace(self, text=self.text.with_special())
 
+    def with_parsers(self, tools: str | None, reasoning: str | None) -> Model:
+        """The same, with a text side `with_parsers`."""
+        return replace(self, text=self.text.with_parsers(tools, reasoning))
+
     def new_engine(self) -> Engine:
         """A fresh engine for this model. One at a time: they would share the pages."""
         return self.text.new_engine(self.capacity, self.prefix_cache)
@@ -189,17 +212,24 @@ class Model:
         self.executor.close()
 
 
-def open_text(path: Path, *, parse_special: bool = False) -> ModelText:
+def open_text(
+    path: Path,
+    *,
+    parse_special: bool = False,
+    tool_parser: str | None = None,
+    reasoning_parser: str | None = None,
+) -> ModelText:
     """The text side of a compiled model, without loading the library or hashing the weights: of
-    the files only those that are read. `parse_special`: as `ModelText.with_special`.
+    the files only those that are read. `parse_special`: as `ModelText.with_special`; parsers as
+    `ModelText.with_parsers`.
 
-    Raises ArtifactError.
+    Raises ArtifactError, and InvalidRequestError for parsers that there are not.
     """
     from mlcc.artifact.folder import Artifact
 
     artifact = Artifact.open(path, verify=False, host=False)
     artifact.verify(text_files(artifact.manifest))
-    text = text_of(artifact)
+    text = text_of(artifact).with_parsers(tool_parser, reasoning_parser)
     return text.with_special() if parse_special else text
 
 
@@ -209,8 +239,8 @@ def text_of(artifact: Artifact, tokenizer: TextTokenizer | None = None) -> Model
     grammars = None
     if tokenizer is None:
         from mlcc.model.native_grammars import (
-            open_grammars,  # not in a tab, nor where a host has its own
-        )
+            open_grammars,
+        )  # not in a tab, nor where a host has its own
 
         tokenizer = FileTokenizer(artifact.tokenizer_path)
         info = artifact.manifest.model
@@ -236,11 +266,11 @@ def read_text(manifest: Manifest, read: Read, tokenizer: TextTokenizer) -> Model
         eos_ids=frozenset(info.eos_token_ids),
         sampling=recommended(generation_config(manifest, read)),
         notes=() if template else (_NO_TEMPLATE,),
-        about=_about(manifest),
+        about=about_of(manifest),
     )
 
 
-def _about(manifest: Manifest) -> About:
+def about_of(manifest: Manifest) -> About:
     info, memory = manifest.model, manifest.memory
     digest = sha256()
     for entry in sorted(manifest.files, key=lambda entry: entry.path):
@@ -248,6 +278,7 @@ def _about(manifest: Manifest) -> About:
     return About(
         architecture=info.architecture,
         quantization=manifest.quantization.name,
+        device=manifest.target.device,
         config=info.config,
         vocab_size=info.vocab_size,
         weights_bytes=memory.weights_bytes,

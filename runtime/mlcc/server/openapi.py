@@ -9,19 +9,29 @@ from __future__ import annotations
 import math
 import re
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 from mlcc.api import shapes
 from mlcc.api.anthropic import shapes as anthropic_shapes
+from mlcc.api.llamacpp import shapes as llamacpp_shapes
+from mlcc.api.ollama import shapes as ollama_shapes
+from mlcc.api.openai_responses import shapes as responses_shapes
 from mlcc.api.schema import Field, Object, Use
 from mlcc.api.tagged import Tagged
 from mlcc.api.types import ByToken, Custom, Either, Flag, Integer, JsonType, Many, Number, Text
+from mlcc.errors import MlccError
 from mlcc.service.addresses import Address
-from mlcc.service.exchange import anthropic_error_response, error_response
+from mlcc.service.exchange import (
+    LINES_TYPE,
+    ApiResponse,
+    anthropic_error_response,
+    error_response,
+    ollama_error_response,
+)
 
 Schema = dict[str, Any]
-SHAPES = (shapes, anthropic_shapes)
+SHAPES = (shapes, responses_shapes, anthropic_shapes, ollama_shapes, llamacpp_shapes)
 """Modules whose typed dictionaries are answers."""
 
 _NOT_BUILT = "Not built yet: accepted only with a value that changes nothing."
@@ -36,7 +46,12 @@ _PLAIN: Mapping[Any, str] = {
 _EVENTS = (
     "With `stream`, server-sent events: each is one of these. OpenAI's chunks end with [DONE]."
 )
-_ERRORS = {error_response: "ErrorBody", anthropic_error_response: "AnthropicError"}
+_LINES = "With `stream`, lines of JSON: each is one of these."
+_ERRORS: Mapping[Callable[[MlccError], ApiResponse], str] = {
+    error_response: "ErrorBody",
+    anthropic_error_response: "AnthropicError",
+    ollama_error_response: "OllamaError",
+}
 
 
 def operation(address: Address) -> Schema:
@@ -68,7 +83,8 @@ def _responses(address: Address) -> Schema:
     good: Schema = {"schema": _ref(address.gives) if address.gives else {"type": "object"}}
     content: Schema = {"application/json": good}
     if address.streams:
-        content["text/event-stream"] = {"schema": {"description": _EVENTS, **_ref(address.streams)}}
+        about = _LINES if address.stream_type == LINES_TYPE else _EVENTS
+        content[address.stream_type] = {"schema": {"description": about, **_ref(address.streams)}}
     refusal = {"application/json": {"schema": _ref(_ERRORS[address.errors])}}
     return {
         "200": {"description": "The answer.", "content": content},

@@ -24,17 +24,20 @@ from mlcc.api.sampling import COMPLETION_MAX_TOKENS, to_params, with_word_ids
 from mlcc.api.schema import Object
 from mlcc.api.shapes import ChatCompletion, Completion
 from mlcc.api.unknown import header, unknown
+from mlcc.bounds import default
 from mlcc.engine.events import Finished
 from mlcc.engine.request import Request, SamplingParams
 from mlcc.engine.sampling import derive_seed
 from mlcc.errors import MlccError
 from mlcc.model.model import ModelText
 from mlcc.service.body import read_json
+from mlcc.service.conversations import Conversations
 from mlcc.service.engine import EngineClient
 from mlcc.service.exchange import ApiRequest
 from mlcc.service.job import Job, naming
+from mlcc.service.kept import Kept
 from mlcc.service.prompts import DirectPrompts, Prompts, check_built
-from mlcc.service.talk import asked_of_template, readers
+from mlcc.service.talk import Said, Talk
 
 log = logging.getLogger("mlcc.service")
 MOST_LOGGED = 256
@@ -47,8 +50,8 @@ MOST_COUNTED = 1 << 22
 class ServiceBounds:
     """What one request may ask for."""
 
-    max_body_bytes: int = 4 << 20
-    timeout_s: float | None = 600.0
+    max_body_bytes: int = default("max_body_bytes")
+    timeout_s: float | None = default("timeout_s")
     strict_fields: bool = False
     """Refuse fields that nobody here knows, instead of ignoring and naming them."""
 
@@ -114,10 +117,15 @@ class Core:
         text: ModelText,
         bounds: ServiceBounds | None = None,
         prompts: Prompts | None = None,
+        kept: Kept | None = None,
+        aliases: Sequence[str] = (),
     ) -> None:
         self.engine = engine
+        self.aliases = tuple(aliases)
+        """Names beside its own that it answers to."""
         self.text = text
         self.prompts = prompts or DirectPrompts(text)
+        self.conversations = Conversations(kept)
         self.created = int(time.time())
         self._bounds = bounds or ServiceBounds()
         self._ignored: set[str] = set()
@@ -135,16 +143,19 @@ class Core:
         time_left = self._time(started, parsed.delivery.timeout)
         self.check_model(parsed.delivery.model)
         context = self.engine.capacity.context
-        await self._check_structure(parsed, time_left())
-        messages, variables = asked_of_template(parsed, self.text)
+        if not parsed.use.tools:
+            await self._check_structure(parsed, time_left())
+        talk = Talk(parsed, self.text)
+        structure = await talk.structure(self.prompts, time_left)
         try:
-            prompt = await self.prompts.chat(messages, context, time_left(), variables)
+            prompt = await self.prompts.chat(talk.messages, context, time_left(), talk.variables)
         except MlccError as error:
             raise naming("messages", error) from None
         head = self._head("chatcmpl", parsed)
-        job = self._submit(request, head, [prompt], parsed, None, time_left())
+        said = Said(structure, talk.reasoning(prompt, structure is not None), self.text.shown)
+        job = self._submit(request, head, [prompt], parsed, None, time_left(), said)
         job.prompt_field = "messages"
-        new_reader = readers(parsed, self.text, prompt)
+        new_reader = talk.readers(prompt)
         chunks = ChatChunks(head, parsed.delivery.include_usage, new_reader)
         whole = partial(chat_completion, head, new_reader=new_reader)
         return Asked(head, job, chunks, whole, ignored, len(prompt))
@@ -156,8 +167,10 @@ class Core:
         parsed = parse_chat(body)
         self.check_model(parsed.delivery.model)
         time_left = self._time(started, parsed.delivery.timeout)
-        messages, variables = asked_of_template(parsed, self.text)
-        return len(await self.prompts.chat(messages, MOST_COUNTED, time_left(), variables))
+        talk = Talk(parsed, self.text)
+        return len(
+            await self.prompts.chat(talk.messages, MOST_COUNTED, time_left(), talk.variables)
+        )
 
     async def complete(self, request: ApiRequest, body: Any) -> Asked:
         """A body as /v1/completions takes it, asked of the engine."""
@@ -172,7 +185,8 @@ class Core:
         head = self._head("cmpl", parsed)
         if parsed.echo:
             head = replace(head, echoes=[self._echo(prompt) for prompt in parsed.prompts])
-        job = self._submit(request, head, prompts, parsed, COMPLETION_MAX_TOKENS, time_left())
+        limit, said = COMPLETION_MAX_TOKENS, Said(parsed.structure)
+        job = self._submit(request, head, prompts, parsed, limit, time_left(), said)
         chunks = CompletionChunks(head, parsed.delivery.include_usage)
         return Asked(
             head, job, chunks, lambda made: completion(head, made, parsed.delivery.n), ignored
@@ -192,7 +206,7 @@ class Core:
 
     def check_model(self, name: str | None) -> None:
         """Raises NotFoundError for another model than the one here."""
-        if name is not None and name != self.text.name:
+        if name is not None and name not in (self.text.name, *self.aliases):
             raise NotFoundError(
                 f"the model here is '{self.text.name}', not '{name[:80]}'; ask for it, or leave "
                 "'model' out",
@@ -244,12 +258,12 @@ class Core:
         parsed: ChatRequest | CompletionRequest,
         limit: int | None,
         seconds: float | None,
+        said: Said,
     ) -> Job:
         encode = self.text.tokenizer.encode
         wishes = with_word_ids(parsed.sampling, partial(encode, add_special_tokens=False))
         params = to_params(wishes, self.text.sampling, max_tokens=limit)
         delivery = parsed.delivery
-        shown = self.text.shown if isinstance(parsed, ChatRequest) else ()
         requests = [
             Request(
                 f"{head.id}-{index}-{number}",
@@ -257,8 +271,9 @@ class Core:
                 _of_answer(params, number),
                 tenant=request.tenant,
                 cache_salt=delivery.cache_salt,
-                structure=parsed.structure,
-                shown=shown,
+                structure=said.structure,
+                shown=said.shown,
+                reasoning=said.reasoning,
                 family=f"{head.id}-{index}" if delivery.made > 1 else "",
                 priority=delivery.priority,
             )
@@ -270,7 +285,9 @@ class Core:
     def _head(self, prefix: str, parsed: ChatRequest | CompletionRequest) -> Head:
         logprobs = parsed.sampling.get("logprobs") is not None
         name, made = f"{prefix}-{os.urandom(16).hex()}", parsed.delivery.made
-        return Head(name, int(time.time()), self.text.name, logprobs, made)
+        model = parsed.delivery.model or self.text.name  # as it was called: one of its names
+        head = Head(name, int(time.time()), model, logprobs, made)
+        return replace(head, fingerprint=self.text.about.fingerprint)
 
     def _echo(self, prompt: str | list[int]) -> str:
         return prompt if isinstance(prompt, str) else self.text.tokenizer.decode(prompt)

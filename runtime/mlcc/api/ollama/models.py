@@ -36,14 +36,14 @@ def entry(name: str, since: str, about: About) -> dict[str, Any]:
     }
 
 
-def loaded(name: str, since: str, about: About, context: int, on_gpu: bool) -> dict[str, Any]:
+def loaded(name: str, since: str, about: About, context: int) -> dict[str, Any]:
     """A model of /api/ps."""
     told = entry(name, since, about)
     del told["modified_at"]
     return {
         **told,
         "size": about.device_bytes,
-        "size_vram": about.device_bytes if on_gpu else 0,
+        "size_vram": about.device_bytes if about.device != "cpu" else 0,
         "expires_at": FOREVER,
         "context_length": context,
     }
@@ -96,13 +96,7 @@ def show(
     }
 
 
-def capabilities(template: str, infill: bool) -> list[str]:
-    """What the model does, as far as its chat template and tokenizer tell."""
-    found = ["completion"]
-    if "tools" in template:
-        found.append("tools")
-    if infill:
-        found.append("insert")
-    if any(word in template for word in ("enable_thinking", "<think>", "reasoning_content")):
-        found.append("thinking")
-    return found
+def capabilities(tools: bool, infill: bool, thinking: bool) -> list[str]:
+    """What the model was made for, in Ollama's words."""
+    said = {"completion": True, "tools": tools, "insert": infill, "thinking": thinking}
+    return [name for name, can in said.items() if can]

@@ -4,9 +4,12 @@ them, or an array. What models are asked for whose own template knows no tools (
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from mlcc.api.tools.json_text import ARGUMENTS, NAMES, calls_of, json_end, parsed
+from mlcc.api.tools.lark import Lark, literal
 from mlcc.api.tools.port import Block, Tools
 
 _FENCE = "```json"
@@ -22,6 +25,15 @@ class PlainJson:
     opens: tuple[str, ...] = ("{", "[", _FENCE)
     control: tuple[str, ...] = ()
     first: bool = True
+    trigger: str = '{"name": '
+    between: str = '\n{"name": '
+    after: str = ""
+    key: str = "arguments"
+    """Of the arguments, as the model is asked to write it."""
+
+    def body(self, name: str, parameters: Mapping[str, Any], lark: Lark) -> str:
+        head = lark.text(f'{literal(name)}, "{self.key}": ')
+        return f"{head} {lark.json(parameters)} {literal('}')}"
 
     def block(self, text: str, ended: bool, tools: Tools) -> Block | None:
         """One object or array. It is a call if it names a tool that there is; other JSON is an

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
+from mlcc.api.tools.lark import Lark
+
 Tools: TypeAlias = Mapping[str, Mapping[str, Any]]
 """The schema of the arguments of each tool that may be called, by its name."""
 
@@ -50,6 +52,25 @@ class Format(Protocol):
     @property
     def first(self) -> bool:
         """Whether blocks are found at the start of an answer only, and behind each other."""
+        ...
+
+    @property
+    def trigger(self) -> str:
+        """What the model was trained to write before the first call: begins with one of `opens`."""
+        ...
+
+    @property
+    def between(self) -> str:
+        """What it writes from one call to the next."""
+        ...
+
+    @property
+    def after(self) -> str:
+        """What it writes behind the last call."""
+        ...
+
+    def body(self, name: str, parameters: Mapping[str, Any], lark: Lark) -> str:
+        """A grammar's expression of one call, without these three."""
         ...
 
     def block(self, text: str, ended: bool, tools: Tools) -> Block | None:

@@ -262,6 +262,11 @@ public data class Message(
     val reasoningContent: String? = null,
     /** Another name of `reasoning_content`. */
     val reasoning: String? = null,
+    /**
+     * Of a last message of the assistant's: the answer begins with it, and goes on where it
+     * ends.
+     */
+    val prefix: Boolean? = null,
     /** Accepted; never changes an answer. */
     val annotations: JsonElement? = null,
 ) {
@@ -332,7 +337,7 @@ public data class StructuredOutputs(
 public data class ChatCompletionRequest(
     /** The conversation so far. */
     val messages: List<Message>,
-    /** Must be the model that is loaded, if it is given. */
+    /** Which model; where there is one, it may be left out. */
     val model: String? = null,
     /** Send the answer as it is made, as server-sent events. */
     val stream: Boolean? = null,
@@ -399,7 +404,7 @@ public data class ChatCompletionRequest(
     val seed: Long? = null,
     /** The answer ends before the first of these. */
     val stop: Stop? = null,
-    /** Longest answer in tokens. */
+    /** Longest answer in tokens; -1 = as long as the context allows. */
     @SerialName("max_tokens")
     val maxTokens: Int? = null,
     /** Go on where the model would end, as benchmarks want. */
@@ -552,7 +557,7 @@ public data class ChatCompletionRequest(
     public class Builder(messages: List<Message>) {
         private var made = ChatCompletionRequest(messages)
 
-        /** Must be the model that is loaded, if it is given. */
+        /** Which model; where there is one, it may be left out. */
         public fun model(value: String?): Builder =
             apply { made = made.copy(model = value) }
 
@@ -657,7 +662,7 @@ public data class ChatCompletionRequest(
         public fun stop(value: Stop?): Builder =
             apply { made = made.copy(stop = value) }
 
-        /** Longest answer in tokens. */
+        /** Longest answer in tokens; -1 = as long as the context allows. */
         public fun maxTokens(value: Int?): Builder =
             apply { made = made.copy(maxTokens = value) }
 
@@ -870,7 +875,7 @@ public data class ChatCompletionRequest(
 public data class CompletionRequest(
     /** One prompt or several; each gets an answer. */
     val prompt: Prompt,
-    /** Must be the model that is loaded, if it is given. */
+    /** Which model; where there is one, it may be left out. */
     val model: String? = null,
     /** Send the answer as it is made, as server-sent events. */
     val stream: Boolean? = null,
@@ -937,7 +942,7 @@ public data class CompletionRequest(
     val seed: Long? = null,
     /** The answer ends before the first of these. */
     val stop: Stop? = null,
-    /** Longest answer in tokens. */
+    /** Longest answer in tokens; -1 = as long as the context allows. */
     @SerialName("max_tokens")
     val maxTokens: Int? = null,
     /** Go on where the model would end, as benchmarks want. */
@@ -1058,7 +1063,7 @@ public data class CompletionRequest(
     public class Builder(prompt: Prompt) {
         private var made = CompletionRequest(prompt)
 
-        /** Must be the model that is loaded, if it is given. */
+        /** Which model; where there is one, it may be left out. */
         public fun model(value: String?): Builder =
             apply { made = made.copy(model = value) }
 
@@ -1163,7 +1168,7 @@ public data class CompletionRequest(
         public fun stop(value: Stop?): Builder =
             apply { made = made.copy(stop = value) }
 
-        /** Longest answer in tokens. */
+        /** Longest answer in tokens; -1 = as long as the context allows. */
         public fun maxTokens(value: Int?): Builder =
             apply { made = made.copy(maxTokens = value) }
 
@@ -1445,6 +1450,9 @@ public data class ChatCompletion(
     val model: String,
     val choices: List<ChatChoice>,
     val usage: Usage,
+    /** Of the artifact that answers: the same as long as its files are. */
+    @SerialName("system_fingerprint")
+    val systemFingerprint: String? = null,
 )
 
 /** What a chunk adds to what is called. */
@@ -1492,6 +1500,9 @@ public data class ChatCompletionChunk(
     val created: Long,
     val model: String,
     val choices: List<ChatChunkChoice>,
+    /** Of the artifact that answers: the same as long as its files are. */
+    @SerialName("system_fingerprint")
+    val systemFingerprint: String? = null,
     /** With `stream_options.include_usage`: in a last chunk without choices, null before. */
     val usage: Usage? = null,
 )
@@ -1538,6 +1549,9 @@ public data class Completion(
     val model: String,
     val choices: List<CompletionChoice>,
     val usage: Usage,
+    /** Of the artifact that answers: the same as long as its files are. */
+    @SerialName("system_fingerprint")
+    val systemFingerprint: String? = null,
 )
 
 /** A piece of the answer to one prompt. */
@@ -1559,6 +1573,9 @@ public data class CompletionChunk(
     val created: Long,
     val model: String,
     val choices: List<CompletionChunkChoice>,
+    /** Of the artifact that answers: the same as long as its files are. */
+    @SerialName("system_fingerprint")
+    val systemFingerprint: String? = null,
     /** With `stream_options.include_usage`: in a last chunk without choices, null before. */
     val usage: Usage? = null,
 )
@@ -1568,6 +1585,21 @@ public data class CompletionChunk(
 public data class Model(
     val id: String,
     val created: Long,
+    /** What is not loaded is when it is asked for. */
+    val state: ModelState,
+    /** Tokens of a prompt and its answer together. */
+    @SerialName("context_length")
+    val contextLength: Long,
+    /** The same, as vLLM calls it. */
+    @SerialName("max_model_len")
+    val maxModelLen: Long,
+    /** Other names that it answers to. */
+    val aliases: List<String>,
+    /** Planned for it while it is loaded, where somebody planned. */
+    @SerialName("memory_bytes")
+    val memoryBytes: Long? = null,
+    /** Those that wait or are being answered. */
+    val requests: Long,
 )
 
 /** The answer of /v1/models. */
