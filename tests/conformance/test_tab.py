@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from web_package import bridge
+from web_package import bridge, has_grammars
 
 from conformance.conftest import running
 from conformance.runner import Runner
@@ -55,6 +55,8 @@ COMPUTED = {
     "streaming/completion-chunks",
     "streaming/no-text-at-all",
     "streaming/several-prompts",
+    "structured/chat-json-schema",
+    "structured/chat-llama-grammar",
     "structured/completions-text",
     "tokens/messages",
     "tools/history",
@@ -67,6 +69,7 @@ IN_NODE = [vector for vector in VECTORS if vector.topic in ("cancel", "http")]
 LONG_IN_NODE = {vector.id for vector in IN_NODE if vector.computes} - NOT_SEEN
 """What Chromium computes, Node repeats with --long only."""
 
+NEEDS_GRAMMARS = pytest.mark.skipif(not has_grammars(), reason="there is no Rust (rustup.rs)")
 
 FEATURES = {
     "answers/chat-three-streamed": "answers",
@@ -76,13 +79,16 @@ FEATURES = {
     "llamacpp/completion-stopped": "llamacpp",
     "ollama/chat-lines": "ollama",
     "scheduling/chat-priority": "scheduling",
+    "structured/chat-json-schema": "structured",
 }
 """What these vectors show in Chromium: the parts of the README's table that no other test does."""
 
 
 def shown(vector: Vector, long: set[str]) -> Any:
     marks = [pytest.mark.long] if vector.id in long else []
-    if long is LONG and vector.id in FEATURES:
+    if vector.only and vector.topic == "structured":
+        marks.append(NEEDS_GRAMMARS)
+    if vector.id in FEATURES and long is LONG:
         marks.append(pytest.mark.feature(FEATURES[vector.id], "webgpu", "runs"))
     return pytest.param(vector, marks=marks, id=vector.id)
 
