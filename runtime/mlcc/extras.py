@@ -11,7 +11,7 @@ from mlcc.errors import UnsupportedError
 
 _EXTRAS = {
     "compile": ("tvm", "tvm_ffi", "numpy", "filelock", "huggingface_hub", "safetensors", "ziglang"),
-    "serve": ("fastapi", "starlette", "uvicorn"),
+    "serve": ("fastapi", "prometheus_client", "starlette", "uvicorn"),
 }
 """What the extra of a command's name brings."""
 OF_DEVICE = {"cuda": "cuda-runtime", "metal": "metal"}
@@ -22,7 +22,7 @@ def is_here(package: str) -> bool:
     """Whether a package is installed."""
     try:
         return find_spec(package) is not None
-    except ValueError:  # sys.modules holds None for it
+    except (ValueError, ModuleNotFoundError):  # sys.modules holds None for it, or for its parent
         return False
 
 

@@ -170,6 +170,7 @@ def _head(kind: Kind, name: str) -> dict[str, Json]:
         "object": name,
         "created": {"$any": "integer"},
         "model": {"$any": "string"},
+        "system_fingerprint": {"$regex": "^fp_[0-9a-f]{12}$"},
     }
 
 

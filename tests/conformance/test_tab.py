@@ -57,6 +57,7 @@ COMPUTED = {
     "streaming/several-prompts",
     "structured/completions-text",
     "tokens/messages",
+    "tools/history",
     "unicode/whole-characters-in-a-stream",
     "usage/one-token",
 }

@@ -13,7 +13,7 @@ from server_process import RunningServer, running
 from mlcc.commands.serve import serve_command
 from mlcc.errors import InvalidRequestError
 from mlcc.server.hosts import allowed_hosts
-from mlcc.server.keys import check_new_key
+from mlcc.server.key_file import check_new_key
 
 KEY = "schlüssel"
 
@@ -71,11 +71,11 @@ def test_a_name_of_this_machine_is_not(local: RunningServer, headers: dict[str, 
 
 def test_where_names_are_looked_at() -> None:
     local = {"127.0.0.1", "localhost", "::1"}
-    assert allowed_hosts("127.0.0.1", ()) == local
-    assert allowed_hosts("localhost", (), ["A.example"]) == local | {"a.example"}
-    assert allowed_hosts("127.0.0.1", ("key",)) is None
-    assert allowed_hosts("0.0.0.0", ()) is None
-    assert allowed_hosts("0.0.0.0", ("key",), ["a.example"]) == local | {"0.0.0.0", "a.example"}
+    assert allowed_hosts("127.0.0.1", False) == local
+    assert allowed_hosts("localhost", False, ["A.example"]) == local | {"a.example"}
+    assert allowed_hosts("127.0.0.1", True) is None
+    assert allowed_hosts("0.0.0.0", False) is None
+    assert allowed_hosts("0.0.0.0", True, ["a.example"]) == local | {"0.0.0.0", "a.example"}
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "latin-1"])

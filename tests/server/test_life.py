@@ -26,6 +26,11 @@ def ends_early(server: RunningServer, sampled: int) -> bool:
     return ended and engine_stats(server)["sampled_tokens"] < sampled + 200
 
 
+def draining(server: RunningServer) -> bool:
+    answer = httpx.get(f"{server.url}/ready")
+    return answer.status_code == 503 and answer.json()["reason"] == "Draining"
+
+
 @pytest.fixture(scope="module")
 def patient() -> Any:
     with running("--delay", "0.02") as server:
@@ -150,21 +155,54 @@ def test_a_second_interrupt_prints_nothing_either(again_after: float) -> None:
     assert said == ""
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_it_ends_cleanly_with_a_stream_open(number: signal.Signals) -> None:
-    with running("--delay", "0.01") as server:
+@pytest.mark.parametrize("signals", [[signal.SIGINT], [signal.SIGTERM, signal.SIGTERM]])
+def test_it_ends_cleanly_with_a_stream_open(signals: list[signal.Signals]) -> None:
+    with running("--delay", "0.05") as server, httpx.Client(timeout=60) as client:
         children = server.children()
         assert children
-        with httpx.stream(
-            "POST", f"{server.url}/v1/chat/completions", json={**LONG, "stream": True}
-        ) as stream:
+        url = f"{server.url}/v1/chat/completions"
+        with client.stream("POST", url, json={**LONG, "stream": True}) as stream:
             lines = stream.iter_lines()
             next(lines)
-            server.process.send_signal(number)
+            for number in signals:
+                server.process.send_signal(number)
+                if number is not signals[-1]:  # or the system may make one of two
+                    assert eventually(lambda: draining(server))
             assert "shutting down" in [line for line in lines if line][-1]
-        assert server.process.wait(60) in (-number, 128 + number)
+        assert server.process.wait(60) in (-signals[-1], 128 + signals[-1])
         assert server.process.stderr and "ERROR" not in server.process.stderr.read()
         assert eventually(lambda: not any(alive(pid) for pid in children))
+
+
+def test_it_drains_at_sigterm() -> None:
+    with running("--delay", "0.02") as server, httpx.Client(timeout=60) as client:
+        children, url = server.children(), f"{server.url}/v1/chat/completions"
+        with client.stream("POST", url, json={**LONG, "stream": True}) as stream:
+            lines = stream.iter_lines()
+            next(lines)
+            server.process.send_signal(signal.SIGTERM)
+            assert eventually(lambda: draining(server))
+            refused = httpx.post(url, json=LONG)
+            assert refused.status_code == 503 and refused.headers["retry-after"] == "1"
+            assert refused.json()["error"]["code"] == "shutting_down"
+            assert httpx.get(f"{server.url}/health").status_code == 200
+            said = [line for line in lines if line]
+        assert said[-1] == "data: [DONE]" and '"finish_reason":"length"' in said[-2]
+        assert server.process.wait(60) == 0
+        assert server.process.stderr and server.process.stderr.read() == ""
+        assert eventually(lambda: not any(alive(pid) for pid in children))
+
+
+def test_what_takes_longer_than_the_drain_is_ended() -> None:
+    with running("--delay", "0.05", "--drain", "0.2") as server, httpx.Client(timeout=60) as client:
+        url = f"{server.url}/v1/chat/completions"
+        with client.stream("POST", url, json={**LONG, "stream": True}) as stream:
+            lines = stream.iter_lines()
+            next(lines)
+            server.process.send_signal(signal.SIGTERM)
+            assert "shutting down" in [line for line in lines if line][-1]
+        assert server.process.wait(60) == 0
+        assert server.process.stderr and "--drain" in server.process.stderr.read()
 
 
 def test_a_killed_server_leaves_no_engine_behind() -> None:

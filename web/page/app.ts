@@ -8,7 +8,7 @@
 import { ApiError } from '../src/errors.js';
 import type { StoredModel } from '../src/model/catalog.js';
 import type { Action } from './advice.js';
-import { AllEngines, keyOf, placeOf, type TabEngines } from './connection.js';
+import { AllEngines, firstPlace, keyOf, picksOf, placeOf, type TabEngines } from './connection.js';
 import type { ModelPlace } from './engine_port.js';
 import { Library, openShelf } from './library.js';
 import { askedFor, look } from './model_choice.js';
@@ -17,19 +17,19 @@ import { Server } from './server_engine.js';
 import { keepSettings, readSettings, type Settings } from './settings.js';
 import { readSite, type Site } from './site.js';
 import { keep, type TextStore } from './storage.js';
-import { exported, imported } from './stored.js';
 import { Announcer } from './ui/announcer.js';
 import { ChatView } from './ui/chat_view.js';
 import { h } from './ui/dom.js';
 import { failedPanel } from './ui/failed_panel.js';
-import { acceptDrops, pickFile, pickFolder, saveFile } from './ui/folders.js';
-import { Header, type Pick } from './ui/header.js';
+import { acceptDrops, pickFolder } from './ui/folders.js';
+import { Header } from './ui/header.js';
 import { keyPanel } from './ui/key_panel.js';
 import { LoadingPanel } from './ui/loading_panel.js';
 import { SettingsDialog } from './ui/settings_dialog.js';
 import { Sidebar } from './ui/sidebar.js';
 import { Stage } from './ui/stage.js';
 import { type Choices, StartPanel, shortName } from './ui/start_panel.js';
+import { exportFile, importFile } from './ui/transfer.js';
 
 /** What the page stands on. */
 export interface Ground {
@@ -41,7 +41,6 @@ export interface Ground {
 }
 
 const LAST_MODEL = 'mlcc.model.2';
-const ANOTHER = 'another';
 const NOT_KEPT = 'This browser keeps nothing for this page: conversations end with the tab.';
 
 export class App {
@@ -141,23 +140,14 @@ export class App {
   /** The model that this tab had, else the server's first, else a choice. */
   async #connect(asked: string | null): Promise<void> {
     const kept = placeOf(this.#ground.tab?.getItem(LAST_MODEL) ?? '');
-    let first: ModelPlace | null = null;
-    if (this.#engines.server) {
-      try {
-        const models = await this.#engines.look();
-        const named = models.find(({ name }) => kept?.kind === 'server' && name === kept.name);
-        const [model = null] = named ? [named] : models;
-        first = model && { kind: 'server', name: model.name };
-      } catch (error) {
-        if (this.#isLocked(error)) return;
-        return this.#session.fail(error);
-      }
+    try {
+      const models = await this.#engines.look();
+      const place = firstPlace(kept, asked, models, this.#site);
+      if (place) await this.start(place);
+      else this.#session.choose();
+    } catch (error) {
+      if (!this.#isLocked(error)) this.#session.fail(error);
     }
-    const url = asked ?? this.#site.model;
-    const hasIt = kept?.kind === 'url' && (kept.url === url || this.#engines.server !== null);
-    if (hasIt && (!asked || kept.url === asked) && this.#site.gpu) await this.start(kept);
-    else if (first && !asked) await this.start(first);
-    else this.#session.choose();
   }
 
   /** Ask for the key if that is what a server wants; true if it is. */
@@ -214,28 +204,16 @@ export class App {
       onNew: () => this.#chat.begin(),
       onRename: (id, title) => this.#chat.rename(id, title),
       onRemove: (id) => this.#chat.remove(id),
-      onExport: (id) => void this.#export(id),
-      onImport: () => pickFile('.json,application/json', (file) => void this.#import(file)),
+      onExport: (id) => void exportFile(this.#library, id),
+      onImport: () =>
+        importFile(this.#library, {
+          onDone: (words) => {
+            this.#chat.note(words);
+            void this.#sidebar.refresh();
+          },
+          onFault: (error) => this.#chat.tell(error),
+        }),
     });
-  }
-
-  async #export(id: string | null): Promise<void> {
-    const all = await this.#library.all();
-    const chosen = id === null ? all : all.filter((kept) => kept.id === id);
-    saveFile('mlcc-conversations.json', 'application/json', exported(chosen));
-  }
-
-  async #import(file: File): Promise<void> {
-    try {
-      const found = imported(await file.text());
-      await this.#library.add(found);
-      const count = found.length === 1 ? '1 conversation' : `${found.length} conversations`;
-      this.#announcer.say(`Imported ${count}.`);
-      this.#chat.note(`Imported ${count}.`);
-    } catch (error) {
-      this.#chat.tell(error);
-    }
-    await this.#sidebar.refresh();
   }
 
   #act(action: Action): void {
@@ -276,20 +254,7 @@ export class App {
 
   /** The models that can be had at once. */
   #offer(): void {
-    const { offer, stored } = this.#choices;
-    const server = this.#engines.models.map(({ name }) => ({
-      key: keyOf({ kind: 'server', name }),
-      label: name,
-      group: 'On this server',
-    }));
-    const here = [...(offer ? [offer] : []), ...stored.filter(({ url }) => url !== offer?.url)];
-    const tab = here.map(({ url, name }) => ({
-      key: keyOf({ kind: 'url', url }),
-      label: name,
-      group: 'On your GPU',
-    }));
-    const other = { key: ANOTHER, label: 'Another model …', group: 'On your GPU' };
-    const picks: Pick[] = this.#site.gpu ? [...server, ...tab, other] : server;
+    const picks = picksOf(this.#engines.models, this.#site.gpu ? this.#choices : null);
     const { phase } = this.#session;
     const isOpen = phase.kind === 'running' || phase.kind === 'starting';
     // Without a server the start panel is the choice, until a model runs.
@@ -339,7 +304,8 @@ export class App {
   #nameOf(place: ModelPlace): string {
     if (place.kind !== 'url') return place.name;
     const { offer, stored } = this.#choices;
-    const known = [offer, ...stored].find((model) => model?.url === place.url);
-    return known?.name ?? shortName(place.url);
+    return (
+      [offer, ...stored].find((known) => known?.url === place.url)?.name ?? shortName(place.url)
+    );
   }
 }

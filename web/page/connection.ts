@@ -6,6 +6,7 @@
 import type { OnProgress } from '../src/startup.js';
 import type { ChatEngine, Engines, ModelPlace } from './engine_port.js';
 import type { Server, ServerModel } from './server_engine.js';
+import type { Site } from './site.js';
 import type { TabPlace } from './tab_engine.js';
 
 /** Engines of a tab. */
@@ -56,4 +57,55 @@ export function placeOf(key: string): ModelPlace | null {
   const [, kind, rest = ''] = /^(server|tab) (.+)$/s.exec(key) ?? [];
   if (kind === 'server') return { kind, name: rest };
   return kind === 'tab' ? { kind: 'url', url: rest } : null;
+}
+
+/**
+ * What to start with: what the page's address asks for if this tab had it running, else what the tab
+ * had, else the server's first model. null: that is the visitor's choice.
+ */
+export function firstPlace(
+  kept: ModelPlace | null,
+  asked: string | null,
+  models: readonly ServerModel[],
+  site: Site,
+): ModelPlace | null {
+  const url = asked ?? site.model;
+  if (kept?.kind === 'url' && site.gpu && (kept.url === url || (site.api && !asked))) return kept;
+  const named = models.find(({ name }) => kept?.kind === 'server' && name === kept.name);
+  const name = (named ?? models[0])?.name;
+  return asked || name === undefined ? null : { kind: 'server', name };
+}
+
+/** A line of the picker of models. */
+export interface PickLine {
+  readonly key: string;
+  readonly label: string;
+  /** Where it runs. */
+  readonly group: string;
+}
+
+/** What is known of models for the visitor's GPU. */
+export interface TabChoices {
+  readonly offer: { readonly url: string; readonly name: string } | null | undefined;
+  readonly stored: readonly { readonly url: string; readonly name: string }[];
+}
+
+/** The models that can be had at once; `tab` is null where none runs on the visitor's GPU. The last
+ * line of those leads to the choice of any other. */
+export function picksOf(server: readonly ServerModel[], tab: TabChoices | null): PickLine[] {
+  const picks = server.map(({ name }) => ({
+    key: keyOf({ kind: 'server', name }),
+    label: name,
+    group: 'On this server',
+  }));
+  if (!tab) return picks;
+  const group = 'On your GPU';
+  const { offer, stored } = tab;
+  const here = [...(offer ? [offer] : []), ...stored.filter(({ url }) => url !== offer?.url)];
+  const known = here.map(({ url, name }) => ({
+    key: keyOf({ kind: 'url', url }),
+    label: name,
+    group,
+  }));
+  return [...picks, ...known, { key: 'another', label: 'Another model …', group }];
 }

@@ -608,8 +608,13 @@ export interface ChatChoice {
   finish_reason: FinishReason;
 }
 
+interface Fingerprint {
+  /** Of the artifact that answers: the same as long as its files are. */
+  system_fingerprint?: string;
+}
+
 /** A whole answer of /v1/chat/completions. */
-export interface ChatCompletion {
+export interface ChatCompletion extends Fingerprint {
   id: string;
   object: 'chat.completion';
   /** Seconds since 1970. */
@@ -656,6 +661,8 @@ export interface ChatChunkChoice {
 }
 
 interface UsageAtEnd {
+  /** Of the artifact that answers: the same as long as its files are. */
+  system_fingerprint?: string;
   /** With `stream_options.include_usage`: in a last chunk without choices, null before. */
   usage?: Usage | null;
 }
@@ -697,7 +704,7 @@ export interface CompletionChoice {
 }
 
 /** A whole answer of /v1/completions, one choice per prompt. */
-export interface Completion {
+export interface Completion extends Fingerprint {
   id: string;
   object: 'text_completion';
   /** Seconds since 1970. */

@@ -2,6 +2,7 @@
 
 import { expect, test } from 'vitest';
 import { advise } from '../page/advice.js';
+import { firstPlace } from '../page/connection.js';
 import { bytes, bytesOf, duration, rate, remaining } from '../page/format.js';
 import { address, askedFor, summary } from '../page/model_choice.js';
 import { Loading, type Stage } from '../page/progress.js';
@@ -122,4 +123,25 @@ test('what a model fetches is one library of those for several kinds of GPU', as
   expect(summary(url, manifest)).toMatchObject({ name: 'm', bytes: 23 });
   expect(summary(url, { model: { name: 'm' } })).toMatchObject({ bytes: null });
   expect(summary(url, { files })).toBe(null);
+});
+
+test('what a page starts with', () => {
+  const here = { kind: 'url', url: 'https://h.example/m/' } as const;
+  const small = { kind: 'server', name: 'small' } as const;
+  const large = { kind: 'server', name: 'large' } as const;
+  const models = [
+    { name: 'small', context: null },
+    { name: 'large', context: null },
+  ];
+  const both = { api: 'https://h.example/', model: here.url, gpu: true };
+  const alone = { api: null, model: here.url, gpu: true };
+  const server = { api: 'https://h.example/', model: null, gpu: false };
+  expect(firstPlace(null, null, models, server)).toEqual(small);
+  expect(firstPlace(large, null, models, server)).toEqual(large);
+  expect(firstPlace({ kind: 'server', name: 'gone' }, null, models, both)).toEqual(small);
+  expect(firstPlace(here, null, models, both)).toEqual(here);
+  expect(firstPlace(here, null, models, server)).toEqual(small); // no GPU is offered any more
+  expect(firstPlace(null, null, [], alone)).toBe(null);
+  expect(firstPlace(here, null, [], alone)).toEqual(here);
+  expect(firstPlace(here, 'https://h.example/other/', models, both)).toBe(null);
 });

@@ -27,3 +27,8 @@ class About:
     """What weights, caches and scratch take on the device, as planned."""
     digest: str = ""
     """sha256 in hex of what the artifact's files hash to: the same for the same artifact."""
+
+    @property
+    def fingerprint(self) -> str:
+        """OpenAI's `system_fingerprint`; "" without a digest."""
+        return self.digest and f"fp_{self.digest[:12]}"

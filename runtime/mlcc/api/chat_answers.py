@@ -35,7 +35,7 @@ def chat_completion(
         "id": head.id,
         "object": "chat.completion",
         "created": head.created,
-        "model": head.model,
+        **head.model_fields,
         "choices": [
             {
                 "index": index,
@@ -149,6 +149,8 @@ class ChatChunks(Chunks):
             "model": self._head.model,
             "choices": [],
         }
+        if self._head.fingerprint:
+            chunk["system_fingerprint"] = self._head.fingerprint
         if self._include_usage:
             chunk["usage"] = None
         return chunk

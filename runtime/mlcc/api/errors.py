@@ -52,6 +52,21 @@ class MediaTypeError(InvalidRequestError):
     http_status = 415
 
 
+class EncodingError(MediaTypeError):
+    """A body that is compressed in a way that nobody here reads."""
+
+
+class RateLimitError(CapacityError):
+    """More than a key may ask for in a minute. `retry_after` is in seconds."""
+
+    http_status = 429
+    kind = "rate_limit_error"
+
+    def __init__(self, message: str, retry_after: int) -> None:
+        super().__init__(message, code="rate_limit_exceeded")
+        self.retry_after = retry_after
+
+
 class BusyError(CapacityError):
     """The queue is full. `retry_after` is in seconds."""
 
@@ -102,7 +117,9 @@ def error_headers(error: MlccError) -> dict[str, str]:
     """When, whether and how to try again: for clients that retry by themselves."""
     if isinstance(error, MethodError):
         return {"Allow": error.allowed}
-    if isinstance(error, BusyError):
+    if isinstance(error, EncodingError):
+        return {"Accept-Encoding": "gzip"}
+    if isinstance(error, (BusyError, RateLimitError)):
         return {"Retry-After": str(error.retry_after)}
     return {"x-should-retry": "false"} if error.http_status >= 500 else {}
 

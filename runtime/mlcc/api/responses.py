@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypedDict
 
 from mlcc.api.logprobs import completion_logprobs
 from mlcc.api.shapes import (
@@ -28,6 +29,16 @@ FINISH_REASONS: dict[EngineReason, FinishReason] = {"stop": "stop", "length": "l
 """The engine's reasons that OpenAI has; the others are errors, not answers."""
 
 
+class _Model(TypedDict):
+    model: str
+
+
+class ByModel(_Model, total=False):
+    """What every answer says of who made it."""
+
+    system_fingerprint: str
+
+
 @dataclass(frozen=True)
 class Head:
     """What is the same in every message about one request."""
@@ -42,6 +53,15 @@ class Head:
     """Answers that are made to each prompt."""
     echoes: Sequence[str] = ()
     """What is sent before each answer; nothing = nothing."""
+    fingerprint: str = ""
+    """Of what answers: the artifact's; "" = it has none."""
+
+    @property
+    def model_fields(self) -> ByModel:
+        """Which model answers."""
+        if not self.fingerprint:
+            return {"model": self.model}
+        return {"model": self.model, "system_fingerprint": self.fingerprint}
 
 
 @dataclass(frozen=True)
@@ -93,7 +113,7 @@ def completion(head: Head, made: Sequence[Answer], n: int) -> Completion:
         "id": head.id,
         "object": "text_completion",
         "created": head.created,
-        "model": head.model,
+        **head.model_fields,
         "choices": [
             {
                 "index": index,
@@ -190,6 +210,8 @@ class CompletionChunks(Chunks):
             "model": self._head.model,
             "choices": [],
         }
+        if self._head.fingerprint:
+            chunk["system_fingerprint"] = self._head.fingerprint
         if self._include_usage:
             chunk["usage"] = None
         return chunk

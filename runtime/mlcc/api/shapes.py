@@ -97,7 +97,12 @@ class ChatChoice(TypedDict):
     finish_reason: FinishReason
 
 
-class ChatCompletion(TypedDict):
+class _Fingerprint(TypedDict, total=False):
+    system_fingerprint: str
+    """Of the artifact that answers: the same as long as its files are."""
+
+
+class ChatCompletion(_Fingerprint):
     """A whole answer of /v1/chat/completions."""
 
     id: str
@@ -150,6 +155,8 @@ class ChatChunkChoice(TypedDict):
 
 
 class _UsageAtEnd(TypedDict, total=False):
+    system_fingerprint: str
+    """Of the artifact that answers: the same as long as its files are."""
     usage: Usage | None
     """With `stream_options.include_usage`: in a last chunk without choices, null before."""
 
@@ -189,7 +196,7 @@ class CompletionChoice(TypedDict):
     finish_reason: FinishReason
 
 
-class Completion(TypedDict):
+class Completion(_Fingerprint):
     """A whole answer of /v1/completions, one choice per prompt."""
 
     id: str

@@ -101,7 +101,7 @@ def _one(name: str, value: Any, other: str, same: Any) -> Any:
     if value is not None and same is not None and value != same:
         raise InvalidRequestError(
             f"'{name}' and '{other}' mean the same and differ; send one of them",
-            param=name,
+            param="thinking",
             code="invalid_value",
         )
     return same if value is None else value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mlcc.bounds import BOUNDS
 from mlcc.errors import printable
 from mlcc.model_argument import model_argument, model_arguments
 from mlcc.sizes import size
@@ -109,23 +111,38 @@ class ModelOptions:
         return model.with_special() if parse_special else model
 
 
+def bound_option(name: str) -> Callable[[Command], Command]:
+    """The option of a row of mlcc.bounds."""
+    bound = BOUNDS[name]
+    kind: click.ParamType
+    most = None if bound.most == math.inf else bound.most
+    if bound.whole:
+        kind = click.IntRange(int(bound.least), None if most is None else int(most))
+    else:
+        kind = click.FloatRange(bound.least, most, min_open=bound.above)
+    shown = bound.default is not None
+    return click.option(
+        bound.option, name, type=kind, help=bound.meaning, default=bound.default, show_default=shown
+    )
+
+
 MODEL_OPTIONS = (
     click.argument("model", callback=model_argument),
     click.option("--target", help="If it must be compiled first.  [cpu]"),
     click.option("--quant", help="If it must be compiled first.  [q4]"),
-    click.option("--threads", type=click.IntRange(1), help="Kernel threads.  [all usable cores]"),
-    click.option("--context", type=click.IntRange(16), help="Longest sequence in tokens."),
-    click.option("--max-batch", type=click.IntRange(1), help="Requests answered at once."),
-    click.option("--max-step-tokens", type=click.IntRange(1), help="Tokens computed at once."),
-    click.option("--max-rows", type=click.IntRange(1), help="Tokens sampled at once."),
-    click.option("--device", type=click.IntRange(0), help="GPU by number, see `mlcc targets`."),
-    click.option(
-        "--memory",
-        type=click.FloatRange(0, 1, min_open=True),
-        help="Share of the free memory for weights and pages.  [what requests need, 4 times, and "
-        "0.85 at most]",
+    *map(
+        bound_option,
+        (
+            "threads",
+            "context",
+            "max_batch",
+            "max_step_tokens",
+            "max_rows",
+            "device",
+            "memory",
+            "kv_pages",
+        ),
     ),
-    click.option("--kv-pages", type=click.IntRange(1), help="Pages for all requests together."),
     click.option(
         "--prefix-cache/--no-prefix-cache",
         default=True,

@@ -15,17 +15,19 @@ import click
 from mlcc.commands.options import (
     SPECIAL_OPTION,
     ModelOptions,
+    bound_option,
     note,
     several_models_options,
 )
 from mlcc.commands.running import announced
 from mlcc.commands.serving import aliases_of, chosen, names_of_one, names_text, sources_of
-from mlcc.errors import ArtifactError, UnsupportedError, printable
+from mlcc.errors import ArtifactError, InvalidRequestError, UnsupportedError, printable
 
 if TYPE_CHECKING:
     from starlette.routing import BaseRoute
 
     from mlcc.engine.batch import Capacity
+    from mlcc.server.serve import Tls
     from mlcc.server.sources import Source
 
 _KEY_VARIABLE = "MLCC_API_KEY"
@@ -51,14 +53,10 @@ _KEY_VARIABLE = "MLCC_API_KEY"
     help="A name that requests may be for and pages from, beside this machine's own, "
     "which are the default without a key on a local --host. May be repeated.",
 )
-@click.option("--max-queue", type=click.IntRange(0), default=64, show_default=True,
-              help="Requests that may wait.")  # fmt: skip
-@click.option("--max-body", type=click.IntRange(1024), default=4 << 20, show_default=True,
-              help="Largest request in bytes.")  # fmt: skip
-@click.option("--timeout", type=click.FloatRange(0, min_open=True), default=600, show_default=True,
-              help="Longest time for an answer in seconds.")  # fmt: skip
-@click.option("--max-connections", type=click.IntRange(1), default=1000, show_default=True,
-              help="Clients that may be connected.")  # fmt: skip
+@bound_option("max_queue")
+@bound_option("max_body_bytes")
+@bound_option("timeout_s")
+@bound_option("max_connections")
 @click.option("--tool-parser", metavar="NAME",
               help="How the model writes calls, where its template does not show it.")  # fmt: skip
 @click.option("--reasoning-parser", metavar="NAME",
@@ -66,6 +64,27 @@ _KEY_VARIABLE = "MLCC_API_KEY"
 @click.option("--store", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
               help="Keep answers of /v1/responses in this file, for 30 days; without, in memory, "
               "until the server ends.")  # fmt: skip
+@click.option("--api-keys", "key_file", type=click.Path(path_type=Path), metavar="FILE",
+              help="Keys with names and limits, as JSON; read again when it changes "
+              "(docs/operations.md).")  # fmt: skip
+@click.option("--drain", type=click.FloatRange(0), default=30, show_default=True, metavar="SECONDS",
+              help="At SIGTERM, how long running answers may take to finish.")  # fmt: skip
+@click.option("--cors-origin", "cors_origins", multiple=True, metavar="ORIGIN",
+              help="Pages of this origin (https://a.example), or * = all, may ask. May be "
+              "repeated.")  # fmt: skip
+@click.option("--root-path", default="", metavar="PATH",
+              help="What a proxy puts before the server's paths, as /llm.")  # fmt: skip
+@click.option("--ssl-certfile", type=click.Path(path_type=Path),
+              help="Speak HTTPS with this certificate (PEM, with its chain).")  # fmt: skip
+@click.option("--ssl-keyfile", type=click.Path(path_type=Path),
+              help="Its key, if that is in another file.")  # fmt: skip
+@click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]),
+              default="warning", show_default=True,
+              help="What goes to stderr; info has a line for each request.")  # fmt: skip
+@click.option("--log-json", is_flag=True, help="Log lines are objects of JSON.")
+@click.option("--otel", is_flag=True,
+              help="Send a span for each request to the collector that OTEL_EXPORTER_OTLP_ENDPOINT "
+              "names. Needs the extra otel.")  # fmt: skip
 @click.option("--strict-fields", is_flag=True,
               help="Refuse fields that nobody here knows, instead of ignoring them.")  # fmt: skip
 @click.option("--web", type=click.Path(path_type=Path),
@@ -82,10 +101,19 @@ def serve_command(
     api_keys: tuple[str, ...],
     allowed_hosts: tuple[str, ...],
     max_queue: int,
-    max_body: int,
-    timeout: float,
+    max_body_bytes: int,
+    timeout_s: float,
     max_connections: int,
     store: Path | None,
+    key_file: Path | None,
+    drain: float,
+    cors_origins: tuple[str, ...],
+    root_path: str,
+    ssl_certfile: Path | None,
+    ssl_keyfile: Path | None,
+    log_level: str,
+    log_json: bool,
+    otel: bool,
     strict_fields: bool,
     web: Path | None,
     no_page: bool,
@@ -107,19 +135,30 @@ def serve_command(
     from mlcc.server.budget import budgets
     from mlcc.server.connection import ConnectionLimits
     from mlcc.server.hosts import allowed_hosts as names
+    from mlcc.server.hosts import check_origin
+    from mlcc.server.key_file import read_keys
+    from mlcc.server.logs import configure
     from mlcc.server.serve import serve, serve_models, serve_page
     from mlcc.server.web import TARGET, is_for_browsers, page_folder
 
-    api_keys = _checked_keys(api_keys)
-    hosts, limits = names(host, api_keys, allowed_hosts), ConnectionLimits(max_connections)
+    configure(log_level, log_json)
+    api_keys, tls = _checked_keys(api_keys), _tls(ssl_certfile, ssl_keyfile)
+    has_keys = bool(api_keys or (key_file and read_keys(key_file)))
+    cors_origins = tuple(map(check_origin, cors_origins))
+    hosts, limits = names(host, has_keys, allowed_hosts), ConnectionLimits(max_connections)
     settings = Settings(
         api_keys,
         max_queue,
-        max_body,
-        timeout,
+        max_body_bytes,
+        timeout_s,
         hosts=hosts,
         strict_fields=strict_fields,
         store=store,
+        api_key_file=key_file,
+        cors_origins=cors_origins,
+        root_path=_checked_root(root_path),
+        drain_s=drain,
+        traces=otel,
     )
     parsers = {"tool_parser": tool_parser, "reasoning_parser": reasoning_parser}
     called = aliases_of(aliases)
@@ -128,44 +167,45 @@ def serve_command(
         _refuse_web(web)
         sources = sources_of(models, options, called, parse_special, parsers)
         more, _ = _page(None, no_page)
-        _say_reachable(host, api_keys)
+        _say_reachable(host, has_keys)
         serve_models(
             sources,
             budgets(sources, options.memory),
             settings,
             host,
             port,
-            lambda url: _say_models(url, sources, api_keys),
+            lambda url: _say_models(url, sources, has_keys),
             note,
             more,
             limits,
+            tls,
         )
         return
     options = replace(options, model=models[0])
     if options.target == TARGET or is_for_browsers(options.model):
         _check_no_engine(options, web, no_page, parse_special, store)
         page_folder()  # what it would say is worth more before a compile
-        _say_open(host, api_keys)
-        serve_page(options.artifact(runs_here=False), host, port, _say_page, hosts, limits)
+        _say_open(host, has_keys, tls is not None)
+        serve_page(options.artifact(runs_here=False), host, port, _say_page, hosts, limits, tls)
         return
     more, has_page = _page(web, no_page)
     path = options.artifact()
     reader = partial(open_text, path, parse_special=parse_special, **parsers)
     text = reader()
-    _say_reachable(host, api_keys)
+    _say_reachable(host, has_keys)
     try:
         text.chat_template.check()
     except ArtifactError as error:
         note(f"/v1/chat/completions will fail: {error.message}")
     if web:
-        _say_open(host, api_keys)
+        _say_open(host, has_keys, tls is not None)
     own = names_of_one(text.name, options.model, called)
 
     def when_ready(url: str, capacity: Capacity) -> None:
         _announce(url)
         name, room = printable(text.name), plan_text(capacity)
         click.echo(f"{name} answers at {url}/v1 (Ctrl-C ends it): {room}. Try:")
-        click.echo(_curl(url, api_keys))
+        click.echo(_curl(url, has_keys))
         if has_page:
             click.echo(f"Chat page: {url}/")
 
@@ -180,10 +220,11 @@ def serve_command(
         more,
         limits,
         own,
+        tls,
     )
 
 
-def _say_reachable(host: str, api_keys: tuple[str, ...]) -> None:
+def _say_reachable(host: str, api_keys: bool) -> None:
     from mlcc.server.hosts import is_local
 
     if not is_local(host) and not api_keys:
@@ -195,7 +236,7 @@ def _announce(url: str) -> None:
     click.get_current_context().with_resource(announced(url))
 
 
-def _say_models(url: str, sources: Sequence[Source], api_keys: tuple[str, ...]) -> None:
+def _say_models(url: str, sources: Sequence[Source], api_keys: bool) -> None:
     _announce(url)
     click.echo(f"{len(sources)} models answer at {url}/v1 (Ctrl-C ends it), each loaded when it is")
     click.echo(f"first asked for: {names_text(sources)}. Try:")
@@ -232,13 +273,34 @@ def _page(web: Path | None, no_page: bool) -> tuple[list[BaseRoute], bool]:
 def _checked_keys(given: tuple[str, ...]) -> tuple[str, ...]:
     """Raises InvalidRequestError for a key that would be none: click takes an empty variable for
     one that is not set."""
-    from mlcc.server.keys import check_new_key
+    from mlcc.server.key_file import check_new_key
 
     alone = os.environ.get(_KEY_VARIABLE)
     return tuple(map(check_new_key, given or (() if alone is None else (alone,))))
 
 
-def _curl(url: str, api_keys: tuple[str, ...], model: str = "") -> str:
+def _tls(certfile: Path | None, keyfile: Path | None) -> Tls | None:
+    """Raises MlccError for files that cannot be used."""
+    from mlcc.server.serve import Tls
+
+    if certfile is None:
+        if keyfile is not None:
+            raise InvalidRequestError("--ssl-keyfile needs --ssl-certfile, the certificate")
+        return None
+    tls = Tls(certfile, keyfile)
+    tls.check()
+    return tls
+
+
+def _checked_root(path: str) -> str:
+    """`/llm`, as it is put before others. Raises InvalidRequestError."""
+    found = path.rstrip("/")
+    if found and (not found.startswith("/") or not found.isprintable() or " " in found):
+        raise InvalidRequestError(f"--root-path {path!a} is no path; write it as /llm")
+    return found
+
+
+def _curl(url: str, api_keys: bool, model: str = "") -> str:
     question = {"messages": [{"role": "user", "content": "Hello!"}]}
     body = json.dumps({"model": model, **question} if model else question)
     key = ' -H "Authorization: Bearer $MLCC_API_KEY"' if api_keys else ""
@@ -249,13 +311,13 @@ def _say_page(url: str) -> None:
     click.echo(f"The chat page is at {url}/web/ (Ctrl-C ends it): the browser's GPU runs its model")
 
 
-def _say_open(host: str, api_keys: tuple[str, ...]) -> None:
+def _say_open(host: str, api_keys: bool, tls: bool) -> None:
     """What the page's host may not expect."""
     from mlcc.server.hosts import is_local
 
     if api_keys:
         note("no key is asked for where the chat page's model runs on the visitor's own GPU")
-    if not is_local(host):
+    if not is_local(host) and not tls:
         note("browsers give a page the GPU on localhost and https only: put https in front")
 
 

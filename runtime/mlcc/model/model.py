@@ -238,7 +238,9 @@ def text_of(artifact: Artifact, tokenizer: TextTokenizer | None = None) -> Model
     which grammars are read by too. Raises ArtifactError."""
     grammars = None
     if tokenizer is None:
-        from mlcc.model.structure import open_grammars  # not in a tab, nor where a host has its own
+        from mlcc.model.native_grammars import (
+            open_grammars,  # not in a tab, nor where a host has its own
+        )
 
         tokenizer = FileTokenizer(artifact.tokenizer_path)
         info = artifact.manifest.model

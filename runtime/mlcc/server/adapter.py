@@ -6,6 +6,7 @@ What is answered is not decided here.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,7 +18,11 @@ from starlette.responses import Response as HttpResponse
 from starlette.types import Receive, Scope, Send
 
 from mlcc.api.errors import BusyError, CancelledError, RequestTimeoutError
+from mlcc.bounds import default
+from mlcc.server.encodings import check_encoding, unpacked
 from mlcc.server.keys import TENANT
+from mlcc.server.pulse import COMMENT, Pulse
+from mlcc.server.refusals import ROUTES, path_of
 from mlcc.service.body import check_size
 from mlcc.service.core import ServiceBounds
 from mlcc.service.endpoints import Service
@@ -26,8 +31,11 @@ from mlcc.service.exchange import LINES_TYPE, ApiRequest, ApiResponse
 PROBE = "mlcc.probe"
 """In a scope's `state`: bytes that mean nothing in the body that is sent, for whoever must find out
 whether its reader is still there."""
-_NO_EVENT, _NO_LINE = b":\n\n", b" "
-"""An event's comment; and the space before a line of JSON."""
+_EVENTS = "text/event-stream"
+_NO_LINE = b" "
+"""The space before a line of JSON, where a comment would be an event's."""
+_ALSO = ("OPTIONS", "HEAD")
+"""Methods of every address, and of those that are for GET."""
 
 
 @dataclass(frozen=True)
@@ -36,10 +44,10 @@ class Settings:
 
     api_keys: tuple[str, ...] = ()
     """A caller must send one of them; each is a tenant. Empty = all may ask."""
-    max_queue: int = 64
+    max_queue: int = default("max_queue")
     """Requests that may wait; those being answered are not counted."""
-    max_body_bytes: int = 4 << 20
-    timeout_s: float = 600.0
+    max_body_bytes: int = default("max_body_bytes")
+    timeout_s: float = default("timeout_s")
     """From a request's head to the end of its answer."""
     body_s: float = 60.0
     """A body must have come by then."""
@@ -51,6 +59,18 @@ class Settings:
     """Refuse fields that nobody here knows."""
     store: Path | None = None
     """The file in which answers of /v1/responses are kept; None = in memory."""
+    api_key_file: Path | None = None
+    """More keys, with names and limits (`key_file.py`)."""
+    cors_origins: tuple[str, ...] = ()
+    """Other origins whose pages may ask; "*" = all."""
+    root_path: str = ""
+    """What a proxy has put before the paths."""
+    ping_s: float = 15.0
+    """A stream of events that is silent for so long says that it lives."""
+    drain_s: float = 30.0
+    """How long running answers have to finish once the server is to end."""
+    traces: bool = False
+    """Send spans to a collector (`traces.py`)."""
 
     @property
     def bounds(self) -> ServiceBounds:
@@ -67,10 +87,17 @@ class Adapter:
         self._memory = Memory(settings.bodies * settings.max_body_bytes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path, method = path_of(scope), scope["method"]
+        if method == "OPTIONS" and (methods := ROUTES.methods(path)):
+            allow = ", ".join(dict.fromkeys((*methods, *_ALSO[: 2 if "GET" in methods else 1])))
+            return await HttpResponse(status_code=204, headers={"Allow": allow})(
+                scope, receive, send
+            )
         body = Body(HttpRequest(scope, receive), self._settings, self._memory)
         tenant = scope.get("state", {}).get(TENANT, "")
         query = scope.get("query_string", b"").decode("latin-1")
-        request = ApiRequest(scope["method"], scope["path"], body.headers, body.read, tenant, query)
+        method = "GET" if method == "HEAD" else method  # uvicorn leaves the body out
+        request = ApiRequest(method, path, body.headers, body.read, tenant, query)
         working = asyncio.ensure_future(self._work(request, body, send))
         leaving = asyncio.ensure_future(body.disconnected())
         try:
@@ -89,8 +116,8 @@ class Adapter:
         try:
             if not isinstance(response.body, str):
                 in_lines = response.headers["content-type"] == LINES_TYPE
-                body.scope.setdefault("state", {})[PROBE] = _NO_LINE if in_lines else _NO_EVENT
-            await _send(response, send)
+                body.scope.setdefault("state", {})[PROBE] = _NO_LINE if in_lines else COMMENT
+            await _send(response, send, self._settings.ping_s)
         finally:
             response.close()
 
@@ -104,12 +131,6 @@ class Answering(HttpResponse):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._adapter(scope, receive, send)
-
-
-def plain_response(response: ApiResponse) -> HttpResponse:
-    """A whole response of the service's, a refusal say, as Starlette's."""
-    assert isinstance(response.body, str)
-    return HttpResponse(response.body, response.status, response.headers)
 
 
 class Memory:
@@ -150,8 +171,8 @@ class Body:
         """The body has been read: what comes now is about the connection."""
 
     async def read(self) -> bytes:
-        """All of it. Raises BodyTooLargeError or BusyError as soon as that is known, or
-        RequestTimeoutError."""
+        """All of it, unpacked. Raises BodyTooLargeError or BusyError as soon as that is known,
+        RequestTimeoutError, or what `encodings.py` raises."""
         seconds = min(self._settings.body_s, self._settings.timeout_s)
         try:
             body = await asyncio.wait_for(self._read(), seconds)
@@ -177,7 +198,7 @@ class Body:
             pass
 
     async def _read(self) -> bytes:
-        limit = self._settings.max_body_bytes
+        limit, encoding = self._settings.max_body_bytes, check_encoding(self.headers)
         declared = self.headers.get("content-length", "")
         check_size(int(declared) if declared.isdigit() else 0, limit)
         body = bytearray()
@@ -186,7 +207,12 @@ class Body:
             self._memory.take(len(piece))
             self._size += len(piece)
             body += piece
-        return bytes(body)
+        if not encoding:
+            return bytes(body)
+        whole = unpacked(bytes(body), limit)
+        self._memory.take(len(whole))
+        self._size += len(whole)
+        return whole
 
 
 def headers_of(scope: Scope) -> dict[str, str]:
@@ -198,7 +224,11 @@ def headers_of(scope: Scope) -> dict[str, str]:
     return found
 
 
-async def _send(response: ApiResponse, send: Send) -> None:
+def _is_events(response: ApiResponse) -> bool:
+    return response.headers.get("content-type", "").startswith(_EVENTS)
+
+
+async def _send(response: ApiResponse, send: Send, ping_s: float) -> None:
     headers = dict(response.headers)
     whole = response.body.encode() if isinstance(response.body, str) else b""
     if isinstance(response.body, str):
@@ -206,6 +236,8 @@ async def _send(response: ApiResponse, send: Send) -> None:
     raw = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
     await send({"type": "http.response.start", "status": response.status, "headers": raw})
     if not isinstance(response.body, str):
-        async for line in response.body:
-            await send({"type": "http.response.body", "body": line.encode(), "more_body": True})
+        async with Pulse(send, ping_s if _is_events(response) else math.inf) as pulse:
+            async for line in response.body:
+                await send({"type": "http.response.body", "body": line.encode(), "more_body": True})
+                pulse.sent()
     await send({"type": "http.response.body", "body": whole})

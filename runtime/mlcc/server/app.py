@@ -7,34 +7,57 @@ what they answer is `mlcc.service`'s, and FastAPI checks no body a second time.
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Protocol
 
 from fastapi import Depends, FastAPI
 from fastapi.openapi.utils import get_openapi
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response as HttpResponse
 from starlette.routing import BaseRoute
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocketClose
 
 from mlcc import __version__
 from mlcc.errors import MlccError
-from mlcc.server.adapter import Adapter, Answering, Settings, plain_response
+from mlcc.server.adapter import Adapter, Answering, Settings
 from mlcc.server.hosts import AllowedHosts
-from mlcc.server.keys import Key
+from mlcc.server.key_file import KeyFile
+from mlcc.server.keys import Key, Keyring
+from mlcc.server.metrics import Metrics
 from mlcc.server.openapi import components, operation
+from mlcc.server.rates import Rates
 from mlcc.server.reference import reference_page
-from mlcc.service.addresses import ADDRESSES, HEALTH, Address, errors_of
+from mlcc.server.refusals import path_of, refusal
+from mlcc.server.request_log import RequestLog
+from mlcc.server.traces import Traces
+from mlcc.server.traffic import Gate, Traffic
+from mlcc.service.addresses import ADDRESSES, HEALTH, READY, Address
 from mlcc.service.endpoints import Service
+from mlcc.service.engine import EngineClient
 from mlcc.service.models import Models
+from mlcc.service.observer import Observer, Several
 
-OPEN = (HEALTH,)
-"""Needs no key, so that whatever watches the server can ask. The description needs none either: it
+OPEN = (HEALTH, READY)
+"""Need no key, so that whatever watches the server can ask. The description needs none either: it
 says nothing that the sources of mlcc do not."""
 
+EXPOSED = (
+    "x-request-id",
+    "x-mlcc-ignored",
+    "x-should-retry",
+    "retry-after",
+    *(
+        f"x-ratelimit-{what}-{of}"
+        for what in ("limit", "remaining", "reset")
+        for of in ("requests", "tokens")
+    ),
+)
+"""Headers that pages of other origins may read."""
 ABOUT = "A language model behind OpenAI's API. A field that is not built is refused by name."
 
 
@@ -42,6 +65,13 @@ class Place(Protocol):
     """The models, and their life within the server's."""
 
     models: Models
+
+    def clients(self) -> Mapping[str, EngineClient]:
+        """The engines that there are now, by the name of their model."""
+        ...
+
+    def observe(self, of: Callable[[str], Observer]) -> None:
+        """Who is told what becomes of a model's requests. Before `start`."""
 
     async def start(self) -> None:
         """In the event loop, before the first request."""
@@ -55,8 +85,17 @@ def create_app(
     settings: Settings,
     when_ready: Callable[[], None] = lambda: None,
     more: Sequence[BaseRoute] = (),
+    traffic: Traffic | None = None,
 ) -> FastAPI:
-    """The application. `more` are addresses beside the API's."""
+    """The application. `more` are addresses beside the API's.
+
+    Raises MlccError if the file of keys is not good, or traces cannot be sent.
+    """
+    rates, metrics = Rates(), Metrics(place.clients)
+    place.observe(lambda name: Several(rates, metrics.of(name)))
+    traces = Traces() if settings.traces else None
+    file = KeyFile(settings.api_key_file) if settings.api_key_file else None
+    key = Key(Keyring(settings.api_keys, file), rates)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -64,25 +103,42 @@ def create_app(
         when_ready()
         yield
         await place.stop()
+        if traces is not None:
+            await asyncio.to_thread(traces.close)
 
     adapter = Adapter(Service(place.models, settings.bounds), settings)
     app = Api(
         title="mlcc",
         version=__version__,
         description=ABOUT,
+        servers=[{"url": settings.root_path}] if settings.root_path else None,
         lifespan=lifespan,
         docs_url=None,  # these two pages of FastAPI's load their scripts from another host
         redoc_url=None,
         telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
     )
     app.router.routes.extend(more)
-    key = Key(settings.api_keys)
     for address in ADDRESSES:
         _add(app, address, adapter, [] if address in OPEN else [Depends(key)])
     app.add_route("/docs", reference_page(app.openapi), include_in_schema=False)
+    app.add_api_route(
+        "/metrics", metrics.show, include_in_schema=False, dependencies=[Depends(key)]
+    )
     app.mount("/", Elsewhere(adapter, key))
     app.add_exception_handler(MlccError, _refuse)
-    app.add_middleware(AllowedHosts, names=settings.hosts)
+    # From the innermost to the outermost.
+    app.add_middleware(Gate, traffic=traffic or Traffic())
+    app.add_middleware(AllowedHosts, names=settings.hosts, origins=settings.cors_origins)
+    if settings.cors_origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=settings.cors_origins,
+            allow_methods=("GET", "POST", "DELETE"),
+            allow_headers=("*",),
+            expose_headers=EXPOSED,
+        )
+    app.add_middleware(RequestLog, listeners=[metrics, *([traces] if traces else [])])
+    app.add_middleware(RootPath, root=settings.root_path)
     return app
 
 
@@ -97,6 +153,7 @@ class Api(FastAPI):
                 version=self.version,
                 description=self.description,
                 routes=self.routes,
+                servers=self.servers,
             )
             self.openapi_schema.setdefault("components", {})["schemas"] = components(ADDRESSES)
         return self.openapi_schema
@@ -114,7 +171,7 @@ class Elsewhere:
         if scope["type"] != "http":
             await WebSocketClose(reason="this server speaks HTTP only")(scope, receive, send)
             return
-        if scope["path"] not in [address.path for address in OPEN]:
+        if path_of(scope) not in [address.path for address in OPEN]:
             await self._key(HttpRequest(scope))
         await Answering(self._adapter)(scope, receive, send)
 
@@ -137,6 +194,23 @@ def _add(app: FastAPI, address: Address, adapter: Adapter, dependencies: list[An
     )
 
 
+class RootPath:
+    """ASGI middleware: what a proxy has put before the paths, whether it takes that away again or
+    not."""
+
+    def __init__(self, app: ASGIApp, root: str) -> None:
+        self._app = app
+        self._root = root
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._root and scope["type"] == "http":
+            path: str = scope["path"]
+            if path != self._root and not path.startswith(f"{self._root}/"):
+                path = self._root + path
+            scope = {**scope, "path": path, "root_path": self._root}
+        await self._app(scope, receive, send)
+
+
 async def _refuse(request: HttpRequest, error: Exception) -> HttpResponse:
     assert isinstance(error, MlccError)
-    return plain_response(errors_of(request.scope["path"])(error))
+    return refusal(request.scope, error)

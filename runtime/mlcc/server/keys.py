@@ -1,83 +1,96 @@
-"""API keys: what a good one is, and whether a caller sent one. Each is a tenant of the engine."""
+"""Whether a caller sent an API key, whose it is, and whether it may ask now. Each is a tenant of
+the engine.
+"""
 
 # No `from __future__ import annotations`: older FastAPIs cannot resolve those of an object.
 
+import hashlib
 import hmac
 from collections.abc import Sequence
-from contextlib import suppress
 
 from fastapi.openapi.models import HTTPBearer
 from fastapi.security.base import SecurityBase
 from starlette.requests import Request
 
 from mlcc.api.errors import AuthenticationError
-from mlcc.errors import InvalidRequestError
+from mlcc.server.key_file import ApiKey, KeyFile, digest_of
+from mlcc.server.rates import Rates
 
 TENANT = "mlcc.tenant"
 """In a scope's `state`: whose request it is."""
+MORE_HEADERS = "mlcc.headers"
+"""In a scope's `state`: headers for the answer, whatever that will be."""
 
 
-def check_new_key(key: str) -> str:
-    """A key that callers can send. Raises InvalidRequestError for one that they cannot."""
-    if not key:
-        raise InvalidRequestError(
-            "the API key is empty, which would leave the server open; give --api-key (or the "
-            "variable MLCC_API_KEY) a value, or leave both out to serve without a key"
+class Keyring:
+    """All keys that hold now: those of the command line, "key 1" and so on, and a file's."""
+
+    def __init__(self, given: Sequence[str] = (), file: KeyFile | None = None) -> None:
+        self._given = tuple(
+            ApiKey(f"key {number}", digest_of(key)) for number, key in enumerate(given, 1)
         )
-    if key != key.strip() or not key.isprintable():
-        raise InvalidRequestError(
-            "the API key has a space at an end, a line break or a control character, which no "
-            "header can carry; choose another --api-key (or MLCC_API_KEY)"
-        )
-    return key
+        self._file = file
+
+    @property
+    def open(self) -> bool:
+        """Whether none is needed."""
+        return not self._given and self._file is None
+
+    def find(self, sent: bytes) -> ApiKey | None:
+        """Whose key it is, None = nobody's. Takes as long for one as for another."""
+        keys = (*self._given, *(self._file.keys() if self._file else ()))
+        digests = [hashlib.sha256(spelling).digest() for spelling in _spellings(sent)]
+        found = [
+            True in [hmac.compare_digest(key.digest, digest) for digest in digests] for key in keys
+        ]
+        return keys[found.index(True)] if any(found) else None
 
 
 class Key(SecurityBase):
     """A dependency of FastAPI's: raises AuthenticationError unless the caller sent one of the keys,
-    or none is needed. Says in the scope whose request it is."""
+    or none is needed, and RateLimitError for one that has asked too much. Says in the scope whose
+    request it is."""
 
     scheme_name = "key"
 
-    def __init__(self, expected: Sequence[str]) -> None:
-        self.model = HTTPBearer(description="A key of `--api-key`, if the server has one.")
-        self._accepted = tuple(map(_spellings, expected))
+    def __init__(self, keyring: Keyring, rates: Rates) -> None:
+        self.model = HTTPBearer(
+            description="A key of `--api-key` or `--api-keys`, if the server has one; also taken "
+            "as the header x-api-key."
+        )
+        self._keyring = keyring
+        self._rates = rates
 
     async def __call__(self, request: Request) -> None:
-        if self._accepted:
-            number = check_key(_authorization(request), self._accepted)
-            request.scope.setdefault("state", {})[TENANT] = f"key {number + 1}"
+        if self._keyring.open:
+            return
+        sent = _sent(request)
+        key = self._keyring.find(sent)
+        if key is None:
+            what = "is not one of this server" if sent else "is missing"
+            raise AuthenticationError(
+                f"the API key {what}; send the header 'Authorization: Bearer KEY' or "
+                "'x-api-key: KEY'",
+                code="invalid_api_key",
+            )
+        state = request.scope.setdefault("state", {})
+        state[TENANT] = key.name
+        if request.method == "POST":  # what else there is asks nothing of the engine
+            state[MORE_HEADERS] = self._rates.headers(key)
+            state[MORE_HEADERS] = self._rates.enter(key)
 
 
-def check_key(header: bytes, accepted: Sequence[tuple[bytes, ...]]) -> int:
-    """Which key the header 'Authorization' carries; each has its spellings. Raises
-    AuthenticationError if it is none. Takes as long for one as for another."""
-    scheme, _, key = header.partition(b" ")
-    matches = [
-        True in [hmac.compare_digest(key.strip(), spelling) for spelling in spellings]
-        for spellings in accepted
-    ]
-    if scheme.lower() == b"bearer" and any(matches):
-        return matches.index(True)
-    what = "is not the one of this server" if key else "is missing"
-    raise AuthenticationError(
-        f"the API key {what}; send the header 'Authorization: Bearer KEY' or 'x-api-key: KEY'",
-        code="invalid_api_key",
-    )
-
-
-def _spellings(key: str) -> tuple[bytes, ...]:
-    """The bytes that clients make of a key: UTF-8 (curl), or Latin-1 (Python's http.client)."""
-    found = [key.encode("utf-8", "surrogateescape")]
-    with suppress(UnicodeEncodeError):
-        found.append(key.encode("latin-1"))
-    return tuple(found)
-
-
-def _authorization(request: Request) -> bytes:
-    """The first header of that name, as it was sent; without one, what Anthropic's clients send
-    instead, in its words."""
+def _sent(request: Request) -> bytes:
+    """The key, as it was sent: the first header that carries one."""
     headers = request.scope["headers"]
     for name, value in headers:
         if name == b"authorization":
-            return bytes(value)
-    return next((b"Bearer " + value for name, value in headers if name == b"x-api-key"), b"")
+            scheme, _, key = bytes(value).partition(b" ")
+            if scheme.lower() == b"bearer" and key.strip():
+                return key.strip()
+    return next((bytes(value).strip() for name, value in headers if name == b"x-api-key"), b"")
+
+
+def _spellings(sent: bytes) -> tuple[bytes, bytes]:
+    """The UTF-8 of what clients send: that (curl), or Latin-1 (Python's http.client)."""
+    return sent, sent.decode("latin-1").encode()

@@ -14,8 +14,10 @@ from mlcc.server.pool import ModelPool
 from mlcc.server.prompts import WorkerPrompts
 from mlcc.server.sources import Source
 from mlcc.service.core import Core
+from mlcc.service.engine import EngineClient
 from mlcc.service.kept import Kept
 from mlcc.service.models import Models, OneModel
+from mlcc.service.observer import Observer
 from mlcc.worker.client import WorkerClient
 from mlcc.worker.process import EngineProcess
 
@@ -35,7 +37,15 @@ class OnePlace:
         self.client = WorkerClient(process, settings.max_queue)
         core = Core(self.client, text, settings.bounds, prompts, kept, aliases)
         self.models: Models = OneModel(core)
-        self._prompts = prompts
+        self._prompts, self._name = prompts, text.name
+
+    def clients(self) -> Mapping[str, EngineClient]:
+        """The one engine."""
+        return {self._name: self.client}
+
+    def observe(self, of: Callable[[str], Observer]) -> None:
+        """Before `start`."""
+        self.client.observer = of(self._name)
 
     async def start(self) -> None:
         """The model is loaded already."""
@@ -62,6 +72,14 @@ class ManyPlace:
         self.models: Models = self._pool
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping: asyncio.Task[None] | None = None
+
+    def clients(self) -> Mapping[str, EngineClient]:
+        """Those of the models that are loaded."""
+        return self._pool.clients()
+
+    def observe(self, of: Callable[[str], Observer]) -> None:
+        """Before `start`."""
+        self._pool.observer_of = of
 
     async def start(self) -> None:
         """Nothing is loaded yet."""

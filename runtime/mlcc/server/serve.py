@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import logging
 import signal
 import socket
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import ssl
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import uvicorn
 from starlette.applications import Starlette
@@ -28,9 +31,12 @@ from mlcc.server.places import ManyPlace, OnePlace
 from mlcc.server.prompt_worker import OpenText
 from mlcc.server.prompts import WorkerPrompts
 from mlcc.server.sources import Source
+from mlcc.server.traffic import Traffic
 from mlcc.server.web import create_page_app
 from mlcc.worker.process import EngineProcess
 from mlcc.worker.worker import OpenModel
+
+log = logging.getLogger("mlcc.server")
 
 DEFAULT_LIMITS = ConnectionLimits()
 _SHUTDOWN_S = 2
@@ -47,9 +53,10 @@ def serve(
     more: Sequence[BaseRoute] = (),
     limits: ConnectionLimits = DEFAULT_LIMITS,
     aliases: Sequence[str] = (),
+    tls: Tls | None = None,
 ) -> None:
-    """Serve until Ctrl-C or SIGTERM. `when_ready` gets the URL and what there is room for, `note`
-    what to know of the model.
+    """Serve until Ctrl-C, or until SIGTERM and the end of what is in hand then. `when_ready` gets
+    the URL and what there is room for, `note` what to know of the model.
 
     `more` are addresses beside the API's. Raises MlccError in one line if the port cannot be bound
     or the model not be loaded.
@@ -63,11 +70,14 @@ def serve(
         try:
             for line in process.notes:
                 note(line)
-            url = _url(host, listener.getsockname()[1])
+            url = _url(host, listener.getsockname()[1], settings.root_path, tls)
             place = OnePlace(process, text, prompts, settings, aliases, kept)
             ready = partial(when_ready, url, process.capacity)
-            app = create_app(place, settings, ready, more)
-            _Server(_config(app, limits), place.client.stop_soon).run(sockets=[listener])
+            traffic = Traffic()
+            app = create_app(place, settings, ready, more, traffic)
+            drain = partial(traffic.drain, settings.drain_s)
+            stop = place.client.stop_soon
+            _Server(_config(app, limits, tls), stop, drain).run(sockets=[listener])
         finally:
             process.close()
 
@@ -82,6 +92,7 @@ def serve_models(
     note: Callable[[str], None],
     more: Sequence[BaseRoute] = (),
     limits: ConnectionLimits = DEFAULT_LIMITS,
+    tls: Tls | None = None,
 ) -> None:
     """Serve several models until Ctrl-C or SIGTERM, each loaded when it is first asked.
 
@@ -91,10 +102,12 @@ def serve_models(
         listener = stack.enter_context(closing(bind(host, port)))
         stack.enter_context(_terminate_politely())
         kept = _kept(settings, stack)
-        url = _url(host, listener.getsockname()[1])
+        url = _url(host, listener.getsockname()[1], settings.root_path, tls)
         place = ManyPlace(sources, budgets, settings, note, kept)
-        app = create_app(place, settings, partial(when_ready, url), more)
-        _Server(_config(app, limits), place.stop_soon).run(sockets=[listener])
+        traffic = Traffic()
+        app = create_app(place, settings, partial(when_ready, url), more, traffic)
+        drain = partial(traffic.drain, settings.drain_s)
+        _Server(_config(app, limits, tls), place.stop_soon, drain).run(sockets=[listener])
 
 
 def _kept(settings: Settings, stack: ExitStack) -> KeptInFile | None:
@@ -111,18 +124,40 @@ def serve_page(
     when_ready: Callable[[str], None],
     hosts: frozenset[str] | None = None,
     limits: ConnectionLimits = DEFAULT_LIMITS,
+    tls: Tls | None = None,
 ) -> None:
     """Serve the chat page and a model for browsers until Ctrl-C or SIGTERM; no engine runs here.
 
     Raises MlccError in one line if there is no page, or the model is not for browsers.
     """
     with closing(bind(host, port)) as listener, _terminate_politely():
-        url = _url(host, listener.getsockname()[1])
+        url = _url(host, listener.getsockname()[1], "", tls)
         app = create_page_app(model, lambda: when_ready(url), hosts)
-        _Server(_config(app, limits)).run(sockets=[listener])
+        _Server(_config(app, limits, tls)).run(sockets=[listener])
 
 
-def _config(app: Starlette, limits: ConnectionLimits) -> Config:
+@dataclass(frozen=True)
+class Tls:
+    """A certificate, with the chain behind it, and its key: files in PEM."""
+
+    certfile: Path
+    keyfile: Path | None = None
+    """None = it is in the other file."""
+
+    def check(self) -> None:
+        """Raises MlccError for files that cannot be used together."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        try:
+            context.load_cert_chain(self.certfile, self.keyfile, password="")
+        except (OSError, ssl.SSLError) as error:
+            raise MlccError(
+                f"--ssl-certfile {self.certfile} and --ssl-keyfile {self.keyfile or self.certfile} "
+                f"cannot be used ({error.strerror or error}); give a certificate and its key, PEM, "
+                "without a password"
+            ) from None
+
+
+def _config(app: Starlette, limits: ConnectionLimits, tls: Tls | None) -> Config:
     """What is the same for both. One event loop and one protocol, whatever else is installed: the
     limits are theirs. Warnings would let each stranger write into the log."""
     return Config(
@@ -133,33 +168,64 @@ def _config(app: Starlette, limits: ConnectionLimits) -> Config:
         ws="none",
         backlog=BACKLOG,
         proxy_headers=False,
+        log_config=None,
         log_level="error",
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=_SHUTDOWN_S,
+        ssl_certfile=tls and tls.certfile,
+        ssl_keyfile=tls and tls.keyfile,
     )
 
 
-class _Server(uvicorn.Server):
-    """Ends open streams at the first signal instead of waiting for their answers."""
+Drain = Callable[[], Coroutine[Any, Any, bool]]
 
-    def __init__(self, config: Config, at_exit: Callable[[], None] = lambda: None) -> None:
+
+class _Server(uvicorn.Server):
+    """Ends open streams at Ctrl-C, instead of waiting for their answers; at SIGTERM, waits for what
+    `drain` waits for. Whatever signal comes then, ends it at once."""
+
+    def __init__(
+        self,
+        config: Config,
+        at_exit: Callable[[], None] = lambda: None,
+        drain: Drain | None = None,
+    ) -> None:
         super().__init__(config)
         self._seldom = config.seldom
         self._at_exit = at_exit
+        self._drain = drain
+        self._draining: asyncio.Task[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._ending = False
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        note_accept_errors(asyncio.get_running_loop(), self._seldom)
+        self._loop = asyncio.get_running_loop()
+        note_accept_errors(self._loop, self._seldom)
         await super().startup(sockets)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """The first signal ends it politely, within seconds, and is raised again when that is
+        """The last signal that counts ends it within seconds, and is raised again when that is
         done. Another one changes nothing: uvicorn would leave its own tasks lying, and say so."""
-        if not self._ending:
-            self._ending = True  # at once: the next signal may interrupt this very function
+        if sig == signal.SIGTERM and self._drain is not None and self._loop is not None:
+            drain, self._drain = self._drain, None  # at once: a signal may interrupt this function
+            self._loop.call_soon_threadsafe(self._begin_drain, drain)
+        elif not self._ending:
+            self._ending = True
             self._at_exit()
             super().handle_exit(sig, frame)
+
+    def _begin_drain(self, drain: Drain) -> None:
+        self._draining = asyncio.ensure_future(self._end_after(drain))
+
+    async def _end_after(self, drain: Drain) -> None:
+        log.info("shutting down: running answers finish, new requests are refused")
+        if not await drain():
+            log.warning("answers that took longer are ended (--drain of `mlcc serve`)")
+        if not self._ending:
+            self._ending = True
+            self._at_exit()
+            self.should_exit = True  # and no signal to raise again: this is the end that was meant
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -189,13 +255,15 @@ def _bind_words(host: str, port: int, error: OSError) -> str:
     return f"cannot listen on {host}:{port} ({error.strerror}); choose another --host or --port"
 
 
-def _url(host: str, port: int) -> str:
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+def _url(host: str, port: int, root: str, tls: Tls | None) -> str:
+    place = f"[{host}]" if ":" in host else host
+    return f"{'https' if tls else 'http'}://{place}:{port}{root}"
 
 
 @contextmanager
 def _terminate_politely() -> Iterator[None]:
-    """SIGTERM unwinds the stack, so that the engine's process is stopped on the way out."""
+    """SIGTERM, before there is a server to drain, unwinds the stack, so that the engine's process
+    is stopped on the way out."""
 
     def leave(number: int, frame: FrameType | None) -> None:
         raise SystemExit(128 + number)

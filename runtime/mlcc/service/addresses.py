@@ -238,9 +238,3 @@ ADDRESSES = (
     HEALTH,
     READY,
 )
-
-
-def errors_of(path: str) -> Callable[[MlccError], ApiResponse]:
-    """The shape of what is refused at a path before its address is looked for, for want of a key
-    say."""
-    return next((one.errors for one in ADDRESSES if one.path == path), error_response)

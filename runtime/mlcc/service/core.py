@@ -24,6 +24,7 @@ from mlcc.api.sampling import COMPLETION_MAX_TOKENS, to_params, with_word_ids
 from mlcc.api.schema import Object
 from mlcc.api.shapes import ChatCompletion, Completion
 from mlcc.api.unknown import header, unknown
+from mlcc.bounds import default
 from mlcc.engine.events import Finished
 from mlcc.engine.request import Request, SamplingParams
 from mlcc.engine.sampling import derive_seed
@@ -49,8 +50,8 @@ MOST_COUNTED = 1 << 22
 class ServiceBounds:
     """What one request may ask for."""
 
-    max_body_bytes: int = 4 << 20
-    timeout_s: float | None = 600.0
+    max_body_bytes: int = default("max_body_bytes")
+    timeout_s: float | None = default("timeout_s")
     strict_fields: bool = False
     """Refuse fields that nobody here knows, instead of ignoring and naming them."""
 
@@ -285,7 +286,8 @@ class Core:
         logprobs = parsed.sampling.get("logprobs") is not None
         name, made = f"{prefix}-{os.urandom(16).hex()}", parsed.delivery.made
         model = parsed.delivery.model or self.text.name  # as it was called: one of its names
-        return Head(name, int(time.time()), model, logprobs, made)
+        head = Head(name, int(time.time()), model, logprobs, made)
+        return replace(head, fingerprint=self.text.about.fingerprint)
 
     def _echo(self, prompt: str | list[int]) -> str:
         return prompt if isinstance(prompt, str) else self.text.tokenizer.decode(prompt)

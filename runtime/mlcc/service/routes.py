@@ -6,9 +6,10 @@ import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from mlcc.api.errors import MethodError, NotFoundError
+from mlcc.errors import MlccError
 from mlcc.service.addresses import Address
 from mlcc.service.core import Core
-from mlcc.service.exchange import ApiRequest, ApiResponse
+from mlcc.service.exchange import ApiRequest, ApiResponse, error_response
 from mlcc.service.models import Models
 
 Handler = Callable[[Core, ApiRequest], Awaitable[ApiResponse]]
@@ -36,13 +37,7 @@ class Routes:
 
     def find(self, method: str, path: str) -> tuple[Address, dict[str, str]]:
         """The address, and what stands in its braces. Raises NotFoundError or MethodError."""
-        fits: list[tuple[Address, dict[str, str]]] = [
-            (address, {}) for address in self._plain.get(path, ())
-        ] or [
-            (address, found.groupdict())
-            for pattern, address in self._patterns
-            if (found := pattern.fullmatch(path))
-        ]
+        fits = self._fits(path)
         place = f"{method} {path[:80]}"
         if not fits:
             raise NotFoundError(f"{place}: no such address; {PLACES}", code="not_found")
@@ -51,6 +46,27 @@ class Routes:
                 return address, parameters
         allowed = ", ".join(dict.fromkeys(address.method for address, _ in fits))
         raise MethodError(f"{place}: this address takes {allowed} only", allowed)
+
+    def methods(self, path: str) -> list[str]:
+        """Those that an address is for; none where there is no address."""
+        return [address.method for address, _ in self._fits(path)]
+
+    def pattern(self, path: str) -> str:
+        """The address with its braces, "" where there is none: one name for all that it is for."""
+        return next((address.path for address, _ in self._fits(path)), "")
+
+    def errors(self, path: str) -> Callable[[MlccError], ApiResponse]:
+        """How an error is said there; elsewhere as OpenAI does."""
+        if fits := self._fits(path):
+            return fits[0][0].errors
+        return error_response
+
+    def _fits(self, path: str) -> list[tuple[Address, dict[str, str]]]:
+        return [(address, {}) for address in self._plain.get(path, ())] or [
+            (address, found.groupdict())
+            for pattern, address in self._patterns
+            if (found := pattern.fullmatch(path))
+        ]
 
 
 def _pattern(path: str) -> re.Pattern[str]:

@@ -49,13 +49,13 @@ export function pickFolder(take: (place: ModelPlace) => void): void {
 }
 
 /** Ask for a file; nothing happens if the visitor cancels. */
-export function pickFile(accept: string, take: (file: File) => void): void {
+export function pickFile(accept: string, take: (file: File) => void | Promise<void>): void {
   const input = document.createElement('input');
   input.type = 'file';
   input.accept = accept;
   input.addEventListener('change', () => {
     const [file] = input.files ?? [];
-    if (file) take(file);
+    if (file) void take(file);
   });
   input.click();
 }

@@ -1,5 +1,6 @@
 /** The line on top: which model and where it runs, a new chat, settings. */
 
+import type { PickLine } from '../connection.js';
 import { button, h, setText } from './dom.js';
 import { icon } from './icons.js';
 
@@ -8,14 +9,6 @@ export interface HeaderEvents {
   onSettings(): void;
   /** Another model was picked: its key. */
   onPick(key: string): void;
-}
-
-/** A line of the picker. */
-export interface Pick {
-  readonly key: string;
-  readonly label: string;
-  /** Where it runs. */
-  readonly group: string;
 }
 
 export class Header {
@@ -47,7 +40,7 @@ export class Header {
   }
 
   /** What can be picked; nothing is shown where there is no choice. `current` is none of them, "". */
-  offer(picks: readonly Pick[], current: string): void {
+  offer(picks: readonly PickLine[], current: string): void {
     const groups = [...new Set(picks.map(({ group }) => group))].map((label) => {
       const made = h('optgroup', { attributes: { label } });
       made.append(...picks.filter(({ group }) => group === label).map(optionOf));
@@ -66,8 +59,8 @@ export class Header {
   }
 }
 
-const NONE: Pick = { key: '', label: 'Choose a model', group: '' };
+const NONE: PickLine = { key: '', label: 'Choose a model', group: '' };
 
-function optionOf({ key, label }: Pick): HTMLOptionElement {
+function optionOf({ key, label }: PickLine): HTMLOptionElement {
   return h('option', { attributes: { value: key } }, label);
 }

@@ -11,14 +11,18 @@ from typing import Any
 
 from mlcc.api.anthropic.errors import anthropic_error
 from mlcc.api.anthropic.request import MessagesRequest
-from mlcc.api.anthropic.shapes import AnthropicAnswer, AnthropicUsage
+from mlcc.api.anthropic.shapes import AnthropicAnswer, AnthropicUsage, StopReason
 from mlcc.api.carried import packed
 from mlcc.errors import MlccError
 
 Event = dict[str, Any]
 SIGNATURE = "mlcc"
 """Of reasoning whose text is there: nobody checks it."""
-_STOP_REASONS = {"length": "max_tokens", "tool_calls": "tool_use"}
+_STOP_REASONS: dict[str, StopReason] = {"length": "max_tokens", "tool_calls": "tool_use"}
+_EMPTY: dict[str, dict[str, Any]] = {
+    "text": {"text": "", "citations": None},
+    "thinking": {"thinking": "", "signature": ""},
+}
 _TEXT_DELTAS = {"text": "text_delta", "thinking": "thinking_delta"}
 
 
@@ -72,15 +76,15 @@ class MessageEvents:
     def end(self, matched: str | None = None) -> Iterator[Event]:
         """The end of a complete answer; matched is the stop sequence that came."""
         yield from self._close()
-        reason = _STOP_REASONS.get(self._reason or "", "end_turn")
+        reason: StopReason = _STOP_REASONS.get(self._reason or "", "end_turn")
         if reason == "end_turn" and matched is not None:
             reason = "stop_sequence"
         usage = self.message["usage"]
         if reason == "max_tokens" and usage["output_tokens"] < self._asked.chat["max_tokens"]:
             reason = "model_context_window_exceeded"
-        self.message["stop_reason"] = reason  # type: ignore[typeddict-item]
+        self.message["stop_reason"] = reason
         self.message["stop_sequence"] = matched if reason == "stop_sequence" else None
-        said = {name: self.message[name] for name in ("stop_reason", "stop_sequence")}  # type: ignore[literal-required]
+        said = {"stop_reason": reason, "stop_sequence": self.message["stop_sequence"]}
         yield {"type": "message_delta", "delta": said, "usage": {**usage}}
         yield {"type": "message_stop"}
 
@@ -100,9 +104,7 @@ class MessageEvents:
         """More of a text, or of reasoning."""
         block = self._block(kind)
         if block is None:
-            empty = {"text": {"text": "", "citations": None}, "thinking": {"thinking": ""}}[kind]
-            signed = {"signature": ""} if kind == "thinking" else {}
-            block = yield from self._begin({"type": kind, **empty, **signed})
+            block = yield from self._begin({"type": kind, **_EMPTY[kind]})
         block[kind] += text
         if kind == "text" or self._asked.shows:
             yield self._delta({"type": _TEXT_DELTAS[kind], kind: text})

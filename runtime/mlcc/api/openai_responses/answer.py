@@ -6,7 +6,7 @@ A whole answer is made by the same steps as a stream, so that they cannot differ
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, cast
 
 from mlcc.api.errors import CancelledError
 from mlcc.api.openai_responses.output import Event, Output, Wishes
@@ -34,7 +34,7 @@ class ResponseEvents:
         clock: Callable[[], int],
     ) -> None:
         wishes = Wishes(asked.names, asked.summarizes, asked.includes(ENCRYPTED))
-        self.answer: ResponsesAnswer = {
+        answer: Any = {
             "id": f"resp_{made_id}",
             "object": "response",
             "created_at": created,
@@ -46,7 +46,8 @@ class ResponseEvents:
             "output": [],
             "usage": None,
             **_repeated(asked, defaults),
-        }  # type: ignore[typeddict-item]
+        }
+        self.answer: ResponsesAnswer = answer
         self._output = Output(made_id, wishes)
         self._logprobs = asked.tells_logprobs
         self._clock = clock
@@ -99,10 +100,11 @@ class ResponseEvents:
 
     def snapshot(self) -> ResponsesAnswer:
         """The answer as it is now."""
-        return {**self.answer, "output": [*self._output.items]}  # type: ignore[typeddict-item]
+        made: Any = {**self.answer, "output": [*self._output.items]}
+        return cast(ResponsesAnswer, made)
 
     def _told(self, what: str) -> list[Event]:
-        self.answer["output"] = [*self._output.items]  # type: ignore[list-item]
+        self.answer = self.snapshot()
         return [{"type": f"response.{what}", "response": self.snapshot()}]
 
     def _numbered(self, events: Iterable[Event]) -> Iterator[Event]:

@@ -1450,6 +1450,9 @@ public data class ChatCompletion(
     val model: String,
     val choices: List<ChatChoice>,
     val usage: Usage,
+    /** Of the artifact that answers: the same as long as its files are. */
+    @SerialName("system_fingerprint")
+    val systemFingerprint: String? = null,
 )
 
 /** What a chunk adds to what is called. */
@@ -1497,6 +1500,9 @@ public data class ChatCompletionChunk(
     val created: Long,
     val model: String,
     val choices: List<ChatChunkChoice>,
+    /** Of the artifact that answers: the same as long as its files are. */
+    @SerialName("system_fingerprint")
+    val systemFingerprint: String? = null,
     /** With `stream_options.include_usage`: in a last chunk without choices, null before. */
     val usage: Usage? = null,
 )
@@ -1543,6 +1549,9 @@ public data class Completion(
     val model: String,
     val choices: List<CompletionChoice>,
     val usage: Usage,
+    /** Of the artifact that answers: the same as long as its files are. */
+    @SerialName("system_fingerprint")
+    val systemFingerprint: String? = null,
 )
 
 /** A piece of the answer to one prompt. */
@@ -1564,6 +1573,9 @@ public data class CompletionChunk(
     val created: Long,
     val model: String,
     val choices: List<CompletionChunkChoice>,
+    /** Of the artifact that answers: the same as long as its files are. */
+    @SerialName("system_fingerprint")
+    val systemFingerprint: String? = null,
     /** With `stream_options.include_usage`: in a last chunk without choices, null before. */
     val usage: Usage? = null,
 )

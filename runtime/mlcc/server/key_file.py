@@ -1,0 +1,154 @@
+"""A file of API keys: who may ask, and how much a minute. Read strictly, and again when it changes.
+
+    {"keys": [
+      {"name": "alice", "key": "sk-...", "requests_per_minute": 60},
+      {"name": "bob", "sha256": "9f86...", "tokens_per_minute": 20000}
+    ]}
+
+Nothing of a key is kept but its SHA-256, nor told in an error.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import math
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mlcc.errors import InvalidRequestError, MlccError, printable
+
+MOST_BYTES = 4 << 20
+_LIMITS = ("requests_per_minute", "tokens_per_minute")
+_FIELDS = ("name", "key", "sha256", *_LIMITS)
+_DIGEST = re.compile(r"[0-9a-fA-F]{64}")
+
+log = logging.getLogger("mlcc.server")
+
+
+@dataclass(frozen=True)
+class ApiKey:
+    """One of them."""
+
+    name: str
+    """For the log and for metrics; never the key itself."""
+    digest: bytes
+    """SHA-256 of the key in UTF-8."""
+    requests_per_minute: float | None = None
+    tokens_per_minute: float | None = None
+    """Of prompts and answers together; None = no limit."""
+
+
+def digest_of(key: str) -> bytes:
+    """What is kept of a key."""
+    return hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
+
+
+def check_new_key(key: str) -> str:
+    """A key that callers can send. Raises InvalidRequestError for one that they cannot."""
+    if not key:
+        raise InvalidRequestError(
+            "the API key is empty, which would leave the server open; give --api-key (or the "
+            "variable MLCC_API_KEY) a value, or leave both out to serve without a key"
+        )
+    if key != key.strip() or not key.isprintable():
+        raise InvalidRequestError(
+            "the API key has a space at an end, a line break or a control character, which no "
+            "header can carry; choose another --api-key (or MLCC_API_KEY)"
+        )
+    return key
+
+
+class KeyFile:
+    """The keys of a file. Raises InvalidRequestError, which says where, if it is not good."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._seen = self._look()
+        self._keys = read_keys(path)
+
+    def keys(self) -> Sequence[ApiKey]:
+        """Those that hold now: the file is looked at each time. One that has become bad changes
+        nothing, and is said once in the log."""
+        seen = self._look()
+        if seen != self._seen:
+            self._seen = seen
+            try:
+                self._keys = read_keys(self._path)
+            except MlccError as error:
+                log.error("%s; the keys that were read before still hold", error)
+            else:
+                log.warning("%d API keys are read from %s", len(self._keys), self._path)
+        return self._keys
+
+    def _look(self) -> tuple[int, ...]:
+        try:
+            stat = os.stat(self._path)  # noqa: PTH116
+        except OSError:
+            return ()
+        return stat.st_mtime_ns, stat.st_size, stat.st_ino
+
+
+def read_keys(path: Path) -> tuple[ApiKey, ...]:
+    """The keys of a file. Raises InvalidRequestError."""
+    where = f"--api-keys {printable(str(path))}"
+    try:
+        with path.open("rb") as file:
+            raw = file.read(MOST_BYTES + 1)
+    except OSError as error:
+        raise InvalidRequestError(f"{where}: {error.strerror or error}") from None
+    try:
+        found = json.loads(raw) if len(raw) <= MOST_BYTES else None
+    except (ValueError, RecursionError) as error:
+        raise InvalidRequestError(f"{where} is not JSON: {error}") from None
+    keys = found.get("keys") if isinstance(found, dict) and len(found) == 1 else None
+    if not isinstance(keys, list):
+        raise InvalidRequestError(f'{where} is to be an object with one field, "keys": a list')
+    if not keys:
+        raise InvalidRequestError(f"{where} has no keys, which would leave the server open")
+    read = tuple(_read(one, f"{where}: keys[{i}]") for i, one in enumerate(keys))
+    for what, values in (("name", [k.name for k in read]), ("key", [k.digest for k in read])):
+        if len({*values}) < len(values):
+            second = next(i for i, value in enumerate(values) if value in values[:i])
+            raise InvalidRequestError(f"{where}: keys[{second}] has the {what} of an earlier one")
+    return read
+
+
+def _read(value: Any, where: str) -> ApiKey:
+    if not isinstance(value, dict):
+        raise InvalidRequestError(f"{where} is no object")
+    for name in value:
+        if name not in _FIELDS:
+            raise InvalidRequestError(
+                f"{where} has an unknown field {name[:80]!a}; there are {', '.join(_FIELDS)}"
+            )
+    name = value.get("name")
+    if not isinstance(name, str) or not name or not name.isprintable() or len(name) > 100:
+        raise InvalidRequestError(f"{where}.name is to be a text of 1 to 100 characters")
+    limits = {limit: value[limit] for limit in _LIMITS if value.get(limit) is not None}
+    for limit, number in limits.items():
+        good = isinstance(number, (int, float)) and not isinstance(number, bool)
+        if not good or not 1 <= number < math.inf:
+            raise InvalidRequestError(f"{where}.{limit} is to be a number, 1 or more")
+    return ApiKey(name, _digest(value, where), **limits)
+
+
+def _digest(value: dict[str, Any], where: str) -> bytes:
+    key, digest = value.get("key"), value.get("sha256")
+    if (key is None) == (digest is None):
+        raise InvalidRequestError(f"{where} needs one of key and sha256")
+    if digest is not None:
+        if not isinstance(digest, str) or not _DIGEST.fullmatch(digest):
+            raise InvalidRequestError(f"{where}.sha256 is to be 64 hexadecimal digits")
+        return bytes.fromhex(digest)
+    if not isinstance(key, str) or not key or key != key.strip() or not key.isprintable():
+        raise InvalidRequestError(
+            f"{where}.key is to be a text that a header can carry: not empty, no space at an end, "
+            "no control character"
+        )
+    return digest_of(key)
