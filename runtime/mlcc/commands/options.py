@@ -114,7 +114,7 @@ class ModelOptions:
 def bound_option(name: str) -> Callable[[Command], Command]:
     """The option of a row of mlcc.bounds."""
     bound = BOUNDS[name]
-    kind: click.ParamType
+    kind: click.ParamType[int] | click.ParamType[float]
     most = None if bound.most == math.inf else bound.most
     if bound.whole:
         kind = click.IntRange(int(bound.least), None if most is None else int(most))
@@ -126,7 +126,7 @@ def bound_option(name: str) -> Callable[[Command], Command]:
     )
 
 
-MODEL_OPTIONS = (
+MODEL_OPTIONS: tuple[Callable[[Command], Command], ...] = (
     click.argument("model", callback=model_argument),
     click.option("--target", help="If it must be compiled first.  [cpu]"),
     click.option("--quant", help="If it must be compiled first.  [q4]"),

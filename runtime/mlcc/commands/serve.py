@@ -219,15 +219,15 @@ def serve_command(
         note,
         more,
         limits,
-        own,
         tls,
+        own,
     )
 
 
-def _say_reachable(host: str, api_keys: bool) -> None:
+def _say_reachable(host: str, has_keys: bool) -> None:
     from mlcc.server.hosts import is_local
 
-    if not is_local(host) and not api_keys:
+    if not is_local(host) and not has_keys:
         note(f"anyone who reaches {host} can use this server; --api-key closes it")
 
 
@@ -236,11 +236,11 @@ def _announce(url: str) -> None:
     click.get_current_context().with_resource(announced(url))
 
 
-def _say_models(url: str, sources: Sequence[Source], api_keys: bool) -> None:
+def _say_models(url: str, sources: Sequence[Source], has_keys: bool) -> None:
     _announce(url)
     click.echo(f"{len(sources)} models answer at {url}/v1 (Ctrl-C ends it), each loaded when it is")
     click.echo(f"first asked for: {names_text(sources)}. Try:")
-    click.echo(_curl(url, api_keys, sources[0].name))
+    click.echo(_curl(url, has_keys, sources[0].name))
 
 
 def _refuse_web(web: Path | None) -> None:
@@ -300,10 +300,10 @@ def _checked_root(path: str) -> str:
     return found
 
 
-def _curl(url: str, api_keys: bool, model: str = "") -> str:
+def _curl(url: str, has_keys: bool, model: str = "") -> str:
     question = {"messages": [{"role": "user", "content": "Hello!"}]}
     body = json.dumps({"model": model, **question} if model else question)
-    key = ' -H "Authorization: Bearer $MLCC_API_KEY"' if api_keys else ""
+    key = ' -H "Authorization: Bearer $MLCC_API_KEY"' if has_keys else ""
     return f"curl {url}/v1/chat/completions -H 'Content-Type: application/json'{key} -d '{body}'"
 
 

@@ -57,7 +57,8 @@ class EmbeddedModel:
         engine = text.new_engine(capacity, prefix_cache)
         self._engine = LoopClient(engine, JsExecutor(executor), MAX_QUEUE, text.grammars)
         prompts = None if grammars is None else TabPrompts(text, grammars)
-        self._calls = Calls(Service(OneModel(Core(self._engine, text, BOUNDS, prompts))))
+        core = Core(self._engine, text, BOUNDS, prompts)
+        self._calls = Calls(Service(OneModel(core)))
 
     def handle(self, method: str, path: str, headers: str, body: Any, reply: Any) -> Call:
         """Answer a request: `reply.start(status, headers)` once, `reply.write(text)` as often as

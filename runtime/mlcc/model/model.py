@@ -239,8 +239,8 @@ def text_of(artifact: Artifact, tokenizer: TextTokenizer | None = None) -> Model
     grammars = None
     if tokenizer is None:
         from mlcc.model.native_grammars import (
-            open_grammars,  # not in a tab, nor where a host has its own
-        )
+            open_grammars,
+        )  # not in a tab, nor where a host has its own
 
         tokenizer = FileTokenizer(artifact.tokenizer_path)
         info = artifact.manifest.model

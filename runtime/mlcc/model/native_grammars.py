@@ -1,4 +1,4 @@
-"""llguidance's own package for Python behind `mlcc.model.structure`; refusals where it is absent."""
+"""llguidance's own package for Python behind `mlcc.model.structure`; refusals where it is not."""
 
 from __future__ import annotations
 

@@ -68,10 +68,9 @@ class Place(Protocol):
 
     def clients(self) -> Mapping[str, EngineClient]:
         """The engines that there are now, by the name of their model."""
-        ...
 
-    def observe(self, of: Callable[[str], Observer]) -> None:
-        """Who is told what becomes of a model's requests. Before `start`."""
+    def observe(self, observer: Callable[[str], Observer], /) -> None:
+        """Who hears of a model's answers, by its name. To be called before `start`."""
 
     async def start(self) -> None:
         """In the event loop, before the first request."""
@@ -92,7 +91,7 @@ def create_app(
     Raises MlccError if the file of keys is not good, or traces cannot be sent.
     """
     rates, metrics = Rates(), Metrics(place.clients)
-    place.observe(lambda name: Several(rates, metrics.of(name)))
+    place.observe(lambda model: Several(rates, metrics.of(model)))
     traces = Traces() if settings.traces else None
     file = KeyFile(settings.api_key_file) if settings.api_key_file else None
     key = Key(Keyring(settings.api_keys, file), rates)

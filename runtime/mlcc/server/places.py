@@ -35,17 +35,18 @@ class OnePlace:
         kept: Kept | None = None,
     ) -> None:
         self.client = WorkerClient(process, settings.max_queue)
+        self._name = text.name
         core = Core(self.client, text, settings.bounds, prompts, kept, aliases)
         self.models: Models = OneModel(core)
-        self._prompts, self._name = prompts, text.name
+        self._prompts = prompts
 
     def clients(self) -> Mapping[str, EngineClient]:
-        """The one engine."""
+        """The one."""
         return {self._name: self.client}
 
-    def observe(self, of: Callable[[str], Observer]) -> None:
-        """Before `start`."""
-        self.client.observer = of(self._name)
+    def observe(self, observer: Callable[[str], Observer], /) -> None:
+        """Who hears of its answers."""
+        self.client.observer = observer(self._name)
 
     async def start(self) -> None:
         """The model is loaded already."""
@@ -74,12 +75,12 @@ class ManyPlace:
         self._stopping: asyncio.Task[None] | None = None
 
     def clients(self) -> Mapping[str, EngineClient]:
-        """Those of the models that are loaded."""
+        """Of the models that are loaded now."""
         return self._pool.clients()
 
-    def observe(self, of: Callable[[str], Observer]) -> None:
-        """Before `start`."""
-        self._pool.observer_of = of
+    def observe(self, observer: Callable[[str], Observer], /) -> None:
+        """Who hears of the answers of each that will be loaded."""
+        self._pool.observer = observer
 
     async def start(self) -> None:
         """Nothing is loaded yet."""

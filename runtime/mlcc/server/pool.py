@@ -24,7 +24,7 @@ from mlcc.service.core import Core, ServiceBounds
 from mlcc.service.engine import EngineClient
 from mlcc.service.kept import Kept, KeptInMemory
 from mlcc.service.models import Lease, ModelEntry
-from mlcc.service.observer import Observer, Silent
+from mlcc.service.observer import Observer
 
 log = logging.getLogger("mlcc.server")
 _EVICTED = "the model was unloaded"
@@ -77,11 +77,15 @@ class ModelPool:
         self._budgets, self._bounds, self._max_queue = budgets, bounds, max_queue
         self._say = say
         self._kept = kept or KeptInMemory()
-        self.observer_of: Callable[[str], Observer] = lambda name: Silent()
-        """Who is told what becomes of a model's requests."""
         self._changed = asyncio.Event()
         """Somebody let go of a model since it was last waited for."""
         self._stopped = False
+        self.observer: Callable[[str], Observer] | None = None
+        """Who hears of a model's answers, by its name."""
+
+    def clients(self) -> dict[str, EngineClient]:
+        """The engines of those that are loaded, by name."""
+        return {slot.source.name: slot.hosted.core.engine for slot in self._slots if slot.hosted}
 
     @property
     def only(self) -> Core | None:
@@ -141,10 +145,6 @@ class ModelPool:
                     state["reason"] = type(error).__name__
             found[slot.source.name] = state
         return found
-
-    def clients(self) -> dict[str, EngineClient]:
-        """The engines of the models that are loaded, by name."""
-        return {s.source.name: s.hosted.core.engine for s in self._slots if s.hosted}
 
     async def close(self) -> None:
         """Unload everything; who waits gets an error. Idempotent."""
@@ -236,7 +236,8 @@ class ModelPool:
             source.opener(granted), source.open_text, self._bounds, self._max_queue, self._kept
         )
         await hosted.load(source.name, source.aliases)
-        hosted.core.engine.observer = self.observer_of(source.name)
+        if self.observer is not None:
+            hosted.core.engine.observer = self.observer(source.name)
         slot.hosted, slot.used = hosted, time.monotonic()
         for line in hosted.notes:
             self._say(f"{source.name}: {line}")

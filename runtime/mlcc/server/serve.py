@@ -52,8 +52,8 @@ def serve(
     note: Callable[[str], None],
     more: Sequence[BaseRoute] = (),
     limits: ConnectionLimits = DEFAULT_LIMITS,
-    aliases: Sequence[str] = (),
     tls: Tls | None = None,
+    aliases: Sequence[str] = (),
 ) -> None:
     """Serve until Ctrl-C, or until SIGTERM and the end of what is in hand then. `when_ready` gets
     the URL and what there is room for, `note` what to know of the model.
@@ -72,12 +72,11 @@ def serve(
                 note(line)
             url = _url(host, listener.getsockname()[1], settings.root_path, tls)
             place = OnePlace(process, text, prompts, settings, aliases, kept)
-            ready = partial(when_ready, url, process.capacity)
-            traffic = Traffic()
+            ready, traffic = partial(when_ready, url, process.capacity), Traffic()
             app = create_app(place, settings, ready, more, traffic)
             drain = partial(traffic.drain, settings.drain_s)
-            stop = place.client.stop_soon
-            _Server(_config(app, limits, tls), stop, drain).run(sockets=[listener])
+            config = _config(app, limits, tls)
+            _Server(config, place.client.stop_soon, drain).run(sockets=[listener])
         finally:
             process.close()
 
@@ -103,8 +102,7 @@ def serve_models(
         stack.enter_context(_terminate_politely())
         kept = _kept(settings, stack)
         url = _url(host, listener.getsockname()[1], settings.root_path, tls)
-        place = ManyPlace(sources, budgets, settings, note, kept)
-        traffic = Traffic()
+        place, traffic = ManyPlace(sources, budgets, settings, note, kept), Traffic()
         app = create_app(place, settings, partial(when_ready, url), more, traffic)
         drain = partial(traffic.drain, settings.drain_s)
         _Server(_config(app, limits, tls), place.stop_soon, drain).run(sockets=[listener])

@@ -51,7 +51,7 @@ def call_of(value: Any) -> Call | None:
     if isinstance(inner, dict):
         value = inner
     name = next((value[key] for key in NAMES if isinstance(value.get(key), str)), "")
-    given = next((value[key] for key in ARGUMENTS if value.get(key) is not None), {})
+    given: Any = next((value[key] for key in ARGUMENTS if value.get(key) is not None), {})
     if isinstance(given, str):
         given = parsed(given or "{}")
     return Call(name, written(given)) if name and isinstance(given, dict) else None
