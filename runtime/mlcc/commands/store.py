@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mlcc.commands.options import MODEL_OPTIONS, ModelOptions, note
+from mlcc.commands.options import ModelOptions, note
 from mlcc.errors import InvalidRequestError, printable
+from mlcc.model_argument import model_argument
 from mlcc.sizes import size
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ JSON_OPTION = click.option("--json", "as_json", is_flag=True, help="Print JSON."
 
 
 @click.command("pull")
-@MODEL_OPTIONS[0]
+@click.argument("model", callback=model_argument)
 @click.option("--target", help="What it is compiled for.  [cpu]")
 @click.option("--quant", help="How weights are stored: q4, q8, f16 and variants.  [q4]")
 @click.option("--device", type=click.IntRange(0), help="GPU by number, see `mlcc targets`.")
