@@ -17,8 +17,10 @@ from toy_model import Letters, open_toy, toy_text
 
 from mlcc.api.infill import FAMILIES, Infill, family_of
 from mlcc.model.model import Model, ModelText
+from mlcc.service.core import Core
 from mlcc.service.endpoints import Service
 from mlcc.service.exchange import JSON_TYPE, ApiRequest
+from mlcc.service.models import OneModel
 from mlcc.worker.client import WorkerClient
 from mlcc.worker.thread import EngineThread
 
@@ -94,7 +96,7 @@ def ask(path: str, **fields: Any) -> Any:
             return json.dumps(fields).encode()
 
         request = ApiRequest("POST", path, {"content-type": JSON_TYPE}, read)
-        response = await Service(engine, gapped_text()).answer(request)
+        response = await Service(OneModel(Core(engine, gapped_text()))).answer(request)
         engine.stop()
         assert isinstance(response.body, str)
         return json.loads(response.body)
