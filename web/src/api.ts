@@ -733,6 +733,8 @@ export interface CompletionChunk extends UsageAtEnd {
   choices: CompletionChunkChoice[];
 }
 
+export type ModelState = 'loaded' | 'loading' | 'unloaded';
+
 /** One entry of /v1/models. */
 export interface Model {
   id: string;

@@ -229,7 +229,7 @@ class CompletionChunk(_UsageAtEnd):
     choices: list[CompletionChunkChoice]
 
 
-ModelState = Literal["loaded", "loading", "unloaded"]
+ModelState: TypeAlias = Literal["loaded", "loading", "unloaded"]
 
 
 class Model(TypedDict):

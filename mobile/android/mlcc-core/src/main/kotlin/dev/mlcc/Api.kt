@@ -1580,6 +1580,21 @@ public data class CompletionChunk(
     val usage: Usage? = null,
 )
 
+@Serializable
+public enum class ModelState {
+    /** `loaded` */
+    @SerialName("loaded")
+    LOADED,
+
+    /** `loading` */
+    @SerialName("loading")
+    LOADING,
+
+    /** `unloaded` */
+    @SerialName("unloaded")
+    UNLOADED,
+}
+
 /** One entry of /v1/models. */
 @Serializable
 public data class Model(
