@@ -4,6 +4,7 @@
     python3 dev.py demo ["a prompt"]   compile the bundled demo model for this CPU and chat with it
     python3 dev.py test [pytest args]  run all tests, some at once; or those that are named, in turn
     python3 dev.py test --long         all, and the long tail that is left out otherwise
+    python3 dev.py clients             try real clients and agents, and write docs/clients.md
     python3 dev.py check               style and types, of Python and TypeScript
     python3 dev.py web                 build web/dist: the package for pages, and the chat page
     python3 dev.py wheel               build dist/mlcc-*.whl, and mlcc_web-*.whl for browsers
@@ -161,9 +162,15 @@ def test(rest: Sequence[str]) -> int:
     return web() or run("-m", "pytest", *AT_ONCE, *rest)
 
 
+def clients() -> int:
+    """Every client of tests/clients; what the others than .venv's need goes to build/clients."""
+    os.environ["MLCC_WRITE_CLIENTS"] = "1"
+    return run("-m", "pytest", "tests/clients", LONG)
+
+
 def main() -> int:
     command, *rest = sys.argv[1:] or ["help"]
-    if command not in ("demo", "test", "check", "web", "wheel", "matrix", "run"):
+    if command not in ("demo", "test", "clients", "check", "web", "wheel", "matrix", "run"):
         print(__doc__)
         return 0 if command in ("help", "-h", "--help") else 2
     if sys.platform != "linux":
@@ -175,6 +182,8 @@ def main() -> int:
         return web()
     if command == "test":
         return test(rest)
+    if command == "clients":
+        return clients()
     if command == "wheel":
         return web() or run("-m", "mlcc_targets.wasm.build") or run("-m", "pip", *WHEEL, *WHEELS)
     if command == "matrix":

@@ -133,11 +133,15 @@ def test_api_imports_the_standard_library_and_jinja2_only() -> None:
     assert not offenders("mlcc", "api", lambda n: not (is_standard(n) or within(n, *ours)))
 
 
+_OF_MODEL = ("json_schema", "marks", "memory", "model", "reasoning", "structure", "tokenizer")
+
+
 def test_the_browser_needs_the_standard_library_and_jinja2_only() -> None:
     """`service` and `embedded`, and what they import of the rest; Pyodide only in one function."""
     ours = ("mlcc.engine", "mlcc.api", "mlcc.service", "mlcc.errors", "mlcc.sizes")
+    ours += ("mlcc.bounds", "mlcc.version")
     ours += tuple(f"mlcc.artifact.{name}" for name in ("manifest", "schema", "records", "texts"))
-    ours += tuple(f"mlcc.model.{name}" for name in ("memory", "model", "tokenizer"))
+    ours += tuple(f"mlcc.model.{name}" for name in _OF_MODEL)
 
     def bad(name: str) -> bool:
         return not (is_standard(name) or within(name, *ours))
@@ -189,7 +193,7 @@ def test_a_bare_interpreter_opens_a_tab_with_nothing_superfluous() -> None:
     assert {top(name) for name in tab if not is_standard(name)} == allowed
     assert not slow & {top(name) for name in tab}
     for_a_plan = ("mlcc.embedded", "mlcc.engine", "mlcc.errors", "mlcc.artifact", "mlcc.sizes")
-    for_a_plan += ("mlcc.model.memory",)
+    for_a_plan += ("mlcc.model.memory", "mlcc.bounds")
     rooms = {"mlcc", "mlcc.version", "mlcc.model"}
     ours = {name for name in plan if top(name) == "mlcc"} - rooms
     assert not [name for name in ours if not within(name, *for_a_plan)]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -45,6 +46,12 @@ def environment() -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if name not in unset}
     path = f"{Path(node()).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     return {**kept, "PATH": path, "MLCC_PYTHON": sys.executable}
+
+
+def has_grammars() -> bool:
+    """Whether there is a Rust to compile what reads grammars; if that fails, `make` does."""
+    home = Path(os.environ.get("CARGO_HOME", Path.home() / ".cargo")) / "bin"
+    return bool(shutil.which("cargo") or shutil.which("cargo", path=str(home)))
 
 
 @contextmanager

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import click
 
-from mlcc.errors import UnsupportedError, printable
+from mlcc.errors import UnsupportedError
 from mlcc.extras import advice, is_here
 from mlcc.model_argument import model_argument
+from mlcc_compiler.display import Display
 from mlcc_compiler.toolchain import missing
 from mlcc_targets import TARGETS, Choices, Target, TargetError, get_target
 
@@ -53,6 +52,7 @@ from mlcc_targets import TARGETS, Choices, Target, TargetError, get_target
     help="take the weights of an earlier compile, e.g. for another GPU target",
 )
 @click.option("-q", "--quiet", is_flag=True, help="say nothing but errors")
+@click.option("-v", "--verbose", is_flag=True, help="name the passes")
 def compile_command(
     model: str,
     target_name: str,
@@ -71,6 +71,7 @@ def compile_command(
     dump_ir: Path | None,
     reuse_weights: Path | None,
     quiet: bool,
+    verbose: bool,
 ) -> None:
     """Compile MODEL, a Hugging Face folder or hf://org/name[@revision], for one kind of device."""
     choices = Choices(cpu=cpu, archs=_names(arch), f16=f16, abis=_names(abi), gpu=gpu)
@@ -95,7 +96,7 @@ def compile_command(
         dump_ir=dump_ir,
         reuse_weights=reuse_weights,
     )
-    display = Display(quiet)
+    display = Display(quiet, verbose)
     try:
         compile_model(checkpoint, target, out, options, display.progress())
     except TargetError as error:
@@ -162,53 +163,3 @@ def find_target(name: str, choices: Choices) -> Target:
         return get_target(name, choices)
     except TargetError as error:
         raise UnsupportedError(str(error)) from error
-
-
-class Display:
-    """Decisions, phases and weights on stderr: one line that is updated on a terminal; elsewhere
-    plain lines, one a phase and one for each quarter of the weights. Nothing when quiet."""
-
-    def __init__(self, quiet: bool) -> None:
-        self.quiet, self.live = quiet, sys.stderr.isatty() and not quiet
-        self.start = time.perf_counter()
-        self.shown = -1
-
-    def progress(self) -> Any:
-        from mlcc_compiler.compile import Progress
-
-        return Progress(decided=self.decided, phase=self.phase, weights=self.weights)
-
-    def decided(self, what: str, value: str) -> None:
-        if not self.quiet:
-            click.echo(f"{what + ':':<14}{printable(value)}", err=True)
-
-    def phase(self, name: str) -> None:
-        self.line(f"{self.elapsed()} lowering: {name.replace('_', ' ')}")
-
-    def weights(self, done: int, total: int) -> None:
-        percent = 100 * done // total if total else 100
-        percent = percent if self.live else percent // 25 * 25
-        if percent != self.shown:
-            self.shown = percent
-            bar = "#" * (percent // 4)
-            self.line(f"{self.elapsed()} weights: [{bar:<25}] {percent:3d} %")
-
-    def line(self, text: str) -> None:
-        if self.live:
-            click.echo(f"\r\x1b[K{text}", err=True, nl=False)
-        elif not self.quiet:
-            click.echo(text, err=True)
-
-    def elapsed(self) -> str:
-        return f"{time.perf_counter() - self.start:5.1f} s"
-
-    def finish(self, out: Path, hint: str) -> None:
-        if self.quiet:
-            return
-        size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
-        if self.live:
-            click.echo("\r\x1b[K", err=True, nl=False)
-        seconds = time.perf_counter() - self.start
-        click.echo(f"compiled in {seconds:.1f} s: {out} ({size / 1e6:.1f} MB)", err=True)
-        if hint:
-            click.echo(f"{hint} {out}", err=True)

@@ -118,7 +118,7 @@ def report_plan(plan: Plan, progress: Progress) -> None:
     caches = plan.caches.infos(plan.pools)
     pool = sum(cache.pool * cache.bytes_per_page for cache in caches)
     progress.decided(
-        "model", f"{plan.checkpoint.name}: {config.architecture}, {parameters:,} weights"
+        "model", f"{plan.checkpoint.name} ({config.architecture}), {parameters:,} weights"
     )
     progress.decided("target", f"{plan.target.name} ({_in_words(plan.target)})")
     for other in plan.target.alternatives:

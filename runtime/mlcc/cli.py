@@ -19,16 +19,39 @@ from mlcc.version import __version__
 
 INTERRUPTED = 130
 _COMMANDS = {
+    "bench": "mlcc.commands.bench:bench_command",
     "cache": "mlcc.commands.cache:cache_command",
     "chat": "mlcc.commands.chat:chat_command",
+    "completion": "mlcc.commands.completion:completion_command",
+    "doctor": "mlcc.commands.doctor:doctor_command",
     "eval": "mlcc.commands.evaluate:eval_command",
     "inspect": "mlcc.commands.inspect:inspect_command",
+    "launch": "mlcc.commands.launch:launch_command",
+    "list": "mlcc.commands.store:list_command",
     "package": "mlcc.commands.package:package_command",
     "profile": "mlcc.commands.profile:profile_command",
+    "ps": "mlcc.commands.servers:ps_command",
+    "pull": "mlcc.commands.store:pull_command",
+    "rm": "mlcc.commands.store:rm_command",
     "run": "mlcc.commands.run:run_command",
     "serve": "mlcc.commands.serve:serve_command",
+    "show": "mlcc.commands.store:show_command",
+    "stop": "mlcc.commands.servers:stop_command",
 }
 """Our own: reading the entry points of all that is installed takes longer than to answer."""
+
+_ELSEWHERE = {
+    "ls": "list",
+    "download": "pull",
+    "remove": "rm",
+    "delete": "rm",
+    "start": "serve",
+    "generate": "run",
+    "benchmark": "bench",
+    "info": "show",
+    "help": "--help",
+}
+"""What the same is called elsewhere."""
 
 
 class Commands(click.Group):
@@ -55,6 +78,18 @@ class Commands(click.Group):
             ) from error
         assert isinstance(command, click.Command)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command of the first word. Raises UsageError, with the one that may be meant."""
+        if args and not args[0].startswith("-") and args[0] not in (known := _all_commands()):
+            from difflib import get_close_matches
+
+            near = get_close_matches(args[0], [*known, *_ELSEWHERE], n=1, cutoff=0.5)
+            hint = f"; did you mean `mlcc {_ELSEWHERE.get(near[0], near[0])}`?" if near else ""
+            raise click.UsageError(f"there is no command {args[0][:80]!r}{hint}", ctx)
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list in `mlcc --help`, from the sources' docstrings; of a command that lacks its

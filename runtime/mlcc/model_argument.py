@@ -5,7 +5,9 @@ What there is under that name is said by whoever opens it. Standard library only
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,11 +20,13 @@ HUB = "hf://"
 MOST_HUB_CHARACTERS = 255
 """Of hf://org/name@revision: the hub's own bound for org/name is 96."""
 _SHOWN = 60
+_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 
 def model_argument(_context: click.Context, _parameter: click.Parameter, text: str) -> str:
-    """The callback of MODEL: the text itself. Raises CheckpointError for what no system opens: too
-    long a name, NUL."""
+    """The callback of MODEL: the text itself, or hf://org/name of a hub's name. Raises
+    CheckpointError for what no system opens: too long a name, NUL; and for what may be either."""
+    text = _hub_name(text)
     if reason := _impossible(text):
         shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}... ({len(text)} characters)"
         raise CheckpointError(
@@ -30,6 +34,31 @@ def model_argument(_context: click.Context, _parameter: click.Parameter, text: s
             "Hugging Face folder or hf://org/name"
         )
     return text
+
+
+def _hub_name(text: str) -> str:
+    """org/name that is no path here is the hub's. A folder org that is here makes it doubtful."""
+    name = text.partition("@")[0]
+    if not _HUB_NAME.fullmatch(name) or ".." in text or name.endswith((".gguf", "/")):
+        return text
+    with suppress(OSError):
+        if Path(text).exists():
+            return text
+        folder = Path(name).parent
+        if folder.is_dir():
+            near = get_close_matches(Path(name).name, [path.name for path in folder.iterdir()], n=1)
+            local = f"{folder}/{near[0]}, or " if near else ""
+            raise CheckpointError(
+                f"{text}: there is no such folder; did you mean {local}{HUB}{text} of the hub?"
+            )
+    return HUB + text
+
+
+def model_arguments(
+    context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]
+) -> tuple[str, ...]:
+    """The same for several."""
+    return tuple(model_argument(context, parameter, text) for text in texts)
 
 
 def _impossible(text: str) -> str:

@@ -51,6 +51,8 @@ FLAGS = (
 )
 LINK = ("-shared", "-s", "-Wl,--gc-sections", f"-Wl,--version-script={EXPORTS}")
 LINK += ("-Wl,-z,nodelete",)  # its threads run until the process ends
+FOREIGN = ("runtime", "runtime_vm")
+"""Units of TVM's sources."""
 _ZIG = {"x86_64": ("-mcpu=x86_64_v2",), "aarch64": ()}
 _GLIBC = "2.17"
 
@@ -113,7 +115,12 @@ def build(
                 compile_unit(name, made[name], common)
 
         with ThreadPoolExecutor(os.cpu_count()) as pool:
+            # What takes longest first: zig compiles its C++ library when it first links so.
+            alike = [*command, *flags, *(word for word in link if not word.startswith("-Wl,"))]
+            empty = [*alike, "-x", "c++", os.devnull, "-o", str(Path(folder) / "empty.so")]
+            ready_to_link = pool.submit(_run, empty)
             list(pool.map(compile_one, units()))
+            ready_to_link.result()
         partial = output.with_suffix(".partial")  # the old library may be in use
         try:
             _run([*command, *link, *map(str, objects.values()), *libraries, "-o", str(partial)])
@@ -126,15 +133,15 @@ def build(
 def units() -> dict[str, list[str]]:
     """What is compiled: the words of a command that say which source, and how.
 
-    The WebGPU plugin is one of them, where the headers of wgpu-native are. Raises BuildError.
+    The slowest come first. The WebGPU plugin is one of them, where the headers of wgpu-native are.
+    Raises BuildError.
     """
-    ours, foreign = ["-Wall", "-Wextra"], ["-w"]
-    found = {
-        source.stem: [*(foreign if source.stem == "runtime" else ours), str(source)]
-        for source in sorted(SOURCES.glob("*.cc"))
-    }
+    ours = ["-Wall", "-Wextra"]
+    found = {name: ["-w", str(SOURCES / f"{name}.cc")] for name in FOREIGN}
     if has_webgpu():
         found["webgpu"] = ["-std=c++20", *ours, *plugin.translation_unit()]
+    for source in sorted(SOURCES.glob("*.cc")):
+        found.setdefault(source.stem, [*ours, str(source)])
     return found
 
 

@@ -186,3 +186,20 @@ def test_a_check_finds_bad_syntax_without_messages() -> None:
     ChatTemplate(CHATML).check()
     with pytest.raises(ArtifactError, match="cannot be used"):
         ChatTemplate("{{").check()
+
+
+@pytest.mark.parametrize("source", [CHATML, LLAMA3, None])
+def test_a_last_message_that_goes_on_ends_the_prompt(source: str | None) -> None:
+    """Nothing stands behind it, neither what ends a turn nor what begins the answer's."""
+    template = ChatTemplate(source, {"bos_token": "<s>"}, ("<|im_end|>", "<|eot_id|>"))
+    talk = [*TALK, {"role": "assistant", "content": "Once upon", "prefix": True}]
+    rendered = template.render(talk)
+    assert rendered.text.endswith("Once upon")
+    assert template.render([{**talk[-1], "prefix": False}]).text != rendered.text
+    assert talk[-1]["prefix"] is True  # the caller's message is as it was
+
+
+def test_a_template_that_leaves_the_last_message_out_cannot_go_on() -> None:
+    template = ChatTemplate("{{ messages[0]['content'] }}")
+    with pytest.raises(InvalidRequestError, match="leave 'prefix' out"):
+        template.render([*TALK, {"role": "assistant", "content": "Once", "prefix": True}])

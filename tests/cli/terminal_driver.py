@@ -14,6 +14,7 @@ from pathlib import Path
 
 CTRL_C = "\x03"
 CTRL_D = "\x04"
+PROMPT = ">>> "
 _PASTE_MODE = re.compile(r"\x1b\[\?2004[hl]\r?")
 
 
@@ -57,13 +58,15 @@ class Terminal:
             found = re.search(pattern, self.seen[self._read_to :])
             if found:
                 start, self._read_to = self._read_to, self._read_to + found.end()
+                if pattern == PROMPT:
+                    self.settle()  # it is written before keys are listened for
                 return self.seen[start : self._read_to]
             assert time.monotonic() < end, f"no {pattern!r} in {self.seen[self._read_to :]!r}"
             self._pump(0.1)
 
     def leave(self) -> int:
         """Press Ctrl-D at the next prompt, before which no program listens for it; exit code."""
-        self.expect(">>> ")
+        self.expect(PROMPT)
         self.send(CTRL_D)
         return self.wait()
 

@@ -23,12 +23,13 @@ Start = Callable[..., Terminal]
 
 
 @pytest.fixture
-def start() -> Iterator[Start]:
+def start(tmp_path: Path) -> Iterator[Start]:
     opened: list[Terminal] = []
 
     def begin(*options: str, **environment: str) -> Terminal:
         path = os.pathsep.join(sys.path)
         command = [sys.executable, PROGRAM, *options]
+        environment.setdefault("XDG_STATE_HOME", str(tmp_path))
         opened.append(Terminal(command, PYTHONPATH=path, **environment))
         opened[-1].expect(">>> ")
         return opened[-1]
@@ -51,7 +52,7 @@ def test_a_conversation_and_its_commands(start: Start) -> None:
     chat.send("/reset\n/stat\n/help\n")
     chat.expect("forgotten")
     chat.expect("there is no /stat")
-    chat.expect("/reset  forget")
+    chat.expect("/reset +forget")
     chat.send("hello\n")
     chat.expect("cut off")
     chat.send("/stats\n")
@@ -75,6 +76,61 @@ def test_a_paste_of_many_lines_is_one_turn(start: Start) -> None:
     chat.expect("cut off")
     assert "forgotten" not in chat.seen
     assert chat.leave() == 0
+
+
+def test_a_text_between_quotes_settings_and_a_second_answer(start: Start, tmp_path: Path) -> None:
+    chat = start("--max-tokens", "5")
+    chat.send('"""one\n')
+    chat.expect(r"\.\.\. ")
+    chat.send('/exit"""\n')
+    chat.expect("cut off at --max-tokens 5")
+    chat.expect(">>> ")
+    chat.send("/set max-tokens 7\n")
+    chat.expect("max_tokens 7")
+    chat.expect(">>> ")
+    chat.send("/regen\n")
+    chat.expect("cut off at --max-tokens 7")
+    chat.expect(">>> ")
+    chat.send("/stats\n")
+    chat.expect(f"prompt {len('<user>one+/exit<assistant>')} tokens")
+    chat.expect(">>> ")
+    chat.send("/set top_p 3\n")
+    chat.expect("error: 'top_p'")
+    chat.expect(">>> ")
+    chat.send("/set nothing 3\n")
+    chat.expect("error: 'nothing' is no setting")
+    chat.expect(">>> ")
+    file = tmp_path / "talk.json"
+    chat.send(f"/save {file}\n")
+    chat.expect("2 messages are in")
+    chat.expect(">>> ")
+    chat.send("/clear\n")
+    chat.expect("forgotten")
+    chat.expect(">>> ")
+    chat.send("/regen\n")
+    chat.expect("there is no question yet")
+    chat.expect(">>> ")
+    chat.send(f"/load {file}\n")
+    chat.expect("2 messages of")
+    chat.expect(">>> ")
+    chat.send("/load /nowhere\n")
+    chat.expect("error: /nowhere cannot be read")
+    assert chat.leave() == 0
+
+
+def test_what_was_typed_is_there_the_next_time(start: Start, tmp_path: Path) -> None:
+    chat = start("--max-tokens", "2")
+    chat.send("a question\n")
+    chat.expect("cut off")
+    assert chat.leave() == 0
+    again = start("--max-tokens", "2")
+    again.settle()
+    again.send("\x1b[A")  # arrow up
+    again.expect("a question")
+    again.send("\n")
+    again.expect("cut off")
+    assert again.leave() == 0
+    assert (tmp_path / "mlcc" / "chat_history").stat().st_mode & 0o077 == 0
 
 
 def test_ctrl_c_stops_the_answer_and_at_the_prompt_the_program(start: Start) -> None:
@@ -116,7 +172,7 @@ def test_a_full_context_forgets_the_oldest_and_says_so(start: Start) -> None:
         chat.expect("cut off")
     assert "the context of 512 tokens is full: the 2 oldest messages are forgotten" in chat.seen
     chat.send("y" * 600 + "\n")
-    chat.expect("error: the prompt has [0-9]+ tokens, the context is 512")
+    chat.expect("prompt is too long: [0-9]+ tokens > 511 maximum")
     assert chat.leave() == 0
 
 

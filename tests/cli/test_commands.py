@@ -105,8 +105,9 @@ def test_cache_is_cleaned_by_name_and_wholly(tmp_path: Path) -> None:
         (cache / name / "model").mkdir(parents=True)
         source = json.dumps({"model": name, "options": ["--target", "cpu", "--quant", "q4"]})
         (cache / name / "source.json").write_text(source)
+        (cache / name / "model" / "mlcc.json").touch()
     environment = {"XDG_CACHE_HOME": str(tmp_path)}
-    assert mlcc("cache", "list", **environment).stdout.count("incomplete") == 3
+    assert mlcc("cache", "list", **environment).stdout.count("cpu q4") == 3
     assert "'x'" in one_line_error(mlcc("cache", "clean", "x", **environment))
     with FileLock(cache / "b-2" / ".lock"):
         assert "being compiled: kept" in mlcc("cache", "clean", "b-2", **environment).stderr
@@ -114,6 +115,17 @@ def test_cache_is_cleaned_by_name_and_wholly(tmp_path: Path) -> None:
     assert sorted(path.name for path in cache.iterdir()) == ["a-1", "c-3"]
     assert "2 deleted" in mlcc("cache", "clean", **environment).stderr
     assert not list(cache.iterdir())
+
+
+def test_what_a_killed_compile_left_is_put_away(tmp_path: Path) -> None:
+    cache = tmp_path / "mlcc" / "compiled"
+    for name in ("left-1", "running-2"):
+        (cache / name).mkdir(parents=True)
+        (cache / name / "source.json").write_text(json.dumps({"model": name}))
+    with FileLock(cache / "running-2" / ".lock"):
+        listed = mlcc("cache", "list", XDG_CACHE_HOME=str(tmp_path)).stdout
+    assert "left-1" not in listed and "compiling" in listed
+    assert [path.name for path in cache.iterdir()] == ["running-2"]
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from toy_model import open_toy
 import mlcc.cli
 from mlcc.api.template import ChatTemplate
 from mlcc.commands.chat import Chat
+from mlcc.commands.partners import LocalPartner
 from mlcc.commands.terminal import Screen
 from mlcc.model.conversation import Conversation
 from mlcc.model.session import Session
@@ -26,7 +27,7 @@ def toy_chat(delay: float, max_tokens: int | None, template: str | None, once: s
     model = open_toy(delay)
     if template:
         model = replace(model, text=replace(model.text, chat_template=ChatTemplate(template)))
-    chat = Chat(Session(model), Conversation(), sampling, Screen())
+    chat = Chat(LocalPartner(Session(model)), Conversation(), sampling, Screen())
     if once:
         chat.answer_once(once)
     else:

@@ -13,6 +13,8 @@ import needs
 import pytest
 from cli.tiny_checkpoint import write_checkpoint
 
+from mlcc_compiler.display import Display
+
 PHASES = [
     "traced",
     "norms_fused",
@@ -60,7 +62,9 @@ def test_compiles_in_fresh_processes_are_equal_to_the_byte(
 
 def test_decisions_are_printed_and_phases_dumped(checkpoint: Path, tmp_path: Path) -> None:
     dump = tmp_path / "ir"
-    done = run("compile", checkpoint, "-o", tmp_path / "out", "--quant", "f32", "--dump-ir", dump)
+    done = run(
+        "compile", checkpoint, "-o", tmp_path / "out", "--quant", "f32", "--dump-ir", dump, "-v"
+    )
     assert done.returncode == 0, done.stderr
     for word in (
         "model:",
@@ -71,15 +75,23 @@ def test_decisions_are_printed_and_phases_dumped(checkpoint: Path, tmp_path: Pat
         "KV cache:",
         "compiled in",
         *(f"lowering: {phase.replace('_', ' ')}\n" for phase in PHASES),
-        *(f"{percent:3d} %\n" for percent in (0, 25, 50, 75, 100)),
+        *(f" packing weights {percent:3d} %" for percent in (0, 25, 50, 75, 100)),
     ):
         assert word in done.stderr
-    assert done.stderr.count(" weights: [") == 5
+    assert done.stderr.count(" packing weights ") == 5 and "/s)\n" in done.stderr
     assert [p.name for p in sorted(dump.iterdir())] == [
         f"{i:02d}_{phase}.py" for i, phase in enumerate(PHASES)
     ]
     assert "mlcc.attention" in (dump / "00_traced.py").read_text()
     assert "call_tir_inplace" in (dump / "03_paged_kv.py").read_text()
+
+
+def test_progress_is_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+    display = Display(quiet=False)
+    for phase in (*PHASES, "code"):
+        display.phase(phase)
+    doing = [line.split("s ", 1)[1] for line in capsys.readouterr().err.splitlines()]
+    assert doing == ["reading the model", "choosing kernels", "writing code"]
 
 
 def test_the_reference_dumps_its_graph_into_an_empty_folder(

@@ -81,6 +81,23 @@ def events(text: str) -> list[Json]:
     return [json.loads(chunk) for chunk in chunks]
 
 
+def named_events(text: str) -> list[Json]:
+    """The events of a stream of another protocol than OpenAI's chat, each under its name."""
+    *pieces, rest = text.split("\n\n")
+    found = []
+    for piece in pieces:
+        name, _, data = piece.partition("\n")
+        if not name.startswith("event: ") or not data.startswith("data: "):
+            raise Mismatch(f"stream: not a name and data: {piece[:200]!r}")
+        event = json.loads(data.removeprefix("data: "))
+        if event.get("type") != name.removeprefix("event: "):
+            raise Mismatch(f"stream: an event of another name than its type: {piece[:200]!r}")
+        found.append(event)
+    if rest or not found:
+        raise Mismatch(f"stream: it ends with {rest[-200:]!r} instead of an event")
+    return found
+
+
 class _Stream:
     """Reads the chunks of one stream in order."""
 
@@ -153,6 +170,7 @@ def _head(kind: Kind, name: str) -> dict[str, Json]:
         "object": name,
         "created": {"$any": "integer"},
         "model": {"$any": "string"},
+        "system_fingerprint": {"$regex": "^fp_[0-9a-f]{12}$"},
     }
 
 

@@ -13,10 +13,10 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from threading import Lock
 from typing import Any
 
-from conformance.answers import events, read_answer
+from conformance.answers import events, named_events, read_answer
 from conformance.client import Answer, Client
 from conformance.matching import Json, Matcher, Mismatch
-from conformance.vectors import Vector
+from conformance.vectors import Vector, filled
 
 WORKERS = 8
 _PAUSE_S = 0.05
@@ -72,7 +72,7 @@ class Runner:
             time.sleep(_PAUSE_S)
 
     def _once(self, step: dict[str, Any], matcher: Matcher) -> None:
-        request, leave = step["request"], step.get("leave", {})
+        request, leave = filled(step["request"], matcher.names), step.get("leave", {})
         if "seconds" in leave:
             return self._client.leave_within(request, leave["seconds"])
         if "events" in leave:
@@ -98,6 +98,12 @@ def judge(request: Json, expect: Json, answer: Answer, matcher: Matcher) -> None
         matcher.check(expect["body"], _json(answer), "body")
     if "chunks" in expect:
         matcher.check(expect["chunks"], events(answer.text), "chunks")
+    if "events" in expect:
+        matcher.check(expect["events"], named_events(answer.text), "events")
+    if "lines" in expect:
+        matcher.check(
+            expect["lines"], [json.loads(line) for line in answer.text.splitlines()], "lines"
+        )
     if "answer" in expect:
         matcher.check(_opened(expect["answer"]), read_answer(request, answer.text), "answer")
 

@@ -17,7 +17,12 @@ from conformance.runner import Runner, judge
 from conformance.vectors import Vector, parse
 
 CHAT = "/v1/chat/completions"
-HEAD = {"id": "chatcmpl-" + "0" * 32, "created": 1, "model": "m"}
+HEAD = {
+    "id": "chatcmpl-" + "0" * 32,
+    "created": 1,
+    "model": "m",
+    "system_fingerprint": "fp_" + "0" * 12,
+}
 COUNTS = {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}
 USAGE = {**COUNTS, "prompt_tokens_details": {"cached_tokens": 2}}
 EXPECT = {"answer": {"choices": [{"text": "ab", "finish_reason": "stop"}], "usage": COUNTS}}

@@ -37,9 +37,20 @@ def runner(request: pytest.FixtureRequest, model: Path) -> Iterator[Runner]:
         assert process.wait(timeout=60) in (0, -15, 143)
 
 
+FEATURES = {
+    "anthropic": "anthropic",
+    "responses": "responses",
+    "scheduling": "scheduling",
+    "ollama": "ollama",
+    "llamacpp": "llamacpp",
+    "tokens": "llamacpp",
+}
+"""Topics that show a part of the README's table."""
+
+
 def shown(vector: Vector) -> Any:
-    scheduling = vector.topic == "scheduling"
-    marks = [pytest.mark.feature("scheduling", "cpu", "runs")] if scheduling else []
+    feature = FEATURES.get(vector.topic)
+    marks = [pytest.mark.feature(feature, "cpu", "runs")] if feature else []
     return pytest.param(vector, marks=marks, id=vector.id)
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from web_package import bridge
+from web_package import bridge, has_grammars
 
 from conformance.conftest import running
 from conformance.runner import Runner
@@ -29,6 +29,7 @@ IN_CHROMIUM = [vector for vector in VECTORS if vector.id not in NOT_SEEN]
 COMPUTED = {
     "adjust/completions-frequency",
     "answers/chat-three-streamed",
+    "anthropic/stream",
     "batching/eight-at-once",
     "cancel/idle-after-errors",
     "cancel/running-while-streaming",
@@ -40,9 +41,12 @@ COMPUTED = {
     "http/content-type-charset",
     "http/json-escapes",
     "logprobs/chat-whole",
+    "llamacpp/completion-stopped",
     "long/chat-of-many-turns",
     "messages/template-markers-in-content",
     "not_built/chat-neutral",
+    "ollama/chat-lines",
+    "responses/kept",
     "sampling/exact-all-filters",
     "scheduling/chat-priority",
     "shapes/health",
@@ -51,7 +55,11 @@ COMPUTED = {
     "streaming/completion-chunks",
     "streaming/no-text-at-all",
     "streaming/several-prompts",
+    "structured/chat-json-schema",
+    "structured/chat-llama-grammar",
     "structured/completions-text",
+    "tokens/messages",
+    "tools/history",
     "unicode/whole-characters-in-a-stream",
     "usage/one-token",
 }
@@ -61,18 +69,26 @@ IN_NODE = [vector for vector in VECTORS if vector.topic in ("cancel", "http")]
 LONG_IN_NODE = {vector.id for vector in IN_NODE if vector.computes} - NOT_SEEN
 """What Chromium computes, Node repeats with --long only."""
 
+NEEDS_GRAMMARS = pytest.mark.skipif(not has_grammars(), reason="there is no Rust (rustup.rs)")
 
 FEATURES = {
     "answers/chat-three-streamed": "answers",
+    "anthropic/stream": "anthropic",
     "logprobs/chat-whole": "logprobs",
+    "responses/kept": "responses",
+    "llamacpp/completion-stopped": "llamacpp",
+    "ollama/chat-lines": "ollama",
     "scheduling/chat-priority": "scheduling",
+    "structured/chat-json-schema": "structured",
 }
 """What these vectors show in Chromium: the parts of the README's table that no other test does."""
 
 
 def shown(vector: Vector, long: set[str]) -> Any:
     marks = [pytest.mark.long] if vector.id in long else []
-    if long is LONG and vector.id in FEATURES:
+    if vector.only and vector.topic == "structured":
+        marks.append(NEEDS_GRAMMARS)
+    if vector.id in FEATURES and long is LONG:
         marks.append(pytest.mark.feature(FEATURES[vector.id], "webgpu", "runs"))
     return pytest.param(vector, marks=marks, id=vector.id)
 

@@ -19,7 +19,7 @@ WIDTH = 100
 _VECTOR = {"name", "why", "only", "alone"}
 _STEP = {"request", "expect", "within", "leave"}
 _REQUEST = {"method", "path", "headers", "body", "raw", "hex", "chunked"}
-_EXPECT = {"status", "headers", "body", "error", "answer", "chunks"}
+_EXPECT = {"status", "headers", "body", "error", "answer", "chunks", "events", "lines"}
 _LEAVE = {"events", "seconds", "meanwhile"}
 
 
@@ -109,6 +109,18 @@ def expanded(value: Json) -> Json:
     if isinstance(value, dict):
         return {key: expanded(entry) for key, entry in value.items()}
     return [expanded(entry) for entry in value] if isinstance(value, list) else value
+
+
+def filled(value: Json, names: dict[str, Json]) -> Json:
+    """A request with every `{"$same": name}` replaced by what the name was first seen as, and every
+    `{"$joined": [texts]}` written out."""
+    if (rule := rule_of(value)) and rule[0] == "$same":
+        return names[rule[1]]
+    if rule and rule[0] == "$joined":
+        return "".join(filled(part, names) for part in rule[1])
+    if isinstance(value, dict):
+        return {key: filled(entry, names) for key, entry in value.items()}
+    return [filled(entry, names) for entry in value] if isinstance(value, list) else value
 
 
 def encoded(value: Json) -> bytes:

@@ -88,7 +88,7 @@ def test_a_plain_step_calls_nothing_more(compiled: Compiled) -> None:
     after_logits = ("adjust_rows", "top_logprobs_rows", "sample_rows")
 
     def called() -> dict[str, int]:
-        calls = {k.name.decode(): k.calls for k in model.executor.kernels()}
+        calls = {k.name: k.calls for k in model.executor.kernels()}
         return {name: calls[name] for name in after_logits if name in calls}
 
     batch, flying, steps = second_step(model)

@@ -44,7 +44,7 @@ def questions() -> list[list[dict[str, str]]]:
 
 def ask(client: OpenAI, messages: Any) -> str:
     answer = client.chat.completions.create(
-        model="model", messages=messages, temperature=0, max_tokens=40
+        model="demo", messages=messages, temperature=0, max_tokens=40
     )
     return answer.choices[0].message.content or ""
 
@@ -76,7 +76,7 @@ def test_openais_client_gets_objects(client: OpenAI) -> None:
 
     def person(seed: int) -> Person:
         answer = client.chat.completions.parse(
-            model="model", messages=messages, seed=seed, max_tokens=120, response_format=Person
+            model="demo", messages=messages, seed=seed, max_tokens=120, response_format=Person
         )
         assert answer.choices[0].finish_reason == "stop"
         made = answer.choices[0].message.parsed
@@ -93,7 +93,7 @@ def test_a_schema_that_takes_too_much_disturbs_nobody(client: OpenAI) -> None:
         with pytest.raises(BadRequestError) as caught:
             deep = {f"d{i}": {"items": {"$ref": f"#/$defs/d{i + 1}"}} for i in range(2000)}
             body = {"guided_json": {"$defs": deep, "$ref": "#/$defs/d0"}}
-            client.completions.create(model="model", prompt="x", extra_body=body)
+            client.completions.create(model="demo", prompt="x", extra_body=body)
         assert caught.value.param == "guided_json"
         assert asked.result() == ask(client, questions()[0])
 
@@ -101,7 +101,7 @@ def test_a_schema_that_takes_too_much_disturbs_nobody(client: OpenAI) -> None:
 def test_streaming_says_the_same_and_counts(client: OpenAI) -> None:
     messages: Any = questions()[0]
     stream = client.chat.completions.create(
-        model="model",
+        model="demo",
         messages=messages,
         temperature=0,
         max_tokens=40,
@@ -119,7 +119,7 @@ def test_streaming_says_the_same_and_counts(client: OpenAI) -> None:
 def test_completions_take_token_ids_and_a_seed_repeats(client: OpenAI, opened: Opened) -> None:
     ids = opened("q8", "cpu").text.encode_chat(questions()[1]).tolist()
     texts = [
-        client.completions.create(model="model", prompt=ids, seed=5, max_tokens=16).choices[0].text
+        client.completions.create(model="demo", prompt=ids, seed=5, max_tokens=16).choices[0].text
         for _ in range(2)
     ]
     assert texts[0] == texts[1] != ""
@@ -127,7 +127,7 @@ def test_completions_take_token_ids_and_a_seed_repeats(client: OpenAI, opened: O
 
 def test_a_prompt_longer_than_the_context_names_both_numbers(client: OpenAI) -> None:
     with pytest.raises(BadRequestError) as caught:
-        client.completions.create(model="model", prompt=[5] * 5000)
+        client.completions.create(model="demo", prompt=[5] * 5000)
     assert "5000" in caught.value.message and "1024" in caught.value.message
 
 

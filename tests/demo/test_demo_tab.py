@@ -50,7 +50,7 @@ def answers(tab: OpenAI, opened: Opened, temperature: float, count: int) -> list
     def ask(numbered: tuple[int, Any]) -> str:
         seed, messages = numbered
         answer = tab.chat.completions.create(
-            model="model",
+            model="demo",
             messages=messages,
             max_tokens=LENGTH,
             temperature=temperature,
@@ -90,7 +90,7 @@ def test_penalties_and_biases_are_those_of_the_cpu(tab: OpenAI, opened: Opened) 
     fields = {"temperature": 0.0, "max_tokens": 8, "ignore_eos": True, "frequency_penalty": 2.0}
     here = "".join(session.answer(prompt, {**fields, "logit_bias": tuple(bias.items())}))
     there = tab.completions.create(
-        model="model",
+        model="demo",
         prompt="once upon a time",
         temperature=0,
         max_tokens=8,
@@ -115,7 +115,7 @@ def test_filters_leave_what_they_leave_on_the_cpu(tab: OpenAI, opened: Opened) -
         fields: dict[str, Any] = {**usual, **wishes, "ignore_eos": True}
         here = "".join(session.answer(prompt, {**fields, "max_tokens": 8}))
         there = tab.completions.create(
-            model="model", prompt="once upon a time", max_tokens=8, extra_body=fields
+            model="demo", prompt="once upon a time", max_tokens=8, extra_body=fields
         )
         assert there.choices[0].text == here
 
@@ -127,7 +127,7 @@ def test_the_next_turn_is_not_computed_anew(tab: OpenAI) -> None:
 
     def ask(conversation: Any, salt: str) -> tuple[str, int]:
         answer = tab.chat.completions.create(
-            model="model",
+            model="demo",
             messages=conversation,
             max_tokens=LENGTH,
             temperature=0,

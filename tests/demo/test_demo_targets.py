@@ -39,7 +39,7 @@ def test_the_server_answers(compiled: Compiled, target: str, quant: str) -> None
         client = OpenAI(base_url=found[0] + "/v1", api_key="unused", max_retries=0)
         messages: Any = [{"role": "user", "content": QUESTION}]
         answer = client.chat.completions.create(
-            model="model", messages=messages, temperature=0, max_tokens=40
+            model="demo", messages=messages, temperature=0, max_tokens=40
         )
     finally:
         process.terminate()

@@ -62,14 +62,15 @@ def test_empty_prompt_and_id() -> None:
 @pytest.mark.parametrize("length", [64, 5000])
 def test_prompt_longer_than_context_names_both_numbers(length: int) -> None:
     error = refuse(SMALL, Request("a", [1] * length))
-    assert f"prompt has {length} tokens, the context is 64" in error.message
+    assert "this model's maximum context length is 64 tokens" in error.message
+    assert f"prompt is too long: {length} tokens > 63 maximum" in error.message
     assert (error.code, error.param) == ("context_length_exceeded", "prompt")
 
 
 def test_more_pages_than_the_pool_names_both_numbers() -> None:
     tight = small(pools=[3])
     error = refuse(tight, Request("a", [1] * 13))
-    assert "needs room for 13" in error.message and "pages hold 12" in error.message
+    assert "13 tokens > 12 maximum" in error.message and "more pages" in error.message
     error = refuse(tight, Request("a", [1] * 8, SamplingParams(max_tokens=6)))
     assert "needs room for 13" in error.message and error.param == "max_tokens"
     Engine(tight).add(Request("a", [1] * 12))

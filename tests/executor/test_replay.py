@@ -43,7 +43,7 @@ def test_with_the_results_of_the_machine(demo: Path) -> None:
         executor = cpu_executor(demo, threads)
         executor.watch()
         expected = run(executor)
-        assert sum(k.calls for k in executor.kernels() if k.name == b"sample_rows") == STEPS + 1
+        assert sum(k.calls for k in executor.kernels() if k.name == "sample_rows") == STEPS + 1
         executor.close()
         executor = cpu_executor(demo, threads)
         assert run(executor) == expected
@@ -59,10 +59,10 @@ def test_what_is_replayed_does_not_reach_the_machine(demo: Path) -> None:
         executor.collect(executor.submit(batch))
     executor.watch()
     executor.collect(executor.submit(batches[3]))
-    assert {k.calls for k in executor.kernels() if k.name == b"embedding"} == {1}
+    assert {k.calls for k in executor.kernels() if k.name == "embedding"} == {1}
     executor.watch(False)
     executor.collect(executor.submit(batches[3]))
-    assert {k.calls for k in executor.kernels() if k.name == b"embedding"} == {1}
+    assert {k.calls for k in executor.kernels() if k.name == "embedding"} == {1}
     executor.close()
 
 

@@ -34,11 +34,13 @@ NOT_SANITIZED_ON_A_GPU = "not package and not two_models"
 
 
 @pytest.fixture(scope="module")
-def runtime(build: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """TVM's unit by the system's compiler, as it is: what is sanitized is ours."""
-    made: Path = tmp_path_factory.mktemp("runtime") / "runtime.o"
+def runtime(build: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """TVM's units by the system's compiler, as they are: what is sanitized is ours."""
+    folder = tmp_path_factory.mktemp("runtime")
+    made = {name: folder / f"{name}.o" for name in build.FOREIGN}
     command = [*build.compiler(), "-std=c++17", "-O0", "-fPIC", *build.includes()]
-    build.compile_unit("runtime", made, command)
+    for name, unit in made.items():
+        build.compile_unit(name, unit, command)
     return made
 
 
@@ -76,7 +78,8 @@ def test_it_offers_its_own_functions_alone(build: Any, built: None) -> None:
     listed = checked(["nm", "-D", str(build.LIBRARY)])
     names = re.findall(r" [A-TV-Z] (\S+)$", listed, flags=re.MULTILINE)
     header = (NATIVE / "include" / "executor.h").read_text(encoding="utf-8")
-    assert sorted(names) == sorted(set(re.findall(r"(mlcc_executor_\w+)\(", header)))
+    offered = {"PyInit_libmlcc_executor", *re.findall(r"(mlcc_executor_\w+)\(", header)}
+    assert sorted(names) == sorted(offered)
     assert "TVM" not in listed
 
 
@@ -96,7 +99,7 @@ def preloaded(build: Any, name: str) -> str:
 
 @pytest.fixture(scope="module")
 def sanitized(
-    build: Any, runtime: Path, tmp_path_factory: pytest.TempPathFactory
+    build: Any, runtime: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[..., None]:
     """Runs tests with a library that the address and undefined sanitizers watch."""
     # libstdc++ too: else the sanitizer finds no __cxa_throw to pass exceptions on to.
@@ -107,7 +110,7 @@ def sanitized(
         flags=(*build.FLAGS, *sanitize),
         link=(*build.LINK, *sanitize),
         tools=(build.compiler(), ["-pthread", "-ldl"]),
-        ready={"runtime": runtime},
+        ready=runtime,
     )
 
     def run(names: Sequence[str], choice: str, **environment: str) -> None:
@@ -141,14 +144,17 @@ def test_they_find_nothing_on_a_gpu(
 
 
 @pytest.mark.needs("g++")
-def test_the_thread_sanitizer_finds_nothing(build: Any, runtime: Path, tmp_path: Path) -> None:
+def test_the_thread_sanitizer_finds_nothing(
+    build: Any, runtime: dict[str, Path], tmp_path: Path
+) -> None:
     sanitize = ("-fsanitize=thread", *SANITIZED)
     sources = (HERE / "threads_program.cc", NATIVE / "src" / "threads.cc")
     program = tmp_path / "threads"
     checked(
         [
             *build.compiler(), *build.FLAGS, *sanitize, *build.includes(),
-            f"-I{NATIVE / 'src'}", *map(str, sources), str(runtime), "-pthread", "-ldl",
+            f"-I{NATIVE / 'src'}", *map(str, sources), *map(str, runtime.values()),
+            "-pthread", "-ldl",
             "-o", str(program),
         ]
     )  # fmt: skip

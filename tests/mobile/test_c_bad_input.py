@@ -177,7 +177,7 @@ def test_arguments_that_are_missing(host: Host) -> None:
         ({"model": "x", "threads": "two"}, "'threads' is 'two'"),
         ({"model": "x", "context": True}, "'context' is True"),
         ({"model": "x", "max_queue": None}, "'max_queue' is None"),
-        ({"model": "x", "device": -1}, "below 0"),
+        ({"model": "x", "device": -1}, "it must be an integer from 0 on"),
     ],
 )
 def test_options_that_are_wrong(host: Host, options: dict[str, Any], word: str) -> None:

@@ -15,6 +15,8 @@ from typing import Any
 import httpx
 
 PROGRAM = Path(__file__).with_name("toy_server.py")
+SCRIPTED = Path(__file__).parents[1] / "clients" / "scripted_server.py"
+"""Its model thinks and calls tools when it is told to (`tests/clients/scripted.py`)."""
 
 
 @dataclass
@@ -59,9 +61,9 @@ def idle(server: RunningServer) -> bool:
 
 
 @contextmanager
-def running(*options: str) -> Iterator[RunningServer]:
+def running(*options: str, program: Path = PROGRAM) -> Iterator[RunningServer]:
     process = subprocess.Popen(
-        [sys.executable, str(PROGRAM), *options],
+        [sys.executable, str(program), *options],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -70,7 +72,7 @@ def running(*options: str) -> Iterator[RunningServer]:
     assert process.stdout
     try:
         url = process.stdout.readline().strip()
-        assert url, process.stderr.read() if process.stderr else ""
+        assert url, f"{process.stderr.read() if process.stderr else ''}, exit {process.wait()}"
         yield RunningServer(url, process)
     finally:
         process.terminate()

@@ -47,7 +47,7 @@ def error_of(answer: httpx.Response, status: int) -> dict[str, Any]:
         ({"seed": 1.5}, "seed"),
         ({"n": 129}, "n"),
         ({"top_logprobs": 1}, "top_logprobs"),
-        ({"tools": [{"type": "function"}]}, "tools"),
+        ({"tools": [{"type": "function"}]}, "tools[0].function"),
         ({"response_format": {"type": "json_object"}}, "response_format"),
         ({"presence_penalty": 2.5}, "presence_penalty"),
         ({"logit_bias": {"5": 101}}, "logit_bias.5"),

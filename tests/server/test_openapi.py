@@ -16,6 +16,7 @@ from mlcc.api.schema import Object, Use
 from mlcc.service.addresses import ADDRESSES
 
 TABLES = [table for table in vars(fields).values() if isinstance(table, Object)]
+TABLES += [one.takes for one in ADDRESSES if one.takes and one.takes not in TABLES]
 
 
 @pytest.fixture(scope="module")

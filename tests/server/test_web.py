@@ -10,6 +10,7 @@ import httpx
 import pytest
 from server_process import RunningServer, running
 from small_site import WASM, make_model, make_page
+from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
 from mlcc.errors import ArtifactError, UnsupportedError
@@ -129,6 +130,7 @@ def test_a_policy_without_other_hosts_scripts_on_every_answer(site: TestClient) 
         assert policy["default-src"] == "'self'"
         assert policy["script-src"] == "'self' 'wasm-unsafe-eval'"
         assert policy["frame-ancestors"] == "'none'"
+        assert ("trusted-types" in policy) == (path == "/web/")
         assert headers["x-content-type-options"] == "nosniff"
 
 
@@ -195,7 +197,38 @@ def test_beside_an_api_the_page_asks_for_no_key(with_api: RunningServer) -> None
         assert client.get("/v1/models").status_code == 401
         key = {"Authorization": "Bearer k"}
         assert client.get("/v1/models", headers=key).status_code == 200
-        assert client.get("/").headers["location"] == "/web/"
+        assert client.get("/").content == client.get("/web/").content
+
+
+def test_the_page_at_the_root_is_told_what_there_is(page: Path, model: Path) -> None:
+    """Its files lie at the root, and take no other address from the API."""
+    for folder, told in ((None, None), (model, "web/model/")):
+        site = Starlette(routes=web.page_routes(page, folder))
+        with TestClient(site) as client:
+            assert client.get("/site.json").json() == {"api": "./", "model": told}
+            for name in ("", "index.html", "worker.js", "assets/index-BLEe-uZw.js"):
+                inside = page / (name or "index.html")
+                assert client.get(f"/{name}").content == inside.read_bytes()
+            assert "immutable" in client.get("/assets/index-BLEe-uZw.js").headers["cache-control"]
+            for name in ("assets/", "assets/nothing", "v1/models", "assets/../../secret.txt"):
+                assert client.get(f"/{name}").status_code == 404
+            rules = client.get("/").headers["content-security-policy"]
+            assert "require-trusted-types-for 'script'" in rules
+            assert ("connect-src 'self';" in rules) == (folder is None)
+    with TestClient(Starlette(routes=web.page_routes(page, model))) as client:
+        assert client.get("/web/site.json").json() == {"api": "../", "model": "model/"}
+
+
+def test_a_server_whose_page_is_not_installed_says_what_to_install(tmp_path: Path) -> None:
+    site = Starlette(routes=web.no_page_routes("the chat page is not here; install the wheel X"))
+    with TestClient(site) as client:
+        answer = client.get("/")
+    assert answer.status_code == 404
+    assert answer.headers["content-type"].startswith("text/plain")
+    assert answer.text.count("\n") == 1
+    assert (
+        "at /v1" in answer.text and "The chat page is not here; install the wheel X." in answer.text
+    )
 
 
 def test_a_server_without_a_page_says_how_to_have_one(server: RunningServer) -> None:

@@ -47,6 +47,10 @@ def test_a_model_for_another_target_is_refused(page: Path, tmp_path: Path) -> No
     assert "target 'cpu', which no browser runs" in refusal("x", "--web", str(other))
 
 
+def test_a_page_and_no_page_are_refused(page: Path, model: Path) -> None:
+    assert "leave out --no-page" in refusal("x", "--web", str(model), "--no-page")
+
+
 @pytest.mark.parametrize(
     "option",
     [
@@ -56,6 +60,7 @@ def test_a_model_for_another_target_is_refused(page: Path, tmp_path: Path) -> No
         "--device 16",
         "--web 16",
         "--parse-special",
+        "--no-page",
     ],
 )
 def test_nothing_is_asked_of_an_engine_that_is_not_here(

@@ -17,7 +17,7 @@ from mlcc.server.connection import ConnectionLimits
 from mlcc.server.hosts import allowed_hosts
 from mlcc.server.logs import configure
 from mlcc.server.serve import Tls, serve
-from mlcc.server.web import no_web_routes, web_routes
+from mlcc.server.web import no_web_routes, page_routes
 from mlcc.worker.worker import OpenModel
 
 
@@ -38,6 +38,7 @@ def main() -> None:
     parser.add_argument("--name", default="toy")
     parser.add_argument("--hosts", nargs="*")
     parser.add_argument("--strict-fields", action="store_true")
+    parser.add_argument("--store", type=Path)
     for name, default in asdict(ConnectionLimits()).items():
         parser.add_argument("--" + name.replace("_", "-"), type=type(default), default=default)
     parser.add_argument("--api-keys", dest="key_file", type=Path)
@@ -61,6 +62,7 @@ def main() -> None:
         bodies=args.bodies,
         hosts=None if args.hosts is None else allowed_hosts("127.0.0.1", False, args.hosts),
         strict_fields=args.strict_fields,
+        store=args.store,
         api_key_file=args.key_file,
         cors_origins=tuple(args.cors),
         root_path=args.root_path,
@@ -74,7 +76,7 @@ def main() -> None:
     if args.watched:
         opener = partial(open_watched_toy, args.watched, args.delay, args.die_after, args.full_at)
     say = partial(print, flush=True)
-    more = web_routes(*args.web) if args.web else no_web_routes()
+    more = page_routes(*args.web) if args.web else no_web_routes()
     limits = ConnectionLimits(args.connections, args.head_s, args.write_s)
     open_text = partial(named_text, args.name)
     tls = Tls(*args.cert) if args.cert else None

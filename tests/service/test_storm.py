@@ -14,8 +14,10 @@ from typing import Any
 
 from toy_model import open_toy, toy_text
 
+from mlcc.service.core import Core
 from mlcc.service.endpoints import Service
 from mlcc.service.exchange import JSON_TYPE, ApiRequest, ApiResponse
+from mlcc.service.models import OneModel
 from mlcc.worker.client import WorkerClient
 from mlcc.worker.thread import EngineThread
 
@@ -94,7 +96,7 @@ def _failure(response: ApiResponse) -> str:
 async def _storm(process: EngineThread, found: Counter[str]) -> None:
     engine = WorkerClient(process, QUEUE)
     engine.start()
-    service = Service(engine, toy_text())
+    service = Service(OneModel(Core(engine, toy_text())))
     found.update(await asyncio.gather(*(client(service, seed) for seed in range(REQUESTS))))
     assert engine.live == 0
     for _ in range(10_000):  # the engine may still hear of the last who left

@@ -17,7 +17,7 @@ from mlcc.api.template import ChatTemplate
 from mlcc.engine.grammar import Structure
 from mlcc.errors import InvalidRequestError, UnsupportedError
 from mlcc.model.model import ModelText
-from mlcc.model.structure import LlGrammars
+from mlcc.model.native_grammars import native_grammars
 from mlcc.model.tokenizer import FileTokenizer
 from mlcc.server.prompt_worker import PromptJob
 from mlcc.server.prompts import MEMORY_BYTES, PromptWorker
@@ -31,7 +31,7 @@ SECONDS = 20.0
 
 
 def demo_text() -> ModelText:
-    grammars = LlGrammars(lambda: TOKENIZER.read_text(encoding="utf-8"), 1280, [3])
+    grammars = native_grammars(lambda: TOKENIZER.read_text(encoding="utf-8"), 1280, [3])
     return ModelText("demo", FileTokenizer(TOKENIZER), ChatTemplate("x"), frozenset([3]),
                      grammars=grammars)  # fmt: skip
 

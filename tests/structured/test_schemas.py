@@ -14,7 +14,7 @@ import pytest
 
 from mlcc.engine.grammar import Structure
 from mlcc.errors import InvalidRequestError, MlccError, UnsupportedError
-from mlcc.model.structure import LlGrammars
+from mlcc.model.native_grammars import native_grammars
 from mlcc.model.tokenizer import FileTokenizer
 
 pytest.importorskip("llguidance")
@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 TOKENIZER = ROOT / "examples" / "demo" / "model" / "tokenizer.json"
 VOCAB, END = 1280, 3
 DATA = json.loads(Path(__file__).with_name("schemas.json").read_text(encoding="utf-8"))
-GRAMMARS = LlGrammars(lambda: TOKENIZER.read_text(encoding="utf-8"), VOCAB, [END])
+GRAMMARS = native_grammars(lambda: TOKENIZER.read_text(encoding="utf-8"), VOCAB, [END])
 TEXT = FileTokenizer(TOKENIZER)
 SHORT = {t for t in range(VOCAB) if TEXT.decode([t]) in {*'"}],:0123'}}
 """What ends something, mostly."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shutil
-from collections.abc import Callable
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import needs
@@ -29,6 +32,29 @@ def web() -> Path:
 def demo_webgpu(compiled_demo: Callable[[str, str], Path]) -> Path:
     """The demo model for target webgpu, in float32."""
     return compiled_demo("q4", "webgpu-f32")
+
+
+@pytest.fixture(scope="session")
+def demo_server(web: Path, compiled_demo: Callable[[str, str], Path]) -> Iterator[str]:
+    """The address of `mlcc serve` of the demo model, with the chat page as it is built."""
+    model = compiled_demo("q4", "cpu")
+    code = "from mlcc.cli import main; main()"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, "serve", str(model), "--port", "0"],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    try:
+        assert process.stdout
+        for line in process.stdout:
+            if line.startswith("Chat page: "):
+                yield line.removeprefix("Chat page: ").strip().rstrip("/")
+                return
+        raise AssertionError("the server ended before it was ready; its stderr says why")
+    finally:
+        process.terminate()
+        process.communicate(timeout=60)
 
 
 @pytest.fixture(scope="session")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 from needs import absent, require
@@ -14,6 +15,8 @@ FILES = sorted(path.relative_to(WEB).as_posix() for path in (WEB / "tests").glob
 IN_CHROMIUM = "'../tools/chromium.js'"
 OVER_THE_DEMO = "'./demo.js'"
 OVER_A_SMALL_MODEL = "'./device_model.js'"
+OVER_A_SERVER = "process.env['MLCC_SERVER']"
+PROVES_THE_PAGE = pytest.mark.feature("page", "cpu", "runs")
 TIMEOUT_S = 900
 
 
@@ -21,7 +24,13 @@ def test_there_are_files() -> None:
     assert FILES, "web/tests holds no *.test.ts"
 
 
-@pytest.mark.parametrize("file", FILES)
+def shown(file: str) -> Any:
+    """A file of tests, with what it proves."""
+    is_served = OVER_A_SERVER in (WEB / file).read_text(encoding="utf-8")
+    return pytest.param(file, marks=[PROVES_THE_PAGE] if is_served else [])
+
+
+@pytest.mark.parametrize("file", map(shown, FILES))
 def test_vitest(file: str, web: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     imports, report = (WEB / file).read_text(encoding="utf-8"), tmp_path / "report.json"
     variables = environment()
@@ -34,6 +43,8 @@ def test_vitest(file: str, web: Path, tmp_path: Path, request: pytest.FixtureReq
     if OVER_A_SMALL_MODEL in imports:
         source, compiled = request.getfixturevalue("small_webgpu")
         variables |= {"MLCC_DEMO_SOURCE": str(source), "MLCC_DEMO_WEBGPU": str(compiled)}
+    if OVER_A_SERVER in imports:
+        variables |= {"MLCC_SERVER": request.getfixturevalue("demo_server")}
     command = [node(), "node_modules/vitest/vitest.mjs", "run", file]
     done = subprocess.run(
         [*command, "--reporter=default", "--reporter=json", f"--outputFile.json={report}"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -160,3 +161,23 @@ def test_other_tokenizer_formats(tmp_path: Path) -> None:
 def test_the_tokenizer_is_copied_as_it_is(tmp_path: Path) -> None:
     checkpoint = Checkpoint.open(hf_folder(tmp_path, tokenizer__json=TOKENIZER))
     assert checkpoint.tokenizer == (tmp_path / "tokenizer.json").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("place", "said", "name"),
+    [
+        ("tuned", "org/base", "tuned"),
+        ("tuned/model", "org/base", "org/base"),
+        ("tuned/checkpoint-500", "./local", "tuned"),
+        ("tuned/final", None, "tuned"),
+    ],
+)
+def test_a_folder_that_anybody_has_names_no_model(
+    tmp_path: Path, place: str, said: str | None, name: str
+) -> None:
+    folder = tmp_path / place
+    folder.parent.mkdir(exist_ok=True)
+    hf_folder(folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "_name_or_path": said}))
+    assert Checkpoint.open(folder).name == name

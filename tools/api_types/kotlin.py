@@ -143,8 +143,9 @@ def field_type(field: Field) -> str:
 
 def default(field: Field) -> str:
     """What a parameter is unless it is given; "" if it must be."""
-    if field.required and isinstance(field.type, Text) and len(field.type.choices) == 1:
-        return f'"{field.type.choices[0]}"'
+    kind = field.type.shapes[0] if isinstance(field.type, Custom) else field.type
+    if field.required and isinstance(kind, Text) and len(kind.choices) == 1:
+        return f'"{kind.choices[0]}"'
     return "" if field.required else "null"
 
 
@@ -156,11 +157,11 @@ def parameter(name: str, type_: str, value: str, about: str) -> str:
 
 
 def shorter_constructor(fields: list[Field]) -> str:
-    """Takes a plain text where a required field may be one."""
+    """Takes a plain text where a field may be one that is required, or is what a message says."""
     for field in fields:
-        if field.required and isinstance(field.type, Either):
+        if isinstance(field.type, Either) and (field.required or field.name == "content"):
             union_name = class_name(field.name)
-            required = [other for other in fields if other.required]
+            required = [other for other in fields if other.required or other is field]
             given = ", ".join(
                 f"{camel(other.name)}: {'String' if other is field else field_type(other)}"
                 for other in required
@@ -210,8 +211,7 @@ def kotlin(kind: Any, field: Field) -> str:
     if isinstance(kind, ByToken):
         return f"Map<Int, {kotlin(kind.item, field)}>"
     if isinstance(kind, Custom):
-        (shape,) = kind.shapes
-        return kotlin(shape, field)
+        return kotlin(kind.shapes[0], field) if len(kind.shapes) == 1 else "JsonElement"
     if isinstance(kind, Either):
         return class_name(field.name)
     if isinstance(kind, Object):

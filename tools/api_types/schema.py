@@ -15,9 +15,21 @@ from textwrap import wrap
 from typing import Any
 
 from mlcc.api import shapes
-from mlcc.api.fields import CHAT, COMPLETION, MESSAGE, STREAM_OPTIONS, TEXT_PART
+from mlcc.api.fields import CHAT, COMPLETION, STREAM_OPTIONS
+from mlcc.api.message_fields import MESSAGE, TEXT_PART
 from mlcc.api.schema import Field, Use
 from mlcc.api.structure import JSON_SCHEMA_FORMAT, RESPONSE_FORMAT, STRUCTURED_OUTPUTS
+from mlcc.api.thinking_fields import THINKING_SWITCH
+from mlcc.api.tool_fields import (
+    ALLOWED,
+    ALLOWED_TOOLS,
+    CALLED_FUNCTION,
+    NAMED_FUNCTION,
+    NAMED_TOOL,
+    TOOL,
+    TOOL_CALL,
+    TOOL_FUNCTION,
+)
 from mlcc.api.types import Integer, Number
 
 ROOT = Path(__file__).parents[2]
@@ -27,6 +39,15 @@ BODIES = (
 )
 PARTS = (
     (TEXT_PART, "A part of a message."),
+    (CALLED_FUNCTION, "What a message's call calls."),
+    (TOOL_CALL, "A call of a tool that an assistant's message made."),
+    (TOOL_FUNCTION, "A function that the model may call."),
+    (TOOL, "A tool that the model may call."),
+    (NAMED_FUNCTION, "A function of `tools`, by its name."),
+    (NAMED_TOOL, "The tool to call."),
+    (ALLOWED, "Which of `tools` may be called."),
+    (ALLOWED_TOOLS, "A choice among some of `tools`."),
+    (THINKING_SWITCH, "Whether and how long the model thinks."),
     (MESSAGE, "One message of a conversation."),
     (STREAM_OPTIONS, "How a stream is sent."),
     (JSON_SCHEMA_FORMAT, "A schema of JSON, as OpenAI's API has it."),

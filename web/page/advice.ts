@@ -58,6 +58,16 @@ const BY_NAME: Record<string, Advice> = {
     next: 'Try a current version of another browser, or choose another model.',
     actions: [AGAIN, CHOOSE],
   },
+  UnreachableError: {
+    title: 'The server does not answer',
+    next: 'See whether “mlcc serve” still runs. Your conversations are kept in this browser.',
+    actions: [AGAIN],
+  },
+  ApiError: {
+    title: 'The server refuses to tell its models',
+    next: 'What it says is below. Your conversations are kept in this browser.',
+    actions: [AGAIN],
+  },
   DeviceError: {
     title: 'The GPU reports an error',
     next: 'Reload the model. If it happens again, update the browser and the graphics driver.',

@@ -1,90 +1,129 @@
 /**
  * The page: puts its parts together and draws the phases of the model.
  *
- * The conversation stands apart from the model: it is shown, and can be read, in every phase.
+ * The conversation stands apart from the model: it is shown, and can be read, in every phase. Nothing
+ * can be asked before an engine is known.
  */
 
+import { ApiError } from '../src/errors.js';
 import type { StoredModel } from '../src/model/catalog.js';
 import type { Action } from './advice.js';
-import type { Engines, ModelPlace } from './engine_port.js';
-import { askedFor, hostedUrl, look } from './model_choice.js';
+import { AllEngines, firstPlace, keyOf, picksOf, placeOf, type TabEngines } from './connection.js';
+import type { ModelPlace } from './engine_port.js';
+import { Library, openShelf } from './library.js';
+import { askedFor, look } from './model_choice.js';
 import { ModelSession, type Phase } from './model_session.js';
+import { Server } from './server_engine.js';
 import { keepSettings, readSettings, type Settings } from './settings.js';
+import { readSite, type Site } from './site.js';
 import { keep, type TextStore } from './storage.js';
 import { Announcer } from './ui/announcer.js';
 import { ChatView } from './ui/chat_view.js';
 import { h } from './ui/dom.js';
 import { failedPanel } from './ui/failed_panel.js';
+import { acceptDrops, pickFolder } from './ui/folders.js';
 import { Header } from './ui/header.js';
+import { keyPanel } from './ui/key_panel.js';
 import { LoadingPanel } from './ui/loading_panel.js';
 import { SettingsDialog } from './ui/settings_dialog.js';
+import { Sidebar } from './ui/sidebar.js';
 import { Stage } from './ui/stage.js';
 import { type Choices, StartPanel, shortName } from './ui/start_panel.js';
+import { exportFile, importFile } from './ui/transfer.js';
 
 /** What the page stands on. */
 export interface Ground {
-  readonly engines: Engines;
-  /** Of this tab: the conversation. null where the browser keeps nothing for the page. */
+  readonly engines: TabEngines;
+  /** Of this tab: what is open, the draft, the key. null where the browser keeps nothing. */
   readonly tab: TextStore | null;
   /** Of this browser: the settings. */
   readonly browser: TextStore | null;
-  pickFolder(take: (source: ModelPlace) => void): void;
 }
 
-const LAST_MODEL = 'mlcc.model.model.1';
+const LAST_MODEL = 'mlcc.model.2';
+const NOT_KEPT = 'This browser keeps nothing for this page: conversations end with the tab.';
 
 export class App {
   readonly element: HTMLElement;
   readonly #ground: Ground;
+  readonly #engines: AllEngines;
   readonly #session: ModelSession;
   readonly #announcer = new Announcer();
   readonly #stage = new Stage();
+  readonly #library: Library;
   readonly #header: Header;
+  readonly #sidebar: Sidebar;
   readonly #chat: ChatView;
   readonly #dialog: SettingsDialog;
   #settings: Settings;
+  #site: Site = { api: null, model: null, gpu: true };
   #loading: LoadingPanel | null = null;
   #start: StartPanel | null = null;
   #choices: Choices = { offer: undefined, stored: [] };
 
   constructor(ground: Ground) {
     this.#ground = ground;
+    this.#engines = new AllEngines(ground.engines);
     this.#settings = readSettings(ground.browser);
-    this.#session = new ModelSession(ground.engines, {
+    this.#session = new ModelSession(this.#engines, {
       phase: (phase) => this.#show(phase),
       progress: (event) => this.#loading?.add(event),
     });
-    this.#chat = new ChatView(ground.tab, this.#announcer, {
+    const channel = 'BroadcastChannel' in globalThis ? new BroadcastChannel('mlcc') : null;
+    const shelf = openShelf(() => this.#chat.note(NOT_KEPT));
+    this.#library = new Library(shelf, channel, (change) => {
+      void this.#sidebar.refresh();
+      void this.#chat.heard(change);
+    });
+    this.#chat = new ChatView(ground.tab, this.#library, this.#announcer, {
       model: () => this.#session.engine,
       settings: () => this.#settings,
-      changed: () => this.#mark(),
+      changed: () => this.#changed(),
+      failed: (error) => this.#isLocked(error),
     });
-    this.#header = new Header({
-      onNewChat: () => this.#chat.clear(),
-      onSettings: () => this.#openSettings(),
-    });
+    this.#sidebar = this.#newSidebar();
+    this.#header = new Header(
+      {
+        onNewChat: () => this.#chat.begin(),
+        onSettings: () => this.#openSettings(),
+        onPick: (key) => this.#pick(key),
+      },
+      this.#sidebar.toggle,
+    );
     this.#dialog = new SettingsDialog(this.#settings, {
       onChange: (settings) => this.#keep(settings),
       onRemove: (url) => this.#remove(url),
     });
     const main = h('main', 'main', this.#chat.log, this.#stage.element, this.#chat.dock);
-    this.element = h('div', 'app', this.#header.element, main);
+    const columns = h('div', 'columns', this.#sidebar.element, main);
+    this.element = h('div', 'app', this.#header.element, columns);
     this.element.append(this.#dialog.element, this.#announcer.element);
-    this.#mark();
+    this.#show(this.#session.phase);
   }
 
-  /** Offer the model that the page's address names; start it if this tab had it running before. */
+  /** Connect to what the page was served with, or offer the model that its address names. */
   async begin(page: URL): Promise<void> {
-    let url: string;
+    acceptDrops({
+      onFolder: (place) => this.#drop(place),
+      onFiles: (files) => this.#chat.attach(files),
+      onFault: (error) => this.fail(error),
+    });
+    const [site] = await Promise.all([readSite(page), this.#chat.resume()]);
+    this.#site = site;
+    this.#engines.server = site.api === null ? null : new Server(site.api, this.#ground.tab);
+    let asked: string | null;
     try {
-      url = askedFor(page) ?? hostedUrl(page);
+      asked = site.gpu ? askedFor(page) : null;
     } catch (error) {
       this.#know({ offer: null });
       return this.#session.fail(error);
     }
-    if (this.#ground.tab?.getItem(LAST_MODEL) === url) void this.start({ kind: 'url', url });
-    else this.#session.choose();
-    await Promise.all([look(url).then((offer) => this.#know({ offer })), this.#findStored()]);
+    const hosted = asked ?? site.model;
+    const found = site.gpu ? this.#findStored() : Promise.resolve([]);
+    const looked = hosted ? look(hosted) : Promise.resolve(null);
+    void looked.then((offer) => this.#know({ offer }));
+    await this.#connect(asked);
+    await Promise.all([found, looked]);
   }
 
   /** Open a model, in place of the one that runs. */
@@ -98,23 +137,48 @@ export class App {
     else this.#session.fail(error);
   }
 
+  /** The model that this tab had, else the server's first, else a choice. */
+  async #connect(asked: string | null): Promise<void> {
+    const kept = placeOf(this.#ground.tab?.getItem(LAST_MODEL) ?? '');
+    try {
+      const models = await this.#engines.look();
+      const place = firstPlace(kept, asked, models, this.#site);
+      if (place) await this.start(place);
+      else this.#session.choose();
+    } catch (error) {
+      if (!this.#isLocked(error)) this.#session.fail(error);
+    }
+  }
+
+  /** Ask for the key if that is what a server wants; true if it is. */
+  #isLocked(error: unknown): boolean {
+    const { server } = this.#engines;
+    if (!server || !(error instanceof ApiError) || error.status !== 401) return false;
+    this.#session.lock(server.hasKey);
+    return true;
+  }
+
   #show(phase: Phase): void {
     this.#stage.show(this.#panel(phase));
     this.#chat.isReady = phase.kind === 'running';
     this.#header.show(...this.#heading(phase));
+    this.#offer();
     this.#mark();
     if (phase.kind === 'choosing') this.#ground.tab?.removeItem(LAST_MODEL);
     if (phase.kind !== 'running') return;
-    if (phase.source.kind === 'url') keep(this.#ground.tab, LAST_MODEL, phase.source.url);
+    const key = keyOf(phase.source);
+    if (key) keep(this.#ground.tab, LAST_MODEL, key);
     this.#chat.greet(phase.engine.facts);
   }
 
   #panel(phase: Phase): HTMLElement | null {
     this.#loading = null;
     this.#start = null;
-    if (phase.kind === 'running') return null;
+    if (phase.kind === 'running' || phase.kind === 'connecting') return null;
     if (phase.kind === 'failed') return failedPanel(phase.error, (action) => this.#act(action));
+    if (phase.kind === 'locked') return keyPanel(phase.wasWrong, (key) => this.#unlock(key));
     if (phase.kind === 'choosing') return this.#startPanel();
+    if (phase.source.kind === 'server') return null;
     this.#loading = new LoadingPanel(
       this.#nameOf(phase.source),
       (text) => this.#announcer.say(text),
@@ -126,16 +190,59 @@ export class App {
   #startPanel(): HTMLElement {
     const events = {
       onUrl: (url: string) => void this.start({ kind: 'url', url }),
-      onFolder: () => this.#ground.pickFolder((place) => void this.start(place)),
+      onFolder: () => pickFolder((place) => void this.start(place)),
     };
     this.#start = new StartPanel(events, !this.#chat.isEmpty);
     this.#start.show(this.#choices);
     return this.#start.element;
   }
 
+  #newSidebar(): Sidebar {
+    return new Sidebar({
+      find: (words) => this.#library.list(words),
+      onOpen: (id) => void this.#chat.open(id),
+      onNew: () => this.#chat.begin(),
+      onRename: (id, title) => this.#chat.rename(id, title),
+      onRemove: (id) => this.#chat.remove(id),
+      onExport: (id) => void exportFile(this.#library, id),
+      onImport: () =>
+        importFile(this.#library, {
+          onDone: (words) => {
+            this.#chat.note(words);
+            void this.#sidebar.refresh();
+          },
+          onFault: (error) => this.#chat.tell(error),
+        }),
+    });
+  }
+
   #act(action: Action): void {
-    if (action === 'retry') void this.#session.retry();
+    if (action !== 'retry') this.#session.choose();
+    else if (this.#session.canRetry) void this.#session.retry();
+    else void this.#connect(null);
+  }
+
+  #unlock(key: string): void {
+    const { server } = this.#engines;
+    if (server) server.key = key;
+    void this.#connect(null);
+  }
+
+  #pick(key: string): void {
+    const place = placeOf(key);
+    if (place) void this.start(place);
     else this.#session.choose();
+  }
+
+  #drop(place: ModelPlace): void {
+    if (this.#site.gpu) void this.start(place);
+    else
+      this.#chat.tell(new Error('Here the server has the models: drop text files, not folders.'));
+  }
+
+  #changed(): void {
+    this.#mark();
+    this.#sidebar.current = this.#chat.id;
   }
 
   /** What the style sheet lays out by. */
@@ -145,8 +252,19 @@ export class App {
     this.#header.canClear = !this.#chat.isEmpty;
   }
 
+  /** The models that can be had at once. */
+  #offer(): void {
+    const picks = picksOf(this.#engines.models, this.#site.gpu ? this.#choices : null);
+    const { phase } = this.#session;
+    const isOpen = phase.kind === 'running' || phase.kind === 'starting';
+    // Without a server the start panel is the choice, until a model runs.
+    const isShown = this.#engines.server !== null || isOpen;
+    this.#header.offer(isShown ? picks : [], isOpen ? keyOf(phase.source) : '');
+  }
+
   #openSettings(): void {
-    this.#dialog.open(this.#session.engine?.facts ?? null, this.#findStored());
+    const stored = this.#site.gpu ? this.#findStored() : Promise.resolve(null);
+    this.#dialog.open(this.#session.engine?.facts ?? null, stored);
   }
 
   #keep(settings: Settings): void {
@@ -169,19 +287,25 @@ export class App {
   #know(choices: Partial<Choices>): void {
     this.#choices = { ...this.#choices, ...choices };
     this.#start?.show(this.#choices);
+    this.#offer();
   }
 
   /** Title and a word beside it. */
   #heading(phase: Phase): [string, string] {
-    if (phase.kind === 'running') return [phase.engine.facts.model, 'on your GPU'];
+    if (phase.kind === 'running') {
+      const { model, where } = phase.engine.facts;
+      return [model, where === 'server' ? 'on this server' : 'on your GPU'];
+    }
     if (phase.kind === 'starting') return [this.#nameOf(phase.source), 'starting'];
+    if (phase.kind === 'connecting') return ['mlcc', 'connecting'];
     return ['mlcc', phase.kind === 'failed' ? 'not running' : ''];
   }
 
   #nameOf(place: ModelPlace): string {
-    if (place.kind === 'folder') return place.name;
+    if (place.kind !== 'url') return place.name;
     const { offer, stored } = this.#choices;
-    const known = [offer, ...stored].find((model) => model?.url === place.url);
-    return known?.name ?? shortName(place.url);
+    return (
+      [offer, ...stored].find((known) => known?.url === place.url)?.name ?? shortName(place.url)
+    );
   }
 }

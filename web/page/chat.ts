@@ -6,22 +6,32 @@
 
 import { ApiError } from '../src/errors.js';
 import type { Timing } from '../src/timing.js';
-import type { Conversation, Figures, Message } from './conversation.js';
-import type { ChatEngine, ChatRequest } from './engine_port.js';
-import { requestFields, type Settings } from './settings.js';
+import type { Attachment, Conversation, Figures, Message } from './conversation.js';
+import type { CallPiece, ChatEngine, ChatRequest } from './engine_port.js';
+import { requestOf } from './request.js';
+import { type Settings, schemaOf } from './settings.js';
 
 export interface ChatEvents {
-  /** A question or an answer was added or taken away. */
+  /** Messages were added or taken away. */
   listed(): void;
   /** The answer that is being written grew. */
   grew(answer: Message): void;
   /** It is whole, or will not be: `error` says why. */
   ended(answer: Message, error: unknown): void;
   /** The question was taken back, and may be changed and asked again. */
-  refused(question: string, error: unknown): void;
+  refused(question: Message, error: unknown): void;
+  /** To be kept now. */
+  save(): void;
 }
 
 const SAVE_EVERY_MS = 1000;
+
+/** What is undone if nothing comes of an answer. */
+interface Before {
+  readonly leaf: string | null;
+  /** Asked with it; taken back if it is refused. */
+  readonly question?: Message;
+}
 
 export class Chat {
   readonly #conversation: Conversation;
@@ -38,16 +48,51 @@ export class Chat {
     return this.#stopper !== null;
   }
 
-  async ask(engine: ChatEngine, settings: Settings, question: string): Promise<void> {
+  /** A question after the last message; with `instead`, beside that question. */
+  async ask(
+    engine: ChatEngine,
+    settings: Settings,
+    content: string,
+    attachments: readonly Attachment[] = [],
+    instead?: Message,
+  ): Promise<void> {
     if (this.isBusy) return;
-    this.#conversation.ask(question);
-    await this.#answer(engine, settings);
+    const leaf = this.#leaf;
+    if (instead) this.#conversation.goTo(instead.parent);
+    const question = this.#conversation.ask(content, attachments);
+    await this.#answer(engine, settings, { leaf, question });
   }
 
-  /** The last question once more, in place of its answer, which stays if nothing else comes. */
-  async again(engine: ChatEngine, settings: Settings): Promise<void> {
+  /** Another answer beside this one; without one, to the last question. */
+  async again(engine: ChatEngine, settings: Settings, answer?: Message): Promise<void> {
     if (this.isBusy || this.#conversation.isEmpty) return;
-    await this.#answer(engine, settings, this.#conversation.dropAnswer());
+    const leaf = this.#leaf;
+    if (answer) this.#conversation.goTo(answer.parent);
+    await this.#answer(engine, settings, { leaf });
+  }
+
+  /** Go on with the last answer where it ended. */
+  async goOn(engine: ChatEngine, settings: Settings): Promise<void> {
+    const answer = this.#conversation.last;
+    if (this.isBusy || answer?.role !== 'assistant') return;
+    const request = requestOf(this.#conversation.messages, settings, true);
+    const { end } = answer;
+    delete answer.end;
+    this.#conversation.resume(answer);
+    const failure = await this.#fill(engine, request, answer);
+    if (failure && end) answer.end = end; // as it was
+    this.#finish(answer, failure);
+  }
+
+  /** What came of the last answer's calls, by their ids. */
+  async tell(
+    engine: ChatEngine,
+    settings: Settings,
+    results: ReadonlyMap<string, string>,
+  ): Promise<void> {
+    if (this.isBusy) return;
+    for (const [id, result] of results) this.#conversation.tell(id, result);
+    await this.#answer(engine, settings, { leaf: this.#leaf });
   }
 
   /** End the answer here; what has come stays. */
@@ -55,15 +100,34 @@ export class Chat {
     this.#stopper?.abort();
   }
 
-  async #answer(
-    engine: ChatEngine,
-    settings: Settings,
-    before: Message | null = null,
-  ): Promise<void> {
+  get #leaf(): string | null {
+    return this.#conversation.last?.id ?? null;
+  }
+
+  async #answer(engine: ChatEngine, settings: Settings, before: Before): Promise<void> {
+    const request = requestOf(this.#conversation.messages, settings);
+    const answer = this.#conversation.answer(engine.facts.model);
+    if (schemaOf(settings)) answer.isJson = true;
+    const failure = await this.#fill(engine, request, answer);
+    if (!isNothing(answer)) return this.#finish(answer, failure);
+    // An answer of nothing is not kept: a model would read it as what it should say.
+    this.#conversation.drop(answer);
+    const { leaf, question } = before;
+    if (isRefusal(failure) && question) {
+      this.#conversation.drop(question);
+      this.#conversation.goTo(leaf);
+      this.#events.save();
+      return this.#events.refused(question, failure);
+    }
+    if (!question) this.#conversation.goTo(leaf);
+    this.#finish(answer, failure);
+  }
+
+  /** Returns what failed, or null. */
+  async #fill(engine: ChatEngine, request: ChatRequest, answer: Message): Promise<unknown> {
     const stopper = new AbortController();
     this.#stopper = stopper;
-    const request = requestOf(this.#conversation.messages, settings);
-    const answer = this.#conversation.answer();
+    this.#events.save();
     this.#events.listed();
     let failure: unknown = null;
     try {
@@ -73,9 +137,7 @@ export class Chat {
       answer.end = failure ? 'interrupted' : 'stopped';
     }
     this.#stopper = null;
-    if (isRefusal(failure) && !before)
-      this.#events.refused(this.#conversation.dropQuestion(), failure);
-    else this.#finish(answer, before, failure);
+    return failure;
   }
 
   async #stream(
@@ -85,28 +147,33 @@ export class Chat {
     signal: AbortSignal,
   ): Promise<void> {
     let saved = performance.now();
-    for await (const { text, finish, timing } of engine.stream(request, signal)) {
-      if (finish) answer.end = finish;
-      if (timing) answer.figures = figuresOf(timing);
-      if (!text) continue;
-      answer.content += text;
+    const first = answer.toolCalls?.length ?? 0;
+    for await (const piece of engine.stream(request, signal)) {
+      if (piece.finish) answer.end = piece.finish;
+      if (piece.timing) answer.figures = figuresOf(piece.timing);
+      if (!piece.text && !piece.reasoning && !piece.calls) continue;
+      answer.content += piece.text;
+      if (piece.reasoning) answer.reasoning = (answer.reasoning ?? '') + piece.reasoning;
+      for (const call of piece.calls ?? []) addCall(answer, call, first);
       this.#events.grew(answer);
       if (performance.now() - saved > SAVE_EVERY_MS) {
-        this.#conversation.save();
+        this.#events.save();
         saved = performance.now();
       }
     }
     answer.end ??= signal.aborted ? 'stopped' : 'stop';
   }
 
-  /** An answer of nothing is not kept: a model would read it as what it should say. */
-  #finish(answer: Message, before: Message | null, failure: unknown): void {
-    const isCut = answer.end === 'stopped' || answer.end === 'interrupted';
-    if (!isCut || answer.content !== '') this.#conversation.save();
-    else if (before) this.#conversation.putBack(before);
-    else this.#conversation.dropAnswer();
+  #finish(answer: Message, failure: unknown): void {
+    this.#events.save();
     this.#events.ended(answer, failure);
   }
+}
+
+/** Whether an answer was cut before anything of it came. */
+function isNothing({ end, content, reasoning, toolCalls }: Message): boolean {
+  const isCut = end === 'stopped' || end === 'interrupted';
+  return isCut && content === '' && !reasoning && !toolCalls?.length;
 }
 
 /** A question that stayed, too long for the context for example, would have all others refused. */
@@ -114,18 +181,23 @@ function isRefusal(error: unknown): boolean {
   return error instanceof ApiError && error.status < 500;
 }
 
-/** The request for the conversation so far. */
-export function requestOf(messages: readonly Message[], settings: Settings): ChatRequest {
-  const system = settings.system.trim();
-  return {
-    messages: [
-      ...(system ? [{ role: 'system' as const, content: system }] : []),
-      ...messages.map(({ role, content }) => ({ role, content })),
-    ],
-    ...requestFields(settings),
-  };
+/** The parts of one index make one call; `first` is how many there were before this stream. */
+function addCall(answer: Message, piece: CallPiece, first: number): void {
+  answer.toolCalls ??= [];
+  const at = first + piece.index;
+  const call = answer.toolCalls[at] ?? { id: '', name: '', arguments: '' };
+  call.id ||= piece.id ?? '';
+  call.name += piece.function?.name ?? '';
+  call.arguments += piece.function?.arguments ?? '';
+  answer.toolCalls[at] = call;
 }
 
-function figuresOf({ ttft, completionTokens, decode }: Timing): Figures {
-  return { firstTokenMs: ttft ?? 0, tokens: completionTokens, tokensPerSecond: decode };
+function figuresOf(timing: Timing): Figures {
+  return {
+    firstTokenMs: timing.ttft ?? 0,
+    tokens: timing.completionTokens,
+    tokensPerSecond: timing.decode,
+    promptTokens: timing.promptTokens,
+    cachedTokens: timing.cachedTokens,
+  };
 }

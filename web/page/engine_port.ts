@@ -1,34 +1,80 @@
 /**
- * What the page needs of an engine: open a model, stream an answer, know when the GPU is gone.
+ * What the page needs of an engine: open a model, stream an answer, know when it is gone.
  *
- * `engines.ts` fills it with the real thing; tests of the page's states with a scripted one.
+ * `tab_engine.ts` fills it with the visitor's GPU, `server_engine.ts` with the server; tests of the
+ * page's states with a scripted one.
  */
 
-import type { ChatCompletionRequest, FinishReason } from '../src/api.js';
 import type { StoredModel } from '../src/model/catalog.js';
 import type { Folder } from '../src/model/folder.js';
 import type { OnProgress } from '../src/startup.js';
 import type { TabInfo } from '../src/tab.js';
 import type { Timing } from '../src/timing.js';
+import type { End } from './conversation.js';
 
-/** Where a model is: an address, or a folder of the visitor's disk. */
+/** Where a model is: an address, a folder of the visitor's disk, or on the server by its name. */
 export type ModelPlace =
   | { readonly kind: 'url'; readonly url: string }
-  | { readonly kind: 'folder'; readonly name: string; readonly folder: Folder };
+  | { readonly kind: 'folder'; readonly name: string; readonly folder: Folder }
+  | { readonly kind: 'server'; readonly name: string };
 
 /** What the page shows of a model that runs. */
-export type Facts = Pick<TabInfo, 'model' | 'adapter' | 'f16' | 'context' | 'bytes' | 'notes'>;
+export type Facts = TabFacts | ServerFacts;
+
+/** Of one on the visitor's GPU. */
+export type TabFacts = { readonly where: 'tab' } & Pick<
+  TabInfo,
+  'model' | 'adapter' | 'f16' | 'context' | 'bytes' | 'notes'
+>;
+
+/** Of one on the server. */
+export interface ServerFacts {
+  readonly where: 'server';
+  readonly model: string;
+  /** Tokens of the longest conversation; null if the server does not tell. */
+  readonly context: number | null;
+  /** The server's address. */
+  readonly address: string;
+  readonly notes: readonly string[];
+}
+
+/** A message as OpenAI's API has it. */
+export interface RequestMessage {
+  readonly role: 'system' | 'user' | 'assistant' | 'tool';
+  readonly content: string;
+  readonly tool_calls?: readonly RequestToolCall[];
+  readonly tool_call_id?: string;
+  /** The last message is the beginning of the answer, to be gone on with. */
+  readonly prefix?: true;
+}
+
+export interface RequestToolCall {
+  readonly id: string;
+  readonly type: 'function';
+  readonly function: { readonly name: string; readonly arguments: string };
+}
 
 /** What the page asks for. */
-export type ChatRequest = Pick<
-  ChatCompletionRequest,
-  'messages' | 'temperature' | 'top_p' | 'max_tokens' | 'seed'
->;
+export interface ChatRequest {
+  readonly messages: readonly RequestMessage[];
+  readonly response_format?: unknown;
+  readonly tools?: readonly unknown[];
+  readonly [field: string]: unknown;
+}
+
+/** A part of a tool's call; those of one `index` make one. */
+export interface CallPiece {
+  readonly index: number;
+  readonly id?: string | null;
+  readonly function?: { readonly name?: string | null; readonly arguments?: string | null };
+}
 
 /** A piece of an answer. The last ones say why it ended and what it took. */
 export interface Piece {
   readonly text: string;
-  readonly finish?: FinishReason;
+  readonly reasoning?: string;
+  readonly calls?: readonly CallPiece[];
+  readonly finish?: End;
   readonly timing?: Timing;
 }
 

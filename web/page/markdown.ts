@@ -1,210 +1,192 @@
 /**
- * The little of Markdown that models write, as a tree of plain data: paragraphs, headings, lists,
- * quotes, code blocks, rules; bold, italics, code. It makes no HTML and knows no DOM: the tree
- * holds the model's text as strings, and `ui/markdown_view.ts` puts them into text nodes.
- * Links and images stay the text they are: a model's address is nothing to click on unseen.
+ * Markdown as models write it, with tables, links and mathematics, as a tree of plain data.
+ *
+ * markdown-it reads it (CommonMark, and tables and strikethrough of GitHub's). No HTML is made: the
+ * tree holds the model's text as strings, `ui/markdown_view.ts` puts them into text nodes, and tags
+ * in a text stay text. Pictures are links: what a model names is not fetched unseen.
+ *
+ * Blocks are found in the whole text, which may still grow; what stands in them is read only for
+ * those that are new.
  */
 
-export type Inline =
-  | { kind: 'text'; text: string }
-  | { kind: 'code'; text: string }
-  | { kind: 'strong' | 'emphasis'; children: Inline[] };
+import { tex } from '@mdit/plugin-tex';
+import MarkdownIt from 'markdown-it';
+import type Token from 'markdown-it/lib/token.mjs';
 
-export type Block =
-  | { kind: 'paragraph'; source: string; children: Inline[] }
-  | { kind: 'heading'; source: string; level: number; children: Inline[] }
-  | { kind: 'code'; source: string; language: string; text: string }
-  | { kind: 'list'; source: string; start: number | null; items: Block[][] }
-  | { kind: 'quote'; source: string; blocks: Block[] }
-  | { kind: 'rule'; source: string };
+/** What an element of the page may be: a closed list, so that no text can name another. */
+export type Tag =
+  | 'p'
+  | 'h3'
+  | 'ul'
+  | 'ol'
+  | 'li'
+  | 'blockquote'
+  | 'hr'
+  | 'br'
+  | 'strong'
+  | 'em'
+  | 's'
+  | 'table'
+  | 'thead'
+  | 'tbody'
+  | 'tr'
+  | 'th'
+  | 'td';
 
-const FENCE = /^ {0,3}(`{3,}|~{3,})\s*([\w+#.-]*)[^`]*$/;
-const HEADING = /^ {0,3}(#{1,6})\s+(.*?)\s*#*\s*$/;
-const RULE = /^ {0,3}([-*_])\s*(?:\1\s*){2,}$/;
-const QUOTE = /^ {0,3}> ?(.*)$/;
-const ITEM = /^( {0,3})([-*+]|\d{1,9}[.)])( +)(.*)$/;
-const MAX_DEPTH = 6;
+export type Node =
+  | { readonly kind: 'text'; readonly text: string }
+  | { readonly kind: 'code'; readonly text: string }
+  | { readonly kind: 'fence'; readonly text: string; readonly language: string }
+  | { readonly kind: 'math'; readonly text: string; readonly display: boolean }
+  | { readonly kind: 'link'; readonly href: string; readonly children: readonly Node[] }
+  | {
+      readonly kind: 'element';
+      readonly tag: Tag;
+      readonly children: readonly Node[];
+      /** Of an `ol`: its first number, if that is not 1. */
+      readonly start?: number;
+      /** Of a heading: 1 to 6. All are `h3`, below the messages' own: models skip levels. */
+      readonly level?: number;
+      /** Of a cell. */
+      readonly align?: 'center' | 'right';
+    };
 
-/** Blocks of a text that may still be growing: an unclosed code fence reaches to its end. */
-export function parse(text: string, depth = 0): Block[] {
-  const lines = text.replace(/\r\n?/g, '\n').replaceAll('\t', '    ').split('\n');
-  const blocks: Block[] = [];
-  for (let at = 0; at < lines.length; ) {
-    if (isBlank(lines[at])) {
-      at += 1;
-      continue;
-    }
-    const end = endOfBlock(lines, at, depth);
-    blocks.push(block(lines.slice(at, end), depth));
-    at = end;
+/** A block of the outermost level. `source` tells whether it is what it was. */
+export interface Block {
+  readonly source: string;
+  readonly tokens: readonly Token[];
+}
+
+/** What definitions of links were found; given on from `blocks` to `nodes`. */
+export type Environment = Record<string, unknown>;
+
+/** A paragraph longer than this stays plain text: no person wrote it, and no person reads it. */
+const MAX_INLINE = 20_000;
+
+const reader = new MarkdownIt({ html: false, linkify: true }).use(tex, {
+  delimiters: 'all',
+  render: () => '',
+});
+// Blocks only; `inline` reads the rest.
+reader.core.ruler.disable(['inline', 'linkify', 'replacements', 'smartquotes', 'text_join']);
+
+/** Blocks of a text that may still grow: an unclosed fence reaches to its end. */
+export function blocks(text: string, environment: Environment): Block[] {
+  const lines = text.replace(/\r\n?/g, '\n').split('\n');
+  const found: Block[] = [];
+  let held: Token[] = [];
+  for (const token of reader.parse(text, environment)) {
+    held.push(token);
+    if (token.level > 0 || token.nesting > 0) continue;
+    const [from, to] = held[0]?.map ?? [0, 0];
+    found.push({ source: lines.slice(from, to).join('\n'), tokens: held });
+    held = [];
   }
-  return blocks;
-}
-
-/** The line after the block that begins at `at`. */
-function endOfBlock(lines: string[], at: number, depth: number): number {
-  const first = lines[at] ?? '';
-  const mark = FENCE.exec(first)?.[1];
-  if (mark) return endOfFence(lines, at, mark);
-  if (HEADING.test(first) || RULE.test(first)) return at + 1;
-  if (depth < MAX_DEPTH && QUOTE.test(first)) return runOf(lines, at, (line) => QUOTE.test(line));
-  if (depth < MAX_DEPTH && ITEM.test(first)) return endOfList(lines, at);
-  return runOf(lines, at, (line) => !isBlank(line) && !opensBlock(line, depth));
-}
-
-function runOf(lines: string[], at: number, belongs: (line: string) => boolean): number {
-  const stop = lines.findIndex((line, index) => index > at && !belongs(line));
-  return stop < 0 ? lines.length : stop;
-}
-
-function endOfFence(lines: string[], at: number, mark: string): number {
-  const closed = lines.findIndex((line, index) => index > at && closes(line, mark));
-  return closed < 0 ? lines.length : closed + 1;
-}
-
-function closes(line: string, mark: string): boolean {
-  const bare = line.trim();
-  return bare.length >= mark.length && bare === mark.charAt(0).repeat(bare.length);
-}
-
-function isBlank(line: string | undefined): boolean {
-  return line === undefined || line.trim() === '';
-}
-
-function opensBlock(line: string, depth: number): boolean {
-  if (FENCE.test(line) || HEADING.test(line) || RULE.test(line)) return true;
-  return depth < MAX_DEPTH && (QUOTE.test(line) || ITEM.test(line));
-}
-
-/** A list goes on over blank lines if what follows is indented or another item of its kind. */
-function endOfList(lines: string[], at: number): number {
-  const ordered = isOrdered(lines[at]);
-  let end = at + 1;
-  for (const [index, line] of lines.entries()) {
-    if (index <= at || isBlank(line)) continue;
-    const indented = /^ {2}/.test(line);
-    const sibling = ITEM.test(line) && !RULE.test(line) && isOrdered(line) === ordered;
-    const lazy = index === end && !opensBlock(line, 0);
-    if (!indented && !sibling && !lazy) break;
-    end = index + 1;
-  }
-  return end;
-}
-
-function isOrdered(line: string | undefined): boolean {
-  return /^ *\d/.test(line ?? '');
-}
-
-function block(lines: string[], depth: number): Block {
-  const source = lines.join('\n');
-  const first = lines[0] ?? '';
-  const [, mark, language] = FENCE.exec(first) ?? [];
-  if (mark) return code(lines, source, mark, language ?? '');
-  const [, hashes, title] = HEADING.exec(first) ?? [];
-  if (hashes) {
-    return { kind: 'heading', source, level: hashes.length, children: inline(title ?? '') };
-  }
-  if (RULE.test(first)) return { kind: 'rule', source };
-  if (depth < MAX_DEPTH && QUOTE.test(first)) {
-    const inner = lines.map((line) => QUOTE.exec(line)?.[1] ?? '').join('\n');
-    return { kind: 'quote', source, blocks: parse(inner, depth + 1) };
-  }
-  if (depth < MAX_DEPTH && ITEM.test(first)) return list(lines, source, depth);
-  const text = lines.map((line) => line.trim()).join('\n');
-  return { kind: 'paragraph', source, children: inline(text) };
-}
-
-function code(lines: string[], source: string, mark: string, language: string): Block {
-  const closed = lines.length > 1 && closes(lines.at(-1) ?? '', mark);
-  return {
-    kind: 'code',
-    source,
-    language,
-    text: lines.slice(1, closed ? -1 : undefined).join('\n'),
-  };
-}
-
-function list(lines: string[], source: string, depth: number): Block {
-  const items: string[][] = [];
-  let indent = 0;
-  for (const line of lines) {
-    const [, before = '', bullet = '', gap = '', text = ''] = ITEM.exec(line) ?? [];
-    if (bullet && (items.length === 0 || before.length < 2)) {
-      indent = before.length + bullet.length + gap.length;
-      items.push([text]);
-    } else {
-      items.at(-1)?.push(outdent(line, indent));
-    }
-  }
-  const start = isOrdered(lines[0]) ? Number.parseInt(lines[0] ?? '', 10) : null;
-  const parsed = items.map((item) => parse(item.join('\n'), depth + 1));
-  return { kind: 'list', source, start, items: parsed };
-}
-
-/** Up to `indent` spaces less in front. */
-function outdent(line: string, indent: number): string {
-  let at = 0;
-  while (at < indent && line[at] === ' ') at += 1;
-  return line.slice(at);
-}
-
-// Bold and italics open before a letter and close after one, so that 2 * 3 * 4 stays as it is.
-// Words may hold underscores: snake_case is no emphasis.
-const INLINE = [
-  { kind: 'code', pattern: /(`+)([^`]|[^`][\s\S]*?[^`])\1(?!`)/y },
-  { kind: 'strong', pattern: /(\*\*)(?=\S)([\s\S]*?\S)\1(?!\*)/y },
-  { kind: 'strong', pattern: /(__)(?=\S)([\s\S]*?\S)\1(?!\w)/y },
-  { kind: 'emphasis', pattern: /(\*)(?=[^\s*])([^*]*?[^\s*])\1(?!\*)/y },
-  { kind: 'emphasis', pattern: /(_)(?=[^\s_])([^_]*?[^\s_])\1(?!\w)/y },
-] as const;
-const ESCAPED = /\\([\\`*_{}[\]()#+.!~>|-])/y;
-const MARKS = /[\\`*_]/g;
-
-// A paragraph longer than this stays plain: marks that never close cost time with its square.
-const MAX_INLINE = 4000;
-
-/** Bold, italics and code of a text without blocks. */
-export function inline(text: string, depth = 0): Inline[] {
-  if (text.length > MAX_INLINE) return [{ kind: 'text', text }];
-  const found: Inline[] = [];
-  let plain = '';
-  for (let at = 0; at < text.length; ) {
-    const escaped = matchAt(ESCAPED, text, at);
-    const span = escaped || depth >= MAX_DEPTH ? null : spanAt(text, at, depth);
-    if (span) {
-      if (plain) found.push({ kind: 'text', text: plain });
-      plain = '';
-      found.push(span.node);
-      at = span.end;
-    } else {
-      const end = escaped ? at + 2 : nextMark(text, at + 1);
-      plain += escaped ? text.charAt(at + 1) : text.slice(at, end);
-      at = end;
-    }
-  }
-  if (plain) found.push({ kind: 'text', text: plain });
   return found;
 }
 
-function spanAt(text: string, at: number, depth: number): { node: Inline; end: number } | null {
-  if (text[at] === '_' && /\w/.test(text.charAt(at - 1))) return null;
-  for (const { kind, pattern } of INLINE) {
-    const match = matchAt(pattern, text, at);
-    if (!match) continue;
-    const end = at + match[0].length;
-    const inner = match[2] ?? '';
-    if (kind === 'code') return { node: { kind, text: inner.replace(/^ (.+) $/s, '$1') }, end };
-    return { node: { kind, children: inline(inner, depth + 1) }, end };
+/** What a block holds. */
+export function nodes(block: Block, environment: Environment): Node[] {
+  return tree(block.tokens, environment);
+}
+
+/** All of a text. */
+export function parse(text: string): Node[] {
+  const environment: Environment = {};
+  return blocks(text, environment).flatMap((block) => nodes(block, environment));
+}
+
+/** Opening and closing tokens as a tree. */
+function tree(tokens: readonly Token[], environment: Environment): Node[] {
+  const stack: Node[][] = [[]];
+  const opened: Token[] = [];
+  for (const token of tokens) {
+    if (token.nesting > 0) {
+      opened.push(token);
+      stack.push([]);
+    } else if (token.nesting < 0) {
+      const children = stack.pop() ?? [];
+      const open = opened.pop();
+      stack.at(-1)?.push(...(open ? closed(open, children) : children));
+    } else stack.at(-1)?.push(...single(token, environment));
   }
-  return null;
+  return stack[0] ?? [];
 }
 
-function matchAt(pattern: RegExp, text: string, at: number): RegExpExecArray | null {
-  pattern.lastIndex = at;
-  return pattern.exec(text);
+function single(token: Token, environment: Environment): Node[] {
+  switch (token.type) {
+    case 'inline':
+      return inline(token.content, environment);
+    case 'code_inline':
+      return [{ kind: 'code', text: token.content }];
+    case 'fence':
+    case 'code_block':
+      return [{ kind: 'fence', text: withoutEnd(token.content), language: languageOf(token.info) }];
+    case 'math_inline':
+    case 'math_block':
+      return [{ kind: 'math', text: token.content, display: token.type === 'math_block' }];
+    case 'image':
+      return link(token.attrGet('src'), [{ kind: 'text', text: token.content || 'picture' }]);
+    case 'hr':
+      return [{ kind: 'element', tag: 'hr', children: [] }];
+    case 'softbreak':
+    case 'hardbreak':
+      return [{ kind: 'element', tag: 'br', children: [] }];
+    default:
+      return token.content ? [{ kind: 'text', text: token.content }] : [];
+  }
 }
 
-function nextMark(text: string, from: number): number {
-  MARKS.lastIndex = from;
-  return MARKS.exec(text)?.index ?? text.length;
+/** The text of a block. */
+function inline(text: string, environment: Environment): Node[] {
+  if (text.length > MAX_INLINE) return [{ kind: 'text', text }];
+  const tokens: Token[] = [];
+  reader.inline.parse(text, reader, environment, tokens);
+  return tree(tokens, environment);
+}
+
+function closed(open: Token, children: readonly Node[]): Node[] {
+  if (open.type === 'link_open') return link(open.attrGet('href'), children);
+  if (open.type === 'paragraph_open' && open.hidden) return [...children]; // a tight list's
+  const level = /^h([1-6])$/.exec(open.tag)?.[1];
+  if (level) return [{ kind: 'element', tag: 'h3', level: Number(level), children }];
+  const tag = TAGS.get(open.tag);
+  if (!tag) return [...children];
+  const start = Number(open.attrGet('start') ?? 1);
+  const align = /text-align:(center|right)/.exec(open.attrGet('style') ?? '')?.[1];
+  return [
+    {
+      kind: 'element',
+      tag,
+      children,
+      ...(start !== 1 && { start }),
+      ...((align === 'center' || align === 'right') && { align }),
+    },
+  ];
+}
+
+const TAGS: ReadonlyMap<string, Tag> = new Map(
+  (
+    [
+      ['p', 'ul', 'ol', 'li', 'blockquote', 'strong', 'em', 's'],
+      ['table', 'thead', 'tbody', 'tr', 'th', 'td'],
+    ] as const
+  )
+    .flat()
+    .map((tag) => [tag, tag]),
+);
+
+/** Only what a browser opens as a page or a letter; another address is text. */
+function link(href: string | null, children: readonly Node[]): Node[] {
+  return href && /^(https?:\/\/|mailto:)/i.test(href)
+    ? [{ kind: 'link', href, children }]
+    : [...children];
+}
+
+function languageOf(info: string): string {
+  return /^[\w+#.-]+/.exec(info.trim())?.[0] ?? '';
+}
+
+function withoutEnd(text: string): string {
+  return text.endsWith('\n') ? text.slice(0, -1) : text;
 }

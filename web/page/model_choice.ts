@@ -1,6 +1,5 @@
 /**
- * Which model: `?model=URL`, the one that is hosted beside the page (`model/`), or what the visitor
- * types. Reads of the manifest only what the start panel shows; whether it is sound, the engine says.
+ * Which model: `?model=URL`, the one that is hosted beside the page, or what the visitor types. Reads of the manifest only what the start panel shows; whether it is sound, the engine says.
  */
 
 import { fileUrl, modelUrl } from '../src/model/paths.js';
@@ -22,11 +21,6 @@ export function askedFor(page: URL): string | null {
   return asked ? address(asked, page) : null;
 }
 
-/** The folder beside the page. */
-export function hostedUrl(page: URL): string {
-  return new URL('model/', page).href.split(/[?#]/)[0] ?? '';
-}
-
 /** The whole address of a model's folder as typed. Raises DownloadError if it is none. */
 export function address(typed: string, page: URL): string {
   const text = typed.trim();
@@ -46,13 +40,28 @@ export async function look(url: string): Promise<Offer | null> {
   }
 }
 
-function summary(url: string, manifest: unknown): Offer | null {
-  const { model, files } = (manifest ?? {}) as { model?: { name?: unknown }; files?: unknown };
-  if (typeof model?.name !== 'string') return null;
-  return { url, name: model.name, bytes: Array.isArray(files) ? sumOf(files) : null };
+interface Listed {
+  readonly path?: unknown;
+  readonly bytes?: unknown;
 }
 
-function sumOf(files: readonly { bytes?: unknown }[]): number | null {
-  const sum = files.reduce((total, file) => total + Number(file.bytes), 0);
+/** What a manifest tells, or null if it is none. */
+export function summary(url: string, manifest: unknown): Offer | null {
+  const { model, files } = (manifest ?? {}) as { model?: { name?: unknown }; files?: unknown };
+  if (typeof model?.name !== 'string') return null;
+  return { url, name: model.name, bytes: Array.isArray(files) ? fetched(manifest, files) : null };
+}
+
+/** Of a library for every kind of GPU one is fetched, and of their manifests. */
+function fetched(manifest: unknown, files: readonly Listed[]): number | null {
+  const { library, alternatives } = manifest as {
+    library?: { path?: unknown };
+    alternatives?: unknown;
+  };
+  const others: readonly unknown[] = Array.isArray(alternatives) ? alternatives : [];
+  const isOther = ({ path }: Listed) =>
+    others.includes(path) || (String(path).endsWith('.wasm') && path !== library?.path);
+  const wanted = files.filter((file) => !isOther(file));
+  const sum = wanted.reduce((total, file) => total + Number(file.bytes), 0);
   return Number.isFinite(sum) ? sum : null;
 }

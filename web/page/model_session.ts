@@ -1,5 +1,6 @@
 /**
- * The life of the model behind the page: none chosen, one that starts, one that runs, a failure.
+ * The life of the model behind the page: not known yet, none chosen, a server that asks for a key,
+ * one that starts, one that runs, a failure.
  *
  * A machine of phases without a DOM. One model at a time: starting another ends the one before,
  * and what a start that was given up still brings is closed and forgotten.
@@ -9,6 +10,8 @@ import type { Progress } from '../src/startup.js';
 import type { ChatEngine, Engines, ModelPlace } from './engine_port.js';
 
 export type Phase =
+  | { readonly kind: 'connecting' }
+  | { readonly kind: 'locked'; readonly wasWrong: boolean }
   | { readonly kind: 'choosing' }
   | { readonly kind: 'starting'; readonly source: ModelPlace }
   | { readonly kind: 'running'; readonly engine: ChatEngine; readonly source: ModelPlace }
@@ -22,7 +25,7 @@ export interface SessionEvents {
 export class ModelSession {
   readonly #engines: Engines;
   readonly #events: SessionEvents;
-  #phase: Phase = { kind: 'choosing' };
+  #phase: Phase = { kind: 'connecting' };
   #source: ModelPlace | null = null;
   /** Of the start or the model that is current; aborted when it no longer is. */
   #current = new AbortController();
@@ -55,6 +58,18 @@ export class ModelSession {
     } catch (error) {
       if (!current.aborted) this.#to({ kind: 'failed', error });
     }
+  }
+
+  /** Whether a model was started that can be so again. */
+  get canRetry(): boolean {
+    return this.#source !== null;
+  }
+
+  /** Nothing can be asked without a key; `wasWrong`: one was given. */
+  lock(wasWrong: boolean): void {
+    this.#end();
+    this.#source = null;
+    this.#to({ kind: 'locked', wasWrong });
   }
 
   /** The same model once more. */

@@ -10,14 +10,28 @@ export interface Settings {
   system: string;
   temperature: number | null;
   topP: number | null;
+  topK: number | null;
+  minP: number | null;
+  repetitionPenalty: number | null;
+  presencePenalty: number | null;
+  frequencyPenalty: number | null;
   maxTokens: number | null;
   seed: number | null;
+  /** A JSON schema that answers are held to, as typed; "" for none. */
+  schema: string;
+  /** Tools in OpenAI's words, a JSON array, as typed; "" for none. */
+  tools: string;
 }
+
+/** A setting that is a longer text. */
+export type TextKey = 'system' | 'schema' | 'tools';
+
+const TEXTS: readonly TextKey[] = ['system', 'schema', 'tools'];
 
 /** A number of the form: where it goes in the request, and what its field accepts. */
 export interface NumberRow {
-  key: Exclude<keyof Settings, 'system'>;
-  field: 'temperature' | 'top_p' | 'max_tokens' | 'seed';
+  key: Exclude<keyof Settings, TextKey>;
+  field: string;
   label: string;
   hint: string;
   min: number;
@@ -45,6 +59,51 @@ export const NUMBERS: readonly NumberRow[] = [
     step: 0.05,
   },
   {
+    key: 'topK',
+    field: 'top_k',
+    label: 'Top k',
+    hint: 'Choose only among this many likely words; 0 for all.',
+    min: 0,
+    max: 1_000_000,
+    step: 1,
+  },
+  {
+    key: 'minP',
+    field: 'min_p',
+    label: 'Min p',
+    hint: 'Leave out words below this share of the likeliest.',
+    min: 0,
+    max: 1,
+    step: 0.01,
+  },
+  {
+    key: 'repetitionPenalty',
+    field: 'repetition_penalty',
+    label: 'Repetition penalty',
+    hint: 'Above 1, what was said is less likely.',
+    min: 0.01,
+    max: 10,
+    step: 0.05,
+  },
+  {
+    key: 'presencePenalty',
+    field: 'presence_penalty',
+    label: 'Presence penalty',
+    hint: 'Above 0, new words are likelier.',
+    min: -2,
+    max: 2,
+    step: 0.1,
+  },
+  {
+    key: 'frequencyPenalty',
+    field: 'frequency_penalty',
+    label: 'Frequency penalty',
+    hint: 'Above 0, frequent words are less likely.',
+    min: -2,
+    max: 2,
+    step: 0.1,
+  },
+  {
     key: 'maxTokens',
     field: 'max_tokens',
     label: 'Longest answer',
@@ -68,8 +127,15 @@ export const DEFAULTS: Readonly<Settings> = {
   system: '',
   temperature: null,
   topP: null,
+  topK: null,
+  minP: null,
+  repetitionPenalty: null,
+  presencePenalty: null,
+  frequencyPenalty: null,
   maxTokens: null,
   seed: null,
+  schema: '',
+  tools: '',
 };
 
 const KEY = 'mlcc.settings.1';
@@ -78,7 +144,10 @@ const KEY = 'mlcc.settings.1';
 export function readSettings(store: TextStore | null): Settings {
   const settings: Settings = { ...DEFAULTS };
   const kept = parseObject(store?.getItem(KEY) ?? null);
-  if (typeof kept['system'] === 'string') settings.system = kept['system'];
+  for (const key of TEXTS) {
+    const text = kept[key];
+    if (typeof text === 'string') settings[key] = text;
+  }
   for (const row of NUMBERS) settings[row.key] = within(row, kept[row.key]);
   return settings;
 }
@@ -88,12 +157,31 @@ export function keepSettings(store: TextStore | null, settings: Settings): void 
 }
 
 /** The fields of a request for what is set. */
-export function requestFields(settings: Settings): Partial<Record<NumberRow['field'], number>> {
+export function requestFields(settings: Settings): Record<string, number> {
   const set = NUMBERS.flatMap((row) => {
     const value = settings[row.key];
     return value === null ? [] : [[row.field, value] as const];
   });
   return Object.fromEntries(set);
+}
+
+/** The schema that answers are held to, or null: none is set, or it is none. */
+export function schemaOf(settings: Settings): object | null {
+  const found = parse(settings.schema);
+  return typeof found === 'object' && !Array.isArray(found) ? found : null;
+}
+
+/** The tools that a model may call, or null. */
+export function toolsOf(settings: Settings): readonly unknown[] | null {
+  const found = parse(settings.tools);
+  return Array.isArray(found) && found.length > 0 ? found : null;
+}
+
+/** Why a text is no value for its setting; "" if it is one. */
+export function faultOf(key: TextKey, settings: Settings): string {
+  if (key === 'system' || settings[key].trim() === '') return '';
+  if (key === 'schema') return schemaOf(settings) ? '' : 'Not used: this is no JSON object.';
+  return toolsOf(settings) ? '' : 'Not used: this is no JSON array of tools.';
 }
 
 /** The number if it is one that the row accepts, else null. */
@@ -104,10 +192,15 @@ export function within(row: NumberRow, value: unknown): number | null {
 }
 
 function parseObject(text: string | null): Record<string, unknown> {
+  const found = parse(text ?? '{}');
+  return typeof found === 'object' ? { ...found } : {};
+}
+
+/** What JSON says; null for what is no JSON. */
+function parse(text: string): unknown {
   try {
-    const found: unknown = JSON.parse(text ?? '{}');
-    return typeof found === 'object' && found !== null ? { ...found } : {};
+    return JSON.parse(text);
   } catch {
-    return {};
+    return null;
   }
 }

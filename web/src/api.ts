@@ -12,26 +12,108 @@ export interface TextPart {
   text: string;
 }
 
+/** What a message's call calls. */
+export interface CalledFunction {
+  /** Which tool. */
+  name: string;
+  /** As JSON's text. */
+  arguments?: string | null;
+}
+
+/** A call of a tool that an assistant's message made. */
+export interface MessageToolCall {
+  /** What the tool's message names it by. */
+  id?: string | null;
+  type?: 'function' | null;
+  /** What was called. */
+  function: CalledFunction;
+  /** Accepted; never changes an answer. */
+  index?: unknown;
+}
+
+/** A function that the model may call. */
+export interface ToolFunction {
+  /** What the model calls it by. */
+  name: string;
+  /** What it does, for the model. */
+  description?: string | null;
+  /** The schema of its arguments; without, it takes none. */
+  parameters?: unknown;
+  /** Refuse a schema that arguments cannot be held to, instead of holding them to a part. */
+  strict?: boolean | null;
+}
+
+/** A tool that the model may call. */
+export interface Tool {
+  type: 'function';
+  /** What may be called. */
+  function: ToolFunction;
+}
+
+/** A function of `tools`, by its name. */
+export interface NamedFunction {
+  name: string;
+}
+
+/** The tool to call. */
+export interface NamedTool {
+  type: 'function';
+  /** The one to call. */
+  function: NamedFunction;
+}
+
+/** Which of `tools` may be called. */
+export interface AllowedToolsList {
+  /** Whether one must be called. */
+  mode: 'auto' | 'required';
+  /** Those of `tools`. */
+  tools: readonly NamedTool[];
+}
+
+/** A choice among some of `tools`. */
+export interface AllowedTools {
+  type: 'allowed_tools';
+  /** Which may be called. */
+  allowed_tools: AllowedToolsList;
+}
+
+/** Whether and how long the model thinks. */
+export interface ThinkingSwitch {
+  /** Whether the model thinks; adaptive = as it likes. */
+  type: string;
+  /** Another name of `thinking_budget`. */
+  budget_tokens?: number | null;
+  /** Accepted; never changes an answer. */
+  display?: unknown;
+}
+
 /** One message of a conversation. */
 export interface Message {
   /** Who says it; developer is another name of system. */
   role: 'system' | 'developer' | 'user' | 'assistant' | 'tool';
-  /** What is said: a text, or texts that are joined. */
-  content: string | readonly TextPart[];
+  /** What is said: a text, or texts that are joined. May be null beside `tool_calls`. */
+  content?: string | readonly TextPart[] | null;
   /** Who of several speaks, for templates that know names. */
   name?: string | null;
-  /** Not built yet: accepted only with a value that changes nothing. */
-  tool_calls?: readonly [] | null;
-  /** Not built yet: accepted only with a value that changes nothing. */
-  tool_call_id?: null;
+  /** An assistant's: tools it called. */
+  tool_calls?: readonly MessageToolCall[] | null;
+  /** A tool's: the call that it answers. */
+  tool_call_id?: string | null;
   /** Not built yet: accepted only with a value that changes nothing. */
   function_call?: null;
+  /** What an assistant thought before it said this. */
+  reasoning_content?: string | null;
+  /** Another name of `reasoning_content`. */
+  reasoning?: string | null;
+  /**
+   * Of a last message of the assistant's: the answer begins with it, and goes on where it
+   * ends.
+   */
+  prefix?: boolean | null;
   /** Not built yet: accepted only with a value that changes nothing. */
   audio?: null;
   /** Not built yet: accepted only with a value that changes nothing. */
   refusal?: '' | null;
-  /** Not built yet: accepted only with a value that changes nothing. */
-  reasoning_content?: '' | null;
   /** Accepted; never changes an answer. */
   annotations?: unknown;
 }
@@ -92,7 +174,7 @@ export interface StructuredOutputs {
 export interface ChatCompletionRequest {
   /** The conversation so far. */
   messages: readonly Message[];
-  /** Must be the model that is loaded, if it is given. */
+  /** Which model; where there is one, it may be left out. */
   model?: string | null;
   /** Send the answer as it is made, as server-sent events. */
   stream?: boolean | null;
@@ -150,7 +232,7 @@ export interface ChatCompletionRequest {
   seed?: number | null;
   /** The answer ends before the first of these. */
   stop?: string | readonly string[] | null;
-  /** Longest answer in tokens. */
+  /** Longest answer in tokens; -1 = as long as the context allows. */
   max_tokens?: number | null;
   /** Go on where the model would end, as benchmarks want. */
   ignore_eos?: boolean | null;
@@ -230,16 +312,26 @@ export interface ChatCompletionRequest {
   logprobs?: boolean | null;
   /** With `logprobs`: tell this many of the likeliest tokens in each place, too. From 0 to 20. */
   top_logprobs?: number | null;
-  /** Not built yet: accepted only with a value that changes nothing. */
-  tools?: readonly [] | null;
-  /** Not built yet: accepted only with a value that changes nothing. */
-  tool_choice?: 'none' | 'auto' | null;
+  /** Functions that the model may call. */
+  tools?: readonly Tool[] | null;
+  /** Whether a tool is called: as the model likes, none, at least one, or this one. */
+  tool_choice?: 'auto' | 'none' | 'required' | NamedTool | AllowedTools | null;
+  /** false: one call at most in an answer. */
+  parallel_tool_calls?: boolean | null;
   /** Not built yet: accepted only with a value that changes nothing. */
   functions?: readonly [] | null;
   /** Not built yet: accepted only with a value that changes nothing. */
   function_call?: 'none' | 'auto' | null;
-  /** Not built yet: accepted only with a value that changes nothing. */
-  reasoning_effort?: null;
+  /** How much the model thinks, where its template knows that; none = not at all. */
+  reasoning_effort?: 'none' | 'minimal' | 'low' | 'medium' | 'high' | 'xhigh' | 'max' | null;
+  /** Whether it thinks, where its template knows that. */
+  enable_thinking?: boolean | null;
+  /** Tokens after which its reasoning is ended, and the answer begins. */
+  thinking_budget?: number | null;
+  /** Both of these as Anthropic and others say it. */
+  thinking?: ThinkingSwitch | null;
+  /** Variables of the model's chat template. */
+  chat_template_kwargs?: unknown;
   /** Not built yet: accepted only with a value that changes nothing. */
   verbosity?: 'medium' | null;
   /** Not built yet: accepted only with a value that changes nothing. */
@@ -250,10 +342,6 @@ export interface ChatCompletionRequest {
   web_search_options?: null;
   /** Not built yet: accepted only with a value that changes nothing. */
   moderation?: null;
-  /** Not built yet: accepted only with a value that changes nothing. */
-  chat_template_kwargs?: Record<string, never> | null;
-  /** Accepted; never changes an answer. */
-  parallel_tool_calls?: unknown;
   /** Accepted; never changes an answer. */
   prediction?: unknown;
   /** Accepted; never changes an answer. */
@@ -280,7 +368,7 @@ export interface ChatCompletionRequestNonStreaming extends ChatCompletionRequest
 export interface CompletionRequest {
   /** One prompt or several; each gets an answer. */
   prompt: string | readonly string[] | readonly number[] | readonly (readonly number[])[];
-  /** Must be the model that is loaded, if it is given. */
+  /** Which model; where there is one, it may be left out. */
   model?: string | null;
   /** Send the answer as it is made, as server-sent events. */
   stream?: boolean | null;
@@ -338,7 +426,7 @@ export interface CompletionRequest {
   seed?: number | null;
   /** The answer ends before the first of these. */
   stop?: string | readonly string[] | null;
-  /** Longest answer in tokens. */
+  /** Longest answer in tokens; -1 = as long as the context allows. */
   max_tokens?: number | null;
   /** Go on where the model would end, as benchmarks want. */
   ignore_eos?: boolean | null;
@@ -419,8 +507,8 @@ export interface CompletionRequest {
    * that is fewer. From 1 to 128.
    */
   best_of?: number | null;
-  /** Not built yet: accepted only with a value that changes nothing. */
-  suffix?: '' | null;
+  /** What follows the gap that is to be filled; for models that were trained for it. */
+  suffix?: string | null;
   /**
    * Tell the log-probability of each token of the answer, and of this many of the likeliest in
    * its place. From 0 to 20.
@@ -438,9 +526,9 @@ export interface CompletionRequestNonStreaming extends CompletionRequest {
 
 /**
  * stop = the model ended its answer, or a stop string came; length = no more tokens were
- * allowed, or fit.
+ * allowed, or fit; tool_calls = it ended, and calls tools.
  */
-export type FinishReason = 'stop' | 'length';
+export type FinishReason = 'stop' | 'length' | 'tool_calls';
 
 /** What the tokens of the prompts were. */
 export interface PromptTokensDetails {
@@ -456,10 +544,33 @@ export interface Usage {
   prompt_tokens_details: PromptTokensDetails;
 }
 
+/** What is called. */
+export interface FunctionCall {
+  name: string;
+  /** JSON's text, of an object. */
+  arguments: string;
+}
+
+/** A tool that the model calls. */
+export interface ToolCall {
+  /** What the message that answers it names. */
+  id: string;
+  type: 'function';
+  function: FunctionCall;
+}
+
+interface Apart {
+  /** What the model thought before it answered, where it thinks. */
+  reasoning_content?: string;
+  /** Tools that it calls, if it does. */
+  tool_calls?: ToolCall[];
+}
+
 /** The answer of a chat. */
-export interface AssistantMessage {
+export interface AssistantMessage extends Apart {
   role: 'assistant';
-  content: string;
+  /** null beside `tool_calls`, if nothing else is said. */
+  content: string | null;
   refusal: null;
 }
 
@@ -497,8 +608,13 @@ export interface ChatChoice {
   finish_reason: FinishReason;
 }
 
+interface Fingerprint {
+  /** Of the artifact that answers: the same as long as its files are. */
+  system_fingerprint?: string;
+}
+
 /** A whole answer of /v1/chat/completions. */
-export interface ChatCompletion {
+export interface ChatCompletion extends Fingerprint {
   id: string;
   object: 'chat.completion';
   /** Seconds since 1970. */
@@ -508,10 +624,30 @@ export interface ChatCompletion {
   usage: Usage;
 }
 
+/** What a chunk adds to what is called. */
+export interface FunctionDelta {
+  name?: string;
+  arguments?: string;
+}
+
+interface NamesCall {
+  id?: string;
+  type?: 'function';
+}
+
+/** What a chunk adds to a call: first its id and name, then its arguments. */
+export interface ToolCallDelta extends NamesCall {
+  /** Of the call in the answer. */
+  index: number;
+  function: FunctionDelta;
+}
+
 /** What a chunk adds to the answer; the first one names the role, the last one is empty. */
 export interface ChatDelta {
   role?: 'assistant';
   content?: string;
+  reasoning_content?: string;
+  tool_calls?: ToolCallDelta[];
 }
 
 /** A piece of one answer of a chat completion. */
@@ -525,6 +661,8 @@ export interface ChatChunkChoice {
 }
 
 interface UsageAtEnd {
+  /** Of the artifact that answers: the same as long as its files are. */
+  system_fingerprint?: string;
   /** With `stream_options.include_usage`: in a last chunk without choices, null before. */
   usage?: Usage | null;
 }
@@ -566,7 +704,7 @@ export interface CompletionChoice {
 }
 
 /** A whole answer of /v1/completions, one choice per prompt. */
-export interface Completion {
+export interface Completion extends Fingerprint {
   id: string;
   object: 'text_completion';
   /** Seconds since 1970. */
@@ -601,6 +739,18 @@ export interface Model {
   object: 'model';
   created: number;
   owned_by: 'mlcc';
+  /** What is not loaded is when it is asked for. */
+  state: ModelState;
+  /** Tokens of a prompt and its answer together. */
+  context_length: number;
+  /** The same, as vLLM calls it. */
+  max_model_len: number;
+  /** Other names that it answers to. */
+  aliases: string[];
+  /** Planned for it while it is loaded, where somebody planned. */
+  memory_bytes: number | null;
+  /** Those that wait or are being answered. */
+  requests: number;
 }
 
 /** The answer of /v1/models. */

@@ -23,7 +23,11 @@ interface Piece {
   readonly usage?: Usage | null;
   readonly choices: readonly {
     readonly text?: string;
-    readonly delta?: { readonly content?: string | null };
+    readonly delta?: {
+      readonly content?: string | null;
+      readonly reasoning_content?: string | null;
+      readonly tool_calls?: readonly unknown[] | null;
+    };
   }[];
 }
 
@@ -78,7 +82,7 @@ export class Completions<
     try {
       for (let next = first; !next.done; next = await chunks.next()) {
         const chunk = next.value;
-        if (chunk.choices.some(({ text, delta }) => text || delta?.content)) watch.text();
+        if (chunk.choices.some(saysSomething)) watch.text();
         if (chunk.usage) this.#onTiming(watch.stop(chunk.usage));
         if (wanted) yield chunk as Awaited<Chunk>;
         else if (!chunk.usage) yield withoutUsage(chunk) as Awaited<Chunk>;
@@ -87,6 +91,10 @@ export class Completions<
       await chunks.return();
     }
   }
+}
+
+function saysSomething({ text, delta }: Piece['choices'][number]): boolean {
+  return Boolean(text || delta?.content || delta?.reasoning_content || delta?.tool_calls?.length);
 }
 
 /** As if nobody had asked for it. */

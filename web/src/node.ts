@@ -5,7 +5,7 @@
  */
 
 import { openAsBlob } from 'node:fs';
-import { readdir } from 'node:fs/promises';
+import { readdir, readFile } from 'node:fs/promises';
 import { join, relative, resolve, sep } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { UnsupportedError } from './errors.js';
@@ -15,13 +15,14 @@ import type { ModelSource } from './model/source.js';
 import type { Note } from './model/store.js';
 import { MemoryStore } from './model/store_memory.js';
 import { openTab, type TabOptions } from './open_tab.js';
-import { bootPython } from './python.js';
+import { bootPython, GRAMMARS } from './python.js';
 import type { Tab } from './tab.js';
 
 export type { Progress } from './startup.js';
 export type { Tab, TabInfo } from './tab.js';
 
-export interface NodeOptions extends Partial<Omit<TabOptions, 'files' | 'boot' | 'notes'>> {
+export interface NodeOptions
+  extends Partial<Omit<TabOptions, 'files' | 'boot' | 'grammars' | 'notes'>> {
   /** The folder with pyodide/ and python/, if they are not beside this file. */
   readonly assets?: string;
 }
@@ -40,6 +41,7 @@ export async function openNodeTab(model: string, options: NodeOptions = {}): Pro
     files: await filesOf(model, (note) => notes.push(note)),
     gpu: gpu ?? (await nodeGpu()),
     boot: () => bootPython(place),
+    grammars: () => readFile(new URL(GRAMMARS, place)),
   });
 }
 

@@ -8,6 +8,7 @@
 import { type Adapter, findAdapter, openDevice } from './device/adapter.js';
 import { Executor } from './device/executor.js';
 import { ArtifactError, OutOfMemoryError } from './errors.js';
+import { Grammars } from './grammar.js';
 import type { ModelSource } from './model/source.js';
 import { createTokenizer } from './model/tokenizer.js';
 import { loadWeights } from './model/weights.js';
@@ -22,6 +23,8 @@ export interface TabOptions {
   /** `navigator.gpu`, or that of npm's webgpu. */
   readonly gpu: GPU | undefined;
   readonly boot: () => Promise<Entry>;
+  /** Brings the module that reads grammars, once it is asked for. */
+  readonly grammars: () => Promise<BufferSource>;
   readonly onProgress?: OnProgress;
   readonly signal?: AbortSignal;
   /** Conversations that are answered at once; what suits, if left out. */
@@ -52,6 +55,7 @@ interface SmallFiles {
   readonly library: Uint8Array<ArrayBuffer>;
   readonly texts: Readonly<Record<string, string>>;
   readonly tokenizer: TokenizerPort;
+  readonly grammars: Grammars;
 }
 
 const TOKENIZER = 'tokenizer.json';
@@ -170,10 +174,12 @@ class Opening {
     if (!code || !tokenizer) {
       throw new ArtifactError(`the manifest lists no ${TOKENIZER}; compile the model again`);
     }
+    const made = await this.#startup.timed('tokenizer', () => createTokenizer(tokenizer));
     return {
       library: code,
       texts: Object.fromEntries([...parts].map(([path, bytes]) => [path, decoded(bytes)])),
-      tokenizer: await this.#startup.timed('tokenizer', () => createTokenizer(tokenizer)),
+      tokenizer: made,
+      grammars: new Grammars(this.#options.grammars, tokenizer, made),
     };
   }
 
@@ -184,7 +190,7 @@ class Opening {
     small: SmallFiles,
     device: GPUDevice,
   ): Promise<Tab> {
-    const { library, texts, tokenizer } = small;
+    const { library, texts, tokenizer, grammars } = small;
     const { notes } = parsed<Pick<Plan, 'notes'>>(python.check(manifest, texts, tokenizer));
     const create = () => Executor.create(library, device, first);
     const executor = await this.#startup.timed('library', create);
@@ -200,6 +206,7 @@ class Opening {
           executor,
           this.#options.parseSpecial ?? false,
           this.#options.prefixCache ?? true,
+          grammars,
         ),
       );
       this.#say({ stage: 'ready', text: `${plan.model} is ready`, done: 1, total: 1 });

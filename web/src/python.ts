@@ -32,6 +32,25 @@ export interface TokenizerPort {
   decode(ids: Int32Array): string;
 }
 
+/** A grammar of one answer, in memory that nobody else gives back. */
+export interface MatcherPort {
+  copy(): MatcherPort;
+  discard(): void;
+  stopped(): boolean;
+  failed(): boolean;
+  why(): string;
+  allowed(): Uint8Array;
+  accept(token: number): void;
+  forced(): Uint8Array;
+}
+
+/** What Python needs to hold answers to grammars. */
+export interface GrammarPort {
+  ready(): Promise<string>;
+  open(vocabSize: number, ends: Int32Array, lexerStates: number, grammarSize: number): string;
+  read(tag: string, text: string, settings: string): MatcherPort;
+}
+
 interface Sampled {
   readonly tokens: Int32Array;
   readonly logprobs: Float32Array;
@@ -76,6 +95,7 @@ export interface Entry {
     executor: ExecutorPort,
     parseSpecial: boolean,
     prefixCache: boolean,
+    grammars: GrammarPort | undefined,
   ): PythonTab;
 }
 
@@ -97,6 +117,9 @@ export async function bootPython(assets: URL): Promise<Entry> {
     );
   }
 }
+
+/** Reads grammars; among the assets, where the package was built with Rust. */
+export const GRAMMARS = 'grammar/grammar.wasm';
 
 /** Pyodide takes an address in a browser and a path under Node. */
 function placeOf(url: URL): string {

@@ -5,7 +5,7 @@
  * it: browsers tell pages of no such thing.
  */
 
-import { toPlain } from './errors.js';
+import { DownloadError, toPlain } from './errors.js';
 import type {
   AnswerPiece,
   Cancel,
@@ -20,7 +20,7 @@ import { openStore } from './model/open_store.js';
 import type { ModelSource } from './model/source.js';
 import type { Note } from './model/store.js';
 import { openTab } from './open_tab.js';
-import { bootPython } from './python.js';
+import { bootPython, GRAMMARS } from './python.js';
 import type { AnswerSink, Tab } from './tab.js';
 
 declare const self: DedicatedWorkerGlobalScope & {
@@ -54,14 +54,22 @@ async function open(options: OpenOptions, lock: string): Promise<void> {
 
 async function openModel({ model, assets, ...options }: OpenOptions): Promise<Tab> {
   const notes: string[] = [];
+  const place = new URL(assets ?? import.meta.env.BASE_URL, import.meta.url);
   return openTab({
     ...options,
     files: await filesOf(model, (note) => notes.push(note)),
     gpu: navigator.gpu,
-    boot: () => bootPython(new URL(assets ?? import.meta.env.BASE_URL, import.meta.url)),
+    boot: () => bootPython(place),
+    grammars: () => fetched(new URL(GRAMMARS, place)),
     onProgress: (progress) => tell({ kind: 'progress', progress }),
     notes,
   });
+}
+
+async function fetched(url: URL): Promise<ArrayBuffer> {
+  const response = await fetch(url);
+  if (!response.ok) throw new DownloadError(`${url.pathname}: status ${response.status}`);
+  return response.arrayBuffer();
 }
 
 async function filesOf(model: OpenOptions['model'], note: Note): Promise<ModelSource> {

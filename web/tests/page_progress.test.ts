@@ -2,8 +2,9 @@
 
 import { expect, test } from 'vitest';
 import { advise } from '../page/advice.js';
+import { firstPlace } from '../page/connection.js';
 import { bytes, bytesOf, duration, rate, remaining } from '../page/format.js';
-import { address, askedFor, hostedUrl } from '../page/model_choice.js';
+import { address, askedFor, summary } from '../page/model_choice.js';
 import { Loading, type Stage } from '../page/progress.js';
 import * as errors from '../src/errors.js';
 
@@ -92,7 +93,6 @@ test('without WebGPU the advice depends on the address of the page', () => {
 
 test('a model by address', () => {
   const page = new URL('https://host.example/web/?model=../other&x=1#y');
-  expect(hostedUrl(page)).toBe('https://host.example/web/model/');
   expect(askedFor(page)).toBe('https://host.example/other/');
   expect(askedFor(new URL('https://host.example/web/'))).toBe(null);
   expect(address(' models.example.org/a ', page)).toBe('https://models.example.org/a/');
@@ -104,4 +104,44 @@ test('a model by address', () => {
   expect(() => askedFor(new URL('https://host.example/?model=file:///etc'))).toThrow(
     errors.DownloadError,
   );
+});
+
+test('what a model fetches is one library of those for several kinds of GPU', async () => {
+  const files = [
+    { path: 'model.wasm', bytes: 3 },
+    { path: 'model.f32.wasm', bytes: 4 },
+    { path: 'mlcc.f32.json', bytes: 5 },
+    { path: 'weights.safetensors', bytes: 20 },
+  ];
+  const manifest = {
+    model: { name: 'm' },
+    library: { path: 'model.wasm' },
+    alternatives: ['mlcc.f32.json'],
+    files,
+  };
+  const url = 'https://h.example/m/';
+  expect(summary(url, manifest)).toMatchObject({ name: 'm', bytes: 23 });
+  expect(summary(url, { model: { name: 'm' } })).toMatchObject({ bytes: null });
+  expect(summary(url, { files })).toBe(null);
+});
+
+test('what a page starts with', () => {
+  const here = { kind: 'url', url: 'https://h.example/m/' } as const;
+  const small = { kind: 'server', name: 'small' } as const;
+  const large = { kind: 'server', name: 'large' } as const;
+  const models = [
+    { name: 'small', context: null },
+    { name: 'large', context: null },
+  ];
+  const both = { api: 'https://h.example/', model: here.url, gpu: true };
+  const alone = { api: null, model: here.url, gpu: true };
+  const server = { api: 'https://h.example/', model: null, gpu: false };
+  expect(firstPlace(null, null, models, server)).toEqual(small);
+  expect(firstPlace(large, null, models, server)).toEqual(large);
+  expect(firstPlace({ kind: 'server', name: 'gone' }, null, models, both)).toEqual(small);
+  expect(firstPlace(here, null, models, both)).toEqual(here);
+  expect(firstPlace(here, null, models, server)).toEqual(small); // no GPU is offered any more
+  expect(firstPlace(null, null, [], alone)).toBe(null);
+  expect(firstPlace(here, null, [], alone)).toEqual(here);
+  expect(firstPlace(here, 'https://h.example/other/', models, both)).toBe(null);
 });

@@ -10,7 +10,7 @@ import { ApiError, CancelledError, DeviceLostError } from '../src/errors.js';
 
 /** An engine whose pieces, loss and closing are in the test's hands. */
 class HandEngine implements ChatEngine {
-  readonly facts = {} as ChatEngine['facts'];
+  readonly facts = { model: 'm' } as ChatEngine['facts'];
   readonly lost: Promise<Error>;
   lose: (error: Error) => void = () => {};
   closed = 0;
@@ -108,20 +108,22 @@ test('another model ends the one that runs, whose loss is then no news', async (
 });
 
 function newChat(engine: HandEngine) {
-  const conversation = new Conversation(null);
+  const conversation = new Conversation();
   const ended: { message: Message; error: unknown }[] = [];
-  const refused: { question: string; error: unknown }[] = [];
+  const refused: { question: Message; error: unknown }[] = [];
   const chat = new Chat(conversation, {
     listed: () => {},
     grew: () => {},
     ended: (message, error) => void ended.push({ message, error }),
     refused: (question, error) => void refused.push({ question, error }),
+    save: () => {},
   });
   const ask = (question: string) => chat.ask(engine, DEFAULTS, question);
   return { conversation, chat, ended, refused, ask };
 }
 
-const TIMING = { ttft: 20, total: 90, promptTokens: 5, completionTokens: 2, prefill: 1, decode: 9 };
+const COUNTS = { promptTokens: 5, cachedTokens: 4, completionTokens: 2 };
+const TIMING = { ttft: 20, total: 90, ...COUNTS, prefill: 1, decode: 9 };
 
 test('an answer is filled piece by piece, with its end and its figures', async () => {
   const engine = new HandEngine();
@@ -132,11 +134,18 @@ test('an answer is filled piece by piece, with its end and its figures', async (
   ];
   const { conversation, ask } = newChat(engine);
   await ask('Why?');
-  expect(conversation.messages[1]).toEqual({
+  expect(conversation.messages[1]).toMatchObject({
     role: 'assistant',
     content: 'Because',
+    model: 'm',
     end: 'length',
-    figures: { firstTokenMs: 20, tokens: 2, tokensPerSecond: 9 },
+    figures: {
+      firstTokenMs: 20,
+      tokens: 2,
+      tokensPerSecond: 9,
+      promptTokens: 5,
+      cachedTokens: 4,
+    },
   });
   await ask('And?');
   expect(engine.asked[1]?.messages.map(({ content }) => content)).toEqual([
@@ -165,7 +174,7 @@ test('a stopped answer stays as far as it came; one of nothing does not', async 
   expect(ended.map(({ error }) => error)).toEqual([null, null]);
 });
 
-test('a failure is told, what came before it is kept, and asking again replaces it', async () => {
+test('a failure is told, what came before it is kept, and asking again answers beside it', async () => {
   const engine = new HandEngine();
   const error = new DeviceLostError('reset');
   engine.script = [{ text: 'Be' }, error];
@@ -173,8 +182,9 @@ test('a failure is told, what came before it is kept, and asking again replaces 
   await ask('Why?');
   expect(ended[0]).toMatchObject({ message: { content: 'Be', end: 'interrupted' }, error });
   engine.script = [{ text: 'Because', finish: 'stop' }];
-  await chat.again(engine, DEFAULTS);
+  await chat.again(engine, DEFAULTS, conversation.last);
   expect(conversation.messages.map(({ content }) => content)).toEqual(['Why?', 'Because']);
+  expect(conversation.place(conversation.last as Message)).toEqual({ index: 1, count: 2 });
   expect(engine.asked[1]?.messages).toEqual([{ role: 'user', content: 'Why?' }]);
 });
 
@@ -186,7 +196,7 @@ test.each([400, 500])('a question that gets %i', async (status) => {
   await ask('Why?');
   const isRefused = status === 400;
   expect(conversation.messages).toHaveLength(isRefused ? 0 : 1);
-  expect(refused).toEqual(isRefused ? [{ question: 'Why?', error }] : []);
+  expect(refused).toMatchObject(isRefused ? [{ question: { content: 'Why?' }, error }] : []);
   expect(ended).toHaveLength(isRefused ? 0 : 1);
 });
 
@@ -200,9 +210,71 @@ test.each([400, 500])(
     const before = [...conversation.messages];
     const error = new ApiError(status, { message: 'no', type: 'api_error' });
     engine.script = [error];
-    await chat.again(engine, DEFAULTS);
+    await chat.again(engine, DEFAULTS, conversation.last);
     expect(conversation.messages).toEqual(before);
     expect(ended[1]).toMatchObject({ message: { content: '' }, error });
     expect(refused).toEqual([]);
   },
 );
+
+test('a question in other words that is refused leaves what was read', async () => {
+  const engine = new HandEngine();
+  engine.script = [{ text: 'Because', finish: 'stop' }];
+  const { conversation, chat, refused, ask } = newChat(engine);
+  await ask('Why?');
+  const before = [...conversation.messages];
+  engine.script = [new ApiError(400, { message: 'no', type: 'api_error' })];
+  await chat.ask(engine, DEFAULTS, 'Why not?', [], before[0]);
+  expect(conversation.messages).toEqual(before);
+  expect(refused).toMatchObject([{ question: { content: 'Why not?' } }]);
+});
+
+test('a cut answer is gone on with, where it ended', async () => {
+  const engine = new HandEngine();
+  engine.script = [{ text: 'Be', finish: 'length' }];
+  const { conversation, chat, ended, ask } = newChat(engine);
+  await ask('Why?');
+  engine.script = [{ text: 'cause', finish: 'stop' }];
+  await chat.goOn(engine, DEFAULTS);
+  expect(conversation.last).toMatchObject({ content: 'Because', end: 'stop' });
+  expect(engine.asked[1]?.messages.at(-1)).toEqual({
+    role: 'assistant',
+    content: 'Be',
+    prefix: true,
+  });
+  engine.script = [new ApiError(400, { message: 'no', type: 'api_error' })];
+  Object.assign(conversation.last as Message, { end: 'length' });
+  await chat.goOn(engine, DEFAULTS);
+  expect(conversation.last).toMatchObject({ content: 'Because', end: 'length' });
+  expect(ended).toHaveLength(3);
+});
+
+test('reasoning and calls of tools are put together from their pieces', async () => {
+  const engine = new HandEngine();
+  engine.script = [
+    { text: '', reasoning: 'Hm' },
+    { text: '', reasoning: '.' },
+    { text: '', calls: [{ index: 0, id: 'a', function: { name: 'f', arguments: '{"x"' } }] },
+    { text: '', calls: [{ index: 0, function: { arguments: ':1}' } }] },
+    { text: '', calls: [{ index: 1, id: 'b', function: { name: 'g', arguments: '{}' } }] },
+    { text: '', finish: 'tool_calls' },
+  ];
+  const { conversation, chat, ask } = newChat(engine);
+  await ask('Do it');
+  expect(conversation.last).toMatchObject({
+    reasoning: 'Hm.',
+    end: 'tool_calls',
+    toolCalls: [
+      { id: 'a', name: 'f', arguments: '{"x":1}' },
+      { id: 'b', name: 'g', arguments: '{}' },
+    ],
+  });
+  engine.script = [{ text: 'Done', finish: 'stop' }];
+  await chat.tell(engine, DEFAULTS, new Map([['a', '1']]));
+  expect(conversation.messages.map(({ role }) => role)).toEqual([
+    'user',
+    'assistant',
+    'tool',
+    'assistant',
+  ]);
+});

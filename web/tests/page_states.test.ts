@@ -3,102 +3,21 @@
  * width, light and dark, and each looked over by axe. No GPU: what answers is `page_harness/`.
  */
 
-import { readFile } from 'node:fs/promises';
-import { createRequire } from 'node:module';
-import type { BrowserContext, Page } from 'playwright-core';
-import { createServer, type ViteDevServer } from 'vite';
-import { afterAll, beforeAll, expect, test } from 'vitest';
-import { type Browser, launchChromium } from '../tools/chromium.js';
-import { complaints } from './page_checks.js';
+import { expect, test } from 'vitest';
+import type {} from '../tools/chromium.js';
+import {
+  answered,
+  ask,
+  failure,
+  field,
+  inChromium,
+  look,
+  open,
+  started,
+  starter,
+} from './page_browser.js';
 
-const AXE = createRequire(import.meta.url).resolve('axe-core/axe.min.js');
-const PHONE = { width: 360, height: 720 };
-const DESKTOP = { width: 1280, height: 800 };
-
-let vite: ViteDevServer;
-let browser: Browser;
-let context: BrowserContext;
-let home: string;
-
-beforeAll(async () => {
-  vite = await createServer({
-    configFile: false,
-    logLevel: 'error',
-    root: new URL('..', import.meta.url).pathname,
-    server: { host: '127.0.0.1', port: 0, hmr: false, watch: null },
-    optimizeDeps: { noDiscovery: true },
-  });
-  await vite.listen();
-  home = `${vite.resolvedUrls?.local[0]}tests/page_harness/index.html`;
-  browser = await launchChromium();
-  context = browser.context;
-  await context.addInitScript(await readFile(AXE, 'utf8'));
-  const manifest = { model: { name: 'demo-q4' }, files: [{ bytes: 13e6 }] };
-  await context.route('**/model/mlcc.json', (route) => route.fulfill({ json: manifest }));
-});
-afterAll(async () => {
-  await browser?.close();
-  await vite?.close();
-});
-
-/** A fresh tab. Whatever its scripts fail at fails the test. */
-async function open(query = ''): Promise<Page> {
-  const page = await context.newPage();
-  await page.setViewportSize(DESKTOP);
-  page.on('pageerror', (error) => expect.unreachable(error.stack));
-  await page.goto(`${home}?${query}`);
-  return page;
-}
-
-const field = (page: Page) => page.getByLabel('Message', { exact: true });
-const starter = (page: Page) => page.getByRole('button', { name: 'Start demo-q4' });
-const failure = (page: Page) => page.locator('.failed');
-
-async function started(query = ''): Promise<Page> {
-  const page = await open(query);
-  await starter(page).click();
-  await field(page).waitFor();
-  return page;
-}
-
-async function ask(page: Page, question: string): Promise<void> {
-  await field(page).fill(question);
-  await page.keyboard.press('Enter');
-  await page.locator('.question-text', { hasText: question }).last().waitFor();
-}
-
-/** The last answer, once it is whole. */
-async function answered(page: Page): Promise<string> {
-  const last = page.locator('.message').last();
-  await last.and(page.locator('[aria-busy=false]')).waitFor();
-  return (await last.locator('.markdown').textContent()) ?? '';
-}
-
-/** A narrow and a light look, a wide and a dark one: colours and widths do not depend on each other. */
-const LOOKS = [
-  [PHONE, 'light'],
-  [DESKTOP, 'dark'],
-] as const;
-
-let looked = 0;
-
-/** With `--long` both, else the one and the other in turn. */
-function looks(): readonly (typeof LOOKS)[number][] {
-  if (process.env['MLCC_LONG']) return LOOKS;
-  looked += 1;
-  return LOOKS.filter((_, i) => i === looked % LOOKS.length);
-}
-
-/** Nothing to complain of for axe, and nothing wider than the screen. */
-async function look(page: Page): Promise<void> {
-  for (const [size, colorScheme] of looks()) {
-    await page.setViewportSize(size);
-    await page.emulateMedia({ colorScheme, reducedMotion: 'reduce' });
-    expect(await page.evaluate(complaints), `${size.width} ${colorScheme}`).toEqual([]);
-    const width = await page.evaluate('document.documentElement.scrollWidth');
-    expect(width).toBeLessThanOrEqual(size.width);
-  }
-}
+inChromium();
 
 test('start: the hosted model with its size, those stored, an address, a folder', async () => {
   const page = await open();
@@ -140,7 +59,7 @@ test('chat: an answer as Markdown, its figures; it survives a reload', async () 
   expect(await answered(page)).toContain('the lens keeps some away');
   await ask(page, 'echo');
   expect(JSON.parse(await answered(page)).messages).toHaveLength(3);
-  await page.getByRole('button', { name: 'New chat' }).click();
+  await page.locator('.header').getByRole('button', { name: 'New chat' }).click();
   await page.getByText('What would you like to talk about?').waitFor();
 });
 
@@ -175,7 +94,7 @@ test('a screen reader hears whole sentences, once, and the log is silent', async
   await page.evaluate(() => {
     const heard: string[] = [];
     Object.assign(globalThis, { heard });
-    const region = document.querySelector('[role=status]');
+    const region = document.querySelector('.app > [role=status]');
     const note = (records: MutationRecord[]): void => {
       for (const { addedNodes } of records) {
         for (const node of addedNodes) heard.push(node.textContent ?? '');
@@ -239,16 +158,25 @@ test('a refused question goes back to its writer, and is not in the next request
   expect(JSON.parse(await answered(page)).messages).toHaveLength(1);
 });
 
-test('a dropped file that is no model is said, and the one that runs goes on', async () => {
+test('a dropped file that is no text is said, and text goes with the question', async () => {
   const page = await started();
-  await page.evaluate(() => {
-    const dataTransfer = new DataTransfer();
-    dataTransfer.items.add(new File(['x'], 'cat.png', { type: 'image/png' }));
-    document.dispatchEvent(new DragEvent('drop', { dataTransfer, cancelable: true }));
-  });
-  await page.getByRole('alert').getByText('This is no model').waitFor();
-  await ask(page, 'say yes');
-  expect(await answered(page)).toBe('yes');
+  const drop = (name: string, bytes: number[]) =>
+    page.evaluate(
+      ([name, bytes]) => {
+        const dataTransfer = new DataTransfer();
+        dataTransfer.items.add(new File([new Uint8Array(bytes)], name));
+        document.dispatchEvent(new DragEvent('drop', { dataTransfer, cancelable: true }));
+      },
+      [name, bytes] as const,
+    );
+  await drop('cat.png', [0x89, 0x50, 0xff]);
+  await page.getByRole('alert').getByText('cat.png is no text file').waitFor();
+  await drop('cat.txt', [0x6d, 0x65, 0x77]);
+  await page.getByRole('button', { name: 'Remove cat.txt' }).waitFor();
+  await look(page);
+  await ask(page, 'echo');
+  await page.locator('.question summary', { hasText: 'cat.txt' }).waitFor();
+  expect(await answered(page)).toContain('is about 2.2'); // the question is no longer "echo" alone
 });
 
 test('settings: kept, sent with the next question; stored models can be deleted', async () => {
@@ -279,14 +207,29 @@ test('a stored model that a tab has open: that is said in the dialog', async () 
 });
 
 test('a long conversation comes back bit by bit', async () => {
-  const page = await context.newPage();
+  const page = await open();
+  await starter(page).waitFor();
+  await page.evaluate(() => {
+    const messages = Array.from({ length: 300 }, (_, at) => ({
+      id: `m${at}`,
+      parent: at ? `m${at - 1}` : null,
+      role: at % 2 ? 'assistant' : 'user',
+      content: at % 2 ? 'Some **bold** words.' : 'Why?',
+      ...(at % 2 && { end: 'stop' }),
+    }));
+    const id = 'long';
+    const kept = { version: 1, id, title: '', created: 1, updated: 1, leaf: 'm299', messages };
+    sessionStorage.setItem('mlcc.conversation.2', id);
+    return new Promise<void>((done) => {
+      indexedDB.open('mlcc').onsuccess = ({ target }) => {
+        const database = (target as IDBOpenDBRequest).result;
+        const transaction = database.transaction('conversations', 'readwrite');
+        transaction.objectStore('conversations').put(kept);
+        transaction.oncomplete = () => done();
+      };
+    });
+  });
   await page.addInitScript(() => {
-    const pair = [
-      { role: 'user', content: 'Why?' },
-      { role: 'assistant', content: 'Some **bold** words.', end: 'stop' },
-    ];
-    const messages = Array.from({ length: 150 }, () => pair).flat();
-    sessionStorage.setItem('mlcc.model.conversation.1', JSON.stringify(messages));
     let milliseconds = 0;
     performance.now = () => ++milliseconds; // a message takes one, and 5 are what a frame has
     const bits: number[] = [];
@@ -296,7 +239,7 @@ test('a long conversation comes back bit by bit', async () => {
     }).observe(document, { childList: true, subtree: true });
     Object.assign(globalThis, { bits });
   });
-  await page.goto(home);
+  await page.reload();
   await expect.poll(() => page.locator('.message').count()).toBe(300);
   const bits: number[] = await page.evaluate('bits');
   expect(Math.max(...bits)).toBeLessThanOrEqual(6);

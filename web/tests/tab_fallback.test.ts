@@ -56,7 +56,12 @@ test('where even the weights do not fit, that is said before one is read', async
 
 test('no WebGPU is said at once, however long Python takes', async () => {
   const boot = (): Promise<never> => new Promise(() => {});
-  const opened = openTab({ files: new FolderFiles(new Map()), gpu: undefined, boot });
+  const opened = openTab({
+    files: new FolderFiles(new Map()),
+    gpu: undefined,
+    boot,
+    grammars: boot,
+  });
   await expect(opened).rejects.toBeInstanceOf(NoWebGPUError);
 });
 

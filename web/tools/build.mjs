@@ -7,7 +7,7 @@
  */
 
 import { execFileSync } from 'node:child_process';
-import { cp, readdir, readFile, rm } from 'node:fs/promises';
+import { cp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { basename, dirname, join, relative, resolve } from 'node:path';
 import { gzipSync } from 'node:zlib';
 import { build } from 'vite';
@@ -61,6 +61,8 @@ async function lib() {
 async function page() {
   await build({ ...PAGE, configFile: false, logLevel: 'error' });
   await bundle('src/service_worker.ts', 'page/service_worker.js', { format: 'iife' });
+  // For any web server: a model beside the page, and no API. `mlcc serve` answers with its own.
+  await writeFile(join(DIST, 'page/site.json'), '{ "api": null, "model": "model/" }\n');
 }
 
 async function bridge() {

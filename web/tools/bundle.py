@@ -1,9 +1,10 @@
 """Makes the one archive of Python that a tab loads; runs in Pyodide, started by python.mjs.
 
-In it: what `mlcc.embedded.entry` imports of mlcc, jinja2, markupsafe, and of Python's standard
-library, all of it compiled by this very interpreter. Pyodide ships the library as source, and
-compiling that is most of its start-up. The same sources give the same bytes. (pyodide-build's
-`py-compile` writes the bytecode of the Python that it runs on, which is not the tab's.)
+In it: what `mlcc.embedded.entry` imports of mlcc, jinja2, markupsafe, llguidance's reader of GBNF,
+and of Python's standard library, all of it compiled by this very interpreter. Pyodide ships the
+library as source, and compiling that is most of its start-up. The same sources give the same bytes.
+(pyodide-build's `py-compile` writes the bytecode of the Python that it runs on, which is not the
+tab's.)
 
 What is imported is found by `python_zip` (../../tools), which python.mjs puts on the path.
 """
@@ -47,9 +48,11 @@ def read(folders: Sequence[Path], library: Path) -> Sources:
     return sources
 
 
-def main(folders: Sequence[str], library: str, out: str) -> str:
-    """Write `out`. Returns the names of mlcc's modules in it, for the log."""
+def main(folders: Sequence[str], library: str, grammars: str, out: str) -> str:
+    """Write `out`. grammars: a module of llguidance, whose package itself is no Python; the one
+    that reads GBNF is. Returns the names of mlcc's modules in it, for the log."""
     sources = read([Path(folder) for folder in folders], Path(library))
+    sources.add("llguidance/gbnf_to_lark.py", Path(grammars).read_bytes())
     missing = [name for name in ALWAYS if name not in sources.files]
     if missing:
         raise FileNotFoundError(f"no source of {', '.join(missing)}")

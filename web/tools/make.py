@@ -4,8 +4,9 @@
     python web/tools/make.py --check    formats, lint and types
     python web/tools/make.py --node     print the path of the Node that is used
 
-To be run by a Python that has jinja2 and markupsafe: their files go into the tab. Standard library
-only. `dev.py web` runs it, and brings a Node where there is none.
+To be run by a Python that has jinja2, markupsafe and llguidance: their files go into the tab.
+Standard library only. `dev.py web` runs it, and brings a Node where there is none. Where Rust is,
+`grammar.py` compiles what reads grammars; without, tabs refuse them.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
+
+import grammar
 
 WEB = Path(__file__).resolve().parents[1]
 ROOT = WEB.parent
@@ -102,11 +105,19 @@ def main() -> None:
     tools = files(WEB / "tools")
     shared = [ROOT / "tools/python_zip.py"]
     python = [*packages, *tools, *shared, *files(ROOT / "runtime/mlcc"), *files(site("jinja2"))]
+    python += files(site("llguidance"))
     archive = WEB / "public/python/python.zip"
     folder = str(site("jinja2").parent)
     step("python", python, archive, lambda: run("node", "tools/python.mjs", folder))
 
-    config = [*WEB.glob("*.json"), *WEB.glob("*.js"), archive]
+    wasm = WEB / "public/grammar/grammar.wasm"
+    if why := grammar.missing():
+        wasm.unlink(missing_ok=True)
+        print(f"web: tabs will refuse grammars: {why}", file=sys.stderr)
+    else:
+        step("grammar", grammar.sources(), wasm, lambda: grammar.build(wasm))
+
+    config = [*WEB.glob("*.json"), *WEB.glob("*.js"), archive, *wasm.parent.glob("*.wasm")]
     sources = [*config, *tools, *files(WEB / "src", WEB / "page")]
     step("dist", sources, WEB / "dist/page/index.html", lambda: run("node", "tools/build.mjs"))
 

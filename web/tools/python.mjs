@@ -3,8 +3,8 @@
  *
  *     node tools/python.mjs SITE_PACKAGES
  *
- * SITE_PACKAGES is the folder of a Python installation where jinja2 and markupsafe are; only their
- * pure files are taken. bundle.py, which runs in Pyodide itself, decides what else is needed.
+ * SITE_PACKAGES is the folder of a Python installation where jinja2, markupsafe and llguidance
+ * are; only their pure files are taken. bundle.py, which runs in Pyodide itself, decides what else is needed.
  */
 
 import { copyFile, mkdir, readFile, writeFile } from 'node:fs/promises';
@@ -39,7 +39,9 @@ async function bundle(site) {
   python.runPython("import sys; sys.path.append('/tools')");
   python.runPython(await readFile(join(import.meta.dirname, 'bundle.py'), 'utf8'));
   const main = python.globals.get('main');
-  console.log(main(python.toPy(mounted), '/tmp/library.zip', '/tmp/python.zip'));
+  python.mountNodeFS('/sources/llguidance', join(site, 'llguidance'));
+  const gbnf = '/sources/llguidance/gbnf_to_lark.py';
+  console.log(main(python.toPy(mounted), '/tmp/library.zip', gbnf, '/tmp/python.zip'));
   await mkdir(join(PUBLIC, 'python'), { recursive: true });
   await writeFile(join(PUBLIC, 'python/python.zip'), python.FS.readFile('/tmp/python.zip'));
 }

@@ -6,6 +6,7 @@ Downloading is `hub.py`, tensor files are `weights/reader.py`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,6 +22,11 @@ from mlcc_compiler.weights.reader import TensorFolder
 
 LICENCE_NAMES = ("LICENSE", "LICENCE", "LICENSE.txt", "LICENSE.md", "LICENCE.txt", "LICENCE.md")
 MAX_LICENCE_BYTES = 4 << 20
+_ANYBODYS = re.compile(
+    r"models?|checkpoints?(-\d+)?|snapshots?|final|outputs?|out|hf|weights|merged|[0-9a-f]{40}|"
+)
+"""Names of folders that say nothing of what is in them."""
+_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 
 @dataclass(frozen=True)
@@ -54,11 +60,17 @@ class Checkpoint:
 
     @property
     def name(self) -> str:
-        """A name for the model: of the folder, or org/name inside the hub's cache."""
+        """A name for the model: org/name inside the hub's cache, or the folder's; where that is
+        one that many have ("model"), what the config says, or the folder above."""
         folder = real(self.folder)
         if folder.parent.name == "snapshots" and folder.parents[1].name.startswith("models--"):
             return folder.parents[1].name.removeprefix("models--").replace("--", "/")
-        return folder.name
+        if not _ANYBODYS.fullmatch(folder.name):
+            return folder.name
+        said = self.outer_config.get("_name_or_path")
+        if isinstance(said, str) and _HUB_NAME.fullmatch(said):
+            return said
+        return folder.parent.name or folder.name
 
     @cached_property
     def tensors(self) -> TensorFolder:

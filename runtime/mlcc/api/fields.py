@@ -9,12 +9,15 @@ from __future__ import annotations
 from typing import Any
 
 from mlcc.api.filter_fields import FILTERS, LAST_TOKENS
+from mlcc.api.message_fields import MESSAGE
 from mlcc.api.schema import Object, honoured, metadata, not_built, sampling
 from mlcc.api.structure import STRUCTURE
+from mlcc.api.thinking_fields import THINKING
+from mlcc.api.tool_fields import TOOLS
 from mlcc.api.types import ByToken, Custom, Either, Flag, Integer, Json, Many, Number, Text, refuse
 from mlcc.engine.request import MOST_TOKENS
 from mlcc.engine.tables import MOST_TOP_LOGPROBS
-from mlcc.errors import UnsupportedError
+from mlcc.errors import InvalidRequestError
 
 MAX_STOP = 16
 MAX_PROMPTS = 64
@@ -26,6 +29,19 @@ LEAST_TOP_P = 1e-6
 """OpenAI allows top_p 0, which keeps the one most likely token; the engine wants more than 0."""
 SEED = Integer(-(2**63), 2**63 - 1)
 COUNT = Integer(1, 2**31 - 1)
+
+
+def _longest(value: Json, where: str) -> int:
+    if value == -1 and isinstance(value, int):
+        return -1
+    try:
+        return COUNT.check(value, where)
+    except InvalidRequestError:
+        raise refuse(LONGEST, value, where) from None
+
+
+LONGEST = Custom(f"{COUNT.wants}, or -1 for no limit", _longest, (Integer(-1, 2**31 - 1),))
+"""llama.cpp's clients say -1."""
 MOST_WORDS = 64
 LIKELIEST = Integer(0, MOST_TOP_LOGPROBS)
 TOKEN = Integer(0, 2**31 - 1)
@@ -76,7 +92,12 @@ SAMPLING = (
         "The answer ends before the first of these.",
         made=lambda stop: (stop,) if isinstance(stop, str) else tuple(stop),
     ),
-    sampling("max_tokens", COUNT, "Longest answer in tokens."),
+    sampling(
+        "max_tokens",
+        LONGEST,
+        "Longest answer in tokens; -1 = as long as the context allows.",
+        made=lambda count: None if count < 0 else count,
+    ),
     sampling("ignore_eos", Flag(), "Go on where the model would end, as benchmarks want."),
     sampling("min_tokens", Integer(0, 2**31 - 1), "No end of the model's before so many tokens."),
     sampling(
@@ -128,7 +149,7 @@ SAMPLING = (
 )
 
 COMMON = (
-    honoured("model", NOT_EMPTY, "Must be the model that is loaded, if it is given."),
+    honoured("model", NOT_EMPTY, "Which model; where there is one, it may be left out."),
     honoured("stream", Flag(), "Send the answer as it is made, as server-sent events."),
     honoured("stream_options", STREAM_OPTIONS, "Only with `stream`."),
     honoured(
@@ -159,49 +180,6 @@ COMMON = (
 )
 
 
-def _content_part(value: Json, where: str) -> str:
-    """The text of one content part; a part that is not text is refused by name."""
-    kind = value.get("type") if isinstance(value, dict) else None
-    if isinstance(kind, str) and kind not in ("text", ""):
-        raise UnsupportedError(
-            f"'{where}' is of type {kind[:40]!a}, and only 'text' is built; send text parts only",
-            param=f"{where}.type",
-            code="unsupported_content_part",
-        )
-    return str(TEXT_PART.check(value, where)["text"])
-
-
-TEXT_PART = Object(
-    "TextPart",
-    (honoured("type", Text(("text",)), required=True), honoured("text", Text(), required=True)),
-)
-
-MESSAGE = Object(
-    "Message",
-    (
-        honoured(
-            "role",
-            Text(("system", "developer", "user", "assistant", "tool")),
-            "Who says it; developer is another name of system.",
-            required=True,
-        ),
-        honoured(
-            "content",
-            Either(Text(), Many(Custom("a text part", _content_part, (TEXT_PART,)), 1)),
-            "What is said: a text, or texts that are joined.",
-            required=True,
-        ),
-        honoured("name", NOT_EMPTY, "Who of several speaks, for templates that know names."),
-        not_built("tool_calls", []),
-        not_built("tool_call_id"),
-        not_built("function_call"),
-        not_built("audio"),
-        not_built("refusal", ""),
-        not_built("reasoning_content", ""),
-        metadata("annotations"),
-    ),
-)
-
 CHAT = Object(
     "ChatCompletionRequest",
     (
@@ -209,7 +187,11 @@ CHAT = Object(
         *COMMON,
         *SAMPLING,
         sampling(
-            "max_completion_tokens", COUNT, "The newer name of `max_tokens`.", sets="max_tokens"
+            "max_completion_tokens",
+            LONGEST,
+            "The newer name of `max_tokens`.",
+            sets="max_tokens",
+            made=lambda count: None if count < 0 else count,
         ),
         sampling(
             "logprobs",
@@ -222,18 +204,13 @@ CHAT = Object(
             LIKELIEST,
             "With `logprobs`: tell this many of the likeliest tokens in each place, too.",
         ),
-        not_built("tools", []),
-        not_built("tool_choice", "none", "auto"),
-        not_built("functions", []),
-        not_built("function_call", "none", "auto"),
-        not_built("reasoning_effort"),
+        *TOOLS,
+        *THINKING,
         not_built("verbosity", "medium"),
         not_built("modalities", ["text"]),
         not_built("audio"),
         not_built("web_search_options"),
         not_built("moderation"),
-        not_built("chat_template_kwargs", {}),
-        metadata("parallel_tool_calls"),
         metadata("prediction"),
         metadata("prompt_cache_key"),
         metadata("prompt_cache_options"),
@@ -276,7 +253,11 @@ COMPLETION = Object(
             "Make so many answers and send the `n` likeliest, by their mean token; not with "
             "`stream` if that is fewer.",
         ),
-        not_built("suffix", ""),
+        honoured(
+            "suffix",
+            Text(),
+            "What follows the gap that is to be filled; for models that were trained for it.",
+        ),
         sampling(
             "logprobs",
             LIKELIEST,

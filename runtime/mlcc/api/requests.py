@@ -9,11 +9,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlcc.api.fields import CHAT, COMPLETION
+from mlcc.api.message_fields import message_of
 from mlcc.api.sampling import Wishes, wishes
 from mlcc.api.structure import structure_of
+from mlcc.api.thinking_fields import AS_IT_LIKES, Thinking, thinking_of
+from mlcc.api.tool_choice import NO_TOOLS, ToolUse, tool_use
 from mlcc.api.types import Json
 from mlcc.engine.grammar import Structure
-from mlcc.errors import InvalidRequestError, UnsupportedError
+from mlcc.errors import InvalidRequestError
 
 
 @dataclass(frozen=True)
@@ -38,12 +41,14 @@ class Delivery:
 class ChatRequest:
     """POST /v1/chat/completions."""
 
-    messages: tuple[dict[str, str], ...]
-    """role, content and perhaps name: what a chat template reads."""
+    messages: tuple[dict[str, Any], ...]
+    """What a chat template reads: role, content, calls of tools ..."""
     sampling: Wishes
     delivery: Delivery
     structure: Structure | None = None
     """What the answer must be."""
+    use: ToolUse = NO_TOOLS
+    thinking: Thinking = AS_IT_LIKES
 
 
 @dataclass(frozen=True)
@@ -57,16 +62,33 @@ class CompletionRequest:
     """What the answer must be."""
     echo: bool = False
     """Send the prompt before the answer."""
+    suffix: str = ""
+    """What comes behind the gap that the answer fills; "" = it has no end."""
 
 
 def parse_chat(body: Json) -> ChatRequest:
     """A chat request. Raises InvalidRequestError or UnsupportedError naming the field."""
     fields = CHAT.check(body, "")
     messages = tuple(
-        _message(message, f"messages[{i}]") for i, message in enumerate(fields["messages"])
+        message_of(message, f"messages[{i}]") for i, message in enumerate(fields["messages"])
     )
+    for i, message in enumerate(messages[:-1]):
+        if "prefix" in message:
+            raise InvalidRequestError(
+                f"'messages[{i}].prefix' is true, but only the last message can be gone on with",
+                param=f"messages[{i}].prefix",
+                code="invalid_value",
+            )
     sampling = {**wishes(CHAT, fields), **_top_logprobs(fields)}
-    return ChatRequest(messages, sampling, _delivery(fields), structure_of(fields))
+    structure, use = structure_of(fields), tool_use(fields)
+    if structure is not None and use.mode == "required":
+        raise InvalidRequestError(
+            f"'{structure.field}' says what the answer must be, and 'tool_choice' that it must be "
+            "a call; send one of them",
+            param="tool_choice",
+            code="invalid_value",
+        )
+    return ChatRequest(messages, sampling, _delivery(fields), structure, use, thinking_of(fields))
 
 
 def parse_completion(body: Json) -> CompletionRequest:
@@ -84,22 +106,14 @@ def parse_completion(body: Json) -> CompletionRequest:
                 code="invalid_value",
             )
         sampling = {**sampling, "prompt_logprobs": True}
-    return CompletionRequest(prompts, sampling, delivery, structure_of(fields), echo)
-
-
-def _message(fields: dict[str, Any], where: str) -> dict[str, str]:
-    """One message as templates want it: text content; 'developer' is the newer name of 'system'."""
-    if fields["role"] == "tool":
-        raise UnsupportedError(
-            f"'{where}.role' is 'tool', and tools are not built yet; send system, user and "
-            "assistant messages",
-            param=f"{where}.role",
-            code="unsupported_parameter",
+    suffix = fields.get("suffix", "")
+    if suffix and (echo or not all(isinstance(prompt, str) for prompt in prompts)):
+        raise InvalidRequestError(
+            "'suffix' goes with prompts that are texts, and without 'echo'",
+            param="echo" if echo else "prompt",
+            code="invalid_value",
         )
-    content = fields["content"]
-    role = "system" if fields["role"] == "developer" else fields["role"]
-    text = content if isinstance(content, str) else "".join(content)
-    return {**fields, "role": role, "content": text}
+    return CompletionRequest(prompts, sampling, delivery, structure_of(fields), echo, suffix)
 
 
 def _top_logprobs(fields: dict[str, Any]) -> Wishes:

@@ -1,25 +1,24 @@
-"""Answers in OpenAI's shapes (`shapes.py`), whole and in chunks, from plain values.
+"""Answers in OpenAI's shapes (`shapes.py`), whole and in chunks, from plain values; those of chats
+are in `chat_answers.py`.
 
 Ids and times come from the caller: nothing here reads a clock.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypedDict
 
-from mlcc.api.logprobs import chat_logprobs, completion_logprobs
+from mlcc.api.logprobs import completion_logprobs
 from mlcc.api.shapes import (
-    ChatCompletion,
     ChatCompletionChunk,
-    ChatDelta,
-    ChatLogprobs,
     Completion,
     CompletionChunk,
     CompletionLogprobs,
     FinishReason,
     Model,
-    ModelList,
+    ModelState,
     Usage,
 )
 from mlcc.engine.events import Finished, TextDelta
@@ -28,6 +27,16 @@ from mlcc.engine.request import FinishReason as EngineReason
 
 FINISH_REASONS: dict[EngineReason, FinishReason] = {"stop": "stop", "length": "length"}
 """The engine's reasons that OpenAI has; the others are errors, not answers."""
+
+
+class _Model(TypedDict):
+    model: str
+
+
+class ByModel(_Model, total=False):
+    """What every answer says of who made it."""
+
+    system_fingerprint: str
 
 
 @dataclass(frozen=True)
@@ -44,6 +53,15 @@ class Head:
     """Answers that are made to each prompt."""
     echoes: Sequence[str] = ()
     """What is sent before each answer; nothing = nothing."""
+    fingerprint: str = ""
+    """Of what answers: the artifact's; "" = it has none."""
+
+    @property
+    def model_fields(self) -> ByModel:
+        """Which model answers."""
+        if not self.fingerprint:
+            return {"model": self.model}
+        return {"model": self.model, "system_fingerprint": self.fingerprint}
 
 
 @dataclass(frozen=True)
@@ -86,26 +104,6 @@ def best(answers: Sequence[Answer], n: int, per_prompt: int) -> Iterator[Answer]
         yield from made[:n]
 
 
-def chat_completion(head: Head, answers: Sequence[Answer]) -> ChatCompletion:
-    """A whole answer of /v1/chat/completions, one choice per answer."""
-    return {
-        "id": head.id,
-        "object": "chat.completion",
-        "created": head.created,
-        "model": head.model,
-        "choices": [
-            {
-                "index": index,
-                "message": {"role": "assistant", "content": answer.text, "refusal": None},
-                "logprobs": chat_logprobs(answer.told) if head.logprobs else None,
-                "finish_reason": answer.finish_reason,
-            }
-            for index, answer in enumerate(answers)
-        ],
-        "usage": usage([answer.finished for answer in answers], head.per_prompt),
-    }
-
-
 def completion(head: Head, made: Sequence[Answer], n: int) -> Completion:
     """A whole answer of /v1/completions: n choices per prompt, the best of those that were made."""
     per_prompt = head.per_prompt
@@ -115,7 +113,7 @@ def completion(head: Head, made: Sequence[Answer], n: int) -> Completion:
         "id": head.id,
         "object": "text_completion",
         "created": head.created,
-        "model": head.model,
+        **head.model_fields,
         "choices": [
             {
                 "index": index,
@@ -145,12 +143,12 @@ class Chunks:
         """The opening chunk, if there is one."""
         raise NotImplementedError
 
-    def text(self, index: int, delta: TextDelta) -> Chunk:
+    def text(self, index: int, delta: TextDelta) -> Iterable[Chunk]:
         """More of the answer."""
         raise NotImplementedError
 
-    def end(self, index: int, reason: EngineReason) -> Chunk:
-        """The chunk that says why the answer ended."""
+    def end(self, index: int, reason: EngineReason) -> Iterable[Chunk]:
+        """The rest, and the chunk that says why the answer ended."""
         raise NotImplementedError
 
     def usage(self, answers: Sequence[Finished]) -> Chunk | None:
@@ -165,48 +163,6 @@ class Chunks:
         raise NotImplementedError
 
 
-class ChatChunks(Chunks):
-    """Chunks of /v1/chat/completions: the first names the role."""
-
-    def start(self, index: int) -> Chunk:
-        """The chunk that names the role."""
-        return self._chunk(index, {"role": "assistant", "content": ""}, None)
-
-    def text(self, index: int, delta: TextDelta) -> Chunk:
-        """More of the answer."""
-        logprobs = chat_logprobs(delta.told) if self._head.logprobs else None
-        return self._chunk(index, {"content": delta.text}, None, logprobs)
-
-    def end(self, index: int, reason: EngineReason) -> Chunk:
-        """The chunk that says why the answer ended."""
-        return self._chunk(index, {}, FINISH_REASONS[reason])
-
-    def _chunk(
-        self,
-        index: int,
-        delta: ChatDelta,
-        reason: FinishReason | None,
-        logprobs: ChatLogprobs | None = None,
-    ) -> Chunk:
-        chunk = self._empty()
-        chunk["choices"].append(
-            {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": reason}
-        )
-        return chunk
-
-    def _empty(self) -> ChatCompletionChunk:
-        chunk: ChatCompletionChunk = {
-            "id": self._head.id,
-            "object": "chat.completion.chunk",
-            "created": self._head.created,
-            "model": self._head.model,
-            "choices": [],
-        }
-        if self._include_usage:
-            chunk["usage"] = None
-        return chunk
-
-
 class CompletionChunks(Chunks):
     """Chunks of /v1/completions; those of several prompts are mixed."""
 
@@ -216,22 +172,22 @@ class CompletionChunks(Chunks):
             return None
         return self._chunk(index, self._echo(index), None)
 
-    def text(self, index: int, delta: TextDelta) -> Chunk:
+    def text(self, index: int, delta: TextDelta) -> Iterable[Chunk]:
         """More of the answer, or the prompt."""
         echo = self._echo(index)
         if delta.prompt:
-            return self._chunk(index, echo, None, completion_logprobs((), delta.prompt))
+            return [self._chunk(index, echo, None, completion_logprobs((), delta.prompt))]
         told = self._head.logprobs
         logprobs = completion_logprobs(delta.told, echo=echo) if told else None
-        return self._chunk(index, delta.text, None, logprobs)
+        return [self._chunk(index, delta.text, None, logprobs)]
 
     def _echo(self, index: int) -> str:
         head = self._head
         return head.echoes[index // head.per_prompt] if head.echoes else ""
 
-    def end(self, index: int, reason: EngineReason) -> Chunk:
+    def end(self, index: int, reason: EngineReason) -> Iterable[Chunk]:
         """The chunk that says why the answer ended."""
-        return self._chunk(index, "", FINISH_REASONS[reason])
+        return [self._chunk(index, "", FINISH_REASONS[reason])]
 
     def _chunk(
         self,
@@ -254,16 +210,33 @@ class CompletionChunks(Chunks):
             "model": self._head.model,
             "choices": [],
         }
+        if self._head.fingerprint:
+            chunk["system_fingerprint"] = self._head.fingerprint
         if self._include_usage:
             chunk["usage"] = None
         return chunk
 
 
-def models(names: Sequence[str], created: int) -> ModelList:
-    """The answer of /v1/models."""
-    return {"object": "list", "data": [model(name, created) for name in names]}
-
-
-def model(name: str, created: int) -> Model:
+def model(
+    name: str,
+    created: int,
+    *,
+    state: ModelState,
+    context: int,
+    aliases: Sequence[str] = (),
+    memory_bytes: int | None = None,
+    requests: int = 0,
+) -> Model:
     """One entry of /v1/models."""
-    return {"id": name, "object": "model", "created": created, "owned_by": "mlcc"}
+    return {
+        "id": name,
+        "object": "model",
+        "created": created,
+        "owned_by": "mlcc",
+        "state": state,
+        "context_length": context,
+        "aliases": list(aliases),
+        "memory_bytes": memory_bytes,
+        "requests": requests,
+        "max_model_len": context,
+    }

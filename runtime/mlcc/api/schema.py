@@ -16,6 +16,30 @@ from typing import Any
 from mlcc.api.types import ANYTHING, Json, JsonType
 from mlcc.errors import InvalidRequestError, UnsupportedError
 
+ELSEWHERE: Mapping[str, tuple[str, ...]] = {
+    "temp": ("temperature",),
+    "n_predict": ("max_tokens", "num_predict"),
+    "num_predict": ("max_tokens", "n_predict"),
+    "max_new_tokens": ("max_tokens", "num_predict", "n_predict"),
+    "max_length": ("max_tokens", "num_predict", "n_predict"),
+    "max_output_tokens": ("max_tokens",),
+    "max_tokens": ("max_completion_tokens", "num_predict", "n_predict"),
+    "num_return_sequences": ("n",),
+    "stop_sequences": ("stop",),
+    "stop_strings": ("stop",),
+    "format": ("response_format",),
+    "n_probs": ("logprobs",),
+    "typ_p": ("typical_p",),
+    "input": ("messages", "prompt"),
+    "prompt": ("messages",),
+    "messages": ("prompt",),
+    "system": ("messages",),
+    "functions": ("tools",),
+}
+"""What others call a field: by spelling, `n_predict` would be `prediction`."""
+LEAST_ALIKE = 0.7
+"""Of two spellings (difflib's ratio): `temp` and `stream` are 0.6 alike."""
+
 
 class Use(Enum):
     """What the engine does with a field."""
@@ -140,7 +164,8 @@ def refusal(table: Object, name: Any, where: str) -> InvalidRequestError:
 
     name = str(name).encode(errors="backslashreplace").decode()  # half a surrogate cannot be sent
     path = f"{where}.{name}" if where else name
-    near = get_close_matches(name, table.names, n=1)
+    meant = [word for word in ELSEWHERE.get(name, ()) if word in table.names]
+    near = meant or get_close_matches(name, table.names, n=1, cutoff=LEAST_ALIKE)
     hint = f"; did you mean '{near[0]}'?" if near else "; leave it out"
     return InvalidRequestError(
         f"'{path[:80]}' is not a field of this request{hint}",

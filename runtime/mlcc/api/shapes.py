@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias, TypedDict
 
-FinishReason: TypeAlias = Literal["stop", "length"]
+FinishReason: TypeAlias = Literal["stop", "length", "tool_calls"]
 """stop = the model ended its answer, or a stop string came; length = no more tokens were allowed,
-or fit."""
+or fit; tool_calls = it ended, and calls tools."""
 
 
 class PromptTokensDetails(TypedDict):
@@ -28,11 +28,36 @@ class Usage(TypedDict):
     prompt_tokens_details: PromptTokensDetails
 
 
-class AssistantMessage(TypedDict):
+class FunctionCall(TypedDict):
+    """What is called."""
+
+    name: str
+    arguments: str
+    """JSON's text, of an object."""
+
+
+class ToolCall(TypedDict):
+    """A tool that the model calls."""
+
+    id: str
+    """What the message that answers it names."""
+    type: Literal["function"]
+    function: FunctionCall
+
+
+class _Apart(TypedDict, total=False):
+    reasoning_content: str
+    """What the model thought before it answered, where it thinks."""
+    tool_calls: list[ToolCall]
+    """Tools that it calls, if it does."""
+
+
+class AssistantMessage(_Apart):
     """The answer of a chat."""
 
     role: Literal["assistant"]
-    content: str
+    content: str | None
+    """null beside `tool_calls`, if nothing else is said."""
     refusal: None
 
 
@@ -72,7 +97,12 @@ class ChatChoice(TypedDict):
     finish_reason: FinishReason
 
 
-class ChatCompletion(TypedDict):
+class _Fingerprint(TypedDict, total=False):
+    system_fingerprint: str
+    """Of the artifact that answers: the same as long as its files are."""
+
+
+class ChatCompletion(_Fingerprint):
     """A whole answer of /v1/chat/completions."""
 
     id: str
@@ -84,11 +114,33 @@ class ChatCompletion(TypedDict):
     usage: Usage
 
 
+class FunctionDelta(TypedDict, total=False):
+    """What a chunk adds to what is called."""
+
+    name: str
+    arguments: str
+
+
+class _NamesCall(TypedDict, total=False):
+    id: str
+    type: Literal["function"]
+
+
+class ToolCallDelta(_NamesCall):
+    """What a chunk adds to a call: first its id and name, then its arguments."""
+
+    index: int
+    """Of the call in the answer."""
+    function: FunctionDelta
+
+
 class ChatDelta(TypedDict, total=False):
     """What a chunk adds to the answer; the first one names the role, the last one is empty."""
 
     role: Literal["assistant"]
     content: str
+    reasoning_content: str
+    tool_calls: list[ToolCallDelta]
 
 
 class ChatChunkChoice(TypedDict):
@@ -103,6 +155,8 @@ class ChatChunkChoice(TypedDict):
 
 
 class _UsageAtEnd(TypedDict, total=False):
+    system_fingerprint: str
+    """Of the artifact that answers: the same as long as its files are."""
     usage: Usage | None
     """With `stream_options.include_usage`: in a last chunk without choices, null before."""
 
@@ -142,7 +196,7 @@ class CompletionChoice(TypedDict):
     finish_reason: FinishReason
 
 
-class Completion(TypedDict):
+class Completion(_Fingerprint):
     """A whole answer of /v1/completions, one choice per prompt."""
 
     id: str
@@ -175,6 +229,9 @@ class CompletionChunk(_UsageAtEnd):
     choices: list[CompletionChunkChoice]
 
 
+ModelState = Literal["loaded", "loading", "unloaded"]
+
+
 class Model(TypedDict):
     """One entry of /v1/models."""
 
@@ -182,6 +239,18 @@ class Model(TypedDict):
     object: Literal["model"]
     created: int
     owned_by: Literal["mlcc"]
+    state: ModelState
+    """What is not loaded is when it is asked for."""
+    context_length: int
+    """Tokens of a prompt and its answer together."""
+    max_model_len: int
+    """The same, as vLLM calls it."""
+    aliases: list[str]
+    """Other names that it answers to."""
+    memory_bytes: int | None
+    """Planned for it while it is loaded, where somebody planned."""
+    requests: int
+    """Those that wait or are being answered."""
 
 
 class ModelList(TypedDict):

@@ -11,12 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NoReturn
 
 from jinja2.environment import Template
 from jinja2.exceptions import TemplateError, TemplateSyntaxError
 
 from mlcc.api.budget import BUDGET, Budget, OverBudget
+from mlcc.api.history import CallStyle, style_of
 from mlcc.api.operations import text_of
 from mlcc.api.sandbox import BoundedEnvironment
 from mlcc.api.twins import TWINS, Twins
@@ -30,6 +32,11 @@ PLAIN_TEMPLATE = (
     "{% endfor %}{% if add_generation_prompt %}Assistant:{% endif %}"
 )
 """For models that bring no template. They were not trained on it: a base model may ramble."""
+
+
+GOES_ON = "\ue0b7 goes on here \ue0b8"
+"""Marks the end of a message whose rest is the answer: what the template writes behind it is cut
+off. At the end of a text, so that a template that trims the text keeps it whole."""
 
 
 @dataclass(frozen=True)
@@ -76,24 +83,44 @@ class ChatTemplate:
         add_generation_prompt: bool = True,
         **variables: Any,
     ) -> ChatText:
-        """The text of a conversation.
+        """The text of a conversation; with `prefix` in its last message, up to that one's end.
 
         Raises InvalidRequestError with the template's own words if it refuses the messages, and
         ArtifactError if the template is broken or does too much.
         """
-        given: dict[str, Any] = {"messages": [dict(message) for message in messages]}
+        if any(message.get("tool_calls") for message in messages):
+            messages = self._call_style.apply(messages)
+        said = [dict(message) for message in messages]
+        goes_on = bool(said) and bool(said[-1].pop("prefix", False))
+        if goes_on:
+            said[-1]["content"] += GOES_ON
+        given: dict[str, Any] = {"messages": said}
         given |= {"tools": None, "documents": None, **variables}
         with _bounded(self._twins):
             template = self._compiled()
             text = self._collect(
                 template.generate(
                     **self._twins.mark(given),
-                    add_generation_prompt=add_generation_prompt,
+                    add_generation_prompt=add_generation_prompt and not goes_on,
                     **self.special_tokens,
                 )
             )
+            if goes_on:
+                text = _until_goes_on(text)
             pieces = tuple(self._twins.pieces(text))
         return ChatText("".join(pieces), self.is_plain, pieces)
+
+    @cached_property
+    def _call_style(self) -> CallStyle:
+        return style_of(lambda messages: self._text({"messages": messages, "tools": None}))
+
+    def _text(self, given: dict[str, Any]) -> str:
+        """What the template writes, as it is."""
+        with _bounded(self._twins):
+            pieces = self._compiled().generate(
+                **given, add_generation_prompt=False, **self.special_tokens
+            )
+            return self._collect(pieces)
 
     def check(self) -> None:
         """Compile now. Raises ArtifactError if the template is no valid jinja or too long."""
@@ -124,6 +151,18 @@ class ChatTemplate:
         return "".join(kept)
 
 
+def _until_goes_on(text: str) -> str:
+    end = text.rfind(GOES_ON)
+    if end < 0:
+        raise InvalidRequestError(
+            "the model's chat template does not write out the last message, so no answer can go on "
+            "from its end; leave 'prefix' out",
+            param="messages",
+            code="chat_template",
+        )
+    return text[:end]
+
+
 @contextmanager
 def _bounded(twins: Twins) -> Any:
     """A fresh budget, and every failure as a typed error."""
@@ -149,7 +188,7 @@ def _bounded(twins: Twins) -> Any:
             "mend its chat_template.jinja and compile the model again",
             code="chat_template",
         ) from None
-    except ArtifactError:
+    except (ArtifactError, InvalidRequestError):
         raise
     except Exception as error:  # whatever a stranger's program can raise
         raise ArtifactError(

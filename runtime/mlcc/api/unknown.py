@@ -11,6 +11,7 @@ from itertools import islice
 from typing import Any
 
 from mlcc.api.schema import Object, Use, refusal
+from mlcc.api.tagged import Tagged
 from mlcc.api.types import Custom, Either, Json, Many
 from mlcc.errors import InvalidRequestError
 
@@ -50,11 +51,31 @@ def _in_object(table: Object, value: Json, where: str) -> Iterator[InvalidReques
 def _in_value(kind: Any, value: Json, where: str) -> Iterator[InvalidRequestError]:
     if isinstance(kind, Object):
         yield from _in_object(kind, value, where)
+    elif isinstance(kind, Tagged):
+        yield from _in_tagged(kind, value, where)
     elif isinstance(kind, Many) and isinstance(value, list):
         for i, item in enumerate(value):
             yield from _in_value(kind.item, item, f"{where}[{i}]")
     elif isinstance(kind, Either):
         yield from _in_value(kind.array if isinstance(value, list) else kind.plain, value, where)
     elif isinstance(kind, Custom):
-        for shape in kind.shapes:
-            yield from _in_value(shape, value, where)
+        shapes = [
+            one for one in kind.shapes if isinstance(one, Object) == isinstance(value, Mapping)
+        ]
+        found = (list(_in_value(shape, value, where)) for shape in shapes)
+        yield from min(found, key=len, default=[])  # of several, the one that is meant
+
+
+def _in_tagged(kind: Tagged, value: Json, where: str) -> Iterator[InvalidRequestError]:
+    if not isinstance(value, Mapping):
+        return
+    said = kind.kind(value)
+    if table := kind.kinds.get(said):
+        extra = {name: entry for name, entry in value.items() if name != kind.key}
+        yield from _in_object(table, extra, where)
+    elif kind.open:
+        yield InvalidRequestError(
+            f"'{where}' is of type {str(said)[:40]!a}, which nobody here runs; leave it out",
+            param=where,
+            code="unknown_parameter",
+        )

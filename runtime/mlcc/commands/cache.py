@@ -21,12 +21,13 @@ def cache_command() -> None:
 @cache_command.command("list")
 def list_command() -> None:
     """Name, size and origin of every kept model."""
-    from mlcc.compiled.cache import cache_folder, entries
+    from mlcc.compiled.cache import cache_folder, entries, remove
 
-    found = list(entries())
+    # What a killed compile left is of no use; of one that runs somebody holds the lock.
+    found = [entry for entry in entries() if entry.complete or not remove(entry)]
     for entry in found:
         how = " ".join(map(str, entry.source.get("options", [])[1::2]))
-        state = how if entry.complete else "incomplete"
+        state = how if entry.complete else "compiling"
         origin = printable(str(entry.source.get("model", "?")))
         click.echo(f"{entry.folder.name:<40} {entry.size / 1e6:9.1f} MB  {state:<14} {origin}")
     click.echo(f"{len(found)} kept in {cache_folder()}", err=True)

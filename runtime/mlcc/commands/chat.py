@@ -1,9 +1,10 @@
-"""`mlcc chat MODEL`: a conversation in the terminal. The loop; the model's part is `Session`."""
+"""`mlcc chat MODEL`: a conversation in the terminal. The loop; who answers is `partners.py`'s."""
 
 from __future__ import annotations
 
-from array import array
+from collections.abc import Callable
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 import click
@@ -13,68 +14,102 @@ from mlcc.commands.options import (
     ModelOptions,
     model_options,
     note,
+    reasoning_options,
     sampling_options,
 )
-from mlcc.commands.terminal import Interrupts, Screen, cut_off, enable_line_editing, read_stdin
+from mlcc.commands.partners import LocalPartner, Partner, RemotePartner
+from mlcc.commands.running import state_folder
+from mlcc.commands.talks import load, save, with_setting
+from mlcc.commands.terminal import (
+    Interrupts,
+    Screen,
+    cut_off,
+    enable_line_editing,
+    read_stdin,
+    thinks,
+)
 from mlcc.errors import DeviceError, InvalidRequestError, MlccError, printable
+from mlcc.model_argument import HUB
 
 if TYPE_CHECKING:
     from mlcc.api.sampling import Wishes
     from mlcc.model.conversation import Conversation
-    from mlcc.model.session import Session
 
 HELP = """\
-/help   this list
-/reset  forget the conversation
-/stats  how the last answer went
-/exit   leave; Ctrl-D or Ctrl-C at the prompt do the same
-Ctrl-C during an answer stops the answer."""
+/help             this list
+/clear, /reset    forget the conversation
+/regen            answer the last question again
+/set NAME VALUE   temperature, top_p, max_tokens, system ...; /set alone lists what is set
+/save FILE        write the conversation to a file; /load FILE takes one up
+/stats            how the last answer went
+/exit             leave; Ctrl-D or Ctrl-C at the prompt do the same
+Three quotes begin a text of several lines, and end it. Ctrl-C during an answer stops the answer."""
+QUOTES = '"' * 3
 
 
 @click.command("chat")
 @model_options
 @SPECIAL_OPTION
 @click.argument("prompt", required=False)
+@click.option("--url", metavar="URL", help="Talk with a running server; MODEL is its name there.")
 @click.option("--system", help="Instructions that stay in force.")
+@reasoning_options
 @sampling_options
 def chat_command(
     options: ModelOptions,
     prompt: str | None,
+    url: str | None,
     system: str | None,
     parse_special: bool,
+    think: bool | None,
+    reasoning_parser: str | None,
     sampling: Wishes,
 ) -> None:
     """Talk with a model in the terminal.
 
-    MODEL is a folder made by `mlcc compile`, or a checkpoint (a Hugging Face folder or
-    hf://org/name), which is compiled first and kept for the next time. With PROMPT, or with
-    something piped in, it answers once and ends: all of the standard input is one prompt.
+    MODEL is a folder made by `mlcc compile`, or a checkpoint (a Hugging Face folder or org/name of
+    the hub), which is compiled first and kept for the next time. With PROMPT, or with something
+    piped in, it answers once and ends: all of the standard input is one prompt.
+
+    With --url it is a model of a server of anybody's that speaks OpenAI's API; "-" is its first.
     """
-    options.check()  # before anything is read for it
     screen = Screen()
+    if url is None:
+        options.check()  # before anything is read for it
     if prompt is None and not screen.interactive:
         prompt = read_stdin().strip()
     if prompt is not None and not prompt.strip():
         raise InvalidRequestError("there is no prompt: the standard input is empty")
     from mlcc.model.conversation import Conversation
-    from mlcc.model.session import Session
 
-    session = Session(options.open(parse_special=parse_special))
+    partner = _partner(options, url, parse_special, reasoning_parser)
     try:
-        chat = Chat(session, Conversation(system), sampling, screen)
+        chat = Chat(partner, Conversation(system, variables=thinks(think)), sampling, screen)
         if prompt is not None:
             chat.answer_once(prompt)
         else:
             chat.loop()
     finally:
-        session.close()
+        partner.close()
+
+
+def _partner(
+    options: ModelOptions, url: str | None, parse_special: bool, reasoning_parser: str | None
+) -> Partner:
+    if url is not None:
+        name = options.model.removeprefix(HUB)
+        return RemotePartner(url, None if name == "-" else name)
+    from mlcc.model.session import Session
+
+    model = options.open(parse_special=parse_special, reasoning_parser=reasoning_parser)
+    return LocalPartner(Session(model))
 
 
 @dataclass
 class Chat:
     """One conversation with one model."""
 
-    session: Session
+    partner: Partner
     conversation: Conversation
     sampling: Wishes
     screen: Screen
@@ -82,17 +117,16 @@ class Chat:
     def answer_once(self, prompt: str) -> None:
         """Answer and return; Ctrl-C ends the program."""
         self.conversation.add("user", prompt)
-        self.screen.answer(self.session.answer(self._prompt(), self.sampling))
-        if cut := cut_off(self.session.last, self.sampling.get("max_tokens")):
+        self.screen.told(
+            self.partner.answer(self.conversation, self.sampling, lambda: False, self.screen.note)
+        )
+        if cut := cut_off(self.partner.last, self.sampling.get("max_tokens")):
             note(cut)
 
     def loop(self) -> None:
         """Read and answer until the user leaves."""
-        model = self.session.model
-        enable_line_editing()
-        self.screen.note(
-            f"{printable(model.text.name)}, context {model.capacity.context} tokens. /help helps"
-        )
+        enable_line_editing(state_folder() / "chat_history")
+        self.screen.note(f"{self.partner.about}. /help helps")
         while (line := self._read()) is not None:
             if line.startswith("/") and "\n" not in line:
                 if not self._command(line):
@@ -102,7 +136,7 @@ class Chat:
 
     def _read(self) -> str | None:
         try:
-            line = self.screen.read()
+            line = self._read_text()
         except KeyboardInterrupt:
             line = None
         except InvalidRequestError as error:
@@ -112,14 +146,33 @@ class Chat:
             self.screen.note("\nbye")
         return None if line is None else line.strip()
 
+    def _read_text(self) -> str | None:
+        """A line, or all between two lines of three quotes."""
+        line = self.screen.read()
+        if line is None or not line.startswith(QUOTES):
+            return line
+        text = line.removeprefix(QUOTES)
+        while not text.endswith(QUOTES):
+            more = self.screen.read("... ")
+            if more is None:
+                return None
+            text += ("\n" if text else "") + more
+        return text.removesuffix(QUOTES) + "\n"  # of several lines: no command
+
     def _turn(self, line: str) -> None:
         """One question and its answer; Ctrl-C stops the answer, which is kept as far as it got."""
         kept = list(self.conversation.turns)
         self.conversation.add("user", line)
+        self._answer(kept)
+
+    def _answer(self, kept: list[dict[str, str]]) -> None:
+        """The answer to what was said last; `kept` is what is said again if there is none."""
         try:
             with Interrupts() as interrupts:
-                pieces = self.session.answer(self._prompt(), self.sampling, interrupts)
-                text = self.screen.answer(pieces)
+                pieces = self.partner.answer(
+                    self.conversation, self.sampling, interrupts, self.screen.note
+                )
+                text = self.screen.told(pieces)
         except DeviceError:
             raise  # the model is gone
         except MlccError as error:  # too long a prompt, a broken chat template
@@ -129,40 +182,73 @@ class Chat:
         self.conversation.add("assistant", text)
         self._say_why_it_ended(interrupts.pressed)
 
-    def _prompt(self) -> array[int]:
-        text, context = self.session.model.text, self.session.model.capacity.context
-        prompt, forgotten = self.conversation.fit(text, context, self.sampling.get("max_tokens"))
-        if forgotten:
-            self.screen.note(
-                f"(the context of {context} tokens is full: the {forgotten} oldest messages are "
-                "forgotten)"
-            )
-        return prompt
-
     def _say_why_it_ended(self, stopped: bool) -> None:
         if stopped:
             self.screen.note("(stopped)")
-        elif cut := cut_off(self.session.last, self.sampling.get("max_tokens")):
+        elif cut := cut_off(self.partner.last, self.sampling.get("max_tokens")):
             self.screen.note(f"({cut})")
 
     def _command(self, line: str) -> bool:
         """Obey a line that starts with a slash; False = leave."""
-        word = line.split()[0]
+        word, _, rest = line.partition(" ")
         if word in ("/exit", "/quit", "/bye"):
             return False
-        if word == "/help":
-            self.screen.note(HELP)
-        elif word == "/reset":
-            self.conversation.turns.clear()
-            self.screen.note("(forgotten)")
-        elif word == "/stats":
-            self.screen.note(self._stats())
-        else:
-            self.screen.note(f"there is no {word}; /help lists what there is")
+        known: dict[str, Callable[[], None]] = {
+            "/help": lambda: self.screen.note(HELP),
+            "/clear": self._clear,
+            "/reset": self._clear,
+            "/regen": self._regenerate,
+            "/set": lambda: self._set(rest.strip()),
+            "/save": lambda: self._save(rest.strip()),
+            "/load": lambda: self._load(rest.strip()),
+            "/stats": lambda: self.screen.note(self._stats()),
+        }
+        if (obey := known.get(word)) is None:
+            near = get_close_matches(word, known, n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            self.screen.note(f"there is no {word}{hint}; /help lists what there is")
+            return True
+        try:
+            obey()
+        except MlccError as error:
+            self.screen.note(f"error: {error.message}")
         return True
 
+    def _clear(self) -> None:
+        self.conversation.turns.clear()
+        self.screen.note("(forgotten)")
+
+    def _regenerate(self) -> None:
+        """The last answer once more."""
+        turns = self.conversation.turns
+        kept = list(turns)
+        if turns and turns[-1]["role"] == "assistant":
+            del turns[-1]
+        if not turns:
+            raise InvalidRequestError("there is no question yet")
+        self._answer(kept)
+
+    def _set(self, text: str) -> None:
+        """A parameter of sampling, or the system message. Nothing = say what is set."""
+        name, _, value = text.partition(" ")
+        if name == "system":
+            self.conversation.system = value.strip() or None
+        elif name:
+            self.sampling = with_setting(self.sampling, name.replace("-", "_"), value.strip())
+        shown = {"system": self.conversation.system, **self.sampling}
+        words = ", ".join(f"{key} {said}" for key, said in shown.items() if said is not None)
+        self.screen.note(printable(words) or "nothing is set: the model's own defaults hold")
+
+    def _save(self, name: str) -> None:
+        save(name, self.conversation)
+        self.screen.note(f"({len(self.conversation.turns)} messages are in {printable(name)})")
+
+    def _load(self, name: str) -> None:
+        self.conversation = load(name, self.conversation.variables)
+        self.screen.note(f"({len(self.conversation.turns)} messages of {printable(name)})")
+
     def _stats(self) -> str:
-        timing = self.session.last
+        timing = self.partner.last
         if timing is None:
             return "no answer yet"
         used = timing.prompt_tokens + timing.completion_tokens
@@ -171,5 +257,5 @@ class Chat:
             "token after "
             f"{timing.first_token_s * 1000:.0f} ms; answer {timing.completion_tokens} tokens in "
             f"{timing.total_s:.2f} s, {timing.tokens_per_s:.1f} tokens/s; "
-            f"context {used} of {self.session.model.capacity.context}"
+            f"context {used} of {self.partner.context or 'unknown'}"
         )

@@ -15,11 +15,22 @@ from mlcc.artifact.host import choose
 from mlcc.artifact.manifest import Manifest
 from mlcc.artifact.schema import MANIFEST_NAME
 from mlcc.errors import ArtifactError, printable
+from mlcc.model_argument import HUB
 from mlcc.sizes import size
 
 
+def _local(_context: click.Context, _parameter: click.Parameter, text: str) -> Path:
+    """A path. Raises ArtifactError for a hub's name, which has been compiled to no folder yet."""
+    if text.startswith(HUB):
+        raise ArtifactError(
+            f"{text}: is a checkpoint of the hub; `mlcc pull {text.removeprefix(HUB)}` compiles "
+            "it, then `mlcc show` tells what it is"
+        )
+    return Path(text)
+
+
 @click.command("inspect")
-@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("folder", metavar="DIR", callback=_local)
 @click.option("--json", "as_json", is_flag=True, help="Print the manifest as it is.")
 @click.option("--verify", is_flag=True, help="Also hash every file.")
 def inspect_command(folder: Path, as_json: bool, verify: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Callable
@@ -12,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mlcc.bounds import BOUNDS
 from mlcc.errors import printable
-from mlcc.model_argument import model_argument
+from mlcc.model_argument import model_argument, model_arguments
 from mlcc.sizes import size
 
 if TYPE_CHECKING:
@@ -41,8 +43,12 @@ class ModelOptions:
 
     def artifact(self, *, runs_here: bool = True) -> Path:
         """The compiled model's folder; a checkpoint is compiled first, for a device of this machine
-        if it `runs_here`."""
+        if it `runs_here`. A name of `mlcc list` is what is kept."""
         from mlcc.compiled.cache import CompileOptions, compiled, is_compiled
+        from mlcc.compiled.store import kept
+
+        if (found := kept(self.model, self.target, self.quant)) is not None:
+            return found
 
         ready = is_compiled(self.model) or not runs_here
         asked = () if ready else self._asked_by_device()
@@ -90,35 +96,53 @@ class ModelOptions:
     def check(self) -> None:
         """Raises CheckpointError if there is no such model, before time is spent on it."""
         from mlcc.compiled.cache import check_exists
+        from mlcc.compiled.store import kept
 
-        check_exists(self.model)
+        if kept(self.model, self.target, self.quant) is None:
+            check_exists(self.model)
 
-    def open(self, *, parse_special: bool = False) -> Model:
+    def open(self, *, parse_special: bool = False, reasoning_parser: str | None = None) -> Model:
         """Open the model here, and say what the user should know of it."""
         with LoadingBar() as bar:
             model = self.opener(self.artifact())(progress=bar.update)
         for line in model.text.notes:
             note(line)
+        model = model.with_parsers(None, reasoning_parser)
         return model.with_special() if parse_special else model
 
 
-MODEL_OPTIONS = (
+def bound_option(name: str) -> Callable[[Command], Command]:
+    """The option of a row of mlcc.bounds."""
+    bound = BOUNDS[name]
+    kind: click.ParamType[int] | click.ParamType[float]
+    most = None if bound.most == math.inf else bound.most
+    if bound.whole:
+        kind = click.IntRange(int(bound.least), None if most is None else int(most))
+    else:
+        kind = click.FloatRange(bound.least, most, min_open=bound.above)
+    shown = bound.default is not None
+    return click.option(
+        bound.option, name, type=kind, help=bound.meaning, default=bound.default, show_default=shown
+    )
+
+
+MODEL_OPTIONS: tuple[Callable[[Command], Command], ...] = (
     click.argument("model", callback=model_argument),
     click.option("--target", help="If it must be compiled first.  [cpu]"),
     click.option("--quant", help="If it must be compiled first.  [q4]"),
-    click.option("--threads", type=click.IntRange(1), help="Kernel threads.  [all usable cores]"),
-    click.option("--context", type=click.IntRange(16), help="Longest sequence in tokens."),
-    click.option("--max-batch", type=click.IntRange(1), help="Requests answered at once."),
-    click.option("--max-step-tokens", type=click.IntRange(1), help="Tokens computed at once."),
-    click.option("--max-rows", type=click.IntRange(1), help="Tokens sampled at once."),
-    click.option("--device", type=click.IntRange(0), help="GPU by number, see `mlcc targets`."),
-    click.option(
-        "--memory",
-        type=click.FloatRange(0, 1, min_open=True),
-        help="Share of the free memory for weights and pages.  [what requests need, 4 times, and "
-        "0.85 at most]",
+    *map(
+        bound_option,
+        (
+            "threads",
+            "context",
+            "max_batch",
+            "max_step_tokens",
+            "max_rows",
+            "device",
+            "memory",
+            "kv_pages",
+        ),
     ),
-    click.option("--kv-pages", type=click.IntRange(1), help="Pages for all requests together."),
     click.option(
         "--prefix-cache/--no-prefix-cache",
         default=True,
@@ -142,6 +166,25 @@ SPECIAL_OPTION = click.option(
 )
 
 
+REASONING_OPTIONS = (
+    click.option(
+        "--think/--no-think",
+        default=None,
+        help="Whether the model thinks first, where its template knows that.",
+    ),
+    click.option(
+        "--reasoning-parser",
+        metavar="NAME",
+        help="How reasoning is marked, where the template does not show it; none = as text.",
+    ),
+)
+
+
+def reasoning_options(function: Command) -> Command:
+    """How a model's reasoning is asked for and read: `think`, `reasoning_parser`."""
+    return _decorated(function, REASONING_OPTIONS)
+
+
 def model_options(function: Command) -> Command:
     """MODEL and its options, given to the function as `options: ModelOptions`."""
 
@@ -152,6 +195,20 @@ def model_options(function: Command) -> Command:
         function(options=options, **given)
 
     return _decorated(wrapped, MODEL_OPTIONS)
+
+
+def several_models_options(function: Command) -> Command:
+    """The same with any number of MODELs, given to the function as `models` beside `options`, whose
+    own `model` is empty."""
+
+    @wraps(function)
+    def wrapped(**given: Any) -> None:
+        names = (row.name for row in fields(ModelOptions) if row.name != "model")
+        options = ModelOptions("", **{name: given.pop(name) for name in names})
+        function(options=options, **given)
+
+    argument = click.argument("models", nargs=-1, metavar="[MODEL]...", callback=model_arguments)
+    return _decorated(wrapped, (argument, *MODEL_OPTIONS[1:]))
 
 
 def sampling_options(function: Command) -> Command:

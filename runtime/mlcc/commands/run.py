@@ -13,9 +13,10 @@ from mlcc.commands.options import (
     ModelOptions,
     model_options,
     note,
+    reasoning_options,
     sampling_options,
 )
-from mlcc.commands.terminal import Screen, cut_off, read_stdin
+from mlcc.commands.terminal import Screen, cut_off, read_stdin, thinks
 from mlcc.engine.grammar import Structure
 from mlcc.errors import InvalidRequestError
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 @click.option("--system", help="Instructions before PROMPT.")
 @click.option("--json-schema", metavar="FILE|JSON", help="The answer is JSON of this schema.")
 @click.option("--raw", is_flag=True, help="Continue PROMPT as plain text, without chat template.")
+@reasoning_options
 @sampling_options
 def run_command(
     options: ModelOptions,
@@ -38,12 +40,15 @@ def run_command(
     json_schema: str | None,
     raw: bool,
     parse_special: bool,
+    think: bool | None,
+    reasoning_parser: str | None,
     sampling: Wishes,
 ) -> None:
     """Answer PROMPT once and print the answer.
 
     A model with a chat template is asked as in a chat; --raw, or a model without one, continues
-    PROMPT as plain text. PROMPT may be '-' for the standard input.
+    PROMPT as plain text. PROMPT may be '-' for the standard input. What the model thinks before it
+    answers goes to the standard error, or dimmed to a terminal.
     """
     options.check()  # before anything is read for it
     structure = None if json_schema is None else _structure(json_schema)
@@ -52,7 +57,8 @@ def run_command(
         raise InvalidRequestError("the prompt is empty; give some text, or - for standard input")
     from mlcc.model.session import Session
 
-    session = Session(options.open(parse_special=parse_special))
+    model = options.open(parse_special=parse_special, reasoning_parser=reasoning_parser)
+    session = Session(model)
     try:
         text = session.model.text
         if not raw and text.chat_template.is_plain:
@@ -63,8 +69,13 @@ def run_command(
         chat = [{"role": "user", "content": prompt}]
         if system is not None:
             chat.insert(0, {"role": "system", "content": system})
-        ids = text.encode_prompt(prompt) if raw else text.encode_chat(chat)
-        Screen().answer(session.answer(ids, sampling, structure=structure))
+        screen = Screen()
+        if raw:
+            ids = text.encode_prompt(prompt)
+            screen.answer(session.answer(ids, sampling, structure=structure))
+        else:
+            ids = text.encode_chat(chat, variables=thinks(think))
+            screen.told(session.told(ids, sampling, structure=structure))
         if cut := cut_off(session.last, sampling.get("max_tokens")):
             note(cut)
     finally:

@@ -4,25 +4,42 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from mlcc.commands.options import SPECIAL_OPTION, ModelOptions, model_options, note
+from mlcc.commands.options import (
+    SPECIAL_OPTION,
+    ModelOptions,
+    bound_option,
+    note,
+    several_models_options,
+)
+from mlcc.commands.running import announced
+from mlcc.commands.serving import aliases_of, chosen, names_of_one, names_text, sources_of
 from mlcc.errors import ArtifactError, InvalidRequestError, UnsupportedError, printable
 
 if TYPE_CHECKING:
+    from starlette.routing import BaseRoute
+
     from mlcc.engine.batch import Capacity
     from mlcc.server.serve import Tls
+    from mlcc.server.sources import Source
 
 _KEY_VARIABLE = "MLCC_API_KEY"
 
 
 @click.command("serve")
-@model_options
+@several_models_options
 @SPECIAL_OPTION
+@click.option("--models", "folder", type=click.Path(path_type=Path), metavar="DIR",
+              help="Serve each compiled model of a folder.")  # fmt: skip
+@click.option("--alias", "aliases", multiple=True, metavar="NAME[=MODEL]",
+              help="Another name for a model, as tools ask for it. May be repeated.")  # fmt: skip
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True)
 @click.option("--api-key", "api_keys", multiple=True, metavar="KEY",
@@ -36,14 +53,17 @@ _KEY_VARIABLE = "MLCC_API_KEY"
     help="A name that requests may be for and pages from, beside this machine's own, "
     "which are the default without a key on a local --host. May be repeated.",
 )
-@click.option("--max-queue", type=click.IntRange(0), default=64, show_default=True,
-              help="Requests that may wait.")  # fmt: skip
-@click.option("--max-body", type=click.IntRange(1024), default=4 << 20, show_default=True,
-              help="Largest request in bytes.")  # fmt: skip
-@click.option("--timeout", type=click.FloatRange(0, min_open=True), default=600, show_default=True,
-              help="Longest time for an answer in seconds.")  # fmt: skip
-@click.option("--max-connections", type=click.IntRange(1), default=1000, show_default=True,
-              help="Clients that may be connected.")  # fmt: skip
+@bound_option("max_queue")
+@bound_option("max_body_bytes")
+@bound_option("timeout_s")
+@bound_option("max_connections")
+@click.option("--tool-parser", metavar="NAME",
+              help="How the model writes calls, where its template does not show it.")  # fmt: skip
+@click.option("--reasoning-parser", metavar="NAME",
+              help="How it marks reasoning; none = it is left in the text.")  # fmt: skip
+@click.option("--store", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+              help="Keep answers of /v1/responses in this file, for 30 days; without, in memory, "
+              "until the server ends.")  # fmt: skip
 @click.option("--api-keys", "key_file", type=click.Path(path_type=Path), metavar="FILE",
               help="Keys with names and limits, as JSON; read again when it changes "
               "(docs/operations.md).")  # fmt: skip
@@ -68,17 +88,23 @@ _KEY_VARIABLE = "MLCC_API_KEY"
 @click.option("--strict-fields", is_flag=True,
               help="Refuse fields that nobody here knows, instead of ignoring them.")  # fmt: skip
 @click.option("--web", type=click.Path(path_type=Path),
-              help="Chat page at /web/ with this folder's model, compiled for webgpu.")  # fmt: skip
+              help="The chat page also runs this folder's model, compiled for webgpu, on the "
+              "visitor's GPU.")  # fmt: skip
+@click.option("--no-page", is_flag=True, help="No chat page at /.")
 def serve_command(
     options: ModelOptions,
+    models: tuple[str, ...],
+    folder: Path | None,
+    aliases: tuple[str, ...],
     host: str,
     port: int,
     api_keys: tuple[str, ...],
     allowed_hosts: tuple[str, ...],
     max_queue: int,
-    max_body: int,
-    timeout: float,
+    max_body_bytes: int,
+    timeout_s: float,
     max_connections: int,
+    store: Path | None,
     key_file: Path | None,
     drain: float,
     cors_origins: tuple[str, ...],
@@ -90,67 +116,98 @@ def serve_command(
     otel: bool,
     strict_fields: bool,
     web: Path | None,
+    no_page: bool,
     parse_special: bool,
+    tool_parser: str | None,
+    reasoning_parser: str | None,
 ) -> None:
-    """Serve a model through OpenAI's API.
+    """Serve models through OpenAI's API, and a chat page over them at /.
 
     MODEL is a folder made by `mlcc compile`, or a checkpoint, which is compiled first and kept. If
     its target is webgpu, a chat page is served that runs it in each visitor's browser.
+
+    Of several, each is loaded when it is first asked for, and the least recently used makes room
+    where memory is full. Without any, all that `mlcc pull` brought are served.
     """
     from mlcc.model.memory import plan_text
     from mlcc.model.model import open_text
     from mlcc.server.adapter import Settings
+    from mlcc.server.budget import budgets
     from mlcc.server.connection import ConnectionLimits
     from mlcc.server.hosts import allowed_hosts as names
-    from mlcc.server.hosts import check_origin, is_local
+    from mlcc.server.hosts import check_origin
     from mlcc.server.key_file import read_keys
     from mlcc.server.logs import configure
-    from mlcc.server.serve import serve, serve_page
-    from mlcc.server.web import TARGET, is_for_browsers, no_web_routes, page_folder, web_routes
+    from mlcc.server.serve import serve, serve_models, serve_page
+    from mlcc.server.web import TARGET, is_for_browsers, page_folder
 
     configure(log_level, log_json)
     api_keys, tls = _checked_keys(api_keys), _tls(ssl_certfile, ssl_keyfile)
     has_keys = bool(api_keys or (key_file and read_keys(key_file)))
     cors_origins = tuple(map(check_origin, cors_origins))
     hosts, limits = names(host, has_keys, allowed_hosts), ConnectionLimits(max_connections)
-    if options.target == TARGET or is_for_browsers(options.model):
-        _check_no_engine(options, web, parse_special)
-        page_folder()  # what it would say is worth more before a compile
-        _say_open(host, has_keys, tls is not None)
-        serve_page(options.artifact(runs_here=False), host, port, _say_page, hosts, limits, tls)
-        return
-    more = web_routes(page_folder(), web) if web else no_web_routes()
-    path = options.artifact()
-    reader = partial(open_text, path, parse_special=parse_special)
-    text = reader()
-    if not is_local(host) and not has_keys:
-        note(f"anyone who reaches {host} can use this server; --api-key closes it")
-    try:
-        text.chat_template.check()
-    except ArtifactError as error:
-        note(f"/v1/chat/completions will fail: {error.message}")
-    if web:
-        _say_open(host, has_keys, tls is not None)
     settings = Settings(
         api_keys,
         max_queue,
-        max_body,
-        timeout,
+        max_body_bytes,
+        timeout_s,
         hosts=hosts,
         strict_fields=strict_fields,
+        store=store,
         api_key_file=key_file,
         cors_origins=cors_origins,
         root_path=_checked_root(root_path),
         drain_s=drain,
         traces=otel,
     )
+    parsers = {"tool_parser": tool_parser, "reasoning_parser": reasoning_parser}
+    called = aliases_of(aliases)
+    models, alone = chosen(models, folder)
+    if not alone:
+        _refuse_web(web)
+        sources = sources_of(models, options, called, parse_special, parsers)
+        more, _ = _page(None, no_page)
+        _say_reachable(host, has_keys)
+        serve_models(
+            sources,
+            budgets(sources, options.memory),
+            settings,
+            host,
+            port,
+            lambda url: _say_models(url, sources, has_keys),
+            note,
+            more,
+            limits,
+            tls,
+        )
+        return
+    options = replace(options, model=models[0])
+    if options.target == TARGET or is_for_browsers(options.model):
+        _check_no_engine(options, web, no_page, parse_special, store)
+        page_folder()  # what it would say is worth more before a compile
+        _say_open(host, has_keys, tls is not None)
+        serve_page(options.artifact(runs_here=False), host, port, _say_page, hosts, limits, tls)
+        return
+    more, has_page = _page(web, no_page)
+    path = options.artifact()
+    reader = partial(open_text, path, parse_special=parse_special, **parsers)
+    text = reader()
+    _say_reachable(host, has_keys)
+    try:
+        text.chat_template.check()
+    except ArtifactError as error:
+        note(f"/v1/chat/completions will fail: {error.message}")
+    if web:
+        _say_open(host, has_keys, tls is not None)
+    own = names_of_one(text.name, options.model, called)
 
     def when_ready(url: str, capacity: Capacity) -> None:
+        _announce(url)
         name, room = printable(text.name), plan_text(capacity)
         click.echo(f"{name} answers at {url}/v1 (Ctrl-C ends it): {room}. Try:")
         click.echo(_curl(url, has_keys))
-        if web:
-            _say_page(url)
+        if has_page:
+            click.echo(f"Chat page: {url}/")
 
     serve(
         options.opener(path),
@@ -163,7 +220,54 @@ def serve_command(
         more,
         limits,
         tls,
+        own,
     )
+
+
+def _say_reachable(host: str, has_keys: bool) -> None:
+    from mlcc.server.hosts import is_local
+
+    if not is_local(host) and not has_keys:
+        note(f"anyone who reaches {host} can use this server; --api-key closes it")
+
+
+def _announce(url: str) -> None:
+    """Until the command ends, `mlcc ps` and others find the server."""
+    click.get_current_context().with_resource(announced(url))
+
+
+def _say_models(url: str, sources: Sequence[Source], has_keys: bool) -> None:
+    _announce(url)
+    click.echo(f"{len(sources)} models answer at {url}/v1 (Ctrl-C ends it), each loaded when it is")
+    click.echo(f"first asked for: {names_text(sources)}. Try:")
+    click.echo(_curl(url, has_keys, sources[0].name))
+
+
+def _refuse_web(web: Path | None) -> None:
+    """Raises UnsupportedError: the page is a single model's."""
+    if web is not None:
+        raise UnsupportedError(
+            "--web shows one model in the visitor's browser, beside one model here; serve the "
+            "page by itself (`mlcc serve FOLDER` of a model for webgpu) on another --port"
+        )
+
+
+def _page(web: Path | None, no_page: bool) -> tuple[list[BaseRoute], bool]:
+    """The addresses beside the API's, and whether the page is among them. Raises UnsupportedError
+    if it is asked for and is not here, and ArtifactError."""
+    from mlcc.server.web import no_page_routes, no_web_routes, page_folder, page_routes
+
+    if web and no_page:
+        raise UnsupportedError("--web is for the chat page; leave out --no-page")
+    if no_page:
+        return no_web_routes(), False
+    try:
+        folder = page_folder()
+    except UnsupportedError as error:
+        if web:
+            raise
+        return no_page_routes(error.message), False
+    return page_routes(folder, web), True
 
 
 def _checked_keys(given: tuple[str, ...]) -> tuple[str, ...]:
@@ -196,9 +300,10 @@ def _checked_root(path: str) -> str:
     return found
 
 
-def _curl(url: str, api_keys: bool) -> str:
-    body = json.dumps({"messages": [{"role": "user", "content": "Hello!"}]})
-    key = ' -H "Authorization: Bearer $MLCC_API_KEY"' if api_keys else ""
+def _curl(url: str, has_keys: bool, model: str = "") -> str:
+    question = {"messages": [{"role": "user", "content": "Hello!"}]}
+    body = json.dumps({"model": model, **question} if model else question)
+    key = ' -H "Authorization: Bearer $MLCC_API_KEY"' if has_keys else ""
     return f"curl {url}/v1/chat/completions -H 'Content-Type: application/json'{key} -d '{body}'"
 
 
@@ -211,12 +316,14 @@ def _say_open(host: str, api_keys: bool, tls: bool) -> None:
     from mlcc.server.hosts import is_local
 
     if api_keys:
-        note("the chat page asks for no key: what it does, the visitor's own GPU does")
+        note("no key is asked for where the chat page's model runs on the visitor's own GPU")
     if not is_local(host) and not tls:
         note("browsers give a page the GPU on localhost and https only: put https in front")
 
 
-def _check_no_engine(options: ModelOptions, web: Path | None, parse_special: bool) -> None:
+def _check_no_engine(
+    options: ModelOptions, web: Path | None, no_page: bool, parse_special: bool, store: Path | None
+) -> None:
     """Nothing is asked of an engine that does not run here. Raises UnsupportedError."""
     from mlcc.compiled.cache import is_compiled
 
@@ -225,7 +332,8 @@ def _check_no_engine(options: ModelOptions, web: Path | None, parse_special: boo
     sizes = bounds if is_compiled(options.model) else ()  # a compile takes them
     given = {name: getattr(options, name) for name in (*engine, *sizes)}
     given["no_prefix_cache"] = None if options.prefix_cache else True
-    for name, value in {**given, "web": web, "parse_special": parse_special or None}.items():
+    flags = {"no_page": no_page or None, "parse_special": parse_special or None}
+    for name, value in {**given, "web": web, "store": store, **flags}.items():
         if value is not None:
             raise UnsupportedError(
                 f"{options.model} runs in the visitor's browser, not here; "

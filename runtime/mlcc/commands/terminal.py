@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
+from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
+from mlcc.api.pieces import CallPiece, Piece, Thought
 from mlcc.errors import InvalidRequestError
 
 if TYPE_CHECKING:
     from mlcc.model.session import Timing
 
+MOST_HISTORY = 1000
+"""Lines that are remembered from one run to the next."""
 _CONTROL = {code: "\ufffd" for code in [*range(32), *range(127, 160)] if chr(code) not in "\n\t"}
 """A model's words may not drive the terminal: no escape sequences, no carriage returns."""
 
@@ -41,15 +46,44 @@ class Screen:
         sys.stdout.flush()
         return text
 
+    def told(self, pieces: Iterable[Piece]) -> str:
+        """The same for an answer with reasoning, which is dimmed, or goes to the standard error
+        where the answer goes elsewhere; returns the answer alone."""
+        kept, thinking = [], False
+        for piece in pieces:
+            is_thought = isinstance(piece, Thought)
+            if thinking and not is_thought:
+                self._thought("\n\n")
+            thinking = is_thought
+            text = "" if isinstance(piece, CallPiece) else piece.text
+            if is_thought:
+                self._thought(text)
+                continue
+            kept.append(text)
+            sys.stdout.write(text.translate(_CONTROL) if self.to_terminal else text)
+            sys.stdout.flush()
+        if thinking:
+            self._thought("\n")
+        text = "".join(kept)
+        if not text.endswith("\n"):
+            sys.stdout.write("\n")
+        sys.stdout.flush()
+        return text
+
+    def _thought(self, text: str) -> None:
+        stream = sys.stdout if self.to_terminal else sys.stderr
+        plain = text.translate(_CONTROL) if stream.isatty() else text
+        stream.write(f"\x1b[2m{plain}\x1b[0m" if self._colour else plain)
+        stream.flush()
+
     def note(self, text: str) -> None:
         """A line of ours, told apart from the model's."""
         stream = sys.stdout if self.to_terminal else sys.stderr
         line = f"\x1b[2m{text}\x1b[0m" if self._colour else text
         print(line, file=stream, flush=True)
 
-    def read(self) -> str | None:
+    def read(self, prompt: str = ">>> ") -> str | None:
         """A line from the user; None if there will be none (Ctrl-D)."""
-        prompt = ">>> "
         if not self.to_terminal:
             sys.stderr.write(prompt)
             sys.stderr.flush()
@@ -60,6 +94,11 @@ class Screen:
             return None
         except UnicodeDecodeError:
             raise _not_utf8() from None
+
+
+def thinks(wanted: bool | None) -> dict[str, bool]:
+    """The variables of a chat template for --think, as a request sets them."""
+    return {} if wanted is None else {"enable_thinking": wanted, "thinking": wanted}
 
 
 def cut_off(timing: Timing | None, limit: int | None) -> str | None:
@@ -84,13 +123,25 @@ def _not_utf8() -> InvalidRequestError:
     )
 
 
-def enable_line_editing() -> None:
-    """Arrow keys and history for `input`, where Python has readline; a paste is one text."""
+def enable_line_editing(history: Path) -> None:
+    """Arrow keys for `input`, where Python has readline, and what was typed before, in this run or
+    an earlier one; a paste is one text. A file that cannot be kept costs only that."""
     with suppress(ImportError):
         import readline
 
         # Python switches it off for its own prompt, where each line is a statement.
         readline.parse_and_bind("set enable-bracketed-paste on")
+        readline.set_history_length(MOST_HISTORY)
+        with suppress(OSError):
+            history.parent.mkdir(parents=True, exist_ok=True)
+            history.touch(mode=0o600)
+            readline.read_history_file(history)
+            atexit.register(_keep, readline.write_history_file, history)
+
+
+def _keep(write: Callable[[Path], None], history: Path) -> None:
+    with suppress(OSError):
+        write(history)
 
 
 class Interrupts:

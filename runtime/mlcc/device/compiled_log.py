@@ -27,12 +27,7 @@ class CompiledKernelLog:
     def stop(self) -> list[KernelUse]:
         """The kernels since `start`, the costliest first."""
         self._executor.watch(False)
-        return costliest(
-            [
-                KernelUse(k.name.decode(), k.shape.decode(), k.calls, k.nanoseconds, k.bytes)
-                for k in self._executor.kernels()
-            ]
-        )
+        return costliest(self._executor.kernels())
 
     def copy_bandwidth(self) -> float:
         """Bytes per second that a plain copy on the device reads and writes, the best of some. On

@@ -1,37 +1,31 @@
-"""libmlcc_executor by ctypes: where it is, and the records of its C API (runtime/native).
+"""libmlcc_executor as a Python module: where it is, and what it offers.
 
-The standard library alone. What the records mean is said in `include/executor.h`; `compiled.py` is
-the Executor port over it.
+It is a module of Python's stable ABI and a C library in one file (runtime/native). What the
+functions do is said in `include/executor.h`; `compiled.py` is the Executor port over them. The
+standard library alone.
 """
 
 from __future__ import annotations
 
-import ctypes
 import sys
-from ctypes import (
-    CFUNCTYPE,
-    POINTER,
-    Structure,
-    c_char,
-    c_char_p,
-    c_double,
-    c_float,
-    c_int32,
-    c_int64,
-    c_size_t,
-    c_uint64,
-    c_void_p,
-)
+from collections.abc import Callable
 from functools import cache
+from importlib.machinery import ExtensionFileLoader, ModuleSpec
+from importlib.util import module_from_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 from mlcc.errors import DeviceError
 
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
 ABI = 2
 """MLCC_EXECUTOR_ABI."""
+MODULE = "libmlcc_executor"
+"""Its initializing function is named after it, wherever the file is."""
 _FOLDER = Path(__file__).resolve().parent / "lib"
-LIBRARY = _FOLDER / f"libmlcc_executor.{'dylib' if sys.platform == 'darwin' else 'so'}"
+LIBRARY = _FOLDER / f"{MODULE}.{'dylib' if sys.platform == 'darwin' else 'so'}"
 
 OK, ARGUMENT, NO_LIBRARY, INTERFACE, WEIGHTS, DEVICE, MEMORY, STATE, UNSUPPORTED, LOST = range(10)
 """mlcc_executor_status."""
@@ -40,133 +34,98 @@ DEVICES = {"cpu": 0, "webgpu": 1}
 KINDS = {"paged": 0, "window": 1, "state": 2}
 """mlcc_group_kind."""
 
-Pointer = c_void_p
-PROGRESS = CFUNCTYPE(None, c_void_p, c_int64)
+Table: TypeAlias = tuple[int, int]
+"""mlcc_table: its offset in words, and for how many entries there is room."""
+Layout: TypeAlias = tuple[Table, Table, Table, Table, Table, Table, int]
+"""mlcc_step_layout."""
+Bounds: TypeAlias = tuple[int, int, int, int, int, int, int]
+"""mlcc_bounds."""
+Weight: TypeAlias = tuple[bytes, int, bytes, tuple[int, ...]]
+"""mlcc_weight: path, offset, dtype, shape."""
+Group: TypeAlias = tuple[int, int, int, int]
+"""mlcc_group."""
+Cache: TypeAlias = tuple[int, bytes, tuple[int, ...]]
+"""mlcc_cache: group, dtype, shape."""
 
 
-class Weight(Structure):
-    """mlcc_weight."""
-
-    _fields_ = (
-        ("path", c_char_p),
-        ("offset", c_uint64),
-        ("dtype", c_char_p),
-        ("dimensions", c_int32),
-        ("shape", POINTER(c_int64)),
-    )
-
-
-class Group(Structure):
-    """mlcc_group."""
-
-    _fields_ = tuple((name, c_int32) for name in ("kind", "page_size", "pool", "most_pages"))
-
-
-class Cache(Structure):
-    """mlcc_cache."""
-
-    _fields_ = (
-        ("group", c_int32),
-        ("dtype", c_char_p),
-        ("dimensions", c_int32),
-        ("shape", POINTER(c_int64)),
-    )
-
-
-class Table(Structure):
-    """mlcc_table."""
-
-    _fields_ = (("offset", c_int32), ("entries", c_int32))
-
-
-class Layout(Structure):
-    """mlcc_step_layout."""
-
-    _fields_ = (
-        *((name, Table) for name in ("header", "sequences", "rows", "copies", "tokens", "pages")),
-        ("words", c_int32),
-    )
-
-
-class Bounds(Structure):
-    """mlcc_bounds."""
-
-    _fields_ = tuple(
-        (name, c_int32)
-        for name in (
-            "vocabulary", "context", "tokens", "sequences", "rows", "adjust_rows", "adjust_words",
-        )
-    )  # fmt: skip
-
-
-class Options(Structure):
-    """mlcc_executor_options."""
-
-    _fields_ = (
-        ("abi", c_int32),
-        ("threads", c_int32),
-        ("library", c_char_p),
-        ("interface", c_char_p),
-        ("functions", POINTER(c_char_p)),
-        ("num_functions", c_int32),
-        ("num_weights", c_int32),
-        ("weights", POINTER(Weight)),
-        ("num_groups", c_int32),
-        ("num_caches", c_int32),
-        ("groups", POINTER(Group)),
-        ("caches", POINTER(Cache)),
-        ("layout", Layout),
-        ("bounds", Bounds),
-        ("device", c_int32),
-        ("device_index", c_int32),
-        ("progress", PROGRESS),
-        ("progress_context", c_void_p),
-    )
-
-
-class Kernel(Structure):
-    """mlcc_kernel."""
-
-    _fields_ = (
-        ("name", c_char * 64),
-        ("shape", c_char * 64),
-        ("calls", c_int64),
-        ("nanoseconds", c_int64),
-        ("bytes", c_int64),
-    )
-
-
-class Use(Structure):
+class Use(NamedTuple):
     """mlcc_use."""
 
-    _fields_ = tuple((name, c_int64) for name in ("workspace", "replays", "nanoseconds"))
+    workspace: int
+    """Bytes."""
+    replays: int
+    nanoseconds: int
 
 
-_FUNCTIONS: dict[str, tuple[Any, ...]] = {
-    "abi": (c_int32,),
-    "error": (c_char_p,),
-    "webgpu": (c_int32, c_char_p, c_char_p),
-    "webgpu_devices": (c_int32, POINTER(c_char_p)),
-    "webgpu_close": (c_int32, c_int32),
-    "open": (c_int32, POINTER(Options), POINTER(Pointer)),
-    "step": (c_int32, Pointer, POINTER(Pointer)),
-    "adjustments": (c_int32, Pointer, POINTER(Pointer)),
-    "submit": (c_int32, Pointer, c_int32, POINTER(c_int64)),
-    "collect": (
-        c_int32, Pointer, c_int64, Pointer, Pointer, POINTER(c_int32), Pointer, Pointer,
-        POINTER(c_int32),
-    ),
-    "forget": (None, Pointer, c_int64),
-    "logits": (c_int32, Pointer, POINTER(c_float), c_size_t),
-    "likelihood": (c_int32, Pointer, POINTER(c_int32), c_int32, POINTER(c_double)),
-    "use": (c_int32, Pointer, POINTER(Use)),
-    "watch": (c_int32, Pointer, c_int32),
-    "kernels": (c_int32, Pointer, POINTER(Kernel), c_int32, POINTER(c_int32)),
-    "copy": (c_int32, Pointer, c_int64, POINTER(c_int64)),
-    "counts": (c_int32, Pointer, POINTER(c_char_p)),
-    "close": (None, Pointer),
-}  # fmt: skip
-"""What each function returns and takes."""
+class OpenExecutor(Protocol):
+    """An mlcc_executor. What fails raises the module's `Failed`."""
+
+    def step(self, words: int, /) -> Buffer:
+        """The memory of the next step. Whoever holds a view of it holds the executor."""
+        ...
+
+    def adjustments(self, words: int, /) -> Buffer:
+        """The same for its adjustments."""
+        ...
+
+    def submit(self, adjusted: bool, /) -> int:
+        """The ticket."""
+        ...
+
+    def collect(self, ticket: int, /) -> tuple[list[int], list[float], list[int], list[float]]:
+        """Tokens, log-probabilities; the top ones' if a row wanted any, else nothing."""
+        ...
+
+    def logits(self, count: int, /) -> bytearray:
+        """So many floats."""
+        ...
+
+    def likelihood(self, targets: tuple[int, ...], /) -> float: ...
+
+    def use(self) -> tuple[int, int, int]: ...
+
+    def watch(self, on: bool, /) -> None: ...
+
+    def kernels(self) -> list[tuple[str, str, int, int, int]]: ...
+
+    def copy(self, count: int, /) -> int:
+        """Nanoseconds."""
+        ...
+
+    def counts(self) -> str: ...
+
+    def close(self) -> None: ...
+
+
+class Module(Protocol):
+    """What `import libmlcc_executor` would give; `executor.h` says what the functions do."""
+
+    abi: int
+    Failed: type[Exception]
+    """Its arguments are an mlcc_executor_status and the text."""
+
+    def open(
+        self,
+        library: bytes,
+        interface: str | None,
+        threads: int,
+        device: int,
+        device_index: int,
+        functions: tuple[bytes, ...],
+        weights: tuple[Weight, ...],
+        groups: tuple[Group, ...],
+        caches: tuple[Cache, ...],
+        layout: Layout,
+        bounds: Bounds,
+        progress: Callable[[int], None],
+        /,
+    ) -> OpenExecutor: ...
+
+    def webgpu(self, path: bytes, why_absent: str, /) -> None: ...
+
+    def webgpu_devices(self) -> str: ...
+
+    def webgpu_close(self, device_index: int, /) -> None: ...
 
 
 def look_in(folder: Path) -> None:
@@ -186,19 +145,24 @@ def why_absent() -> str:
 
 
 @cache
-def load() -> ctypes.CDLL:
-    """The library, with the types of its functions. Raises DeviceError if it is not there, does
-    not load, or is of other sources."""
+def load() -> Module:
+    """The library as a module. Raises DeviceError if it is not there, does not load, is of other
+    sources, or if this Python is one that it cannot run in."""
     if reason := why_absent():
         raise DeviceError(reason)
+    if "t" in getattr(sys, "abiflags", ""):
+        raise DeviceError(
+            f"{LIBRARY.name} is for Python with its lock, and this is a free-threaded one "
+            f"({sys.executable}); use the usual build of Python {sys.version_info[0]}."
+            f"{sys.version_info[1]}"
+        )
+    loader = ExtensionFileLoader(MODULE, str(LIBRARY))
     try:
-        library = ctypes.CDLL(str(LIBRARY))
-        for name, (result, *arguments) in _FUNCTIONS.items():
-            function = library[f"mlcc_executor_{name}"]
-            function.restype, function.argtypes = result, arguments
-            setattr(library, name, function)
-    except (OSError, AttributeError) as error:
+        found: Any = module_from_spec(ModuleSpec(MODULE, loader, origin=str(LIBRARY)))
+        loader.exec_module(found)
+    except ImportError as error:
         raise DeviceError(f"{LIBRARY}: {error}; install mlcc again") from error
-    if library.abi() != ABI:
+    if found.abi != ABI:
         raise DeviceError(f"{LIBRARY} is of another version of mlcc; install mlcc again")
-    return library
+    module: Module = found
+    return module

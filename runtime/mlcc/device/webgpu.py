@@ -6,7 +6,6 @@ wgpu-native, which the Python package `wgpu` brings.
 
 from __future__ import annotations
 
-import ctypes
 import json
 import re
 from collections.abc import Mapping
@@ -50,14 +49,14 @@ class WebGpuDevice:
 
 
 @cache
-def library() -> ctypes.CDLL:
+def library() -> executor_library.Module:
     """libmlcc_executor, which knows where wgpu-native is. Raises DeviceError."""
     from mlcc_targets import native
 
     found = executor_library.load()
     native.prepare_drivers()
     wgpu = native.wgpu_library()
-    found.webgpu(bytes(wgpu) if wgpu else b"", native.why_no_wgpu().encode())
+    found.webgpu(bytes(wgpu) if wgpu else b"", native.why_no_wgpu())
     return found
 
 
@@ -65,8 +64,6 @@ def devices() -> tuple[list[WebGpuDevice], str]:
     """The machine's devices, best first, and why there are none ("" if there are some)."""
     if reason := executor_library.why_absent():
         return [], reason
-    text = ctypes.c_char_p()
-    library().webgpu_devices(ctypes.byref(text))
-    told: dict[str, Any] = json.loads(text.value or b"")
+    told: dict[str, Any] = json.loads(library().webgpu_devices())
     found = [WebGpuDevice(index=i, **row) for i, row in enumerate(told["devices"])]
     return found, _PREFIX.sub("", told["reason"])

@@ -67,7 +67,8 @@ class Calls:
 
         `path` as in a URL; `headers` a JSON object with lower-case names.
         """
-        request = ApiRequest(method, _decoded(path), json.loads(headers), read)
+        path, _, query = path.partition("?")
+        request = ApiRequest(method, _decoded(path), json.loads(headers), read, query=query)
         task = asyncio.get_running_loop().create_task(self._answer(request, reply))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -108,8 +109,7 @@ async def _write(response: ApiResponse, reply: Reply) -> None:
 
 
 def _decoded(path: str) -> str:
-    """The path as servers see it: no query, and %41 for A undone."""
-    path = path.partition("?")[0]
+    """The path as servers see it: %41 for A undone."""
     if "%" in path:
         from urllib.parse import unquote
 

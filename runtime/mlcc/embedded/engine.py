@@ -11,6 +11,7 @@ from mlcc.embedded.driver import LoopDriver
 from mlcc.embedded.executor import JsExecutor
 from mlcc.engine.batch import Capacity
 from mlcc.engine.engine import Engine
+from mlcc.engine.grammar import Grammar, Grammars
 from mlcc.engine.request import Request
 from mlcc.errors import DeviceError, DeviceLostError, MlccError
 from mlcc.service.engine import EngineClient
@@ -19,9 +20,15 @@ from mlcc.service.engine import EngineClient
 class LoopClient(EngineClient):
     """One per tab. Needs a running event loop."""
 
-    def __init__(self, engine: Engine, executor: JsExecutor, max_queue: int) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        executor: JsExecutor,
+        max_queue: int,
+        grammars: Grammars | None = None,
+    ) -> None:
         super().__init__(max_queue + engine.capacity.max_batch)
-        self._engine = engine
+        self._engine, self._grammars = engine, grammars
         self._driver = LoopDriver(engine, executor, self._deliver)
         self._running = asyncio.get_running_loop().create_task(self._run())
 
@@ -55,12 +62,18 @@ class LoopClient(EngineClient):
 
     def _add(self, request: Request) -> None:
         try:
-            self._engine.add(request)
+            self._engine.add(request, self._grammar(request))
         except MlccError as error:
             self._refuse(request.id, error)
         else:
             self._accept(request.id)
             self._driver.wake()
+
+    def _grammar(self, request: Request) -> Grammar | None:
+        """Of a request; it was read before, and is at hand."""
+        if request.structure is None or self._grammars is None:
+            return None
+        return self._grammars.open(request.structure)
 
     def _cancel(self, request_id: str) -> None:
         self._engine.cancel(request_id)

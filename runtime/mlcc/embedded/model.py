@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 from mlcc.artifact.manifest import Manifest
@@ -10,12 +11,14 @@ from mlcc.embedded.bridge import to_bytes, to_python
 from mlcc.embedded.calls import Call, Calls
 from mlcc.embedded.engine import LoopClient
 from mlcc.embedded.executor import JsExecutor
+from mlcc.embedded.grammars import TabPrompts, tab_grammars
 from mlcc.embedded.planning import capacity_of
 from mlcc.embedded.tokenizer import JsTokenizer
 from mlcc.errors import MlccError
 from mlcc.model.model import ModelText, read_text
-from mlcc.service.core import ServiceBounds
+from mlcc.service.core import Core, ServiceBounds
 from mlcc.service.endpoints import Service
+from mlcc.service.models import OneModel
 
 MAX_QUEUE = 64
 """Requests that may wait, as on the server."""
@@ -35,19 +38,27 @@ class EmbeddedModel:
         executor: Any,
         parse_special: bool = False,
         prefix_cache: bool = True,
+        grammars: Any = None,
     ) -> None:
         """`texts` are the plan's text files by path, but for tokenizer.json. `parse_special`: as
         `ModelText.with_special`. `prefix_cache`: as `Engine` has it.
+        `grammars`: what reads them (`GrammarPort` in web/src/python.ts); None = they are refused.
 
         Raises ArtifactError, which `entry.check` tells before weights are fetched.
         """
         text = read_texts(manifest, texts, tokenizer)
         if parse_special:
             text = text.with_special()
-        capacity = capacity_of(Manifest.from_bytes(to_bytes(manifest)), json.loads(plan))
+        read = Manifest.from_bytes(to_bytes(manifest))
+        capacity = capacity_of(read, json.loads(plan))
+        if grammars is not None:
+            held = tab_grammars(grammars, capacity.vocab_size, read.model.eos_token_ids)
+            text = replace(text, grammars=held)
         engine = text.new_engine(capacity, prefix_cache)
-        self._engine = LoopClient(engine, JsExecutor(executor), MAX_QUEUE)
-        self._calls = Calls(Service(self._engine, text, BOUNDS))
+        self._engine = LoopClient(engine, JsExecutor(executor), MAX_QUEUE, text.grammars)
+        prompts = None if grammars is None else TabPrompts(text, grammars)
+        core = Core(self._engine, text, BOUNDS, prompts)
+        self._calls = Calls(Service(OneModel(core)))
 
     def handle(self, method: str, path: str, headers: str, body: Any, reply: Any) -> Call:
         """Answer a request: `reply.start(status, headers)` once, `reply.write(text)` as often as

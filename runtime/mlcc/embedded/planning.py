@@ -14,6 +14,7 @@ from mlcc.artifact.manifest import KERNEL_INTERFACE, Manifest, abi_hash
 from mlcc.artifact.records import to_plain
 from mlcc.artifact.schema import page_shape
 from mlcc.artifact.texts import text_files
+from mlcc.bounds import check_all
 from mlcc.engine.adjust_tables import AdjustLayout
 from mlcc.engine.batch import Capacity
 from mlcc.engine.caches import pages_for
@@ -53,6 +54,7 @@ def make_plan(
     if needs_f16(manifest) and not adapter["f16"]:
         return {"instead": _without_f16(manifest)}
     _check_weights(manifest, adapter["tensor_bytes"])
+    check_all(options)
     limits = manifest.limits
     wanted = plan_capacity(
         manifest,

@@ -86,13 +86,14 @@ class Adjuster:
     def write(self, writer: AdjustmentWriter, row: int, said: int, in_flight: int) -> None:
         """Adjust a row, from which token number `said` of the answer is sampled. in_flight: the row
         of the step before that samples the token in front of it, which is not known; -1 = it is."""
+        allowed = self._grammar.allowed() if self._grammar else None
         writer.row(
             row,
             self._penalties,
             history=self._history if self._window < 0 else self._recent(),
             in_flight=in_flight if self._counts else -1,
             bias=self._biases(said),
-            mask=writer.mask(self._grammar.allowed()) if self._grammar else 0,
+            mask=0 if allowed is None else writer.mask(allowed),
         )
 
     def _recent(self) -> dict[int, int]:

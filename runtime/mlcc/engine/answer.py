@@ -15,7 +15,7 @@ from mlcc.engine.token_texts import TokenTexts
 
 class AnswerText:
     """The growing text of one answer; without a tokenizer it stays empty. texts: of its tokens, if
-    their log-probabilities are to be told."""
+    their log-probabilities are to be told. shown: special tokens that are text in it."""
 
     def __init__(
         self,
@@ -23,8 +23,9 @@ class AnswerText:
         prompt: Sequence[int],
         stop: Sequence[str],
         texts: TokenTexts | None = None,
+        shown: Sequence[tuple[int, str]] = (),
     ) -> None:
-        self._detokenizer = Detokenizer(tokenizer, prompt) if tokenizer else None
+        self._detokenizer = Detokenizer(tokenizer, prompt, dict(shown)) if tokenizer else None
         self._checker = StopChecker(stop)
         self._logprobs = AnswerLogprobs(texts) if texts else None
 

@@ -8,7 +8,7 @@ Not a tokenizer: that is behind the `Tokenizer` port.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 _CONTEXT = 5
@@ -28,10 +28,19 @@ class Tokenizer(Protocol):
 
 
 class Detokenizer:
-    """The text that follows a prompt. Work per token is bounded by the window's length."""
+    """The text that follows a prompt. Work per token is bounded by the window's length.
 
-    def __init__(self, tokenizer: Tokenizer, prompt: Sequence[int] = ()) -> None:
+    shown: special tokens that are not skipped, and how they are written.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        prompt: Sequence[int] = (),
+        shown: Mapping[int, str] | None = None,
+    ) -> None:
         self._tokenizer = tokenizer
+        self._shown = shown or {}
         self._ids = list(prompt[-_CONTEXT:])
         """The window: `_read` tokens whose text is out, then those whose text is not."""
         self._read = len(self._ids)
@@ -40,6 +49,8 @@ class Detokenizer:
 
     def push(self, token: int) -> str:
         """Add a token; returns the text that became certain, often ""."""
+        if (written := self._shown.get(token)) is not None:
+            return self.flush() + written  # what follows has the context of what was before
         self._ids.append(token)
         text = self._decode(self._ids)
         waiting = len(self._ids) - self._read

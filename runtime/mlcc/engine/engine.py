@@ -37,6 +37,7 @@ from mlcc.engine.sampling import derive_seed, stream_of
 from mlcc.engine.scheduler import Scheduler
 from mlcc.engine.sequence import TokenSequence
 from mlcc.engine.stats import Stats
+from mlcc.engine.thinking import ThinkingGrammar
 from mlcc.engine.token_texts import TokenTexts, breaks_of
 from mlcc.errors import InvalidRequestError, UnsupportedError
 
@@ -85,11 +86,13 @@ class Engine:
         """Queue a request, with the grammar of its `structure`. Raises InvalidRequestError if it
         can never be answered as written."""
         self._validate(request, grammar)
+        grammar = self._thinking(request, grammar)
         limit = token_limit(request, self.capacity)
         sampling, arrival = request.sampling, self._requests
         seed = sampling.seed if sampling.seed is not None else derive_seed(self._seed, arrival)
         texts = None if sampling.logprobs is None else self._texts
-        answer = AnswerText(self._tokenizer, request.prompt, sampling.stop, texts)
+        shown = request.shown
+        answer = AnswerText(self._tokenizer, request.prompt, sampling.stop, texts, shown)
         stream, tokens, caches = stream_of(seed), int32(request.prompt), self._pools.empty()
         ends = frozenset() if sampling.ignore_eos else self._eos_ids
         ends = ends.union(sampling.stop_token_ids)
@@ -223,6 +226,14 @@ class Engine:
                 f"request id {request.id!r} is already in use; choose another", param="id"
             )
         check_request(request, self.capacity.vocab_size, self._tokenizer is not None)
+
+    def _thinking(self, request: Request, grammar: Grammar | None) -> Grammar | None:
+        """Its grammar behind its reasoning."""
+        if request.reasoning is None or self._tokenizer is None:
+            return grammar
+        decode, words = self._tokenizer.decode, self._adjust_layout.mask_words
+        ends = self._eos_ids.union(request.sampling.stop_token_ids)
+        return ThinkingGrammar(request.reasoning, grammar, decode, words, ends)
 
     def _take(
         self, seq: TokenSequence, token: int, logprob: float, top: Sequence[tuple[int, float]]

@@ -38,9 +38,9 @@ class Grammar(Protocol):
         """Whether it cannot say what may follow: that would take more than is allowed."""
         ...
 
-    def allowed(self) -> array[int]:
+    def allowed(self) -> array[int] | None:
         """The mask of tokens that may follow, as `adjust_tables` has it, never empty; an end token
-        where the answer may end. Not to be changed."""
+        where the answer may end. Not to be changed. None = any may."""
         ...
 
     def accept(self, token: int) -> None:

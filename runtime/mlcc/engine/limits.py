@@ -40,12 +40,7 @@ def token_limit(request: Request, capacity: Capacity) -> int:
     """
     prompt, wanted = len(request.prompt), request.sampling.max_tokens
     if prompt >= capacity.context:
-        raise InvalidRequestError(
-            f"the prompt has {prompt} tokens, the context is {capacity.context} and must also hold"
-            " the answer; shorten the prompt or load the model with a longer context",
-            param="prompt",
-            code="context_length_exceeded",
-        )
+        raise too_long(f"{prompt} tokens", capacity.context)
     limit = min(prompt + wanted, capacity.context) if wanted else capacity.context
     # The last token of an answer is never computed, so it needs no place in a page.
     pools = zip(capacity.pools, capacity.groups, strict=True)
@@ -54,11 +49,29 @@ def token_limit(request: Request, capacity: Capacity) -> int:
         return limit
     if wanted is None and prompt <= longest:
         return longest + 1
+    if prompt > longest:
+        raise too_long(f"{prompt} tokens", longest + 1, "more pages")
     raise InvalidRequestError(
-        f"the prompt has {prompt} tokens and needs room for {(limit if wanted else prompt + 1) - 1}"
+        f"the prompt has {prompt} tokens and needs room for {limit - 1}"
         f" with its answer, the pages hold {longest}; shorten it, lower max_tokens or load the"
         " model with more pages",
-        param="prompt" if wanted is None else "max_tokens",
+        param="max_tokens",
+        code="context_length_exceeded",
+    )
+
+
+def too_long(prompt: str, context: int, remedy: str = "a longer context") -> InvalidRequestError:
+    """Of a prompt that leaves no room for an answer. `prompt` says how many tokens it has.
+
+    Clients that shorten a conversation and ask again look for these words: "maximum context length
+    is" (litellm and agents over OpenAI's API), "prompt is too long: N tokens > M maximum" (those
+    over Anthropic's).
+    """
+    return InvalidRequestError(
+        f"this model's maximum context length is {context} tokens and the prompt is too long:"
+        f" {prompt} > {context - 1} maximum, for the answer needs room; shorten the prompt or load"
+        f" the model with {remedy}",
+        param="prompt",
         code="context_length_exceeded",
     )
 

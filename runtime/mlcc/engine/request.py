@@ -13,6 +13,7 @@ from typing import Literal
 from mlcc.engine.dry import DryParams
 from mlcc.engine.grammar import Structure
 from mlcc.engine.tables import MOST_TOP_LOGPROBS
+from mlcc.engine.thinking import Reasoning
 from mlcc.errors import InvalidRequestError
 
 FinishReason = Literal["stop", "length", "cancelled", "error"]
@@ -218,6 +219,13 @@ class Request:
     priority: int = 0
     """Lower is served first among a tenant's requests; it ages (`queue.py`). Where pages are short,
     the last of all that run gives way."""
+
+    shown: tuple[tuple[int, str], ...] = ()
+    """Control tokens that are text in this answer, for who reads it (`mlcc.api.dialect`), and how
+    they are written. The others are hidden."""
+
+    reasoning: Reasoning | None = None
+    """How the model thinks before `structure` holds, and for how long; None = it does not."""
 
     @property
     def scope(self) -> tuple[str, str]:

@@ -17,9 +17,10 @@ from typing import Any, TypeVar
 from mlcc.api.errors import EngineDiedError
 from mlcc.errors import InvalidRequestError, MlccError
 from mlcc.local.view import View
-from mlcc.service.core import ServiceBounds
+from mlcc.service.core import Core, ServiceBounds
 from mlcc.service.endpoints import Service
 from mlcc.service.exchange import JSON_TYPE, ApiRequest, ApiResponse
+from mlcc.service.models import OneModel
 from mlcc.worker.client import WorkerClient
 from mlcc.worker.thread import EngineThread
 from mlcc.worker.worker import OpenModel
@@ -40,7 +41,7 @@ class Caller:
         text = self._engine.model.text
         self.name = text.name
         self.notes = self._engine.notes
-        self._service = Service(self._client, text, BOUNDS)
+        self._service = Service(OneModel(Core(self._client, text, BOUNDS)))
         self._loop = asyncio.new_event_loop()
         self._thread = Thread(target=self._loop.run_forever, name="mlcc-service", daemon=True)
         self._thread.start()

@@ -15,6 +15,7 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from mlcc.bounds import check_all
 from mlcc.local.caller import Caller, Chunks
 from mlcc.local.view import View
 from mlcc.worker.worker import OpenModel
@@ -49,6 +50,13 @@ class _Base:
     ) -> None:
         from mlcc.commands.options import ModelOptions
 
+        check_all(
+            {
+                "context": context, "max_batch": max_batch, "max_step_tokens": max_step_tokens,
+                "max_rows": max_rows, "threads": threads, "device": device, "memory": memory,
+                "kv_pages": kv_pages,
+            }
+        )  # fmt: skip
         options = ModelOptions(
             str(model), target, quant, threads=threads, context=context, max_batch=max_batch,
             max_step_tokens=max_step_tokens, max_rows=max_rows, device=device,

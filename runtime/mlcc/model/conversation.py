@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from mlcc.model.model import ModelText
 
@@ -17,6 +19,8 @@ class Conversation:
 
     system: str | None = None
     turns: list[dict[str, str]] = field(default_factory=list)
+    variables: Mapping[str, Any] = field(default_factory=dict)
+    """Of the chat template."""
 
     @property
     def messages(self) -> list[dict[str, str]]:
@@ -35,10 +39,10 @@ class Conversation:
         """
         room = context - min(max_tokens or _RESERVE, context // 4)
         before = len(self.turns)
-        prompt = text.encode_chat(self.messages)
+        prompt = text.encode_chat(self.messages, variables=self.variables)
         while len(prompt) > room and len(self.turns) > 1:
             del self.turns[: self._first_turn()]
-            prompt = text.encode_chat(self.messages)
+            prompt = text.encode_chat(self.messages, variables=self.variables)
         return prompt, before - len(self.turns)
 
     def _first_turn(self) -> int:

@@ -82,3 +82,18 @@ def _invalid(why: str, field: str) -> InvalidRequestError:
     return InvalidRequestError(
         f"the JSON Schema in '{field}' {why}", param=field or None, code="invalid_structure"
     )
+
+
+def relaxed(schema: Any) -> Any:
+    """The same without words to which answers cannot be held: for who wants as much as there is."""
+    if not isinstance(schema, dict):
+        return schema if isinstance(schema, bool) else {}
+    return {word: _relaxed(word, value) for word, value in schema.items() if word in HELD_TO}
+
+
+def _relaxed(word: str, value: Any) -> Any:
+    if word in NAMED and isinstance(value, dict):
+        return {name: relaxed(inner) for name, inner in value.items()}
+    if (word in SEVERAL or word == "items") and isinstance(value, list):
+        return [relaxed(inner) for inner in value]
+    return relaxed(value) if word in ONE else value

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from mlcc.artifact.manifest import Manifest
 from mlcc.artifact.schema import DTYPE_BYTES, CacheInfo, page_shape
+from mlcc.bounds import BOUNDS
 from mlcc.engine.batch import Capacity
 from mlcc.engine.caches import tokens_within
 from mlcc.engine.tables import CacheGroup
@@ -64,10 +65,10 @@ def plan_capacity(
     They bound what the engine plans and the pages it has: tables and code are as compiled.
     """
     limits = manifest.limits
-    context = _within("--context", context, limits.context)
-    max_batch = _within("--max-batch", max_batch, limits.max_batch)
-    max_step_tokens = _within("--max-step-tokens", max_step_tokens, limits.max_step_tokens)
-    max_rows = _within("--max-rows", max_rows, limits.max_rows)
+    context = _within("context", context, limits.context)
+    max_batch = _within("max_batch", max_batch, limits.max_batch)
+    max_step_tokens = _within("max_step_tokens", max_step_tokens, limits.max_step_tokens)
+    max_rows = _within("max_rows", max_rows, limits.max_rows)
     longest = (c.group.most_pages(context, max_step_tokens) for c in manifest.caches)
     pools = zip(manifest.caches, longest, strict=True)
     return Capacity(
@@ -81,8 +82,9 @@ def plan_capacity(
     )
 
 
-def _within(option: str, wanted: int | None, most: int) -> int:
+def _within(bound: str, wanted: int | None, most: int) -> int:
     if wanted is not None and not 1 <= wanted <= most:
+        option = BOUNDS[bound].option
         raise CapacityError(
             f"{option} {wanted} is not within 1 .. {most}, for which the model was compiled; "
             f"compile it again with `mlcc compile {option} {wanted}` or ask for less"

@@ -10,18 +10,25 @@ import os
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mlcc.api.about import About
+from mlcc.api.dialect import REASONING_PARSERS, TOOL_PARSERS, Dialect, dialect_of
+from mlcc.api.infill import Infill, family_of
 from mlcc.api.sampling import Wishes, recommended
-from mlcc.api.template import ChatTemplate, without_double_bos
+from mlcc.api.template import ChatTemplate, ChatText, without_double_bos
 from mlcc.artifact.manifest import Manifest
 from mlcc.artifact.texts import Read, chat_templates, generation_config, text_files
 from mlcc.engine.batch import Capacity
 from mlcc.engine.engine import Engine
 from mlcc.engine.executor import Executor
 from mlcc.engine.grammar import Grammars
+from mlcc.engine.limits import too_long
 from mlcc.errors import ArtifactError, InvalidRequestError
+from mlcc.model.marks import ending_of, grammar_marks, hidden_marks
 from mlcc.model.tokenizer import FileTokenizer, TextTokenizer
 
 if TYPE_CHECKING:
@@ -43,40 +50,113 @@ class ModelText:
     """What the user should know, one line each."""
     grammars: Grammars | None = None
     """Holds answers to what a request says; None = such requests are refused."""
+    about: About = field(default_factory=About)
+    tool_template: ChatTemplate | None = None
+    """Instead of `chat_template` where there are tools, if the model brings two."""
+    tool_parser: str | None = None
+    """The way in which it writes calls, by name; None = as its template shows."""
+    reasoning_parser: str | None = None
+    """The same of reasoning; "none" = it is left in the text."""
+
+    @property
+    def dialect(self) -> Dialect:
+        """How it writes calls of tools and reasoning."""
+        return self._dialect.named(self.tool_parser, self.reasoning_parser)
+
+    @cached_property
+    def _dialect(self) -> Dialect:
+        tools = self.tool_template.source if self.tool_template else None
+        return dialect_of(self.chat_template.source, tools)
+
+    @cached_property
+    def shown(self) -> tuple[tuple[int, str], ...]:
+        """Control tokens that its dialect must see in an answer, and what they are seen as."""
+        return hidden_marks(self.tokenizer, self.dialect.control)
+
+    @cached_property
+    def marks(self) -> dict[str, int]:
+        """Of the marks of its dialect, what grammars take for control tokens."""
+        return grammar_marks(self.tokenizer, self.dialect.control, self.shown)
+
+    def ending(self, prompt: Sequence[int]) -> str:
+        """How a prompt ends, with the control tokens of its dialect."""
+        return ending_of(self.tokenizer, prompt, dict(self.shown))
+
+    @cached_property
+    def infill(self) -> Infill | None:
+        """How it is asked for what lies between two texts; None = it was not trained for it."""
+        return family_of(self.token)
+
+    def token(self, text: str) -> int | None:
+        """The id of a text that is one token."""
+        ids = self.tokenizer.encode(text, add_special_tokens=False)
+        return ids[0] if len(ids) == 1 else None
 
     def encode_chat(
-        self, messages: Sequence[Mapping[str, Any]], context: int | None = None
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        context: int | None = None,
+        variables: Mapping[str, Any] | None = None,
     ) -> array[int]:
         """The prompt of a conversation. Raises what `ChatTemplate.render` raises, and
         InvalidRequestError without encoding what is surely longer than a context of tokens.
 
         Control tokens are those that the template writes. In a message they are text, unless the
-        model was opened `with_special`.
+        model was opened `with_special`. variables: of the template, `tools` among them.
         """
-        chat = self.chat_template.render(messages)
+        chat, template = self.render(messages, variables or {})
         self._check_length(chat.text, context)
         first, *rest = chat.pieces
         ids = self.tokenizer.encode(first, add_special_tokens=chat.add_special_tokens)
         if rest:
             # Some tokenizers put a space before the first word of a text, not after a control token
-            before = self.chat_template.control_tokens[0]
+            before = template.control_tokens[0]
             start = self.tokenizer.encode(before, add_special_tokens=False)
             for piece in rest:
                 more = self.tokenizer.encode(before + piece, add_special_tokens=False)
                 ids += more[len(start) :]
         return ids
 
-    def encode_prompt(self, text: str, context: int | None = None) -> array[int]:
-        """A raw prompt, with the start token the model wants, once. Control tokens in it count.
-        Raises InvalidRequestError without encoding what is surely longer than a context."""
+    def render(
+        self, messages: Sequence[Mapping[str, Any]], variables: Mapping[str, Any]
+    ) -> tuple[ChatText, ChatTemplate]:
+        """The text of a conversation, and the template that wrote it."""
+        template = self.chat_template
+        if variables.get("tools") and self.tool_template is not None:
+            template = self.tool_template
+        return template.render(messages, **variables), template
+
+    def encode_prompt(
+        self, text: str, context: int | None = None, add_special: bool = True
+    ) -> array[int]:
+        """A raw prompt, with the start token the model wants, once, or without it. Control tokens
+        in it count. Raises InvalidRequestError without encoding what is surely longer than a
+        context."""
         self._check_length(text, context)
+        if not add_special:
+            return self.tokenizer.encode(text, add_special_tokens=False)
         bos = self.chat_template.special_tokens.get("bos_token")
         text = without_double_bos(text, bos, self._adds_bos(bos))
         return self.tokenizer.encode(text, add_special_tokens=True)
 
     def with_special(self) -> ModelText:
         """The same, but control tokens count in messages, too: for those who write them there."""
-        return replace(self, chat_template=replace(self.chat_template, control_tokens=()))
+        tools = self.tool_template and replace(self.tool_template, control_tokens=())
+        plain = replace(self.chat_template, control_tokens=())
+        return replace(self, chat_template=plain, tool_template=tools)
+
+    def with_parsers(self, tools: str | None, reasoning: str | None) -> ModelText:
+        """The same, read by other parsers, by their names; None = as its template shows. Raises
+        InvalidRequestError for names that there are not."""
+        for option, name, names in (
+            ("--tool-parser", tools, TOOL_PARSERS),
+            ("--reasoning-parser", reasoning, REASONING_PARSERS),
+        ):
+            if name is not None and name not in names:
+                raise InvalidRequestError(
+                    f"{option} is {name[:40]!a}; it must be one of {', '.join(names)}"
+                )
+        return replace(self, tool_parser=tools, reasoning_parser=reasoning)
 
     def new_engine(self, capacity: Capacity, prefix_cache: bool = True) -> Engine:
         """A fresh engine for an executor of this model.
@@ -89,13 +169,7 @@ class ModelText:
     def _check_length(self, text: str, context: int | None) -> None:
         longest = self.tokenizer.longest
         if context is not None and longest is not None and len(text) > context * longest:
-            raise InvalidRequestError(
-                f"the prompt has {len(text)} characters, which are at least "
-                f"{-(-len(text) // longest)} tokens, the context is {context} and must also hold "
-                "the answer; shorten the prompt or load the model with a longer context",
-                param="prompt",
-                code="context_length_exceeded",
-            )
+            raise too_long(f"at least {-(-len(text) // longest)} tokens", context)
 
     def _adds_bos(self, bos: str | None) -> bool:
         if not bos:
@@ -126,6 +200,10 @@ class Model:
         """The same, with a text side `with_special`."""
         return replace(self, text=self.text.with_special())
 
+    def with_parsers(self, tools: str | None, reasoning: str | None) -> Model:
+        """The same, with a text side `with_parsers`."""
+        return replace(self, text=self.text.with_parsers(tools, reasoning))
+
     def new_engine(self) -> Engine:
         """A fresh engine for this model. One at a time: they would share the pages."""
         return self.text.new_engine(self.capacity, self.prefix_cache)
@@ -134,17 +212,24 @@ class Model:
         self.executor.close()
 
 
-def open_text(path: Path, *, parse_special: bool = False) -> ModelText:
+def open_text(
+    path: Path,
+    *,
+    parse_special: bool = False,
+    tool_parser: str | None = None,
+    reasoning_parser: str | None = None,
+) -> ModelText:
     """The text side of a compiled model, without loading the library or hashing the weights: of
-    the files only those that are read. `parse_special`: as `ModelText.with_special`.
+    the files only those that are read. `parse_special`: as `ModelText.with_special`; parsers as
+    `ModelText.with_parsers`.
 
-    Raises ArtifactError.
+    Raises ArtifactError, and InvalidRequestError for parsers that there are not.
     """
     from mlcc.artifact.folder import Artifact
 
     artifact = Artifact.open(path, verify=False, host=False)
     artifact.verify(text_files(artifact.manifest))
-    text = text_of(artifact)
+    text = text_of(artifact).with_parsers(tool_parser, reasoning_parser)
     return text.with_special() if parse_special else text
 
 
@@ -153,7 +238,8 @@ def text_of(artifact: Artifact, tokenizer: TextTokenizer | None = None) -> Model
     which grammars are read by too. Raises ArtifactError."""
     grammars = None
     if tokenizer is None:
-        from mlcc.model.structure import open_grammars  # not in a tab, nor where a host has its own
+        # not in a tab, nor where a host has its own
+        from mlcc.model.native_grammars import open_grammars
 
         tokenizer = FileTokenizer(artifact.tokenizer_path)
         info = artifact.manifest.model
@@ -168,12 +254,33 @@ def text_of(artifact: Artifact, tokenizer: TextTokenizer | None = None) -> Model
 def read_text(manifest: Manifest, read: Read, tokenizer: TextTokenizer) -> ModelText:
     """The text side, from files that `read` brings. Raises ArtifactError."""
     info = manifest.model
-    template = chat_templates(manifest, read).get("default")
+    templates = chat_templates(manifest, read)
+    template, tools = templates.get("default"), templates.get("tool_use")
+    control = tokenizer.special_tokens()
     return ModelText(
         name=info.name,
         tokenizer=tokenizer,
-        chat_template=ChatTemplate(template, info.special_tokens, tokenizer.special_tokens()),
+        chat_template=ChatTemplate(template, info.special_tokens, control),
+        tool_template=ChatTemplate(tools, info.special_tokens, control) if tools else None,
         eos_ids=frozenset(info.eos_token_ids),
         sampling=recommended(generation_config(manifest, read)),
         notes=() if template else (_NO_TEMPLATE,),
+        about=about_of(manifest),
+    )
+
+
+def about_of(manifest: Manifest) -> About:
+    info, memory = manifest.model, manifest.memory
+    digest = sha256()
+    for entry in sorted(manifest.files, key=lambda entry: entry.path):
+        digest.update(f"{entry.sha256} {entry.path}\n".encode())
+    return About(
+        architecture=info.architecture,
+        quantization=manifest.quantization.name,
+        device=manifest.target.device,
+        config=info.config,
+        vocab_size=info.vocab_size,
+        weights_bytes=memory.weights_bytes,
+        device_bytes=memory.weights_bytes + memory.cache_bytes + memory.workspace_bytes,
+        digest=digest.hexdigest(),
     )

@@ -10,12 +10,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from mlcc.api.pieces import Content, Piece
 from mlcc.api.sampling import Wishes, to_params
+from mlcc.api.tool_choice import NO_TOOLS
 from mlcc.engine.events import Event, Finished
 from mlcc.engine.grammar import Structure
 from mlcc.engine.request import Request
 from mlcc.model.driver import Driver
 from mlcc.model.model import Model
+from mlcc.model.reasoning import reasoning_of
 
 
 @dataclass(frozen=True)
@@ -53,9 +56,10 @@ class Session:
         fields: Wishes,
         stopped: Callable[[], bool] = lambda: False,
         structure: Structure | None = None,
+        thinks: bool = False,
     ) -> Iterator[str]:
         """Pieces of the answer, which is held to `structure`. `stopped` is asked between steps and
-        ends it early.
+        ends it early. thinks: reasoning comes before, which is not held to it, with its marks.
 
         Raises InvalidRequestError if the prompt does not fit or the structure is none, DeviceError
         if the device fails.
@@ -65,7 +69,15 @@ class Session:
             grammar = text.grammars.open(structure)
         self._count += 1
         params = to_params(fields, text.sampling)
-        request = Request(f"r{self._count}", prompt, params, structure=structure)
+        reasoning = reasoning_of(text, prompt) if grammar is not None and thinks else None
+        request = Request(
+            f"r{self._count}",
+            prompt,
+            params,
+            structure=structure,
+            shown=text.shown if thinks else (),
+            reasoning=reasoning,
+        )
         started = time.perf_counter()
         first = 0.0
         self._driver.engine.add(request, grammar)
@@ -79,6 +91,22 @@ class Session:
         except GeneratorExit:
             self._abandon(request.id)
             raise
+
+    def told(
+        self,
+        prompt: Sequence[int],
+        fields: Wishes,
+        stopped: Callable[[], bool] = lambda: False,
+        structure: Structure | None = None,
+    ) -> Iterator[Piece]:
+        """`answer` of a conversation's prompt, with reasoning apart."""
+        text = self.model.text
+        dialect = text.dialect
+        opened = dialect.marks is not None and dialect.opened(text.ending(prompt))
+        reader = dialect.reader(NO_TOOLS, opened, str)
+        for piece in self.answer(prompt, fields, stopped, structure, True):
+            yield from reader.push(piece) if reader else [Content(piece)]
+        yield from reader.flush() if reader else ()
 
     def chat(
         self,

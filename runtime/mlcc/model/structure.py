@@ -2,7 +2,9 @@
 
 Its masks come from an Earley parser over derivatives of regular expressions, of which only what an
 answer needs is made (https://github.com/guidance-ai/llguidance). What it reads is a stranger's: all
-of it has bounds in size, memory and time, and goes on in a thread that nobody else waits for.
+of it has bounds in size and memory, and on a server in time, in a thread that nobody else waits
+for. Which build of llguidance that is, is behind `Reader`: Python's package (`native_grammars`) or
+wasm in a tab (`mlcc.embedded.grammars`).
 """
 
 from __future__ import annotations
@@ -11,20 +13,15 @@ import json
 import re
 from array import array
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal, Protocol
 
 from mlcc.engine.adjust_tables import MASK_BITS
-from mlcc.engine.grammar import Grammars, Kind, Structure
+from mlcc.engine.grammar import Kind, Structure
 from mlcc.engine.tables import WORD
 from mlcc.errors import InvalidRequestError, UnsupportedError
-from mlcc.extras import advice, is_here
 from mlcc.model.json_schema import check_schema
-
-if TYPE_CHECKING:
-    from llguidance import LLMatcher, LLTokenizer
 
 LONGEST = 128 << 10
 """Characters of a schema, an expression or a grammar."""
@@ -42,42 +39,52 @@ _WHAT: dict[Kind, str] = {
     "choice": "list of choices",
     "grammar": "grammar",
 }
+SETTINGS = {"whitespace_pattern": WHITESPACE, "lenient": False, "coerce_one_of": False}
+"""llguidance's of a schema. Not lenient: what it cannot hold to is an error."""
+Tag = Literal["json_schema", "regex", "lark"]
+"""What llguidance calls the kinds of text that it reads."""
 
 
-class NoGrammars:
-    """Where llguidance is not installed."""
+class Matcher(Protocol):
+    """llguidance's state of one answer; methods by its own names. Once it has failed it stays so,
+    and allows what ends an answer."""
 
-    def check(self, structure: Structure) -> None:
-        """Raises UnsupportedError, which says what to type."""
-        raise UnsupportedError(
-            f"'{structure.field}' needs {advice('llguidance', 'structured')}",
-            param=structure.field or None,
-            code="unsupported_parameter",
-        )
+    def deep_copy(self) -> Matcher: ...
 
-    def open(self, structure: Structure) -> LlGrammar:
-        """The same."""
-        self.check(structure)
-        raise AssertionError
+    def compute_bitmask(self) -> bytes:
+        """A bit a token that may follow, and perhaps some more at the end."""
+        ...
+
+    def consume_token(self, token: int, /) -> object: ...
+
+    def compute_ff_tokens(self) -> Sequence[int]:
+        """What must follow."""
+        ...
+
+    def is_stopped(self) -> bool: ...
+
+    def is_error(self) -> bool: ...
+
+    def get_error(self) -> str: ...
 
 
-def open_grammars(tokenizer: Path, vocab_size: int, eos_ids: Collection[int]) -> Grammars:
-    """For a model whose tokenizer.json is at `tokenizer`. Reads nothing before it is asked."""
-    if not is_here("llguidance"):
-        return NoGrammars()
-    return LlGrammars(lambda: tokenizer.read_text(encoding="utf-8"), vocab_size, eos_ids)
+class Reader(Protocol):
+    """llguidance with one model's tokenizer."""
+
+    def read(self, tag: Tag, text: str) -> Matcher:
+        """One at its start, by SETTINGS and within LEXER_STATES and GRAMMAR_SYMBOLS; errors are the
+        matcher's to tell."""
+        ...
 
 
 class LlGrammars:
     """Grammars over one tokenizer, those of late kept."""
 
-    def __init__(
-        self, tokenizer: Callable[[], str], vocab_size: int, eos_ids: Collection[int]
-    ) -> None:
-        """tokenizer: gives the text of its tokenizer.json."""
-        self._read, self._vocab_size, self._eos_ids = tokenizer, vocab_size, sorted(eos_ids)
-        self._tokenizer: LLTokenizer | None = None
-        self._kept: OrderedDict[Structure, LLMatcher] = OrderedDict()
+    def __init__(self, reader: Callable[[], Reader], vocab_size: int) -> None:
+        """reader: opens it when the first is read; raises OSError or ValueError if it cannot."""
+        self._open_reader, self._vocab_size = reader, vocab_size
+        self._reader: Reader | None = None
+        self._kept: OrderedDict[Structure, Matcher] = OrderedDict()
         self._lock = Lock()
 
     def check(self, structure: Structure) -> None:
@@ -90,25 +97,19 @@ class LlGrammars:
         with self._lock:
             return LlGrammar(self._matcher(structure).deep_copy(), self._vocab_size)
 
-    def _matcher(self, structure: Structure) -> LLMatcher:
+    def _matcher(self, structure: Structure) -> Matcher:
         """One at its start, to be copied."""
-        if structure not in self._kept:
+        if structure not in self._kept or self._kept[structure].is_error():  # its memory was lost
             self._kept[structure] = self._read_new(structure)
             if len(self._kept) > KEPT:
                 self._kept.popitem(last=False)
         self._kept.move_to_end(structure)
         return self._kept[structure]
 
-    def _read_new(self, structure: Structure) -> LLMatcher:
-        from llguidance import LLMatcher, LLParserLimits
-
+    def _read_new(self, structure: Structure) -> Matcher:
         if len(structure.text) > LONGEST:
             raise _refusal(structure, f"has more than {LONGEST} characters; shorten it")
-        limits = LLParserLimits(
-            max_lexer_states=LEXER_STATES, max_grammar_size=GRAMMAR_SYMBOLS, verbose_errors=False
-        )
-        grammar, tokenizer = _source(structure), self._opened(structure)
-        matcher = LLMatcher(tokenizer, grammar, log_level=0, limits=limits)
+        matcher = self._opened(structure).read(*_source(structure))
         matcher.compute_bitmask()  # what it learns by this, its copies know
         if matcher.is_error():
             why = _first_line(matcher.get_error())
@@ -117,14 +118,10 @@ class LlGrammars:
             raise _refusal(structure, f"cannot be held to: {why}")
         return matcher
 
-    def _opened(self, structure: Structure) -> LLTokenizer:
-        if self._tokenizer is None:
-            from llguidance import LLTokenizer
-
+    def _opened(self, structure: Structure) -> Reader:
+        if self._reader is None:
             try:
-                self._tokenizer = LLTokenizer(
-                    self._read(), n_vocab=self._vocab_size, eos_token=self._eos_ids or None
-                )
+                self._reader = self._open_reader()
             except (OSError, ValueError) as error:
                 raise UnsupportedError(
                     f"'{structure.field}' is not built for this model's tokenizer: "
@@ -132,13 +129,13 @@ class LlGrammars:
                     param=structure.field or None,
                     code="unsupported_parameter",
                 ) from None
-        return self._tokenizer
+        return self._reader
 
 
 class LlGrammar:
     """Of one answer."""
 
-    def __init__(self, matcher: LLMatcher, vocab_size: int) -> None:
+    def __init__(self, matcher: Matcher, vocab_size: int) -> None:
         self._matcher = matcher
         self._mask_bytes = WORD * -(-vocab_size // MASK_BITS)
         self._allowed: array[int] | None = None
@@ -170,27 +167,32 @@ class LlGrammar:
         return self._matcher.compute_ff_tokens()
 
 
-def _source(structure: Structure) -> str:
+def _source(structure: Structure) -> tuple[Tag, str]:
     """As llguidance reads it."""
-    from llguidance import LLMatcher, grammar_from
-
     text = structure.text
     if structure.kind == "json_schema":
         schema = _parsed(structure)
         check_schema(schema, structure.field)
         if isinstance(schema, bool):
             text = "{}" if schema else '{"not": {}}'  # which is refused: nothing could be said
-        overrides = {"whitespace_pattern": WHITESPACE, "lenient": False, "coerce_one_of": False}
-        return LLMatcher.grammar_from_json_schema(text, overrides=overrides)  # type: ignore[arg-type]
+        return "json_schema", text
     if structure.kind == "regex":
-        return LLMatcher.grammar_from_regex(text)
+        return "regex", text
     if structure.kind == "choice":
         choices = (json.dumps(choice, ensure_ascii=False) for choice in _parsed(structure))
-        return LLMatcher.grammar_from_lark(f"start: {' | '.join(choices)}")
+        return "lark", f"start: {' | '.join(choices)}"
+    return "lark", _lark(structure)
+
+
+def _lark(structure: Structure) -> str:
+    """A grammar as Lark writes it."""
+    from llguidance.gbnf_to_lark import any_to_lark  # of llguidance all that a tab has
+
     try:
-        return grammar_from("grammar", text)
-    except (ValueError, IndexError, RecursionError) as error:
-        raise _refusal(structure, f"cannot be read: {_first_line(str(error))}") from None
+        return any_to_lark(structure.text)
+    except Exception as error:  # it raises whatever its parser met
+        why = f"Failed to convert the grammar from GBNF to Lark: {error}"
+        raise _refusal(structure, f"cannot be read: {_first_line(why)}") from None
 
 
 def _parsed(structure: Structure) -> Any:

@@ -18,6 +18,7 @@ from starlette.responses import Response as HttpResponse
 from starlette.types import Receive, Scope, Send
 
 from mlcc.api.errors import BusyError, CancelledError, RequestTimeoutError
+from mlcc.bounds import default
 from mlcc.server.encodings import check_encoding, unpacked
 from mlcc.server.keys import TENANT
 from mlcc.server.pulse import COMMENT, Pulse
@@ -25,12 +26,14 @@ from mlcc.server.refusals import ROUTES, path_of
 from mlcc.service.body import check_size
 from mlcc.service.core import ServiceBounds
 from mlcc.service.endpoints import Service
-from mlcc.service.exchange import ApiRequest, ApiResponse
+from mlcc.service.exchange import LINES_TYPE, ApiRequest, ApiResponse
 
 PROBE = "mlcc.probe"
 """In a scope's `state`: bytes that mean nothing in the body that is sent, for whoever must find out
 whether its reader is still there."""
 _EVENTS = "text/event-stream"
+_NO_LINE = b" "
+"""The space before a line of JSON, where a comment would be an event's."""
 _ALSO = ("OPTIONS", "HEAD")
 """Methods of every address, and of those that are for GET."""
 
@@ -41,10 +44,10 @@ class Settings:
 
     api_keys: tuple[str, ...] = ()
     """A caller must send one of them; each is a tenant. Empty = all may ask."""
-    max_queue: int = 64
+    max_queue: int = default("max_queue")
     """Requests that may wait; those being answered are not counted."""
-    max_body_bytes: int = 4 << 20
-    timeout_s: float = 600.0
+    max_body_bytes: int = default("max_body_bytes")
+    timeout_s: float = default("timeout_s")
     """From a request's head to the end of its answer."""
     body_s: float = 60.0
     """A body must have come by then."""
@@ -54,6 +57,8 @@ class Settings:
     """Names that requests may be for and from; None = all."""
     strict_fields: bool = False
     """Refuse fields that nobody here knows."""
+    store: Path | None = None
+    """The file in which answers of /v1/responses are kept; None = in memory."""
     api_key_file: Path | None = None
     """More keys, with names and limits (`key_file.py`)."""
     cors_origins: tuple[str, ...] = ()
@@ -109,8 +114,9 @@ class Adapter:
         finally:
             body.close()
         try:
-            if _is_events(response):
-                body.scope.setdefault("state", {})[PROBE] = COMMENT
+            if not isinstance(response.body, str):
+                in_lines = response.headers["content-type"] == LINES_TYPE
+                body.scope.setdefault("state", {})[PROBE] = _NO_LINE if in_lines else COMMENT
             await _send(response, send, self._settings.ping_s)
         finally:
             response.close()

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Protocol
 
 from fastapi import Depends, FastAPI
 from fastapi.openapi.utils import get_openapi
@@ -24,14 +24,12 @@ from starlette.websockets import WebSocketClose
 
 from mlcc import __version__
 from mlcc.errors import MlccError
-from mlcc.model.model import ModelText
 from mlcc.server.adapter import Adapter, Answering, Settings
 from mlcc.server.hosts import AllowedHosts
 from mlcc.server.key_file import KeyFile
 from mlcc.server.keys import Key, Keyring
 from mlcc.server.metrics import Metrics
 from mlcc.server.openapi import components, operation
-from mlcc.server.prompts import WorkerPrompts
 from mlcc.server.rates import Rates
 from mlcc.server.reference import reference_page
 from mlcc.server.refusals import path_of, refusal
@@ -40,8 +38,9 @@ from mlcc.server.traces import Traces
 from mlcc.server.traffic import Gate, Traffic
 from mlcc.service.addresses import ADDRESSES, HEALTH, READY, Address
 from mlcc.service.endpoints import Service
-from mlcc.service.observer import Several
-from mlcc.worker.client import WorkerClient
+from mlcc.service.engine import EngineClient
+from mlcc.service.models import Models
+from mlcc.service.observer import Observer, Several
 
 OPEN = (HEALTH, READY)
 """Need no key, so that whatever watches the server can ask. The description needs none either: it
@@ -62,37 +61,51 @@ EXPOSED = (
 ABOUT = "A language model behind OpenAI's API. A field that is not built is refused by name."
 
 
+class Place(Protocol):
+    """The models, and their life within the server's."""
+
+    models: Models
+
+    def clients(self) -> Mapping[str, EngineClient]:
+        """The engines that there are now, by the name of their model."""
+
+    def observe(self, observer: Callable[[str], Observer], /) -> None:
+        """Who hears of a model's answers, by its name. To be called before `start`."""
+
+    async def start(self) -> None:
+        """In the event loop, before the first request."""
+
+    async def stop(self) -> None:
+        """After the last one. Idempotent."""
+
+
 def create_app(
-    engine: WorkerClient,
-    text: ModelText,
-    prompts: WorkerPrompts,
+    place: Place,
     settings: Settings,
     when_ready: Callable[[], None] = lambda: None,
     more: Sequence[BaseRoute] = (),
     traffic: Traffic | None = None,
 ) -> FastAPI:
-    """The application for one model. The engine's process and the prompts' belong to the caller.
+    """The application. `more` are addresses beside the API's.
 
-    `more` are addresses beside the API's. Raises MlccError if the file of keys is not good, or
-    traces cannot be sent.
+    Raises MlccError if the file of keys is not good, or traces cannot be sent.
     """
-    rates, metrics = Rates(), Metrics(lambda: {text.name: engine})
-    engine.observer = Several(rates, metrics.of(text.name))
+    rates, metrics = Rates(), Metrics(place.clients)
+    place.observe(lambda model: Several(rates, metrics.of(model)))
     traces = Traces() if settings.traces else None
     file = KeyFile(settings.api_key_file) if settings.api_key_file else None
     key = Key(Keyring(settings.api_keys, file), rates)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        engine.start()
-        prompts.start()
+        await place.start()
         when_ready()
         yield
-        engine.stop()
+        await place.stop()
         if traces is not None:
             await asyncio.to_thread(traces.close)
 
-    adapter = Adapter(Service(engine, text, settings.bounds, prompts), settings)
+    adapter = Adapter(Service(place.models, settings.bounds), settings)
     app = Api(
         title="mlcc",
         version=__version__,

@@ -17,6 +17,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from mlcc.api.errors import BusyError
+from mlcc.bounds import default
 from mlcc.errors import InvalidRequestError, MlccError
 from mlcc.server.adapter import PROBE
 from mlcc.service.exchange import error_response
@@ -33,7 +34,7 @@ _QUIET_S = 60.0
 class ConnectionLimits:
     """What one server takes from its clients."""
 
-    connections: int = 1000
+    connections: int = default("max_connections")
     head_s: float = 10.0
     """Longest time from a connection, or its last answer, to the end of a request's head."""
     write_s: float = 30.0

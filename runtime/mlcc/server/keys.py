@@ -69,7 +69,8 @@ class Key(SecurityBase):
         if key is None:
             what = "is not one of this server" if sent else "is missing"
             raise AuthenticationError(
-                f"the API key {what}; send the header 'Authorization: Bearer KEY'",
+                f"the API key {what}; send the header 'Authorization: Bearer KEY' or "
+                "'x-api-key: KEY'",
                 code="invalid_api_key",
             )
         state = request.scope.setdefault("state", {})

@@ -9,15 +9,30 @@ from __future__ import annotations
 import math
 import re
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 from mlcc.api import shapes
+from mlcc.api.anthropic import shapes as anthropic_shapes
+from mlcc.api.llamacpp import shapes as llamacpp_shapes
+from mlcc.api.ollama import shapes as ollama_shapes
+from mlcc.api.openai_responses import shapes as responses_shapes
 from mlcc.api.schema import Field, Object, Use
+from mlcc.api.tagged import Tagged
 from mlcc.api.types import ByToken, Custom, Either, Flag, Integer, JsonType, Many, Number, Text
+from mlcc.errors import MlccError
 from mlcc.service.addresses import Address
+from mlcc.service.exchange import (
+    LINES_TYPE,
+    ApiResponse,
+    anthropic_error_response,
+    error_response,
+    ollama_error_response,
+)
 
 Schema = dict[str, Any]
+SHAPES = (shapes, responses_shapes, anthropic_shapes, ollama_shapes, llamacpp_shapes)
+"""Modules whose typed dictionaries are answers."""
 
 _NOT_BUILT = "Not built yet: accepted only with a value that changes nothing."
 _METADATA = "Accepted; never changes an answer."
@@ -28,7 +43,15 @@ _PLAIN: Mapping[Any, str] = {
     bool: "boolean",
     type(None): "null",
 }
-_EVENTS = "With `stream`, server-sent events: each is such a chunk, the last is [DONE]."
+_EVENTS = (
+    "With `stream`, server-sent events: each is one of these. OpenAI's chunks end with [DONE]."
+)
+_LINES = "With `stream`, lines of JSON: each is one of these."
+_ERRORS: Mapping[Callable[[MlccError], ApiResponse], str] = {
+    error_response: "ErrorBody",
+    anthropic_error_response: "AnthropicError",
+    ollama_error_response: "OllamaError",
+}
 
 
 def operation(address: Address) -> Schema:
@@ -49,9 +72,10 @@ def components(addresses: tuple[Address, ...]) -> dict[str, Schema]:
     for address in addresses:
         if address.takes:
             _add_object(address.takes, found)
-    for name, shape in vars(shapes).items():
-        if is_typeddict(shape) and not name.startswith("_"):
-            found[name] = _typed_dict(shape)
+    for module in SHAPES:
+        for name, shape in vars(module).items():
+            if is_typeddict(shape) and not name.startswith("_"):
+                found[name] = _typed_dict(shape)
     return dict(sorted(found.items()))
 
 
@@ -59,8 +83,9 @@ def _responses(address: Address) -> Schema:
     good: Schema = {"schema": _ref(address.gives) if address.gives else {"type": "object"}}
     content: Schema = {"application/json": good}
     if address.streams:
-        content["text/event-stream"] = {"schema": {"description": _EVENTS, **_ref(address.streams)}}
-    refusal = {"application/json": {"schema": _ref("ErrorBody")}}
+        about = _LINES if address.stream_type == LINES_TYPE else _EVENTS
+        content[address.stream_type] = {"schema": {"description": about, **_ref(address.streams)}}
+    refusal = {"application/json": {"schema": _ref(_ERRORS[address.errors])}}
     return {
         "200": {"description": "The answer.", "content": content},
         "default": {"description": "A refusal or a failure.", "content": refusal},
@@ -91,6 +116,8 @@ def _objects(kind: JsonType) -> Iterator[Object]:
         yield from _objects(kind.item)
     elif isinstance(kind, Either):
         yield from (*_objects(kind.plain), *_objects(kind.array))
+    elif isinstance(kind, Tagged):
+        yield from kind.kinds.values()
     elif isinstance(kind, Custom):
         for shape in kind.shapes:
             yield from _objects(shape)
@@ -127,9 +154,18 @@ def _json_type(kind: JsonType) -> Schema:
         return {"type": "object", "additionalProperties": _json_type(kind.item)}
     if isinstance(kind, Either):
         return _any_of(_json_type(kind.plain), _json_type(kind.array))
+    if isinstance(kind, Tagged):
+        return _any_of(*[_tagged(kind, name) for name in kind.kinds], *[{}] * kind.open)
     if isinstance(kind, Custom):
         return _any_of(*map(_json_type, kind.shapes))
     return {}
+
+
+def _tagged(kind: Tagged, name: str) -> Schema:
+    """A table, and the value of `type` that says that it is this one."""
+    said = {"properties": {kind.key: {"enum": [name]}}}
+    must = {} if name == kind.default else {"required": [kind.key]}
+    return {"allOf": [_ref(kind.kinds[name].name), {**said, **must}]}
 
 
 def _any_of(*choices: Schema) -> Schema:
@@ -159,4 +195,6 @@ def _annotation(hint: Any) -> Schema:
         return {"type": "array", "items": _annotation(get_args(hint)[0])}
     if origin is dict:
         return {"type": "object", "additionalProperties": _annotation(get_args(hint)[1])}
+    if hint is Any:
+        return {}
     return _ref(hint.__name__) if is_typeddict(hint) else {"type": _PLAIN[hint]}

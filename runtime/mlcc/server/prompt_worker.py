@@ -10,7 +10,7 @@ import traceback
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -31,6 +31,12 @@ class PromptJob:
 
     what: str | Sequence[Mapping[str, Any]] | Structure
     context: int = 0
+    variables: Mapping[str, Any] = field(default_factory=dict)
+    """Of a conversation's template."""
+    add_special: bool = True
+    """Whether a raw prompt gets the start token that the model wants."""
+    written: bool = False
+    """Whether the answer is the conversation's text, a code point each, instead of its ids."""
 
 
 Reply: TypeAlias = "array[int] | MlccError"
@@ -54,12 +60,14 @@ def prompt_main(connection: Connection, open_text: OpenText, memory_bytes: int) 
 def _ids(text: ModelText, job: PromptJob, memory_bytes: int) -> Reply:
     try:
         if isinstance(job.what, str):
-            return text.encode_prompt(job.what, job.context)
+            return text.encode_prompt(job.what, job.context, job.add_special)
         if isinstance(job.what, Structure):
             assert text.grammars is not None, "asked for what is not built"
             text.grammars.check(job.what)
             return array("i")
-        return text.encode_chat(job.what, job.context)
+        if job.written:
+            return array("i", map(ord, text.render(job.what, job.variables)[0].text))
+        return text.encode_chat(job.what, job.context, job.variables)
     except MlccError as error:
         return error
     except MemoryError:

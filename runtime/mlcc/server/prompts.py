@@ -17,6 +17,7 @@ from mlcc.api.errors import RequestTimeoutError
 from mlcc.engine.grammar import Structure
 from mlcc.errors import MlccError
 from mlcc.server.prompt_worker import OpenText, PromptJob, Reply, prompt_main, too_much
+from mlcc.service.prompts import NO_VARIABLES
 
 WORKERS = 2
 LARGE = 64 << 10
@@ -143,15 +144,34 @@ class WorkerPrompts:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def chat(
-        self, messages: Sequence[Mapping[str, Any]], context: int, seconds: float | None
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        context: int,
+        seconds: float | None,
+        variables: Mapping[str, Any] = NO_VARIABLES,
     ) -> array[int]:
         """The ids of a conversation."""
         size = sum(len(text) for message in messages for text in map(str, message.values()))
-        return await self._ids(PromptJob(messages, context), size, seconds)
+        size += len(str(variables))
+        return await self._ids(PromptJob(messages, context, variables), size, seconds)
 
-    async def text(self, prompt: str, context: int, seconds: float | None) -> array[int]:
-        """The ids of a raw prompt."""
-        return await self._ids(PromptJob(prompt, context), len(prompt), seconds)
+    async def text(
+        self, prompt: str, context: int, seconds: float | None, add_special: bool = True
+    ) -> array[int]:
+        """The ids of a raw prompt, with the start token that the model wants, or without."""
+        job = PromptJob(prompt, context, add_special=add_special)
+        return await self._ids(job, len(prompt), seconds)
+
+    async def written(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        seconds: float | None,
+        variables: Mapping[str, Any] = NO_VARIABLES,
+    ) -> str:
+        """The text that a conversation becomes."""
+        job = PromptJob(messages, variables=variables, written=True)
+        codes = await self._ids(job, len(str(messages)) + len(str(variables)), seconds)
+        return "".join(map(chr, codes))
 
     async def structure(self, structure: Structure, seconds: float | None) -> None:
         """Whether answers can be held to it: raises MlccError if not."""

@@ -8,7 +8,7 @@ import logging
 import signal
 import socket
 import ssl
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -26,11 +26,13 @@ from mlcc.server.adapter import Settings
 from mlcc.server.app import create_app
 from mlcc.server.connection import Config, ConnectionLimits, note_accept_errors
 from mlcc.server.descriptors import BACKLOG, affordable
+from mlcc.server.kept_file import KeptInFile
+from mlcc.server.places import ManyPlace, OnePlace
 from mlcc.server.prompt_worker import OpenText
 from mlcc.server.prompts import WorkerPrompts
+from mlcc.server.sources import Source
 from mlcc.server.traffic import Traffic
 from mlcc.server.web import create_page_app
-from mlcc.worker.client import WorkerClient
 from mlcc.worker.process import EngineProcess
 from mlcc.worker.worker import OpenModel
 
@@ -51,6 +53,7 @@ def serve(
     more: Sequence[BaseRoute] = (),
     limits: ConnectionLimits = DEFAULT_LIMITS,
     tls: Tls | None = None,
+    aliases: Sequence[str] = (),
 ) -> None:
     """Serve until Ctrl-C, or until SIGTERM and the end of what is in hand then. `when_ready` gets
     the URL and what there is room for, `note` what to know of the model.
@@ -61,20 +64,55 @@ def serve(
     with ExitStack() as stack:
         listener = stack.enter_context(closing(bind(host, port)))
         stack.enter_context(_terminate_politely())
+        kept = _kept(settings, stack)
         text, prompts = open_text(), stack.enter_context(closing(WorkerPrompts(open_text)))
         process = EngineProcess(open_model)
         try:
             for line in process.notes:
                 note(line)
             url = _url(host, listener.getsockname()[1], settings.root_path, tls)
-            client = WorkerClient(process, settings.max_queue)
-            ready = partial(when_ready, url, process.capacity)
-            traffic = Traffic()
-            app = create_app(client, text, prompts, settings, ready, more, traffic)
+            place = OnePlace(process, text, prompts, settings, aliases, kept)
+            ready, traffic = partial(when_ready, url, process.capacity), Traffic()
+            app = create_app(place, settings, ready, more, traffic)
             drain = partial(traffic.drain, settings.drain_s)
-            _Server(_config(app, limits, tls), client.stop_soon, drain).run(sockets=[listener])
+            config = _config(app, limits, tls)
+            _Server(config, place.client.stop_soon, drain).run(sockets=[listener])
         finally:
             process.close()
+
+
+def serve_models(
+    sources: Sequence[Source],
+    budgets: Mapping[str, int | None],
+    settings: Settings,
+    host: str,
+    port: int,
+    when_ready: Callable[[str], None],
+    note: Callable[[str], None],
+    more: Sequence[BaseRoute] = (),
+    limits: ConnectionLimits = DEFAULT_LIMITS,
+    tls: Tls | None = None,
+) -> None:
+    """Serve several models until Ctrl-C or SIGTERM, each loaded when it is first asked.
+
+    `budgets` are bytes by device. Raises MlccError if the port cannot be bound.
+    """
+    with ExitStack() as stack:
+        listener = stack.enter_context(closing(bind(host, port)))
+        stack.enter_context(_terminate_politely())
+        kept = _kept(settings, stack)
+        url = _url(host, listener.getsockname()[1], settings.root_path, tls)
+        place, traffic = ManyPlace(sources, budgets, settings, note, kept), Traffic()
+        app = create_app(place, settings, partial(when_ready, url), more, traffic)
+        drain = partial(traffic.drain, settings.drain_s)
+        _Server(_config(app, limits, tls), place.stop_soon, drain).run(sockets=[listener])
+
+
+def _kept(settings: Settings, stack: ExitStack) -> KeptInFile | None:
+    """Where answers are kept, if a file was given; None = in memory."""
+    if settings.store is None:
+        return None
+    return stack.enter_context(closing(KeptInFile(settings.store, settings.api_keys)))
 
 
 def serve_page(

@@ -23,6 +23,8 @@ async def read_json(request: ApiRequest, limit: int) -> Any:
     The content type matters: a web page of any origin may post text/plain to a server without
     asking, but not application/json.
     """
+    if request.parsed is not None:
+        return request.parsed.value
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != JSON_TYPE:
         raise MediaTypeError(

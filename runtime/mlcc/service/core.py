@@ -14,44 +14,44 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+from mlcc.api.chat_answers import ChatChunks, chat_completion
 from mlcc.api.errors import NotFoundError
 from mlcc.api.fields import CHAT, COMPLETION
+from mlcc.api.infill import no_infill
 from mlcc.api.requests import ChatRequest, CompletionRequest, parse_chat, parse_completion
-from mlcc.api.responses import (
-    Answer,
-    ChatChunks,
-    Chunk,
-    Chunks,
-    CompletionChunks,
-    Head,
-    chat_completion,
-    completion,
-)
+from mlcc.api.responses import Answer, Chunk, Chunks, CompletionChunks, Head, completion
 from mlcc.api.sampling import COMPLETION_MAX_TOKENS, to_params, with_word_ids
 from mlcc.api.schema import Object
 from mlcc.api.shapes import ChatCompletion, Completion
 from mlcc.api.unknown import header, unknown
+from mlcc.bounds import default
 from mlcc.engine.events import Finished
 from mlcc.engine.request import Request, SamplingParams
 from mlcc.engine.sampling import derive_seed
+from mlcc.errors import MlccError
 from mlcc.model.model import ModelText
 from mlcc.service.body import read_json
+from mlcc.service.conversations import Conversations
 from mlcc.service.engine import EngineClient
 from mlcc.service.exchange import ApiRequest
-from mlcc.service.job import Job
+from mlcc.service.job import Job, naming
+from mlcc.service.kept import Kept
 from mlcc.service.prompts import DirectPrompts, Prompts, check_built
+from mlcc.service.talk import Said, Talk
 
 log = logging.getLogger("mlcc.service")
 MOST_LOGGED = 256
 """Unknown fields that the log names."""
+MOST_COUNTED = 1 << 22
+"""Tokens of a prompt that is only counted: more than a body has room for."""
 
 
 @dataclass(frozen=True)
 class ServiceBounds:
     """What one request may ask for."""
 
-    max_body_bytes: int = 4 << 20
-    timeout_s: float | None = 600.0
+    max_body_bytes: int = default("max_body_bytes")
+    timeout_s: float | None = default("timeout_s")
     strict_fields: bool = False
     """Refuse fields that nobody here knows, instead of ignoring and naming them."""
 
@@ -67,6 +67,13 @@ class Asked:
     whole: Callable[[Sequence[Answer]], ChatCompletion | Completion]
     ignored: Mapping[str, str] = field(default_factory=dict)
     """The header that names fields that nobody here knows."""
+    prompt_tokens: int = 0
+    """Of all prompts together."""
+
+    @property
+    def matched(self) -> str | None:
+        """The stop string that ended the first answer, if one did."""
+        return finished.matched if (finished := self.job.finished.get(0)) else None
 
     async def answer(self) -> Any:
         """All answers as one ChatCompletion or Completion, or none. Raises MlccError."""
@@ -92,9 +99,11 @@ class Asked:
                 yield opening
         async for index, event in job.events():
             if isinstance(event, Finished):
-                yield chunks.end(index, event.reason)
+                for chunk in chunks.end(index, event.reason):
+                    yield chunk
             elif event.text or event.told or event.prompt:
-                yield chunks.text(index, event)
+                for chunk in chunks.text(index, event):
+                    yield chunk
         if usage := chunks.usage(job.usage()):
             yield usage
 
@@ -108,10 +117,15 @@ class Core:
         text: ModelText,
         bounds: ServiceBounds | None = None,
         prompts: Prompts | None = None,
+        kept: Kept | None = None,
+        aliases: Sequence[str] = (),
     ) -> None:
         self.engine = engine
+        self.aliases = tuple(aliases)
+        """Names beside its own that it answers to."""
         self.text = text
         self.prompts = prompts or DirectPrompts(text)
+        self.conversations = Conversations(kept)
         self.created = int(time.time())
         self._bounds = bounds or ServiceBounds()
         self._ignored: set[str] = set()
@@ -129,12 +143,34 @@ class Core:
         time_left = self._time(started, parsed.delivery.timeout)
         self.check_model(parsed.delivery.model)
         context = self.engine.capacity.context
-        await self._check_structure(parsed, time_left())
-        prompt = await self.prompts.chat(parsed.messages, context, time_left())
+        if not parsed.use.tools:
+            await self._check_structure(parsed, time_left())
+        talk = Talk(parsed, self.text)
+        structure = await talk.structure(self.prompts, time_left)
+        try:
+            prompt = await self.prompts.chat(talk.messages, context, time_left(), talk.variables)
+        except MlccError as error:
+            raise naming("messages", error) from None
         head = self._head("chatcmpl", parsed)
-        job = self._submit(request, head, [prompt], parsed, None, time_left())
-        chunks = ChatChunks(head, parsed.delivery.include_usage)
-        return Asked(head, job, chunks, partial(chat_completion, head), ignored)
+        said = Said(structure, talk.reasoning(prompt, structure is not None), self.text.shown)
+        job = self._submit(request, head, [prompt], parsed, None, time_left(), said)
+        job.prompt_field = "messages"
+        new_reader = talk.readers(prompt)
+        chunks = ChatChunks(head, parsed.delivery.include_usage, new_reader)
+        whole = partial(chat_completion, head, new_reader=new_reader)
+        return Asked(head, job, chunks, whole, ignored, len(prompt))
+
+    async def count(self, body: Any) -> int:
+        """The tokens of the prompt that a body as /v1/chat/completions takes it makes, which may
+        be more than the context has room for."""
+        started = time.monotonic()
+        parsed = parse_chat(body)
+        self.check_model(parsed.delivery.model)
+        time_left = self._time(started, parsed.delivery.timeout)
+        talk = Talk(parsed, self.text)
+        return len(
+            await self.prompts.chat(talk.messages, MOST_COUNTED, time_left(), talk.variables)
+        )
 
     async def complete(self, request: ApiRequest, body: Any) -> Asked:
         """A body as /v1/completions takes it, asked of the engine."""
@@ -143,11 +179,14 @@ class Core:
         time_left = self._time(started, parsed.delivery.timeout)
         self.check_model(parsed.delivery.model)
         await self._check_structure(parsed, time_left())
+        if parsed.suffix:
+            parsed = self._infilling(parsed)
         prompts = [await self.encode(prompt, time_left()) for prompt in parsed.prompts]
         head = self._head("cmpl", parsed)
         if parsed.echo:
             head = replace(head, echoes=[self._echo(prompt) for prompt in parsed.prompts])
-        job = self._submit(request, head, prompts, parsed, COMPLETION_MAX_TOKENS, time_left())
+        limit, said = COMPLETION_MAX_TOKENS, Said(parsed.structure)
+        job = self._submit(request, head, prompts, parsed, limit, time_left(), said)
         chunks = CompletionChunks(head, parsed.delivery.include_usage)
         return Asked(
             head, job, chunks, lambda made: completion(head, made, parsed.delivery.n), ignored
@@ -167,7 +206,7 @@ class Core:
 
     def check_model(self, name: str | None) -> None:
         """Raises NotFoundError for another model than the one here."""
-        if name is not None and name != self.text.name:
+        if name is not None and name not in (self.text.name, *self.aliases):
             raise NotFoundError(
                 f"the model here is '{self.text.name}', not '{name[:80]}'; ask for it, or leave "
                 "'model' out",
@@ -180,6 +219,20 @@ class Core:
         if isinstance(prompt, list):
             return array("i", prompt)
         return await self.prompts.text(prompt, self.engine.capacity.context, seconds)
+
+    def infill(self, before: str, after: str, field: str) -> tuple[str, list[int]]:
+        """The prompt whose answer fills the gap between two texts, and tokens that end it. Raises
+        UnsupportedError that names the field, of a model that was not trained for it."""
+        if (family := self.text.infill) is None:
+            raise no_infill(self.text.name, field)
+        ends = map(self.text.token, family.ends)
+        return family.text(before, after), [token for token in ends if token is not None]
+
+    def _infilling(self, parsed: CompletionRequest) -> CompletionRequest:
+        made = [self.infill(str(text), parsed.suffix, "suffix") for text in parsed.prompts]
+        stop = (*parsed.sampling.get("stop_token_ids", ()), *made[0][1])
+        sampling = {**parsed.sampling, "stop_token_ids": tuple(dict.fromkeys(stop))}
+        return replace(parsed, prompts=tuple(text for text, _ in made), sampling=sampling)
 
     async def _check_structure(
         self, parsed: ChatRequest | CompletionRequest, seconds: float | None
@@ -205,6 +258,7 @@ class Core:
         parsed: ChatRequest | CompletionRequest,
         limit: int | None,
         seconds: float | None,
+        said: Said,
     ) -> Job:
         encode = self.text.tokenizer.encode
         wishes = with_word_ids(parsed.sampling, partial(encode, add_special_tokens=False))
@@ -217,7 +271,9 @@ class Core:
                 _of_answer(params, number),
                 tenant=request.tenant,
                 cache_salt=delivery.cache_salt,
-                structure=parsed.structure,
+                structure=said.structure,
+                shown=said.shown,
+                reasoning=said.reasoning,
                 family=f"{head.id}-{index}" if delivery.made > 1 else "",
                 priority=delivery.priority,
             )
@@ -229,7 +285,9 @@ class Core:
     def _head(self, prefix: str, parsed: ChatRequest | CompletionRequest) -> Head:
         logprobs = parsed.sampling.get("logprobs") is not None
         name, made = f"{prefix}-{os.urandom(16).hex()}", parsed.delivery.made
-        return Head(name, int(time.time()), self.text.name, logprobs, made)
+        model = parsed.delivery.model or self.text.name  # as it was called: one of its names
+        head = Head(name, int(time.time()), model, logprobs, made)
+        return replace(head, fingerprint=self.text.about.fingerprint)
 
     def _echo(self, prompt: str | list[int]) -> str:
         return prompt if isinstance(prompt, str) else self.text.tokenizer.decode(prompt)

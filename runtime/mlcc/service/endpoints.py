@@ -6,32 +6,54 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
+from urllib.parse import parse_qs
 
 from mlcc.api.errors import internal_error
-from mlcc.errors import MlccError
-from mlcc.model.model import ModelText
-from mlcc.service.addresses import ADDRESSES
-from mlcc.service.core import Core, ServiceBounds
-from mlcc.service.engine import EngineClient
-from mlcc.service.exchange import ApiRequest, ApiResponse, error_response
-from mlcc.service.prompts import Prompts
-from mlcc.service.protocols import openai
-from mlcc.service.routes import Handlers, Routes
+from mlcc.errors import InvalidRequestError, MlccError
+from mlcc.service.addresses import ADDRESSES, Address
+from mlcc.service.body import read_json
+from mlcc.service.core import ServiceBounds
+from mlcc.service.exchange import ApiRequest, ApiResponse, Parsed, error_response
+from mlcc.service.models import Lease, Models
+from mlcc.service.protocols import (
+    encoders,
+    llamacpp,
+    management,
+    messages,
+    ollama,
+    ollama_models,
+    openai,
+    responses,
+    tokens,
+)
+from mlcc.service.routes import Handlers, PlaceHandlers, Routes
 
-HANDLERS: Handlers = {**openai.HANDLERS}
+HANDLERS: Handlers = {
+    **openai.HANDLERS,
+    **responses.HANDLERS,
+    **encoders.HANDLERS,
+    **tokens.HANDLERS,
+    **messages.HANDLERS,
+    **ollama.HANDLERS,
+    **ollama_models.HANDLERS,
+    **llamacpp.HANDLERS,
+}
+"""What is asked of one model: which one, is known when they are called."""
+PLACE_HANDLERS: PlaceHandlers = {
+    **openai.PLACE_HANDLERS,
+    **ollama_models.PLACE_HANDLERS,
+    **management.PLACE_HANDLERS,
+}
+"""What is asked of the place that has the models."""
 
 
 class Service:
-    """The endpoints of one model."""
+    """The endpoints of all models of a place."""
 
-    def __init__(
-        self,
-        engine: EngineClient,
-        text: ModelText,
-        bounds: ServiceBounds | None = None,
-        prompts: Prompts | None = None,
-    ) -> None:
-        self._core = Core(engine, text, bounds, prompts)
+    def __init__(self, models: Models, bounds: ServiceBounds | None = None) -> None:
+        self._models = models
+        self._bounds = bounds or ServiceBounds()
         self._routes = Routes(ADDRESSES)
 
     async def answer(self, request: ApiRequest) -> ApiResponse:
@@ -40,7 +62,7 @@ class Service:
         try:
             address, parameters = self._routes.find(request.method, request.path)
             errors = address.errors
-            return await HANDLERS[address](self._core, replace(request, parameters=parameters))
+            return await self._ask(address, replace(request, parameters=parameters))
         except MlccError as error:
             return errors(error)
         except Exception:
@@ -48,3 +70,54 @@ class Service:
 
             traceback.print_exc()
             return errors(internal_error())
+
+    async def _ask(self, address: Address, request: ApiRequest) -> ApiResponse:
+        if address in PLACE_HANDLERS:
+            return await PLACE_HANDLERS[address](self._models, request)
+        if core := self._models.only:
+            return await HANDLERS[address](core, request)
+        request, name = await self._meant(address, request)
+        lease = await self._models.lease(name)
+        try:
+            response = await HANDLERS[address](lease.core, request)
+        except BaseException:
+            lease.release()
+            raise
+        return _leased(response, lease)
+
+    async def _meant(self, address: Address, request: ApiRequest) -> tuple[ApiRequest, str | None]:
+        """The request with its body read, and the model that it names. Raises InvalidRequestError
+        for a body that names none, where there are several."""
+        if address.takes is None:
+            named = parse_qs(request.query).get("model")
+            return request, named[0] if named else None
+        body = await read_json(request, self._bounds.max_body_bytes)
+        name = _model_of(body)
+        if name is None:
+            names = ", ".join(f"'{entry.name}'" for entry in self._models.entries()[:8])
+            raise InvalidRequestError(
+                f"'model' is missing, and there are several here; say which: {names}",
+                param="model",
+                code="missing_required_parameter",
+            )
+        return replace(request, parsed=Parsed(body)), name
+
+
+def _model_of(body: Any) -> str | None:
+    """As every protocol says it."""
+    said = body if isinstance(body, dict) else {}
+    name = said.get("model") or said.get("name")  # Ollama's older clients
+    return name if isinstance(name, str) and name else None
+
+
+def _leased(response: ApiResponse, lease: Lease) -> ApiResponse:
+    """The model stays until a stream ends."""
+    if isinstance(response.body, str):
+        lease.release()
+        return response
+
+    def close() -> None:
+        response.close()
+        lease.release()
+
+    return replace(response, close=close)

@@ -7,11 +7,15 @@ from dataclasses import dataclass, field, replace
 from json import JSONEncoder
 from typing import Any
 
+from mlcc.api.anthropic.errors import anthropic_error
 from mlcc.api.errors import error_body, error_headers
+from mlcc.api.ollama.answer import error_line
 from mlcc.errors import MlccError
 
 JSON_TYPE = "application/json"
 EVENTS_TYPE = "text/event-stream; charset=utf-8"
+LINES_TYPE = "application/x-ndjson"
+"""Lines of JSON, as Ollama streams."""
 
 to_json = JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 """Compact JSON. Made once: a stream writes a message for each token."""
@@ -23,6 +27,13 @@ async def _no_body() -> bytes:
 
 def _nothing() -> None:
     return None
+
+
+@dataclass(frozen=True)
+class Parsed:
+    """A body as JSON."""
+
+    value: Any
 
 
 @dataclass(frozen=True)
@@ -41,6 +52,8 @@ class ApiRequest:
     """What follows the question mark, as it came."""
     parameters: Mapping[str, str] = field(default_factory=dict)
     """What stands in the braces of the address's path; the service fills it."""
+    parsed: Parsed | None = None
+    """The body, where it has been read already; the service fills it."""
 
 
 @dataclass(frozen=True)
@@ -70,11 +83,46 @@ def events_response(
     more: Mapping[str, str],
 ) -> ApiResponse:
     """A stream of server-sent events, which nobody on the way may keep or hold back."""
-    headers = {"content-type": EVENTS_TYPE, "cache-control": "no-store", "x-accel-buffering": "no"}
+    return _stream(EVENTS_TYPE, lines, close, failure, more)
+
+
+def lines_response(
+    lines: AsyncIterator[str],
+    close: Callable[[], None],
+    failure: Callable[[], MlccError | None],
+    more: Mapping[str, str],
+) -> ApiResponse:
+    """The same of lines of JSON."""
+    return _stream(LINES_TYPE, lines, close, failure, more)
+
+
+def _stream(
+    kind: str,
+    lines: AsyncIterator[str],
+    close: Callable[[], None],
+    failure: Callable[[], MlccError | None],
+    more: Mapping[str, str],
+) -> ApiResponse:
+    headers = {"content-type": kind, "cache-control": "no-store", "x-accel-buffering": "no"}
     return ApiResponse(200, {**headers, **more}, lines, close, failure)
 
 
 def error_response(error: MlccError) -> ApiResponse:
     """A refusal or a failure in OpenAI's shape."""
-    response = json_response(error_body(error), error.http_status, error_headers(error))
+    return failed(error_body(error), error)
+
+
+def anthropic_error_response(error: MlccError) -> ApiResponse:
+    """A refusal or a failure in Anthropic's shape."""
+    return failed(anthropic_error(error), error)
+
+
+def ollama_error_response(error: MlccError) -> ApiResponse:
+    """A refusal or a failure in Ollama's shape."""
+    return failed(error_line(error), error)
+
+
+def failed(body: Mapping[str, Any], error: MlccError) -> ApiResponse:
+    """A refusal or a failure in any shape."""
+    response = json_response(body, error.http_status, error_headers(error))
     return replace(response, failure=lambda: error)

@@ -25,6 +25,8 @@ class Job:
         self.finished: dict[int, Finished] = {}
         self.failure: MlccError | None = None
         """Why a stream of it ended early."""
+        self.prompt_field = "prompt"
+        """The request's field that a refusal of a prompt names."""
         self._index = {request_id: index for index, request_id in enumerate(ids)}
         self._forget = forget
         self._early: deque[Event] = deque()
@@ -122,8 +124,15 @@ class Job:
     async def _next(self) -> Event | None:
         message = self._early.popleft() if self._early else await self._queue.get()
         if isinstance(message, MlccError):
-            raise message
+            raise naming(self.prompt_field, message)
         return message
+
+
+def naming(field: str, error: MlccError) -> MlccError:
+    """What is wrong with a prompt, named as the field of the request that it came in."""
+    if error.param == "prompt":
+        error.param = field
+    return error
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -13,19 +13,36 @@ from mlcc.engine.grammar import Structure
 from mlcc.errors import UnsupportedError
 from mlcc.model.model import ModelText
 
+NO_VARIABLES: Mapping[str, Any] = {}
+
 
 class Prompts(Protocol):
     """Both kinds. `context` is the longest prompt in tokens, `seconds` the time there is; both
     raise MlccError."""
 
     async def chat(
-        self, messages: Sequence[Mapping[str, Any]], context: int, seconds: float | None
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        context: int,
+        seconds: float | None,
+        variables: Mapping[str, Any] = NO_VARIABLES,
     ) -> array[int]:
-        """The ids of a conversation."""
+        """The ids of a conversation; with more variables of the template, `tools` among them."""
         ...
 
-    async def text(self, prompt: str, context: int, seconds: float | None) -> array[int]:
-        """The ids of a raw prompt."""
+    async def text(
+        self, prompt: str, context: int, seconds: float | None, add_special: bool = True
+    ) -> array[int]:
+        """The ids of a raw prompt, with the start token that the model wants, or without."""
+        ...
+
+    async def written(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        seconds: float | None,
+        variables: Mapping[str, Any] = NO_VARIABLES,
+    ) -> str:
+        """The text that a conversation becomes."""
         ...
 
     async def structure(self, structure: Structure, seconds: float | None) -> None:
@@ -51,14 +68,29 @@ class DirectPrompts:
         self._text = text
 
     async def chat(
-        self, messages: Sequence[Mapping[str, Any]], context: int, seconds: float | None
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        context: int,
+        seconds: float | None,
+        variables: Mapping[str, Any] = NO_VARIABLES,
     ) -> array[int]:
         """The ids of a conversation."""
-        return self._text.encode_chat(messages, context)
+        return self._text.encode_chat(messages, context, variables)
 
-    async def text(self, prompt: str, context: int, seconds: float | None) -> array[int]:
-        """The ids of a raw prompt."""
-        return self._text.encode_prompt(prompt, context)
+    async def text(
+        self, prompt: str, context: int, seconds: float | None, add_special: bool = True
+    ) -> array[int]:
+        """The ids of a raw prompt, with the start token that the model wants, or without."""
+        return self._text.encode_prompt(prompt, context, add_special)
+
+    async def written(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        seconds: float | None,
+        variables: Mapping[str, Any] = NO_VARIABLES,
+    ) -> str:
+        """The text that a conversation becomes."""
+        return self._text.render(messages, variables)[0].text
 
     async def structure(self, structure: Structure, seconds: float | None) -> None:
         """Whether answers can be held to it; in a thread, which may take its time."""

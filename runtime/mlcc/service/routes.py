@@ -10,10 +10,17 @@ from mlcc.errors import MlccError
 from mlcc.service.addresses import Address
 from mlcc.service.core import Core
 from mlcc.service.exchange import ApiRequest, ApiResponse, error_response
+from mlcc.service.models import Models
 
 Handler = Callable[[Core, ApiRequest], Awaitable[ApiResponse]]
 Handlers = Mapping[Address, Handler]
-PLACES = "there are /v1/chat/completions, /v1/completions, /v1/models and /health"
+PlaceHandler = Callable[[Models, ApiRequest], Awaitable[ApiResponse]]
+"""Of an address that is asked of no one model."""
+PlaceHandlers = Mapping[Address, PlaceHandler]
+PLACES = (
+    "there are OpenAI's /v1/chat/completions, /v1/completions and /v1/models, Anthropic's "
+    "/v1/messages, Ollama's /api/chat, llama.cpp's /completion, and /health"
+)
 
 
 class Routes:

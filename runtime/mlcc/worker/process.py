@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import multiprocessing
 import signal
+from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
@@ -28,13 +29,17 @@ class EngineProcess:
 
     restarts = True
 
-    def __init__(self, open_model: OpenModel) -> None:
+    def __init__(
+        self, open_model: OpenModel, begun: Callable[[EngineProcess], object] = lambda process: None
+    ) -> None:
+        """`begun` gets it before the model is loaded, for whoever may `close` it meanwhile."""
         self._open_model = open_model
         self._backoff = Backoff()
         self._connection: Connection
         self._process: SpawnProcess | None = None
         self._starting, self._sending = Lock(), Lock()
         self._closed = Event()
+        begun(self)
         try:
             self._start()
         except BaseException:

@@ -1,9 +1,7 @@
-// TVM's runtime for one CPU, from the sources in its wheels, as one unit: what a library of mlcc uses.
-// Its thread pool is not among them (`threads.cc`), and nothing reads JSON.
-
-#define TVM_LOG_CUSTOMIZE 1
-#define TVM_LOG_DEBUG 0
-#define TVM_FFI_USE_LIBBACKTRACE 0
+// TVM's runtime for one CPU, from the sources in its wheels: what a library of mlcc uses, but for the virtual
+// machine (`runtime_vm.cc`), which takes as long to compile. Its thread pool is not among them (`threads.cc`),
+// and nothing reads JSON.
+#include "runtime_options.h"
 
 // Objects, functions, errors and modules.
 #include "src/ffi/backtrace.cc"
@@ -30,12 +28,6 @@
 #include "src/runtime/module.cc"  // gives a library TVM's functions; without it, it calls address 0
 #include "src/runtime/tensor.cc"
 #include "src/runtime/workspace_pool.cc"
-
-// The virtual machine.
-#include "src/runtime/vm/builtin.cc"
-#include "src/runtime/vm/bytecode.cc"
-#include "src/runtime/vm/executable.cc"
-#include "src/runtime/vm/vm.cc"
 
 // What it asks of its host.
 namespace tvm::runtime {

@@ -49,5 +49,6 @@ def build_or_explain(library: Path, wanted: str, build: Callable[[Path], object]
         absent(library).write_text(f"{error}\n", encoding="utf-8")
         return str(error)
     absent(library).unlink(missing_ok=True)
+    stamp(library).unlink(missing_ok=True)  # a copy of a tree may share the file: never in place
     stamp(library).write_text(wanted)
     return ""

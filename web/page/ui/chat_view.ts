@@ -1,18 +1,20 @@
 /**
- * The conversation's two places on the page, the log and the dock with the message field, and what
- * happens between them. The engine is asked by `chat.ts`.
+ * The conversation that is read: its two places on the page, the log and the dock with the message
+ * field, and what happens between them. The engine is asked by `chat.ts`, and all conversations are
+ * kept by `library.ts`.
  */
 
 import { wordsOf } from '../advice.js';
 import { Chat } from '../chat.js';
-import { Conversation, type Message } from '../conversation.js';
+import { type Attachment, Conversation, type Message } from '../conversation.js';
 import type { ChatEngine, Facts } from '../engine_port.js';
+import type { Change, Library } from '../library.js';
 import { Sentences } from '../sentences.js';
 import type { Settings } from '../settings.js';
-import type { TextStore } from '../storage.js';
+import { keep, type TextStore } from '../storage.js';
 import type { Announcer } from './announcer.js';
 import { Composer } from './composer.js';
-import { h } from './dom.js';
+import { h, setText } from './dom.js';
 import { Log } from './log.js';
 import { Notices } from './notices.js';
 
@@ -20,41 +22,64 @@ export interface ChatContext {
   /** The model that runs, if one does. */
   model(): ChatEngine | null;
   settings(): Settings;
-  /** The conversation became empty, or is so no longer. */
+  /** Another conversation is read, or this one was kept, or became empty, or is so no longer. */
   changed(): void;
+  /** A request failed; true if the page shows it elsewhere. */
+  failed(error: unknown): boolean;
 }
+
+const OPEN = 'mlcc.conversation.2';
 
 export class ChatView {
   readonly log: HTMLElement;
   readonly dock: HTMLElement;
+  readonly #store: TextStore | null;
+  readonly #library: Library;
   readonly #context: ChatContext;
   readonly #announcer: Announcer;
-  readonly #conversation: Conversation;
-  readonly #chat: Chat;
   readonly #log: Log;
   readonly #notices = new Notices(() => this.#composer.focus());
   readonly #composer: Composer;
+  readonly #room = h('p', 'room');
+  #conversation = new Conversation();
+  #chat: Chat;
   #sentences = new Sentences();
 
-  constructor(store: TextStore | null, announcer: Announcer, context: ChatContext) {
+  constructor(
+    store: TextStore | null,
+    library: Library,
+    announcer: Announcer,
+    context: ChatContext,
+  ) {
+    this.#store = store;
+    this.#library = library;
     this.#context = context;
     this.#announcer = announcer;
-    this.#conversation = new Conversation(store);
-    this.#chat = new Chat(this.#conversation, {
-      listed: () => this.#listed(),
-      grew: (answer) => this.#grew(answer),
-      ended: (answer, error) => this.#ended(answer, error),
-      refused: (question, error) => this.#refused(question, error),
+    this.#chat = this.#newChat(this.#conversation);
+    this.#log = new Log(() => this.#conversation.messages, {
+      place: (message) => this.#conversation.place(message),
+      onTurn: (message, step) => this.#turn(message, step),
+      onAgain: (answer) => this.#with((model, set) => this.#chat.again(model, set, answer)),
+      onGoOn: () => this.#with((model, set) => this.#chat.goOn(model, set)),
+      onEdit: (question, text) =>
+        this.#with((model, set) =>
+          this.#chat.ask(model, set, text, question.attachments, question),
+        ),
+      onResults: (results) => this.#with((model, set) => this.#chat.tell(model, set, results)),
     });
-    this.#log = new Log(this.#conversation, () => this.#again());
-    this.#composer = new Composer({
-      onSend: (text) => this.#ask(text),
+    this.#composer = new Composer(store, {
+      onSend: (text, attachments) => this.#ask(text, attachments),
       onStop: () => this.#chat.stop(),
+      onFault: (error) => this.tell(error),
     });
     const welcome = h('p', 'welcome', 'What would you like to talk about?');
     this.log = h('div', 'log-place', welcome, this.#log.element);
-    this.dock = h('div', 'dock', this.#notices.element, this.#composer.element);
+    this.dock = h('div', 'dock', this.#notices.element, this.#composer.element, this.#room);
     this.#listen();
+  }
+
+  get id(): string {
+    return this.#conversation.id;
   }
 
   get isEmpty(): boolean {
@@ -67,12 +92,71 @@ export class ChatView {
     this.#log.canAsk = isReady;
   }
 
+  /** Go on with the conversation that this tab had open. */
+  async resume(): Promise<void> {
+    const id = this.#store?.getItem(OPEN);
+    const kept = id ? await this.#library.get(id) : undefined;
+    if (kept && this.isEmpty) this.#show(new Conversation(kept));
+  }
+
+  /** Read a conversation of the library. */
+  async open(id: string): Promise<void> {
+    if (id === this.id) return this.#composer.focus();
+    const kept = await this.#library.get(id);
+    if (!kept) return;
+    this.#chat.stop();
+    this.#notices.clear();
+    this.#show(new Conversation(kept));
+    this.#announcer.say(`${this.#conversation.title}: opened.`);
+    this.#composer.focus();
+  }
+
+  /** Begin another; the one that was read is kept. */
+  begin(): void {
+    this.#chat.stop();
+    this.#notices.clear();
+    this.#show(new Conversation());
+    this.#announcer.say('New chat.');
+    this.#composer.focus();
+  }
+
+  async rename(id: string, title: string): Promise<void> {
+    if (id === this.id) {
+      this.#conversation.rename(title);
+      await this.#save();
+    } else await this.#library.rename(id, title);
+  }
+
+  async remove(id: string): Promise<void> {
+    if (id === this.id) this.begin();
+    await this.#library.remove(id);
+  }
+
+  /** Another tab kept or deleted a conversation. */
+  async heard({ kind, id }: Change): Promise<void> {
+    if (id !== this.id) return;
+    if (kind === 'removed') {
+      this.begin();
+      this.#notices.add('This conversation was deleted in another tab.', 'note');
+      return;
+    }
+    const kept = await this.#library.get(id);
+    if (kept && id === this.id) this.#conversation.merge(kept);
+    this.#log.listed();
+  }
+
   /** A model runs now: say what should be known of it, and let the visitor write. */
   greet(facts: Facts): void {
     this.#notices.clear();
     for (const note of facts.notes) this.#notices.add(note, 'note');
     this.#announcer.say(`${facts.model} is ready.`);
+    this.#measure();
     this.#composer.focus();
+  }
+
+  /** Let text files go with the next question. */
+  attach(files: readonly File[]): void {
+    void this.#composer.attach(files);
   }
 
   /** Say what went wrong beside the conversation. */
@@ -80,14 +164,30 @@ export class ChatView {
     this.#notices.add(wordsOf(error), 'error');
   }
 
-  /** Forget the conversation. */
-  clear(): void {
-    this.#chat.stop();
-    this.#conversation.clear();
-    this.#notices.clear();
+  /** Say what should be known. */
+  note(text: string): void {
+    this.#notices.add(text, 'note');
+  }
+
+  #newChat(conversation: Conversation): Chat {
+    // What a conversation that is read no longer still brings is kept, and not drawn.
+    const ifRead = (act: () => void) => {
+      if (conversation === this.#conversation) act();
+    };
+    return new Chat(conversation, {
+      listed: () => ifRead(() => this.#listed()),
+      grew: (answer) => ifRead(() => this.#grew(answer)),
+      ended: (answer, error) => ifRead(() => this.#ended(answer, error)),
+      refused: (question, error) => ifRead(() => this.#refused(question, error)),
+      save: () => void this.#save(conversation),
+    });
+  }
+
+  #show(conversation: Conversation): void {
+    this.#conversation = conversation;
+    this.#chat = this.#newChat(conversation);
+    keep(this.#store, OPEN, conversation.id);
     this.#listed();
-    this.#announcer.say('New chat.');
-    this.#composer.focus();
   }
 
   #listen(): void {
@@ -95,21 +195,38 @@ export class ChatView {
       if (event.key === 'Escape' && !document.querySelector('dialog[open]')) this.#chat.stop();
     });
     // An answer that is being written survives the page, as far as it got.
-    window.addEventListener('pagehide', () => this.#conversation.save());
+    window.addEventListener('pagehide', () => void this.#save());
     this.log.addEventListener('announce', (event) => {
       this.#announcer.say(String((event as CustomEvent<unknown>).detail));
     });
   }
 
-  #ask(question: string): void {
-    const model = this.#context.model();
-    if (model) void this.#chat.ask(model, this.#context.settings(), question);
+  async #save(conversation = this.#conversation): Promise<void> {
+    try {
+      await this.#library.save(conversation);
+      this.#context.changed();
+    } catch (error) {
+      this.tell(new Error(`The browser did not keep this conversation: ${wordsOf(error)}`));
+    }
   }
 
-  #again(): void {
+  #ask(question: string, attachments: readonly Attachment[]): void {
+    if (this.#context.model()) keep(this.#store, OPEN, this.id);
+    else this.#composer.offer(question, attachments); // the model has just gone
+    this.#with((model, settings) => this.#chat.ask(model, settings, question, attachments));
+  }
+
+  #with(act: (model: ChatEngine, settings: Settings) => Promise<void>): void {
     const model = this.#context.model();
-    if (model) void this.#chat.again(model, this.#context.settings());
+    if (model) void act(model, this.#context.settings());
     this.#composer.focus();
+  }
+
+  #turn(message: Message, step: number): void {
+    if (this.#chat.isBusy) return;
+    this.#conversation.turn(message, step);
+    this.#log.listed();
+    void this.#save();
   }
 
   #listed(): void {
@@ -119,6 +236,7 @@ export class ChatView {
     this.#announcer.hush();
     this.#log.listed();
     this.#log.toEnd();
+    this.#measure();
     this.#context.changed();
   }
 
@@ -130,19 +248,28 @@ export class ChatView {
   #ended(answer: Message, error: unknown): void {
     this.#composer.isBusy = false;
     this.#log.listed();
-    if (this.isEmpty) return; // a new chat began meanwhile
+    this.#measure();
     this.#announcer.say(this.#sentences.rest(answer.content));
     if (answer.end === 'stopped') this.#announcer.say('Stopped.');
     // A model that is gone says so itself, in the stage.
-    if (error && this.#context.model()) this.tell(error);
+    if (error && this.#context.model() && !this.#context.failed(error)) this.tell(error);
     this.#context.changed();
   }
 
-  #refused(question: string, error: unknown): void {
+  #refused(question: Message, error: unknown): void {
     this.#composer.isBusy = false;
-    this.#composer.offer(question);
+    this.#composer.offer(question.content, question.attachments);
     this.#log.listed();
-    this.tell(error);
+    if (!this.#context.failed(error)) this.tell(error);
     this.#context.changed();
+  }
+
+  /** How much of the context the conversation takes. */
+  #measure(): void {
+    const context = this.#context.model()?.facts.context;
+    const figures = this.#conversation.messages.findLast((message) => message.figures)?.figures;
+    const used = figures ? figures.promptTokens + figures.tokens : 0;
+    const most = context ? ` of ${context.toLocaleString('en')}` : '';
+    setText(this.#room, used ? `${used.toLocaleString('en')}${most} tokens` : '');
   }
 }

@@ -1,23 +1,37 @@
-/** Where the visitor writes: Enter sends, Shift and Enter makes a line; while it answers, stops. */
+/**
+ * Where the visitor writes: Enter sends, Shift and Enter makes a line; while it answers, stops. Text
+ * files can go along. What was written and not sent outlives the page's reload.
+ */
 
+import { readAttachment } from '../attachments.js';
+import type { Attachment } from '../conversation.js';
+import { keep, type TextStore } from '../storage.js';
 import { button, h, relabel } from './dom.js';
 import { perFrame } from './frame.js';
 import { icon } from './icons.js';
 
 export interface ComposerEvents {
-  onSend(text: string): void;
+  onSend(text: string, attachments: readonly Attachment[]): void;
   onStop(): void;
+  /** A file could not be attached. */
+  onFault(error: unknown): void;
 }
+
+const DRAFT = 'mlcc.draft.1';
 
 export class Composer {
   readonly element: HTMLFormElement;
   readonly #field: HTMLTextAreaElement;
   readonly #button: HTMLButtonElement;
+  readonly #chips = h('ul', { class: 'chips', attributes: { 'aria-label': 'Attached files' } });
   readonly #events: ComposerEvents;
+  readonly #store: TextStore | null;
+  #attachments: Attachment[] = [];
   #isBusy = false;
   readonly #fit = perFrame(() => this.#fitNow());
 
-  constructor(events: ComposerEvents) {
+  constructor(store: TextStore | null, events: ComposerEvents) {
+    this.#store = store;
     this.#events = events;
     const attributes = {
       id: 'message',
@@ -26,12 +40,16 @@ export class Composer {
       enterkeyhint: 'send',
     };
     this.#field = h('textarea', { attributes });
+    this.#field.value = store?.getItem(DRAFT) ?? '';
     this.#field.addEventListener('input', () => this.#changed());
     this.#field.addEventListener('keydown', (event) => this.#key(event));
     this.#button = button('Send', 'icon', () => this.#press(), icon('send'));
     this.#button.classList.add('send');
+    const attach = button('Attach text files', 'icon', () => this.#pick(), icon('attach'));
+    attach.classList.add('attach');
     const label = h('label', { class: 'unseen', attributes: { for: 'message' } }, 'Message');
-    this.element = h('form', 'composer', label, this.#field, this.#button);
+    const row = h('div', 'composer-row', attach, label, this.#field, this.#button);
+    this.element = h('form', 'composer', this.#chips, row);
     this.element.addEventListener('submit', (event) => event.preventDefault());
     this.#changed();
   }
@@ -40,9 +58,24 @@ export class Composer {
     this.#field.focus();
   }
 
-  /** Give a text back to its writer, unless there is another one by now. */
-  offer(text: string): void {
-    if (this.#field.value.trim() === '') this.#field.value = text;
+  /** Give a question back to its writer, unless there is another one by now. */
+  offer(text: string, attachments: readonly Attachment[] = []): void {
+    if (this.#field.value.trim() === '' && this.#attachments.length === 0) {
+      this.#field.value = text;
+      this.#attachments = [...attachments];
+    }
+    this.#changed();
+  }
+
+  /** Let files go with the next question. */
+  async attach(files: readonly File[]): Promise<void> {
+    for (const file of files) {
+      try {
+        this.#attachments.push(await readAttachment(file));
+      } catch (error) {
+        this.#events.onFault(error);
+      }
+    }
     this.#changed();
   }
 
@@ -66,18 +99,42 @@ export class Composer {
       this.#events.onStop();
       return;
     }
+    if (this.#isEmpty) return;
     const text = this.#field.value.trim();
-    if (!text) return;
+    const attachments = this.#attachments;
     this.#field.value = '';
+    this.#attachments = [];
     this.#changed();
-    this.#events.onSend(text);
+    this.#events.onSend(text, attachments);
+  }
+
+  #pick(): void {
+    const input = h('input', { attributes: { type: 'file', multiple: '' } });
+    input.addEventListener('change', () => void this.attach([...(input.files ?? [])]));
+    input.click();
+  }
+
+  get #isEmpty(): boolean {
+    return this.#field.value.trim() === '' && this.#attachments.length === 0;
   }
 
   #changed(): void {
-    const isEmpty = this.#field.value.trim() === '';
+    keep(this.#store, DRAFT, this.#field.value);
     // Not `disabled`: a button that loses the focus while it has it strands the keyboard.
-    this.#button.setAttribute('aria-disabled', String(isEmpty && !this.#isBusy));
+    this.#button.setAttribute('aria-disabled', String(this.#isEmpty && !this.#isBusy));
+    this.#chips.hidden = this.#attachments.length === 0;
+    this.#chips.replaceChildren(...this.#attachments.map((attachment) => this.#chip(attachment)));
     this.#fit();
+  }
+
+  #chip(attachment: Attachment): HTMLElement {
+    const label = `Remove ${attachment.name}`;
+    const remove = () => {
+      this.#attachments = this.#attachments.filter((other) => other !== attachment);
+      this.#changed();
+      this.focus();
+    };
+    return h('li', 'chip', attachment.name, button(label, 'icon', remove, icon('close')));
   }
 
   #fitNow(): void {

@@ -1,17 +1,19 @@
-/** A model's folder from the visitor's disk: dropped anywhere on the page, or picked. */
+/** What comes from the visitor's disk: a model's folder or text files dropped, a file picked. */
 
 import { droppedFolder } from '../../src/model/dropped.js';
 import { folderOf } from '../../src/model/folder.js';
 import type { ModelPlace } from '../engine_port.js';
 
-/** What is done with a folder, or with the reason why there is none. */
+/** What is done with what was dropped, or with the reason why it is of no use. */
 export interface FolderEvents {
   onFolder(place: ModelPlace): void;
+  /** Files alone, which are no model. */
+  onFiles(files: readonly File[]): void;
   onFault(error: unknown): void;
 }
 
-/** Let a folder be dropped on the page. */
-export function acceptDrops({ onFolder, onFault }: FolderEvents): void {
+/** Let a folder, or files, be dropped on the page. */
+export function acceptDrops({ onFolder, onFiles, onFault }: FolderEvents): void {
   const root = document.documentElement;
   document.addEventListener('dragover', (event) => {
     if (!event.dataTransfer?.types.includes('Files')) return;
@@ -25,8 +27,10 @@ export function acceptDrops({ onFolder, onFault }: FolderEvents): void {
     root.removeAttribute('data-dropping');
     if (!event.dataTransfer?.types.includes('Files')) return;
     event.preventDefault();
-    const { items } = event.dataTransfer;
-    const name = items[0]?.webkitGetAsEntry()?.name ?? 'the folder';
+    const { items, files } = event.dataTransfer;
+    const entries = [...items].map((item) => item.webkitGetAsEntry());
+    if (!entries.some((entry) => entry?.isDirectory)) return onFiles([...files]);
+    const name = entries[0]?.name ?? 'the folder';
     droppedFolder(items).then((folder) => onFolder({ kind: 'folder', name, folder }), onFault);
   });
 }
@@ -42,4 +46,25 @@ export function pickFolder(take: (place: ModelPlace) => void): void {
     if (files.length > 0) take({ kind: 'folder', name, folder: folderOf(files) });
   });
   input.click();
+}
+
+/** Ask for a file; nothing happens if the visitor cancels. */
+export function pickFile(accept: string, take: (file: File) => void | Promise<void>): void {
+  const input = document.createElement('input');
+  input.type = 'file';
+  input.accept = accept;
+  input.addEventListener('change', () => {
+    const [file] = input.files ?? [];
+    if (file) void take(file);
+  });
+  input.click();
+}
+
+/** Give the visitor a file. */
+export function saveFile(name: string, type: string, text: string): void {
+  const link = document.createElement('a');
+  link.href = URL.createObjectURL(new Blob([text], { type }));
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
 }

@@ -1,25 +1,35 @@
-/** The line on top: which model, a new chat, settings. */
+/** The line on top: which model and where it runs, a new chat, settings. */
 
+import type { PickLine } from '../connection.js';
 import { button, h, setText } from './dom.js';
 import { icon } from './icons.js';
 
 export interface HeaderEvents {
   onNewChat(): void;
   onSettings(): void;
+  /** Another model was picked: its key. */
+  onPick(key: string): void;
 }
 
 export class Header {
   readonly element: HTMLElement;
   readonly #title = h('h1', 'title', 'mlcc');
   readonly #state = h('p', 'state');
+  readonly #picker = h('select', {
+    class: 'picker',
+    attributes: { 'aria-label': 'Model' },
+  });
   readonly #newChat: HTMLButtonElement;
 
-  constructor(events: HeaderEvents) {
+  constructor(events: HeaderEvents, toggle: HTMLElement) {
+    this.#picker.addEventListener('change', () => events.onPick(this.#picker.value));
+    this.#picker.hidden = true;
     this.#newChat = button('New chat', 'quiet', () => events.onNewChat(), icon('plus'));
     const settings = button('Settings', 'quiet', () => events.onSettings(), icon('settings'));
     settings.setAttribute('aria-haspopup', 'dialog');
     const buttons = h('div', 'header-buttons', this.#newChat, settings);
-    this.element = h('header', 'header', h('div', 'names', this.#title, this.#state), buttons);
+    const names = h('div', 'names', toggle, this.#title, this.#picker, this.#state);
+    this.element = h('header', 'header', names, buttons);
   }
 
   /** The model's name and a word on it. */
@@ -29,8 +39,28 @@ export class Header {
     document.title = title === 'mlcc' ? 'mlcc' : `${title} · mlcc`;
   }
 
-  /** Whether there is anything to clear. */
+  /** What can be picked; nothing is shown where there is no choice. `current` is none of them, "". */
+  offer(picks: readonly PickLine[], current: string): void {
+    const groups = [...new Set(picks.map(({ group }) => group))].map((label) => {
+      const made = h('optgroup', { attributes: { label } });
+      made.append(...picks.filter(({ group }) => group === label).map(optionOf));
+      return made;
+    });
+    const none = picks.some(({ key }) => key === current) ? [] : [optionOf(NONE)];
+    this.#picker.replaceChildren(...none, ...groups);
+    this.#picker.value = current;
+    this.#picker.hidden = picks.length < 2;
+    this.#title.classList.toggle('unseen', picks.length >= 2);
+  }
+
+  /** Whether there is anything to leave behind. */
   set canClear(canClear: boolean) {
     this.#newChat.hidden = !canClear;
   }
+}
+
+const NONE: PickLine = { key: '', label: 'Choose a model', group: '' };
+
+function optionOf({ key, label }: PickLine): HTMLOptionElement {
+  return h('option', { attributes: { value: key } }, label);
 }

@@ -3,23 +3,25 @@
  * away, and then offers the way back.
  */
 
-import type { Conversation, Message } from '../conversation.js';
+import type { Message } from '../conversation.js';
+import { AnswerView } from './answer_view.js';
 import { button, h } from './dom.js';
 import { perFrame } from './frame.js';
 import { icon } from './icons.js';
-import { AnswerView, questionView } from './message_view.js';
+import type { MessageEvents, Standing } from './message_foot.js';
+import { QuestionView } from './question_view.js';
 
 const NEAR_END_PX = 60;
 /** A long conversation that comes back is put on the page bit by bit. */
 const BUDGET_MS = 5;
 
-type View = { message: Message; element: HTMLElement; answer: AnswerView | null };
+type View = { message: Message; view: AnswerView | QuestionView };
 
 export class Log {
   readonly element: HTMLElement;
   readonly #list = h('div', 'log-list');
-  readonly #conversation: Conversation;
-  readonly #onAgain: () => void;
+  readonly #messages: () => readonly Message[];
+  readonly #events: MessageEvents;
   readonly #toEnd = button('Newest message', 'icon', () => this.toEnd(), icon('down'));
   readonly #scroller: HTMLElement;
   readonly #draw = perFrame(() => this.#drawNow());
@@ -29,16 +31,18 @@ export class Log {
   #canAsk = false;
   #isWhole = true;
 
-  constructor(conversation: Conversation, onAgain: () => void) {
-    this.#conversation = conversation;
-    this.#onAgain = onAgain;
+  /** `messages` are those that are read now. */
+  constructor(messages: () => readonly Message[], events: MessageEvents) {
+    this.#messages = messages;
+    this.#events = events;
     const attributes = {
       role: 'log',
       'aria-live': 'off',
       'aria-label': 'Conversation',
       tabindex: '0',
     };
-    this.#ask = h('p', 'ask', button('Ask again', 'plain', onAgain, icon('again')));
+    const again = button('Ask again', 'plain', () => events.onAgain(), icon('again'));
+    this.#ask = h('p', 'ask', again);
     this.#scroller = h('div', { class: 'log-scroller', attributes }, this.#list);
     this.#scroller.addEventListener('scroll', () => this.#scrolled(), { passive: true });
     this.#toEnd.classList.add('to-end');
@@ -47,7 +51,7 @@ export class Log {
     this.listed();
   }
 
-  /** Whether an answer may be asked for again. */
+  /** Whether an engine can be asked. */
   set canAsk(canAsk: boolean) {
     this.#canAsk = canAsk;
     this.listed();
@@ -75,40 +79,40 @@ export class Log {
     const isWhole = this.#isWhole;
     this.#isWhole = false;
     if (isWhole) this.#match();
-    else this.#views.at(-1)?.answer?.update(true);
+    else this.#views.at(-1)?.view.update(this.#standing(true));
     if (this.#follows) this.toEnd();
   }
 
   /** Make the views those of the messages: keep what is the same in front, rebuild the rest. */
   #match(): void {
-    const messages = this.#conversation.messages;
-    const kept = this.#views.filter((view, index) => view.message === messages[index]);
-    for (const view of this.#views.slice(kept.length)) view.element.remove();
-    this.#views = kept;
-    const last = this.#canAsk ? messages.at(-1) : null;
-    for (const { message, answer } of kept) answer?.update(message === last);
+    const messages = this.#messages();
+    const other = this.#views.findIndex(({ message }, index) => message !== messages[index]);
+    const kept = other < 0 ? this.#views : this.#views.slice(0, other);
+    for (const { view } of this.#views.slice(kept.length)) view.element.remove();
+    this.#views = [...kept];
+    const last = messages.at(-1);
+    for (const { message, view } of kept) view.update(this.#standing(message === last));
     this.#add(messages.slice(kept.length), last);
     this.#list.append(this.#ask);
-    this.#ask.hidden = !this.#canAsk || messages.at(-1)?.role !== 'user'; // unanswered
+    this.#ask.hidden = !this.#canAsk || (last?.role ?? 'assistant') === 'assistant'; // answered
     if (this.#views.length < messages.length) this.listed();
   }
 
   /** Views of as many messages as a frame has time for, and of one at least. */
-  #add(messages: readonly Message[], last: Message | null | undefined): void {
+  #add(messages: readonly Message[], last: Message | undefined): void {
     const end = performance.now() + BUDGET_MS;
     for (const message of messages) {
-      const view = this.#view(message);
-      view.answer?.update(message === last);
+      const isAnswer = message.role === 'assistant';
+      const view = new (isAnswer ? AnswerView : QuestionView)(message, this.#events);
+      view.update(this.#standing(message === last));
       this.#list.append(view.element);
-      this.#views.push(view);
+      this.#views.push({ message, view });
       if (performance.now() > end) return;
     }
   }
 
-  #view(message: Message): View {
-    if (message.role === 'user') return { message, element: questionView(message), answer: null };
-    const answer = new AnswerView(message, this.#onAgain);
-    return { message, element: answer.element, answer };
+  #standing(isLast: boolean): Standing {
+    return { isLast, canAsk: this.#canAsk };
   }
 
   #scrolled(): void {

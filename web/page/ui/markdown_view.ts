@@ -1,81 +1,116 @@
 /**
- * Shows a growing text as Markdown. Blocks that did not change keep their nodes, so that a frame of
- * a long answer costs its last block. The model's text goes into text nodes and nowhere else.
+ * Shows a growing text as Markdown. Blocks that did not change keep their elements, so that a frame
+ * of a long answer costs its last block. The model's text goes into text nodes and nowhere else.
  */
 
-import { type Block, type Inline, parse } from '../markdown.js';
+import { type Block, blocks, type Environment, type Node as Markdown, nodes } from '../markdown.js';
+import { loadHighlight, loadTypeset, type Piece } from '../rich.js';
 import { copyButton } from './copy.js';
 import { h } from './dom.js';
 
 export class MarkdownView {
   readonly element = h('div', 'markdown');
-  #blocks: Block[] = [];
+  #shown: { source: string; count: number }[] = [];
+  #isWhole = false;
 
-  /** Show `text`, which is what was shown before and more, or something else. */
-  update(text: string): void {
-    const blocks = parse(text);
-    const same = this.#unchanged(blocks);
-    while (this.element.childElementCount > same) this.element.lastElementChild?.remove();
-    this.element.append(...blocks.slice(same).map(blockNode));
-    this.#blocks = blocks;
+  /**
+   * Show `text`, which is what was shown before and more, or something else. `isWhole`: no more of
+   * it comes; code gets its colours and formulas their form, which would flicker before.
+   */
+  update(text: string, isWhole = true): void {
+    const environment: Environment = {};
+    const found = blocks(text, environment);
+    const same = this.#unchanged(found, isWhole);
+    const kept = this.#shown.slice(0, same);
+    const children = kept.reduce((sum, { count }) => sum + count, 0);
+    while (this.element.childNodes.length > children) this.element.lastChild?.remove();
+    for (const [index, block] of found.entries()) {
+      if (index < same) continue;
+      const isDone = isWhole || index < found.length - 1;
+      const made = nodes(block, environment).map((node) => nodeOf(node, isDone));
+      this.element.append(...made);
+      kept.push({ source: isDone ? block.source : '', count: made.length });
+    }
+    this.#shown = kept;
+    this.#isWhole = isWhole;
   }
 
   /** How many blocks in front are as they were. */
-  #unchanged(blocks: readonly Block[]): number {
-    const first = blocks.findIndex((block, index) => block.source !== this.#blocks[index]?.source);
-    return first < 0 ? blocks.length : first;
+  #unchanged(found: readonly Block[], isWhole: boolean): number {
+    const first = found.findIndex((block, at) => block.source !== this.#shown[at]?.source);
+    if (isWhole && !this.#isWhole) {
+      const last = this.#shown.findIndex(({ source }) => source === '');
+      if (last >= 0) return first < 0 ? last : Math.min(first, last);
+    }
+    return first < 0 ? found.length : first;
   }
 }
 
-function blockNode(block: Block): HTMLElement {
-  switch (block.kind) {
-    case 'paragraph':
-      return h('p', '', ...block.children.map(inlineNode));
-    case 'heading':
-      return headingNode(block.level, block.children);
+function nodeOf(node: Markdown, isDone: boolean): Node {
+  switch (node.kind) {
+    case 'text':
+      return document.createTextNode(node.text);
     case 'code':
-      return codeNode(block.language, block.text);
-    case 'list':
-      return listNode(block.start, block.items);
-    case 'quote':
-      return h('blockquote', '', ...block.blocks.map(blockNode));
-    case 'rule':
-      return h('hr');
+      return h('code', '', node.text);
+    case 'fence':
+      return codeBlock(node.language, node.text, isDone);
+    case 'math':
+      return formula(node.text, node.display, isDone);
+    case 'link':
+      return linkOf(node.href, childrenOf(node.children, isDone));
+    case 'element':
+      return elementOf(node, isDone);
   }
 }
 
-/** All of one level, below the messages' h2: models skip levels, and readers who jump cannot. */
-function headingNode(level: number, children: readonly Inline[]): HTMLElement {
-  return h('h3', level <= 2 ? 'large' : '', ...children.map(inlineNode));
+function childrenOf(children: readonly Markdown[], isDone: boolean): Node[] {
+  return children.map((child) => nodeOf(child, isDone));
 }
 
-function codeNode(language: string, text: string): HTMLElement {
-  const code = h('pre', { attributes: { tabindex: '0' } }, h('code', '', text));
-  const bar = h(
-    'div',
-    'code-bar',
-    h('span', '', language || 'code'),
-    copyButton('code', () => text),
-  );
-  return h('div', 'code', bar, code);
+function elementOf(node: Extract<Markdown, { kind: 'element' }>, isDone: boolean): HTMLElement {
+  const { tag, level, start, align } = node;
+  const element = h(tag, level && level <= 2 ? 'large' : '', ...childrenOf(node.children, isDone));
+  if (start !== undefined) element.setAttribute('start', String(start));
+  if (align) element.classList.add(align);
+  if (tag !== 'table') return element;
+  const attributes = { tabindex: '0', role: 'region', 'aria-label': 'Table' };
+  return h('div', { class: 'table', attributes }, element);
 }
 
-function listNode(start: number | null, items: readonly Block[][]): HTMLElement {
-  const list = start === null ? h('ul') : h('ol');
-  if (start !== null && start !== 1) list.setAttribute('start', String(start));
-  list.append(...items.map((blocks) => h('li', '', ...itemNodes(blocks))));
-  return list;
+/** Opens apart from the page, which it learns nothing of; the pointer shows where it leads. */
+function linkOf(href: string, children: readonly Node[]): HTMLElement {
+  const attributes = { href, title: href, target: '_blank', rel: 'noopener noreferrer nofollow' };
+  return h('a', { attributes }, ...children);
 }
 
-/** A first paragraph stands in its item without a box of its own. */
-function itemNodes(blocks: readonly Block[]): Node[] {
-  const [first, ...rest] = blocks;
-  if (first?.kind !== 'paragraph') return blocks.map(blockNode);
-  return [...first.children.map(inlineNode), ...rest.map(blockNode)];
+/** A block of code with its language and a button to copy it. */
+export function codeBlock(language: string, text: string, isDone: boolean): HTMLElement {
+  const code = h('code', '', text);
+  const label = language ? `Code, ${language}` : 'Code';
+  const attributes = { tabindex: '0', role: 'region', 'aria-label': label };
+  const copy = copyButton('code', () => text);
+  const bar = h('div', 'code-bar', h('span', '', language || 'code'), copy);
+  if (isDone && language) void colour(code, text, language);
+  return h('div', 'code', bar, h('pre', { attributes }, code));
 }
 
-function inlineNode(node: Inline): Node {
-  if (node.kind === 'text') return document.createTextNode(node.text);
-  if (node.kind === 'code') return h('code', '', node.text);
-  return h(node.kind === 'strong' ? 'strong' : 'em', '', ...node.children.map(inlineNode));
+async function colour(code: HTMLElement, text: string, language: string): Promise<void> {
+  // Without the library, offline say, code is plain, and as readable.
+  const highlight = await loadHighlight().catch(() => null);
+  const pieces = highlight?.(text, language.toLowerCase());
+  if (pieces) code.replaceChildren(...pieces.map(spanOf));
+}
+
+function spanOf(piece: Piece): Node {
+  if (typeof piece === 'string') return document.createTextNode(piece);
+  return h('span', piece.classes, ...piece.children.map(spanOf));
+}
+
+function formula(text: string, display: boolean, isDone: boolean): HTMLElement {
+  const element = h(display ? 'div' : 'span', display ? 'math display' : 'math', text);
+  if (isDone) {
+    const typeset = async () => (await loadTypeset())(text, display, element);
+    typeset().catch(() => element.replaceChildren(text)); // as it was written
+  }
+  return element;
 }

@@ -2,9 +2,17 @@
 
 import type { StoredModel } from '../../src/model/catalog.js';
 import { wordsOf } from '../advice.js';
-import type { Facts } from '../engine_port.js';
+import type { Facts, ServerFacts, TabFacts } from '../engine_port.js';
 import { bytes } from '../format.js';
-import { DEFAULTS, NUMBERS, type NumberRow, type Settings, within } from '../settings.js';
+import {
+  DEFAULTS,
+  faultOf,
+  NUMBERS,
+  type NumberRow,
+  type Settings,
+  type TextKey,
+  within,
+} from '../settings.js';
 import { button, h, setText } from './dom.js';
 import { icon } from './icons.js';
 
@@ -21,6 +29,7 @@ export class SettingsDialog {
   readonly #storage = h('div', 'storage');
   readonly #fault = h('p', { class: 'fault', attributes: { role: 'alert' } });
   readonly #about = h('dl', 'about');
+  readonly #stored: HTMLElement;
 
   constructor(settings: Settings, events: SettingsEvents) {
     this.#settings = settings;
@@ -28,6 +37,8 @@ export class SettingsDialog {
     this.element = h('dialog', { attributes: { 'aria-labelledby': 'settings-title' } });
     const close = button('Close settings', 'icon', () => this.element.close(), icon('close'));
     const title = h('h2', { attributes: { id: 'settings-title' } }, 'Settings');
+    const heading = h('h3', '', 'Stored in this browser');
+    this.#stored = h('section', '', heading, this.#storage, this.#fault);
     const body = h('div', 'dialog-body', ...this.#sections());
     this.element.append(h('div', 'dialog-head', title, close), body);
     this.element.addEventListener('click', (event) => {
@@ -35,13 +46,17 @@ export class SettingsDialog {
     });
   }
 
-  /** Open with what is known now; what is stored follows. */
-  open(facts: Facts | null, stored: Promise<readonly StoredModel[]>): void {
+  /** Open with what is known now; what is stored follows, null where no model can be. */
+  open(facts: Facts | null, stored: Promise<readonly StoredModel[] | null>): void {
     this.#showAnswers();
     this.#about.replaceChildren(...aboutRows(facts));
     this.#storage.replaceChildren(h('p', 'muted', 'Looking …'));
     setText(this.#fault, '');
-    void stored.then((models) => this.#showStorage(models));
+    this.#stored.hidden = false;
+    void stored.then((models) => {
+      this.#stored.hidden = models === null;
+      this.#showStorage(models ?? []);
+    });
     this.element.showModal();
   }
 
@@ -52,8 +67,8 @@ export class SettingsDialog {
     });
     return [
       h('section', '', h('h3', '', 'Answers'), this.#answers, reset),
-      h('section', '', h('h3', '', 'Stored in this browser'), this.#storage, this.#fault),
-      h('section', '', h('h3', '', 'About'), this.#about),
+      this.#stored,
+      h('section', '', h('h3', '', 'About'), this.#about, licences()),
     ];
   }
 
@@ -64,16 +79,32 @@ export class SettingsDialog {
 
   #showAnswers(): void {
     const numbers = NUMBERS.map((row) => this.#numberField(row));
-    this.#answers.replaceChildren(this.#systemField(), h('div', 'number-fields', ...numbers));
+    const texts = TEXTS.map((row) => this.#textField(row));
+    const [system, ...others] = texts;
+    const fields = h('div', 'number-fields', ...numbers);
+    this.#answers.replaceChildren(...(system ? [system] : []), fields, ...others);
   }
 
-  #systemField(): HTMLElement {
-    const field = h('textarea', { attributes: { id: 'system', rows: '3' } });
-    field.value = this.#settings.system;
-    field.placeholder = 'For example: Answer briefly.';
-    field.addEventListener('input', () => this.#set({ ...this.#settings, system: field.value }));
-    const label = h('label', { attributes: { for: 'system' } }, 'System prompt');
-    return h('div', 'setting', label, field);
+  #textField({ key, label, hint, placeholder }: TextRow): HTMLElement {
+    const hintId = `${key}-hint`;
+    const attributes = { id: key, rows: '3', 'aria-describedby': hintId };
+    const field = h('textarea', {
+      attributes: { ...attributes, spellcheck: `${key === 'system'}` },
+    });
+    field.value = this.#settings[key];
+    field.placeholder = placeholder;
+    const words = h('p', { class: 'hint', attributes: { id: hintId } });
+    const judge = () => {
+      const fault = faultOf(key, this.#settings);
+      field.setAttribute('aria-invalid', String(fault !== ''));
+      setText(words, fault || hint);
+    };
+    field.addEventListener('input', () => {
+      this.#set({ ...this.#settings, [key]: field.value });
+      judge();
+    });
+    judge();
+    return h('div', 'setting', h('label', { attributes: { for: key } }, label), field, words);
   }
 
   #numberField(row: NumberRow): HTMLElement {
@@ -123,10 +154,55 @@ export class SettingsDialog {
   }
 }
 
+interface TextRow {
+  key: TextKey;
+  label: string;
+  hint: string;
+  placeholder: string;
+}
+
+const TEXTS: readonly TextRow[] = [
+  {
+    key: 'system',
+    label: 'System prompt',
+    hint: 'What the model reads before the conversation.',
+    placeholder: 'For example: Answer briefly.',
+  },
+  {
+    key: 'schema',
+    label: 'JSON schema of answers',
+    hint: 'Answers are JSON that this schema allows. Empty: answers are text.',
+    placeholder: '{"type": "object", "properties": {"name": {"type": "string"}}}',
+  },
+  {
+    key: 'tools',
+    label: 'Tools',
+    hint: 'A JSON array as in OpenAI’s API. This page calls none: you say what they give.',
+    placeholder: '[{"type": "function", "function": {"name": "weather", "parameters": {}}}]',
+  },
+];
+
+/** The build writes that file. */
+function licences(): HTMLElement {
+  const attributes = { href: './licences.txt', target: '_blank', rel: 'noopener' };
+  return h('p', 'hint', h('a', { attributes }, 'Libraries in this page, and their licences'));
+}
+
 function aboutRows(facts: Facts | null): HTMLElement[] {
   if (!facts) return [h('dt', '', 'Model'), h('dd', '', 'None is running.')];
+  const rows = facts.where === 'server' ? serverRows(facts) : tabRows(facts);
+  return Object.entries(rows).flatMap(([term, words]) => [h('dt', '', term), h('dd', '', words)]);
+}
+
+function serverRows({ model, address, context }: ServerFacts): Record<string, string> {
+  const room = context === null ? {} : { Context: `${context.toLocaleString('en')} tokens` };
+  return { Model: model, Engine: 'on the server', Server: address, ...room };
+}
+
+function tabRows(facts: TabFacts): Record<string, string> {
   const { weights, caches, workspace } = facts.bytes;
-  const rows = {
+  return {
+    Engine: 'in this tab, on your GPU',
     Model: facts.model,
     GPU: facts.adapter,
     Arithmetic: facts.f16 ? '16-bit floats (f16)' : '32-bit floats (f32)',
@@ -136,5 +212,4 @@ function aboutRows(facts: Facts | null): HTMLElement[] {
     'Conversation memory': bytes(caches),
     Workspace: bytes(workspace),
   };
-  return Object.entries(rows).flatMap(([term, words]) => [h('dt', '', term), h('dd', '', words)]);
 }

@@ -4,7 +4,8 @@
  * `?script=` of the address says what it does; no GPU is needed, and nothing of it is in the page.
  */
 
-import type { ChatEngine, ChatRequest, Engines, Piece } from '../../page/engine_port.js';
+import type { TabEngines } from '../../page/connection.js';
+import type { ChatEngine, ChatRequest, Piece } from '../../page/engine_port.js';
 import * as errors from '../../src/errors.js';
 import type { OnProgress, Progress } from '../../src/startup.js';
 
@@ -35,7 +36,7 @@ const words = new URLSearchParams(location.search);
 const script = words.get('script') ?? 'runs';
 const pace = Number(words.get('pace') ?? 4);
 
-export const engines: Engines = {
+export const tabEngines: TabEngines = {
   async open(_source, onProgress, signal) {
     await start(onProgress, signal);
     if (script.endsWith('Error') && !sessionStorage.getItem('retried')) {
@@ -90,6 +91,7 @@ async function start(onProgress: OnProgress, signal: AbortSignal): Promise<void>
 
 class ScriptedEngine implements ChatEngine {
   readonly facts = {
+    where: 'tab' as const,
     model: 'demo-q4',
     adapter: 'SwiftShader',
     f16: false,
@@ -118,7 +120,14 @@ class ScriptedEngine implements ChatEngine {
         throw error;
       }
     }
-    const timing = { ttft: pace * 10, total: 900, promptTokens: 9, prefill: 200, decode: 41.3 };
+    const timing = {
+      ttft: pace * 10,
+      total: 900,
+      promptTokens: 9,
+      cachedTokens: 4,
+      prefill: 200,
+      decode: 41.3,
+    };
     yield { text: '', finish: 'stop', timing: { ...timing, completionTokens: tokens.length } };
   }
 

@@ -1,10 +1,10 @@
-/** The page over the scripted engine. */
+/** The page over the scripted engine, and with `?server` over a scripted server. */
 
 import { App } from '../../page/app.js';
-import { acceptDrops, pickFolder } from '../../page/ui/folders.js';
-import { engines } from './engine.js';
+import { tabEngines } from './engine.js';
+import { scriptServer } from './server.js';
 
-const app = new App({ engines, tab: sessionStorage, browser: localStorage, pickFolder });
+scriptServer(new URLSearchParams(location.search));
+const app = new App({ engines: tabEngines, tab: sessionStorage, browser: localStorage });
 document.body.append(app.element);
-acceptDrops({ onFolder: (place) => void app.start(place), onFault: (error) => app.fail(error) });
 void app.begin(new URL(location.href));

@@ -22,8 +22,9 @@ from mlcc.embedded.calls import Calls
 from mlcc.errors import CapacityError, InvalidRequestError, MlccError
 from mlcc.model.model import Model
 from mlcc.model.tokenizer import TextTokenizer
-from mlcc.service.core import ServiceBounds
+from mlcc.service.core import Core, ServiceBounds
 from mlcc.service.endpoints import Service
+from mlcc.service.models import OneModel
 
 BOUNDS = ServiceBounds(timeout_s=None)
 """The app that asks can also stop."""
@@ -74,7 +75,7 @@ class Hosted:
         capacity = self._model.capacity
         text = replace(self._model.text, grammars=None)  # reading them would hold the loop up
         self._client = TurnClient(self._model, self._options.max_queue, self._flush)
-        self._calls = Calls(Service(self._client, text, BOUNDS))
+        self._calls = Calls(Service(OneModel(Core(self._client, text, BOUNDS))))
         self._state = "ready"
         self._refuse()
         ready = {

@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass, fields
 from pathlib import Path
 
+from mlcc.bounds import BOUNDS, default
 from mlcc.errors import InvalidRequestError
 from mlcc.model.model import Model
 from mlcc.model.tokenizer import TextTokenizer
@@ -14,7 +15,7 @@ from mlcc.opening import Progress, open_model
 
 @dataclass(frozen=True)
 class Options:
-    """All of them; None = what suits. Those of sizes bound what `open_model` takes."""
+    """All of them; None = what suits. Numbers are within their rows of mlcc.bounds."""
 
     model: str | None = None
     open: str | None = None
@@ -27,8 +28,8 @@ class Options:
     device: int | None = None
     memory_bytes: int | None = None
     prefix_cache: bool = True
-    max_queue: int = 64
-    max_unread_bytes: int = 16 << 20
+    max_queue: int = default("max_queue")
+    max_unread_bytes: int = default("max_unread_bytes")
     parse_special: bool = False
     unload_in_background: bool = False
 
@@ -85,8 +86,8 @@ def _check(name: str, value: object, kind: str) -> None:
     fits = {"int": type(value) is int, "str": type(value) is str, "bool": type(value) is bool}
     if not (fits[kind.partition(" ")[0]] or (value is None and kind.endswith("None"))):
         raise _wrong(f"the option '{name}' is {value!r}, not of type {kind}")
-    if type(value) is int and value < 0:
-        raise _wrong(f"the option '{name}' is {value}, below 0")
+    if name in BOUNDS and value is not None:
+        BOUNDS[name].check(value, f"the option '{name}'")
 
 
 def _wrong(message: str) -> InvalidRequestError:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from mlcc.api.errors import EngineDiedError
-from mlcc.api.responses import model, models
+from mlcc.api.responses import model
+from mlcc.api.shapes import Model
 from mlcc.errors import MlccError
 from mlcc.service.addresses import CHAT_COMPLETIONS, COMPLETIONS, HEALTH, MODEL, MODELS, READY
 from mlcc.service.core import Asked, Core
 from mlcc.service.events import lines
 from mlcc.service.exchange import ApiRequest, ApiResponse, events_response, json_response
-from mlcc.service.routes import Handlers
+from mlcc.service.models import ModelEntry, Models
+from mlcc.service.routes import Handlers, PlaceHandlers
 
 
-async def health(core: Core, request: ApiRequest) -> ApiResponse:
-    """200 with the engine's counters, or 503. Anybody may ask: the reason is an error's class, and
-    never its text, which may name folders."""
+async def health(models: Models, request: ApiRequest) -> ApiResponse:
+    """200 with the counters of each engine, or 503. Anybody may ask: the reason is an error's
+    class, and never its text, which may name folders."""
+    if (core := models.only) is None:
+        return json_response({"status": "ok", "models": await models.counters()})
     try:
         counters = await core.engine.counters()
     except MlccError as error:
@@ -23,12 +27,13 @@ async def health(core: Core, request: ApiRequest) -> ApiResponse:
     return json_response({"status": status, "model": core.text.name, **counters})
 
 
-async def ready(core: Core, request: ApiRequest) -> ApiResponse:
+async def ready(models: Models, request: ApiRequest) -> ApiResponse:
     """200 if what is asked now is answered now, 503 while not: for who divides requests among
-    servers."""
-    if not (dead := core.engine.dead) and core.engine.ready:
+    servers. A place that loads models when they are asked for is ready."""
+    core = models.only
+    if core is None or (not core.engine.dead and core.engine.ready):
         return json_response({"status": "ready"})
-    reason = _reason(dead) if dead else "EngineStarting"
+    reason = _reason(core.engine.dead) if core.engine.dead else "EngineStarting"
     return json_response({"status": "not ready", "reason": reason}, 503, {"Retry-After": "1"})
 
 
@@ -36,18 +41,30 @@ def _reason(error: MlccError) -> str:
     return error.reason if isinstance(error, EngineDiedError) else type(error).__name__
 
 
-async def list_models(core: Core, request: ApiRequest) -> ApiResponse:
-    """The one model; none where nothing answers any more."""
-    core.engine.check_alive()
-    return json_response(models([core.text.name], core.created))
+async def list_models(models: Models, request: ApiRequest) -> ApiResponse:
+    """All models; none where nothing answers any more."""
+    entries = models.entries()
+    return json_response({"object": "list", "data": [shown(entry) for entry in entries]})
 
 
-async def get_model(core: Core, request: ApiRequest) -> ApiResponse:
-    """The one model, by its name."""
-    core.engine.check_alive()
-    name = request.parameters["name"]
-    core.check_model(name)
-    return json_response(model(name, core.created))
+async def get_model(models: Models, request: ApiRequest) -> ApiResponse:
+    """A model, by one of its names."""
+    if not (name := request.parameters["name"]):  # /v1/models/
+        return await list_models(models, request)
+    return json_response(shown(models.entry(name)))
+
+
+def shown(entry: ModelEntry) -> Model:
+    """A model as /v1/models tells it."""
+    return model(
+        entry.name,
+        entry.created,
+        state=entry.state,
+        context=entry.context,
+        aliases=entry.aliases,
+        memory_bytes=entry.memory_bytes,
+        requests=entry.live,
+    )
 
 
 async def chat(core: Core, request: ApiRequest) -> ApiResponse:
@@ -71,10 +88,12 @@ async def _answered(asked: Asked, body: dict[str, object]) -> ApiResponse:
 
 
 HANDLERS: Handlers = {
+    CHAT_COMPLETIONS: chat,
+    COMPLETIONS: complete,
+}
+PLACE_HANDLERS: PlaceHandlers = {
     HEALTH: health,
     READY: ready,
     MODELS: list_models,
     MODEL: get_model,
-    CHAT_COMPLETIONS: chat,
-    COMPLETIONS: complete,
 }

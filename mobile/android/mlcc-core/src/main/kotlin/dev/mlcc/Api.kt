@@ -6,6 +6,18 @@ import kotlinx.serialization.SerialName
 import kotlinx.serialization.Serializable
 import kotlinx.serialization.json.JsonElement
 
+/** Whether one must be called. */
+@Serializable
+public enum class Mode {
+    /** `auto` */
+    @SerialName("auto")
+    AUTO,
+
+    /** `required` */
+    @SerialName("required")
+    REQUIRED,
+}
+
 /** Who says it; developer is another name of system. */
 @Serializable
 public enum class Role {
@@ -30,7 +42,7 @@ public enum class Role {
     TOOL,
 }
 
-/** What is said: a text, or texts that are joined. */
+/** What is said: a text, or texts that are joined. May be null beside `tool_calls`. */
 @Serializable(ContentSerializer::class)
 public sealed interface Content {
     /** One text. */
@@ -78,6 +90,38 @@ internal object StopSerializer : UnionSerializer<Stop>(
     variant<Stop, Stop.Texts, List<String>>(Stop::Texts, Stop.Texts::value),
 )
 
+/** How much the model thinks, where its template knows that; none = not at all. */
+@Serializable
+public enum class ReasoningEffort {
+    /** `none` */
+    @SerialName("none")
+    NONE,
+
+    /** `minimal` */
+    @SerialName("minimal")
+    MINIMAL,
+
+    /** `low` */
+    @SerialName("low")
+    LOW,
+
+    /** `medium` */
+    @SerialName("medium")
+    MEDIUM,
+
+    /** `high` */
+    @SerialName("high")
+    HIGH,
+
+    /** `xhigh` */
+    @SerialName("xhigh")
+    XHIGH,
+
+    /** `max` */
+    @SerialName("max")
+    MAX,
+}
+
 /** One prompt or several; each gets an answer. */
 @Serializable(PromptSerializer::class)
 public sealed interface Prompt {
@@ -109,18 +153,120 @@ public data class TextPart(
     val text: String,
 )
 
+/** What a message's call calls. */
+@Serializable
+public data class CalledFunction(
+    /** Which tool. */
+    val name: String,
+    /** As JSON's text. */
+    val arguments: String? = null,
+)
+
+/** A call of a tool that an assistant's message made. */
+@Serializable
+public data class MessageToolCall(
+    /** What was called. */
+    val function: CalledFunction,
+    /** What the tool's message names it by. */
+    val id: String? = null,
+    val type: String? = null,
+    /** Accepted; never changes an answer. */
+    val index: JsonElement? = null,
+)
+
+/** A function that the model may call. */
+@Serializable
+public data class ToolFunction(
+    /** What the model calls it by. */
+    val name: String,
+    /** What it does, for the model. */
+    val description: String? = null,
+    /** The schema of its arguments; without, it takes none. */
+    val parameters: JsonElement? = null,
+    /** Refuse a schema that arguments cannot be held to, instead of holding them to a part. */
+    val strict: Boolean? = null,
+)
+
+/** A tool that the model may call. */
+@Serializable
+public data class Tool(
+    val type: String = "function",
+    /** What may be called. */
+    val function: ToolFunction,
+)
+
+/** A function of `tools`, by its name. */
+@Serializable
+public data class NamedFunction(
+    val name: String,
+)
+
+/** The tool to call. */
+@Serializable
+public data class NamedTool(
+    val type: String = "function",
+    /** The one to call. */
+    val function: NamedFunction,
+)
+
+/** Which of `tools` may be called. */
+@Serializable
+public data class AllowedToolsList(
+    /** Whether one must be called. */
+    val mode: Mode,
+    /** Those of `tools`. */
+    val tools: List<NamedTool>,
+)
+
+/** A choice among some of `tools`. */
+@Serializable
+public data class AllowedTools(
+    val type: String = "allowed_tools",
+    /** Which may be called. */
+    @SerialName("allowed_tools")
+    val allowedTools: AllowedToolsList,
+)
+
+/** Whether and how long the model thinks. */
+@Serializable
+public data class ThinkingSwitch(
+    /** Whether the model thinks; adaptive = as it likes. */
+    val type: String,
+    /** Another name of `thinking_budget`. */
+    @SerialName("budget_tokens")
+    val budgetTokens: Int? = null,
+    /** Accepted; never changes an answer. */
+    val display: JsonElement? = null,
+)
+
 /**
- * One message of a conversation. Not built yet, so not here: `tool_calls`, `tool_call_id`,
- * `function_call`, `audio`, `refusal`, `reasoning_content`.
+ * One message of a conversation. Not built yet, so not here: `function_call`, `audio`,
+ * `refusal`.
  */
 @Serializable
 public data class Message(
     /** Who says it; developer is another name of system. */
     val role: Role,
-    /** What is said: a text, or texts that are joined. */
-    val content: Content,
+    /** What is said: a text, or texts that are joined. May be null beside `tool_calls`. */
+    val content: Content? = null,
     /** Who of several speaks, for templates that know names. */
     val name: String? = null,
+    /** An assistant's: tools it called. */
+    @SerialName("tool_calls")
+    val toolCalls: List<MessageToolCall>? = null,
+    /** A tool's: the call that it answers. */
+    @SerialName("tool_call_id")
+    val toolCallId: String? = null,
+    /** What an assistant thought before it said this. */
+    @SerialName("reasoning_content")
+    val reasoningContent: String? = null,
+    /** Another name of `reasoning_content`. */
+    val reasoning: String? = null,
+    /**
+     * Of a last message of the assistant's: the answer begins with it, and goes on where it
+     * ends.
+     */
+    val prefix: Boolean? = null,
     /** Accepted; never changes an answer. */
     val annotations: JsonElement? = null,
 ) {
@@ -184,15 +330,14 @@ public data class StructuredOutputs(
 
 /**
  * The body of POST /v1/chat/completions. Not built yet, so not here: `store`,
- * `guided_whitespace_pattern`, `samplers`, `tools`, `tool_choice`, `functions`,
- * `function_call`, `reasoning_effort`, `verbosity`, `modalities`, `audio`,
- * `web_search_options`, `moderation`, `chat_template_kwargs`.
+ * `guided_whitespace_pattern`, `samplers`, `functions`, `function_call`, `verbosity`,
+ * `modalities`, `audio`, `web_search_options`, `moderation`.
  */
 @Serializable
 public data class ChatCompletionRequest(
     /** The conversation so far. */
     val messages: List<Message>,
-    /** Must be the model that is loaded, if it is given. */
+    /** Which model; where there is one, it may be left out. */
     val model: String? = null,
     /** Send the answer as it is made, as server-sent events. */
     val stream: Boolean? = null,
@@ -259,7 +404,7 @@ public data class ChatCompletionRequest(
     val seed: Long? = null,
     /** The answer ends before the first of these. */
     val stop: Stop? = null,
-    /** Longest answer in tokens. */
+    /** Longest answer in tokens; -1 = as long as the context allows. */
     @SerialName("max_tokens")
     val maxTokens: Int? = null,
     /** Go on where the model would end, as benchmarks want. */
@@ -368,9 +513,28 @@ public data class ChatCompletionRequest(
      */
     @SerialName("top_logprobs")
     val topLogprobs: Int? = null,
-    /** Accepted; never changes an answer. */
+    /** Functions that the model may call. */
+    val tools: List<Tool>? = null,
+    /** Whether a tool is called: as the model likes, none, at least one, or this one. */
+    @SerialName("tool_choice")
+    val toolChoice: JsonElement? = null,
+    /** false: one call at most in an answer. */
     @SerialName("parallel_tool_calls")
-    val parallelToolCalls: JsonElement? = null,
+    val parallelToolCalls: Boolean? = null,
+    /** How much the model thinks, where its template knows that; none = not at all. */
+    @SerialName("reasoning_effort")
+    val reasoningEffort: ReasoningEffort? = null,
+    /** Whether it thinks, where its template knows that. */
+    @SerialName("enable_thinking")
+    val enableThinking: Boolean? = null,
+    /** Tokens after which its reasoning is ended, and the answer begins. */
+    @SerialName("thinking_budget")
+    val thinkingBudget: Int? = null,
+    /** Both of these as Anthropic and others say it. */
+    val thinking: ThinkingSwitch? = null,
+    /** Variables of the model's chat template. */
+    @SerialName("chat_template_kwargs")
+    val chatTemplateKwargs: JsonElement? = null,
     /** Accepted; never changes an answer. */
     val prediction: JsonElement? = null,
     /** Accepted; never changes an answer. */
@@ -393,7 +557,7 @@ public data class ChatCompletionRequest(
     public class Builder(messages: List<Message>) {
         private var made = ChatCompletionRequest(messages)
 
-        /** Must be the model that is loaded, if it is given. */
+        /** Which model; where there is one, it may be left out. */
         public fun model(value: String?): Builder =
             apply { made = made.copy(model = value) }
 
@@ -498,7 +662,7 @@ public data class ChatCompletionRequest(
         public fun stop(value: Stop?): Builder =
             apply { made = made.copy(stop = value) }
 
-        /** Longest answer in tokens. */
+        /** Longest answer in tokens; -1 = as long as the context allows. */
         public fun maxTokens(value: Int?): Builder =
             apply { made = made.copy(maxTokens = value) }
 
@@ -642,9 +806,37 @@ public data class ChatCompletionRequest(
         public fun topLogprobs(value: Int?): Builder =
             apply { made = made.copy(topLogprobs = value) }
 
-        /** Accepted; never changes an answer. */
-        public fun parallelToolCalls(value: JsonElement?): Builder =
+        /** Functions that the model may call. */
+        public fun tools(value: List<Tool>?): Builder =
+            apply { made = made.copy(tools = value) }
+
+        /** Whether a tool is called: as the model likes, none, at least one, or this one. */
+        public fun toolChoice(value: JsonElement?): Builder =
+            apply { made = made.copy(toolChoice = value) }
+
+        /** false: one call at most in an answer. */
+        public fun parallelToolCalls(value: Boolean?): Builder =
             apply { made = made.copy(parallelToolCalls = value) }
+
+        /** How much the model thinks, where its template knows that; none = not at all. */
+        public fun reasoningEffort(value: ReasoningEffort?): Builder =
+            apply { made = made.copy(reasoningEffort = value) }
+
+        /** Whether it thinks, where its template knows that. */
+        public fun enableThinking(value: Boolean?): Builder =
+            apply { made = made.copy(enableThinking = value) }
+
+        /** Tokens after which its reasoning is ended, and the answer begins. */
+        public fun thinkingBudget(value: Int?): Builder =
+            apply { made = made.copy(thinkingBudget = value) }
+
+        /** Both of these as Anthropic and others say it. */
+        public fun thinking(value: ThinkingSwitch?): Builder =
+            apply { made = made.copy(thinking = value) }
+
+        /** Variables of the model's chat template. */
+        public fun chatTemplateKwargs(value: JsonElement?): Builder =
+            apply { made = made.copy(chatTemplateKwargs = value) }
 
         /** Accepted; never changes an answer. */
         public fun prediction(value: JsonElement?): Builder =
@@ -677,13 +869,13 @@ public data class ChatCompletionRequest(
 
 /**
  * The body of POST /v1/completions. Not built yet, so not here: `store`,
- * `guided_whitespace_pattern`, `samplers`, `suffix`.
+ * `guided_whitespace_pattern`, `samplers`.
  */
 @Serializable
 public data class CompletionRequest(
     /** One prompt or several; each gets an answer. */
     val prompt: Prompt,
-    /** Must be the model that is loaded, if it is given. */
+    /** Which model; where there is one, it may be left out. */
     val model: String? = null,
     /** Send the answer as it is made, as server-sent events. */
     val stream: Boolean? = null,
@@ -750,7 +942,7 @@ public data class CompletionRequest(
     val seed: Long? = null,
     /** The answer ends before the first of these. */
     val stop: Stop? = null,
-    /** Longest answer in tokens. */
+    /** Longest answer in tokens; -1 = as long as the context allows. */
     @SerialName("max_tokens")
     val maxTokens: Int? = null,
     /** Go on where the model would end, as benchmarks want. */
@@ -856,6 +1048,8 @@ public data class CompletionRequest(
      */
     @SerialName("best_of")
     val bestOf: Int? = null,
+    /** What follows the gap that is to be filled; for models that were trained for it. */
+    val suffix: String? = null,
     /**
      * Tell the log-probability of each token of the answer, and of this many of the likeliest
      * in its place. From 0 to 20.
@@ -869,7 +1063,7 @@ public data class CompletionRequest(
     public class Builder(prompt: Prompt) {
         private var made = CompletionRequest(prompt)
 
-        /** Must be the model that is loaded, if it is given. */
+        /** Which model; where there is one, it may be left out. */
         public fun model(value: String?): Builder =
             apply { made = made.copy(model = value) }
 
@@ -974,7 +1168,7 @@ public data class CompletionRequest(
         public fun stop(value: Stop?): Builder =
             apply { made = made.copy(stop = value) }
 
-        /** Longest answer in tokens. */
+        /** Longest answer in tokens; -1 = as long as the context allows. */
         public fun maxTokens(value: Int?): Builder =
             apply { made = made.copy(maxTokens = value) }
 
@@ -1114,6 +1308,10 @@ public data class CompletionRequest(
         public fun bestOf(value: Int?): Builder =
             apply { made = made.copy(bestOf = value) }
 
+        /** What follows the gap that is to be filled; for models that were trained for it. */
+        public fun suffix(value: String?): Builder =
+            apply { made = made.copy(suffix = value) }
+
         /**
          * Tell the log-probability of each token of the answer, and of this many of the
          * likeliest in its place. From 0 to 20.
@@ -1128,7 +1326,7 @@ public data class CompletionRequest(
 
 /**
  * stop = the model ended its answer, or a stop string came; length = no more tokens were
- * allowed, or fit.
+ * allowed, or fit; tool_calls = it ended, and calls tools.
  */
 @Serializable
 public enum class FinishReason {
@@ -1139,6 +1337,10 @@ public enum class FinishReason {
     /** `length` */
     @SerialName("length")
     LENGTH,
+
+    /** `tool_calls` */
+    @SerialName("tool_calls")
+    TOOL_CALLS,
 }
 
 /** What the tokens of the prompts were. */
@@ -1162,10 +1364,33 @@ public data class Usage(
     val promptTokensDetails: PromptTokensDetails,
 )
 
+/** What is called. */
+@Serializable
+public data class FunctionCall(
+    val name: String,
+    /** JSON's text, of an object. */
+    val arguments: String,
+)
+
+/** A tool that the model calls. */
+@Serializable
+public data class ToolCall(
+    /** What the message that answers it names. */
+    val id: String,
+    val function: FunctionCall,
+)
+
 /** The answer of a chat. */
 @Serializable
 public data class AssistantMessage(
-    val content: String,
+    /** null beside `tool_calls`, if nothing else is said. */
+    val content: String? = null,
+    /** What the model thought before it answered, where it thinks. */
+    @SerialName("reasoning_content")
+    val reasoningContent: String? = null,
+    /** Tools that it calls, if it does. */
+    @SerialName("tool_calls")
+    val toolCalls: List<ToolCall>? = null,
 )
 
 /**
@@ -1225,12 +1450,35 @@ public data class ChatCompletion(
     val model: String,
     val choices: List<ChatChoice>,
     val usage: Usage,
+    /** Of the artifact that answers: the same as long as its files are. */
+    @SerialName("system_fingerprint")
+    val systemFingerprint: String? = null,
+)
+
+/** What a chunk adds to what is called. */
+@Serializable
+public data class FunctionDelta(
+    val name: String? = null,
+    val arguments: String? = null,
+)
+
+/** What a chunk adds to a call: first its id and name, then its arguments. */
+@Serializable
+public data class ToolCallDelta(
+    /** Of the call in the answer. */
+    val index: Long,
+    val function: FunctionDelta,
+    val id: String? = null,
 )
 
 /** What a chunk adds to the answer; the first one names the role, the last one is empty. */
 @Serializable
 public data class ChatDelta(
     val content: String? = null,
+    @SerialName("reasoning_content")
+    val reasoningContent: String? = null,
+    @SerialName("tool_calls")
+    val toolCalls: List<ToolCallDelta>? = null,
 )
 
 /** A piece of one answer of a chat completion. */
@@ -1252,6 +1500,9 @@ public data class ChatCompletionChunk(
     val created: Long,
     val model: String,
     val choices: List<ChatChunkChoice>,
+    /** Of the artifact that answers: the same as long as its files are. */
+    @SerialName("system_fingerprint")
+    val systemFingerprint: String? = null,
     /** With `stream_options.include_usage`: in a last chunk without choices, null before. */
     val usage: Usage? = null,
 )
@@ -1298,6 +1549,9 @@ public data class Completion(
     val model: String,
     val choices: List<CompletionChoice>,
     val usage: Usage,
+    /** Of the artifact that answers: the same as long as its files are. */
+    @SerialName("system_fingerprint")
+    val systemFingerprint: String? = null,
 )
 
 /** A piece of the answer to one prompt. */
@@ -1319,6 +1573,9 @@ public data class CompletionChunk(
     val created: Long,
     val model: String,
     val choices: List<CompletionChunkChoice>,
+    /** Of the artifact that answers: the same as long as its files are. */
+    @SerialName("system_fingerprint")
+    val systemFingerprint: String? = null,
     /** With `stream_options.include_usage`: in a last chunk without choices, null before. */
     val usage: Usage? = null,
 )
@@ -1328,6 +1585,21 @@ public data class CompletionChunk(
 public data class Model(
     val id: String,
     val created: Long,
+    /** What is not loaded is when it is asked for. */
+    val state: ModelState,
+    /** Tokens of a prompt and its answer together. */
+    @SerialName("context_length")
+    val contextLength: Long,
+    /** The same, as vLLM calls it. */
+    @SerialName("max_model_len")
+    val maxModelLen: Long,
+    /** Other names that it answers to. */
+    val aliases: List<String>,
+    /** Planned for it while it is loaded, where somebody planned. */
+    @SerialName("memory_bytes")
+    val memoryBytes: Long? = null,
+    /** Those that wait or are being answered. */
+    val requests: Long,
 )
 
 /** The answer of /v1/models. */

@@ -1,0 +1,3 @@
+"""Anthropic's Messages API in the words of chat.completions: a request's body there, its answer and
+its events back. Pure translation of plain values; `mlcc.service.protocols.messages` asks.
+"""

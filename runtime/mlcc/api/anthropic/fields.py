@@ -1,0 +1,214 @@
+"""The fields of POST /v1/messages, as Anthropic's SDKs and Claude Code send them.
+
+Beside Anthropic's own there are the sampling fields of chat.completions, by their names there.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mlcc.api.fields import MAX_STOP, SAMPLING
+from mlcc.api.schema import Object, honoured, metadata, not_built
+from mlcc.api.structure import SCHEMA
+from mlcc.api.tagged import Tagged
+from mlcc.api.types import ANYTHING, Custom, Either, Flag, Integer, Json, Many, Text, refuse
+
+NOT_EMPTY = Text(allow_empty=False)
+COUNT = Integer(1, 2**31 - 1)
+MOST_TOOLS = 512
+NO_IMAGES = "this model reads text only: leave images out, or say in words what they show"
+AS_TEXT = "send the document's text: 'source': {'type': 'text', 'data': TEXT}"
+CACHED = metadata("cache_control")
+"""What was computed for a prompt is found again without it."""
+
+
+def _mapping(value: Json, where: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise refuse(MAPPING, value, where)
+    return value
+
+
+MAPPING = Custom("an object", _mapping, (ANYTHING,))
+
+TEXT_BLOCK = Object(
+    "AnthropicTextBlock",
+    (honoured("text", Text(), required=True), CACHED, metadata("citations")),
+)
+TEXT_SOURCE = Object(
+    "AnthropicTextSource",
+    (honoured("data", Text(), required=True), metadata("media_type")),
+)
+SOURCE = Tagged(
+    "a source of the type 'text'",
+    {"text": TEXT_SOURCE},
+    refused=dict.fromkeys(("base64", "url", "content", "file"), AS_TEXT),
+)
+DOCUMENT = Object(
+    "AnthropicDocument",
+    (
+        honoured("source", SOURCE, "Its text.", required=True),
+        honoured("title", Text()),
+        honoured("context", Text(), "What to know of it."),
+        CACHED,
+        metadata("citations"),
+    ),
+)
+THINKING_BLOCK = Object(
+    "AnthropicThinkingBlock",
+    (
+        honoured("thinking", Text(), "What the model thought.", required=True),
+        honoured("signature", Text(), "As it came: it may hold the text."),
+        CACHED,
+    ),
+)
+REDACTED = Object("AnthropicRedactedThinking", (metadata("data"), CACHED))
+TOOL_USE = Object(
+    "AnthropicToolUse",
+    (
+        honoured("id", NOT_EMPTY, "What the result names it by.", required=True),
+        honoured("name", NOT_EMPTY, "Which tool.", required=True),
+        honoured("input", MAPPING, "Its arguments.", required=True),
+        CACHED,
+        metadata("caller"),
+    ),
+)
+TEXTS = {"text": TEXT_BLOCK, "document": DOCUMENT}
+RESULT_BLOCK = Tagged("a text block", TEXTS, refused={"image": NO_IMAGES})
+TOOL_RESULT = Object(
+    "AnthropicToolResult",
+    (
+        honoured("tool_use_id", NOT_EMPTY, "The call that it answers.", required=True),
+        honoured("content", Either(Text(), Many(RESULT_BLOCK)), "What the tool gave."),
+        honoured("is_error", Flag(), "Whether it failed: the model is told."),
+        CACHED,
+    ),
+)
+BLOCK = Tagged(
+    "a content block",
+    {
+        **TEXTS,
+        "tool_use": TOOL_USE,
+        "tool_result": TOOL_RESULT,
+        "thinking": THINKING_BLOCK,
+        "redacted_thinking": REDACTED,
+    },
+    refused={"image": NO_IMAGES},
+)
+MESSAGE = Object(
+    "AnthropicMessage",
+    (
+        honoured(
+            "role",
+            Text(("user", "assistant", "system")),
+            "Who says it; what the system says between turns is put into the user's.",
+            required=True,
+        ),
+        honoured("content", Either(Text(), Many(BLOCK)), "What is said.", required=True),
+    ),
+)
+TOOL = Object(
+    "AnthropicTool",
+    (
+        honoured("name", NOT_EMPTY, "What the model calls it by.", required=True),
+        honoured("description", Text(), "What it does, for the model."),
+        honoured("input_schema", MAPPING, "The schema of its input.", required=True),
+        honoured("strict", Flag(), "Refuse a schema that the input cannot be held to."),
+        CACHED,
+        metadata("eager_input_streaming"),
+        metadata("input_examples"),
+        metadata("defer_loading"),
+        metadata("allowed_callers"),
+    ),
+)
+ANY_TOOL = Tagged("a tool", {"custom": TOOL}, default="custom", open=True)
+"""Tools of other types are Anthropic's own (web_search_20250305): left out and named."""
+PARALLEL = honoured("disable_parallel_tool_use", Flag(), "One call at most in an answer.")
+TOOL_CHOICE = Tagged(
+    "an object that says which tools are called",
+    {
+        "auto": Object("AnthropicAutoTools", (PARALLEL,)),
+        "any": Object("AnthropicAnyTool", (PARALLEL,)),
+        "tool": Object("AnthropicThisTool", (honoured("name", NOT_EMPTY, required=True), PARALLEL)),
+        "none": Object("AnthropicNoTool", ()),
+    },
+)
+SHOWN = honoured(
+    "display",
+    Text(("summarized", "omitted")),
+    "Whether the text of the reasoning is sent; it is not summarized.",
+)
+THINKING = Tagged(
+    "an object that says whether the model thinks",
+    {
+        "enabled": Object(
+            "AnthropicThinking",
+            (
+                honoured("budget_tokens", COUNT, "Tokens of reasoning, at most.", required=True),
+                SHOWN,
+            ),
+        ),
+        "adaptive": Object("AnthropicAdaptiveThinking", (SHOWN,)),
+        "disabled": Object("AnthropicNoThinking", ()),
+    },
+)
+FORMAT = Object(
+    "AnthropicFormat",
+    (
+        honoured("type", Text(("json_schema",)), required=True),
+        honoured("schema", SCHEMA, "The schema of the answer.", required=True),
+    ),
+    closed=True,
+)
+OUTPUT_CONFIG = Object(
+    "AnthropicOutputConfig",
+    (
+        honoured(
+            "effort",
+            Text(("low", "medium", "high", "xhigh", "max")),
+            "How much the model thinks, if it thinks and its template knows that.",
+        ),
+        honoured("format", FORMAT, "The answer is JSON."),
+        metadata("task_budget"),
+    ),
+)
+INPUT = (
+    honoured("model", NOT_EMPTY, "Must be the model that is loaded.", required=True),
+    honoured("messages", Many(MESSAGE, 1), "The conversation so far.", required=True),
+    honoured(
+        "system", Either(Text(), Many(Tagged("a text block", {"text": TEXT_BLOCK}))), "Before it."
+    ),
+    honoured("tools", Many(ANY_TOOL, 0, MOST_TOOLS), "Functions that the model may call."),
+    honoured("tool_choice", TOOL_CHOICE, "Whether a tool is called."),
+    honoured("thinking", THINKING, "Whether the model thinks; not, unless this says so."),
+    honoured("output_config", OUTPUT_CONFIG, "What the answer is like."),
+    honoured("output_format", FORMAT, "The older name of `output_config.format`."),
+    CACHED,
+    metadata("metadata"),
+    metadata("betas"),
+    metadata("context_management"),
+    metadata("diagnostics"),
+    metadata("service_tier"),
+    metadata("inference_geo"),
+    metadata("speed"),
+    metadata("user_profile_id"),
+    not_built("container"),
+    not_built("mcp_servers", []),
+)
+"""What a prompt is made of, and what says nothing of the answer."""
+OWN_NAMES = {"max_tokens", "stop"}
+"""Fields of sampling that Anthropic has names or rules of its own for."""
+MESSAGES = Object(
+    "AnthropicRequest",
+    (
+        *INPUT,
+        honoured("max_tokens", COUNT, "Longest answer in tokens.", required=True),
+        honoured(
+            "stop_sequences",
+            Many(NOT_EMPTY, 0, MAX_STOP),
+            "The answer ends before the first of these.",
+        ),
+        honoured("stream", Flag(), "Send the answer as it is made, as server-sent events."),
+        *(row for row in SAMPLING if row.name not in OWN_NAMES),
+    ),
+)
+COUNT_TOKENS = Object("AnthropicCountRequest", INPUT)

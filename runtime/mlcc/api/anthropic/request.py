@@ -1,0 +1,185 @@
+"""A body of /v1/messages, or of its count_tokens, as a body of /v1/chat/completions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mlcc.api.anthropic.fields import COUNT_TOKENS, MESSAGES, OWN_NAMES
+from mlcc.api.carried import unpacked
+from mlcc.api.fields import SAMPLING
+from mlcc.api.turns import Turns, joined_parts
+from mlcc.api.types import Json
+from mlcc.errors import InvalidRequestError, UnsupportedError
+
+BILLING = "x-anthropic-billing-header:"
+"""Claude Code puts this line for its maker before the system's text. It differs from request to
+request, and no prompt that begins with it would be found in the prefix cache."""
+_FORMAT_NAME = "answer"
+
+
+@dataclass(frozen=True)
+class MessagesRequest:
+    """What there is to ask, and what to know when the answer comes."""
+
+    chat: dict[str, Any]
+    """The body for /v1/chat/completions; always with a stream's usage."""
+    stream: bool = False
+    thinks: bool = False
+    """Whether the answer tells its reasoning."""
+    shows: bool = True
+    """Whether it does in plain words."""
+
+
+def parse_messages(body: Json) -> MessagesRequest:
+    """A request for an answer. Raises InvalidRequestError or UnsupportedError naming the field."""
+    fields = MESSAGES.check(body, "")
+    if fields["messages"][-1]["role"] == "assistant":
+        raise UnsupportedError(
+            "'messages' ends with the assistant's, and beginning an answer for it is not built; "
+            "end with the user's message",
+            param="messages",
+            code="unsupported_value",
+        )
+    chat = _prompt(fields)
+    chat["max_tokens"] = fields["max_tokens"]
+    if stops := fields.get("stop_sequences"):
+        chat["stop"] = stops
+    for row in SAMPLING:
+        if row.name in fields and row.name not in OWN_NAMES:
+            chat[row.name] = fields[row.name]
+    chat |= {"stream": True, "stream_options": {"include_usage": True}}
+    thinking = fields.get("thinking") or {"type": "disabled"}
+    return MessagesRequest(
+        chat,
+        fields.get("stream", False),
+        thinking["type"] != "disabled",
+        thinking.get("display") != "omitted",
+    )
+
+
+def parse_count(body: Json) -> dict[str, Any]:
+    """A request to count a prompt, as the body of a chat. Raises as `parse_messages`."""
+    return _prompt(COUNT_TOKENS.check(body, ""))
+
+
+def _prompt(fields: Mapping[str, Any]) -> dict[str, Any]:
+    turns = Turns()
+    turns.system(_system(fields.get("system") or ""))
+    for number, message in enumerate(fields["messages"]):
+        _say(turns, message, f"messages[{number}]")
+    chat = {"model": fields["model"], "messages": turns.messages}
+    return {**chat, **_tools(fields), **_thinking(fields), **_format(fields)}
+
+
+def _system(given: str | list[dict[str, Any]]) -> str:
+    texts = [given] if isinstance(given, str) else [block["text"] for block in given]
+    return joined_parts([text for text in texts if not text.startswith(BILLING)])
+
+
+def _say(turns: Turns, message: Mapping[str, Any], where: str) -> None:
+    role, content = message["role"], message["content"]
+    blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
+    texts: list[str] = []
+    say = {"user": turns.user, "assistant": turns.assistant, "system": turns.system}[role]
+    for number, block in enumerate(blocks):
+        kind = block["type"]
+        if kind in ("text", "document"):
+            texts.append(_text(block))
+            continue
+        if role != ("user" if kind == "tool_result" else "assistant"):
+            raise InvalidRequestError(
+                f"'{where}.content[{number}]' is of type '{kind}', which messages of the role "
+                f"'{role}' do not have; send it in the other's",
+                param=f"{where}.content[{number}].type",
+                code="invalid_value",
+            )
+        if texts:
+            say(_whole(role, texts))
+            texts = []
+        if kind == "tool_result":
+            turns.result(block["tool_use_id"], _result(block))
+        elif kind == "tool_use":
+            turns.call(block["id"], block["name"], json.dumps(block["input"], ensure_ascii=False))
+        elif kind == "thinking":
+            turns.reasoning(block["thinking"] or unpacked(block.get("signature", "")))
+    if texts:
+        say(_whole(role, texts))
+
+
+def _whole(role: str, texts: list[str]) -> str:
+    return "".join(texts) if role == "assistant" else joined_parts(texts)
+
+
+def _text(block: Mapping[str, Any]) -> str:
+    if block["type"] == "text":
+        return str(block["text"])
+    about = [f"{name}: {block[name]}" for name in ("title", "context") if block.get(name)]
+    return joined_parts(["<document>", *about, block["source"]["data"], "</document>"])
+
+
+def _result(block: Mapping[str, Any]) -> str:
+    content = block.get("content") or ""
+    text = content if isinstance(content, str) else joined_parts([_text(part) for part in content])
+    return f"Error: {text}" if block.get("is_error") else text
+
+
+def _tools(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Tools that the model may call, and which it must."""
+    tools = [
+        {
+            "type": "function",
+            "function": {
+                "name": tool["name"],
+                "parameters": tool["input_schema"],
+                **{name: tool[name] for name in ("description", "strict") if name in tool},
+            },
+        }
+        for tool in fields.get("tools", ())
+        if tool["type"] == "custom"
+    ]
+    choice = fields.get("tool_choice")
+    if choice and choice["type"] in ("any", "tool") and not tools:
+        raise InvalidRequestError(
+            "'tool_choice' wants a tool called, and 'tools' has none that can be",
+            param="tool_choice",
+            code="invalid_value",
+        )
+    if not tools:
+        return {}
+    found: dict[str, Any] = {"tools": tools}
+    if choice:
+        found["tool_choice"] = {"auto": "auto", "any": "required", "none": "none"}.get(
+            choice["type"], {"type": "function", "function": {"name": choice.get("name")}}
+        )
+        if choice.get("disable_parallel_tool_use"):
+            found["parallel_tool_calls"] = False
+    return found
+
+
+def _thinking(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Anthropic's models think only where a request says so."""
+    thinking = fields.get("thinking") or {"type": "disabled"}
+    effort = (fields.get("output_config") or {}).get("effort")
+    if thinking["type"] == "disabled":
+        return {"enable_thinking": False}
+    found: dict[str, Any] = {"enable_thinking": True}
+    if "budget_tokens" in thinking:
+        found["thinking_budget"] = thinking["budget_tokens"]
+    return {**found, "reasoning_effort": effort} if effort else found
+
+
+def _format(fields: Mapping[str, Any]) -> dict[str, Any]:
+    config, older = fields.get("output_config") or {}, fields.get("output_format")
+    if config.get("format") and older:
+        raise InvalidRequestError(
+            "'output_format' is the older name of 'output_config.format'; send one of them",
+            param="output_format",
+            code="invalid_value",
+        )
+    if not (wanted := config.get("format") or older):
+        return {}
+    schema = {"name": _FORMAT_NAME, "schema": json.loads(wanted["schema"])}
+    return {"response_format": {"type": "json_schema", "json_schema": schema}}

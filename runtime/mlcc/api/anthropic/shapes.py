@@ -1,0 +1,102 @@
+"""Answers in Anthropic's shapes, as types. `answer.py` makes them; nothing here is code."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeAlias, TypedDict
+
+StopReason: TypeAlias = Literal[
+    "end_turn", "max_tokens", "stop_sequence", "tool_use", "model_context_window_exceeded"
+]
+
+
+class AnthropicUsage(TypedDict):
+    """Tokens of a request. At the beginning of a stream all of the prompt is `input_tokens`."""
+
+    input_tokens: int
+    """Those of the prompt that were computed."""
+    cache_read_input_tokens: int
+    """Those that were not: an earlier request began alike."""
+    cache_creation_input_tokens: int
+    """Always 0: what is computed for a prompt is kept without being asked, and costs nothing."""
+    output_tokens: int
+
+
+class AnthropicText(TypedDict):
+    """What the model said."""
+
+    type: Literal["text"]
+    text: str
+    citations: None
+
+
+class AnthropicThinkingText(TypedDict):
+    """What the model thought, if the request asked for that."""
+
+    type: Literal["thinking"]
+    thinking: str
+    signature: str
+    """To be sent back as it is; with `display` omitted, it holds the text."""
+
+
+class AnthropicToolCall(TypedDict):
+    """A tool that the model calls."""
+
+    type: Literal["tool_use"]
+    id: str
+    name: str
+    input: dict[str, Any]
+
+
+AnthropicContent: TypeAlias = AnthropicText | AnthropicThinkingText | AnthropicToolCall
+
+
+class AnthropicAnswer(TypedDict):
+    """A whole answer of /v1/messages."""
+
+    id: str
+    type: Literal["message"]
+    role: Literal["assistant"]
+    model: str
+    content: list[AnthropicContent]
+    stop_reason: StopReason | None
+    stop_sequence: str | None
+    """The one that ended the answer."""
+    usage: AnthropicUsage
+
+
+class AnthropicEvent(TypedDict):
+    """A server-sent event of /v1/messages, named by its type. Beside `type` it has, by type:
+    `message`; `index` with `content_block` or `delta`; `delta` with `usage`; or `error`."""
+
+    type: Literal[
+        "message_start",
+        "content_block_start",
+        "content_block_delta",
+        "content_block_stop",
+        "message_delta",
+        "message_stop",
+        "ping",
+        "error",
+    ]
+
+
+class AnthropicTokenCount(TypedDict):
+    """The answer of /v1/messages/count_tokens."""
+
+    input_tokens: int
+
+
+class AnthropicErrorObject(TypedDict):
+    """What went wrong."""
+
+    type: str
+    """invalid_request_error, not_found_error, overloaded_error, api_error, ..."""
+    message: str
+    """What happened, why, and what to do next."""
+
+
+class AnthropicError(TypedDict):
+    """The body of every answer that is no success, and the last event of a stream that broke."""
+
+    type: Literal["error"]
+    error: AnthropicErrorObject

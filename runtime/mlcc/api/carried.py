@@ -1,0 +1,26 @@
+"""Reasoning that a client keeps and sends back without reading it: what OpenAI has encrypted and
+Anthropic signed.
+
+Nothing here is a secret, and nobody checks who wrote it: base64 of the text behind a mark.
+"""
+
+from __future__ import annotations
+
+import base64
+
+MARK = "mlcc."
+
+
+def packed(text: str) -> str:
+    """The text as an opaque word."""
+    return MARK + base64.b64encode(text.encode()).decode()
+
+
+def unpacked(word: str) -> str:
+    """The text; of a word that is not ours, nothing."""
+    if not word.startswith(MARK):
+        return ""
+    try:
+        return base64.b64decode(word[len(MARK) :], validate=True).decode()
+    except ValueError:
+        return ""

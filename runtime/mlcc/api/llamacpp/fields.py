@@ -1,0 +1,149 @@
+"""The requests of llama.cpp's own server as tables of fields, with those of vLLM that have the same
+addresses (/tokenize, /detokenize). What they become in OpenAI's words is `request.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from mlcc.api.fields import COMMON as OPENAI_COMMON
+from mlcc.api.fields import PROMPT, SAMPLING, TOKEN
+from mlcc.api.message_fields import MESSAGE
+from mlcc.api.schema import Object, honoured, metadata, not_built
+from mlcc.api.structure import STRUCTURE
+from mlcc.api.tool_fields import TOOL
+from mlcc.api.types import ANYTHING, Custom, Flag, Integer, Json, Many, Number, Text, refuse
+from mlcc.engine.request import MOST_TOKENS
+from mlcc.engine.tables import MOST_TOP_LOGPROBS
+
+NOT_EMPTY = Text(allow_empty=False)
+OTHER_NAMES = {
+    "typ_p": "typical_p",
+    "penalty_last_n": "repeat_last_n",
+    "n_predict": "max_tokens",
+    "max_tokens": "max_tokens",
+}
+"""llama.cpp's word for a field, and OpenAI's or ours."""
+
+
+def _bias(value: Json, where: str) -> dict[str, float]:
+    """`[[id, bias], ...]` or an object; a bias of false forbids the token."""
+    if isinstance(value, Mapping):
+        pairs = list(value.items())
+    elif isinstance(value, list) and all(isinstance(p, list) and len(p) == 2 for p in value):
+        pairs = [(str(token), bias) for token, bias in value]
+    else:
+        raise refuse(BIAS, value, where)
+    if len(pairs) > MOST_TOKENS or not all(token.isdecimal() for token, _ in pairs):
+        raise refuse(BIAS, value, where)
+    return {
+        token: -100.0 if bias is False else Number(-100, 100).check(bias, f"{where}.{token}")
+        for token, bias in pairs
+    }
+
+
+BIAS = Custom(
+    f"at most {MOST_TOKENS} pairs of a token's id and a number from -100 to 100, or false",
+    _bias,
+    (ANYTHING,),
+)
+LONGEST = Integer(-2, 2**31 - 1)
+_OURS = ("max_tokens", "logit_bias")
+
+COMMON = (
+    *(row for row in SAMPLING if row.name not in _OURS),
+    honoured("typ_p", Number(0, 1), "Another name of `typical_p`."),
+    honoured("n_predict", LONGEST, "Longest answer in tokens; below 0, as the context allows."),
+    honoured("max_tokens", LONGEST, "The same."),
+    honoured("logit_bias", BIAS, "What is added to the logit of a token, by its id."),
+    honoured(
+        "n_probs", Integer(0, MOST_TOP_LOGPROBS), "Tell so many of the likeliest in each place."
+    ),
+    honoured("stream", Flag(), "Send the answer as it is made, as server-sent events."),
+    honoured("cache_prompt", Flag(), "What was computed is used again where it can be, always."),
+    honoured("response_fields", Many(NOT_EMPTY), "Send these fields of the answer only."),
+    *(row for row in STRUCTURE if row.name in ("grammar", "json_schema")),
+    *(row for row in OPENAI_COMMON if row.name in ("model", "cache_salt", "priority", "timeout")),
+    not_built("n", 1),
+    not_built("n_indent", 0),
+    not_built("n_discard", 0),
+    not_built("n_cmpl", 1),
+    not_built("t_max_predict_ms", 0, -1, advice="send 'timeout', in seconds"),
+    not_built("t_max_prompt_ms", 0, -1, advice="send 'timeout', in seconds"),
+    not_built("return_tokens", False),
+    not_built("post_sampling_probs", False),
+    not_built("lora", []),
+    not_built("grammar_lazy", False),
+    not_built("grammar_triggers", []),
+    not_built("image_data", []),
+    metadata("id_slot"),
+    metadata("slot_id"),
+    metadata("n_keep"),
+    metadata("min_keep"),
+    metadata("timings_per_token"),
+    metadata("return_progress"),
+    metadata("api_key"),
+    metadata("penalty_prompt"),
+    metadata("preserved_tokens"),
+)
+
+COMPLETION = Object(
+    "LlamaCompletionRequest",
+    (
+        honoured("prompt", PROMPT, "A text, or its tokens; one prompt.", required=True),
+        *COMMON,
+    ),
+)
+EXTRA = Object(
+    "LlamaInfillFile",
+    (
+        honoured("filename", Text(), "Its path."),
+        honoured("text", Text(), "What is in it.", required=True),
+    ),
+)
+INFILL = Object(
+    "LlamaInfillRequest",
+    (
+        honoured("input_prefix", Text(), "What leads to the gap.", required=True),
+        honoured("input_suffix", Text(), "What follows it.", required=True),
+        honoured("input_extra", Many(EXTRA), "Other files of the same repository."),
+        honoured("prompt", Text(), "What follows the prefix, as the beginning of the answer."),
+        *COMMON,
+    ),
+)
+
+
+def _content(value: Json, where: str) -> Any:
+    if isinstance(value, str):
+        return Text().check(value, where)
+    raise refuse(CONTENT, value, where)
+
+
+CONTENT = Custom("a string", _content, (Text(),))
+TOKENIZE = Object(
+    "TokenizeRequest",
+    (
+        honoured("content", CONTENT, "llama.cpp's: a text."),
+        honoured("prompt", CONTENT, "vLLM's: a text."),
+        honoured("messages", Many(MESSAGE, 1), "vLLM's: a conversation."),
+        honoured("tools", Many(TOOL), "Those that the conversation's template is told of."),
+        honoured("chat_template_kwargs", ANYTHING, "Variables of the template."),
+        honoured("model", NOT_EMPTY, "Must be the model that is loaded, if it is given."),
+        honoured("add_special", Flag(), "With the start token; false unless said."),
+        honoured("add_special_tokens", Flag(), "The same for `prompt`; true unless said."),
+        honoured("with_pieces", Flag(), "Tell the text of each token, too."),
+        honoured("return_token_strs", Flag(), "vLLM's word for it."),
+        not_built("parse_special", True),
+        not_built("add_generation_prompt", True),
+        not_built("continue_final_message", False),
+        not_built("chat_template"),
+    ),
+)
+DETOKENIZE = Object(
+    "DetokenizeRequest",
+    (
+        honoured("tokens", Many(TOKEN), "Ids.", required=True),
+        honoured("model", NOT_EMPTY, "Must be the model that is loaded, if it is given."),
+    ),
+)

@@ -1,0 +1,80 @@
+"""What llama.cpp's requests ask, in OpenAI's words: bodies as `mlcc.service.core` takes them, from
+fields that `fields.py` has checked. Pure translation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from mlcc.api.infill import Infill
+from mlcc.api.llamacpp.fields import OTHER_NAMES
+from mlcc.api.ollama.request import STREAMED, plain_sampling
+from mlcc.errors import InvalidRequestError
+
+NOT_OURS = ("stream", "cache_prompt", "response_fields", "n_probs", "prompt", "input_prefix",
+            "input_suffix", "input_extra")  # fmt: skip
+
+
+def completion_body(
+    fields: Mapping[str, Any], prompt: Any, ends: Sequence[int] = ()
+) -> dict[str, Any]:
+    """Of /completion and /infill. Raises InvalidRequestError for two values of one thing."""
+    said: dict[str, str] = {}
+    body: dict[str, Any] = {}
+    for name, value in fields.items():
+        if name in NOT_OURS:
+            continue
+        ours = OTHER_NAMES.get(name, name)
+        if ours == "max_tokens":
+            value = longest(value, name)
+        if ours in body and body[ours] != value:
+            raise InvalidRequestError(
+                f"'{said[ours]}' and '{name}' mean the same and differ; send one of them",
+                param=name,
+                code="invalid_value",
+            )
+        said[ours], body[ours] = name, value
+    body.setdefault("max_tokens", -1)
+    if probabilities := fields.get("n_probs"):
+        body["logprobs"] = probabilities
+    if ends:
+        body["stop_token_ids"] = [*fields.get("stop_token_ids", ()), *ends]
+    return {**plain_sampling(body), "prompt": prompt, **STREAMED}
+
+
+def longest(value: int, name: str) -> int:
+    """OpenAI's `max_tokens`. Raises InvalidRequestError for none at all."""
+    if value == 0:
+        raise InvalidRequestError(
+            f"'{name}' is 0, and an answer has at least one token; send 1, or -1 for no limit",
+            param=name,
+            code="invalid_value",
+        )
+    return value if value > 0 else -1
+
+
+def one_prompt(prompt: Any) -> Any:
+    """The only prompt of a checked field. Raises InvalidRequestError for several."""
+    if isinstance(prompt, str):
+        return prompt
+    if len(prompt) != 1:
+        raise InvalidRequestError(
+            f"'prompt' has {len(prompt)} prompts, and this address takes one; send them one by "
+            "one, or to /v1/completions",
+            param="prompt",
+            code="too_many_prompts",
+        )
+    return prompt[0]
+
+
+def infill_texts(fields: Mapping[str, Any], family: Infill) -> tuple[str, str, str]:
+    """What comes first of all, what leads to the gap, and what follows it."""
+    files = fields.get("input_extra", ())
+    mark = family.file if files else ""
+    parts = []
+    for file in files:
+        name = f"{file['filename']}\n" if file.get("filename") else ""
+        parts.append(f"{mark}{name}{file['text']}\n")
+    before = fields["input_prefix"] + fields.get("prompt", "")
+    return "".join(parts) + mark, before, fields["input_suffix"]

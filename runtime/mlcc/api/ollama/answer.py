@@ -1,0 +1,143 @@
+"""Ollama's answers, from the chunks in which OpenAI's chat and completions tell theirs. Pure
+translation: times come from the caller.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mlcc.errors import MlccError
+
+Line = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Durations:
+    """Of one answer, in nanoseconds."""
+
+    total: int
+    prompt: int
+    """Until its first piece came: the time in the queue is in it."""
+
+    def told(self) -> Line:
+        """As the last line has them; a model that is loaded takes no time to load."""
+        return {
+            "total_duration": self.total,
+            "load_duration": 0,
+            "prompt_eval_duration": self.prompt,
+            "eval_duration": self.total - self.prompt,
+        }
+
+
+class Lines:
+    """The lines of one answer, chunk by chunk. `chat` = of /api/chat, else of /api/generate."""
+
+    def __init__(self, model: str, created: str, chat: bool) -> None:
+        self._head = {"model": model, "created_at": created}
+        self._chat = chat
+        self._calls: dict[int, dict[str, Any]] = {}
+        self._reason = "stop"
+        self._usage: Mapping[str, Any] = {}
+
+    def take(self, chunk: Mapping[str, Any]) -> Iterator[Line]:
+        """What a chunk adds, if it adds something that is shown at once."""
+        self._usage = chunk.get("usage") or self._usage
+        for choice in chunk["choices"]:
+            delta = choice.get("delta", {})
+            for call in delta.get("tool_calls") or ():
+                self._add_call(call)
+            text = delta.get("content") or choice.get("text") or ""
+            thinking = delta.get("reasoning_content") or delta.get("reasoning") or ""
+            logprobs = _logprobs(choice.get("logprobs"))
+            if text or thinking or logprobs:
+                more = {"logprobs": logprobs} if logprobs else {}
+                yield {**self._head, **self._said(text, thinking), "done": False, **more}
+            if reason := choice.get("finish_reason"):
+                self._reason = "length" if reason == "length" else "stop"
+
+    def end(self, durations: Durations) -> Iterator[Line]:
+        """The calls of tools, which come whole, and the last line."""
+        if self._calls:
+            said = self._said("", "")
+            said["message"]["tool_calls"] = [
+                {"function": {"index": index, "name": call["name"], "arguments": _arguments(call)}}
+                for index, call in sorted(self._calls.items())
+            ]
+            yield {**self._head, **said, "done": False}
+        yield {
+            **self._head,
+            **self._said("", ""),
+            "done": True,
+            "done_reason": self._reason,
+            **durations.told(),
+            "prompt_eval_count": self._usage.get("prompt_tokens", 0),
+            "eval_count": self._usage.get("completion_tokens", 0),
+        }
+
+    def nothing(self, reason: str) -> Line:
+        """Of a request that asks for no answer."""
+        return {**self._head, **self._said("", ""), "done": True, "done_reason": reason}
+
+    def _said(self, text: str, thinking: str) -> Line:
+        more = {"thinking": thinking} if thinking else {}
+        if self._chat:
+            return {"message": {"role": "assistant", "content": text, **more}}
+        return {"response": text, **more}
+
+    def _add_call(self, call: Mapping[str, Any]) -> None:
+        found = self._calls.setdefault(call.get("index", 0), {"name": "", "arguments": ""})
+        for name, text in call.get("function", {}).items():
+            if name in found and text:
+                found[name] += text
+
+
+def whole(lines: Iterable[Line]) -> Line:
+    """All lines of an answer as one."""
+    lines = list(lines)
+    last = dict(lines[-1])
+    said = [line.get("message", line) for line in lines]
+    key = "content" if "message" in last else "response"
+    joined: Line = {key: "".join(one[key] for one in said)}
+    if thinking := "".join(one.get("thinking", "") for one in said):
+        joined["thinking"] = thinking
+    if calls := [call for one in said for call in one.get("tool_calls", ())]:
+        joined["tool_calls"] = calls
+    if logprobs := [told for line in lines for told in line.get("logprobs", ())]:
+        last["logprobs"] = logprobs
+    if "message" in last:
+        return {**last, "message": {"role": "assistant", **joined}}
+    return {**last, **joined}
+
+
+def error_line(error: MlccError) -> Line:
+    """Ollama's shape of an error."""
+    return {"error": error.message}
+
+
+def _arguments(call: Mapping[str, str]) -> Any:
+    """As the object that they are; what is none, under a name of its own."""
+    try:
+        arguments = json.loads(call["arguments"] or "{}")
+    except ValueError:
+        arguments = call["arguments"]
+    return arguments if isinstance(arguments, dict) else {"arguments": arguments}
+
+
+def _logprobs(told: Mapping[str, Any] | None) -> list[Line]:
+    """Of either endpoint's, token by token."""
+    if not told:
+        return []
+    if "content" in told:
+        return list(told["content"] or ())
+    columns = (told["tokens"], told["token_logprobs"], told["top_logprobs"])
+    return [
+        {
+            "token": token,
+            "logprob": logprob,
+            "top_logprobs": [{"token": t, "logprob": p} for t, p in (top or {}).items()],
+        }
+        for token, logprob, top in zip(*columns, strict=True)
+    ]

@@ -1,0 +1,102 @@
+"""What Ollama's addresses tell of models: /api/tags, /api/show, /api/ps. From plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from mlcc.api.about import About
+
+VERSION = "0.12.11"
+"""Of Ollama, whose API this is: clients look at it before they use tools, thinking or
+log-probabilities."""
+FOREVER = "9999-12-31T23:59:59Z"
+"""When a model is unloaded that stays."""
+
+_NUMBERS = {
+    "embedding_length": "hidden_size",
+    "block_count": "num_hidden_layers",
+    "feed_forward_length": "intermediate_size",
+    "attention.head_count": "num_attention_heads",
+    "attention.head_count_kv": "num_key_value_heads",
+    "attention.key_length": "head_dim",
+}
+"""GGUF's names of what a config.json says."""
+
+
+def entry(name: str, since: str, about: About) -> dict[str, Any]:
+    """A model of /api/tags, and of /api/ps but for what only a loaded one has."""
+    return {
+        "name": f"{name}:latest",
+        "model": f"{name}:latest",
+        "modified_at": since,
+        "size": about.weights_bytes,
+        "digest": about.digest,
+        "details": details(about),
+    }
+
+
+def loaded(name: str, since: str, about: About, context: int) -> dict[str, Any]:
+    """A model of /api/ps."""
+    told = entry(name, since, about)
+    del told["modified_at"]
+    return {
+        **told,
+        "size": about.device_bytes,
+        "size_vram": about.device_bytes if about.device != "cpu" else 0,
+        "expires_at": FOREVER,
+        "context_length": context,
+    }
+
+
+def details(about: About) -> dict[str, Any]:
+    """In short. How many parameters there were before packing is not known."""
+    return {
+        "parent_model": "",
+        "format": "mlcc",
+        "family": about.architecture,
+        "families": [about.architecture],
+        "parameter_size": "",
+        "quantization_level": about.quantization,
+    }
+
+
+def show(
+    name: str,
+    since: str,
+    about: About,
+    context: int,
+    template: str,
+    sampling: Mapping[str, Any],
+    capabilities: Sequence[str],
+) -> dict[str, Any]:
+    """The answer of /api/show. `context` is what the model is loaded with, not what it could be."""
+    family = about.architecture
+    numbers = {
+        f"{family}.{ours}": about.config[theirs]
+        for ours, theirs in _NUMBERS.items()
+        if isinstance(about.config.get(theirs), int)
+    }
+    parameters = [(key, value) for key, value in sampling.items() if value is not None]
+    return {
+        "modelfile": f"# loaded by mlcc; `mlcc serve {name}` serves it\nFROM {name}\n",
+        "parameters": "\n".join(f"{key:<30} {value}" for key, value in parameters),
+        "template": template,
+        "license": "",
+        "details": details(about),
+        "model_info": {
+            "general.architecture": family,
+            "general.name": name,
+            f"{family}.context_length": context,
+            f"{family}.vocab_size": about.vocab_size,
+            **numbers,
+        },
+        "capabilities": [*capabilities],
+        "modified_at": since,
+    }
+
+
+def capabilities(tools: bool, infill: bool, thinking: bool) -> list[str]:
+    """What the model was made for, in Ollama's words."""
+    said = {"completion": True, "tools": tools, "insert": infill, "thinking": thinking}
+    return [name for name, can in said.items() if can]

@@ -1,0 +1,143 @@
+"""What Ollama's requests ask, in OpenAI's words: bodies as `mlcc.service.core` takes them, from
+fields that `fields.py` has checked. Pure translation.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from mlcc.errors import InvalidRequestError
+
+STREAMED = {"stream": True, "stream_options": {"include_usage": True}}
+"""How the engine is always asked: a whole answer is its pieces, which say when the first came."""
+LATEST = ":latest"
+
+
+def model_name(asked: str, loaded: str) -> str:
+    """The name of the model that is meant: `name:latest` is `name`, and nothing is the one here."""
+    if not asked or asked == loaded:
+        return loaded
+    return asked.removesuffix(LATEST)
+
+
+def chat_body(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Of /api/chat, without the model."""
+    body = {"messages": messages(fields["messages"]), **_common(fields), **_thinking(fields)}
+    if tools := fields.get("tools"):
+        body["tools"] = tools
+    if fields.get("logprobs"):
+        body |= {"logprobs": True, "top_logprobs": fields.get("top_logprobs", 0)}
+    return body
+
+
+def is_chat(fields: Mapping[str, Any]) -> bool:
+    """Whether /api/generate puts the prompt into the chat template. Raises InvalidRequestError."""
+    raw, suffix = fields.get("raw", False), fields.get("suffix", "")
+    for name in ("system", "think"):
+        if fields.get(name) and (raw or suffix):
+            raise InvalidRequestError(
+                f"'{name}' belongs to the chat template, which 'raw' and 'suffix' leave out; send "
+                "one or the other",
+                param=name,
+                code="invalid_value",
+            )
+    return not raw and not suffix
+
+
+def generate_chat_body(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Of /api/generate through the chat template."""
+    system = [{"role": "system", "content": text}] if (text := fields.get("system")) else []
+    return chat_body(
+        {**fields, "messages": [*system, {"role": "user", "content": fields["prompt"]}]}
+    )
+
+
+def generate_body(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Of /api/generate with the prompt as it is, perhaps with a gap before a suffix."""
+    body: dict[str, Any] = {"prompt": fields["prompt"], "max_tokens": -1, **_common(fields)}
+    if suffix := fields.get("suffix"):
+        body["suffix"] = suffix
+    if fields.get("logprobs"):
+        body["logprobs"] = fields.get("top_logprobs", 0)
+    return body
+
+
+def messages(given: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Ollama names results by the function, OpenAI by the call: each goes to the oldest call of
+    its name that has none."""
+    made: list[dict[str, Any]] = []
+    waiting: list[tuple[str, str]] = []
+    for message in given:
+        translated: dict[str, Any] = {"role": message["role"]}
+        translated["content"] = message.get("content", "")
+        if thinking := message.get("thinking"):
+            translated["reasoning_content"] = thinking
+        if calls := message.get("tool_calls"):
+            translated["tool_calls"] = [
+                _call(call, f"call_{len(made)}_{number}") for number, call in enumerate(calls)
+            ]
+            waiting += [(c["id"], c["function"]["name"]) for c in translated["tool_calls"]]
+        if message["role"] == "tool":
+            translated["tool_call_id"] = _answered(message, waiting)
+            if name := message.get("tool_name"):
+                translated["name"] = name
+        made.append(translated)
+    return made
+
+
+def _call(call: Mapping[str, Any], name: str) -> dict[str, Any]:
+    function = call["function"]
+    arguments = json.dumps(function.get("arguments", {}), ensure_ascii=False)
+    return {
+        "id": call.get("id", name),
+        "type": "function",
+        "function": {"name": function["name"], "arguments": arguments},
+    }
+
+
+def _answered(message: Mapping[str, Any], waiting: list[tuple[str, str]]) -> str:
+    """The call whose result it is, which waits no more."""
+    wanted, name = message.get("tool_call_id"), message.get("tool_name")
+    for call in waiting:
+        if wanted == call[0] or (wanted is None and name in (None, call[1])):
+            waiting.remove(call)
+            return call[0]
+    return str(wanted or f"call_{name or 'unknown'}")
+
+
+def _common(fields: Mapping[str, Any]) -> dict[str, Any]:
+    options = dict(fields.get("options", {}))
+    longest = options.pop("num_predict", 0)
+    body: dict[str, Any] = {**plain_sampling(options), **STREAMED}
+    if longest > 0:
+        body["max_tokens"] = longest
+    if wanted := fields.get("format"):
+        body["response_format"] = _response_format(wanted)
+    return body
+
+
+def plain_sampling(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Checked fields of sampling as JSON has them; a seed of -1 is none (llama.cpp, Ollama)."""
+    found = dict(options)
+    if found.get("seed") in (-1, 2**32 - 1):
+        del found["seed"]
+    if bias := found.get("logit_bias"):
+        found["logit_bias"] = {str(token): value for token, value in bias.items()}
+    return found
+
+
+def _response_format(wanted: Any) -> dict[str, Any]:
+    if wanted == "json":
+        return {"type": "json_object"}
+    return {"type": "json_schema", "json_schema": {"name": "answer", "schema": wanted}}
+
+
+def _thinking(fields: Mapping[str, Any]) -> dict[str, Any]:
+    think = fields.get("think")
+    if think is None:
+        return {}
+    if isinstance(think, bool):
+        return {"chat_template_kwargs": {"enable_thinking": think}}
+    return {"reasoning_effort": think}

@@ -1,0 +1,96 @@
+"""The items of a conversation of /v1/responses: messages, calls of tools, what those gave back, and
+reasoning.
+"""
+
+from __future__ import annotations
+
+from mlcc.api.schema import Object, honoured, metadata
+from mlcc.api.tagged import Tagged
+from mlcc.api.types import Either, Many, Text
+
+NOT_EMPTY = Text(allow_empty=False)
+IMAGES = "this model reads text only: leave images out, or say in words what they show"
+FILES = "send the file's text as a part of the type 'input_text'"
+MARKS = (metadata("id"), metadata("status"))
+"""What an item that was an answer's keeps of that."""
+
+PLAIN = Object("ResponsesText", (honoured("text", Text(), required=True), metadata("annotations"),
+                                 metadata("logprobs")))  # fmt: skip
+REFUSAL = Object("ResponsesRefusal", (honoured("refusal", Text(), required=True),))
+PART = Tagged(
+    "a text part",
+    {"input_text": PLAIN, "output_text": PLAIN, "text": PLAIN, "refusal": REFUSAL},
+    refused={"input_image": IMAGES, "input_file": FILES, "input_audio": "send what is said"},
+)
+SUMMARY_PART = Tagged("a part of a summary", {"summary_text": PLAIN})
+REASONING_PART = Tagged("a part of reasoning", {"reasoning_text": PLAIN, "text": PLAIN})
+TEXTS = Either(Text(), Many(PART))
+
+MESSAGE = Object(
+    "ResponsesMessage",
+    (
+        honoured(
+            "role",
+            Text(("user", "assistant", "system", "developer")),
+            "Who says it; what the system says between turns is put into the user's.",
+            required=True,
+        ),
+        honoured("content", TEXTS, "What is said.", required=True),
+        *MARKS,
+        metadata("phase"),
+    ),
+)
+CALL_ID = honoured("call_id", NOT_EMPTY, "What a call and its output share.", required=True)
+NAMESPACE = honoured("namespace", Text(), "That of the tool, if it is in one.")
+FUNCTION_CALL = Object(
+    "ResponsesFunctionCall",
+    (
+        CALL_ID,
+        honoured("name", NOT_EMPTY, "Which tool.", required=True),
+        honoured("arguments", Text(), "As JSON's text.", required=True),
+        NAMESPACE,
+        *MARKS,
+        metadata("caller"),
+    ),
+)
+CUSTOM_CALL = Object(
+    "ResponsesCustomCall",
+    (
+        CALL_ID,
+        honoured("name", NOT_EMPTY, "Which tool.", required=True),
+        honoured("input", Text(), "What it was given.", required=True),
+        NAMESPACE,
+        *MARKS,
+        metadata("caller"),
+    ),
+)
+OUTPUT = Object(
+    "ResponsesCallOutput",
+    (CALL_ID, honoured("output", TEXTS, "What the tool gave.", required=True), *MARKS,
+     metadata("name"), metadata("caller")),
+)  # fmt: skip
+REASONING = Object(
+    "ResponsesReasoningItem",
+    (
+        honoured("summary", Many(SUMMARY_PART), "What the model thought, as it was told."),
+        honoured("content", Many(REASONING_PART), "The same in full."),
+        honoured("encrypted_content", Text(), "As it came: it holds the text."),
+        *MARKS,
+    ),
+)
+REFERENCE = Object(
+    "ResponsesItemReference", (honoured("id", NOT_EMPTY, "An item that is kept.", required=True),)
+)
+ITEM = Tagged(
+    "an item of a conversation",
+    {
+        "message": MESSAGE,
+        "function_call": FUNCTION_CALL,
+        "function_call_output": OUTPUT,
+        "custom_tool_call": CUSTOM_CALL,
+        "custom_tool_call_output": OUTPUT,
+        "reasoning": REASONING,
+        "item_reference": REFERENCE,
+    },
+    default="message",
+)

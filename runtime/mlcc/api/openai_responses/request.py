@@ -1,0 +1,166 @@
+"""A body of /v1/responses as a body of /v1/chat/completions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mlcc.api.carried import unpacked
+from mlcc.api.fields import SAMPLING
+from mlcc.api.openai_responses.fields import COUNT_INPUT, OWN_NAMES, RESPONSES
+from mlcc.api.openai_responses.item_fields import ITEM
+from mlcc.api.openai_responses.tools import (
+    ToolNames,
+    chat_tools,
+    custom_arguments,
+    flat_name,
+    tool_names,
+)
+from mlcc.api.turns import Turns, joined_parts
+from mlcc.api.types import Json
+from mlcc.errors import InvalidRequestError
+
+Item = dict[str, Any]
+ENCRYPTED, LOGPROBS = "reasoning.encrypted_content", "message.output_text.logprobs"
+
+
+@dataclass(frozen=True)
+class ResponsesRequest:
+    """What is asked; `chat` makes the body once the earlier items are known."""
+
+    fields: Mapping[str, Any]
+    """As they were checked."""
+    body: Mapping[str, Any]
+    """As they came: what an answer repeats."""
+    names: ToolNames
+
+    @property
+    def stream(self) -> bool:
+        return bool(self.fields.get("stream", False))
+
+    @property
+    def store(self) -> bool:
+        return bool(self.fields.get("store", True))
+
+    @property
+    def previous(self) -> str | None:
+        return self.fields.get("previous_response_id")
+
+    @property
+    def summarizes(self) -> bool:
+        """Whether reasoning is told as a summary."""
+        return bool((self.fields.get("reasoning") or {}).get("summary"))
+
+    def includes(self, what: str) -> bool:
+        """Whether the answer shall have it."""
+        return what in self.fields.get("include", ())
+
+    @property
+    def tells_logprobs(self) -> bool:
+        return self.includes(LOGPROBS) or bool(self.fields.get("top_logprobs"))
+
+    def items(self) -> list[Item]:
+        """The input as items that can be kept: each with its type."""
+        given = self.body.get("input") or []
+        if isinstance(given, str):
+            given = [{"role": "user", "content": [{"type": "input_text", "text": given}]}]
+        return [
+            {
+                "type": ITEM.kind(item),
+                **{name: item[name] for name in item if item[name] is not None},
+            }
+            for item in given
+        ]
+
+    def chat(self, items: Sequence[Json]) -> dict[str, Any]:
+        """The body for /v1/chat/completions, always of a stream with its usage. Raises
+        InvalidRequestError."""
+        fields = self.fields
+        turns = Turns()
+        turns.system(fields.get("instructions", ""))
+        for number, item in enumerate(items):
+            _say(turns, ITEM.check(item, f"input[{number}]"))
+        if not turns.messages:
+            raise InvalidRequestError(
+                "'input' is missing; it must be a text or an array of items",
+                param="input",
+                code="missing_required_parameter",
+            )
+        chat: dict[str, Any] = {"messages": turns.messages}
+        for name in ("model", *(row.name for row in SAMPLING if row.name not in OWN_NAMES)):
+            if name in fields:
+                chat[name] = fields[name]
+        if "max_output_tokens" in fields:
+            chat["max_tokens"] = fields["max_output_tokens"]
+        if self.tells_logprobs:
+            chat |= {"logprobs": True, "top_logprobs": fields.get("top_logprobs", 0)}
+        if effort := (fields.get("reasoning") or {}).get("effort"):
+            chat["reasoning_effort"] = effort
+        chat |= {**chat_tools(self.names, fields), **_format(fields)}
+        return {**chat, "stream": True, "stream_options": {"include_usage": True}}
+
+
+def parse_responses(body: Json, counted: bool = False) -> ResponsesRequest:
+    """A request, or one for the count of its prompt's tokens. Raises InvalidRequestError or
+    UnsupportedError naming the field."""
+    fields = (COUNT_INPUT if counted else RESPONSES).check(body, "")
+    if fields.get("stream_options") is not None and not fields.get("stream"):
+        raise InvalidRequestError(
+            "'stream_options' is only allowed with 'stream': true",
+            param="stream_options",
+            code="invalid_value",
+        )
+    return ResponsesRequest(fields, body, tool_names(fields.get("tools", ())))
+
+
+def _say(turns: Turns, item: Mapping[str, Any]) -> None:
+    kind = item["type"]
+    if kind == "message":
+        role = item["role"]
+        if role == "assistant":
+            turns.assistant(_text(item["content"], "".join))
+        else:
+            say = turns.user if role == "user" else turns.system
+            say(_text(item["content"], joined_parts))
+    elif kind == "reasoning":
+        turns.reasoning(_reasoning(item))
+    elif kind == "function_call":
+        name = flat_name(item["name"], item.get("namespace", ""))
+        turns.call(item["call_id"], name, item["arguments"])
+    elif kind == "custom_tool_call":
+        name = flat_name(item["name"], item.get("namespace", ""))
+        turns.call(item["call_id"], name, custom_arguments(item["input"]))
+    elif kind in ("function_call_output", "custom_tool_call_output"):
+        turns.result(item["call_id"], _text(item["output"], joined_parts))
+    else:
+        raise InvalidRequestError(
+            f"no item with id '{item['id'][:80]}' is kept; send the item itself, or with 'store': "
+            "false the whole conversation",
+            param="input",
+            code="item_not_found",
+        )
+
+
+def _text(content: str | list[dict[str, Any]], join: Any) -> str:
+    if isinstance(content, str):
+        return content
+    return str(join([part.get("text") or part.get("refusal", "") for part in content]))
+
+
+def _reasoning(item: Mapping[str, Any]) -> str:
+    """What the model thought: in full where that is there."""
+    full = "".join(part["text"] for part in item.get("content", ()))
+    carried = unpacked(item.get("encrypted_content", ""))
+    return full or carried or "\n\n".join(part["text"] for part in item.get("summary", ()))
+
+
+def _format(fields: Mapping[str, Any]) -> dict[str, Any]:
+    wanted = (fields.get("text") or {}).get("format") or {"type": "text"}
+    if wanted["type"] == "text":
+        return {}
+    if wanted["type"] == "json_object":
+        return {"response_format": {"type": "json_object"}}
+    schema = {"name": "answer", "schema": json.loads(wanted["schema"])}
+    return {"response_format": {"type": "json_schema", "json_schema": schema}}

@@ -1,0 +1,67 @@
+"""Tools for a model whose own chat template knows none: they are told in words, calls are asked for
+as plain JSON, and what was called and answered is told as text."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+_NO_SYSTEM = re.compile(r"raise_exception\([^)]*[Ss]ystem")
+"""In templates that refuse a system message."""
+_ASKED = """You can call these functions:
+{tools}
+To call one, answer with nothing but JSON of this form: {{"name": "the function", "arguments": \
+{{"parameter": "value"}}}}
+To call several, write one after another. You will be told what they gave. Answer in words when no \
+call is needed."""
+
+
+def knows_tools(template: str) -> bool:
+    """Whether a template does something with tools."""
+    return re.search(r"\btools\b", template) is not None
+
+
+def in_words(
+    messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]], template: str
+) -> list[dict[str, Any]]:
+    """The conversation without anything that only templates with tools understand."""
+    made = _plain(messages)
+    if not tools:
+        return made
+    listed = "\n".join(json.dumps(tool["function"], ensure_ascii=False) for tool in tools)
+    asked = _ASKED.format(tools=listed)
+    first = made[0]["role"] if made else ""
+    if first == "system" or (first == "user" and _NO_SYSTEM.search(template)):
+        made[0] = {**made[0], "content": f"{made[0]['content']}\n\n{asked}"}
+        return made
+    return [{"role": "system", "content": asked}, *made]
+
+
+def _plain(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    names: dict[str, str] = {}
+    made: list[dict[str, Any]] = []
+    answering = False
+    for message in messages:
+        if message["role"] == "tool":
+            name = names.get(message.get("tool_call_id", ""), message.get("name", "the function"))
+            told = f"{name} gave: {message['content']}"
+            if answering:  # several are one turn: many templates want users and models to alternate
+                told = f"{made.pop()['content']}\n{told}"
+            made.append({"role": "user", "content": told})
+            answering = True
+            continue
+        answering = False
+        calls = message.get("tool_calls", ())
+        names |= {call.get("id", ""): call["function"]["name"] for call in calls}
+        lines = [message["content"], *map(_call, calls)]
+        rest = {key: value for key, value in message.items() if key != "tool_calls"}
+        made.append({**rest, "content": "\n".join(filter(None, lines))})
+    return made
+
+
+def _call(call: Mapping[str, Any]) -> str:
+    function = call["function"]
+    said = {"name": function["name"], "arguments": function.get("arguments", {})}
+    return json.dumps(said, ensure_ascii=False)

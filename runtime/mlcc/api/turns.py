@@ -1,0 +1,78 @@
+"""A conversation as chat templates take it, from protocols that are freer about it.
+
+Templates want one system message, first, and turns that alternate; many refuse anything else.
+Agents send several system texts, some between turns, and a turn in pieces. So neighbours of a role
+become one turn, and what the system says later becomes a part of the user's turn that is there, in
+the tags that Claude Code itself uses for that: a conversation that grows keeps its beginning, and
+with it what the prefix cache has of it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+OPENING, CLOSING = "<system-reminder>", "</system-reminder>"
+
+
+class Turns:
+    """Messages of /v1/chat/completions, made in order."""
+
+    def __init__(self) -> None:
+        self.messages: list[dict[str, Any]] = []
+
+    def system(self, text: str) -> None:
+        """What the system says; before all others, or in the user's turn."""
+        if not text:
+            return
+        if all(message["role"] == "system" for message in self.messages):
+            self._say("system", text)
+        else:
+            self.user(f"{OPENING}\n{text}\n{CLOSING}")
+
+    def user(self, text: str) -> None:
+        """What the user says."""
+        self._say("user", text)
+
+    def assistant(self, text: str) -> None:
+        """What the model said."""
+        self._say("assistant", text)
+
+    def reasoning(self, text: str) -> None:
+        """What it thought before it said, or called, what follows."""
+        if text:
+            turn = self._turn("assistant")
+            turn["reasoning_content"] = joined(turn.get("reasoning_content", ""), text)
+
+    def call(self, call_id: str, name: str, arguments: str) -> None:
+        """A tool that it called; arguments is JSON's text."""
+        calls = self._turn("assistant").setdefault("tool_calls", [])
+        function = {"name": name, "arguments": arguments}
+        calls.append({"id": call_id, "type": "function", "function": function})
+
+    def result(self, call_id: str, text: str) -> None:
+        """What a tool gave back."""
+        self.messages.append({"role": "tool", "tool_call_id": call_id, "content": text})
+
+    def _say(self, role: str, text: str) -> None:
+        turn = self._turn(role)
+        turn["content"] = joined(turn["content"] or "", text)
+
+    def _turn(self, role: str) -> dict[str, Any]:
+        """The last message, if it is of this role, or a new one."""
+        if not self.messages or self.messages[-1]["role"] != role:
+            self.messages.append({"role": role, "content": None})
+        return self.messages[-1]
+
+
+def joined(before: str, text: str, between: str = "\n\n") -> str:
+    """Two texts as one, apart where they are not yet."""
+    apart = not before or not text or before.endswith("\n")
+    return before + ("" if apart else between) + text
+
+
+def joined_parts(parts: list[str]) -> str:
+    """The parts of one message: agents send texts that belong apart as parts of one."""
+    text = ""
+    for part in parts:
+        text = joined(text, part, "\n")
+    return text

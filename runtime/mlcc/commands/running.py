@@ -1,0 +1,141 @@
+"""The servers of this user that run now: each writes a file while it does, which `ps`, `stop`,
+`launch` and `bench` read. And what they ask of a server: JSON over HTTP, by the standard library.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError, URLError
+from urllib.parse import urlsplit
+from urllib.request import Request, urlopen
+
+from mlcc.errors import InvalidRequestError, MlccError, printable
+
+KEY_VARIABLE = "MLCC_API_KEY"
+DEFAULT_URL = "http://127.0.0.1:8000"
+_ASK_S = 10.0
+
+
+@dataclass(frozen=True)
+class Server:
+    """One that answers at `url`; `pid` is 0 for one that this user did not start here."""
+
+    url: str
+    pid: int = 0
+
+    def models(self) -> list[dict[str, Any]]:
+        """What /v1/models lists. Raises MlccError if nobody answers."""
+        found: list[dict[str, Any]] = ask(self.url, "/v1/models")["data"]
+        return found
+
+
+def state_folder() -> Path:
+    """Where what is no model and no setting is kept between runs."""
+    base = os.environ.get("XDG_STATE_HOME")
+    return (Path(base) if base else Path.home() / ".local" / "state") / "mlcc"
+
+
+@contextmanager
+def announced(url: str) -> Iterator[None]:
+    """While inside, others find this process's server. A folder that cannot be written to costs
+    only that."""
+    file = state_folder() / "servers" / f"{os.getpid()}.json"
+    with suppress(OSError):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps({"url": url}), encoding="utf-8")
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            file.unlink()
+
+
+def servers(url: str | None = None) -> list[Server]:
+    """Those that run, or the one at a URL."""
+    if url is not None:
+        return [Server(checked_url(url))]
+    found = []
+    folder = state_folder() / "servers"
+    for file in sorted(folder.glob("*.json")) if folder.is_dir() else []:
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            if not _alive(int(file.stem)):
+                file.unlink()  # it was killed
+                continue
+            found.append(Server(str(json.loads(file.read_text("utf-8"))["url"]), int(file.stem)))
+    return found
+
+
+def checked_url(url: str) -> str:
+    """A server's address without /v1 at its end. Raises InvalidRequestError for another thing."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise InvalidRequestError(f"--url {url!r} is no address; type --url http://HOST:PORT")
+    return url.rstrip("/").removesuffix("/v1")
+
+
+def ask(url: str, path: str, body: Any = None, seconds: float = _ASK_S) -> Any:
+    """A whole answer as JSON. Raises MlccError with what the server said, or that none answers."""
+    with opened(url, path, body, seconds) as response:
+        try:
+            return json.load(response)
+        except ValueError:
+            raise MlccError(f"{url}{path} answers something else than JSON") from None
+
+
+@contextmanager
+def opened(url: str, path: str, body: Any = None, seconds: float | None = None) -> Iterator[Any]:
+    """An answer that is being read. Raises MlccError."""
+    headers = {"Content-Type": "application/json"}
+    if key := os.environ.get(KEY_VARIABLE):
+        headers["Authorization"] = f"Bearer {key}"
+    data = None if body is None else json.dumps(body).encode()
+    try:
+        with urlopen(Request(url + path, data, headers), timeout=seconds) as response:
+            yield response
+    except HTTPError as error:
+        raise _refused(url, error) from None
+    except (URLError, TimeoutError, ConnectionError) as error:
+        reason = printable(str(getattr(error, "reason", error)) or type(error).__name__)
+        raise MlccError(
+            f"no server answers at {url} ({reason}); start one with `mlcc serve`, or give --url"
+        ) from None
+
+
+def events(response: Iterable[bytes]) -> Iterator[dict[str, Any]]:
+    """The chunks of a stream. Raises MlccError for one that tells of a failure."""
+    for line in response:
+        text = line.decode("utf-8", "replace").strip()
+        if not text.startswith("data:"):
+            continue
+        text = text.removeprefix("data:").strip()
+        if text == "[DONE]":
+            return
+        chunk = json.loads(text)
+        if error := chunk.get("error"):
+            raise MlccError(str(error.get("message") if isinstance(error, dict) else error))
+        yield chunk
+
+
+def _refused(url: str, error: HTTPError) -> MlccError:
+    text, code = "", None
+    with suppress(ValueError, KeyError, TypeError, AttributeError):
+        found = json.load(error)["error"]
+        text, code = str(found["message"]), found.get("code")
+    hint = f"; set {KEY_VARIABLE} to a key of it" if error.code == 401 else ""
+    return MlccError(f"{url}: {text or f'answers {error.code} {error.reason}'}{hint}", code=code)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True

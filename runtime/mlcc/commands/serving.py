@@ -1,0 +1,109 @@
+"""Which models `mlcc serve` serves, and by which names: what its arguments mean."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mlcc.commands.options import ModelOptions, note
+from mlcc.errors import CapacityError, InvalidRequestError, MlccError, UnsupportedError, printable
+
+if TYPE_CHECKING:
+    from mlcc.server.sources import Source
+
+Alias = tuple[str, "str | None"]
+"""A name, and the MODEL that gets it; None = the only one."""
+
+
+def aliases_of(given: Iterable[str]) -> list[Alias]:
+    """--alias NAME and NAME=MODEL. Raises InvalidRequestError for a name that is none."""
+    found: list[Alias] = []
+    for text in given:
+        name, equals, model = text.partition("=")
+        if not name or name != name.strip() or not name.isprintable() or (equals and not model):
+            raise InvalidRequestError(
+                f"--alias {text!r} is no name; type --alias NAME, or --alias NAME=MODEL for one of "
+                "several models"
+            )
+        found.append((name, model if equals else None))
+    return found
+
+
+def chosen(models: tuple[str, ...], folder: Path | None) -> tuple[tuple[str, ...], bool]:
+    """The models to serve, and whether it is a single one, loaded at the start.
+
+    None are all that `mlcc pull` brought. Raises InvalidRequestError or ArtifactError.
+    """
+    if folder is not None:
+        from mlcc.server.sources import in_folder
+
+        if models:
+            raise InvalidRequestError("--models DIR and MODEL: give one of them")
+        return tuple(map(str, in_folder(folder))), False
+    if models:
+        return models, len(models) == 1
+    from mlcc.compiled.store import stored
+
+    found = tuple(str(entry.model) for entry in stored())
+    if not found:
+        raise InvalidRequestError(
+            "which model? Type `mlcc serve MODEL` for a folder or hf://org/name, or `mlcc pull "
+            "org/name` once and then `mlcc serve`"
+        )
+    return found, False
+
+
+def names_of_one(name: str, model: str, aliases: Sequence[Alias]) -> tuple[str, ...]:
+    """The aliases of a model that is served alone. Raises InvalidRequestError for another's."""
+    for alias, whose in aliases:
+        if whose not in (None, name, model):
+            raise InvalidRequestError(f"--alias {alias}={whose}: the model here is {name}")
+    return tuple(alias for alias, _ in aliases)
+
+
+def sources_of(
+    models: Sequence[str],
+    options: ModelOptions,
+    aliases: Sequence[Alias],
+    parse_special: bool,
+    parsers: Mapping[str, str | None],
+) -> list[Source]:
+    """All that can be loaded here; checkpoints are compiled first. What cannot is said, and left
+    out where it came with others out of a folder. Raises MlccError if nothing is left."""
+    from mlcc.server.sources import LoadOptions, artifact_source, with_names
+
+    load = LoadOptions(
+        threads=options.threads,
+        context=options.context,
+        max_batch=options.max_batch,
+        max_step_tokens=options.max_step_tokens,
+        max_rows=options.max_rows,
+        device=options.device,
+        kv_pages=options.kv_pages,
+        prefix_cache=options.prefix_cache,
+        parse_special=parse_special,
+        parsers=parsers,
+    )
+    found: dict[str, Source] = {}
+    for model in models:
+        path = replace(options, model=model).artifact()
+        try:
+            found[model] = artifact_source(path, load)
+        except CapacityError:
+            raise
+        except MlccError as error:
+            note(f"{model} is left out: {error.message}")
+    if not found:
+        raise UnsupportedError("none of these models can be loaded here, for the reasons above")
+    return with_names(found, aliases)
+
+
+def names_text(sources: Iterable[Source]) -> str:
+    """Their names, with aliases."""
+    texts = []
+    for source in sources:
+        more = f" ({', '.join(source.aliases)})" if source.aliases else ""
+        texts.append(printable(source.name + more))
+    return ", ".join(texts)

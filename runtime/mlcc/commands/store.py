@@ -1,0 +1,135 @@
+"""`mlcc pull`, `list`, `show`, `rm`: the models that are kept ready to run."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mlcc.commands.options import ModelOptions, note
+from mlcc.errors import InvalidRequestError, printable
+from mlcc.model_argument import model_argument
+from mlcc.sizes import size
+
+if TYPE_CHECKING:
+    from mlcc.compiled.store import Stored
+
+JSON_OPTION = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+@click.command("pull")
+@click.argument("model", callback=model_argument)
+@click.option("--target", help="What it is compiled for.  [cpu]")
+@click.option("--quant", help="How weights are stored: q4, q8, f16 and variants.  [q4]")
+@click.option("--device", type=click.IntRange(0), help="GPU by number, see `mlcc targets`.")
+def pull_command(model: str, target: str | None, quant: str | None, device: int | None) -> None:
+    """Download a model and make it ready to run.
+
+    MODEL is org/name of the Hugging Face Hub (or hf://org/name@revision), or a folder. It is
+    downloaded, compiled for this machine and kept: `mlcc chat MODEL` then starts at once. A
+    download that was cut off goes on where it was. `mlcc list` shows what is kept.
+    """
+    path = ModelOptions(model, target, quant, device=device).artifact()
+    name = model.removeprefix("hf://")
+    click.echo(f"{printable(name)} is ready ({size(_bytes(path))}): mlcc chat {printable(name)}")
+
+
+@click.command("list")
+@JSON_OPTION
+def list_command(as_json: bool) -> None:
+    """List the models that are kept ready to run."""
+    from mlcc.compiled.store import stored
+
+    rows = [_row(model) for model in stored()]
+    if as_json:
+        click.echo(json.dumps(rows, indent=1))
+        return
+    if not rows:
+        note("nothing is kept yet; `mlcc pull org/name` brings a model of the Hugging Face Hub")
+        return
+    width = max(len(row["name"]) for row in rows)
+    click.echo(f"{'NAME':<{width}}  {'QUANT':<6} {'TARGET':<10} {'SIZE':>9}  MADE")
+    for row in rows:
+        made = time.strftime("%Y-%m-%d", time.localtime(row["made"]))
+        words = f"{row['name']:<{width}}  {row['quant']:<6} {row['target']:<10}"
+        click.echo(printable(f"{words} {size(row['bytes']):>9}  {made}"))
+
+
+@click.command("show")
+@click.argument("model")
+@JSON_OPTION
+def show_command(model: str, as_json: bool) -> None:
+    """Show what a model is, needs and holds.
+
+    MODEL is a name of `mlcc list`, or a folder made by `mlcc compile`.
+    """
+    from mlcc.artifact.folder import Artifact
+    from mlcc.artifact.schema import MANIFEST_NAME
+    from mlcc.commands.inspect import describe
+
+    folder = Path(model) if (Path(model) / MANIFEST_NAME).is_file() else _one(model).model
+    artifact = Artifact.open(folder, verify=False, host=False)
+    if as_json:
+        click.echo((folder / MANIFEST_NAME).read_text(encoding="utf-8"), nl=False)
+        return
+    rows = [
+        *describe(artifact.manifest),
+        ("sampling", json.dumps(artifact.generation_config) if artifact.generation_config else "-"),
+        ("template", "yes" if artifact.chat_template else "none: prompts are continued as text"),
+        ("folder", str(folder)),
+    ]
+    for title, text in rows:
+        click.echo(printable(f"{title:<13} {text}"))
+
+
+@click.command("rm")
+@click.argument("names", nargs=-1, required=True, metavar="MODEL...")
+@click.option("--all", "everything", is_flag=True, help="Each kind of a model that has several.")
+def rm_command(names: tuple[str, ...], everything: bool) -> None:
+    """Delete models that are kept; what was downloaded for them stays in the hub's cache."""
+    from mlcc.compiled.cache import remove
+    from mlcc.compiled.store import named
+
+    chosen = [each for name in names for each in (named(name) if everything else [_one(name)])]
+    freed = 0
+    for model in {each.entry.folder: each for each in chosen}.values():
+        bytes_ = model.entry.size
+        if remove(model.entry):
+            freed += bytes_
+            click.echo(f"{printable(model.name)} ({model.entry.folder.name}) is deleted")
+        else:
+            note(f"{model.entry.folder.name} is just being compiled: kept")
+    click.echo(f"{size(freed)} freed", err=True)
+
+
+def _one(name: str) -> Stored:
+    """Raises InvalidRequestError if a name is several models'."""
+    from mlcc.compiled.store import named
+
+    found = named(name)
+    if len(found) > 1:
+        kinds = ", ".join(each.entry.folder.name for each in found)
+        raise InvalidRequestError(f"there are several '{name}': {kinds}; type one of these names")
+    return found[0]
+
+
+def _row(model: Stored) -> dict[str, Any]:
+    manifest = model.manifest
+    return {
+        "name": model.name,
+        "id": model.entry.folder.name,
+        "quant": manifest.quantization.name,
+        "target": manifest.target.name,
+        "context": manifest.limits.context,
+        "bytes": model.entry.size,
+        "made": int(model.made),
+        "origin": model.origin,
+        "folder": str(model.model),
+    }
+
+
+def _bytes(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())

@@ -1,0 +1,108 @@
+"""llguidance in the page's memory, as wasm, behind `mlcc.model.structure`: the tab's grammars.
+
+JavaScript's part is `web/src/grammar.ts`. The module is fetched when the first request asks for a
+grammar: that alone is awaited, a grammar is read and its masks are made in calls that return. What
+a page asks for costs its own tab the time; memory has the module's bound.
+"""
+
+from __future__ import annotations
+
+import json
+from array import array
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from mlcc.embedded.bridge import to_bytes, typed_array
+from mlcc.engine.adjust_tables import MASK_BITS
+from mlcc.engine.grammar import Structure
+from mlcc.engine.tables import WORD
+from mlcc.errors import UnsupportedError
+from mlcc.model.model import ModelText
+from mlcc.model.structure import (
+    GRAMMAR_SYMBOLS,
+    LEXER_STATES,
+    SETTINGS,
+    LlGrammars,
+    Matcher,
+    Tag,
+)
+from mlcc.service.prompts import DirectPrompts
+
+
+def tab_grammars(js: Any, vocab_size: int, eos_ids: Collection[int]) -> LlGrammars:
+    """Over what JavaScript has of one model; to be asked once `js.ready()` has said so."""
+    return LlGrammars(lambda: TabReader(js, vocab_size, eos_ids), vocab_size)
+
+
+class TabPrompts(DirectPrompts):
+    """Prompts here and now, grammars once the page has what reads them."""
+
+    def __init__(self, text: ModelText, js: Any) -> None:
+        super().__init__(text)
+        self._js = js
+
+    async def structure(self, structure: Structure, seconds: float | None) -> None:
+        """Whether answers can be held to it. Raises UnsupportedError where the page's package has
+        nothing that reads grammars, and what `Grammars.check` raises."""
+        if why := str(await self._js.ready()):
+            raise UnsupportedError(
+                f"'{structure.field}' is not built here: this page has nothing that reads grammars "
+                f"({why[:200]}); leave it out, or build the page where Rust is",
+                param=structure.field or None,
+                code="unsupported_parameter",
+            )
+        assert self._text.grammars is not None
+        self._text.grammars.check(structure)
+
+
+class TabReader:
+    """A `Reader` in JavaScript."""
+
+    def __init__(self, js: Any, vocab_size: int, eos_ids: Collection[int]) -> None:
+        """Raises ValueError if llguidance does not know the model's tokenizer."""
+        ends = typed_array()(array("i", sorted(eos_ids)))
+        if why := str(js.open(vocab_size, ends, LEXER_STATES, GRAMMAR_SYMBOLS)):
+            raise ValueError(why)
+        self._js, self._ends = js, _mask(vocab_size, eos_ids)
+
+    def read(self, tag: Tag, text: str) -> Matcher:
+        """As `Reader` has it."""
+        return TabMatcher(self._js.read(tag, text, json.dumps(SETTINGS)), self._ends)
+
+
+class TabMatcher:
+    """A `Matcher` in the page's memory, which is given back with the last that names it."""
+
+    def __init__(self, js: Any, ends: bytes) -> None:
+        """ends: the mask of what ends an answer, for when the memory is lost."""
+        self._js, self._ends = js, ends
+
+    def __del__(self) -> None:
+        self._js.discard()
+
+    def deep_copy(self) -> TabMatcher:
+        return TabMatcher(self._js.copy(), self._ends)
+
+    def compute_bitmask(self) -> bytes:
+        return to_bytes(self._js.allowed()) or self._ends
+
+    def consume_token(self, token: int, /) -> None:
+        self._js.accept(token)
+
+    def compute_ff_tokens(self) -> Sequence[int]:
+        return array("i", to_bytes(self._js.forced()))
+
+    def is_stopped(self) -> bool:
+        return bool(self._js.stopped())
+
+    def is_error(self) -> bool:
+        return bool(self._js.failed())
+
+    def get_error(self) -> str:
+        return str(self._js.why())
+
+
+def _mask(vocab_size: int, tokens: Collection[int]) -> bytes:
+    """A bit a token, in whole words."""
+    bits = sum(1 << token for token in set(tokens))
+    return bits.to_bytes(WORD * -(-vocab_size // MASK_BITS), "little")

@@ -1,0 +1,100 @@
+"""What stands behind a server's application: one model that is there as long as the server, or
+several that come and go. Both begin and end with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+
+from mlcc.model.model import ModelText
+from mlcc.server.adapter import Settings
+from mlcc.server.pool import ModelPool
+from mlcc.server.prompts import WorkerPrompts
+from mlcc.server.sources import Source
+from mlcc.service.core import Core
+from mlcc.service.engine import EngineClient
+from mlcc.service.kept import Kept
+from mlcc.service.models import Models, OneModel
+from mlcc.service.observer import Observer
+from mlcc.worker.client import WorkerClient
+from mlcc.worker.process import EngineProcess
+
+
+class OnePlace:
+    """One model. The engine's process and the prompts' belong to the caller."""
+
+    def __init__(
+        self,
+        process: EngineProcess,
+        text: ModelText,
+        prompts: WorkerPrompts,
+        settings: Settings,
+        aliases: Sequence[str] = (),
+        kept: Kept | None = None,
+    ) -> None:
+        self.client = WorkerClient(process, settings.max_queue)
+        self._name = text.name
+        core = Core(self.client, text, settings.bounds, prompts, kept, aliases)
+        self.models: Models = OneModel(core)
+        self._prompts = prompts
+
+    def clients(self) -> Mapping[str, EngineClient]:
+        """The one."""
+        return {self._name: self.client}
+
+    def observe(self, observer: Callable[[str], Observer], /) -> None:
+        """Who hears of its answers."""
+        self.client.observer = observer(self._name)
+
+    async def start(self) -> None:
+        """The model is loaded already."""
+        self.client.start()
+        self._prompts.start()
+
+    async def stop(self) -> None:
+        """Fail what still waits."""
+        self.client.stop()
+
+
+class ManyPlace:
+    """Several models, of which none is loaded before somebody asks for it."""
+
+    def __init__(
+        self,
+        sources: Sequence[Source],
+        budgets: Mapping[str, int | None],
+        settings: Settings,
+        note: Callable[[str], None],
+        kept: Kept | None = None,
+    ) -> None:
+        self._pool = ModelPool(sources, budgets, settings.bounds, settings.max_queue, note, kept)
+        self.models: Models = self._pool
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopping: asyncio.Task[None] | None = None
+
+    def clients(self) -> Mapping[str, EngineClient]:
+        """Of the models that are loaded now."""
+        return self._pool.clients()
+
+    def observe(self, observer: Callable[[str], Observer], /) -> None:
+        """Who hears of the answers of each that will be loaded."""
+        self._pool.observer = observer
+
+    async def start(self) -> None:
+        """Nothing is loaded yet."""
+        self._loop = asyncio.get_running_loop()
+
+    async def stop(self) -> None:
+        """Unload all models."""
+        await self._pool.close()
+
+    def stop_soon(self) -> None:
+        """Begin to, for signal handlers."""
+        if self._loop is not None:
+            with suppress(RuntimeError):  # it is closed
+                self._loop.call_soon_threadsafe(self._begin_to_stop)
+
+    def _begin_to_stop(self) -> None:
+        self._stopping = asyncio.ensure_future(self._pool.close())

@@ -1,0 +1,134 @@
+"""The addresses of llama.cpp's own server that answer: /completion, /infill, and what it tells of
+itself. What bodies and events look like is `mlcc.api.llamacpp`'s; there are no slots, but places in
+the batch, which are told as such.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any
+
+from mlcc.api.errors import error_body
+from mlcc.api.infill import no_infill
+from mlcc.api.llamacpp.answer import Pieces, Said, only
+from mlcc.api.llamacpp.fields import COMPLETION, INFILL
+from mlcc.api.llamacpp.request import NOT_OURS, completion_body, infill_texts, one_prompt
+from mlcc.api.schema import Object
+from mlcc.errors import MlccError
+from mlcc.service.addresses import (
+    LLAMACPP_COMPLETION,
+    LLAMACPP_COMPLETIONS,
+    LLAMACPP_INFILL,
+    LLAMACPP_PROPS,
+    LLAMACPP_SLOTS,
+)
+from mlcc.service.core import Asked, Core
+from mlcc.service.exchange import ApiRequest, ApiResponse, events_response, json_response, to_json
+from mlcc.service.routes import Handlers
+from mlcc.version import __version__
+
+
+async def complete(core: Core, request: ApiRequest) -> ApiResponse:
+    """POST /completion, /completions."""
+    body = await core.body(request)
+    fields = COMPLETION.check(body, "")
+    return await _asked(core, request, body, COMPLETION, fields, one_prompt(fields["prompt"]))
+
+
+async def infill(core: Core, request: ApiRequest) -> ApiResponse:
+    """POST /infill."""
+    body = await core.body(request)
+    fields = INFILL.check(body, "")
+    if (family := core.text.infill) is None:
+        raise no_infill(core.text.name, "input_suffix")
+    files, before, after = infill_texts(fields, family)
+    gap, ends = core.infill(before, after, "input_suffix")
+    return await _asked(core, request, body, INFILL, fields, files + gap, ends)
+
+
+async def props(core: Core, request: ApiRequest) -> ApiResponse:
+    """GET /props."""
+    text, capacity = core.text, core.engine.capacity
+    special = text.chat_template.special_tokens
+    settings = {"n_ctx": capacity.context, "params": dict(text.sampling)}
+    return json_response(
+        {
+            "default_generation_settings": settings,
+            "total_slots": capacity.max_batch,
+            "model_alias": text.name,
+            "model_path": text.name,
+            "chat_template": text.chat_template.source or "",
+            "bos_token": special.get("bos_token") or "",
+            "eos_token": special.get("eos_token") or "",
+            "modalities": {"vision": False, "audio": False},
+            "build_info": f"mlcc {__version__}",
+        }
+    )
+
+
+async def slots(core: Core, request: ApiRequest) -> ApiResponse:
+    """GET /slots: of the places in the batch, as many are taken as requests are live."""
+    capacity, live = core.engine.capacity, core.engine.live
+    return json_response(
+        [
+            {"id": number, "n_ctx": capacity.context, "is_processing": number < live}
+            for number in range(capacity.max_batch)
+        ]
+    )
+
+
+async def _asked(
+    core: Core,
+    request: ApiRequest,
+    body: Any,
+    table: Object,
+    fields: Mapping[str, Any],
+    prompt: Any,
+    ends: Sequence[int] = (),
+) -> ApiResponse:
+    started, ignored = time.monotonic_ns(), core.unknown(table, body)
+    asked = await core.complete(request, completion_body(fields, prompt, ends))
+    settings = {name: value for name, value in fields.items() if name not in NOT_OURS}
+    pieces, job = Pieces(core.text.name, prompt, settings), asked.job
+    if fields.get("stream"):
+        await asked.accepted()
+        made = _events(asked, pieces, started, True)
+        return events_response(_lines(asked, made), job.close, lambda: job.failure, ignored)
+    try:
+        *_, answer = [event async for event in _events(asked, pieces, started, False)]
+    finally:
+        job.close()
+    return json_response(only(answer, fields.get("response_fields", ())), headers=ignored)
+
+
+async def _events(
+    asked: Asked, pieces: Pieces, started: int, streamed: bool
+) -> AsyncIterator[Said]:
+    first = 0
+    async for chunk in asked.stream():
+        for event in pieces.take(chunk):
+            first = first or time.monotonic_ns()
+            yield event
+    ended = time.monotonic_ns()
+    first = first or ended
+    yield pieces.end(asked.matched, first - started, ended - first, streamed)
+
+
+async def _lines(asked: Asked, events: AsyncIterator[Said]) -> AsyncIterator[str]:
+    """Each as a server-sent event; a failure is the last one, and no [DONE] follows."""
+    try:
+        async for event in events:
+            yield f"data: {to_json(event)}\n\n"
+    except MlccError as error:
+        asked.job.failure = error
+        yield f"data: {to_json(error_body(error))}\n\n"
+
+
+HANDLERS: Handlers = {
+    LLAMACPP_COMPLETION: complete,
+    LLAMACPP_COMPLETIONS: complete,
+    LLAMACPP_INFILL: infill,
+    LLAMACPP_PROPS: props,
+    LLAMACPP_SLOTS: slots,
+}

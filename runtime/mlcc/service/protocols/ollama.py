@@ -1,0 +1,122 @@
+"""Ollama's addresses that answer: /api/chat and /api/generate. What bodies and lines look like is
+`mlcc.api.ollama`'s; what is told of models is in `ollama_models.py`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+from mlcc.api.ollama.answer import Durations, Line, Lines, error_line, whole
+from mlcc.api.ollama.fields import CHAT, GENERATE
+from mlcc.api.ollama.request import (
+    chat_body,
+    generate_body,
+    generate_chat_body,
+    is_chat,
+    model_name,
+)
+from mlcc.errors import InvalidRequestError, MlccError, UnsupportedError
+from mlcc.service.addresses import OLLAMA_CHAT, OLLAMA_GENERATE
+from mlcc.service.core import Asked, Core
+from mlcc.service.exchange import ApiRequest, ApiResponse, json_response, lines_response, to_json
+from mlcc.service.protocols.ollama_models import abilities, since
+from mlcc.service.routes import Handlers
+
+
+async def chat(core: Core, request: ApiRequest) -> ApiResponse:
+    """POST /api/chat."""
+    started = time.monotonic_ns()
+    body = await core.body(request)
+    fields, ignored = CHAT.check(body, ""), core.unknown(CHAT, body)
+    name = _checked(core, fields)
+    lines = Lines(name, since(time.time()), chat=True)
+    if not fields.get("messages"):
+        return _loaded(lines, fields, ignored)
+    asked = await core.chat(request, chat_body(fields))
+    return await _answered(asked, lines, started, fields, ignored)
+
+
+async def generate(core: Core, request: ApiRequest) -> ApiResponse:
+    """POST /api/generate."""
+    started = time.monotonic_ns()
+    body = await core.body(request)
+    fields, ignored = GENERATE.check(body, ""), core.unknown(GENERATE, body)
+    name = _checked(core, fields)
+    lines = Lines(name, since(time.time()), chat=False)
+    if not fields.get("prompt"):
+        return _loaded(lines, fields, ignored)
+    if is_chat(fields):
+        asked = await core.chat(request, generate_chat_body(fields))
+    else:
+        asked = await core.complete(request, generate_body(fields))
+    return await _answered(asked, lines, started, fields, ignored)
+
+
+def _checked(core: Core, fields: Mapping[str, Any]) -> str:
+    """The name to answer under. Raises NotFoundError for another model, UnsupportedError for
+    thinking of one that does not."""
+    name = fields.get("model", "")
+    core.check_model(model_name(name, core.text.name))
+    if fields.get("think") and "thinking" not in abilities(core.text):
+        raise UnsupportedError(
+            f"'{core.text.name}' does not support thinking, by its chat template; leave 'think' "
+            "out, or load a model that does",
+            param="think",
+            code="no_thinking",
+        )
+    return name or core.text.name
+
+
+def _loaded(lines: Lines, fields: Mapping[str, Any], ignored: Mapping[str, str]) -> ApiResponse:
+    """Of a request without a prompt, by which clients load a model, or unload it."""
+    if fields.get("keep_alive") in (0, "0", "0s"):
+        raise InvalidRequestError(
+            "the model stays loaded while the server runs: 'keep_alive' 0 does not unload it; end "
+            "the server instead",
+            param="keep_alive",
+            code="always_loaded",
+        )
+    return json_response(lines.nothing("load"), headers=ignored)
+
+
+async def _answered(
+    asked: Asked,
+    lines: Lines,
+    started: int,
+    fields: Mapping[str, Any],
+    ignored: Mapping[str, str],
+) -> ApiResponse:
+    made, job = _lines(asked, lines, started), asked.job
+    if fields.get("stream", True):
+        await asked.accepted()
+        return lines_response(_written(asked, made), job.close, lambda: job.failure, ignored)
+    try:
+        return json_response(whole([line async for line in made]), headers=ignored)
+    finally:
+        job.close()
+
+
+async def _lines(asked: Asked, lines: Lines, started: int) -> AsyncIterator[Line]:
+    first = 0
+    async for chunk in asked.stream():
+        for line in lines.take(chunk):
+            first = first or time.monotonic_ns()
+            yield line
+    ended = time.monotonic_ns()
+    for line in lines.end(Durations(ended - started, (first or ended) - started)):
+        yield line
+
+
+async def _written(asked: Asked, lines: AsyncIterator[Line]) -> AsyncIterator[str]:
+    """Each as a line; a failure is the last one."""
+    try:
+        async for line in lines:
+            yield f"{to_json(line)}\n"
+    except MlccError as error:
+        asked.job.failure = error
+        yield f"{to_json(error_line(error))}\n"
+
+
+HANDLERS: Handlers = {OLLAMA_CHAT: chat, OLLAMA_GENERATE: generate}

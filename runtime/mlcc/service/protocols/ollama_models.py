@@ -1,0 +1,151 @@
+"""Ollama's addresses that tell of models, and what is refused there. What they tell is
+`mlcc.api.ollama.models`'."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+from mlcc.api.encoders import no_encoder
+from mlcc.api.ollama.fields import EMBED, NAMED
+from mlcc.api.ollama.models import VERSION, capabilities, entry, loaded, show
+from mlcc.api.ollama.request import model_name
+from mlcc.errors import InvalidRequestError, UnsupportedError
+from mlcc.model.model import ModelText
+from mlcc.service.addresses import (
+    OLLAMA_EMBED,
+    OLLAMA_EMBEDDINGS,
+    OLLAMA_HEAD,
+    OLLAMA_PS,
+    OLLAMA_PULL,
+    OLLAMA_REFUSED,
+    OLLAMA_SHOW,
+    OLLAMA_TAGS,
+    OLLAMA_VERSION,
+)
+from mlcc.service.core import Core
+from mlcc.service.exchange import ApiRequest, ApiResponse, json_response, lines_response, to_json
+from mlcc.service.models import Models
+from mlcc.service.routes import Handlers, PlaceHandlers
+from mlcc.version import __version__
+
+
+def abilities(text: ModelText) -> list[str]:
+    """As its tokenizer and its chat template tell: tools are told of by words to models whose
+    template knows none, but those were not made for it."""
+    dialect = text.dialect
+    return capabilities(dialect.native, text.infill is not None, dialect.marks is not None)
+
+
+async def head(models: Models, request: ApiRequest) -> ApiResponse:
+    """HEAD /, by which clients see whether a server is there."""
+    return ApiResponse(200, {"content-type": "text/plain"}, "")
+
+
+async def version(models: Models, request: ApiRequest) -> ApiResponse:
+    """GET /api/version: of the API, by Ollama's count, and of mlcc."""
+    return json_response({"version": VERSION, "mlcc": __version__})
+
+
+async def tags(models: Models, request: ApiRequest) -> ApiResponse:
+    """GET /api/tags."""
+    rows = [entry(each.name, since(each.created), each.about) for each in models.entries()]
+    return json_response({"models": rows})
+
+
+async def running(models: Models, request: ApiRequest) -> ApiResponse:
+    """GET /api/ps."""
+    rows = [
+        loaded(each.name, since(each.created), each.about, each.context)
+        for each in models.entries()
+        if each.state == "loaded"
+    ]
+    return json_response({"models": rows})
+
+
+async def show_model(core: Core, request: ApiRequest) -> ApiResponse:
+    """POST /api/show."""
+    body = await core.body(request)
+    ignored = core.unknown(NAMED, body)
+    core.check_model(_named(core, body))
+    text = core.text
+    told = show(
+        text.name,
+        since(core.created),
+        text.about,
+        core.engine.capacity.context,
+        text.chat_template.source or "",
+        text.sampling,
+        abilities(core.text),
+    )
+    return json_response(told, headers=ignored)
+
+
+async def pull(core: Core, request: ApiRequest) -> ApiResponse:
+    """POST /api/pull: what is here is here at once; the rest is for the command line."""
+    body = await core.body(request)
+    ignored = core.unknown(NAMED, body)
+    if (name := _named(core, body)) not in (core.text.name, *core.aliases):
+        raise UnsupportedError(
+            f"this server serves '{core.text.name}' and pulls nothing; fetch '{name[:80]}' with "
+            f"`mlcc pull {name[:80]}`, then `mlcc serve` it",
+            param="model",
+            code="not_pulled",
+        )
+    if not body.get("stream", True):
+        return json_response({"status": "success"}, headers=ignored)
+    return lines_response(_pulled(), lambda: None, lambda: None, ignored)
+
+
+async def embed(core: Core, request: ApiRequest) -> ApiResponse:
+    """POST /api/embed, /api/embeddings."""
+    body = await core.body(request)
+    core.check_model(model_name(EMBED.check(body, "").get("model", ""), core.text.name))
+    raise no_encoder(core.text.name, "embeddings")
+
+
+async def refused(models: Models, request: ApiRequest) -> ApiResponse:
+    """What changes a store of models, which this server has none of."""
+    raise UnsupportedError(
+        f"{request.method} {request.path} is not built: this server serves one compiled model and "
+        "keeps no others; use `mlcc compile` and `mlcc cache`",
+        code="unsupported_address",
+    )
+
+
+async def _pulled() -> AsyncIterator[str]:
+    for status in ("it is loaded", "success"):
+        yield f"{to_json({'status': status})}\n"
+
+
+def _named(core: Core, body: Any) -> str:
+    fields = NAMED.check(body, "")
+    name = fields.get("model") or fields.get("name")
+    if not name:
+        raise InvalidRequestError(
+            "'model' is missing; it must be the model's name",
+            param="model",
+            code="missing_required_parameter",
+        )
+    return model_name(name, core.text.name)
+
+
+def since(seconds: float) -> str:
+    """A time of this clock as RFC 3339 has it, in UTC."""
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f"{seconds % 1:.6f}Z"[1:]
+
+
+HANDLERS: Handlers = {
+    OLLAMA_SHOW: show_model,
+    OLLAMA_PULL: pull,
+    OLLAMA_EMBED: embed,
+    OLLAMA_EMBEDDINGS: embed,
+}
+PLACE_HANDLERS: PlaceHandlers = {
+    OLLAMA_HEAD: head,
+    OLLAMA_VERSION: version,
+    OLLAMA_TAGS: tags,
+    OLLAMA_PS: running,
+    **dict.fromkeys(OLLAMA_REFUSED, refused),
+}

@@ -1,0 +1,163 @@
+"""OpenAI's addresses of /v1/responses: answers made, kept, fetched, cancelled and deleted. What
+bodies and events look like is `mlcc.api.openai_responses`'."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+from urllib.parse import parse_qs
+
+from mlcc.api.openai_responses.answer import ResponseEvents
+from mlcc.api.openai_responses.fields import COUNT_INPUT, RESPONSES
+from mlcc.api.openai_responses.request import parse_responses
+from mlcc.errors import InvalidRequestError, MlccError, UnsupportedError
+from mlcc.service.addresses import (
+    RESPONSE,
+    RESPONSE_CANCEL,
+    RESPONSE_CREATE,
+    RESPONSE_DELETE,
+    RESPONSE_INPUT,
+    RESPONSE_TOKENS,
+)
+from mlcc.service.core import Asked, Core
+from mlcc.service.events import event_lines, run_through
+from mlcc.service.exchange import ApiRequest, ApiResponse, events_response, json_response
+from mlcc.service.routes import Handlers
+
+_NAMES = {"messages": "input", "max_tokens": "max_output_tokens"}
+"""Fields of a chat's request, as they are called here."""
+MOST_LISTED = 100
+LISTED = 20
+"""Items of an input, of one page; the default is OpenAI's."""
+
+
+async def create(core: Core, request: ApiRequest) -> ApiResponse:
+    """POST /v1/responses."""
+    body = await core.body(request)
+    parsed, ignored = parse_responses(body), core.unknown(RESPONSES, body)
+    conversations, tenant = core.conversations, request.tenant
+    history = await conversations.before(tenant, parsed.previous)
+    given = await conversations.resolved(tenant, parsed.items())
+    asked = await _asked(core, request, parsed.chat([*history, *given]))
+    made_id, head = asked.head.id.rpartition("-")[2], asked.head
+    defaults = core.text.sampling
+    events = ResponseEvents(parsed, made_id, head.model, head.created, defaults, _now)
+    given = [{"id": f"item_{made_id}_{number}", **item} for number, item in enumerate(given)]
+
+    async def keep() -> None:
+        conversations.end(tenant, events)
+        if parsed.store:
+            await conversations.keep(tenant, events.answer, given, history)
+
+    if not parsed.stream:
+        await run_through(asked, events)
+        await keep()
+        return json_response(events.answer, headers=ignored)
+    await asked.accepted()
+    job = asked.job
+    conversations.begin(tenant, events, job)
+
+    def close() -> None:
+        conversations.end(tenant, events)
+        job.close()
+
+    return events_response(event_lines(asked, events, keep), close, lambda: job.failure, ignored)
+
+
+async def _asked(core: Core, request: ApiRequest, chat: dict[str, Any]) -> Asked:
+    """A chat's body, asked of the engine. What is refused names the field that it came in."""
+    try:
+        asked = await core.chat(request, chat)
+    except MlccError as error:
+        error.param = _NAMES.get(error.param or "", error.param)
+        raise
+    asked.job.prompt_field = "input"
+    return asked
+
+
+async def count(core: Core, request: ApiRequest) -> ApiResponse:
+    """POST /v1/responses/input_tokens."""
+    body = await core.body(request)
+    parsed, ignored = parse_responses(body, counted=True), core.unknown(COUNT_INPUT, body)
+    history = await core.conversations.before(request.tenant, parsed.previous)
+    given = await core.conversations.resolved(request.tenant, parsed.items())
+    tokens = await core.count(parsed.chat([*history, *given]))
+    return json_response(
+        {"object": "response.input_tokens", "input_tokens": tokens}, headers=ignored
+    )
+
+
+async def get(core: Core, request: ApiRequest) -> ApiResponse:
+    """GET /v1/responses/{name}: one that is kept or being made."""
+    name = request.parameters["name"]
+    if parse_qs(request.query).get("stream", ["false"])[0].lower() == "true":
+        raise UnsupportedError(
+            "streaming an answer again is not built; leave 'stream' out",
+            param="stream",
+            code="unsupported_parameter",
+        )
+    if (current := core.conversations.current(request.tenant, name)) is not None:
+        return json_response(current)
+    return json_response((await core.conversations.get(request.tenant, name)).response)
+
+
+async def delete(core: Core, request: ApiRequest) -> ApiResponse:
+    """DELETE /v1/responses/{name}."""
+    name = request.parameters["name"]
+    await core.conversations.delete(request.tenant, name)
+    return json_response({"id": name, "object": "response", "deleted": True})
+
+
+async def cancel(core: Core, request: ApiRequest) -> ApiResponse:
+    """POST /v1/responses/{name}/cancel."""
+    name = request.parameters["name"]
+    return json_response(await core.conversations.cancel(request.tenant, name))
+
+
+async def input_items(core: Core, request: ApiRequest) -> ApiResponse:
+    """GET /v1/responses/{name}/input_items: all that was before the answer, the newest first
+    unless `order` is asc."""
+    entry = await core.conversations.get(request.tenant, request.parameters["name"])
+    query = {name: values[-1] for name, values in parse_qs(request.query).items()}
+    items = [*entry.history, *entry.input]
+    order = query.get("order", "desc")
+    limit = query.get("limit", str(LISTED))
+    if order not in ("asc", "desc"):
+        raise _wrong("order", "'asc' or 'desc'")
+    if not limit.isascii() or not limit.isdecimal() or not 1 <= int(limit[:9]) <= MOST_LISTED:
+        raise _wrong("limit", f"a whole number from 1 to {MOST_LISTED}")
+    if order == "desc":
+        items.reverse()
+    if after := query.get("after"):
+        ids = [item["id"] for item in items]
+        if after not in ids:
+            raise _wrong("after", "the id of an item of this list")
+        items = items[ids.index(after) + 1 :]
+    page = items[: int(limit)]
+    return json_response(
+        {
+            "object": "list",
+            "data": page,
+            "first_id": page[0]["id"] if page else None,
+            "last_id": page[-1]["id"] if page else None,
+            "has_more": len(page) < len(items),
+        }
+    )
+
+
+def _wrong(name: str, wants: str) -> InvalidRequestError:
+    return InvalidRequestError(f"'{name}' must be {wants}", param=name, code="invalid_value")
+
+
+def _now() -> int:
+    return int(time.time())
+
+
+HANDLERS: Handlers = {
+    RESPONSE_CREATE: create,
+    RESPONSE_TOKENS: count,
+    RESPONSE: get,
+    RESPONSE_DELETE: delete,
+    RESPONSE_CANCEL: cancel,
+    RESPONSE_INPUT: input_items,
+}

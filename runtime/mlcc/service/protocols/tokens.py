@@ -1,0 +1,96 @@
+"""Texts to tokens and back, and conversations to prompts: llama.cpp's addresses and vLLM's, which
+have the same names. Which of the two asks is seen by its word for the text.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping
+from typing import Any
+
+from mlcc.api.fields import CHAT
+from mlcc.api.llamacpp.fields import DETOKENIZE, TOKENIZE
+from mlcc.api.requests import parse_chat
+from mlcc.errors import InvalidRequestError
+from mlcc.service.addresses import APPLY_TEMPLATE
+from mlcc.service.addresses import DETOKENIZE as DETOKENIZE_AT
+from mlcc.service.addresses import TOKENIZE as TOKENIZE_AT
+from mlcc.service.core import MOST_COUNTED, Core
+from mlcc.service.exchange import ApiRequest, ApiResponse, json_response
+from mlcc.service.routes import Handlers
+from mlcc.service.talk import Talk
+
+WORDS = ("content", "prompt", "messages")
+
+
+async def tokenize(core: Core, request: ApiRequest) -> ApiResponse:
+    """POST /tokenize."""
+    body = await core.body(request)
+    fields, ignored = TOKENIZE.check(body, ""), core.unknown(TOKENIZE, body)
+    core.check_model(fields.get("model"))
+    given = [word for word in WORDS if word in fields]
+    if len(given) != 1:
+        raise InvalidRequestError(
+            "the request must have one of 'content', 'prompt' and 'messages'",
+            param="content",
+            code="missing_required_parameter" if not given else "invalid_value",
+        )
+    ids = await _ids(core, fields, given[0], body)
+    pieces = [core.text.tokenizer.decode([token]) for token in ids] if _wants(fields) else []
+    if given[0] == "content":
+        tokens: list[Any] = [*ids]
+        if pieces:
+            tokens = [{"id": i, "piece": piece} for i, piece in zip(ids, pieces, strict=True)]
+        return json_response({"tokens": tokens}, headers=ignored)
+    counted = {"count": len(ids), "max_model_len": core.engine.capacity.context}
+    strings = {"token_strs": pieces} if pieces else {}
+    return json_response({**counted, "tokens": [*ids], **strings}, headers=ignored)
+
+
+async def detokenize(core: Core, request: ApiRequest) -> ApiResponse:
+    """POST /detokenize."""
+    body = await core.body(request)
+    fields, ignored = DETOKENIZE.check(body, ""), core.unknown(DETOKENIZE, body)
+    core.check_model(fields.get("model"))
+    vocabulary = core.engine.capacity.vocab_size
+    for number, token in enumerate(fields["tokens"]):
+        if token >= vocabulary:
+            raise InvalidRequestError(
+                f"'tokens[{number}]' is {token}, the vocabulary is 0 .. {vocabulary - 1}",
+                param=f"tokens[{number}]",
+                code="invalid_value",
+            )
+    text = core.text.tokenizer.decode(fields["tokens"])
+    return json_response({"content": text, "prompt": text}, headers=ignored)
+
+
+async def apply_template(core: Core, request: ApiRequest) -> ApiResponse:
+    """POST /apply-template, with a body as the chat's."""
+    body = await core.body(request)
+    parsed, ignored = parse_chat(body), core.unknown(CHAT, body)
+    core.check_model(parsed.delivery.model)
+    talk = Talk(parsed, core.text)
+    text = await core.prompts.written(talk.messages, parsed.delivery.timeout, talk.variables)
+    return json_response({"prompt": text}, headers=ignored)
+
+
+async def _ids(core: Core, fields: Mapping[str, Any], word: str, body: Any) -> array[int]:
+    """However long: nothing is computed of them."""
+    if word == "messages":
+        chat = {k: body[k] for k in ("messages", "tools", "chat_template_kwargs") if k in body}
+        talk = Talk(parse_chat(chat), core.text)
+        return await core.prompts.chat(talk.messages, MOST_COUNTED, None, talk.variables)
+    said, default = ("add_special", False) if word == "content" else ("add_special_tokens", True)
+    special = fields.get(said, default)
+    return await core.prompts.text(fields[word], MOST_COUNTED, None, special)
+
+
+def _wants(fields: Mapping[str, Any]) -> bool:
+    return bool(fields.get("with_pieces") or fields.get("return_token_strs"))
+
+
+HANDLERS: Handlers = {
+    TOKENIZE_AT: tokenize,
+    DETOKENIZE_AT: detokenize,
+    APPLY_TEMPLATE: apply_template,
+}

@@ -1,0 +1,100 @@
+// open() of the Python module: a model's records out of tuples.
+#include <memory>
+
+#include "python.h"
+
+namespace mlcc::python {
+namespace {
+
+using Shapes = std::vector<std::vector<int64_t>>;
+
+const int64_t* keep_shape(PyObject* sizes, Shapes* shapes) {
+  shapes->push_back(items<int64_t>(sizes, [](PyObject* size) { return static_cast<int64_t>(integer(size)); }));
+  return shapes->back().data();
+}
+
+// Who is told how many bytes of weights are in place.
+struct Progress {
+  PyObject* callable;
+  PyThreadState* state;  // of the thread that opens, which is the one that tells
+};
+
+void tell(void* context, int64_t bytes) {
+  auto* progress = static_cast<Progress*>(context);
+  PyEval_RestoreThread(progress->state);
+  PyObject* answered = PyObject_CallFunction(progress->callable, "L", static_cast<long long>(bytes));
+  if (answered == nullptr) PyErr_WriteUnraisable(progress->callable);  // Python's side keeps what is raised there
+  Py_DecRef(answered);
+  progress->state = PyEval_SaveThread();
+}
+
+}  // namespace
+
+// (library, interface, threads, device, index, functions, weights, groups, caches, layout, bounds, progress):
+// paths and dtypes are bytes, `interface` a str or None; a weight is (path, offset, dtype, shape), a group
+// (kind, page size, pool, most pages), a cache (group, dtype, shape), a table of the layout (offset, entries).
+PyObject* open_executor(PyObject*, PyObject* arguments) {
+  return guarded([=] {
+    mlcc_executor_options options{};
+    options.abi = MLCC_EXECUTOR_ABI;
+    PyObject *functions = nullptr, *weights = nullptr, *groups = nullptr, *caches = nullptr, *callable = nullptr;
+    mlcc_step_layout& to = options.layout;
+    mlcc_bounds& bounds = options.bounds;
+    parse(arguments, "yziiiOOOO((ii)(ii)(ii)(ii)(ii)(ii)i)(iiiiiii)O", &options.library, &options.interface,
+          &options.threads, &options.device, &options.device_index, &functions, &weights, &groups, &caches,
+          &to.header.offset, &to.header.entries, &to.sequences.offset, &to.sequences.entries, &to.rows.offset,
+          &to.rows.entries, &to.copies.offset, &to.copies.entries, &to.tokens.offset, &to.tokens.entries,
+          &to.pages.offset, &to.pages.entries, &to.words, &bounds.vocabulary, &bounds.context, &bounds.tokens,
+          &bounds.sequences, &bounds.rows, &bounds.adjust_rows, &bounds.adjust_words, &callable);
+
+    Shapes shapes;  // inner vectors stay where they are
+    auto names = items<const char*>(functions, [](PyObject* name) { return made(PyBytes_AsString(name)); });
+    auto mapped = items<mlcc_weight>(weights, [&](PyObject* item) {
+      mlcc_weight weight{};
+      PyObject *shape = nullptr, *offset = nullptr;
+      parse(item, "yOyO", &weight.path, &offset, &weight.dtype, &shape);
+      weight.offset = PyLong_AsUnsignedLongLong(offset);
+      if (PyErr_Occurred() != nullptr) throw Raised();
+      weight.shape = keep_shape(shape, &shapes);
+      weight.dimensions = static_cast<int32_t>(shapes.back().size());
+      return weight;
+    });
+    auto kept = items<mlcc_group>(groups, [](PyObject* item) {
+      mlcc_group group{};
+      parse(item, "iiii", &group.kind, &group.page_size, &group.pool, &group.most_pages);
+      return group;
+    });
+    auto tensors = items<mlcc_cache>(caches, [&](PyObject* item) {
+      mlcc_cache cache{};
+      PyObject* shape = nullptr;
+      parse(item, "iyO", &cache.group, &cache.dtype, &shape);
+      cache.shape = keep_shape(shape, &shapes);
+      cache.dimensions = static_cast<int32_t>(shapes.back().size());
+      return cache;
+    });
+    options.functions = names.data();
+    options.num_functions = static_cast<int32_t>(names.size());
+    options.weights = mapped.data();
+    options.num_weights = static_cast<int32_t>(mapped.size());
+    options.groups = kept.data();
+    options.num_groups = static_cast<int32_t>(kept.size());
+    options.caches = tensors.data();
+    options.num_caches = static_cast<int32_t>(tensors.size());
+
+    auto room = std::make_unique<Room>(static_cast<size_t>(bounds.rows));
+    Held opened(_PyObject_New(executor_type));
+    auto* executor = reinterpret_cast<Executor*>(opened.get());
+    executor->handle = nullptr;
+    executor->room = room.release();
+    Progress progress{callable, nullptr};
+    options.progress = tell;
+    options.progress_context = &progress;
+    progress.state = PyEval_SaveThread();
+    mlcc_executor_status status = mlcc_executor_open(&options, &executor->handle);
+    PyEval_RestoreThread(progress.state);
+    raise_unless_ok(status);
+    return opened.release();
+  });
+}
+
+}  // namespace mlcc::python

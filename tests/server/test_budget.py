@@ -1,0 +1,55 @@
+"""The memory that models share: what is decided for the next one, by numbers alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from mlcc.errors import CapacityError
+from mlcc.server.budget import Evict, Grant, Holding, Wait, decide
+from mlcc.server.sources import Needs, Source
+
+LEAST = 20
+"""What the model must have: weights, and pages for a short request."""
+
+
+def fits(room: int) -> None:
+    if room < LEAST:
+        raise CapacityError(f"{room} are too few")
+
+
+def model(full: int, spare: int) -> Source:
+    return Source("new", 64, "toy", Needs(full, spare), fits, None, None, lambda: None)  # type: ignore[arg-type]
+
+
+def held(name: str, granted: int, used: float, idle: bool = True) -> Holding:
+    return Holding(name, granted, used, idle)
+
+
+@pytest.mark.parametrize(
+    ("total", "models", "needs", "holdings", "expected"),
+    [
+        (None, 3, (50, 90), [held("a", 80, 1)], Grant(None)),
+        (100, 1, (50, 90), [], Grant(90)),  # alone it has its cache
+        (90, 3, (25, 80), [], Grant(30)),  # of three no more than its share
+        (90, 2, (60, 60), [], Grant(45)),  # with fewer pages it does with its share
+        (90, 5, (60, 60), [], Grant(30)),
+        (90, 3, (25, 80), [held("a", 30, 2), held("b", 35, 1)], Grant(25)),
+        (90, 3, (25, 25), [held("a", 45, 2), held("b", 40, 1)], Evict("b")),
+        (90, 3, (25, 25), [held("a", 45, 2, False), held("b", 40, 1, False)], Wait(("a", "b"))),
+        (90, 3, (25, 25), [held("a", 69, 2, False)], Grant(21)),  # fewer pages, and no waiting
+        (40, 3, (35, 35), [], Grant(35)),  # a share would be too little for it
+    ],
+)
+def test_the_next_step(
+    total: int | None,
+    models: int,
+    needs: tuple[int, int],
+    holdings: list[Holding],
+    expected: Grant | Evict | Wait,
+) -> None:
+    assert decide(total, models, model(*needs), holdings) == expected
+
+
+def test_all_of_the_memory_is_too_little() -> None:
+    with pytest.raises(CapacityError, match="19 are too few"):
+        decide(19, 2, model(30, 30), [])

@@ -1,0 +1,189 @@
+/**
+ * All conversations of this browser, in IndexedDB: one record each. Several tabs write at once and
+ * lose nothing of each other: a save takes over what is kept by now, in the same transaction, and
+ * other tabs are told.
+ *
+ * Where the browser keeps nothing for the page, conversations last as long as the tab.
+ */
+
+import { type DBSchema, type IDBPDatabase, openDB } from 'idb';
+import { type Conversation, type Stored, titleOf } from './conversation.js';
+import { isStored } from './stored.js';
+
+/** What the list shows. */
+export interface Summary {
+  readonly id: string;
+  readonly title: string;
+  readonly updated: number;
+}
+
+/** What another tab did. */
+export interface Change {
+  readonly kind: 'saved' | 'removed';
+  readonly id: string;
+}
+
+/** Where records lie; a Map behind it does as well. */
+export interface Shelf {
+  /** Read a record and write what `change` makes of it, in one transaction. */
+  update(id: string, change: (kept: Stored | undefined) => Stored | null): Promise<void>;
+  get(id: string): Promise<Stored | undefined>;
+  all(): Promise<Stored[]>;
+  remove(id: string): Promise<void>;
+}
+
+export class Library {
+  readonly #shelf: Promise<Shelf>;
+  readonly #channel: BroadcastChannel | null;
+  /** Kept before: one that is gone then was removed by another tab, and stays so. */
+  readonly #known = new Set<string>();
+
+  constructor(
+    shelf: Promise<Shelf>,
+    channel: BroadcastChannel | null,
+    onChange: (c: Change) => void,
+  ) {
+    this.#shelf = shelf;
+    this.#channel = channel;
+    channel?.addEventListener('message', ({ data }: MessageEvent<Change>) => onChange(data));
+  }
+
+  /** The newest first; with `words`, those that hold all of them, in title or text. */
+  async list(words = ''): Promise<Summary[]> {
+    const wanted = words.toLowerCase().split(/\s+/).filter(Boolean);
+    const found = (await this.all()).filter((kept) =>
+      wanted.every((word) => textOf(kept).includes(word)),
+    );
+    return found
+      .map(({ id, title, updated, messages }) => ({
+        id,
+        updated,
+        title: title || titleOf(messages),
+      }))
+      .sort((a, b) => b.updated - a.updated);
+  }
+
+  async get(id: string): Promise<Stored | undefined> {
+    const kept = await (await this.#shelf).get(id);
+    if (!isStored(kept)) return undefined;
+    this.#known.add(id);
+    return kept;
+  }
+
+  /** Keep a conversation, and what another tab added to it. An empty one is not kept. */
+  async save(conversation: Conversation): Promise<void> {
+    if (conversation.isEmpty && !this.#known.has(conversation.id)) return;
+    await (await this.#shelf).update(conversation.id, (kept) => {
+      if (!kept && this.#known.has(conversation.id)) return null;
+      if (isStored(kept)) conversation.merge(kept);
+      return conversation.snapshot();
+    });
+    this.#known.add(conversation.id);
+    this.#tell('saved', conversation.id);
+  }
+
+  async rename(id: string, title: string): Promise<void> {
+    await (await this.#shelf).update(id, (kept) => (kept ? { ...kept, title } : null));
+    this.#tell('saved', id);
+  }
+
+  async remove(id: string): Promise<void> {
+    await (await this.#shelf).remove(id);
+    this.#tell('removed', id);
+  }
+
+  /** Conversations as they are kept; one whose only question was refused has nothing in it. */
+  async all(): Promise<Stored[]> {
+    const all = await (await this.#shelf).all();
+    return all.filter((kept) => isStored(kept) && kept.messages.length > 0);
+  }
+
+  /** Take conversations from an export; one that is here already stands beside it as another. */
+  async add(conversations: readonly Stored[]): Promise<void> {
+    const shelf = await this.#shelf;
+    for (const given of conversations) {
+      const isHere = (await shelf.get(given.id)) !== undefined;
+      const kept = isHere ? { ...given, id: crypto.randomUUID() } : given;
+      await shelf.update(kept.id, () => kept);
+      this.#tell('saved', kept.id);
+    }
+  }
+
+  #tell(kind: Change['kind'], id: string): void {
+    this.#channel?.postMessage({ kind, id } satisfies Change);
+  }
+}
+
+interface Schema extends DBSchema {
+  conversations: { key: string; value: Stored };
+}
+
+/** The database, or a shelf that lasts as long as the tab where the browser refuses one. */
+export async function openShelf(onForgetful: () => void): Promise<Shelf> {
+  try {
+    return new DatabaseShelf(
+      await openDB<Schema>('mlcc', 1, {
+        upgrade: (database) => void database.createObjectStore('conversations', { keyPath: 'id' }),
+      }),
+    );
+  } catch {
+    onForgetful();
+    return new MapShelf();
+  }
+}
+
+class DatabaseShelf implements Shelf {
+  readonly #database: IDBPDatabase<Schema>;
+
+  constructor(database: IDBPDatabase<Schema>) {
+    this.#database = database;
+  }
+
+  async update(id: string, change: (kept: Stored | undefined) => Stored | null): Promise<void> {
+    const { store, done } = this.#database.transaction('conversations', 'readwrite');
+    const made = change(await store.get(id));
+    if (made) await store.put(made);
+    await done;
+  }
+
+  get(id: string): Promise<Stored | undefined> {
+    return this.#database.get('conversations', id);
+  }
+
+  all(): Promise<Stored[]> {
+    return this.#database.getAll('conversations');
+  }
+
+  remove(id: string): Promise<void> {
+    return this.#database.delete('conversations', id);
+  }
+}
+
+/** Records in memory. */
+export class MapShelf implements Shelf {
+  readonly #kept = new Map<string, Stored>();
+
+  async update(id: string, change: (kept: Stored | undefined) => Stored | null): Promise<void> {
+    const made = change(structuredClone(this.#kept.get(id)));
+    if (made) this.#kept.set(id, made);
+  }
+
+  async get(id: string): Promise<Stored | undefined> {
+    return structuredClone(this.#kept.get(id));
+  }
+
+  async all(): Promise<Stored[]> {
+    return structuredClone([...this.#kept.values()]);
+  }
+
+  async remove(id: string): Promise<void> {
+    this.#kept.delete(id);
+  }
+}
+
+function textOf({ title, messages }: Stored): string {
+  const said = messages.map(({ content, attachments }) =>
+    [content, ...(attachments ?? []).map(({ name }) => name)].join('\n'),
+  );
+  return [title, ...said].join('\n').toLowerCase();
+}

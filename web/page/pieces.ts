@@ -1,0 +1,45 @@
+/** Chunks of the API as pieces of an answer: the same of a server and of a tab. */
+
+import type { Timing } from '../src/timing.js';
+import type { End } from './conversation.js';
+import type { CallPiece, Piece } from './engine_port.js';
+
+/** What the page reads of a ChatCompletionChunk; a server may be older or newer than the page. */
+export interface ChatChunk {
+  readonly choices: readonly {
+    readonly delta: {
+      readonly content?: string | null;
+      readonly reasoning_content?: string | null;
+      readonly tool_calls?: readonly CallPiece[] | null;
+    };
+    readonly finish_reason: string | null;
+  }[];
+}
+
+const ENDS: Readonly<Record<string, End>> = {
+  stop: 'stop',
+  length: 'length',
+  tool_calls: 'tool_calls',
+};
+
+/** Pieces of a stream; the last has what it took, which is known when the stream has ended. */
+export async function* pieces(
+  chunks: AsyncIterable<ChatChunk>,
+  timing: () => Timing | null | undefined,
+): AsyncGenerator<Piece, void, undefined> {
+  for await (const { choices } of chunks) {
+    const [choice] = choices;
+    if (choice) yield pieceOf(choice);
+  }
+  const taken = timing();
+  if (taken) yield { text: '', timing: taken };
+}
+
+function pieceOf({ delta, finish_reason }: ChatChunk['choices'][number]): Piece {
+  return {
+    text: delta.content ?? '',
+    ...(delta.reasoning_content && { reasoning: delta.reasoning_content }),
+    ...(delta.tool_calls?.length && { calls: delta.tool_calls }),
+    ...(finish_reason && { finish: ENDS[finish_reason] ?? 'stop' }),
+  };
+}

@@ -1,0 +1,42 @@
+/** The request for an answer: the way through the conversation, and what the visitor has set. */
+
+import { withAttachments } from './attachments.js';
+import type { Message } from './conversation.js';
+import type { ChatRequest, RequestMessage } from './engine_port.js';
+import { requestFields, type Settings, schemaOf, toolsOf } from './settings.js';
+
+/** `goesOn`: the last message is an answer, to be gone on with where it ended. */
+export function requestOf(
+  messages: readonly Message[],
+  settings: Settings,
+  goesOn = false,
+): ChatRequest {
+  const system = settings.system.trim();
+  const schema = schemaOf(settings);
+  const tools = toolsOf(settings);
+  const said = messages.map(requestMessage);
+  const last = said.at(-1);
+  if (goesOn && last) said.splice(-1, 1, { ...last, prefix: true });
+  return {
+    messages: [...(system ? [{ role: 'system' as const, content: system }] : []), ...said],
+    ...requestFields(settings),
+    ...(schema && {
+      response_format: { type: 'json_schema', json_schema: { name: 'answer', schema } },
+    }),
+    ...(tools && { tools }),
+  };
+}
+
+/** Reasoning is not sent back: templates leave it out of what was said. */
+function requestMessage(message: Message): RequestMessage {
+  const { role, content, attachments, toolCalls, toolCallId } = message;
+  if (role === 'tool') return { role, content, tool_call_id: toolCallId ?? '' };
+  if (role === 'user') return { role, content: withAttachments(content, attachments) };
+  if (!toolCalls?.length) return { role, content };
+  const tool_calls = toolCalls.map(({ id, name, arguments: given }) => ({
+    id,
+    type: 'function' as const,
+    function: { name, arguments: given },
+  }));
+  return { role, content, tool_calls };
+}

@@ -1,0 +1,128 @@
+/**
+ * The server that the page came from, as an engine: its API over fetch, and its key. The key is kept
+ * for this tab alone, and goes nowhere but to that server.
+ */
+
+import type { Usage } from '../src/api.js';
+import { Completions } from '../src/completions.js';
+import { MlccError } from '../src/errors.js';
+import { readWhole } from '../src/events.js';
+import type { Timing } from '../src/timing.js';
+import type { ChatEngine, ChatRequest, Piece, ServerFacts } from './engine_port.js';
+import { type ChatChunk, pieces } from './pieces.js';
+import { keep, type TextStore } from './storage.js';
+
+/** The server gives no answer at all. */
+export class UnreachableError extends MlccError {
+  override readonly name = 'UnreachableError';
+}
+
+/** A model that the server has. */
+export interface ServerModel {
+  readonly name: string;
+  readonly context: number | null;
+}
+
+/** What the page reads of a model in the API's list; servers name the context differently. */
+interface ListedModel {
+  readonly id: string;
+  readonly context_length?: unknown;
+  readonly max_model_len?: unknown;
+}
+
+type Body = ChatRequest & { readonly stream?: boolean | null };
+
+const KEY = 'mlcc.key.1';
+
+export class Server {
+  readonly #base: string;
+  readonly #store: TextStore | null;
+  #key: string;
+
+  /** `base` is the address that `v1/` stands below. */
+  constructor(base: string, store: TextStore | null) {
+    this.#base = base;
+    this.#store = store;
+    this.#key = store?.getItem(KEY) ?? '';
+  }
+
+  /** Whether a key was given; then a refusal means that it is a wrong one. */
+  get hasKey(): boolean {
+    return this.#key !== '';
+  }
+
+  set key(key: string) {
+    this.#key = key.trim();
+    keep(this.#store, KEY, this.#key);
+  }
+
+  /** Raises ApiError, 401 where a key is missing or wrong, or UnreachableError. */
+  async models(): Promise<ServerModel[]> {
+    const answer = await this.#ask('v1/models', {});
+    const { data } = await readWhole<{ data: readonly ListedModel[] }>(answer);
+    return data.map(({ id, context_length, max_model_len }) => ({
+      name: id,
+      context: [context_length, max_model_len].find((size) => typeof size === 'number') ?? null,
+    }));
+  }
+
+  engine({ name, context }: ServerModel): ChatEngine {
+    const facts = {
+      where: 'server',
+      model: name,
+      context,
+      address: this.#base,
+      notes: [],
+    } as const;
+    return new ServerEngine(facts, (path, body, signal) => {
+      const headers = { 'content-type': 'application/json' };
+      const sent = { method: 'POST', headers, body: JSON.stringify(body) };
+      return this.#ask(`v1${path}`, { ...sent, ...(signal && { signal }) });
+    });
+  }
+
+  async #ask(path: string, init: RequestInit): Promise<Response> {
+    const headers = new Headers(init.headers);
+    if (this.#key) headers.set('authorization', `Bearer ${encoded(this.#key)}`);
+    try {
+      return await fetch(new URL(path, this.#base), { ...init, headers, credentials: 'omit' });
+    } catch (error) {
+      if (init.signal?.aborted) throw error;
+      throw new UnreachableError(
+        'The server does not answer. See whether “mlcc serve” still runs, and ask again.',
+      );
+    }
+  }
+}
+
+class ServerEngine implements ChatEngine {
+  readonly facts: ServerFacts;
+  /** A server that does not answer now may do so later: that is each request's to say. */
+  readonly lost = new Promise<Error>(() => {});
+  readonly #completions: Completions<Body, { usage?: Usage | null }, ChatChunk>;
+  #timing: Timing | null = null;
+
+  constructor(
+    facts: ServerFacts,
+    post: (path: string, body: unknown, signal?: AbortSignal) => Promise<Response>,
+  ) {
+    this.facts = facts;
+    this.#completions = new Completions('/chat/completions', post, (timing) => {
+      this.#timing = timing;
+    });
+  }
+
+  async *stream(request: ChatRequest, signal: AbortSignal): AsyncGenerator<Piece, void, undefined> {
+    this.#timing = null;
+    const body = { ...request, model: this.facts.model, stream: true as const };
+    const chunks = await this.#completions.create(body, { signal });
+    yield* pieces(chunks, () => this.#timing);
+  }
+
+  async close(): Promise<void> {}
+}
+
+/** A header holds Latin-1 only; the server reads UTF-8 as well, byte by byte. */
+function encoded(key: string): string {
+  return String.fromCharCode(...new TextEncoder().encode(key));
+}

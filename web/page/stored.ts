@@ -1,0 +1,126 @@
+/**
+ * Conversations as JSON, for export and import, and the check of what comes from outside: a file,
+ * or a database that another version wrote. What is not sound is refused whole, never half taken.
+ */
+
+import type { Attachment, End, Figures, Message, Stored, ToolCall } from './conversation.js';
+
+/** What an exported file is. */
+interface Export {
+  readonly kind: typeof KIND;
+  readonly version: 1;
+  readonly conversations: readonly Stored[];
+}
+
+const KIND = 'mlcc conversations';
+const ENDS: readonly unknown[] = [
+  'stop',
+  'length',
+  'tool_calls',
+  'stopped',
+  'interrupted',
+] satisfies End[];
+const ROLES: readonly unknown[] = ['user', 'assistant', 'tool'];
+
+/** The file of an export. */
+export function exported(conversations: readonly Stored[]): string {
+  const file: Export = { kind: KIND, version: 1, conversations };
+  return JSON.stringify(file, null, 2);
+}
+
+/** The conversations of an exported file. Raises ImportError for what is none. */
+export function imported(text: string): Stored[] {
+  let file: Partial<Export> | null;
+  try {
+    file = JSON.parse(text);
+  } catch {
+    throw new ImportError('it is no JSON');
+  }
+  if (file?.kind !== KIND) throw new ImportError('it was not exported by this page');
+  if (file.version !== 1) throw new ImportError(`it is of version ${file.version}, not 1`);
+  const { conversations } = file;
+  if (!Array.isArray(conversations)) throw new ImportError('it lists no conversations');
+  for (const [index, found] of conversations.entries()) {
+    if (!isStored(found)) throw new ImportError(`conversation ${index + 1} in it is damaged`);
+  }
+  return conversations;
+}
+
+/** A file that cannot be imported, and why. */
+export class ImportError extends Error {
+  override readonly name = 'ImportError';
+
+  constructor(why: string) {
+    super(`This file cannot be imported: ${why}. Choose one that “Export” wrote.`);
+  }
+}
+
+/** Whether a value is a whole conversation: each message sound, and each one's parent there. */
+export function isStored(value: unknown): value is Stored {
+  const kept = record<Stored>(value);
+  if (kept?.version !== 1 || !isText(kept.id) || !isText(kept.title)) return false;
+  if (!isNumber(kept.created) || !isNumber(kept.updated) || !Array.isArray(kept.messages))
+    return false;
+  const before = new Set<unknown>([null]);
+  for (const message of kept.messages) {
+    // In the order in which they were said, so no message can come after itself.
+    if (!isMessage(message) || !before.has(message.parent) || before.has(message.id)) return false;
+    before.add(message.id);
+  }
+  return before.has(kept.leaf);
+}
+
+function isMessage(value: unknown): value is Message {
+  const message = record<Message>(value);
+  if (!message || !isText(message.id) || !isText(message.content)) return false;
+  if (message.parent !== null && !isText(message.parent)) return false;
+  if (!ROLES.includes(message.role)) return false;
+  return (
+    isMaybe(message.end, (end): end is End => ENDS.includes(end)) &&
+    isMaybe(message.reasoning, isText) &&
+    isMaybe(message.toolCallId, isText) &&
+    isMaybe(message.model, isText) &&
+    isMaybe(message.isJson, (is): is is boolean => typeof is === 'boolean') &&
+    isMaybe(message.figures, isFigures) &&
+    isMaybe(message.attachments, (all) => isAll(all, isAttachment)) &&
+    isMaybe(message.toolCalls, (all) => isAll(all, isToolCall))
+  );
+}
+
+function isFigures(value: unknown): value is Figures {
+  const figures = record<Figures>(value);
+  if (!figures) return false;
+  const { firstTokenMs, tokens, promptTokens, cachedTokens, tokensPerSecond } = figures;
+  const all = [firstTokenMs, tokens, promptTokens, cachedTokens];
+  return all.every(isNumber) && (tokensPerSecond === null || isNumber(tokensPerSecond));
+}
+
+function isAttachment(value: unknown): value is Attachment {
+  const attachment = record<Attachment>(value);
+  return isText(attachment?.name) && isText(attachment?.text);
+}
+
+function isToolCall(value: unknown): value is ToolCall {
+  const call = record<ToolCall>(value);
+  return isText(call?.id) && isText(call?.name) && isText(call?.arguments);
+}
+
+function isMaybe(value: unknown, is: (value: unknown) => boolean): boolean {
+  return value === undefined || is(value);
+}
+
+function isAll(value: unknown, is: (value: unknown) => boolean): boolean {
+  return Array.isArray(value) && value.every(is);
+}
+
+function record<T>(value: unknown): Partial<Record<keyof T, unknown>> | null {
+  return typeof value === 'object' && value !== null ? value : null;
+}
+
+function isText(value: unknown): value is string {
+  return typeof value === 'string';
+}
+
+function isNumber(value: unknown): value is number {
+  return typeof value === 'number' && Number.isFinite(value);
+}

@@ -1,0 +1,2 @@
+/** Style sheets that are imported for what they do. */
+declare module '*.css';

@@ -1,0 +1,103 @@
+/** An answer: what the model thought, folded; its text as Markdown; its calls; figures, buttons. */
+
+import type { Message } from '../conversation.js';
+import { copyButton } from './copy.js';
+import { button, h, setText } from './dom.js';
+import { icon } from './icons.js';
+import { codeBlock, MarkdownView } from './markdown_view.js';
+import { figuresOf, type MessageEvents, type Standing, turner } from './message_foot.js';
+import { callViews, resultsForm } from './tool_view.js';
+
+export class AnswerView {
+  readonly element: HTMLElement;
+  readonly #message: Message;
+  readonly #events: MessageEvents;
+  readonly #text = new MarkdownView();
+  readonly #thought = new MarkdownView();
+  readonly #thoughtTitle = h('span', '');
+  readonly #fold = h('details', 'fold thought');
+  readonly #json = h('div', 'json');
+  readonly #calls = h('div', 'calls');
+  readonly #foot = h('div', 'answer-foot');
+  readonly #waiting = h('p', 'thinking', h('span'), h('span'), h('span'));
+  /** What of the message was drawn last; a text only ever grows. */
+  #shown = '';
+
+  constructor(message: Message, events: MessageEvents) {
+    this.#message = message;
+    this.#events = events;
+    this.#waiting.setAttribute('aria-label', 'The answer is coming');
+    this.#waiting.setAttribute('role', 'img');
+    this.#fold.append(h('summary', '', icon('thought'), this.#thoughtTitle), this.#thought.element);
+    const title = h('h2', 'unseen', 'Answer');
+    this.element = h('article', 'message answer', title, this.#fold, this.#text.element);
+    this.element.append(this.#json, this.#calls, this.#waiting, this.#foot);
+  }
+
+  /** Show what the message holds now. */
+  update(standing: Standing): void {
+    const { content, end, reasoning = '', toolCalls = [] } = this.#message;
+    const { index, count } = this.#events.place(this.#message);
+    const calls = toolCalls.reduce(
+      (sum, call) => sum + call.name.length + call.arguments.length,
+      0,
+    );
+    const lengths = `${content.length} ${reasoning.length} ${calls}`;
+    const shown = `${end} ${standing.isLast} ${standing.canAsk} ${index} ${count} ${lengths}`;
+    if (shown === this.#shown) return;
+    this.#shown = shown;
+    const isWhole = end !== undefined;
+    this.#drawThought(reasoning, isWhole);
+    this.#drawText(content, isWhole);
+    this.#drawCalls(standing);
+    this.#waiting.hidden = isWhole || content !== '' || calls > 0;
+    this.element.setAttribute('aria-busy', String(!isWhole));
+    this.#foot.replaceChildren(...(isWhole ? this.#footOf(standing) : []));
+  }
+
+  #drawThought(reasoning: string, isWhole: boolean): void {
+    this.#fold.hidden = reasoning === '';
+    const isThinking = !isWhole && this.#message.content === '';
+    setText(this.#thoughtTitle, isThinking ? 'Thinking …' : 'Thoughts');
+    this.#thought.update(reasoning, !isThinking);
+  }
+
+  /** What was held to a schema is shown as what it is. */
+  #drawText(content: string, isWhole: boolean): void {
+    const { isJson = false } = this.#message;
+    this.#text.element.hidden = isJson || content === '';
+    this.#json.hidden = !isJson || content === '';
+    if (isJson) this.#json.replaceChildren(codeBlock('json', content, isWhole));
+    else this.#text.update(content, isWhole);
+  }
+
+  #drawCalls({ isLast, canAsk }: Standing): void {
+    const { toolCalls = [], end } = this.#message;
+    this.#calls.hidden = toolCalls.length === 0;
+    if (toolCalls.length === 0) return;
+    const views = callViews(toolCalls, end !== undefined);
+    const form =
+      isLast && canAsk && end !== undefined
+        ? resultsForm(toolCalls, (results) => this.#events.onResults(results))
+        : null;
+    this.#calls.replaceChildren(...views, ...(form ? [form] : []));
+  }
+
+  #footOf({ isLast, canAsk }: Standing): HTMLElement[] {
+    const { end, toolCalls } = this.#message;
+    const made: HTMLElement[] = [copyButton('answer', () => this.#message.content)];
+    if (canAsk) {
+      const again = () => this.#events.onAgain(this.#message);
+      made.push(button('Answer again', 'icon', again, icon('again')));
+    }
+    const isCut = end === 'length' || end === 'stopped' || end === 'interrupted';
+    if (canAsk && isLast && isCut && !toolCalls?.length) {
+      made.push(button('Go on', 'quiet', () => this.#events.onGoOn(), icon('goOn')));
+    }
+    const turn = turner(this.#message, this.#events);
+    if (turn) made.push(turn);
+    const words = figuresOf(this.#message);
+    if (words) made.push(h('p', 'figures', words));
+    return made;
+  }
+}

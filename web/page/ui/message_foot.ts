@@ -1,0 +1,72 @@
+/** What stands below a message: its buttons, and the way to what stands beside it. */
+
+import type { Message } from '../conversation.js';
+import { duration, rate } from '../format.js';
+import { button, h } from './dom.js';
+import { icon } from './icons.js';
+
+/** What can be done with messages, and what is known of them. */
+export interface MessageEvents {
+  /** Which of how many stands there. */
+  place(message: Message): { index: number; count: number };
+  /** Show the one `step` places after it. */
+  onTurn(message: Message, step: number): void;
+  /** Another answer beside this one. */
+  onAgain(answer?: Message): void;
+  /** Go on with the last answer. */
+  onGoOn(): void;
+  /** The question in other words, beside this one. */
+  onEdit(question: Message, text: string): void;
+  /** What came of the calls of the last answer, by their ids. */
+  onResults(results: ReadonlyMap<string, string>): void;
+}
+
+/** How a message stands in the conversation now. */
+export interface Standing {
+  readonly isLast: boolean;
+  /** Whether an engine can be asked. */
+  readonly canAsk: boolean;
+}
+
+/** "‹ 2 of 3 ›", or nothing for a message that is alone in its place. */
+export function turner(message: Message, events: MessageEvents): HTMLElement | null {
+  const { index, count } = events.place(message);
+  if (count < 2) return null;
+  const turn = (label: string, step: number, name: 'left' | 'right') => {
+    const made = button(label, 'icon', () => events.onTurn(message, step), icon(name));
+    const end = step < 0 ? index === 0 : index === count - 1;
+    made.disabled = end;
+    return made;
+  };
+  const words = `${index + 1} of ${count}`;
+  const label = message.role === 'user' ? 'Versions of this question' : 'Versions of this answer';
+  return h(
+    'div',
+    { class: 'turner', attributes: { role: 'group', 'aria-label': label } },
+    turn('Version before', -1, 'left'),
+    h('span', '', words),
+    turn('Next version', 1, 'right'),
+  );
+}
+
+const ENDINGS = {
+  stop: '',
+  tool_calls: '',
+  length: 'cut at the longest answer',
+  stopped: 'stopped by you',
+  interrupted: 'interrupted',
+} as const;
+
+/** "31 tokens/s · first after 120 ms · 245 tokens · prompt 812, 790 cached · stopped by you". */
+export function figuresOf({ figures, end }: Message): string {
+  const parts: string[] = [];
+  if (figures) {
+    const { tokensPerSecond, firstTokenMs, tokens, promptTokens, cachedTokens } = figures;
+    if (tokensPerSecond) parts.push(`${rate(tokensPerSecond)} tokens/s`);
+    parts.push(`first after ${duration(firstTokenMs)}`);
+    parts.push(tokens === 1 ? '1 token' : `${tokens} tokens`);
+    parts.push(`prompt ${promptTokens}${cachedTokens ? `, ${cachedTokens} cached` : ''}`);
+  }
+  if (end) parts.push(ENDINGS[end]);
+  return parts.filter(Boolean).join(' · ');
+}

@@ -1,0 +1,81 @@
+/** A question as it was typed, its files, and the form in which it is put in other words. */
+
+import type { Attachment, Message } from '../conversation.js';
+import { bytes } from '../format.js';
+import { copyButton } from './copy.js';
+import { button, h } from './dom.js';
+import { icon } from './icons.js';
+import { type MessageEvents, type Standing, turner } from './message_foot.js';
+
+export class QuestionView {
+  readonly element: HTMLElement;
+  readonly #message: Message;
+  readonly #events: MessageEvents;
+  readonly #body = h('div', 'question-body');
+  readonly #foot = h('div', 'question-foot');
+  #shown = '';
+
+  constructor(message: Message, events: MessageEvents) {
+    this.#message = message;
+    this.#events = events;
+    const title = h('h2', 'unseen', message.role === 'tool' ? 'Result of a tool' : 'You');
+    this.element = h('article', 'message question', title, this.#body, this.#foot);
+    this.#read();
+  }
+
+  update({ canAsk }: Standing): void {
+    const { index, count } = this.#events.place(this.#message);
+    const shown = `${canAsk} ${index} ${count}`;
+    if (shown === this.#shown) return;
+    this.#shown = shown;
+    const buttons = [copyButton('question', () => this.#message.content)];
+    if (canAsk && this.#message.role === 'user') {
+      buttons.unshift(button('Edit question', 'icon', () => this.#write(), icon('edit')));
+    }
+    const turn = turner(this.#message, this.#events);
+    this.#foot.replaceChildren(...buttons, ...(turn ? [turn] : []));
+  }
+
+  #read(): void {
+    const { role, content, attachments = [] } = this.#message;
+    const text = content ? [h('p', 'question-text', content)] : [];
+    if (role === 'tool') text.unshift(h('p', 'muted', 'Result of a tool'));
+    this.#body.replaceChildren(...attachments.map(attachmentView), ...text);
+    this.element.classList.remove('editing');
+  }
+
+  #write(): void {
+    const field = h('textarea', { attributes: { rows: '4', 'aria-label': 'Question' } });
+    field.value = this.#message.content;
+    const send = () => {
+      const text = field.value.trim();
+      this.#read();
+      if (text) this.#events.onEdit(this.#message, text);
+    };
+    const cancel = () => {
+      this.#read();
+      this.#foot.querySelector('button')?.focus();
+    };
+    field.addEventListener('keydown', (event) => {
+      if (event.key === 'Escape') {
+        event.stopPropagation();
+        cancel();
+      } else if (event.key === 'Enter' && !event.shiftKey && !event.isComposing) {
+        event.preventDefault();
+        send();
+      }
+    });
+    const buttons = [button('Cancel', 'plain', cancel), button('Ask', 'primary', send)];
+    this.element.classList.add('editing');
+    this.#body.replaceChildren(field, h('div', 'actions', ...buttons));
+    field.focus();
+  }
+}
+
+/** A file, folded. */
+function attachmentView({ name, text }: Attachment): HTMLElement {
+  const size = bytes(new TextEncoder().encode(text).length);
+  const summary = h('summary', '', icon('file'), h('span', '', name), h('span', 'muted', size));
+  const attributes = { tabindex: '0', role: 'region', 'aria-label': name };
+  return h('details', 'fold', summary, h('pre', { attributes }, text));
+}

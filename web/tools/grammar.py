@@ -1,0 +1,61 @@
+"""Compiles web/grammar, llguidance in wasm, with the Rust that is here. The standard library only.
+
+Rust is no part of what a clone brings: without it the page is built all the same, and refuses
+grammars by name.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+CRATE = Path(__file__).resolve().parents[1] / "grammar"
+BUILT = CRATE.parents[1] / "build" / "grammar"
+TARGET = "wasm32-unknown-unknown"
+RUSTUP = "install Rust (rustup), then type: python3 dev.py web"
+
+
+def program(name: str) -> str | None:
+    """Of Rust's, on the path or where rustup puts it."""
+    home = Path(os.environ.get("CARGO_HOME", Path.home() / ".cargo")) / "bin"
+    return shutil.which(name) or shutil.which(name, path=str(home))
+
+
+def missing() -> str:
+    """Why it cannot be compiled here; "" if it can. Adds the target to a Rust of rustup's."""
+    cargo, rustc = program("cargo"), program("rustc")
+    if not cargo or not rustc:
+        return f"there is no Rust; {RUSTUP}"
+    rustup = program("rustup")
+    if not _has_target(rustc) and rustup:
+        subprocess.run([rustup, "--quiet", "target", "add", TARGET], check=False, cwd=CRATE)
+    if not _has_target(rustc):
+        return f"this Rust lacks {TARGET}; type: rustup target add {TARGET}"
+    return ""
+
+
+def sources() -> list[Path]:
+    """What it is made of; its dependencies are in the lock file."""
+    names = ("Cargo.toml", "Cargo.lock", ".cargo/config.toml", "src/lib.rs")
+    return [CRATE / name for name in names]
+
+
+def build(out: Path) -> None:
+    """Write the module. Ends this program if that fails, after what cargo says."""
+    cargo = program("cargo")
+    assert cargo is not None
+    command = [cargo, "build", "--release", "--locked", "--quiet"]
+    command += ["--target", TARGET, "--target-dir", str(BUILT)]
+    if subprocess.run(command, check=False, cwd=CRATE).returncode:
+        sys.exit(f"web: `{' '.join(command)}` failed in {CRATE} (see above)")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(BUILT / TARGET / "release" / "mlcc_grammar.wasm", out)
+
+
+def _has_target(rustc: str) -> bool:
+    command = [rustc, "--print", "target-libdir", "--target", TARGET]
+    told = subprocess.run(command, capture_output=True, text=True, check=False, cwd=CRATE)
+    return told.returncode == 0 and any(Path(told.stdout.strip()).glob("libstd-*"))
