@@ -79,7 +79,6 @@ def _ask(strategy: SearchStrategy[Any], cases: int, url: str, statuses: set[int]
 def test_no_failure_and_nothing_that_is_not_documented(served: RunningServer, cases: int) -> None:
     children = served.children()
     seen = examine(served, cases)
-    print(seen)
     chat = seen["POST /v1/chat/completions"]
     assert {200, 400} <= chat, f"neither all refused nor all taken: {chat}"
     assert not [label for label, statuses in seen.items() if not statuses - {405}]
