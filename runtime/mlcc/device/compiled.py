@@ -126,10 +126,10 @@ class CompiledExecutor:
     def collect(self, ticket: int) -> Result:
         """The result of a ticket. Raises KeyError if it was collected before."""
         try:
-            tokens, logprobs, *top = self._executor.collect(ticket)
+            tokens, logprobs, top, of_top = self._executor.collect(ticket)
         except self._library.Failed as failure:
             raise self._error(failure, "collecting a step") from None
-        return Result(tokens, logprobs, pairs_of(*top) if top[0] else None)
+        return Result(tokens, logprobs, pairs_of(top, of_top) if top else None)
 
     def logits(self, batch: Batch) -> memoryview[float]:
         """Run a batch and return its logits f32[r, vocab] instead of sampling: for evaluation."""
