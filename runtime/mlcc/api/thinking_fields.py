@@ -12,8 +12,8 @@ from mlcc.api.types import ANYTHING, Custom, Flag, Integer, Json, Text, refuse
 from mlcc.errors import InvalidRequestError
 
 MOST_BUDGET = 2**31 - 1
-OURS = frozenset({"messages", "tools", "documents", "add_generation_prompt"})
-"""Variables of a template that a request says elsewhere, or not at all."""
+OURS = frozenset({"messages", "tools", "documents", "add_generation_prompt", "self"})
+"""Variables of a template that a request says elsewhere, or not at all; self is jinja's."""
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 _KNOWN_EFFORTS = {"minimal": "low", "xhigh": "high", "max": "high"}
 """Templates know low, medium and high."""

@@ -59,14 +59,28 @@ class Conversations:
             )
         return entry.items
 
-    async def resolved(self, tenant: str, items: Iterable[Any]) -> list[Any]:
-        """The items, each reference replaced by what it names, if that is kept."""
-        return [
-            (await self._item(tenant, item["id"]) or item)
-            if isinstance(item, dict) and item.get("type") == "item_reference" and "id" in item
-            else item
-            for item in items
-        ]
+    async def resolved(self, tenant: str, items: Iterable[Item]) -> list[Any]:
+        """The items, each reference replaced by what it names, if that is kept. Raises
+        InvalidRequestError for one that comes twice: a body could become any size."""
+        made: list[Any] = []
+        found: dict[str, dict[str, Item]] = {}
+        seen: set[str] = set()
+        for item in items:
+            name = item.get("id") if item.get("type") == "item_reference" else None
+            if not isinstance(name, str) or not (ours := _OURS.fullmatch(name)):
+                made.append(item)
+                continue
+            if name in seen:
+                raise InvalidRequestError(
+                    f"'input' refers to the item '{name[:80]}' twice; refer to each once",
+                    param="input",
+                    code="invalid_value",
+                )
+            seen.add(name)
+            if ours[1] not in found:
+                found[ours[1]] = await self._items(tenant, f"resp_{ours[1]}")
+            made.append(found[ours[1]].get(name, item))
+        return made
 
     async def keep(
         self, tenant: str, response: Any, given: Sequence[Item], history: Sequence[Item]
@@ -118,11 +132,11 @@ class Conversations:
         text = await self._kept.get(tenant, name)
         return None if text is None else Entry(**json.loads(text))
 
-    async def _item(self, tenant: str, name: Any) -> Item | None:
-        found = _OURS.fullmatch(name) if isinstance(name, str) else None
-        entry = await self._find(tenant, f"resp_{found[1]}") if found else None
+    async def _items(self, tenant: str, name: str) -> dict[str, Item]:
+        """Those of an answer and its input, by their ids; none if it is not kept."""
+        entry = await self._find(tenant, name)
         items = [*entry.input, *entry.response["output"]] if entry else []
-        return next((item for item in items if item["id"] == name), None)
+        return {item["id"]: item for item in reversed(items) if isinstance(item["id"], str)}
 
 
 def _unknown(name: str) -> NotFoundError:

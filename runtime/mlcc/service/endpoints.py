@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from mlcc.api.errors import internal_error
+from mlcc.api.types import Text
 from mlcc.errors import InvalidRequestError, MlccError
 from mlcc.service.addresses import ADDRESSES, Address
 from mlcc.service.body import read_json
@@ -104,10 +105,10 @@ class Service:
 
 
 def _model_of(body: Any) -> str | None:
-    """As every protocol says it."""
+    """As every protocol says it. Raises InvalidRequestError for what is no text."""
     said = body if isinstance(body, dict) else {}
     name = said.get("model") or said.get("name")  # Ollama's older clients
-    return name if isinstance(name, str) and name else None
+    return Text().check(name, "model") if isinstance(name, str) and name else None
 
 
 def _leased(response: ApiResponse, lease: Lease) -> ApiResponse:

@@ -115,7 +115,7 @@ class Talk:
             )
         try:
             schema = json.loads(structure.text)
-        except ValueError:
+        except (ValueError, RecursionError):
             schema = None
         return schema if isinstance(schema, dict) else _ANY
 

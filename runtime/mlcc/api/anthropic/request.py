@@ -181,5 +181,5 @@ def _format(fields: Mapping[str, Any]) -> dict[str, Any]:
         )
     if not (wanted := config.get("format") or older):
         return {}
-    schema = {"name": _FORMAT_NAME, "schema": json.loads(wanted["schema"])}
+    schema = {"name": _FORMAT_NAME, "schema": wanted["schema"]}
     return {"response_format": {"type": "json_schema", "json_schema": schema}}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +17,7 @@ from mlcc.api.openai_responses.tools import (
     flat_name,
     tool_names,
 )
+from mlcc.api.sendable import check_sendable
 from mlcc.api.turns import Turns, joined_parts
 from mlcc.api.types import Json
 from mlcc.errors import InvalidRequestError
@@ -106,6 +106,7 @@ def parse_responses(body: Json, counted: bool = False) -> ResponsesRequest:
     """A request, or one for the count of its prompt's tokens. Raises InvalidRequestError or
     UnsupportedError naming the field."""
     fields = (COUNT_INPUT if counted else RESPONSES).check(body, "")
+    check_sendable(body)
     if fields.get("stream_options") is not None and not fields.get("stream"):
         raise InvalidRequestError(
             "'stream_options' is only allowed with 'stream': true",
@@ -162,5 +163,5 @@ def _format(fields: Mapping[str, Any]) -> dict[str, Any]:
         return {}
     if wanted["type"] == "json_object":
         return {"response_format": {"type": "json_object"}}
-    schema = {"name": "answer", "schema": json.loads(wanted["schema"])}
+    schema = {"name": "answer", "schema": wanted["schema"]}
     return {"response_format": {"type": "json_schema", "json_schema": schema}}

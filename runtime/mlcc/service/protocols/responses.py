@@ -3,6 +3,7 @@ bodies and events look like is `mlcc.api.openai_responses`'."""
 
 from __future__ import annotations
 
+import re
 import time
 from typing import Any
 from urllib.parse import parse_qs
@@ -26,6 +27,7 @@ from mlcc.service.routes import Handlers
 
 _NAMES = {"messages": "input", "max_tokens": "max_output_tokens"}
 """Fields of a chat's request, as they are called here."""
+_LIMIT = re.compile(r"[0-9]{1,9}")
 MOST_LISTED = 100
 LISTED = 20
 """Items of an input, of one page; the default is OpenAI's."""
@@ -124,7 +126,7 @@ async def input_items(core: Core, request: ApiRequest) -> ApiResponse:
     limit = query.get("limit", str(LISTED))
     if order not in ("asc", "desc"):
         raise _wrong("order", "'asc' or 'desc'")
-    if not limit.isascii() or not limit.isdecimal() or not 1 <= int(limit[:9]) <= MOST_LISTED:
+    if not _LIMIT.fullmatch(limit) or not 1 <= int(limit) <= MOST_LISTED:
         raise _wrong("limit", f"a whole number from 1 to {MOST_LISTED}")
     if order == "desc":
         items.reverse()
