@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -119,7 +120,7 @@ def test_a_format_of_either_name_but_not_both() -> None:
     wanted = {"type": "json_schema", "schema": {"type": "object"}}
     for body in ({"output_config": {"format": wanted}}, {"output_format": wanted}):
         chat = parse_messages({**BASE, **body}).chat
-        assert chat["response_format"]["json_schema"]["schema"] == {"type": "object"}
+        assert json.loads(chat["response_format"]["json_schema"]["schema"]) == {"type": "object"}
     with pytest.raises(InvalidRequestError, match="send one of them"):
         parse_messages({**BASE, "output_config": {"format": wanted}, "output_format": wanted})
 

@@ -107,6 +107,15 @@ def test_reasoning_without_an_end_and_an_answer_without_reasoning() -> None:
     assert read(ThoughtReader(think, False, None), ["<thi"]) == ("<thi", "", [])
 
 
+def test_what_no_answer_could_be_sent_with() -> None:
+    """Models write what JSON and UTF-8 do not have, and JSON within JSON without end."""
+    said = r'{"name": "f\ud800", "arguments": {"a": [NaN, 1e999, 1], "b": "x\udc00"}}'
+    _, _, calls = read(reader("hermes"), [f"<tool_call>{said}</tool_call>"])
+    assert calls[0][1:] == ("f\ufffd", {"a": [None, None, 1], "b": "x\ufffd"})
+    deep = '{"name": "f", "arguments": {"a": ' + "[" * 200 + "]" * 200 + "}}"
+    assert not read(reader("hermes"), [f"<tool_call>{deep}</tool_call>"])[2]
+
+
 def test_a_long_answer_is_read_in_time_that_grows_with_it() -> None:
     """40,000 pieces of one call: what is held is not read again for each."""
     text = json.dumps({"name": "write_file", "arguments": {"path": "a", "text": "word " * 40_000}})

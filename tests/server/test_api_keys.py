@@ -87,6 +87,7 @@ def test_keys_their_limits_and_a_change(tmp_path: Path) -> None:
         ('{"keys": [1]}', "keys[0] is no object"),
         ('{"keys": [{"key": "a"}]}', "keys[0].name"),
         ('{"keys": [{"name": "a"}]}', "one of key and sha256"),
+        ('{"keys": [{"name": "key 1", "key": "a"}]}', "choose another"),
         ('{"keys": [{"name": "a", "key": "a", "sha256": "a"}]}', "one of key and sha256"),
         ('{"keys": [{"name": "a", "key": "a "}]}', "keys[0].key"),
         ('{"keys": [{"name": "a", "sha256": "12"}]}', "64 hexadecimal"),

@@ -55,6 +55,10 @@ def answers(*asked: tuple[str, str, str]) -> list[tuple[int, Any]]:
         process.close()
 
 
+def function(parameters: Any) -> Any:
+    return {"type": "function", "function": {"name": "f", "parameters": parameters}}
+
+
 def of_schema(schema: Any) -> Any:
     return {"type": "json_schema", "schema": schema}
 
@@ -75,6 +79,12 @@ def of_schema(schema: Any) -> Any:
         (MESSAGES, {"model": "toy", **SAID, "output_format": of_schema(DEEP)}, None),
         (CHAT, {**SAID, "tools": [{"type": "function", "function": {"name": "f"}}],
                 "response_format": {"type": "json_schema", "json_schema": {"schema": DEEP}}}, None),
+        (CHAT, {**SAID, "tools": [function({"properties": 5})]},
+         "tools[0].function.parameters.properties"),
+        (CHAT, {**SAID, "tools": [function({"properties": {}, "required": 5})]},
+         "tools[0].function.parameters.required"),
+        (CHAT, {**SAID, "tools": [function({"properties": {"a": {"type": "string", "enum": 5}}})]},
+         "tools[0].function.parameters.properties.a.enum"),
         (CHAT, {**SAID, "chat_template_kwargs": {"self": 1}}, "chat_template_kwargs"),
     ],
 )  # fmt: skip

@@ -12,7 +12,7 @@ from typing import Any
 
 from mlcc.api.schema import Object, honoured, metadata, not_built
 from mlcc.api.types import ANYTHING, Custom, Flag, Json, Many, Text, refuse
-from mlcc.errors import InvalidRequestError, UnsupportedError
+from mlcc.errors import InvalidRequestError, UnsupportedError, printable
 
 MOST_TOOLS = 512
 MOST_CALLS = 256
@@ -44,7 +44,20 @@ def _arguments(value: Json, where: str) -> Any:
 def _parameters(value: Json, where: str) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         raise refuse(PARAMETERS, value, where)
-    return dict(value)
+    schema = {
+        k: v for k, v in value.items() if v is not None or k not in ("properties", "required")
+    }
+    _check(isinstance(schema.get("properties", {}), Mapping), f"{where}.properties", "an object")
+    _check(isinstance(schema.get("required", []), list), f"{where}.required", "an array")
+    for name, inner in schema.get("properties", {}).items():
+        good = not isinstance(inner, Mapping) or isinstance(inner.get("enum", []), list)
+        _check(good, f"{where}.properties.{printable(name[:40])}.enum", "an array")
+    return schema
+
+
+def _check(good: bool, where: str, wants: str) -> None:
+    if not good:
+        raise InvalidRequestError(f"'{where}' must be {wants}", param=where, code="invalid_value")
 
 
 def _function_type(value: Json, where: str) -> str:

@@ -26,6 +26,8 @@ from mlcc.errors import InvalidRequestError, MlccError, printable
 MOST_BYTES = 4 << 20
 _LIMITS = ("requests_per_minute", "tokens_per_minute")
 _FIELDS = ("name", "key", "sha256", *_LIMITS)
+_GIVEN = re.compile(r"key [0-9]+")
+"""Names of keys that the command line gives (`keys.py`)."""
 _DIGEST = re.compile(r"[0-9a-fA-F]{64}")
 
 log = logging.getLogger("mlcc.server")
@@ -130,6 +132,11 @@ def _read(value: Any, where: str) -> ApiKey:
     name = value.get("name")
     if not isinstance(name, str) or not name or not name.isprintable() or len(name) > 100:
         raise InvalidRequestError(f"{where}.name is to be a text of 1 to 100 characters")
+    if _GIVEN.fullmatch(name):
+        raise InvalidRequestError(
+            f"{where}.name is {name[:40]!a}, as a key of --api-key is called; they would be one "
+            "tenant: choose another"
+        )
     limits = {limit: value[limit] for limit in _LIMITS if value.get(limit) is not None}
     for limit, number in limits.items():
         good = isinstance(number, (int, float)) and not isinstance(number, bool)

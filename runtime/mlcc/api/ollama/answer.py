@@ -121,7 +121,7 @@ def _arguments(call: Mapping[str, str]) -> Any:
     """As the object that they are; what is none, under a name of its own."""
     try:
         arguments = json.loads(call["arguments"] or "{}")
-    except ValueError:
+    except (ValueError, RecursionError):
         arguments = call["arguments"]
     return arguments if isinstance(arguments, dict) else {"arguments": arguments}
 

@@ -40,10 +40,11 @@ class Glm:
         """One call."""
         at = len(_OPEN)
         # Arguments first: a text may have the last mark in it.
-        while found := _ARGUMENT.search(text, at):
-            if 0 <= text.find(_CLOSE, at) < found.start() + text[found.start() :].find(_KEY):
+        while (key := text.find(_KEY, at)) >= 0:
+            value_end = text.find(_VALUE_END, key)
+            if value_end < 0 or 0 <= text.find(_CLOSE, at, key) < key:
                 break
-            at = found.end()
+            at = value_end + len(_VALUE_END)
         end = text.find(_CLOSE, at)
         begun = text.find(_KEY, at)
         if end < 0 or 0 <= begun < end:  # an argument that is not complete

@@ -11,7 +11,10 @@ from mlcc.api.tools.json_text import written
 from mlcc.api.tools.lark import Lark, literal
 from mlcc.api.tools.port import Call, Tools
 
-_MARK = re.compile(r'"(?:[^"\\]|\\.)*"' r"|'(?:[^'\\]|\\.)*'" r"""|[()\[\]{}"']""", re.DOTALL)
+_MARK = re.compile(
+    r'"[^"\\]*(?:\\.[^"\\]*)*("?)' r"|'[^'\\]*(?:\\.[^'\\]*)*('?)" r"|[()\[\]{}]", re.DOTALL
+)
+"""A string, with its end if that is there, or a bracket."""
 _WORDS = {"true": True, "false": False, "null": None}
 """JSON's, which models mix with Python's."""
 MOST = 100_000
@@ -23,11 +26,12 @@ def python_end(text: str, start: int = 0) -> int | None:
     depth = 0
     for found in _MARK.finditer(text, start):
         mark = found[0]
-        if mark in ("'", '"'):  # a string that is not complete
-            return None
-        if mark in "([{":
+        if mark[0] in "'\"":
+            if not (found[1] or found[2]):  # a string that is not complete
+                return None
+        elif mark in "([{":
             depth += 1
-        elif mark in ")]}":
+        else:
             depth -= 1
             if depth <= 0:
                 return found.end()

@@ -36,7 +36,8 @@ async def tokenize(core: Core, request: ApiRequest) -> ApiResponse:
             code="missing_required_parameter" if not given else "invalid_value",
         )
     ids = await _ids(core, fields, given[0], body)
-    pieces = [core.text.tokenizer.decode([token]) for token in ids] if _wants(fields) else []
+    texts = {i: core.text.tokenizer.decode([i]) for i in set(ids)} if _wants(fields) else {}
+    pieces = [texts[token] for token in ids] if texts else []
     if given[0] == "content":
         tokens: list[Any] = [*ids]
         if pieces:
