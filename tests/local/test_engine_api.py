@@ -199,7 +199,7 @@ def test_refusals_are_typed_and_name_the_field(engine: Engine) -> None:
     for stream in (False, True):
         with pytest.raises(NotFoundError, match="'toy', not 'other'"):
             ask(engine, "hi", model="other", stream=stream)
-        with pytest.raises(InvalidRequestError, match="context is 512"):
+        with pytest.raises(InvalidRequestError, match="maximum context length is 512 tokens"):
             ask(engine, "x" * 600, stream=stream)
     with pytest.raises(InvalidRequestError, match="not JSON"):
         ask(engine, "hi", stop=object())
