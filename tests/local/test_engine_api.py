@@ -199,7 +199,7 @@ def test_refusals_are_typed_and_name_the_field(engine: Engine) -> None:
     for stream in (False, True):
         with pytest.raises(NotFoundError, match="'toy', not 'other'"):
             ask(engine, "hi", model="other", stream=stream)
-        with pytest.raises(InvalidRequestError, match="context is 512"):
+        with pytest.raises(InvalidRequestError, match="maximum context length is 512 tokens"):
             ask(engine, "x" * 600, stream=stream)
     with pytest.raises(InvalidRequestError, match="not JSON"):
         ask(engine, "hi", stop=object())
@@ -286,7 +286,8 @@ def test_import_mlcc_stays_light() -> None:
 def test_python_ends_though_nobody_closed(tmp_path: Any) -> None:
     code = (
         "from toy_model import open_toy; from mlcc import Engine; e = Engine.of(open_toy);"
-        "print(e.completions.create(prompt='x', max_tokens=2, temperature=0).usage.completion_tokens)"
+        "a = e.completions.create(prompt='x', max_tokens=2, temperature=0);"
+        "print(a.usage.completion_tokens)"
     )
     environment = {"PYTHONPATH": ":".join(sys.path)}
     done = subprocess.run(

@@ -55,8 +55,8 @@ public class Completions<Request, Answer, Chunk> internal constructor(
         }
 }
 
-/** What the answer says. */
-public val ChatCompletion.text: String get() = choices.first().message.content
+/** What the answer says; "" where it does nothing but call tools. */
+public val ChatCompletion.text: String get() = choices.first().message.content.orEmpty()
 
 /** What the chunk adds to the answer; "" for the first and the last ones. */
 public val ChatCompletionChunk.text: String get() = choices.firstOrNull()?.delta?.content.orEmpty()
