@@ -65,7 +65,7 @@ def test_a_page_and_no_page_are_refused(page: Path, model: Path) -> None:
         "--drain 0",
         "--alias x",
         "--root-path /llm",
-        "--api-keys keys.json",
+        "--strict-fields",
         "--cors-origin *",
     ],
 )
