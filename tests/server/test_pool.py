@@ -253,3 +253,51 @@ def test_a_stream_keeps_its_model_until_it_is_closed(tmp_path: Path) -> None:
             assert (loaded["state"], loaded["requests"]) == ("loaded", 0)
 
     run(work())
+
+
+async def of_response(service: Service, method: str, path: str) -> Any:
+    async def nothing() -> bytes:
+        return b""
+
+    response = await service.answer(ApiRequest(method, f"/v1/responses/{path}", {}, nothing))
+    assert isinstance(response.body, str)
+    return json.loads(response.body)
+
+
+def test_answers_are_found_whichever_model_is_loaded(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with pool_of([source(tmp_path, name) for name in "ab"], None) as pool:
+            service = Service(pool)
+            body = {"model": "a", "input": "hi", "stream": True, "max_output_tokens": 400}
+            stream = await post(service, {**body, "ignore_eos": True}, "/v1/responses")
+            assert not isinstance(stream.body, str)
+            begun = await stream.body.__anext__()
+            name = json.loads(begun.partition("data: ")[2])["response"]["id"]
+            await ask(service, {**CHAT, "model": "b"})  # the one that was asked last
+            assert (await of_response(service, "GET", name))["status"] == "in_progress"
+            cancelled = await of_response(service, "POST", f"{name}/cancel")
+            assert cancelled["status"] == "cancelled"
+            stream.close()
+            kept = {"model": "a", "input": "hi", "max_output_tokens": 3, "ignore_eos": True}
+            name = (await ask(service, kept, "/v1/responses"))["id"]
+            for model in "ab":
+                await pool.unload(model)
+            assert (await of_response(service, "GET", name))["id"] == name
+            assert states(pool) == {"a": "unloaded", "b": "unloaded"}
+
+    run(work())
+
+
+def test_who_ends_it_twice_waits_twice(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with pool_of([source(tmp_path, name) for name in "ab"], None) as pool:
+            for name in "ab":
+                (await pool.lease(name)).release()
+            processes = [pid for name in "ab" for pid in opened(tmp_path / name)]
+            first = asyncio.ensure_future(pool.close())
+            await asyncio.sleep(0)
+            await pool.close()
+            assert not [pid for pid in processes if alive(pid)]
+            await first
+
+    run(work())

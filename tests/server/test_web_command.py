@@ -61,6 +61,12 @@ def test_a_page_and_no_page_are_refused(page: Path, model: Path) -> None:
         "--web 16",
         "--parse-special",
         "--no-page",
+        "--store answers",
+        "--drain 0",
+        "--alias x",
+        "--root-path /llm",
+        "--strict-fields",
+        "--cors-origin *",
     ],
 )
 def test_nothing_is_asked_of_an_engine_that_is_not_here(

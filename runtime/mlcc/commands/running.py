@@ -7,15 +7,20 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
 from mlcc.errors import InvalidRequestError, MlccError, printable
+
+try:
+    import fcntl
+except ImportError:  # Windows, which has no such locks
+    fcntl = None  # type: ignore[assignment]
 
 KEY_VARIABLE = "MLCC_API_KEY"
 DEFAULT_URL = "http://127.0.0.1:8000"
@@ -46,14 +51,15 @@ def announced(url: str) -> Iterator[None]:
     """While inside, others find this process's server. A folder that cannot be written to costs
     only that."""
     file = state_folder() / "servers" / f"{os.getpid()}.json"
-    with suppress(OSError):
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps({"url": url}), encoding="utf-8")
-    try:
-        yield
-    finally:
+    with ExitStack() as stack:
         with suppress(OSError):
-            file.unlink()
+            file.parent.mkdir(parents=True, exist_ok=True)
+            opened = stack.enter_context(file.open("w", encoding="utf-8"))
+            stack.callback(file.unlink, missing_ok=True)
+            _lock(opened)
+            opened.write(json.dumps({"url": url}))
+            opened.flush()
+        yield
 
 
 def servers(url: str | None = None) -> list[Server]:
@@ -64,10 +70,12 @@ def servers(url: str | None = None) -> list[Server]:
     folder = state_folder() / "servers"
     for file in sorted(folder.glob("*.json")) if folder.is_dir() else []:
         with suppress(OSError, ValueError, KeyError, TypeError):
-            if not _alive(int(file.stem)):
-                file.unlink()  # it was killed
-                continue
-            found.append(Server(str(json.loads(file.read_text("utf-8"))["url"]), int(file.stem)))
+            pid = int(file.stem)
+            with file.open(encoding="utf-8") as opened:
+                if not _is_locked(opened, pid):
+                    file.unlink()  # it was killed, and its number may be another program's by now
+                    continue
+                found.append(Server(str(json.load(opened)["url"]), pid))
     return found
 
 
@@ -129,6 +137,23 @@ def _refused(url: str, error: HTTPError) -> MlccError:
         text, code = str(found["message"]), found.get("code")
     hint = f"; set {KEY_VARIABLE} to a key of it" if error.code == 401 else ""
     return MlccError(f"{url}: {text or f'answers {error.code} {error.reason}'}{hint}", code=code)
+
+
+def _lock(file: IO[str]) -> None:
+    """Until the process ends, however it does. Raises OSError."""
+    if fcntl is not None:
+        fcntl.flock(file, fcntl.LOCK_EX)
+
+
+def _is_locked(file: IO[str], pid: int) -> bool:
+    """Whether the process that wrote it still runs."""
+    if fcntl is None:
+        return _alive(pid)
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    return False
 
 
 def _alive(pid: int) -> bool:

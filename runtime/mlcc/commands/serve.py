@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -20,17 +19,21 @@ from mlcc.commands.options import (
     several_models_options,
 )
 from mlcc.commands.running import announced
+from mlcc.commands.serve_options import (
+    check_no_engine,
+    checked_keys,
+    checked_root,
+    refuse_web,
+    tls_of,
+)
 from mlcc.commands.serving import aliases_of, chosen, names_of_one, names_text, sources_of
-from mlcc.errors import ArtifactError, InvalidRequestError, UnsupportedError, printable
+from mlcc.errors import ArtifactError, UnsupportedError, printable
 
 if TYPE_CHECKING:
     from starlette.routing import BaseRoute
 
     from mlcc.engine.batch import Capacity
-    from mlcc.server.serve import Tls
     from mlcc.server.sources import Source
-
-_KEY_VARIABLE = "MLCC_API_KEY"
 
 
 @click.command("serve")
@@ -142,7 +145,7 @@ def serve_command(
     from mlcc.server.web import TARGET, is_for_browsers, page_folder
 
     configure(log_level, log_json)
-    api_keys, tls = _checked_keys(api_keys), _tls(ssl_certfile, ssl_keyfile)
+    api_keys, tls = checked_keys(api_keys), tls_of(ssl_certfile, ssl_keyfile)
     has_keys = bool(api_keys or (key_file and read_keys(key_file)))
     cors_origins = tuple(map(check_origin, cors_origins))
     hosts, limits = names(host, has_keys, allowed_hosts), ConnectionLimits(max_connections)
@@ -156,7 +159,7 @@ def serve_command(
         store=store,
         api_key_file=key_file,
         cors_origins=cors_origins,
-        root_path=_checked_root(root_path),
+        root_path=checked_root(root_path),
         drain_s=drain,
         traces=otel,
     )
@@ -164,7 +167,7 @@ def serve_command(
     called = aliases_of(aliases)
     models, alone = chosen(models, folder)
     if not alone:
-        _refuse_web(web)
+        refuse_web(web)
         sources = sources_of(models, options, called, parse_special, parsers)
         more, _ = _page(None, no_page)
         _say_reachable(host, has_keys)
@@ -183,7 +186,7 @@ def serve_command(
         return
     options = replace(options, model=models[0])
     if options.target == TARGET or is_for_browsers(options.model):
-        _check_no_engine(options, web, no_page, parse_special, store)
+        check_no_engine(options, web, no_page, parse_special)
         page_folder()  # what it would say is worth more before a compile
         _say_open(host, has_keys, tls is not None)
         serve_page(options.artifact(runs_here=False), host, port, _say_page, hosts, limits, tls)
@@ -243,15 +246,6 @@ def _say_models(url: str, sources: Sequence[Source], has_keys: bool) -> None:
     click.echo(_curl(url, has_keys, sources[0].name))
 
 
-def _refuse_web(web: Path | None) -> None:
-    """Raises UnsupportedError: the page is a single model's."""
-    if web is not None:
-        raise UnsupportedError(
-            "--web shows one model in the visitor's browser, beside one model here; serve the "
-            "page by itself (`mlcc serve FOLDER` of a model for webgpu) on another --port"
-        )
-
-
 def _page(web: Path | None, no_page: bool) -> tuple[list[BaseRoute], bool]:
     """The addresses beside the API's, and whether the page is among them. Raises UnsupportedError
     if it is asked for and is not here, and ArtifactError."""
@@ -268,36 +262,6 @@ def _page(web: Path | None, no_page: bool) -> tuple[list[BaseRoute], bool]:
             raise
         return no_page_routes(error.message), False
     return page_routes(folder, web), True
-
-
-def _checked_keys(given: tuple[str, ...]) -> tuple[str, ...]:
-    """Raises InvalidRequestError for a key that would be none: click takes an empty variable for
-    one that is not set."""
-    from mlcc.server.key_file import check_new_key
-
-    alone = os.environ.get(_KEY_VARIABLE)
-    return tuple(map(check_new_key, given or (() if alone is None else (alone,))))
-
-
-def _tls(certfile: Path | None, keyfile: Path | None) -> Tls | None:
-    """Raises MlccError for files that cannot be used."""
-    from mlcc.server.serve import Tls
-
-    if certfile is None:
-        if keyfile is not None:
-            raise InvalidRequestError("--ssl-keyfile needs --ssl-certfile, the certificate")
-        return None
-    tls = Tls(certfile, keyfile)
-    tls.check()
-    return tls
-
-
-def _checked_root(path: str) -> str:
-    """`/llm`, as it is put before others. Raises InvalidRequestError."""
-    found = path.rstrip("/")
-    if found and (not found.startswith("/") or not found.isprintable() or " " in found):
-        raise InvalidRequestError(f"--root-path {path!a} is no path; write it as /llm")
-    return found
 
 
 def _curl(url: str, has_keys: bool, model: str = "") -> str:
@@ -319,23 +283,3 @@ def _say_open(host: str, api_keys: bool, tls: bool) -> None:
         note("no key is asked for where the chat page's model runs on the visitor's own GPU")
     if not is_local(host) and not tls:
         note("browsers give a page the GPU on localhost and https only: put https in front")
-
-
-def _check_no_engine(
-    options: ModelOptions, web: Path | None, no_page: bool, parse_special: bool, store: Path | None
-) -> None:
-    """Nothing is asked of an engine that does not run here. Raises UnsupportedError."""
-    from mlcc.compiled.cache import is_compiled
-
-    engine = ("threads", "device", "memory", "kv_pages")
-    bounds = ("context", "max_batch", "max_step_tokens", "max_rows")
-    sizes = bounds if is_compiled(options.model) else ()  # a compile takes them
-    given = {name: getattr(options, name) for name in (*engine, *sizes)}
-    given["no_prefix_cache"] = None if options.prefix_cache else True
-    flags = {"no_page": no_page or None, "parse_special": parse_special or None}
-    for name, value in {**given, "web": web, "store": store, **flags}.items():
-        if value is not None:
-            raise UnsupportedError(
-                f"{options.model} runs in the visitor's browser, not here; "
-                f"leave out --{name.replace('_', '-')}"
-            )

@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 from mlcc.model.model import ModelText
 from mlcc.server.prompt_worker import OpenText
 from mlcc.server.prompts import WorkerPrompts
+from mlcc.service.conversations import Conversations
 from mlcc.service.core import Core, ServiceBounds
-from mlcc.service.kept import Kept
 from mlcc.worker.client import WorkerClient
 from mlcc.worker.process import EngineProcess
 from mlcc.worker.worker import OpenModel
@@ -34,11 +34,11 @@ class HostedModel:
         open_text: OpenText,
         bounds: ServiceBounds,
         max_queue: int,
-        kept: Kept,
+        conversations: Conversations,
     ) -> None:
         self._open_model, self._open_text = open_model, open_text
         self._bounds, self._max_queue = bounds, max_queue
-        self._kept = kept
+        self._conversations = conversations
         self._stack = ExitStack()
         self._client: WorkerClient | None = None
         self.notes: tuple[str, ...] = ()
@@ -58,7 +58,8 @@ class HostedModel:
             raise
         self._client = WorkerClient(process, self._max_queue)
         text = replace(text, name=name)
-        self.core = Core(self._client, text, self._bounds, prompts, self._kept, aliases)
+        talks = self._conversations
+        self.core = Core(self._client, text, self._bounds, prompts, talks, aliases)
         self.notes = process.notes
         self._client.start()
         prompts.start()

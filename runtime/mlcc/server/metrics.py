@@ -4,6 +4,7 @@ engine has and does. Counters of the engine begin again at 0 when its process do
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -161,14 +162,12 @@ class Engines(Collector):
         self._found: dict[str, tuple[bool, Mapping[str, Any]]] = {}
 
     async def look(self, clients: Mapping[str, EngineClient]) -> None:
-        """Ask each. One that is in a long step, or gone, tells nothing."""
-        self._found = {}
-        for model, client in clients.items():
-            try:
-                told = (await client.counters())["engine"] or {}
-            except MlccError:
-                told = {}
-            self._found[model] = client.ready, told
+        """Ask all at once. One that is in a long step, or gone, tells nothing."""
+        told = await asyncio.gather(*map(_told, clients.values()))
+        self._found = {
+            model: (client.ready, found)
+            for (model, client), found in zip(clients.items(), told, strict=True)
+        }
 
     def collect(self) -> Iterable[Metric]:
         """The port of prometheus_client."""
@@ -190,6 +189,13 @@ class Engines(Collector):
                 if field in told:
                     family.add_metric([model], told[field])
             yield family
+
+
+async def _told(client: EngineClient) -> Mapping[str, Any]:
+    try:
+        return (await client.counters())["engine"] or {}
+    except MlccError:
+        return {}
 
 
 _METHODS = ("GET", "HEAD", "POST", "OPTIONS", "DELETE", "PUT", "PATCH")

@@ -13,6 +13,7 @@ from mlcc.server.adapter import Settings
 from mlcc.server.pool import ModelPool
 from mlcc.server.prompts import WorkerPrompts
 from mlcc.server.sources import Source
+from mlcc.service.conversations import Conversations
 from mlcc.service.core import Core
 from mlcc.service.engine import EngineClient
 from mlcc.service.kept import Kept
@@ -36,7 +37,8 @@ class OnePlace:
     ) -> None:
         self.client = WorkerClient(process, settings.max_queue)
         self._name = text.name
-        core = Core(self.client, text, settings.bounds, prompts, kept, aliases)
+        talks = Conversations(kept)
+        core = Core(self.client, text, settings.bounds, prompts, talks, aliases)
         self.models: Models = OneModel(core)
         self._prompts = prompts
 

@@ -11,7 +11,6 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -19,10 +18,12 @@ from mlcc.api.errors import BusyError, EngineDiedError, NotFoundError
 from mlcc.errors import MlccError, OutOfMemoryError
 from mlcc.server.budget import Evict, Grant, Holding, Wait, decide
 from mlcc.server.hosted import HostedModel
+from mlcc.server.slot import Slot
 from mlcc.server.sources import Source
+from mlcc.service.conversations import Conversations
 from mlcc.service.core import Core, ServiceBounds
 from mlcc.service.engine import EngineClient
-from mlcc.service.kept import Kept, KeptInMemory
+from mlcc.service.kept import Kept
 from mlcc.service.models import Lease, ModelEntry
 from mlcc.service.observer import Observer
 
@@ -30,33 +31,6 @@ log = logging.getLogger("mlcc.server")
 _EVICTED = "the model was unloaded"
 _LOOK_AGAIN_S = 1.0
 """A stored answer that is made for nobody holds no lease, and tells nobody when it is done."""
-
-
-@dataclass(eq=False)
-class Slot:
-    """One model: whether it is there, who holds it, and what of the memory is its."""
-
-    source: Source
-    hosted: HostedModel | None = None
-    loading: asyncio.Task[None] | None = None
-    waiting: int = 0
-    """Who wait for it to be loaded."""
-    leases: int = 0
-    granted: int | None = None
-    """Bytes, from before it is loaded until after it is gone; None = it has none."""
-    used: float = 0.0
-    ending: asyncio.Task[None] | None = None
-    """While its processes end."""
-
-    @property
-    def live(self) -> int:
-        """Requests that its engine has."""
-        return self.hosted.core.engine.live if self.hosted else 0
-
-    @property
-    def idle(self) -> bool:
-        """Loaded, and nobody would miss it now."""
-        return self.hosted is not None and not self.leases and not self.waiting and not self.live
 
 
 class ModelPool:
@@ -76,10 +50,12 @@ class ModelPool:
         self._names = {name: slot for slot in self._slots for name in slot.source.names}
         self._budgets, self._bounds, self._max_queue = budgets, bounds, max_queue
         self._say = say
-        self._kept = kept or KeptInMemory()
+        self.conversations = Conversations(kept)
+        """Of all models: one goes on with what another answered."""
         self._changed = asyncio.Event()
         """Somebody let go of a model since it was last waited for."""
         self._stopped = False
+        self._closing: asyncio.Task[None] | None = None
         self.observer: Callable[[str], Observer] | None = None
         """Who hears of a model's answers, by its name."""
 
@@ -94,11 +70,11 @@ class ModelPool:
 
     def entries(self) -> list[ModelEntry]:
         """In the order in which they were given."""
-        return [self._entry(slot) for slot in self._slots]
+        return [slot.entry for slot in self._slots]
 
     def entry(self, name: str) -> ModelEntry:
         """Raises NotFoundError."""
-        return self._entry(self._slot(name))
+        return self._slot(name).entry
 
     async def lease(self, name: str | None) -> Lease:
         """The model, loaded for this if need be; None: the one that was asked last."""
@@ -131,50 +107,44 @@ class ModelPool:
             )
         if slot.hosted:
             await self._put_out(slot, "asked to")
-        return self._entry(slot)
+        return slot.entry
 
     async def counters(self) -> Mapping[str, Any]:
         """Of each, its state and what its engine counts."""
-        found: dict[str, Any] = {}
-        for slot in self._slots:
-            state: dict[str, Any] = {"state": self._entry(slot).state}
-            if (hosted := slot.hosted) is not None:
-                try:
-                    state |= await hosted.core.engine.counters()
-                except MlccError as error:
-                    state["reason"] = type(error).__name__
-            found[slot.source.name] = state
-        return found
+        told = await asyncio.gather(*map(self._counters, self._slots))
+        return {slot.source.name: state for slot, state in zip(self._slots, told, strict=True)}
+
+    async def _counters(self, slot: Slot) -> dict[str, Any]:
+        state: dict[str, Any] = {"state": slot.entry.state}
+        if (hosted := slot.hosted) is not None:
+            try:
+                state |= await hosted.core.engine.counters()
+            except MlccError as error:
+                state["reason"] = type(error).__name__
+        return state
 
     async def close(self) -> None:
-        """Unload everything; who waits gets an error. Idempotent."""
+        """Unload everything, all at once; who waits gets an error. Idempotent: who comes second
+        waits for the end, too."""
         self._stopped = True
+        if self._closing is None:
+            self._closing = asyncio.ensure_future(self._close())
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
         loading = [slot.loading for slot in self._slots if slot.loading]
         for task in loading:
             task.cancel()
         if loading:
             await asyncio.wait(loading)
-        for slot in self._slots:
-            if slot.ending is not None:
-                await asyncio.wait([slot.ending])
-            if (hosted := slot.hosted) is not None:
-                slot.hosted = None
-                await hosted.close("the server is shutting down")
+        await asyncio.gather(*map(self._end_of, self._slots))
 
-    def _entry(self, slot: Slot) -> ModelEntry:
-        source, context = slot.source, slot.source.context
-        if slot.hosted:
-            context = slot.hosted.core.engine.capacity.context
-        return ModelEntry(
-            source.name,
-            source.created,
-            "loaded" if slot.hosted else "loading" if slot.loading else "unloaded",
-            context,
-            source.aliases,
-            slot.granted if slot.hosted else None,
-            slot.live,
-            source.about,
-        )
+    async def _end_of(self, slot: Slot) -> None:
+        if slot.ending is not None:
+            await asyncio.wait([slot.ending])
+        if (hosted := slot.hosted) is not None:
+            slot.hosted = None
+            await hosted.close("the server is shutting down")
 
     def _slot(self, name: str) -> Slot:
         if (slot := self._names.get(name) or self._names.get(_untagged(name))) is not None:
@@ -233,7 +203,11 @@ class ModelPool:
     async def _open(self, slot: Slot, granted: int | None) -> None:
         source, began = slot.source, time.monotonic()
         hosted = HostedModel(
-            source.opener(granted), source.open_text, self._bounds, self._max_queue, self._kept
+            source.opener(granted),
+            source.open_text,
+            self._bounds,
+            self._max_queue,
+            self.conversations,
         )
         await hosted.load(source.name, source.aliases)
         if self.observer is not None:

@@ -35,7 +35,6 @@ from mlcc.service.conversations import Conversations
 from mlcc.service.engine import EngineClient
 from mlcc.service.exchange import ApiRequest
 from mlcc.service.job import Job, naming
-from mlcc.service.kept import Kept
 from mlcc.service.prompts import DirectPrompts, Prompts, check_built
 from mlcc.service.talk import Said, Talk
 
@@ -117,7 +116,7 @@ class Core:
         text: ModelText,
         bounds: ServiceBounds | None = None,
         prompts: Prompts | None = None,
-        kept: Kept | None = None,
+        conversations: Conversations | None = None,
         aliases: Sequence[str] = (),
     ) -> None:
         self.engine = engine
@@ -125,7 +124,7 @@ class Core:
         """Names beside its own that it answers to."""
         self.text = text
         self.prompts = prompts or DirectPrompts(text)
-        self.conversations = Conversations(kept)
+        self.conversations = conversations or Conversations()
         self.created = int(time.time())
         self._bounds = bounds or ServiceBounds()
         self._ignored: set[str] = set()

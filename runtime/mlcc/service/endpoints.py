@@ -43,6 +43,7 @@ HANDLERS: Handlers = {
 """What is asked of one model: which one, is known when they are called."""
 PLACE_HANDLERS: PlaceHandlers = {
     **openai.PLACE_HANDLERS,
+    **responses.PLACE_HANDLERS,
     **ollama_models.PLACE_HANDLERS,
     **management.PLACE_HANDLERS,
 }

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from mlcc.api.about import About
 from mlcc.api.shapes import ModelState
 from mlcc.errors import UnsupportedError
+from mlcc.service.conversations import Conversations
 from mlcc.service.core import Core
 
 
@@ -56,6 +57,11 @@ class Models(Protocol):
         """The model, where there is one that is always there."""
         ...
 
+    @property
+    def conversations(self) -> Conversations:
+        """Those of /v1/responses: of all models together."""
+        ...
+
     def entries(self) -> list[ModelEntry]:
         """All of them. Raises MlccError where nothing answers any more."""
         ...
@@ -94,6 +100,10 @@ class OneModel:
     @property
     def only(self) -> Core | None:
         return self._core
+
+    @property
+    def conversations(self) -> Conversations:
+        return self._core.conversations
 
     def entries(self) -> list[ModelEntry]:
         """The one model. Raises `dead` of its engine."""

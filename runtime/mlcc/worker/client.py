@@ -182,6 +182,8 @@ class WorkerClient(EngineClient):
                 return self._process.again()
             except MlccError as error:
                 self._in_loop(self._despair, error)
+            except OSError as error:  # no process or pipe can be had
+                self._in_loop(self._despair, DeviceError(f"no engine process can begin: {error}"))
 
     def _in_loop(self, work: Callable[[T], None], what: T) -> None:
         assert self._loop is not None

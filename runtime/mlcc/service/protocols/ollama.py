@@ -73,8 +73,8 @@ def _loaded(lines: Lines, fields: Mapping[str, Any], ignored: Mapping[str, str])
     """Of a request without a prompt, by which clients load a model, or unload it."""
     if fields.get("keep_alive") in (0, "0", "0s"):
         raise InvalidRequestError(
-            "the model stays loaded while the server runs: 'keep_alive' 0 does not unload it; end "
-            "the server instead",
+            "'keep_alive' 0 unloads nothing here; of several models type `mlcc stop MODEL`, or end "
+            "the server",
             param="keep_alive",
             code="always_loaded",
         )

@@ -23,7 +23,8 @@ from mlcc.service.addresses import (
 from mlcc.service.core import Asked, Core
 from mlcc.service.events import event_lines, run_through
 from mlcc.service.exchange import ApiRequest, ApiResponse, events_response, json_response
-from mlcc.service.routes import Handlers
+from mlcc.service.models import Models
+from mlcc.service.routes import Handlers, PlaceHandlers
 
 _NAMES = {"messages": "input", "max_tokens": "max_output_tokens"}
 """Fields of a chat's request, as they are called here."""
@@ -89,7 +90,7 @@ async def count(core: Core, request: ApiRequest) -> ApiResponse:
     )
 
 
-async def get(core: Core, request: ApiRequest) -> ApiResponse:
+async def get(models: Models, request: ApiRequest) -> ApiResponse:
     """GET /v1/responses/{name}: one that is kept or being made."""
     name = request.parameters["name"]
     if parse_qs(request.query).get("stream", ["false"])[0].lower() == "true":
@@ -98,28 +99,28 @@ async def get(core: Core, request: ApiRequest) -> ApiResponse:
             param="stream",
             code="unsupported_parameter",
         )
-    if (current := core.conversations.current(request.tenant, name)) is not None:
+    if (current := models.conversations.current(request.tenant, name)) is not None:
         return json_response(current)
-    return json_response((await core.conversations.get(request.tenant, name)).response)
+    return json_response((await models.conversations.get(request.tenant, name)).response)
 
 
-async def delete(core: Core, request: ApiRequest) -> ApiResponse:
+async def delete(models: Models, request: ApiRequest) -> ApiResponse:
     """DELETE /v1/responses/{name}."""
     name = request.parameters["name"]
-    await core.conversations.delete(request.tenant, name)
+    await models.conversations.delete(request.tenant, name)
     return json_response({"id": name, "object": "response", "deleted": True})
 
 
-async def cancel(core: Core, request: ApiRequest) -> ApiResponse:
+async def cancel(models: Models, request: ApiRequest) -> ApiResponse:
     """POST /v1/responses/{name}/cancel."""
     name = request.parameters["name"]
-    return json_response(await core.conversations.cancel(request.tenant, name))
+    return json_response(await models.conversations.cancel(request.tenant, name))
 
 
-async def input_items(core: Core, request: ApiRequest) -> ApiResponse:
+async def input_items(models: Models, request: ApiRequest) -> ApiResponse:
     """GET /v1/responses/{name}/input_items: all that was before the answer, the newest first
     unless `order` is asc."""
-    entry = await core.conversations.get(request.tenant, request.parameters["name"])
+    entry = await models.conversations.get(request.tenant, request.parameters["name"])
     query = {name: values[-1] for name, values in parse_qs(request.query).items()}
     items = [*entry.history, *entry.input]
     order = query.get("order", "desc")
@@ -158,6 +159,8 @@ def _now() -> int:
 HANDLERS: Handlers = {
     RESPONSE_CREATE: create,
     RESPONSE_TOKENS: count,
+}
+PLACE_HANDLERS: PlaceHandlers = {
     RESPONSE: get,
     RESPONSE_DELETE: delete,
     RESPONSE_CANCEL: cancel,
