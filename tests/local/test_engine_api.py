@@ -286,7 +286,8 @@ def test_import_mlcc_stays_light() -> None:
 def test_python_ends_though_nobody_closed(tmp_path: Any) -> None:
     code = (
         "from toy_model import open_toy; from mlcc import Engine; e = Engine.of(open_toy);"
-        "print(e.completions.create(prompt='x', max_tokens=2, temperature=0).usage.completion_tokens)"
+        "a = e.completions.create(prompt='x', max_tokens=2, temperature=0);"
+        "print(a.usage.completion_tokens)"
     )
     environment = {"PYTHONPATH": ":".join(sys.path)}
     done = subprocess.run(

@@ -733,6 +733,10 @@ export interface CompletionChunk extends UsageAtEnd {
   choices: CompletionChunkChoice[];
 }
 
+/**
+ * loaded = it answers at once; loading = who asks for it waits; unloaded = it is loaded for
+ * whoever asks first.
+ */
 export type ModelState = 'loaded' | 'loading' | 'unloaded';
 
 /** One entry of /v1/models. */

@@ -230,6 +230,8 @@ class CompletionChunk(_UsageAtEnd):
 
 
 ModelState: TypeAlias = Literal["loaded", "loading", "unloaded"]
+"""loaded = it answers at once; loading = who asks for it waits; unloaded = it is loaded for whoever
+asks first."""
 
 
 class Model(TypedDict):

@@ -1580,6 +1580,10 @@ public data class CompletionChunk(
     val usage: Usage? = null,
 )
 
+/**
+ * loaded = it answers at once; loading = who asks for it waits; unloaded = it is loaded for
+ * whoever asks first.
+ */
 @Serializable
 public enum class ModelState {
     /** `loaded` */
