@@ -112,6 +112,9 @@ def test_what_names_ignored_fields_is_one_line_and_short() -> None:
     assert text.isascii() and text.isprintable() and len(text) < 3000
     assert text.count(", ") == 15 and text.startswith("a0\\x2c\\r\\nset-cookie: \\xe9")
     assert header([]) == {}
+    # no server sends a header that ends with a space
+    (text,) = header(unknown(CHAT, {"b ": 1, "": 2})).values()
+    assert text == "'b ', ''"
 
 
 def test_what_an_answer_is_held_to_may_have_no_unknown_field() -> None:

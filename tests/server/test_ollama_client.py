@@ -76,7 +76,7 @@ def test_what_is_told_of_models(made: ollama.Client) -> None:
         (lambda c: list(c.generate("toy", "x" * 600, stream=True)), 400, "prompt is too long"),
         (lambda c: c.generate("toy", "x", suffix="y"), 400, "fills in the middle"),
         (lambda c: c.generate("toy", "x", images=[b"abc"]), 400, "images"),
-        (lambda c: c.generate("toy", keep_alive=0), 400, "stays loaded"),
+        (lambda c: c.generate("toy", keep_alive=0), 400, "unloads nothing here"),
         (lambda c: c.embed("toy", "x"), 400, "no encoder model"),
         (lambda c: c.embeddings("toy", "x"), 400, "no encoder model"),
         (lambda c: c.pull("org/other"), 400, "mlcc pull org/other"),
@@ -127,6 +127,7 @@ def dying() -> Iterator[RunningServer]:
 
 
 def test_a_stream_that_breaks_ends_with_an_error(dying: RunningServer) -> None:
-    body = {"model": "toy", "prompt": "x", "raw": True, "options": {"num_predict": 100}}
+    options = {"num_predict": 100, "ignore_eos": True}
+    body = {"model": "toy", "prompt": "x", "raw": True, "options": options}
     lines = httpx.post(f"{dying.url}/api/generate", json=body, timeout=60).text.splitlines()
     assert len(lines) > 1 and [*json.loads(lines[-1])] == ["error"]

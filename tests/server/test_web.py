@@ -237,7 +237,7 @@ def test_a_server_without_a_page_says_how_to_have_one(server: RunningServer) -> 
             answer = client.get(path)
             assert answer.status_code == 404
             assert "mlcc serve MODEL --web FOLDER" in answer.json()["error"]["message"]
-        assert client.get("/").status_code == 404
+        assert client.get("/").status_code == 405  # HEAD, Ollama's clients ask
 
 
 def test_a_page_that_is_not_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,8 +32,9 @@ def header(found: list[InvalidRequestError]) -> dict[str, str]:
 
 
 def _printable(name: str) -> str:
-    """Nothing that ends a header, a line or a list."""
-    return ascii(name)[1:-1].replace(",", "\\x2c")
+    """Nothing that ends a header, a line or a list, and no space where a header may have none."""
+    printed = ascii(name)[1:-1].replace(",", "\\x2c")
+    return printed if printed and printed == printed.strip(" ") else f"'{printed}'"
 
 
 def _in_object(table: Object, value: Json, where: str) -> Iterator[InvalidRequestError]:

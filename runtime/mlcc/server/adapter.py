@@ -96,7 +96,8 @@ class Adapter:
         body = Body(HttpRequest(scope, receive), self._settings, self._memory)
         tenant = scope.get("state", {}).get(TENANT, "")
         query = scope.get("query_string", b"").decode("latin-1")
-        method = "GET" if method == "HEAD" else method  # uvicorn leaves the body out
+        if method == "HEAD" and "GET" in ROUTES.methods(path):
+            method = "GET"  # uvicorn leaves the body out
         request = ApiRequest(method, path, body.headers, body.read, tenant, query)
         working = asyncio.ensure_future(self._work(request, body, send))
         leaving = asyncio.ensure_future(body.disconnected())

@@ -80,8 +80,10 @@ def components(addresses: tuple[Address, ...]) -> dict[str, Schema]:
 
 
 def _responses(address: Address) -> Schema:
-    good: Schema = {"schema": _ref(address.gives) if address.gives else {"type": "object"}}
+    good: Schema = {"schema": _ref(address.gives) if address.gives else {}}
     content: Schema = {"application/json": good}
+    if address.method == "HEAD":  # whose answers have no body, and Ollama's kind
+        content = {"text/plain": {"schema": {"type": "string"}}}
     if address.streams:
         about = _LINES if address.stream_type == LINES_TYPE else _EVENTS
         content[address.stream_type] = {"schema": {"description": about, **_ref(address.streams)}}
