@@ -157,7 +157,8 @@ def test_a_second_interrupt_prints_nothing_either(again_after: float) -> None:
 
 @pytest.mark.parametrize("signals", [[signal.SIGINT], [signal.SIGTERM, signal.SIGTERM]])
 def test_it_ends_cleanly_with_a_stream_open(signals: list[signal.Signals]) -> None:
-    with running("--delay", "0.05") as server, httpx.Client(timeout=60) as client:
+    # so slow that the answer never ends by itself, however long a busy machine takes to drain
+    with running("--delay", "0.5") as server, httpx.Client(timeout=60) as client:
         children = server.children()
         assert children
         url = f"{server.url}/v1/chat/completions"
