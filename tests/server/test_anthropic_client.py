@@ -147,6 +147,8 @@ def test_an_engine_that_dies_ends_a_stream_with_an_error() -> None:
         hello: Any = [{"role": "user", "content": "hello"}]
         with (
             pytest.raises(anthropic.APIError),
-            client.messages.stream(model="toy", max_tokens=50, messages=hello) as stream,
+            client.messages.stream(
+                model="toy", max_tokens=50, messages=hello, extra_body={"ignore_eos": True}
+            ) as stream,
         ):
             list(stream)
