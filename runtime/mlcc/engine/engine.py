@@ -37,6 +37,7 @@ from mlcc.engine.sampling import derive_seed, stream_of
 from mlcc.engine.scheduler import Scheduler
 from mlcc.engine.sequence import TokenSequence
 from mlcc.engine.stats import Stats
+from mlcc.engine.steady import SteadyDecode
 from mlcc.engine.thinking import ThinkingGrammar
 from mlcc.engine.token_texts import TokenTexts, breaks_of
 from mlcc.errors import InvalidRequestError, UnsupportedError
@@ -75,6 +76,8 @@ class Engine:
         self._adjust_layout = AdjustLayout.of(capacity.layout, capacity.vocab_size)
         self._adjusted: list[AdjustedSequence] = []
         """Of the step planned last."""
+        self._steady: SteadyDecode | None = None
+        """Makes the next step, if the last only decoded."""
         self._steps = self._requests = self._computed = self._sampled = 0
 
     @property
@@ -123,15 +126,35 @@ class Engine:
         written as -1 - row of the step planned just before. `into` is memory for the batch, as
         `BatchWriter` takes it: int32 words that the device lends.
         """
-        chunks = self._scheduler.schedule(self._steps)
+        batch = self._go_on(into) or self._plan_anew(into)
+        if batch is not None:
+            self._steps += 1
+            self._computed += batch.num_tokens
+        return batch
+
+    def _go_on(self, into: memoryview | None) -> Batch | None:
+        """The step before, a token further, if that is what comes next."""
+        steady, scheduler = self._steady, self._scheduler
+        if steady is None or steady.changes != scheduler.changes:
+            return None
+        batch = steady.step(self._steps, into)
+        if batch is not None:
+            scheduler.again(steady.chunks)
+            self._in_flight.append(steady.rows)
+        return batch
+
+    def _plan_anew(self, into: memoryview | None) -> Batch | None:
+        self._steady, scheduler = None, self._scheduler
+        chunks = scheduler.schedule(self._steps)
         if not chunks:
             return None
         packed = pack(chunks, self._steps, self.capacity.layout, self._pools, into)
         batch, rows, self._adjusted = packed
-        self._scheduler.remember(chunks)
+        scheduler.remember(chunks)
         self._in_flight.append(rows)
-        self._steps += 1
-        self._computed += batch.num_tokens
+        whole = len(chunks) == len(scheduler.running) and scheduler.is_settled
+        if whole and SteadyDecode.may_follow(chunks, rows):
+            self._steady = SteadyDecode(batch, chunks, rows, self._pools, scheduler.changes)
         return batch
 
     def adjustments(
