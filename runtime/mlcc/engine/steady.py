@@ -26,7 +26,12 @@ class SteadyDecode:
     """Steps of the same sequences. Good as long as the scheduler has made no changes since."""
 
     def __init__(
-        self, batch: Batch, chunks: Sequence[Chunk], rows: list[Row], pools: CachePools, changes: int
+        self,
+        batch: Batch,
+        chunks: Sequence[Chunk],
+        rows: list[Row],
+        pools: CachePools,
+        changes: int,
     ) -> None:
         """Go on behind a batch of which `may_follow` is true. changes: the scheduler's."""
         self.chunks, self.rows, self.changes = chunks, rows, changes
