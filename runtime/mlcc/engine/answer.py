@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mlcc.engine.detokenize import Detokenizer, Tokenizer
+from mlcc.engine.detokenize import Detokenizer, Move, Tokenizer, Window
 from mlcc.engine.logprobs import AnswerLogprobs, TokenLogprob
 from mlcc.engine.stop import StopChecker
 from mlcc.engine.token_texts import TokenTexts
@@ -15,7 +15,8 @@ from mlcc.engine.token_texts import TokenTexts
 
 class AnswerText:
     """The growing text of one answer; without a tokenizer it stays empty. texts: of its tokens, if
-    their log-probabilities are to be told. shown: special tokens that are text in it."""
+    their log-probabilities are to be told. shown: special tokens that are text in it. moves:
+    what other answers have found."""
 
     def __init__(
         self,
@@ -24,28 +25,38 @@ class AnswerText:
         stop: Sequence[str],
         texts: TokenTexts | None = None,
         shown: Sequence[tuple[int, str]] = (),
+        moves: dict[Window, Move] | None = None,
     ) -> None:
-        self._detokenizer = Detokenizer(tokenizer, prompt, dict(shown)) if tokenizer else None
-        self._checker = StopChecker(stop)
+        self._detokenizer = (
+            Detokenizer(tokenizer, prompt, dict(shown), moves) if tokenizer else None
+        )
+        self._checker = StopChecker(stop) if stop else None
         self._logprobs = AnswerLogprobs(texts) if texts else None
-
-    @property
-    def matched(self) -> str | None:
+        self.tells = texts is not None
+        """Whether log-probabilities are told."""
+        self.matched: str | None = None
         """The stop string that ended the answer, if one did."""
-        return self._checker.matched
 
     def push(self, token: int) -> str:
         """Add a token; returns the text that is certain now."""
         if self._detokenizer is None:
             return ""
-        return self._checker.push(self._detokenizer.push(token))
+        text = self._detokenizer.push(token)
+        return text if self._checker is None else self._checked(self._checker, text)
 
     def flush(self) -> str:
         """The text held back, once no more tokens will come."""
         if self._detokenizer is None or self.matched is not None:
             return ""
-        text = self._checker.push(self._detokenizer.flush())
-        return text + self._checker.flush()
+        text = self._detokenizer.flush()
+        if self._checker is None:
+            return text
+        return self._checked(self._checker, text) + self._checker.flush()
+
+    def _checked(self, checker: StopChecker, text: str) -> str:
+        text = checker.push(text)
+        self.matched = checker.matched
+        return text
 
     def told(
         self,
@@ -62,4 +73,5 @@ class AnswerText:
             self._logprobs.push(token, logprob, top)
         if self.matched is not None:
             return self._logprobs.cut(text)
-        return self._logprobs.advance(text, self._checker.held)
+        held = 0 if self._checker is None else self._checker.held
+        return self._logprobs.advance(text, held)

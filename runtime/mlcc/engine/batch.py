@@ -10,6 +10,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from mlcc.engine.tables import FLOATS, MOST_TOP_LOGPROBS, CacheGroup, StepLayout, Table
 
@@ -119,8 +120,7 @@ TopLogprobs = list[tuple[int, float]]
 than wanted where no other token has a probability."""
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
+class Result(NamedTuple):
     """What the device answers for one batch, one entry per logit row, in order."""
 
     tokens: Sequence[int]

@@ -53,14 +53,17 @@ class RowSampling:
 GREEDY = RowSampling()
 
 
+def new_words(layout: StepLayout) -> memoryview:
+    """int32[layout.words] of this process, zeros."""
+    return memoryview(bytearray(WORD * layout.words)).cast("i")
+
+
 class BatchWriter:
     """Fills a buffer with a step: all sequences in turn, each followed by its rows."""
 
     def __init__(self, layout: StepLayout, into: memoryview | None = None) -> None:
         """into: int32[layout.words] that the device lends; without it the batch has its own."""
-        if into is None:
-            into = memoryview(bytearray(WORD * layout.words)).cast("i")
-        self._layout, self._words = layout, into
+        self._layout, self._words = layout, new_words(layout) if into is None else into
         self._tokens = self._sequences = self._rows = self._copies = self._top_logprobs = 0
         self._lists = [int32() for _ in layout.groups]
         """Each group's page list; they follow one another at the end."""

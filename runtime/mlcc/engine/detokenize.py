@@ -9,14 +9,29 @@ Not a tokenizer: that is behind the `Tokenizer` port.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 _CONTEXT = 5
 """Tokens of the prompt that give the first token of the answer its context."""
 _HOLD = 8
 """Tokens that may wait for the rest of a character; the longest has 4 bytes."""
+_MOST_KNOWN = 1 << 13
+"""Of them; a few megabytes."""
 BROKEN = "\ufffd"
 """What bytes that are no character are decoded to."""
+
+
+Window = tuple[int, ...]
+
+
+class Move(NamedTuple):
+    """What a token does behind a window whose text is out."""
+
+    new: str
+    """The text that it adds."""
+    ids: Window
+    """The window then, whose text is out too."""
+    text: str
 
 
 class Tokenizer(Protocol):
@@ -30,7 +45,8 @@ class Tokenizer(Protocol):
 class Detokenizer:
     """The text that follows a prompt. Work per token is bounded by the window's length.
 
-    shown: special tokens that are not skipped, and how they are written.
+    shown: special tokens that are not skipped, and how they are written. known: what others with
+    this tokenizer have found already, and this one adds to: answers say the same again and again.
     """
 
     def __init__(
@@ -38,10 +54,12 @@ class Detokenizer:
         tokenizer: Tokenizer,
         prompt: Sequence[int] = (),
         shown: Mapping[int, str] | None = None,
+        known: dict[Window, Move] | None = None,
     ) -> None:
         self._tokenizer = tokenizer
         self._shown = shown or {}
-        self._ids = list(prompt[-_CONTEXT:])
+        self._known = {} if known is None else known
+        self._ids = tuple(prompt[-_CONTEXT:])
         """The window: `_read` tokens whose text is out, then those whose text is not."""
         self._read = len(self._ids)
         self._text = self._decode(self._ids)
@@ -49,45 +67,60 @@ class Detokenizer:
 
     def push(self, token: int) -> str:
         """Add a token; returns the text that became certain, often ""."""
-        if (written := self._shown.get(token)) is not None:
+        if self._shown and (written := self._shown.get(token)) is not None:
             return self.flush() + written  # what follows has the context of what was before
-        self._ids.append(token)
-        text = self._decode(self._ids)
-        waiting = len(self._ids) - self._read
+        ids = self._ids = (*self._ids, token)
+        waiting = len(ids) - self._read
+        if waiting == 1 and (move := self._known.get(ids)) is not None:
+            new, self._ids, self._text = move
+            self._read = len(self._ids)
+            return new
+        text = self._decode(ids)
         if text == self._text:
             if waiting > _HOLD:
-                self._ids.pop()  # a run of tokens without text must not grow the window
+                self._ids = ids[:-1]  # a run of tokens without text must not grow the window
             return ""
         if text.endswith(BROKEN):
             return self._hold(text, waiting)
-        return self._advance(len(self._ids), text)
+        new = self._advance(len(ids), text)
+        if waiting == 1:
+            self._remember(ids, new)
+        return new
 
     def flush(self) -> str:
         """The rest, broken or not, once no more tokens will come."""
-        return self._advance(len(self._ids)) if len(self._ids) > self._read else ""
+        waiting = len(self._ids) > self._read
+        return self._advance(len(self._ids), self._decode(self._ids)) if waiting else ""
 
-    def _decode(self, ids: Sequence[int]) -> str:
-        return self._tokenizer.decode(ids) if ids else ""
+    def _decode(self, ids: Window) -> str:
+        return self._tokenizer.decode(list(ids)) if ids else ""
 
-    def _advance(self, cut: int, text: str | None = None) -> str:
-        """Give out the text of the window's tokens before `cut` and move the window."""
-        text = self._decode(self._ids[:cut]) if text is None else text
+    def _remember(self, ids: Window, new: str) -> None:
+        """What the last of these tokens did behind the others, whose text was out."""
+        if len(self._known) >= _MOST_KNOWN:
+            self._known.clear()
+        self._known[ids] = Move(new, self._ids, self._text)
+
+    def _advance(self, cut: int, text: str) -> str:
+        """Give out the text of the window's tokens before `cut`, `text`, and move the window."""
         before = self._text
         while before.endswith(BROKEN) and not text.startswith(before):
             before = before[:-1]  # the prompt ended within a character, which is whole now
-        new = text[len(before) :]
         if cut > self._read:
-            del self._ids[: self._read]
+            self._ids = self._ids[self._read :]
             self._read = cut - self._read
             self._text = self._decode(self._ids[: self._read])
-        return new
+        return text[len(before) :]
 
     def _hold(self, text: str, waiting: int) -> str:
         """Wait for the rest of a character, unless there have been too many broken bytes."""
         if not self._decode(self._ids[-1:]):
-            self._ids.pop()  # a special token amid the bytes of a character
+            self._ids = self._ids[:-1]  # a special token amid the bytes of a character
             return ""
-        return self._advance(self._clean_cut(text)) if waiting >= _HOLD else ""
+        if waiting < _HOLD:
+            return ""
+        cut = self._clean_cut(text)
+        return self._advance(cut, self._decode(self._ids[:cut]))
 
     def _clean_cut(self, text: str) -> int:
         """The last place between characters where the waiting tokens can be cut.

@@ -24,7 +24,7 @@ from mlcc.engine.answer import AnswerText
 from mlcc.engine.batch import Batch, Capacity, Result, int32
 from mlcc.engine.caches import CachePools
 from mlcc.engine.choices import Choices
-from mlcc.engine.detokenize import Tokenizer
+from mlcc.engine.detokenize import Move, Tokenizer, Window
 from mlcc.engine.events import Event, Finished, TextDelta
 from mlcc.engine.family import Families
 from mlcc.engine.grammar import Grammar
@@ -37,6 +37,7 @@ from mlcc.engine.sampling import derive_seed, stream_of
 from mlcc.engine.scheduler import Scheduler
 from mlcc.engine.sequence import TokenSequence
 from mlcc.engine.stats import Stats
+from mlcc.engine.steady import SteadyDecode
 from mlcc.engine.thinking import ThinkingGrammar
 from mlcc.engine.token_texts import TokenTexts, breaks_of
 from mlcc.errors import InvalidRequestError, UnsupportedError
@@ -63,6 +64,8 @@ class Engine:
         self.capacity = capacity
         self._eos_ids = frozenset(eos_ids)
         self._tokenizer = tokenizer
+        self._moves: dict[Window, Move] = {}
+        """What tokens did in answers so far."""
         self._texts = TokenTexts(tokenizer, capacity.vocab_size) if tokenizer else None
         self._seed = seed
         self._pools = CachePools(capacity)
@@ -75,6 +78,8 @@ class Engine:
         self._adjust_layout = AdjustLayout.of(capacity.layout, capacity.vocab_size)
         self._adjusted: list[AdjustedSequence] = []
         """Of the step planned last."""
+        self._steady: SteadyDecode | None = None
+        """Makes the next step, if the last only decoded."""
         self._steps = self._requests = self._computed = self._sampled = 0
 
     @property
@@ -91,8 +96,9 @@ class Engine:
         sampling, arrival = request.sampling, self._requests
         seed = sampling.seed if sampling.seed is not None else derive_seed(self._seed, arrival)
         texts = None if sampling.logprobs is None else self._texts
-        shown = request.shown
-        answer = AnswerText(self._tokenizer, request.prompt, sampling.stop, texts, shown)
+        answer = AnswerText(
+            self._tokenizer, request.prompt, sampling.stop, texts, request.shown, self._moves
+        )
         stream, tokens, caches = stream_of(seed), int32(request.prompt), self._pools.empty()
         ends = frozenset() if sampling.ignore_eos else self._eos_ids
         ends = ends.union(sampling.stop_token_ids)
@@ -123,15 +129,35 @@ class Engine:
         written as -1 - row of the step planned just before. `into` is memory for the batch, as
         `BatchWriter` takes it: int32 words that the device lends.
         """
-        chunks = self._scheduler.schedule(self._steps)
+        batch = self._go_on(into) or self._plan_anew(into)
+        if batch is not None:
+            self._steps += 1
+            self._computed += batch.num_tokens
+        return batch
+
+    def _go_on(self, into: memoryview | None) -> Batch | None:
+        """The step before, a token further, if that is what comes next."""
+        steady, scheduler = self._steady, self._scheduler
+        if steady is None or steady.changes != scheduler.changes:
+            return None
+        batch = steady.step(self._steps, into)
+        if batch is not None:
+            scheduler.again(steady.chunks)
+            self._in_flight.append(steady.rows)
+        return batch
+
+    def _plan_anew(self, into: memoryview | None) -> Batch | None:
+        self._steady, scheduler = None, self._scheduler
+        chunks = scheduler.schedule(self._steps)
         if not chunks:
             return None
         packed = pack(chunks, self._steps, self.capacity.layout, self._pools, into)
         batch, rows, self._adjusted = packed
-        self._scheduler.remember(chunks)
+        scheduler.remember(chunks)
         self._in_flight.append(rows)
-        self._steps += 1
-        self._computed += batch.num_tokens
+        whole = len(chunks) == len(scheduler.running) and scheduler.is_settled
+        if whole and SteadyDecode.may_follow(chunks, rows):
+            self._steady = SteadyDecode(batch, chunks, rows, self._pools, scheduler.changes)
         return batch
 
     def adjustments(
@@ -170,8 +196,9 @@ class Engine:
                 prompt, seq.prompt_logprobs = seq.prompt_logprobs.told(), None
                 events.append(TextDelta(seq.request.id, "", prompt=prompt))
             seq.pending -= 1
-            events += self._take(seq, int(token), float(logprob), top)
-            events += self._jump(seq)
+            self._take(seq, int(token), float(logprob), top, events)
+            if seq.grammar is not None:
+                self._jump(seq, seq.grammar, events)
         return events
 
     def fail(self) -> list[Event]:
@@ -236,11 +263,17 @@ class Engine:
         return ThinkingGrammar(request.reasoning, grammar, decode, words, ends)
 
     def _take(
-        self, seq: TokenSequence, token: int, logprob: float, top: Sequence[tuple[int, float]]
-    ) -> list[Event]:
+        self,
+        seq: TokenSequence,
+        token: int,
+        logprob: float,
+        top: Sequence[tuple[int, float]],
+        events: list[Event],
+    ) -> None:
         """Append a token to its sequence, and end it where it ends."""
-        if seq.grammar is not None and seq.grammar.failed:  # so any token could have come
-            return self._finish(seq, "length")
+        grammar, answer = seq.grammar, seq.answer
+        if grammar is not None and grammar.failed:  # so any token could have come
+            return self._end(seq, "length", events)
         seq.tokens.append(token)
         self._sampled += 1
         if seq.adjuster is not None:
@@ -248,30 +281,30 @@ class Engine:
         if seq.choices is not None:
             seq.choices.push(logprob)
         if token in seq.ends:
-            return self._finish(seq, "stop")
-        if seq.grammar is not None:
-            seq.grammar.accept(token)
-        text = seq.answer.push(token)
-        told = seq.answer.told(text, token, logprob, top)
-        delta = TextDelta(seq.request.id, text, (token,), (logprob,), told)
-        if seq.answer.matched is not None:
-            return [delta, *self._finish(seq, "stop")]
-        if seq.grammar is not None and seq.grammar.ended:
-            return [delta, *self._finish(seq, "stop")]
+            return self._end(seq, "stop", events)
+        if grammar is not None:
+            grammar.accept(token)
+        text = answer.push(token)
+        told = answer.told(text, token, logprob, top) if answer.tells else ()
+        events.append(TextDelta(seq.request.id, text, (token,), (logprob,), told))
+        if answer.matched is not None or (grammar is not None and grammar.ended):
+            return self._end(seq, "stop", events)
         if len(seq.tokens) >= seq.limit:
-            return [delta, *self._finish(seq, "length")]
-        return [delta]
+            self._end(seq, "length", events)
+        return None
 
-    def _jump(self, seq: TokenSequence) -> list[Event]:
+    def _jump(self, seq: TokenSequence, grammar: Grammar, events: list[Event]) -> None:
         """Append what its grammar forces, to be computed in one step as a prompt is."""
-        events: list[Event] = []
-        if seq.grammar is not None and not seq.finished:
-            for token in seq.grammar.forced():
-                top = ((token, 0.0),)[: seq.request.sampling.logprobs or 0]
-                events += self._take(seq, token, 0.0, top)
-                if seq.finished:
-                    break
-        return events
+        if seq.finished:
+            return
+        for token in grammar.forced():
+            top = ((token, 0.0),)[: seq.request.sampling.logprobs or 0]
+            self._take(seq, token, 0.0, top, events)
+            if seq.finished:
+                return
+
+    def _end(self, seq: TokenSequence, reason: FinishReason, events: list[Event]) -> None:
+        events += self._finish(seq, reason)
 
     def _finish(self, seq: TokenSequence, reason: FinishReason) -> list[Event]:
         seq.finished = True

@@ -1,16 +1,18 @@
-"""What the engine tells its driver about the requests. Not a wire format: see `mlcc.api`."""
+"""What the engine tells its driver about the requests. Not a wire format: see `mlcc.api`.
+
+Named tuples: there is one for every token, and processes send them to each other.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from mlcc.engine.logprobs import TokenLogprob
 from mlcc.engine.request import FinishReason
 
 
-@dataclass(frozen=True, slots=True)
-class TextDelta:
+class TextDelta(NamedTuple):
     """More of an answer. The concatenation of all `text` of a request is its answer.
 
     Text may lag behind the tokens (half a character, perhaps the start of a stop string), so
@@ -30,8 +32,7 @@ class TextDelta:
     first follows nothing: its log-probability means nothing."""
 
 
-@dataclass(frozen=True, slots=True)
-class Finished:
+class Finished(NamedTuple):
     """The last event of a request."""
 
     request_id: str

@@ -8,6 +8,9 @@ proposed for counter-based generators by Salmon et al. (2011).
 
 from __future__ import annotations
 
+from array import array
+from collections.abc import Sequence
+
 _MASK = (1 << 64) - 1
 _GAMMA = 0x9E3779B97F4A7C15
 
@@ -35,3 +38,33 @@ def uniform(stream: int, index: int) -> float:
     It has 24 bits, so that rounding to float32 is exact and never gives 1.
     """
     return (mix64((stream + (index + 1) * _GAMMA) & _MASK) >> 40) * 2.0**-24
+
+
+class Draws:
+    """The draws of many streams, for one position after another of each.
+
+    All lanes are in one integer, 128 bits apart: the product of 64 bits and a constant stays within
+    its lane, and so each operation of `mix64` is done once for all.
+    """
+
+    def __init__(self, streams: Sequence[int], indexes: Sequence[int]) -> None:
+        """indexes: of each stream's first draw."""
+        ones = _lanes([1] * len(streams))
+        firsts = zip(streams, indexes, strict=True)
+        self._state = _lanes([(stream + (i + 1) * _GAMMA) & _MASK for stream, i in firsts])
+        self._mask, self._gamma, self._top = ones * _MASK, ones * _GAMMA, ones * ((1 << 24) - 1)
+        self._bytes = 16 * len(streams)
+
+    def next(self) -> array[float]:
+        """`uniform` of every stream and its index, as float32; the next call is for the next."""
+        mask, v = self._mask, self._state
+        self._state = (v + self._gamma) & mask
+        v = ((v ^ (v >> 30 & mask)) * 0xBF58476D1CE4E5B9) & mask
+        v = ((v ^ (v >> 27 & mask)) * 0x94D049BB133111EB) & mask
+        v = (v ^ (v >> 31)) >> 40 & self._top
+        words = memoryview(v.to_bytes(self._bytes, "little")).cast("I")
+        return array("f", [word * 2.0**-24 for word in words[::4].tolist()])
+
+
+def _lanes(values: Sequence[int]) -> int:
+    return int.from_bytes(b"".join(value.to_bytes(16, "little") for value in values), "little")

@@ -36,6 +36,8 @@ class Scheduler:
         self.waiting = WaitingQueue()
         self.running: list[TokenSequence] = []
         """By rank, the best first."""
+        self.changes = 0
+        """How often somebody came or went."""
         self.preemptions = 0
         self.cached_tokens = 0
         """Tokens of prompts that were not computed, as they were there."""
@@ -53,11 +55,18 @@ class Scheduler:
         # With no more sequences than tokens and rows in a step, each can move in every step.
         self._max_running = min(capacity.max_batch, capacity.max_step_tokens, capacity.max_rows)
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether who runs stays the same until somebody comes or goes, or a page is wanting."""
+        return not self.waiting or len(self.running) >= self._max_running
+
     def add(self, seq: TokenSequence) -> None:
         self.waiting.enter(seq)
+        self.changes += 1
 
     def remove(self, seq: TokenSequence) -> None:
         """Forget a finished sequence; its pages are free."""
+        self.changes += 1
         if seq in self.running:
             self.running.remove(seq)
         else:
@@ -81,6 +90,11 @@ class Scheduler:
             singles = sum(1 for _, count in chunks if count == 1)
             self._pace.planned(singles, sum(count for _, count in chunks) - singles)
         return chunks
+
+    def again(self, chunks: Sequence[Chunk]) -> None:
+        """The same decoding sequences run in one step more."""
+        self.waiting.charge(chunks)
+        self._pace.planned(len(chunks), 0)
 
     def _fill(self, step: int, budget: int) -> list[Chunk]:
         """A step with so many tokens of prompts at most."""

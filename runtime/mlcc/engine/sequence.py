@@ -75,6 +75,11 @@ class TokenSequence:
         return self.choices is not None and self.choices.exact
 
     @property
+    def is_plain(self) -> bool:
+        """Whether its next token hangs on the last one and what is in the pages, and on no more."""
+        return self.adjuster is None and self.choices is None and self.prompt_logprobs is None
+
+    @property
     def prompt_tokens(self) -> int:
         return len(self.request.prompt)
 
