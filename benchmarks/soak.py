@@ -93,6 +93,7 @@ def wish(draw: random.Random, vocab: int) -> tuple[str, dict[str, Any], int]:
     fields: dict[str, Any] = {
         "prompt": prompt, "max_tokens": draw.choice((1, 8, 16, 120)), "seed": draw.randrange(1 << 30),
         "temperature": draw.choice((0, 1)), "stream": kind != "several",
+        "ignore_eos": draw.random() < 0.5,
     }  # fmt: skip
     if kind == "several":
         fields["n"] = 3
