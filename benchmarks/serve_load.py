@@ -10,7 +10,7 @@ import json
 import random
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from urllib.parse import urlsplit
 
@@ -24,6 +24,8 @@ class Ask:
     prompt: Ids
     answer: int
     then: Ask | None = None
+    grammar: str = ""
+    """That holds the answer, in GBNF, which both servers take by this name."""
 
 
 @dataclass
@@ -96,6 +98,21 @@ def copy_heavy(words: Words, count: int) -> list[Ask]:
     return [Ask([*(passage := words(150)), *passage, *passage, *passage], 64) for _ in range(count)]
 
 
+GRAMMAR = r"""
+root ::= object ("," object){99}
+object ::= "{\"name\": " string ", \"count\": " number ", \"tags\": " tags "}"
+tags ::= "[" string (", " string){0,3} "]"
+string ::= "\"" [a-z]{3,12} "\""
+number ::= [1-9] [0-9]{0,3}
+"""
+"""Of objects, so many that no answer comes to its end."""
+
+
+def structured(words: Words, count: int) -> list[Ask]:
+    """As `short`, each answer held to a grammar."""
+    return [replace(ask, grammar=GRAMMAR) for ask in short(words, count)]
+
+
 WORKLOADS: dict[str, Callable[[Words, int], list[Ask]]] = {
     "short": short,
     "shared-prefix": shared_prefix,
@@ -103,22 +120,24 @@ WORKLOADS: dict[str, Callable[[Words, int], list[Ask]]] = {
     "long-prompts": long_prompts,
     "mixed": mixed,
     "copy-heavy": copy_heavy,
+    "structured": structured,
 }
 
 
 async def ask(url: str, wish: Ask, due: float) -> Seen:
     """Stream one answer over a connection of its own. `due`: when it was to be sent."""
     seen, place = Seen(), urlsplit(url)
-    body = json.dumps(
-        {
-            "prompt": wish.prompt,
-            "max_tokens": wish.answer,
-            "temperature": 0,
-            "ignore_eos": True,
-            "stream": True,
-            "stream_options": {"include_usage": True},
-        }
-    ).encode()
+    fields = {
+        "prompt": wish.prompt,
+        "max_tokens": wish.answer,
+        "temperature": 0,
+        "ignore_eos": True,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+    if wish.grammar:  # drawn, for the likeliest of random weights is one word for ever
+        fields |= {"grammar": wish.grammar, "temperature": 1.0, "seed": wish.prompt[0]}
+    body = json.dumps(fields).encode()
     head = (
         f"POST /v1/completions HTTP/1.1\r\nHost: {place.netloc}\r\nConnection: close\r\n"
         f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"

@@ -28,6 +28,7 @@ from mlcc.engine.detokenize import Move, Tokenizer, Window
 from mlcc.engine.events import Event, Finished, TextDelta
 from mlcc.engine.family import Families
 from mlcc.engine.grammar import Grammar
+from mlcc.engine.later_text import text_decides
 from mlcc.engine.limits import check_capacity, check_request, check_result, token_limit
 from mlcc.engine.logprobs import PromptLogprobs
 from mlcc.engine.pace import Pace
@@ -49,6 +50,7 @@ class Engine:
     `tokenizer` may be None for drivers that want tokens only. `seed` is the base from which
     requests that bring no seed get theirs, by order of arrival. `prefix_cache`: what was computed
     for one request is used for others that begin with the same tokens (and the same `scope`).
+    `text_later`: events have no text where it decides nothing; `LaterText` adds it.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class Engine:
         *,
         seed: int = 0,
         prefix_cache: bool = True,
+        text_later: bool = False,
     ) -> None:
         check_capacity(capacity)
         self.capacity = capacity
@@ -67,6 +70,7 @@ class Engine:
         self._moves: dict[Window, Move] = {}
         """What tokens did in answers so far."""
         self._texts = TokenTexts(tokenizer, capacity.vocab_size) if tokenizer else None
+        self._text_later = text_later
         self._seed = seed
         self._pools = CachePools(capacity)
         self._pace = Pace()
@@ -96,8 +100,9 @@ class Engine:
         sampling, arrival = request.sampling, self._requests
         seed = sampling.seed if sampling.seed is not None else derive_seed(self._seed, arrival)
         texts = None if sampling.logprobs is None else self._texts
+        writer = None if self._text_later and not text_decides(sampling) else self._tokenizer
         answer = AnswerText(
-            self._tokenizer, request.prompt, sampling.stop, texts, request.shown, self._moves
+            writer, request.prompt, sampling.stop, texts, request.shown, self._moves
         )
         stream, tokens, caches = stream_of(seed), int32(request.prompt), self._pools.empty()
         ends = frozenset() if sampling.ignore_eos else self._eos_ids

@@ -2,68 +2,153 @@
 for a stranger's prompt (stall-free batching: Sarathi-Serve, Agrawal et al., 2024).
 
 It learns from how long steps took, which whoever drives the engine measured: what a step takes that
-only decodes, and what each token of a prompt adds. A step with both is to take SLOWER times the
-first. Without measured times, and where nobody decodes, prompts take all that a step holds.
+only decodes, and what a token of a prompt adds, which grows with how much is before it: of a small
+model's prompt of 4,000 tokens the last ones take 8 times as long as the first. A step with both is
+to take SLOWER times the first. Without measured times, and where nobody decodes, prompts take all
+that a step holds.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
+from statistics import median
 
-SLOWER = 1.7
+SLOWER = 1.75
 """The longest of steps are to stay under twice the others: what is left is for what varies."""
-LEAST = 16
-"""Tokens of prompts in any step, or who decodes would starve who waits."""
+LEAST = 4
+"""Tokens of prompts in any step, fewer where they cost more: who waits is not to starve, and a few
+often take no longer than one."""
 BREATH = 16
 """After so many steps with prompts in a row comes one without: what decoding takes changes with who
 decodes."""
+SHORT_BREATH = 4
+"""The same once more or fewer sequences decode than when that was measured."""
+_SAMPLES = 5
+"""Of steps that only decode: their median counts, as machines have hiccups."""
 _NEW = 0.25
 """Weight of what was measured last."""
+_MOST = 4.0
+"""Times what was expected, at most: more than that is a hiccup's."""
+_PROBE = 0.93
+"""A token is taken for so much cheaper after a step that took no longer than it was to: many at
+once may cost no more than a few, and who never asks for more never learns that."""
+
+Part = tuple[int, int]
+"""Tokens of one prompt in a step, and those before them."""
+
+
+class Allowance:
+    """What is left of one step for prompts."""
+
+    def __init__(self, tokens: int, pace: Pace | None = None, seconds: float = 0.0) -> None:
+        """pace: knows what tokens cost; None = it does not matter."""
+        self._tokens, self._pace, self._seconds = tokens, pace, seconds
+        self._fresh = True
+
+    def tokens(self, past: int) -> int:
+        """How many a prompt may have of which so many are computed. The first of a step always has
+        some."""
+        if self._pace is None or self._tokens <= 0:
+            return self._tokens
+        affordable = int(self._seconds / self._pace.price(past))
+        return min(self._tokens, max(affordable, _least(past) if self._fresh else 0))
+
+    def spend(self, count: int, past: int) -> None:
+        """So many are in the step."""
+        if count:
+            self._fresh = False
+            self._tokens -= count
+            if self._pace is not None:
+                self._seconds -= count * self._pace.price(past)
 
 
 class Pace:
     """Books of the steps in flight, and what they cost. Times are in any unit."""
 
     def __init__(self) -> None:
-        self._flying: deque[tuple[int, int]] = deque()
-        """(decoding sequences, tokens of prompts) of each step planned and not committed."""
-        self._decode: float | None = None
-        self._token: float | None = None
+        self._flying: deque[tuple[int, Sequence[Part]]] = deque()
+        """Decoding sequences and prompts of each step planned and not committed."""
+        self._measured = False
+        self._decode: deque[float] = deque(maxlen=_SAMPLES)
+        """What steps took that only decoded, the last of them so many sequences as `_decoded`."""
+        self._decoded = 0
+        self._prices: dict[int, float] = {}
+        """What a token of a prompt adds to a step, by `_place`."""
         self._mixed = 0
         """Steps with both, in a row, up to the one planned last."""
 
-    def prompt_tokens(self, decodes: int, most: int) -> int:
-        """How many of `most` the next step may compute beside so many decoding sequences."""
-        if not decodes or (self._decode is None and self._token is None):
-            return most
-        if self._mixed >= BREATH:
-            return 0
-        if self._decode is None or self._token is None:
-            return most
-        return min(most, max(LEAST, int((SLOWER - 1) * self._decode / self._token)))
+    def allow(self, decodes: int, most: int) -> Allowance:
+        """For prompts in the next step, beside so many decoding sequences: `most` tokens, if that
+        is not too long."""
+        if not decodes or not self._measured:
+            return Allowance(most)
+        breath = BREATH if decodes == self._decoded else SHORT_BREATH
+        if not self._decode or self._mixed >= breath:
+            return Allowance(0)  # a step that only decodes tells what that takes
+        return Allowance(most, self, self._extra)
 
-    def planned(self, decodes: int, prompt_tokens: int) -> None:
+    def price(self, past: int) -> float:
+        """What a token adds to a step with so many of its prompt before it."""
+        place = _place(past)
+        if place not in self._prices:
+            known = [p for p in self._prices if p < place] or [*self._prices]
+            nearest = min(known, key=lambda p: abs(p - place), default=None)
+            return self._extra if nearest is None else self._prices[nearest]
+        return self._prices[place]
+
+    def planned(self, decodes: int, prompts: Sequence[Part]) -> None:
         """A step goes to the device."""
-        self._mixed = self._mixed + 1 if decodes and prompt_tokens else 0
-        self._flying.append((decodes, prompt_tokens))
+        self._mixed = self._mixed + 1 if decodes and prompts else 0
+        self._flying.append((decodes, prompts))
 
     def took(self, seconds: float | None) -> None:
         """The oldest step in flight is done. None = nobody measured."""
-        decodes, prompt_tokens = self._flying.popleft()
+        decodes, prompts = self._flying.popleft()
         if seconds is None or seconds <= 0:
             return
-        if not prompt_tokens:
-            self._decode = _mean(self._decode, seconds)
-        elif decodes and self._decode is not None:
-            more = max(seconds - self._decode, 0.01 * seconds)
-            self._token = _mean(self._token, more / prompt_tokens)
-        elif self._token is None:  # better than nothing: in many at once a token takes less
-            self._token = seconds / prompt_tokens
+        self._measured = True
+        if not prompts:
+            self._took_decoding(decodes, seconds)
+        elif decodes and self._decode:
+            self._took_both(prompts, seconds)
+        else:  # better than nothing: in many at once a token takes less
+            price = seconds / sum(count for count, _ in prompts)
+            for _, past in prompts:
+                self._prices.setdefault(_place(past), price)
 
     def forget(self) -> None:
         """No step is in flight any more."""
         self._flying.clear()
 
+    @property
+    def _extra(self) -> float:
+        """What prompts may add to a step."""
+        return (SLOWER - 1) * median(self._decode)
 
-def _mean(old: float | None, new: float) -> float:
-    return new if old is None else old + _NEW * (new - old)
+    def _took_decoding(self, decodes: int, seconds: float) -> None:
+        if decodes != self._decoded:
+            self._decode.clear()
+            self._decoded = decodes
+        self._decode.append(seconds)
+
+    def _took_both(self, prompts: Sequence[Part], seconds: float) -> None:
+        """All prices of the step are wrong by the same factor, as far as can be known."""
+        expected = sum(count * self.price(past) for count, past in prompts)
+        more = seconds - median(self._decode)
+        factor = min(max(more / expected, 1 / _MOST), _MOST)
+        change = 1 + _NEW * (factor - 1)
+        if more <= self._extra:
+            change = min(change, _PROBE)
+        for place, price in {_place(past): self.price(past) for _, past in prompts}.items():
+            self._prices[place] = price * change
+
+
+def _least(past: int) -> int:
+    """Tokens that the first prompt of a step has in any case."""
+    return max(LEAST >> _place(past), 1)
+
+
+def _place(past: int) -> int:
+    """Tokens with so many before them cost about the same: within twice as many, from 256 on."""
+    return (past >> 8).bit_length()

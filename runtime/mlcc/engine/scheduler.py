@@ -18,7 +18,7 @@ from operator import add, attrgetter, le, sub
 from mlcc.engine.adjust_tables import AdjustLayout
 from mlcc.engine.batch import Capacity, StateSlot
 from mlcc.engine.caches import CachePools
-from mlcc.engine.pace import Pace
+from mlcc.engine.pace import Allowance, Pace
 from mlcc.engine.prefix import Hit
 from mlcc.engine.queue import WaitingQueue
 from mlcc.engine.sequence import TokenSequence
@@ -81,23 +81,22 @@ class Scheduler:
         """
         decodes = sum(1 for seq in self.running if seq.remaining == 1 and seq.runnable(step))
         whole = self._capacity.max_step_tokens - decodes
-        budget = self._pace.prompt_tokens(decodes, whole)
-        chunks = self._fill(step, budget)
-        if not chunks and budget < whole:  # prompts were held back for who found no page
-            chunks = self._fill(step, whole)
+        chunks = self._fill(step, self._pace.allow(decodes, whole))
+        if not chunks and decodes:  # prompts were held back for who found no page
+            chunks = self._fill(step, Allowance(whole))
         if chunks:
             self.waiting.charge(chunks)
-            singles = sum(1 for _, count in chunks if count == 1)
-            self._pace.planned(singles, sum(count for _, count in chunks) - singles)
+            prompts = [(count, seq.computed) for seq, count in chunks if seq.remaining > 1]
+            self._pace.planned(len(chunks) - len(prompts), prompts)
         return chunks
 
     def again(self, chunks: Sequence[Chunk]) -> None:
         """The same decoding sequences run in one step more."""
         self.waiting.charge(chunks)
-        self._pace.planned(len(chunks), 0)
+        self._pace.planned(len(chunks), [])
 
-    def _fill(self, step: int, budget: int) -> list[Chunk]:
-        """A step with so many tokens of prompts at most."""
+    def _fill(self, step: int, allowed: Allowance) -> list[Chunk]:
+        """A step with no more of prompts than is allowed."""
         chunks: list[Chunk] = []
         self._adjust_words = self._most_adjust_words
         self._rows_left = self._capacity.max_rows - len(self.running)
@@ -107,16 +106,16 @@ class Scheduler:
             index += 1
             if not seq.runnable(step):
                 continue
-            remaining = seq.remaining
-            if (remaining > 1 and not budget) or not self._can_adjust(seq):
+            most = 1 if seq.remaining == 1 else allowed.tokens(seq.computed)
+            if not most or not self._can_adjust(seq):
                 continue
-            count = self._grow(seq, 1 if remaining == 1 else self._chunk(seq, budget))
-            if remaining > 1:
-                budget -= count
+            count = self._grow(seq, self._chunk(seq, most))
+            if seq.remaining > 1:
+                allowed.spend(count, seq.computed)
             if count:
                 chunks.append((seq, count))
                 self._take_rows(seq, count)
-        self._admit(chunks, budget)
+        self._admit(chunks, allowed)
         return chunks
 
     def _can_adjust(self, seq: TokenSequence) -> bool:
@@ -130,17 +129,18 @@ class Scheduler:
         self._adjust_words -= words
         return True
 
-    def _admit(self, chunks: list[Chunk], budget: int) -> None:
+    def _admit(self, chunks: list[Chunk], allowed: Allowance) -> None:
         """Start waiting sequences while slots, tokens and pages last. Nobody is overtaken for
         being large, and nobody gives way: they may be in this step already."""
-        while budget and len(self.running) < self._max_running and self._rows_left > 0:
+        while len(self.running) < self._max_running and self._rows_left > 0:
             seq = self.waiting.first()
-            if seq is None or seq.pending or not self._can_adjust(seq):
+            if seq is None or seq.pending or not allowed.tokens(0) or not self._can_adjust(seq):
                 return
             scope = self._scope(seq)
             whole = scope is None or seq.prompt_logprobs is not None
             hit = None if whole else self._pools.find(scope, seq.tokens)
-            if not self._has_room(seq, hit):
+            most = allowed.tokens(hit.tokens if hit is not None else 0)
+            if not most or not self._has_room(seq, hit):
                 return
             self.waiting.remove(seq)
             self._rows_left -= 1
@@ -149,8 +149,8 @@ class Scheduler:
                 self._pools.take(seq.caches, hit)
                 seq.computed = hit.tokens
                 self._count_hit(seq)
-            count = self._pools.claim(seq.caches, seq.computed, self._chunk(seq, budget))
-            budget -= count
+            count = self._pools.claim(seq.caches, seq.computed, self._chunk(seq, most))
+            allowed.spend(count, seq.computed)
             if count:
                 chunks.append((seq, count))
                 self._take_rows(seq, count)
@@ -161,10 +161,10 @@ class Scheduler:
             seq.cached = min(seq.computed, seq.prompt_tokens)
             self.cached_tokens += seq.cached
 
-    def _chunk(self, seq: TokenSequence, budget: int) -> int:
+    def _chunk(self, seq: TokenSequence, most: int) -> int:
         """How many of its next tokens to compute: of a model with states up to where the state can
         be found again, the last whole block of the prompt."""
-        count = min(seq.remaining, budget)
+        count = min(seq.remaining, most)
         if seq.prompt_logprobs is not None:
             count = min(count, 1 + self._rows_left)
         tree = self._pools.tree
@@ -221,8 +221,10 @@ class Scheduler:
             if family is not None and not family.computed and seq.computed >= seq.prompt_tokens:
                 family.computed = True
                 self._remember(seq, ended=len(family.members) > 1)
-            elif count > 1:
-                self._remember(seq, ended=False)
+            elif count > 1 or seq.computed <= seq.prompt_tokens:
+                block = self._pools.tree.block
+                if (seq.computed - count) // block < seq.computed // block:
+                    self._remember(seq, ended=False)
 
     def _remember(self, seq: TokenSequence, ended: bool) -> None:
         if (scope := self._scope(seq)) is not None:

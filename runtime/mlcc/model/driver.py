@@ -13,10 +13,13 @@ from mlcc.model.model import Model
 
 
 class Driver:
-    """Keeps `depth` steps in flight. A step that fails ends all requests, without events."""
+    """Keeps `depth` steps in flight. A step that fails ends all requests, without events.
 
-    def __init__(self, model: Model) -> None:
-        self.engine: Engine = model.new_engine()
+    text_later: events are without text where it decides nothing (`mlcc.engine.later_text`).
+    """
+
+    def __init__(self, model: Model, text_later: bool = False) -> None:
+        self.engine: Engine = model.new_engine(text_later)
         self._executor = model.executor
         self._depth = model.depth
         self._tickets: deque[tuple[int, float]] = deque()
@@ -38,7 +41,7 @@ class Driver:
         try:
             return self._step()
         except BaseException:
-            self._forget()
+            self.forget()
             raise
 
     def _step(self) -> list[Event]:
@@ -58,7 +61,7 @@ class Driver:
         began, self._done = max(submitted, self._done), perf_counter()
         return self.engine.commit(result, self._done - began)
 
-    def _forget(self) -> None:
+    def forget(self) -> None:
         """Leave nothing in flight on either side, so that a device that recovers can go on."""
         try:
             while self._tickets:

@@ -158,13 +158,22 @@ class ModelText:
                 )
         return replace(self, tool_parser=tools, reasoning_parser=reasoning)
 
-    def new_engine(self, capacity: Capacity, prefix_cache: bool = True) -> Engine:
-        """A fresh engine for an executor of this model.
+    def new_engine(
+        self, capacity: Capacity, prefix_cache: bool = True, text_later: bool = False
+    ) -> Engine:
+        """A fresh engine for an executor of this model; text_later: as `Engine` has it.
 
         Requests without a seed get one from the system's randomness, not the same in every process.
         """
         seed = int.from_bytes(os.urandom(8), "little")
-        return Engine(capacity, self.eos_ids, self.tokenizer, seed=seed, prefix_cache=prefix_cache)
+        return Engine(
+            capacity,
+            self.eos_ids,
+            self.tokenizer,
+            seed=seed,
+            prefix_cache=prefix_cache,
+            text_later=text_later,
+        )
 
     def _check_length(self, text: str, context: int | None) -> None:
         longest = self.tokenizer.longest
@@ -204,9 +213,9 @@ class Model:
         """The same, with a text side `with_parsers`."""
         return replace(self, text=self.text.with_parsers(tools, reasoning))
 
-    def new_engine(self) -> Engine:
+    def new_engine(self, text_later: bool = False) -> Engine:
         """A fresh engine for this model. One at a time: they would share the pages."""
-        return self.text.new_engine(self.capacity, self.prefix_cache)
+        return self.text.new_engine(self.capacity, self.prefix_cache, text_later)
 
     def close(self) -> None:
         self.executor.close()

@@ -13,6 +13,7 @@ from multiprocessing.connection import Connection
 from typing import Protocol
 
 from mlcc.engine.grammar import Grammar
+from mlcc.engine.later_text import LaterText
 from mlcc.engine.request import Request
 from mlcc.errors import DeviceError, DeviceLostError, MlccError
 from mlcc.model.driver import Driver
@@ -32,6 +33,7 @@ from mlcc.worker.messages import (
     Reply,
     Stop,
 )
+from mlcc.worker.teller import Teller
 
 OpenModel = Callable[[], Model]
 """Opens the model in the engine's process; must survive pickling."""
@@ -81,7 +83,8 @@ class Worker:
 
     def __init__(self, connection: Channel, model: Model) -> None:
         self._connection = connection
-        self._driver = Driver(model)
+        self._driver = Driver(model, text_later=True)
+        self._teller = Teller(connection.send, LaterText(model.text.tokenizer))
         self._grammars = GrammarThread(model.text.grammars)
         self._stopped = False
 
@@ -91,11 +94,15 @@ class Worker:
             while not self._stopped:
                 self._drain()
                 for request, grammar in self._grammars.opened():
-                    self._send(self._add(request, grammar))
+                    self._add(request, grammar)
+                if (failed := self._teller.failed()) is not None:
+                    self._driver.forget()
+                    self._teller.say(Dropped(failed))  # of requests that came meanwhile, too
                 if self._driver.has_work and not self._stopped:
                     self._step()
         finally:
             self._grammars.close()
+            self._teller.close()
 
     def _step(self) -> None:
         """A step. One that fails costs the live requests, unless the device is gone with it."""
@@ -104,10 +111,10 @@ class Worker:
         except DeviceLostError:
             raise
         except MlccError as error:
-            self._send(Dropped(error))
+            self._teller.say(Dropped(error))
         else:
             if events:
-                self._send(Events(events))
+                self._teller.say(Events(events))
 
     def _drain(self) -> None:
         """Take every command that is there; with nothing to do, wait for one."""
@@ -126,23 +133,22 @@ class Worker:
             if command.request.structure is not None and self._grammars.here:
                 self._grammars.open(command.request)
             else:
-                self._send(self._add(command.request))
+                self._add(command.request)
         elif isinstance(command, Cancel):
             self._grammars.cancel(command.request_id)
-            self._send(Events(engine.cancel(command.request_id)))
+            self._teller.say(Events(engine.cancel(command.request_id)))
         elif isinstance(command, AskStats):
-            self._send(engine.stats())
+            self._teller.say(engine.stats())
         elif isinstance(command, Stop):
             self._stopped = True
 
-    def _add(self, request: Request, grammar: Grammar | MlccError | None = None) -> Reply:
+    def _add(self, request: Request, grammar: Grammar | MlccError | None = None) -> None:
         try:
             if isinstance(grammar, MlccError):
                 raise grammar
             self._driver.engine.add(request, grammar)
         except MlccError as error:
-            return Refused(request.id, error)
-        return Accepted(request.id)
-
-    def _send(self, reply: Reply) -> None:
-        self._connection.send(reply)
+            self._teller.say(Refused(request.id, error))
+        else:
+            self._teller.begin(request)
+            self._teller.say(Accepted(request.id))

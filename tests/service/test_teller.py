@@ -1,0 +1,103 @@
+"""The thread that says what the engine says: in order, with its text, and no more once it fails."""
+
+from __future__ import annotations
+
+from threading import Event as Flag
+from threading import get_ident
+from typing import Any
+
+import pytest
+
+from mlcc.engine import Finished, Request, SamplingParams, TextDelta
+from mlcc.engine.later_text import LaterText
+from mlcc.errors import ArtifactError, MlccError
+from mlcc.worker.messages import Accepted, Dropped, Events, Reply
+from mlcc.worker.teller import MOST_WAITING, Teller
+
+END = Finished("a", "length", 1, 2)
+
+
+class Letters:
+    """Token 7 cannot be read."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error, self.threads = error, set[int]()
+
+    def decode(self, ids: Any, /) -> str:
+        self.threads.add(get_ident())
+        if 7 in ids:
+            raise self.error
+        return "".join(chr(97 + i) for i in ids)
+
+
+def asked(name: str = "a", stop: tuple[str, ...] = ()) -> Request:
+    return Request(name, [1], SamplingParams(max_tokens=9, stop=stop))
+
+
+def said(token: int, name: str = "a", text: str = "") -> TextDelta:
+    return TextDelta(name, text, (token,), (0.0,))
+
+
+def test_text_is_made_in_its_thread_and_nothing_overtakes() -> None:
+    heard: list[Reply] = []
+    letters = Letters(ArtifactError("no"))
+    teller = Teller(heard.append, LaterText(letters))
+    teller.begin(asked())
+    teller.say(Accepted("a"))
+    teller.begin(asked("b", ("z",)))  # the engine writes it
+    teller.say(Events([said(1), said(2, "b", "x")]))
+    teller.say(Events([said(2), END]))
+    teller.close()
+    assert heard == [
+        Accepted("a"),
+        Events([said(1, text="b"), said(2, "b", "x")]),
+        Events([said(2, text="c"), END]),
+    ]
+    assert get_ident() not in letters.threads
+    assert teller.failed() is None
+
+
+@pytest.mark.parametrize("error", [ArtifactError("the tokenizer failed"), ValueError("a bug")])
+def test_text_that_cannot_be_made_ends_who_is_live(error: Exception) -> None:
+    heard: list[Reply] = []
+    teller = Teller(heard.append, LaterText(Letters(error)))
+    teller.begin(asked())
+    teller.say(Events([said(7)]))
+    teller.say(Events([END]))
+    teller.close()
+    dropped, after = heard
+    assert isinstance(dropped, Dropped)
+    assert after == Events([END])
+    failed = teller.failed()
+    assert failed is dropped.error
+    assert isinstance(failed, MlccError)
+    assert ("tokenizer" in str(failed)) == isinstance(error, ArtifactError)
+    assert teller.failed() is None, "told once"
+
+
+def test_a_listener_that_is_gone_holds_nobody_up() -> None:
+    def send(reply: Reply) -> None:
+        raise BrokenPipeError
+
+    teller = Teller(send, LaterText(Letters(ArtifactError("no"))))
+    for _ in range(3 * MOST_WAITING):
+        teller.say(Accepted("a"))
+    teller.close()
+
+
+def test_a_slow_listener_holds_the_engine_up() -> None:
+    go, count = Flag(), 0
+
+    def send(reply: Reply) -> None:
+        nonlocal count
+        go.wait()
+        count += 1
+
+    teller = Teller(send, LaterText(Letters(ArtifactError("no"))))
+    for _ in range(MOST_WAITING):
+        teller.say(Accepted("a"))
+    assert teller._waiting.qsize() >= MOST_WAITING - 1
+    assert teller._waiting.maxsize == MOST_WAITING
+    go.set()
+    teller.close()
+    assert count == MOST_WAITING
