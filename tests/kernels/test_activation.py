@@ -79,6 +79,9 @@ def test_gated(cpu: Cpu, kind: str, inner: int) -> None:
         both = np.concatenate([gate, up], axis=1)
         (y,) = run(activation.gated_fused, ((2 * inner,), kind), [both], out, cpu)
         np.testing.assert_allclose(y, expected, rtol=1e-5, atol=5e-6)
+        (y,) = run(activation.activated, ((inner,), kind), [gate], out, cpu)
+        exact = twin.activated(gate, kind) if rows else expected
+        np.testing.assert_allclose(y, exact, rtol=1e-5, atol=5e-6)
 
 
 @pytest.mark.parametrize("rows", [0, 1, 3])

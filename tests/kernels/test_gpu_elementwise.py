@@ -115,6 +115,24 @@ def test_rms_norm_per_head(heads: int, dim: int) -> None:
             np.testing.assert_allclose(out[0], twin.rms_norm(x, w, 1e-6), rtol=0, atol=1e-5)
 
 
+@pytest.mark.parametrize("size", [7, 64, 577])
+@pytest.mark.parametrize("bias", [False, True])
+def test_layer_norm(size: int, bias: bool) -> None:
+    for gpu in (F16, SMALL):
+        for n in ROWS:
+            x, w, b = normal(n, n, size) + 3, normal(2, size), [normal(3, size)] * bias
+            arguments = ((size,), (size,), *[(size,)] * bias, 1e-5, 1.0)
+            (y,) = run(norm.layer_norm, arguments, [x, w, *b], [(x.shape, "float32")], gpu)
+            np.testing.assert_allclose(y, twin.layer_norm(x, w, *b, 1e-5, 1.0), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", twin.ACTIVATIONS)
+def test_activated(kind: str) -> None:
+    x = normal(0, 3, 70) * 5
+    (y,) = run(elementwise.activated, ((70,), kind), [x], [(x.shape, "float32")])
+    np.testing.assert_allclose(y, twin.activated(x, kind), rtol=1e-6, atol=1e-6)
+
+
 @pytest.mark.parametrize("dim, rotary", [(64, 64), (80, 32), (8, 8)])
 def test_rope(dim: int, rotary: int) -> None:
     positions = np.array([0, 1, 2, 17, 4095, 32767, 131071], np.int32)
@@ -128,8 +146,10 @@ def test_rope(dim: int, rotary: int) -> None:
     )
     np.testing.assert_allclose(table[0], expected, rtol=0, atol=1e-6)
     x = normal(0, 7, 3, dim)
-    y = run(rope.rope, ((3, dim), (rotary,)), [x, expected], [(x.shape, "float32")])[0]
-    np.testing.assert_allclose(y, twin.rope(x, expected), rtol=0, atol=1e-6)
+    for pairs in (False, True):
+        arguments = ((3, dim), (rotary,), int(pairs))
+        y = run(rope.rope, arguments, [x, expected], [(x.shape, "float32")])[0]
+        np.testing.assert_allclose(y, twin.rope(x, expected, pairs), rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])

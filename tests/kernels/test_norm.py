@@ -27,6 +27,19 @@ def test_rows(cpu: Cpu, hidden: int, offset: float, rows: int) -> None:
     np.testing.assert_allclose(y, twin.rms_norm(x, w, EPS, offset), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("cpu", CPUS, ids=lambda c: c.name)
+@pytest.mark.parametrize(("size", "offset"), [(576, 0.0), (1000, 1.0), (7, 0.0)])
+@pytest.mark.parametrize("bias", [False, True], ids=["plain", "bias"])
+@pytest.mark.parametrize("rows", [0, 1, 30])
+def test_layer_norm(cpu: Cpu, size: int, offset: float, bias: bool, rows: int) -> None:
+    """Far from 0 as well: the deviation is of what the mean leaves."""
+    x, w, b = normal(rows, rows, size) + 30, normal(1, size), [normal(2, size)] * bias
+    arguments = ((size,), (size,), *[(size,)] * bias, EPS, offset)
+    (y,) = run(norm.layer_norm, arguments, [x, w, *b], [((rows, size), "float32")], cpu)
+    exact = twin.layer_norm(x.astype(np.float64), w, *b, EPS, offset)
+    np.testing.assert_allclose(y, exact, rtol=1e-4, atol=2e-5)
+
+
 @pytest.mark.parametrize("rows", [0, 1, 40])
 def test_heads(rows: int) -> None:
     x, w = normal(rows, rows, 9, 80), normal(1, 80)

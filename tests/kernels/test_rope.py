@@ -29,13 +29,17 @@ def test_table(count: int) -> None:
 @pytest.mark.parametrize(
     ("heads", "head_dim", "rotary_dim"), [(9, 64, 64), (3, 80, 32), (2, 96, 96), (4, 40, 20)]
 )
+@pytest.mark.parametrize("pairs", [False, True], ids=["halves", "pairs"])
 @pytest.mark.parametrize("rows", [0, 1, 30])
-def test_rotation(cpu: Cpu, heads: int, head_dim: int, rotary_dim: int, rows: int) -> None:
+def test_rotation(
+    cpu: Cpu, heads: int, head_dim: int, rotary_dim: int, rows: int, pairs: bool
+) -> None:
     x = normal(rows, rows, heads, head_dim)
     table = twin.rope_table(np.arange(rows, dtype=np.int32), frequencies(rotary_dim), 1.0)
     shape = (rows, heads, head_dim)
-    (y,) = run(rope.rope, ((heads, head_dim), (rotary_dim,)), [x, table], [(shape, "float32")], cpu)
-    np.testing.assert_allclose(y, twin.rope(x, table), rtol=1e-5, atol=1e-6)
+    arguments = ((heads, head_dim), (rotary_dim,), int(pairs))
+    (y,) = run(rope.rope, arguments, [x, table], [(shape, "float32")], cpu)
+    np.testing.assert_allclose(y, twin.rope(x, table, pairs), rtol=1e-5, atol=1e-6)
 
 
 def test_rotation_keeps_length_and_depends_on_distance_only() -> None:
@@ -44,7 +48,7 @@ def test_rotation_keeps_length_and_depends_on_distance_only() -> None:
 
     def turned(x: np.ndarray, position: int) -> np.ndarray:
         table = twin.rope_table(np.array([position], np.int32), frequencies(64), 1.0)
-        return run(rope.rope, ((1, 64), (64,)), [x, table], [((1, 1, 64), "float32")])[0]
+        return run(rope.rope, ((1, 64), (64,), 0), [x, table], [((1, 1, 64), "float32")])[0]
 
     near = (turned(q, 7) * turned(k, 4)).sum()
     far = (turned(q, 1007) * turned(k, 1004)).sum()

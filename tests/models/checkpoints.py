@@ -38,6 +38,7 @@ YARN = {
     "original_max_position_embeddings": 32,
 }
 DYNAMIC = {"rope_type": "dynamic", "rope_theta": 1000.0, "factor": 2.0}
+PLAIN = {"rope_type": "default", "rope_theta": 700.0}
 LINEAR = {"rope_type": "linear", "rope_theta": 1000.0, "factor": 4.0}
 LONGROPE = {
     "rope_type": "longrope",
@@ -74,6 +75,15 @@ FEW_EXPERTS = {
     "n_shared_experts": 2,
     "moe_intermediate_size": 24,
     "routed_scaling_factor": 1.5,
+}
+
+ALPHA = {"rope_type": "dynamic", "rope_theta": 1000.0, "alpha": 50.0, "factor": 1.0}
+MINISTRAL3_ROPE = {
+    **YARN,
+    "mscale": 1.0,
+    "mscale_all_dim": 1.0,
+    "llama_4_scaling_beta": 0.1,
+    "original_max_position_embeddings": 128,
 }
 
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -128,6 +138,51 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
         "Gemma3TextConfig",
         {"head_dim": 32, "sliding_window": 9, "num_hidden_layers": 7, "query_pre_attn_scalar": 48},
     ),
+    "gemma": ("GemmaConfig", {"head_dim": 32, "tie_word_embeddings": True}),
+    "olmo2": ("Olmo2Config", {"attention_bias": True}),
+    "olmo3": (
+        "Olmo3Config",
+        {
+            "sliding_window": 9,
+            "num_hidden_layers": 5,
+            "rope_parameters": {"full_attention": YARN, "sliding_attention": PLAIN},
+        },
+    ),
+    "smollm3": ("SmolLM3Config", {"num_hidden_layers": 4, "no_rope_layer_interval": 2}),
+    "smollm3-window": (
+        "SmolLM3Config",
+        {"no_rope_layers": [0, 1], "use_sliding_window": True, "sliding_window": 9},
+    ),
+    "granite": (
+        "GraniteConfig",
+        {
+            "attention_multiplier": 0.2,
+            "embedding_multiplier": 3.0,
+            "residual_multiplier": 0.6,
+            "logits_scaling": 0.5,
+        },
+    ),
+    "exaone4": ("Exaone4Config", {"sliding_window": 9, "num_hidden_layers": 5, "head_dim": 32}),
+    "exaone4-full": (
+        "Exaone4Config",
+        {"sliding_window": None, "head_dim": 16, "layer_types": ["full_attention"] * 2},
+    ),
+    "hunyuan_v1_dense": ("HunYuanDenseV1Config", {"rope_parameters": ALPHA, "head_dim": 32}),
+    "ministral": (
+        "MinistralConfig",
+        {
+            "head_dim": 16,
+            "sliding_window": 9,
+            "layer_types": ["full_attention", "sliding_attention"],
+        },
+    ),
+    "ministral3": ("Ministral3Config", {"rope_parameters": MINISTRAL3_ROPE, "head_dim": 32}),
+    "glm": ("GlmConfig", {"head_dim": 32}),
+    "glm4": ("Glm4Config", {"head_dim": 32}),
+    "ernie4_5": ("Ernie4_5Config", {"head_dim": 32, "use_bias": True}),
+    "cohere2": ("Cohere2Config", {"sliding_window": 9, "num_hidden_layers": 5, "logit_scale": 0.5}),
+    "starcoder2": ("Starcoder2Config", {"sliding_window": 11, "hidden_size": 48}),
+    "nemotron": ("NemotronConfig", {"head_dim": 32, "mlp_bias": True}),
     "phi3": ("Phi3Config", {}),
     "phi3-longrope-short": (
         "Phi3Config",
@@ -156,12 +211,32 @@ RECIPES = {
     "gemma2": "q8_g16",
     "gemma3": "q4a",
     "phi3": "q4",
+    "gemma": "q4",
+    "olmo2": "q4",
+    "olmo3": "q4",
+    "smollm3": "q4",
+    "granite": "q4",
+    "exaone4": "q4",
+    "hunyuan_v1_dense": "q4",
+    "ministral": "q4",
+    "ministral3": "q4",
+    "glm": "q4",
+    "glm4": "q4",
+    "ernie4_5": "q4",
+    "cohere2": "q4",
+    "starcoder2": "q4",
+    "nemotron": "q4",
 }
 """Case -> recipe of its weights, for tests of which one compile of each shows both."""
-REPEATED = {"mistral", "qwen2", "qwen3", "phi3"}
+REPEATED = {
+    "mistral", "qwen2", "qwen3", "phi3", "gemma", "olmo2", "olmo3", "smollm3", "granite", "exaone4",
+    "hunyuan_v1_dense", "ministral", "ministral3", "glm", "glm4", "ernie4_5", "starcoder2",
+}  # fmt: skip
 """Architectures whose layers are made of the others' parts: llama's with Gemma's window (mistral),
 with biases as in `llama-head-dim` (qwen2), with Gemma 3's norms of heads (qwen3), with weights that
-checkpoints keep joined (phi3). All run on cpu and reference always, elsewhere in the long tail."""
+checkpoints keep joined (phi3), and the same parts in another order (the rest; cohere2 and nemotron
+are those that turn pairs and subtract means). Elsewhere than on the reference they run in the long
+tail, the first four on cpu always."""
 CONTEXT = {"phi3-longrope-short": 32}
 """Longest sequence compiled for, where it is not 128."""
 

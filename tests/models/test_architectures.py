@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from mlcc_compiler.plan import Plan
-from models.checkpoints import CASES, proves
+from models.checkpoints import CASES, REPEATED, proves
 from models.mixed import capacity_of, native, planned, reference, run_mixed
 
 BOUND = 1e-4
@@ -22,10 +22,13 @@ ROPES = {
     "llama-llama3-rope", "llama-yarn", "llama-dynamic", "llama-linear", "phi3-longrope-short",
 }  # fmt: skip
 """In the long tail on the CPU: what differs is frequencies, which the reference reads as well."""
+ALWAYS = {"mistral", "qwen2", "qwen3", "phi3", "glm4", "granite"}
+"""Of those that repeat others' parts, which run on the CPU always."""
 
 
 def shown(case: str, target: str) -> Any:
-    long = [pytest.mark.long] if target == "cpu" and case in ROPES else []
+    rare = case in ROPES or case.partition("-")[0] in REPEATED - ALWAYS
+    long = [pytest.mark.long] if target == "cpu" and rare else []
     return pytest.param(case, marks=[*proves(case, target), *long])
 
 

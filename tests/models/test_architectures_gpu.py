@@ -14,7 +14,7 @@ import pytest
 
 from mlcc.device.place import Place
 from mlcc_targets import Choices, get_target
-from models.checkpoints import long_if_repeated, proves
+from models.checkpoints import REPEATED, long_if_repeated, proves
 from models.mixed import capacity_of, native, planned, run_mixed
 
 BOUND = 1e-4
@@ -29,6 +29,9 @@ MODELS = (
     "gemma3",
     "phi3",
     "deepseek_v2",
+    "cohere2",
+    "nemotron",
+    *sorted(REPEATED - {"mistral", "qwen2", "qwen3", "phi3"}),
 )
 
 

@@ -28,6 +28,21 @@ CLASSES = {
     "gemma3_text": "Gemma3TextConfig",
     "phi3": "Phi3Config",
     "qwen3_next": "Qwen3NextConfig",
+    "gemma": "GemmaConfig",
+    "olmo2": "Olmo2Config",
+    "olmo3": "Olmo3Config",
+    "smollm3": "SmolLM3Config",
+    "granite": "GraniteConfig",
+    "exaone4": "Exaone4Config",
+    "hunyuan_v1_dense": "HunYuanDenseV1Config",
+    "ministral": "MinistralConfig",
+    "ministral3": "Ministral3Config",
+    "glm": "GlmConfig",
+    "glm4": "Glm4Config",
+    "ernie4_5": "Ernie4_5Config",
+    "cohere2": "Cohere2Config",
+    "starcoder2": "Starcoder2Config",
+    "nemotron": "NemotronConfig",
 }
 ARGUMENTS = {"sliding_window_pattern", "full_attention_interval", "partial_rotary_factor"}
 """Of their configs, not fields."""

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from mlcc_compiler._tvm import Tensor, nn
 from mlcc_compiler.models import ops
 from mlcc_compiler.models.config import DecoderConfig
-from mlcc_compiler.models.layers import Embedding, Linear, RMSNorm
+from mlcc_compiler.models.layers import Embedding, Linear, hidden_norm
 
 LayerFactory = Callable[[DecoderConfig, int], nn.Module]
 
@@ -23,7 +23,7 @@ class Decoder(nn.Module):
         dtype = config.activation_dtype
         self.embed_tokens = Embedding(config.vocab_size, config.hidden_size, dtype)
         self.layers = nn.ModuleList([layer(config, i) for i in range(config.num_layers)])
-        self.norm = RMSNorm(config.hidden_size, config.norm_eps, config.norm_offset)
+        self.norm = hidden_norm(config)
 
 
 class CausalLM(nn.Module):
@@ -42,7 +42,10 @@ class CausalLM(nn.Module):
             x = x * config.embed_scale
         tables = [ops.rope_table(positions, rope) for rope in config.ropes]
         for index, layer in enumerate(self.model.layers):
-            x = layer(x, tables[config.rope_of_layer[index]])
+            rope = config.rope_of_layer[index]
+            x = layer(x, None if rope is None else tables[rope])
         x = self.model.norm(ops.take_rows(x, logit_rows))
+        if config.logit_scale != 1.0:
+            x = x * config.logit_scale
         logits = self.model.embed_tokens.as_head(x) if config.tie_embeddings else self.lm_head(x)
         return ops.softcap(logits, config.final_softcap) if config.final_softcap else logits

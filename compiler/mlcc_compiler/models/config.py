@@ -21,6 +21,7 @@ ACTIVATIONS = {
     "gelu": "gelu",
     "gelu_pytorch_tanh": "gelu_tanh",
     "gelu_new": "gelu_tanh",
+    "relu2": "relu2",
 }
 
 
@@ -36,7 +37,9 @@ to it. A null is not silence: it stays."""
 
 @dataclass(frozen=True, kw_only=True)
 class DecoderConfig:
-    """Sizes and switches of one model; `windows` and `rope_of_layer` have one entry per layer."""
+    """Sizes and switches of one model; `windows` and `rope_of_layer` have one entry per layer.
+
+    A layer whose rope is None does not know positions (NoPE; Kazemnejad et al., 2023)."""
 
     architecture: str
     vocab_size: int
@@ -53,13 +56,21 @@ class DecoderConfig:
     attention_scale: float
     windows: tuple[int | None, ...]
     ropes: tuple[Rope, ...]
-    rope_of_layer: tuple[int, ...]
+    rope_of_layer: tuple[int | None, ...]
+    rope_pairs: bool = False
+    """Neighbours are turned and not halves."""
     qkv_bias: bool = False
     output_bias: bool = False
     mlp_bias: bool = False
     qk_norm: bool = False
+    layer_norm: bool = False
+    """The norms of hidden states subtract the mean."""
+    norm_bias: bool = False
     norm_offset: float = 0.0
     embed_scale: float = 1.0
+    residual_scale: float = 1.0
+    """Of what a layer's parts add to its input."""
+    logit_scale: float = 1.0
     attention_softcap: float | None = None
     final_softcap: float | None = None
     activation_dtype: str = "float32"

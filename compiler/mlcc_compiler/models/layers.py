@@ -54,6 +54,26 @@ class RMSNorm(nn.Module):
         return ops.rms_norm(x, self.weight, self.eps, self.offset)
 
 
+class LayerNorm(nn.Module):
+    """Ba et al. (2016), with or without a bias; Nemotron multiplies by 1 + weight (`offset` 1)."""
+
+    def __init__(self, size: int, eps: float, offset: float = 0.0, bias: bool = True) -> None:
+        self.weight = nn.Parameter((size,), "float32")
+        self.bias = nn.Parameter((size,), "float32") if bias else None
+        self.eps, self.offset = eps, offset
+
+    def forward(self, x: Tensor) -> Tensor:
+        return ops.layer_norm(x, self.weight, self.bias, self.eps, self.offset)
+
+
+def hidden_norm(config: DecoderConfig) -> RMSNorm | LayerNorm:
+    """A norm of hidden states, of the config's kind."""
+    size, eps, offset = config.hidden_size, config.norm_eps, config.norm_offset
+    if config.layer_norm:
+        return LayerNorm(size, eps, offset, config.norm_bias)
+    return RMSNorm(size, eps, offset)
+
+
 class Attention(nn.Module):
     """Grouped-query attention with rotary positions, and q/k norms where the config has them."""
 
@@ -77,20 +97,28 @@ class Attention(nn.Module):
         """x [n, hidden] -> q, k, v, each [n, heads * head_dim]."""
         return self.q_proj(x), self.k_proj(x), self.v_proj(x)
 
-    def forward(self, x: Tensor, table: Tensor) -> Tensor:
+    def forward(self, x: Tensor, table: Tensor | None) -> Tensor:
         return self.o_proj(self.attend(*self.project(x), table))
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, table: Tensor) -> Tensor:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, table: Tensor | None) -> Tensor:
         """What `project` gives, normalised, rotated and attended: [n, heads * head_dim]."""
         config, rows = self.config, q.shape[0]
         q = nn.op.reshape(q, (rows, config.num_heads, config.head_dim))
         k = nn.op.reshape(k, (rows, config.num_kv_heads, config.head_dim))
         v = nn.op.reshape(v, (rows, config.num_kv_heads, config.head_dim))
-        if config.qk_norm:
-            q, k = self.q_norm(q), self.k_norm(k)
-        q, k = ops.rope(q, table), ops.rope(k, table)
+        q, k = self.place(q, k, table)
         out = ops.attention(q, k, v, self.layer, config.attention(self.layer))
         return nn.op.reshape(out, (rows, config.num_heads * config.head_dim))
+
+    def place(self, q: Tensor, k: Tensor, table: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Queries and keys [n, heads, head_dim], normalised, then turned to their positions."""
+        if self.config.qk_norm:
+            q, k = self.q_norm(q), self.k_norm(k)
+        return self.turn(q, table), self.turn(k, table)
+
+    def turn(self, x: Tensor, table: Tensor | None) -> Tensor:
+        """x [n, heads, head_dim] turned; as it is where a layer knows no positions."""
+        return x if table is None else ops.rope(x, table, self.config.rope_pairs)
 
 
 class GatedMLP(nn.Module):
@@ -107,20 +135,50 @@ class GatedMLP(nn.Module):
         return self.down_proj(ops.gated(self.gate_proj(x), self.up_proj(x), self.activation))
 
 
+class FusedMLP(nn.Module):
+    """gate and up from one matrix."""
+
+    def __init__(self, config: DecoderConfig) -> None:
+        self.gate_up_proj = Linear(config.hidden_size, 2 * config.intermediate_size)
+        self.down_proj = Linear(config.intermediate_size, config.hidden_size)
+        self.activation = config.activation
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.down_proj(ops.gated_fused(self.gate_up_proj(x), self.activation))
+
+
 class PreNormLayer(nn.Module):
-    """x + attention(norm(x)), then x + mlp(norm(x)): Llama and most of its descendants."""
+    """x + attention(norm(x)), then x + mlp(norm(x)): Llama and most of its descendants.
+
+    `residual_scale` of the config is on what is added.
+    """
 
     def __init__(self, config: DecoderConfig, layer: int) -> None:
         self.self_attn = Attention(config, layer)
         self.mlp = GatedMLP(config)
-        self.input_layernorm = RMSNorm(config.hidden_size, config.norm_eps, config.norm_offset)
-        self.post_attention_layernorm = RMSNorm(
-            config.hidden_size, config.norm_eps, config.norm_offset
-        )
+        self.input_layernorm = hidden_norm(config)
+        self.post_attention_layernorm = hidden_norm(config)
+        self.residual_scale = config.residual_scale
 
-    def forward(self, x: Tensor, table: Tensor) -> Tensor:
-        x = x + self.self_attn(self.input_layernorm(x), table)
-        return x + self.mlp(self.post_attention_layernorm(x))
+    def forward(self, x: Tensor, table: Tensor | None) -> Tensor:
+        x = x + self._scaled(self.self_attn(self.input_layernorm(x), table))
+        return x + self._scaled(self.mlp(self.post_attention_layernorm(x)))
+
+    def _scaled(self, x: Tensor) -> Tensor:
+        return x if self.residual_scale == 1.0 else x * self.residual_scale
+
+
+class PostNormLayer(nn.Module):
+    """x + norm(attention(x)), then x + norm(mlp(x)): OLMo 2, EXAONE 4."""
+
+    def __init__(self, config: DecoderConfig, attention: Attention) -> None:
+        self.self_attn, self.mlp = attention, GatedMLP(config)
+        self.post_attention_layernorm = hidden_norm(config)
+        self.post_feedforward_layernorm = hidden_norm(config)
+
+    def forward(self, x: Tensor, table: Tensor | None) -> Tensor:
+        x = x + self.post_attention_layernorm(self.self_attn(x, table))
+        return x + self.post_feedforward_layernorm(self.mlp(x))
 
 
 def named_modules(module: nn.Module, prefix: str = "") -> Iterator[tuple[str, nn.Module]]:

@@ -48,6 +48,13 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float, offset: float) -> Tensor:
     return _call("rms_norm", [x, weight], [float(eps), float(offset)], x.shape)
 
 
+def layer_norm(x: Tensor, weight: Tensor, bias: Tensor | None, eps: float, offset: float) -> Tensor:
+    """x less its mean, by its standard deviation, times `offset + weight`, plus bias; over the
+    last axis (Ba et al., 2016)."""
+    tensors = [x, weight] if bias is None else [x, weight, bias]
+    return _call("layer_norm", tensors, [float(eps), float(offset)], x.shape)
+
+
 def rope_table(positions: Tensor, rope: Rope) -> Tensor:
     """positions i32[n] -> f32[n, rotary_dim]: cosines, then sines, both times `rope.scale`."""
     inv_freq = nn.Tensor(_expr=relax.const(rope.table(), "float32"))
@@ -60,9 +67,10 @@ def rope_table(positions: Tensor, rope: Rope) -> Tensor:
     )
 
 
-def rope(x: Tensor, table: Tensor) -> Tensor:
-    """Rotate the first rotary_dim of each head of x a[n, heads, head_dim] ("rotate half")."""
-    return _call("rope", [x, table], [], x.shape)
+def rope(x: Tensor, table: Tensor, pairs: bool = False) -> Tensor:
+    """Rotate the first rotary_dim of each head of x a[n, heads, head_dim]: element j with j +
+    rotary_dim / 2 ("rotate half"), or by `pairs` neighbours, 2 j with 2 j + 1."""
+    return _call("rope", [x, table], [int(pairs)], x.shape)
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, layer: int, shape: AttentionShape) -> Tensor:
@@ -127,8 +135,14 @@ def take_parts(x: Tensor, groups: int, parts: Sequence[tuple[int, int]]) -> Tens
     return _call("take_parts", [x], [groups, json.dumps(parts)], [x.shape[0], width])
 
 
+def activated(x: Tensor, kind: str) -> Tensor:
+    """activation(x), of the kinds of `gated`."""
+    return _call("activated", [x], [kind], x.shape)
+
+
 def gated(gate: Tensor, up: Tensor, kind: str) -> Tensor:
-    """activation(gate) * up, kind 'silu', 'gelu_tanh', 'gelu' or 'sigmoid'."""
+    """activation(gate) * up, kind 'silu', 'gelu_tanh', 'gelu', 'sigmoid' or 'relu2', the square of
+    what is above 0."""
     return _call("gated", [gate, up], [kind], gate.shape)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from mlcc_compiler._tvm import Tensor, nn
-from mlcc_compiler.models import ops
 from mlcc_compiler.models.config import (
     DECODER_DEFAULTS,
     DecoderConfig,
@@ -12,7 +11,7 @@ from mlcc_compiler.models.config import (
     rope_parameters,
 )
 from mlcc_compiler.models.fields import HfConfig, window_of
-from mlcc_compiler.models.layers import Attention, Linear, PreNormLayer
+from mlcc_compiler.models.layers import Attention, FusedMLP, Linear, PreNormLayer
 
 DEFAULTS = DECODER_DEFAULTS | {
     "max_position_embeddings": 4096,
@@ -37,18 +36,6 @@ class FusedAttention(Attention):
         queries, keys, _ = self.widths
         q, k, v = nn.op.split(self.qkv_proj(x), [queries, queries + keys], axis=1)
         return q, k, v
-
-
-class FusedMLP(nn.Module):
-    """gate and up from one matrix."""
-
-    def __init__(self, config: DecoderConfig) -> None:
-        self.gate_up_proj = Linear(config.hidden_size, 2 * config.intermediate_size)
-        self.down_proj = Linear(config.intermediate_size, config.hidden_size)
-        self.activation = config.activation
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.down_proj(ops.gated_fused(self.gate_up_proj(x), self.activation))
 
 
 class Layer(PreNormLayer):

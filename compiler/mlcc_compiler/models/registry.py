@@ -7,16 +7,31 @@ from typing import Any
 
 from mlcc.errors import CheckpointError, UnsupportedError
 from mlcc_compiler.models import (
+    cohere2,
     deepseek_v2,
+    ernie4_5,
+    exaone4,
+    gemma,
     gemma2,
     gemma3,
+    glm,
+    glm4,
+    granite,
+    hunyuan_v1_dense,
     llama,
+    ministral,
+    ministral3,
     mistral,
+    nemotron,
+    olmo2,
+    olmo3,
     phi3,
     qwen2,
     qwen3,
     qwen3_moe,
     qwen3_next,
+    smollm3,
+    starcoder2,
 )
 from mlcc_compiler.models.causal_lm import CausalLM
 from mlcc_compiler.models.config import DecoderConfig
@@ -34,6 +49,21 @@ ARCHITECTURES: dict[str, Any] = {
     "gemma3_text": gemma3,
     "phi3": phi3,
     "deepseek_v2": deepseek_v2,
+    "cohere2": cohere2,
+    "ernie4_5": ernie4_5,
+    "exaone4": exaone4,
+    "gemma": gemma,
+    "glm": glm,
+    "glm4": glm4,
+    "granite": granite,
+    "hunyuan_v1_dense": hunyuan_v1_dense,
+    "ministral": ministral,
+    "ministral3": ministral3,
+    "nemotron": nemotron,
+    "olmo2": olmo2,
+    "olmo3": olmo3,
+    "smollm3": smollm3,
+    "starcoder2": starcoder2,
 }
 
 

@@ -110,7 +110,9 @@ class MergeProjections(Rewriter):
         """Walk back from attention's argument to its projection; None if it is anything else."""
         table = norm = None
         if (call := self._call(value, "mlcc.rope")) is not None:
-            value, table = call
+            value, table, pairs = call
+            if literal(pairs):
+                return None  # kernels of merged projections turn halves
         if (call := self._call(value, "mlcc.rms_norm")) is not None:
             value, weight, eps, offset = call
             norm = (weight, float(literal(eps)), float(literal(offset)))

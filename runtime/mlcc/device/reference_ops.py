@@ -110,7 +110,19 @@ def gelu_tanh(x: Array) -> Array:
     return (0.5 * x * (1.0 + np.tanh(inner))).astype(x.dtype)
 
 
-ACTIVATIONS = {"silu": silu, "gelu": gelu, "gelu_tanh": gelu_tanh, "sigmoid": sigmoid}
+def relu2(x: Array) -> Array:
+    """The square of what is above 0."""
+    return np.maximum(x, 0) ** 2
+
+
+ACTIVATIONS = {
+    "silu": silu, "gelu": gelu, "gelu_tanh": gelu_tanh, "sigmoid": sigmoid, "relu2": relu2,
+}  # fmt: skip
+
+
+def activated(x: Array, kind: str) -> Array:
+    """activation(x)."""
+    return ACTIVATIONS[kind](x)
 
 
 def gated(gate: Array, up: Array, kind: str) -> Array:
@@ -141,6 +153,18 @@ def add_rms_norm(
     return total, rms_norm(total, weight, eps, offset)
 
 
+def layer_norm(x: Array, weight: Array, *rest: Any) -> Array:
+    """Over the last axis: less its mean, by its deviation, times offset + weight, plus a bias.
+
+    The rest: perhaps the bias, then eps and offset.
+    """
+    *bias, eps, offset = rest
+    centred = x - np.mean(x, axis=-1, keepdims=True)
+    variance = np.mean(centred * centred, axis=-1, keepdims=True)
+    y = centred / np.sqrt(variance + eps) * (offset + weight)
+    return (y + bias[0] if bias else y).astype(x.dtype)
+
+
 # --- rotary position embedding
 
 
@@ -151,10 +175,16 @@ def rope_table(positions: Array, inv_freq: Array, mscale: float) -> Array:
     return (np.concatenate([np.cos(wide), np.sin(wide)], axis=1) * mscale).astype(inv_freq.dtype)
 
 
-def rope(x: Array, table: Array) -> Array:
-    """Turn the first rotary_dim elements of each head of x [n, heads, head_dim]."""
+def rope(x: Array, table: Array, pairs: bool = False) -> Array:
+    """Turn the first rotary_dim elements of each head of x [n, heads, head_dim]: each with one half
+    of them away, or by `pairs` with its neighbour."""
     half = table.shape[1] // 2
     cos, sin = table[:, None, :half], table[:, None, half:]
+    if pairs:
+        y = x.copy()
+        a, b = x[..., 0 : 2 * half : 2], x[..., 1 : 2 * half : 2]
+        y[..., 0 : 2 * half : 2], y[..., 1 : 2 * half : 2] = a * cos - b * sin, b * cos + a * sin
+        return y
     a, b, rest = x[..., :half], x[..., half : 2 * half], x[..., 2 * half :]
     return np.concatenate([a * cos - b * sin, b * cos + a * sin, rest], axis=-1)
 
@@ -175,8 +205,10 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "mlcc.embedding": lambda token_ids, table, scheme: embedding(token_ids, table),
     "mlcc.linear": lambda *arguments: linear(*arguments[:-1]),
     "mlcc.rms_norm": rms_norm,
+    "mlcc.layer_norm": layer_norm,
     "mlcc.rope_table": rope_table,
     "mlcc.rope": rope,
+    "mlcc.activated": activated,
     "mlcc.gated": gated,
     "mlcc.gated_fused": gated_fused,
     "mlcc.softcap": softcap,

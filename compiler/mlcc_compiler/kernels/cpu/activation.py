@@ -1,4 +1,4 @@
-"""Elementwise CPU kernels: gated activations, logit softcap, sum, scale. f32 in, f32 out."""
+"""Elementwise CPU kernels: activations, gated ones, logit softcap, sum, scale. f32 in, f32 out."""
 
 from collections.abc import Callable
 
@@ -10,6 +10,7 @@ from mlcc_compiler.kernels.cpu.vector_math import (
     each,
     gauss_tail,
     lanes_of,
+    maximum,
     sigmoid,
     span,
     spread,
@@ -39,11 +40,18 @@ def gelu_tanh(x: Expr) -> Expr:
     return x * spread(0.5, lanes) * (spread(1.0, lanes) + tanh(inner))
 
 
+def relu2(x: Expr) -> Expr:
+    """The square of what is above 0 (So et al., 2021)."""
+    above = bind(maximum(x, spread(0.0, lanes_of(x))))
+    return above * above
+
+
 ACTIVATIONS: dict[str, Callable[[Expr], Expr]] = {
     "silu": silu,
     "gelu": gelu,
     "gelu_tanh": gelu_tanh,
     "sigmoid": sigmoid,
+    "relu2": relu2,
 }
 
 
@@ -67,6 +75,17 @@ def _chunks(y: Expr, lanes: int, value: Callable[[Expr, Expr, int], Expr]) -> No
                     part(i, c * chunk, chunk)
                 with T.Else():
                     part(i, (tasks - 1) * chunk, row - (tasks - 1) * chunk)
+
+
+def activated(isa: Isa, row: Sizes, kind: str) -> PrimFunc:
+    """(x f32[n, width]) -> kind(x); kind: of ACTIVATIONS."""
+    activation = ACTIVATIONS[kind]
+
+    def body(x: Expr, y: Expr) -> None:
+        _chunks(y, isa.lanes, lambda i, j, k: activation(bind(x[i, span(j, k)])))
+
+    rows = activations(isa, "n", *row)
+    return kernel(body, x=rows, y=rows)
 
 
 def gated(isa: Isa, row: Sizes, other: Sizes, kind: str) -> PrimFunc:

@@ -27,9 +27,11 @@ from mlcc_targets import Target
 
 FACTORIES: dict[str, Factory] = {
     "rms_norm": norm.rms_norm,
+    "layer_norm": norm.layer_norm,
     "add_rms_norm": norm.add_rms_norm,
     "rope_table": rope.rope_table,
     "rope": rope.rope,
+    "activated": activation.activated,
     "gated": activation.gated,
     "gated_fused": activation.gated_fused,
     "softcap": activation.softcap,

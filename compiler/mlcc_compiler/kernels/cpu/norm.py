@@ -1,9 +1,10 @@
 """Root-mean-square normalisation (Zhang & Sennrich, 2019), alone, with the residual sum before it,
-and per attention head. CPU kernels in f32; not LayerNorm: no mean is subtracted, there is no bias.
+and per attention head; and LayerNorm (Ba et al., 2016). CPU kernels in f32.
 """
 
 from collections.abc import Callable
 from math import prod
+from typing import Any
 
 from mlcc_compiler._tvm import T
 from mlcc_compiler.kernels.cpu.isa import Isa
@@ -59,6 +60,38 @@ def add_rms_norm(
     return kernel(body, x=rows, residual=rows, w=f32(*weight), total=rows, y=rows)
 
 
+def layer_norm(isa: Isa, row: Sizes, weight: Sizes, *rest: Any) -> PrimFunc:
+    """(x f32[n, size], w f32[size], perhaps a bias f32[size]) -> (x - mean(x)) *
+    rsqrt(variance(x) + eps) * (offset + w) + bias. The rest: perhaps the bias' sizes, eps, offset.
+    """
+    *bias, eps, offset = rest
+    (size,) = row
+
+    def body(x: Expr, w: Expr, *others: Expr) -> None:
+        *b, y = others
+        normalise = _Normalise(size, eps, isa.lanes, offset)
+
+        def one(i: Expr) -> None:
+            mean = normalise.mean(lambda j, k: x[i, span(j, k)])
+
+            def centred(j: Expr, k: int) -> Expr:
+                return x[i, span(j, k)] - spread(mean, k)
+
+            scale = normalise.scale(centred)
+
+            def write(j: Expr, k: int) -> None:
+                value = centred(j, k) * spread(scale, k) * normalise.weight(w, j, k)
+                store(y, value + b[0][span(j, k)] if b else value, i, span(j, k))
+
+            each(size, isa.lanes, write)
+
+        each_row(x.shape[0], size, one)
+
+    rows = activations(isa, "n", size)
+    biases = {"b": f32(size)} if bias else {}
+    return kernel(body, x=rows, w=f32(*weight), **biases, y=rows)
+
+
 class _Normalise:
     """Emits y[at] = x[at] * scale * weight for one row of `size` elements."""
 
@@ -70,16 +103,29 @@ class _Normalise:
             where = (*at, span(j, k))
             return x[where]
 
-        scale = self._scale(load)
+        scale = self.scale(load)
 
         def write(j: Expr, k: int) -> None:
-            weight = w[span(j, k)] + spread(self.offset, k) if self.offset else w[span(j, k)]
-            store(y, load(j, k) * spread(scale, k) * weight, *at, span(j, k))
+            value = load(j, k) * spread(scale, k) * self.weight(w, j, k)
+            store(y, value, *at, span(j, k))
 
         each(self.size, self.lanes, write)
 
-    def _scale(self, load: Callable[[Expr, int], Expr]) -> Expr:
+    def weight(self, w: Expr, j: Expr, k: int) -> Expr:
+        """What k elements from j on are multiplied with."""
+        return w[span(j, k)] + spread(self.offset, k) if self.offset else w[span(j, k)]
+
+    def scale(self, load: Callable[[Expr, int], Expr]) -> Expr:
         """Emit rsqrt(mean(load(i) ** 2) + eps) over the row."""
+
+        def square(j: Expr, k: int) -> Expr:
+            x = bind(load(j, k))
+            return x * x
+
+        return bind(T.float32(1) / T.sqrt(self.mean(square) + T.float32(self.eps)))
+
+    def mean(self, load: Callable[[Expr, int], Expr]) -> Expr:
+        """Emit mean(load(i)) over the row."""
         lanes = self.lanes
         steps, rest = divmod(self.size, lanes)
         blocks, tail = divmod(steps, _UNROLL)
@@ -87,8 +133,7 @@ class _Normalise:
 
         def add(first: Expr, count: int) -> None:
             for u in range(count):
-                x = bind(load((first + u) * lanes, lanes))
-                sums[u] = sums[u] + x * x
+                sums[u] = sums[u] + load((first + u) * lanes, lanes)
 
         for u in range(_UNROLL):
             sums[u] = spread(0.0, lanes)
@@ -97,8 +142,5 @@ class _Normalise:
         add(blocks * _UNROLL, tail)
         total[0] = sum_lanes((sums[0] + sums[1]) + (sums[2] + sums[3]))
         with T.serial(rest) as j:
-            x = bind(load(steps * lanes + j, 1))
-            total[0] = total[0] + x * x
-        return bind(
-            T.float32(1) / T.sqrt(total[0] * T.float32(1 / self.size) + T.float32(self.eps))
-        )
+            total[0] = total[0] + load(steps * lanes + j, 1)
+        return bind(total[0] * T.float32(1 / self.size))

@@ -1,5 +1,6 @@
-"""Rotary position embedding (Su et al., 2021) in Hugging Face's rotate-half convention: a table of
-cosines and sines once per step, applied to queries and keys of every layer. Scaling variants (YaRN,
+"""Rotary position embedding (Su et al., 2021), of halves as Hugging Face has it or of neighbouring
+pairs as the paper has: a table of cosines and sines once per step, applied to queries and keys of
+every layer. Scaling variants (YaRN,
 Llama 3, linear) are not here: they change `inv_freq` and `mscale`, which the caller gives.
 """
 
@@ -33,17 +34,19 @@ def rope_table(isa: Isa, position: Sizes, inv_freq: Sizes, mscale: float) -> Pri
     return kernel(body, positions=i32("n"), inv_freq=f32(half), table=f32("n", rotary_dim))
 
 
-def rope(isa: Isa, row: Sizes, table: Sizes) -> PrimFunc:
+def rope(isa: Isa, row: Sizes, table: Sizes, pairs: int) -> PrimFunc:
     """(x f32[n, heads, head_dim], table f32[n, rotary_dim]) -> x with its first rotary_dim turned.
 
-    Element j < rotary_dim / 2 pairs with j + rotary_dim / 2; the rest of a head is copied.
+    Element j < rotary_dim / 2 goes with j + rotary_dim / 2, or by `pairs` 2 j with 2 j + 1; the
+    rest of a head is copied.
     """
+    turn = _turn_pairs if pairs else _turn
     (heads, head_dim), (rotary_dim,) = row, table
 
     def body(x: Expr, angles: Expr, y: Expr) -> None:
         def one(i: Expr) -> None:
             with T.serial(heads) as h:
-                _turn(x, angles, y, i, h, rotary_dim, isa.lanes)
+                turn(x, angles, y, i, h, rotary_dim, isa.lanes)
                 _copy_rest(x, y, i, h, rotary_dim, isa.lanes)
 
         each_row(x.shape[0], heads * head_dim, one)
@@ -62,6 +65,18 @@ def _turn(x: Expr, table: Expr, y: Expr, i: Expr, h: Expr, rotary_dim: int, lane
         cos, sin = bind(table[i, low]), bind(table[i, high])
         store(y, a * cos - b * sin, i, h, low)
         store(y, b * cos + a * sin, i, h, high)
+
+
+def _turn_pairs(
+    x: Expr, table: Expr, y: Expr, i: Expr, h: Expr, rotary_dim: int, lanes: int
+) -> None:
+    """The same of neighbours, one pair at a time."""
+    half = rotary_dim // 2
+    with T.serial(half) as j:
+        a, b = bind(x[i, h, 2 * j]), bind(x[i, h, 2 * j + 1])
+        cos, sin = bind(table[i, j]), bind(table[i, half + j])
+        store(y, a * cos - b * sin, i, h, 2 * j)
+        store(y, b * cos + a * sin, i, h, 2 * j + 1)
 
 
 def _copy_rest(x: Expr, y: Expr, i: Expr, h: Expr, rotary_dim: int, lanes: int) -> None:

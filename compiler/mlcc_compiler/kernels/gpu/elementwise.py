@@ -75,12 +75,31 @@ def _silu(x: Expr) -> Expr:
     return x * sigmoid(x)
 
 
+def _relu2(x: Expr) -> Expr:
+    above = bind(tirx.max(x, real(0)))
+    return above * above
+
+
 ACTIVATIONS: dict[str, Callable[[Expr], Expr]] = {
     "silu": _silu,
     "gelu": _gelu,
     "gelu_tanh": _gelu_tanh,
     "sigmoid": sigmoid,
+    "relu2": _relu2,
 }
+
+
+def activated(gpu: Gpu, row: Sizes, kind: str) -> PrimFunc:
+    """(x f32[n, width]) -> activation(x)."""
+
+    def body(x: Expr, out: Expr) -> None:
+        def element(i: Expr, j: Expr) -> None:
+            store(out, ACTIVATIONS[kind](x[i, j]), i, j)
+
+        each_element(gpu, x.shape[0], row[0], element)
+
+    rows = activations(gpu, "n", *row)
+    return kernel(body, x=rows, out=rows)
 
 
 def gated(gpu: Gpu, row: Sizes, other: Sizes, kind: str) -> PrimFunc:

@@ -17,9 +17,11 @@ from mlcc_targets import Target
 
 FACTORIES: dict[str, Factory] = {
     "rms_norm": norm.rms_norm,
+    "layer_norm": norm.layer_norm,
     "add_rms_norm": norm.add_rms_norm,
     "rope_table": rope.rope_table,
     "rope": rope.rope,
+    "activated": elementwise.activated,
     "gated": elementwise.gated,
     "gated_fused": elementwise.gated_fused,
     "softcap": elementwise.softcap,

@@ -1,9 +1,11 @@
 """Root-mean-square normalisation (Zhang & Sennrich, 2019): a workgroup per row; per head, a team
-of threads per head. With the residual sum before it in the same kernel. float32."""
+of threads per head. With the residual sum before it in the same kernel. And LayerNorm (Ba et al.,
+2016). float32."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from mlcc_compiler._tvm import T
 from mlcc_compiler.kernels.frame import Expr, PrimFunc, Sizes, activations, f32, kernel, store
@@ -71,6 +73,34 @@ def add_rms_norm(
     return kernel(body, x=rows, residual=rows, w=f32(hidden), total=rows, y=rows)
 
 
+def layer_norm(gpu: Gpu, row: Sizes, weight: Sizes, *rest: Any) -> PrimFunc:
+    """(x f32[n, size], w f32[size], perhaps a bias f32[size]) -> (x - mean(x)) *
+    rsqrt(variance(x) + eps) * (offset + w) + bias. The rest: perhaps the bias' sizes, eps, offset.
+    """
+    *bias, eps, offset = rest
+    (size,) = row
+
+    def body(x: Expr, w: Expr, *others: Expr) -> None:
+        *b, y = others
+        with launch((x.shape[0],), (gpu.threads,)) as (i, lane):
+            mean = row_mean(gpu, lambda j: x[i, j], size, lane, gpu.threads)
+
+            def centred(j: Expr) -> Expr:
+                return x[i, j] - mean
+
+            factor = row_factor(gpu, centred, size, eps, lane, gpu.threads)
+
+            def write(j: Expr) -> None:
+                value = centred(j) * factor * (w[j] + real(offset))
+                store(y, value + b[0][j] if b else value, i, j)
+
+            each_lane(size, gpu.threads, lane, write)
+
+    rows = activations(gpu, "n", size)
+    biases = {"b": f32(size)} if bias else {}
+    return kernel(body, x=rows, w=f32(size), **biases, y=rows)
+
+
 def _rms_norm_heads(gpu: Gpu, heads: int, head_dim: int, eps: float, offset: float) -> PrimFunc:
     lanes = 32
     teams = gpu.threads // lanes
@@ -105,16 +135,33 @@ def row_factor(
     teams: int = 1,
 ) -> Expr:
     """Emit rsqrt(mean(load(j) ** 2) + eps) over `size` elements shared out to `lanes` threads."""
+
+    def square(j: Expr) -> Expr:
+        value = bind(load(j))
+        return value * value
+
+    mean = row_mean(gpu, square, size, lane, lanes, team, teams)
+    return bind(real(1) / T.sqrt(mean + real(eps)))
+
+
+def row_mean(
+    gpu: Gpu,
+    load: Callable[[Expr], Expr],
+    size: int,
+    lane: Expr,
+    lanes: int,
+    team: Expr = 0,
+    teams: int = 1,
+) -> Expr:
+    """Emit mean(load(j)) over `size` elements shared out to `lanes` threads."""
     total = Local()
     total[0] = real(0)
 
-    def square(j: Expr) -> None:
-        value = bind(load(j))
-        total[0] = total[0] + value * value
+    def take(j: Expr) -> None:
+        total[0] = total[0] + load(j)
 
-    each_lane(size, lanes, lane, square)
-    summed = reduce(gpu, total[0], add, lane, lanes, team, teams)
-    return bind(real(1) / T.sqrt(summed * real(1 / size) + real(eps)))
+    each_lane(size, lanes, lane, take)
+    return bind(reduce(gpu, total[0], add, lane, lanes, team, teams) * real(1 / size))
 
 
 def each_lane(size: int, lanes: int, lane: Expr, body: Callable[[Expr], None]) -> None:

@@ -1,4 +1,4 @@
-"""Rotary position embedding (Su et al., 2021), half-split, on the GPU. float32.
+"""Rotary position embedding (Su et al., 2021), of halves or of pairs, on the GPU. float32.
 
 The angles of a step are computed once, by one kernel, for all layers. sin and cos of GPUs lose
 digits with the size of their argument, so it is reduced to a quarter turn first, exactly.
@@ -36,14 +36,16 @@ def rope_table(gpu: Gpu, position: Sizes, inv_freq: Sizes, scale: float) -> Prim
     return kernel(body, positions=i32("n"), inv_freq=f32(half), table=f32("n", 2 * half))
 
 
-def rope(gpu: Gpu, row: Sizes, table: Sizes) -> PrimFunc:
-    """(x f32[n, heads, head_dim], table f32[n, rotary_dim]) -> x, its first rotary_dim turned."""
+def rope(gpu: Gpu, row: Sizes, table: Sizes, pairs: int) -> PrimFunc:
+    """(x f32[n, heads, head_dim], table f32[n, rotary_dim]) -> x, its first rotary_dim turned:
+    halves, or by `pairs` neighbours."""
+    turn = turned_pairs if pairs else turned
     (heads, head_dim), (rotary_dim,) = row, table
 
     def body(x: Expr, angles: Expr, y: Expr) -> None:
         def element(i: Expr, j: Expr) -> None:
             h, d = bind(j // head_dim), bind(j % head_dim)
-            store(y, turned(lambda at: x[i, h, at], angles, i, d, rotary_dim), i, h, d)
+            store(y, turn(lambda at: x[i, h, at], angles, i, d, rotary_dim), i, h, d)
 
         each_element(gpu, x.shape[0], heads * head_dim, element)
 
@@ -58,6 +60,20 @@ def turned(value: Callable[[Expr], Expr], table: Expr, i: Expr, d: Expr, rotary_
     cosine, sine = bind(table[i, angle]), bind(table[i, angle + half])
     partner = T.if_then_else(d < half, d + half, T.if_then_else(d < rotary_dim, d - half, d))
     sign = T.if_then_else(d < half, real(-1), real(1))
+    own = bind(value(d))
+    both = own * cosine + sign * bind(value(partner)) * sine
+    return bind(T.if_then_else(d < rotary_dim, both, own))
+
+
+def turned_pairs(
+    value: Callable[[Expr], Expr], table: Expr, i: Expr, d: Expr, rotary_dim: int
+) -> Expr:
+    """The same with its partner beside it."""
+    angle = bind(T.if_then_else(d < rotary_dim, d // 2, 0))
+    cosine, sine = bind(table[i, angle]), bind(table[i, angle + rotary_dim // 2])
+    odd = bind(tirx.floormod(d, 2))
+    partner = T.if_then_else(d < rotary_dim, d + 1 - 2 * odd, d)
+    sign = T.if_then_else(odd == 0, real(-1), real(1))
     own = bind(value(d))
     both = own * cosine + sign * bind(value(partner)) * sine
     return bind(T.if_then_else(d < rotary_dim, both, own))

@@ -1,0 +1,127 @@
+"""Each field of a family's config that changes the arithmetic is read or refused.
+
+Every field of `transformers`' config class, but sizes and what only training or tokens know, is
+given another value: then logits follow `transformers`, or the compile says no. In the long tail
+but for one family, as it makes a model for each field.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import transformers
+
+from mlcc.errors import MlccError
+from mlcc_compiler.checkpoint.folder import Checkpoint
+from mlcc_compiler.models.registry import ARCHITECTURES
+from mlcc_compiler.plan import Options, make_plan
+from mlcc_targets import get_target
+from models.checkpoints import CASES, SMALL, save_random
+from models.mixed import capacity_of, reference, run_mixed
+
+SIZES = set(SMALL) - {"tie_word_embeddings"}
+NO_ARITHMETIC = {
+    "add_cross_attention", "architectures", "attention_dropout", "attn_implementation",
+    "chunk_size_feed_forward", "cross_attention_hidden_size", "decoder_sparse_step",
+    "decoder_start_token_id", "dtype", "embd_pdrop", "embedding_dropout", "eod_token_id",
+    "experts_implementation", "id2label", "initializer_range", "is_decoder", "is_encoder_decoder",
+    "label2id", "name_or_path", "num_labels", "original_max_position_embeddings",
+    "output_attentions", "output_hidden_states", "output_router_logits", "pretraining_tp",
+    "problem_type", "resid_pdrop", "residual_dropout", "return_dict", "router_aux_loss_coef",
+    "sep_token_id", "task_specific_params", "tie_encoder_decoder", "tokenizer_class",
+    "transformers_version", "use_cache", "use_return_dict",
+}  # fmt: skip
+OTHER: dict[str, Any] = {
+    "hidden_act": "gelu",
+    "hidden_activation": "gelu",
+    "head_dim": 24,
+    "sliding_window": 7,
+    "use_sliding_window": True,
+    "num_experts_per_tok": 1,
+    "layer_types": None,
+    "no_rope_layers": [0, 1, 1, 0, 0, 1, 0],
+    "sliding_window_pattern": 2,
+    "max_window_layers": 1,
+    "mlp_only_layers": [0],
+    "attn_logit_softcapping": 5.0,
+    "final_logit_softcapping": 3.0,
+    "query_pre_attn_scalar": 20,
+    "partial_rotary_factor": 0.25,
+}
+FAMILIES = [
+    case
+    for case in CASES
+    if "-" not in case and case not in ("deepseek_v2", "qwen3_next", "qwen3_moe")
+]
+SHOWN = "cohere2"
+
+
+def flipped(name: str, value: Any) -> Any:
+    """Another value of the same kind; None if there is none worth trying."""
+    if name == "layer_types" and isinstance(value, list):
+        other = {"full_attention": "sliding_attention", "sliding_attention": "full_attention"}
+        return [other[kind] for kind in value]
+    if name in OTHER:
+        return OTHER[name]
+    if isinstance(value, bool):
+        return not value
+    return value * 1.5 if isinstance(value, float) else None
+
+
+def fields_of(case: str) -> list[tuple[str, Any]]:
+    """(name, another value) of each field worth changing."""
+    name, options = CASES[case]
+    config = getattr(transformers, name)(**{**SMALL, **options})
+    skipped = SIZES | NO_ARITHMETIC
+    named = {k: v for k, v in config.to_dict().items() if k not in skipped}
+    found = {k: flipped(k, v) for k, v in named.items()}
+    return [(k, v) for k, v in found.items() if v is not None and v != named[k]]
+
+
+def long_but(case: str) -> list[pytest.MarkDecorator]:
+    return [] if case == SHOWN else [pytest.mark.long]
+
+
+def cases() -> list[Any]:
+    return [
+        pytest.param(
+            case,
+            field,
+            value,
+            id=f"{case}-{field}",
+            marks=[] if case == SHOWN else pytest.mark.long,
+        )
+        for case in FAMILIES
+        for field, value in fields_of(case)
+    ]
+
+
+def test_fields_are_found() -> None:
+    assert {field for field, _ in fields_of("cohere2")} >= {"layer_norm_eps", "logit_scale"}
+    assert set(FAMILIES) <= set(ARCHITECTURES)
+
+
+@pytest.mark.parametrize(("case", "field", "value"), cases())
+def test_another_value_is_followed_or_refused(
+    case: str, field: str, value: Any, tmp_path: Path
+) -> None:
+    name, options = CASES[case]
+    try:
+        config = getattr(transformers, name)(**{**SMALL, **options, field: value})
+        oracle = save_random(config, tmp_path)
+    except (ValueError, KeyError, RuntimeError) as error:
+        pytest.skip(f"transformers takes no such value: {type(error).__name__}")
+    try:
+        plan = make_plan(
+            Checkpoint.open(tmp_path),
+            get_target("reference"),
+            Options(quant="f32", context=128, max_batch=8),
+        )
+    except MlccError as refusal:
+        assert field in str(refusal) or "support" in str(refusal)
+        return
+    error = run_mixed(reference(plan, capacity_of(plan)), oracle, plan.limits.context)
+    assert np.isfinite(error) and error < 5e-5
