@@ -107,6 +107,8 @@ BOUNDS = {
     )
 }  # fmt: skip
 """By name."""
+IN_OTHERS = ("draft_tokens",)
+"""Said within another option."""
 ONLY_IN_APPS = ("memory_bytes", "max_unread_bytes")
 """Of mlcc.h and the tab, where the system does not say or nobody reads sockets."""
 

@@ -168,9 +168,11 @@ class Drafts:
     def _begin(self, running: Sequence[TokenSequence]) -> None:
         """Whose next tokens are guessed, and how many."""
         self._wanted = {}
-        decoding = [
-            (seq, draft) for seq in running if (draft := draft_of(seq)) and self._decodes(seq)
-        ]
+        drafts = [(seq, draft) for seq in running if (draft := draft_of(seq)) is not None]
+        for seq, draft in drafts:  # what lies behind was given back, and is gone
+            draft.computed = min(draft.computed, seq.computed)
+            draft.noted = min(draft.noted, draft.computed // self._size)
+        decoding = [(seq, draft) for seq, draft in drafts if self._decodes(seq)]
         if not decoding:
             return
         speculator, model = self._speculator, self._model
@@ -248,6 +250,8 @@ class Drafts:
         seq, draft, count = part.seq, part.draft, len(part.tokens)
         end = draft.computed + count
         ids, caches = self._pages(seq), list[Cache]()
+        for page in ids[draft.computed // self._size : -(-end // self._size)]:
+            self._noted.pop(page, None)
         for group in self._model.capacity.groups:
             first = first_seen(draft.computed, group) // group.page_size
             caches.append(PageList(array("i", ids[first : -(-end // group.page_size)]), first))
