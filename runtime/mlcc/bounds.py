@@ -86,6 +86,10 @@ BOUNDS = {
         ),
         Bound("memory_bytes", "Weights, caches and workspace together.", unit="bytes"),
         Bound("kv_pages", "Pages for all requests together."),
+        Bound(
+            "draft_tokens", "Tokens of an answer that are guessed ahead.", most=64, default=8,
+            unit="tokens", flag="--speculate lookup:N",
+        ),
         Bound("max_queue", "Requests that may wait.", least=0, default=64),
         Bound(
             "max_body_bytes", "Largest request in bytes.", least=1024, default=4 * MIB,
@@ -103,6 +107,8 @@ BOUNDS = {
     )
 }  # fmt: skip
 """By name."""
+IN_OTHERS = ("draft_tokens",)
+"""Said within another option."""
 ONLY_IN_APPS = ("memory_bytes", "max_unread_bytes")
 """Of mlcc.h and the tab, where the system does not say or nobody reads sockets."""
 

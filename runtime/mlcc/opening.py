@@ -17,12 +17,15 @@ from mlcc.device import executor_library
 from mlcc.device.place import Place
 from mlcc.device.threads import set_threads
 from mlcc.engine.batch import Capacity
+from mlcc.engine.drafts import shared_group
 from mlcc.engine.executor import Executor
-from mlcc.errors import ArtifactError, DeviceError, UnsupportedError
+from mlcc.errors import ArtifactError, CapacityError, DeviceError, UnsupportedError
 from mlcc.extras import is_here, require
+from mlcc.model.draft_artifact import check_draft
 from mlcc.model.memory import Room, available_bytes, fit, plan_capacity
 from mlcc.model.model import Model, text_of
 from mlcc.model.spare import room_within, with_pages, with_spare
+from mlcc.model.speculation import Speculation
 from mlcc.model.tokenizer import TextTokenizer
 
 Progress = Callable[[int, int], None]
@@ -42,6 +45,8 @@ def open_model(
     memory: float | None = None,
     kv_pages: int | None = None,
     prefix_cache: bool = True,
+    speculation: Speculation | None = None,
+    draft: Path | None = None,
     tokenizer: TextTokenizer | None = None,
     progress: Progress = lambda done, total: None,
 ) -> Model:
@@ -49,11 +54,16 @@ def open_model(
 
     memory_bytes: what it may take, where the system does not say. memory: the share of what is free
     that it may take. kv_pages: of groups that keep all tokens. prefix_cache: as `Engine` of
-    mlcc.engine has it; what memory is left is its. tokenizer: a program's own, in
-    place of the one that reads the model's file. `threads` must be decided before anything imports
-    tvm, so open models before that. Raises ArtifactError, CapacityError or DeviceError.
+    mlcc.engine has it; what memory is left is its, unless there is a draft. speculation: how
+    answers are guessed ahead; draft: the folder of the compiled model that does. tokenizer: a
+    program's own, in place of the one that reads the model's file. `threads` must be decided before
+    anything imports tvm, so open models before that. Raises ArtifactError, CapacityError,
+    DeviceError, and UnsupportedError for speculation that the model cannot do.
     """
     artifact = Artifact.open(path)
+    guessing = None if draft is None else Artifact.open(draft)
+    if guessing is not None:
+        check_draft(guessing, artifact)
     notes = list(artifact.notes)
     executor = open_executor(
         artifact,
@@ -66,12 +76,23 @@ def open_model(
         memory_bytes=memory_bytes,
         memory=memory,
         kv_pages=kv_pages,
-        prefix_cache=prefix_cache,
+        prefix_cache=prefix_cache and guessing is None,
         note=notes.append,
         progress=progress,
     )
+    if speculation is not None:
+        speculation.check(executor.capacity)
+    drafts = None
+    if guessing is not None:
+        layout, capacity = guessing.manifest.layout, executor.capacity
+        group = shared_group(layout.groups, capacity.groups)
+        drafts = open_executor(
+            guessing, threads=threads, max_batch=None, context=None, device=device,
+            prefix_cache=False, pages=capacity.pools[group], note=notes.append,
+        )  # fmt: skip
     text = text_of(artifact, tokenizer)
-    return Model(replace(text, notes=(*text.notes, *notes)), executor, prefix_cache)
+    text = replace(text, notes=(*text.notes, *notes))
+    return Model(text, executor, prefix_cache, speculation, drafts)
 
 
 def open_executor(
@@ -87,11 +108,13 @@ def open_executor(
     memory: float | None = None,
     kv_pages: int | None = None,
     prefix_cache: bool = True,
+    pages: int | None = None,
     note: Callable[[str], None] = lambda text: None,
     progress: Progress = lambda done, total: None,
 ) -> Executor:
     """Load the library and the weights. `note` hears if less than asked for fits in memory,
-    `progress` how many bytes of weights are on the device.
+    `progress` how many bytes of weights are on the device. pages: of each group, no more and no
+    fewer: a draft's are those of the model for which it guesses.
 
     Raises ArtifactError, CapacityError, DeviceError, UnsupportedError.
     """
@@ -107,11 +130,18 @@ def open_executor(
         max_rows=max_rows,
     )
     capacity = with_pages(capacity, kv_pages)
+    if pages is not None:
+        capacity = replace(capacity, pools=(pages,) * len(capacity.pools))
 
     def fitted(found: Room) -> Capacity:
         """What fits; says so if it is less than asked for."""
         room = room_within(_room(found, memory_bytes), memory)
         plan = fit(capacity, manifest, room, fixed=context is not None)
+        if pages is not None and plan.capacity.pools != capacity.pools:
+            raise CapacityError(
+                f"the draft model's {pages} pages, as many as the model has, do not fit beside it; "
+                "lower --kv-pages or --max-batch, or leave out --draft"
+            )
         if plan.note:
             note(plan.note)
         if not prefix_cache or kv_pages is not None:

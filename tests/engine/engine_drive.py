@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 
 from mlcc.device.toy import ToyExecutor
 from mlcc.engine import Capacity, Engine, Event, Finished, Request, TextDelta, Tokenizer
+from mlcc.engine.drafts import DraftModel
 from mlcc.engine.executor import Executor
+from mlcc.engine.guesses import Speculator
 from mlcc.engine.logprobs import TokenLogprob
 from mlcc.engine.tables import CacheGroup
 
@@ -53,6 +55,8 @@ class Driver:
         self.got: dict[str, Got] = {}
         self.seconds: Callable[[], float | None] = lambda: None
         """What a step took."""
+        self.draft: Executor | None = None
+        """Of the model that guesses, if one does."""
 
     def add(self, request: Request) -> None:
         self.engine.add(request)
@@ -66,6 +70,7 @@ class Driver:
     def step(self) -> None:
         """Plan as far ahead as allowed, then commit one step."""
         while len(self.tickets) < self.depth:
+            self.guess()
             batch = self.engine.plan()
             self.engine.check_integrity()
             if batch is None:
@@ -75,6 +80,12 @@ class Driver:
         result = self.executor.collect(self.tickets.popleft())
         self.take(self.engine.commit(result, self.seconds()))
         self.engine.check_integrity()
+
+    def guess(self) -> None:
+        """Run the draft model as far as the engine wants it."""
+        while self.draft is not None and (batch := self.engine.plan_draft()) is not None:
+            result = self.draft.collect(self.draft.submit(batch))
+            self.engine.commit_draft(result, self.seconds())
 
     def run(self, max_steps: int = 10_000) -> dict[str, Got]:
         while self.engine.has_work:
@@ -108,6 +119,16 @@ def toy_driver(
     seed: int = 0,
     *,
     prefix_cache: bool = True,
+    speculator: Speculator | None = None,
+    draft: Executor | None = None,
 ) -> Driver:
-    engine = Engine(capacity, eos, tokenizer, seed=seed, prefix_cache=prefix_cache)
-    return Driver(engine, ToyExecutor(capacity), depth)
+    guessing = None if draft is None else DraftModel(draft.capacity, capacity)
+    if guessing is not None and speculator is None:
+        speculator = Speculator(guessing.open)
+    engine = Engine(
+        capacity, eos, tokenizer, seed=seed, prefix_cache=prefix_cache, speculator=speculator,
+        draft=guessing,
+    )  # fmt: skip
+    driver = Driver(engine, ToyExecutor(capacity), depth)
+    driver.draft = draft
+    return driver

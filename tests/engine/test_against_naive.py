@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 
 from mlcc.engine import Capacity, Request, SamplingParams
 from mlcc.engine.caches import pages_for
+from mlcc.engine.executor import Executor
+from mlcc.engine.guesses import Speculator
 from mlcc.engine.limits import token_limit
 from mlcc.engine.tables import CacheGroup
 from mlcc.errors import InvalidRequestError
@@ -190,12 +192,18 @@ def run_and_compare(
     eos: set[int],
     *,
     prefix_cache: bool = True,
-) -> None:
-    driver = toy_driver(capacity, eos, TOKENIZER, depth, seed=7, prefix_cache=prefix_cache)
+    speculator: Speculator | None = None,
+    draft: Executor | None = None,
+) -> Driver:
+    driver = toy_driver(
+        capacity, eos, TOKENIZER, depth, seed=7, prefix_cache=prefix_cache,
+        speculator=speculator, draft=draft,
+    )  # fmt: skip
     added = play(driver, sorted(coming, key=lambda a: a.at))
     driver.run()
     for number, arrival in enumerate(added):
         check_answer(driver.got[arrival.request.id], arrival.request, number, capacity, eos)
+    return driver
 
 
 def play(driver: Driver, todo: list[Arrival]) -> list[Arrival]:

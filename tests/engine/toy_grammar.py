@@ -44,6 +44,17 @@ class ToyGrammar:
         assert token in self.following(), f"{token} after {self.said}"
         self.said.append(token)
 
+    def foresee(self, tokens: Sequence[int]) -> list[array[int]]:
+        """The masks behind the tokens, one by one, as far as they may follow."""
+        ahead = ToyGrammar(self._seed, self._vocab_size, self._fails_after)
+        ahead.said, masks = [*self.said], list[array[int]]()
+        for token in tokens:
+            if ahead.failed or token == END or token not in ahead.following():
+                break
+            ahead.said.append(token)
+            masks.append(ahead.allowed())
+        return masks
+
     def forced(self) -> Sequence[int]:
         """All that must follow, as far as it must."""
         ahead = ToyGrammar(self._seed, self._vocab_size, self._fails_after)

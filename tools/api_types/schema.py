@@ -18,6 +18,7 @@ from mlcc.api import shapes
 from mlcc.api.fields import CHAT, COMPLETION, STREAM_OPTIONS
 from mlcc.api.message_fields import MESSAGE, TEXT_PART
 from mlcc.api.schema import Field, Use
+from mlcc.api.prediction import PREDICTION
 from mlcc.api.structure import JSON_SCHEMA_FORMAT, RESPONSE_FORMAT, STRUCTURED_OUTPUTS
 from mlcc.api.thinking_fields import THINKING_SWITCH
 from mlcc.api.tool_fields import (
@@ -50,6 +51,7 @@ PARTS = (
     (THINKING_SWITCH, "Whether and how long the model thinks."),
     (MESSAGE, "One message of a conversation."),
     (STREAM_OPTIONS, "How a stream is sent."),
+    (PREDICTION, "What an answer is foretold to be."),
     (JSON_SCHEMA_FORMAT, "A schema of JSON, as OpenAI's API has it."),
     (RESPONSE_FORMAT, "What kind of text an answer is."),
     (STRUCTURED_OUTPUTS, "What an answer must be, as vLLM's API has it: one of these."),

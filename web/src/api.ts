@@ -126,6 +126,14 @@ export interface StreamOptions {
   include_obfuscation?: false | null;
 }
 
+/** What an answer is foretold to be. */
+export interface Prediction {
+  /** Always `content`. */
+  type: 'content';
+  /** The text, or texts that are joined. */
+  content: string | readonly TextPart[];
+}
+
 /** A schema of JSON, as OpenAI's API has it. */
 export interface JsonSchemaFormat {
   /** The schema of the answer. */
@@ -342,8 +350,11 @@ export interface ChatCompletionRequest {
   web_search_options?: null;
   /** Not built yet: accepted only with a value that changes nothing. */
   moderation?: null;
-  /** Accepted; never changes an answer. */
-  prediction?: unknown;
+  /**
+   * What much of the answer will be, as of a file that is edited: it may come faster, and is
+   * the same.
+   */
+  prediction?: Prediction | null;
   /** Accepted; never changes an answer. */
   prompt_cache_key?: unknown;
   /** Accepted; never changes an answer. */
@@ -536,8 +547,21 @@ export interface PromptTokensDetails {
   cached_tokens: number;
 }
 
+/** What became of tokens that were guessed ahead of the model (`--speculate`, `prediction`). */
+export interface CompletionTokensDetails {
+  /** Those that are in the answers. */
+  accepted_prediction_tokens: number;
+  /** Those that were computed in vain; they are not in `completion_tokens`. */
+  rejected_prediction_tokens: number;
+}
+
+interface Guessed {
+  /** Where something was guessed. */
+  completion_tokens_details?: CompletionTokensDetails;
+}
+
 /** Tokens of all answers of a request together. */
-export interface Usage {
+export interface Usage extends Guessed {
   prompt_tokens: number;
   completion_tokens: number;
   total_tokens: number;

@@ -42,6 +42,9 @@ export interface EngineOptions {
   readonly parseSpecial?: boolean;
   /** false: what was computed for one prompt is not used for others that begin alike. */
   readonly prefixCache?: boolean;
+  /** `lookup` or `lookup:12`: up to so many tokens (8) are guessed from text that came before and
+   * checked at once; the answer is the same. Off, if left out. */
+  readonly speculate?: string;
   /** The folder with pyodide/ and python/, if they are not beside the worker. */
   readonly assets?: string | URL;
   /** Makes the worker, where the bundler in use does not find it by itself. */
@@ -80,7 +83,7 @@ export class Engine {
   /** Use `CreateEngine`. */
   constructor(model: string | Folder, options: EngineOptions) {
     const { maxBatch, maxStepTokens, context, memoryBytes, parseSpecial, assets } = options;
-    const { prefixCache } = options;
+    const { prefixCache, speculate } = options;
     this.#options = options;
     this.#open = {
       model: typeof model === 'string' ? new URL(model, location.href).href : model,
@@ -91,6 +94,7 @@ export class Engine {
       ...(memoryBytes && { memoryBytes }),
       ...(parseSpecial && { parseSpecial }),
       ...(prefixCache === false && { prefixCache }),
+      ...(speculate && { speculate }),
     };
     const post = this.#post.bind(this);
     const onTiming = (timing: Timing): void => {

@@ -20,6 +20,7 @@ export interface OpenOptions {
   readonly memoryBytes?: number;
   readonly parseSpecial?: boolean;
   readonly prefixCache?: boolean;
+  readonly speculate?: string;
 }
 
 /** A request as HTTP has it. Names of headers are lower-case. */

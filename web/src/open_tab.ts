@@ -40,6 +40,8 @@ export interface TabOptions {
   readonly parseSpecial?: boolean;
   /** false: what was computed for one prompt is not used for others that begin alike. */
   readonly prefixCache?: boolean;
+  /** How tokens are guessed ahead, as `EngineOptions` has it. */
+  readonly speculate?: string;
   /** Hears of the files what the user should know; `info.notes` has it too. */
   readonly notes?: readonly string[];
 }
@@ -207,6 +209,7 @@ class Opening {
           this.#options.parseSpecial ?? false,
           this.#options.prefixCache ?? true,
           grammars,
+          this.#options.speculate ?? '',
         ),
       );
       this.#say({ stage: 'ready', text: `${plan.model} is ready`, done: 1, total: 1 });

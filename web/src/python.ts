@@ -96,6 +96,7 @@ export interface Entry {
     parseSpecial: boolean,
     prefixCache: boolean,
     grammars: GrammarPort | undefined,
+    speculate: string,
   ): PythonTab;
 }
 

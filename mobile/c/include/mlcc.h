@@ -196,6 +196,10 @@ MLCC_API mlcc_code mlcc_start(const mlcc_python* python, char** error);
  *   "memory_bytes"     weights, caches and workspace together; null: what the system has free
  *   "prefix_cache"     false: what was computed for one prompt is not used for others that begin
  *                      alike (true)
+ *   "speculate"        "lookup" or "lookup:12": up to so many tokens (8) are guessed from text that
+ *                      came before and checked at once, the answer is the same; "draft": a smaller
+ *                      model guesses; null: no guesses
+ *   "draft"            the folder of that model, compiled
  *   "max_queue"        requests that may wait beyond those being answered (64)
  *   "parse_special"    true: control tokens count in messages (false)
  *   "unload_in_background"

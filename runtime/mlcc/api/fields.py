@@ -10,6 +10,7 @@ from typing import Any
 
 from mlcc.api.filter_fields import FILTERS, LAST_TOKENS
 from mlcc.api.message_fields import MESSAGE
+from mlcc.api.prediction import FIELD as PREDICTION
 from mlcc.api.schema import Object, honoured, metadata, not_built, sampling
 from mlcc.api.structure import STRUCTURE
 from mlcc.api.thinking_fields import THINKING
@@ -211,7 +212,7 @@ CHAT = Object(
         not_built("audio"),
         not_built("web_search_options"),
         not_built("moderation"),
-        metadata("prediction"),
+        PREDICTION,
         metadata("prompt_cache_key"),
         metadata("prompt_cache_options"),
         metadata("prompt_cache_retention"),

@@ -29,6 +29,7 @@ TEXT_PART = Object(
     "TextPart",
     (honoured("type", Text(("text",)), required=True), honoured("text", Text(), required=True)),
 )
+TEXT_CONTENT = Either(Text(), Many(Custom("a text part", _content_part, (TEXT_PART,)), 1))
 MESSAGE = Object(
     "Message",
     (
@@ -40,7 +41,7 @@ MESSAGE = Object(
         ),
         honoured(
             "content",
-            Either(Text(), Many(Custom("a text part", _content_part, (TEXT_PART,)), 1)),
+            TEXT_CONTENT,
             "What is said: a text, or texts that are joined. May be null beside `tool_calls`.",
         ),
         honoured("name", NOT_EMPTY, "Who of several speaks, for templates that know names."),

@@ -10,6 +10,7 @@ from typing import Any
 
 from mlcc.api.fields import CHAT, COMPLETION
 from mlcc.api.message_fields import message_of
+from mlcc.api.prediction import prediction_of
 from mlcc.api.sampling import Wishes, wishes
 from mlcc.api.structure import structure_of
 from mlcc.api.thinking_fields import AS_IT_LIKES, Thinking, thinking_of
@@ -49,6 +50,8 @@ class ChatRequest:
     """What the answer must be."""
     use: ToolUse = NO_TOOLS
     thinking: Thinking = AS_IT_LIKES
+    prediction: str = ""
+    """What much of the answer will be."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +91,8 @@ def parse_chat(body: Json) -> ChatRequest:
             param="tool_choice",
             code="invalid_value",
         )
-    return ChatRequest(messages, sampling, _delivery(fields), structure, use, thinking_of(fields))
+    thinking, foretold = thinking_of(fields), prediction_of(fields)
+    return ChatRequest(messages, sampling, _delivery(fields), structure, use, thinking, foretold)
 
 
 def parse_completion(body: Json) -> CompletionRequest:

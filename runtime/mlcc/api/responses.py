@@ -87,12 +87,19 @@ def usage(answers: Sequence[Finished], per_prompt: int) -> Usage:
     prompts = answers[::per_prompt]
     prompt = sum(answer.prompt_tokens for answer in prompts)
     completion = sum(answer.completion_tokens for answer in answers)
-    return {
+    told: Usage = {
         "prompt_tokens": prompt,
         "completion_tokens": completion,
         "total_tokens": prompt + completion,
         "prompt_tokens_details": {"cached_tokens": sum(first.cached_tokens for first in prompts)},
     }
+    if drafted := sum(answer.drafted_tokens for answer in answers):
+        accepted = sum(answer.accepted_tokens for answer in answers)
+        told["completion_tokens_details"] = {
+            "accepted_prediction_tokens": accepted,
+            "rejected_prediction_tokens": drafted - accepted,
+        }
+    return told
 
 
 def best(answers: Sequence[Answer], n: int, per_prompt: int) -> Iterator[Answer]:

@@ -19,7 +19,21 @@ class PromptTokensDetails(TypedDict):
     """Those that were not computed again: an earlier request began alike."""
 
 
-class Usage(TypedDict):
+class CompletionTokensDetails(TypedDict):
+    """What became of tokens that were guessed ahead of the model (`--speculate`, `prediction`)."""
+
+    accepted_prediction_tokens: int
+    """Those that are in the answers."""
+    rejected_prediction_tokens: int
+    """Those that were computed in vain; they are not in `completion_tokens`."""
+
+
+class _Guessed(TypedDict, total=False):
+    completion_tokens_details: CompletionTokensDetails
+    """Where something was guessed."""
+
+
+class Usage(_Guessed):
     """Tokens of all answers of a request together."""
 
     prompt_tokens: int

@@ -40,6 +40,8 @@ class ModelOptions:
     memory: float | None = None
     kv_pages: int | None = None
     prefix_cache: bool = True
+    speculate: str | None = None
+    draft: Path | None = None
 
     def artifact(self, *, runs_here: bool = True) -> Path:
         """The compiled model's folder; a checkpoint is compiled first, for a device of this machine
@@ -77,6 +79,7 @@ class ModelOptions:
 
     def opener(self, path: Path) -> Callable[..., Model]:
         """Opens the model, in this process or another."""
+        from mlcc.model.speculation import Speculation
         from mlcc.opening import open_model
 
         return partial(
@@ -91,6 +94,8 @@ class ModelOptions:
             memory=self.memory,
             kv_pages=self.kv_pages,
             prefix_cache=self.prefix_cache,
+            speculation=Speculation.read(self.speculate, self.draft),
+            draft=self.draft,
         )
 
     def check(self) -> None:
@@ -147,6 +152,18 @@ MODEL_OPTIONS: tuple[Callable[[Command], Command], ...] = (
         "--prefix-cache/--no-prefix-cache",
         default=True,
         help="Use what was computed for one prompt for others that begin alike.  [on]",
+    ),
+    click.option(
+        "--speculate",
+        metavar="HOW[:N]",
+        help="Guess tokens ahead and check several at once; the answer is the same. lookup = from "
+        "text that came before, draft = by the model of --draft, off; N guesses at most.  [off]",
+    ),
+    click.option(
+        "--draft",
+        type=click.Path(path_type=Path),
+        metavar="ARTIFACT",
+        help="A smaller compiled model with the same tokenizer, which guesses.",
     ),
 )
 SAMPLING_OPTIONS = (

@@ -16,6 +16,7 @@ from mlcc.embedded.planning import capacity_of
 from mlcc.embedded.tokenizer import JsTokenizer
 from mlcc.errors import MlccError
 from mlcc.model.model import ModelText, read_text
+from mlcc.model.speculation import Speculation
 from mlcc.service.core import Core, ServiceBounds
 from mlcc.service.endpoints import Service
 from mlcc.service.models import OneModel
@@ -39,12 +40,15 @@ class EmbeddedModel:
         parse_special: bool = False,
         prefix_cache: bool = True,
         grammars: Any = None,
+        speculate: str | None = None,
     ) -> None:
         """`texts` are the plan's text files by path, but for tokenizer.json. `parse_special`: as
         `ModelText.with_special`. `prefix_cache`: as `Engine` has it.
         `grammars`: what reads them (`GrammarPort` in web/src/python.ts); None = they are refused.
+        `speculate`: as `mlcc serve` has it, without a draft model.
 
-        Raises ArtifactError, which `entry.check` tells before weights are fetched.
+        Raises ArtifactError, which `entry.check` tells before weights are fetched, and what
+        `Speculation.read` and `ModelText.new_engine` raise.
         """
         text = read_texts(manifest, texts, tokenizer)
         if parse_special:
@@ -54,7 +58,8 @@ class EmbeddedModel:
         if grammars is not None:
             held = tab_grammars(grammars, capacity.vocab_size, read.model.eos_token_ids)
             text = replace(text, grammars=held)
-        engine = text.new_engine(capacity, prefix_cache)
+        speculation = Speculation.read(speculate or None, None, "the option 'speculate'")
+        engine = text.new_engine(capacity, prefix_cache, speculation)
         self._engine = LoopClient(engine, JsExecutor(executor), MAX_QUEUE, text.grammars)
         prompts = None if grammars is None else TabPrompts(text, grammars)
         core = Core(self._engine, text, BOUNDS, prompts)

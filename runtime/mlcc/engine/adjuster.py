@@ -6,8 +6,9 @@ none of this has no adjuster, and its steps no second upload.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Mapping, Sequence
-from itertools import islice
+from itertools import chain, islice
 
 from mlcc.engine.adjust_tables import BIASES, HISTORY
 from mlcc.engine.adjustments import AdjustmentWriter, Penalties
@@ -54,6 +55,8 @@ class Adjuster:
         if sampling.repetition_penalty != 1:
             self._history = dict.fromkeys(tokens, 0)
         self._dry = Dry(sampling.dry, tokens, breaks) if sampling.dry.multiplier else None
+        self._masks: Sequence[array[int] | None] = ()
+        """Behind each of the guesses that were foreseen."""
 
     @property
     def most_words(self) -> int:
@@ -83,28 +86,65 @@ class Adjuster:
         always = self._counts or bool(self._bias) or self.most_unknown == 0
         return always or said < self._min_tokens
 
-    def write(self, writer: AdjustmentWriter, row: int, said: int, in_flight: int) -> None:
+    @property
+    def foresees(self) -> bool:
+        """Whether logits behind guesses can be adjusted: DRY's penalties are of what was said."""
+        return self._dry is None
+
+    def foresee(self, draft: Sequence[int]) -> int:
+        """How many of these guesses may be computed in the next step: as many as the grammar lets
+        follow."""
+        if self._grammar is None:
+            return len(draft)
+        self._masks = self._grammar.foresee(draft)
+        return len(self._masks)
+
+    def write(
+        self,
+        writer: AdjustmentWriter,
+        row: int,
+        said: int,
+        in_flight: int,
+        draft: Sequence[int] = (),
+    ) -> None:
         """Adjust a row, from which token number `said` of the answer is sampled. in_flight: the row
-        of the step before that samples the token in front of it, which is not known; -1 = it is."""
-        allowed = self._grammar.allowed() if self._grammar else None
+        of the step before that samples the token in front of it, which is not known; -1 = it is.
+        draft: guesses that were foreseen, and are taken for said before it."""
         writer.row(
             row,
             self._penalties,
-            history=self._history if self._window < 0 else self._recent(),
+            history=self._said(draft),
             in_flight=in_flight if self._counts else -1,
-            bias=self._biases(said),
-            mask=0 if allowed is None else writer.mask(allowed),
+            bias=self._biases(said, draft),
+            mask=0 if (mask := self._mask(draft)) is None else writer.mask(mask),
         )
 
-    def _recent(self) -> dict[int, int]:
+    def _mask(self, draft: Sequence[int]) -> array[int] | None:
+        if self._grammar is None:
+            return None
+        return self._masks[len(draft) - 1] if draft else self._grammar.allowed()
+
+    def _said(self, draft: Sequence[int]) -> Mapping[int, int]:
+        """The history, with some guesses behind it."""
+        if self._window >= 0:
+            return self._recent(draft)
+        if not draft or not self._counts:
+            return self._history
+        found = dict(self._history)
+        for token in draft:
+            found[token] = found.get(token, 0) + 1
+        return found
+
+    def _recent(self, draft: Sequence[int] = ()) -> dict[int, int]:
         """What the last tokens were: how often each was said, 0 = it is of the prompt."""
-        count, found = len(self._tokens), dict[int, int]()
+        count, found = len(self._tokens) + len(draft), dict[int, int]()
         first = max(0, count - self._window)
-        for at, token in enumerate(islice(self._tokens, first, None), first):
+        said = chain(islice(self._tokens, first, None), draft[max(0, first - len(self._tokens)) :])
+        for at, token in enumerate(said, first):
             found[token] = found.get(token, 0) + (at >= self._prompt)
         return found
 
-    def _biases(self, said: int) -> Mapping[int, float]:
+    def _biases(self, said: int, draft: Sequence[int] = ()) -> Mapping[int, float]:
         """What is added to logits now."""
         bias = self._bias
         if self._dry is not None:
@@ -112,7 +152,7 @@ class Adjuster:
             for token, lost in self._dry.penalties().items():
                 bias[token] = bias.get(token, 0.0) - lost
         if self._phrases:
-            answer = self._tokens[max(self._prompt, len(self._tokens) - _LONGEST) :]
+            answer = [*self._tokens[max(self._prompt, len(self._tokens) - _LONGEST) :], *draft]
             bias = {**bias, **{word[-1]: BANNED for word in self._phrases if _near(word, answer)}}
         if self._goes_on or said < self._min_tokens:
             bias = {**bias, **self._ends}

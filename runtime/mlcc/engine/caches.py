@@ -115,6 +115,30 @@ class CachePools:
                     pool.free((cache.read,))
                 cache.read = cache.write
 
+    def fork(self, caches: Sequence[Cache]) -> bool:
+        """See to it that the next step can be undone: states are written elsewhere than they are
+        read. Returns whether there is room for that; without, nothing is changed."""
+        states = [
+            (pool, cache)
+            for pool, cache in zip(self.pools, caches, strict=True)
+            if isinstance(cache, StateSlot) and cache.read == cache.write
+        ]
+        if not all(pool.free_count for pool, _ in states):
+            return False
+        for pool, cache in states:
+            (cache.write,) = pool.allocate(1)
+        return True
+
+    def trim(self, caches: Sequence[Cache], computed: int) -> None:
+        """Give back the pages behind so many tokens: what they hold was not said."""
+        for group, pool, cache in zip(self.groups, self.pools, caches, strict=True):
+            if isinstance(cache, PageList):
+                keep = -(-computed // group.page_size) - cache.first
+                if keep < len(cache.ids):
+                    pool.free(reversed(cache.ids[keep:]))
+                    del cache.ids[keep:]
+                    cache.room = (cache.first + keep) * group.page_size
+
     def release(self, caches: Sequence[Cache]) -> None:
         """Take everything back."""
         for pool, cache in zip(self.pools, caches, strict=True):

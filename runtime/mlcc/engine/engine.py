@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from itertools import repeat
+from itertools import islice, repeat
 
 from mlcc.engine.adjust_tables import AdjustLayout
 from mlcc.engine.adjuster import Adjuster
@@ -25,14 +25,16 @@ from mlcc.engine.batch import Batch, Capacity, Result, int32
 from mlcc.engine.caches import CachePools
 from mlcc.engine.choices import Choices
 from mlcc.engine.detokenize import Move, Tokenizer, Window
+from mlcc.engine.drafts import DraftModel, Drafts
 from mlcc.engine.events import Event, Finished, TextDelta
 from mlcc.engine.family import Families
 from mlcc.engine.grammar import Grammar
+from mlcc.engine.guesses import Speculator
 from mlcc.engine.later_text import text_decides
 from mlcc.engine.limits import check_capacity, check_request, check_result, token_limit
 from mlcc.engine.logprobs import PromptLogprobs
 from mlcc.engine.pace import Pace
-from mlcc.engine.packing import AdjustedSequence, Row, adjust, pack
+from mlcc.engine.packing import AdjustedSequence, adjust, pack
 from mlcc.engine.request import FinishReason, Request
 from mlcc.engine.sampling import derive_seed, stream_of
 from mlcc.engine.scheduler import Scheduler
@@ -41,6 +43,7 @@ from mlcc.engine.stats import Stats
 from mlcc.engine.steady import SteadyDecode
 from mlcc.engine.thinking import ThinkingGrammar
 from mlcc.engine.token_texts import TokenTexts, breaks_of
+from mlcc.engine.verify import Sampled, Step, sampled, verified
 from mlcc.errors import InvalidRequestError, UnsupportedError
 
 
@@ -51,6 +54,8 @@ class Engine:
     requests that bring no seed get theirs, by order of arrival. `prefix_cache`: what was computed
     for one request is used for others that begin with the same tokens (and the same `scope`).
     `text_later`: events have no text where it decides nothing; `LaterText` adds it.
+    speculator: guesses what answers say, for the device to compute several tokens of one at once;
+    None = one at a time. Answers are the same. draft: the model that guesses, if one does.
     """
 
     def __init__(
@@ -62,6 +67,8 @@ class Engine:
         seed: int = 0,
         prefix_cache: bool = True,
         text_later: bool = False,
+        speculator: Speculator | None = None,
+        draft: DraftModel | None = None,
     ) -> None:
         check_capacity(capacity)
         self.capacity = capacity
@@ -74,17 +81,20 @@ class Engine:
         self._seed = seed
         self._pools = CachePools(capacity)
         self._pace = Pace()
-        self._scheduler = Scheduler(capacity, self._pools, self._pace, prefix_cache)
+        self._speculator = speculator
+        self._drafts = Drafts(draft, speculator, self._pools) if draft and speculator else None
+        self._scheduler = Scheduler(capacity, self._pools, self._pace, prefix_cache, speculator)
         self._families = Families()
         self._live: dict[str, TokenSequence] = {}
-        self._in_flight: deque[list[Row]] = deque()
-        """The logit rows of every step planned and not committed."""
+        self._in_flight: deque[Step] = deque()
+        """Every step planned and not committed."""
         self._adjust_layout = AdjustLayout.of(capacity.layout, capacity.vocab_size)
         self._adjusted: list[AdjustedSequence] = []
         """Of the step planned last."""
         self._steady: SteadyDecode | None = None
         """Makes the next step, if the last only decoded."""
         self._steps = self._requests = self._computed = self._sampled = 0
+        self._drafted = self._accepted = 0
 
     @property
     def has_work(self) -> bool:
@@ -116,6 +126,9 @@ class Engine:
         seq = TokenSequence(request, arrival, limit, stream, ends, answer, tokens, caches)
         seq.adjuster, seq.grammar, seq.choices = adjuster, grammar, choices
         seq.family = self._families.join(request, tokens)
+        foresees = (adjuster is None or adjuster.foresees) and not seq.exact
+        if self._speculator is not None and foresees:
+            seq.guesses = self._speculator.open(request, tokens, self._pools.tree)
         if sampling.prompt_logprobs and self._texts is not None:
             seq.prompt_logprobs = PromptLogprobs(self._texts, tokens[:])
         self._requests += 1
@@ -148,22 +161,36 @@ class Engine:
         batch = steady.step(self._steps, into)
         if batch is not None:
             scheduler.again(steady.chunks)
-            self._in_flight.append(steady.rows)
+            self._in_flight.append(Step(steady.rows, batch.num_tokens))
         return batch
 
     def _plan_anew(self, into: memoryview | None) -> Batch | None:
         self._steady, scheduler = None, self._scheduler
         chunks = scheduler.schedule(self._steps)
+        if self._drafts is not None:
+            self._drafts.end(chunks)
         if not chunks:
             return None
         packed = pack(chunks, self._steps, self.capacity.layout, self._pools, into)
         batch, rows, self._adjusted = packed
         scheduler.remember(chunks)
-        self._in_flight.append(rows)
+        decodes = all(count == 1 or seq.draft for seq, count in chunks)
+        self._in_flight.append(Step(rows, batch.num_tokens if decodes else 0))
         whole = len(chunks) == len(scheduler.running) and scheduler.is_settled
-        if whole and SteadyDecode.may_follow(chunks, rows):
+        plain = whole and self._speculator is None
+        if plain and SteadyDecode.may_follow(chunks, rows):
             self._steady = SteadyDecode(batch, chunks, rows, self._pools, scheduler.changes)
         return batch
+
+    def plan_draft(self, into: memoryview | None = None) -> Batch | None:
+        """The draft model's next step, before the next `plan`; None = there is none to run. Each
+        is run, and committed by `commit_draft`, before the next is asked for."""
+        return None if self._drafts is None else self._drafts.plan(self._scheduler.running, into)
+
+    def commit_draft(self, result: Result, seconds: float | None = None) -> None:
+        """Take what the draft model says; seconds as of `commit`."""
+        assert self._drafts is not None
+        self._drafts.commit(result, seconds)
 
     def adjustments(
         self, lend: Callable[[], memoryview | None] = lambda: None
@@ -183,14 +210,17 @@ class Engine:
         """
         if not self._in_flight:
             raise RuntimeError("commit without a planned step; commit once for each plan")
-        rows = self._in_flight[0]
-        check_result(result, len(rows), self.capacity.vocab_size)
+        step = self._in_flight[0]
+        check_result(result, step.count, self.capacity.vocab_size)
         self._in_flight.popleft()
         self._pace.took(seconds)
+        if self._speculator is not None and step.decoded:
+            self._speculator.cost.took(step.decoded, seconds)
         events: list[Event] = []
         tops: Iterable[Sequence[tuple[int, float]]] = result.top_logprobs or repeat(())
-        found = zip(rows, result.tokens, result.logprobs, tops)  # noqa: B905
-        for (seq, told), token, logprob, top in found:
+        found = zip(result.tokens, result.logprobs, tops)  # noqa: B905
+        for (seq, told, draft), (token, logprob, top) in zip(step.rows, found):  # noqa: B905
+            more = sampled(islice(found, len(draft))) if draft else ()
             if seq.finished:  # while this step was in flight
                 continue
             if told >= 0:
@@ -200,16 +230,21 @@ class Engine:
             if seq.prompt_logprobs is not None:
                 prompt, seq.prompt_logprobs = seq.prompt_logprobs.told(), None
                 events.append(TextDelta(seq.request.id, "", prompt=prompt))
-            seq.pending -= 1
-            self._take(seq, int(token), float(logprob), top, events)
-            if seq.grammar is not None:
-                self._jump(seq, seq.grammar, events)
+            seq.pending -= 1 + len(draft)
+            if draft:
+                self._verify(seq, draft, [Sampled(int(token), float(logprob), top), *more], events)
+            else:
+                self._take(seq, int(token), float(logprob), top, events)
+                if seq.grammar is not None:
+                    self._jump(seq, seq.grammar, events)
         return events
 
     def fail(self) -> list[Event]:
         """The device failed: forget all steps in flight and end every request with "error"."""
         self._in_flight.clear()
         self._pace.forget()
+        if self._drafts is not None:
+            self._drafts.forget()
         events = [event for seq in [*self._live.values()] for event in self._finish(seq, "error")]
         self.forget_prefixes()  # their pages may never have been computed
         return events
@@ -232,6 +267,8 @@ class Engine:
             sampled_tokens=self._sampled,
             preemptions=self._scheduler.preemptions,
             cached_tokens=self._scheduler.cached_tokens,
+            drafted_tokens=self._drafted,
+            accepted_tokens=self._accepted,
             pages_kept=sum(pool.kept_count for pool in self._pools.pools),
         )
 
@@ -241,8 +278,8 @@ class Engine:
         held = {*self._scheduler.running, *self._scheduler.waiting}
         if held != set(self._live.values()):
             raise AssertionError("the scheduler's sequences are not the live requests")
-        rows = [seq for step in self._in_flight for seq, told in step if told < 0]
-        if any(seq.pending != rows.count(seq) for seq in held):
+        rows = [row for step in self._in_flight for row in step.rows if row.told < 0]
+        if any(seq.pending != sum(r.count for r in rows if r.seq is seq) for seq in held):
             raise AssertionError("pending tokens do not match the steps in flight")
 
     def _validate(self, request: Request, grammar: Grammar | None) -> None:
@@ -266,6 +303,31 @@ class Engine:
         decode, words = self._tokenizer.decode, self._adjust_layout.mask_words
         ends = self._eos_ids.union(request.sampling.stop_token_ids)
         return ThinkingGrammar(request.reasoning, grammar, decode, words, ends)
+
+    def _verify(
+        self,
+        seq: TokenSequence,
+        draft: tuple[int, ...],
+        sampled: list[Sampled],
+        events: list[Event],
+    ) -> None:
+        """Take what guesses brought."""
+
+        def take(one: Sampled) -> bool:
+            self._take(seq, *one, events)
+            said = len(seq.tokens)
+            if seq.grammar is not None:
+                self._jump(seq, seq.grammar, events)
+            return len(seq.tokens) == said and not seq.finished
+
+        accepted = seq.accepted
+        right = verified(seq, draft, sampled, take)
+        self._drafted += len(draft)
+        self._accepted += seq.accepted - accepted
+        if seq.guesses is not None:
+            seq.guesses.learn(len(draft), right)
+        if not seq.finished:
+            self._scheduler.settle(seq, right)
 
     def _take(
         self,
@@ -320,6 +382,7 @@ class Engine:
         if matched is not None and reason == "length":
             reason = "stop"
         prompt, cached = seq.prompt_tokens, seq.cached or 0
-        done = Finished(seq.request.id, reason, prompt, len(seq.tokens) - prompt, matched, cached)
+        said, name = len(seq.tokens) - prompt, seq.request.id
+        done = Finished(name, reason, prompt, said, matched, cached, seq.drafted, seq.accepted)
         told = seq.answer.told(text)
         return [TextDelta(seq.request.id, text, told=told), done] if text or told else [done]

@@ -44,6 +44,10 @@ class Finished(NamedTuple):
     """The stop string that ended the answer, if one did."""
     cached_tokens: int = 0
     """Tokens of the prompt that were not computed for it: the prefix cache had them."""
+    drafted_tokens: int = 0
+    """Guesses of speculation that were computed for it."""
+    accepted_tokens: int = 0
+    """Those of them that were right."""
 
 
 Event = TextDelta | Finished

@@ -86,6 +86,12 @@ def check_request(request: Request, vocab: int, has_tokenizer: bool) -> None:
             param="prompt",
             code="invalid_value",
         )
+    if any(not 0 <= token < vocab for token in request.prediction):
+        raise InvalidRequestError(
+            f"prediction has a token id that is not in the vocabulary of 0 .. {vocab - 1}",
+            param="prediction",
+            code="invalid_value",
+        )
     if wrong := [t for t in request.sampling.token_ids if not 0 <= t < vocab]:
         s, token = request.sampling, wrong[0]
         biased = any(token == biased for biased, _ in s.logit_bias)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from mlcc.engine.adjust_tables import AdjustLayout
 from mlcc.engine.adjuster import Adjuster
 from mlcc.engine.adjustments import Adjustments, AdjustmentWriter
-from mlcc.engine.batch import Batch
+from mlcc.engine.batch import Batch, int32
 from mlcc.engine.batch_writer import BatchWriter
 from mlcc.engine.caches import CachePools
 from mlcc.engine.filters import NO_FILTERS
@@ -19,10 +19,17 @@ from mlcc.engine.tables import StepLayout
 
 
 class Row(NamedTuple):
-    """Whose logits they are, and which token of its prompt is told; -1 = one is sampled."""
+    """Whose logits they are, and which token of its prompt is told; -1 = one is sampled. draft:
+    guesses that the step computes, each of which has a row behind this one."""
 
     seq: TokenSequence
     told: int = -1
+    draft: tuple[int, ...] = ()
+
+    @property
+    def count(self) -> int:
+        """Rows of the step that it stands for."""
+        return 1 + len(self.draft)
 
 
 class AdjustedSequence(NamedTuple):
@@ -34,6 +41,8 @@ class AdjustedSequence(NamedTuple):
     """Tokens of the answer before it."""
     in_flight: int
     """The row of the previous step that samples the last of them, -1 = all are known."""
+    draft: tuple[int, ...] = ()
+    """Guesses that are taken for said before it, and counted in `said`."""
 
 
 def pack(
@@ -57,25 +66,42 @@ def pack(
     pools.copied()
     for seq, count in sorted(chunks, key=_is_prefill):
         first = writer.sequence(_tokens(seq, count), seq.computed, seq.caches)
-        if has_states:
+        if has_states and not seq.draft:
             pools.advance(seq.caches)
         if seq.prompt_logprobs is not None:
             rows += _tell_prompt(writer, seq, first, count)
         seq.computed += count
-        if seq.remaining == 0:
-            said = seq.planned - seq.prompt_tokens if seq.adjuster else 0
-            if seq.adjuster and seq.adjuster.acts(said):
-                flying = seq.sampled_row if seq.pending else -1
-                adjusted.append(AdjustedSequence(seq.adjuster, len(rows), said, flying))
-            seq.sampled_step, seq.sampled_row = step, len(rows)
-            draw = uniform(seq.stream, seq.computed)
-            sampling = seq.request.sampling
-            filters = seq.choices.filters(seq.computed) if seq.choices else NO_FILTERS
-            top = sampling.logprobs or 0
-            writer.row(first + count - 1, sampling, draw, top, filters=filters)
-            seq.pending += 1
-            rows.append(Row(seq))
+        if seq.remaining == 0 or seq.draft:
+            flying = seq.sampled_row if seq.pending else -1
+            seq.sampled_step = step
+            last = first + count - 1 - len(seq.draft)
+            seq.sampled_row = _sample(writer, seq, last, 0, flying, adjusted)
+            for guess in range(1, len(seq.draft) + 1):
+                _sample(writer, seq, last + guess, guess, -1, adjusted)
+            seq.pending += 1 + len(seq.draft)
+            rows.append(Row(seq, draft=seq.draft))
     return writer.finish(), rows, adjusted
+
+
+def _sample(
+    writer: BatchWriter,
+    seq: TokenSequence,
+    token: int,
+    guesses: int,
+    flying: int,
+    adjusted: list[AdjustedSequence],
+) -> int:
+    """A row for the token that follows number `token` of the step, behind so many guesses; returns
+    its index. flying: the row of the step before that samples that token, -1 = it is known."""
+    position = seq.planned + guesses
+    sampling = seq.request.sampling
+    filters = seq.choices.filters(position) if seq.choices else NO_FILTERS
+    draw, top = uniform(seq.stream, position), sampling.logprobs or 0
+    row = writer.row(token, sampling, draw, top, filters=filters)
+    if seq.adjuster and seq.adjuster.acts(said := position - seq.prompt_tokens):
+        draft = seq.draft[:guesses]
+        adjusted.append(AdjustedSequence(seq.adjuster, row, said, flying, draft))
+    return row
 
 
 def adjust(
@@ -83,8 +109,8 @@ def adjust(
 ) -> Adjustments:
     """What is done to the logits of a step that was packed just now."""
     writer = AdjustmentWriter(layout, into)
-    for adjuster, row, said, in_flight in adjusted:
-        adjuster.write(writer, row, said, in_flight)
+    for adjuster, row, said, in_flight, draft in adjusted:
+        adjuster.write(writer, row, said, in_flight, draft)
     return writer.finish()
 
 
@@ -103,6 +129,8 @@ def _is_prefill(chunk: Chunk) -> bool:
 
 def _tokens(seq: TokenSequence, count: int) -> Sequence[int]:
     start = seq.computed
+    if seq.draft:
+        return int32((*seq.tokens[start:], *seq.draft))
     if count > 1:
         return seq.tokens[start : start + count]
     return (seq.tokens[start] if start < len(seq.tokens) else -1 - seq.sampled_row,)

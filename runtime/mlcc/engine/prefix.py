@@ -147,6 +147,10 @@ class PrefixTree:
         self._prune(block)
         return named
 
+    def root(self, scope: Hashable) -> Block | None:
+        """Where the blocks of a scope begin, if there are any."""
+        return self._top.children.get(scope)
+
     def forget(self, g: int, page: int) -> None:
         """A page was given to someone else."""
         block = self._of_page[g].pop(page)

@@ -227,6 +227,10 @@ class Request:
     reasoning: Reasoning | None = None
     """How the model thinks before `structure` holds, and for how long; None = it does not."""
 
+    prediction: Sequence[int] = ()
+    """What much of the answer will be, as whoever asks foretells: where there is speculation it may
+    come faster, and it is the same answer (`lookup.py`)."""
+
     @property
     def scope(self) -> tuple[str, str]:
         """Requests of one scope share what was computed."""

@@ -15,23 +15,31 @@ from bisect import insort
 from collections.abc import Hashable, Sequence
 from operator import add, attrgetter, le, sub
 
-from mlcc.engine.adjust_tables import AdjustLayout
+from mlcc.engine.adjust_tables import HISTORY, AdjustLayout
 from mlcc.engine.batch import Capacity, StateSlot
 from mlcc.engine.caches import CachePools
+from mlcc.engine.guesses import Speculator
 from mlcc.engine.pace import Allowance, Pace
 from mlcc.engine.prefix import Hit
 from mlcc.engine.queue import WaitingQueue
 from mlcc.engine.sequence import TokenSequence
 
 Chunk = tuple[TokenSequence, int]
-"""A sequence and how many of its next tokens to compute."""
+"""A sequence and how many of its next tokens to compute, its guesses among them."""
+WORDS_OF_A_TOKEN = len(HISTORY)
+"""That a guess adds to the history of those behind it."""
 
 
 class Scheduler:
     """The waiting and the running sequences."""
 
     def __init__(
-        self, capacity: Capacity, pools: CachePools, pace: Pace, prefix_cache: bool = True
+        self,
+        capacity: Capacity,
+        pools: CachePools,
+        pace: Pace,
+        prefix_cache: bool = True,
+        speculator: Speculator | None = None,
     ) -> None:
         self.waiting = WaitingQueue()
         self.running: list[TokenSequence] = []
@@ -45,6 +53,7 @@ class Scheduler:
         self._pools = pools
         self._pace = pace
         self._prefix_cache = prefix_cache
+        self._speculator = speculator
         self._paged = [group.has_pages for group in pools.groups]
         adjusted = AdjustLayout.of(capacity.layout, capacity.vocab_size)
         self._most_adjust_words = adjusted.words - adjusted.rows.end
@@ -52,6 +61,8 @@ class Scheduler:
         """Of the lists of this step, that are left."""
         self._rows_left = 0
         """Of this step, beside one for each sequence."""
+        self._tokens_left = 0
+        """The same of tokens."""
         # With no more sequences than tokens and rows in a step, each can move in every step.
         self._max_running = min(capacity.max_batch, capacity.max_step_tokens, capacity.max_rows)
 
@@ -81,12 +92,19 @@ class Scheduler:
         """
         decodes = sum(1 for seq in self.running if seq.remaining == 1 and seq.runnable(step))
         whole = self._capacity.max_step_tokens - decodes
+        if self._speculator is not None:
+            self._speculator.begin(decodes)
+        self._tokens_left = whole
         chunks = self._fill(step, self._pace.allow(decodes, whole))
         if not chunks and decodes:  # prompts were held back for who found no page
             chunks = self._fill(step, Allowance(whole))
         if chunks:
             self.waiting.charge(chunks)
-            prompts = [(count, seq.computed) for seq, count in chunks if seq.remaining > 1]
+            prompts = [
+                (count, seq.computed)
+                for seq, count in chunks
+                if seq.remaining > 1 and not seq.draft
+            ]
             self._pace.planned(len(chunks) - len(prompts), prompts)
         return chunks
 
@@ -104,19 +122,63 @@ class Scheduler:
         while index < len(self.running):  # preemption shortens the list, from its end
             seq = self.running[index]
             index += 1
-            if not seq.runnable(step):
+            if not seq.runnable(step) or self._waits(seq):
                 continue
-            most = 1 if seq.remaining == 1 else allowed.tokens(seq.computed)
+            prompt = seq.remaining > 1
+            most = min(allowed.tokens(seq.computed), self._tokens_left) if prompt else 1
             if not most or not self._can_adjust(seq):
                 continue
             count = self._grow(seq, self._chunk(seq, most))
-            if seq.remaining > 1:
+            if prompt:
                 allowed.spend(count, seq.computed)
+                self._tokens_left -= count
+            if count and count == seq.remaining:
+                count += self._guess(seq, count)
             if count:
                 chunks.append((seq, count))
                 self._take_rows(seq, count)
+        allowed.limit(self._tokens_left)
         self._admit(chunks, allowed)
         return chunks
+
+    def _waits(self, seq: TokenSequence) -> bool:
+        """Whether its token in flight is waited for, as guesses may follow that."""
+        return bool(seq.pending) and seq.guesses is not None and seq.guesses.holds()
+
+    def _guess(self, seq: TokenSequence, count: int) -> int:
+        """Behind its next `count` tokens put guesses into the step, as far as there is room for
+        them and for what is done to their logits; returns how many."""
+        said = len(seq.tokens) - seq.prompt_tokens
+        if seq.guesses is None or seq.pending or not said:
+            return 0
+        most = min(seq.limit - len(seq.tokens) - 1, self._rows_left, self._tokens_left)
+        draft = seq.guesses.ahead(most)
+        if seq.adjuster is not None and draft:
+            fits = self._adjust_words // (seq.adjuster.most_words + len(draft) * WORDS_OF_A_TOKEN)
+            draft = draft[: seq.adjuster.foresee(draft[:fits])]
+        if not draft or not self._pools.fork(seq.caches):
+            return 0
+        room = self._pools.claim(seq.caches, seq.computed, count + len(draft))
+        seq.draft, seq.before = tuple(draft[: room - count]), seq.computed
+        if seq.adjuster is not None:
+            self._adjust_words -= len(seq.draft) * (
+                seq.adjuster.most_words + len(seq.draft) * WORDS_OF_A_TOKEN
+            )
+        self._rows_left -= len(seq.draft)
+        self._tokens_left -= len(seq.draft)
+        return len(seq.draft)
+
+    def settle(self, seq: TokenSequence, right: int) -> None:
+        """The step with its guesses is done, and it goes on; so many of them were right. What was
+        computed of the others is given back: pages, and of states the whole step."""
+        if not seq.draft:  # it gave way meanwhile
+            return
+        if right == len(seq.draft):
+            self._pools.advance(seq.caches)
+        elif self._pools.tree.has_states:
+            seq.computed = seq.before
+        seq.draft = ()
+        self._pools.trim(seq.caches, seq.computed)
 
     def _can_adjust(self, seq: TokenSequence) -> bool:
         """Take room for what is done to its logits, if any is: the lists of a step have a bound,
@@ -211,7 +273,7 @@ class Scheduler:
         """Take its pages, of which the prefix cache remembers what they hold."""
         self._remember(seq, ended=True)
         self._pools.release(seq.caches)
-        seq.caches, seq.computed = self._pools.empty(), 0
+        seq.caches, seq.computed, seq.draft = self._pools.empty(), 0, ()
 
     def remember(self, chunks: Sequence[Chunk]) -> None:
         """The prompts of a step that is planned may be shared from the next step on: to the last
@@ -221,7 +283,7 @@ class Scheduler:
             if family is not None and not family.computed and seq.computed >= seq.prompt_tokens:
                 family.computed = True
                 self._remember(seq, ended=len(family.members) > 1)
-            elif count > 1 or seq.computed <= seq.prompt_tokens:
+            elif not seq.draft and (count > 1 or seq.computed <= seq.prompt_tokens):
                 block = self._pools.tree.block
                 if (seq.computed - count) // block < seq.computed // block:
                     self._remember(seq, ended=False)

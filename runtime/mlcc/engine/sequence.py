@@ -11,6 +11,7 @@ from mlcc.engine.batch import Cache
 from mlcc.engine.choices import Choices
 from mlcc.engine.family import Family
 from mlcc.engine.grammar import Grammar
+from mlcc.engine.guesses import Guesses
 from mlcc.engine.logprobs import PromptLogprobs
 from mlcc.engine.request import Request
 
@@ -50,6 +51,16 @@ class TokenSequence:
     """None = those of its prompt are not wanted, or were told."""
     family: Family | None = None
     """Others that want an answer to its prompt."""
+    guesses: Guesses | None = None
+    """None = nothing is guessed of its answer."""
+    draft: tuple[int, ...] = ()
+    """Guesses in the step in flight, which are computed and not known to be right; there is no
+    other step of it then."""
+    before: int = 0
+    """Tokens that were computed before that step."""
+    drafted: int = 0
+    """Guesses that were tried, and those that were right."""
+    accepted: int = 0
     computed: int = 0
     pending: int = 0
     sampled_step: int = -1
@@ -90,8 +101,11 @@ class TokenSequence:
 
     def runnable(self, step: int) -> bool:
         """Whether `step` may continue it: not at its limit, and the next token can be named; where
-        logits depend on what was said, only one token of it may be unknown, of a grammar none."""
+        logits depend on what was said, only one token of it may be unknown, of a grammar none, and
+        where guesses are computed, all that come of them."""
         known = len(self.tokens)
+        if self.draft:
+            return False
         if self.adjuster is not None and self.pending > self.adjuster.most_unknown:
             return False
         if self.pending and self.exact:

@@ -25,5 +25,9 @@ class Stats:
     preemptions: int
     cached_tokens: int
     """Tokens of prompts that were found in the prefix cache instead of being run."""
+    drafted_tokens: int
+    """Guesses of speculation that were computed."""
+    accepted_tokens: int
+    """Those of them that were right."""
     pages_kept: int
     """Free pages that the prefix cache would find something in."""

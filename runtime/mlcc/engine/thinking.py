@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass
 
 from mlcc.engine.adjust_tables import MASK_BITS
@@ -89,6 +90,23 @@ class ThinkingGrammar:
         self._tail = [*self._tail[-_TAIL:], token]
         if token == self._reasoning.close_id or self._reasoning.close in self._decode(self._tail):
             self._inside = False
+
+    def foresee(self, tokens: Sequence[int]) -> Sequence[array[int] | None]:
+        """The masks behind these tokens; those behind the reasoning are the next grammar's."""
+        ahead, masks = copy(self), list[array[int] | None]()
+        for at, token in enumerate(tokens):
+            if not ahead._inside and not (ahead._before and token == self._reasoning.open):
+                rest = tokens[at:]
+                more = [None] * len(rest) if self._then is None else self._then.foresee(rest)
+                return [*masks, *more]
+            mask = ahead.allowed()
+            if mask is not None and not mask[token // MASK_BITS] & _bit(token):
+                break
+            ahead.accept(token)  # of the reasoning: the next grammar hears nothing
+            if ahead.forced():
+                break
+            masks.append(ahead.allowed())
+        return masks
 
     def forced(self) -> Sequence[int]:
         """The end of the reasoning, where its budget is spent, or what the next grammar forces."""

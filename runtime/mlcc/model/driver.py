@@ -22,6 +22,7 @@ class Driver:
         self.engine: Engine = model.new_engine(text_later)
         self._executor = model.executor
         self._depth = model.depth
+        self._draft = model.draft
         self._tickets: deque[tuple[int, float]] = deque()
         """Of each step in flight, and when it was submitted."""
         self._done = 0.0
@@ -46,6 +47,7 @@ class Driver:
 
     def _step(self) -> list[Event]:
         while len(self._tickets) < self._depth:
+            self._guess()
             batch = self.engine.plan(self._executor.lend())
             if batch is None:
                 break
@@ -60,6 +62,15 @@ class Driver:
         result: Result = self._executor.collect(ticket)
         began, self._done = max(submitted, self._done), perf_counter()
         return self.engine.commit(result, self._done - began)
+
+    def _guess(self) -> None:
+        """Run the draft model, if there is one, as far as the engine wants it."""
+        if (draft := self._draft) is None:
+            return
+        while (batch := self.engine.plan_draft(draft.lend())) is not None:
+            began = perf_counter()
+            result = draft.collect(draft.submit(batch))
+            self.engine.commit_draft(result, perf_counter() - began)
 
     def forget(self) -> None:
         """Leave nothing in flight on either side, so that a device that recovers can go on."""

@@ -23,12 +23,14 @@ from mlcc.api.template import ChatTemplate, ChatText, without_double_bos
 from mlcc.artifact.manifest import Manifest
 from mlcc.artifact.texts import Read, chat_templates, generation_config, text_files
 from mlcc.engine.batch import Capacity
+from mlcc.engine.drafts import DraftModel
 from mlcc.engine.engine import Engine
 from mlcc.engine.executor import Executor
 from mlcc.engine.grammar import Grammars
 from mlcc.engine.limits import too_long
 from mlcc.errors import ArtifactError, InvalidRequestError
 from mlcc.model.marks import ending_of, grammar_marks, hidden_marks
+from mlcc.model.speculation import Speculation
 from mlcc.model.tokenizer import FileTokenizer, TextTokenizer
 
 if TYPE_CHECKING:
@@ -159,13 +161,21 @@ class ModelText:
         return replace(self, tool_parser=tools, reasoning_parser=reasoning)
 
     def new_engine(
-        self, capacity: Capacity, prefix_cache: bool = True, text_later: bool = False
+        self,
+        capacity: Capacity,
+        prefix_cache: bool = True,
+        speculation: Speculation | None = None,
+        draft: Capacity | None = None,
+        text_later: bool = False,
     ) -> Engine:
-        """A fresh engine for an executor of this model; text_later: as `Engine` has it.
+        """A fresh engine for an executor of this model. draft: what the executor of its draft model
+        holds, if there is one; text_later: as `Engine` has it.
 
         Requests without a seed get one from the system's randomness, not the same in every process.
+        Raises UnsupportedError for speculation that these executors cannot do.
         """
         seed = int.from_bytes(os.urandom(8), "little")
+        guessing = None if draft is None else DraftModel(draft, capacity)
         return Engine(
             capacity,
             self.eos_ids,
@@ -173,6 +183,8 @@ class ModelText:
             seed=seed,
             prefix_cache=prefix_cache,
             text_later=text_later,
+            speculator=speculation and speculation.speculator(capacity, guessing),
+            draft=guessing,
         )
 
     def _check_length(self, text: str, context: int | None) -> None:
@@ -195,6 +207,10 @@ class Model:
     executor: Executor
     prefix_cache: bool = True
     """Whether requests that begin alike share what was computed."""
+    speculation: Speculation | None = None
+    """How its answers are guessed ahead; None = they are not."""
+    draft: Executor | None = None
+    """Of the model that guesses, if one does."""
 
     @property
     def depth(self) -> int:
@@ -215,10 +231,15 @@ class Model:
 
     def new_engine(self, text_later: bool = False) -> Engine:
         """A fresh engine for this model. One at a time: they would share the pages."""
-        return self.text.new_engine(self.capacity, self.prefix_cache, text_later)
+        draft = None if self.draft is None else self.draft.capacity
+        return self.text.new_engine(
+            self.capacity, self.prefix_cache, self.speculation, draft, text_later
+        )
 
     def close(self) -> None:
         self.executor.close()
+        if self.draft is not None:
+            self.draft.close()
 
 
 def open_text(

@@ -162,6 +162,19 @@ class LlGrammar:
         self._matcher.consume_token(token)
         self._allowed = None
 
+    def foresee(self, tokens: Sequence[int]) -> Sequence[array[int]]:
+        """The masks behind these tokens, as a copy of the matcher says."""
+        ahead, masks = LlGrammar(self._matcher.deep_copy(), 0), list[array[int]]()
+        ahead._mask_bytes, ahead._allowed = self._mask_bytes, self._allowed
+        for token in tokens:
+            if not ahead.allowed()[token // MASK_BITS] >> token % MASK_BITS & 1:
+                break
+            ahead.accept(token)
+            if ahead.ended or ahead.failed:
+                break
+            masks.append(ahead.allowed())
+        return masks
+
     def forced(self) -> Sequence[int]:
         """As the tokenizer writes the text that must follow."""
         return self._matcher.compute_ff_tokens()

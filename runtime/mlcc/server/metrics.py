@@ -46,6 +46,8 @@ _COUNTERS = {
     "computed_tokens": ("computed_tokens", "Tokens run: prompts, answers, recomputation."),
     "sampled_tokens": ("sampled_tokens", "Tokens of answers."),
     "cached_tokens": ("cached_tokens", "Tokens of prompts that were found instead of run."),
+    "drafted_tokens": ("drafted_tokens", "Tokens that were guessed ahead, and computed."),
+    "accepted_tokens": ("accepted_tokens", "Those of them that were right."),
     "preemptions": ("preemptions", "Requests that stepped back because pages ran out."),
 }
 """Fields of `mlcc.engine.stats.Stats`: name after mlcc_engine_, and what it is."""

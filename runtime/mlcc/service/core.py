@@ -82,8 +82,7 @@ class Asked:
             self.job.close()
 
     async def accepted(self) -> None:
-        """Wait until the engine has taken it: what it refuses is an ordinary error, before any
-        chunk. Raises MlccError."""
+        """Wait until the engine has taken it: it refuses before any chunk. Raises MlccError."""
         try:
             await self.job.accepted()
         except BaseException:
@@ -151,7 +150,9 @@ class Core:
         except MlccError as error:
             raise naming("messages", error) from None
         head = self._head("chatcmpl", parsed)
-        said = Said(structure, talk.reasoning(prompt, structure is not None), self.text.shown)
+        foretold = await talk.foretold(self.prompts, context, time_left)
+        reasoning = talk.reasoning(prompt, structure is not None)
+        said = Said(structure, reasoning, self.text.shown, foretold)
         job = self._submit(request, head, [prompt], parsed, None, time_left(), said)
         job.prompt_field = "messages"
         new_reader = talk.readers(prompt)
@@ -273,6 +274,7 @@ class Core:
                 structure=said.structure,
                 shown=said.shown,
                 reasoning=said.reasoning,
+                prediction=said.foretold,
                 family=f"{head.id}-{index}" if delivery.made > 1 else "",
                 priority=delivery.priority,
             )

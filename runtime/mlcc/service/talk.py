@@ -21,6 +21,7 @@ from mlcc.errors import InvalidRequestError, MlccError, UnsupportedError
 from mlcc.model.json_schema import relaxed
 from mlcc.model.model import ModelText
 from mlcc.model.reasoning import reasoning_of
+from mlcc.service.job import naming
 from mlcc.service.prompts import Prompts, check_built
 
 _ANY: Mapping[str, Any] = {"type": "object"}
@@ -33,6 +34,8 @@ class Said:
     structure: Structure | None = None
     reasoning: Reasoning | None = None
     shown: tuple[tuple[int, str], ...] = ()
+    foretold: Sequence[int] = ()
+    """Tokens that are much of the answer, as whoever asks says."""
 
 
 class Talk:
@@ -79,6 +82,17 @@ class Talk:
         if needs and refused is not None:
             raise refused
         return None
+
+    async def foretold(
+        self, prompts: Prompts, context: int, time_left: Callable[[], float | None]
+    ) -> Sequence[int]:
+        """The tokens of what the answer will be like. Raises MlccError that names the field."""
+        if not (text := self._parsed.prediction):
+            return ()
+        try:
+            return await prompts.text(text, context, time_left(), add_special=False)
+        except MlccError as error:
+            raise naming("prediction", error) from None
 
     def reasoning(self, prompt: Sequence[int], held: bool) -> Reasoning | None:
         """How the model thinks, if it must be known: for a budget, or since the answer behind it is

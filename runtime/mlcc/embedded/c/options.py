@@ -9,6 +9,7 @@ from pathlib import Path
 from mlcc.bounds import BOUNDS, default
 from mlcc.errors import InvalidRequestError
 from mlcc.model.model import Model
+from mlcc.model.speculation import Speculation
 from mlcc.model.tokenizer import TextTokenizer
 from mlcc.opening import Progress, open_model
 
@@ -28,6 +29,8 @@ class Options:
     device: int | None = None
     memory_bytes: int | None = None
     prefix_cache: bool = True
+    speculate: str | None = None
+    draft: str | None = None
     max_queue: int = default("max_queue")
     max_unread_bytes: int = default("max_unread_bytes")
     parse_special: bool = False
@@ -66,6 +69,8 @@ class Options:
             device=self.device,
             memory_bytes=self.memory_bytes,
             prefix_cache=self.prefix_cache,
+            speculation=Speculation.read(self.speculate, self.draft, "the option 'speculate'"),
+            draft=None if self.draft is None else Path(self.draft),
             tokenizer=tokenizer,
             progress=progress,
         )

@@ -42,7 +42,7 @@ public enum class Role {
     TOOL,
 }
 
-/** What is said: a text, or texts that are joined. May be null beside `tool_calls`. */
+/** The text, or texts that are joined. */
 @Serializable(ContentSerializer::class)
 public sealed interface Content {
     /** One text. */
@@ -281,6 +281,18 @@ public data class StreamOptions(
     @SerialName("include_usage")
     val includeUsage: Boolean? = null,
 )
+
+/** What an answer is foretold to be. */
+@Serializable
+public data class Prediction(
+    /** Always `content`. */
+    val type: String = "content",
+    /** The text, or texts that are joined. */
+    val content: Content,
+) {
+    /** With a plain text as content. */
+    public constructor(type: String, content: String) : this(type, Content.Text(content))
+}
 
 /** A schema of JSON, as OpenAI's API has it. */
 @Serializable
@@ -535,8 +547,11 @@ public data class ChatCompletionRequest(
     /** Variables of the model's chat template. */
     @SerialName("chat_template_kwargs")
     val chatTemplateKwargs: JsonElement? = null,
-    /** Accepted; never changes an answer. */
-    val prediction: JsonElement? = null,
+    /**
+     * What much of the answer will be, as of a file that is edited: it may come faster, and is
+     * the same.
+     */
+    val prediction: Prediction? = null,
     /** Accepted; never changes an answer. */
     @SerialName("prompt_cache_key")
     val promptCacheKey: JsonElement? = null,
@@ -838,8 +853,11 @@ public data class ChatCompletionRequest(
         public fun chatTemplateKwargs(value: JsonElement?): Builder =
             apply { made = made.copy(chatTemplateKwargs = value) }
 
-        /** Accepted; never changes an answer. */
-        public fun prediction(value: JsonElement?): Builder =
+        /**
+         * What much of the answer will be, as of a file that is edited: it may come faster,
+         * and is the same.
+         */
+        public fun prediction(value: Prediction?): Builder =
             apply { made = made.copy(prediction = value) }
 
         /** Accepted; never changes an answer. */
@@ -1351,6 +1369,17 @@ public data class PromptTokensDetails(
     val cachedTokens: Long,
 )
 
+/** What became of tokens that were guessed ahead of the model (`--speculate`, `prediction`). */
+@Serializable
+public data class CompletionTokensDetails(
+    /** Those that are in the answers. */
+    @SerialName("accepted_prediction_tokens")
+    val acceptedPredictionTokens: Long,
+    /** Those that were computed in vain; they are not in `completion_tokens`. */
+    @SerialName("rejected_prediction_tokens")
+    val rejectedPredictionTokens: Long,
+)
+
 /** Tokens of all answers of a request together. */
 @Serializable
 public data class Usage(
@@ -1362,6 +1391,9 @@ public data class Usage(
     val totalTokens: Long,
     @SerialName("prompt_tokens_details")
     val promptTokensDetails: PromptTokensDetails,
+    /** Where something was guessed. */
+    @SerialName("completion_tokens_details")
+    val completionTokensDetails: CompletionTokensDetails? = null,
 )
 
 /** What is called. */

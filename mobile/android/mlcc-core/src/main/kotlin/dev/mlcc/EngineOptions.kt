@@ -18,6 +18,9 @@ import java.nio.file.Path
  * @property memoryBytes for weights, caches and workspace together; null: what the system has free.
  * @property parseSpecial control tokens count in messages, too (`<|im_end|>` ...); else they are text.
  * @property prefixCache what was computed for one prompt is used for others that begin alike.
+ * @property speculate `lookup` or `lookup:12`: up to so many tokens (8) are guessed from text that came
+ * before and checked at once, the answer is the same; `draft`: the model of [draft] guesses; null: none.
+ * @property draft the folder of a smaller compiled model with the same tokenizer.
  * @property unloadInBackground [Engine.background] gives the model's memory back.
  * @property files where mlcc's own parts are.
  * @property tokenizer makes the tokenizer of the model in a folder; null: what the class path brings as
@@ -34,6 +37,8 @@ public class EngineOptions(
     public var memoryBytes: Long? = null,
     public var parseSpecial: Boolean = false,
     public var prefixCache: Boolean = true,
+    public var speculate: String? = null,
+    public var draft: Path? = null,
     public var unloadInBackground: Boolean = false,
     public var files: NativeFiles = NativeFiles(),
     public var tokenizer: TokenizerFactory? = null,
@@ -41,7 +46,8 @@ public class EngineOptions(
 ) {
     internal fun forModel(folder: Path) = CreateOptions(
         folder.toAbsolutePath().toString(), context, maxBatch, maxStepTokens, maxQueue, threads, device,
-        memoryBytes, parseSpecial, prefixCache, unloadInBackground,
+        memoryBytes, parseSpecial, prefixCache, speculate, draft?.toAbsolutePath()?.toString(),
+        unloadInBackground,
     )
 }
 
@@ -58,6 +64,8 @@ internal class CreateOptions(
     @SerialName("memory_bytes") val memoryBytes: Long?,
     @SerialName("parse_special") val parseSpecial: Boolean,
     @SerialName("prefix_cache") val prefixCache: Boolean,
+    val speculate: String?,
+    val draft: String?,
     @SerialName("unload_in_background") val unloadInBackground: Boolean,
 )
 
