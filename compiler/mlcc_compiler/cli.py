@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from mlcc.artifact.schema import MOST_ADAPTER_RANK, MOST_ADAPTER_SLOTS
 from mlcc.errors import UnsupportedError
 from mlcc.extras import advice, is_here
 from mlcc.model_argument import model_argument
 from mlcc_compiler.display import Display
 from mlcc_compiler.toolchain import missing
 from mlcc_targets import TARGETS, Choices, Target, TargetError, get_target
+
+if TYPE_CHECKING:
+    from mlcc_compiler.adapters import AdapterRoom
 
 
 @click.command("compile")
@@ -43,6 +47,16 @@ from mlcc_targets import TARGETS, Choices, Target, TargetError, get_target
     "--max-rows", type=click.IntRange(1), help="most rows of logits a step  [as --max-batch]"
 )
 @click.option(
+    "--adapter-rank",
+    type=click.IntRange(1, MOST_ADAPTER_RANK),
+    help="make room for low-rank adapters (LoRA) up to this rank  [none]",
+)
+@click.option(
+    "--lora-slots",
+    type=click.IntRange(1, MOST_ADAPTER_SLOTS),
+    help="adapters on the device at once  [8, with --adapter-rank]",
+)
+@click.option(
     "--dump-ir", type=click.Path(path_type=Path), help="write the module after each phase"
 )
 @click.option(
@@ -68,6 +82,8 @@ def compile_command(
     max_batch: int | None,
     max_step_tokens: int | None,
     max_rows: int | None,
+    adapter_rank: int | None,
+    lora_slots: int | None,
     dump_ir: Path | None,
     reuse_weights: Path | None,
     quiet: bool,
@@ -93,6 +109,7 @@ def compile_command(
         max_batch=max_batch,
         max_step_tokens=max_step_tokens,
         max_rows=max_rows,
+        adapters=_room(adapter_rank, lora_slots),
         dump_ir=dump_ir,
         reuse_weights=reuse_weights,
     )
@@ -103,6 +120,16 @@ def compile_command(
         raise UnsupportedError(str(error)) from error
     chat = "chat with it: mlcc chat" if output is None and not target.run_missing else ""
     display.finish(out, hint=target.opened_by or chat)
+
+
+def _room(rank: int | None, slots: int | None) -> AdapterRoom | None:
+    from mlcc_compiler.adapters import DEFAULT_SLOTS, AdapterRoom
+
+    if rank is None:
+        if slots is not None:
+            raise UnsupportedError("--lora-slots is for adapters; add --adapter-rank, such as 16")
+        return None
+    return AdapterRoom(rank, slots or DEFAULT_SLOTS)
 
 
 def _names(listed: str) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import repeat
 
+from mlcc.engine.adapters import AdapterSlots
 from mlcc.engine.adjust_tables import AdjustLayout
 from mlcc.engine.adjuster import Adjuster
 from mlcc.engine.adjustments import Adjustments
@@ -69,6 +70,8 @@ class Engine:
         self._pace = Pace()
         self._scheduler = Scheduler(capacity, self._pools, self._pace, prefix_cache)
         self._families = Families()
+        self.adapters = AdapterSlots(capacity.layout.adapter_slots)
+        """Those that requests may name; what is in their slots, who drives the device writes."""
         self._live: dict[str, TokenSequence] = {}
         self._in_flight: deque[list[Row]] = deque()
         """The logit rows of every step planned and not committed."""
@@ -107,6 +110,8 @@ class Engine:
         seq.family = self._families.join(request, tokens)
         if sampling.prompt_logprobs and self._texts is not None:
             seq.prompt_logprobs = PromptLogprobs(self._texts, tokens[:])
+        if request.adapter:
+            seq.adapter = self.adapters.join(request.adapter)
         self._requests += 1
         self._live[request.id] = seq
         self._scheduler.add(seq)
@@ -209,6 +214,7 @@ class Engine:
         held = {*self._scheduler.running, *self._scheduler.waiting}
         if held != set(self._live.values()):
             raise AssertionError("the scheduler's sequences are not the live requests")
+        self.adapters.check_integrity(seq.adapter for seq in held)
         rows = [seq for step in self._in_flight for seq, told in step if told < 0]
         if any(seq.pending != rows.count(seq) for seq in held):
             raise AssertionError("pending tokens do not match the steps in flight")
@@ -226,6 +232,7 @@ class Engine:
                 f"request id {request.id!r} is already in use; choose another", param="id"
             )
         check_request(request, self.capacity.vocab_size, self._tokenizer is not None)
+        self.adapters.check(request.adapter)
 
     def _thinking(self, request: Request, grammar: Grammar | None) -> Grammar | None:
         """Its grammar behind its reasoning."""
@@ -278,6 +285,8 @@ class Engine:
         del self._live[seq.request.id]
         self._families.leave(seq.request)
         self._scheduler.remove(seq)
+        if seq.adapter is not None:
+            self.adapters.leave(seq.adapter)
         text, matched = seq.answer.flush(), seq.answer.matched
         if matched is not None and reason == "length":
             reason = "stop"
