@@ -71,7 +71,8 @@ def open_model(
         progress=progress,
     )
     text = text_of(artifact, tokenizer)
-    return Model(replace(text, notes=(*text.notes, *notes)), executor, prefix_cache)
+    text = replace(text, notes=(*text.notes, *notes))
+    return Model(text, executor, prefix_cache, artifact.manifest.adapters)
 
 
 def open_executor(

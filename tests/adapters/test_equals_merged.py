@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from adapters.folders import ALL, DEMO, merged, save
 
+from adapters.folders import ALL, DEMO, merged, save
 from mlcc.adapters.fit import fitted
 from mlcc.adapters.peft import read_folder
 from mlcc.artifact.arrays import mapped

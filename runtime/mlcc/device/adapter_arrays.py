@@ -12,7 +12,6 @@ from mlcc.artifact.schema import AdaptersInfo
 from mlcc.device.step_view import StepView
 from mlcc.engine.adapters import AdapterMatrix
 from mlcc.engine.tables import ADAPTER
-from mlcc.errors import UnsupportedError
 
 Array = npt.NDArray[Any]
 
@@ -83,12 +82,3 @@ class ReferenceAdapters:
         columns = slice(begin, begin + site.outputs[part])
         a, b = self._arrays[2 * number][:, rows], self._arrays[2 * number + 1][:, :, columns]
         return y + low_rank(x, a, b, slots, ranks, [site.outputs[part]])
-
-
-def no_room() -> UnsupportedError:
-    """For a model without slots."""
-    return UnsupportedError(
-        "the model was compiled without room for adapters; compile it again with "
-        "`mlcc compile --adapter-rank 16`",
-        code="no_adapters",
-    )

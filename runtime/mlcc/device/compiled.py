@@ -22,7 +22,7 @@ from mlcc.device.check import require
 from mlcc.device.executor_errors import error_of
 from mlcc.device.kernel_use import KernelUse
 from mlcc.device.place import CPU, Place
-from mlcc.engine.adapters import AdapterMatrix
+from mlcc.engine.adapters import AdapterMatrix, no_adapters
 from mlcc.engine.adjust_tables import AdjustLayout
 from mlcc.engine.adjustments import Adjustments
 from mlcc.engine.batch import Batch, Capacity, Result, pairs_of
@@ -103,6 +103,8 @@ class CompiledExecutor:
 
     def write_adapter(self, slot: int, matrices: Sequence[AdapterMatrix]) -> None:
         """Fill a slot for adapters. Raises UnsupportedError if there is none."""
+        if not self.capacity.layout.adapter_slots:
+            raise no_adapters()
         records = tuple(
             (
                 m.tensor,

@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 
 from mlcc.artifact.schema import MANIFEST_NAME, AdaptersInfo, CacheInfo, page_shape
-from mlcc.device.adapter_arrays import no_room
 from mlcc.device.adapter_tensors import AdapterTensors
 from mlcc.device.check import require
 from mlcc.device.cuda_graphs import DecodeGraphs
@@ -24,7 +23,7 @@ from mlcc.device.likelihood import log_likelihood
 from mlcc.device.place import CPU, Place
 from mlcc.device.tensors import DeviceTensors, HostTensors, Read, Tensors
 from mlcc.device.tvm_runtime import open_device, runtime
-from mlcc.engine.adapters import AdapterMatrix
+from mlcc.engine.adapters import AdapterMatrix, no_adapters
 from mlcc.engine.adjust_tables import AdjustLayout
 from mlcc.engine.adjustments import Adjustments
 from mlcc.engine.batch import Batch, Capacity, Result, pairs_of
@@ -168,7 +167,7 @@ class NativeExecutor:
     def write_adapter(self, slot: int, matrices: Sequence[AdapterMatrix]) -> None:
         """Fill a slot for adapters. Raises UnsupportedError if there is none."""
         if self._adapters is None:
-            raise no_room()
+            raise no_adapters()
         self._call(self._adapters.write, slot, matrices)
 
     def submit(self, batch: Batch, adjustments: Adjustments | None = None) -> int:

@@ -21,14 +21,14 @@ from mlcc.device import (
     reference_states,
 )
 from mlcc.device import reference_ops as ops
-from mlcc.device.adapter_arrays import ReferenceAdapters, no_room
+from mlcc.device.adapter_arrays import ReferenceAdapters
 from mlcc.device.check import check_adjustments
 from mlcc.device.likelihood import log_likelihood
 from mlcc.device.reference_caches import LayerCache, Remembers
 from mlcc.device.reference_logits import adjust, top_logprobs
 from mlcc.device.reference_sampling import SAMPLED, sample
 from mlcc.device.step_view import StepView
-from mlcc.engine.adapters import AdapterMatrix
+from mlcc.engine.adapters import AdapterMatrix, no_adapters
 from mlcc.engine.adjustments import Adjustments
 from mlcc.engine.batch import Batch, Capacity, Result, pairs_of
 from mlcc.engine.tables import MOST_TOP_LOGPROBS
@@ -93,7 +93,7 @@ class ReferenceExecutor:
     def write_adapter(self, slot: int, matrices: Sequence[AdapterMatrix]) -> None:
         """Fill a slot for adapters. Raises UnsupportedError if there is none."""
         if self._adapters is None:
-            raise no_room()
+            raise no_adapters()
         self._adapters.write(slot, matrices)
 
     def submit(self, batch: Batch, adjustments: Adjustments | None = None) -> int:

@@ -84,12 +84,18 @@ class AdapterSlots:
 
         Raises UnsupportedError, InvalidRequestError for a name that is taken, CapacityError.
         """
+        before = self.check_free(name, in_place)
+        if before is not None:
+            self.drop(name)
+        adapter = Adapter(name, self._serials, self._free.pop(), rank)
+        self._serials += 1
+        self.names[name] = adapter
+        return adapter
+
+    def check_free(self, name: str, in_place: bool) -> Adapter | None:
+        """Raises what `take` would; gives the adapter that has the name."""
         if not self.count:
-            raise UnsupportedError(
-                "the model was compiled without room for adapters; compile it again with "
-                "`mlcc compile --adapter-rank 16`",
-                code="no_adapters",
-            )
+            raise no_adapters()
         before = self.names.get(name)
         if before is not None and not in_place:
             raise InvalidRequestError(
@@ -104,12 +110,7 @@ class AdapterSlots:
                 f"again with `mlcc compile --lora-slots {2 * self.count}`",
                 code="adapter_slots_full",
             )
-        if before is not None:
-            self.drop(name)
-        adapter = Adapter(name, self._serials, self._free.pop(), rank)
-        self._serials += 1
-        self.names[name] = adapter
-        return adapter
+        return before
 
     def drop(self, name: str) -> Adapter:
         """Nobody new finds it; its slot is free when nobody uses it. Raises InvalidRequestError."""
@@ -158,3 +159,12 @@ class AdapterSlots:
             param="model",
             code="model_not_found",
         )
+
+
+def no_adapters() -> UnsupportedError:
+    """Of a model that has no slots."""
+    return UnsupportedError(
+        "the model was compiled without room for adapters; compile it again with "
+        "`mlcc compile --adapter-rank 16`",
+        code="no_adapters",
+    )

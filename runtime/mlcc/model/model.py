@@ -21,6 +21,7 @@ from mlcc.api.infill import Infill, family_of
 from mlcc.api.sampling import Wishes, recommended
 from mlcc.api.template import ChatTemplate, ChatText, without_double_bos
 from mlcc.artifact.manifest import Manifest
+from mlcc.artifact.schema import AdaptersInfo
 from mlcc.artifact.texts import Read, chat_templates, generation_config, text_files
 from mlcc.engine.batch import Capacity
 from mlcc.engine.engine import Engine
@@ -186,6 +187,8 @@ class Model:
     executor: Executor
     prefix_cache: bool = True
     """Whether requests that begin alike share what was computed."""
+    adapters: AdaptersInfo | None = None
+    """Room for adapters on the device; None = it was compiled without."""
 
     @property
     def depth(self) -> int:

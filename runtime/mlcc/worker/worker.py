@@ -20,6 +20,7 @@ from mlcc.model.model import Model
 from mlcc.worker.grammars import GrammarThread
 from mlcc.worker.messages import (
     Accepted,
+    AdapterDone,
     Add,
     AskStats,
     Cancel,
@@ -27,10 +28,12 @@ from mlcc.worker.messages import (
     Dropped,
     Events,
     Failed,
+    LoadAdapter,
     Ready,
     Refused,
     Reply,
     Stop,
+    UnloadAdapter,
 )
 
 OpenModel = Callable[[], Model]
@@ -130,6 +133,8 @@ class Worker:
         elif isinstance(command, Cancel):
             self._grammars.cancel(command.request_id)
             self._send(Events(engine.cancel(command.request_id)))
+        elif isinstance(command, (LoadAdapter, UnloadAdapter)):
+            self._send(self._adapt(command))
         elif isinstance(command, AskStats):
             self._send(engine.stats())
         elif isinstance(command, Stop):
@@ -143,6 +148,18 @@ class Worker:
         except MlccError as error:
             return Refused(request.id, error)
         return Accepted(request.id)
+
+    def _adapt(self, command: LoadAdapter | UnloadAdapter) -> Reply:
+        try:
+            if isinstance(command, LoadAdapter):
+                self._driver.load_adapter(command.name, command.folder, command.in_place)
+            else:
+                self._driver.unload_adapter(command.name)
+        except DeviceLostError:
+            raise
+        except MlccError as error:
+            return AdapterDone(command.name, error)
+        return AdapterDone(command.name)
 
     def _send(self, reply: Reply) -> None:
         self._connection.send(reply)
