@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from adapters.rooms import open_adapted_toy, save_small
 from toy_model import open_toy, toy_text
 
+from adapters.rooms import open_adapted_toy, save_small
 from mlcc.model.model import Model
 from mlcc.service.adapters import AdapterEntry, AdapterFolders
 from mlcc.service.core import Core
