@@ -47,6 +47,12 @@ if TYPE_CHECKING:
     "--max-rows", type=click.IntRange(1), help="most rows of logits a step  [as --max-batch]"
 )
 @click.option(
+    "--merge-lora",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    metavar="DIR",
+    help="add an adapter (a folder of PEFT) to the weights, for good",
+)
+@click.option(
     "--adapter-rank",
     type=click.IntRange(1, MOST_ADAPTER_RANK),
     help="make room for low-rank adapters (LoRA) up to this rank  [none]",
@@ -82,6 +88,7 @@ def compile_command(
     max_batch: int | None,
     max_step_tokens: int | None,
     max_rows: int | None,
+    merge_lora: Path | None,
     adapter_rank: int | None,
     lora_slots: int | None,
     dump_ir: Path | None,
@@ -97,9 +104,13 @@ def compile_command(
     from mlcc_compiler.checkpoint.hub import resolve
     from mlcc_compiler.compile import compile_model
     from mlcc_compiler.plan import Options
+    from mlcc_compiler.weights.merge_lora import with_lora
 
     checkpoint = Checkpoint.open(resolve(model))
+    if merge_lora is not None:
+        checkpoint = with_lora(checkpoint, merge_lora)
     label = f"{quant}-head-{head}" if head else quant
+    label = f"{merge_lora.name}-{label}" if merge_lora is not None else label
     kind = f"{target.name}-gpu" if target.abis and target.generator else target.name
     out = output or Path("dist") / f"{checkpoint.name.rpartition('/')[2]}-{label}-{kind}"
     options = Options(
