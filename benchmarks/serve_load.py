@@ -24,6 +24,8 @@ class Ask:
     prompt: Ids
     answer: int
     then: Ask | None = None
+    model: str | None = None
+    """By its name; None = the one that is there."""
 
 
 @dataclass
@@ -111,6 +113,7 @@ async def ask(url: str, wish: Ask, due: float) -> Seen:
     seen, place = Seen(), urlsplit(url)
     body = json.dumps(
         {
+            **({} if wish.model is None else {"model": wish.model}),
             "prompt": wish.prompt,
             "max_tokens": wish.answer,
             "temperature": 0,

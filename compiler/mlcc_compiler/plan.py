@@ -115,14 +115,14 @@ class Plan:
 
 def make_plan(checkpoint: Checkpoint, target: Target, options: Options) -> Plan:
     """Decide sizes, build and quantize the model, and check every tensor's name and shape."""
-    if reason := missing(target):
-        raise UnsupportedError(f"target '{target.name}': {reason}")
-    check_activations(target)
-    if options.adapters is not None and target.device == "webgpu":
+    if options.adapters is not None and target.arch == "wasm32":
         raise UnsupportedError(
             f"adapters are not loaded in a browser's tab yet; leave out --adapter-rank for target "
             f"'{target.name}', or merge one with --merge-lora"
         )
+    if reason := missing(target):
+        raise UnsupportedError(f"target '{target.name}': {reason}")
+    check_activations(target)
     target = _with_name(target, checkpoint.name)
     context = _context(checkpoint, options)
     layers = require(with_defaults(checkpoint.config), "num_hidden_layers")

@@ -6,10 +6,13 @@ The oracle is the reference executor in float64 on the merged checkpoint: no ker
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import needs
 import numpy as np
 import pytest
 
@@ -18,17 +21,19 @@ from mlcc.adapters.fit import fitted
 from mlcc.adapters.peft import read_folder
 from mlcc.artifact.arrays import mapped
 from mlcc.artifact.folder import Artifact
+from mlcc.device.compiled import CompiledExecutor
 from mlcc.device.reference import ReferenceExecutor
 from mlcc.engine.adapters import NO_ADAPTER, AdapterUse
 from mlcc.engine.batch import Batch, Capacity
 from mlcc.engine.batch_writer import BatchWriter
 from mlcc.engine.caches import CachePools
 from mlcc.engine.executor import Executor
+from mlcc.errors import UnsupportedError
 from mlcc.opening import open_executor
 from mlcc_compiler.adapters import AdapterRoom
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
-from mlcc_compiler.plan import Options
+from mlcc_compiler.plan import Options, make_plan
 from mlcc_targets import Choices, get_target
 
 BOUND = 2e-4
@@ -77,8 +82,6 @@ def wanted(
 
 
 def exact(artifact: Artifact) -> ReferenceExecutor:
-    import json
-
     graph = json.loads(artifact.library_path.read_text())
     plain = open_executor(artifact, threads=None, max_batch=None, context=None)
     arrays, caches = mapped(artifact.weights()), artifact.manifest.caches
@@ -96,17 +99,31 @@ def step(capacity: Capacity, prompts: Sequence[tuple[Sequence[int], AdapterUse]]
     return writer.finish()
 
 
-@pytest.fixture(scope="module", params=["cpu", "reference", "vulkan-f32"])
+def on(target: str, name: str) -> Any:
+    """A target of the tests, and what its tests prove."""
+    return pytest.param(target, marks=pytest.mark.feature("adapters", name, "runs"))
+
+
+@pytest.fixture(scope="module")
+def with_room(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Artifact]:
+    """The demo with room for adapters, compiled once for each target."""
+
+    @cache
+    def of(target: str) -> Artifact:
+        needs.require_target(target.partition("-")[0])
+        return Artifact.open(compiled(tmp_path_factory.mktemp("room") / "out", target))
+
+    return of
+
+
+@pytest.fixture(params=[on("cpu", "cpu"), on("reference", "reference"), on("vulkan-f32", "vulkan")])
 def opened(
     request: pytest.FixtureRequest,
     folders: list[tuple[Path, Any]],
-    tmp_path_factory: pytest.TempPathFactory,
+    with_room: Callable[[str], Artifact],
 ) -> Iterator[tuple[Executor, list[AdapterUse]]]:
     """A model with all adapters in its slots."""
-    import needs
-
-    needs.require_target(request.param.partition("-")[0])
-    artifact = Artifact.open(compiled(tmp_path_factory.mktemp("room") / "out", request.param))
+    artifact = with_room(request.param)
     room = artifact.manifest.adapters
     assert room is not None
     executor = open_executor(artifact, threads=None, max_batch=None, context=None)
@@ -149,3 +166,68 @@ def test_an_adapter_changes_the_answer(
         plain = logits(executor, step(executor.capacity, [(PROMPTS[i], NO_ADAPTER)]))
         assert np.abs(plain[0] - wanted[i][0]).max() > 1000 * BOUND
         assert use.rank == (8, 3, 5)[i]
+
+
+@pytest.mark.parametrize("opened", ["cpu", "vulkan-f32"], indirect=True)
+def test_decode_steps_are_replayed_as_they_are(
+    opened: tuple[Executor, list[AdapterUse]],
+) -> None:
+    """With adapters and without: made again without the virtual machine, steps are what they are
+    with it."""
+    executor, uses = opened
+    assert isinstance(executor, CompiledExecutor)
+    found = []
+    for watched in (True, False):
+        executor.watch(watched)
+        found.append(greedy(executor, [[*uses, NO_ADAPTER], [NO_ADAPTER] * 4]))
+        replays = executor.use().replays
+        assert (replays == 0) == watched
+    assert found[0] == found[1]
+    assert found[0][0] != found[0][1]
+
+
+def greedy(executor: Executor, sets: Sequence[Sequence[AdapterUse]]) -> list[list[list[int]]]:
+    """Answers of 12 tokens to all prompts, with one set of adapters after the other."""
+    capacity, answers = executor.capacity, []
+    for uses in sets:
+        pools = CachePools(capacity)
+        caches = [pools.empty() for _ in uses]
+        said: list[list[int]] = [[] for _ in uses]
+        for number in range(12):
+            writer = BatchWriter(capacity.layout)
+            for s, use in enumerate(uses):
+                tokens = said[s][-1:] if number else PROMPTS[s]
+                start = len(PROMPTS[s]) + number - 1 if number else 0
+                pools.grow(caches[s], start + len(tokens))
+                first = writer.sequence(tokens, start, caches[s], use)
+                writer.row(first + len(tokens) - 1)
+            result = executor.collect(executor.submit(writer.finish()))
+            for s, token in enumerate(result.tokens):
+                said[s].append(token)
+        answers.append(said)
+    return answers
+
+
+@pytest.mark.parametrize("opened", ["cpu"], indirect=True)
+def test_without_adapters_nothing_is_changed(
+    opened: tuple[Executor, list[AdapterUse]], tmp_path: Path
+) -> None:
+    """The logits of a library with room are those of one without, to the bit."""
+    executor, _ = opened
+    plain = Artifact.open(compiled(tmp_path / "plain", "cpu", room=None))
+    other = open_executor(plain, threads=None, max_batch=None, context=None)
+    found = []
+    for each in (executor, other):
+        prompts = [(prompt, NO_ADAPTER) for prompt in PROMPTS]
+        found.append(logits(each, step(each.capacity, prompts)))
+    other.close()
+    assert np.array_equal(*found)
+    assert "forward_adapters" not in plain.manifest.functions
+
+
+@pytest.mark.feature("adapters", "webgpu", "refused")
+def test_a_tab_has_no_room(record_property: Callable[[str, object], None]) -> None:
+    options = Options(adapters=ROOM)
+    with pytest.raises(UnsupportedError, match="leave out --adapter-rank") as raised:
+        make_plan(Checkpoint.open(DEMO), get_target("webgpu"), options)
+    record_property("refusal", raised.value.message)
