@@ -17,9 +17,10 @@ from mlcc.artifact.records import to_plain
 from mlcc.opening import open_model
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
+from mlcc_compiler.ir_dump import IrDump
 from mlcc_compiler.kernels import kernel_set_for
 from mlcc_compiler.layout import WeightPlan
-from mlcc_compiler.pipeline import Bounds, IrDump, build, lower
+from mlcc_compiler.pipeline import Bounds, build, lower
 from mlcc_compiler.plan import Options, Plan, make_plan
 from mlcc_compiler.quantization import scheme
 from mlcc_targets import Choices, Target, get_target

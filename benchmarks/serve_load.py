@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from typing import Any
 from urllib.parse import urlsplit
 
 Ids = list[int]
@@ -26,6 +27,8 @@ class Ask:
     then: Ask | None = None
     grammar: str = ""
     """That holds the answer, in GBNF, which both servers take by this name."""
+    model: str | None = None
+    """By its name; None = the one that is there."""
 
 
 @dataclass
@@ -127,7 +130,7 @@ WORKLOADS: dict[str, Callable[[Words, int], list[Ask]]] = {
 async def ask(url: str, wish: Ask, due: float) -> Seen:
     """Stream one answer over a connection of its own. `due`: when it was to be sent."""
     seen, place = Seen(), urlsplit(url)
-    fields = {
+    fields: dict[str, Any] = {
         "prompt": wish.prompt,
         "max_tokens": wish.answer,
         "temperature": 0,
@@ -137,6 +140,8 @@ async def ask(url: str, wish: Ask, due: float) -> Seen:
     }
     if wish.grammar:  # drawn, for the likeliest of random weights is one word for ever
         fields |= {"grammar": wish.grammar, "temperature": 1.0, "seed": wish.prompt[0]}
+    if wish.model is not None:
+        fields["model"] = wish.model
     body = json.dumps(fields).encode()
     head = (
         f"POST /v1/completions HTTP/1.1\r\nHost: {place.netloc}\r\nConnection: close\r\n"

@@ -63,6 +63,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     "continuous batching": ("batching",),
     "prefix cache": ("prefix",),
     "`n`, `best_of`": ("answers",),
+    "adapters (LoRA)": ("adapters",),
     "`priority`, `timeout`": ("scheduling",),
     "temperature, top-k, top-p, min-p": ("sampling",),
     "penalties, DRY, `logit_bias`, `bad_words`, `min_tokens`": ("adjust",),

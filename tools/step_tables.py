@@ -14,6 +14,8 @@ from pathlib import Path
 
 from mlcc.engine import adjust_tables
 from mlcc.engine.tables import (
+    ADAPTED,
+    ADAPTER,
     COPIES,
     FLOATS,
     HEADER,
@@ -92,6 +94,7 @@ namespace mlcc {{
     tables = {**TABLES, **ADJUST_TABLES}
     for kind, columns in OF_GROUP.items():
         tables |= {f"{kind}_tokens": columns[0], f"{kind}_sequences": columns[1]}
+    tables |= {"adapted_header": ADAPTED, "adapter_sequences": ADAPTER}
     text += "".join(namespace(name.lower(), columns) for name, columns in tables.items())
     return (
         text

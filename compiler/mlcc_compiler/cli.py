@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from mlcc.artifact.schema import MOST_ADAPTER_RANK, MOST_ADAPTER_SLOTS
 from mlcc.errors import UnsupportedError
 from mlcc.extras import advice, is_here
 from mlcc.model_argument import model_argument
 from mlcc_compiler.display import Display
 from mlcc_compiler.toolchain import missing
 from mlcc_targets import TARGETS, Choices, Target, TargetError, get_target
+
+if TYPE_CHECKING:
+    from mlcc_compiler.adapters import AdapterRoom
 
 
 @click.command("compile")
@@ -43,6 +47,22 @@ from mlcc_targets import TARGETS, Choices, Target, TargetError, get_target
     "--max-rows", type=click.IntRange(1), help="most rows of logits a step  [as --max-batch]"
 )
 @click.option(
+    "--merge-lora",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    metavar="DIR",
+    help="add an adapter (a folder of PEFT) to the weights, for good",
+)
+@click.option(
+    "--adapter-rank",
+    type=click.IntRange(1, MOST_ADAPTER_RANK),
+    help="make room for low-rank adapters (LoRA) up to this rank  [none]",
+)
+@click.option(
+    "--lora-slots",
+    type=click.IntRange(1, MOST_ADAPTER_SLOTS),
+    help="adapters on the device at once  [8, with --adapter-rank]",
+)
+@click.option(
     "--dump-ir", type=click.Path(path_type=Path), help="write the module after each phase"
 )
 @click.option(
@@ -68,6 +88,9 @@ def compile_command(
     max_batch: int | None,
     max_step_tokens: int | None,
     max_rows: int | None,
+    merge_lora: Path | None,
+    adapter_rank: int | None,
+    lora_slots: int | None,
     dump_ir: Path | None,
     reuse_weights: Path | None,
     quiet: bool,
@@ -81,9 +104,13 @@ def compile_command(
     from mlcc_compiler.checkpoint.hub import resolve
     from mlcc_compiler.compile import compile_model
     from mlcc_compiler.plan import Options
+    from mlcc_compiler.weights.merge_lora import with_lora
 
     checkpoint = Checkpoint.open(resolve(model))
+    if merge_lora is not None:
+        checkpoint = with_lora(checkpoint, merge_lora)
     label = f"{quant}-head-{head}" if head else quant
+    label = f"{merge_lora.name}-{label}" if merge_lora is not None else label
     kind = f"{target.name}-gpu" if target.abis and target.generator else target.name
     out = output or Path("dist") / f"{checkpoint.name.rpartition('/')[2]}-{label}-{kind}"
     options = Options(
@@ -93,6 +120,7 @@ def compile_command(
         max_batch=max_batch,
         max_step_tokens=max_step_tokens,
         max_rows=max_rows,
+        adapters=_room(adapter_rank, lora_slots),
         dump_ir=dump_ir,
         reuse_weights=reuse_weights,
     )
@@ -103,6 +131,16 @@ def compile_command(
         raise UnsupportedError(str(error)) from error
     chat = "chat with it: mlcc chat" if output is None and not target.run_missing else ""
     display.finish(out, hint=target.opened_by or chat)
+
+
+def _room(rank: int | None, slots: int | None) -> AdapterRoom | None:
+    from mlcc_compiler.adapters import DEFAULT_SLOTS, AdapterRoom
+
+    if rank is None:
+        if slots is not None:
+            raise UnsupportedError("--lora-slots is for adapters; add --adapter-rank, such as 16")
+        return None
+    return AdapterRoom(rank, slots or DEFAULT_SLOTS)
 
 
 def _names(listed: str) -> tuple[str, ...]:

@@ -14,19 +14,21 @@ import numpy as np
 
 from mlcc.artifact.known import remember
 from mlcc.artifact.manifest import interface_hash
-from mlcc.artifact.schema import WeightsInfo
+from mlcc.artifact.schema import AdapterSite, WeightsInfo
 from mlcc.errors import UnsupportedError
 from mlcc_compiler.artifact.describe import library_abi, manifest_of
 from mlcc_compiler.artifact.package import ArtifactWriter
 from mlcc_compiler.artifact.reuse import take_weights
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.graph_json import graph_to_json
+from mlcc_compiler.ir_dump import IrDump
 from mlcc_compiler.kernels import kernel_set_for
 from mlcc_compiler.layout import WeightPlan
 from mlcc_compiler.models.config import long_factors
 from mlcc_compiler.models.registry import with_defaults
+from mlcc_compiler.passes.adapters import sites_of
 from mlcc_compiler.passes.auxiliary import add_interface
-from mlcc_compiler.pipeline import Bounds, IrDump, Traced, build, lower
+from mlcc_compiler.pipeline import Bounds, Traced, build, lower
 from mlcc_compiler.plan import Options, Plan, make_plan
 from mlcc_compiler.preflight import check_ready
 from mlcc_compiler.quantization import scheme
@@ -51,6 +53,7 @@ class Built:
     weights: list[WeightPlan]
     functions: tuple[str, ...]
     workspace_bytes: int
+    sites: tuple[AdapterSite, ...] = ()
 
 
 def compile_model(
@@ -67,7 +70,8 @@ def compile_model(
         weights = _weights(plan, built[0].weights, writer, progress)
         licence = writer.add_checkpoint(checkpoint)
         first, *others = (
-            manifest_of(b.plan, weights, b.functions, b.workspace_bytes, licence) for b in built
+            manifest_of(b.plan, weights, b.functions, b.workspace_bytes, licence, b.sites)
+            for b in built
         )
         names = (f"mlcc.{other.variant}.json" for other in target.alternatives)
         writer.finish(first, dict(zip(names, others, strict=True)))
@@ -85,7 +89,8 @@ def _build(plan: Plan, writer: ArtifactWriter, progress: Progress) -> Built:
     for name in plan.target.extra_files:
         writer.path(name)
     if plan.target.device == "numpy":
-        return Built(plan, _reference_library(plan, library), (), 0)
+        sites = sites_of(plan.traced.module, plan.traced.names) if plan.options.adapters else ()
+        return Built(plan, _reference_library(plan, library), (), 0, sites)
     return _native_library(plan, library, progress)
 
 
@@ -137,6 +142,8 @@ def report_plan(plan: Plan, progress: Progress) -> None:
     dtypes = ", ".join(dict.fromkeys(states + dtype for states, dtype in kinds))
     windows = [str(cache.window) for cache in caches if cache.window]
     kept = f", a window of {', '.join(windows)} where layers slide" if windows else ""
+    if (room := plan.options.adapters) is not None:
+        progress.decided("adapters", f"{room.slots} at once, of rank {room.rank} at most")
     progress.decided("KV cache", f"{pool / 1e6:.1f} MB of {dtypes} for all of them{kept}")
 
 
@@ -173,14 +180,17 @@ def _native_library(plan: Plan, library: Path, progress: Progress) -> Built:
         plan.target,
         IrDump(plan.options.dump_ir),
         progress.phase,
+        plan.options.adapters,
     )
     caches, vocab = plan.caches.infos(plan.pools), plan.config.vocab_size
-    interface = interface_hash(caches, plan.limits, vocab, specs_of(lowered.plans))
+    adapters, specs = plan.adapters(lowered.sites), specs_of(lowered.plans)
+    interface = interface_hash(caches, plan.limits, vocab, specs, adapters)
     lowered = replace(lowered, module=add_interface(lowered.module, interface))
     progress.phase("code")
     build(lowered, plan.target, library, plan.options.dump_ir)
     plan.target.mark(library, library_abi())
-    return Built(plan, lowered.plans, lowered.functions, lowered.workspace_bytes)
+    functions, workspace = lowered.functions, lowered.workspace_bytes
+    return Built(plan, lowered.plans, functions, workspace, lowered.sites)
 
 
 def _reference_library(plan: Plan, library: Path) -> list[WeightPlan]:

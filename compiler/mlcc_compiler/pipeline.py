@@ -9,21 +9,25 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mlcc.artifact.schema import AdapterSite
 from mlcc.engine.tables import StepLayout
-from mlcc.errors import MlccError, UnsupportedError
+from mlcc.errors import UnsupportedError
 from mlcc.sizes import apart
 from mlcc_compiler._tvm import ir, nn, relax, tirx, tvm
+from mlcc_compiler.adapters import AdapterRoom
 from mlcc_compiler.caches import Caches
 from mlcc_compiler.cuda.build import cuda_code_in
 from mlcc_compiler.graph import is_call
+from mlcc_compiler.ir_dump import IrDump
 from mlcc_compiler.kernels.kernel_set import KernelSet
 from mlcc_compiler.layout import WeightPlan
 from mlcc_compiler.models.causal_lm import CausalLM
 from mlcc_compiler.passes import auxiliary
+from mlcc_compiler.passes.adapters import add_adapters
 from mlcc_compiler.passes.decode_graph import add_decode, capture_decode
 from mlcc_compiler.passes.fuse_norm import FuseAddNorm
 from mlcc_compiler.passes.lower import LowerOperators
@@ -51,31 +55,6 @@ class Bounds:
         return {**sizes, "c": layout.max_copies}
 
 
-@dataclass
-class IrDump:
-    """Writes the module after each phase to `folder`, numbered; does nothing without one."""
-
-    folder: Path | None
-    count: int = field(default=0)
-
-    def __post_init__(self) -> None:
-        """Raises MlccError if other files are there: phases of two compiles must not mix."""
-        if self.folder is None or not self.folder.exists():
-            return
-        if not self.folder.is_dir() or any(self.folder.iterdir()):
-            raise MlccError(
-                f"{self.folder}: is there already and not an empty folder; "
-                "give --dump-ir another one or remove it"
-            )
-
-    def __call__(self, phase: str, module: ir.IRModule) -> None:
-        if self.folder is not None:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            name = f"{self.count:02d}_{phase}.py"
-            (self.folder / name).write_text(module.script(), encoding="utf-8")
-            self.count += 1
-
-
 @dataclass(frozen=True)
 class Traced:
     """A model as a graph of operators, and the names of its weights in order."""
@@ -94,6 +73,8 @@ class Lowered:
     workspace_bytes: int
     functions: tuple[str, ...]
     """What the library exports."""
+    sites: tuple[AdapterSite, ...] = ()
+    """What adapters add to, if there is room for any."""
 
 
 def trace(model: CausalLM) -> Traced:
@@ -120,8 +101,10 @@ def lower(
     target: Target,
     dump: IrDump,
     report: Callable[[str], None] = lambda phase: None,
+    room: AdapterRoom | None = None,
 ) -> Lowered:
-    """From the traced graph to a module ready for code generation."""
+    """From the traced graph to a module ready for code generation; `room` for adapters adds the
+    function `forward_adapters`."""
 
     def done(phase: str, module: ir.IRModule) -> ir.IRModule:
         dump(phase, module)
@@ -133,10 +116,15 @@ def lower(
     merge = MergeProjections(
         module, qkv="qkv" in kernels.merges, gate_up="gate_up" in kernels.merges
     )
-    module = done("projections_merged", merge.run())
-    module = done("paged_kv", PagedKV(module, caches, bounds.layout, kernels).run())
+    merged = done("projections_merged", merge.run())
+    module = done("paged_kv", PagedKV(merged, caches, bounds.layout, kernels).run())
     lowering = LowerOperators(module, kernels, traced.names)
     module = done("kernels", lowering.run())
+    sites: tuple[AdapterSite, ...] = ()
+    if room is not None:
+        parts = (kernels, caches, bounds.layout, traced.names)
+        module, sites = add_adapters(module, merged, *parts, room, lowering.plans)
+        done("adapters", module)
     for add in (auxiliary.add_sample, auxiliary.add_top_logprobs, auxiliary.add_adjust):
         module = add(module, kernels, vocab_size, bounds.layout)
     module = done("functions", auxiliary.add_copy_pages(module, kernels, caches, bounds.layout))
@@ -156,7 +144,7 @@ def lower(
         workspace = storage_bytes(done("storages_bounded", module))
         module = done("final", order_sizes(_sequence(_finish_passes())(module)))
         check_updates(module, len(caches.tensors))
-    return Lowered(module, lowering.plans, workspace, functions)
+    return Lowered(module, lowering.plans, workspace, functions, sites)
 
 
 def build(lowered: Lowered, target: Target, library: Path, dump: Path | None = None) -> None:

@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mlcc.artifact.schema import ACTIVATION_DTYPES, Limits
+from mlcc.artifact.schema import ACTIVATION_DTYPES, AdaptersInfo, AdapterSite, Limits
 from mlcc.engine.tables import StepLayout
 from mlcc.errors import UnsupportedError
+from mlcc_compiler.adapters import AdapterRoom, check_room
 from mlcc_compiler.caches import Caches
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.models.causal_lm import CausalLM
@@ -46,6 +47,8 @@ class Options:
     max_step_tokens: int | None = None
     max_rows: int | None = None
     """Rows of logits a step; None = as many as sequences."""
+    adapters: AdapterRoom | None = None
+    """Room for low-rank adapters; None = none can be loaded."""
     dump_ir: Path | None = None
     reuse_weights: Path | None = None
     """An artifact of the same checkpoint whose weights are stored as this compile would."""
@@ -76,7 +79,16 @@ class Plan:
     @property
     def layout(self) -> StepLayout:
         """The tables of a step."""
-        return self.limits.layout(self.caches.groups)
+        room = self.options.adapters
+        return self.limits.layout(self.caches.groups, room.slots if room else 0)
+
+    def adapters(self, sites: Sequence[AdapterSite]) -> AdaptersInfo | None:
+        """The room for them, once it is known what they add to. Raises UnsupportedError."""
+        if (room := self.options.adapters) is None:
+            return None
+        info = AdaptersInfo(slots=room.slots, rank=room.rank, sites=tuple(sites))
+        check_room(info, self.target)
+        return info
 
     @property
     def pools(self) -> tuple[int, ...]:
@@ -103,6 +115,11 @@ class Plan:
 
 def make_plan(checkpoint: Checkpoint, target: Target, options: Options) -> Plan:
     """Decide sizes, build and quantize the model, and check every tensor's name and shape."""
+    if options.adapters is not None and target.arch == "wasm32":
+        raise UnsupportedError(
+            f"adapters are not loaded in a browser's tab yet; leave out --adapter-rank for target "
+            f"'{target.name}', or merge one with --merge-lora"
+        )
     if reason := missing(target):
         raise UnsupportedError(f"target '{target.name}': {reason}")
     check_activations(target)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from mlcc.artifact.folder import Artifact
 from mlcc.artifact.safetensors import TensorEntry
-from mlcc.artifact.schema import CacheInfo, TargetInfo
+from mlcc.artifact.schema import AdaptersInfo, CacheInfo, TargetInfo
 from mlcc.device import executor_library
 from mlcc.device.place import Place
 from mlcc.device.threads import set_threads
@@ -92,7 +92,8 @@ def open_model(
         )  # fmt: skip
     text = text_of(artifact, tokenizer)
     text = replace(text, notes=(*text.notes, *notes))
-    return Model(text, executor, prefix_cache, speculation, drafts)
+    adapters = artifact.manifest.adapters
+    return Model(text, executor, prefix_cache, speculation, drafts, adapters)
 
 
 def open_executor(
@@ -164,6 +165,7 @@ def open_executor(
         count if place.kind == "cpu" else 1,
         manifest.interface,
         progress,
+        manifest.adapters,
     )
 
 
@@ -204,6 +206,7 @@ def executor_of(
     threads: int = 1,
     interface: str | None = None,
     progress: Progress = lambda done, total: None,
+    adapters: AdaptersInfo | None = None,
 ) -> Executor:
     """The executor of a compiled library on its device: libmlcc_executor, but for CUDA and Metal,
     and for a CPU's libraries where it was not built: these go through TVM's package.
@@ -215,7 +218,16 @@ def executor_of(
         from mlcc.device.compiled import CompiledExecutor
 
         return CompiledExecutor(
-            library, weights, caches, capacity, functions, threads, interface, place, progress
+            library,
+            weights,
+            caches,
+            capacity,
+            functions,
+            threads,
+            interface,
+            place,
+            progress,
+            adapters,
         )
     if place.kind == "cpu" and not is_here("tvm"):
         raise DeviceError(absent)
@@ -223,7 +235,9 @@ def executor_of(
     from mlcc.device.native import NativeExecutor
 
     arrays = list(mapped(dict(enumerate(weights))).values())
-    return NativeExecutor(library, arrays, caches, capacity, functions, place, progress, interface)
+    return NativeExecutor(
+        library, arrays, caches, capacity, functions, place, progress, interface, adapters
+    )
 
 
 def _reference(artifact: Artifact, capacity: Capacity) -> Executor:
@@ -234,7 +248,12 @@ def _reference(artifact: Artifact, capacity: Capacity) -> Executor:
     try:
         graph = json.loads(artifact.library_path.read_text(encoding="utf-8"))
         return ReferenceExecutor(
-            graph, weights, capacity, manifest.caches, manifest.activation_dtype
+            graph,
+            weights,
+            capacity,
+            manifest.caches,
+            manifest.activation_dtype,
+            manifest.adapters,
         )
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise ArtifactError(

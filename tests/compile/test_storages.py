@@ -9,9 +9,10 @@ import pytest
 from cli.tiny_checkpoint import write_checkpoint
 
 from mlcc_compiler.checkpoint.folder import Checkpoint
+from mlcc_compiler.ir_dump import IrDump
 from mlcc_compiler.kernels import kernel_set_for
 from mlcc_compiler.passes.storages import PAGE
-from mlcc_compiler.pipeline import Bounds, IrDump, lower
+from mlcc_compiler.pipeline import Bounds, lower
 from mlcc_compiler.plan import Options, make_plan
 from mlcc_targets import get_target
 

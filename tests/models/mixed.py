@@ -18,8 +18,9 @@ from mlcc.device.reference import ReferenceExecutor
 from mlcc.engine.batch import Capacity
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.graph_json import graph_to_json
+from mlcc_compiler.ir_dump import IrDump
 from mlcc_compiler.kernels import kernel_set_for
-from mlcc_compiler.pipeline import Bounds, IrDump, build, lower
+from mlcc_compiler.pipeline import Bounds, build, lower
 from mlcc_compiler.plan import Options, Plan, make_plan
 from mlcc_compiler.weights.convert import arrays_of
 from mlcc_targets import get_target

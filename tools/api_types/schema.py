@@ -17,8 +17,8 @@ from typing import Any
 from mlcc.api import shapes
 from mlcc.api.fields import CHAT, COMPLETION, STREAM_OPTIONS
 from mlcc.api.message_fields import MESSAGE, TEXT_PART
-from mlcc.api.schema import Field, Use
 from mlcc.api.prediction import PREDICTION
+from mlcc.api.schema import Field, Use
 from mlcc.api.structure import JSON_SCHEMA_FORMAT, RESPONSE_FORMAT, STRUCTURED_OUTPUTS
 from mlcc.api.thinking_fields import THINKING_SWITCH
 from mlcc.api.tool_fields import (

@@ -8,6 +8,7 @@ from importlib.metadata import version
 
 from mlcc.artifact.manifest import Manifest, abi_hash
 from mlcc.artifact.schema import (
+    AdapterSite,
     LibraryInfo,
     MemoryPlan,
     ModelInfo,
@@ -33,6 +34,7 @@ def manifest_of(
     functions: tuple[str, ...],
     workspace: int,
     licence: str | None,
+    sites: tuple[AdapterSite, ...] = (),
 ) -> Manifest:
     checkpoint, target = plan.checkpoint, plan.target
     caches = plan.caches.infos(plan.pools)
@@ -54,6 +56,7 @@ def manifest_of(
         caches=caches,
         limits=plan.limits,
         tables=tables_of(plan.layout),
+        adapters=plan.adapters(sites),
         activation_dtype=plan.config.activation_dtype,
         weights=weights,
         memory=MemoryPlan(

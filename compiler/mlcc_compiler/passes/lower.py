@@ -30,7 +30,10 @@ from mlcc_compiler.passes.rewrite import Rewriter
 class LowerOperators(Rewriter):
     """`names`: the checkpoint's tensors in the order of the packed parameter."""
 
-    def __init__(self, module: ir.IRModule, kernels: KernelSet, names: list[str]) -> None:
+    def __init__(
+        self, module: ir.IRModule, kernels: KernelSet, names: list[str], entry: str = "forward"
+    ) -> None:
+        self.entry = entry
         super().__init__(module)
         self.kernels, self.names = kernels, names
         self.plans: list[WeightPlan] = []

@@ -16,19 +16,22 @@ class Rewriter(Graph):
     """Rebuild `forward` of a module. A subclass defines `op_<name>(arguments, call)` to replace
     `mlcc.<name>` calls, and `relax_<name>` for TVM's own operators; the rest is copied."""
 
+    entry = "forward"
+    """The function that is rebuilt; the others stay."""
+
     def __init__(self, module: ir.IRModule) -> None:
-        # `forward` is built anew under its own name; kernels stay, with the same global variables.
-        others = {v: f for v, f in module.functions.items() if v.name_hint != "forward"}
+        # it is built anew under its own name; kernels stay, with the same global variables
+        others = {v: f for v, f in module.functions.items() if v.name_hint != self.entry}
         super().__init__(relax.BlockBuilder(ir.IRModule(others, attrs=module.attrs)))
         self.module = module
         self.values: dict[Any, Any] = {}
 
     def run(self) -> ir.IRModule:
         """The rewritten module."""
-        old = self.module["forward"]
+        old = self.module[self.entry]
         params = self.setup(old)
         attributes = dict(old.attrs) if old.attrs else {}
-        with self.builder.function("forward", params, attrs=attributes):
+        with self.builder.function(self.entry, params, attrs=attributes):
             with self.builder.dataflow():
                 self.begin()
                 for block in old.body.blocks:

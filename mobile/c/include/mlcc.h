@@ -204,6 +204,9 @@ MLCC_API mlcc_code mlcc_start(const mlcc_python* python, char** error);
  *   "parse_special"    true: control tokens count in messages (false)
  *   "unload_in_background"
  *                      true: mlcc_background gives the model's memory back (false)
+ *   "lora_dir"         the folder in which POST /v1/load_lora_adapter finds adapters (LoRA), of a
+ *                      model compiled with --adapter-rank; null: it loads none. They are gone once
+ *                      the model's memory was given back
  *   "max_unread_bytes" events that nobody took, before calls end with MLCC_STALLED (16 MiB)
  *
  * MLCC_BAD_ARGUMENT (NULL; what is wrong with the options comes by MLCC_EVENT_FAILED),

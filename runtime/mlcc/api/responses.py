@@ -233,6 +233,7 @@ def model(
     aliases: Sequence[str] = (),
     memory_bytes: int | None = None,
     requests: int = 0,
+    parent: str | None = None,
 ) -> Model:
     """One entry of /v1/models."""
     return {
@@ -246,4 +247,5 @@ def model(
         "memory_bytes": memory_bytes,
         "requests": requests,
         "max_model_len": context,
+        "parent": parent,
     }

@@ -267,6 +267,8 @@ class Model(TypedDict):
     """Planned for it while it is loaded, where somebody planned."""
     requests: int
     """Those that wait or are being answered."""
+    parent: str | None
+    """Of an adapter (LoRA): the model that it adapts."""
 
 
 class ModelList(TypedDict):

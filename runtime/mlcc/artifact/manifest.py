@@ -21,6 +21,7 @@ from mlcc.artifact.schema import (
     MANIFEST_NAME,
     OLDEST_SCHEMA,
     SCHEMA_VERSION,
+    AdaptersInfo,
     CacheInfo,
     Limits,
     ManifestRecord,
@@ -45,6 +46,8 @@ class Manifest(ManifestRecord):
     def to_bytes(self) -> bytes:
         """Canonical, sealed JSON. Raises ArtifactError if a value is not JSON (NaN, infinity)."""
         plain = {"schema_version": self.schema_version, **to_plain(self)}
+        if self.adapters is None:
+            del plain["adapters"]  # as it was before there were any
         try:
             text = json.dumps(plain, indent=1, ensure_ascii=False, allow_nan=False)
         except (TypeError, ValueError) as error:
@@ -66,7 +69,8 @@ class Manifest(ManifestRecord):
     @property
     def interface(self) -> str:
         """What the library's code was compiled for, as a hash: a library states its own."""
-        return interface_hash(self.caches, self.limits, self.model.vocab_size, self.weights.tensors)
+        vocab, weights = self.model.vocab_size, self.weights.tensors
+        return interface_hash(self.caches, self.limits, vocab, weights, self.adapters)
 
 
 def abi_hash(tvm: str, tvm_ffi: str, kernel_interface: int = KERNEL_INTERFACE) -> str:
@@ -80,8 +84,10 @@ def interface_hash(
     limits: Limits,
     vocab_size: int,
     weights: Iterable[TensorSpec | WeightSpec],
+    adapters: AdaptersInfo | None = None,
 ) -> str:
-    """Of every number that is a constant in a library's code: caches, bounds, vocabulary, weights.
+    """Of every number that is a constant in a library's code: caches, bounds, vocabulary, weights,
+    and room for adapters where there is any.
 
     16 hex digits. Not of how many pages there are: that is chosen when it is loaded.
     """
@@ -90,7 +96,7 @@ def interface_hash(
         for c in caches
     ]
     arrays = [(tensor.name, tensor.dtype, tensor.shape) for tensor in weights]
-    plain = to_plain([groups, limits, vocab_size, arrays])
+    plain = to_plain([groups, limits, vocab_size, arrays, *([adapters] if adapters else [])])
     return hashlib.sha256(json.dumps(plain).encode()).hexdigest()[:16]
 
 

@@ -19,6 +19,8 @@ from mlcc.artifact.schema import (
     CHUNK_BYTES,
     DTYPE_BYTES,
     MANIFEST_NAME,
+    MOST_ADAPTER_RANK,
+    MOST_ADAPTER_SLOTS,
     CacheInfo,
     FileEntry,
     ManifestRecord,
@@ -68,6 +70,7 @@ def _faults(manifest: ManifestRecord) -> Iterator[str]:
     for cache in manifest.caches:
         yield from _of_cache(cache)
     yield from _of_tables(manifest)
+    yield from _of_adapters(manifest)
     yield from _of_weights(manifest)
     yield from _of_sums(manifest)
 
@@ -128,6 +131,20 @@ def _of_tables(manifest: ManifestRecord) -> Iterator[str]:
         return
     if manifest.tables != expected:
         yield "has tables that are not those of its limits"
+
+
+def _of_adapters(manifest: ManifestRecord) -> Iterator[str]:
+    if (room := manifest.adapters) is None:
+        return
+    modules = [name for site in room.sites for name in site.modules]
+    sizes = [size for site in room.sites for size in (site.inputs, *site.outputs)]
+    paired = all(len(site.modules) == len(site.outputs) for site in room.sites)
+    sound = 1 <= room.slots <= MOST_ADAPTER_SLOTS and 1 <= room.rank <= MOST_ADAPTER_RANK
+    if not modules or not paired or not sound or not all(0 < size <= _INT32 for size in sizes):
+        yield "has room for adapters that makes no sense"
+    elif any(prod(shape) > _INT32 for shape in room.shapes):
+        yield "has room for adapters beyond what kernels count in"
+    yield from _twice("the adapted module", modules)
 
 
 def _of_weights(manifest: ManifestRecord) -> Iterator[str]:

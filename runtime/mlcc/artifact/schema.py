@@ -28,6 +28,8 @@ DTYPE_BYTES = {
 ACTIVATION_DTYPES = ("float32",)
 """Dtypes of activations that kernels are written for. Another one is a row's to ask for and a
 kernel set's to compute: its kernels widen what they load and round what they store."""
+MOST_ADAPTER_RANK, MOST_ADAPTER_SLOTS = 512, 1024
+"""For which a model may be compiled."""
 AGAIN = "compile the model again or copy the folder again"
 
 
@@ -148,8 +150,8 @@ class Limits:
     max_copies: int
     """Pages and slots copied in one step."""
 
-    def layout(self, groups: Sequence[CacheGroup]) -> StepLayout:
-        """The tables of a step of a model with these groups."""
+    def layout(self, groups: Sequence[CacheGroup], adapter_slots: int = 0) -> StepLayout:
+        """The tables of a step of a model with these groups, and room for so many adapters."""
         return StepLayout(
             tuple(groups),
             self.max_step_tokens,
@@ -157,6 +159,7 @@ class Limits:
             self.max_rows,
             self.max_step_pages,
             self.max_copies,
+            adapter_slots,
         )
 
 
@@ -183,6 +186,51 @@ class WeightsInfo:
     @property
     def shards(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(tensor.shard for tensor in self.tensors))
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdapterSite:
+    """One product of the library to which adapters add: a linear layer, or several of one input
+    that were merged (q, k, v), side by side."""
+
+    modules: tuple[str, ...]
+    """As the checkpoint names them, such as model.layers.0.self_attn.q_proj."""
+    outputs: tuple[int, ...]
+    """Of each module."""
+    inputs: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdaptersInfo:
+    """Room for low-rank adapters (LoRA), which `forward_adapters` reads.
+
+    Of each site it takes two tensors of float32, in this order: a [slots, modules * rank, inputs],
+    a module's rows after those of the module before; b [slots, rank, sum of outputs], in columns as
+    the product has them, scaled. Rows beyond an adapter's own rank are not read.
+    """
+
+    slots: int
+    """Adapters on the device at once."""
+    rank: int
+    """The largest that fits."""
+    sites: tuple[AdapterSite, ...]
+
+    @property
+    def shapes(self) -> list[tuple[int, int, int]]:
+        """Of the tensors, two for each site."""
+        return [
+            shape
+            for site in self.sites
+            for shape in (
+                (self.slots, len(site.modules) * self.rank, site.inputs),
+                (self.slots, self.rank, sum(site.outputs)),
+            )
+        ]
+
+    @property
+    def nbytes(self) -> int:
+        """On the device, of all slots."""
+        return sum(4 * prod(shape) for shape in self.shapes)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -237,6 +285,8 @@ class ManifestRecord:
     alternatives: tuple[str, ...] = ()
     """Manifests beside this one, the best first, for devices that lack what this library needs:
     the same model and weights, another library. Each is complete by itself and has none itself."""
+    adapters: AdaptersInfo | None = None
+    """None = compiled without room for any."""
     activation_dtype: str = "float32"
     """What the model's operators hand to one another. Logits are float32 whatever it is."""
     schema_version: int = SCHEMA_VERSION
@@ -244,7 +294,8 @@ class ManifestRecord:
     @property
     def layout(self) -> StepLayout:
         """The tables of a step. Raises ValueError if groups or bounds are none."""
-        return self.limits.layout([cache.group for cache in self.caches])
+        slots = self.adapters.slots if self.adapters else 0
+        return self.limits.layout([cache.group for cache in self.caches], slots)
 
     def file(self, path: str) -> FileEntry | None:
         """The entry of a file by its path, or None."""

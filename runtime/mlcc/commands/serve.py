@@ -26,7 +26,15 @@ from mlcc.commands.serve_options import (
     refuse_web,
     tls_of,
 )
-from mlcc.commands.serving import aliases_of, chosen, names_of_one, names_text, sources_of
+from mlcc.commands.serving import (
+    adapters_of,
+    aliases_of,
+    chosen,
+    names_of_one,
+    names_text,
+    refuse_adapters,
+    sources_of,
+)
 from mlcc.errors import ArtifactError, UnsupportedError, printable
 
 if TYPE_CHECKING:
@@ -43,6 +51,11 @@ if TYPE_CHECKING:
               help="Serve each compiled model of a folder.")  # fmt: skip
 @click.option("--alias", "aliases", multiple=True, metavar="NAME[=MODEL]",
               help="Another name for a model, as tools ask for it. May be repeated.")  # fmt: skip
+@click.option("--lora", "adapters", multiple=True, metavar="NAME=FOLDER",
+              help="Answer requests for the model NAME with this adapter (a folder of PEFT). May "
+              "be repeated.")  # fmt: skip
+@click.option("--lora-dir", type=click.Path(exists=True, file_okay=False, path_type=Path),
+              metavar="DIR", help="Requests may have adapters of this folder loaded.")  # fmt: skip
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True)
 @click.option("--api-key", "api_keys", multiple=True, metavar="KEY",
@@ -99,6 +112,8 @@ def serve_command(
     models: tuple[str, ...],
     folder: Path | None,
     aliases: tuple[str, ...],
+    adapters: tuple[str, ...],
+    lora_dir: Path | None,
     host: str,
     port: int,
     api_keys: tuple[str, ...],
@@ -143,6 +158,7 @@ def serve_command(
     from mlcc.server.logs import configure
     from mlcc.server.serve import serve, serve_models, serve_page
     from mlcc.server.web import TARGET, is_for_browsers, page_folder
+    from mlcc.service.adapters import check_name
 
     configure(log_level, log_json)
     api_keys, tls = checked_keys(api_keys), tls_of(ssl_certfile, ssl_keyfile)
@@ -161,6 +177,8 @@ def serve_command(
         cors_origins=cors_origins,
         root_path=checked_root(root_path),
         drain_s=drain,
+        adapters=adapters_of(adapters),
+        lora_dir=lora_dir,
         traces=otel,
     )
     parsers = {"tool_parser": tool_parser, "reasoning_parser": reasoning_parser}
@@ -168,6 +186,7 @@ def serve_command(
     models, alone = chosen(models, folder)
     if not alone:
         refuse_web(web)
+        refuse_adapters(settings)
         sources = sources_of(models, options, called, parse_special, parsers)
         more, _ = _page(None, no_page)
         _say_reachable(host, has_keys)
@@ -203,6 +222,8 @@ def serve_command(
     if web:
         _say_open(host, has_keys, tls is not None)
     own = names_of_one(text.name, options.model, called)
+    for entry in settings.adapters:
+        check_name(entry.name, (text.name, *own), "--lora")
 
     def when_ready(url: str, capacity: Capacity) -> None:
         _announce(url)

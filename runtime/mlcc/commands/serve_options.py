@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 _OF_THE_API = (
     "aliases",
+    "adapters",
+    "lora_dir",
     "max_queue",
     "max_body_bytes",
     "timeout_s",

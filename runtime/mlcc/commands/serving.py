@@ -11,7 +11,9 @@ from mlcc.commands.options import ModelOptions, note
 from mlcc.errors import CapacityError, InvalidRequestError, MlccError, UnsupportedError, printable
 
 if TYPE_CHECKING:
+    from mlcc.server.adapter import Settings
     from mlcc.server.sources import Source
+    from mlcc.service.adapters import AdapterEntry
 
 Alias = tuple[str, "str | None"]
 """A name, and the MODEL that gets it; None = the only one."""
@@ -29,6 +31,28 @@ def aliases_of(given: Iterable[str]) -> list[Alias]:
             )
         found.append((name, model if equals else None))
     return found
+
+
+def adapters_of(given: Iterable[str]) -> tuple[AdapterEntry, ...]:
+    """--lora NAME=FOLDER. Raises InvalidRequestError for what is none, or a name given twice."""
+    from mlcc.service.adapters import AdapterEntry, check_name
+
+    found: dict[str, AdapterEntry] = {}
+    for text in given:
+        name, equals, folder = text.partition("=")
+        if not equals or not folder:
+            raise InvalidRequestError(f"--lora {text!r} is no adapter; type --lora NAME=FOLDER")
+        check_name(name, tuple(found), "--lora")
+        found[name] = AdapterEntry(name, Path(folder).absolute())
+    return tuple(found.values())
+
+
+def refuse_adapters(settings: Settings) -> None:
+    """Raises UnsupportedError for adapters beside several models, which come and go."""
+    if settings.adapters or settings.lora_dir:
+        raise UnsupportedError(
+            "--lora and --lora-dir are for a server of one model; give `mlcc serve` that alone"
+        )
 
 
 def chosen(models: tuple[str, ...], folder: Path | None) -> tuple[tuple[str, ...], bool]:

@@ -15,7 +15,7 @@ from itertools import pairwise
 from mlcc.engine.adjust_tables import AdjustLayout
 from mlcc.engine.adjustments import Adjustments
 from mlcc.engine.batch import Batch, Cache, Capacity, PageList, StateSlot, int32
-from mlcc.engine.tables import FILTERS, MOST_TOP_LOGPROBS, CacheGroup
+from mlcc.engine.tables import ADAPTER, FILTERS, MOST_TOP_LOGPROBS, CacheGroup
 
 
 class BadBatchError(AssertionError):
@@ -54,6 +54,7 @@ def check_batch(batch: Batch, capacity: Capacity, previous_rows: int) -> list[Sp
     _check_sizes(batch, capacity)
     spans = list(_spans(batch))
     _check_copies(batch, capacity)
+    _check_adapters(batch)
     for g, group in enumerate(capacity.groups):
         for span in spans:
             _check_cache(span, g, group, capacity)
@@ -112,6 +113,19 @@ def _check_sizes(batch: Batch, capacity: Capacity) -> None:
             require(at == begin, f"group {g}'s pages begin at word {at} instead of {begin}")
             begin += batch.num_pages(g)
     require(begin <= layout.pages.end, f"{begin - layout.pages.offset} entries of page lists")
+
+
+def _check_adapters(batch: Batch) -> None:
+    layout = batch.layout
+    if not layout.adapter_slots:
+        return
+    columns = (batch.column(layout.sequences, name) for name in ADAPTER)
+    uses = [(int(slot), int(rank)) for slot, rank in zip(*columns, strict=True)]
+    for slot, rank in uses:
+        require(-1 <= slot < layout.adapter_slots, f"the slot {slot} of an adapter")
+        require(rank > 0 if slot >= 0 else rank == 0, f"rank {rank} of slot {slot}")
+    adapted = sum(slot >= 0 for slot, _ in uses)
+    require(batch.adapted == adapted and uses[-1] == (-1, 0), f"{batch.adapted} are adapted")
 
 
 def _spans(batch: Batch) -> Iterator[Span]:

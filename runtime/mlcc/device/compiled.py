@@ -15,13 +15,14 @@ from functools import cached_property
 from pathlib import Path
 
 from mlcc.artifact.safetensors import TensorEntry
-from mlcc.artifact.schema import CacheInfo, page_shape
+from mlcc.artifact.schema import AdaptersInfo, CacheInfo, page_shape
 from mlcc.device import executor_library as c
 from mlcc.device import webgpu
 from mlcc.device.check import require
 from mlcc.device.executor_errors import error_of
 from mlcc.device.kernel_use import KernelUse
 from mlcc.device.place import CPU, Place
+from mlcc.engine.adapters import AdapterMatrix, no_adapters
 from mlcc.engine.adjust_tables import AdjustLayout
 from mlcc.engine.adjustments import Adjustments
 from mlcc.engine.batch import Batch, Capacity, Result, pairs_of
@@ -49,6 +50,7 @@ class CompiledExecutor:
         interface: str | None = None,
         place: Place = CPU,
         progress: Callable[[int, int], None] = lambda done, total: None,
+        adapters: AdaptersInfo | None = None,
     ) -> None:
         self.capacity = capacity
         self.place = place
@@ -80,6 +82,7 @@ class CompiledExecutor:
                     self._adjust_layout.words,
                 ),
                 telling.tell,
+                _adapters(adapters),
             )
         telling.finish()
         with self._typed("making room for steps"):
@@ -97,6 +100,27 @@ class CompiledExecutor:
     def _adjustments(self) -> memoryview[int]:
         with self._typed("making room for steps"):
             return memoryview(self._executor.adjustments(self._adjust_layout.words)).cast("i")
+
+    def write_adapter(self, slot: int, matrices: Sequence[AdapterMatrix]) -> None:
+        """Fill a slot for adapters. Raises UnsupportedError if there is none."""
+        if not self.capacity.layout.adapter_slots:
+            raise no_adapters()
+        records = tuple(
+            (
+                m.tensor,
+                int(m.transposed),
+                m.row,
+                m.column,
+                m.rows,
+                m.columns,
+                m.dtype.encode(),
+                m.data,
+                m.scale,
+            )
+            for m in matrices
+        )
+        with self._typed("writing an adapter"):
+            self._executor.adapter(slot, records)
 
     def submit(self, batch: Batch, adjustments: Adjustments | None = None) -> int:
         """Run a batch. Raises BadBatchError if its numbers exceed what is there, DeviceError with
@@ -232,6 +256,12 @@ def _caches(caches: Sequence[CacheInfo], pools: Sequence[int]) -> tuple[c.Cache,
         for g, (cache, pool) in enumerate(zip(caches, pools, strict=True))
         for spec in cache.tensors
     )
+
+
+def _adapters(room: AdaptersInfo | None) -> c.Adapters:
+    if room is None:
+        return 0, 0, ()
+    return room.slots, room.rank, tuple((rows, columns) for _, rows, columns in room.shapes)
 
 
 def _layout(layout: StepLayout) -> c.Layout:

@@ -20,7 +20,7 @@ from mlcc.errors import DeviceError
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-ABI = 2
+ABI = 3
 """MLCC_EXECUTOR_ABI."""
 MODULE = "libmlcc_executor"
 """Its initializing function is named after it, wherever the file is."""
@@ -47,6 +47,11 @@ Group: TypeAlias = tuple[int, int, int, int]
 Cache: TypeAlias = tuple[int, bytes, tuple[int, ...]]
 """mlcc_cache: group, dtype, shape."""
 
+Adapters: TypeAlias = tuple[int, int, tuple[tuple[int, int], ...]]
+"""Slots, rank, and of each mlcc_adapter_tensor rows and columns."""
+Matrix: TypeAlias = tuple[int, int, int, int, int, int, bytes, bytes, float]
+"""mlcc_adapter_matrix: tensor, transposed, row, column, rows, columns, dtype, data, scale."""
+
 
 class Use(NamedTuple):
     """mlcc_use."""
@@ -67,6 +72,8 @@ class OpenExecutor(Protocol):
     def adjustments(self, words: int, /) -> Buffer:
         """The same for its adjustments."""
         ...
+
+    def adapter(self, slot: int, matrices: tuple[Matrix, ...], /) -> None: ...
 
     def submit(self, adjusted: bool, /) -> int:
         """The ticket."""
@@ -118,6 +125,7 @@ class Module(Protocol):
         layout: Layout,
         bounds: Bounds,
         progress: Callable[[int], None],
+        adapters: Adapters,
         /,
     ) -> OpenExecutor: ...
 

@@ -15,13 +15,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mlcc.artifact.schema import MANIFEST_NAME, CacheInfo, page_shape
+from mlcc.artifact.schema import MANIFEST_NAME, AdaptersInfo, CacheInfo, page_shape
+from mlcc.device.adapter_tensors import AdapterTensors
 from mlcc.device.check import require
 from mlcc.device.cuda_graphs import DecodeGraphs
 from mlcc.device.likelihood import log_likelihood
 from mlcc.device.place import CPU, Place
 from mlcc.device.tensors import DeviceTensors, HostTensors, Read, Tensors
 from mlcc.device.tvm_runtime import open_device, runtime
+from mlcc.engine.adapters import AdapterMatrix, no_adapters
 from mlcc.engine.adjust_tables import AdjustLayout
 from mlcc.engine.adjustments import Adjustments
 from mlcc.engine.batch import Batch, Capacity, Result, pairs_of
@@ -50,6 +52,7 @@ class NativeExecutor:
         place: Place = CPU,
         progress: Callable[[int, int], None] = lambda done, total: None,
         interface: str | None = None,
+        adapters: AdaptersInfo | None = None,
     ) -> None:
         self.capacity = capacity
         self.depth = 1 if place.kind == "cpu" else 2
@@ -71,6 +74,7 @@ class NativeExecutor:
         }
         """Which cache group tensors of a shape are of."""
         self._weights = self._tvm.runtime.convert(self._upload(weights, progress))
+        self._adapters = None if adapters is None else AdapterTensors(adapters, self._tensors)
         self._graphs = self._decode_graphs(functions)
         rows = 1 if self._graphs is None else capacity.max_rows
         self._last_sampled = self._tensors.weight(np.zeros(rows, np.int32))
@@ -160,6 +164,12 @@ class NativeExecutor:
         words: memoryview = self._call(self._adjustments.lend)
         return words
 
+    def write_adapter(self, slot: int, matrices: Sequence[AdapterMatrix]) -> None:
+        """Fill a slot for adapters. Raises UnsupportedError if there is none."""
+        if self._adapters is None:
+            raise no_adapters()
+        self._call(self._adapters.write, slot, matrices)
+
     def submit(self, batch: Batch, adjustments: Adjustments | None = None) -> int:
         """Start a batch. Raises DeviceError with the kernel's message if it fails."""
         step = self._stage(batch)
@@ -237,14 +247,22 @@ class NativeExecutor:
 
     def _run_decode(self, batch: Batch, step: Any) -> Any | None:
         """A step of one token a sequence, where the library has graphs for it; else None."""
-        if self._graphs is None or (bucket := self._graphs.bucket_of(batch)) is None:
+        if self._graphs is None or batch.adapted:
+            return None
+        if (bucket := self._graphs.bucket_of(batch)) is None:
             return None
         fixed = self._last_sampled, self._caches, self._weights
         return self._call(self._graphs.run, batch, step, self._sizes(bucket), *fixed)
 
     def _run_forward(self, batch: Batch, step: Any) -> Any:
-        sizes, fixed = self._sizes(batch.sizes), (self._caches, self._weights)
-        return self._call(self._forward, step, sizes, self._last_sampled, *fixed)
+        sizes = self._sizes(batch.sizes)
+        if batch.adapted and self._adapters is not None:
+            held = self._caches, self._adapters.tensors, self._weights
+            forward = self._function("forward_adapters")
+            return self._call(forward, step, sizes, self._last_sampled, *held)
+        return self._call(
+            self._forward, step, sizes, self._last_sampled, self._caches, self._weights
+        )
 
     def _sizes(self, sizes: Sequence[int]) -> Any:
         return self._tvm.runtime.ShapeTuple(sizes)
@@ -258,7 +276,7 @@ class NativeExecutor:
     def close(self) -> None:
         """Free pages, weights and library."""
         self._weights = self._caches = self._forward = self._sample = self._machine = None
-        self._last_sampled = self._graphs = None
+        self._last_sampled = self._graphs = self._adapters = None
         self.__dict__.pop("_adjustments", None)
         self._functions.clear()
         self._results.clear()

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mlcc.artifact.schema import CacheInfo, page_shape
+from mlcc.artifact.schema import AdaptersInfo, CacheInfo, page_shape
 from mlcc.device import (
     reference_attention,
     reference_experts,
@@ -21,12 +21,14 @@ from mlcc.device import (
     reference_states,
 )
 from mlcc.device import reference_ops as ops
+from mlcc.device.adapter_arrays import ReferenceAdapters
 from mlcc.device.check import check_adjustments
 from mlcc.device.likelihood import log_likelihood
 from mlcc.device.reference_caches import LayerCache, Remembers
 from mlcc.device.reference_logits import adjust, top_logprobs
 from mlcc.device.reference_sampling import SAMPLED, sample
 from mlcc.device.step_view import StepView
+from mlcc.engine.adapters import AdapterMatrix, no_adapters
 from mlcc.engine.adjustments import Adjustments
 from mlcc.engine.batch import Batch, Capacity, Result, pairs_of
 from mlcc.engine.tables import MOST_TOP_LOGPROBS
@@ -56,6 +58,7 @@ class ReferenceExecutor:
         capacity: Capacity,
         caches: Sequence[CacheInfo],
         dtype: str = "float32",
+        adapters: AdaptersInfo | None = None,
     ) -> None:
         self.capacity, self.graph, self.dtype = capacity, graph, np.dtype(dtype)
         self.depth = 1
@@ -73,6 +76,7 @@ class ReferenceExecutor:
                     for spec in cache.tensors[i * each : (i + 1) * each]
                 }
                 self.caches[layer] = LayerCache(g, made)
+        self._adapters = None if adapters is None else ReferenceAdapters(adapters, self.dtype)
         self.last_sampled = np.zeros(1, np.int32)
         self._results: dict[int, Result] = {}
         self._next_ticket = 0
@@ -85,6 +89,12 @@ class ReferenceExecutor:
 
     def lend_adjustments(self) -> None:
         """They bring their own memory."""
+
+    def write_adapter(self, slot: int, matrices: Sequence[AdapterMatrix]) -> None:
+        """Fill a slot for adapters. Raises UnsupportedError if there is none."""
+        if self._adapters is None:
+            raise no_adapters()
+        self._adapters.write(slot, matrices)
 
     def submit(self, batch: Batch, adjustments: Adjustments | None = None) -> int:
         """Run a batch at once. Raises BadBatchError for adjustments that are none of its own."""
@@ -137,6 +147,8 @@ class ReferenceExecutor:
                 result = operator.twin(step, self.caches[layer], *inputs, **json.loads(record))
             else:
                 result = operator(*inputs, *node["attributes"])
+            if self._adapters is not None and batch.adapted and node["op"] == "mlcc.linear":
+                result = self._adapters.add(step, node["in"][1], inputs[0], result)
             values[node["out"]] = result
         logits: Array = values[self.graph["output"]]
         return logits

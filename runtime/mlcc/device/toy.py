@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from mlcc.device.check import Span, check_adjustments, check_batch, require, slot_of
 from mlcc.device.toy_logits import ABOVE, adjust, choose, likeliest, toy_logits
+from mlcc.engine.adapters import AdapterMatrix
 from mlcc.engine.adjustments import AdjustedRow, Adjustments
 from mlcc.engine.batch import Batch, Capacity, PageList, Result, StateSlot, TopLogprobs
 from mlcc.engine.filters import NO_FILTERS, Filters
@@ -89,7 +90,9 @@ class ToyExecutor:
             _Pages(group, size) if group.has_pages else _States(size) for group, size in pools
         ]
         self._last_sampled: Sequence[int] = ()
-        self._queue: deque[tuple[Batch, list[Span], dict[int, AdjustedRow]]] = deque()
+        self._queue: deque[tuple[Batch, list[Span], dict[int, AdjustedRow], list[int]]] = deque()
+        self._adapters: dict[int, int] = {}
+        """What the slots hold once all that was submitted is done."""
         self._rows_before = 0
         """Logit rows of the step submitted last."""
         self._submitted = self._collected = 0
@@ -107,7 +110,7 @@ class ToyExecutor:
         if adjustments is not None:
             check_adjustments(adjustments, batch, self.capacity, self._rows_before)
             adjusted = {row.row: row for row in adjustments.rows()}
-        self._queue.append((batch, spans, adjusted))
+        self._queue.append((batch, spans, adjusted, self._adapters_of(batch)))
         self._rows_before = batch.num_rows
         self._submitted += 1
         return self._submitted
@@ -119,12 +122,32 @@ class ToyExecutor:
         self._collected = ticket
         return self._run(*self._queue.popleft())
 
+    def write_adapter(self, slot: int, matrices: Sequence[AdapterMatrix]) -> None:
+        """An adapter is a hash of its matrices, which all that is computed with it depends on."""
+        digest = blake2b(digest_size=8)
+        for matrix in matrices:
+            digest.update(repr(matrix).encode())
+        self._adapters[slot] = int.from_bytes(digest.digest(), "little")
+
     def close(self) -> None:
         """Forget everything. Idempotent."""
         self._queue.clear()
 
+    def _adapters_of(self, batch: Batch) -> list[int]:
+        """The hash of each sequence's adapter, 0 = it has none."""
+        if not batch.layout.adapter_slots:
+            return [0] * batch.num_sequences
+        slots = list(map(int, batch.column(batch.layout.sequences, "adapter")))[:-1]
+        for slot in slots:
+            require(slot < 0 or slot in self._adapters, f"slot {slot} holds no adapter")
+        return [self._adapters[slot] if slot >= 0 else 0 for slot in slots]
+
     def _run(
-        self, batch: Batch, spans: Sequence[Span], adjusted: Mapping[int, AdjustedRow]
+        self,
+        batch: Batch,
+        spans: Sequence[Span],
+        adjusted: Mapping[int, AdjustedRow],
+        adapters: Sequence[int],
     ) -> Result:
         layout = batch.layout
         columns = (batch.column(layout.copies, name) for name in layout.copies.columns)
@@ -133,9 +156,10 @@ class ToyExecutor:
         ids = map(int, batch.column(layout.tokens, "id"))
         tokens = [t if t >= 0 else self._last_sampled[-1 - t] for t in ids]
         views = []
-        for span in spans:
+        for span, adapter in zip(spans, adapters, strict=True):
             mine = tokens[span.first : span.first + span.count]
-            views.append([c.run(span, g, mine) for g, c in enumerate(self._caches)])
+            seen = [c.run(span, g, mine, adapter) for g, c in enumerate(self._caches)]
+            views.append(seen + [[words(adapter)] * span.count] * bool(adapter))
         answers = self._sample(batch, spans, views)
         answers, top = self._choose(batch, answers, adjusted)
         self._last_sampled = [token for token, _ in answers]
@@ -197,12 +221,13 @@ class _Pages:
             for contents in (self._tokens, self._positions, self._chains):
                 contents[to * size + i] = contents[source * size + i]
 
-    def run(self, span: Span, g: int, tokens: Sequence[int]) -> list[list[int]]:
-        """Store the new tokens; what the query at each of them sees."""
+    def run(self, span: Span, g: int, tokens: Sequence[int], adapter: int) -> list[list[int]]:
+        """Store the new tokens; what the query at each of them sees. What was stored with another
+        adapter is another sequence's."""
         cache = span.caches[g]
         assert isinstance(cache, PageList)
-        self._append(span, cache, tokens)
-        low, visible = self._read(span, cache)
+        self._append(span, cache, tokens, adapter)
+        low, visible = self._read(span, cache, adapter)
         window = self._group.window
         views = []
         for position in range(span.start, span.end):
@@ -210,8 +235,8 @@ class _Pages:
             views.append(visible[first - low : position + 1 - low])
         return views
 
-    def _append(self, span: Span, cache: PageList, tokens: Sequence[int]) -> None:
-        chain = 0
+    def _append(self, span: Span, cache: PageList, tokens: Sequence[int], adapter: int) -> None:
+        chain = adapter
         if span.start and self._group.window != 1:
             chain = self._chains[self._slot(cache, span.start - 1)]
         for position, token in enumerate(tokens, span.start):
@@ -220,12 +245,12 @@ class _Pages:
             self._tokens[slot], self._positions[slot] = token, position
             self._chains[slot] = chain
 
-    def _read(self, span: Span, cache: PageList) -> tuple[int, list[int]]:
+    def _read(self, span: Span, cache: PageList, adapter: int) -> tuple[int, list[int]]:
         """(first position, the tokens from there) that any of the step's queries can see."""
         window = self._group.window
         low = 0 if window is None else max(0, span.start - window + 1)
         visible: list[int] = []
-        chain = 0
+        chain = adapter
         for position in range(low, span.end):
             slot = self._slot(cache, position)
             token = self._tokens[slot]
@@ -253,7 +278,7 @@ class _States:
     def copy(self, source: int, to: int) -> None:
         self._states[to] = self._states[source]
 
-    def run(self, span: Span, g: int, tokens: Sequence[int]) -> list[list[int]]:
+    def run(self, span: Span, g: int, tokens: Sequence[int], adapter: int) -> list[list[int]]:
         """Move the state on; what the query at each token sees."""
         cache = span.caches[g]
         assert isinstance(cache, StateSlot)

@@ -83,6 +83,12 @@ class Batch:
         """The most that a row wants; 0 = no row wants any."""
         return self.words[4]
 
+    @property
+    def adapted(self) -> int:
+        """Sequences that use an adapter."""
+        layout = self.layout
+        return self.words[layout.header.at("adapted")] if layout.adapter_slots else 0
+
     def num_pages(self, group: int) -> int:
         """Entries of a group's page list, over all sequences."""
         table = self.layout.sequences

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from mlcc.engine.adapters import NO_ADAPTER, AdapterUse
 from mlcc.engine.batch import Batch, Cache, PageList, int32
 from mlcc.engine.filters import NO_FILTERS, Filters
 from mlcc.engine.tables import WORD, StepLayout
@@ -65,13 +66,20 @@ class BatchWriter:
         """into: int32[layout.words] that the device lends; without it the batch has its own."""
         self._layout, self._words = layout, new_words(layout) if into is None else into
         self._tokens = self._sequences = self._rows = self._copies = self._top_logprobs = 0
+        self._adapted = 0
         self._lists = [int32() for _ in layout.groups]
         """Each group's page list; they follow one another at the end."""
 
-    def sequence(self, tokens: Sequence[int], position: int, caches: Sequence[Cache]) -> int:
+    def sequence(
+        self,
+        tokens: Sequence[int],
+        position: int,
+        caches: Sequence[Cache],
+        adapter: AdapterUse = NO_ADAPTER,
+    ) -> int:
         """Add tokens of a sequence, the first of which is at `position`; a cache for each group.
 
-        Returns the index of the first token.
+        adapter: of a layout with room for adapters. Returns the index of the first token.
         """
         layout, first, count = self._layout, self._tokens, len(tokens)
         index = self._sequences
@@ -87,6 +95,9 @@ class BatchWriter:
                 pages.extend(ids)
             else:
                 record += (cache.read, cache.write)
+        if layout.adapter_slots:
+            record += adapter
+            self._adapted += adapter.slot >= 0
         table = layout.sequences
         at = table.first_byte + table.entry_bytes * index
         table.pack_into(self._words, at, *record)
@@ -148,10 +159,14 @@ class BatchWriter:
             begins.append(at)
             words[at : at + len(pages)] = pages
             at += len(pages)
+        adapted: tuple[int, ...] = ()
+        if layout.adapter_slots:
+            record += NO_ADAPTER
+            adapted = (self._adapted,)
         table = layout.sequences
         table.pack_into(words, table.first_byte + table.entry_bytes * self._sequences, *record)
         counts = (self._tokens, self._sequences, self._rows, self._copies, self._top_logprobs)
-        layout.header.pack_into(words, 0, *counts, *begins)
+        layout.header.pack_into(words, 0, *counts, *begins, *adapted)
         return Batch(layout, words)
 
     def _chunk(self, tokens: Sequence[int], position: int, caches: Sequence[Cache]) -> None:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import islice, repeat
 
+from mlcc.engine.adapters import AdapterSlots
 from mlcc.engine.adjust_tables import AdjustLayout
 from mlcc.engine.adjuster import Adjuster
 from mlcc.engine.adjustments import Adjustments
@@ -85,6 +86,8 @@ class Engine:
         self._drafts = Drafts(draft, speculator, self._pools) if draft and speculator else None
         self._scheduler = Scheduler(capacity, self._pools, self._pace, prefix_cache, speculator)
         self._families = Families()
+        self.adapters = AdapterSlots(capacity.layout.adapter_slots)
+        """Those that requests may name; what is in their slots, who drives the device writes."""
         self._live: dict[str, TokenSequence] = {}
         self._in_flight: deque[Step] = deque()
         """Every step planned and not committed."""
@@ -131,6 +134,8 @@ class Engine:
             seq.guesses = self._speculator.open(request, tokens, self._pools.tree)
         if sampling.prompt_logprobs and self._texts is not None:
             seq.prompt_logprobs = PromptLogprobs(self._texts, tokens[:])
+        if request.adapter:
+            seq.adapter = self.adapters.join(request.adapter)
         self._requests += 1
         self._live[request.id] = seq
         self._scheduler.add(seq)
@@ -278,6 +283,7 @@ class Engine:
         held = {*self._scheduler.running, *self._scheduler.waiting}
         if held != set(self._live.values()):
             raise AssertionError("the scheduler's sequences are not the live requests")
+        self.adapters.check_integrity(seq.adapter for seq in held)
         rows = [row for step in self._in_flight for row in step.rows if row.told < 0]
         if any(seq.pending != sum(r.count for r in rows if r.seq is seq) for seq in held):
             raise AssertionError("pending tokens do not match the steps in flight")
@@ -295,6 +301,7 @@ class Engine:
                 f"request id {request.id!r} is already in use; choose another", param="id"
             )
         check_request(request, self.capacity.vocab_size, self._tokenizer is not None)
+        self.adapters.check(request.adapter)
 
     def _thinking(self, request: Request, grammar: Grammar | None) -> Grammar | None:
         """Its grammar behind its reasoning."""
@@ -378,6 +385,8 @@ class Engine:
         del self._live[seq.request.id]
         self._families.leave(seq.request)
         self._scheduler.remove(seq)
+        if seq.adapter is not None:
+            self.adapters.leave(seq.adapter)
         text, matched = seq.answer.flush(), seq.answer.matched
         if matched is not None and reason == "length":
             reason = "stop"

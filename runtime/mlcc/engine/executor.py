@@ -6,8 +6,10 @@ prefix).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
+from mlcc.engine.adapters import AdapterMatrix
 from mlcc.engine.adjustments import Adjustments
 from mlcc.engine.batch import Batch, Capacity, Result
 
@@ -38,6 +40,13 @@ class Executor(Protocol):
 
     def collect(self, ticket: int) -> Result:
         """Wait for a submitted batch. Raises DeviceError if the device failed."""
+        ...
+
+    def write_adapter(self, slot: int, matrices: Sequence[AdapterMatrix]) -> None:
+        """Fill a slot for adapters, all of it, behind the steps that were submitted.
+
+        Raises UnsupportedError if the device has no room for adapters.
+        """
         ...
 
     def close(self) -> None:

@@ -65,7 +65,8 @@ def pack(
         writer.copy(*copy)
     pools.copied()
     for seq, count in sorted(chunks, key=_is_prefill):
-        first = writer.sequence(_tokens(seq, count), seq.computed, seq.caches)
+        ids = _tokens(seq, count)
+        first = writer.sequence(ids, seq.computed, seq.caches, seq.adapter_use)
         if has_states and not seq.draft:
             pools.advance(seq.caches)
         if seq.prompt_logprobs is not None:

@@ -220,6 +220,10 @@ class Request:
     """Lower is served first among a tenant's requests; it ages (`queue.py`). Where pages are short,
     the last of all that run gives way."""
 
+    adapter: str = ""
+    """Name of the adapter that answers, among those that are loaded; "" = the model by itself. What
+    was computed with one is found by its own requests only."""
+
     shown: tuple[tuple[int, str], ...] = ()
     """Control tokens that are text in this answer, for who reads it (`mlcc.api.dialect`), and how
     they are written. The others are hidden."""

@@ -294,10 +294,10 @@ class Scheduler:
 
     def _scope(self, seq: TokenSequence) -> Hashable | None:
         """Who finds what was computed for it; None = nobody."""
-        request = seq.request
         if self._prefix_cache:
-            return request.scope
-        return (*request.scope, request.family) if request.family else None
+            return seq.scope
+        family = seq.request.family
+        return (*seq.scope, family) if family else None
 
     def check_integrity(self) -> None:
         """Raise AssertionError if order, pages or counts of the sequences disagree."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from dataclasses import dataclass
 
+from mlcc.engine.adapters import NO_ADAPTER, Adapter, AdapterUse
 from mlcc.engine.adjuster import Adjuster
 from mlcc.engine.answer import AnswerText
 from mlcc.engine.batch import Cache
@@ -49,6 +50,8 @@ class TokenSequence:
     """None = of filters it wishes for the usual ones only."""
     prompt_logprobs: PromptLogprobs | None = None
     """None = those of its prompt are not wanted, or were told."""
+    adapter: Adapter | None = None
+    """None = the model by itself."""
     family: Family | None = None
     """Others that want an answer to its prompt."""
     guesses: Guesses | None = None
@@ -79,6 +82,16 @@ class TokenSequence:
     def remaining(self) -> int:
         """Tokens to compute before the next one can be sampled: 1 when decoding."""
         return len(self.tokens) + self.pending - self.computed
+
+    @property
+    def scope(self) -> tuple[str, ...]:
+        """Sequences of one scope share what was computed."""
+        scope = self.request.scope
+        return scope if self.adapter is None else (*scope, f"adapter {self.adapter.serial}")
+
+    @property
+    def adapter_use(self) -> AdapterUse:
+        return NO_ADAPTER if self.adapter is None else self.adapter.use
 
     @property
     def exact(self) -> bool:

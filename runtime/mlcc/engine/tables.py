@@ -34,6 +34,11 @@ TOKENS = ("id", "position", "sequence")
 """A negative id -1 - i stands for "the token sampled for row i of the previous step"."""
 SEQUENCES = ("first_token", "length")
 """length: tokens of the sequence once this step is done."""
+ADAPTED = ("adapted",)
+"""What a model with room for adapters adds to the header, last: sequences that use one."""
+ADAPTER = ("adapter", "adapter_rank")
+"""What it adds to sequences, last. adapter: its slot on the device, -1 = none. adapter_rank: how
+many rows of the slot's matrices count, 0 without one."""
 FILTERS = (
     "top_n_sigma", "typical_p", "epsilon", "eta", "xtc", "dynatemp_range", "dynatemp_exponent",
 )  # fmt: skip
@@ -152,15 +157,18 @@ class StepLayout:
     max_pages: int
     """Entries of all page lists of a step."""
     max_copies: int
+    adapter_slots: int = 0
+    """Adapters on the device at once; 0 = the model was compiled without room for any."""
 
     @cached_property
     def header(self) -> Table:
         lists = [f"pages.{g}" for g, group in enumerate(self.groups) if group.has_pages]
-        return Table("header", (*HEADER, *lists), 1, 0)
+        return Table("header", (*HEADER, *lists, *(ADAPTED if self.adapter_slots else ())), 1, 0)
 
     @cached_property
     def sequences(self) -> Table:
-        columns = (*SEQUENCES, *self._of_groups(1))
+        more = ADAPTER if self.adapter_slots else ()
+        columns = (*SEQUENCES, *self._of_groups(1), *more)
         return Table("sequences", columns, self.max_sequences + 1, _aligned(self.header.end))
 
     @cached_property

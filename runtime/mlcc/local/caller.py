@@ -11,12 +11,14 @@ import json
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
+from pathlib import Path
 from threading import Thread, current_thread
 from typing import Any, TypeVar
 
 from mlcc.api.errors import EngineDiedError
 from mlcc.errors import InvalidRequestError, MlccError
 from mlcc.local.view import View
+from mlcc.service.adapters import AdapterEntry, check_name
 from mlcc.service.core import Core, ServiceBounds
 from mlcc.service.endpoints import Service
 from mlcc.service.exchange import JSON_TYPE, ApiRequest, ApiResponse
@@ -61,6 +63,15 @@ class Caller:
         _check(response)
         assert isinstance(response.body, str)
         return View(json.loads(response.body))
+
+    async def load_adapter(self, name: str, folder: str | Path, in_place: bool) -> None:
+        """Read a PEFT folder. Raises what is wrong with it, or with the name."""
+        entry = AdapterEntry(check_name(name, (self.name,), "name"), Path(folder).absolute())
+        await self._client.load_adapter(entry, in_place)
+
+    async def unload_adapter(self, name: str) -> None:
+        """Raises NotFoundError."""
+        await self._client.unload_adapter(name)
 
     async def stream(self, path: str, fields: Mapping[str, Any]) -> Chunks:
         """An answer in pieces. Raises as `ask`, before the first piece or while they come."""

@@ -91,6 +91,15 @@ class Engine(_Base):
         self.chat = _Chat(_Answers(self._caller, CHAT))
         self.completions = _Answers(self._caller, COMPLETIONS)
 
+    def load_adapter(self, name: str, folder: str | Path, in_place: bool = False) -> None:
+        """Answer `model=name` with an adapter (LoRA; a folder of PEFT). `in_place`: in the place of
+        one that has the name. Raises MlccError's kinds for a folder that does not fit."""
+        _wait(self._caller, self._caller.load_adapter(name, folder, in_place))
+
+    def unload_adapter(self, name: str) -> None:
+        """Nobody new uses it. Raises NotFoundError."""
+        _wait(self._caller, self._caller.unload_adapter(name))
+
     def close(self) -> None:
         """Give the model's memory back. Who still waits gets an error. Idempotent."""
         self._end()
@@ -112,6 +121,14 @@ class AsyncEngine(_Base):
         super()._run(open_model)
         self.chat = _Chat(_AsyncAnswers(self._caller, CHAT))
         self.completions = _AsyncAnswers(self._caller, COMPLETIONS)
+
+    async def load_adapter(self, name: str, folder: str | Path, in_place: bool = False) -> None:
+        """As `Engine.load_adapter`."""
+        await _soon(self._caller, self._caller.load_adapter(name, folder, in_place))
+
+    async def unload_adapter(self, name: str) -> None:
+        """As `Engine.unload_adapter`."""
+        await _soon(self._caller, self._caller.unload_adapter(name))
 
     async def close(self) -> None:
         """Give the model's memory back. Who still waits gets an error. Idempotent."""

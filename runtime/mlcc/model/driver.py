@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 from contextlib import suppress
+from pathlib import Path
 from time import perf_counter
 
+from mlcc.adapters.fit import fitted
+from mlcc.adapters.peft import read_folder
+from mlcc.engine.adapters import no_adapters
 from mlcc.engine.batch import Result
 from mlcc.engine.engine import Engine
 from mlcc.engine.events import Event
@@ -21,6 +25,7 @@ class Driver:
     def __init__(self, model: Model, text_later: bool = False) -> None:
         self.engine: Engine = model.new_engine(text_later)
         self._executor = model.executor
+        self._room = model.adapters
         self._depth = model.depth
         self._draft = model.draft
         self._tickets: deque[tuple[int, float]] = deque()
@@ -32,6 +37,27 @@ class Driver:
     def has_work(self) -> bool:
         """Whether `step` has something to do."""
         return self.engine.has_work
+
+    def load_adapter(self, name: str, folder: Path, in_place: bool = False) -> None:
+        """Read a PEFT folder into a free slot, between two steps. What fails changes nothing.
+
+        Raises ArtifactError, UnsupportedError, InvalidRequestError, CapacityError, DeviceError.
+        """
+        if self._room is None:
+            raise no_adapters()
+        adapters = self.engine.adapters
+        adapters.check_free(name, in_place)
+        found = fitted(read_folder(folder), self._room)
+        adapter = adapters.take(name, found.rank, in_place)
+        try:
+            self._executor.write_adapter(adapter.slot, found.matrices)
+        except BaseException:
+            adapters.drop(name)
+            raise
+
+    def unload_adapter(self, name: str) -> None:
+        """Nobody new uses it; who does goes on. Raises InvalidRequestError for a name of none."""
+        self.engine.adapters.drop(name)
 
     def step(self) -> list[Event]:
         """Plan what can be planned and commit the oldest step.

@@ -205,8 +205,10 @@ def most_pages(cache: CacheInfo, tensor_bytes: int | None) -> int:
 
 
 def needed_bytes(capacity: Capacity, manifest: Manifest) -> int:
-    """Bytes of weights, workspace and caches."""
+    """Bytes of weights, workspace, adapters and caches."""
     fixed = manifest.memory.weights_bytes + manifest.memory.workspace_bytes
+    if manifest.adapters is not None:
+        fixed += manifest.adapters.nbytes
     return fixed + cache_bytes(capacity.pools, manifest)
 
 

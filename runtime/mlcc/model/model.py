@@ -21,6 +21,7 @@ from mlcc.api.infill import Infill, family_of
 from mlcc.api.sampling import Wishes, recommended
 from mlcc.api.template import ChatTemplate, ChatText, without_double_bos
 from mlcc.artifact.manifest import Manifest
+from mlcc.artifact.schema import AdaptersInfo
 from mlcc.artifact.texts import Read, chat_templates, generation_config, text_files
 from mlcc.engine.batch import Capacity
 from mlcc.engine.drafts import DraftModel
@@ -211,6 +212,8 @@ class Model:
     """How its answers are guessed ahead; None = they are not."""
     draft: Executor | None = None
     """Of the model that guesses, if one does."""
+    adapters: AdaptersInfo | None = None
+    """Room for adapters on the device; None = it was compiled without."""
 
     @property
     def depth(self) -> int:

@@ -23,6 +23,7 @@ from mlcc.server.encodings import check_encoding, unpacked
 from mlcc.server.keys import TENANT
 from mlcc.server.pulse import COMMENT, Pulse
 from mlcc.server.refusals import ROUTES, path_of
+from mlcc.service.adapters import AdapterEntry
 from mlcc.service.body import check_size
 from mlcc.service.core import ServiceBounds
 from mlcc.service.endpoints import Service
@@ -69,6 +70,10 @@ class Settings:
     """A stream of events that is silent for so long says that it lives."""
     drain_s: float = 30.0
     """How long running answers have to finish once the server is to end."""
+    adapters: tuple[AdapterEntry, ...] = ()
+    """Loaded before anything is answered."""
+    lora_dir: Path | None = None
+    """The folder in which requests may have adapters loaded; None = none may."""
     traces: bool = False
     """Send spans to a collector (`traces.py`)."""
 

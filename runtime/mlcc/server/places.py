@@ -13,6 +13,7 @@ from mlcc.server.adapter import Settings
 from mlcc.server.pool import ModelPool
 from mlcc.server.prompts import WorkerPrompts
 from mlcc.server.sources import Source
+from mlcc.service.adapters import AdapterFolders
 from mlcc.service.conversations import Conversations
 from mlcc.service.core import Core
 from mlcc.service.engine import EngineClient
@@ -24,7 +25,8 @@ from mlcc.worker.process import EngineProcess
 
 
 class OnePlace:
-    """One model. The engine's process and the prompts' belong to the caller."""
+    """One model. The engine's process, in which the settings' adapters are loaded, and the prompts'
+    belong to the caller."""
 
     def __init__(
         self,
@@ -35,10 +37,11 @@ class OnePlace:
         aliases: Sequence[str] = (),
         kept: Kept | None = None,
     ) -> None:
-        self.client = WorkerClient(process, settings.max_queue)
+        self.client = WorkerClient(process, settings.max_queue, adapters=settings.adapters)
         self._name = text.name
         talks = Conversations(kept)
-        core = Core(self.client, text, settings.bounds, prompts, talks, aliases)
+        folders = AdapterFolders(settings.lora_dir)
+        core = Core(self.client, text, settings.bounds, prompts, talks, aliases, folders)
         self.models: Models = OneModel(core)
         self._prompts = prompts
 

@@ -33,6 +33,7 @@ from mlcc.server.prompts import WorkerPrompts
 from mlcc.server.sources import Source
 from mlcc.server.traffic import Traffic
 from mlcc.server.web import create_page_app
+from mlcc.worker.adapting import load_first
 from mlcc.worker.process import EngineProcess
 from mlcc.worker.worker import OpenModel
 
@@ -70,6 +71,7 @@ def serve(
         try:
             for line in process.notes:
                 note(line)
+            load_first(process, settings.adapters)
             url = _url(host, listener.getsockname()[1], settings.root_path, tls)
             place = OnePlace(process, text, prompts, settings, aliases, kept)
             ready, traffic = partial(when_ready, url, process.capacity), Traffic()

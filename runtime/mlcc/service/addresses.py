@@ -13,6 +13,8 @@ from mlcc.api.anthropic.fields import COUNT_TOKENS, MESSAGES
 from mlcc.api.encoders import ENCODED
 from mlcc.api.fields import CHAT, COMPLETION
 from mlcc.api.llamacpp import fields as llamacpp
+from mlcc.api.lora import LOAD_LORA as LOAD_LORA_BODY
+from mlcc.api.lora import UNLOAD_LORA as UNLOAD_LORA_BODY
 from mlcc.api.management import NAMED_MODEL
 from mlcc.api.ollama import fields as ollama
 from mlcc.api.openai_responses.fields import COUNT_INPUT, RESPONSES
@@ -52,6 +54,12 @@ MODELS = Address("GET", "/v1/models", "The models, loaded or not.", "ModelList")
 MODEL = Address("GET", "/v1/models/{name}", "A model, by one of its names.", "Model")
 LOAD = Address("POST", "/models/load", "Load a model before it is asked for.", "Model", NAMED_MODEL)
 UNLOAD = Address("POST", "/models/unload", "Give a model's memory back.", "Model", NAMED_MODEL)
+LORA_LOAD = Address(
+    "POST", "/v1/load_lora_adapter", "Load an adapter (LoRA), as vLLM does.", "", LOAD_LORA_BODY
+)
+LORA_UNLOAD = Address(
+    "POST", "/v1/unload_lora_adapter", "Let nobody new use an adapter.", "", UNLOAD_LORA_BODY
+)
 CHAT_COMPLETIONS = Address(
     "POST",
     "/v1/chat/completions",
@@ -235,6 +243,8 @@ ADDRESSES = (
     MODEL,
     LOAD,
     UNLOAD,
+    LORA_LOAD,
+    LORA_UNLOAD,
     HEALTH,
     READY,
 )

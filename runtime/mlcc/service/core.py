@@ -30,6 +30,7 @@ from mlcc.engine.request import Request, SamplingParams
 from mlcc.engine.sampling import derive_seed
 from mlcc.errors import MlccError
 from mlcc.model.model import ModelText
+from mlcc.service.adapters import AdapterFolders
 from mlcc.service.body import read_json
 from mlcc.service.conversations import Conversations
 from mlcc.service.engine import EngineClient
@@ -117,7 +118,10 @@ class Core:
         prompts: Prompts | None = None,
         conversations: Conversations | None = None,
         aliases: Sequence[str] = (),
+        folders: AdapterFolders | None = None,
     ) -> None:
+        self.folders = folders or AdapterFolders()
+        """Where adapters may be loaded from."""
         self.engine = engine
         self.aliases = tuple(aliases)
         """Names beside its own that it answers to."""
@@ -206,7 +210,8 @@ class Core:
 
     def check_model(self, name: str | None) -> None:
         """Raises NotFoundError for another model than the one here."""
-        if name is not None and name not in (self.text.name, *self.aliases):
+        names = self.text.name, *self.aliases
+        if name is not None and name not in names and name not in self.engine.adapters:
             raise NotFoundError(
                 f"the model here is '{self.text.name}', not '{name[:80]}'; ask for it, or leave "
                 "'model' out",
@@ -264,6 +269,7 @@ class Core:
         wishes = with_word_ids(parsed.sampling, partial(encode, add_special_tokens=False))
         params = to_params(wishes, self.text.sampling, max_tokens=limit)
         delivery = parsed.delivery
+        adapter = delivery.model if delivery.model in self.engine.adapters else ""
         requests = [
             Request(
                 f"{head.id}-{index}-{number}",
@@ -277,6 +283,7 @@ class Core:
                 prediction=said.foretold,
                 family=f"{head.id}-{index}" if delivery.made > 1 else "",
                 priority=delivery.priority,
+                adapter=adapter or "",
             )
             for index, prompt in enumerate(prompts)
             for number in range(delivery.made)

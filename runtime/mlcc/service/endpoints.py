@@ -20,6 +20,7 @@ from mlcc.service.models import Lease, Models
 from mlcc.service.protocols import (
     encoders,
     llamacpp,
+    lora,
     management,
     messages,
     ollama,
@@ -46,6 +47,7 @@ PLACE_HANDLERS: PlaceHandlers = {
     **responses.PLACE_HANDLERS,
     **ollama_models.PLACE_HANDLERS,
     **management.PLACE_HANDLERS,
+    **lora.PLACE_HANDLERS,
 }
 """What is asked of the place that has the models."""
 

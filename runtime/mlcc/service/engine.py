@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from mlcc.api.errors import BusyError
+from mlcc.api.errors import BusyError, NotFoundError
 from mlcc.engine.batch import Capacity
 from mlcc.engine.events import Event
 from mlcc.engine.request import Request
-from mlcc.errors import InvalidRequestError, MlccError
+from mlcc.errors import InvalidRequestError, MlccError, UnsupportedError
+from mlcc.service.adapters import AdapterEntry
 from mlcc.service.job import Job
 from mlcc.service.live import Live
 from mlcc.service.observer import Observer, Silent
@@ -42,6 +43,26 @@ class EngineClient(ABC):
     def ready(self) -> bool:
         """Whether what is asked now is answered now."""
         return self.dead is None
+
+    @property
+    def adapters(self) -> Mapping[str, AdapterEntry]:
+        """Those that requests may name, by name."""
+        return {}
+
+    async def load_adapter(self, entry: AdapterEntry, in_place: bool = False) -> None:
+        """Have one loaded; answers when requests may name it. Raises UnsupportedError where that
+        cannot be, and what is wrong with the folder."""
+        raise UnsupportedError(
+            "adapters are loaded by `mlcc serve` and by Python's Engine alone; merge this one into "
+            "the weights with `mlcc compile --merge-lora`",
+            code="no_adapters",
+        )
+
+    async def unload_adapter(self, name: str) -> None:
+        """Nobody new uses it; who does goes on. Raises NotFoundError."""
+        raise NotFoundError(
+            f"no adapter '{name[:80]}' is loaded here", param="lora_name", code="model_not_found"
+        )
 
     def check_alive(self) -> None:
         """Raise `dead`, if it is."""

@@ -33,6 +33,8 @@ class ModelEntry:
     """Planned for it; None = it is not loaded, or nobody planned."""
     live: int = 0
     """Requests that wait or are being answered."""
+    parent: str | None = None
+    """Of an adapter: the model that it adapts."""
     about: About = field(default_factory=About)
     """What Ollama's clients are told of it."""
 
@@ -106,28 +108,25 @@ class OneModel:
         return self._core.conversations
 
     def entries(self) -> list[ModelEntry]:
-        """The one model. Raises `dead` of its engine."""
+        """The one model, and its adapters behind it. Raises `dead` of its engine."""
         core = self._core
         core.engine.check_alive()
         context = core.engine.capacity.context
-        live = core.engine.live
+        live, about = core.engine.live, core.text.about
+        name, created = core.text.name, core.created
         return [
-            ModelEntry(
-                core.text.name,
-                core.created,
-                "loaded",
-                context,
-                core.aliases,
-                live=live,
-                about=core.text.about,
-            )
+            ModelEntry(name, created, "loaded", context, core.aliases, live=live, about=about),
+            *(
+                ModelEntry(each.name, each.created, "loaded", context, parent=name, about=about)
+                for each in core.engine.adapters.values()
+            ),
         ]
 
     def entry(self, name: str) -> ModelEntry:
         """The one model, by one of its names."""
-        found = self.entries()[0]
+        found = self.entries()
         self._core.check_model(name)
-        return found
+        return next((entry for entry in found if entry.name == name), found[0])
 
     async def lease(self, name: str | None) -> Lease:
         """The one model: whether it is the one that was meant, who asks it checks."""

@@ -8,20 +8,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from queue import SimpleQueue
 from threading import Thread
 from typing import Any, Protocol, TypeVar
 
-from mlcc.api.errors import EngineDiedError
+from mlcc.api.errors import BusyError, EngineDiedError
 from mlcc.engine.batch import Capacity
 from mlcc.engine.request import Request
 from mlcc.engine.stats import Stats
 from mlcc.errors import DeviceError, MlccError
+from mlcc.service.adapters import AdapterEntry
 from mlcc.service.engine import EngineClient
+from mlcc.worker.adapting import Adapting
 from mlcc.worker.messages import (
     Accepted,
+    AdapterDone,
     Add,
     AskStats,
     Cancel,
@@ -66,15 +69,20 @@ class WorkerClient(EngineClient):
     """
 
     def __init__(
-        self, process: Running, max_queue: int, advice: str = "Start `mlcc serve` again"
+        self,
+        process: Running,
+        max_queue: int,
+        advice: str = "Start `mlcc serve` again",
+        adapters: Iterable[AdapterEntry] = (),
     ) -> None:
-        """advice: what to do once the engine is gone for good."""
+        """advice: what to do once the engine is gone for good. adapters: those that it has."""
         super().__init__(max_queue + process.capacity.max_batch)
         self._advice = advice
         self._process = process
         self._asking: list[asyncio.Future[Stats | None]] = []
         self._outbox: SimpleQueue[Command | None] | None = None
         """To the engine that runs; None = none does."""
+        self._adapting = Adapting(self._say, {entry.name: entry for entry in adapters})
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopped = False
 
@@ -104,6 +112,24 @@ class WorkerClient(EngineClient):
         self._die(self._died(MlccError(why)))
         self._say(None)
 
+    @property
+    def adapters(self) -> Mapping[str, AdapterEntry]:
+        return self._adapting.loaded
+
+    async def load_adapter(self, entry: AdapterEntry, in_place: bool = False) -> None:
+        self._check_running()
+        await self._adapting.load(entry, in_place)
+
+    async def unload_adapter(self, name: str) -> None:
+        self._check_running()
+        await self._adapting.unload(name)
+
+    def _check_running(self) -> None:
+        """Raises BusyError while there is no engine to be told, `dead` if there will be none."""
+        self.check_alive()
+        if self._outbox is None:
+            raise BusyError("the engine is being started; try again soon", code="engine_starting")
+
     async def counters(self) -> dict[str, Any]:
         """The engine's counters, None if it is in a long step or being started again."""
         self.check_alive()
@@ -131,6 +157,7 @@ class WorkerClient(EngineClient):
     def _die(self, error: MlccError) -> None:
         super()._die(error)
         self._answer_asking(error)
+        self._adapting.lose(error)
 
     def _answer_asking(self, error: MlccError | None = None) -> None:
         """Nobody else will answer who asks for counters."""
@@ -200,6 +227,8 @@ class WorkerClient(EngineClient):
         elif isinstance(reply, Stats):
             if self._asking and not (future := self._asking.pop(0)).done():
                 future.set_result(reply)
+        elif isinstance(reply, AdapterDone):
+            self._adapting.done(reply)
         elif isinstance(reply, Dropped):
             self._fail(reply.error)
 
@@ -213,6 +242,7 @@ class WorkerClient(EngineClient):
             return self._die(self._died(error))
         self.observer.restarted()
         self._answer_asking()
+        self._adapting.lose(self._died(error))
         for live in self._owners.values():
             live.lost += 1
         lost = {live.job for live in self._owners.values() if live.begun or live.lost > MOST_LOST}
@@ -236,6 +266,7 @@ class WorkerClient(EngineClient):
         log.warning("the engine is back; %d requests waited for it", len(self._owners))
         self.dead = None
         self._outbox = outbox
+        self._adapting.again()
         for live in self._owners.values():
             self._add(live.request)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from mlcc.engine.batch import Capacity
 from mlcc.engine.events import Event
@@ -31,11 +32,28 @@ class AskStats:
 
 
 @dataclass(frozen=True)
+class LoadAdapter:
+    """Read a PEFT folder into a slot; answered by AdapterDone. `in_place`: of the name's own
+    adapter, if there is one."""
+
+    name: str
+    folder: Path
+    in_place: bool = False
+
+
+@dataclass(frozen=True)
+class UnloadAdapter:
+    """Let nobody new use an adapter; answered by AdapterDone."""
+
+    name: str
+
+
+@dataclass(frozen=True)
 class Stop:
     """End the process."""
 
 
-Command = Add | Cancel | AskStats | Stop
+Command = Add | Cancel | AskStats | LoadAdapter | UnloadAdapter | Stop
 
 
 @dataclass(frozen=True)
@@ -62,6 +80,14 @@ class Refused:
 
 
 @dataclass(frozen=True)
+class AdapterDone:
+    """An adapter was loaded or unloaded, in the order in which it was asked; or why not."""
+
+    name: str
+    error: MlccError | None = None
+
+
+@dataclass(frozen=True)
 class Events:
     """All events of one step, in order."""
 
@@ -82,4 +108,4 @@ class Failed:
     error: MlccError
 
 
-Reply = Ready | Accepted | Refused | Events | Stats | Dropped | Failed
+Reply = Ready | Accepted | Refused | AdapterDone | Events | Stats | Dropped | Failed

@@ -21,6 +21,7 @@ from mlcc.model.model import Model
 from mlcc.worker.grammars import GrammarThread
 from mlcc.worker.messages import (
     Accepted,
+    AdapterDone,
     Add,
     AskStats,
     Cancel,
@@ -28,10 +29,12 @@ from mlcc.worker.messages import (
     Dropped,
     Events,
     Failed,
+    LoadAdapter,
     Ready,
     Refused,
     Reply,
     Stop,
+    UnloadAdapter,
 )
 from mlcc.worker.teller import Teller
 
@@ -137,6 +140,8 @@ class Worker:
         elif isinstance(command, Cancel):
             self._grammars.cancel(command.request_id)
             self._teller.say(Events(engine.cancel(command.request_id)))
+        elif isinstance(command, (LoadAdapter, UnloadAdapter)):
+            self._teller.say(self._adapt(command))
         elif isinstance(command, AskStats):
             self._teller.say(engine.stats())
         elif isinstance(command, Stop):
@@ -152,3 +157,15 @@ class Worker:
         else:
             self._teller.begin(request)
             self._teller.say(Accepted(request.id))
+
+    def _adapt(self, command: LoadAdapter | UnloadAdapter) -> Reply:
+        try:
+            if isinstance(command, LoadAdapter):
+                self._driver.load_adapter(command.name, command.folder, command.in_place)
+            else:
+                self._driver.unload_adapter(command.name)
+        except DeviceLostError:
+            raise
+        except MlccError as error:
+            return AdapterDone(command.name, error)
+        return AdapterDone(command.name)

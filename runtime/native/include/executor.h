@@ -24,7 +24,7 @@ extern "C" {
 #endif
 
 // Of this header; `mlcc_executor_abi` tells the library's.
-#define MLCC_EXECUTOR_ABI 2
+#define MLCC_EXECUTOR_ABI 3
 
 typedef enum {
   MLCC_OK = 0,
@@ -92,6 +92,23 @@ typedef struct {
   int32_t adjust_rows, adjust_words;  // `mlcc.engine.adjust_tables`: room for rows, words in all
 } mlcc_bounds;
 
+// A tensor of what low-rank adapters (LoRA) add: float32[slots, rows, columns].
+typedef struct {
+  int64_t rows, columns;
+} mlcc_adapter_tensor;
+
+// A matrix of an adapter and where in its slot it goes; what no matrix covers is zeros.
+typedef struct {
+  int32_t tensor;         // of those of the options
+  int32_t transposed;     // `data` is [columns, rows]
+  int64_t row, column;    // where it begins in the slot's part of the tensor
+  int64_t rows, columns;  // as it goes there
+  const char* dtype;      // float32, float16 or bfloat16
+  const void* data;       // row-major, little-endian
+  uint64_t bytes;         // of the data
+  float scale;            // what it is multiplied with
+} mlcc_adapter_matrix;
+
 typedef struct {
   int32_t abi;           // MLCC_EXECUTOR_ABI
   int32_t threads;       // of kernels, at least 1
@@ -111,6 +128,10 @@ typedef struct {
   int32_t device_index;  // of those of its kind
   void (*progress)(void* context, int64_t bytes);  // of weights that are in place; may be NULL
   void* progress_context;
+  int32_t adapter_slots;  // adapters on the device at once; 0 = the library has no room for any
+  int32_t adapter_rank;   // the largest of an adapter
+  int32_t num_adapters;
+  const mlcc_adapter_tensor* adapters;  // in the order in which `forward_adapters` takes them
 } mlcc_executor_options;
 
 // What one kernel did since `mlcc_executor_watch`.
@@ -153,6 +174,11 @@ MLCC_API mlcc_executor_status mlcc_executor_open(const mlcc_executor_options* op
 // closed, and may be written again as soon as a step was submitted.
 MLCC_API mlcc_executor_status mlcc_executor_step(mlcc_executor* executor, int32_t** words);
 MLCC_API mlcc_executor_status mlcc_executor_adjustments(mlcc_executor* executor, int32_t** words);
+
+// Fills a slot for adapters, behind the steps that were submitted: steps that are submitted later and name
+// it use what it holds now.
+MLCC_API mlcc_executor_status mlcc_executor_adapter(mlcc_executor* executor, int32_t slot,
+                                                    const mlcc_adapter_matrix* matrices, int32_t count);
 
 // Starts the step that is in the buffer, `adjusted` by what is in the other. A CPU computes it now, a GPU
 // is only told: the step, and to copy its results.

@@ -152,6 +152,21 @@ void check_copies(const Layout& layout, const int32_t* words, const Step& step) 
   }
 }
 
+// Who uses which slot for adapters; gives how many do.
+int32_t check_adapters(const Layout& layout, const int32_t* words, const Step& step) {
+  if (layout.adapter_slots == 0) return 0;
+  int32_t adapted = 0;
+  for (int32_t s = 0; s < step.sequences; ++s) {
+    const int32_t* use = layout.sequences.entry(words, s) + layout.in_sequences;
+    int32_t slot = use[adapter_sequences::adapter], rank = use[adapter_sequences::adapter_rank];
+    within(slot, -1, layout.adapter_slots, "a slot for adapters out of range");
+    within(rank, slot < 0 ? 0 : 1, slot < 0 ? 1 : int64_t{layout.adapter_rank} + 1, "an adapter of another rank");
+    if (slot >= 0) ++adapted;
+  }
+  if (words[layout.in_header] != adapted) refuse("another number of adapted sequences", words[layout.in_header]);
+  return adapted;
+}
+
 // A list of `count` entries of `width` words from word `at` on, behind the rows and before `end`.
 void check_list(int64_t at, int64_t count, int width, int64_t begin, int64_t end) {
   if (count < 0 || at < begin || at + count * width > end) refuse("a list of adjustments out of range", at);
@@ -178,6 +193,7 @@ Step check_step(const Layout& layout, const int32_t* words, int32_t previous_row
   for (size_t g = 0; g < layout.groups.size(); ++g) check_group(layout, words, step, g);
   check_rows(layout, words, step);
   check_copies(layout, words, step);
+  step.adapted = check_adapters(layout, words, step);
   return step;
 }
 

@@ -16,6 +16,7 @@ namespace mlcc {
 struct Step {
   int32_t tokens, sequences, rows, copies, top_logprobs;
   std::vector<int64_t> pages;  // entries of each group's page list, 0 for states
+  int32_t adapted = 0;         // sequences that use an adapter
 };
 
 // The step in `words`, int32[layout.words]. Its negative tokens name one of `previous_rows` rows.

@@ -22,6 +22,8 @@ namespace window_tokens { constexpr int slot = 0, width = 1; }
 namespace window_sequences { constexpr int first_page = 0, page_number = 1, width = 2; }
 namespace state_tokens { constexpr int width = 0; }
 namespace state_sequences { constexpr int slot_in = 0, slot_out = 1, width = 2; }
+namespace adapted_header { constexpr int adapted = 0, width = 1; }
+namespace adapter_sequences { constexpr int adapter = 0, adapter_rank = 1, width = 2; }
 
 constexpr int kMostTopLogprobs = 20;
 constexpr int kMaskBits = 32;

@@ -35,11 +35,12 @@ Decode* Decodes::find(const Step& step) {
   if (kept_.empty() || !is_decode(step)) return nullptr;
   std::vector<int64_t> pages = pages_of(step);
   auto found = std::find_if(kept_.begin(), kept_.end(), [&](const Decode& decode) {
-    return decode.sequences == step.sequences && decode.pages == pages;
+    return decode.sequences == step.sequences && decode.adapted == (step.adapted > 0) && decode.pages == pages;
   });
   if (found == kept_.end()) return nullptr;
   kept_.splice(kept_.begin(), kept_, found);
   before_ = step.sequences;
+  adapted_before_ = step.adapted > 0;
   pages_before_ = std::move(pages);
   return &kept_.front();
 }
@@ -47,8 +48,11 @@ Decode* Decodes::find(const Step& step) {
 bool Decodes::wanted(const Step& step) {
   int32_t sequences = is_decode(step) ? step.sequences : 0;
   std::vector<int64_t> pages = pages_of(step);
-  bool again = possible_ && sequences > 0 && sequences == before_ && pages == pages_before_;
+  bool adapted = step.adapted > 0;
+  bool again = possible_ && sequences > 0 && sequences == before_ && adapted == adapted_before_ &&
+               pages == pages_before_;
   before_ = sequences;
+  adapted_before_ = adapted;
   pages_before_ = std::move(pages);
   return again;
 }

@@ -16,6 +16,7 @@ namespace mlcc {
 // The calls of such steps. They write their results where those of the step before were.
 struct Decode {
   int32_t sequences;
+  bool adapted;  // by `forward_adapters`
   std::vector<int64_t> pages;  // as kernels were told
   Calls forward, sample;
   tvm::ffi::Optional<tvm::ffi::Tensor> logits, tokens, logprobs;
@@ -55,6 +56,7 @@ class Decodes {
   bool on_host_;
   std::list<Decode> kept_;  // the latest first
   int32_t before_ = 0;      // sequences of the step before, if it was such a step
+  bool adapted_before_ = false;
   std::vector<int64_t> pages_before_;
   bool possible_ = true;
 };

@@ -86,9 +86,10 @@ void Device::send(const Inbox& inbox, int64_t count) const {
   api_->CopyDataFromTo(&from, &to, nullptr);
 }
 
-void Device::copy(const ffi::Tensor& from, const ffi::Tensor& to) const {
+void Device::copy(const ffi::Tensor& from, const ffi::Tensor& to, int64_t offset) const {
   int64_t count = from.numel();
   DLTensor source = front(from, &count, from.dtype()), target = front(to, &count, from.dtype());
+  target.byte_offset += offset;
   api_->CopyDataFromTo(&source, &target, nullptr);
 }
 

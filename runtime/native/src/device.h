@@ -57,8 +57,8 @@ class Device {
 
   // The first `count` words of what was written, which may be written again at once.
   void send(const Inbox& inbox, int64_t count) const;
-  // All of `from` to the front of `to`.
-  void copy(const ffi::Tensor& from, const ffi::Tensor& to) const;
+  // All of `from` into `to`, so many bytes behind its front.
+  void copy(const ffi::Tensor& from, const ffi::Tensor& to, int64_t offset = 0) const;
   // Starts to bring small tensors here: behind all that was queued, before what will be.
   Reading read(const std::vector<ffi::Tensor>& tensors) const;
   // A tensor in this process's memory.

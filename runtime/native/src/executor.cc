@@ -124,6 +124,11 @@ mlcc_executor_status mlcc_executor_adjustments(mlcc_executor* executor, int32_t*
   return with(executor, [=](mlcc::Model& model) { *words = model.adjustment_words(); });
 }
 
+mlcc_executor_status mlcc_executor_adapter(mlcc_executor* executor, int32_t slot,
+                                           const mlcc_adapter_matrix* matrices, int32_t count) {
+  return with(executor, [=](mlcc::Model& model) { model.write_adapter(slot, matrices, count); });
+}
+
 mlcc_executor_status mlcc_executor_submit(mlcc_executor* executor, int32_t adjusted, int64_t* ticket) {
   return with(executor, [=](mlcc::Model& model) { *ticket = model.submit(adjusted != 0); });
 }

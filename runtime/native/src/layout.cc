@@ -34,38 +34,51 @@ void check_bounds(const Layout& layout) {
 
 }  // namespace
 
-Layout::Layout(const mlcc_executor_options& options) : words(options.layout.words), bounds(options.bounds) {
-  int32_t in_header = header::width, in_sequences = sequences::width, in_tokens = tokens::width;
+Layout::Layout(const mlcc_executor_options& options)
+    : words(options.layout.words),
+      bounds(options.bounds),
+      adapter_slots(options.adapter_slots),
+      adapter_rank(options.adapter_rank),
+      in_header(-1),
+      in_sequences(-1) {
+  int32_t next_header = header::width, next_sequences = sequences::width, in_tokens = tokens::width;
   for (int i = 0; i < options.num_groups; ++i) {
     const mlcc_group& record = options.groups[i];
     require(record.pool > 0 && record.page_size > 0, "a cache group without pages");
     require(record.most_pages >= 0, "a cache group with a negative page list");
     require(static_cast<int64_t>(record.pool) * record.page_size <= INT32_MAX, "a cache group is too large");
     Group group{static_cast<mlcc_group_kind>(record.kind), record.page_size, record.pool, record.most_pages,
-                -1, in_sequences, -1};
+                -1, next_sequences, -1};
     switch (record.kind) {
       case MLCC_PAGED:
-        in_sequences += paged_sequences::width;
+        next_sequences += paged_sequences::width;
         break;
       case MLCC_WINDOW:
-        in_sequences += window_sequences::width;
+        next_sequences += window_sequences::width;
         break;
       case MLCC_STATES:
-        in_sequences += state_sequences::width;
+        next_sequences += state_sequences::width;
         break;
       default:
         throw Error(MLCC_ARGUMENT, "a cache group of an unknown kind");
     }
     if (group.has_pages()) {
-      group.in_header = in_header++;
+      group.in_header = next_header++;
       group.in_tokens = in_tokens;
       in_tokens += paged_tokens::width;
     }
     groups.push_back(group);
   }
+  require(adapter_slots >= 0 && adapter_rank >= 0, "a negative room for adapters");
+  if (adapter_slots > 0) {
+    in_header = next_header;
+    in_sequences = next_sequences;
+    next_header += adapted_header::width;
+    next_sequences += adapter_sequences::width;
+  }
   const mlcc_step_layout& layout = options.layout;
-  header = table_of(layout.header, in_header);
-  sequences = table_of(layout.sequences, in_sequences);
+  header = table_of(layout.header, next_header);
+  sequences = table_of(layout.sequences, next_sequences);
   rows = table_of(layout.rows, rows::width);
   copies = table_of(layout.copies, copies::width);
   tokens = table_of(layout.tokens, in_tokens);

@@ -30,6 +30,9 @@ struct Layout {
   Table header, sequences, rows, copies, tokens, pages;
   int32_t words;
   mlcc_bounds bounds;
+  // Adapters; of those and of the header's count the column, -1 = there is no room for any.
+  int32_t adapter_slots, adapter_rank;
+  int32_t in_header, in_sequences;
 };
 
 }  // namespace mlcc

@@ -12,7 +12,8 @@ namespace mlcc {
 namespace {
 
 constexpr int kGoOn = 0;  // what an instrument says to the machine
-constexpr const char* kNames[kRoles] = {"forward", "sample", "adjust", "top_logprobs", "copy_pages"};
+constexpr const char* kNames[kRoles] = {"forward",      "forward_adapters", "sample", "adjust",
+                                        "top_logprobs", "copy_pages"};
 
 const char* library_of(const mlcc_executor_options& options) {
   require(options.library != nullptr, MLCC_ARGUMENT, "no library is named");
@@ -47,6 +48,7 @@ Model::Model(const mlcc_executor_options& options)
       threads_(options.threads),
       weights_(weights_of(options)),
       caches_(caches_of(options)),
+      low_rank_(options, device_),
       step_(device_.inbox(layout_.words, "steps")),
       last_sampled_(device_.words(options.bounds.rows, "tokens")),
       log_(layout_, groups_of(options, caches_), device_.is_host()),
@@ -145,6 +147,10 @@ ffi::Tensor Model::forward(const Step& step, const std::vector<int64_t>& pages) 
     if (layout_.groups[g].has_pages()) sizes.push_back(pages[g]);
   }
   ffi::Shape shape(sizes.begin(), sizes.end());
+  if (step.adapted > 0) {
+    auto found = running(kForwardAdapters)(step_.there, shape, last_sampled_, caches_, low_rank_.tensors(), weights_);
+    return found.cast<ffi::Tensor>();
+  }
   return running(kForward)(step_.there, shape, last_sampled_, caches_, weights_).cast<ffi::Tensor>();
 }
 
@@ -184,7 +190,8 @@ Results Model::results_of(const Step& step, const Decode& decode) {
 int64_t Model::submit(bool adjusted) {
   Step step = checked();
   if (adjusted) check_adjustments(layout_, adjustment_words(), step, previous_rows_);
-  for (Role role : {kForward, kSample}) function(role);  // all are there before anything runs
+  Role forward = step.adapted > 0 ? kForwardAdapters : kForward;
+  for (Role role : {forward, kSample}) function(role);  // all are there before anything runs
   if (adjusted) function(kAdjust);
   if (step.copies > 0) function(kCopyPages);
   if (step.top_logprobs > 0) function(kTopLogprobs);
@@ -199,7 +206,7 @@ int64_t Model::submit(bool adjusted) {
     replay(adjusted, *kept);
     results_.emplace(next_ticket_, results_of(step, *kept));
   } else {
-    Decode made{step.sequences, decodes_.pages_of(step), {}, {}, {}, {}, {}};
+    Decode made{step.sequences, step.adapted > 0, decodes_.pages_of(step), {}, {}, {}, {}, {}};
     bool keep = decodes_.wanted(step) && !log_.is_watching();
     compute(step, adjusted, made, keep);
     results_.emplace(next_ticket_, results_of(step, made));

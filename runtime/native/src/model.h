@@ -15,6 +15,7 @@
 #include "kernel_log.h"
 #include "layout.h"
 #include "library.h"
+#include "low_rank.h"
 #include "memory.h"
 
 namespace mlcc {
@@ -27,7 +28,7 @@ struct Results {
 };
 
 // The functions of a library that steps call.
-enum Role { kForward, kSample, kAdjust, kTopLogprobs, kCopyPages, kRoles };
+enum Role { kForward, kForwardAdapters, kSample, kAdjust, kTopLogprobs, kCopyPages, kRoles };
 
 class Model {
  public:
@@ -36,6 +37,9 @@ class Model {
 
   int32_t* step_words() { return words_of(step_.here); }
   int32_t* adjustment_words();
+  void write_adapter(int32_t slot, const mlcc_adapter_matrix* matrices, int32_t count) {
+    low_rank_.write(device_, slot, matrices, count);
+  }
 
   // Starts the step that is in the buffer. Throws Error; a step that was refused has changed nothing.
   int64_t submit(bool adjusted);
@@ -79,6 +83,7 @@ class Model {
   ffi::Function functions_[kRoles];  // null where the library has none
   int threads_;
   ffi::Array<ffi::Tensor> weights_, caches_;
+  LowRank low_rank_;
   Inbox step_;
   ffi::Tensor last_sampled_;  // always in one place
   int32_t previous_rows_ = 1;

@@ -60,6 +60,28 @@ PyObject* lend(PyObject* self, PyObject* count) {
   });
 }
 
+// (slot, matrices): of each (tensor, transposed, row, column, rows, columns, dtype, data, scale).
+PyObject* adapter(PyObject* self, PyObject* arguments) {
+  return guarded([=] {
+    int slot = 0;
+    PyObject* given = nullptr;
+    parse(arguments, "iO", &slot, &given);
+    auto matrices = items<mlcc_adapter_matrix>(given, [](PyObject* item) {
+      mlcc_adapter_matrix matrix{};
+      PyObject* data = nullptr;
+      long long row = 0, column = 0, rows = 0, columns = 0;
+      parse(item, "iiLLLLyOf", &matrix.tensor, &matrix.transposed, &row, &column, &rows, &columns, &matrix.dtype,
+            &data, &matrix.scale);
+      matrix.row = row, matrix.column = column, matrix.rows = rows, matrix.columns = columns;
+      matrix.data = made(PyBytes_AsString(data));
+      matrix.bytes = static_cast<uint64_t>(PyBytes_Size(data));
+      return matrix;
+    });
+    call(mlcc_executor_adapter, handle_of(self), int32_t{slot}, matrices.data(), static_cast<int32_t>(matrices.size()));
+    return none();
+  });
+}
+
 PyObject* submit(PyObject* self, PyObject* adjusted) {
   return guarded([=] {
     int64_t ticket = 0;
@@ -190,6 +212,7 @@ PyObject* webgpu_close(PyObject*, PyObject* index) {
 PyMethodDef executor_methods[] = {
     {"step", lend<mlcc_executor_step>, METH_O, nullptr},
     {"adjustments", lend<mlcc_executor_adjustments>, METH_O, nullptr},
+    {"adapter", adapter, METH_VARARGS, nullptr},
     {"submit", submit, METH_O, nullptr},
     {"collect", collect, METH_O, nullptr},
     {"logits", logits, METH_O, nullptr},

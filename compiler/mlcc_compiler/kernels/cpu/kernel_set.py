@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from mlcc_compiler.kernels.cpu import (
     activation,
+    adapt,
     adjust,
     embedding,
     kv,
@@ -45,6 +46,8 @@ FACTORIES: dict[str, Factory] = {
     "append_kv": kv.append_kv,
     "append_latent": latent.append_latent,
     "copy_pages": kv.copy_pages,
+    "adapt_shrink": adapt.adapt_shrink,
+    "adapt_expand": adapt.adapt_expand,
     "causal_conv": conv.causal_conv,
     "delta_rule": delta.delta_rule,
     "sample": sampling.sample,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mlcc_compiler.kernels.gpu import elementwise, embedding, kv, latent, norm, parts, rope
+from mlcc_compiler.kernels.gpu import adapt, elementwise, embedding, kv, latent, norm, parts, rope
 from mlcc_compiler.kernels.gpu.attention import attention
 from mlcc_compiler.kernels.gpu.attention import latent as attend_latents
 from mlcc_compiler.kernels.gpu.device import Gpu
@@ -36,6 +36,8 @@ FACTORIES: dict[str, Factory] = {
     "rotate_and_append": kv.rotate_and_append,
     "append_latent": latent.append_latent,
     "copy_pages": kv.copy_pages,
+    "adapt_shrink": adapt.adapt_shrink,
+    "adapt_expand": adapt.adapt_expand,
     "causal_conv": conv.causal_conv,
     "delta_rule": delta.delta_rule,
     "sample": sampling.sample,

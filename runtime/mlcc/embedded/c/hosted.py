@@ -22,6 +22,7 @@ from mlcc.embedded.calls import Calls
 from mlcc.errors import CapacityError, InvalidRequestError, MlccError
 from mlcc.model.model import Model
 from mlcc.model.tokenizer import TextTokenizer
+from mlcc.service.adapters import AdapterFolders
 from mlcc.service.core import Core, ServiceBounds
 from mlcc.service.endpoints import Service
 from mlcc.service.models import OneModel
@@ -75,7 +76,10 @@ class Hosted:
         capacity = self._model.capacity
         text = replace(self._model.text, grammars=None)  # reading them would hold the loop up
         self._client = TurnClient(self._model, self._options.max_queue, self._flush)
-        self._calls = Calls(Service(OneModel(Core(self._client, text, BOUNDS))))
+        place = self._options.lora_dir
+        folders = AdapterFolders(Path(place) if place else None)
+        core = Core(self._client, text, BOUNDS, folders=folders)
+        self._calls = Calls(Service(OneModel(core)))
         self._state = "ready"
         self._refuse()
         ready = {

@@ -35,6 +35,8 @@ class Options:
     max_unread_bytes: int = default("max_unread_bytes")
     parse_special: bool = False
     unload_in_background: bool = False
+    lora_dir: str | None = None
+    """The folder in which /v1/load_lora_adapter finds adapters; None = it loads none."""
 
     @classmethod
     def read(cls, text: bytes) -> Options:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -17,6 +17,7 @@ from mlcc.engine.request import Request
 from mlcc.errors import DeviceError, DeviceLostError, MlccError
 from mlcc.model.driver import Driver
 from mlcc.model.model import Model
+from mlcc.service.adapters import AdapterEntry
 from mlcc.service.engine import EngineClient
 
 
@@ -31,6 +32,7 @@ class TurnClient(EngineClient):
         self._before_step = before_step
         self._capacity = model.capacity
         self._driver = Driver(model)
+        self._adapters: dict[str, AdapterEntry] = {}
         self._work = asyncio.Event()
         self._running = asyncio.get_running_loop().create_task(self._run())
 
@@ -43,6 +45,22 @@ class TurnClient(EngineClient):
         super().check_room(count, tenant)
         if self.refusal:
             raise self.refusal.with_traceback(None)
+
+    @property
+    def adapters(self) -> Mapping[str, AdapterEntry]:
+        return self._adapters
+
+    async def load_adapter(self, entry: AdapterEntry, in_place: bool = False) -> None:
+        """Between two steps: reading it holds the loop up."""
+        self.check_alive()
+        self._driver.load_adapter(entry.name, entry.folder, in_place)
+        self._adapters[entry.name] = entry
+
+    async def unload_adapter(self, name: str) -> None:
+        self.check_alive()
+        if self._adapters.pop(name, None) is None:
+            await super().unload_adapter(name)
+        self._driver.unload_adapter(name)
 
     def forget_prefixes(self) -> None:
         """Of requests that have ended."""

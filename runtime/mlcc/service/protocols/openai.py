@@ -64,6 +64,7 @@ def shown(entry: ModelEntry) -> Model:
         aliases=entry.aliases,
         memory_bytes=entry.memory_bytes,
         requests=entry.live,
+        parent=entry.parent,
     )
 
 

@@ -1,0 +1,142 @@
+"""Pass: `forward_adapters`, which is `forward` with what each sequence's adapter adds to products.
+
+After projections were merged each linear layer of the blocks is a site: `y = x W'` becomes
+`y + (x A') B'` by two kernels, which read in the step what each token's sequence uses. `forward`
+stays as it is, to the bit: steps without adapters run it and pay nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from mlcc.artifact.schema import AdapterSite
+from mlcc.engine.tables import StepLayout
+from mlcc_compiler._tvm import ir, relax
+from mlcc_compiler.adapters import AdapterRoom, AdaptShape
+from mlcc_compiler.caches import Caches
+from mlcc_compiler.graph import attribute, call_parts, dims, literal, tensor
+from mlcc_compiler.kernels.kernel_set import KernelSet
+from mlcc_compiler.layout import WeightPlan
+from mlcc_compiler.passes.lower import LowerOperators
+from mlcc_compiler.passes.paged_kv import PagedKV
+from mlcc_compiler.passes.rewrite import Rewriter
+
+ENTRY = "forward_adapters"
+
+
+class MarkSites(Rewriter):
+    """Puts `mlcc.adapt` behind each linear layer of the blocks, with the number of its site; the
+    head, which reads rows and no tokens, is none. `names`: the weights' in their order."""
+
+    def __init__(self, module: ir.IRModule, names: Sequence[str]) -> None:
+        super().__init__(module)
+        self.names = names
+        self.sites: list[AdapterSite] = []
+        """What was found, once it ran."""
+        self.members: dict[Any, tuple[tuple[str, int], ...]] = {}
+        """A variable -> the matrices it stands for, each with its rows."""
+
+    def setup(self, function: relax.Function) -> list[relax.Var]:
+        self.tokens = function.params[0].ty.shape.values[0]
+        self.weights = function.params[-1]
+        return list(function.params)
+
+    def visit(self, binding: Any) -> None:
+        value = binding.value
+        super().visit(binding)
+        if isinstance(value, relax.TupleGetItem) and value.tuple_value.same_as(self.weights):
+            name = self.names[value.index].removesuffix(".weight")
+            self.members[binding.var] = ((name, dims(binding.var)[0]),)
+        elif isinstance(value, relax.Call):
+            self._visit_call(binding, value)
+
+    def _visit_call(self, binding: Any, call: relax.Call) -> None:
+        name, arguments = call_parts(call)
+        if name == "mlcc.concat_rows":
+            parts = [self.members[argument] for argument in arguments]
+            self.members[binding.var] = tuple(member for part in parts for member in part)
+        elif name == "mlcc.linear" and dims(arguments[0])[0].same_as(self.tokens):
+            x, weight, *_ = arguments
+            modules, outputs = zip(*self.members[weight], strict=True)
+            site = AdapterSite(modules=modules, outputs=outputs, inputs=int(dims(x)[1]))
+            y, number = self.values[binding.var], attribute(len(self.sites))
+            self.sites.append(site)
+            call = relax.call_pure_packed(
+                "mlcc.adapt", self.value(x), y, number, ty_args=binding.var.ty
+            )
+            self.values[binding.var] = self.builder.emit(call)
+
+
+def sites_of(module: ir.IRModule, names: Sequence[str]) -> tuple[AdapterSite, ...]:
+    """The sites of a traced graph, as it is."""
+    marked = MarkSites(module, names)
+    marked.run()
+    return tuple(marked.sites)
+
+
+class AdaptedKV(PagedKV):
+    """`PagedKV` of a marked graph: its parameters are `forward`'s and, before the weights, the
+    tensors of all sites."""
+
+    entry = ENTRY
+
+    def __init__(self, module: ir.IRModule, *arguments: Any, shapes: Sequence[AdaptShape]) -> None:
+        super().__init__(module, *arguments)
+        self.shapes = shapes
+
+    def setup(self, function: relax.Function) -> list[relax.Var]:
+        *parameters, weights = super().setup(function)
+        types = [
+            tensor(sizes)
+            for s in self.shapes
+            for sizes in ((s.slots, s.rows, s.inputs), (s.slots, s.rank, sum(s.outputs)))
+        ]
+        self.adapters = relax.Var("adapters", relax.TupleType(types))
+        return [*parameters, self.adapters, weights]
+
+    def op_adapt(self, arguments: list[Any], call: relax.Call) -> Any:
+        x, y, number = arguments
+        site = int(literal(number))
+        shape = self.shapes[site]
+        a, b = (
+            self.builder.emit(relax.TupleGetItem(self.adapters, 2 * site + i)) for i in range(2)
+        )
+        small = tensor([self.sizes["n"], shape.rows])
+        kernel = self.kernels.kernel("adapt_shrink", shape)
+        shrunk = self.call_tir(kernel, "adapt_shrink", [x, a, self.step], small)
+        kernel = self.kernels.kernel("adapt_expand", shape)
+        return self.call_tir(kernel, "adapt_expand", [y, shrunk, b, self.step], y.ty)
+
+
+def add_adapters(
+    module: ir.IRModule,
+    merged: ir.IRModule,
+    kernels: KernelSet,
+    caches: Caches,
+    layout: StepLayout,
+    names: list[str],
+    room: AdapterRoom,
+    plans: Sequence[WeightPlan],
+) -> tuple[ir.IRModule, tuple[AdapterSite, ...]]:
+    """The module with `forward_adapters` beside `forward`, and what adapters add to.
+
+    merged: the graph whose projections are merged, from which `forward` was made, with weights
+    stored by these `plans`, in the order of `names`.
+    """
+    marked = MarkSites(merged, names)
+    graph = relax.utils.copy_with_new_vars(marked.run()["forward"])
+    both = ir.IRModule(module.functions, attrs=module.attrs)
+    both[ENTRY] = graph.with_attr("global_symbol", ENTRY)
+    shapes = [AdaptShape.of(site, room.slots, room.rank, layout) for site in marked.sites]
+    both = AdaptedKV(both, caches, layout, kernels, shapes=shapes).run()
+    lowering = LowerOperators(both, kernels, names, ENTRY)
+    both = lowering.run()
+    if list(map(_read, lowering.plans)) != list(map(_read, plans)):
+        raise AssertionError(f"{ENTRY} would read other weights than forward")
+    return both, tuple(marked.sites)
+
+
+def _read(plan: WeightPlan) -> tuple[Any, ...]:
+    """What makes two weights the same to who writes them."""
+    return plan.sources, plan.use, plan.scheme, plan.layout.tensors

@@ -1,0 +1,104 @@
+"""`--merge-lora`: a checkpoint to whose tensors a low-rank adapter is added, before quantization.
+
+What comes of it is a model like any other: nothing is left of the adapter when it runs. Adapters
+that are loaded while serving are `passes/adapters.py`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mlcc.adapters.peft import LoraFolder, LoraPair, read_folder
+from mlcc.adapters.targets import ALL_LINEAR
+from mlcc.errors import CheckpointError
+from mlcc_compiler.checkpoint.folder import Checkpoint
+
+Floats = npt.NDArray[np.float32]
+_MOST_NAMED = 3
+
+
+def with_lora(checkpoint: Checkpoint, folder: Path) -> Checkpoint:
+    """The checkpoint with an adapter of PEFT's merged into its weights: read as they are read.
+
+    Raises CheckpointError for one that does not fit, and what reading the folder raises.
+    """
+    adapter = read_folder(folder)
+    pairs = _placed(adapter, checkpoint.tensors.shapes)
+    merged = replace(checkpoint)
+    # a cached property: what everybody reads tensors through
+    merged.__dict__["tensors"] = _Merged(checkpoint.tensors, adapter, pairs)
+    return merged
+
+
+@dataclass(frozen=True)
+class _Merged:
+    """Tensors of a checkpoint, of which some are changed; whatever else one asks is its answer."""
+
+    base: Any
+    adapter: LoraFolder
+    pairs: Mapping[str, LoraPair]
+    """By the names of tensors."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.base, name)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.base
+
+    @property
+    def schemes(self) -> dict[str, str]:
+        """What is changed is no longer in the scheme that it was stored in."""
+        return {n: s for n, s in self.base.schemes.items() if n not in self.pairs}
+
+    def read(self, name: str) -> Floats:
+        """A fresh float32 copy of one tensor, its part of the adapter added."""
+        tensor: Floats = self.base.read(name)
+        if (pair := self.pairs.get(name)) is None:
+            return tensor
+        with self.adapter.opened() as data:
+            a, b = (floats(data.read(e), e.dtype).reshape(e.shape) for e in (pair.a, pair.b))
+        return tensor + np.float32(pair.scale) * (b @ a)
+
+
+def floats(data: bytes, dtype: str) -> Floats:
+    """Stored numbers as float32."""
+    if dtype != "bfloat16":
+        return np.frombuffer(data, np.dtype(dtype).newbyteorder("<")).astype(np.float32)
+    return (np.frombuffer(data, "<u2").astype(np.uint32) << 16).view(np.float32)
+
+
+def _placed(adapter: LoraFolder, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, LoraPair]:
+    names = {name.replace("language_model.", "").removesuffix(".weight"): name for name in shapes}
+    trained = f" (it was trained on '{adapter.config.base}')" if adapter.config.base else ""
+    if unknown := [module for module in adapter.pairs if module not in names]:
+        raise CheckpointError(
+            f"{adapter.path}: adapts {_named(unknown)}, which this checkpoint does not have"
+            f"{trained}"
+        )
+    for module, pair in adapter.pairs.items():
+        given, wanted = (pair.b.shape[0], pair.a.shape[1]), shapes[names[module]]
+        if given != wanted:
+            raise CheckpointError(
+                f"{adapter.path}: is for another base{trained}: its {module} is {list(given)}, "
+                f"this checkpoint's is {list(wanted)}"
+            )
+    targets = adapter.config.targets
+    if targets.modules != ALL_LINEAR:
+        matrices = [m for m, name in names.items() if len(shapes[name]) == 2 and targets.match(m)]
+        if missing := [module for module in matrices if module not in adapter.pairs]:
+            raise CheckpointError(
+                f"{adapter.path}: has no matrices of {_named(missing)}, which its target_modules "
+                "name"
+            )
+    return {names[module]: pair for module, pair in adapter.pairs.items()}
+
+
+def _named(modules: list[str]) -> str:
+    more = f" and {len(modules) - _MOST_NAMED} more" if len(modules) > _MOST_NAMED else ""
+    return ", ".join(modules[:_MOST_NAMED]) + more

@@ -1,0 +1,76 @@
+"""Which adapters a service has, and which folders it may load more from. Reads no adapter: the
+engine does (`mlcc.adapters`).
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mlcc.errors import InvalidRequestError, UnsupportedError
+from mlcc.files import is_within
+
+LONGEST_NAME = 200
+_FILES = ("adapter_config.json", "adapter_model.safetensors")
+
+
+@dataclass(frozen=True)
+class AdapterEntry:
+    """One that is loaded, or is to be."""
+
+    name: str
+    """What requests say as their model."""
+    folder: Path
+    created: int = field(default_factory=lambda: int(time.time()))
+    """Unix time since when it has been here."""
+
+
+@dataclass(frozen=True)
+class AdapterFolders:
+    """`root`: the folder in which adapters may be loaded by request; None = none may."""
+
+    root: Path | None = None
+
+    def find(self, path: str) -> Path:
+        """A folder that a request names, from `root` on or whole. Raises UnsupportedError, and
+        InvalidRequestError for one that is elsewhere or leads there."""
+        if self.root is None:
+            raise UnsupportedError(
+                "this server loads no adapters by request; start `mlcc serve` with --lora-dir DIR, "
+                "or with --lora NAME=FOLDER for one",
+                param="lora_path",
+                code="adapters_not_allowed",
+            )
+        found = self.root / path  # a whole path stays as it is
+        inside = "\0" not in path and is_within(found, self.root)
+        if not inside or not all(is_within(found / name, self.root) for name in _FILES):
+            raise InvalidRequestError(
+                "lora_path leads out of the folder of --lora-dir; only adapters inside it are "
+                "loaded",
+                param="lora_path",
+                code="path_not_allowed",
+            )
+        if not found.is_dir():
+            raise InvalidRequestError(
+                f"there is no folder '{path[:200]}' in that of --lora-dir",
+                param="lora_path",
+                code="path_not_found",
+            )
+        return found
+
+
+def check_name(name: str, taken: tuple[str, ...], spelled: str = "lora_name") -> str:
+    """A name for an adapter. Raises InvalidRequestError if it is none, or a model's."""
+    if not name or len(name) > LONGEST_NAME or name != name.strip() or not name.isprintable():
+        raise InvalidRequestError(
+            f"{spelled} {name[:80]!r} is no name: up to {LONGEST_NAME} printable characters",
+            param=spelled,
+        )
+    if name in taken:
+        raise InvalidRequestError(
+            f"{spelled} '{name}' is the model's own name; choose another",
+            param=spelled,
+            code="adapter_exists",
+        )
+    return name

@@ -1,0 +1,58 @@
+"""Adapters (LoRA) loaded and unloaded while serving, at vLLM's addresses and in its words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mlcc.api.lora import LOAD_LORA, UNLOAD_LORA
+from mlcc.errors import ArtifactError, InvalidRequestError, UnsupportedError
+from mlcc.service.adapters import AdapterEntry, check_name
+from mlcc.service.addresses import LORA_LOAD, LORA_UNLOAD
+from mlcc.service.body import read_json
+from mlcc.service.core import Core
+from mlcc.service.exchange import ApiRequest, ApiResponse
+from mlcc.service.models import Models
+from mlcc.service.routes import PlaceHandlers
+
+_MOST = 64 << 10
+"""Bytes of a body."""
+
+
+async def load(models: Models, request: ApiRequest) -> ApiResponse:
+    """POST /v1/load_lora_adapter: answers when requests may name it."""
+    core = _core(models)
+    body: dict[str, Any] = LOAD_LORA.check(await read_json(request, _MOST), "")
+    name = check_name(body["lora_name"], (core.text.name, *core.aliases))
+    folder = core.folders.find(body["lora_path"])
+    try:
+        await core.engine.load_adapter(AdapterEntry(name, folder), bool(body.get("load_inplace")))
+    except (ArtifactError, UnsupportedError) as error:
+        said = error.message.replace(str(folder), body["lora_path"])  # not where the server has it
+        code = error.code or "bad_adapter"
+        raise InvalidRequestError(said, param="lora_path", code=code) from None
+    return _said(f"Success: LoRA adapter '{name}' added successfully.")
+
+
+async def unload(models: Models, request: ApiRequest) -> ApiResponse:
+    """POST /v1/unload_lora_adapter: answers at once; requests that are live go on with it."""
+    core = _core(models)
+    body: dict[str, Any] = UNLOAD_LORA.check(await read_json(request, _MOST), "")
+    name: str = body["lora_name"]
+    await core.engine.unload_adapter(name)
+    return _said(f"Success: LoRA adapter '{name}' removed successfully.")
+
+
+def _core(models: Models) -> Core:
+    if (core := models.only) is None:
+        raise UnsupportedError(
+            "adapters are for a server of one model; start `mlcc serve MODEL` with that alone",
+            code="several_models",
+        )
+    return core
+
+
+def _said(text: str) -> ApiResponse:
+    return ApiResponse(200, {"content-type": "text/plain; charset=utf-8"}, text)
+
+
+PLACE_HANDLERS: PlaceHandlers = {LORA_LOAD: load, LORA_UNLOAD: unload}

@@ -1,0 +1,119 @@
+"""The adapters of an engine in another thread or process, as asyncio sees them: who asked for what,
+and what an engine that is started again has to load again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from mlcc.api.errors import NotFoundError
+from mlcc.errors import InvalidRequestError, MlccError
+from mlcc.service.adapters import AdapterEntry
+from mlcc.worker.messages import (
+    AdapterDone,
+    Command,
+    Failed,
+    LoadAdapter,
+    Reply,
+    UnloadAdapter,
+)
+
+log = logging.getLogger("mlcc.server")
+
+
+class Answering(Protocol):
+    """An engine that nobody listens to yet."""
+
+    def send(self, command: Command, /) -> None: ...
+
+    def receive(self) -> Reply: ...
+
+
+def load_first(engine: Answering, entries: Iterable[AdapterEntry]) -> None:
+    """Load adapters before anything is asked. Raises what is wrong with the first that is."""
+    for entry in entries:
+        engine.send(LoadAdapter(entry.name, entry.folder))
+        reply = engine.receive()
+        if isinstance(reply, (AdapterDone, Failed)) and reply.error is not None:
+            raise reply.error
+
+
+@dataclass
+class Adapting:
+    """All of it runs in the event loop. The engine answers in the order in which it is asked."""
+
+    say: Callable[[Command], None]
+    loaded: dict[str, AdapterEntry] = field(default_factory=dict)
+    """Those that requests may name."""
+    _asked: deque[asyncio.Future[None]] = field(default_factory=deque)
+    """Who waits for each answer that is to come."""
+    _loading: set[str] = field(default_factory=set)
+
+    async def load(self, entry: AdapterEntry, in_place: bool) -> None:
+        """Raises what is wrong with the folder."""
+        if entry.name in self._loading:
+            raise InvalidRequestError(
+                f"an adapter '{entry.name}' is being loaded; wait for that",
+                param="lora_name",
+                code="adapter_exists",
+            )
+        self._loading.add(entry.name)
+        # who stops waiting changes nothing: the engine has been told
+        await asyncio.shield(asyncio.ensure_future(self._load(entry, in_place)))
+
+    async def unload(self, name: str) -> None:
+        """Raises NotFoundError."""
+        if self.loaded.pop(name, None) is None:
+            raise NotFoundError(
+                f"no adapter '{name[:80]}' is loaded here",
+                param="lora_name",
+                code="model_not_found",
+            )
+        await asyncio.shield(self._question(UnloadAdapter(name)))
+
+    def done(self, reply: AdapterDone) -> None:
+        """The engine has answered the one who asked first."""
+        future = self._asked.popleft()
+        if future.done():  # whoever asked has gone
+            if reply.error is not None:
+                log.warning("adapter %s: %s", ascii(reply.name), reply.error)
+        elif reply.error is not None:
+            future.set_exception(reply.error)
+        else:
+            future.set_result(None)
+
+    def lose(self, error: MlccError) -> None:
+        """The engine is gone, and its adapters with it."""
+        asked, self._asked = self._asked, deque()
+        for future in asked:
+            if not future.done():
+                future.set_exception(error)
+
+    def again(self) -> None:
+        """There is another engine: it loads what the last one had, before any request."""
+        for entry in self.loaded.values():
+            future = self._question(LoadAdapter(entry.name, entry.folder))
+            future.add_done_callback(lambda done, name=entry.name: self._reloaded(name, done))
+
+    def _reloaded(self, name: str, done: asyncio.Future[None]) -> None:
+        if not done.cancelled() and (error := done.exception()) is not None:
+            self.loaded.pop(name, None)
+            log.error("adapter %s cannot be loaded again: %s", ascii(name), error)
+
+    async def _load(self, entry: AdapterEntry, in_place: bool) -> None:
+        try:
+            await self._question(LoadAdapter(entry.name, entry.folder, in_place))
+            self.loaded[entry.name] = entry
+        finally:
+            self._loading.discard(entry.name)
+
+    def _question(self, command: Command) -> asyncio.Future[None]:
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._asked.append(future)
+        self.say(command)
+        return future

@@ -1,0 +1,127 @@
+"""Adapters come and go in a storm of requests on the exact toy: each request answers with the
+adapter that had its name when it came, to the token; no slot is written while one uses it, and none
+leaks."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+from adapters.rooms import with_slots
+from engine_drive import SMALL, Driver, toy_driver
+
+from mlcc.engine import Request, SamplingParams
+from mlcc.engine.adapters import AdapterMatrix
+from mlcc.errors import CapacityError, InvalidRequestError, UnsupportedError
+
+SLOTS = 3
+CAPACITY = with_slots(SMALL, SLOTS)
+PROMPTS = ([1, 2, 3, 4, 5, 6], [1, 2, 3, 4, 9], [7, 8])
+GREEDY = SamplingParams(temperature=0.0, max_tokens=6)
+
+
+def matrices(number: int) -> list[AdapterMatrix]:
+    return [AdapterMatrix(0, 0, 0, 1, 1, False, "float32", bytes([number, 0, 0, 0]))]
+
+
+def load(driver: Driver, name: str, number: int, in_place: bool = False) -> None:
+    adapter = driver.engine.adapters.take(name, 1, in_place)
+    driver.executor.write_adapter(adapter.slot, matrices(number))
+    driver.engine.check_integrity()
+
+
+def alone(number: int | None, prompt: list[int]) -> list[int]:
+    """What an engine answers that does nothing else."""
+    driver = toy_driver(CAPACITY)
+    if number is not None:
+        load(driver, "x", number)
+    driver.add(Request("r", prompt, GREEDY, adapter="x" if number is not None else ""))
+    return driver.run()["r"].tokens
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+@pytest.mark.parametrize("seed", range(3))
+def test_swaps_in_a_storm(seed: int, depth: int) -> None:
+    draw = random.Random(seed)
+    driver = toy_driver(CAPACITY, depth=depth)
+    names: dict[str, int] = {}
+    wanted: dict[str, tuple[int | None, int]] = {}
+    full = 0
+    for number in range(200):
+        name = draw.choice("abcd")
+        action = draw.random()
+        try:
+            if action < 0.15:
+                load(driver, name, number, in_place=draw.random() < 0.5)
+                names[name] = number
+            elif action < 0.25:
+                driver.engine.adapters.drop(name)
+                del names[name]
+        except CapacityError:
+            full += 1
+        except InvalidRequestError:
+            assert (action < 0.15) == (name in names)
+        whose = draw.choice([*names, None])
+        prompt = draw.randrange(len(PROMPTS))
+        request = Request(f"r{number}", PROMPTS[prompt], GREEDY, adapter=whose or "")
+        driver.add(request)
+        wanted[request.id] = (None if whose is None else names[whose], prompt)
+        for _ in range(draw.randrange(4)):
+            if driver.engine.has_work:
+                driver.step()
+    got = driver.run()
+    expected = {each: alone(each[0], PROMPTS[each[1]]) for each in set(wanted.values())}
+    for request_id, each in wanted.items():
+        assert got[request_id].tokens == expected[each], (request_id, each)
+    assert len(set(map(tuple, expected.values()))) > len(expected) // 2  # adapters do something
+    assert full, "the slots were never full"
+    for name in [*driver.engine.adapters.names]:
+        driver.engine.adapters.drop(name)
+    driver.engine.check_integrity()
+    assert sorted(driver.engine.adapters._free) == list(range(SLOTS))
+
+
+def test_prefixes_are_an_adapters_own() -> None:
+    """The toy raises where pages of one adapter are read with another; hits are counted."""
+    driver = toy_driver(CAPACITY)
+    load(driver, "a", 1)
+    load(driver, "b", 2)
+    long = list(range(1, 14))
+    hits = []
+    for name in ("a", "b", "", "a", "b", ""):
+        before = driver.engine.stats().cached_tokens
+        driver.add(Request(f"{name}{len(hits)}", long, GREEDY, adapter=name))
+        driver.run()
+        hits.append(driver.engine.stats().cached_tokens - before)
+    assert hits[:3] == [0, 0, 0]
+    assert all(hits[3:])
+    driver.engine.adapters.drop("a")
+    load(driver, "a", 3)  # another of the name shares nothing with it
+    before = driver.engine.stats().cached_tokens
+    driver.add(Request("again", long, GREEDY, adapter="a"))
+    driver.run()
+    assert driver.engine.stats().cached_tokens == before
+
+
+def test_what_is_refused() -> None:
+    driver = toy_driver(CAPACITY)
+    slots = driver.engine.adapters
+    with pytest.raises(InvalidRequestError, match="no adapter 'a' is loaded; there are: none"):
+        driver.add(Request("r", [1], GREEDY, adapter="a"))
+    for number, name in enumerate("abc"):
+        load(driver, name, number)
+    with pytest.raises(InvalidRequestError, match="an adapter 'a' is loaded already"):
+        slots.take("a", 1)
+    with pytest.raises(CapacityError, match="all 3 slots for adapters are taken"):
+        slots.take("d", 1)
+    driver.add(Request("r", [1, 2], replace(GREEDY, max_tokens=3), adapter="a"))
+    with pytest.raises(CapacityError):
+        slots.take("a", 1, in_place=True)  # its slot is in use, and no other is free
+    slots.drop("a")
+    with pytest.raises(CapacityError):
+        slots.take("d", 1)  # the request goes on with it
+    driver.run()
+    assert slots.take("d", 1).slot == 2 or slots.names["d"].slot in range(SLOTS)
+    with pytest.raises(UnsupportedError, match="compiled without room for adapters"):
+        toy_driver().engine.adapters.take("a", 1)
