@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from mlcc.artifact.folder import Artifact
+from mlcc.artifact.pages import check_kv, identity_of
 from mlcc.artifact.safetensors import TensorEntry
 from mlcc.artifact.schema import CacheInfo, TargetInfo
 from mlcc.device import executor_library
@@ -41,6 +42,7 @@ def open_model(
     memory_bytes: int | None = None,
     memory: float | None = None,
     kv_pages: int | None = None,
+    kv: str | None = None,
     prefix_cache: bool = True,
     tokenizer: TextTokenizer | None = None,
     progress: Progress = lambda done, total: None,
@@ -48,12 +50,14 @@ def open_model(
     """Open a compiled model on this machine; None = what the artifact and the memory allow.
 
     memory_bytes: what it may take, where the system does not say. memory: the share of what is free
-    that it may take. kv_pages: of groups that keep all tokens. prefix_cache: as `Engine` of
+    that it may take. kv_pages: of groups that keep all tokens. kv: what keys and values must be
+    kept as. prefix_cache: as `Engine` of
     mlcc.engine has it; what memory is left is its. tokenizer: a program's own, in
     place of the one that reads the model's file. `threads` must be decided before anything imports
     tvm, so open models before that. Raises ArtifactError, CapacityError or DeviceError.
     """
     artifact = Artifact.open(path)
+    check_kv(artifact.manifest, kv)
     notes = list(artifact.notes)
     executor = open_executor(
         artifact,
@@ -71,7 +75,8 @@ def open_model(
         progress=progress,
     )
     text = text_of(artifact, tokenizer)
-    return Model(replace(text, notes=(*text.notes, *notes)), executor, prefix_cache)
+    text = replace(text, notes=(*text.notes, *notes))
+    return Model(text, executor, prefix_cache, identity_of(artifact.manifest))
 
 
 def open_executor(

@@ -6,6 +6,7 @@ prefix).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from mlcc.engine.adjustments import Adjustments
@@ -38,6 +39,22 @@ class Executor(Protocol):
 
     def collect(self, ticket: int) -> Result:
         """Wait for a submitted batch. Raises DeviceError if the device failed."""
+        ...
+
+    page_bytes: tuple[int, ...]
+    """What `read_pages` gives for one page, or slot, of each cache group."""
+
+    def read_pages(self, group: int, ids: Sequence[int]) -> bytes:
+        """What pages hold, as `write_pages` of an executor of the same library takes it: the same
+        dtypes and order of tensors, for which `artifact.pages.identity_of` stands.
+
+        Between steps: all that were submitted are collected. Raises UnsupportedError if the device
+        cannot.
+        """
+        ...
+
+    def write_pages(self, group: int, ids: Sequence[int], data: bytes) -> None:
+        """Put it into others, before the next step; `page_bytes` for each. The same is raised."""
         ...
 
     def close(self) -> None:

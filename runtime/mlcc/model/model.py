@@ -27,6 +27,7 @@ from mlcc.engine.engine import Engine
 from mlcc.engine.executor import Executor
 from mlcc.engine.grammar import Grammars
 from mlcc.engine.limits import too_long
+from mlcc.engine.moving import Identity
 from mlcc.errors import ArtifactError, InvalidRequestError
 from mlcc.model.marks import ending_of, grammar_marks, hidden_marks
 from mlcc.model.tokenizer import FileTokenizer, TextTokenizer
@@ -186,6 +187,8 @@ class Model:
     executor: Executor
     prefix_cache: bool = True
     """Whether requests that begin alike share what was computed."""
+    identity: Identity | None = None
+    """Whose pages its executor has, for `model.transfer`; None = they go nowhere."""
 
     @property
     def depth(self) -> int:

@@ -103,6 +103,7 @@ MLCC_PYTHON unsigned long long PyLong_AsUnsignedLongLong(PyObject*);
 MLCC_PYTHON PyObject* PyFloat_FromDouble(double);
 MLCC_PYTHON PyObject* PyUnicode_DecodeUTF8(const char* text, Py_ssize_t size, const char* errors);
 MLCC_PYTHON char* PyBytes_AsString(PyObject*);
+MLCC_PYTHON Py_ssize_t PyBytes_Size(PyObject*);
 MLCC_PYTHON PyObject* PyByteArray_FromStringAndSize(const char*, Py_ssize_t size);
 MLCC_PYTHON char* PyByteArray_AsString(PyObject*);
 MLCC_PYTHON PyObject* PyList_New(Py_ssize_t size);
