@@ -1,6 +1,6 @@
 """Paged attention: decode against a long context, and a prefill of 512 tokens.
 
-    python benchmarks/attention.py [--heads 9/3/64,32/8/128] [--dtypes float16,int8] [--json out.json]
+    python benchmarks/attention.py [--heads 9/3/64,32/8/128] [--dtypes int8] [--json out.json]
 
 Floors to read the table against, for a context of n keys, H heads and KV heads of D dimensions:
 

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
 
-from mlcc.engine.batch import Capacity, PageList
+from mlcc.engine.batch import Cache, Capacity, PageList
 from mlcc.engine.caches import CachePools, held
 from mlcc.engine.grammar import Grammar
 from mlcc.engine.logprobs import HeldLogprob
@@ -80,7 +80,7 @@ def moved_of(seq: TokenSequence, pools: CachePools) -> tuple[Moved, list[Sequenc
     computed = 0 if seq.prompt_logprobs is not None else seq.computed
     if computed:
         pools.slide(seq.caches, computed)
-    pages = [held(cache) if computed else () for cache in seq.caches]
+    pages = [_read(cache) if computed else () for cache in seq.caches]
     firsts = [cache.first if isinstance(cache, PageList) else 0 for cache in seq.caches]
     moved = Moved(
         request=replace(seq.request, family="", prompt=tuple(seq.request.prompt)),
@@ -94,6 +94,11 @@ def moved_of(seq: TokenSequence, pools: CachePools) -> tuple[Moved, list[Sequenc
         held=tuple(seq.answer.held_logprobs),
     )
     return moved, pages
+
+
+def _read(cache: Cache) -> Sequence[int]:
+    """What the next step reads: of a state not where it is written, which may be another slot."""
+    return cache.ids if isinstance(cache, PageList) else (cache.read,)
 
 
 class Moves:
