@@ -1,6 +1,6 @@
 """Paged attention: decode against a long context, and a prefill of 512 tokens.
 
-    python benchmarks/attention.py [--heads 9/3/64,32/8/128] [--dtypes float32] [--json out.json]
+    python benchmarks/attention.py [--heads 9/3/64,32/8/128] [--dtypes int8] [--json out.json]
 
 Floors to read the table against, for a context of n keys, H heads and KV heads of D dimensions:
 
@@ -54,9 +54,13 @@ def inputs(
     bytes_of_layer = count * page * np.dtype(layout.dtype).itemsize
     layers = max(2, _CACHES // bytes_of_layer) if queries == 1 else 2
     layers = min(layers, 400)
-    noise = rng.standard_normal(1 << 20, np.float32).astype(layout.dtype)
+    noise = rng.standard_normal(1 << 20, np.float32)
+    noise = (noise * 30 if layout.scaled else noise).astype(layout.dtype)
     values = np.resize(noise, layers * count * page)
-    pages = tensor(values.reshape(layers * count, 2, kv_heads, _PAGE, dim))
+    pages = [tensor(values.reshape(layers * count, 2, kv_heads, _PAGE, dim))]
+    if layout.scaled:
+        shape_of_scales = (layers * count, 2, kv_heads, _PAGE)
+        pages.append(tensor(np.full(shape_of_scales, 1 / 30, np.float32)))
     q = tensor(rng.standard_normal((queries, heads, dim), np.float32))
     out = tensor(np.zeros((queries, heads, dim), np.float32))
     order = rng.permutation(layers * count)
@@ -66,7 +70,7 @@ def inputs(
         own = PageList(int32(order[i * count : (i + 1) * count].tolist()))
         writer.sequence([0] * queries, keys - queries, [own])
         step = np.frombuffer(writer.finish().words, np.int32)
-        return [q, pages, tensor(step), 1, out]
+        return [q, *pages, tensor(step), 1, out]
 
     return [layer(i) for i in range(layers)]
 
@@ -82,7 +86,7 @@ def benchmark(
     for queries, keys in [*((1, n) for n in contexts), (_PREFILL, _PREFILL)]:
         calls = [partial(kernel, *a) for a in inputs(shape, layout, queries, keys, rng)]
         seconds = measure(calls)
-        size = 2 * keys * kv_heads * dim * np.dtype(dtype).itemsize
+        size = 2 * keys * kv_heads * (dim * np.dtype(dtype).itemsize + 4 * layout.scaled)
         pairs = queries * (2 * keys - queries + 1) // 2
         rows.append(
             {

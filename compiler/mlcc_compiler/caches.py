@@ -65,7 +65,7 @@ class LayerRecord(ABC):
     operator: ClassVar[str]
     """As the function in `models/ops.py` is named; the class is found by it in `RECORDS`."""
     tensors: ClassVar[tuple[str, ...]]
-    """Names of what it keeps, in order."""
+    """Names of what it may keep, in order: the first always, others as its pages need them."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -168,6 +168,12 @@ class Caches:
                 return g, before + plan.layers.index(layer) * len(names) + own
             before += len(plan.layers) * len(names)
         raise KeyError(f"layer {layer} keeps nothing")
+
+    def own(self, layer: int, record: LayerRecord) -> tuple[int, tuple[CacheTensor, ...]]:
+        """(place of the first among all tensors, tensors) of what a layer keeps for an operator."""
+        g, first = self.place(layer, record.tensors[0])
+        tensors = self.plans[g].kept.tensors
+        return first, tuple(tensor for tensor in tensors if tensor.name in record.tensors)
 
     def infos(self, pools: Sequence[int]) -> tuple[CacheInfo, ...]:
         """As the manifest has them."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mlcc.artifact.pages import KV_DTYPES
 from mlcc.artifact.schema import MOST_ADAPTER_RANK, MOST_ADAPTER_SLOTS
 from mlcc.errors import UnsupportedError
 from mlcc.extras import advice, is_here
@@ -33,6 +34,11 @@ if TYPE_CHECKING:
     "--quant", default="q4", show_default=True, help="q4, q8, f16, bf16, f32 and variants"
 )
 @click.option("--head", help="the same for output head and embedding  [--quant's own]")
+@click.option(
+    "--kv",
+    type=click.Choice(list(KV_DTYPES)),
+    help="how keys and values are kept  [f16 if the target can]",
+)
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), help="folder  [dist/NAME-QUANT-TARGET]"
 )
@@ -83,6 +89,7 @@ def compile_command(
     f16: bool | None,
     quant: str,
     head: str | None,
+    kv: str | None,
     output: Path | None,
     context: int | None,
     max_batch: int | None,
@@ -111,11 +118,13 @@ def compile_command(
         checkpoint = with_lora(checkpoint, merge_lora)
     label = f"{quant}-head-{head}" if head else quant
     label = f"{merge_lora.name}-{label}" if merge_lora is not None else label
+    label = f"{label}-kv-{kv}" if kv else label
     kind = f"{target.name}-gpu" if target.abis and target.generator else target.name
     out = output or Path("dist") / f"{checkpoint.name.rpartition('/')[2]}-{label}-{kind}"
     options = Options(
         quant=quant,
         head=head,
+        kv=kv,
         context=context,
         max_batch=max_batch,
         max_step_tokens=max_step_tokens,

@@ -14,6 +14,7 @@ import numpy as np
 
 from mlcc.artifact.known import remember
 from mlcc.artifact.manifest import interface_hash
+from mlcc.artifact.pages import kept_as
 from mlcc.artifact.schema import AdapterSite, WeightsInfo
 from mlcc.errors import UnsupportedError
 from mlcc_compiler.artifact.describe import library_abi, manifest_of
@@ -138,7 +139,7 @@ def report_plan(plan: Plan, progress: Progress) -> None:
     progress.decided("context", f"{limits.context} tokens, {limits.max_batch} sequences at once")
     if long_factors(with_defaults(plan.checkpoint.config), limits.context):
         progress.decided("rope", "LongRoPE's long factors, for short prompts too")
-    kinds = [("states of " if c.kind == "state" else "", c.tensors[0].dtype) for c in caches]
+    kinds = [("states of " if c.kind == "state" else "", kept_as(c)) for c in caches]
     dtypes = ", ".join(dict.fromkeys(states + dtype for states, dtype in kinds))
     windows = [str(cache.window) for cache in caches if cache.window]
     kept = f", a window of {', '.join(windows)} where layers slide" if windows else ""

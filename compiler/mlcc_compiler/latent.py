@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from mlcc.engine.tables import CacheGroup, StepLayout
+from mlcc.errors import UnsupportedError
 from mlcc_compiler.caches import CacheLayout, CacheTensor, Kept, PagedRecord
+from mlcc_compiler.layout import SCALED
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,12 @@ class LatentShape(PagedRecord):
         return self.heads * (self.nope + self.value), self.rank
 
     def kept(self, page_size: int, dtype: str) -> Kept:
-        """Pages of latents, one tensor a layer."""
+        """Pages of latents, one tensor a layer. Raises UnsupportedError for 8-bit ones."""
+        if dtype in SCALED:
+            raise UnsupportedError(
+                "--kv int8: pages of latents (multi-head latent attention) have no 8-bit form, as "
+                "a latent is all heads' keys and values at once; leave --kv out"
+            )
         shape = (page_size, self.width)
         tensors = tuple(CacheTensor(name, shape, dtype) for name in self.tensors)
         return Kept(CacheGroup("paged", page_size), tensors)

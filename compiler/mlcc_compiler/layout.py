@@ -18,6 +18,13 @@ from mlcc_compiler.caches import CacheLayout, CacheTensor, Kept, PagedRecord
 
 Array = npt.NDArray[Any]
 
+INT8, INT8_WORDS = "int8", "int8x4"
+"""Pages of 8-bit numbers, as a kernel set reads them: bytes, or four in a word, the first lowest
+(WGSL has 32-bit types only). In memory they are the same on every device that runs here."""
+SCALED = frozenset({INT8, INT8_WORDS})
+"""How pages are kept whose numbers stand for themselves times the scale of their token and head:
+the largest magnitude divided by 127 (absmax; LLM.int8(), Dettmers et al., 2022)."""
+
 
 @dataclass(frozen=True)
 class AttentionShape(PagedRecord):
@@ -25,7 +32,7 @@ class AttentionShape(PagedRecord):
 
     operator: ClassVar = "attention"
     append: ClassVar = "append_kv"
-    tensors: ClassVar = ("kv",)
+    tensors: ClassVar = ("kv", "kv_scale")
     heads: int
     kv_heads: int
     head_dim: int
@@ -42,11 +49,19 @@ class AttentionShape(PagedRecord):
         return self.heads // self.kv_heads
 
     def kept(self, page_size: int, dtype: str) -> Kept:
-        """Pages of keys and values; of a window, if there is one."""
+        """Pages of keys and values; of a window, if there is one. 8-bit ones have their scales."""
         kind = "paged" if self.window is None else "window"
-        shape = (2, self.kv_heads, page_size, self.head_dim)
-        tensors = tuple(CacheTensor(name, shape, dtype) for name in self.tensors)
-        return Kept(CacheGroup(kind, page_size, self.window), tensors)
+        rows, dim = (2, self.kv_heads, page_size), self.head_dim
+        name, scale = self.tensors
+        if dtype == INT8:
+            tensors = [CacheTensor(name, (*rows, dim), "int8")]
+        elif dtype == INT8_WORDS:
+            tensors = [CacheTensor(name, (*rows, dim // 4), "uint32")]
+        else:
+            tensors = [CacheTensor(name, (*rows, dim), dtype)]
+        if dtype in SCALED:
+            tensors.append(CacheTensor(scale, rows, "float32"))
+        return Kept(CacheGroup(kind, page_size, self.window), tuple(tensors))
 
     def layout(self, layout: CacheLayout) -> KvLayout:
         return KvLayout.of(layout)
@@ -55,25 +70,39 @@ class AttentionShape(PagedRecord):
 @dataclass(frozen=True)
 class KvLayout:
     """The page tensor of a layer, [num_pages, 2, kv_heads, page_size, head_dim], and which of the
-    step's page lists names its pages."""
+    step's page lists names its pages.
+
+    8-bit pages have a second tensor, the scales f32[num_pages, 2, kv_heads, page_size].
+    """
 
     page_size: int
     dtype: str
+    """Of what is kept: a float, `INT8` or `INT8_WORDS`."""
     kv_heads: int
     head_dim: int
     step: StepLayout
     group: int
 
     @property
-    def page_shape(self) -> tuple[int, int, int, int]:
-        return (2, self.kv_heads, self.page_size, self.head_dim)
+    def scaled(self) -> bool:
+        """Whether there are scales."""
+        return self.dtype in SCALED
+
+    @property
+    def tensors(self) -> tuple[CacheTensor, ...]:
+        """The pages, and their scales."""
+        shape = AttentionShape(self.kv_heads, self.kv_heads, self.head_dim, 1.0)
+        return shape.kept(self.page_size, self.dtype).tensors
 
     @classmethod
     def of(cls, layout: CacheLayout) -> KvLayout:
         """Of a layer that keeps keys and values."""
-        (pages,) = layout.tensors
-        _, kv_heads, page_size, head_dim = pages.shape
-        return cls(page_size, pages.dtype, kv_heads, head_dim, layout.step, layout.group)
+        pages, *scales = layout.tensors
+        _, kv_heads, page_size, width = pages.shape
+        dtype = pages.dtype
+        if scales and dtype == "uint32":
+            dtype, width = INT8_WORDS, 4 * width
+        return cls(page_size, dtype, kv_heads, width, layout.step, layout.group)
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from mlcc.artifact.pages import KV_DTYPES
 from mlcc.artifact.schema import ACTIVATION_DTYPES, AdaptersInfo, AdapterSite, Limits
 from mlcc.engine.tables import StepLayout
 from mlcc.errors import UnsupportedError
 from mlcc_compiler.adapters import AdapterRoom, check_room
 from mlcc_compiler.caches import Caches
 from mlcc_compiler.checkpoint.folder import Checkpoint
+from mlcc_compiler.layout import INT8, INT8_WORDS
 from mlcc_compiler.models.causal_lm import CausalLM
 from mlcc_compiler.models.config import DecoderConfig
 from mlcc_compiler.models.fields import require
@@ -50,6 +52,9 @@ class Options:
     adapters: AdapterRoom | None = None
     """Room for low-rank adapters; None = none can be loaded."""
     dump_ir: Path | None = None
+    kv: str | None = None
+    """What keys and values are kept as: a name of `mlcc.artifact.pages.KV_DTYPES`; None = f16 where
+    the target computes with it, f32 elsewhere and for exact runs."""
     reuse_weights: Path | None = None
     """An artifact of the same checkpoint whose weights are stored as this compile would."""
 
@@ -109,7 +114,7 @@ class Plan:
             self,
             target=_with_name(target, self.checkpoint.name),
             options=replace(options, dump_ir=dump and dump / target.variant),
-            caches=caches_of(self.traced.module, PAGE_SIZE, _dtype(target, options)),
+            caches=_caches(self.traced, target, options),
         )
 
 
@@ -136,7 +141,7 @@ def make_plan(checkpoint: Checkpoint, target: Target, options: Options) -> Plan:
     config = architecture.config
     tied = ("lm_head.weight",) if config.tie_embeddings else ()
     check_tensors(expected, found, (*config.ignored, *tied))
-    caches = caches_of(traced.module, PAGE_SIZE, _dtype(target, options))
+    caches = _caches(traced, target, options)
     limits = _limits(options, target, context, caches)
     return Plan(checkpoint, target, options, architecture, traced, names.source, limits, caches)
 
@@ -199,6 +204,25 @@ def _context(checkpoint: Checkpoint, options: Options) -> int:
     return context
 
 
+def _caches(traced: Traced, target: Target, options: Options) -> Caches:
+    """The model's cache groups. Raises UnsupportedError for pages that this model or target cannot
+    keep."""
+    caches = caches_of(traced.module, PAGE_SIZE, _dtype(target, options))
+    if options.kv is not None and not any(group.has_pages for group in caches.groups):
+        raise UnsupportedError(
+            f"--kv {options.kv}: this model keeps no keys and values; leave --kv out"
+        )
+    return caches
+
+
 def _dtype(target: Target, options: Options) -> str:
     """Of caches: float16 where weights are rounded already; exact runs keep float32."""
-    return "float16" if target.f16 and options.quant != "f32" else "float32"
+    if options.kv is None:
+        return "float16" if target.f16 and options.quant != "f32" else "float32"
+    if options.kv == "f16" and not target.f16:
+        raise UnsupportedError(
+            f"--kv f16: target '{target.name}' has no float16 here; use --kv int8 or --kv f32"
+        )
+    if options.kv == "int8":
+        return INT8_WORDS if target.generator else INT8
+    return KV_DTYPES[options.kv]

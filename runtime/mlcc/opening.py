@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from mlcc.artifact.folder import Artifact
+from mlcc.artifact.pages import check_kv, identity_of
 from mlcc.artifact.safetensors import TensorEntry
 from mlcc.artifact.schema import AdaptersInfo, CacheInfo, TargetInfo
 from mlcc.device import executor_library
@@ -44,6 +45,7 @@ def open_model(
     memory_bytes: int | None = None,
     memory: float | None = None,
     kv_pages: int | None = None,
+    kv: str | None = None,
     prefix_cache: bool = True,
     speculation: Speculation | None = None,
     draft: Path | None = None,
@@ -53,14 +55,16 @@ def open_model(
     """Open a compiled model on this machine; None = what the artifact and the memory allow.
 
     memory_bytes: what it may take, where the system does not say. memory: the share of what is free
-    that it may take. kv_pages: of groups that keep all tokens. prefix_cache: as `Engine` of
-    mlcc.engine has it; what memory is left is its, unless there is a draft. speculation: how
-    answers are guessed ahead; draft: the folder of the compiled model that does. tokenizer: a
-    program's own, in place of the one that reads the model's file. `threads` must be decided before
-    anything imports tvm, so open models before that. Raises ArtifactError, CapacityError,
-    DeviceError, and UnsupportedError for speculation that the model cannot do.
+    that it may take. kv_pages: of groups that keep all tokens. kv: what keys and values must be
+    kept as. prefix_cache: as `Engine` of mlcc.engine has it; what memory is left is its, unless
+    there is a draft. speculation: how answers are guessed ahead; draft: the folder of the compiled
+    model that does. tokenizer: a program's own, in place of the one that reads the model's file.
+    `threads` must be decided before anything imports tvm, so open models before that. Raises
+    ArtifactError, CapacityError, DeviceError, and UnsupportedError for speculation that the model
+    cannot do.
     """
     artifact = Artifact.open(path)
+    check_kv(artifact.manifest, kv)
     guessing = None if draft is None else Artifact.open(draft)
     if guessing is not None:
         check_draft(guessing, artifact)
@@ -92,8 +96,8 @@ def open_model(
         )  # fmt: skip
     text = text_of(artifact, tokenizer)
     text = replace(text, notes=(*text.notes, *notes))
-    adapters = artifact.manifest.adapters
-    return Model(text, executor, prefix_cache, speculation, drafts, adapters)
+    adapters, identity = artifact.manifest.adapters, identity_of(artifact.manifest)
+    return Model(text, executor, prefix_cache, speculation, drafts, adapters, identity)
 
 
 def open_executor(

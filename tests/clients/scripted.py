@@ -108,6 +108,7 @@ class ScriptedExecutor:
     """An Executor that continues each sequence by its script."""
 
     depth = 1
+    page_bytes = (4 * PAGE,)
 
     def __init__(self, capacity: Capacity, tokenizer: Path) -> None:
         self.capacity = capacity
@@ -137,6 +138,16 @@ class ScriptedExecutor:
     def collect(self, ticket: int) -> Result:
         """The oldest result."""
         return self._results.popleft()
+
+    def read_pages(self, group: int, ids: Sequence[int]) -> bytes:
+        """What they hold."""
+        return b"".join(self._held[i * PAGE : (i + 1) * PAGE].tobytes() for i in ids)
+
+    def write_pages(self, group: int, ids: Sequence[int], data: bytes) -> None:
+        """Have them hold that."""
+        tokens = array("i", data)
+        for n, i in enumerate(ids):
+            self._held[i * PAGE : (i + 1) * PAGE] = tokens[n * PAGE : (n + 1) * PAGE]
 
     def close(self) -> None:
         """Nothing to give back."""

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
+from mlcc.artifact.pages import has_scales, kept_as
 from mlcc.engine.tables import CacheGroup
+from mlcc.errors import UnsupportedError
 from mlcc_compiler.caches import Caches
 from mlcc_compiler.compile import exact_matrices
+from mlcc_compiler.layout import INT8, INT8_WORDS
 from mlcc_compiler.models.registry import build_model
 from mlcc_compiler.passes.cache_groups import caches_of
 from mlcc_compiler.pipeline import trace
@@ -94,6 +99,25 @@ def test_deepseek_keeps_one_latent_a_token_and_layer() -> None:
     assert [t.shape for t in info.tensors] == [("num_pages", PAGE, 576)] * 27
     assert info.bytes_per_page == PAGE * 27 * 576 * 2
     assert bytes_of_a_sequence(found) == CONTEXT * 31_104 == 1_019_215_872
+
+
+def test_latents_have_no_8_bit_pages() -> None:
+    traced = trace(build_model(DEEPSEEK_V2_LITE, CONTEXT).model)
+    with pytest.raises(UnsupportedError, match="--kv int8: pages of latents"):
+        caches_of(traced.module, PAGE, INT8)
+
+
+@pytest.mark.parametrize("dtype, kept", [(INT8, "int8"), (INT8_WORDS, "uint32")])
+def test_8_bit_pages_of_windows_too(dtype: str, kept: str) -> None:
+    """Numbers, in words for GPUs, and a scale for each token and head; both groups alike."""
+    found = caches_of(trace(build_model(GEMMA_3_270M, 4096).model).module, PAGE, dtype)
+    assert {group.kind for group in found.groups} == {"paged", "window"}
+    for info in found.infos([3, 3]):
+        numbers, scales = info.tensors[:2]
+        assert (numbers.dtype, scales.dtype) == (kept, "float32")
+        assert scales.shape == ("num_pages", *numbers.shape[1:-1])
+        assert info.bytes_per_page == len(info.layers) * 2 * PAGE * (256 + 4)
+        assert has_scales(info) and kept_as(info) == "int8 with scales"
 
 
 def test_what_no_recipe_rounds_is_said_in_bytes() -> None:

@@ -131,6 +131,8 @@ def test_the_head_can_be_stored_otherwise_and_bounds_be_chosen(
             marks=pytest.mark.feature("f16-kv", "reference", "refused"),
         ),
         (["--target", "toaster"], "use one of: cpu, cuda"),
+        (["--target", "reference", "--kv", "f16"], "has no float16 here; use --kv int8"),
+        (["--kv", "int4"], "'int4' is not one of 'f16', 'f32', 'int8'"),
         (["--target", "reference", "--cpu", "avx2"], "has no CPU levels"),
         (["--cpu", "z80"], "unknown CPU level"),
         (["--quant", "q3"], "unknown quantization 'q3'"),

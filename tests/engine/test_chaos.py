@@ -1,5 +1,6 @@
-"""Chaos on the exact oracle: arrivals, cancels, priorities, tenants, short pages and failing
-devices in a seeded storm. Nothing leaks, nothing is lost, and every token is the naive engine's."""
+"""Chaos on the exact oracle: arrivals, cancels, priorities, tenants, short pages, exports and
+failing devices in a seeded storm. Nothing leaks, nothing is lost, and every token is the naive
+engine's."""
 
 from __future__ import annotations
 
@@ -16,8 +17,10 @@ from test_against_naive import TOKENIZER, check_answer
 
 from mlcc.device.toy import ToyExecutor
 from mlcc.engine import Capacity, Engine, Request, SamplingParams
+from mlcc.engine.moving import Identity
 from mlcc.engine.tables import CacheGroup
 from mlcc.errors import InvalidRequestError
+from mlcc.model.transfer import export_request, import_request
 
 VOCAB = ByteTokenizer.vocab_size
 PAGED, WINDOW, STATE = CacheGroup("paged", 4), CacheGroup("window", 4, 6), CacheGroup("state")
@@ -28,6 +31,7 @@ GROUPS: Sequence[tuple[Sequence[CacheGroup], Sequence[int]]] = (
 )
 """Pools in which a long request or two find room, or half of the sequences of a step."""
 EOS = {1}
+IDENTITY = Identity("layout", "model", "tokenizer")
 MOST_LIVE = 24
 BLOCKS = 1500
 """By which what Python holds may differ between two quiet moments, for its own caches: a sixth of a
@@ -59,7 +63,7 @@ class Storm:
         self.driver = Driver(engine, ToyExecutor(self.capacity), depth)
         self.driver.seconds = self.draw.random  # decides how much of prompts, and no token
         self.live: dict[str, Live] = {}
-        self.came = self.refused = self.ended = 0
+        self.came = self.refused = self.ended = self.moved = 0
         self.reasons: dict[str, int] = {}
         self.openings = [[self.draw.randrange(VOCAB) for _ in range(n)] for n in (4, 8, 11)]
 
@@ -77,6 +81,8 @@ class Storm:
                 self.driver.cancel(self.draw.choice([*self.live]))
             if self.draw.random() < 0.002:
                 self.fail()
+            if self.live and self.draw.random() < 0.04:
+                self.move(self.draw.choice([*self.live]))
             if self.driver.engine.has_work:
                 self.driver.step()
             self.settle()
@@ -100,8 +106,21 @@ class Storm:
         except InvalidRequestError:  # longer than the pages ever hold
             self.refused += 1
             return
-        arrival = self.came - 1 - self.refused
+        arrival = self.came - 1 - self.refused + self.moved
         self.live[request.id] = Live(request, arrival)
+
+    def move(self, name: str) -> None:
+        """A request leaves as bytes, and comes back."""
+        driver, books = self.driver, self.driver.engine.moves
+        while driver.tickets:
+            driver.take(driver.engine.commit(driver.executor.collect(driver.tickets.popleft())))
+        if driver.got[name].finished:
+            return
+        data = export_request(books, driver.executor, IDENTITY, name)
+        driver.engine.cancel(name)  # what this tells comes later
+        import_request(books, driver.executor, IDENTITY, data)
+        driver.engine.check_integrity()
+        self.moved += 1
 
     def fail(self) -> None:
         """The device fails, and recovers."""
@@ -147,6 +166,7 @@ def test_a_storm(kind: int, depth: int, cache: bool) -> None:
     stats = storm.driver.engine.stats()
     assert stats.preemptions > 0 and (stats.cached_tokens > 0) is cache
     assert storm.reasons.keys() >= {"stop", "length", "cancelled"}
+    assert storm.moved > 0
 
 
 @pytest.mark.long

@@ -14,7 +14,7 @@ from mlcc.device.step_view import StepView
 from mlcc.engine.batch import Batch, Cache, PageList, StateSlot, int32
 from mlcc.engine.batch_writer import BatchWriter
 from mlcc.engine.tables import CacheGroup, StepLayout
-from mlcc_compiler.layout import AttentionShape, KvLayout
+from mlcc_compiler.layout import INT8_WORDS, SCALED, AttentionShape, KvLayout
 
 MIXED = ((1, 1), (1, 16), (5, 5), (1, 17), (1, 200), (40, 130), (64, 64), (3, 300))
 """(queries, keys) of each sequence."""
@@ -68,6 +68,8 @@ class Inputs:
     case: Case
     q: Any
     pages: Any
+    scales: Any
+    """Of 8-bit pages, else None."""
     batch: Batch
     sequences: int
     """Sequences for which kernels are started."""
@@ -76,7 +78,11 @@ class Inputs:
 
     @property
     def tensors(self) -> list[Any]:
-        return [self.q, self.pages, np.frombuffer(self.batch.words, np.int32)]
+        pages = [self.pages]
+        if self.scales is not None:
+            words = self.case.dtype == INT8_WORDS
+            pages = [self.pages.view(np.uint32) if words else self.pages, self.scales]
+        return [self.q, *pages, np.frombuffer(self.batch.words, np.int32)]
 
     @property
     def expected(self) -> Any:
@@ -84,7 +90,7 @@ class Inputs:
         case = self.case
         lists = StepView(self.batch).lists(case.layout.group)
         numbers = (case.scale, case.window, case.softcap)
-        return twin.paged_attention(self.q, self.pages, lists, *numbers)
+        return twin.paged_attention(self.q, self.pages, lists, *numbers, self.scales)
 
 
 def inputs(case: Case, sequences: Any, seed: int = 0, padding: int = 0) -> Inputs:
@@ -97,7 +103,10 @@ def inputs(case: Case, sequences: Any, seed: int = 0, padding: int = 0) -> Input
     slid = [int(pages - rng.integers(0, min(pages, 2) + 1)) for pages in unseen]
     counts = [-(-keys // case.page) for _, keys in sequences]
     free = rng.permutation(sum(counts) + 7).tolist()
-    pages = np.full((len(free), 2, case.kv_heads, case.page, case.dim), np.nan, case.dtype)
+    scaled = case.dtype in SCALED
+    shape = (len(free), 2, case.kv_heads, case.page)
+    pages = np.full((*shape, case.dim), 99 if scaled else np.nan, "int8" if scaled else case.dtype)
+    scales = np.full(shape, np.nan, np.float32) if scaled else None
     poisoned = [free.pop() for _ in range(7)]
     lists = []
     for s, (_, keys) in enumerate(sequences):
@@ -106,12 +115,14 @@ def inputs(case: Case, sequences: Any, seed: int = 0, padding: int = 0) -> Input
         for i in range(unseen[s], counts[s]):
             used = min(case.page, keys - i * case.page)
             values = rng.standard_normal((2, case.kv_heads, used, case.dim))
+            if scales is not None:
+                values, scales[ids[i - slid[s]], :, :, :used] = twin.round_heads(values)
             pages[ids[i - slid[s]], :, :, :used] = values
     batch = _step(case, sequences, lists, poisoned, rng)
     count = batch.num_tokens + padding
     q = rng.standard_normal((count, case.heads, case.dim)).astype(np.float32) * 2
     entries = batch.num_pages(case.layout.group)
-    return Inputs(case, q, pages, batch, batch.num_sequences, entries)
+    return Inputs(case, q, pages, scales, batch, batch.num_sequences, entries)
 
 
 def alone(given: Inputs, s: int) -> Inputs:
@@ -123,7 +134,7 @@ def alone(given: Inputs, s: int) -> Inputs:
     pages = PageList(int32(ids.tolist()), int(own.page_number[s]))
     rng = np.random.default_rng(s)
     batch = _step(case, [(end - begin, own.length[s])], [pages], [0], rng)
-    return Inputs(case, given.q[begin:end], given.pages, batch, 1, len(ids))
+    return Inputs(case, given.q[begin:end], given.pages, given.scales, batch, 1, len(ids))
 
 
 def _unseen(case: Case, queries: int, keys: int) -> int:

@@ -91,6 +91,6 @@ def alone(given: Inputs, s: int) -> Inputs:
     """The inputs of one sequence of a step."""
     pairs = np.repeat(given.pages[:, None, None], 2, axis=1)
     whole = attention_cases.Inputs(
-        given.case.pairs, given.q, pairs, given.batch, given.sequences, given.entries
+        given.case.pairs, given.q, pairs, None, given.batch, given.sequences, given.entries
     )
     return Inputs.of(given.case, attention_cases.alone(whole, s))

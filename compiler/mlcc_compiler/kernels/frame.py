@@ -69,9 +69,10 @@ SIZE = Argument((), "int64")
 """A number of the step that no tensor's shape tells: an int64, passed by value."""
 
 
-def page_argument(layout: KvLayout) -> Argument:
-    """The pages of one layer."""
-    return Argument(("num_pages", *layout.page_shape), layout.dtype)
+def page_arguments(layout: KvLayout) -> dict[str, Argument]:
+    """The pages of one layer, and the scales of 8-bit ones."""
+    names = ("pages", "scales")
+    return {n: tensor_argument(t) for n, t in zip(names, layout.tensors, strict=False)}
 
 
 def tensor_argument(kept: CacheTensor) -> Argument:

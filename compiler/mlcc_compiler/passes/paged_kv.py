@@ -90,10 +90,9 @@ class PagedKV(Rewriter):
         return value
 
     def _place(self, layer: int, record: LayerRecord) -> Place:
-        group, first = self.caches.place(layer, record.tensors[0])
-        own = self.caches.tensors[first : first + len(record.tensors)]
-        layout = CacheLayout(tuple(tensor for _, tensor in own), self.layout, group)
-        return Place(record, first, layout)
+        group, _ = self.caches.place(layer)
+        first, own = self.caches.own(layer, record)
+        return Place(record, first, CacheLayout(own, self.layout, group))
 
     def _update(
         self,

@@ -1,15 +1,16 @@
 """Frozen dataclasses to plain JSON values and back, strictly: every surprise names its path.
 
-Standard library only. Knows nothing of manifests or files; `manifest.py` is its user.
+Standard library only. Knows nothing of manifests or files; `manifest.py` and
+`mlcc.model.transfer` are its users.
 """
 
 from __future__ import annotations
 
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
-from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
 Decode = Callable[[Any], Any]
@@ -54,8 +55,12 @@ def _decoder(kind: Any) -> Decode:
     origin, arguments = get_origin(kind), get_args(kind)
     if origin in (Union, types.UnionType):
         return _union(arguments)
-    if origin is tuple:
+    if origin is tuple and arguments[-1] is not ...:
+        return _row([_decoder(argument) for argument in arguments])
+    if origin in (tuple, Sequence):
         return _list(_decoder(arguments[0]))
+    if origin is Literal:
+        return _one_of(arguments)
     if origin is dict:
         return _object(_decoder(arguments[1]))
     return _exactly(kind)
@@ -95,6 +100,28 @@ def _list(item: Decode) -> Decode:
             except RecordError as error:
                 raise error.within(f"[{len(found)}]") from error
         return tuple(found)
+
+    return decode
+
+
+def _row(items: list[Decode]) -> Decode:
+    """A tuple of a length, each entry of its own kind."""
+    plain = _exactly(list)
+
+    def decode(value: Any) -> tuple[Any, ...]:
+        entries = plain(value)
+        if len(entries) != len(items):
+            raise RecordError(f"expected {len(items)} entries, got {len(entries)}")
+        return tuple(item(entry) for item, entry in zip(items, entries, strict=True))
+
+    return decode
+
+
+def _one_of(values: tuple[Any, ...]) -> Decode:
+    def decode(value: Any) -> Any:
+        if type(value) is str and value in values:
+            return value
+        raise RecordError(f"expected one of {', '.join(map(str, values))}, got {_shown(value)}")
 
     return decode
 

@@ -13,6 +13,7 @@ import click
 from mlcc.artifact.folder import Artifact
 from mlcc.artifact.host import choose
 from mlcc.artifact.manifest import Manifest
+from mlcc.artifact.pages import kept_as
 from mlcc.artifact.schema import MANIFEST_NAME
 from mlcc.errors import ArtifactError, printable
 from mlcc.model_argument import HUB
@@ -80,12 +81,11 @@ def describe(manifest: Manifest) -> Iterator[tuple[str, str]]:
 
 def _caches(manifest: Manifest) -> Iterator[str]:
     for cache in manifest.caches:
-        dtypes = ", ".join(dict.fromkeys(tensor.dtype for tensor in cache.tensors)) or "none"
         pool = f"{cache.pool} pages of {cache.page_size} tokens"
         if cache.kind == "state":
             pool = f"{cache.pool} states"
         window = f", a window of {cache.window}" if cache.window else ""
-        yield f"{pool}{window} in {_count(len(cache.layers), 'layer')} of {dtypes}"
+        yield f"{pool}{window} in {_count(len(cache.layers), 'layer')} of {kept_as(cache)}"
 
 
 def _memory(manifest: Manifest) -> str:

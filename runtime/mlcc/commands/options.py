@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mlcc.artifact.pages import KV_DTYPES
 from mlcc.bounds import BOUNDS
 from mlcc.errors import printable
 from mlcc.model_argument import model_argument, model_arguments
@@ -39,6 +40,7 @@ class ModelOptions:
     device: int | None = None
     memory: float | None = None
     kv_pages: int | None = None
+    kv: str | None = None
     prefix_cache: bool = True
     speculate: str | None = None
     draft: Path | None = None
@@ -61,6 +63,7 @@ class ModelOptions:
             self.max_batch,
             self.max_step_tokens,
             self.max_rows,
+            kv=self.kv,
             device=asked,
         )
         path = compiled(self.model, options, note)
@@ -93,6 +96,7 @@ class ModelOptions:
             max_rows=self.max_rows,
             memory=self.memory,
             kv_pages=self.kv_pages,
+            kv=self.kv,
             prefix_cache=self.prefix_cache,
             speculation=Speculation.read(self.speculate, self.draft),
             draft=self.draft,
@@ -135,6 +139,11 @@ MODEL_OPTIONS: tuple[Callable[[Command], Command], ...] = (
     click.argument("model", callback=model_argument),
     click.option("--target", help="If it must be compiled first.  [cpu]"),
     click.option("--quant", help="If it must be compiled first.  [q4]"),
+    click.option(
+        "--kv",
+        type=click.Choice(list(KV_DTYPES)),
+        help="How keys and values are kept, if it must be compiled first; else what they must be.",
+    ),
     *map(
         bound_option,
         (

@@ -46,12 +46,14 @@ class CompileOptions:
     max_batch: int | None = None
     max_step_tokens: int | None = None
     max_rows: int | None = None
+    kv: str | None = None
     device: tuple[str, ...] = ()
     """What this machine's device asks of the compiler, as its command line spells it."""
 
     def arguments(self) -> list[str]:
         """As the compiler's command line spells them."""
         words = ["--target", self.target or TARGET, "--quant", self.quant or QUANT]
+        words += ["--kv", self.kv] if self.kv else []
         for name in ("context", "max_batch", "max_step_tokens", "max_rows"):
             value = getattr(self, name)
             words += [f"--{name.replace('_', '-')}", str(value)] if value else []

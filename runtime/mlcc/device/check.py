@@ -45,6 +45,17 @@ def require(ok: bool, message: str) -> None:
         raise BadBatchError(message)
 
 
+def check_pages(
+    capacity: Capacity, group: int, ids: Sequence[int], page_bytes: int, size: int | None = None
+) -> None:
+    """Raises BadBatchError unless a group has these pages, and so many bytes are theirs."""
+    require(0 <= group < len(capacity.pools), f"pages of group {group}")
+    pool = capacity.pools[group]
+    require(all(0 <= page < pool for page in ids), f"pages {list(ids)[:9]} of a pool of {pool}")
+    wanted = len(ids) * page_bytes
+    require(size in (None, wanted), f"{size} bytes for pages of {wanted}")
+
+
 def check_batch(batch: Batch, capacity: Capacity, previous_rows: int) -> list[Span]:
     """The sequences of a batch, which has been checked in full. Raises BadBatchError.
 

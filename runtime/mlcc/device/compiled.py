@@ -18,7 +18,7 @@ from mlcc.artifact.safetensors import TensorEntry
 from mlcc.artifact.schema import AdaptersInfo, CacheInfo, page_shape
 from mlcc.device import executor_library as c
 from mlcc.device import webgpu
-from mlcc.device.check import require
+from mlcc.device.check import check_pages, require
 from mlcc.device.executor_errors import error_of
 from mlcc.device.kernel_use import KernelUse
 from mlcc.device.place import CPU, Place
@@ -55,6 +55,7 @@ class CompiledExecutor:
         self.capacity = capacity
         self.place = place
         self.depth = 1 if place.kind == "cpu" else 2
+        self.page_bytes = tuple(cache.bytes_per_page for cache in caches)
         self._path = library
         self._adjust_layout = AdjustLayout.of(capacity.layout, capacity.vocab_size)
         self._library = webgpu.library() if place.kind == webgpu.KIND else c.load()
@@ -169,6 +170,21 @@ class CompiledExecutor:
         self._stage(batch)
         with self._typed("computing a step"):
             return self._executor.likelihood(tuple(targets))
+
+    def read_pages(self, group: int, ids: Sequence[int]) -> bytes:
+        """What pages hold: tensor after tensor as the manifest lists them, in each page after
+        page."""
+        check_pages(self.capacity, group, ids, self.page_bytes[group])
+        with self._typed("reading pages"):
+            return bytes(
+                self._executor.read_pages(group, tuple(ids), len(ids) * self.page_bytes[group])
+            )
+
+    def write_pages(self, group: int, ids: Sequence[int], data: bytes) -> None:
+        """Put it into others."""
+        check_pages(self.capacity, group, ids, self.page_bytes[group], len(data))
+        with self._typed("writing pages"):
+            self._executor.write_pages(group, tuple(ids), data)
 
     def use(self) -> c.Use:
         """What it took since it was opened."""

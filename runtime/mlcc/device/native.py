@@ -78,6 +78,7 @@ class NativeExecutor:
         self._graphs = self._decode_graphs(functions)
         rows = 1 if self._graphs is None else capacity.max_rows
         self._last_sampled = self._tensors.weight(np.zeros(rows, np.int32))
+        self.page_bytes = tuple(cache.bytes_per_page for cache in caches)
         self._results: dict[int, Read] = {}
         self._next_ticket = 0
 
@@ -207,6 +208,20 @@ class NativeExecutor:
     def instrument(self, hook: Callable[..., int]) -> None:
         """Have TVM call `hook(function, name, before, result, *arguments)` round every call."""
         self._machine.set_instrument(hook)
+
+    def read_pages(self, group: int, ids: Sequence[int]) -> bytes:
+        """Not built: raises UnsupportedError."""
+        raise self._no_moves()
+
+    def write_pages(self, group: int, ids: Sequence[int], data: bytes) -> None:
+        """Not built: raises UnsupportedError."""
+        raise self._no_moves()
+
+    def _no_moves(self) -> UnsupportedError:
+        return UnsupportedError(
+            f"pages on {self.place.kind} cannot be exported or imported yet; use a library for "
+            "target cpu or vulkan"
+        )
 
     def synchronize(self) -> None:
         """Wait for everything that was queued."""

@@ -7,7 +7,7 @@ Needs numpy alone, no tvm.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from mlcc.device import (
 )
 from mlcc.device import reference_ops as ops
 from mlcc.device.adapter_arrays import ReferenceAdapters
-from mlcc.device.check import check_adjustments
+from mlcc.device.check import check_adjustments, check_pages, require
 from mlcc.device.likelihood import log_likelihood
 from mlcc.device.reference_caches import LayerCache, Remembers
 from mlcc.device.reference_logits import adjust, top_logprobs
@@ -77,6 +77,8 @@ class ReferenceExecutor:
                 }
                 self.caches[layer] = LayerCache(g, made)
         self._adapters = None if adapters is None else ReferenceAdapters(adapters, self.dtype)
+        self._infos = tuple(caches)
+        self.page_bytes = tuple(cache.bytes_per_page for cache in caches)
         self.last_sampled = np.zeros(1, np.int32)
         self._results: dict[int, Result] = {}
         self._next_ticket = 0
@@ -122,6 +124,34 @@ class ReferenceExecutor:
     def close(self) -> None:
         """Free the pages and weights."""
         self.caches, self.weights = {}, {}
+
+    def read_pages(self, group: int, ids: Sequence[int]) -> bytes:
+        """What pages hold, in the manifest's dtypes; nothing is lost if it computes in float32."""
+        self._check_pages(group, ids)
+        with np.errstate(invalid="ignore"):  # where nothing was written yet
+            parts = [tensor[list(ids)].astype(kind) for tensor, kind in self._of_group(group)]
+        return b"".join(part.tobytes() for part in parts)
+
+    def write_pages(self, group: int, ids: Sequence[int], data: bytes) -> None:
+        """Put it into others."""
+        self._check_pages(group, ids, len(data))
+        at = 0
+        for tensor, kind in self._of_group(group):
+            shape = (len(ids), *tensor.shape[1:])
+            count = int(np.prod(shape))
+            tensor[list(ids)] = np.frombuffer(data, kind, count, at).reshape(shape)
+            at += count * np.dtype(kind).itemsize
+
+    def _of_group(self, group: int) -> Iterator[tuple[Array, str]]:
+        """(tensor, the manifest's dtype) of each of a group's."""
+        info = self._infos[group]
+        tensors = (t for layer in info.layers for t in self.caches[layer].tensors.values())
+        return zip(tensors, (spec.dtype for spec in info.tensors), strict=True)
+
+    def _check_pages(self, group: int, ids: Sequence[int], size: int | None = None) -> None:
+        require(not self._results, "pages are moved while steps are not collected")
+        require(0 <= group < len(self.page_bytes), f"pages of group {group}")
+        check_pages(self.capacity, group, ids, self.page_bytes[group], size)
 
     def logits(self, batch: Batch) -> Array:
         """Run a batch and return its logits [r, vocab]."""

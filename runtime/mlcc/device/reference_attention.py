@@ -26,21 +26,42 @@ def attention(
     softcap: float | None,
     **sizes: int,
 ) -> Array:
-    """Append keys and values to the pages, then attend over them."""
-    pages = cache.tensors["kv"]
-    append_kv(k, v, step.tokens(f"slot.{cache.group}"), pages)
-    return paged_attention(q, pages, step.lists(cache.group), scale, window, softcap)
+    """Append keys and values to the pages, 8-bit ones if they have scales, then attend."""
+    pages, scales = cache.tensors["kv"], cache.tensors.get("kv_scale")
+    append_kv(k, v, step.tokens(f"slot.{cache.group}"), pages, scales)
+    return paged_attention(q, pages, step.lists(cache.group), scale, window, softcap, scales)
 
 
-def append_kv(k: Array, v: Array, token_slots: Array, pages: Array) -> Array:
-    """Write k, v [n, kv_heads, head_dim] into pages [p, 2, kv_heads, page_size, head_dim]."""
+def append_kv(
+    k: Array, v: Array, token_slots: Array, pages: Array, scales: Array | None = None
+) -> Array:
+    """Write k, v [n, kv_heads, head_dim] into pages [p, 2, kv_heads, page_size, head_dim], rounded
+    by `round_heads` where there are scales [p, 2, kv_heads, page_size]."""
     page_size = pages.shape[3]
     for i, slot in enumerate(token_slots):
         if slot >= 0:
             page, offset = divmod(int(slot), page_size)
-            pages[page, 0, :, offset] = k[i]
-            pages[page, 1, :, offset] = v[i]
+            for which, x in enumerate((k, v)):
+                if scales is None:
+                    pages[page, which, :, offset] = x[i]
+                else:
+                    found = round_heads(x[i])
+                    pages[page, which, :, offset], scales[page, which, :, offset] = found
     return pages
+
+
+def round_heads(x: Array) -> tuple[Array, Array]:
+    """(whole numbers of -127 .. 127, scales f32[...]) of x[..., head_dim], each head by itself: its
+    largest magnitude divided by 127 (absmax; LLM.int8(), Dettmers et al., 2022).
+
+    In float32, to the nearest even. What is below 2 ** -119 becomes 0. A head with anything that is
+    not finite gets zeros and a scale that is not finite, so that it reads as NaN.
+    """
+    largest = np.abs(x.astype(np.float32)).max(-1)
+    rounds = np.isfinite(largest) & (largest >= np.float32(2.0**-119))
+    factor = np.float32(127) / np.where(rounds, largest, 1).astype(np.float32)
+    small = np.where(rounds[..., None], x, 0).astype(np.float32) * factor[..., None]
+    return np.rint(small), largest / np.float32(127)
 
 
 def paged_attention(
@@ -50,8 +71,10 @@ def paged_attention(
     scale: float,
     window: int | None = None,
     softcap: float | None = None,
+    scales: Array | None = None,
 ) -> Array:
-    """Causal attention of q [n, heads, head_dim]; zeros for tokens of no sequence."""
+    """Causal attention of q [n, heads, head_dim]; zeros for tokens of no sequence. Of 8-bit pages
+    the scales are what their numbers are multiplied with."""
     out = np.zeros_like(q)
     for s, length in enumerate(lists.length):
         own = lists.ids[lists.first_page[s] : lists.first_page[s + 1]]
@@ -61,17 +84,23 @@ def paged_attention(
             position = int(length) - end + t
             first = 0 if window is None else max(0, position + 1 - window)
             seen = first - slid, position + 1 - slid
-            keys, values = (gather_kv(pages, own, c, *seen) for c in (0, 1))
+            keys, values = (gather_kv(pages, own, c, *seen, scales) for c in (0, 1))
             out[t] = attend(q[t], keys.astype(q.dtype), values.astype(q.dtype), scale, softcap)
     return out
 
 
-def gather_kv(pages: Array, own: Array, which: int, first: int, last: int) -> Array:
+def gather_kv(
+    pages: Array, own: Array, which: int, first: int, last: int, scales: Array | None = None
+) -> Array:
     """Keys (0) or values (1) at first .. last - 1 of the pages in `own`, counted from the first of
     them: [kv_heads, last - first, head_dim]."""
     page_size = pages.shape[3]
     where = [divmod(j, page_size) for j in range(first, last)]
-    return np.stack([pages[own[page], which, :, offset] for page, offset in where], axis=1)
+    found = [pages[own[page], which, :, offset] for page, offset in where]
+    if scales is not None:
+        each = [scales[own[page], which, :, offset] for page, offset in where]
+        found = [x * s[..., None] for x, s in zip(found, each, strict=True)]
+    return np.stack(found, axis=1)
 
 
 def attend(q: Array, keys: Array, values: Array, scale: float, softcap_at: float | None) -> Array:

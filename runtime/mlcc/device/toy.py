@@ -14,9 +14,17 @@ from array import array
 from collections import deque
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
+from struct import Struct
 from typing import NamedTuple
 
-from mlcc.device.check import Span, check_adjustments, check_batch, require, slot_of
+from mlcc.device.check import (
+    Span,
+    check_adjustments,
+    check_batch,
+    check_pages,
+    require,
+    slot_of,
+)
 from mlcc.device.toy_logits import ABOVE, adjust, choose, likeliest, toy_logits
 from mlcc.engine.adapters import AdapterMatrix
 from mlcc.engine.adjustments import AdjustedRow, Adjustments
@@ -26,6 +34,8 @@ from mlcc.engine.sampling import mix64
 from mlcc.engine.tables import CacheGroup
 
 _MASK = (1 << 64) - 1
+_SLOT, _STATE = Struct("<iiQ"), Struct("<Qq")
+"""As they move: token, position and chain; hash and tokens."""
 
 
 class RowParams(NamedTuple):
@@ -129,6 +139,28 @@ class ToyExecutor:
             digest.update(repr(matrix).encode())
         self._adapters[slot] = int.from_bytes(digest.digest(), "little")
 
+    @property
+    def page_bytes(self) -> tuple[int, ...]:
+        """Of each group: a token's slot, as often as a page has one, or a state."""
+        return tuple(cache.page_bytes for cache in self._caches)
+
+    def read_pages(self, group: int, ids: Sequence[int]) -> bytes:
+        """What pages or states hold."""
+        self._check_pages(group, ids)
+        return b"".join(self._caches[group].read(page) for page in ids)
+
+    def write_pages(self, group: int, ids: Sequence[int], data: bytes) -> None:
+        """Have others hold it."""
+        self._check_pages(group, ids, len(data))
+        size = self.page_bytes[group]
+        for i, page in enumerate(ids):
+            self._caches[group].write(page, data[i * size : (i + 1) * size])
+
+    def _check_pages(self, group: int, ids: Sequence[int], size: int | None = None) -> None:
+        require(not self._queue, "pages are moved while steps wait")
+        require(0 <= group < len(self._caches), f"pages of group {group}")
+        check_pages(self.capacity, group, ids, self.page_bytes[group], size)
+
     def close(self) -> None:
         """Forget everything. Idempotent."""
         self._queue.clear()
@@ -221,6 +253,20 @@ class _Pages:
             for contents in (self._tokens, self._positions, self._chains):
                 contents[to * size + i] = contents[source * size + i]
 
+    @property
+    def page_bytes(self) -> int:
+        return _SLOT.size * self._group.page_size
+
+    def read(self, page: int) -> bytes:
+        size = self._group.page_size
+        slots = range(page * size, (page + 1) * size)
+        contents = self._tokens, self._positions, self._chains
+        return b"".join(_SLOT.pack(*(each[i] for each in contents)) for i in slots)
+
+    def write(self, page: int, data: bytes) -> None:
+        for i, slot in enumerate(_SLOT.iter_unpack(data), page * self._group.page_size):
+            self._tokens[i], self._positions[i], self._chains[i] = slot
+
     def run(self, span: Span, g: int, tokens: Sequence[int], adapter: int) -> list[list[int]]:
         """Store the new tokens; what the query at each of them sees. What was stored with another
         adapter is another sequence's."""
@@ -277,6 +323,15 @@ class _States:
 
     def copy(self, source: int, to: int) -> None:
         self._states[to] = self._states[source]
+
+    page_bytes = 16
+
+    def read(self, slot: int) -> bytes:
+        return _STATE.pack(*self._states[slot])
+
+    def write(self, slot: int, data: bytes) -> None:
+        state, count = _STATE.unpack(data)
+        self._states[slot] = (state, count)
 
     def run(self, span: Span, g: int, tokens: Sequence[int], adapter: int) -> list[list[int]]:
         """Move the state on; what the query at each token sees."""

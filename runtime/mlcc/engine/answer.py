@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mlcc.engine.detokenize import Detokenizer, Move, Tokenizer, Window
-from mlcc.engine.logprobs import AnswerLogprobs, TokenLogprob
+from mlcc.engine.logprobs import AnswerLogprobs, HeldLogprob, TokenLogprob
 from mlcc.engine.stop import StopChecker
 from mlcc.engine.token_texts import TokenTexts
 
@@ -36,6 +36,18 @@ class AnswerText:
         """Whether log-probabilities are told."""
         self.matched: str | None = None
         """The stop string that ended the answer, if one did."""
+
+    @property
+    def held_logprobs(self) -> Sequence[HeldLogprob]:
+        """Of tokens whose text is not out yet."""
+        return self._logprobs.held if self._logprobs else ()
+
+    def restore_logprobs(self, held: Sequence[HeldLogprob]) -> None:
+        """To tokens that were pushed again. Raises ValueError if they are others."""
+        if self._logprobs is not None:
+            self._logprobs.restore(held)
+        elif held:
+            raise ValueError("log-probabilities that nobody asked for")
 
     def push(self, token: int) -> str:
         """Add a token; returns the text that is certain now."""

@@ -195,6 +195,21 @@ class CachePools:
                 cache.ids[-1] = copy
             cache.room = (cache.first + len(cache.ids)) * self.groups[g].page_size
 
+    def adopt(self, caches: Sequence[Cache], firsts: Sequence[int], counts: Sequence[int]) -> bool:
+        """Give a sequence that holds nothing so many pages of each group, `firsts` being which of
+        its pages the first is; False, and nothing is taken, if there are not as many."""
+        if any(count > pool.free_count for count, pool in zip(counts, self.pools, strict=True)):
+            return False
+        wanted = zip(self.groups, self.pools, caches, firsts, counts, strict=True)
+        for group, pool, cache, first, count in wanted:
+            if isinstance(cache, StateSlot):
+                (cache.read,) = pool.allocate(count)
+                cache.write = cache.read
+            else:
+                cache.ids, cache.first = pool.allocate(count), first
+                cache.room = (first + count) * group.page_size
+        return True
+
     def copied(self) -> None:
         """The copies are in a step."""
         for g, source, _ in self.copies:

@@ -53,6 +53,15 @@ class Choices:
             filters = filters._replace(epsilon=2.0 ** -min(max(self._mu, 0.0), _MOST_MU))
         return filters
 
+    @property
+    def surprise(self) -> float:
+        """Mirostat's mu: the most, in bits, that the next token may surprise."""
+        return self._mu
+
+    @surprise.setter
+    def surprise(self, mu: float) -> None:
+        self._mu = mu
+
     def push(self, logprob: float) -> None:
         """A token was said."""
         if self.exact:

@@ -34,6 +34,7 @@ from mlcc.engine.guesses import Speculator
 from mlcc.engine.later_text import text_decides
 from mlcc.engine.limits import check_capacity, check_request, check_result, token_limit
 from mlcc.engine.logprobs import PromptLogprobs
+from mlcc.engine.moving import Moves
 from mlcc.engine.pace import Pace
 from mlcc.engine.packing import AdjustedSequence, adjust, pack
 from mlcc.engine.request import FinishReason, Request
@@ -75,7 +76,7 @@ class Engine:
         self.capacity = capacity
         self._eos_ids = frozenset(eos_ids)
         self._tokenizer = tokenizer
-        self._moves: dict[Window, Move] = {}
+        self._pieces: dict[Window, Move] = {}
         """What tokens did in answers so far."""
         self._texts = TokenTexts(tokenizer, capacity.vocab_size) if tokenizer else None
         self._text_later = text_later
@@ -91,6 +92,9 @@ class Engine:
         self._live: dict[str, TokenSequence] = {}
         self._in_flight: deque[Step] = deque()
         """Every step planned and not committed."""
+        books = self._live, self._in_flight, self._pools, self._scheduler
+        self.moves = Moves(capacity, books, self._sequence, self._enter)
+        """How a half-computed request leaves, and how one of another engine goes on."""
         self._adjust_layout = AdjustLayout.of(capacity.layout, capacity.vocab_size)
         self._adjusted: list[AdjustedSequence] = []
         """Of the step planned last."""
@@ -107,17 +111,24 @@ class Engine:
     def add(self, request: Request, grammar: Grammar | None = None) -> None:
         """Queue a request, with the grammar of its `structure`. Raises InvalidRequestError if it
         can never be answered as written."""
+        given = request.sampling.seed
+        seed = given if given is not None else derive_seed(self._seed, self._requests)
+        seq = self._sequence(request, grammar, stream_of(seed))
+        self._enter(seq)
+        self._scheduler.add(seq)
+
+    def _sequence(self, request: Request, grammar: Grammar | None, stream: int) -> TokenSequence:
+        """Of a new request, whose draws come from `stream`. Raises InvalidRequestError."""
         self._validate(request, grammar)
         grammar = self._thinking(request, grammar)
         limit = token_limit(request, self.capacity)
         sampling, arrival = request.sampling, self._requests
-        seed = sampling.seed if sampling.seed is not None else derive_seed(self._seed, arrival)
         texts = None if sampling.logprobs is None else self._texts
         writer = None if self._text_later and not text_decides(sampling) else self._tokenizer
         answer = AnswerText(
-            writer, request.prompt, sampling.stop, texts, request.shown, self._moves
+            writer, request.prompt, sampling.stop, texts, request.shown, self._pieces
         )
-        stream, tokens, caches = stream_of(seed), int32(request.prompt), self._pools.empty()
+        tokens, caches = int32(request.prompt), self._pools.empty()
         ends = frozenset() if sampling.ignore_eos else self._eos_ids
         ends = ends.union(sampling.stop_token_ids)
         adjuster = None
@@ -134,11 +145,13 @@ class Engine:
             seq.guesses = self._speculator.open(request, tokens, self._pools.tree)
         if sampling.prompt_logprobs and self._texts is not None:
             seq.prompt_logprobs = PromptLogprobs(self._texts, tokens[:])
-        if request.adapter:
-            seq.adapter = self.adapters.join(request.adapter)
+        return seq
+
+    def _enter(self, seq: TokenSequence) -> None:
+        if seq.request.adapter:
+            seq.adapter = self.adapters.join(seq.request.adapter)
         self._requests += 1
-        self._live[request.id] = seq
-        self._scheduler.add(seq)
+        self._live[seq.request.id] = seq
 
     def cancel(self, request_id: str) -> list[Event]:
         """End a request now; returns its last events, none if it is unknown or already ended."""

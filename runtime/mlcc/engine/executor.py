@@ -49,6 +49,22 @@ class Executor(Protocol):
         """
         ...
 
+    page_bytes: tuple[int, ...]
+    """What `read_pages` gives for one page, or slot, of each cache group."""
+
+    def read_pages(self, group: int, ids: Sequence[int]) -> bytes:
+        """What pages hold, as `write_pages` of an executor of the same library takes it: the same
+        dtypes and order of tensors, for which `artifact.pages.identity_of` stands.
+
+        Between steps: all that were submitted are collected. Raises UnsupportedError if the device
+        cannot.
+        """
+        ...
+
+    def write_pages(self, group: int, ids: Sequence[int], data: bytes) -> None:
+        """Put it into others, before the next step; `page_bytes` for each. The same is raised."""
+        ...
+
     def close(self) -> None:
         """Give the device's memory back. Idempotent."""
         ...

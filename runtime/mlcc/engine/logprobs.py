@@ -35,6 +35,15 @@ class TokenLogprob:
     """Characters of the answer before it. Tokens of one character have the same."""
 
 
+@dataclass(frozen=True, slots=True)
+class HeldLogprob:
+    """A token whose text is not out yet, as it is told to another engine."""
+
+    token: int
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()
+
+
 class AnswerLogprobs:
     """Of one answer that is being made."""
 
@@ -49,11 +58,8 @@ class AnswerLogprobs:
 
     def push(self, token: int, logprob: float, top: Sequence[tuple[int, float]]) -> None:
         """A token was said; `advance` or `cut` follows, with what it brought."""
-        found = self._texts.of(token)
-        if found.text:
-            pairs = ((t, self._texts.of(t), p) for t, p in top)
-            others = tuple(_candidate(t, text, p) for t, text, p in pairs if text.text)
-            self._textless.append((_candidate(token, found, logprob), others))
+        if self._texts.of(token).text:
+            self._textless.append(self._pair(token, logprob, top))
 
     def advance(self, text: str, held: int) -> Sequence[TokenLogprob]:
         """More of the answer is out, and so many characters behind it are known; returns the tokens
@@ -74,6 +80,32 @@ class AnswerLogprobs:
         """The last of the answer, before a stop string: tokens that reach beyond are not told."""
         self._textless.clear()
         return self.advance(text, 0)
+
+    @property
+    def held(self) -> list[HeldLogprob]:
+        """What is not told yet, in order."""
+        told = ((token.chosen, token.top) for token, _ in self._held)
+        return [
+            HeldLogprob(chosen.token, chosen.logprob, tuple((c.token, c.logprob) for c in top))
+            for chosen, top in (*told, *self._textless)
+        ]
+
+    def restore(self, held: Sequence[HeldLogprob]) -> None:
+        """Give the values of `held` to the same tokens, which were pushed again without. Raises
+        ValueError if they are others."""
+        if [each.token for each in held] != [each.token for each in self.held]:
+            raise ValueError("log-probabilities of other tokens")
+        pairs = [self._pair(each.token, each.logprob, each.top) for each in held]
+        for i, (old, end) in enumerate(self._held):
+            self._held[i] = TokenLogprob(*pairs[i], old.offset), end
+        self._textless = pairs[len(self._held) :]
+
+    def _pair(
+        self, token: int, logprob: float, top: Sequence[tuple[int, float]]
+    ) -> tuple[Candidate, tuple[Candidate, ...]]:
+        pairs = ((t, self._texts.of(t), p) for t, p in top)
+        others = tuple(_candidate(t, text, p) for t, text, p in pairs if text.text)
+        return _candidate(token, self._texts.of(token), logprob), others
 
 
 class PromptLogprobs:

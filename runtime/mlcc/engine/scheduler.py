@@ -75,6 +75,18 @@ class Scheduler:
         self.waiting.enter(seq)
         self.changes += 1
 
+    @property
+    def has_slot(self) -> bool:
+        """Whether one sequence more may run."""
+        return len(self.running) < self._max_running
+
+    def add_running(self, seq: TokenSequence, computed: int) -> None:
+        """A sequence that holds what was computed of it elsewhere."""
+        self.waiting.enter(seq)
+        self.waiting.remove(seq)
+        insort(self.running, seq, key=attrgetter("rank"))
+        seq.computed = computed
+
     def remove(self, seq: TokenSequence) -> None:
         """Forget a finished sequence; its pages are free."""
         self.changes += 1

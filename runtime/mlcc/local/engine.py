@@ -46,6 +46,7 @@ class _Base:
         device: int | None = None,
         memory: float | None = None,
         kv_pages: int | None = None,
+        kv: str | None = None,
         prefix_cache: bool = True,
         speculate: str | None = None,
         draft: str | Path | None = None,
@@ -62,7 +63,7 @@ class _Base:
         options = ModelOptions(
             str(model), target, quant, threads=threads, context=context, max_batch=max_batch,
             max_step_tokens=max_step_tokens, max_rows=max_rows, device=device,
-            memory=memory, kv_pages=kv_pages, prefix_cache=prefix_cache,
+            memory=memory, kv_pages=kv_pages, kv=kv, prefix_cache=prefix_cache,
             speculate=speculate, draft=None if draft is None else Path(draft),
         )  # fmt: skip
         self._run(options.opener(options.artifact()))

@@ -71,6 +71,18 @@ class Driver:
             self.forget()
             raise
 
+    def drain(self) -> list[Event]:
+        """Commit the steps in flight and plan no more: requests move between steps. Raises what
+        `step` raises."""
+        events: list[Event] = []
+        try:
+            while self._tickets:
+                events += self._commit()
+        except BaseException:
+            self._forget()
+            raise
+        return events
+
     def _step(self) -> list[Event]:
         while len(self._tickets) < self._depth:
             self._guess()
@@ -84,6 +96,9 @@ class Driver:
             if self.engine.has_work:
                 raise RuntimeError("the engine has requests and plans nothing; this is a bug")
             return []
+        return self._commit()
+
+    def _commit(self) -> list[Event]:
         ticket, submitted = self._tickets.popleft()
         result: Result = self._executor.collect(ticket)
         began, self._done = max(submitted, self._done), perf_counter()

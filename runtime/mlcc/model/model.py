@@ -29,6 +29,7 @@ from mlcc.engine.engine import Engine
 from mlcc.engine.executor import Executor
 from mlcc.engine.grammar import Grammars
 from mlcc.engine.limits import too_long
+from mlcc.engine.moving import Identity
 from mlcc.errors import ArtifactError, InvalidRequestError
 from mlcc.model.marks import ending_of, grammar_marks, hidden_marks
 from mlcc.model.speculation import Speculation
@@ -214,6 +215,8 @@ class Model:
     """Of the model that guesses, if one does."""
     adapters: AdaptersInfo | None = None
     """Room for adapters on the device; None = it was compiled without."""
+    identity: Identity | None = None
+    """Whose pages its executor has, for `model.transfer`; None = they go nowhere."""
 
     @property
     def depth(self) -> int:

@@ -203,6 +203,14 @@ MLCC_API mlcc_executor_status mlcc_executor_logits(mlcc_executor* executor, floa
 MLCC_API mlcc_executor_status mlcc_executor_likelihood(mlcc_executor* executor, const int32_t* targets,
                                                        int32_t count, double* sum);
 
+// Brings the contents of a group's pages (or slots of states) here, and puts such contents into others: cache
+// after cache in the order of the options, in each page after page. `size` is what that takes. Between steps:
+// MLCC_STATE while one is not collected.
+MLCC_API mlcc_executor_status mlcc_executor_read_pages(mlcc_executor* executor, int32_t group, const int32_t* ids,
+                                                       int32_t count, void* bytes, size_t size);
+MLCC_API mlcc_executor_status mlcc_executor_write_pages(mlcc_executor* executor, int32_t group, const int32_t* ids,
+                                                        int32_t count, const void* bytes, size_t size);
+
 MLCC_API mlcc_executor_status mlcc_executor_use(mlcc_executor* executor, mlcc_use* use);
 
 // Times every kernel call from now on, with counters at 0; or no more. Steps are slower meanwhile.

@@ -36,6 +36,18 @@ DLTensor front(const ffi::Tensor& tensor, int64_t* count, DLDataType dtype) {
   return view;
 }
 
+// So many bytes of memory, from an offset on.
+DLTensor part(void* data, int64_t offset, int64_t* bytes, DLDevice device) {
+  DLTensor view{};
+  view.data = data;
+  view.byte_offset = static_cast<uint64_t>(offset);
+  view.device = device;
+  view.ndim = 1;
+  view.shape = bytes;
+  view.dtype = {kDLUInt, 8, 1};
+  return view;
+}
+
 }  // namespace
 
 std::string Reading::wait() {
@@ -109,6 +121,16 @@ ffi::Tensor Device::host(const ffi::Tensor& tensor) const {
   ffi::Tensor here = mlcc::empty(ffi::Shape(tensor.shape().begin(), tensor.shape().end()), tensor.dtype(), "a copy");
   copy(tensor, here);
   return here;
+}
+
+void Device::read_part(const ffi::Tensor& from, int64_t offset, int64_t bytes, void* to) const {
+  DLTensor source = part(from.data_ptr(), offset, &bytes, id_), target = part(to, 0, &bytes, kCpu);
+  api_->CopyDataFromTo(&source, &target, nullptr);
+}
+
+void Device::write_part(const void* from, int64_t bytes, const ffi::Tensor& to, int64_t offset) const {
+  DLTensor source = part(const_cast<void*>(from), 0, &bytes, kCpu), target = part(to.data_ptr(), offset, &bytes, id_);
+  api_->CopyDataFromTo(&source, &target, nullptr);
 }
 
 int64_t Device::copy_time(int64_t bytes) const {

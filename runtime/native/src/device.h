@@ -63,6 +63,9 @@ class Device {
   Reading read(const std::vector<ffi::Tensor>& tensors) const;
   // A tensor in this process's memory.
   ffi::Tensor host(const ffi::Tensor& tensor) const;
+  // Bytes of a tensor to this process's memory and from there, behind all that was queued; reading waits.
+  void read_part(const ffi::Tensor& from, int64_t offset, int64_t bytes, void* to) const;
+  void write_part(const void* from, int64_t bytes, const ffi::Tensor& to, int64_t offset) const;
   // Nanoseconds that a plain copy on the device takes.
   int64_t copy_time(int64_t bytes) const;
 

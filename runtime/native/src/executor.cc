@@ -177,6 +177,20 @@ mlcc_executor_status mlcc_executor_likelihood(mlcc_executor* executor, const int
   });
 }
 
+mlcc_executor_status mlcc_executor_read_pages(mlcc_executor* executor, int32_t group, const int32_t* ids,
+                                              int32_t count, void* bytes, size_t size) {
+  return with(executor, [=](mlcc::Model& model) {
+    model.read_pages({group, ids, count}, static_cast<char*>(bytes), size);
+  });
+}
+
+mlcc_executor_status mlcc_executor_write_pages(mlcc_executor* executor, int32_t group, const int32_t* ids,
+                                               int32_t count, const void* bytes, size_t size) {
+  return with(executor, [=](mlcc::Model& model) {
+    model.write_pages({group, ids, count}, static_cast<const char*>(bytes), size);
+  });
+}
+
 mlcc_executor_status mlcc_executor_use(mlcc_executor* executor, mlcc_use* use) {
   return with(executor, [=](mlcc::Model& model) { *use = model.use(); });
 }

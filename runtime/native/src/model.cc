@@ -95,6 +95,7 @@ std::vector<ffi::Tensor> Model::caches_of(const mlcc_executor_options& options) 
     bool pooled = cache.dimensions > 0 && cache.shape[0] == layout_.groups[cache.group].pool;
     require(pooled, MLCC_ARGUMENT, "a cache that is not as large as its pool");
     caches.push_back(device_.empty(shape, dtype, "caches"));
+    cache_groups_.push_back(cache.group);
   }
   return caches;
 }

@@ -27,6 +27,13 @@ struct Results {
   int32_t top;  // 0 if no row wanted any
 };
 
+// Pages, or slots, of a cache group.
+struct PageIds {
+  int32_t group;
+  const int32_t* ids;
+  int32_t count;
+};
+
 // The functions of a library that steps call.
 enum Role { kForward, kForwardAdapters, kSample, kAdjust, kTopLogprobs, kCopyPages, kRoles };
 
@@ -49,6 +56,11 @@ class Model {
   // [rows, vocabulary], in this process's memory.
   ffi::Tensor logits();
 
+  // The bytes of pages, cache after cache as they were given, in each page after page; just as many as
+  // `size` says. Throws Error, also while results wait to be taken.
+  void read_pages(const PageIds& of, char* bytes, size_t size) const;
+  void write_pages(const PageIds& of, const char* bytes, size_t size);
+
   mlcc_use use();
 
   void watch(bool on);
@@ -58,6 +70,9 @@ class Model {
  private:
   std::vector<ffi::Tensor> weights_of(const mlcc_executor_options& options);
   std::vector<ffi::Tensor> caches_of(const mlcc_executor_options& options);
+  // Calls move(cache, offset in it, bytes, where they are here) for pages that lie together.
+  template <typename Byte, typename Move>
+  void each_page_run(const PageIds& of, Byte* bytes, size_t size, Move move) const;
   void find_functions(const mlcc_executor_options& options);
   // Throws Error(MLCC_UNSUPPORTED) if the library has it not.
   const ffi::Function& function(Role role) const;
@@ -82,6 +97,7 @@ class Model {
   Library library_;
   ffi::Function functions_[kRoles];  // null where the library has none
   int threads_;
+  std::vector<int32_t> cache_groups_;  // of each cache
   ffi::Array<ffi::Tensor> weights_, caches_;
   LowRank low_rank_;
   Inbox step_;

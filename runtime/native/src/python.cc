@@ -131,6 +131,38 @@ PyObject* likelihood(PyObject* self, PyObject* targets) {
   });
 }
 
+std::vector<int32_t> ids_of(PyObject* tuple) {
+  return items<int32_t>(tuple, [](PyObject* item) { return static_cast<int32_t>(integer(item)); });
+}
+
+// (group, ids, bytes that they hold) -> a bytearray.
+PyObject* read_pages(PyObject* self, PyObject* arguments) {
+  return guarded([=] {
+    int group = 0;
+    PyObject* tuple = nullptr;
+    long long size = 0;
+    parse(arguments, "iOL", &group, &tuple, &size);
+    auto ids = ids_of(tuple);
+    Held values(PyByteArray_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(size)));
+    call(mlcc_executor_read_pages, handle_of(self), group, ids.data(), static_cast<int32_t>(ids.size()),
+         static_cast<void*>(PyByteArray_AsString(values.get())), static_cast<size_t>(size));
+    return values.release();
+  });
+}
+
+// (group, ids, what they are to hold)
+PyObject* write_pages(PyObject* self, PyObject* arguments) {
+  return guarded([=] {
+    int group = 0;
+    PyObject *tuple = nullptr, *bytes = nullptr;
+    parse(arguments, "iOS", &group, &tuple, &bytes);
+    auto ids = ids_of(tuple);
+    call(mlcc_executor_write_pages, handle_of(self), group, ids.data(), static_cast<int32_t>(ids.size()),
+         static_cast<const void*>(PyBytes_AsString(bytes)), static_cast<size_t>(PyBytes_Size(bytes)));
+    return none();
+  });
+}
+
 PyObject* use(PyObject* self, PyObject*) {
   return guarded([=] {
     mlcc_use used{};
@@ -217,6 +249,8 @@ PyMethodDef executor_methods[] = {
     {"collect", collect, METH_O, nullptr},
     {"logits", logits, METH_O, nullptr},
     {"likelihood", likelihood, METH_O, nullptr},
+    {"read_pages", read_pages, METH_VARARGS, nullptr},
+    {"write_pages", write_pages, METH_VARARGS, nullptr},
     {"use", use, METH_NOARGS, nullptr},
     {"watch", watch, METH_O, nullptr},
     {"kernels", kernels, METH_NOARGS, nullptr},

@@ -10,6 +10,7 @@ from mlcc.engine.tables import StepLayout
 from mlcc_compiler._tvm import T
 from mlcc_compiler.caches import CacheTensor
 from mlcc_compiler.kernels.cpu.isa import Isa
+from mlcc_compiler.kernels.cpu.kv_int8 import append_int8
 from mlcc_compiler.kernels.cpu.rows import each_row
 from mlcc_compiler.kernels.cpu.vector_math import bind, cast, fit_lanes, span
 from mlcc_compiler.kernels.frame import (
@@ -20,7 +21,7 @@ from mlcc_compiler.kernels.frame import (
     activations,
     i32,
     kernel,
-    page_argument,
+    page_arguments,
     store,
     tensor_argument,
     unravelled,
@@ -34,7 +35,10 @@ def append_kv(isa: Isa, layout: KvLayout) -> PrimFunc:
     """(k f32[n, kv_heads, head_dim], v likewise, token_slots i32[n], pages) -> pages, in place.
 
     Token i goes to page slot // page_size at offset slot % page_size; slot -1 writes nowhere.
+    8-bit pages have their scales behind them: `append_int8`.
     """
+    if layout.scaled:
+        return append_int8(isa, layout)
     kv_heads, head_dim, page_size = layout.kv_heads, layout.head_dim, layout.page_size
     lanes = fit_lanes(head_dim, isa.lanes)
 
@@ -51,7 +55,7 @@ def append_kv(isa: Isa, layout: KvLayout) -> PrimFunc:
         each_row(slots.shape[0], 2 * kv_heads * head_dim, token)
 
     rows = activations(isa, "n", kv_heads, head_dim)
-    return kernel(body, k=rows, v=rows, token_slots=i32("n"), pages=page_argument(layout))
+    return kernel(body, k=rows, v=rows, token_slots=i32("n"), **page_arguments(layout))
 
 
 def copy_pages(isa: Isa, kept: CacheTensor, layout: StepLayout, group: int) -> PrimFunc:

@@ -19,13 +19,14 @@ from mlcc_compiler.kernels.frame import (
     f32,
     i32,
     kernel,
-    page_argument,
+    page_arguments,
     store,
     tensor_argument,
     unravelled,
 )
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.elementwise import each_element
+from mlcc_compiler.kernels.gpu.kv_int8 import LANES, RoundedHead, append_int8
 from mlcc_compiler.kernels.gpu.norm import each_lane, row_factor
 from mlcc_compiler.kernels.gpu.rope import turned
 from mlcc_compiler.kernels.gpu.workgroup import bind, ceil_div, clamp_f16, int32, launch, real, when
@@ -42,7 +43,10 @@ def append_kv(gpu: Gpu, layout: KvLayout) -> PrimFunc:
     """(k f32[n, kv_heads, head_dim], v likewise, token_slots i32[n], pages) -> pages, in place.
 
     Token i goes to page slot // page_size at offset slot % page_size; slot -1 writes nowhere.
+    8-bit pages have their scales behind them: `append_int8`.
     """
+    if layout.scaled:
+        return append_int8(gpu, layout)
     kv_heads, head_dim, page_size = layout.kv_heads, layout.head_dim, layout.page_size
 
     def body(k: Expr, v: Expr, slots: Expr, pages: Expr) -> None:
@@ -57,25 +61,25 @@ def append_kv(gpu: Gpu, layout: KvLayout) -> PrimFunc:
         each_element(gpu, slots.shape[0], kv_heads * head_dim, element)
 
     rows = activations(gpu, "n", kv_heads, head_dim)
-    return kernel(body, k=rows, v=rows, token_slots=i32("n"), pages=page_argument(layout))
+    return kernel(body, k=rows, v=rows, token_slots=i32("n"), **page_arguments(layout))
 
 
 def rotate_and_append(
     gpu: Gpu, layout: KvLayout, heads: int, rotary_dim: int, norm: tuple[float, float] | None
 ) -> PrimFunc:
     """(qkv f32[n, (heads + 2 * kv_heads) * head_dim], table f32[n, rotary_dim], with a norm the
-    weights of q's and k's f32[head_dim], token_slots i32[n], pages) -> pages in place,
-    q f32[n, heads, head_dim].
+    weights of q's and k's f32[head_dim], token_slots i32[n], pages, the scales of 8-bit ones) ->
+    pages and scales in place, q f32[n, heads, head_dim].
 
     A team of threads takes one head of one token: normalises and turns it if it is a query or a
     key, and puts it where attention reads it. norm: (eps, offset).
     """
     kv_heads, head_dim, page_size = layout.kv_heads, layout.head_dim, layout.page_size
-    lanes = 32
+    lanes = LANES
     teams, parts = gpu.threads // lanes, heads + 2 * kv_heads
 
     def body(qkv: Expr, table: Expr, *rest: Expr) -> None:
-        *weights, slots, pages, q = rest
+        *weights, slots, pages, q = rest[:-2] + rest[-1:] if layout.scaled else rest
         count = int32(slots.shape[0]) * parts
         grid = (ceil_div(slots.shape[0] * parts, teams),)
         with launch(grid, (lanes, teams)) as (block, lane, team):
@@ -98,9 +102,12 @@ def rotate_and_append(
                 weight = T.if_then_else(kind == 0, weights[0][d], weights[1][d])
                 return T.if_then_else(kind == 2, x, x * factor * (weight + real(norm[1])))
 
-            def element(d: Expr) -> None:
+            def ready(d: Expr) -> Expr:
                 rotated = turned(value, table, i, d, rotary_dim)
-                x = bind(T.if_then_else(kind == 2, value(d), rotated))
+                return bind(T.if_then_else(kind == 2, value(d), rotated))
+
+            def element(d: Expr) -> None:
+                x = ready(d)
                 with T.If(kind == 0):
                     with T.Then():
                         store(q, x, i, part, d)
@@ -111,8 +118,20 @@ def rotate_and_append(
                             page, offset = slot // page_size, slot % page_size
                             store(pages, stored(x, layout.dtype), page, kind - 1, h, offset, d)
 
-            with when(block * teams + team < count):
-                each_lane(head_dim, lanes, lane, element)
+            inside = block * teams + team < count
+            if not layout.scaled:
+                with when(inside):
+                    each_lane(head_dim, lanes, lane, element)
+                return
+            head = RoundedHead(gpu, head_dim, ready, lane, team, teams)
+            with when(inside), T.If(kind == 0):
+                with T.Then():
+                    head.copy(q, i, part)
+                with T.Else():
+                    slot = bind(slots[i])
+                    with when(slot >= 0):
+                        h = bind(part - heads - (kind - 1) * kv_heads)
+                        head.store(layout, pages, rest[-2], slot, kind - 1, h)
 
     width = parts * head_dim
     weight = f32(head_dim)
@@ -122,7 +141,7 @@ def rotate_and_append(
         table=f32("n", rotary_dim),
         **({"q_norm": weight, "k_norm": weight} if norm else {}),
         token_slots=i32("n"),
-        pages=page_argument(layout),
+        **page_arguments(layout),
         q=activations(gpu, "n", heads, head_dim),
     )
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from mlcc_compiler._tvm import T
 from mlcc_compiler.graph import Graph, dims, dtype_of, tensor
-from mlcc_compiler.kernels.cpu.attention.blocking import Blocking, Scratch, Tile
+from mlcc_compiler.kernels.cpu.attention.blocking import Blocking, Cache, Scratch, Tile
 from mlcc_compiler.kernels.cpu.attention.tile import TileKernel
 from mlcc_compiler.kernels.cpu.isa import Isa
 from mlcc_compiler.kernels.cpu.vector_math import Registers, bind, exp, span, spread
@@ -23,7 +23,7 @@ from mlcc_compiler.kernels.frame import (
     PrimFunc,
     activations,
     kernel,
-    page_argument,
+    page_arguments,
     store,
 )
 from mlcc_compiler.kernels.kernel_set import KernelSet
@@ -43,7 +43,7 @@ def emit_attention(
     shape: AttentionShape,
     layout: KvLayout,
 ) -> Any:
-    """Emit attention of `inputs`: q, pages and step of `paged_attention`; returns its output.
+    """Emit attention of `inputs`: those of `paged_attention`; returns its output.
 
     sizes: (sequences, entries of the group's page list).
     """
@@ -54,7 +54,8 @@ def emit_attention(
 
 
 def paged_attention(isa: Isa, shape: AttentionShape, layout: KvLayout) -> PrimFunc:
-    """(q f32[n, heads, head_dim], pages, step, b sequences at most) -> f32[n, heads, head_dim].
+    """(q f32[n, heads, head_dim], pages, [scales], step, b sequences at most) ->
+    f32[n, heads, head_dim].
 
     pages: kv_dtype[num_pages, 2, kv_heads, page_size, head_dim]. The last query of a sequence sits
     at its last key. A query at position i sees keys j <= i, with a window w only j > i - w; pages
@@ -62,19 +63,20 @@ def paged_attention(isa: Isa, shape: AttentionShape, layout: KvLayout) -> PrimFu
     """
     cut = Blocking(shape, layout, isa.lanes)
 
-    def body(q: Expr, pages: Expr, words: Expr, most: Expr, out: Expr) -> None:
-        attend(cut, q, pages, words, most, out)
+    def body(q: Expr, pages: Expr, *rest: Expr) -> None:
+        *scales, words, most, out = rest
+        attend(cut, q, Cache(cut, pages, words, *scales), most, out)
 
     rows = activations(isa, "n", shape.heads, shape.head_dim)
-    step = step_argument(layout.step)
-    return kernel(body, q=rows, pages=page_argument(layout), step=step, sequences=SIZE, out=rows)
+    step, pages = step_argument(layout.step), page_arguments(layout)
+    return kernel(body, q=rows, **pages, step=step, sequences=SIZE, out=rows)
 
 
-def attend(cut: Blocking, q: Expr, pages: Expr, words: Expr, most: Expr, out: Expr) -> None:
-    """Emit the body of `paged_attention`. Of values it takes the first columns, as many as out has;
-    pages may be anything that is read as `pages[page, keys or values, kv_head, offset, at]`."""
-    sequences = _PagedSequences(cut, Step(cut.layout.step, words), most)
-    _Kernel(cut, sequences, TileKernel(cut, pages, words), q, out).emit()
+def attend(cut: Blocking, q: Expr, cache: Cache, most: Expr, out: Expr) -> None:
+    """Emit the body of `paged_attention`. Of values it takes the first columns, as many as out
+    has."""
+    sequences = _PagedSequences(cut, Step(cut.layout.step, cache.words), most)
+    _Kernel(cut, sequences, TileKernel(cut, cache), q, out).emit()
 
 
 @dataclass(frozen=True)

@@ -6,14 +6,15 @@ cutting of a step into tiles in `attention.py`.
 
 from dataclasses import dataclass
 
+from mlcc.artifact.schema import DTYPE_BYTES
 from mlcc_compiler._tvm import T
-from mlcc_compiler.kernels.cpu.vector_math import Registers, bind, cast, fit_lanes, prefetch
+from mlcc_compiler.kernels.cpu.vector_math import Registers, bind, cast, fit_lanes, prefetch, span
 from mlcc_compiler.kernels.frame import Expr, store
 from mlcc_compiler.layout import AttentionShape, KvLayout
 
 _BLOCK = 64  # keys per block, unless a page holds more
 _ROWS = 64  # query rows per tile: tokens times heads of a group
-_LINE = 32  # float16 numbers in a cache line
+_LINE = 64  # bytes of a cache line
 KEYS, VALUES = 0, 1
 
 
@@ -66,6 +67,8 @@ class Scratch:
         self.top = T.alloc_buffer((rows,), "float32")
         self.total = T.alloc_buffer((rows,), "float32")
         self.shrink = T.alloc_buffer((rows,), "float32")
+        if cut.layout.scaled:
+            self.scales = T.alloc_buffer((2, block), "float32")
 
 
 @dataclass(frozen=True)
@@ -89,10 +92,11 @@ class Tile:
 
 
 class Cache:
-    """Reads and prefetches the pages."""
+    """Reads and prefetches the pages, which may be anything that is read as
+    `pages[page, keys or values, kv_head, offset, at]`; likewise the scales, without `at`."""
 
-    def __init__(self, cut: Blocking, pages: Expr, words: Expr) -> None:
-        self.cut, self.pages, self.words = cut, pages, words
+    def __init__(self, cut: Blocking, pages: Expr, words: Expr, scales: Expr = None) -> None:
+        self.cut, self.pages, self.words, self.scales = cut, pages, words, scales
 
     def place(self, tile: Tile, key: Expr) -> tuple[Expr, Expr]:
         """(page, offset in it) of a key of the tile's sequence."""
@@ -101,8 +105,16 @@ class Cache:
         return page, bind(T.floormod(key, self.cut.layout.page_size))
 
     def load(self, which: int, page: Expr, head: Expr, offset: Expr, at: Expr) -> Expr:
-        """Some dimensions of a key (KEYS) or value (VALUES), as float32."""
+        """Some dimensions of a key (KEYS) or value (VALUES), as float32, not yet scaled."""
         return cast("float32", self.pages[page, which, head, offset, at])
+
+    def load_scales(self, tile: Tile, begin: Expr, size: Expr, scratch: Scratch) -> None:
+        """scratch.scales = those of a block's keys and values; of any value past its end."""
+        lanes = self.cut.key_lanes
+        with T.grid(2, T.floordiv(size + lanes - 1, lanes)) as (which, v):
+            page, offset = self.place(tile, bind(begin + v * lanes))
+            found = self.scales[page, which, tile.head, span(offset, lanes)]
+            store(scratch.scales, found, which, span(v * lanes, lanes))
 
     def touch(self, tile: Tile, begin: Expr, size: Expr, scratch: Scratch) -> None:
         """Read a word of every cache line of a block's keys and values.
@@ -110,14 +122,15 @@ class Cache:
         A loop that computes runs too few loads ahead to hide the latency of each next page; a loop
         of loads alone does. Worth it for float16: 1.3 times as fast from memory.
         """
-        cut = self.cut
+        cut, size = self.cut, DTYPE_BYTES[self.cut.layout.dtype]
+        line = _LINE // size
         seen = Registers(1, 1, "int32")
         seen[0] = T.int32(0)
         with T.grid(2, T.floordiv(size + cut.side - 1, cut.side)) as (which, g):
             page, offset = self.place(tile, bind(begin + g * cut.side))
-            with T.grid(cut.side, -(-cut.shape.head_dim // _LINE)) as (i, j):
-                word = self.pages[page, which, tile.head, offset + i, j * _LINE]
-                seen[0] = seen[0] + T.Cast("int32", T.reinterpret("int16", word))
+            with T.grid(cut.side, -(-cut.shape.head_dim // line)) as (i, j):
+                word = self.pages[page, which, tile.head, offset + i, j * line]
+                seen[0] = seen[0] + T.Cast("int32", T.reinterpret(f"int{8 * size}", word))
         # kept, or LLVM would drop the loads
         store(scratch.keys, T.Cast("float32", seen[0]), 0, 0)
 

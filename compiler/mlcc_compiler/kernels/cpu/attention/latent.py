@@ -11,7 +11,7 @@ from typing import Any
 
 from mlcc_compiler.graph import Graph, dims, dtype_of, tensor
 from mlcc_compiler.kernels.cpu.attention.attention import attend
-from mlcc_compiler.kernels.cpu.attention.blocking import Blocking
+from mlcc_compiler.kernels.cpu.attention.blocking import Blocking, Cache
 from mlcc_compiler.kernels.cpu.isa import Isa
 from mlcc_compiler.kernels.cpu.latent import latent_query, latent_value
 from mlcc_compiler.kernels.cpu.vector_math import fit_lanes
@@ -56,7 +56,7 @@ def attend_latents(isa: Isa, layout: LatentLayout) -> PrimFunc:
     cut = _Blocking(keys, pairs, isa.lanes, shape.rank)
 
     def body(q: Expr, pages: Expr, words: Expr, most: Expr, out: Expr) -> None:
-        attend(cut, q, _Pairs(pages), words, most, out)
+        attend(cut, q, Cache(cut, _Pairs(pages), words), most, out)
 
     q = activations(isa, "n", shape.heads, shape.width)
     out = activations(isa, "n", shape.heads, shape.rank)

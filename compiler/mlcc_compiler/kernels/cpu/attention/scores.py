@@ -44,7 +44,7 @@ class Scores:
     def emit(self, tile: Tile, begin: Expr, size: Expr, scratch: Scratch) -> None:
         with T.If(tile.rows <= _FEW):
             with T.Then():
-                if self.cut.layout.dtype == "float16":
+                if self.cut.layout.dtype != "float32":
                     self.cache.touch(tile, begin, size, scratch)
                 self._score_few(tile, begin, size, scratch)
             with T.Else():

@@ -7,6 +7,7 @@ stay in scratch. Which tile is whose task, and the merging of key ranges, is in 
 
 from mlcc_compiler._tvm import T
 from mlcc_compiler.kernels.cpu.attention.blocking import (
+    KEYS,
     VALUES,
     Blocking,
     Cache,
@@ -39,11 +40,10 @@ _NO_SCORE = -1e30  # below every score, and still finite
 
 
 class TileKernel:
-    """Emits the statements of a task; `pages` and `words` are the kernel's arguments."""
+    """Emits the statements of a task."""
 
-    def __init__(self, cut: Blocking, pages: Expr, words: Expr) -> None:
-        self.cut = cut
-        self.cache = Cache(cut, pages, words)
+    def __init__(self, cut: Blocking, cache: Cache) -> None:
+        self.cut, self.cache = cut, cache
         self.scores = Scores(cut, self.cache)
 
     def run(self, tile: Tile, q: Expr, scratch: Scratch) -> None:
@@ -55,6 +55,8 @@ class TileKernel:
             begin = bind(tile.begin + i * block)
             size = bind(T.min(tile.end - begin, block))
             self.scores.emit(tile, begin, size, scratch)
+            if self.cut.layout.scaled:
+                self.cache.load_scales(tile, begin, size, scratch)
             self._soften(tile, begin, size, scratch)
             self._add_values(tile, begin, size, scratch)
 
@@ -77,7 +79,11 @@ class TileKernel:
             store(scratch.total, T.float32(0), r)
 
     def _soften(self, tile: Tile, begin: Expr, size: Expr, scratch: Scratch) -> None:
-        """Scores become weights exp(score - top); totals and the factor for old sums follow."""
+        """Scores become weights exp(score - top); totals and the factor for old sums follow.
+
+        Scales of 8-bit pages belong here, once a key: a key's to its score, a value's to its
+        weight, but not to the total.
+        """
         cut, lanes = self.cut, self.cut.key_lanes
         vectors = bind(T.floordiv(size + lanes - 1, lanes))
         best, total = Registers(1, lanes), Registers(1, lanes)
@@ -86,7 +92,10 @@ class TileKernel:
             best[0], total[0] = spread(_NO_SCORE, lanes), spread(0.0, lanes)
             with T.serial(vectors) as v:
                 at = span(v * lanes, lanes)
-                score = bind(self._visible(scratch.scores[r, at], v * lanes, position))
+                dot = scratch.scores[r, at]
+                if cut.layout.scaled:
+                    dot = dot * scratch.scales[KEYS, at]
+                score = bind(self._visible(dot, v * lanes, position))
                 store(scratch.scores, score, r, at)
                 best[0] = maximum(score, best[0])
             old = bind(scratch.top[r])
@@ -94,8 +103,10 @@ class TileKernel:
             with T.serial(vectors) as v:
                 at = span(v * lanes, lanes)
                 weight = bind(exp(scratch.scores[r, at] - spread(new, lanes)))
-                store(scratch.scores, weight, r, at)
                 total[0] = total[0] + weight
+                if cut.layout.scaled:
+                    weight = weight * scratch.scales[VALUES, at]
+                store(scratch.scores, weight, r, at)
             store(scratch.shrink, T.float32(1), r)
             with T.If(new > old), T.Then():
                 store(scratch.shrink, exp(old - new), r)

@@ -33,8 +33,8 @@ def emit_attention(
     layout: KvLayout,
 ) -> Any:
     """Emit attention of inputs: q f32[n, heads, head_dim], pages
-    kv_dtype[num_pages, 2, kv_heads, page_size, head_dim], step. sizes: (sequences, entries of the
-    group's page list).
+    kv_dtype[num_pages, 2, kv_heads, page_size, head_dim], the scales of 8-bit ones, step. sizes:
+    (sequences, entries of the group's page list).
 
     The last query of a sequence sits at its last key. A query at position i sees keys j <= i, with
     a window w only j > i - w; pages that no query sees are not read. Tokens beyond the step's own
@@ -56,9 +56,8 @@ def attend(gpu: Gpu, shape: AttentionShape, layout: KvLayout) -> PrimFunc:
     """(the arguments of `sequences.arguments`, sums and stats of `attend_ranges`, b) ->
     f32[n, heads, head_dim]."""
 
-    def body(
-        q: Expr, pages: Expr, words: Expr, sums: Expr, stats: Expr, most: Expr, out: Expr
-    ) -> None:
+    def body(q: Expr, *rest: Expr) -> None:
+        *pages, words, sums, stats, most, out = rest
         sequences = PagedSequences(shape, layout, words)
         merge_ranges(gpu, sequences, most, sums, stats, out)
         with when(q.shape[0] > most):

@@ -16,12 +16,12 @@ from __future__ import annotations
 from mlcc_compiler._tvm import T, tirx
 from mlcc_compiler.kernels.frame import Expr, PrimFunc, f32, kernel, store
 from mlcc_compiler.kernels.gpu.attention.plan import RangePlan, pages_per_range
+from mlcc_compiler.kernels.gpu.attention.rows import Rows, scaled
 from mlcc_compiler.kernels.gpu.attention.sequences import (
     LOWEST,
     VECTOR,
     PagedSequence,
     PagedSequences,
-    Rows,
     arguments,
     capped,
     first_key,
@@ -57,9 +57,10 @@ def attend_ranges(gpu: Gpu, shape: AttentionShape, layout: KvLayout) -> PrimFunc
     """
     plan = RangePlan.of(gpu, shape, layout.page_size)
 
-    def body(q: Expr, pages: Expr, words: Expr, sums: Expr, stats: Expr) -> None:
+    def body(q: Expr, *rest: Expr) -> None:
+        *pages, words, sums, stats = rest
         sequences = PagedSequences(shape, layout, words)
-        rows = Rows(layout, pages)
+        rows = Rows(gpu, layout, *pages)
         splits = shape.group // plan.heads
         grid = (sums.shape[0], shape.kv_heads * splits)
         with (
@@ -147,18 +148,20 @@ class _Range:
             dots = zeros(size * heads)
             with T.serial(plan.dim // VECTOR // plan.lanes) as v:
                 at_vector = bind(int32(v) * plan.lanes + lane)
-                loaded = [load_vector(rows.buffer, key, at_vector) for key in keys]
+                loaded = [rows.vector(key, at_vector) for key in keys]
                 for h in range(heads):
                     query = load_vector(self.queries, h, at_vector)
                     for j, vector in enumerate(loaded):
                         at = h * size + j
                         for x in range(VECTOR):
                             dots[at] = dots[at] + query[x] * vector[x]
+            scales = rows.scales(keys)
             for h in range(0, heads, plan.slice):
                 for g in range(plan.slice):
                     for j in range(size):
                         key = g * plan.pass_keys + j * teams + team
-                        store(self.scratch, dots[(h + g) * size + j], key * (plan.lanes + 1) + lane)
+                        dot = scaled(dots[(h + g) * size + j], scales[j])
+                        store(self.scratch, dot, key * (plan.lanes + 1) + lane)
                 barrier()
                 self._sum_lanes(h, first)
                 barrier()
@@ -217,11 +220,14 @@ class _Range:
             step = plan.teams * size
             with T.serial(ceil_div(self.count, step)) as k:
                 keys = [bind(int32(k) * step + j * plan.teams + team) for j in range(size)]
-                places = [bind(self.places[T.min(key, self.count - 1)]) for key in keys]
-                loaded = [load_vector(rows.buffer, at + rows.to_value, column) for at in places]
+                places = [
+                    bind(self.places[T.min(key, self.count - 1)] + rows.to_value) for key in keys
+                ]
+                loaded = [rows.vector(at, column) for at in places]
+                scales = rows.scales(places)
                 for h in range(heads):
-                    for key, vector in zip(keys, loaded, strict=True):
-                        weight = bind(self.scores[h, key])
+                    for key, vector, scale in zip(keys, loaded, scales, strict=True):
+                        weight = bind(scaled(self.scores[h, key], scale))
                         for x in range(VECTOR):
                             at = h * VECTOR + x
                             outputs[at] = outputs[at] + weight * vector[x]

@@ -13,6 +13,8 @@ instructions.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from mlcc_compiler._tvm import T, tirx
 from mlcc_compiler.kernels.frame import Expr, store
 from mlcc_compiler.kernels.gpu.attention.plan import (
@@ -21,11 +23,11 @@ from mlcc_compiler.kernels.gpu.attention.plan import (
     ROWS,
     TilePlan,
 )
+from mlcc_compiler.kernels.gpu.attention.rows import Rows
 from mlcc_compiler.kernels.gpu.attention.sequences import (
     LOWEST,
     PagedSequence,
     PagedSequences,
-    Rows,
     capped,
     first_key,
     load_vector,
@@ -49,9 +51,10 @@ from mlcc_compiler.layout import AttentionShape
 
 
 def prefill(
-    gpu: Gpu, sequences: PagedSequences, most: Expr, q: Expr, pages: Expr, out: Expr
+    gpu: Gpu, sequences: PagedSequences, most: Expr, q: Expr, pages: Sequence[Expr], out: Expr
 ) -> None:
-    """Emit the launch that fills out's rows of sequences with several tokens (`each_tile`)."""
+    """Emit the launch that fills out's rows of sequences with several tokens (`each_tile`); pages
+    with their scales, if they have some."""
     shape = sequences.shape
     plan = TilePlan.of(gpu, shape)
     splits = shape.group // plan.heads
@@ -59,7 +62,7 @@ def prefill(
     def run(sequence: PagedSequence, start: Expr, count: Expr, part: Expr, thread: Expr) -> None:
         head = bind(part * plan.heads)
         tile = _Tile(shape, plan, sequences, sequence, start, count, thread)
-        tile.run(q, Rows(sequences.layout, pages), part // splits, head)
+        tile.run(q, Rows(gpu, sequences.layout, *pages), part // splits, head)
         tile.finish(out, head)
 
     each_tile(sequences, plan, shape.kv_heads * splits, most, out, run)
@@ -132,12 +135,13 @@ class _Tile:
                         store(self.stage, real(0), d * stride + r)
 
             def key(i: Expr) -> None:
-                j, d = split(i, plan.depth)
+                j, part = split(i, plan.depth // rows.step)
+                d = bind(part * rows.step)
                 at = bind(keys_at + d * key_stride + j)
-                self._load(rows, bind(self.places[j]), first + d, at)
+                self._load(rows, bind(self.places[j]), first + d, at, key_stride)
 
             strided(plan.rows * plan.depth, plan.threads, self.thread, query)
-            strided(plan.keys * plan.depth, plan.threads, self.thread, key)
+            strided(plan.keys * plan.depth // rows.step, plan.threads, self.thread, key)
             barrier()
             with T.serial(plan.depth) as d:
                 row = int32(d) * (stride // ROWS) + self.row_vector
@@ -174,10 +178,11 @@ class _Tile:
             first = part * plan.keys
 
             def value(i: Expr, first: int = first) -> None:
-                j, d = split(i, plan.keys)
-                self._load(rows, bind(self.places[j] + rows.to_value), first + d, j * stride + d)
+                j, part = split(i, plan.keys // rows.step)
+                d, row = bind(part * rows.step), bind(self.places[j] + rows.to_value)
+                self._load(rows, row, first + d, j * stride + d, 1)
 
-            strided(plan.keys * plan.keys, plan.threads, self.thread, value)
+            strided(plan.keys * plan.keys // rows.step, plan.threads, self.thread, value)
             barrier()
             with T.serial(plan.keys) as j:
                 a = load_vector(self.softmax.weights, int32(j), self.row_vector, count=ROWS)
@@ -202,13 +207,15 @@ class _Tile:
                         with when(d < self.shape.head_dim):
                             store(out, value, self.token + token, head + h, d)
 
-    def _load(self, rows: Rows, row: Expr, d: Expr, at: Expr) -> None:
-        """One element of a key or value into the stage; 0 past head_dim."""
+    def _load(self, rows: Rows, row: Expr, d: Expr, at: Expr, stride: int) -> None:
+        """Some elements of a key or value into the stage, `stride` apart; 0 past head_dim."""
         with T.If(d < self.shape.head_dim):
             with T.Then():
-                store(self.stage, rows.buffer[row, d].astype("float32"), at)
+                for x, value in enumerate(rows.load(row, d)):
+                    store(self.stage, value, at + x * stride)
             with T.Else():
-                store(self.stage, real(0), at)
+                for x in range(rows.step):
+                    store(self.stage, real(0), at + x * stride)
 
     def _multiply(self, a: Expr, b: Expr, cells: Expr, first: int) -> None:
         """cells[first + r, c] += a[r] * b[c]."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from mlcc_compiler._tvm import T, tirx
-from mlcc_compiler.kernels.frame import Argument, Device, Expr, activations, page_argument, store
+from mlcc_compiler.kernels.frame import Argument, Device, Expr, activations, page_arguments, store
 from mlcc_compiler.kernels.gpu.elementwise import tanh
 from mlcc_compiler.kernels.gpu.workgroup import Local, bind, ceil_div, int32, real, when
 from mlcc_compiler.kernels.step import Step, step_argument
@@ -39,9 +39,10 @@ def first_key(shape: AttentionShape, position: Expr) -> Expr:
 
 
 def arguments(device: Device, shape: AttentionShape, layout: KvLayout) -> dict[str, Argument]:
-    """What attention reads: queries, pages, and the step that says whose they are."""
+    """What attention reads: queries, pages, the scales of 8-bit ones, and the step that says whose
+    they are."""
     rows = activations(device, "n", shape.heads, shape.head_dim)
-    return {"q": rows, "pages": page_argument(layout), "step": step_argument(layout.step)}
+    return {"q": rows, **page_arguments(layout), "step": step_argument(layout.step)}
 
 
 @dataclass(frozen=True)
@@ -115,15 +116,6 @@ class PagedSequences:
         page = self.step.page(sequence.page, number)
         row = (page * (2 * self.shape.kv_heads) + kv_head) * self.layout.page_size
         return bind(row + offset)
-
-
-class Rows:
-    """The pages as rows of head_dim elements: keys, and `kv_heads * page_size` rows on, values."""
-
-    def __init__(self, layout: KvLayout, pages: Expr) -> None:
-        count = pages.shape[0] * (2 * layout.kv_heads * layout.page_size)
-        self.buffer = T.decl_buffer((count, layout.head_dim), layout.dtype, data=pages.data)
-        self.to_value = layout.kv_heads * layout.page_size
 
 
 def load_vector(buffer: Expr, *at: Expr, count: int = VECTOR) -> Local:

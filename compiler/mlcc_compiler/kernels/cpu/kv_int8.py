@@ -1,0 +1,96 @@
+"""8-bit keys and values on the CPU: what `kv.append_kv` does where pages have scales.
+
+A token's head becomes 8-bit numbers and one scale, its largest magnitude divided by 127 (absmax;
+LLM.int8(), Dettmers et al., 2022), rounded to the nearest even. Reading is `attention/`'s.
+"""
+
+from mlcc_compiler._tvm import T
+from mlcc_compiler.kernels.cpu.isa import Isa
+from mlcc_compiler.kernels.cpu.rows import each_row
+from mlcc_compiler.kernels.cpu.vector_math import (
+    Registers,
+    bind,
+    cast,
+    fit_lanes,
+    maximum,
+    reduce_lanes,
+    span,
+    spread,
+    vector,
+)
+from mlcc_compiler.kernels.frame import (
+    Expr,
+    PrimFunc,
+    activations,
+    i32,
+    kernel,
+    page_arguments,
+    store,
+)
+from mlcc_compiler.kernels.int8 import INFINITE, LARGEST_INT8, MAGNITUDE, ROUNDING, SMALLEST
+from mlcc_compiler.layout import KvLayout
+
+
+def append_int8(isa: Isa, layout: KvLayout) -> PrimFunc:
+    """(k f32[n, kv_heads, head_dim], v likewise, token_slots i32[n], pages, scales) -> pages and
+    scales, in place.
+
+    Token i goes to page slot // page_size at offset slot % page_size; slot -1 writes nowhere. What
+    is not finite is kept as such: that head of the token reads as NaN.
+    """
+    kv_heads, head_dim, page_size = layout.kv_heads, layout.head_dim, layout.page_size
+
+    def body(k: Expr, v: Expr, slots: Expr, pages: Expr, scales: Expr) -> None:
+        def token(i: Expr) -> None:
+            slot = bind(T.Cast("int64", slots[i]))
+            with T.If(slot >= 0), T.Then():
+                page, offset = bind(T.floordiv(slot, page_size)), bind(T.floormod(slot, page_size))
+                for which, x in enumerate((k, v)):
+                    with T.serial(kv_heads) as h:
+                        place = (page, which, h, offset)
+                        _keep(isa, head_dim, (x, i, h), (pages, *place), (scales, *place))
+
+        each_row(slots.shape[0], 2 * kv_heads * head_dim, token)
+
+    rows = activations(isa, "n", kv_heads, head_dim)
+    return kernel(body, k=rows, v=rows, token_slots=i32("n"), **page_arguments(layout))
+
+
+def _keep(
+    isa: Isa,
+    size: int,
+    source: tuple[Expr, ...],
+    pages: tuple[Expr, ...],
+    scales: tuple[Expr, ...],
+) -> None:
+    """Round `size` numbers; each argument is a buffer and the place of their row in it."""
+    lanes = fit_lanes(size, isa.lanes)
+    ints = vector("int32", lanes)
+    x, *row = source
+
+    def values(j: Expr) -> Expr:
+        at: Expr = x[(*row, span(j * lanes, lanes))]
+        return at
+
+    # as integers, whose order is that of magnitudes, with infinity and NaN above all
+    top = Registers(1, lanes, "int32")
+    top[0] = spread(T.int32(0), lanes)
+    with T.serial(size // lanes) as j:
+        bits = T.reinterpret(ints, values(j))
+        bits = bind(T.bitwise_and(bits, spread(T.int32(MAGNITUDE), lanes)))
+        top[0] = maximum(bits, top[0])
+    bits = reduce_lanes(top[0], maximum)
+    largest = bind(T.reinterpret("float32", bits))
+    buffer, *at = scales
+    store(buffer, largest / T.float32(LARGEST_INT8), *at)
+    buffer, *at = pages
+    rounds = T.And(bits >= T.int32(SMALLEST), bits < T.int32(INFINITE))
+    with T.If(rounds):
+        with T.Then():
+            factor = bind(T.float32(LARGEST_INT8) / largest)
+            with T.serial(size // lanes) as j:
+                moved = values(j) * spread(factor, lanes) + spread(ROUNDING, lanes)
+                low = bind(T.reinterpret(ints, moved))
+                store(buffer, cast("int8", low), *at, span(j * lanes, lanes))
+        with T.Else(), T.serial(size // lanes) as j:
+            store(buffer, spread(T.int8(0), lanes), *at, span(j * lanes, lanes))

@@ -1,0 +1,52 @@
+"""The pages of keys and values as rows, one a token, head and side: how the attention kernels of a
+GPU read them, floats or 8-bit numbers with a scale a row. Where a row is, `sequences` says."""
+
+from __future__ import annotations
+
+from mlcc_compiler._tvm import T
+from mlcc_compiler.kernels.frame import Expr
+from mlcc_compiler.kernels.gpu.attention.sequences import VECTOR, load_vector
+from mlcc_compiler.kernels.gpu.device import Gpu
+from mlcc_compiler.kernels.gpu.kv_int8 import signed_bytes
+from mlcc_compiler.kernels.gpu.workgroup import Local, bind
+from mlcc_compiler.layout import KvLayout
+
+
+class Rows:
+    """Rows of head_dim numbers: keys, and `to_value` rows on, values."""
+
+    def __init__(self, gpu: Gpu, layout: KvLayout, pages: Expr, *scales: Expr) -> None:
+        kept, *_ = layout.tensors
+        self.to_value = layout.kv_heads * layout.page_size
+        count = pages.shape[0] * (2 * self.to_value)
+        self._gpu, self._scaled = gpu, layout.scaled
+        self._buffer = T.decl_buffer((count, kept.shape[-1]), kept.dtype, data=pages.data)
+        for each in scales:
+            self._scales = T.decl_buffer((count,), "float32", data=each.data)
+        self.step = VECTOR if layout.scaled else 1
+        """Neighbouring numbers that `load` gives at once."""
+
+    def vector(self, row: Expr, at: Expr) -> Local:
+        """VECTOR neighbours, counted in such; they still want `scaled`."""
+        if not self._scaled:
+            return load_vector(self._buffer, row, at)
+        cells = Local(VECTOR)
+        for x, value in enumerate(signed_bytes(self._gpu, bind(self._buffer[row, at]))):
+            cells[x] = value
+        return cells
+
+    def scales(self, rows: list[Expr]) -> list[Expr | None]:
+        """What `scaled` takes for each row: loaded here, once."""
+        return [bind(self._scales[row]) if self._scaled else None for row in rows]
+
+    def load(self, row: Expr, d: Expr) -> list[Expr]:
+        """`step` numbers of a row as float32, from `d` on."""
+        if not self._scaled:
+            return [self._buffer[row, d].astype("float32")]
+        scale, word = bind(self._scales[row]), bind(self._buffer[row, d // VECTOR])
+        return [value * scale for value in signed_bytes(self._gpu, word)]
+
+
+def scaled(value: Expr, scale: Expr | None) -> Expr:
+    """A sum over a row's numbers, or the weight that they get."""
+    return value if scale is None else value * scale

@@ -1,0 +1,143 @@
+"""8-bit keys and values on the GPU: how a team of threads rounds a head of a token, and how words
+of four numbers are taken apart.
+
+The rule and its exceptions are the CPU's (`cpu/kv_int8.py`), to within a unit where a product lies
+between two whole numbers: drivers may divide and fuse as they like.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from mlcc_compiler._tvm import T, tirx
+from mlcc_compiler.kernels.frame import (
+    Expr,
+    PrimFunc,
+    activations,
+    i32,
+    kernel,
+    page_arguments,
+    store,
+)
+from mlcc_compiler.kernels.gpu.device import Gpu
+from mlcc_compiler.kernels.gpu.workgroup import (
+    Local,
+    bind,
+    ceil_div,
+    int32,
+    largest,
+    launch,
+    real,
+    reduce,
+    when,
+)
+from mlcc_compiler.kernels.int8 import INFINITE, LARGEST_INT8, MAGNITUDE, ROUNDING, SMALLEST
+from mlcc_compiler.layout import KvLayout
+
+LANES = 32
+"""Threads of a team."""
+_WORD = 4  # numbers in a word
+
+
+def signed_bytes(gpu: Gpu, word: Expr) -> list[Expr]:
+    """The four numbers of a word as float32, the lowest first."""
+    if gpu.narrow_types:
+        bytes_ = [(word >> T.uint32(8 * x)).astype("int8") for x in range(_WORD)]
+    else:
+        top = [T.reinterpret("int32", word << T.uint32(24 - 8 * x)) for x in range(_WORD)]
+        bytes_ = [number >> 24 for number in top]
+    return [number.astype("float32") for number in bytes_]
+
+
+def append_int8(gpu: Gpu, layout: KvLayout) -> PrimFunc:
+    """As the CPU's, with the numbers in words: pages u32[num_pages, 2, kv_heads, page_size,
+    head_dim / 4]. A team for each head of a token's key and value."""
+    kv_heads, head_dim = layout.kv_heads, layout.head_dim
+    teams, parts = gpu.threads // LANES, 2 * layout.kv_heads
+
+    def body(k: Expr, v: Expr, slots: Expr, pages: Expr, scales: Expr) -> None:
+        count = int32(slots.shape[0]) * parts
+        grid = (ceil_div(slots.shape[0] * parts, teams),)
+        with launch(grid, (LANES, teams)) as (block, lane, team):
+            task = bind(T.min(block * teams + team, count - 1))
+            i, part = bind(task // parts), bind(task % parts)
+            which = bind(T.if_then_else(part < kv_heads, 0, 1))
+            h = bind(part - which * kv_heads)
+
+            def value(d: Expr) -> Expr:
+                return T.if_then_else(which == 0, k[i, h, d], v[i, h, d])
+
+            head = RoundedHead(gpu, head_dim, value, lane, team, teams)
+            slot = bind(slots[i])
+            with when(tirx.all(block * teams + team < count, slot >= 0)):
+                head.store(layout, pages, scales, slot, which, h)
+
+    rows = activations(gpu, "n", kv_heads, head_dim)
+    return kernel(body, k=rows, v=rows, token_slots=i32("n"), **page_arguments(layout))
+
+
+class RoundedHead:
+    """`size` numbers of a head, in the registers of a team's threads: as they are, and what they
+    are rounded by. All threads of a workgroup make one together: it has barriers."""
+
+    def __init__(
+        self,
+        gpu: Gpu,
+        size: int,
+        value: Callable[[Expr], Expr],
+        lane: Expr,
+        team: Expr,
+        teams: int,
+    ) -> None:
+        self.words, self.lane = size // _WORD, lane
+        self.values = Local(_WORD * -(-self.words // LANES))
+        top = Local(1, "int32")
+        top[0] = T.int32(0)
+
+        def load(word: Expr, first: int) -> None:
+            for x in range(_WORD):
+                number = bind(value(word * _WORD + x))
+                self.values[first + x] = number
+                bits = T.bitwise_and(T.reinterpret("int32", number), T.int32(MAGNITUDE))
+                top[0] = T.max(top[0], bits)
+
+        self.each_word(load)
+        bits = reduce(gpu, top[0], largest, lane, LANES, team, teams)
+        self.magnitude = bind(T.reinterpret("float32", bits))
+        self.rounds = bind(tirx.all(bits >= SMALLEST, bits < INFINITE))
+
+    def each_word(self, body: Callable[[Expr, int], None]) -> None:
+        """Emit body(word, where its numbers begin among `values`) for this thread's words."""
+        for k in range(-(-self.words // LANES)):
+            word = self.lane + k * LANES  # not in a register: TVM knows how large it is
+            with when(word < self.words):
+                body(word, k * _WORD)
+
+    def store(
+        self, layout: KvLayout, pages: Expr, scales: Expr, slot: Expr, which: Expr, head: Expr
+    ) -> None:
+        """Put it where attention reads it."""
+        place = slot // layout.page_size, which, head, slot % layout.page_size
+        divisor = T.if_then_else(self.rounds, self.magnitude, real(1))
+        factor = bind(real(LARGEST_INT8) / divisor)
+
+        def pack(word: Expr, first: int) -> None:
+            packed = T.uint32(0)
+            for x in range(_WORD):
+                moved = bind(self.values[first + x] * factor + real(ROUNDING))
+                low = T.bitwise_and(T.reinterpret("uint32", moved), T.uint32(255))
+                packed = T.bitwise_or(packed, low << T.uint32(8 * x))
+            store(pages, T.if_then_else(self.rounds, packed, T.uint32(0)), *place, word)
+
+        self.each_word(pack)
+        with when(self.lane == 0):
+            store(scales, self.magnitude / real(LARGEST_INT8), *place)
+
+    def copy(self, out: Expr, *place: Expr) -> None:
+        """Put it into out[place, d] as it is."""
+
+        def put(word: Expr, first: int) -> None:
+            for x in range(_WORD):
+                store(out, self.values[first + x], *place, word * _WORD + x)
+
+        self.each_word(put)

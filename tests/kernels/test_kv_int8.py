@@ -1,0 +1,105 @@
+"""8-bit pages on the CPU against the twin: the rounding to the bit, the attention over them, and
+what no rounding can hold."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from attention_cases import MIXED, Case, inputs
+from cpu_kernels import BEST, CPUS, NEON, Cpu, call, compiled, normal, run
+from step_cases import LAYOUTS
+
+from mlcc.device.reference_attention import append_kv, round_heads
+from mlcc_compiler.kernels.cpu import kv
+from mlcc_compiler.kernels.cpu.attention import attention
+from mlcc_compiler.layout import KvLayout
+
+
+def awkward(heads: int, dim: int) -> Any:
+    """Rows of k or v [n, heads, dim] that are hard to round, one kind a token."""
+    rows = normal(5, 12, heads, dim)
+    rows[1] = 0
+    rows[2] = -0.0
+    rows[3] *= np.float32(2.0**-124)  # too small for a scale
+    rows[4] *= np.float32(1e37)
+    rows[5] = np.where(np.arange(dim) % 2, 3e38, -3e38)
+    rows[6, :, 1:] = 0  # one number alone
+    rows[7] = np.round(rows[7] * 40) + 0.5  # halves
+    rows[7, :, 0] = 127  # with a scale of 1
+    rows[8, 0, -1] = np.nan
+    rows[9, 0, 0] = np.inf
+    rows[10, -1, dim // 2] = -np.inf
+    return rows.astype(np.float32)
+
+
+@pytest.mark.parametrize("cpu", CPUS, ids=lambda c: c.name)
+@pytest.mark.parametrize(("heads", "dim", "page"), [(3, 64, 16), (1, 40, 8), (2, 80, 4)])
+def test_append(cpu: Cpu, heads: int, dim: int, page: int) -> None:
+    """Bit for bit, of any numbers, and nothing else is touched."""
+    k, v = awkward(heads, dim), awkward(heads, dim)[::-1].copy()
+    pages = np.random.default_rng(0).integers(-127, 128, (20, 2, heads, page, dim)).astype(np.int8)
+    scales = normal(4, 20, 2, heads, page)
+    slots = np.random.default_rng(1).permutation(20 * page)[: len(k)].astype(np.int32)
+    slots[11] = -1
+    expected, own = pages.copy(), scales.copy()
+    append_kv(k, v, slots, expected, own)
+    layout = KvLayout(page, "int8", heads, dim, LAYOUTS[0], 0)
+    *_, out, kept = call(kv.append_kv, (layout,), [k, v, slots, pages, scales], cpu)
+    np.testing.assert_array_equal(out, expected)
+    np.testing.assert_array_equal(kept, own)
+
+
+def test_what_is_rounded_is_near_and_what_is_not_finite_stays_so() -> None:
+    rows = awkward(3, 64)
+    small, scales = round_heads(rows)
+    back = small * scales[..., None]
+    finite = np.isfinite(rows).all(-1)
+    assert np.isfinite(back[finite]).all() and not np.isfinite(back[~finite]).any()
+    assert np.abs(small).max() == 127
+    bound = np.where(finite, scales, 0) / 2 * (1 + 1e-5) + 2.0**-119
+    assert (np.abs(back - rows) <= bound[..., None])[finite].all()
+    assert (back[1] == 0).all() and (back[3] == 0).all() and (scales[1] == 0).all()
+
+
+@pytest.mark.parametrize("cpu", CPUS, ids=lambda c: c.name)
+def test_attention(cpu: Cpu) -> None:
+    for case in (Case(dtype="int8"), Case(dtype="int8", window=33, softcap=5.0)):
+        given = inputs(case, MIXED, padding=2)
+        arguments, out = [*given.tensors, given.sequences], [(given.q.shape, "float32")]
+        (found,) = run(attention.paged_attention, case.arguments, arguments, out, cpu)
+        np.testing.assert_allclose(found, given.expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case(4, 2, dim=40, page=1, dtype="int8"),
+        Case(4, 2, dim=8, page=128, dtype="int8"),
+        Case(8, 2, dim=256, page=4, dtype="int8", window=100),
+    ],
+)
+def test_pages_of_any_shape(case: Case) -> None:
+    lengths = (1, 15, 16, 17, 63, 64, 65, 127, 128, 129, 257, 2049)
+    given = inputs(case, [*((1, n) for n in lengths), (21, 120), (65, 65)])
+    arguments, out = [*given.tensors, given.sequences], [(given.q.shape, "float32")]
+    (found,) = run(attention.paged_attention, case.arguments, arguments, out, BEST)
+    np.testing.assert_allclose(found, given.expected, rtol=0, atol=1e-5)
+
+
+def test_a_token_that_is_not_finite_spoils_who_sees_it_and_no_one_else() -> None:
+    case = Case(dtype="int8")
+    given = inputs(case, ((1, 40), (1, 300)))
+    first = given.batch.page_list(0)[0]
+    given.scales[first, 0, :, 3] = np.inf
+    given.pages[first, 0, :, 3] = 0
+    arguments, out = [*given.tensors, given.sequences], [(given.q.shape, "float32")]
+    (found,) = run(attention.paged_attention, case.arguments, arguments, out, BEST)
+    assert np.isnan(found[0]).all() and np.isfinite(found[1]).all()
+
+
+def test_neon_compiles() -> None:
+    case = Case(dtype="int8", window=64)
+    compiled(attention.paged_attention, case.arguments, NEON)
+    compiled(kv.append_kv, (case.layout,), NEON)
