@@ -1,4 +1,4 @@
-"""GLM-4 of 2024 (GLM et al., 2024): Llama that turns pairs in half of each head, gate and up fused."""
+"""GLM-4 of 2024 (GLM et al., 2024): Llama that turns pairs in half of each head."""
 
 from __future__ import annotations
 

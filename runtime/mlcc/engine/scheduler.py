@@ -82,6 +82,7 @@ class Scheduler:
 
     def add_running(self, seq: TokenSequence, computed: int) -> None:
         """A sequence that holds what was computed of it elsewhere."""
+        self.changes += 1
         self.waiting.enter(seq)
         self.waiting.remove(seq)
         insort(self.running, seq, key=attrgetter("rank"))
