@@ -58,6 +58,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     "weights `f16`, `bf16`": ("f16", "bf16"),
     "weights `q8`, `q4`": ("q8", "q4"),
     "asymmetric: `q8a`, `q4a`": ("q8a", "q4a"),
+    "a scheme for each tensor (two-level, tables), merged": ("mixed-schemes",),
     "float16 KV cache": ("f16-kv",),
     "8-bit KV cache: `--kv int8`": ("int8-kv",),
     "sliding window": ("window",),
