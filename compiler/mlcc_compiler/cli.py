@@ -77,12 +77,12 @@ def compile_command(
     choices = Choices(cpu=cpu, archs=_names(arch), f16=f16, abis=_names(abi), gpu=gpu)
     target = find_target(target_name, choices)
     # Imported late: the compiler takes seconds to load, `--help` should not.
-    from mlcc_compiler.checkpoint.folder import Checkpoint
     from mlcc_compiler.checkpoint.hub import resolve
+    from mlcc_compiler.checkpoint.opening import open_checkpoint
     from mlcc_compiler.compile import compile_model
     from mlcc_compiler.plan import Options
 
-    checkpoint = Checkpoint.open(resolve(model))
+    checkpoint = open_checkpoint(resolve(model))
     label = f"{quant}-head-{head}" if head else quant
     kind = f"{target.name}-gpu" if target.abis and target.generator else target.name
     out = output or Path("dist") / f"{checkpoint.name.rpartition('/')[2]}-{label}-{kind}"

@@ -120,6 +120,8 @@ def report_plan(plan: Plan, progress: Progress) -> None:
     progress.decided(
         "model", f"{plan.checkpoint.name} ({config.architecture}), {parameters:,} weights"
     )
+    for note in plan.checkpoint.notes:
+        progress.decided("note", note)
     progress.decided("target", f"{plan.target.name} ({_in_words(plan.target)})")
     for other in plan.target.alternatives:
         progress.decided("beside it", f"{other.library} ({_in_words(other)})")

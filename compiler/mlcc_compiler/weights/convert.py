@@ -16,7 +16,7 @@ from mlcc.errors import CheckpointError, UnsupportedError
 from mlcc_compiler.layout import PhysicalTensor, WeightLayout, WeightPlan
 from mlcc_compiler.quantization import dequantize, quantize, scheme
 from mlcc_compiler.quantization.floats import from_storage, to_storage
-from mlcc_compiler.weights.reader import TensorFolder
+from mlcc_compiler.weights.source import TensorSource
 
 Floats = npt.NDArray[np.float32]
 
@@ -34,7 +34,7 @@ def specs_of(plans: Sequence[WeightPlan]) -> list[TensorSpec]:
 
 def arrays_of(
     plans: Sequence[WeightPlan],
-    tensors: TensorFolder,
+    tensors: TensorSource,
     sources: Mapping[str, str],
     progress: Callable[[int, int], None],
 ) -> Iterator[npt.NDArray[Any]]:
@@ -47,7 +47,7 @@ def arrays_of(
         progress(done, total)
 
 
-def _whole(plan: WeightPlan, tensors: TensorFolder, sources: Mapping[str, str]) -> Floats:
+def _whole(plan: WeightPlan, tensors: TensorSource, sources: Mapping[str, str]) -> Floats:
     """A weight as its layout packs it, its sources one below the other."""
     whole, first = None, 0
     for name in plan.sources:

@@ -126,16 +126,31 @@ def fingerprint(model: str) -> list[tuple[str, int, int]]:
     path = Path(model)
     if model.startswith(_HUB):
         return []
-    if path.is_file() and path.suffix == ".gguf":
-        return [_stamp(path, path.name)]
+    if files := gguf_files(path):
+        return [_stamp(file, file.name) for file in files]
     if (path / "config.json").is_file():
         files = sorted(file for file in path.rglob("*") if file.is_file())
         return [_stamp(file, file.relative_to(path).as_posix()) for file in files]
     what = "has neither mlcc.json nor config.json" if path.exists() else "does not exist"
     raise CheckpointError(
-        f"{model}: {what}; give a folder made by `mlcc compile`, a Hugging Face folder or "
-        "hf://org/name"
+        f"{model}: {what}; give a folder made by `mlcc compile`, a Hugging Face folder, a "
+        "GGUF file or hf://org/name"
     )
+
+
+def gguf_files(path: Path) -> list[Path]:
+    """The GGUF files that a model may be of: a file with its other parts, or all of a folder that
+    is no other checkpoint; none if it is neither. What they hold is the compiler's to read."""
+    if path.suffix == ".gguf" and path.is_file():
+        stem, split, count = path.stem.rpartition("-of-")
+        first = re.fullmatch(r"(.*-)\d{5}", stem, re.DOTALL) if split else None
+        if first is None:
+            return [path]
+        beside = sorted(path.parent.iterdir())
+        return [f for f in beside if f.name.startswith(first[1]) and f.name.endswith(count + ".gguf")]
+    if not path.is_dir() or (path / "config.json").exists():
+        return []
+    return sorted(file for file in path.iterdir() if file.suffix == ".gguf" and file.is_file())
 
 
 def sources_stamp(packages: Sequence[Path]) -> str:
