@@ -26,7 +26,9 @@ from mlcc_targets import TARGETS, Choices, Target, TargetError, get_target
 @click.option("--gpu", is_flag=True, help="for android: its GPU, in place of its CPU")
 @click.option("--f16/--no-f16", default=None, help="compute in float16  [if the target can]")
 @click.option(
-    "--quant", default="q4", show_default=True, help="q4, q8, f16, bf16, f32 and variants"
+    "--quant",
+    help="q4, q8, f16, bf16, f32 and variants; keep: as the checkpoint has them  [keep, if it is "
+    "quantized; else q4]",
 )
 @click.option("--head", help="the same for output head and embedding  [--quant's own]")
 @click.option(
@@ -61,7 +63,7 @@ def compile_command(
     abi: str,
     gpu: bool,
     f16: bool | None,
-    quant: str,
+    quant: str | None,
     head: str | None,
     output: Path | None,
     context: int | None,
@@ -81,8 +83,10 @@ def compile_command(
     from mlcc_compiler.checkpoint.opening import open_checkpoint
     from mlcc_compiler.compile import compile_model
     from mlcc_compiler.plan import Options
+    from mlcc_compiler.quantization.recipes import DEFAULT, KEEP
 
     checkpoint = open_checkpoint(resolve(model))
+    quant = quant or (KEEP if checkpoint.quantized else DEFAULT)
     label = f"{quant}-head-{head}" if head else quant
     kind = f"{target.name}-gpu" if target.abis and target.generator else target.name
     out = output or Path("dist") / f"{checkpoint.name.rpartition('/')[2]}-{label}-{kind}"

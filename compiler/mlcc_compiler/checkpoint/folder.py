@@ -18,8 +18,7 @@ from mlcc.files import real
 from mlcc_compiler.checkpoint.chat_templates import DEFAULT, read_chat_templates
 from mlcc_compiler.checkpoint.files import find, read, read_object
 from mlcc_compiler.checkpoint.tokenizer_files import check_tokenizer, token_ids, tokenizer_json
-from mlcc_compiler.weights.reader import TensorFolder
-from mlcc_compiler.weights.source import TensorSource
+from mlcc_compiler.weights.reader import TensorFolder, Tensors
 
 LICENCE_NAMES = ("LICENSE", "LICENCE", "LICENSE.txt", "LICENSE.md", "LICENCE.txt", "LICENCE.md")
 MAX_LICENCE_BYTES = 4 << 20
@@ -76,9 +75,15 @@ class Checkpoint:
         return folder.parent.name or folder.name
 
     @cached_property
-    def tensors(self) -> TensorSource:
+    def tensors(self) -> Tensors:
         """The tensor files, opened lazily. Raises CheckpointError."""
         return TensorFolder.open(self.folder)
+
+    @property
+    def quantized(self) -> bool:
+        """Whether it holds matrices that were quantized already: they stay as they are, unless a
+        recipe is asked for."""
+        return bool(self.tensors.schemes)
 
     @cached_property
     def tokenizer(self) -> bytes:

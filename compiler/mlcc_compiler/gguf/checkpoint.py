@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -14,11 +15,13 @@ from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.gguf.blocks import to_float
 from mlcc_compiler.gguf.config import architecture_of, config_of, generation_config_of
 from mlcc_compiler.gguf.files import all_parts
+from mlcc_compiler.gguf.formats import FLOATS
 from mlcc_compiler.gguf.header import GgufTensor, Value
 from mlcc_compiler.gguf.names import places
 from mlcc_compiler.gguf.tensors import GgufTensors, blocks_of
 from mlcc_compiler.gguf.tokenizer.build import tokenizer_of
 from mlcc_compiler.gguf.tokenizer.vocabulary import Vocabulary
+from mlcc_compiler.gguf.unpack import NEAREST
 
 _TEMPLATE = "tokenizer.chat_template"
 _MOST_FREQUENCIES = 4096
@@ -52,7 +55,7 @@ class GgufCheckpoint(Checkpoint):
             generation_config=generation_config_of(metadata),
             tokenizer_config={},
             chat_templates=_templates(metadata),
-            notes=tuple(f"the file's key '{key}' is not used" for key in notes),
+            notes=(*(f"the file's key '{key}' is not used" for key in notes), *_changed(found)),
             metadata=metadata,
             source=GgufTensors(found, where),
         )
@@ -68,6 +71,11 @@ class GgufCheckpoint(Checkpoint):
     @cached_property
     def tensors(self) -> GgufTensors:  # type: ignore[override]
         return self.source
+
+    @property
+    def quantized(self) -> bool:
+        """Formats that are no scheme count too."""
+        return any(tensor.format.name not in FLOATS for tensor in self.source.found.values())
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
@@ -91,6 +99,15 @@ class GgufCheckpoint(Checkpoint):
     def licence(self) -> tuple[str, bytes] | None:
         """A GGUF file has the name of its licence, not the text."""
         return None
+
+
+def _changed(found: Mapping[str, GgufTensor]) -> Iterator[str]:
+    """Formats that no scheme is, and what their tensors become unless --quant says otherwise."""
+    counts = Counter(tensor.format.name for tensor in found.values())
+    for name, count in counts.items():
+        if name in NEAREST and name not in FLOATS:
+            what = "tensor is" if count == 1 else "tensors are"
+            yield f"{count} {what} {name}, which no kernel reads: kept as {NEAREST[name]}"
 
 
 def _frequencies(found: Mapping[str, GgufTensor], name: str) -> list[float] | None:

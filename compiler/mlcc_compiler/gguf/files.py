@@ -28,8 +28,8 @@ def all_parts(path: Path) -> tuple[Mapping[str, Value], dict[str, GgufTensor]]:
         for tensor in header.tensors:
             if tensor.name in found:
                 raise CheckpointError(
-                    f"{header.path}: has tensor {tensor.name!r}, which {found[tensor.name].path.name} "
-                    "has too; fetch the files again"
+                    f"{header.path}: has tensor {tensor.name!r}, as has "
+                    f"{found[tensor.name].path.name}; fetch the files again"
                 )
             found[tensor.name] = tensor
     _check_split(path, headers, found)
@@ -50,7 +50,7 @@ def parts_of(path: Path) -> list[Path]:
     missing = [name for name in names if not path.with_name(name).is_file()]
     if missing:
         raise CheckpointError(
-            f"{path}: {len(missing)} of its {count} parts are missing ({missing[0]}); fetch them too"
+            f"{path}: {len(missing)} of its {count} parts are missing ({missing[0]}); fetch them"
         )
     return [path.with_name(name) for name in names]
 

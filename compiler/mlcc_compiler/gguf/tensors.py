@@ -19,6 +19,8 @@ from mlcc.errors import CheckpointError
 from mlcc_compiler.gguf.blocks import check_readable, to_float
 from mlcc_compiler.gguf.header import GgufTensor
 from mlcc_compiler.gguf.names import Place
+from mlcc_compiler.gguf.unpack import NEAREST, SCHEMES, quantized
+from mlcc_compiler.quantization.quantized import Quantized
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -46,6 +48,33 @@ class GgufTensors:
 
     def __contains__(self, name: str) -> bool:
         return name in self.places
+
+    @cached_property
+    def schemes(self) -> dict[str, str]:
+        """Tensors in a format that is a scheme: blocks of rows of two dimensions."""
+        return self._of_formats(SCHEMES)
+
+    @cached_property
+    def nearest(self) -> dict[str, str]:
+        """What comes nearest to floats and to formats without a scheme."""
+        return self._of_formats(NEAREST)
+
+    def _of_formats(self, table: Mapping[str, str]) -> dict[str, str]:
+        formats = {name: self.found[place.name].format.name for name, place in self.places.items()}
+        return {n: table[f] for n, f in formats.items() if f in table and len(self.shapes[n]) == 2}
+
+    def quantized(self, name: str) -> Quantized:
+        """A tensor of `schemes`, its values untouched. Raises CheckpointError."""
+        tensor, place = self.tensor(name), self.places[name]
+        if name not in self.schemes:
+            raise CheckpointError(
+                f"{tensor.path}: tensor {tensor.name!r} is {tensor.format.name}, which is no "
+                "scheme; read its floats"
+            )
+        blocks = self.blocks(name)
+        if place.rotary_heads:
+            blocks = blocks[rotary_rows(len(blocks), place.rotary_heads)]
+        return quantized(blocks, tensor.format)
 
     def check_dtypes(self, names: Iterable[str]) -> None:
         """Raises UnsupportedError if one of the tensors is in a format that `read` refuses."""

@@ -28,8 +28,8 @@ from mlcc.sizes import apart
 from mlcc.version import TVM, TVM_FFI, __version__
 
 SOURCE_NAME = "source.json"
-TARGET, QUANT = "cpu", "q4"
-"""What a checkpoint is compiled for and as, unless told otherwise."""
+TARGET = "cpu"
+"""What a checkpoint is compiled for, unless told otherwise."""
 _HUB = "hf://"
 _LOCK = ".lock"
 _NAME = 100
@@ -51,7 +51,8 @@ class CompileOptions:
 
     def arguments(self) -> list[str]:
         """As the compiler's command line spells them."""
-        words = ["--target", self.target or TARGET, "--quant", self.quant or QUANT]
+        words = ["--target", self.target or TARGET]
+        words += ["--quant", self.quant] if self.quant else []
         for name in ("context", "max_batch", "max_step_tokens", "max_rows"):
             value = getattr(self, name)
             words += [f"--{name.replace('_', '-')}", str(value)] if value else []
@@ -146,8 +147,9 @@ def gguf_files(path: Path) -> list[Path]:
         first = re.fullmatch(r"(.*-)\d{5}", stem, re.DOTALL) if split else None
         if first is None:
             return [path]
-        beside = sorted(path.parent.iterdir())
-        return [f for f in beside if f.name.startswith(first[1]) and f.name.endswith(count + ".gguf")]
+        end = f"{count}.gguf"
+        beside = (file for file in path.parent.iterdir() if file.name.endswith(end))
+        return sorted(file for file in beside if file.name.startswith(first[1]))
     if not path.is_dir() or (path / "config.json").exists():
         return []
     return sorted(file for file in path.iterdir() if file.suffix == ".gguf" and file.is_file())

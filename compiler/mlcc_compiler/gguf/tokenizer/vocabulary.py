@@ -31,9 +31,10 @@ _ROLES = {
     "mask": "mask_token",
 }
 _ENDS = ("eos", "eot", "eom")
-_ENDINGS = frozenset(
-    ["<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<|eom_id|>", "<EOT>", "<|end_of_text|>", "<end_of_utterance>", "<|return|>"]
-)
+_ENDINGS = {
+    *("<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<|eom_id|>"),
+    *("<EOT>", "<|end_of_text|>", "<end_of_utterance>", "<|return|>"),
+}
 """What ends an answer wherever it is a control token: few files name all of theirs by key."""
 
 
