@@ -1,8 +1,8 @@
 """Turn f32 matrices into codes and scales, without data: the door of the numpy codec.
 
 Each family has its file: `one_level.py`, `two_level.py`, `lookup.py`, whose `encode` takes whole
-rows and gives a `Quantized`. Here rows are checked, cut into chunks whose temporaries stay in a core's
-cache, and shared out to the cores. Deterministic: work is split by rows only.
+rows and gives a `Quantized`. Here rows are checked, cut into chunks whose temporaries stay in a
+core's cache, and shared out to the cores. Deterministic: work is split by rows only.
 """
 
 from __future__ import annotations
@@ -28,9 +28,7 @@ def quantize(weight: npt.NDArray[Any], scheme: Scheme) -> Quantized:
         raise UnsupportedError(f"scheme '{scheme.name}' is a float format; store the matrix as it")
     n, k = weight.shape
     scheme.group_of(k)
-    encode = (
-        lookup.encode if scheme.table else two_level.encode if scheme.block else one_level.encode
-    )
+    family = lookup if scheme.table else two_level if scheme.block else one_level
 
     def run(rows: slice) -> Quantized:
         part = np.ascontiguousarray(weight[rows], np.float32)
