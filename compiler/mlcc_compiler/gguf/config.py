@@ -91,6 +91,10 @@ def config_of(
     width = config.setdefault("head_dim", config["hidden_size"] // config["num_attention_heads"])
     if keys.number("attention.value_length", width) != width:
         raise keys.refuse("attention.value_length", f"as long as keys, {width}")
+    if keys.number("attention.scale", 0.0) not in (0.0, width**-0.5):
+        raise UnsupportedError(
+            f"'{architecture}.attention.scale' is not supported; use the checkpoint of Hugging Face"
+        )
     if keys.get("attention.causal") is False:
         raise UnsupportedError(f"a GGUF file of an encoder ({architecture}) is no chat model")
     config["rope_scaling"] = _rope(keys, config, factors)
