@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import transformers
+from models.checkpoints import CONTEXT, SMALL, make_checkpoint, save_random
 
 from formats.gguf_of import write_gguf
 from mlcc_compiler.checkpoint.folder import Checkpoint
@@ -21,7 +22,6 @@ from mlcc_compiler.checkpoint.opening import open_checkpoint
 from mlcc_compiler.models.registry import build_model
 from mlcc_compiler.pipeline import trace
 from mlcc_compiler.weights.check import check_tensors
-from models.checkpoints import CONTEXT, SMALL, make_checkpoint, save_random
 
 CASES = (
     "llama", "llama-llama3-rope", "llama-linear", "llama-yarn", "mistral", "qwen2", "qwen3",

@@ -13,12 +13,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from mlcc.errors import CheckpointError, UnsupportedError
+from mlcc.errors import CheckpointError
 from mlcc.files import real
 from mlcc_compiler.checkpoint.chat_templates import DEFAULT, read_chat_templates
 from mlcc_compiler.checkpoint.files import find, read, read_object
 from mlcc_compiler.checkpoint.tokenizer_files import check_tokenizer, token_ids, tokenizer_json
-from mlcc_compiler.weights.reader import TensorFolder, Tensors
+from mlcc_compiler.weights.formats.open import check_method, open_tensors
+from mlcc_compiler.weights.reader import Tensors
 
 LICENCE_NAMES = ("LICENSE", "LICENCE", "LICENSE.txt", "LICENSE.md", "LICENCE.txt", "LICENCE.md")
 MAX_LICENCE_BYTES = 4 << 20
@@ -48,7 +49,7 @@ class Checkpoint:
         path = Path(folder)
         _check_folder(path)
         outer = read_object(path, "config.json") or {}
-        _refuse_quantized(path, outer)
+        check_method(path, outer)
         tokenizer_config = read_object(path, "tokenizer_config.json") or {}
         processor = read_object(path, "chat_template.json") or {}
         return cls(
@@ -76,8 +77,8 @@ class Checkpoint:
 
     @cached_property
     def tensors(self) -> Tensors:
-        """The tensor files, opened lazily. Raises CheckpointError."""
-        return TensorFolder.open(self.folder)
+        """The tensor files, opened lazily. Raises CheckpointError, UnsupportedError."""
+        return open_tensors(self.folder, self.outer_config)
 
     @property
     def quantized(self) -> bool:
@@ -149,15 +150,6 @@ def _check_folder(path: Path) -> None:
         compiled = " (it is a compiled model)" if (path / "mlcc.json").is_file() else ""
         raise CheckpointError(
             f"{path}: has no config.json{compiled}; MODEL is a Hugging Face folder or a GGUF file"
-        )
-
-
-def _refuse_quantized(path: Path, config: dict[str, Any]) -> None:
-    quantized = config.get("quantization_config")
-    if isinstance(quantized, dict):
-        method = quantized.get("quant_method", "unknown")
-        raise UnsupportedError(
-            f"{path}: is already quantized ({method}); compile the original checkpoint with --quant"
         )
 
 

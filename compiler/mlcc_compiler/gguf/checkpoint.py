@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -21,7 +20,6 @@ from mlcc_compiler.gguf.names import places
 from mlcc_compiler.gguf.tensors import GgufTensors, blocks_of
 from mlcc_compiler.gguf.tokenizer.build import tokenizer_of
 from mlcc_compiler.gguf.tokenizer.vocabulary import Vocabulary
-from mlcc_compiler.gguf.unpack import NEAREST
 
 _TEMPLATE = "tokenizer.chat_template"
 _MOST_FREQUENCIES = 4096
@@ -55,7 +53,7 @@ class GgufCheckpoint(Checkpoint):
             generation_config=generation_config_of(metadata),
             tokenizer_config={},
             chat_templates=_templates(metadata),
-            notes=(*(f"the file's key '{key}' is not used" for key in notes), *_changed(found)),
+            notes=tuple(f"the file's key '{key}' is not used" for key in notes),
             metadata=metadata,
             source=GgufTensors(found, where),
         )
@@ -99,15 +97,6 @@ class GgufCheckpoint(Checkpoint):
     def licence(self) -> tuple[str, bytes] | None:
         """A GGUF file has the name of its licence, not the text."""
         return None
-
-
-def _changed(found: Mapping[str, GgufTensor]) -> Iterator[str]:
-    """Formats that no scheme is, and what their tensors become unless --quant says otherwise."""
-    counts = Counter(tensor.format.name for tensor in found.values())
-    for name, count in counts.items():
-        if name in NEAREST and name not in FLOATS:
-            what = "tensor is" if count == 1 else "tensors are"
-            yield f"{count} {what} {name}, which no kernel reads: kept as {NEAREST[name]}"
 
 
 def _frequencies(found: Mapping[str, GgufTensor], name: str) -> list[float] | None:

@@ -7,7 +7,8 @@ norms. How blocks become numbers is `blocks.py`'s.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -17,6 +18,7 @@ import numpy.typing as npt
 
 from mlcc.errors import CheckpointError
 from mlcc_compiler.gguf.blocks import check_readable, to_float
+from mlcc_compiler.gguf.formats import FLOATS
 from mlcc_compiler.gguf.header import GgufTensor
 from mlcc_compiler.gguf.names import Place
 from mlcc_compiler.gguf.unpack import NEAREST, SCHEMES, quantized
@@ -58,6 +60,15 @@ class GgufTensors:
     def nearest(self) -> dict[str, str]:
         """What comes nearest to floats and to formats without a scheme."""
         return self._of_formats(NEAREST)
+
+    @property
+    def notes(self) -> Iterator[str]:
+        """Formats that no scheme is, and what their tensors become."""
+        counts = Counter(tensor.format.name for tensor in self.found.values())
+        for name, count in counts.items():
+            if name in NEAREST and name not in FLOATS:
+                what = "1 tensor is" if count == 1 else f"{count} tensors are"
+                yield f"{what} {name}, which no kernel reads: kept as {NEAREST[name]}"
 
     def _of_formats(self, table: Mapping[str, str]) -> dict[str, str]:
         formats = {name: self.found[place.name].format.name for name, place in self.places.items()}

@@ -46,6 +46,10 @@ class Tensors(Protocol):
         Of floats the one that they are in, of formats without a scheme a named fallback."""
 
     @property
+    def notes(self) -> Iterable[str]:
+        """What a recipe that keeps cannot keep, a line each kind."""
+
+    @property
     def nbytes(self) -> int:
         """Bytes on disk, for progress."""
 
@@ -107,6 +111,11 @@ class TensorFolder:
         found = {name: dtypes.get(entry.dtype) for name, (_, entry) in self.entries.items()}
         return {name: scheme for name, scheme in found.items() if scheme}
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Floats can be kept."""
+        return ()
+
     def quantized(self, name: str) -> Quantized:
         """Raises CheckpointError: none is."""
         raise CheckpointError(f"{self.folder}: tensor {name!r} is not quantized; read its floats")
@@ -137,6 +146,11 @@ class TensorFolder:
         except (SafetensorError, OSError) as error:
             raise CheckpointError(f"{self.folder}: {shard}: {error}; {_FETCH}") from error
         return array.astype(np.float32, copy=False)
+
+
+def has_safetensors(folder: Path) -> bool:
+    """Whether `TensorFolder.open` finds anything. Raises CheckpointError."""
+    return find(folder, SINGLE) is not None or find(folder, INDEX) is not None
 
 
 def _header(folder: Path, shard: str) -> dict[str, TensorEntry]:
