@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from mlcc_compiler.quantization.quantized import Quantized
 from mlcc_compiler.quantization.schemes import ZEROS, affine
-from mlcc_compiler.weights.formats.packed import Array, Packed, Parts, unpack
+from mlcc_compiler.weights.formats.packed import Array, Packed, Parts, check_group, unpack
 
 _ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
 """Which of eight columns each nibble of a word is."""
@@ -27,16 +27,18 @@ def matrices(parts: Parts, config: Mapping[str, Any]) -> Iterator[tuple[str, Pac
     version = str(config.get("version", "gemm")).lower()
     if version != "gemm":
         raise parts.unsupported(f"version {version[:20]!r}")
+    group = config.get("group_size", config.get("q_group_size"))
     for stem, entry in parts.named(".qweight"):
-        yield f"{stem}.weight", _matrix(parts, stem, entry.name)
+        yield f"{stem}.weight", _matrix(parts, stem, entry.name, group)
 
 
-def _matrix(parts: Parts, stem: str, name: str) -> Packed:
+def _matrix(parts: Parts, stem: str, name: str, group: Any) -> Packed:
     k, words = parts.shape(name, ("int32",))
     zeros, scales = f"{stem}.qzeros", f"{stem}.scales"
     groups, n = parts.shape(scales, ("float16", "bfloat16", "float32"))
     if words * 8 != n or k % groups or parts.shape(zeros, ("int32",)) != (groups, words):
         raise parts.refuse(name, "does not fit its scales and zero points")
+    check_group(parts, name, k // groups, group, k)
     how = affine(4, k // groups, ZEROS)
 
     def load() -> Quantized:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from mlcc_compiler.quantization.quantized import Quantized
 from mlcc_compiler.quantization.schemes import ZEROS, affine
-from mlcc_compiler.weights.formats.packed import Floats, Packed, Parts, bits_of, unpack
+from mlcc_compiler.weights.formats.packed import Floats, Packed, Parts, bits_of, check_group, unpack
 
 
 def matrices(parts: Parts, config: Mapping[str, Any]) -> Iterator[tuple[str, Packed]]:
@@ -24,8 +24,12 @@ def matrices(parts: Parts, config: Mapping[str, Any]) -> Iterator[tuple[str, Pac
     if type(bits) is not int or not 2 <= bits <= 8:
         raise parts.unsupported(f"a width of {str(bits)[:20]} bits")
     less = 0 if config.get("checkpoint_format") == "gptq_v2" else 1
+    group = config.get("group_size")
     for stem, entry in parts.named(".qweight"):
-        yield f"{stem}.weight", _matrix(parts, stem, entry.name, bits, less)
+        matrix = _matrix(parts, stem, entry.name, bits, less)
+        k = matrix.shape[1]
+        check_group(parts, entry.name, k // parts.folder.shapes[f"{stem}.scales"][0], group, k)
+        yield f"{stem}.weight", matrix
 
 
 def _matrix(parts: Parts, stem: str, name: str, bits: int, less: int) -> Packed:

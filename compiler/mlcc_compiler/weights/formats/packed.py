@@ -19,7 +19,6 @@ import numpy.typing as npt
 from mlcc.artifact.safetensors import TensorEntry
 from mlcc.errors import CheckpointError, UnsupportedError
 from mlcc_compiler.quantization.quantized import Quantized, dequantize
-from mlcc_compiler.quantization.schemes import Scheme
 from mlcc_compiler.weights.reader import TensorFolder
 
 Array = npt.NDArray[Any]
@@ -199,9 +198,10 @@ def bits_of(words: int, count: int) -> int | None:
     return bits if fits else None
 
 
-def fits(how: Scheme, row: int) -> bool:
-    """Whether kernels may take a matrix of that scheme with rows of that length."""
-    return how.fits(row)
+def check_group(parts: Parts, name: str, found: int, said: Any, row: int) -> None:
+    """Raises CheckpointError if config.json says another group size than the parts; -1 is a row."""
+    if said is not None and said != (-1 if found == row and said == -1 else found):
+        raise parts.refuse(name, f"has groups of {found}, and config.json says {str(said)[:20]}")
 
 
 def _e4m3() -> Floats:
