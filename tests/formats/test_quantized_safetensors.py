@@ -58,7 +58,12 @@ def awq() -> Built:
 
     tensors = {"qweight": columns(q), "qzeros": columns(zeros), "scales": s.T.copy()}
     floats = (q.astype(np.float32) - spread(zeros)) * spread(s)
-    return named(tensors), {"quant_method": "awq", "bits": 4, "group_size": G}, floats, f"int4a_g{G}"
+    return (
+        named(tensors),
+        {"quant_method": "awq", "bits": 4, "group_size": G},
+        floats,
+        f"int4a_g{G}",
+    )
 
 
 def gptq(bits: int = 4, order: bool = False, v2: bool = False) -> Built:
@@ -249,6 +254,6 @@ def test_parts_that_do_not_fit_are_refused_by_name(case: str, tmp_path: Path) ->
 
 
 def test_another_method_is_refused_by_name() -> None:
-    with pytest.raises(UnsupportedError, match="'eetq'.*awq, gptq"):
+    with pytest.raises(UnsupportedError, match=r"'eetq'.*awq, gptq"):
         check_method("model", {"quantization_config": {"quant_method": "eetq"}})
     assert set(METHODS) >= {"awq", "gptq", "compressed-tensors", "bitsandbytes", "fp8", "mxfp4"}

@@ -78,7 +78,13 @@ class GgufCheckpoint(Checkpoint):
     @cached_property
     def vocabulary(self) -> Vocabulary:
         """Raises CheckpointError."""
-        return Vocabulary.of(self.metadata)
+        found, rows = Vocabulary.of(self.metadata), self.config["vocab_size"]
+        if len(found.tokens) > rows:
+            raise CheckpointError(
+                f"{self.folder}: has {len(found.tokens)} tokens and embeddings of {rows}; fetch "
+                "the file again"
+            )
+        return found
 
     @cached_property
     def tokenizer(self) -> bytes:

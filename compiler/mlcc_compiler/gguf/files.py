@@ -62,10 +62,11 @@ def is_gguf(path: Path) -> bool:
     return path.suffix.lower() == SUFFIX and path.is_file()
 
 
-def models_in(folder: Path) -> dict[str, Path]:
-    """The models of a folder: how each is quantized, by its name -> its first file."""
+def models_in(folder: Path, below: bool = False) -> dict[str, Path]:
+    """The models of a folder, and of those below if asked: how each is quantized, by its name ->
+    its first file."""
     found: dict[str, Path] = {}
-    for path in sorted(folder.glob("*" + SUFFIX)):
+    for path in sorted((folder.rglob if below else folder.glob)("*" + SUFFIX)):
         part = _PART.fullmatch(path.name)
         if path.name.lower().startswith("mmproj") or (part and int(part["number"]) != 1):
             continue
@@ -87,14 +88,14 @@ def chosen(path: Path, quantization: str | None = None) -> Path:
     a folder has several and none is named."""
     if not path.is_dir():
         return path
-    models = models_in(path)
+    models = models_in(path, below=quantization is not None)
     if quantization is not None:
         for name, file in models.items():
             if quantization.upper() in (name.upper(), file.name.upper(), file.stem.upper()):
                 return file
     elif len(models) == 1:
         return next(iter(models.values()))
-    listed = ", ".join(f"{file.name}" for file in models.values())
+    listed = ", ".join(file.name for file in models.values())
     missing = f"has no {quantization}" if quantization else "holds several models"
     raise CheckpointError(f"{path}: {missing}; give one of its files: {listed}")
 

@@ -84,7 +84,7 @@ class GgufTensors:
             )
         blocks = self.blocks(name)
         if place.rotary_heads:
-            blocks = blocks[rotary_rows(len(blocks), place.rotary_heads)]
+            blocks = blocks[rotary_rows(tensor, len(blocks), place.rotary_heads)]
         return quantized(blocks, tensor.format)
 
     def check_dtypes(self, names: Iterable[str]) -> None:
@@ -103,7 +103,7 @@ class GgufTensors:
         tensor, place = self.tensor(name), self.places[name]
         weight = to_float(self.blocks(name), tensor).reshape(self.shapes[name])
         if place.rotary_heads:
-            weight = weight[rotary_rows(len(weight), place.rotary_heads)]
+            weight = weight[rotary_rows(tensor, len(weight), place.rotary_heads)]
         return weight - np.float32(place.offset) if place.offset else weight
 
     def blocks(self, name: str) -> Bytes:
@@ -129,12 +129,17 @@ def blocks_of(tensor: GgufTensor, expert: int | None = None) -> Bytes:
     return np.frombuffer(data, np.uint8).reshape(prod(shape[:-1]), -1)
 
 
-def rotary_rows(rows: int, heads: int) -> npt.NDArray[np.int64]:
+def rotary_rows(tensor: GgufTensor, rows: int, heads: int) -> npt.NDArray[np.int64]:
     """Which row of the file is each of the model's.
 
     llama.cpp rotates pairs of neighbours, Hugging Face the halves of a head, so that files of
-    Llama interleave the halves: row 2 i + j of a head is row j of pair i.
+    Llama interleave the halves: row 2 i + j of a head is row j of pair i. Raises CheckpointError.
     """
+    if rows % (2 * heads):
+        raise CheckpointError(
+            f"{tensor.path}: tensor {tensor.name!r} has {rows} rows, which are no pairs of {heads} "
+            "heads; fetch the file again"
+        )
     pairs = rows // heads // 2
     order = np.arange(rows).reshape(heads, pairs, 2)
     return np.ascontiguousarray(order.swapaxes(1, 2)).reshape(rows)
