@@ -59,6 +59,8 @@ ROWS: dict[str, tuple[str, ...]] = {
     "weights `q8`, `q4`": ("q8", "q4"),
     "asymmetric: `q8a`, `q4a`": ("q8a", "q4a"),
     "a scheme for each tensor (two-level, tables), merged": ("mixed-schemes",),
+    "GGUF files as they lie": ("gguf",),
+    "AWQ, GPTQ, compressed-tensors, nf4, fp8, MLX": ("packed",),
     "float16 KV cache": ("f16-kv",),
     "8-bit KV cache: `--kv int8`": ("int8-kv",),
     "sliding window": ("window",),

@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 @click.option("--gpu", is_flag=True, help="for android: its GPU, in place of its CPU")
 @click.option("--f16/--no-f16", default=None, help="compute in float16  [if the target can]")
 @click.option(
-    "--quant", default="q4", show_default=True, help="q4, q8, f16, bf16, f32 and variants"
+    "--quant",
+    help="q4, q8, f16, bf16, f32 and variants; keep: as the checkpoint has them  [keep, if it is "
+    "quantized; else q4]",
 )
 @click.option("--head", help="the same for output head and embedding  [--quant's own]")
 @click.option(
@@ -87,7 +89,7 @@ def compile_command(
     abi: str,
     gpu: bool,
     f16: bool | None,
-    quant: str,
+    quant: str | None,
     head: str | None,
     kv: str | None,
     output: Path | None,
@@ -107,13 +109,15 @@ def compile_command(
     choices = Choices(cpu=cpu, archs=_names(arch), f16=f16, abis=_names(abi), gpu=gpu)
     target = find_target(target_name, choices)
     # Imported late: the compiler takes seconds to load, `--help` should not.
-    from mlcc_compiler.checkpoint.folder import Checkpoint
     from mlcc_compiler.checkpoint.hub import resolve
+    from mlcc_compiler.checkpoint.opening import open_checkpoint
     from mlcc_compiler.compile import compile_model
     from mlcc_compiler.plan import Options
+    from mlcc_compiler.quantization.recipes import DEFAULT, KEEP
     from mlcc_compiler.weights.merge_lora import with_lora
 
-    checkpoint = Checkpoint.open(resolve(model))
+    checkpoint = open_checkpoint(resolve(model))
+    quant = quant or (KEEP if checkpoint.quantized else DEFAULT)
     if merge_lora is not None:
         checkpoint = with_lora(checkpoint, merge_lora)
     label = f"{quant}-head-{head}" if head else quant

@@ -126,13 +126,15 @@ def report_plan(plan: Plan, progress: Progress) -> None:
     progress.decided(
         "model", f"{plan.checkpoint.name} ({config.architecture}), {parameters:,} weights"
     )
+    for note in plan.checkpoint.notes:
+        progress.decided("note", note)
     progress.decided("target", f"{plan.target.name} ({_in_words(plan.target)})")
     for other in plan.target.alternatives:
         progress.decided("beside it", f"{other.library} ({_in_words(other)})")
     how = plan.options.recipe
     head = f" (head {how.head})" if how.head != how.linear else ""
     progress.decided("quantization", f"{how.name}: {how.linear}{head}")
-    for note in plan.notes:
+    for note in (*(plan.checkpoint.tensors.notes if how.keeps else ()), *plan.notes):
         progress.decided("quantization", note)
     exact = exact_matrices(plan.traced, plan.schemes) if how.linear != "f32" else {}
     if exact:

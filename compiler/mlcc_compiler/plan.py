@@ -154,11 +154,12 @@ def make_plan(checkpoint: Checkpoint, target: Target, options: Options) -> Plan:
 
 
 def _own(model: CausalLM, checkpoint: Checkpoint) -> dict[str, str]:
-    """The schemes in which a checkpoint has its tensors, by the model's names."""
-    tensors = checkpoint.tensors
+    """The schemes in which a checkpoint has its tensors, by the model's names, or what comes
+    nearest to how it has them."""
+    own = {**checkpoint.tensors.nearest, **checkpoint.tensors.schemes}
     matrices = [f"{name}.weight" for name, module in named_modules(model) if _has_scheme(module)]
-    source = checkpoint_names(matrices, tensors.shapes).source
-    return {n: tensors.schemes[source[n]] for n in matrices if source[n] in tensors.schemes}
+    source = checkpoint_names(matrices, checkpoint.tensors.shapes).source
+    return {n: own[source[n]] for n in matrices if source[n] in own}
 
 
 def check_activations(target: Target) -> None:

@@ -7,14 +7,13 @@ from collections.abc import Iterable
 from mlcc.errors import CheckpointError
 from mlcc_compiler.artifact.package import template_path
 from mlcc_compiler.checkpoint.folder import Checkpoint
-from mlcc_compiler.checkpoint.tokenizer_files import check_tokenizer
 
 
 def check_ready(checkpoint: Checkpoint, vocab_size: int, tensors: Iterable[str]) -> None:
     """Tokenizer, end-of-sequence ids, chat templates, dtypes of `tensors`. Raises MlccError."""
     checkpoint.tensors.check_dtypes(tensors)
     _ = checkpoint.tokenizer, checkpoint.licence  # refused here if they cannot be read
-    check_tokenizer(checkpoint.folder)
+    checkpoint.check_tokenizer()
     for name in checkpoint.chat_templates:
         template_path(name)
     for token in checkpoint.eos_token_ids:

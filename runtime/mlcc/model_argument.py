@@ -38,7 +38,7 @@ def model_argument(_context: click.Context, _parameter: click.Parameter, text: s
 
 def _hub_name(text: str) -> str:
     """org/name that is no path here is the hub's. A folder org that is here makes it doubtful."""
-    name = text.partition("@")[0]
+    name = text.partition("@")[0].partition(":")[0]
     if not _HUB_NAME.fullmatch(name) or ".." in text or name.endswith((".gguf", "/")):
         return text
     with suppress(OSError):

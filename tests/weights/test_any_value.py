@@ -16,7 +16,7 @@ from cli.tiny_checkpoint import write_checkpoint
 
 from mlcc.errors import MlccError
 from mlcc_compiler.checkpoint.folder import Checkpoint
-from mlcc_compiler.checkpoint.tokenizer_files import check_tokenizer
+from mlcc_compiler.checkpoint.tokenizer_files import check_tokenizer, tokenizer_json
 from mlcc_compiler.models.fields import require
 from mlcc_compiler.models.registry import build_model, with_defaults
 from mlcc_compiler.weights.check import check_layers
@@ -93,4 +93,7 @@ def test_generation_config(tiny: Path) -> None:
 
 
 def test_tokenizer(tiny: Path) -> None:
-    assert outcomes(tiny, "tokenizer.json", lambda: check_tokenizer(tiny)) == {"refused", "read"}
+    def read() -> None:
+        check_tokenizer(tiny, tokenizer_json(tiny))
+
+    assert outcomes(tiny, "tokenizer.json", read) == {"refused", "read"}

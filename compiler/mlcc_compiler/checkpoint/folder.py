@@ -13,12 +13,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from mlcc.errors import CheckpointError, UnsupportedError
+from mlcc.errors import CheckpointError
 from mlcc.files import real
 from mlcc_compiler.checkpoint.chat_templates import DEFAULT, read_chat_templates
 from mlcc_compiler.checkpoint.files import find, read, read_object
-from mlcc_compiler.checkpoint.tokenizer_files import token_ids, tokenizer_json
-from mlcc_compiler.weights.reader import TensorFolder
+from mlcc_compiler.checkpoint.tokenizer_files import check_tokenizer, token_ids, tokenizer_json
+from mlcc_compiler.weights.formats.open import check_method, open_tensors
+from mlcc_compiler.weights.reader import Tensors
 
 LICENCE_NAMES = ("LICENSE", "LICENCE", "LICENSE.txt", "LICENSE.md", "LICENCE.txt", "LICENCE.md")
 MAX_LICENCE_BYTES = 4 << 20
@@ -39,6 +40,8 @@ class Checkpoint:
     generation_config: dict[str, Any]
     tokenizer_config: dict[str, Any]
     chat_templates: dict[str, str]
+    notes: tuple[str, ...] = ()
+    """What a user should know of how the files are read."""
 
     @classmethod
     def open(cls, folder: str | Path) -> Checkpoint:
@@ -46,7 +49,7 @@ class Checkpoint:
         path = Path(folder)
         _check_folder(path)
         outer = read_object(path, "config.json") or {}
-        _refuse_quantized(path, outer)
+        check_method(path, outer)
         tokenizer_config = read_object(path, "tokenizer_config.json") or {}
         processor = read_object(path, "chat_template.json") or {}
         return cls(
@@ -73,14 +76,24 @@ class Checkpoint:
         return folder.parent.name or folder.name
 
     @cached_property
-    def tensors(self) -> TensorFolder:
-        """The tensor files, opened lazily. Raises CheckpointError."""
-        return TensorFolder.open(self.folder)
+    def tensors(self) -> Tensors:
+        """The tensor files, opened lazily. Raises CheckpointError, UnsupportedError."""
+        return open_tensors(self.folder, self.outer_config)
+
+    @property
+    def quantized(self) -> bool:
+        """Whether it holds matrices that were quantized already: they stay as they are, unless a
+        recipe is asked for."""
+        return bool(self.tensors.schemes)
 
     @cached_property
     def tokenizer(self) -> bytes:
         """tokenizer.json's bytes. Raises UnsupportedError if there is only another format."""
         return tokenizer_json(self.folder)
+
+    def check_tokenizer(self) -> None:
+        """Load the tokenizer as the runtime will, and try it. Raises CheckpointError."""
+        check_tokenizer(self.folder, self.tokenizer)
 
     @cached_property
     def special_tokens(self) -> dict[str, str]:
@@ -130,20 +143,13 @@ def _check_folder(path: Path) -> None:
     if not path.exists():
         raise CheckpointError(f"{path}: no such folder; for a model of the hub type hf://org/name")
     if not path.is_dir():
-        raise CheckpointError(f"{path}: is a file; MODEL is a Hugging Face folder or hf://org/name")
+        raise CheckpointError(
+            f"{path}: is a file; MODEL is a Hugging Face folder, a GGUF file or hf://org/name"
+        )
     if find(path, "config.json") is None:
         compiled = " (it is a compiled model)" if (path / "mlcc.json").is_file() else ""
         raise CheckpointError(
-            f"{path}: has no config.json{compiled}; MODEL is a Hugging Face folder"
-        )
-
-
-def _refuse_quantized(path: Path, config: dict[str, Any]) -> None:
-    quantized = config.get("quantization_config")
-    if isinstance(quantized, dict):
-        method = quantized.get("quant_method", "unknown")
-        raise UnsupportedError(
-            f"{path}: is already quantized ({method}); compile the original checkpoint with --quant"
+            f"{path}: has no config.json{compiled}; MODEL is a Hugging Face folder or a GGUF file"
         )
 
 

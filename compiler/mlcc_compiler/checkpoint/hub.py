@@ -1,4 +1,5 @@
-"""`hf://org/name[@revision]` to a local folder, through huggingface_hub's cache.
+"""`hf://org/name[:QUANT][@revision]` to a local path, through huggingface_hub's cache; with QUANT
+to one of the GGUF models that the repository has.
 
 The library does the work: token (HF_TOKEN or `hf auth login`), HF_ENDPOINT, HF_HUB_OFFLINE, cache,
 resume, progress. This turns a source into its call and its failures into one line.
@@ -6,6 +7,7 @@ resume, progress. This turns a source into its call and its failures into one li
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import re
 from dataclasses import dataclass
@@ -13,6 +15,7 @@ from pathlib import Path
 
 from mlcc.errors import CapacityError, CheckpointError, MlccError
 from mlcc_compiler.checkpoint.hub_cancel import cancellable
+from mlcc_compiler.gguf.files import chosen, quantization_of
 
 PREFIX = "hf://"
 WANTED = (
@@ -25,34 +28,66 @@ WANTED = (
 )
 UNWANTED = ("original/*", "onnx/*", "openvino/*", "coreml/*", "consolidated*.safetensors")
 """Copies of the weights in other layouts, which some models keep beside the real ones."""
+_LISTED = 30
 _LOGIN = "`hf auth login` or set HF_TOKEN"
 
 
 @dataclass(frozen=True)
 class HubSource:
-    """A model of the hub. `revision` is a branch, a tag or a commit."""
+    """A model of the hub. `revision` is a branch, a tag or a commit; `quantization` says which of
+    its GGUF files, as llama.cpp and Ollama spell it: Q4_K_M."""
 
     repo: str
     revision: str | None = None
+    quantization: str | None = None
 
     def __str__(self) -> str:
-        return f"{PREFIX}{self.repo}" + (f"@{self.revision}" if self.revision else "")
+        which = f":{self.quantization}" if self.quantization else ""
+        return f"{PREFIX}{self.repo}{which}" + (f"@{self.revision}" if self.revision else "")
+
+    @property
+    def wanted(self) -> list[str]:
+        """Patterns of the files that are downloaded."""
+        if self.quantization is None:
+            return list(WANTED)
+        spelled = (self.quantization, self.quantization.upper(), self.quantization.lower())
+        return [f"*{name}*.gguf" for name in dict.fromkeys(spelled)]
 
 
 def parse_source(text: str) -> HubSource:
-    """Raises CheckpointError unless it reads hf://org/name or hf://org/name@revision."""
+    """Raises CheckpointError unless it reads hf://org/name, or that with :QUANT or @revision."""
     name = r"[A-Za-z0-9][\w.-]*"
-    found = re.fullmatch(rf"hf://({name}/{name})(?:@([^@\s]+))?", text)
+    found = re.fullmatch(rf"hf://({name}/{name})(?::({name}))?(?:@([^@\s]+))?", text)
     if not found or ".." in text or text.endswith("/"):
         raise CheckpointError(f"{text!r} is no model; type hf://org/name or hf://org/name@revision")
-    return HubSource(found.group(1), found.group(2))
+    return HubSource(found.group(1), found.group(3), found.group(2))
 
 
 def resolve(model: str) -> Path:
-    """The local folder of MODEL: a path as it is, a hub source downloaded. Raises MlccError."""
+    """The local path of MODEL: a path as it is, a hub source downloaded. Raises MlccError."""
     if not model.startswith(PREFIX):
         return Path(model)
-    return download(parse_source(model))
+    source = parse_source(model)
+    folder = download(source)
+    if source.quantization is not None:
+        return chosen(folder, source.quantization)
+    if not (folder / "config.json").exists() and (found := _gguf_files(source)):
+        names = dict.fromkeys(quantization_of(name.rpartition("/")[2]) for name in found)
+        raise CheckpointError(
+            f"{source}: has GGUF files alone; say which: {source.repo}:{next(iter(names))} (there "
+            f"are {', '.join(list(names)[:_LISTED])})"
+        )
+    return folder
+
+
+def _gguf_files(source: HubSource) -> list[str]:
+    """Names of a repository's GGUF files; [] where the hub cannot be asked."""
+    from huggingface_hub import HfApi
+
+    with contextlib.suppress(Exception):  # the folder's own fault is said then
+        files = HfApi(library_name="mlcc").list_repo_files(source.repo, revision=source.revision)
+        return sorted(name for name in files if name.endswith(".gguf"))
+    return []
 
 
 def download(source: HubSource) -> Path:
@@ -68,7 +103,7 @@ def download(source: HubSource) -> Path:
             folder = snapshot_download(
                 source.repo,
                 revision=source.revision,
-                allow_patterns=list(WANTED),
+                allow_patterns=source.wanted,
                 ignore_patterns=list(UNWANTED),
                 library_name="mlcc",
                 tqdm_class=bar,

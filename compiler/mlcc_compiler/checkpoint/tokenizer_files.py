@@ -33,12 +33,12 @@ def tokenizer_json(folder: Path) -> bytes:
     return data
 
 
-def check_tokenizer(folder: Path) -> None:
-    """Load the tokenizer as the runtime will, and try it. Raises CheckpointError."""
+def check_tokenizer(folder: Path, data: bytes) -> None:
+    """Load tokenizer.json's bytes as the runtime will, and try it. Raises CheckpointError."""
     path = folder / NAME
     try:
         with muted():
-            tokenizer = FileTokenizer(path)
+            tokenizer = FileTokenizer(path, data)
             tokenizer.decode(tokenizer.encode("A b", add_special_tokens=True))
     except ArtifactError as error:
         reason = str(error).removeprefix(f"{path} cannot be read: ").rpartition("; ")[0]

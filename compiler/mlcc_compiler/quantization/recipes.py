@@ -13,6 +13,8 @@ from fnmatch import fnmatchcase
 from mlcc.errors import UnsupportedError
 from mlcc_compiler.quantization.schemes import MIDDLE, ZEROS, affine
 
+DEFAULT = "q4"
+"""The recipe for a checkpoint of floats, unless one is asked for."""
 KEEP = "keep"
 """The recipe of a checkpoint that is quantized already: tensors stay as they are."""
 

@@ -41,6 +41,15 @@ class Tensors(Protocol):
         """The tensors that `quantized` gives, with the names of their schemes."""
 
     @property
+    def nearest(self) -> Mapping[str, str]:
+        """For other tensors that recipes may keep: the scheme that changes `read`'s values least.
+        Of floats the one that they are in, of formats without a scheme a named fallback."""
+
+    @property
+    def notes(self) -> Iterable[str]:
+        """What a recipe that keeps cannot keep, a line each kind."""
+
+    @property
     def nbytes(self) -> int:
         """Bytes on disk, for progress."""
 
@@ -95,6 +104,18 @@ class TensorFolder:
         """Tensors of floats only."""
         return {}
 
+    @property
+    def nearest(self) -> dict[str, str]:
+        """Tensors of 16 and 32 bits stay as they are, where a recipe keeps."""
+        dtypes = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
+        found = {name: dtypes.get(entry.dtype) for name, (_, entry) in self.entries.items()}
+        return {name: scheme for name, scheme in found.items() if scheme}
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Floats can be kept."""
+        return ()
+
     def quantized(self, name: str) -> Quantized:
         """Raises CheckpointError: none is."""
         raise CheckpointError(f"{self.folder}: tensor {name!r} is not quantized; read its floats")
@@ -125,6 +146,11 @@ class TensorFolder:
         except (SafetensorError, OSError) as error:
             raise CheckpointError(f"{self.folder}: {shard}: {error}; {_FETCH}") from error
         return array.astype(np.float32, copy=False)
+
+
+def has_safetensors(folder: Path) -> bool:
+    """Whether `TensorFolder.open` finds anything. Raises CheckpointError."""
+    return find(folder, SINGLE) is not None or find(folder, INDEX) is not None
 
 
 def _header(folder: Path, shard: str) -> dict[str, TensorEntry]:

@@ -138,7 +138,9 @@ def bound_option(name: str) -> Callable[[Command], Command]:
 MODEL_OPTIONS: tuple[Callable[[Command], Command], ...] = (
     click.argument("model", callback=model_argument),
     click.option("--target", help="If it must be compiled first.  [cpu]"),
-    click.option("--quant", help="If it must be compiled first.  [q4]"),
+    click.option(
+        "--quant", help="If it must be compiled first.  [as it is, if quantized; else q4]"
+    ),
     click.option(
         "--kv",
         type=click.Choice(list(KV_DTYPES)),

@@ -23,7 +23,11 @@ JSON_OPTION = click.option("--json", "as_json", is_flag=True, help="Print JSON."
 @click.command("pull")
 @click.argument("model", callback=model_argument)
 @click.option("--target", help="What it is compiled for.  [cpu]")
-@click.option("--quant", help="How weights are stored: q4, q8, f16 and variants.  [q4]")
+@click.option(
+    "--quant",
+    help="How weights are stored: q4, q8, f16 and variants; keep: as the model has them.  "
+    "[keep, if it is quantized; else q4]",
+)
 @click.option("--device", type=click.IntRange(0), help="GPU by number, see `mlcc targets`.")
 def pull_command(model: str, target: str | None, quant: str | None, device: int | None) -> None:
     """Download a model and make it ready to run.

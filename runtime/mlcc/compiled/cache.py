@@ -28,8 +28,8 @@ from mlcc.sizes import apart
 from mlcc.version import TVM, TVM_FFI, __version__
 
 SOURCE_NAME = "source.json"
-TARGET, QUANT = "cpu", "q4"
-"""What a checkpoint is compiled for and as, unless told otherwise."""
+TARGET = "cpu"
+"""What a checkpoint is compiled for, unless told otherwise."""
 _HUB = "hf://"
 _LOCK = ".lock"
 _NAME = 100
@@ -52,7 +52,8 @@ class CompileOptions:
 
     def arguments(self) -> list[str]:
         """As the compiler's command line spells them."""
-        words = ["--target", self.target or TARGET, "--quant", self.quant or QUANT]
+        words = ["--target", self.target or TARGET]
+        words += ["--quant", self.quant] if self.quant else []
         words += ["--kv", self.kv] if self.kv else []
         for name in ("context", "max_batch", "max_step_tokens", "max_rows"):
             value = getattr(self, name)
@@ -128,16 +129,32 @@ def fingerprint(model: str) -> list[tuple[str, int, int]]:
     path = Path(model)
     if model.startswith(_HUB):
         return []
-    if path.is_file() and path.suffix == ".gguf":
-        return [_stamp(path, path.name)]
+    if files := gguf_files(path):
+        return [_stamp(file, file.name) for file in files]
     if (path / "config.json").is_file():
         files = sorted(file for file in path.rglob("*") if file.is_file())
         return [_stamp(file, file.relative_to(path).as_posix()) for file in files]
     what = "has neither mlcc.json nor config.json" if path.exists() else "does not exist"
     raise CheckpointError(
-        f"{model}: {what}; give a folder made by `mlcc compile`, a Hugging Face folder or "
-        "hf://org/name"
+        f"{model}: {what}; give a folder made by `mlcc compile`, a Hugging Face folder, a "
+        "GGUF file or hf://org/name"
     )
+
+
+def gguf_files(path: Path) -> list[Path]:
+    """The GGUF files that a model may be of: a file with its other parts, or all of a folder that
+    is no other checkpoint; none if it is neither. What they hold is the compiler's to read."""
+    if path.suffix == ".gguf" and path.is_file():
+        stem, split, count = path.stem.rpartition("-of-")
+        first = re.fullmatch(r"(.*-)\d{5}", stem, re.DOTALL) if split else None
+        if first is None:
+            return [path]
+        end = f"{count}.gguf"
+        beside = (file for file in path.parent.iterdir() if file.name.endswith(end))
+        return sorted(file for file in beside if file.name.startswith(first[1]))
+    if not path.is_dir() or (path / "config.json").exists():
+        return []
+    return sorted(file for file in path.iterdir() if file.suffix == ".gguf" and file.is_file())
 
 
 def sources_stamp(packages: Sequence[Path]) -> str:

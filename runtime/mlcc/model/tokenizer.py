@@ -41,15 +41,19 @@ class TextTokenizer(Protocol):
 
 
 class FileTokenizer:
-    """The tokenizer of a folder. Thread-safe. Raises ArtifactError if it cannot be read."""
+    """The tokenizer of a folder. Thread-safe. Raises ArtifactError if it cannot be read.
 
-    def __init__(self, path: Path) -> None:
+    data: what the file holds, or will, where that is known already.
+    """
+
+    def __init__(self, path: Path, data: bytes | None = None) -> None:
         from tokenizers import Tokenizer as HfTokenizer
 
         from mlcc.files import read_regular
 
         try:
-            text = read_regular(path, MAX_TOKENIZER_BYTES).decode()
+            read = data if data is not None else read_regular(path, MAX_TOKENIZER_BYTES)
+            text = read.decode()
             with muted():
                 self._tokenizer = HfTokenizer.from_str(text)
         except BaseException as error:  # the library raises bare Exception, and panics

@@ -1,0 +1,73 @@
+"""How byte-level vocabularies cut a text into words, by the names that llama.cpp gives them.
+
+The patterns are those of the models' own tokenizer.json. A name that is not here is refused: a
+tokenizer that differs in one rule answers wrongly without an error.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Rules:
+    """Patterns, each cutting what the one before left."""
+
+    rules: tuple[str, ...]
+    ignore_merges: bool = False
+    """A word that is a token is that token, whatever merges would make of it."""
+    begin: bool = False
+    """Whether texts begin with the token for that, if the file does not say."""
+    composed: bool = False
+    """Whether texts are put into Unicode's NFC before."""
+
+
+_CONTRACTIONS = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+_END = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+_END_SLASH = r"| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+_UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+_BEFORE = r"[^\r\n\p{L}\p{N}]?"
+
+_GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+_LLAMA3 = rf"{_CONTRACTIONS}|{_BEFORE}\p{{L}}+|\p{{N}}{{1,3}}{_END}"
+_QWEN2 = rf"{_CONTRACTIONS}|{_BEFORE}\p{{L}}+|\p{{N}}{_END}"
+_TEKKEN = rf"{_BEFORE}{_UPPER}*{_LOWER}+|{_BEFORE}{_UPPER}+{_LOWER}*|\p{{N}}{_END_SLASH}"
+_GPT4O = (
+    rf"{_BEFORE}{_UPPER}*{_LOWER}+{_CONTRACTIONS}?|{_BEFORE}{_UPPER}+{_LOWER}*{_CONTRACTIONS}?"
+    rf"|\p{{N}}{{1,3}}{_END_SLASH}"
+)
+_DEEPSEEK3 = (
+    r"\p{N}{1,3}",
+    "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+",
+    r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"
+    r"| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+)
+_DEEPSEEK_CODER = (
+    r"[\r\n]",
+    r"\s?\p{L}+",
+    r"\s?\p{P}+",
+    "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+",
+    r"\p{N}",
+)
+
+_OF_LLAMA3 = Rules((_LLAMA3,), ignore_merges=True, begin=True)
+_OF_QWEN2 = Rules((_QWEN2,), composed=True)
+_OF_GPT2 = Rules((_GPT2,))
+_OF_DIGITS = Rules((r"\p{N}", _GPT2))
+
+PRE_TOKENIZERS = {
+    **dict.fromkeys(("llama3", "llama-v3", "llama-bpe", "falcon3", "pixtral"), _OF_LLAMA3),
+    **dict.fromkeys(("dbrx", "smaug-bpe", "chatglm-bpe"), Rules((_LLAMA3,))),
+    **dict.fromkeys(("qwen2", "deepseek-r1-qwen", "hunyuan", "megrez"), _OF_QWEN2),
+    "stablelm2": Rules((_QWEN2,)),
+    **dict.fromkeys(("gpt-2", "phi-2", "mpt", "olmo", "jais", "trillion"), _OF_GPT2),
+    **dict.fromkeys(
+        ("smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b"),
+        _OF_DIGITS,
+    ),
+    "tekken": Rules((_TEKKEN,), ignore_merges=True, begin=True),
+    **dict.fromkeys(("gpt-4o", "llama4", "kanana2"), Rules((_GPT4O,))),
+    **dict.fromkeys(("deepseek-v3", "hunyuan-dense"), Rules(_DEEPSEEK3)),
+    "deepseek-coder": Rules(_DEEPSEEK_CODER),
+}
+"""By `tokenizer.ggml.pre`."""

@@ -1,0 +1,259 @@
+"""Quantized safetensors as others write them: what is read is what their authors' formula gives.
+
+Each builder packs random codes as the format's tools do, beside the floats they stand for by the
+format's definition; a reader's codes must stand for those to the bit.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from mlcc.errors import CheckpointError, UnsupportedError
+from mlcc_compiler.quantization import dequantize
+from mlcc_compiler.quantization.schemes import E2M1, NF4
+from mlcc_compiler.weights.formats.open import METHODS, check_method, packed_tensors
+from mlcc_compiler.weights.reader import TensorFolder
+
+N, K, G = 64, 128, 32
+NAME = "model.layers.0.mlp.up_proj"
+Built = tuple[dict[str, np.ndarray], dict[str, Any], np.ndarray, str]
+"""(tensors, quantization config, the floats [N, K], the scheme or "")"""
+random = np.random.default_rng(3)
+
+
+def codes(bits: int) -> np.ndarray:
+    return random.integers(0, 1 << bits, (N, K), dtype=np.uint8)
+
+
+def scales(count: int = K // G) -> np.ndarray:
+    return (0.01 + random.random((N, count)) / 50).astype(np.float16)
+
+
+def packed(rows: np.ndarray, bits: int) -> np.ndarray:
+    """Each row as a stream of codes, low bits first, in words of 32."""
+    places = (rows[:, :, None] >> np.arange(bits)) & 1
+    stream = places.reshape(len(rows), -1).astype(np.uint8)
+    return np.packbits(stream, axis=1, bitorder="little").view("<i4").copy()
+
+
+def spread(numbers: np.ndarray) -> np.ndarray:
+    return np.repeat(numbers.astype(np.float32), K // numbers.shape[1], axis=1)
+
+
+def awq() -> Built:
+    q, zeros, s = codes(4), random.integers(0, 16, (N, K // G), dtype=np.uint8), scales()
+    order = [0, 2, 4, 6, 1, 3, 5, 7]
+
+    def columns(values: np.ndarray) -> np.ndarray:
+        eight = values.T.reshape(values.shape[1], -1, 8)[:, :, order]
+        return packed(eight.reshape(values.shape[1], -1), 4)
+
+    tensors = {"qweight": columns(q), "qzeros": columns(zeros), "scales": s.T.copy()}
+    floats = (q.astype(np.float32) - spread(zeros)) * spread(s)
+    return (
+        named(tensors),
+        {"quant_method": "awq", "bits": 4, "group_size": G},
+        floats,
+        f"int4a_g{G}",
+    )
+
+
+def gptq(bits: int = 4, order: bool = False, v2: bool = False) -> Built:
+    q, s = codes(bits), scales()
+    zeros = random.integers(1, 1 << bits, (N, K // G), dtype=np.uint8)
+    index = random.permutation(np.arange(K) // G) if order else np.arange(K) // G
+    tensors = {
+        "qweight": packed(q, bits).T.copy(),
+        "qzeros": packed(zeros.T - (not v2), bits),
+        "scales": s.T.copy(),
+        "g_idx": index.astype(np.int32),
+    }
+    floats = q.astype(np.float32) - zeros.astype(np.float32)[:, index]
+    floats = floats * s.astype(np.float32)[:, index]
+    config = {"quant_method": "gptq", "bits": bits, "desc_act": order}
+    config |= {"checkpoint_format": "gptq_v2"} if v2 else {}
+    return named(tensors), config, floats, "" if order else f"int{bits}a_g{G}"
+
+
+def w4a16(asymmetric: bool = False) -> Built:
+    q, s = codes(4), scales().astype(np.float32).astype(ml_dtypes.bfloat16)
+    zeros = random.integers(0, 16, (N, K // G), dtype=np.uint8)
+    tensors = {
+        "weight_packed": packed(q, 4),
+        "weight_scale": s,
+        "weight_shape": np.array([N, K], np.int64),
+    }
+    tensors |= {"weight_zero_point": packed(zeros.T, 4).T.copy()} if asymmetric else {}
+    floats = (q.astype(np.float32) - (spread(zeros) if asymmetric else 8)) * spread(s)
+    config = {"quant_method": "compressed-tensors", "format": "pack-quantized"}
+    return named(tensors), config, floats, f"int4{'a' * asymmetric}_g{G}"
+
+
+def w8a8() -> Built:
+    weight = random.integers(-127, 128, (N, K), dtype=np.int8)
+    s = scales(1).astype(np.float32).astype(ml_dtypes.bfloat16)
+    tensors = {"weight": weight, "weight_scale": s, "input_scale": np.ones(1, np.float32)}
+    floats = weight.astype(np.float32) * s.astype(np.float32)
+    config = {"quant_method": "compressed-tensors", "format": "int-quantized"}
+    return named(tensors), config, floats, "int8_row"
+
+
+def eights() -> np.ndarray:
+    return random.normal(size=(N, K)).astype(np.float32).astype(ml_dtypes.float8_e4m3fn)
+
+
+def fp8_rows() -> Built:
+    weight, s = eights(), scales(1).astype(np.float32)
+    floats = weight.astype(np.float32) * s
+    config = {"quant_method": "compressed-tensors", "format": "float-quantized"}
+    return named({"weight": weight, "weight_scale": s}), config, floats, ""
+
+
+def fp8_blocks() -> Built:
+    weight, s = eights(), random.random((-(-N // 32), -(-K // 64))).astype(np.float32)
+    whole = np.repeat(np.repeat(s, 32, axis=0)[:N], 64, axis=1)[:, :K]
+    config = {"quant_method": "fp8", "weight_block_size": [32, 64]}
+    tensors = named({"weight": weight, "weight_scale_inv": s})
+    return tensors, config, weight.astype(np.float32) * whole, ""
+
+
+def four_bits(nested: bool = False) -> Built:
+    q = codes(4)
+    absmax = random.random(N * K // 64).astype(np.float32)
+    state: dict[str, Any] = {"shape": [N, K], "blocksize": 64, "quant_type": "nf4"}
+    prefix = f"{NAME}.weight"
+    tensors = {prefix: ((q.reshape(-1, 2)[:, 0] << 4) | q.reshape(-1, 2)[:, 1]).reshape(-1, 1)}
+    tensors[f"{prefix}.quant_map"] = np.asarray(NF4, np.float32)
+    tensors[f"{prefix}.absmax"] = absmax
+    if nested:
+        inner, table = random.integers(0, 256, absmax.size, dtype=np.uint8), random.random(256)
+        outer = random.random(-(-absmax.size // 256)).astype(np.float32)
+        table = table.astype(np.float32)
+        absmax = table[inner] * np.repeat(outer, 256)[: absmax.size] + np.float32(0.25)
+        tensors |= {f"{prefix}.absmax": inner, f"{prefix}.nested_quant_map": table}
+        tensors[f"{prefix}.nested_absmax"] = outer
+        state |= {"nested_blocksize": 256, "nested_offset": 0.25}
+    text = json.dumps(state).encode()
+    tensors[f"{prefix}.quant_state.bitsandbytes__nf4"] = np.frombuffer(text, np.uint8)
+    floats = np.asarray(NF4, np.float32)[q] * np.repeat(absmax, 64).reshape(N, K)
+    return tensors, {"quant_method": "bitsandbytes"}, floats, "nf4"
+
+
+def int8_rows() -> Built:
+    weight = random.integers(-127, 128, (N, K), dtype=np.int8)
+    peaks = random.random(N).astype(np.float32)
+    tensors = named({"weight": weight, "SCB": peaks})
+    floats = weight.astype(np.float32) * peaks[:, None] / np.float32(127)
+    return tensors, {"quant_method": "bitsandbytes"}, floats, ""
+
+
+def mlx(bits: int = 4) -> Built:
+    q, s = codes(bits), scales()
+    biases = -scales()
+    tensors = {"weight": packed(q, bits).view(np.uint32), "scales": s, "biases": biases}
+    floats = q.astype(np.float32) * spread(s) + spread(biases)
+    config = {"quant_method": "mlx", "group_size": G, "bits": bits}
+    return named(tensors), config, floats, f"int{bits}m_g{G}"
+
+
+def mxfp4() -> Built:
+    q, exponents = codes(4), random.integers(110, 130, (N, K // 32), dtype=np.uint8)
+    tensors = {"weight_packed": packed(q, 4).view(np.uint8), "weight_scale": exponents}
+    floats = np.asarray(E2M1, np.float32)[q] * spread(2.0 ** (exponents.astype(np.float32) - 127))
+    config = {"quant_method": "compressed-tensors", "format": "mxfp4-pack-quantized"}
+    return named(tensors), config, floats, "mxfp4"
+
+
+def named(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return {f"{NAME}.{part}": array for part, array in tensors.items()}
+
+
+CASES: dict[str, Callable[[], Built]] = {
+    "awq": awq,
+    "gptq": gptq,
+    "gptq-v2": lambda: gptq(v2=True),
+    "gptq-3-bits": lambda: gptq(3),
+    "gptq-8-bits": lambda: gptq(8),
+    "gptq-desc-act": lambda: gptq(order=True),
+    "w4a16": w4a16,
+    "w4a16-asymmetric": lambda: w4a16(True),
+    "w8a8": w8a8,
+    "fp8-rows": fp8_rows,
+    "fp8-blocks": fp8_blocks,
+    "nf4": four_bits,
+    "nf4-nested": lambda: four_bits(True),
+    "int8-rows": int8_rows,
+    "mlx": mlx,
+    "mlx-6-bits": lambda: mlx(6),
+    "mxfp4": mxfp4,
+}
+
+
+def opened(folder: Path, tensors: dict[str, np.ndarray], config: dict[str, Any]) -> Any:
+    beside = {"model.norm.weight": np.ones(K, np.float32)}
+    save_file(tensors | beside, folder / "model.safetensors")
+    return packed_tensors(TensorFolder.open(folder), {"quantization_config": config})
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_is_read_is_what_the_format_says(case: str, tmp_path: Path) -> None:
+    tensors, config, floats, scheme = CASES[case]()
+    found, name = opened(tmp_path, tensors, config), f"{NAME}.weight"
+    assert found.shapes == {"model.norm.weight": (K,), name: (N, K)}
+    np.testing.assert_array_equal(found.read(name), floats)
+    assert found.schemes.get(name, "") == scheme
+    if scheme:
+        matrix = found.quantized(name)
+        matrix.check(name)
+        np.testing.assert_array_equal(dequantize(matrix), floats)
+        assert not list(found.notes)
+    else:
+        assert found.nearest[name] in " ".join(found.notes)
+
+
+def test_experts_of_gpt_oss(tmp_path: Path) -> None:
+    q = random.integers(0, 16, (2, N, K), dtype=np.uint8)
+    exponents = random.integers(120, 130, (2, N, K // 32), dtype=np.uint8)
+    blocks = (q[..., ::2] | (q[..., 1::2] << 4)).reshape(2, N, K // 32, 16)
+    tensors = {"e.gate_up_proj_blocks": blocks, "e.gate_up_proj_scales": exponents}
+    found = opened(tmp_path, tensors, {"quant_method": "mxfp4"})
+    expected = np.asarray(E2M1, np.float32)[q[1]] * spread(2.0 ** (exponents[1] - 127.0))
+    np.testing.assert_array_equal(found.read("e.gate_up_proj.1"), expected)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_parts_that_do_not_fit_are_refused_by_name(case: str, tmp_path: Path) -> None:
+    """Each part in turn is missing, halved, or of another type."""
+    tensors, config, _, _ = CASES[case]()
+    unneeded = ["g_idx", "weight_zero_point", "input_scale"]
+    unneeded += [".weight"] if case.startswith("nf4") else []  # of any shape
+    for part, array in tensors.items():
+        changes = [array[: len(array) // 2], array.astype(np.float64), array[None, None]]
+        for i, change in enumerate([None, *changes]):
+            others = {n: a for n, a in tensors.items() if n != part}
+            broken = others if change is None else others | {part: np.ascontiguousarray(change)}
+            try:
+                folder = tmp_path / f"{part}-{i}"
+                folder.mkdir()
+                found = opened(folder, broken, config)
+                if f"{NAME}.weight" in found.packed:
+                    found.read(f"{NAME}.weight")
+            except (CheckpointError, UnsupportedError) as error:
+                assert NAME in str(error), error
+            else:
+                alone = f"{NAME}.weight" not in found.packed
+                assert alone or any(u in part for u in unneeded), (part, i)
+
+
+def test_another_method_is_refused_by_name() -> None:
+    with pytest.raises(UnsupportedError, match=r"'eetq'.*awq, gptq"):
+        check_method("model", {"quantization_config": {"quant_method": "eetq"}})
+    assert set(METHODS) >= {"awq", "gptq", "compressed-tensors", "bitsandbytes", "fp8", "mxfp4"}
