@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mlcc.artifact.schema import CacheInfo, page_shape
+from mlcc.artifact.schema import CacheInfo
 from mlcc.device import (
     reference_attention,
     reference_experts,
@@ -23,7 +23,7 @@ from mlcc.device import (
 from mlcc.device import reference_ops as ops
 from mlcc.device.check import check_adjustments
 from mlcc.device.likelihood import log_likelihood
-from mlcc.device.reference_caches import LayerCache, Remembers
+from mlcc.device.reference_caches import Remembers, layer_caches
 from mlcc.device.reference_logits import adjust, top_logprobs
 from mlcc.device.reference_sampling import SAMPLED, sample
 from mlcc.device.step_view import StepView
@@ -61,18 +61,7 @@ class ReferenceExecutor:
         self.depth = 1
         self.weights = {name: self._cast(array) for name, array in weights.items()}
         self.constants = {n: self._cast(np.array(v)) for n, v in graph["constants"].items()}
-        self.caches: dict[int, LayerCache] = {}
-        """By layer. Poisoned: a read of what nothing wrote shows."""
-        for g, (cache, pool) in enumerate(zip(caches, capacity.pools, strict=True)):
-            each = len(cache.tensors) // max(1, len(cache.layers))
-            for i, layer in enumerate(cache.layers):
-                made = {
-                    spec.name.rpartition(".")[0]: np.full(
-                        (pool, *page_shape(spec)), np.nan, self.dtype
-                    )
-                    for spec in cache.tensors[i * each : (i + 1) * each]
-                }
-                self.caches[layer] = LayerCache(g, made)
+        self.caches = layer_caches(caches, capacity.pools, self.dtype)
         self.last_sampled = np.zeros(1, np.int32)
         self._results: dict[int, Result] = {}
         self._next_ticket = 0
