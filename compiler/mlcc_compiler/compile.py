@@ -126,6 +126,8 @@ def report_plan(plan: Plan, progress: Progress) -> None:
     how = plan.options.recipe
     head = f" (head {how.head})" if how.head != how.linear else ""
     progress.decided("quantization", f"{how.name}: {how.linear}{head}")
+    for note in plan.notes:
+        progress.decided("quantization", note)
     exact = exact_matrices(plan.traced, plan.schemes) if how.linear != "f32" else {}
     if exact:
         of = ", ".join(f"{name} {size / 1e6:.1f} MB" for name, size in exact.items())

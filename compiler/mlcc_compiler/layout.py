@@ -1,7 +1,8 @@
 """What models, passes, kernels and the writer of weights agree on: how a weight is stored, how
 pages hold keys and values, and the numbers of a layer's attention.
 
-Low in the compiler: data, no TVM, and nothing imported but what layers keep (`caches`).
+Low in the compiler: data, no TVM, and nothing imported but what layers keep (`caches`) and what a
+quantized matrix is (`quantization.quantized`).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy.typing as npt
 
 from mlcc.engine.tables import CacheGroup, StepLayout
 from mlcc_compiler.caches import CacheLayout, CacheTensor, Kept, PagedRecord
+from mlcc_compiler.quantization.quantized import Quantized
 
 Array = npt.NDArray[Any]
 
@@ -87,10 +89,14 @@ class PhysicalTensor:
 
 @dataclass(frozen=True)
 class WeightLayout:
-    """How one weight is stored, and the function that makes it so from f32."""
+    """How one weight is stored, and the functions that make it so."""
 
     tensors: tuple[PhysicalTensor, ...]
     pack: Callable[[npt.NDArray[np.float32]], list[Array]]
+    """From f32."""
+    pack_quantized: Callable[[Quantized], list[Array]] | None = None
+    """From codes that are of the scheme already: they are stored as they are. None: there are no
+    codes in this layout, pack what they stand for."""
 
     @classmethod
     def vector(cls, shape: tuple[int, ...]) -> WeightLayout:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from mlcc.artifact.schema import ACTIVATION_DTYPES, Limits
 from mlcc.engine.tables import StepLayout
@@ -23,7 +24,7 @@ from mlcc_compiler.models.registry import Architecture, build_model, with_defaul
 from mlcc_compiler.passes.cache_groups import caches_of
 from mlcc_compiler.pipeline import Traced, trace
 from mlcc_compiler.quantization import Recipe, recipe, with_head
-from mlcc_compiler.quantization.apply import apply_recipe
+from mlcc_compiler.quantization.apply import apply_schemes, assign
 from mlcc_compiler.toolchain import missing
 from mlcc_compiler.weights.check import check_layers, check_tensors
 from mlcc_compiler.weights.names import checkpoint_names
@@ -68,6 +69,8 @@ class Plan:
     """Name of each of the model's tensors -> its name in the checkpoint."""
     limits: Limits
     caches: Caches
+    notes: tuple[str, ...] = ()
+    """What of the recipe could not be as asked, a line each."""
 
     @property
     def config(self) -> DecoderConfig:
@@ -111,7 +114,8 @@ def make_plan(checkpoint: Checkpoint, target: Target, options: Options) -> Plan:
     layers = require(with_defaults(checkpoint.config), "num_hidden_layers")
     check_layers(layers, len(checkpoint.tensors.shapes))
     architecture = build_model(checkpoint.config, context, target.activation_dtype)
-    apply_recipe(architecture.model, options.recipe)
+    assignment = assign(architecture.model, options.recipe, _own(architecture.model, checkpoint))
+    apply_schemes(architecture.model, assignment.schemes)
     traced = trace(architecture.model)
     names = checkpoint_names(traced.names, checkpoint.tensors.shapes)
     found = {name: checkpoint.tensors.shapes[name] for name in names.present}
@@ -121,7 +125,18 @@ def make_plan(checkpoint: Checkpoint, target: Target, options: Options) -> Plan:
     check_tensors(expected, found, (*config.ignored, *tied))
     caches = caches_of(traced.module, PAGE_SIZE, _dtype(target, options))
     limits = _limits(options, target, context, caches)
-    return Plan(checkpoint, target, options, architecture, traced, names.source, limits, caches)
+    notes = tuple(assignment.notes())
+    return Plan(
+        checkpoint, target, options, architecture, traced, names.source, limits, caches, notes
+    )
+
+
+def _own(model: CausalLM, checkpoint: Checkpoint) -> dict[str, str]:
+    """The schemes in which a checkpoint has its tensors, by the model's names."""
+    tensors = checkpoint.tensors
+    matrices = [f"{name}.weight" for name, module in named_modules(model) if _has_scheme(module)]
+    source = checkpoint_names(matrices, tensors.shapes).source
+    return {n: tensors.schemes[source[n]] for n in matrices if source[n] in tensors.schemes}
 
 
 def check_activations(target: Target) -> None:
@@ -140,7 +155,11 @@ def schemes_of(model: CausalLM, names: Sequence[str]) -> dict[str, str]:
     """The scheme of each tensor; vectors are f32, and what no recipe reaches."""
     schemes = dict.fromkeys(names, "f32")
     modules = named_modules(model)
-    return schemes | {f"{name}.weight": m.scheme for name, m in modules if hasattr(m, "scheme")}
+    return schemes | {f"{name}.weight": m.scheme for name, m in modules if _has_scheme(m)}
+
+
+def _has_scheme(module: Any) -> bool:
+    return hasattr(module, "scheme")
 
 
 def _limits(options: Options, target: Target, context: int, caches: Caches) -> Limits:

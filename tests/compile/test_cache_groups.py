@@ -10,7 +10,7 @@ from mlcc_compiler.passes.cache_groups import caches_of
 from mlcc_compiler.pipeline import trace
 from mlcc_compiler.plan import schemes_of
 from mlcc_compiler.quantization import recipe
-from mlcc_compiler.quantization.apply import apply_recipe
+from mlcc_compiler.quantization.apply import apply_schemes, assign
 
 CONTEXT, CHUNK, PAGE = 32768, 512, 16
 GEMMA_3_270M = {
@@ -99,7 +99,7 @@ def test_deepseek_keeps_one_latent_a_token_and_layer() -> None:
 def test_what_no_recipe_rounds_is_said_in_bytes() -> None:
     """DeepSeek's kv_b_proj, which attention's kernels read as it is: 16 * 256 * 512 a layer."""
     architecture = build_model(DEEPSEEK_V2_LITE, CONTEXT)
-    apply_recipe(architecture.model, recipe("q4"))
+    apply_schemes(architecture.model, assign(architecture.model, recipe("q4")).schemes)
     whole = trace(architecture.model)
     assert exact_matrices(whole, schemes_of(architecture.model, whole.names)) == {
         "kv_b_proj": 27 * 16 * 256 * 512 * 4

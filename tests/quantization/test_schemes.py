@@ -19,6 +19,7 @@ from mlcc_compiler.quantization import (
     scheme,
     with_head,
 )
+from mlcc_compiler.quantization.quantized import PARTS
 
 INTEGER = [row for row in SCHEMES.values() if not row.is_float]
 
@@ -27,34 +28,37 @@ def _weight(n: int = 40, k: int = 256) -> np.ndarray:
     return (np.random.default_rng(3).standard_normal((n, k)) * 0.02).astype(np.float32)
 
 
-def _worst_step(how: Scheme) -> float:
-    """Half a step of plain rounding, relative to the largest weight of a group."""
-    return {(4, True): 1 / 8, (4, False): 1 / 7.5, (8, True): 0.5 / 127, (8, False): 1 / 255}[
-        how.bits, how.symmetric
-    ]
+def _clip(how: Scheme) -> float:
+    """What an element may err, relative to the largest weight of its group. 8 bits round to half a
+    step; fewer may clip the tails, and two levels may round a small group's scale up."""
+    if how.bits == 8:
+        return (0.5 / 127 if how.symmetric else 1 / 255) * 1.05
+    return {2: 1.2, 3: 0.7, 4: 0.35, 5: 0.2, 6: 0.1}[how.bits]
 
 
 @pytest.mark.parametrize("how", INTEGER, ids=lambda s: s.name)
 def test_round_trip(how: Scheme) -> None:
     weight = _weight()
     q = quantize(weight, how)
-    groups = 256 // how.group_of(256)
+    q.check("w")
+    groups = how.groups_of(256)
     assert q.codes.shape == (40, 256) and q.codes.max() <= how.levels
-    assert q.scales.shape == (40, groups) and q.scales.dtype == np.float16
-    assert (q.zeros is None) == how.symmetric
+    assert q.scales.shape == (40, how.blocks_of(256)) and q.scales.dtype == how.scale_dtype
+    assert (q.zeros is None and q.minima is None) == how.symmetric
     error = np.abs(dequantize(q) - weight).reshape(40, groups, -1)
     largest = np.abs(weight).reshape(40, groups, -1).max(axis=2, keepdims=True)
-    clip = 0.35 if how.bits == 4 else _worst_step(how) * 1.05  # 4 bits may clip the tails
-    assert (error <= largest * clip + 1e-6).all()
+    assert (error <= largest * _clip(how) + 1e-6).all()
 
 
 @pytest.mark.parametrize("how", INTEGER, ids=lambda s: s.name)
 def test_deterministic_and_independent_of_chunks(how: Scheme) -> None:
     weight = _weight(700, 256)
     a, b, part = quantize(weight, how), quantize(weight, how), quantize(weight[600:], how)
-    for x, y, z in ((a.codes, b.codes, part.codes), (a.scales, b.scales, part.scales)):
-        np.testing.assert_array_equal(x, y)
-        np.testing.assert_array_equal(x[600:], z)
+    for name in PARTS:
+        x, y, z = (getattr(q, name) for q in (a, b, part))
+        if x is not None:
+            np.testing.assert_array_equal(x, y)
+            np.testing.assert_array_equal(x[600:], z)
 
 
 def test_search_beats_plain_rounding() -> None:
@@ -107,7 +111,8 @@ def test_names() -> None:
     with pytest.raises(UnsupportedError, match=r"unknown quantization 'q3'; use one of: f32"):
         recipe("q3")
     for row in RECIPES.values():
-        assert {row.linear, row.embedding, row.head} <= SCHEMES.keys()
+        for name in (row.linear, row.embedding, row.head, *(s for _, s in row.rules)):
+            assert scheme(name).name == name
     assert recipe("q4").linear == "int4_g32" and recipe("q4").head == "int8_g32"
 
 

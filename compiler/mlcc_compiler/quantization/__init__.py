@@ -1,15 +1,9 @@
 """Weight quantization: schemes and recipes as data rows, and the numpy code that applies them."""
 
-from mlcc_compiler.quantization.codec import Quantized, dequantize, quantize
-from mlcc_compiler.quantization.schemes import (
-    RECIPES,
-    SCHEMES,
-    Recipe,
-    Scheme,
-    recipe,
-    scheme,
-    with_head,
-)
+from mlcc_compiler.quantization.codec import quantize
+from mlcc_compiler.quantization.quantized import Quantized, dequantize, stack
+from mlcc_compiler.quantization.recipes import RECIPES, Recipe, recipe, with_head
+from mlcc_compiler.quantization.schemes import SCHEMES, Scheme, affine, fitting, scheme
 
 __all__ = [
     "RECIPES",
@@ -17,9 +11,12 @@ __all__ = [
     "Quantized",
     "Recipe",
     "Scheme",
+    "affine",
     "dequantize",
+    "fitting",
     "quantize",
     "recipe",
     "scheme",
+    "stack",
     "with_head",
 ]

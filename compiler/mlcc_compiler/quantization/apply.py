@@ -1,44 +1,65 @@
-"""Quantization as a transform of the module tree: every matrix gets the name of its scheme.
+"""Which scheme every tensor of a model gets: a map, made of a recipe's rules, and set in the tree.
 
-Models never mention it. What a scheme means is `schemes.py`; how the numbers are stored for a
-kernel is decided where the operator is lowered.
+Models never mention it. A row that a scheme's groups do not divide gets what comes nearest to it
+(`schemes.fitting`), and what was done is said; nothing is refused. What a scheme means is
+`schemes.py`; how the numbers are stored for a kernel is decided where the operator is lowered.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
-from mlcc.errors import UnsupportedError
 from mlcc_compiler.models.causal_lm import CausalLM
 from mlcc_compiler.models.layers import Embedding, Linear, named_modules
-from mlcc_compiler.quantization.schemes import RECIPES, Recipe, scheme
+from mlcc_compiler.quantization.recipes import Recipe
+from mlcc_compiler.quantization.schemes import fitting, scheme
 
 
-def apply_recipe(model: CausalLM, recipe: Recipe) -> None:
-    """Set the schemes of a model in place. Raises UnsupportedError if a group fits no row."""
-    for name, module, scheme_name in _matrices(model, recipe):
-        if why := _misfit(module, scheme_name):
-            others = [r.name for r in RECIPES.values() if _fits(model, r)]
-            raise UnsupportedError(
-                f"tensor '{name}.weight': {why}; use --quant with one of: {', '.join(others)}"
-            )
-        module.scheme = scheme_name
+@dataclass
+class Assignment:
+    """Tensor -> scheme of every matrix that a recipe reaches, by the model's names of tensors."""
+
+    schemes: dict[str, str] = field(default_factory=dict)
+    changed: dict[tuple[str, str, int], list[str]] = field(default_factory=dict)
+    """(scheme wanted, scheme given, row length) -> the tensors whose rows the first does not
+    divide."""
+
+    def notes(self) -> Iterator[str]:
+        """What was not as asked, a line each."""
+        for (wanted, given, row), names in self.changed.items():
+            what = names[0] if len(names) == 1 else f"{len(names)} matrices ({names[0]}, ...)"
+            yield f"{what}: {given} instead of {wanted}, whose groups do not divide rows of {row}"
+
+
+def assign(model: CausalLM, recipe: Recipe, own: Mapping[str, str] | None = None) -> Assignment:
+    """The map that a recipe makes of a model. `own`: schemes in which the checkpoint has tensors,
+    which recipes that keep those keep."""
+    found = Assignment()
+    kept = own if own and recipe.keeps else {}
+    for name, module, wanted in _matrices(model, recipe):
+        wanted = kept.get(name, wanted)
+        row = int(module.weight.shape[1])
+        given = fitting(scheme(wanted), row).name
+        found.schemes[name] = given
+        if given != wanted:
+            found.changed.setdefault((wanted, given, row), []).append(name)
+    return found
+
+
+def apply_schemes(model: CausalLM, schemes: Mapping[str, str]) -> None:
+    """Set the schemes of a model in place."""
+    for name, module in named_modules(model):
+        if isinstance(module, (Linear, Embedding)):
+            module.scheme = schemes[f"{name}.weight"]
 
 
 def _matrices(model: CausalLM, recipe: Recipe) -> Iterator[tuple[str, Linear | Embedding, str]]:
-    """Name, module and scheme's name of every matrix; a table that is the head too is a head."""
+    """Tensor, module and scheme of every matrix; a table that is the head too is a head."""
     table = recipe.head if model.config.tie_embeddings else recipe.embedding
     for name, module in named_modules(model):
+        tensor = f"{name}.weight"
         if isinstance(module, Embedding):
-            yield name, module, table
+            yield tensor, module, table
         elif isinstance(module, Linear):
-            yield name, module, recipe.head if name == "lm_head" else recipe.linear
-
-
-def _fits(model: CausalLM, recipe: Recipe) -> bool:
-    return not any(_misfit(module, name) for _, module, name in _matrices(model, recipe))
-
-
-def _misfit(module: Linear | Embedding, scheme_name: str) -> str:
-    row, group = int(module.weight.shape[1]), scheme(scheme_name).group
-    return f"groups of {group} do not divide rows of {row}" if group and row % group else ""
+            yield tensor, module, recipe.head if name == "lm_head" else recipe.of_linear(tensor)

@@ -1,33 +1,71 @@
-"""Schemes (how one matrix is stored) and recipes (which scheme each kind of matrix gets), as rows.
+"""Schemes: how the numbers of one matrix are stored, as rows of three families.
 
-Not here: the arithmetic (`codec.py`) and the order of bytes a kernel reads (`kernels/cpu`). The
-formats are the common ones of GGUF and AWQ: unsigned codes with one f16 scale, and for asymmetric
-schemes one zero point, per group of `group` neighbours along a row.
+    affine      code * scale, less a zero point or plus a minimum, one of each per group
+                (Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, AWQ, GPTQ, MLX, int8 rows)
+    two-level   groups whose scales (and minima) are small integers, times a float16 per block of
+                256 weights (Q2_K to Q6_K)
+    table       codes that are places in a table of 16 values (IQ4_NL, IQ4_XS, MXFP4, NF4)
+
+A weight of [N, K] with its group g = k // group and its block b = k // block is, in float32,
+
+    scale   = scales[n, g]      or, two-level,  scales[n, b] * sub_scales[n, g]
+    minimum = minima[n, g]      or, two-level,  minima[n, b] * sub_minima[n, g]
+    weight  = (code - middle) * scale            offset "middle"
+              (code - zeros[n, g]) * scale       offset "zeros"
+              code * scale + minimum             offset "minima"
+              table[code] * scale                a table
+
+which is the arithmetic of GGUF's reference and of AWQ, to the bit (`quantized.py`). What of this
+is stored where a kernel reads it is `kernels/*/linear/packing.py`'s; how a matrix comes to its
+codes `codec.py`'s; which matrix gets which scheme `recipes.py`'s and `apply.py`'s.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import re
+from dataclasses import dataclass
 
 from mlcc.errors import UnsupportedError
+
+MIDDLE, ZEROS, MINIMA = "middle", "zeros", "minima"
+"""What a scheme subtracts or adds: see above."""
+
+_LETTERS = {MIDDLE: "", ZEROS: "a", MINIMA: "m"}
+_AFFINE = re.compile(r"int([2-8])([am]?)_(?:g([1-9]\d{0,5})|row)")
 
 
 @dataclass(frozen=True)
 class Scheme:
-    """`bits` 16 and 32 are floats (`dtype` says which); 4 and 8 are codes with scales."""
+    """`bits` 16 and 32 are floats (`dtype` says which); 2 to 8 are codes with scales."""
 
     name: str
     bits: int
     group: int = 0
     """Weights along a row that share a scale; 0 = the whole row. Meaningless for floats."""
-    symmetric: bool = True
-    """The zero point is the middle code, 2**(bits - 1), and not stored."""
+    offset: str = MIDDLE
+    """"middle": the zero point is 2**(bits - 1), and not stored. "zeros": an integer zero point
+    per group. "minima": a float16 per group is added, or, two-level, an integer times one."""
     dtype: str = "uint8"
     """What one stored element is: float32, float16, bfloat16, or uint8 codes."""
+    block: int = 0
+    """Two-level: weights along a row that share a float16; the last block of a row may be
+    shorter. 0 = one level."""
+    sub_range: tuple[int, int] = (0, 0)
+    """Two-level: the least and the largest integer scale of a group; a minimum's are 0 .. the
+    largest."""
+    table: tuple[float, ...] = ()
+    """What codes stand for; () = themselves, less the offset."""
+    scale_dtype: str = "float16"
+    """Of `scales`: float16, float32, or uint8 for a power of two, 2**(byte - 127) (e8m0)."""
 
     @property
     def is_float(self) -> bool:
         return self.bits >= 16
+
+    @property
+    def symmetric(self) -> bool:
+        """Neither zero points nor minima are stored."""
+        return self.offset == MIDDLE
 
     @property
     def levels(self) -> int:
@@ -38,6 +76,11 @@ class Scheme:
     def middle(self) -> int:
         """The zero point of a symmetric scheme."""
         return 1 << (self.bits - 1)
+
+    def fits(self, row: int) -> bool:
+        """Whether a row of that length is whole groups, of whole steps of four."""
+        group = self.group or row
+        return self.is_float or (group % 4 == 0 and row % group == 0)
 
     def group_of(self, row: int) -> int:
         """Weights per scale in a row of that length. Raises UnsupportedError if they do not fit."""
@@ -54,36 +97,47 @@ class Scheme:
             )
         return group
 
+    def groups_of(self, row: int) -> int:
+        """Groups in a row. Raises UnsupportedError if they do not fit."""
+        return row // self.group_of(row)
+
+    def blocks_of(self, row: int) -> int:
+        """Blocks in a row, the last perhaps shorter; one level has as many scales as groups."""
+        return -(-row // self.block) if self.block else self.groups_of(row)
+
     def bits_per_weight(self, row: int) -> float:
-        """Storage including scales and zero points."""
+        """What the artifact stores, scales and all: integers of two-level schemes take a byte."""
         if self.is_float:
             return float(self.bits)
-        return self.bits + (16 if self.symmetric else 24) / self.group_of(row)
+        groups, blocks = self.groups_of(row), self.blocks_of(row)
+        numbers = 2 if self.offset == MINIMA else 1
+        each = {"uint8": 8, "float16": 16, "float32": 32}[self.scale_dtype]
+        stored = each * blocks * numbers + (8 * groups * numbers if self.block else 0)
+        stored += 8 * groups if self.offset == ZEROS else 0
+        return self.bits + stored / row
 
 
-@dataclass(frozen=True)
-class Recipe:
-    """Names of the schemes for a model's parts."""
-
-    name: str
-    linear: str
-    embedding: str
-    """A table that is only looked up; a tied head takes `head` instead."""
-    head: str
+def affine(bits: int, group: int, offset: str = MIDDLE) -> Scheme:
+    """A row of the affine family: "int4_g32", with zero points "int4a_g32", minima "int4m_g32"."""
+    name = f"int{bits}{_LETTERS[offset]}" + (f"_g{group}" if group else "_row")
+    return Scheme(name, bits, group, offset)
 
 
-def _integer(bits: int, group: int, symmetric: bool) -> Scheme:
-    suffix = f"_g{group}" if group else "_row"
-    return Scheme(f"int{bits}{'' if symmetric else 'a'}{suffix}", bits, group, symmetric)
+def _two_level(name: str, bits: int, group: int, offset: str, sub_range: tuple[int, int]) -> Scheme:
+    return Scheme(name, bits, group, offset, block=256, sub_range=sub_range)
 
 
-def _recipe(bits: int, group: int, symmetric: bool) -> Recipe:
-    """`q4` and `q8` mean groups of 32. A 4-bit recipe keeps table and head in 8 bits."""
-    name = f"q{bits}{'' if symmetric else 'a'}" + (f"_g{group}" if group != 32 else "")
-    linear = _integer(bits, group, symmetric).name
-    head = linear if bits == 8 else _integer(8, min(group, 32), True).name
-    return Recipe(name, linear, head, head)
-
+IQ4 = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
+"""The values of IQ4_NL and IQ4_XS (ggml)."""
+E2M1 = (0, 0.5, 1, 1.5, 2, 3, 4, 6, 0, -0.5, -1, -1.5, -2, -3, -4, -6)
+"""The values of a 4-bit float, by its bits (OCP Microscaling Formats 1.0)."""
+NF4 = (
+    -1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453,
+    -0.28444138169288635, -0.18477343022823334, -0.09105003625154495, 0.0,
+    0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224,
+    0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0,
+)  # fmt: skip
+"""The values of normal-float 4 (Dettmers et al., 2023), as bitsandbytes has them."""
 
 SCHEMES = {
     row.name: row
@@ -91,39 +145,53 @@ SCHEMES = {
         Scheme("f32", 32, dtype="float32"),
         Scheme("f16", 16, dtype="float16"),
         Scheme("bf16", 16, dtype="bfloat16"),
-        *(_integer(b, g, s) for b in (4, 8) for g in (16, 32, 64, 128, 0) for s in (True, False)),
+        *(affine(b, g, o) for b in (4, 8) for g in (16, 32, 64, 128, 0) for o in (MIDDLE, ZEROS)),
+        *(affine(4, g, MINIMA) for g in (32, 64)),
+        *(affine(5, 32, o) for o in (MIDDLE, MINIMA)),
+        *(affine(b, 32) for b in (6, 3)),
+        _two_level("q2_k", 2, 16, MINIMA, (0, 15)),
+        _two_level("q3_k", 3, 16, MIDDLE, (-32, 31)),
+        _two_level("q4_k", 4, 32, MINIMA, (0, 63)),
+        _two_level("q5_k", 5, 32, MINIMA, (0, 63)),
+        _two_level("q6_k", 6, 16, MIDDLE, (-128, 127)),
+        Scheme("iq4_nl", 4, 32, table=IQ4),
+        Scheme("iq4_xs", 4, 32, table=IQ4, block=256, sub_range=(-32, 31)),
+        Scheme("mxfp4", 4, 32, table=E2M1, scale_dtype="uint8"),
+        Scheme("nf4", 4, 64, table=NF4, scale_dtype="float32"),
     )
 }
-
-RECIPES = {
-    row.name: row
-    for row in (
-        Recipe("f32", "f32", "f32", "f32"),
-        Recipe("bf16", "bf16", "bf16", "bf16"),
-        Recipe("f16", "f16", "f16", "f16"),
-        *(_recipe(b, g, s) for b in (8, 4) for s in (True, False) for g in (32, 16, 64, 128)),
-    )
-}
+"""The schemes with a name of their own, and the affine rows that recipes use; any other affine row
+is known by its name too (`scheme`)."""
 
 
 def scheme(name: str) -> Scheme:
-    """A scheme by name. Raises UnsupportedError."""
-    if name not in SCHEMES:
-        raise UnsupportedError(f"unknown scheme '{name}'; use one of: {', '.join(SCHEMES)}")
-    return SCHEMES[name]
+    """A scheme by name: a row of SCHEMES, or "int<2..8>[a|m]_g<group>" and "..._row".
+
+    Raises UnsupportedError.
+    """
+    if name in SCHEMES:
+        return SCHEMES[name]
+    if found := _AFFINE.fullmatch(name):
+        bits, letter, group = found.groups()
+        offset = next(o for o, written in _LETTERS.items() if written == letter)
+        return affine(int(bits), int(group or 0), offset)
+    raise UnsupportedError(f"unknown scheme '{name}'; use one of: {', '.join(SCHEMES)}")
 
 
-def recipe(name: str) -> Recipe:
-    """A recipe by name. Raises UnsupportedError."""
-    if name not in RECIPES:
-        raise UnsupportedError(f"unknown quantization '{name}'; use one of: {', '.join(RECIPES)}")
-    return RECIPES[name]
+def fitting(how: Scheme, row: int) -> Scheme:
+    """`how`, or what comes nearest to it that rows of that length take.
 
-
-def with_head(base: Recipe, head: str | None) -> Recipe:
-    """`base` with head and embedding as another recipe has its head. Raises UnsupportedError."""
-    other = recipe(head).head if head else ""
-    return replace(base, embedding=other, head=other) if other else base
+    The same bits in smaller groups, the largest that divide the row; where that would be fewer
+    than eight weights, bfloat16.
+    """
+    if how.fits(row):
+        return how
+    offset = MIDDLE if how.table else how.offset
+    most = min(how.group or 32, row)
+    for step in (8, 4):
+        if group := next((g for g in range(most - most % step, 7, -step) if row % g == 0), 0):
+            return affine(how.bits, group, offset)
+    return SCHEMES["bf16"]
 
 
 def _groups_for(row: int) -> str:

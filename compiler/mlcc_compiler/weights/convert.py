@@ -1,6 +1,8 @@
 """The weights of a compile: each tensor of the checkpoint read, checked, and packed for its kernel.
 
-Streams: one tensor of the checkpoint is in memory at a time, or all that are stored as one.
+Streams: one tensor of the checkpoint is in memory at a time, or all that are stored as one. A
+tensor that the checkpoint holds in the very scheme it is wanted in is packed as it is, its codes
+and scales untouched; any other is what it stands for in float32, quantized anew.
 """
 
 from __future__ import annotations
@@ -14,9 +16,9 @@ import numpy.typing as npt
 from mlcc.artifact.schema import TensorSpec
 from mlcc.errors import CheckpointError, UnsupportedError
 from mlcc_compiler.layout import PhysicalTensor, WeightLayout, WeightPlan
-from mlcc_compiler.quantization import dequantize, quantize, scheme
+from mlcc_compiler.quantization import Quantized, dequantize, quantize, scheme, stack
 from mlcc_compiler.quantization.floats import from_storage, to_storage
-from mlcc_compiler.weights.reader import TensorFolder
+from mlcc_compiler.weights.reader import Tensors
 
 Floats = npt.NDArray[np.float32]
 
@@ -34,7 +36,7 @@ def specs_of(plans: Sequence[WeightPlan]) -> list[TensorSpec]:
 
 def arrays_of(
     plans: Sequence[WeightPlan],
-    tensors: TensorFolder,
+    tensors: Tensors,
     sources: Mapping[str, str],
     progress: Callable[[int, int], None],
 ) -> Iterator[npt.NDArray[Any]]:
@@ -42,12 +44,25 @@ def arrays_of(
     done, total = 0, sum(int(np.prod(p.shape)) for p in plans)
     progress(done, total)
     for plan in plans:
-        yield from plan.layout.pack(_whole(plan, tensors, sources))
+        yield from _packed(plan, tensors, sources)
         done += int(np.prod(plan.shape))
         progress(done, total)
 
 
-def _whole(plan: WeightPlan, tensors: TensorFolder, sources: Mapping[str, str]) -> Floats:
+def _packed(
+    plan: WeightPlan, tensors: Tensors, sources: Mapping[str, str]
+) -> list[npt.NDArray[Any]]:
+    names = [sources[name] for name in plan.sources]
+    as_it_is = all(tensors.schemes.get(name) == plan.scheme for name in names)
+    if not as_it_is or plan.layout.pack_quantized is None:
+        return plan.layout.pack(_whole(plan, tensors, sources))
+    found = [tensors.quantized(name) for name in names]
+    for name, matrix in zip(names, found, strict=True):
+        matrix.check(name)
+    return plan.layout.pack_quantized(stack(found))
+
+
+def _whole(plan: WeightPlan, tensors: Tensors, sources: Mapping[str, str]) -> Floats:
     """A weight as its layout packs it, its sources one below the other."""
     whole, first = None, 0
     for name in plan.sources:
@@ -81,10 +96,15 @@ def check_finite(name: str, weight: Floats, scheme_name: str) -> None:
 def plain_layout(shape: tuple[int, ...], scheme_name: str) -> WeightLayout:
     """Stored as f32 after rounding through the scheme: what the reference target computes with."""
 
+    row = scheme(scheme_name)
+
     def pack(weight: Floats) -> list[npt.NDArray[Any]]:
-        row = scheme(scheme_name)
         if row.is_float:
             return [from_storage(to_storage(weight, row.dtype), row.dtype)]
         return [dequantize(quantize(weight, row))]
 
-    return WeightLayout((PhysicalTensor("", shape, "float32"),), pack)
+    def pack_quantized(q: Quantized) -> list[npt.NDArray[Any]]:
+        return [dequantize(q)]
+
+    tensors = (PhysicalTensor("", shape, "float32"),)
+    return WeightLayout(tensors, pack, None if row.is_float else pack_quantized)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -20,12 +20,40 @@ from safetensors import SafetensorError, safe_open
 from mlcc.artifact.safetensors import SafetensorsError, TensorEntry, read_header
 from mlcc.errors import CheckpointError, UnsupportedError
 from mlcc_compiler.checkpoint.files import find, read_object
+from mlcc_compiler.quantization.quantized import Quantized
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 READABLE = ("float32", "float16", "bfloat16")
 _LONGEST_NAME = 255
 _FETCH = "fetch the checkpoint again"
+
+
+class Tensors(Protocol):
+    """What every reader of a checkpoint's tensors answers, whatever the files are."""
+
+    @property
+    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """Of every tensor, by its name in the checkpoint; [N, K] also where it is packed."""
+
+    @property
+    def schemes(self) -> Mapping[str, str]:
+        """The tensors that `quantized` gives, with the names of their schemes."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes on disk, for progress."""
+
+    def __contains__(self, name: str) -> bool: ...
+
+    def check_dtypes(self, names: Iterable[str]) -> None:
+        """Raises UnsupportedError if one of the tensors is of a dtype that `read` refuses."""
+
+    def read(self, name: str) -> npt.NDArray[np.float32]:
+        """A fresh float32 copy of one tensor, of a quantized one what it stands for."""
+
+    def quantized(self, name: str) -> Quantized:
+        """A tensor of `schemes`, its values untouched. CheckpointError if it has none."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +89,15 @@ class TensorFolder:
     def nbytes(self) -> int:
         """Bytes on disk, for progress."""
         return sum(entry.stop - entry.start for _, entry in self.entries.values())
+
+    @property
+    def schemes(self) -> dict[str, str]:
+        """Tensors of floats only."""
+        return {}
+
+    def quantized(self, name: str) -> Quantized:
+        """Raises CheckpointError: none is."""
+        raise CheckpointError(f"{self.folder}: tensor {name!r} is not quantized; read its floats")
 
     def __contains__(self, name: str) -> bool:
         return name in self.entries

@@ -1,0 +1,130 @@
+"""Codes, scales and offsets of the affine family.
+
+Round-to-nearest with a small search: each group tries a few clipping ranges, keeps the one whose
+best scale leaves the smallest squared error, and rounds once more with that scale as it is stored
+(f16). For codes q the best scale is sum(w q) / sum(q q), and then the error is
+sum(w w) - sum(w q)**2 / sum(q q), so that candidates compare without forming the residual (the
+closed form behind llama.cpp's and HQQ's searches). With minima scale and minimum are the line of
+least squares through (code, weight).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mlcc_compiler.quantization.quantized import Floats, Quantized
+from mlcc_compiler.quantization.schemes import MIDDLE, MINIMA, ZEROS, Scheme
+
+_SHRINK = (1.1, 1.05, 1.0, 0.95, 0.9, 0.85, 0.8, 0.75, 0.7)
+_NARROW = (1.0, 0.95, 0.9, 0.85, 0.8)
+HALF_MAX = 65504.0
+
+
+def encode(weight: Floats, scheme: Scheme) -> Quantized:
+    """Rows f32 [N, K] -> the same quantized."""
+    n, k = weight.shape
+    groups = weight.reshape(-1, scheme.group_of(k))
+    per_row = (n, scheme.groups_of(k))
+    if scheme.offset == MINIMA:
+        scale, minimum = lines(groups, scheme.levels, positive=False)
+        half, low = halves(scale), halves(minimum)
+        codes = round_to(groups - low.astype("f4")[:, None], half.astype("f4"), 0, scheme.levels)
+        return Quantized(
+            scheme,
+            codes.astype(np.uint8).reshape(n, k),
+            half.reshape(per_row),
+            minima=low.reshape(per_row),
+        )
+    scale, zero = _range(groups, scheme)
+    # One candidate is enough at 8 bits: clipping there costs more than finer steps gain.
+    best = scale if scheme.bits == 8 else search(groups, scale, zero, scheme.levels)
+    half = halves(best)
+    signed = round_to(groups, half.astype(np.float32), zero, scheme.levels)
+    codes = (signed + zero[:, None]).astype(np.uint8)
+    zeros = zero.astype(np.uint8).reshape(per_row) if scheme.offset == ZEROS else None
+    return Quantized(scheme, codes.reshape(n, k), half.reshape(per_row), zeros)
+
+
+def halves(values: Floats) -> np.ndarray:
+    """float16, the largest where it would be infinite."""
+    return np.clip(values, -HALF_MAX, HALF_MAX).astype(np.float16)
+
+
+def _range(groups: Floats, scheme: Scheme) -> tuple[Floats, Floats]:
+    """The scale that covers each group, and its zero point (as f32)."""
+    low, high = groups.min(axis=1), groups.max(axis=1)
+    if scheme.offset != MIDDLE:
+        low, high = np.minimum(low, 0), np.maximum(high, 0)
+        scale = (high - low) / np.float32(scheme.levels)
+        return scale, np.rint(-low * inverse(scale))
+    zero = np.full(len(groups), scheme.middle, np.float32)
+    if scheme.bits == 8:
+        return np.maximum(-low, high) / np.float32(127), zero
+    # The side with the larger magnitude gets the extra code -8, by the sign of the scale.
+    return np.where(-low > high, low, high) / np.float32(-scheme.middle), zero
+
+
+def search(groups: Floats, scale: Floats, zero: Floats, levels: int) -> Floats:
+    """The least-squares scale of the best clipping range, [M]."""
+    best_gain = np.full(len(groups), -1, np.float32)
+    best = scale
+    for shrink in _SHRINK:
+        signed = round_to(groups, scale * np.float32(shrink), zero, levels)
+        dot = np.einsum("mg,mg->m", groups, signed)
+        norm = np.einsum("mg,mg->m", signed, signed)
+        fitted = dot * inverse(norm)
+        better = dot * fitted > best_gain
+        best = np.where(better, fitted, best)
+        best_gain = np.where(better, dot * fitted, best_gain)
+    return best
+
+
+def lines(groups: Floats, levels: int, positive: bool) -> tuple[Floats, Floats]:
+    """The scale and the minimum of each group, [M], by least squares over codes of some ranges.
+
+    `positive`: minima are at most 0, as two-level schemes have them.
+    """
+    size = np.float32(groups.shape[1])
+    low, high = groups.min(axis=1), groups.max(axis=1)
+    if positive:
+        low = np.minimum(low, 0)
+    total, squares = groups.sum(axis=1), np.einsum("mg,mg->m", groups, groups)
+    scale, minimum = (high - low) / np.float32(levels), low
+    best = np.full(len(groups), np.inf, np.float32)
+    best_scale, best_minimum = scale, minimum
+    for narrow in _NARROW:
+        # the range shrinks about its middle, and clips what is outside
+        step = scale * np.float32(narrow)
+        start = low if positive else low + (high - low) * np.float32((1 - narrow) / 2)
+        codes = round_to(groups - start[:, None], step, 0, levels)
+        dot = np.einsum("mg,mg->m", groups, codes)
+        ones, norm = codes.sum(axis=1), np.einsum("mg,mg->m", codes, codes)
+        slope = (size * dot - ones * total) * inverse(size * norm - ones * ones)
+        base = (total - slope * ones) / size
+        if positive:
+            through_zero = base > 0
+            slope = np.where(through_zero, dot * inverse(norm), slope)
+            base = np.where(through_zero, 0, base).astype(np.float32)
+        error = squares - 2 * slope * dot - 2 * base * total
+        error += slope * slope * norm + 2 * slope * base * ones + size * base * base
+        better = (error < best) & (slope > 0)
+        best = np.where(better, error, best)
+        best_scale = np.where(better, slope, best_scale)
+        best_minimum = np.where(better, base, best_minimum)
+    return best_scale, best_minimum
+
+
+def round_to(groups: Floats, scale: Floats, zero: Floats | int, levels: int) -> Floats:
+    """Codes less the zero point, as f32 [M, g]."""
+    signed = groups * inverse(scale)[:, None]
+    np.rint(signed, out=signed)
+    low = -np.asarray(zero, np.float32).reshape(-1, 1)
+    np.clip(signed, low, low + np.float32(levels), out=signed)
+    return signed
+
+
+def inverse(x: Floats) -> Floats:
+    """1 / x, and 0 where x is 0 or its inverse overflows."""
+    tiny = np.abs(x) < np.float32(1e-37)
+    safe = np.where(tiny, np.float32(1), x)
+    return np.asarray(np.where(tiny, np.float32(0), np.float32(1) / safe), np.float32)

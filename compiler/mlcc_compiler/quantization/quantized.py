@@ -1,0 +1,148 @@
+"""A quantized matrix in memory: what readers of files and searches make, and kernels' packers take.
+
+In logical order, a code a byte: nothing of how a file or a kernel lays it out. `dequantize` is the
+meaning, in float32; it is equal to the bit to what the formats' own references compute, as no
+product here has more than 24 bits and a sum is rounded once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mlcc.errors import CheckpointError
+from mlcc_compiler.quantization.schemes import MINIMA, ZEROS, Scheme
+
+Floats = npt.NDArray[np.float32]
+Codes = npt.NDArray[np.uint8]
+Array = npt.NDArray[Any]
+
+PARTS = ("codes", "scales", "zeros", "minima", "sub_scales", "sub_minima")
+
+
+@dataclass(frozen=True)
+class Quantized:
+    """A matrix [N, K]; G groups and B blocks a row (`Scheme.groups_of`, `blocks_of`).
+
+    What a scheme has not is None; `check` says what it must have.
+    """
+
+    scheme: Scheme
+    codes: Codes
+    """[N, K], 0 .. 2**bits - 1. An int8 that a file holds signed is stored plus 128."""
+    scales: Array
+    """[N, G] or, two-level, [N, B], of the scheme's `scale_dtype`; may be negative."""
+    zeros: Codes | None = None
+    """u8 [N, G], of offset "zeros": what is subtracted from the code."""
+    minima: Array | None = None
+    """f16 like `scales`, of offset "minima": what is added. GGUF's K-quants subtract; negate."""
+    sub_scales: npt.NDArray[np.int8] | None = None
+    """[N, G] of two-level schemes: integers, Q3_K's and IQ4_XS's less 32."""
+    sub_minima: npt.NDArray[np.int8] | None = None
+    """[N, G] of two-level schemes with minima."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(N, K)."""
+        n, k = self.codes.shape
+        return n, k
+
+    def rows(self, some: slice) -> Quantized:
+        """Some rows, without a copy."""
+        return self._each(lambda part: part[some])
+
+    def _each(self, change: Callable[[Array], Array]) -> Quantized:
+        have = {name: getattr(self, name) for name in PARTS}
+        return replace(self, **{n: change(p) for n, p in have.items() if p is not None})
+
+    def check(self, name: str) -> None:
+        """Raises CheckpointError, with the tensor's name, unless all parts are there, of their
+        shapes and types, with codes in range and finite scales."""
+        how, (n, k) = self.scheme, self.shape
+        groups, blocks = how.groups_of(k), how.blocks_of(k)
+        minima = (n, blocks) if how.offset == MINIMA else None
+        wanted = {
+            "codes": ((n, k), "uint8"),
+            "scales": ((n, blocks), how.scale_dtype),
+            "zeros": ((n, groups) if how.offset == ZEROS else None, "uint8"),
+            "minima": (minima, "float16"),
+            "sub_scales": ((n, groups) if how.block else None, "int8"),
+            "sub_minima": ((n, groups) if how.block and minima else None, "int8"),
+        }
+        for part, (shape, dtype) in wanted.items():
+            array = getattr(self, part)
+            found = None if array is None else (array.shape, str(array.dtype))
+            if found != (shape and (shape, dtype)):
+                raise CheckpointError(
+                    f"tensor '{name}' as {how.name}: {part} are {found}, not {shape} of {dtype}; "
+                    "fetch the checkpoint again"
+                )
+        floats = [p for p in (self.scales, self.minima) if p is not None and p.dtype != np.uint8]
+        if self.codes.size and int(self.codes.max()) > how.levels:
+            raise CheckpointError(f"tensor '{name}' has a code beyond {how.bits} bits")
+        if not all(np.isfinite(part).all() for part in floats):
+            raise CheckpointError(
+                f"tensor '{name}' has a scale that is NaN or infinite; the checkpoint is damaged, "
+                "fetch it again"
+            )
+
+
+def stack(matrices: Sequence[Quantized]) -> Quantized:
+    """The matrices, all of one scheme and row length, one below the other."""
+    first = matrices[0]
+    if len(matrices) == 1:
+        return first
+    names = [name for name in PARTS if getattr(first, name) is not None]
+    return replace(first, **{n: np.concatenate([getattr(m, n) for m in matrices]) for n in names})
+
+
+def group_scales(q: Quantized) -> Floats:
+    """The scale of each group, f32 [N, G]."""
+    scales = _widened(q.scales)
+    if q.sub_scales is None:
+        return scales
+    return _of_groups(q, scales) * q.sub_scales.astype(np.float32)
+
+
+def group_minima(q: Quantized) -> Floats | None:
+    """The minimum of each group, f32 [N, G]; None = 0."""
+    if q.minima is None:
+        return None
+    minima = q.minima.astype(np.float32)
+    return minima if q.sub_minima is None else _of_groups(q, minima) * q.sub_minima.astype("f4")
+
+
+def dequantize(q: Quantized) -> Floats:
+    """f32 [N, K], what every kernel computes with."""
+    how, (n, k) = q.scheme, q.shape
+    scales = group_scales(q)[:, :, None]
+    groups = scales.shape[1]
+    codes = q.codes.reshape(n, groups, k // groups if groups else 0)
+    if how.table:
+        return (np.asarray(how.table, np.float32)[codes] * scales).reshape(n, k)
+    values = codes.astype(np.float32)
+    minima = group_minima(q)
+    if minima is None:
+        values -= how.middle if q.zeros is None else q.zeros.astype(np.float32)[:, :, None]
+        values *= scales
+    else:
+        values *= scales
+        values += minima[:, :, None]
+    return values.reshape(n, k)
+
+
+def _widened(scales: Array) -> Floats:
+    """Stored scales in float32; bytes are exponents."""
+    if scales.dtype == np.uint8:
+        return np.ldexp(np.float32(1), scales.astype(np.int32) - 127).astype(np.float32)
+    return scales.astype(np.float32)
+
+
+def _of_groups(q: Quantized, blocks: Floats) -> Floats:
+    """A block's number for each of its groups."""
+    k, group = q.shape[1], q.scheme.group_of(q.shape[1])
+    return np.repeat(blocks, q.scheme.block // group, axis=1)[:, : k // group]

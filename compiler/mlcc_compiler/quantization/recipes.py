@@ -1,0 +1,71 @@
+"""Recipes: which scheme each tensor of a model gets, as rules.
+
+A recipe names a scheme for linears, for a table that is only looked up and for the head, and may
+have rules for single tensors, of which the first that matches decides. What comes of it, a map
+from tensor to scheme, is made in `apply.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+
+from mlcc.errors import UnsupportedError
+from mlcc_compiler.quantization.schemes import MIDDLE, ZEROS, affine
+
+KEEP = "keep"
+"""The recipe of a checkpoint that is quantized already: tensors stay as they are."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Names of the schemes for a model's parts."""
+
+    name: str
+    linear: str
+    embedding: str
+    """A table that is only looked up; a tied head takes `head` instead."""
+    head: str
+    rules: tuple[tuple[str, str], ...] = ()
+    """(pattern of tensors' names, scheme), as a shell has patterns: ("*.v_proj.weight", "q6_k").
+    They say nothing of embedding and head."""
+    keeps: bool = False
+    """Tensors that the checkpoint holds quantized keep their schemes and values; the rest of the
+    recipe is for the others."""
+
+    def of_linear(self, tensor: str) -> str:
+        """The scheme of a linear's weight, by its name in the model."""
+        return next((s for p, s in self.rules if fnmatchcase(tensor, p)), self.linear)
+
+
+def _recipe(bits: int, group: int, symmetric: bool) -> Recipe:
+    """`q4` and `q8` mean groups of 32. A 4-bit recipe keeps table and head in 8 bits."""
+    name = f"q{bits}{'' if symmetric else 'a'}" + (f"_g{group}" if group != 32 else "")
+    linear = affine(bits, group, MIDDLE if symmetric else ZEROS).name
+    head = linear if bits == 8 else affine(8, min(group, 32)).name
+    return Recipe(name, linear, head, head)
+
+
+RECIPES = {
+    row.name: row
+    for row in (
+        Recipe("f32", "f32", "f32", "f32"),
+        Recipe("bf16", "bf16", "bf16", "bf16"),
+        Recipe("f16", "f16", "f16", "f16"),
+        *(_recipe(b, g, s) for b in (8, 4) for s in (True, False) for g in (32, 16, 64, 128)),
+        Recipe(KEEP, "bf16", "bf16", "bf16", keeps=True),
+    )
+}
+
+
+def recipe(name: str) -> Recipe:
+    """A recipe by name. Raises UnsupportedError."""
+    if name not in RECIPES:
+        raise UnsupportedError(f"unknown quantization '{name}'; use one of: {', '.join(RECIPES)}")
+    return RECIPES[name]
+
+
+def with_head(base: Recipe, head: str | None) -> Recipe:
+    """`base` with head and embedding as another recipe has its head. Raises UnsupportedError."""
+    other = recipe(head).head if head else ""
+    return replace(base, embedding=other, head=other) if other else base
