@@ -6,9 +6,11 @@ its own module; this one only puts them in order and says what it decided.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 
@@ -16,6 +18,7 @@ from mlcc.artifact.known import remember
 from mlcc.artifact.manifest import interface_hash
 from mlcc.artifact.schema import WeightsInfo
 from mlcc.errors import UnsupportedError
+from mlcc.model.tokenizer import FileTokenizer
 from mlcc_compiler.artifact.describe import library_abi, manifest_of
 from mlcc_compiler.artifact.package import ArtifactWriter
 from mlcc_compiler.artifact.reuse import take_weights
@@ -31,6 +34,7 @@ from mlcc_compiler.plan import Options, Plan, make_plan
 from mlcc_compiler.preflight import check_ready
 from mlcc_compiler.quantization import scheme
 from mlcc_compiler.weights.convert import arrays_of, plain_layout, specs_of
+from mlcc_compiler.weights.reader import Tensors
 from mlcc_targets import Target
 
 
@@ -41,6 +45,8 @@ class Progress:
     decided: Callable[[str, str], None] = lambda what, value: None
     phase: Callable[[str], None] = lambda name: None
     weights: Callable[[int, int], None] = lambda done, total: None
+    calibration: Callable[[int, int], None] = lambda done, total: None
+    """Nodes of the graph that the text went through."""
 
 
 @dataclass(frozen=True)
@@ -103,12 +109,29 @@ def _check_shared(built: list[Built]) -> None:
 def _weights(
     plan: Plan, plans: list[WeightPlan], writer: ArtifactWriter, progress: Progress
 ) -> WeightsInfo:
-    tensors = plan.checkpoint.tensors
     if plan.options.reuse_weights is not None:
         earlier = plan.options.reuse_weights
         return take_weights(writer, earlier, plans, plan.checkpoint, plan.sources)
-    arrays = arrays_of(plans, tensors, plan.sources, progress.weights)
-    return writer.add_weights(specs_of(plans), arrays)
+    with _tensors(plan, progress) as tensors:
+        arrays = arrays_of(plans, tensors, plan.sources, progress.weights)
+        return writer.add_weights(specs_of(plans), arrays)
+
+
+@contextmanager
+def _tensors(plan: Plan, progress: Progress) -> Iterator[Tensors]:
+    """The checkpoint's, or what they are once they were rounded on a text."""
+    asked = plan.options.calibrate
+    if asked is None:
+        yield plan.checkpoint.tensors
+        return
+    from mlcc_compiler.calibration.calibrate import calibrate
+    from mlcc_compiler.calibration.text import calibration_text, rows_of
+
+    tokenizer = FileTokenizer(plan.checkpoint.folder / "tokenizer.json")
+    rows = rows_of(calibration_text(asked), tokenizer, plan.limits.context)
+    progress.decided("calibration", f"{asked}, {sum(map(len, rows)):,} tokens")
+    with TemporaryDirectory(prefix="mlcc-calibration-") as folder:
+        yield calibrate(plan, rows, Path(folder), progress.calibration)
 
 
 def report_plan(plan: Plan, progress: Progress) -> None:

@@ -48,6 +48,8 @@ class Options:
     max_rows: int | None = None
     """Rows of logits a step; None = as many as sequences."""
     dump_ir: Path | None = None
+    calibrate: str | None = None
+    """A text file, or "default", on which matrices are rounded; None = without data."""
     reuse_weights: Path | None = None
     """An artifact of the same checkpoint whose weights are stored as this compile would."""
 

@@ -10,7 +10,6 @@ and offset of each group) are fixed before. Not here: grids, formats, models.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -116,5 +115,3 @@ def _round_rows(
     codes[:, order] = found.T
     return codes
 
-
-Rounder = Callable[[Floats, Moments], Floats]

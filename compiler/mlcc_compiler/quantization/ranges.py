@@ -10,8 +10,6 @@ along whole vectors. Not here: the order of bytes, schemes by name.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 import numpy.typing as npt
 
@@ -19,6 +17,8 @@ Floats = npt.NDArray[np.float32]
 
 WIDER = (-0.9, -0.4, 0.1, 0.6, 1.2, 2.0)
 """Candidates: so many levels more than there are would lie on the group's range."""
+SHRUNK = (1.06, 1.0, 0.94, 0.88, 0.8)
+"""The same for ranges around zero, as factors."""
 TINY = np.float32(1e-30)
 
 
@@ -80,7 +80,7 @@ def _least_squares(
     return np.where(above, alone, scale), np.where(above, np.float32(0), minimum)
 
 
-def fit_symmetric(x: Floats, weight: Floats, middle: int, shrinks: tuple[float, ...]) -> Floats:
+def fit_symmetric(x: Floats, weight: Floats, middle: int) -> Floats:
     """The scale, of either sign, f32 [M], for x [group, M] ~ scale * code, codes -middle ..
     middle - 1."""
     low, high = x.min(axis=0), x.max(axis=0)
@@ -89,7 +89,7 @@ def fit_symmetric(x: Floats, weight: Floats, middle: int, shrinks: tuple[float, 
     wx = weight * x
     scale, best = full, np.full(x.shape[1], -1, np.float32)
     q, wq = np.empty_like(x), np.empty_like(x)
-    for shrink in shrinks:
+    for shrink in SHRUNK:
         np.multiply(x, np.float32(1 / shrink) / safe, out=q)
         np.rint(q, out=q)
         np.clip(q, -middle, middle - 1, out=q)
@@ -103,25 +103,3 @@ def fit_symmetric(x: Floats, weight: Floats, middle: int, shrinks: tuple[float, 
         scale = np.where(better, fitted, scale)
         best = np.where(better, sum_qx * fitted, best)
     return scale
-
-
-class Shared(NamedTuple):
-    """What is stored of numbers that share a step: number ~ step * code."""
-
-    steps: npt.NDArray[np.float16]
-    """[B] of each super-block."""
-    codes: Floats
-    """[B, groups], whole numbers."""
-
-    @property
-    def values(self) -> Floats:
-        """[B, groups] as the kernels see them."""
-        return self.codes * self.steps.astype(np.float32)[:, None]
-
-
-def share(values: Floats, most: int, least: int = 0) -> Shared:
-    """Round numbers [B, groups] to codes least .. most of a common f16 step."""
-    peak = np.abs(values).max(axis=1)
-    steps = np.clip(peak / np.float32(most), 6e-8, 65504).astype(np.float16)
-    codes = np.rint(values / steps.astype(np.float32)[:, None])
-    return Shared(steps, np.clip(codes, least, most).astype(np.float32))
