@@ -59,6 +59,28 @@ class Weight:
         (part,) = self.parts
         return part
 
+    @property
+    def members(self) -> tuple[Weight, ...]:
+        """Itself; see `Merged`."""
+        return (self,)
+
+    @property
+    def tensors(self) -> list[relax.Var]:
+        """Those of all members, one after the other."""
+        return self.parts
+
+
+@dataclass(frozen=True)
+class Merged:
+    """Weights of one input whose rows make one output, each stored in a scheme of its own."""
+
+    members: tuple[Weight, ...]
+
+    @property
+    def tensors(self) -> list[relax.Var]:
+        """Those of all members, one after the other."""
+        return [part for member in self.members for part in member.parts]
+
 
 def call_parts(call: relax.Call) -> tuple[str, list[Any]]:
     """('mlcc.linear', arguments) or ('relax.add', arguments)."""

@@ -130,10 +130,7 @@ def lower(
 
     module = done("traced", traced.module)
     module = done("norms_fused", FuseAddNorm(module).run())
-    merge = MergeProjections(
-        module, qkv="qkv" in kernels.merges, gate_up="gate_up" in kernels.merges
-    )
-    module = done("projections_merged", merge.run())
+    module = done("projections_merged", MergeProjections(module, kernels).run())
     module = done("paged_kv", PagedKV(module, caches, bounds.layout, kernels).run())
     lowering = LowerOperators(module, kernels, traced.names)
     module = done("kernels", lowering.run())

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from gpu_kernels import F16, F32, SMALL, device, normal, run
+from scheme_cases import KERNELS
 
 from mlcc.device import reference_ops as twin
 from mlcc_compiler._tvm import relax, tvm
@@ -26,7 +27,7 @@ from mlcc_compiler.kernels.gpu.linear.job import Whole
 from mlcc_compiler.kernels.gpu.linear.packing import GpuPacking
 from mlcc_compiler.kernels.gpu.linear.weight import WeightReader, weight_arguments
 from mlcc_compiler.layout import WeightPlan
-from mlcc_compiler.quantization import SCHEMES, Scheme, dequantize, quantize, scheme
+from mlcc_compiler.quantization import Scheme, dequantize, quantize, scheme
 from mlcc_compiler.quantization.floats import from_storage, to_storage
 
 pytestmark = pytest.mark.usefixtures("vulkan")
@@ -83,7 +84,7 @@ def two_variants(gpu: Gpu, packing: GpuPacking, part: int, bias: bool) -> Any:
     return kernel(body, **arguments, y=f32("n", packing.n))
 
 
-@pytest.mark.parametrize("name", SCHEMES)
+@pytest.mark.parametrize("name", KERNELS)
 def test_every_scheme(name: str) -> None:
     check(F16, (72, 256), scheme(name), rows=(4, 9), factory=two_variants)
 
@@ -102,8 +103,8 @@ def test_rows(gpu: Gpu, name: str) -> None:
     [
         ((1, 32), scheme("int4a_g32")),
         ((7, 36), Scheme("int4_row", 4)),  # the last word is half full
-        ((13, 40), Scheme("int8a_g4", 8, 4, symmetric=False)),
-        ((33, 12), Scheme("int4a_g4", 4, 4, symmetric=False)),
+        ((13, 40), scheme("int8a_g4")),
+        ((33, 12), scheme("int4a_g4")),
         ((5, 7), scheme("f32")),
         ((31, 1), scheme("bf16")),
         ((17, 130), scheme("f16")),
@@ -156,7 +157,7 @@ def test_f16_tiles_hold_values_beyond_their_range() -> None:
     assert (np.abs(y - twin.linear(x, weight)) <= bound(F16, x, weight)).all()
 
 
-@pytest.mark.parametrize("name", SCHEMES)
+@pytest.mark.parametrize("name", KERNELS)
 def test_unpack_is_what_was_packed(name: str) -> None:
     how = scheme(name)
     weight = normal(3, 130, 128)
@@ -268,7 +269,7 @@ def test_a_weight_in_parts(name: str, binding: int) -> None:
     np.testing.assert_array_equal(out, twin.embedding(np.clip(ids, 0, 300), weight))
 
 
-@pytest.mark.parametrize("name", SCHEMES)
+@pytest.mark.parametrize("name", KERNELS)
 def test_embedding(name: str) -> None:
     packing, stored, weight = packed(50, 128, scheme(name))
     for ids in ([], [3], [49, 0, 7, 7, -1, 50]):

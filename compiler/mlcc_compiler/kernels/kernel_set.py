@@ -39,6 +39,8 @@ class KernelSet:
     """By what a weight is used for: the uses of `ops.READS`."""
     merges: frozenset[str]
     """What `passes/merge_projections.py` may merge: 'qkv', 'gate_up'."""
+    together: Callable[[Sequence[str], int], bool]
+    """(schemes, K) -> whether one product reads weights [N, K] of these schemes."""
     _made: dict[tuple[Any, ...], PrimFunc] = field(default_factory=dict)
 
     def kernel(self, operator: str, *arguments: Any) -> PrimFunc:

@@ -6,12 +6,15 @@ a `WeightPlan` per tensor of the checkpoint, which says how it is quantized, pac
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 from mlcc_compiler._tvm import ir, relax
 from mlcc_compiler.graph import (
     PREFIX,
+    Merged,
     Weight,
     attribute,
     call_parts,
@@ -34,8 +37,9 @@ class LowerOperators(Rewriter):
         super().__init__(module)
         self.kernels, self.names = kernels, names
         self.plans: list[WeightPlan] = []
-        self.plan_of: dict[tuple[int, ...], int] = {}
-        """Indices of a weight's members among the old weights -> its plan's."""
+        self.plans_of: dict[tuple[int, ...], list[int]] = {}
+        """Indices of a weight's members among the old weights -> its plans': one, or as many as
+        schemes follow one another where merged members differ."""
 
     # -- weights ---------------------------------------------------------------------------------
 
@@ -57,29 +61,38 @@ class LowerOperators(Rewriter):
                 uses.note(binding)
         plans: list[WeightPlan] = []
         for members in uses.groups():
-            use, scheme = uses.uses[members[0]], uses.schemes[members[0]]
-            rows, *row = shapes[members[0]]
-            if use == "experts":
-                shape = (len(members), rows, *row)
-            else:
-                shape = (sum(shapes[i][0] for i in members), *row)
-            layout = self.kernels.layout(use, shape, scheme)
-            names = tuple(self.names[i] for i in members)
-            self.plan_of[members] = len(plans)
-            plans.append(WeightPlan(names, shape, use, scheme, layout))
+            self.plans_of[members] = []
+            for run in uses.runs(members):
+                self.plans_of[members].append(len(plans))
+                plans.append(self._plan_of(run, uses, shapes))
         return plans
+
+    def _plan_of(
+        self, members: tuple[int, ...], uses: _Uses, shapes: list[tuple[int, ...]]
+    ) -> WeightPlan:
+        use, scheme = uses.uses[members[0]], uses.schemes[members[0]]
+        rows, *row = shapes[members[0]]
+        if use == "experts":
+            shape = (len(members), rows, *row)
+        else:
+            shape = (sum(shapes[i][0] for i in members), *row)
+        layout = self.kernels.layout(use, shape, scheme)
+        return WeightPlan(tuple(self.names[i] for i in members), shape, use, scheme, layout)
 
     def tuple_item(self, expr: relax.TupleGetItem) -> Any:
         if not expr.tuple_value.same_as(self.old_weights):
             return super().tuple_item(expr)
         members = (int(expr.index),)
-        return self._weight(members) if members in self.plan_of else Member(members[0])
+        return self._weight(members) if members in self.plans_of else Member(members[0])
 
     def op_concat_rows(self, arguments: list[Any], call: relax.Call) -> Any:
         return self._weight(tuple(argument.index for argument in arguments))
 
-    def _weight(self, members: tuple[int, ...]) -> Weight:
-        place = self.plan_of[members]
+    def _weight(self, members: tuple[int, ...]) -> Weight | Merged:
+        found = [self._stored(place) for place in self.plans_of[members]]
+        return found[0] if len(found) == 1 else Merged(tuple(found))
+
+    def _stored(self, place: int) -> Weight:
         plan = self.plans[place]
         first = sum(len(earlier.layout.tensors) for earlier in self.plans[:place])
         parts = [
@@ -90,7 +103,7 @@ class LowerOperators(Rewriter):
 
     def visit(self, binding: Any) -> None:
         value = self.rewrite(binding.value)
-        if not isinstance(value, (relax.Var, Weight, Member)):
+        if not isinstance(value, (relax.Var, Weight, Merged, Member)):
             value = self.builder.emit(value)
         self.values[binding.var] = value
 
@@ -185,12 +198,20 @@ class _Uses:
         *found, scheme = arguments
         weights = [a for a in found if isinstance(a, relax.Var) and a in self.members]
         group = tuple(i for a in weights if len(dims(a)) > 1 for i in self.members[a])
-        for index in group:
-            self.schemes[index] = str(literal(scheme))
+        names = str(literal(scheme)).split("+")
+        for index, name in zip(
+            group, names * len(group) if len(names) == 1 else names, strict=True
+        ):
+            self.schemes[index] = name
             if use != "table" or self.uses[index] == "vector":
                 self.uses[index] = use
         if use == "experts":
             self.merged.add(group)
+
+    def runs(self, members: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+        """Neighbours of one scheme, which are stored as one."""
+        for _, run in groupby(members, lambda index: self.schemes[index]):
+            yield tuple(run)
 
     def groups(self) -> list[tuple[int, ...]]:
         """Every weight once, alone or with those it is merged with, in the order of the first."""

@@ -2,8 +2,9 @@
 
 `q`, `k`, `v` with their norms and rotations become `mlcc.attention_qkv`, which reads them from one
 array; `gate` and `up` become `mlcc.gated_fused`. One launch reads x once, where there were three
-or two. The merged matrix is `mlcc.concat_rows(weights...)`: how it is stored is decided where
-operators are lowered. Where something does not match, the graph stays as it is.
+or two. The merged matrix is `mlcc.concat_rows(weights...)`, its scheme those of its members with a
+"+" between: how it is stored is decided where operators are lowered. Where something does not
+match, the graph stays as it is.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 
 from mlcc_compiler._tvm import ir, relax
 from mlcc_compiler.graph import attribute, call_parts, dims, dtype_of, is_call, literal, tensor
+from mlcc_compiler.kernels.kernel_set import KernelSet
 from mlcc_compiler.passes.rewrite import Rewriter
 
 
@@ -38,11 +40,12 @@ class Head:
 
 
 class MergeProjections(Rewriter):
-    """`qkv` and `gate_up` say which of the two are wanted."""
+    """The kernel set says which of the two are wanted, and which schemes meet in one product."""
 
-    def __init__(self, module: ir.IRModule, *, qkv: bool, gate_up: bool) -> None:
+    def __init__(self, module: ir.IRModule, kernels: KernelSet) -> None:
         super().__init__(module)
-        self.wants_qkv, self.wants_gate_up = qkv, gate_up
+        self.wants_qkv, self.wants_gate_up = (name in kernels.merges for name in ("qkv", "gate_up"))
+        self.together = kernels.together
         self.old: dict[Any, Any] = {}
 
     def run(self) -> ir.IRModule:
@@ -139,6 +142,9 @@ class MergeProjections(Rewriter):
         first = found[0] if len(found) == len(parts) else None
         if first is None or not all(_alike(first, row) for row in found):
             return None
+        schemes = [row.scheme for row in found]
+        if not self.together(schemes, dims(first.x)[1]):
+            return None
         weight = self._concat([row.weight for row in found])
         bias = [] if first.bias is None else [self._concat([row.bias for row in found])]
         width = sum(dims(part)[1] for part in parts)
@@ -148,7 +154,7 @@ class MergeProjections(Rewriter):
                 self.value(first.x),
                 weight,
                 *bias,
-                attribute(first.scheme),
+                attribute("+".join(schemes)),
                 ty_args=tensor([dims(parts[0])[0], width], dtype_of(parts[0])),
             )
         )
@@ -185,4 +191,4 @@ class MergeProjections(Rewriter):
 
 
 def _alike(a: Projection, b: Projection) -> bool:
-    return a.x.same_as(b.x) and a.scheme == b.scheme and (a.bias is None) == (b.bias is None)
+    return a.x.same_as(b.x) and (a.bias is None) == (b.bias is None)

@@ -15,6 +15,9 @@ from mlcc_compiler.models.layers import Embedding, Linear, named_modules
 from mlcc_compiler.quantization.recipes import Recipe
 from mlcc_compiler.quantization.schemes import fitting, scheme
 
+WITHOUT_KERNELS = {"nf4": "int8_g32"}
+"""Schemes that are read but that no kernel computes with, and what stands in for them."""
+
 
 @dataclass
 class Assignment:
@@ -22,14 +25,16 @@ class Assignment:
 
     schemes: dict[str, str] = field(default_factory=dict)
     changed: dict[tuple[str, str, int], list[str]] = field(default_factory=dict)
-    """(scheme wanted, scheme given, row length) -> the tensors whose rows the first does not
-    divide."""
+    """(scheme wanted, scheme given, row length) -> the tensors that are not as they were wanted."""
 
     def notes(self) -> Iterator[str]:
         """What was not as asked, a line each."""
         for (wanted, given, row), names in self.changed.items():
             what = names[0] if len(names) == 1 else f"{len(names)} matrices ({names[0]}, ...)"
-            yield f"{what}: {given} instead of {wanted}, whose groups do not divide rows of {row}"
+            why = f"whose groups do not divide rows of {row}"
+            if wanted in WITHOUT_KERNELS:
+                why = "for which there are no kernels"
+            yield f"{what}: {given} instead of {wanted}, {why}"
 
 
 def assign(model: CausalLM, recipe: Recipe, own: Mapping[str, str] | None = None) -> Assignment:
@@ -40,7 +45,7 @@ def assign(model: CausalLM, recipe: Recipe, own: Mapping[str, str] | None = None
     for name, module, wanted in _matrices(model, recipe):
         wanted = kept.get(name, wanted)
         row = int(module.weight.shape[1])
-        given = fitting(scheme(wanted), row).name
+        given = fitting(scheme(WITHOUT_KERNELS.get(wanted, wanted)), row).name
         found.schemes[name] = given
         if given != wanted:
             found.changed.setdefault((wanted, given, row), []).append(name)

@@ -6,17 +6,21 @@ a token costs less than half a microsecond.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from mlcc_compiler._tvm import B, IRBuilder, T
 from mlcc_compiler.graph import Graph, Weight
 from mlcc_compiler.kernels.cpu.isa import Isa
+from mlcc_compiler.kernels.cpu.linear.codes import StepCodes
 from mlcc_compiler.kernels.cpu.linear.linear import packing
 from mlcc_compiler.kernels.cpu.linear.packing import CpuPacking
+from mlcc_compiler.kernels.cpu.linear.scales import Scales
 from mlcc_compiler.kernels.cpu.linear.tile import OPAQUE
 from mlcc_compiler.kernels.cpu.linear.widen import widen
 from mlcc_compiler.kernels.cpu.vector_math import fit_lanes, span
 from mlcc_compiler.kernels.kernel_set import KernelSet
+from mlcc_compiler.kernels.planes import BLOCK, STEP, vectors_of
 from mlcc_compiler.layout import PhysicalTensor, WeightLayout
 from mlcc_compiler.quantization import Scheme, scheme
 from mlcc_compiler.quantization.floats import to_storage
@@ -100,27 +104,34 @@ def _gather(isa: Isa, tensors: list[PhysicalTensor], vocab: int, hidden: int, ro
 def _unpack_row(
     packing: CpuPacking, buffers: list[Expr], y: Expr, i: Expr, tile: Expr, column: Expr
 ) -> None:
-    """One column of a tile of codes: four neighbours at a time."""
-    codes, scales = buffers[:2]
-    shift = 128 if packing.scheme.bits == 8 and packing.isa.signed_codes else 0
+    """One column of a tile of codes: four neighbours at a time, one lane of the linear's."""
+    p, codes, scales = packing, buffers[0], Scales(packing, buffers)
+    one = replace(p.isa, vector_bits=32, dot="generic")
 
     def four(value: Expr) -> Expr:
         return T.Broadcast(value, 4)
 
-    with B.serial(packing.groups) as g:
-        scale = B.bind(widen(packing.isa, scales, [tile, g, column], 1))
-        zero: Expr = T.int32(packing.scheme.middle)
-        if not packing.scheme.symmetric:
-            zero = T.Cast("int32", buffers[2][tile, g, column])
-        zero = B.bind(zero)
-        with B.serial(packing.steps) as s:
-            vector = g * packing.vectors + s // packing.codes_per_byte
-            code = codes.vload([tile, vector, column * 4], "uint8x4")
-            if packing.scheme.bits == 4:
-                nibble = T.Cast("uint8", s % 2 * 4)
-                code = (code >> four(nibble)) & four(T.uint8(15))
-            if shift:
+    def block(stretch: Expr, index: Expr, count: int) -> None:
+        first = B.bind(stretch * p.vectors + index * vectors_of(p.scheme.bits, BLOCK))
+        steps = StepCodes(
+            p.scheme, one, count, lambda v: codes.vload([tile, first + v, column * 4], "uint8x4")
+        )
+        for step in range(count):
+            k = B.bind(stretch * p.rows.group + (index * BLOCK + step) * STEP)
+            at = (tile, B.bind(k // p.group))
+            code = steps.step(step)
+            if p.flips:
                 code = code ^ four(T.uint8(128))
-            signed = T.Cast("int32x4", code) - four(zero)
-            value = T.Cast("float32x4", signed) * four(scale)
-            B.buffer_store(y, value, [i, T.Ramp(g * packing.group + s * 4, 1, 4)])
+            zero = scales.zero(at, column, 1)
+            zero = T.int32(zero) if isinstance(zero, int) else zero
+            value = T.Cast("float32x4", T.Cast("int32x4", code) - four(zero))
+            value = value * four(scales.scale(at, column, 1))
+            if scales.minima:
+                value = value + four(scales.minimum(at, column, 1))
+            B.buffer_store(y, value, [i, T.Ramp(k, 1, 4)])
+
+    with B.serial(p.stretches) as stretch:
+        with B.serial(p.steps // BLOCK) as index:
+            block(stretch, index, BLOCK)
+        if p.steps % BLOCK:
+            block(stretch, T.int64(p.steps // BLOCK), p.steps % BLOCK)

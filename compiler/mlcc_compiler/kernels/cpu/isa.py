@@ -4,7 +4,7 @@ Derived from a target row's architecture and feature list, never from the machin
 `dot4` is the one place with instruction names; everything else is portable vector TIR.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -93,6 +93,37 @@ def dot4(isa: Isa, acc: Expr, codes: Expr, x: Expr, bits: int = 8) -> Expr:
     if isa.dot == "neon":
         return _dot4_neon(acc, codes, x)
     return _dot4_generic(lanes, acc, codes, x)
+
+
+def byte_shuffle(isa: Isa, table: Sequence[int], index: Expr) -> Expr:
+    """table[index] for every byte of u8x4L `index`, which holds 0 .. 15; `table` has 16 bytes."""
+    lanes, kind = isa.lanes, f"uint8x{4 * isa.lanes}"
+    name = _SHUFFLES.get((isa.dot.removesuffix("vnni"), isa.vector_bits), "")
+    if isa.dot.startswith("neon"):
+        name = "llvm.aarch64.neon.tbl1"
+    if not name:
+        return _select(table, index, 4 * lanes)
+    words = [int.from_bytes(bytes(table[i : i + 4]), "little") for i in range(0, 16, 4)]
+    spread = [T.Broadcast(T.uint32(word), lanes) for word in words]
+    values = T.Shuffle(spread, [i % 4 * lanes + i for i in range(lanes)])
+    return _call(name, kind, T.reinterpret(kind, values), index)
+
+
+_SHUFFLES = {
+    ("avx512", 512): "llvm.x86.avx512.pshuf.b.512",
+    ("avx", 256): "llvm.x86.avx2.pshuf.b",
+    ("avx2", 256): "llvm.x86.avx2.pshuf.b",
+}
+"""Of each 16 bytes on their own, as the table lies in all of them."""
+
+
+def _select(table: Sequence[int], index: Expr, lanes: int) -> Expr:
+    """By comparing with every index: for SSE2, whose shuffles are fixed, and unknown CPUs."""
+    found = T.Broadcast(T.uint8(table[0]), lanes)
+    for i, value in enumerate(table[1:], 1):
+        here = index == T.Broadcast(T.uint8(i), lanes)
+        found = T.Select(here, T.Broadcast(T.uint8(value), lanes), found)
+    return found
 
 
 def _dot4_avx2(lanes: int, acc: Expr, codes: Expr, x: Expr, bits: int) -> Expr:

@@ -67,7 +67,7 @@ LAYOUTS: dict[str, Layout] = {
 
 def cpu_kernels(isa: Isa) -> KernelSet:
     """The set for one kind of CPU."""
-    return KernelSet(isa, FACTORIES, EMITTERS, LAYOUTS, frozenset({"gate_up"}))
+    return KernelSet(isa, FACTORIES, EMITTERS, LAYOUTS, frozenset({"gate_up"}), linear.together)
 
 
 def kernels_of(target: Target) -> KernelSet:

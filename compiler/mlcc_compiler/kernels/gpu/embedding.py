@@ -13,9 +13,10 @@ from mlcc_compiler.graph import Graph, Weight
 from mlcc_compiler.kernels.frame import Expr, PrimFunc, activations, i32, kernel, store
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.elementwise import each_element
+from mlcc_compiler.kernels.gpu.linear.codes import UNIT
 from mlcc_compiler.kernels.gpu.linear.packing import GpuPacking
 from mlcc_compiler.kernels.gpu.linear.parts import call_parts, packing
-from mlcc_compiler.kernels.gpu.linear.weight import UNIT, WeightReader, weight_arguments
+from mlcc_compiler.kernels.gpu.linear.weight import WeightReader, weight_arguments
 from mlcc_compiler.kernels.gpu.workgroup import bind, int32, when
 from mlcc_compiler.kernels.kernel_set import KernelSet
 

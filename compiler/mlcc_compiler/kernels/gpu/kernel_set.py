@@ -58,7 +58,8 @@ LAYOUTS: dict[str, Layout] = {
 
 def gpu_kernels(gpu: Gpu) -> KernelSet:
     """The set for a device."""
-    return KernelSet(gpu, FACTORIES, EMITTERS, LAYOUTS, frozenset({"qkv", "gate_up"}))
+    merges = frozenset({"qkv", "gate_up"})
+    return KernelSet(gpu, FACTORIES, EMITTERS, LAYOUTS, merges, lambda schemes, k: True)
 
 
 def kernels_of(target: Target) -> KernelSet:

@@ -19,7 +19,7 @@ from mlcc_compiler.kernels.cpu.experts.packing import ExpertPacking
 from mlcc_compiler.kernels.cpu.isa import Isa
 from mlcc_compiler.kernels.cpu.linear.floats import ROW_TILES, float_tile
 from mlcc_compiler.kernels.cpu.linear.linear import inputs_of, packing
-from mlcc_compiler.kernels.cpu.linear.quantized import QuantizedTile, row_tiles
+from mlcc_compiler.kernels.cpu.linear.quantized import QuantizedTile, input_shapes, row_tiles
 from mlcc_compiler.kernels.cpu.linear.tile import OPAQUE, Output, cover_rows
 from mlcc_compiler.kernels.frame import Expr, PrimFunc
 from mlcc_compiler.kernels.kernel_set import KernelSet
@@ -107,8 +107,7 @@ def _input_shapes(isa: Isa, form: ExpertPacking, width: int) -> list[tuple[int, 
     """Row length and dtype of what stands for x."""
     if form.one.scheme.is_float:
         return [(width, isa.activation_dtype)]
-    groups = width // form.one.group
-    return [(width, "int8"), (groups, "float32"), (groups, "int32")]
+    return input_shapes(form.one, width)
 
 
 def _body(

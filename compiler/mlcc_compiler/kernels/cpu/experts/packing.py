@@ -3,7 +3,7 @@ the other, so that matrix m's tiles are m * tiles .. and each begins with a tile
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from mlcc_compiler.kernels.cpu.linear.packing import CpuPacking
 from mlcc_compiler.layout import PhysicalTensor, WeightLayout
+from mlcc_compiler.quantization import Quantized
 
 
 @dataclass(frozen=True)
@@ -30,14 +31,24 @@ class ExpertPacking:
 
     def layout(self) -> WeightLayout:
         """Shapes, and the packing of the f32 matrices."""
-        return WeightLayout(self.tensors, self.pack)
+        codes = None if self.one.scheme.is_float else self.pack_quantized
+        return WeightLayout(self.tensors, self.pack, codes)
 
     def pack(self, weight: npt.NDArray[np.float32]) -> list[npt.NDArray[Any]]:
         """f32, the matrices one below the other -> the arrays of `tensors`."""
+        return self._fill(map(self.one.pack, weight.reshape(self.count, self.one.n, self.one.k)))
+
+    def pack_quantized(self, q: Quantized) -> list[npt.NDArray[Any]]:
+        """The same of codes."""
+        rows = (slice(i, i + self.one.n) for i in range(0, len(q.codes), self.one.n))
+        return self._fill(self.one.pack_quantized(q.rows(some)) for some in rows)
+
+    def _fill(self, matrices: Iterable[list[npt.NDArray[Any]]]) -> list[npt.NDArray[Any]]:
+        """The arrays of `tensors` from those of each matrix."""
         arrays = [np.empty(t.shape, t.dtype) for t in self.tensors]
         tiles = self.one.tiles
-        for m, matrix in enumerate(weight.reshape(self.count, self.one.n, self.one.k)):
-            for array, part in zip(arrays, self.one.pack(matrix), strict=True):
+        for m, parts in enumerate(matrices):
+            for array, part in zip(arrays, parts, strict=True):
                 array[m * tiles : (m + 1) * tiles] = part
         return arrays
 

@@ -48,7 +48,7 @@ def linear_float(
         def tile(rows: int, row: Expr, tile: Expr) -> None:
             float_tile(packing, x, weight, output, rows, row, tile)
 
-        for_each_tile(packing, n, 4 * k, ROW_TILES, tile)
+        for_each_tile([(packing.tiles, tile)], n, 4 * k, ROW_TILES)
     return builder.get()
 
 

@@ -14,11 +14,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from mlcc_compiler.graph import Graph, Weight, dims, tensor
+from mlcc_compiler.graph import Graph, Merged, Weight, dims, tensor
 from mlcc_compiler.kernels.cpu.isa import Isa
 from mlcc_compiler.kernels.cpu.linear.floats import linear_float
-from mlcc_compiler.kernels.cpu.linear.packing import CpuPacking
-from mlcc_compiler.kernels.cpu.linear.quantized import linear_quantized
+from mlcc_compiler.kernels.cpu.linear.packing import CpuPacking, row_form
+from mlcc_compiler.kernels.cpu.linear.quantized import linear_merged, linear_quantized
 from mlcc_compiler.kernels.cpu.linear.rows import quantize_rows
 from mlcc_compiler.kernels.kernel_set import KernelSet
 from mlcc_compiler.layout import WeightLayout
@@ -29,10 +29,13 @@ __all__ = [
     "emit_linear",
     "linear",
     "linear_float",
+    "linear_merged",
     "linear_quantized",
     "needs_quantized_rows",
     "packing",
     "quantize_rows",
+    "row_form",
+    "together",
 ]
 
 
@@ -53,7 +56,8 @@ def linear(
 
 
 def needs_quantized_rows(how: str | Scheme) -> bool:
-    """Integer schemes read activations that `quantize_rows(isa, k, scheme.group_of(k))` made."""
+    """Codes meet activations that `quantize_rows(isa, k, form.group, form.sums)` made, with the
+    form that `row_form(scheme, k)` says."""
     return not _row(how).is_float
 
 
@@ -63,29 +67,48 @@ def layout(isa: Isa, shape: Sequence[int], how: str) -> WeightLayout:
     return packing(n_out, k, how, isa).layout()
 
 
+def together(schemes: Sequence[str], k: int) -> bool:
+    """Whether one product may read weights of these schemes: codes that meet the same form of x."""
+    rows = [_row(name) for name in schemes]
+    if any(row.is_float for row in rows):
+        return len(set(schemes)) == 1
+    return len({row_form(row, k) for row in rows}) == 1
+
+
 def emit_linear(
-    kernels: KernelSet, graph: Graph, x: Any, weight: Weight, bias: Any | None = None, *, out: Any
+    kernels: KernelSet,
+    graph: Graph,
+    x: Any,
+    weight: Weight | Merged,
+    bias: Any | None = None,
+    *,
+    out: Any,
 ) -> Any:
     """Float weights multiply rows as they are; codes multiply rows quantized once per input."""
-    plan = weight.plan
-    inputs = inputs_of(kernels, graph, x, weight)
-    kernel = kernels.made(linear, *plan.shape, plan.scheme, bias is not None, str(out.dtype))
-    arguments = [*inputs, *weight.parts, *([] if bias is None else [bias])]
+    plans = [member.plan for member in weight.members]
+    inputs = inputs_of(kernels, graph, x, weight.members[0])
+    arguments = [*inputs, *weight.tensors, *([] if bias is None else [bias])]
+    made: tuple[Any, ...] = (bias is not None, str(out.dtype))
+    if len(plans) == 1:
+        kernel = kernels.made(linear, *plans[0].shape, plans[0].scheme, *made)
+    else:
+        parts = tuple((plan.shape[0], _row(plan.scheme)) for plan in plans)
+        kernel = kernels.made(linear_merged, parts, plans[0].shape[1], *made)
     return graph.call_tir(kernel, "linear", arguments, out)
 
 
 def inputs_of(kernels: KernelSet, graph: Graph, x: Any, weight: Weight) -> list[Any]:
     """x, or what codes are multiplied with: int8 codes, scales and sums of x's groups, the same
-    ones for every reader of x."""
+    ones for every reader of x that wants that form."""
     if not needs_quantized_rows(weight.plan.scheme):
         return [x]
     rows, width = dims(x)
-    group = _row(weight.plan.scheme).group_of(weight.plan.shape[-1])
-    key = ("quantize_rows", x, group)
+    form = row_form(_row(weight.plan.scheme), weight.plan.shape[-1])
+    key = ("quantize_rows", x, form.group, form.sums)
     if key not in graph.memo:
-        groups = [rows, width // group]
-        out = [tensor([rows, width], "int8"), tensor(groups), tensor(groups, "int32")]
-        kernel = kernels.made(quantize_rows, width, group)
+        scales, sums = [rows, width // form.group], [rows, width // form.sums]
+        out = [tensor([rows, width], "int8"), tensor(scales), tensor(sums, "int32")]
+        kernel = kernels.made(quantize_rows, width, form.group, form.sums)
         parts = graph.call_tir(kernel, "quantize_rows", [x], out)
         graph.memo[key] = graph.items(parts, 3)
     return list(graph.memo[key])

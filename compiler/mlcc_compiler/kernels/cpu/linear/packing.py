@@ -3,13 +3,17 @@
 A matrix [N, K] is cut into tiles of `width` output columns (a few vector registers), padded with
 zeros to whole tiles. Inside a tile the kernel's reads are one contiguous stream along K:
 
-    floats   [tiles, K, width]
-    codes    [tiles, K / group * vectors per group, width, 4]   four k of one column in one lane
-    scales   [tiles, K / group, width]
-    zeros    [tiles, K / group, width]                          asymmetric schemes only
+    floats       [tiles, K, width]
+    codes        [tiles, stretches * vectors of one, width, 4]  four k of one column in one lane
+    scales       [tiles, G or B, width]
+    zeros        [tiles, G, width]                   schemes with zero points
+    minima       [tiles, G or B, width]              schemes with minima
+    sub_scales, sub_minima  [tiles, G, width]        two-level schemes
 
-Two 4-bit codes share a byte: the low nibble belongs to one step of four k, the high nibble to the
-next, so that a mask and a shift unpack a whole register. Nothing here knows TVM.
+G groups and B blocks a row, as `quantization.schemes` has them. A stretch is what shares a scale
+of the activations: 32 weights, two groups where groups are of 16; or the group itself, where that
+is no multiple of 32. Its codes lie in planes (`kernels/planes.py`), so that a mask and a shift
+unpack a whole register. Nothing here knows TVM.
 """
 
 from __future__ import annotations
@@ -21,15 +25,38 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from mlcc_compiler.kernels import planes
 from mlcc_compiler.kernels.cpu.isa import Isa
 from mlcc_compiler.layout import PhysicalTensor, WeightLayout
 from mlcc_compiler.quantization import Quantized, Scheme, dequantize, quantize
 from mlcc_compiler.quantization.floats import from_storage, to_storage
+from mlcc_compiler.quantization.quantized import PARTS
+from mlcc_compiler.quantization.schemes import MINIMA, ZEROS
 
 Array = npt.NDArray[Any]
 
 COLUMN_VECTORS = 2
 """Vector registers side by side in a tile."""
+
+STRETCH = 32
+"""Weights, and activations, of a stretch."""
+
+
+@dataclass(frozen=True)
+class RowForm:
+    """How activations are quantized for a weight: by `group`, with their sums by `sums`."""
+
+    k: int
+    group: int
+    sums: int
+
+
+def row_form(scheme: Scheme, k: int) -> RowForm:
+    """The same for all schemes where it can be, so that their readers share one."""
+    group = scheme.group_of(k)
+    if k % STRETCH == 0 and (group % STRETCH == 0 or group == STRETCH // 2):
+        return RowForm(k, STRETCH, STRETCH // 2)
+    return RowForm(k, group, group)
 
 
 @dataclass(frozen=True)
@@ -60,38 +87,55 @@ class CpuPacking:
         return self.k // self.group
 
     @property
-    def steps(self) -> int:
-        """Steps of four k in a group."""
-        return self.group // 4
+    def rows(self) -> RowForm:
+        """What the kernel wants of activations."""
+        return row_form(self.scheme, self.k)
 
     @property
-    def codes_per_byte(self) -> int:
-        return 8 // self.scheme.bits
+    def stretches(self) -> int:
+        return self.k // self.rows.group
+
+    @property
+    def steps(self) -> int:
+        """Steps of four k in a stretch."""
+        return self.rows.group // planes.STEP
 
     @property
     def vectors(self) -> int:
-        """Code vectors per group; the last 4-bit one is half empty if the steps are odd."""
-        return -(-self.steps // self.codes_per_byte)
+        """Code vectors of a stretch."""
+        return planes.vectors_of(self.scheme.bits, self.steps)
+
+    @property
+    def flips(self) -> bool:
+        """8-bit codes are stored signed where the dot product wants them so."""
+        return self.scheme.bits == 8 and self.isa.signed_codes
 
     @property
     def tensors(self) -> tuple[PhysicalTensor, ...]:
         """Suffix, shape and dtype of each stored tensor; bf16 is stored as its bits."""
-        if self.scheme.is_float:
-            dtype = "uint16" if self.scheme.dtype == "bfloat16" else self.scheme.dtype
+        how = self.scheme
+        if how.is_float:
+            dtype = "uint16" if how.dtype == "bfloat16" else how.dtype
             return (PhysicalTensor("", (self.tiles, self.k, self.width), dtype),)
-        per_group = (self.tiles, self.groups, self.width)
-        codes = (self.tiles, self.groups * self.vectors, 4 * self.width)
+        groups = (self.tiles, self.groups, self.width)
+        blocks = (self.tiles, how.blocks_of(self.k), self.width)
+        codes = (self.tiles, self.stretches * self.vectors, planes.STEP * self.width)
+        minima = how.offset == MINIMA
         rows = [
             PhysicalTensor(".codes", codes, "uint8"),
-            PhysicalTensor(".scales", per_group, "float16"),
+            PhysicalTensor(".scales", blocks, how.scale_dtype),
+            PhysicalTensor(".zeros", groups, "uint8") if how.offset == ZEROS else None,
+            PhysicalTensor(".minima", blocks, "float16") if minima else None,
+            PhysicalTensor(".sub_scales", groups, "int8") if how.block else None,
+            PhysicalTensor(".sub_minima", groups, "int8") if how.block and minima else None,
         ]
-        if not self.scheme.symmetric:
-            rows.append(PhysicalTensor(".zeros", per_group, "uint8"))
-        return tuple(rows)
+        return tuple(row for row in rows if row is not None)
 
     def layout(self) -> WeightLayout:
         """Shapes, and the packing of an f32 matrix."""
-        return WeightLayout(self.tensors, self.pack)
+        return WeightLayout(
+            self.tensors, self.pack, None if self.scheme.is_float else self.pack_quantized
+        )
 
     def pack(self, weight: npt.NDArray[np.float32]) -> list[Array]:
         """f32 [N, K] -> the arrays of `tensors`, quantized by the scheme."""
@@ -101,19 +145,20 @@ class CpuPacking:
 
     def pack_quantized(self, q: Quantized) -> list[Array]:
         """Codes that are quantized already (AWQ, GPTQ, GGUF) -> the arrays of `tensors`."""
-        arrays = [self._pack_codes(q.codes), self._columns(q.scales)]
-        if not self.scheme.symmetric:
-            assert q.zeros is not None
-            arrays.append(self._columns(q.zeros))
-        return arrays
+        have = {name: getattr(q, name) for name in PARTS}
+        return [
+            self._pack_codes(part) if name == "codes" else self._columns(part)
+            for name, part in have.items()
+            if part is not None
+        ]
 
     def unpack(self, arrays: Sequence[Array]) -> npt.NDArray[np.float32]:
         """The matrix f32 [N, K] that the kernels see; for tests and inspection."""
         if self.scheme.is_float:
             return from_storage(self._rows(arrays[0]), self.scheme.dtype)
-        zeros = None if self.scheme.symmetric else self._rows(arrays[2])
-        codes = self._unpack_codes(arrays[0])
-        return dequantize(Quantized(self.scheme, codes, self._rows(arrays[1]), zeros))
+        names = [tensor.suffix[1:] for tensor in self.tensors]
+        parts = {n: self._rows(a) for n, a in zip(names, arrays, strict=True) if n != "codes"}
+        return dequantize(Quantized(self.scheme, self._unpack_codes(arrays[0]), **parts))
 
     def _columns(self, rows: Array) -> Array:
         """[N, any] -> [tiles, any, width]."""
@@ -130,24 +175,17 @@ class CpuPacking:
         return np.pad(rows, ((0, self.tiles * self.width - self.n), (0, 0)))
 
     def _pack_codes(self, codes: Array) -> Array:
-        if self.scheme.bits == 8 and self.isa.signed_codes:
+        if self.flips:
             codes = codes ^ np.uint8(128)
-        shape = (self.tiles, self.width, self.groups, self.steps, 4)
+        shape = (self.tiles, self.width, self.stretches, self.steps, planes.STEP)
         steps = self._pad(codes).reshape(shape).transpose(0, 2, 3, 1, 4)
-        if self.scheme.bits == 4:
-            even, odd = steps[:, :, 0::2], steps[:, :, 1::2]
-            packed = np.ascontiguousarray(even)
-            packed[:, :, : odd.shape[2]] |= odd << np.uint8(4)
-            steps = packed
-        return np.ascontiguousarray(steps).reshape(self.tensors[0].shape)
+        lanes = np.ascontiguousarray(steps).reshape(self.tiles, self.stretches, self.steps, -1)
+        return planes.pack(lanes, self.scheme.bits).reshape(self.tensors[0].shape)
 
     def _unpack_codes(self, packed: Array) -> Array:
-        vectors = packed.reshape(self.tiles, self.groups, self.vectors, self.width, 4)
-        if self.scheme.bits == 4:
-            both = np.stack([vectors & 15, vectors >> 4], axis=3)
-            shape = (self.tiles, self.groups, 2 * self.vectors, self.width, 4)
-            vectors = both.reshape(shape)[:, :, : self.steps]
-        codes = vectors.transpose(0, 3, 1, 2, 4).reshape(self.tiles * self.width, self.k)
-        if self.scheme.bits == 8 and self.isa.signed_codes:
-            codes = codes ^ np.uint8(128)
-        return np.ascontiguousarray(codes[: self.n])
+        vectors = packed.reshape(self.tiles, self.stretches, self.vectors, -1)
+        steps = planes.unpack(vectors, self.scheme.bits, self.steps)
+        shape = (self.tiles, self.stretches, self.steps, self.width, planes.STEP)
+        codes = steps.reshape(shape).transpose(0, 3, 1, 2, 4)
+        codes = codes.reshape(self.tiles * self.width, self.k)[: self.n]
+        return np.ascontiguousarray(codes ^ np.uint8(128) if self.flips else codes)

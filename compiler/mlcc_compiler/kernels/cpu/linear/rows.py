@@ -24,14 +24,18 @@ _SERIAL = 16384
 _UNROLL = 8
 
 
-def quantize_rows(isa: Isa, k: int, group: int) -> Expr:
-    """PrimFunc(x[n, K], xq i8[n, K], x_scale f32[n, G], x_sum i32[n, G]), G = K / group."""
-    groups = k // group
+def quantize_rows(isa: Isa, k: int, group: int, sums: int = 0) -> Expr:
+    """PrimFunc(x[n, K], xq i8[n, K], x_scale f32[n, K / group], x_sum i32[n, K / sums]).
+
+    `sums`: elements of a sum, of which a group has a whole number; 0 = the group.
+    """
+    groups, sums = k // group, sums or group
     with IRBuilder() as builder, B.prim_func(s_tir=True, private=True):
         B.func_attr({"tirx.noalias": True, "tirx.is_scheduled": True, "op_pattern": OPAQUE})
         handles = [B.arg(name, T.handle()) for name in ("x", "xq", "x_scale", "x_sum")]
         n = T.int64()
-        shapes = [(k, isa.activation_dtype), (k, "int8"), (groups, "float32"), (groups, "int32")]
+        counts = [(groups, "float32"), (k // sums, "int32")]
+        shapes = [(k, isa.activation_dtype), (k, "int8"), *counts]
         buffers = [
             B.match_buffer(h, (n, width), dtype)
             for h, (width, dtype) in zip(handles, shapes, strict=True)
@@ -39,7 +43,7 @@ def quantize_rows(isa: Isa, k: int, group: int) -> Expr:
 
         def row(i: Expr) -> None:
             with B.serial(groups) as g:
-                _group(buffers, group, isa, i, g)
+                _group(buffers, group, sums, isa, i, g)
 
         with B.If(n * k <= _SERIAL):
             with B.Then(), B.serial(n) as i:
@@ -49,21 +53,21 @@ def quantize_rows(isa: Isa, k: int, group: int) -> Expr:
     return builder.get()
 
 
-def _group(buffers: list[Expr], group: int, isa: Isa, i: Expr, g: Expr) -> None:
+def _group(buffers: list[Expr], group: int, sums: int, isa: Isa, i: Expr, g: Expr) -> None:
     x, xq, x_scale, x_sum = buffers
-    lanes = fit_lanes(group, isa.lanes)
+    lanes = fit_lanes(sums, isa.lanes)
     kind, floats = f"int32x{lanes}", f"float32x{lanes}"
 
     def spread(value: Expr) -> Expr:
         return T.Broadcast(value, lanes)
 
-    def over(body: Any) -> None:
-        """body(k) for every vector of the group."""
-        count = group // lanes
+    def over(first: Expr, size: int, body: Any) -> None:
+        """body(k) for every vector of some elements."""
+        count = size // lanes
         block = max(b for b in range(1, _UNROLL + 1) if count % b == 0)
         with B.serial(count // block) as outer:
             for v in range(block):
-                body(B.bind(g * group + (outer * block + v) * lanes))
+                body(B.bind(first + (outer * block + v) * lanes))
 
     state = Registers(1, lanes, "int32")
     state.set(0, spread(T.int32(0)))
@@ -72,10 +76,10 @@ def _group(buffers: list[Expr], group: int, isa: Isa, i: Expr, g: Expr) -> None:
         bits = T.reinterpret(kind, x.vload([i, k], floats)) & spread(T.int32(0x7FFFFFFF))
         state.set(0, T.max(state.get(0), bits))
 
-    over(largest)
+    over(g * group, group, largest)
     most = B.bind(T.reinterpret("float32", _reduce("llvm.vector.reduce.smax", state.get(0))))
     inverse = B.bind(T.Select(most > T.float32(_TINY), T.float32(127) / most, T.float32(0)))
-    state.set(0, spread(T.int32(0)))
+    B.buffer_store(x_scale, most * T.float32(1 / 127), [i, g])
 
     def code(k: Expr) -> None:
         shifted = x.vload([i, k], floats) * spread(inverse) + spread(T.float32(_ROUND))
@@ -83,9 +87,11 @@ def _group(buffers: list[Expr], group: int, isa: Isa, i: Expr, g: Expr) -> None:
         B.buffer_store(xq, T.Cast(f"int8x{lanes}", codes), [i, T.Ramp(k, 1, lanes)])
         state.set(0, state.get(0) + codes)
 
-    over(code)
-    B.buffer_store(x_scale, most * T.float32(1 / 127), [i, g])
-    B.buffer_store(x_sum, _reduce("llvm.vector.reduce.add", state.get(0)), [i, g])
+    for part in range(group // sums):
+        state.set(0, spread(T.int32(0)))
+        over(g * group + part * sums, sums, code)
+        place = g * (group // sums) + part
+        B.buffer_store(x_sum, _reduce("llvm.vector.reduce.add", state.get(0)), [i, place])
 
 
 def _reduce(name: str, vector: Expr) -> Expr:

@@ -9,8 +9,8 @@ Rows that do not fill the last register tile are computed twice, with the tile m
 numbers again, and no code for every remainder. Knows nothing of how weights are stored.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -75,7 +75,8 @@ def _row_bytes(weights: Expr) -> int:
 
 @dataclass(frozen=True)
 class Output:
-    """Where a tile's results go: y f32[n, N], and the bias f32[N] to add, if any.
+    """Where a tile's results go: y f32[n, *], and the bias f32[*] to add, if any, of which the
+    weight's columns are those from `first` on.
 
     `at` and `tile_of` are for those whose rows and tiles lie otherwise.
     """
@@ -83,6 +84,7 @@ class Output:
     packing: CpuPacking
     y: Expr
     bias: Expr | None
+    first: int = field(default=0, kw_only=True)
 
     def at(self, row: Expr, column: Expr) -> tuple[Expr, Expr]:
         """Where in y a result lies."""
@@ -108,7 +110,7 @@ class Output:
     def _store_whole(self, sums: Registers, rows: int, row: Expr, tile: Expr) -> None:
         lanes = sums.lanes
         for c in range(COLUMN_VECTORS):
-            column = tile * self.packing.width + c * lanes
+            column = tile * self.packing.width + (self.first + c * lanes)
             bias = B.bind(self.bias.vload([column], sums.kind)) if self.bias is not None else None
             with B.unroll(rows) as r:
                 value = sums.get(r * COLUMN_VECTORS + c)
@@ -126,32 +128,50 @@ class Output:
                 value = sums.get(r * COLUMN_VECTORS + c)
                 B.buffer_store(spill, value, [T.Ramp(c * sums.lanes, 1, sums.lanes)])
             with B.serial(p.n - first) as j:
-                value = spill[j] if self.bias is None else spill[j] + self.bias[first + j]
-                B.buffer_store(self.y, value, list(self.at(row + r, first + j)))
+                column = self.first + first + j
+                value = spill[j] if self.bias is None else spill[j] + self.bias[column]
+                B.buffer_store(self.y, value, list(self.at(row + r, column)))
+
+
+TileBody = Callable[[int, Expr, Expr], None]
+"""(rows, row, tile): emits one register tile."""
 
 
 def for_each_tile(
-    packing: CpuPacking,
-    n: Expr,
-    row_bytes: int,
-    sizes: tuple[int, ...],
-    body: Callable[[int, Expr, Expr], None],
+    weights: Sequence[tuple[int, TileBody]], n: Expr, row_bytes: int, sizes: tuple[int, ...]
 ) -> None:
-    """Emit the loops; `body(rows, row, tile)` emits one register tile.
+    """Emit the loops over the tiles of all weights, given as (tiles, what emits one).
 
     `n` is the symbolic number of rows, `row_bytes` what one row of activations takes, `sizes` the
     heights of the register tiles, largest first and 1 last.
     """
-    largest = sizes[0]
+    largest, tiles = sizes[0], sum(count for count, _ in weights)
     most = max(_L2_BYTES // row_bytes // largest * largest, 2 * largest)
     blocks = B.bind((n + (most - 1)) // most)
-    with B.parallel(blocks * packing.tiles) as index:
+    with B.parallel(blocks * tiles) as index:
         # Rows per block: equal shares in whole register tiles. Not outside: blocks is 0 if n is.
         share = B.bind((n + (blocks * largest - 1)) // (blocks * largest) * largest)
-        tile = B.bind(index % packing.tiles)
-        begin = B.bind(index // packing.tiles * share)
+        begin = B.bind(index // tiles * share)
         end = B.bind(T.min(begin + share, n))
-        cover_rows(sizes, n, begin, end, lambda rows, row: body(rows, row, tile))
+        tile = B.bind(index % tiles)
+
+        def cover(weight: int, first: int) -> None:
+            count, body = weights[weight]
+            own = B.bind(tile - first) if first else tile
+
+            def here() -> None:
+                cover_rows(sizes, n, begin, end, lambda rows, row: body(rows, row, own))
+
+            if weight + 1 == len(weights):
+                here()
+                return
+            with B.If(tile < first + count):
+                with B.Then():
+                    here()
+                with B.Else():
+                    cover(weight + 1, first + count)
+
+        cover(0, 0)
 
 
 def cover_rows(

@@ -18,8 +18,9 @@ from typing import Any
 from mlcc_compiler._tvm import T, tirx
 from mlcc_compiler.kernels.frame import Expr, store
 from mlcc_compiler.kernels.gpu.device import Gpu
+from mlcc_compiler.kernels.gpu.linear.codes import UNIT, keep, load
 from mlcc_compiler.kernels.gpu.linear.job import Job
-from mlcc_compiler.kernels.gpu.linear.weight import UNIT, WeightReader, keep, load
+from mlcc_compiler.kernels.gpu.linear.weight import WeightReader
 from mlcc_compiler.kernels.gpu.workgroup import (
     Local,
     barrier,

@@ -20,8 +20,9 @@ from typing import Any
 from mlcc_compiler._tvm import T, tirx
 from mlcc_compiler.kernels.frame import Expr
 from mlcc_compiler.kernels.gpu.device import Gpu
+from mlcc_compiler.kernels.gpu.linear.codes import UNIT, load
 from mlcc_compiler.kernels.gpu.linear.job import Job
-from mlcc_compiler.kernels.gpu.linear.weight import UNIT, Block, Scaling, WeightReader, load
+from mlcc_compiler.kernels.gpu.linear.weight import Block, Scaling, WeightReader
 from mlcc_compiler.kernels.gpu.workgroup import (
     Local,
     barrier,

@@ -1,6 +1,7 @@
 """Linear layers on the GPU, for every scheme: y[n, N] = x[n, K] @ W.T (+ bias f32[N]).
 
-One PrimFunc per part of a weight holds the launches for every n; the host code chooses:
+One PrimFunc per part of a weight holds the launches for every n; weights that are merged, each of
+its own scheme, are parts too, and write one y. The host code chooses:
 
     n <= 8                 gemv.py: W is read once, at the speed of memory
     more, tensor cores     tensor_core.py: tiles of 16, 32, 64 or 128 rows
@@ -14,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from mlcc_compiler._tvm import T
-from mlcc_compiler.graph import Graph, Weight
+from mlcc_compiler.graph import Graph, Merged, Weight
 from mlcc_compiler.kernels.frame import Argument, Expr, PrimFunc, activations, f32, kernel, store
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.linear.gemm import gemm, side
@@ -35,23 +36,38 @@ _HEIGHTS = (2, 4, 8)
 
 
 def emit_linear(
-    kernels: KernelSet, graph: Graph, x: Any, weight: Weight, bias: Any | None = None, *, out: Any
+    kernels: KernelSet,
+    graph: Graph,
+    x: Any,
+    weight: Weight | Merged,
+    bias: Any | None = None,
+    *,
+    out: Any,
 ) -> Any:
-    """Emit the calls; returns y."""
-    form = packing(kernels.device, weight.plan.shape, weight.plan.scheme)
-    parts = range(len(form.parts))
-    dtype = str(out.dtype)
-    made = [kernels.made(linear_part, form, p, bias is not None, dtype) for p in parts]
-    last = [] if bias is None else [bias]
-    return call_parts(graph, "linear", weight, made, lambda part: [x, *part, *last], out)
+    """Emit the calls, one for each part of each member; returns y."""
+    dtype, last = str(out.dtype), [] if bias is None else [bias]
+    columns = sum(member.plan.shape[0] for member in weight.members)
+    first, calls = 0, []
+    for member in weight.members:
+        form = packing(kernels.device, member.plan.shape, member.plan.scheme)
+        made = (bias is not None, dtype, first, columns)
+        calls += [kernels.made(linear_part, form, p, *made) for p in range(len(form.parts))]
+        first += form.n
+    return call_parts(graph, "linear", weight, calls, lambda part: [x, *part, *last], out)
 
 
 def linear_part(
-    gpu: Gpu, packing: GpuPacking, part: int, bias: bool, result: str = "float32"
+    gpu: Gpu,
+    packing: GpuPacking,
+    part: int,
+    bias: bool,
+    result: str = "float32",
+    first: int = 0,
+    columns: int = 0,
 ) -> PrimFunc:
-    """(x[n, K], the part's tensors, [bias f32[N]], y result[n, N]): the columns of y that belong
-    to the part's rows."""
-    rows = packing.parts[part]
+    """(x[n, K], the part's tensors, [bias f32[M]], y result[n, M]): the columns of y that belong
+    to the part's rows. M is `columns`, of which the weight's begin with `first`; 0 = N."""
+    rows, columns = packing.parts[part], columns or packing.n
 
     def body(x: Expr, *buffers: Expr) -> None:
         *tensors, y = buffers
@@ -59,7 +75,7 @@ def linear_part(
         reader = WeightReader(gpu, packing, tensors)
 
         def finish(m: Expr, n: Expr, value: Expr) -> None:
-            column = n + rows.start
+            column = n + (rows.start + first)
             total = value if bias_buffer is None else value + bias_buffer[column]
             store(y, total, m, column)
 
@@ -67,8 +83,8 @@ def linear_part(
 
     arguments = {"x": activations(gpu, "n", packing.k), **weight_arguments(packing, part)}
     if bias:
-        arguments["bias"] = f32(packing.n)
-    return kernel(body, **arguments, y=Argument(("n", packing.n), result))
+        arguments["bias"] = f32(columns)
+    return kernel(body, **arguments, y=Argument(("n", columns), result))
 
 
 def _choose(gpu: Gpu, reader: WeightReader, job: Whole) -> None:

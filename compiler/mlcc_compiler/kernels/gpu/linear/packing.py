@@ -3,16 +3,19 @@
 A matrix [N, K] keeps its rows; everything but f32 is packed along K into uint32 words, so that
 devices with and without float16 read the same bytes:
 
-    .codes    [N, ceil(K / 8)] 4 bits, [N, K / 4] 8 bits
-    .scales   [N, ceil(groups / 2)]      two f16 a word, the first in the low half
-    .zeros    [N, ceil(groups / 4)]      four bytes a word, asymmetric schemes only
+    .codes    [N, words of all planes]   those of `kernels/planes.py`, a step of four codes a word
+    .scales   [N, words]                 one after the other: scales, two f16 a word, the first in
+                                         the low half; minima likewise; of two-level schemes the
+                                         integers of scales and of minima, four bytes a word.
+                                         Exponents are four a word, float32 scales one
+    .zeros    [N, ceil(G / 4)]           four bytes a word, schemes with zero points
     (floats)  [N, ceil(K / 2)]           two f16 or bf16 a word, or [N, K] f32
 
-Rows end with zeros up to a whole word. Codes are stored signed, less the scheme's middle (their
-top bit flipped), so that a symmetric weight is code * scale; zero points are as the scheme has
-them. A word of 8-bit codes holds four neighbours, the first in the lowest byte. A word of 4-bit
-codes holds eight: the first four in the low nibbles of its bytes, the next four in the high ones,
-so that a shift and a mask give two words of bytes that are 16 times the codes.
+Rows, and each kind of scale in them, end with zeros up to a whole word. Codes with a zero point are
+stored signed, less the scheme's middle (their top bit flipped), so that a symmetric weight is code
+* scale; zero points are as the scheme has them. A word of 8-bit codes holds four neighbours, the
+first in the lowest byte. A word of 4-bit codes holds eight: the first four in the low nibbles of
+its bytes, the next four in the high ones.
 
 A tensor that would be larger than a device's binding is cut into parts by rows, all tensors of a
 weight at the same rows; part p is called ".p" after the rest. Nothing here knows TVM.
@@ -28,17 +31,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from mlcc_compiler.kernels import planes
 from mlcc_compiler.layout import PhysicalTensor, WeightLayout
 from mlcc_compiler.quantization import Quantized, Scheme, dequantize, quantize
 from mlcc_compiler.quantization.floats import from_storage, to_storage
+from mlcc_compiler.quantization.schemes import MINIMA, ZEROS
 
 Array = npt.NDArray[Any]
 
 _CHUNK = 1 << 22
 """Weights that are packed at a time."""
-
-_SIGNS = {4: np.uint8(0x88), 8: np.uint8(0x80)}
-"""The top bits of the codes in a byte."""
 
 _INDEX = 1 << 31
 """Kernels count elements in int32."""
@@ -57,14 +59,21 @@ class GpuPacking:
     binding_bytes: int
 
     @property
-    def per_word(self) -> int:
-        """Weights in an element of the first tensor."""
-        return 32 // self.scheme.bits
-
-    @property
     def words(self) -> int:
         """Elements of the first tensor in a row."""
-        return -(-self.k // self.per_word)
+        if self.scheme.is_float:
+            return -(-self.k // (32 // self.scheme.bits))
+        return sum(plane.vectors(self.steps) for plane in planes.planes_of(self.scheme.bits))
+
+    @property
+    def steps(self) -> int:
+        """Steps of four codes in a row."""
+        return self.k // planes.STEP
+
+    @property
+    def signed(self) -> bool:
+        """Codes are stored less the scheme's middle."""
+        return not self.scheme.table and self.scheme.offset != MINIMA
 
     @property
     def group(self) -> int:
@@ -75,6 +84,23 @@ class GpuPacking:
     def groups(self) -> int:
         return self.k // self.group
 
+    @cached_property
+    def scale_parts(self) -> dict[str, tuple[int, int]]:
+        """Of a row of `.scales`: part of `Quantized` -> (first word, words)."""
+        how = self.scheme
+        level = -(-how.blocks_of(self.k) * np.dtype(how.scale_dtype).itemsize // 4)
+        integers = -(-self.groups // 4) if how.block else 0
+        sizes = {"scales": level, "sub_scales": integers}
+        if how.offset == MINIMA:
+            sizes = {"scales": level, "minima": level}
+            sizes |= {"sub_scales": integers, "sub_minima": integers}
+        found, first = {}, 0
+        for name, size in sizes.items():
+            if size:
+                found[name] = (first, size)
+                first += size
+        return found
+
     @property
     def columns(self) -> list[tuple[str, int, str]]:
         """(suffix, row length, dtype) of each tensor of a part."""
@@ -82,10 +108,10 @@ class GpuPacking:
             return [("", self.words, "float32" if self.scheme.bits == 32 else "uint32")]
         rows = [
             (".codes", self.words, "uint32"),
-            (".scales", -(-self.groups // 2), "uint32"),
-            (".zeros", -(-self.groups // 4), "uint32"),
+            (".scales", sum(size for _, size in self.scale_parts.values()), "uint32"),
         ]
-        return rows[:2] if self.scheme.symmetric else rows
+        zeros = [(".zeros", -(-self.groups // 4), "uint32")]
+        return rows + zeros if self.scheme.offset == ZEROS else rows
 
     @cached_property
     def parts(self) -> tuple[range, ...]:
@@ -109,7 +135,8 @@ class GpuPacking:
 
     def layout(self) -> WeightLayout:
         """Shapes, and the packing of an f32 matrix."""
-        return WeightLayout(tuple(self.tensors), self.pack)
+        codes = None if self.scheme.is_float else self.pack_quantized
+        return WeightLayout(tuple(self.tensors), self.pack, codes)
 
     def pack(self, weight: npt.NDArray[np.float32]) -> list[Array]:
         """f32 [N, K] -> the arrays of `tensors`, quantized by the scheme."""
@@ -117,34 +144,33 @@ class GpuPacking:
             whole = np.ascontiguousarray(weight, np.float32)
             return [whole[rows.start : rows.stop] for rows in self.parts]
         if self.scheme.is_float:
-            return self._fill(lambda i: [_halves(to_storage(weight[i], self.scheme.dtype))])
+            return self._fill(lambda i: [_words(to_storage(weight[i], self.scheme.dtype))])
         return self._fill(lambda i: self._words(quantize(weight[i], self.scheme)))
 
     def pack_quantized(self, q: Quantized) -> list[Array]:
         """Codes that are quantized already (AWQ, GPTQ, GGUF) -> the arrays of `tensors`."""
-
-        def rows(i: slice) -> list[Array]:
-            zeros = None if q.zeros is None else q.zeros[i]
-            return self._words(Quantized(self.scheme, q.codes[i], q.scales[i], zeros))
-
-        return self._fill(rows)
+        return self._fill(lambda some: self._words(q.rows(some)))
 
     def unpack(self, arrays: Sequence[Array]) -> npt.NDArray[np.float32]:
         """The matrix f32 [N, K] that the kernels see; for tests and inspection."""
-        count = len(self.columns)
+        count, how = len(self.columns), self.scheme
         whole = [np.concatenate(arrays[i::count]) for i in range(count)]
-        if self.scheme.bits == 32:
+        if how.bits == 32:
             return np.asarray(whole[0], np.float32)
-        if self.scheme.is_float:
-            stored = "<f2" if self.scheme.dtype == "float16" else "<u2"
-            return from_storage(whole[0].view(stored)[:, : self.k], self.scheme.dtype)
-        codes = whole[0].view(np.uint8) ^ _SIGNS[self.scheme.bits]
-        if self.scheme.bits == 4:
-            fours = codes.reshape(self.n, -1, 1, 4)
-            codes = np.concatenate([fours & 15, fours >> 4], axis=2).reshape(self.n, -1)
-        scales = whole[1].view("<f2")[:, : self.groups]
-        zeros = None if self.scheme.symmetric else whole[2].view(np.uint8)[:, : self.groups]
-        return dequantize(Quantized(self.scheme, codes[:, : self.k], scales, zeros))
+        if how.is_float:
+            stored = "<f2" if how.dtype == "float16" else "<u2"
+            return from_storage(whole[0].view(stored)[:, : self.k], how.dtype)
+        packed = whole[0].view(np.uint8).reshape(self.n, self.words, 4)
+        codes = planes.unpack_block(packed, how.bits, self.steps).reshape(self.n, self.k)
+        parts = {}
+        for name, (first, size) in self.scale_parts.items():
+            dtype = {"scales": how.scale_dtype, "minima": "<f2"}.get(name, "int8")
+            length = how.blocks_of(self.k) if name in ("scales", "minima") else self.groups
+            words = np.ascontiguousarray(whole[1][:, first : first + size])
+            parts[name] = words.view(dtype)[:, :length]
+        if how.offset == ZEROS:
+            parts["zeros"] = whole[2].view(np.uint8)[:, : self.groups]
+        return dequantize(Quantized(how, codes ^ self._sign, **parts))
 
     def _fill(self, rows_of: Any) -> list[Array]:
         """The arrays of `tensors` from `rows_of(slice)`, a chunk of rows at a time."""
@@ -159,15 +185,18 @@ class GpuPacking:
 
     def _words(self, q: Quantized) -> list[Array]:
         """The words of some rows."""
-        codes = _padded(q.codes, self.per_word, self.scheme.middle)
-        if self.scheme.bits == 4:
-            fours = codes.reshape(len(codes), -1, 2, 4)
-            codes = (fours[:, :, 0] | fours[:, :, 1] << np.uint8(4)).reshape(len(codes), -1)
-        words = [(codes ^ _SIGNS[self.scheme.bits]).view("<u4"), _halves(q.scales)]
-        if not self.scheme.symmetric:
-            assert q.zeros is not None
-            words.append(_padded(q.zeros, 4).view("<u4"))
+        steps = (q.codes ^ self._sign).reshape(len(q.codes), self.steps, planes.STEP)
+        packed = np.ascontiguousarray(planes.pack_block(steps, self.scheme.bits))
+        words = [packed.reshape(len(steps), 4 * self.words).view("<u4")]
+        words.append(np.concatenate([_words(getattr(q, n)) for n in self.scale_parts], axis=1))
+        if q.zeros is not None:
+            words.append(_words(q.zeros))
         return words
+
+    @property
+    def _sign(self) -> np.uint8:
+        """The top bit of a code, where it is flipped."""
+        return np.uint8(self.scheme.middle if self.signed else 0)
 
 
 def _chunks(rows: range, step: int) -> Iterator[slice]:
@@ -175,14 +204,9 @@ def _chunks(rows: range, step: int) -> Iterator[slice]:
         yield slice(first, min(first + step, rows.stop))
 
 
-def _halves(values: Array) -> Array:
-    """Rows of 16-bit elements as words."""
-    return _padded(values, 2).view("<u4")
-
-
-def _padded(values: Array, multiple: int, fill: int = 0) -> Array:
-    """Rows filled up to a multiple."""
-    more = -values.shape[1] % multiple
+def _words(values: Array) -> Array:
+    """Rows of elements of 1, 2 or 4 bytes as words, filled up with zeros."""
+    more = -values.shape[1] % (4 // values.itemsize)
     if more:
-        values = np.pad(values, ((0, 0), (0, more)), constant_values=fill)
-    return np.ascontiguousarray(values)
+        values = np.pad(values, ((0, 0), (0, more)))
+    return np.ascontiguousarray(values).view("<u4")

@@ -5,11 +5,12 @@ The first part's call makes the output, the others write their share into it in 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from mlcc_compiler._tvm import relax
-from mlcc_compiler.graph import Graph, Weight
+from mlcc_compiler.graph import Graph, Merged, Weight
 from mlcc_compiler.kernels.frame import PrimFunc
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.linear.packing import GpuPacking
@@ -31,16 +32,16 @@ def layout(gpu: Gpu, shape: Sequence[int], scheme_name: str) -> WeightLayout:
 def call_parts(
     graph: Graph,
     name: str,
-    weight: Weight,
+    weight: Weight | Merged,
     kernels: Sequence[PrimFunc],
     inputs: Callable[[Sequence[Any]], list[Any]],
     out: Any,
 ) -> Any:
-    """Emit kernels[p](*inputs(tensors of part p), output) for every part; returns the output."""
-    count = len(weight.parts) // len(kernels)
-    y = None
-    for p, kernel in enumerate(kernels):
-        arguments = inputs(weight.parts[p * count : (p + 1) * count])
+    """Emit kernels[p](*inputs(tensors of part p), output) for every part of every member; returns
+    the output."""
+    parts, y = list(_parts(weight)), None
+    for kernel, part in zip(kernels, parts, strict=True):
+        arguments = inputs(part)
         if y is None:
             y = graph.call_tir(kernel, name, arguments, out)
             continue
@@ -48,3 +49,12 @@ def call_parts(
         call = relax.op.call_tir_inplace(function, [*arguments, y], [len(arguments)], out)
         y = graph.builder.emit(call)
     return y
+
+
+def _parts(weight: Weight | Merged) -> Iterator[list[Any]]:
+    """The tensors of each part: a suffix that comes again begins the next."""
+    for member in weight.members:
+        suffixes = [tensor.suffix for tensor in member.plan.layout.tensors]
+        kinds = {re.sub(r"\.\d+$", "", suffix) for suffix in suffixes}
+        for i in range(0, len(suffixes), len(kinds)):
+            yield member.parts[i : i + len(kinds)]

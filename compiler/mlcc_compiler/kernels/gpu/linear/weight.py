@@ -1,7 +1,8 @@
 """Read packed weights in a kernel, eight neighbours of a row at a time.
 
 A weight is raw * scale + offset, where raw is a float16, bfloat16, float32 or a small integer; the
-layout is `packing.GpuPacking`'s. Formed in float32 that is exact: at most 19 bits. Not here:
+layout is `packing.GpuPacking`'s. Formed in float32 that is what `quantization.dequantize` says, to
+the bit: no product has more than 24 bits. Not here: how a word's codes are unpacked (`codes.py`),
 what is done with the weights.
 """
 
@@ -13,13 +14,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlcc_compiler._tvm import T, tirx
-from mlcc_compiler.kernels.frame import Argument, Expr, f32, store, u32
+from mlcc_compiler.kernels.frame import Argument, Expr, f32, u32
 from mlcc_compiler.kernels.gpu.device import Gpu
+from mlcc_compiler.kernels.gpu.linear.codes import UNIT, UnitCodes, and_, keep, load
 from mlcc_compiler.kernels.gpu.linear.packing import GpuPacking
-from mlcc_compiler.kernels.gpu.workgroup import Local, bind, int32, real
-
-UNIT = 8
-"""Neighbours along K that are read together: a word of 4-bit codes, 32 bytes of activations."""
+from mlcc_compiler.kernels.gpu.workgroup import bind, int32, real
+from mlcc_compiler.quantization.schemes import ZEROS
 
 
 def weight_arguments(packing: GpuPacking, part: int) -> dict[str, Argument]:
@@ -66,6 +66,7 @@ class WeightReader:
 
     def __init__(self, gpu: Gpu, packing: GpuPacking, buffers: Sequence[Any]) -> None:
         self.gpu, self.packing, self.buffers = gpu, packing, buffers
+        self.codes = UnitCodes(gpu, packing)
 
     @property
     def units(self) -> int:
@@ -90,18 +91,19 @@ class WeightReader:
     ) -> Callable[[], list[Block]]:
         """Emit the loads of `read`; calling the result emits the arithmetic, perhaps later."""
         p = self.packing
-        per_unit = max(1, UNIT // p.per_word)
-        words = load(self.buffers[0], row, unit * per_unit, per_unit)
         if p.scheme.is_float:
+            per_unit = max(1, UNIT * p.scheme.bits // 32)
+            words = load(self.buffers[0], row, unit * per_unit, per_unit)
             return lambda: [Block([v for word in words for v in self._floats(word)], None)]
+        codes = self.codes.fetch(self.buffers[0], row, unit)
         if scaling is not None:
-            return lambda: [Block([c for word in words for c in self._codes(word)], scaling)]
+            return lambda: [Block(codes(), scaling)]
         scalings = self._scalings(row, bind(unit * UNIT))
 
         def decode() -> list[Block]:
-            codes = [c for word in words for c in self._codes(word)]
+            raw = codes()
             span = UNIT // len(scalings)
-            return [Block(codes[i * span : (i + 1) * span], s()) for i, s in enumerate(scalings)]
+            return [Block(raw[i * span : (i + 1) * span], s()) for i, s in enumerate(scalings)]
 
         return decode
 
@@ -120,24 +122,55 @@ class WeightReader:
         return found
 
     def _scaling(self, row: Expr, group: Expr) -> Callable[[], Scaling]:
-        scheme = self.packing.scheme
-        scale_word = bind(self.buffers[1][row, tirx.floordiv(group, 2)])
+        how = self.packing.scheme
+        block = bind(tirx.floordiv(group, how.block // self.packing.group)) if how.block else group
+        exponent = how.scale_dtype == "uint8"
+        load_scale = self._number("scales", row, block, 1 if exponent else 2)
+        load_minimum = self._number("minima", row, block, 2)
+        load_scales, load_minima = (
+            self._number(name, row, group, 1) for name in ("sub_scales", "sub_minima")
+        )
         zero_word = None
-        if not scheme.symmetric:
+        if how.offset == ZEROS:
             zero_word = bind(self.buffers[2][row, tirx.floordiv(group, 4)])
 
         def decode() -> Scaling:
-            half = scale_word >> (tirx.floormod(group, 2) * 16).astype("uint32")
-            scale = _widen_f16(self.gpu, half, scheme.bits == 4)
+            assert load_scale is not None
+            scale = load_scale()
+            if exponent:
+                scale = T.reinterpret("float32", and_(scale, 255) << T.uint32(23))
+            else:
+                scale = _widen_f16(self.gpu, scale, 0 if how.block else self.codes.excess)
+            less = self.codes.factor * (2.0**-self.codes.excess if how.block else 1.0)
+            if load_scales is not None:
+                scale = scale * _signed_byte(load_scales())
+            if less != 1:
+                scale = scale * real(less)
+            scale = bind(scale)
+            if load_minimum is not None:
+                minimum = _widen_f16(self.gpu, load_minimum())
+                if load_minima is not None:
+                    minimum = bind(minimum * _signed_byte(load_minima()))
+                return Scaling(scale, minimum)
             if zero_word is None:
                 return Scaling(scale, None)
-            zero = _and(zero_word >> (tirx.floormod(group, 4) * 8).astype("uint32"), 255)
-            # raw is 16 times a 4-bit code, its scale a 16th of the scheme's
-            step = 16 if scheme.bits == 4 else 1
-            offset = real(scheme.middle * step) - zero.astype("float32") * real(step)
+            zero = and_(zero_word >> (tirx.floormod(group, 4) * 8).astype("uint32"), 255)
+            # raw is so many times a code, its scale that much less than the scheme's
+            step = 1 << self.codes.excess
+            offset = real(how.middle * step) - zero.astype("float32") * real(step)
             return Scaling(scale, bind(offset * scale))
 
         return decode
+
+    def _number(self, part: str, row: Expr, index: Expr, size: int) -> Callable[[], Expr] | None:
+        """Emit the load of the word with an element of so many bytes; the result emits the shift
+        that brings it to the lowest bits. None = the scheme has no such part."""
+        if part not in self.packing.scale_parts:
+            return None
+        first, _ = self.packing.scale_parts[part]
+        per_word = 4 // size
+        word = bind(self.buffers[1][row, tirx.floordiv(index, per_word) + first])
+        return lambda: word >> (tirx.floormod(index, per_word) * (8 * size)).astype("uint32")
 
     def _floats(self, word: Expr) -> list[Expr]:
         """The weights of a word of a float scheme."""
@@ -147,70 +180,28 @@ class WeightReader:
             return _bf16_pair(word)
         return _f16_pair(self.gpu, word)
 
-    def _codes(self, word: Expr) -> list[Expr]:
-        """The codes of a word as floats; 4-bit ones 16-fold."""
-        if self.packing.scheme.bits == 8:
-            return self._bytes(word)
-        low = bind(_and(word << T.uint32(4), 0xF0F0F0F0))
-        high = bind(_and(word, 0xF0F0F0F0))
-        return self._bytes(low) + self._bytes(high)
 
-    def _bytes(self, word: Expr) -> list[Expr]:
-        """The signed bytes of a word."""
-        if self.gpu.narrow_types:
-            narrow = [(word >> T.uint32(8 * i)).astype("int8") for i in range(4)]
-            return keep([b.astype("float32") for b in narrow])
-        top = [T.reinterpret("int32", word << T.uint32(24 - 8 * i)) for i in range(4)]
-        return keep([(b >> 24).astype("float32") for b in top])
-
-
-def keep(values: Sequence[Expr]) -> list[Expr]:
-    """Emit the computation of the values once. In one array: TVM's passes take a time that grows
-    with the square of the number of buffers."""
-    registers = Local(len(values), str(values[0].ty.dtype))
-    for i, value in enumerate(values):
-        registers[i] = value
-    return [registers[i] for i in range(len(values))]
-
-
-def load(buffer: Any, row: Expr, first: Expr, count: int) -> list[Expr]:
-    """`count` neighbours of a row in registers, 0 beyond its end; four at a time where aligned.
-    `first` is a multiple of `count`."""
-    width = int(buffer.shape[1])
-    dtype = str(buffer.dtype)
-    registers = Local(count, dtype)
-    if width % count:  # then some may be beyond the end
-        zero = real(0) if dtype == "float32" else T.uint32(0)
-        for i in range(count):
-            at = bind(first + i)
-            registers[i] = T.if_then_else(at < width, buffer[row, at], zero)
-        return [registers[i] for i in range(count)]
-    lanes = math.gcd(count, 4)
-    for i in range(0, count, lanes):
-        if lanes == 1:
-            registers[i] = buffer[row, first + i]
-            continue
-        with T.vectorized(lanes) as v:
-            store(registers.buffer, buffer[row, first + (int32(v) + i)], int32(v) + i)
-    return [registers[i] for i in range(count)]
-
-
-def _widen_f16(gpu: Gpu, word: Expr, sixteenth: bool = False) -> Expr:
-    """The low half of a word, an f16, as f32: exact, also where it is subnormal. Or a 16th."""
+def _widen_f16(gpu: Gpu, word: Expr, less: int = 0) -> Expr:
+    """The low half of a word, an f16, as f32, divided by 2**less: exact, also where it is
+    subnormal."""
     word = bind(word)
-    shrink = 2.0**-4 if sixteenth else 1.0
+    shrink = 2.0**-less
     if gpu.narrow_types:
         pair = bind(T.reinterpret("float16x2", word))
         wide = T.Shuffle([pair], [0]).astype("float32")
-        return bind(wide * real(shrink) if sixteenth else wide)
-    magnitude = bind(_and(word, 0x7FFF))
-    bias = (112 << 23) - (4 << 23 if sixteenth else 0)
-    normal = T.reinterpret("float32", (magnitude << T.uint32(13)) + T.uint32(bias))
+        return bind(wide * real(shrink) if less else wide)
+    magnitude = bind(and_(word, 0x7FFF))
+    normal = T.reinterpret("float32", (magnitude << T.uint32(13)) + T.uint32((112 - less) << 23))
     subnormal = magnitude.astype("float32") * real(2.0**-24 * shrink)
     absolute = bind(T.Select(magnitude < T.uint32(1 << 10), subnormal, normal))
-    sign = _and(word, 0x8000) << T.uint32(16)
+    sign = and_(word, 0x8000) << T.uint32(16)
     bits = T.bitwise_or(T.reinterpret("uint32", absolute), sign)
     return bind(T.reinterpret("float32", bits))
+
+
+def _signed_byte(word: Expr) -> Expr:
+    """The lowest byte of a word, an int8, as f32."""
+    return (T.reinterpret("int32", word << T.uint32(24)) >> 24).astype("float32")
 
 
 def _f16_pair(gpu: Gpu, word: Expr) -> list[Expr]:
@@ -218,9 +209,5 @@ def _f16_pair(gpu: Gpu, word: Expr) -> list[Expr]:
 
 
 def _bf16_pair(word: Expr) -> list[Expr]:
-    bits = word << T.uint32(16), _and(word, 0xFFFF0000)
+    bits = word << T.uint32(16), and_(word, 0xFFFF0000)
     return keep([T.reinterpret("float32", b) for b in bits])
-
-
-def _and(word: Expr, mask: int) -> Expr:
-    return T.bitwise_and(word, T.uint32(mask))

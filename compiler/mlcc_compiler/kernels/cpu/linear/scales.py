@@ -1,0 +1,80 @@
+"""What codes are scaled with, read as float32 vectors of columns: one number a column and group.
+
+Two-level schemes multiply a block's float16 with a group's integer here, group by group: a product
+and a conversion for 32 weights a column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from mlcc_compiler._tvm import B, T
+from mlcc_compiler.kernels import planes
+from mlcc_compiler.kernels.cpu.linear.codes import HALF
+from mlcc_compiler.kernels.cpu.linear.packing import CpuPacking
+from mlcc_compiler.kernels.cpu.linear.widen import widen
+from mlcc_compiler.kernels.cpu.vector_math import spread, vector
+from mlcc_compiler.quantization.schemes import MINIMA, ZEROS
+
+Expr = Any
+
+
+class Scales:
+    """Reads the parts of a weight beside its codes; `buffers` are those of `packing.tensors`."""
+
+    def __init__(self, packing: CpuPacking, buffers: Sequence[Any]) -> None:
+        self.p, self.isa = packing, packing.isa
+        names = [tensor.suffix[1:] for tensor in packing.tensors]
+        self.parts = dict(zip(names, buffers, strict=True))
+
+    @property
+    def minima(self) -> bool:
+        """Whether `minimum` has anything to say."""
+        return self.p.scheme.offset == MINIMA
+
+    def scale(self, at: tuple[Expr, Expr], column: Expr, lanes: int) -> Expr:
+        """f32 of `lanes` columns; `at` is (tile, group)."""
+        how = self.p.scheme
+        factor = 1.0
+        if how.table:
+            found = planes.integers(how.table)
+            assert found is not None
+            factor = found[1]
+        value = self._level("scales", at, column, lanes)
+        if how.block:
+            value = value * self._integers("sub_scales", at, column, lanes)
+        return B.bind(value if factor == 1 else value * spread(factor, lanes))
+
+    def minimum(self, at: tuple[Expr, Expr], column: Expr, lanes: int) -> Expr:
+        """The same of what is added."""
+        value = self._level("minima", at, column, lanes)
+        if self.p.scheme.block:
+            value = value * self._integers("sub_minima", at, column, lanes)
+        return B.bind(value)
+
+    def zero(self, at: tuple[Expr, Expr], column: Expr, lanes: int) -> Expr | int:
+        """What is subtracted from codes, before those are flipped: an int, or i32 of columns."""
+        how = self.p.scheme
+        if how.offset == ZEROS:
+            stored = self.parts["zeros"].vload([*at, column], vector("uint8", lanes))
+            return B.bind(T.Cast(vector("int32", lanes), stored))
+        if how.table:
+            return HALF
+        return 0 if how.offset == MINIMA else how.middle
+
+    def _level(self, name: str, at: tuple[Expr, Expr], column: Expr, lanes: int) -> Expr:
+        """Of the group, or of the block that it is in."""
+        how, (tile, group) = self.p.scheme, at
+        if how.block:
+            group = group // (how.block // self.p.group)
+        index, buffer = [tile, group, column], self.parts[name]
+        if how.scale_dtype == "uint8":  # an exponent: 2**-127 and what is below become 0
+            bits = T.Cast(vector("uint32", lanes), buffer.vload(index, vector("uint8", lanes)))
+            by = T.uint32(23) if lanes == 1 else T.Broadcast(T.uint32(23), lanes)
+            return T.reinterpret(vector("float32", lanes), bits << by)
+        return widen(self.isa, buffer, index, lanes)
+
+    def _integers(self, name: str, at: tuple[Expr, Expr], column: Expr, lanes: int) -> Expr:
+        whole = self.parts[name].vload([*at, column], vector("int8", lanes))
+        return T.Cast(vector("float32", lanes), whole)
