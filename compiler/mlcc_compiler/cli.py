@@ -26,9 +26,14 @@ from mlcc_targets import TARGETS, Choices, Target, TargetError, get_target
 @click.option("--gpu", is_flag=True, help="for android: its GPU, in place of its CPU")
 @click.option("--f16/--no-f16", default=None, help="compute in float16  [if the target can]")
 @click.option(
-    "--quant", default="q4", show_default=True, help="q4, q8, f16, bf16, f32 and variants"
+    "--quant", default="q4", show_default=True, help="q3 to q6, q8, f16, bf16, f32 and variants"
 )
 @click.option("--head", help="the same for output head and embedding  [--quant's own]")
+@click.option(
+    "--calibrate",
+    metavar="TEXT",
+    help="round weights on a text file, or on 'default', a text of several domains",
+)
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), help="folder  [dist/NAME-QUANT-TARGET]"
 )
@@ -63,6 +68,7 @@ def compile_command(
     f16: bool | None,
     quant: str,
     head: str | None,
+    calibrate: str | None,
     output: Path | None,
     context: int | None,
     max_batch: int | None,
@@ -84,11 +90,13 @@ def compile_command(
 
     checkpoint = Checkpoint.open(resolve(model))
     label = f"{quant}-head-{head}" if head else quant
+    label += "-calibrated" if calibrate else ""
     kind = f"{target.name}-gpu" if target.abis and target.generator else target.name
     out = output or Path("dist") / f"{checkpoint.name.rpartition('/')[2]}-{label}-{kind}"
     options = Options(
         quant=quant,
         head=head,
+        calibrate=calibrate,
         context=context,
         max_batch=max_batch,
         max_step_tokens=max_step_tokens,

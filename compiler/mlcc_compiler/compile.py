@@ -22,6 +22,8 @@ from mlcc.model.tokenizer import FileTokenizer
 from mlcc_compiler.artifact.describe import library_abi, manifest_of
 from mlcc_compiler.artifact.package import ArtifactWriter
 from mlcc_compiler.artifact.reuse import take_weights
+from mlcc_compiler.calibration.calibrate import calibrate
+from mlcc_compiler.calibration.text import calibration_text, rows_of
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.graph_json import graph_to_json
 from mlcc_compiler.kernels import kernel_set_for
@@ -65,12 +67,16 @@ def compile_model(
     """Compile into `out`; returns it. Raises MlccError, and leaves nothing half-written."""
     plan = make_plan(checkpoint, target, options)
     check_ready(checkpoint, plan.config.vocab_size, plan.sources.values())
+    rows = _calibration(plan)
     report_plan(plan, progress)
+    if rows:
+        told = f"{options.calibrate}, {sum(map(len, rows)):,} tokens"
+        progress.decided("calibration", told)
     target.prepare(lambda text: progress.decided("first use", text))
     with ArtifactWriter(out, _weight_bytes(plan)) as writer:
         built = [_build(each, writer, progress) for each in _variants(plan)]
         _check_shared(built)
-        weights = _weights(plan, built[0].weights, writer, progress)
+        weights = _weights(plan, built[0].weights, rows, writer, progress)
         licence = writer.add_checkpoint(checkpoint)
         first, *others = (
             manifest_of(b.plan, weights, b.functions, b.workspace_bytes, licence) for b in built
@@ -106,30 +112,47 @@ def _check_shared(built: list[Built]) -> None:
             )
 
 
+def _calibration(plan: Plan) -> list[list[int]]:
+    """The text that weights are rounded on, as rows of tokens; none if that was not asked for.
+
+    Raises UnsupportedError if there is nothing to round, or no text.
+    """
+    options = plan.options
+    if options.calibrate is None:
+        return []
+    if options.reuse_weights is not None:
+        raise UnsupportedError("--calibrate rounds weights, --reuse-weights takes them as they are")
+    how = scheme(options.recipe.linear)
+    if how.bits >= 8 or how.table:
+        raise UnsupportedError(
+            f"--calibrate has nothing to do for --quant {options.quant}, whose linears are "
+            f"{how.name}; use it with q3, q4 or q5, or leave it out"
+        )
+    tokenizer = FileTokenizer(plan.checkpoint.folder / "tokenizer.json")
+    return rows_of(calibration_text(options.calibrate), tokenizer, plan.limits.context)
+
+
 def _weights(
-    plan: Plan, plans: list[WeightPlan], writer: ArtifactWriter, progress: Progress
+    plan: Plan,
+    plans: list[WeightPlan],
+    rows: list[list[int]],
+    writer: ArtifactWriter,
+    progress: Progress,
 ) -> WeightsInfo:
     if plan.options.reuse_weights is not None:
         earlier = plan.options.reuse_weights
         return take_weights(writer, earlier, plans, plan.checkpoint, plan.sources)
-    with _tensors(plan, progress) as tensors:
+    with _tensors(plan, rows, progress) as tensors:
         arrays = arrays_of(plans, tensors, plan.sources, progress.weights)
         return writer.add_weights(specs_of(plans), arrays)
 
 
 @contextmanager
-def _tensors(plan: Plan, progress: Progress) -> Iterator[Tensors]:
+def _tensors(plan: Plan, rows: list[list[int]], progress: Progress) -> Iterator[Tensors]:
     """The checkpoint's, or what they are once they were rounded on a text."""
-    asked = plan.options.calibrate
-    if asked is None:
+    if not rows:
         yield plan.checkpoint.tensors
         return
-    from mlcc_compiler.calibration.calibrate import calibrate
-    from mlcc_compiler.calibration.text import calibration_text, rows_of
-
-    tokenizer = FileTokenizer(plan.checkpoint.folder / "tokenizer.json")
-    rows = rows_of(calibration_text(asked), tokenizer, plan.limits.context)
-    progress.decided("calibration", f"{asked}, {sum(map(len, rows)):,} tokens")
     with TemporaryDirectory(prefix="mlcc-calibration-") as folder:
         yield calibrate(plan, rows, Path(folder), progress.calibration)
 
@@ -148,7 +171,8 @@ def report_plan(plan: Plan, progress: Progress) -> None:
         progress.decided("beside it", f"{other.library} ({_in_words(other)})")
     how = plan.options.recipe
     head = f" (head {how.head})" if how.head != how.linear else ""
-    progress.decided("quantization", f"{how.name}: {how.linear}{head}")
+    bits = f", {plan.bits(tables=False):.2f} bits a weight" if plan.bits(tables=False) else ""
+    progress.decided("quantization", f"{how.name}: {how.linear}{head}{bits}")
     for note in plan.notes:
         progress.decided("quantization", note)
     exact = exact_matrices(plan.traced, plan.schemes) if how.linear != "f32" else {}
