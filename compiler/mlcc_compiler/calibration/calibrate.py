@@ -2,9 +2,10 @@
 
 The model runs over the text once. At the first matrix that reads an input, the second moments of
 that input are taken; each matrix that reads it gets the grids of its scheme, searched with the
-inputs' power as weights, and its codes by `feedback.py`. Its product then goes on with the rounded
-weights, so that what follows makes up for them too. Codes wait on disk until they are packed: in
-memory are one layer's arrays. Experts, tables and the head are rounded without data.
+inputs' power as weights, and its codes by `feedback.py`. The text goes on through the weights as
+they were: going on through rounded ones was no better on text of another domain. Codes wait on disk
+until they are packed: in memory are one layer's arrays. Experts, tables and the head are rounded
+without data.
 """
 
 from __future__ import annotations
@@ -126,7 +127,6 @@ class _Rounding:
         if how is not None and self.found.schemes.get(self.plan.sources[name]) != how.name:
             rounded = round_matrix(weight, how, self._of(source, x))
             self.found.keep(self.plan.sources[name], rounded)
-            if not __import__("os").environ.get("NOSEQ"): weight = dequantize(rounded)
         return np.asarray(x @ weight.T)
 
     def _of(self, source: str, x: Floats) -> Moments:

@@ -70,7 +70,7 @@ class Forward:
                 break
             self.values[node["out"]] = self._evaluate(node)
             for name in {*node["in"], node["out"]}:
-                if last_use.get(name, i) <= i:
+                if last_use.get(name, len(nodes)) <= i:
                     self.values.pop(name, None)
             progress(i + 1, len(nodes))
 
