@@ -45,6 +45,8 @@ ROWS: dict[str, tuple[str, ...]] = {
     "weights `f32`": ("f32",),
     "weights `f16`, `bf16`": ("f16", "bf16"),
     "weights `q8`, `q4`": ("q8", "q4"),
+    "two-level: `q3`, `q5`, `q6`": ("q3", "q5", "q6"),
+    "weights rounded on a text: `--calibrate`": ("calibrated",),
     "asymmetric: `q8a`, `q4a`": ("q8a", "q4a"),
     "float16 KV cache": ("f16-kv",),
     "sliding window": ("window",),

@@ -100,7 +100,10 @@ class Plan:
     def bits(self, tables: bool) -> float | None:
         """Of a weight, scales and all, over the matrices: linears, or embedding and head. None if
         there are none."""
-        schemes, shapes = self.schemes, dict(zip(self.traced.names, self.traced.shapes, strict=True))
+        schemes, shapes = (
+            self.schemes,
+            dict(zip(self.traced.names, self.traced.shapes, strict=True)),
+        )
         chosen = {n: s for n, s in shapes.items() if len(s) > 1 and (n in _TABLES) == tables}
         weights = {name: prod(shape) for name, shape in chosen.items()}
         stored = sum(

@@ -27,7 +27,7 @@ from mlcc_compiler.models.registry import build_model
 from mlcc_compiler.passes.cache_groups import caches_of
 from mlcc_compiler.pipeline import trace
 from mlcc_compiler.plan import Plan
-from mlcc_compiler.quantization import Quantized, Scheme, dequantize, quantize, scheme
+from mlcc_compiler.quantization import Quantized, Scheme, quantize, scheme
 from mlcc_compiler.quantization.codec import cores
 from mlcc_compiler.quantization.quantized import PARTS, group_minima, group_scales
 from mlcc_compiler.weights.convert import check_finite

@@ -114,4 +114,3 @@ def _round_rows(
     codes = np.empty(weight.shape, np.uint8)
     codes[:, order] = found.T
     return codes
-

@@ -29,7 +29,9 @@ FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--tasks", type=FILE, help='JSON lines {"task", "messages", "answer"}.')
 @click.option("--text", "texts", type=FILE, help='JSON lines {"text"}.')
 @click.option("--against", metavar="ARTIFACT", help="A reference: KL divergence, same top token.")
-@click.option("--compare", is_flag=True, help="A table of several MODELs: bits, size, speed, quality.")
+@click.option(
+    "--compare", is_flag=True, help="A table of several MODELs: bits, size, speed, quality."
+)
 @click.option("--plot", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE.svg",
               help="Draw what --compare finds.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
@@ -111,9 +113,7 @@ def _compare(
         draw(found, plot)
 
 
-def _compared(
-    options: ModelOptions, name: str, lines: list[str], against: str | None
-) -> Compared:
+def _compared(options: ModelOptions, name: str, lines: list[str], against: str | None) -> Compared:
     from mlcc.artifact.folder import Artifact
     from mlcc.measure.comparison import Compared, bits_of, speed
     from mlcc.measure.evaluation import perplexity
@@ -133,9 +133,7 @@ def _compared(
     finally:
         model.close()
     size = manifest.memory.weights_bytes
-    return Compared(
-        Path(name).name, linear, tables, size, prefill, decode, value, distance
-    )
+    return Compared(Path(name).name, linear, tables, size, prefill, decode, value, distance)
 
 
 def _progress(what: str, total: int) -> Callable[[int], None]:

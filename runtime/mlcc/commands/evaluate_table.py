@@ -9,7 +9,17 @@ from mlcc.errors import InvalidRequestError
 from mlcc.measure.comparison import Compared
 from mlcc.sizes import size
 
-HEADINGS = ("model", "bits", "tables", "weights", "prefill/s", "decode/s", "perplexity", "KL", "top-1")
+HEADINGS = (
+    "model",
+    "bits",
+    "tables",
+    "weights",
+    "prefill/s",
+    "decode/s",
+    "perplexity",
+    "KL",
+    "top-1",
+)
 
 
 def table(rows: Sequence[Compared]) -> str:
