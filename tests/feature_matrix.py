@@ -57,6 +57,8 @@ ROWS: dict[str, tuple[str, ...]] = {
     "weights `f32`": ("f32",),
     "weights `f16`, `bf16`": ("f16", "bf16"),
     "weights `q8`, `q4`": ("q8", "q4"),
+    "two-level: `q3`, `q5`, `q6`": ("q3", "q5", "q6"),
+    "weights rounded on a text: `--calibrate`": ("calibrated",),
     "asymmetric: `q8a`, `q4a`": ("q8a", "q4a"),
     "a scheme for each tensor (two-level, tables), merged": ("mixed-schemes",),
     "GGUF files as they lie": ("gguf",),

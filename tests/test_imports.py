@@ -250,7 +250,10 @@ def test_the_compiler_takes_formats_and_errors_from_the_runtime() -> None:
 
     # `mlcc targets` also lists the devices of this machine, which only the runtime knows
     allowed = (" mlcc", "cli.py imports mlcc.device.choose")
-    assert not [line for line in offenders("mlcc_compiler", "", bad) if not line.endswith(allowed)]
+    found = [line for line in offenders("mlcc_compiler", "", bad) if not line.endswith(allowed)]
+    # calibration runs a model before it is compiled, by the reference's twins
+    twins = "calibration/forward.py imports mlcc."
+    assert not [line for line in found if twins not in line]
 
 
 def test_targets_import_neither_tvm_nor_the_other_packages() -> None:

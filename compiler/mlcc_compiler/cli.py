@@ -32,10 +32,15 @@ if TYPE_CHECKING:
 @click.option("--f16/--no-f16", default=None, help="compute in float16  [if the target can]")
 @click.option(
     "--quant",
-    help="q4, q8, f16, bf16, f32 and variants; keep: as the checkpoint has them  [keep, if it is "
-    "quantized; else q4]",
+    help="q3 to q6, q8, f16, bf16, f32 and variants; keep: as the checkpoint has them  [keep, if "
+    "it is quantized; else q4]",
 )
 @click.option("--head", help="the same for output head and embedding  [--quant's own]")
+@click.option(
+    "--calibrate",
+    metavar="TEXT",
+    help="round weights on a text file, or on 'default', a text of several domains",
+)
 @click.option(
     "--kv",
     type=click.Choice(list(KV_DTYPES)),
@@ -92,6 +97,7 @@ def compile_command(
     quant: str | None,
     head: str | None,
     kv: str | None,
+    calibrate: str | None,
     output: Path | None,
     context: int | None,
     max_batch: int | None,
@@ -121,6 +127,7 @@ def compile_command(
     if merge_lora is not None:
         checkpoint = with_lora(checkpoint, merge_lora)
     label = f"{quant}-head-{head}" if head else quant
+    label += "-calibrated" if calibrate else ""
     label = f"{merge_lora.name}-{label}" if merge_lora is not None else label
     label = f"{label}-kv-{kv}" if kv else label
     kind = f"{target.name}-gpu" if target.abis and target.generator else target.name
@@ -129,6 +136,7 @@ def compile_command(
         quant=quant,
         head=head,
         kv=kv,
+        calibrate=calibrate,
         context=context,
         max_batch=max_batch,
         max_step_tokens=max_step_tokens,

@@ -6,9 +6,11 @@ its own module; this one only puts them in order and says what it decided.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 
@@ -17,9 +19,12 @@ from mlcc.artifact.manifest import interface_hash
 from mlcc.artifact.pages import kept_as
 from mlcc.artifact.schema import AdapterSite, WeightsInfo
 from mlcc.errors import UnsupportedError
+from mlcc.model.tokenizer import FileTokenizer
 from mlcc_compiler.artifact.describe import library_abi, manifest_of
 from mlcc_compiler.artifact.package import ArtifactWriter
 from mlcc_compiler.artifact.reuse import take_weights
+from mlcc_compiler.calibration.calibrate import calibrate
+from mlcc_compiler.calibration.text import calibration_text, rows_of
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.graph_json import graph_to_json
 from mlcc_compiler.ir_dump import IrDump
@@ -34,6 +39,7 @@ from mlcc_compiler.plan import Options, Plan, make_plan
 from mlcc_compiler.preflight import check_ready
 from mlcc_compiler.quantization import scheme
 from mlcc_compiler.weights.convert import arrays_of, plain_layout, specs_of
+from mlcc_compiler.weights.reader import Tensors
 from mlcc_targets import Target
 
 
@@ -44,6 +50,8 @@ class Progress:
     decided: Callable[[str, str], None] = lambda what, value: None
     phase: Callable[[str], None] = lambda name: None
     weights: Callable[[int, int], None] = lambda done, total: None
+    calibration: Callable[[int, int], None] = lambda done, total: None
+    """Nodes of the graph that the text went through."""
 
 
 @dataclass(frozen=True)
@@ -63,12 +71,16 @@ def compile_model(
     """Compile into `out`; returns it. Raises MlccError, and leaves nothing half-written."""
     plan = make_plan(checkpoint, target, options)
     check_ready(checkpoint, plan.config.vocab_size, plan.sources.values())
+    rows = _calibration(plan)
     report_plan(plan, progress)
+    if rows:
+        told = f"{options.calibrate}, {sum(map(len, rows)):,} tokens"
+        progress.decided("calibration", told)
     target.prepare(lambda text: progress.decided("first use", text))
     with ArtifactWriter(out, _weight_bytes(plan)) as writer:
         built = [_build(each, writer, progress) for each in _variants(plan)]
         _check_shared(built)
-        weights = _weights(plan, built[0].weights, writer, progress)
+        weights = _weights(plan, built[0].weights, rows, writer, progress)
         licence = writer.add_checkpoint(checkpoint)
         first, *others = (
             manifest_of(b.plan, weights, b.functions, b.workspace_bytes, licence, b.sites)
@@ -106,15 +118,49 @@ def _check_shared(built: list[Built]) -> None:
             )
 
 
+def _calibration(plan: Plan) -> list[list[int]]:
+    """The text that weights are rounded on, as rows of tokens; none if that was not asked for.
+
+    Raises UnsupportedError if there is nothing to round, or no text.
+    """
+    options = plan.options
+    if options.calibrate is None:
+        return []
+    if options.reuse_weights is not None:
+        raise UnsupportedError("--calibrate rounds weights, --reuse-weights takes them as they are")
+    how = scheme(options.recipe.linear)
+    if how.bits >= 8 or how.table:
+        raise UnsupportedError(
+            f"--calibrate has nothing to do for --quant {options.quant}, whose linears are "
+            f"{how.name}; use it with q3, q4 or q5, or leave it out"
+        )
+    tokenizer = FileTokenizer(plan.checkpoint.folder / "tokenizer.json")
+    return rows_of(calibration_text(options.calibrate), tokenizer, plan.limits.context)
+
+
 def _weights(
-    plan: Plan, plans: list[WeightPlan], writer: ArtifactWriter, progress: Progress
+    plan: Plan,
+    plans: list[WeightPlan],
+    rows: list[list[int]],
+    writer: ArtifactWriter,
+    progress: Progress,
 ) -> WeightsInfo:
-    tensors = plan.checkpoint.tensors
     if plan.options.reuse_weights is not None:
         earlier = plan.options.reuse_weights
         return take_weights(writer, earlier, plans, plan.checkpoint, plan.sources)
-    arrays = arrays_of(plans, tensors, plan.sources, progress.weights)
-    return writer.add_weights(specs_of(plans), arrays)
+    with _tensors(plan, rows, progress) as tensors:
+        arrays = arrays_of(plans, tensors, plan.sources, progress.weights)
+        return writer.add_weights(specs_of(plans), arrays)
+
+
+@contextmanager
+def _tensors(plan: Plan, rows: list[list[int]], progress: Progress) -> Iterator[Tensors]:
+    """The checkpoint's, or what they are once they were rounded on a text."""
+    if not rows:
+        yield plan.checkpoint.tensors
+        return
+    with TemporaryDirectory(prefix="mlcc-calibration-") as folder:
+        yield calibrate(plan, rows, Path(folder), progress.calibration)
 
 
 def report_plan(plan: Plan, progress: Progress) -> None:
@@ -133,7 +179,8 @@ def report_plan(plan: Plan, progress: Progress) -> None:
         progress.decided("beside it", f"{other.library} ({_in_words(other)})")
     how = plan.options.recipe
     head = f" (head {how.head})" if how.head != how.linear else ""
-    progress.decided("quantization", f"{how.name}: {how.linear}{head}")
+    bits = f", {plan.bits(tables=False):.2f} bits a weight" if plan.bits(tables=False) else ""
+    progress.decided("quantization", f"{how.name}: {how.linear}{head}{bits}")
     for note in (*(plan.checkpoint.tensors.notes if how.keeps else ()), *plan.notes):
         progress.decided("quantization", note)
     exact = exact_matrices(plan.traced, plan.schemes) if how.linear != "f32" else {}

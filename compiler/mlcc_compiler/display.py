@@ -30,13 +30,19 @@ class Display:
         self.live = sys.stderr.isatty() and not quiet
         self.start = time.perf_counter()
         self._shown, self._doing = -1, ""
+        self._calibrated = -1
         self._weights_since: float | None = None
 
     def progress(self) -> Progress:
         """As the compiler takes it."""
         from mlcc_compiler.compile import Progress
 
-        return Progress(decided=self.decided, phase=self.phase, weights=self.weights)
+        return Progress(
+            decided=self.decided,
+            phase=self.phase,
+            weights=self.weights,
+            calibration=self.calibration,
+        )
 
     def decided(self, what: str, value: str) -> None:
         """A decision, defaults included."""
@@ -64,6 +70,13 @@ class Display:
             seconds = now - self._weights_since
             speed = f" ({size(int(done / seconds))}/s)" if done and seconds > 0 else ""
             self._line(f"{self._elapsed()} packing weights {percent:3d} %{speed}")
+
+    def calibration(self, done: int, total: int) -> None:
+        """So many steps of the model are done."""
+        percent = 100 * done // total if self.live else 100 * done // total // 25 * 25
+        if percent != self._calibrated:
+            self._calibrated = percent
+            self._line(f"{self._elapsed()} calibrating {percent:3d} %")
 
     def finish(self, out: Path, hint: str) -> None:
         """All is written."""

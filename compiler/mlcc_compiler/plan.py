@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from mlcc_compiler.models.layers import named_modules
 from mlcc_compiler.models.registry import Architecture, build_model, with_defaults
 from mlcc_compiler.passes.cache_groups import caches_of
 from mlcc_compiler.pipeline import Traced, trace
-from mlcc_compiler.quantization import Recipe, recipe, with_head
+from mlcc_compiler.quantization import Recipe, recipe, scheme, with_head
 from mlcc_compiler.quantization.apply import apply_schemes, assign
 from mlcc_compiler.toolchain import missing
 from mlcc_compiler.weights.check import check_layers, check_tensors
@@ -35,6 +36,7 @@ from mlcc_targets import Target
 
 DEFAULT_CONTEXT = 4096
 PAGE_SIZE = 16
+_TABLES = ("model.embed_tokens.weight", "lm_head.weight")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +58,8 @@ class Options:
     kv: str | None = None
     """What keys and values are kept as: a name of `mlcc.artifact.pages.KV_DTYPES`; None = f16 where
     the target computes with it, f32 elsewhere and for exact runs."""
+    calibrate: str | None = None
+    """A text file, or "default", on which matrices are rounded; None = without data."""
     reuse_weights: Path | None = None
     """An artifact of the same checkpoint whose weights are stored as this compile would."""
 
@@ -109,6 +113,21 @@ class Plan:
     def schemes(self) -> dict[str, str]:
         """The scheme of each of the model's tensors."""
         return schemes_of(self.architecture.model, self.traced.names)
+
+    def bits(self, tables: bool) -> float | None:
+        """Of a weight, scales and all, over the matrices: linears, or embedding and head. None if
+        there are none."""
+        schemes, shapes = (
+            self.schemes,
+            dict(zip(self.traced.names, self.traced.shapes, strict=True)),
+        )
+        chosen = {n: s for n, s in shapes.items() if len(s) > 1 and (n in _TABLES) == tables}
+        weights = {name: prod(shape) for name, shape in chosen.items()}
+        stored = sum(
+            weights[name] * scheme(schemes[name]).bits_per_weight(shape[-1])
+            for name, shape in chosen.items()
+        )
+        return round(stored / sum(weights.values()), 4) if weights else None
 
     def on(self, target: Target) -> Plan:
         """The same for an alternative of the target, which says where its phases are dumped."""

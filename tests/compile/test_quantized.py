@@ -25,8 +25,8 @@ from mlcc_targets import get_target
 
 # Largest error of any logit, in units of the logits' standard deviation.
 FLOAT_BOUNDS = {"f32": 1e-4, "f16": 0.01, "bf16": 0.01}
-INTEGER = ("q8", "q8a", "q4", "q4a", "q4_g16")
-GPU_RECIPES = ("f16", "bf16", "q8", "q8a", "q4a")
+INTEGER = ("q8", "q8a", "q3", "q4", "q5", "q6", "q4a", "q4_g16")
+GPU_RECIPES = ("f16", "bf16", "q8", "q8a", "q3", "q5", "q6", "q4a")
 """f32 and q4: `tests/demo/test_demo_vulkan.py`."""
 GPU_BOUND = 0.01
 """A GPU's kernels take inputs as they are; pages and tiles of matrices are float16."""

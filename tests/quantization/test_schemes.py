@@ -108,24 +108,34 @@ def test_group_that_does_not_fit_names_the_fix() -> None:
 def test_names() -> None:
     with pytest.raises(UnsupportedError, match=r"unknown scheme 'int3'; use one of: f32"):
         scheme("int3")
-    with pytest.raises(UnsupportedError, match=r"unknown quantization 'q3'; use one of: f32"):
-        recipe("q3")
+    with pytest.raises(UnsupportedError, match=r"unknown quantization 'q1'; use one of: f32"):
+        recipe("q1")
     for row in RECIPES.values():
         for name in (row.linear, row.embedding, row.head, *(s for _, s in row.rules)):
             assert scheme(name).name == name
-    assert recipe("q4").linear == "int4_g32" and recipe("q4").head == "int8_g32"
+    assert recipe("q4_g32").linear == "int4_g32" and recipe("q4_g32").head == "int8_g32"
+    mixed = recipe("q4")
+    assert (mixed.linear, mixed.head) == ("k4_g32", "int8_g32")
+    assert mixed.of_linear("model.layers.3.self_attn.v_proj.weight") == "k6_g32"
+    assert mixed.of_linear("model.layers.3.mlp.experts.7.down_proj.weight") == "k4_g32"
 
 
 def test_bits_per_weight() -> None:
     assert scheme("int4_g32").bits_per_weight(576) == 4.5
     assert scheme("int8a_g64").bits_per_weight(576) == 8.375
     assert scheme("bf16").bits_per_weight(576) == 16
+    assert scheme("k4_g32").bits_per_weight(2048) == 4 + 16 / 32 + 32 / 1024
 
 
 def test_head_and_embedding_have_their_own_setting() -> None:
     assert with_head(recipe("q4"), None) == recipe("q4")
     changed = with_head(recipe("q4"), "f16")
-    assert (changed.linear, changed.embedding, changed.head) == ("int4_g32", "f16", "f16")
+    assert (changed.linear, changed.embedding, changed.head) == ("k4_g32", "f16", "f16")
+    small = with_head(recipe("q8"), "q4")
+    assert (small.linear, small.embedding, small.head) == ("int8_g32", "k4_g32", "k4_g32")
+    assert with_head(recipe("q8"), "q6_k").head == "q6_k"
+    with pytest.raises(UnsupportedError, match="unknown scheme 'q1'"):
+        with_head(recipe("q8"), "q1")
 
 
 def test_small_groups_reach_rows_of_48() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 from dataclasses import asdict
 from importlib.metadata import version
+from pathlib import Path
 
 from mlcc.artifact.manifest import Manifest, abi_hash
 from mlcc.artifact.schema import (
@@ -49,7 +50,7 @@ def manifest_of(
             special_tokens=checkpoint.special_tokens,
             licence=licence,
         ),
-        quantization=QuantizationInfo(name=plan.options.quant, options=asdict(plan.options.recipe)),
+        quantization=_quantization(plan),
         target=_target_info(target),
         library=LibraryInfo(path=target.library, kind=target.library.rpartition(".")[2]),
         functions=functions,
@@ -71,6 +72,18 @@ def manifest_of(
             python=platform.python_version(),
         ),
     )
+
+
+def _quantization(plan: Plan) -> QuantizationInfo:
+    """The recipe, what it comes to in this model, and what the weights were rounded on."""
+    options = {
+        **asdict(plan.options.recipe),
+        "linear_bits": plan.bits(tables=False),
+        "table_bits": plan.bits(tables=True),
+    }
+    if plan.options.calibrate is not None:
+        options["calibrated"] = Path(plan.options.calibrate).name
+    return QuantizationInfo(name=plan.options.quant, options=options)
 
 
 def _target_info(target: Target) -> TargetInfo:

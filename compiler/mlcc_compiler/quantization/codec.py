@@ -22,8 +22,14 @@ from mlcc_compiler.quantization.schemes import Scheme
 _CHUNK = 1 << 16  # weights per step: their temporaries stay in a core's L2 cache
 
 
-def quantize(weight: npt.NDArray[Any], scheme: Scheme) -> Quantized:
-    """Quantize f32 [N, K]. Raises UnsupportedError (group does not fit), CheckpointError (NaN)."""
+def quantize(
+    weight: npt.NDArray[Any], scheme: Scheme, power: npt.NDArray[np.float32] | None = None
+) -> Quantized:
+    """Quantize f32 [N, K]. `power`, [K]: the mean square of each input, by which errors weigh where
+    the family's search can.
+
+    Raises UnsupportedError (group does not fit), CheckpointError (NaN).
+    """
     if scheme.is_float:
         raise UnsupportedError(f"scheme '{scheme.name}' is a float format; store the matrix as it")
     n, k = weight.shape
@@ -34,6 +40,8 @@ def quantize(weight: npt.NDArray[Any], scheme: Scheme) -> Quantized:
         part = np.ascontiguousarray(weight[rows], np.float32)
         if not np.isfinite(part).all():
             raise CheckpointError("a weight is NaN or infinite; the checkpoint is damaged")
+        if family is two_level:
+            return two_level.encode(part, scheme, power)
         return family.encode(part, scheme)
 
     whole = run(slice(0, 0))
@@ -49,12 +57,12 @@ def quantize(weight: npt.NDArray[Any], scheme: Scheme) -> Quantized:
             array[rows] = getattr(some, name)
 
     step = max(1, _CHUNK // k)
-    with ThreadPoolExecutor(_cores()) as pool:
+    with ThreadPoolExecutor(cores()) as pool:
         list(pool.map(put, (slice(i, i + step) for i in range(0, n, step))))
     return Quantized(scheme, **parts)
 
 
-def _cores() -> int:
+def cores() -> int:
     """Those this process may use, where the system tells."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))

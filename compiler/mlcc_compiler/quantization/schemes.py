@@ -3,7 +3,7 @@
     affine      code * scale, less a zero point or plus a minimum, one of each per group
                 (Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, AWQ, GPTQ, MLX, int8 rows)
     two-level   groups whose scales (and minima) are small integers, times a float16 per block of
-                256 weights (Q2_K to Q6_K)
+                256 weights (Q2_K to Q6_K) or 1,024 (our own k3 to k6)
     table       codes that are places in a table of 16 values (IQ4_NL, IQ4_XS, MXFP4, NF4)
 
 A weight of [N, K] with its group g = k // group and its block b = k // block is, in float32,
@@ -127,6 +127,13 @@ def _two_level(name: str, bits: int, group: int, offset: str, sub_range: tuple[i
     return Scheme(name, bits, group, offset, block=256, sub_range=sub_range)
 
 
+def _own(bits: int, group: int, offset: str = MINIMA) -> Scheme:
+    """This project's own two-level rows: as a byte is stored of each group's integer, it uses the
+    byte, and a float16 serves a thousand weights."""
+    least = -128 if offset == MIDDLE else 0
+    return Scheme(f"k{bits}_g{group}", bits, group, offset, block=1024, sub_range=(least, 127))
+
+
 IQ4 = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
 """The values of IQ4_NL and IQ4_XS (ggml)."""
 E2M1 = (0, 0.5, 1, 1.5, 2, 3, 4, 6, 0, -0.5, -1, -1.5, -2, -3, -4, -6)
@@ -154,6 +161,8 @@ SCHEMES = {
         _two_level("q4_k", 4, 32, MINIMA, (0, 63)),
         _two_level("q5_k", 5, 32, MINIMA, (0, 63)),
         _two_level("q6_k", 6, 16, MIDDLE, (-128, 127)),
+        *(_own(b, g) for b in (3, 4, 5) for g in (32, 64)),
+        _own(6, 32, MIDDLE),
         Scheme("iq4_nl", 4, 32, table=IQ4),
         Scheme("iq4_xs", 4, 32, table=IQ4, block=256, sub_range=(-32, 31)),
         Scheme("mxfp4", 4, 32, table=E2M1, scale_dtype="uint8"),

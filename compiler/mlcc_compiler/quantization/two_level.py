@@ -1,5 +1,5 @@
 """Codes and scales of two-level schemes (GGUF's K-quants): each group's scale, and its minimum if
-the scheme has one, is found as for the affine family, rounded to an integer times the block's
+the scheme has one, is searched for by `ranges.py`, rounded to an integer times the block's
 float16, and the codes are rounded once more with what that gives.
 """
 
@@ -7,34 +7,34 @@ from __future__ import annotations
 
 import numpy as np
 
-from mlcc_compiler.quantization.one_level import halves, inverse, lines, round_to, search
+from mlcc_compiler.quantization.one_level import halves, inverse
 from mlcc_compiler.quantization.quantized import Array, Floats, Quantized, group_minima
 from mlcc_compiler.quantization.quantized import group_scales as scales_of
+from mlcc_compiler.quantization.ranges import fit_ranges, fit_symmetric, importances
 from mlcc_compiler.quantization.schemes import MINIMA, Scheme
 
 _LEAST = np.float32(2.0**-24)
 """The smallest float16."""
 
 
-def encode(weight: Floats, scheme: Scheme) -> Quantized:
-    """Rows f32 [N, K] -> the same quantized."""
+def encode(weight: Floats, scheme: Scheme, power: Floats | None = None) -> Quantized:
+    """Rows f32 [N, K] -> the same quantized. power: [K] mean squares of the inputs, if known."""
     n, k = weight.shape
-    shape = (n, scheme.groups_of(k))
-    groups = weight.reshape(-1, scheme.group_of(k))
+    shape, group = (n, scheme.groups_of(k)), scheme.group_of(k)
+    x = np.ascontiguousarray(weight.reshape(-1, group).T)
+    given = None if power is None else np.tile(power.reshape(-1, group).T, (1, n))
+    errors = importances(x, given)
     empty = np.zeros((n, k), np.uint8)
     if scheme.offset == MINIMA:
-        scale, minimum = (part.reshape(shape) for part in lines(groups, scheme.levels, True))
+        scale, minimum = (part.reshape(shape) for part in fit_ranges(x, errors, scheme.levels))
         blocks, sub_scales = two_levels(scale, scheme, k)
         lows, sub_minima = two_levels(-minimum, scheme, k)
         q = Quantized(scheme, empty, blocks, None, -lows, sub_scales, sub_minima)
     else:
-        zero = np.full(len(groups), scheme.middle, np.float32)
-        low, high = groups.min(axis=1), groups.max(axis=1)
-        widest = np.where(-low > high, low, high) / np.float32(-scheme.middle)
-        scale = search(groups, widest, zero, scheme.levels).reshape(shape)
+        scale = fit_symmetric(x, errors, scheme.middle).reshape(shape)
         blocks, sub_scales = two_levels(scale, scheme, k)
         q = Quantized(scheme, empty, blocks, sub_scales=sub_scales)
-    return _with_codes(q, groups)
+    return _with_codes(q, x)
 
 
 def two_levels(scales: Floats, scheme: Scheme, k: int) -> tuple[Array, Array]:
@@ -57,14 +57,16 @@ def two_levels(scales: Floats, scheme: Scheme, k: int) -> tuple[Array, Array]:
     return half, np.ascontiguousarray(whole.reshape(n, count * per_block)[:, : scales.shape[1]])
 
 
-def _with_codes(q: Quantized, groups: Floats) -> Quantized:
-    """Codes of the scales as they are stored."""
-    how = q.scheme
+def _with_codes(q: Quantized, x: Floats) -> Quantized:
+    """Codes, of weights [group, groups of all rows], for the scales as they are stored."""
     scales, minima = scales_of(q).reshape(-1), group_minima(q)
-    if minima is not None:
-        codes = round_to(groups - minima.reshape(-1, 1), scales, 0, how.levels)
+    if minima is None:
+        low = scales * np.float32(-q.scheme.middle)
     else:
-        middle = np.full(len(groups), how.middle, np.float32)
-        codes = round_to(groups, scales, middle, how.levels) + np.float32(how.middle)
-    q.codes[:] = codes.astype(np.uint8).reshape(q.shape)
+        low = minima.reshape(-1)
+    codes = x - low
+    codes *= inverse(scales)
+    np.rint(codes, out=codes)
+    np.clip(codes, 0, q.scheme.levels, out=codes)
+    q.codes[:] = codes.astype(np.uint8).T.reshape(q.shape)
     return q

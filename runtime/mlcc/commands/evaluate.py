@@ -1,46 +1,139 @@
-"""`mlcc eval MODEL`: accuracy on a file of tasks and perplexity on a file of texts."""
+"""`mlcc eval MODEL`: accuracy on a file of tasks and perplexity on a file of texts; and what models
+that were quantized differently cost and give, beside each other."""
 
 from __future__ import annotations
 
 import json
 import sys
 from collections.abc import Callable
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from mlcc.commands.options import ModelOptions, model_options, note
+from mlcc.commands.options import ModelOptions, note, several_models_options
 from mlcc.errors import InvalidRequestError
 
 if TYPE_CHECKING:
+    from mlcc.measure.comparison import Compared
+    from mlcc.measure.divergence import Divergence
     from mlcc.measure.evaluation import Score
+    from mlcc.model.model import Model
 
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 @click.command("eval")
-@model_options
+@several_models_options
 @click.option("--tasks", type=FILE, help='JSON lines {"task", "messages", "answer"}.')
 @click.option("--text", "texts", type=FILE, help='JSON lines {"text"}.')
+@click.option("--against", metavar="ARTIFACT", help="A reference: KL divergence, same top token.")
+@click.option(
+    "--compare", is_flag=True, help="A table of several MODELs: bits, size, speed, quality."
+)
+@click.option("--plot", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE.svg",
+              help="Draw what --compare finds.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def eval_command(
-    options: ModelOptions, tasks: Path | None, texts: Path | None, as_json: bool
+    options: ModelOptions,
+    models: tuple[str, ...],
+    tasks: Path | None,
+    texts: Path | None,
+    against: str | None,
+    compare: bool,
+    plot: Path | None,
+    as_json: bool,
 ) -> None:
-    """Score MODEL: exact-match accuracy on --tasks, perplexity on --text, or both."""
-    if tasks is None and texts is None:
-        raise InvalidRequestError("nothing to score; give --tasks FILE, --text FILE, or both")
+    """Score MODEL: exact-match accuracy on --tasks, perplexity on --text, or both.
+
+    --against an artifact of the same checkpoint, --quant f32 say, tells how far the model's
+    probabilities are from its. --compare does that for several and adds what they weigh.
+    """
     from mlcc.measure.evaluation import perplexity, read_rows, score_tasks
 
+    if plot is not None and not compare:
+        raise InvalidRequestError("--plot draws what --compare finds; give both")
+    if against is not None and texts is None:
+        raise InvalidRequestError("--against compares on a text; give --text FILE")
+    if compare:
+        if tasks is not None or not models:
+            raise InvalidRequestError("type `mlcc eval --compare MODEL... --text FILE`, no --tasks")
+        _compare(options, models, texts, against, plot, as_json)
+        return
+    if len(models) != 1:
+        raise InvalidRequestError("give one MODEL, or several with --compare")
+    if tasks is None and texts is None:
+        raise InvalidRequestError("nothing to score; give --tasks FILE, --text FILE, or both")
     rows = read_rows(tasks, ("messages", "answer")) if tasks else []
     lines = [row["text"] for row in read_rows(texts, ("text",))] if texts else []
-    model = options.open()
+    model = replace(options, model=models[0]).open()
+    score = value = distance = None
     try:
-        score = score_tasks(model, rows, _progress("answers", len(rows))) if rows else None
-        value = perplexity(model, lines, _progress("texts", len(lines)), note) if lines else None
+        if rows:
+            score = score_tasks(model, rows, _progress("answers", len(rows)))
+        if against is not None:
+            distance = _against(options, model, against, lines)
+        elif lines:
+            value = perplexity(model, lines, _progress("texts", len(lines)), note)
     finally:
         model.close()
-    click.echo(_as_json(score, value) if as_json else _as_table(score, value))
+    click.echo((_as_json if as_json else _as_table)(score, value, distance))
+
+
+def _against(options: ModelOptions, model: Model, against: str, lines: list[str]) -> Divergence:
+    from mlcc.measure.divergence import diverge
+
+    reference = replace(options, model=against).open()
+    try:
+        return diverge(model, reference, lines, _progress("texts", len(lines)), note)
+    finally:
+        reference.close()
+
+
+def _compare(
+    options: ModelOptions,
+    models: tuple[str, ...],
+    texts: Path | None,
+    against: str | None,
+    plot: Path | None,
+    as_json: bool,
+) -> None:
+    """Each model by itself, so that memory holds two at most."""
+    from mlcc.commands.evaluate_table import draw, table
+    from mlcc.extras import require
+    from mlcc.measure.evaluation import read_rows
+
+    if plot is not None:
+        require("matplotlib", "plot", "--plot")
+    lines = [row["text"] for row in read_rows(texts, ("text",))] if texts else []
+    found = [_compared(options, name, lines, against) for name in models]
+    click.echo(json.dumps([asdict(row) for row in found], indent=1) if as_json else table(found))
+    if plot is not None:
+        draw(found, plot)
+
+
+def _compared(options: ModelOptions, name: str, lines: list[str], against: str | None) -> Compared:
+    from mlcc.artifact.folder import Artifact
+    from mlcc.measure.comparison import Compared, bits_of, speed
+    from mlcc.measure.evaluation import perplexity
+
+    options = replace(options, model=name)
+    manifest = Artifact.open(options.artifact(), verify=False).manifest
+    linear, tables = bits_of(manifest.quantization)
+    model = options.open()
+    value = distance = None
+    try:
+        prefill, decode = speed(model)
+        if against is not None:
+            distance = _against(options, model, against, lines)
+            value = distance.perplexity
+        elif lines:
+            value = perplexity(model, lines, _progress("texts", len(lines)), note)
+    finally:
+        model.close()
+    size = manifest.memory.weights_bytes
+    return Compared(Path(name).name, linear, tables, size, prefill, decode, value, distance)
 
 
 def _progress(what: str, total: int) -> Callable[[int], None]:
@@ -54,17 +147,19 @@ def _progress(what: str, total: int) -> Callable[[int], None]:
     return show
 
 
-def _as_json(score: Score | None, value: float | None) -> str:
+def _as_json(score: Score | None, value: float | None, distance: Divergence | None) -> str:
     report: dict[str, object] = {}
     if score is not None:
         report["accuracy"] = score.accuracy
         report["tasks"] = {t: {"right": score.right[t], "of": n} for t, n in score.given.items()}
     if value is not None:
         report["perplexity"] = value
+    if distance is not None:
+        report |= asdict(distance)
     return json.dumps(report, indent=1)
 
 
-def _as_table(score: Score | None, value: float | None) -> str:
+def _as_table(score: Score | None, value: float | None, distance: Divergence | None) -> str:
     lines = []
     if score is not None:
         for task in sorted(score.given):
@@ -74,4 +169,10 @@ def _as_table(score: Score | None, value: float | None) -> str:
         lines.append(f"{'exact matches':<24}{right:>5} of {given:<5}{100 * score.accuracy:6.1f} %")
     if value is not None:
         lines.append(f"{'perplexity':<24}{value:14.3f}")
+    if distance is not None:
+        change = 100 * distance.perplexity_change
+        lines.append(f"{'perplexity':<24}{distance.perplexity:14.3f}  ({change:+.1f} %)")
+        lines.append(f"{'of the reference':<24}{distance.reference_perplexity:14.3f}")
+        lines.append(f"{'KL divergence':<24}{distance.kl:14.4f}  nats a token")
+        lines.append(f"{'same likeliest token':<24}{100 * distance.top1:14.1f} %")
     return "\n".join(lines)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mlcc.artifact.schema import AdaptersInfo, CacheInfo, page_shape
+from mlcc.artifact.schema import AdaptersInfo, CacheInfo
 from mlcc.device import (
     reference_attention,
     reference_experts,
@@ -24,7 +24,7 @@ from mlcc.device import reference_ops as ops
 from mlcc.device.adapter_arrays import ReferenceAdapters
 from mlcc.device.check import check_adjustments, check_pages, require
 from mlcc.device.likelihood import log_likelihood
-from mlcc.device.reference_caches import LayerCache, Remembers
+from mlcc.device.reference_caches import Remembers, layer_caches
 from mlcc.device.reference_logits import adjust, top_logprobs
 from mlcc.device.reference_sampling import SAMPLED, sample
 from mlcc.device.step_view import StepView
@@ -64,18 +64,7 @@ class ReferenceExecutor:
         self.depth = 1
         self.weights = {name: self._cast(array) for name, array in weights.items()}
         self.constants = {n: self._cast(np.array(v)) for n, v in graph["constants"].items()}
-        self.caches: dict[int, LayerCache] = {}
-        """By layer. Poisoned: a read of what nothing wrote shows."""
-        for g, (cache, pool) in enumerate(zip(caches, capacity.pools, strict=True)):
-            each = len(cache.tensors) // max(1, len(cache.layers))
-            for i, layer in enumerate(cache.layers):
-                made = {
-                    spec.name.rpartition(".")[0]: np.full(
-                        (pool, *page_shape(spec)), np.nan, self.dtype
-                    )
-                    for spec in cache.tensors[i * each : (i + 1) * each]
-                }
-                self.caches[layer] = LayerCache(g, made)
+        self.caches = layer_caches(caches, capacity.pools, self.dtype)
         self._adapters = None if adapters is None else ReferenceAdapters(adapters, self.dtype)
         self._infos = tuple(caches)
         self.page_bytes = tuple(cache.bytes_per_page for cache in caches)

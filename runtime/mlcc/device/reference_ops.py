@@ -106,7 +106,7 @@ def gelu(x: Array) -> Array:
 
 def gelu_tanh(x: Array) -> Array:
     """The tanh approximation of gelu."""
-    inner = math.sqrt(2.0 / math.pi) * (x + 0.044715 * x**3)
+    inner = math.sqrt(2.0 / math.pi) * (x + 0.044715 * x * x * x)
     return (0.5 * x * (1.0 + np.tanh(inner))).astype(x.dtype)
 
 

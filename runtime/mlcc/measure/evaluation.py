@@ -137,7 +137,7 @@ def perplexity(
     for index, text in enumerate(texts):
         ids = model.text.tokenizer.encode(text, add_special_tokens=False)
         cut += len(ids) > context
-        for batch, targets in _steps(scorer.capacity, ids[:context]):
+        for batch, targets in steps_of(scorer.capacity, ids[:context]):
             total -= scorer.log_likelihood(batch, targets)
             count += len(targets)
         progress(index + 1)
@@ -148,9 +148,12 @@ def perplexity(
     return math.exp(total / count)
 
 
-def _steps(capacity: Capacity, ids: Sequence[int]) -> Iterator[tuple[Batch, Sequence[int]]]:
-    """A text in steps of as many rows as the library computes, and the tokens that follow them."""
-    step = min(capacity.max_rows, capacity.max_step_tokens)
+def steps_of(
+    capacity: Capacity, ids: Sequence[int], rows: int | None = None
+) -> Iterator[tuple[Batch, Sequence[int]]]:
+    """A text in steps of as many rows as the library computes, or of `rows`, and the tokens that
+    follow them."""
+    step = rows or min(capacity.max_rows, capacity.max_step_tokens)
     steps = ManualSteps(capacity)
     for start in range(0, len(ids) - 1, step):
         stop = min(start + step, len(ids) - 1)

@@ -1,0 +1,149 @@
+"""Matrices rounded with the help of a text: layer by layer, on what their inputs have in common.
+
+The model runs over the text once. At the first matrix that reads an input, the second moments of
+that input are taken; each matrix that reads it gets the grids of its scheme, searched with the
+inputs' power as weights, and its codes by `feedback.py`. The text goes on through the weights as
+they were: going on through rounded ones was no better on text of another domain. Codes wait on disk
+until they are packed: in memory are one layer's arrays. Experts, tables and the head are rounded
+without data.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mlcc_compiler.calibration.feedback import Moments, round_with_feedback
+from mlcc_compiler.calibration.forward import PAGE_SIZE, Forward
+from mlcc_compiler.graph_json import graph_to_json
+from mlcc_compiler.models.registry import build_model
+from mlcc_compiler.passes.cache_groups import caches_of
+from mlcc_compiler.pipeline import trace
+from mlcc_compiler.plan import Plan
+from mlcc_compiler.quantization import Quantized, Scheme, quantize, scheme
+from mlcc_compiler.quantization.codec import cores
+from mlcc_compiler.quantization.quantized import PARTS, group_minima, group_scales
+from mlcc_compiler.weights.convert import check_finite
+from mlcc_compiler.weights.reader import Tensors
+
+Floats = npt.NDArray[np.float32]
+
+
+class Calibrated:
+    """A checkpoint's tensors (`reader.Tensors`), of which some were rounded: those are told as
+    quantized. `folder` keeps them."""
+
+    def __init__(self, tensors: Tensors, folder: Path) -> None:
+        self._tensors, self._folder = tensors, folder
+        self._rounded: dict[str, str] = {}
+
+    @property
+    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+        return self._tensors.shapes
+
+    @property
+    def nbytes(self) -> int:
+        return self._tensors.nbytes
+
+    @property
+    def schemes(self) -> Mapping[str, str]:
+        return {**self._tensors.schemes, **self._rounded}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._tensors
+
+    def check_dtypes(self, names: Iterable[str]) -> None:
+        self._tensors.check_dtypes(names)
+
+    def read(self, name: str) -> Floats:
+        return self._tensors.read(name)
+
+    def quantized(self, name: str) -> Quantized:
+        if name not in self._rounded:
+            return self._tensors.quantized(name)
+        with np.load(self._file(name)) as parts:
+            return Quantized(scheme(self._rounded[name]), **parts)
+
+    def keep(self, name: str, matrix: Quantized) -> None:
+        """From now on the tensor is this."""
+        parts = {part: getattr(matrix, part) for part in PARTS}
+        np.savez(self._file(name), **{p: a for p, a in parts.items() if a is not None})
+        self._rounded[name] = matrix.scheme.name
+
+    def _file(self, name: str) -> Path:
+        return self._folder / f"{list(self._tensors.shapes).index(name)}.npz"
+
+
+def calibrate(
+    plan: Plan,
+    rows: Sequence[Sequence[int]],
+    folder: Path,
+    progress: Callable[[int, int], None],
+) -> Calibrated:
+    """Round the matrices of a plan on rows of token ids; `folder` takes their codes.
+
+    Raises CheckpointError for weights that are damaged.
+    """
+    found = Calibrated(plan.checkpoint.tensors, folder)
+    context = max(map(len, rows))
+    architecture = build_model(plan.checkpoint.config, max(context, plan.limits.context))
+    traced = trace(architecture.model)
+    graph = json.loads(graph_to_json(traced))
+    caches = caches_of(traced.module, PAGE_SIZE, "float32")
+    rounding = _Rounding(plan, found, graph)
+    vocab = plan.config.vocab_size
+    Forward(graph, caches, vocab, rows, rounding.read, rounding.linear).run(progress, "logit_rows")
+    return found
+
+
+class _Rounding:
+    """What is done at each matrix of the graph."""
+
+    def __init__(self, plan: Plan, found: Calibrated, graph: Mapping[str, Any]) -> None:
+        self.plan, self.found = plan, found
+        self._moments: tuple[str, Moments] | None = None
+
+    @cached_property
+    def schemes(self) -> dict[str, Scheme]:
+        """Of the matrices that are rounded here: those with codes on a line."""
+        known = {name: scheme(row) for name, row in self.plan.schemes.items()}
+        return {n: s for n, s in known.items() if not s.is_float and not s.table and s.bits < 8}
+
+    def read(self, name: str) -> Floats:
+        source = self.plan.sources[name]
+        weight = self.plan.checkpoint.tensors.read(source)
+        check_finite(source, weight, "f32")
+        return weight
+
+    def linear(self, name: str, source: str, x: Floats, weight: Floats) -> Floats:
+        how = self.schemes.get(name)
+        if how is not None and self.found.schemes.get(self.plan.sources[name]) != how.name:
+            rounded = round_matrix(weight, how, self._of(source, x))
+            self.found.keep(self.plan.sources[name], rounded)
+        return np.asarray(x @ weight.T)
+
+    def _of(self, source: str, x: Floats) -> Moments:
+        """Moments of an input, kept until another is asked for."""
+        if self._moments is None or self._moments[0] != source:
+            self._moments = None  # before the next is made: they are the largest arrays here
+            self._moments = source, Moments.of(x.T @ x)
+        return self._moments[1]
+
+
+def round_matrix(weight: Floats, how: Scheme, moments: Moments) -> Quantized:
+    """A matrix f32 [N, K] as codes of a scheme, for inputs with these moments."""
+    grid = quantize(weight, how, moments.power)
+    scale = group_scales(grid)
+    offset = group_minima(grid)
+    if offset is None:
+        zero = how.middle if grid.zeros is None else grid.zeros.astype(np.float32)
+        offset = np.asarray(-scale * np.float32(zero) if np.isscalar(zero) else -scale * zero)
+    codes = round_with_feedback(weight, (scale, offset), how.levels, moments, cores())
+    return replace(grid, codes=codes)

@@ -1,0 +1,156 @@
+"""A model run over a text before it is compiled: the traced graph, evaluated node by node.
+
+All rows of the text go through a node together, and what no later node reads is dropped, so that
+memory holds one layer's arrays and one weight, however deep the model is. The operators are the
+numpy twins of the reference executor, but for attention: rows are whole sequences, whose scores
+are one product. Not here: what is done at a matrix (the caller's `linear`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mlcc.device import reference_ops as ops
+from mlcc.device.reference import OPERATORS
+from mlcc.device.reference_caches import LayerCache, Remembers, layer_caches
+from mlcc.device.step_view import StepView
+from mlcc.engine.batch import Batch, Capacity
+from mlcc.engine.manual import ManualSteps
+from mlcc_compiler.caches import Caches
+
+Array = Any
+"""A numpy array; numpy's own type is lost in every arithmetic expression."""
+
+PAGE_SIZE = 16
+Linear = Callable[[str, str, Array, Array], Array]
+"""(name of the weight, name of its input in the graph, input [n, K], weight [N, K]) -> [n, N]"""
+
+
+class Forward:
+    """One pass of `graph` (`graph_json.graph_to_json`) over rows of token ids, all of one step.
+
+    read: a weight by its name, f32; called once for each use. linear: does the products of
+    matrices, and may put another weight in.
+    """
+
+    def __init__(
+        self,
+        graph: Mapping[str, Any],
+        caches: Caches,
+        vocab_size: int,
+        rows: Sequence[Sequence[int]],
+        read: Callable[[str], npt.NDArray[np.float32]],
+        linear: Linear,
+    ) -> None:
+        self.graph, self.read, self.linear = graph, read, linear
+        batch, pools = _one_step(caches, vocab_size, rows)
+        self.step = StepView(batch)
+        self.caches: dict[int, LayerCache] = layer_caches(
+            caches.infos(pools), pools, np.float32, _remembering(graph)
+        )
+        ids, positions, wanted, *_ = ops.read_step(self.step, np.zeros(1, np.int32))
+        self.values: dict[str, Any] = {
+            "token_ids": ids,
+            "positions": positions,
+            "logit_rows": wanted,
+            **{name: np.array(v, np.float32) for name, v in graph["constants"].items()},
+        }
+
+    def run(self, progress: Callable[[int, int], None], until: str) -> None:
+        """Up to the node that first reads value or weight `until`, which is not evaluated."""
+        nodes = self.graph["nodes"]
+        last_use = {name: i for i, node in enumerate(nodes) for name in node["in"]}
+        for i, node in enumerate(nodes):
+            if until in node["in"]:
+                break
+            self.values[node["out"]] = self._evaluate(node)
+            for name in {*node["in"], node["out"]}:
+                if last_use.get(name, len(nodes)) <= i:
+                    self.values.pop(name, None)
+            progress(i + 1, len(nodes))
+
+    def _evaluate(self, node: Mapping[str, Any]) -> Any:
+        name = node["op"]
+        if name == "mlcc.linear":
+            source, weight, *bias = node["in"]
+            x = self._value(source)
+            y = self.linear(weight[7:], source, x, self._value(weight))
+            return y + self._value(bias[0]) if bias else y
+        inputs = [self._value(each) for each in node["in"]]
+        if name == "mlcc.attention":
+            return self._attention(*inputs, *node["attributes"])
+        operator = OPERATORS[name]
+        if isinstance(operator, Remembers):
+            layer, record = node["attributes"]
+            return operator.twin(self.step, self.caches[layer], *inputs, **json.loads(record))
+        return operator(*inputs, *node["attributes"])
+
+    def _attention(self, q: Array, k: Array, v: Array, layer: int, record: str) -> Array:
+        """Each row attends to itself: it is a whole sequence, so nothing need be kept."""
+        numbers, out = json.loads(record), np.empty_like(q)
+        starts = self.step.sequences("first_token")
+        for first, last in zip(starts[:-1], starts[1:], strict=True):
+            own = slice(int(first), int(last))
+            out[own] = _attend(q[own], k[own], v[own], **numbers)
+        return out
+
+    def _value(self, name: str) -> Any:
+        return self.read(name[7:]) if name.startswith("weight:") else self.values[name]
+
+
+def _remembering(graph: Mapping[str, Any]) -> set[int]:
+    """The layers whose operators are twins that keep something."""
+    kept = (n for n in graph["nodes"] if isinstance(OPERATORS.get(n["op"]), Remembers))
+    return {n["attributes"][0] for n in kept if n["op"] != "mlcc.attention"}
+
+
+def _attend(
+    q: Array,
+    k: Array,
+    v: Array,
+    *,
+    scale: float,
+    window: int | None,
+    softcap: float | None,
+    **sizes: int,
+) -> Array:
+    """Causal attention of one sequence: q [n, heads, head_dim] on k, v [n, kv_heads, head_dim]."""
+    n, heads, width = q.shape
+    place = np.arange(n)
+    hidden = place[:, None] < place
+    if window is not None:
+        hidden |= place[:, None] - place >= window
+    out = np.empty_like(q)
+    for h in range(heads):
+        kv = h // (heads // k.shape[1])
+        score = q[:, h] @ k[:, kv].T
+        score *= np.float32(scale)
+        if softcap is not None:
+            score = ops.softcap(score, softcap)
+        score[hidden] = -np.inf
+        score -= score.max(axis=1, keepdims=True)
+        np.exp(score, out=score)
+        out[:, h] = score @ v[:, kv] / score.sum(axis=1, keepdims=True)
+    return out
+
+
+def _one_step(
+    caches: Caches, vocab_size: int, rows: Sequence[Sequence[int]]
+) -> tuple[Batch, tuple[int, ...]]:
+    """A step of all rows, and pages for them."""
+    longest, total = max(map(len, rows)), sum(map(len, rows))
+    pools = tuple(len(rows) * max(1, g.most_pages(longest, total)) for g in caches.groups)
+    capacity = Capacity.of(
+        caches.groups,
+        pools,
+        vocab_size=vocab_size,
+        context=longest,
+        max_batch=len(rows),
+        max_step_tokens=total,
+    )
+    return ManualSteps(capacity, len(rows)).step(dict(enumerate(rows))), pools

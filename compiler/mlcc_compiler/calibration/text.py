@@ -1,0 +1,54 @@
+"""The text that a model is calibrated on, as rows of its tokens.
+
+The default text has a few domains: prose and verse of several centuries and languages, code,
+dialogue, tables, mathematics, notes. It comes from works whose copyright has expired and from this
+project. Long texts are sampled evenly; special tokens that the tokenizer puts before a text begin
+every row.
+"""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from pathlib import Path
+
+from mlcc.errors import UnsupportedError
+from mlcc.files import read_regular
+from mlcc.model.tokenizer import FileTokenizer
+
+DEFAULT = "default"
+ROW_TOKENS = 512
+MOST_ROWS = 24
+LEAST_TOKENS = 64
+MAX_BYTES = 64 << 20
+
+
+def calibration_text(source: str) -> str:
+    """The text of a file, or `default`. Raises UnsupportedError for what is no text."""
+    if source == DEFAULT:
+        return (files("mlcc_compiler.calibration") / "default.txt").read_text(encoding="utf-8")
+    try:
+        return read_regular(Path(source), MAX_BYTES).decode()
+    except (OSError, ValueError) as error:
+        raise UnsupportedError(
+            f"--calibrate {source}: cannot be read as UTF-8 text ({error}); give a text file, or "
+            f"'{DEFAULT}'"
+        ) from error
+
+
+def rows_of(text: str, tokenizer: FileTokenizer, longest: int) -> list[list[int]]:
+    """Rows of at most `longest` and ROW_TOKENS tokens, at most MOST_ROWS of them.
+
+    Raises UnsupportedError for a text that is too short to tell anything.
+    """
+    begin = list(tokenizer.encode("", add_special_tokens=True))[:1]
+    length = min(ROW_TOKENS, longest) - len(begin)
+    ids = list(tokenizer.encode(text, add_special_tokens=False))
+    if len(ids) < LEAST_TOKENS:
+        raise UnsupportedError(
+            f"--calibrate: the text has {len(ids)} tokens; give one of some thousands, or "
+            f"'{DEFAULT}'"
+        )
+    count = min(MOST_ROWS, -(-len(ids) // length))
+    stride = max(length, len(ids) // count)
+    rows = (ids[start : start + length] for start in range(0, count * stride, stride))
+    return [begin + row for row in rows if row]

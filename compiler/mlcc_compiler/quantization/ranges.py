@@ -1,0 +1,105 @@
+"""The search for two-level grids: of each group a scale and a minimum, which share steps of their
+own with the other groups of a super-block (GGUF's Q4_K and Q5_K; Q6_K without minimum).
+
+A group's range is tried in a few widths; for the codes of each, the scale and the minimum of the
+least weighted squares follow in closed form, and so does their error: candidates compare without
+forming residuals. Errors weigh by rms + |w| of the group, large weights count more, or by given
+importances of the inputs. Arrays are [group, M]: groups side by side, so that numpy's sums run
+along whole vectors. Not here: the order of bytes, schemes by name.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float32]
+
+WIDER = (-0.9, -0.4, 0.1, 0.6, 1.2, 2.0)
+"""Candidates: so many levels more than there are would lie on the group's range."""
+SHRUNK = (1.06, 1.0, 0.94, 0.88, 0.8)
+"""The same for ranges around zero, as factors."""
+TINY = np.float32(1e-30)
+
+
+def importances(x: Floats, power: Floats | None) -> Floats:
+    """Weights of the errors of x [group, M]. `power` [group, M] is the inputs' mean square, or
+    None: the weights' own size stands for it."""
+    square = x * x
+    mean = square.mean(axis=0)
+    if power is None:
+        return np.asarray(np.abs(x) + np.sqrt(mean), np.float32)
+    square += mean
+    np.sqrt(square, out=square)
+    square *= power
+    return square
+
+
+def fit_ranges(x: Floats, weight: Floats, levels: int) -> tuple[Floats, Floats]:
+    """(scale >= 0, minimum <= 0), f32 [M], for x [group, M] ~ scale * code + minimum."""
+    low = np.minimum(x.min(axis=0), 0)
+    width = np.maximum(x.max(axis=0), 0) - low
+    per_width = np.float32(1) / np.maximum(width, TINY)
+    sums = weight.sum(axis=0)
+    wx = weight * x
+    sum_x = wx.sum(axis=0)
+    scale, minimum = width / np.float32(levels), low
+    best = np.full(x.shape[1], np.inf, np.float32)
+    q, wq = np.empty_like(x), np.empty_like(x)
+    for wider in WIDER:
+        steps = np.float32(levels + wider) * per_width
+        np.multiply(x, steps, out=q)
+        q -= low * steps
+        np.rint(q, out=q)
+        if wider > 0.4:
+            np.minimum(q, np.float32(levels), out=q)
+        np.multiply(weight, q, out=wq)
+        sum_q = wq.sum(axis=0)
+        wq *= q
+        sum_qq = wq.sum(axis=0)
+        np.multiply(wx, q, out=wq)
+        sum_qx = wq.sum(axis=0)
+        s, m = _least_squares(sums, sum_q, sum_qq, sum_x, sum_qx)
+        # The error less sum(w x x), which all candidates share.
+        error = s * (s * sum_qq + 2 * (m * sum_q - sum_qx)) + m * (m * sums - 2 * sum_x)
+        better = (error < best) & (s > 0)
+        scale, minimum = np.where(better, s, scale), np.where(better, m, minimum)
+        best = np.where(better, error, best)
+    return scale, minimum
+
+
+def _least_squares(
+    sums: Floats, sum_q: Floats, sum_qq: Floats, sum_x: Floats, sum_qx: Floats
+) -> tuple[Floats, Floats]:
+    """Scale and minimum for given codes; a minimum above zero would not be stored, so it is 0."""
+    determinant = np.maximum(sums * sum_qq - sum_q * sum_q, TINY)
+    scale = (sums * sum_qx - sum_x * sum_q) / determinant
+    minimum = (sum_qq * sum_x - sum_q * sum_qx) / determinant
+    above = minimum > 0
+    alone = sum_qx / np.maximum(sum_qq, TINY)
+    return np.where(above, alone, scale), np.where(above, np.float32(0), minimum)
+
+
+def fit_symmetric(x: Floats, weight: Floats, middle: int) -> Floats:
+    """The scale, of either sign, f32 [M], for x [group, M] ~ scale * code, codes -middle ..
+    middle - 1."""
+    low, high = x.min(axis=0), x.max(axis=0)
+    full = np.where(-low > high, low, high) / np.float32(-middle)
+    safe = np.where(full == 0, np.float32(1), full)
+    wx = weight * x
+    scale, best = full, np.full(x.shape[1], -1, np.float32)
+    q, wq = np.empty_like(x), np.empty_like(x)
+    for shrink in SHRUNK:
+        np.multiply(x, np.float32(1 / shrink) / safe, out=q)
+        np.rint(q, out=q)
+        np.clip(q, -middle, middle - 1, out=q)
+        np.multiply(weight, q, out=wq)
+        wq *= q
+        sum_qq = wq.sum(axis=0)
+        np.multiply(wx, q, out=wq)
+        sum_qx = wq.sum(axis=0)
+        fitted = sum_qx / np.maximum(sum_qq, TINY)
+        better = sum_qx * fitted > best
+        scale = np.where(better, fitted, scale)
+        best = np.where(better, sum_qx * fitted, best)
+    return scale

@@ -1,0 +1,76 @@
+"""Rounding with feedback: what it gains where inputs have something in common, and only there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mlcc.errors import UnsupportedError
+from mlcc_compiler.calibration.calibrate import round_matrix
+from mlcc_compiler.calibration.feedback import Moments, round_with_feedback
+from mlcc_compiler.quantization import dequantize, quantize, scheme
+
+RNG = np.random.default_rng(5)
+N, K = 48, 128
+WEIGHT = RNG.standard_normal((N, K)).astype(np.float32)
+
+
+def inputs(common: float) -> Any:
+    """x [n, K] of which so much is made of eight directions, channels of unequal size."""
+    shared = RNG.standard_normal((600, 8)) @ RNG.standard_normal((8, K))
+    x = common * shared + RNG.standard_normal((600, K))
+    return (x * np.exp(RNG.standard_normal(K))).astype(np.float32)
+
+
+def error(weight: Any, x: Any) -> float:
+    """Of the product, squared, as a share."""
+    return float((((weight - WEIGHT) @ x.T) ** 2).sum() / ((WEIGHT @ x.T) ** 2).sum())
+
+
+@pytest.mark.parametrize("name", ["k4_g32", "k3_g64", "k6_g32", "q4_k", "int4_g32", "int4a_g32"])
+def test_errors_fall_where_inputs_have_something_in_common(name: str) -> None:
+    how, x = scheme(name), inputs(common=1.0)
+    plain = quantize(WEIGHT, how)
+    rounded = round_matrix(WEIGHT, how, Moments.of(x.T @ x))
+    rounded.check(name)
+    assert error(dequantize(rounded), x) < 0.4 * error(dequantize(plain), x)
+
+
+def test_inputs_without_anything_in_common_change_nothing() -> None:
+    scale, offset = np.full((N, K // 32), 0.1, np.float32), np.full((N, K // 32), -0.8, np.float32)
+    second = np.diag(RNG.uniform(1, 9, K)).astype(np.float32)
+    codes = round_with_feedback(WEIGHT, (scale, offset), 15, Moments.of(second), cores=2)
+    assert (codes == np.clip(np.rint((WEIGHT + 0.8) / 0.1), 0, 15)).all()
+
+
+def test_the_factor_is_of_the_second_moments_in_the_order_of_rounding() -> None:
+    x = inputs(common=0.3)
+    second = x.T @ x
+    moments = Moments.of(second.copy())
+    ordered = second[np.ix_(moments.order, moments.order)] / second.diagonal().mean()
+    made = moments.factor @ moments.factor.T
+    np.testing.assert_allclose(made - made.diagonal() * np.eye(K), ordered - np.diag(
+        ordered.diagonal()), atol=1e-2)  # fmt: skip
+    assert (np.tril(moments.factor, -1) == 0).all()
+    assert (np.diff(moments.power[moments.order]) <= 0).all()
+
+
+@pytest.mark.parametrize("second", [np.zeros((K, K)), np.ones((K, K))])
+def test_inputs_that_are_dead_or_alike_are_no_error(second: Any) -> None:
+    rounded = round_matrix(WEIGHT, scheme("k4_g32"), Moments.of(second.astype(np.float32)))
+    assert np.isfinite(dequantize(rounded)).all()
+    assert np.abs(dequantize(rounded) - WEIGHT).max() < 3
+
+
+def test_searches_for_given_powers_help_those_inputs() -> None:
+    how, power = scheme("k3_g32"), np.exp(3 * RNG.standard_normal(K)).astype(np.float32)
+    plain, weighted = (dequantize(quantize(WEIGHT, how, p)) for p in (None, power))
+    assert ((weighted - WEIGHT) ** 2 @ power).sum() < 0.8 * ((plain - WEIGHT) ** 2 @ power).sum()
+    assert ((weighted - WEIGHT) ** 2).sum() > ((plain - WEIGHT) ** 2).sum()
+
+
+def test_a_float_scheme_is_refused() -> None:
+    with pytest.raises(UnsupportedError, match="float format"):
+        quantize(WEIGHT, scheme("bf16"), np.ones(K, np.float32))
