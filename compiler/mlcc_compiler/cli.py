@@ -51,6 +51,7 @@ from mlcc_targets import TARGETS, Choices, Target, TargetError, get_target
     metavar="DIR",
     help="take the weights of an earlier compile, e.g. for another GPU target",
 )
+@click.option("--static-library", is_flag=True, help="model.a too, for programs that link it")
 @click.option("-q", "--quiet", is_flag=True, help="say nothing but errors")
 @click.option("-v", "--verbose", is_flag=True, help="name the passes")
 def compile_command(
@@ -70,6 +71,7 @@ def compile_command(
     max_rows: int | None,
     dump_ir: Path | None,
     reuse_weights: Path | None,
+    static_library: bool,
     quiet: bool,
     verbose: bool,
 ) -> None:
@@ -95,6 +97,7 @@ def compile_command(
         max_rows=max_rows,
         dump_ir=dump_ir,
         reuse_weights=reuse_weights,
+        static_library=static_library,
     )
     display = Display(quiet, verbose)
     try:

@@ -31,6 +31,7 @@ from mlcc_targets import Target
 
 DEFAULT_CONTEXT = 4096
 PAGE_SIZE = 16
+STATIC = "model.a"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +50,8 @@ class Options:
     dump_ir: Path | None = None
     reuse_weights: Path | None = None
     """An artifact of the same checkpoint whose weights are stored as this compile would."""
+    static_library: bool = False
+    """A static library beside the other, for programs that link their model."""
 
     @property
     def recipe(self) -> Recipe:
@@ -68,6 +71,15 @@ class Plan:
     """Name of each of the model's tensors -> its name in the checkpoint."""
     limits: Limits
     caches: Caches
+
+    @property
+    def static_row(self) -> Target | None:
+        """The target's, as its static library is made; None = none is wanted."""
+        target = self.target
+        if not self.options.static_library or target.archive is None:
+            return None
+        row = replace(target, library=STATIC, link=target.archive, symbol_prefix="mlcc_")
+        return _with_name(row, f"{self.checkpoint.name}_{self.options.quant}")
 
     @property
     def config(self) -> DecoderConfig:
@@ -106,6 +118,11 @@ def make_plan(checkpoint: Checkpoint, target: Target, options: Options) -> Plan:
     if reason := missing(target):
         raise UnsupportedError(f"target '{target.name}': {reason}")
     check_activations(target)
+    if options.static_library and target.archive is None:
+        raise UnsupportedError(
+            f"target '{target.name}' has no static library beside {target.library}; leave out "
+            "--static-library, or use --target cpu"
+        )
     target = _with_name(target, checkpoint.name)
     context = _context(checkpoint, options)
     layers = require(with_defaults(checkpoint.config), "num_hidden_layers")

@@ -134,6 +134,7 @@ def open_executor(
         count if place.kind == "cpu" else 1,
         manifest.interface,
         progress,
+        str(manifest.target.options.get("linked_prefix", "")),
     )
 
 
@@ -174,9 +175,11 @@ def executor_of(
     threads: int = 1,
     interface: str | None = None,
     progress: Progress = lambda done, total: None,
+    linked: str = "",
 ) -> Executor:
     """The executor of a compiled library on its device: libmlcc_executor, but for CUDA and Metal,
-    and for a CPU's libraries where it was not built: these go through TVM's package.
+    and for a CPU's libraries where it was not built: these go through TVM's package. linked: as it
+    takes it.
 
     Raises ArtifactError, CapacityError, DeviceError.
     """
@@ -185,7 +188,16 @@ def executor_of(
         from mlcc.device.compiled import CompiledExecutor
 
         return CompiledExecutor(
-            library, weights, caches, capacity, functions, threads, interface, place, progress
+            library,
+            weights,
+            caches,
+            capacity,
+            functions,
+            threads,
+            interface,
+            place,
+            progress,
+            linked,
         )
     if place.kind == "cpu" and not is_here("tvm"):
         raise DeviceError(absent)

@@ -48,7 +48,7 @@ def manifest_of(
             licence=licence,
         ),
         quantization=QuantizationInfo(name=plan.options.quant, options=asdict(plan.options.recipe)),
-        target=_target_info(target),
+        target=_target_info(target, plan.static_row),
         library=LibraryInfo(path=target.library, kind=target.library.rpartition(".")[2]),
         functions=functions,
         caches=caches,
@@ -70,7 +70,7 @@ def manifest_of(
     )
 
 
-def _target_info(target: Target) -> TargetInfo:
+def _target_info(target: Target, static: Target | None) -> TargetInfo:
     return TargetInfo(
         name=target.name,
         device=target.device,
@@ -85,5 +85,13 @@ def _target_info(target: Target) -> TargetInfo:
             **dict(target.limits),
             **({"archs": list(target.archs)} if target.archs else {}),
             **({"symbol_prefix": target.symbol_prefix} if target.symbol_prefix else {}),
+            **_static_options(static),
         },
     )
+
+
+def _static_options(static: Target | None) -> dict[str, str]:
+    """The static library beside the other, and what its symbols begin with."""
+    if static is None:
+        return {}
+    return {"static_library": static.library, "linked_prefix": static.symbol_prefix}
