@@ -24,7 +24,7 @@ from mlcc.engine.answer import AnswerText
 from mlcc.engine.batch import Batch, Capacity, Result, int32
 from mlcc.engine.caches import CachePools
 from mlcc.engine.choices import Choices
-from mlcc.engine.detokenize import Move, Tokenizer, Window
+from mlcc.engine.detokenize import Piece, Tokenizer, Window
 from mlcc.engine.events import Event, Finished, TextDelta
 from mlcc.engine.family import Families
 from mlcc.engine.grammar import Grammar
@@ -64,8 +64,8 @@ class Engine:
         self.capacity = capacity
         self._eos_ids = frozenset(eos_ids)
         self._tokenizer = tokenizer
-        self._moves: dict[Window, Move] = {}
-        """What tokens did in answers so far."""
+        self._pieces: dict[Window, Piece] = {}
+        """What tokens added to answers so far."""
         self._texts = TokenTexts(tokenizer, capacity.vocab_size) if tokenizer else None
         self._seed = seed
         self._pools = CachePools(capacity)
@@ -97,7 +97,7 @@ class Engine:
         seed = sampling.seed if sampling.seed is not None else derive_seed(self._seed, arrival)
         texts = None if sampling.logprobs is None else self._texts
         answer = AnswerText(
-            self._tokenizer, request.prompt, sampling.stop, texts, request.shown, self._moves
+            self._tokenizer, request.prompt, sampling.stop, texts, request.shown, self._pieces
         )
         stream, tokens, caches = stream_of(seed), int32(request.prompt), self._pools.empty()
         ends = frozenset() if sampling.ignore_eos else self._eos_ids
