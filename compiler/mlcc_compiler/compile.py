@@ -41,6 +41,7 @@ from mlcc_compiler.quantization import scheme
 from mlcc_compiler.weights.convert import arrays_of, plain_layout, specs_of
 from mlcc_compiler.weights.reader import Tensors
 from mlcc_targets import Target
+from mlcc_targets.static import HEADER
 
 
 @dataclass
@@ -104,6 +105,9 @@ def _build(plan: Plan, writer: ArtifactWriter, progress: Progress) -> Built:
     if plan.target.device == "numpy":
         sites = sites_of(plan.traced.module, plan.traced.names) if plan.options.adapters else ()
         return Built(plan, _reference_library(plan, library), (), 0, sites)
+    if static := plan.static_row:
+        writer.path(HEADER)
+        return _native_library(plan, library, progress, (static, writer.path(static.library)))
     return _native_library(plan, library, progress)
 
 
@@ -222,7 +226,9 @@ def _in_words(target: Target) -> str:
 # -- the library -------------------------------------------------------------------------------
 
 
-def _native_library(plan: Plan, library: Path, progress: Progress) -> Built:
+def _native_library(
+    plan: Plan, library: Path, progress: Progress, static: tuple[Target, Path] | None = None
+) -> Built:
     lowered = lower(
         plan.traced,
         kernel_set_for(plan.target),
@@ -241,6 +247,8 @@ def _native_library(plan: Plan, library: Path, progress: Progress) -> Built:
     progress.phase("code")
     build(lowered, plan.target, library, plan.options.dump_ir)
     plan.target.mark(library, library_abi())
+    if static is not None:
+        build(lowered, *static)
     functions, workspace = lowered.functions, lowered.workspace_bytes
     return Built(plan, lowered.plans, functions, workspace, lowered.sites)
 

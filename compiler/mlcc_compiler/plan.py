@@ -37,6 +37,7 @@ from mlcc_targets import Target
 DEFAULT_CONTEXT = 4096
 PAGE_SIZE = 16
 _TABLES = ("model.embed_tokens.weight", "lm_head.weight")
+STATIC = "model.a"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +63,8 @@ class Options:
     """A text file, or "default", on which matrices are rounded; None = without data."""
     reuse_weights: Path | None = None
     """An artifact of the same checkpoint whose weights are stored as this compile would."""
+    static_library: bool = False
+    """A static library beside the other, for programs that link their model."""
 
     @property
     def recipe(self) -> Recipe:
@@ -83,6 +86,15 @@ class Plan:
     caches: Caches
     notes: tuple[str, ...] = ()
     """What of the recipe could not be as asked, a line each."""
+
+    @property
+    def static_row(self) -> Target | None:
+        """The target's, as its static library is made; None = none is wanted."""
+        target = self.target
+        if not self.options.static_library or target.archive is None:
+            return None
+        row = replace(target, library=STATIC, link=target.archive, symbol_prefix="mlcc_")
+        return _with_name(row, f"{self.checkpoint.name}_{self.options.quant}")
 
     @property
     def config(self) -> DecoderConfig:
@@ -150,6 +162,11 @@ def make_plan(checkpoint: Checkpoint, target: Target, options: Options) -> Plan:
     if reason := missing(target):
         raise UnsupportedError(f"target '{target.name}': {reason}")
     check_activations(target)
+    if options.static_library and target.archive is None:
+        raise UnsupportedError(
+            f"target '{target.name}' has no static library beside {target.library}; leave out "
+            "--static-library, or use --target cpu"
+        )
     target = _with_name(target, checkpoint.name)
     context = _context(checkpoint, options)
     layers = require(with_defaults(checkpoint.config), "num_hidden_layers")

@@ -170,6 +170,7 @@ def open_executor(
         manifest.interface,
         progress,
         manifest.adapters,
+        str(manifest.target.options.get("linked_prefix", "")),
     )
 
 
@@ -211,9 +212,11 @@ def executor_of(
     interface: str | None = None,
     progress: Progress = lambda done, total: None,
     adapters: AdaptersInfo | None = None,
+    linked: str = "",
 ) -> Executor:
     """The executor of a compiled library on its device: libmlcc_executor, but for CUDA and Metal,
-    and for a CPU's libraries where it was not built: these go through TVM's package.
+    and for a CPU's libraries where it was not built: these go through TVM's package. linked: as it
+    takes it.
 
     Raises ArtifactError, CapacityError, DeviceError.
     """
@@ -232,6 +235,7 @@ def executor_of(
             place,
             progress,
             adapters,
+            linked,
         )
     if place.kind == "cpu" and not is_here("tvm"):
         raise DeviceError(absent)

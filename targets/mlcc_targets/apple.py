@@ -6,14 +6,13 @@ looked up at load.
 
 from __future__ import annotations
 
-import re
 import shutil
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from mlcc_targets.linker import run_zig
-from mlcc_targets.target import TargetError
+from mlcc_targets.static import HEADER, header, symbol_prefix
 
 MACOS, IOS = "13.0", "15.0"
 """The oldest systems that a library is for; their drivers take MSL 3.0 and 2.4."""
@@ -24,9 +23,6 @@ LIMITS = {
     "subgroup": 32,
     "narrow_types": 1,
 }
-HEADER = "mlcc_model.h"
-"""What `link_static` writes beside the library."""
-
 # dyld refuses a dylib that names no other library, "must link with at least libSystem.dylib"; the
 # linker itself asks for the one symbol, and for a file of the SDK that says its version.
 _LIBSYSTEM = """--- !tapi-tbd
@@ -38,39 +34,13 @@ exports:
     symbols: [ dyld_stub_binder ]
 ...
 """
-_SDK = ("include", "sys_include", "cc", "crt", "msvc_lib", "kernel32_lib", "darwin_sdk")
-"""The folders that zig asks for when told not to look for an SDK of its own."""
-
-_HEADER = """\
-/* Written by mlcc beside {library}: the prefix under which the model registers itself.
-
-   Link {library}, then ask TVM's function "ffi.SystemLib" for the library of this prefix:
+_USE = """\
+Link {library}, then ask TVM's function "ffi.SystemLib" for the library of this prefix:
 
        tvm::ffi::Function::GetGlobalRequired("ffi.SystemLib")({prefix}link())
-
-   Calling {prefix}link() is also what makes the linker take the members of {library}. */
-#ifndef {guard}
-#define {guard}
-
-#ifdef __cplusplus
-extern "C" {{
-#endif
-
-extern const char {prefix}__tvm_ffi__library_bin[];
-extern void *{prefix}__tvm_ffi__library_ctx;
-
-static inline const char *{prefix}link(void) {{
-  const void *volatile members[2] = {{{prefix}__tvm_ffi__library_bin,
-                                     &{prefix}__tvm_ffi__library_ctx}};
-  return members[0] && members[1] ? "{prefix}" : 0;
-}}
-
-#ifdef __cplusplus
-}}
-#endif
-
-#endif
 """
+_SDK = ("include", "sys_include", "cc", "crt", "msvc_lib", "kernel32_lib", "darwin_sdk")
+"""The folders that zig asks for when told not to look for an SDK of its own."""
 
 
 def link_dylib(objects: Sequence[Path], library: Path, arch: str = "aarch64") -> None:
@@ -106,21 +76,4 @@ def link_static(objects: Sequence[Path], library: Path) -> None:
     library.unlink(missing_ok=True)  # else its members stay
     # An index of symbols, and neither times nor users: the bytes depend on the objects alone.
     run_zig(["ar", "--format=darwin", "rcsD", str(library), *map(str, objects)], library)
-    library.with_name(HEADER).write_text(header(prefix, library.name), encoding="utf-8")
-
-
-def header(prefix: str, library: str) -> str:
-    """The C header of a static library: what an app calls to link and name its model."""
-    return _HEADER.format(library=library, prefix=prefix, guard=f"{prefix.upper()}H")
-
-
-def symbol_prefix(objects: Sequence[Path]) -> str:
-    """The prefix of a static library's symbols: TVM names the object of the device code by it.
-
-    Raises TargetError if there is none, or if it is no beginning of a C name.
-    """
-    for path in objects:
-        prefix = path.stem.removesuffix("devc")
-        if prefix != path.stem and re.fullmatch(r"[A-Za-z_]\w*", prefix, re.ASCII):
-            return prefix
-    raise TargetError("the objects of a static library carry no symbol prefix; this is a bug")
+    library.with_name(HEADER).write_text(header(prefix, library.name, _USE), encoding="utf-8")

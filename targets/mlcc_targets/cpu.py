@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mlcc.machine import cpu_features, machine, missing_features
-from mlcc_targets.native_library import link_for
+from mlcc_targets.native_library import archive_for, link_for
 from mlcc_targets.target import Choices, Target, TargetError
 
 
@@ -68,6 +68,7 @@ def target(choices: Choices) -> Target:
         vector_bits=row.vector_bits,
         f16=True,
         link=link_for(row.arch),
+        archive=archive_for(row.arch),
         run_missing=f"runs on a Linux machine with {row.arch}" if foreign else "",
     )
 

@@ -1,4 +1,4 @@
-"""Links shared libraries for Linux and Android, of any CPU, without files of their systems.
+"""Makes libraries for Linux and Android, of any CPU, without files of their systems.
 
 The system libraries are stubs that have a name and nothing else: a library notes the names, and the
 loader finds functions by theirs alone. So it asks for no version of glibc, whatever linked it.
@@ -11,11 +11,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mlcc_targets.linker import run_zig
+from mlcc_targets.static import HEADER, header, symbol_prefix
 from mlcc_targets.target import TargetError
 
 LINUX = ("libm.so.6", "libc.so.6")
 _RAISE = Path(__file__).with_name("raise_parts.c")
-_RAISE_FLAGS = (
+_LINKED = Path(__file__).with_name("linked_parts.c")
+_USE = """\
+Link {library} and libmlcc_executor; what {prefix}link() says is then the name of its library for
+   executor.h. mlcc.h finds it itself where its folder's manifest is opened.
+"""
+_OBJECT_FLAGS = (
     "-O2",
     "-g0",
     "-fPIC",
@@ -39,10 +45,27 @@ def link_model(
     """Link what TVM generated into a library that any runtime of TVM's can load, and which names
     none. Raises TargetError."""
     with tempfile.TemporaryDirectory() as folder:
-        raising = Path(folder) / "raise_parts.o"
-        target = ("-target", f"{arch}-linux")
-        run_zig(["cc", *target, *_RAISE_FLAGS, "-c", str(_RAISE), "-o", str(raising)], raising)
-        link_elf([*objects, raising], library, arch, needed, options)
+        link_elf([*objects, _compiled(_RAISE, folder, arch)], library, arch, needed, options)
+
+
+def archive_model(objects: Sequence[Path], library: Path, arch: str) -> None:
+    """Collect objects in a static library for programs that link libmlcc_executor too, and write
+    HEADER beside it. Raises TargetError."""
+    prefix = symbol_prefix(objects)
+    library.unlink(missing_ok=True)  # else its members stay
+    with tempfile.TemporaryDirectory() as folder:
+        members = [*objects, _compiled(_LINKED, folder, arch)]
+        # An index of symbols, and neither times nor users: the bytes depend on the objects alone.
+        run_zig(["ar", "--format=gnu", "rcsD", str(library), *map(str, members)], library)
+    text = header(prefix, library.name, _USE, f"linked:{prefix}")
+    library.with_name(HEADER).write_text(text, encoding="utf-8")
+
+
+def _compiled(source: Path, folder: str, arch: str) -> Path:
+    made = Path(folder) / f"{source.stem}.o"
+    target = ("-target", f"{arch}-linux")
+    run_zig(["cc", *target, *_OBJECT_FLAGS, "-c", str(source), "-o", str(made)], made)
+    return made
 
 
 def link_elf(

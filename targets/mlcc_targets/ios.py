@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from mlcc_targets.apple import HEADER, IOS, LIMITS, link_static
+from mlcc_targets.apple import IOS, LIMITS, link_static
+from mlcc_targets.static import HEADER
 from mlcc_targets.target import Choices, Target
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from mlcc.machine import machine
 from mlcc_targets.apple import link_dylib
-from mlcc_targets.elf import link_model
+from mlcc_targets.elf import archive_model, link_model
 from mlcc_targets.target import Link, TargetError
 
 
@@ -18,6 +18,12 @@ def link_for(arch: str) -> Link:
     if arch != machine() or sys.platform.startswith("linux"):
         return partial(link_model, arch=arch)
     return partial(link_dylib, arch=arch) if sys.platform == "darwin" else _untried
+
+
+def archive_for(arch: str) -> Link | None:
+    """What makes static libraries for `arch`; None = there is no executor to link them with."""
+    linux = arch != machine() or sys.platform.startswith("linux")
+    return partial(archive_model, arch=arch) if linux else None
 
 
 def _untried(objects: Sequence[Path], library: Path) -> None:

@@ -89,6 +89,8 @@ class Target:
     graphs: bool = False
     """A decode step is captured once and replayed as one launch (CUDA graphs)."""
     link: Link = not_built
+    archive: Link | None = None
+    """Collects objects in a static library, where a program may link one beside `library`."""
     prepare: Prepare = lambda say: None
     """What `link` needs to be made once a machine; called before a compile begins its work."""
     mark: Mark = lambda library, abi: None

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlcc.engine import detokenize
-from mlcc.engine.detokenize import Detokenizer, Move, Tokenizer, Window
+from mlcc.engine.detokenize import Detokenizer, Piece, Tokenizer, Window
 from mlcc.engine.sampling import derive_seed, mix64, stream_of, uniform
 from mlcc.engine.stop import StopChecker
 
@@ -97,7 +97,7 @@ def test_work_per_token_does_not_grow(token: int) -> None:
 @fixed
 @given(st.lists(st.lists(st.integers(0, 20), max_size=12), min_size=2, max_size=4))
 def test_what_answers_learn_of_each_other_changes_no_piece(answers: list[list[int]]) -> None:
-    known: dict[Window, Move] = {}
+    known: dict[Window, Piece] = {}
     for ids in answers:
         alone, together = Detokenizer(ByteTokenizer()), Detokenizer(ByteTokenizer(), known=known)
         assert [*map(alone.push, ids)] == [*map(together.push, ids)]
@@ -106,7 +106,7 @@ def test_what_answers_learn_of_each_other_changes_no_piece(answers: list[list[in
 
 def test_what_is_known_of_tokens_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(detokenize, "_MOST_KNOWN", 3)
-    known: dict[Window, Move] = {}
+    known: dict[Window, Piece] = {}
     detokenizer = Detokenizer(ByteTokenizer(), known=known)
     for token in (17, 18, 19, 20) * 3:
         detokenizer.push(token)

@@ -17,7 +17,7 @@ from small_library import WIDTH, build, inspect, lowered
 from mlcc_compiler import pipeline
 from mlcc_compiler._tvm import T, tvm
 from mlcc_compiler.kernels.frame import Expr, f32, kernel, store
-from mlcc_targets import Target, TargetError, apple, get_target
+from mlcc_targets import Target, TargetError, get_target, static
 from mlcc_targets.linker import run_zig
 
 pytestmark = pytest.mark.needs("llvm")
@@ -174,7 +174,7 @@ def static_model(folder: Path, prefix: str, body: object) -> Path:
 
     def archive(objects: list[Path], library: Path) -> None:
         run_zig(["ar", "rcsD", str(library), *map(str, objects)], library)
-        text = apple.header(apple.symbol_prefix(objects), library.name)
+        text = static.header(static.symbol_prefix(objects), library.name, "")
         library.with_suffix(".h").write_text(text, encoding="utf-8")
 
     row = Target(name="static", device="cpu", symbol_prefix=prefix, link=archive)
@@ -187,4 +187,4 @@ def static_model(folder: Path, prefix: str, body: object) -> Path:
 
 def test_objects_without_a_prefix_are_refused(tmp_path: Path) -> None:
     with pytest.raises(TargetError, match="no symbol prefix"):
-        apple.symbol_prefix([tmp_path / "lib0.o", tmp_path / "devc.o"])
+        static.symbol_prefix([tmp_path / "lib0.o", tmp_path / "devc.o"])

@@ -51,7 +51,7 @@ def manifest_of(
             licence=licence,
         ),
         quantization=_quantization(plan),
-        target=_target_info(target),
+        target=_target_info(target, plan.static_row),
         library=LibraryInfo(path=target.library, kind=target.library.rpartition(".")[2]),
         functions=functions,
         caches=caches,
@@ -86,7 +86,7 @@ def _quantization(plan: Plan) -> QuantizationInfo:
     return QuantizationInfo(name=plan.options.quant, options=options)
 
 
-def _target_info(target: Target) -> TargetInfo:
+def _target_info(target: Target, static: Target | None) -> TargetInfo:
     return TargetInfo(
         name=target.name,
         device=target.device,
@@ -101,5 +101,13 @@ def _target_info(target: Target) -> TargetInfo:
             **dict(target.limits),
             **({"archs": list(target.archs)} if target.archs else {}),
             **({"symbol_prefix": target.symbol_prefix} if target.symbol_prefix else {}),
+            **_static_options(static),
         },
     )
+
+
+def _static_options(static: Target | None) -> dict[str, str]:
+    """The static library beside the other, and what its symbols begin with."""
+    if static is None:
+        return {}
+    return {"static_library": static.library, "linked_prefix": static.symbol_prefix}

@@ -35,6 +35,7 @@ class CompiledExecutor:
 
     weights: where they lie, in the order of the manifest. functions: those that the library
     exports, as the manifest lists them. interface: the manifest's, which must be the library's own.
+    linked: the prefix of the model's static library, which is taken if the program has linked it.
     Raises ArtifactError if it is not, DeviceError if the library does not load, CapacityError if
     something does not fit. Any thread may call, one after the other.
     """
@@ -51,19 +52,22 @@ class CompiledExecutor:
         place: Place = CPU,
         progress: Callable[[int, int], None] = lambda done, total: None,
         adapters: AdaptersInfo | None = None,
+        linked: str = "",
     ) -> None:
         self.capacity = capacity
         self.place = place
         self.depth = 1 if place.kind == "cpu" else 2
         self.page_bytes = tuple(cache.bytes_per_page for cache in caches)
-        self._path = library
+        self._path, path = library, bytes(library.absolute())
         self._adjust_layout = AdjustLayout.of(capacity.layout, capacity.vocab_size)
         self._library = webgpu.library() if place.kind == webgpu.KIND else c.load()
+        if linked and self._library.linked(linked):
+            self._path, path = Path(c.LINKED + linked), (c.LINKED + linked).encode()
         self._closed = False
         telling = _Telling(progress, sum(weight.stop - weight.start for weight in weights))
         with self._typed("opening the model"):
             self._executor = self._library.open(
-                bytes(library.absolute()),
+                path,
                 interface,
                 threads,
                 c.DEVICES[place.kind],

@@ -129,11 +129,17 @@ class Module(Protocol):
         /,
     ) -> OpenExecutor: ...
 
+    def linked(self, prefix: str, /) -> int: ...
+
     def webgpu(self, path: bytes, why_absent: str, /) -> None: ...
 
     def webgpu_devices(self) -> str: ...
 
     def webgpu_close(self, device_index: int, /) -> None: ...
+
+
+LINKED = "linked:"
+"""Before the prefix of a model that the program has linked, where a library's path would be."""
 
 
 def look_in(folder: Path) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mlcc.engine.detokenize import Detokenizer, Move, Tokenizer, Window
+from mlcc.engine.detokenize import Detokenizer, Piece, Tokenizer, Window
 from mlcc.engine.logprobs import AnswerLogprobs, HeldLogprob, TokenLogprob
 from mlcc.engine.stop import StopChecker
 from mlcc.engine.token_texts import TokenTexts
@@ -15,7 +15,7 @@ from mlcc.engine.token_texts import TokenTexts
 
 class AnswerText:
     """The growing text of one answer; without a tokenizer it stays empty. texts: of its tokens, if
-    their log-probabilities are to be told. shown: special tokens that are text in it. moves:
+    their log-probabilities are to be told. shown: special tokens that are text in it. pieces:
     what other answers have found."""
 
     def __init__(
@@ -25,10 +25,10 @@ class AnswerText:
         stop: Sequence[str],
         texts: TokenTexts | None = None,
         shown: Sequence[tuple[int, str]] = (),
-        moves: dict[Window, Move] | None = None,
+        pieces: dict[Window, Piece] | None = None,
     ) -> None:
         self._detokenizer = (
-            Detokenizer(tokenizer, prompt, dict(shown), moves) if tokenizer else None
+            Detokenizer(tokenizer, prompt, dict(shown), pieces) if tokenizer else None
         )
         self._checker = StopChecker(stop) if stop else None
         self._logprobs = AnswerLogprobs(texts) if texts else None

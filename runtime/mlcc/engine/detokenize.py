@@ -24,7 +24,7 @@ BROKEN = "\ufffd"
 Window = tuple[int, ...]
 
 
-class Move(NamedTuple):
+class Piece(NamedTuple):
     """What a token does behind a window whose text is out."""
 
     new: str
@@ -54,7 +54,7 @@ class Detokenizer:
         tokenizer: Tokenizer,
         prompt: Sequence[int] = (),
         shown: Mapping[int, str] | None = None,
-        known: dict[Window, Move] | None = None,
+        known: dict[Window, Piece] | None = None,
     ) -> None:
         self._tokenizer = tokenizer
         self._shown = shown or {}
@@ -71,8 +71,8 @@ class Detokenizer:
             return self.flush() + written  # what follows has the context of what was before
         ids = self._ids = (*self._ids, token)
         waiting = len(ids) - self._read
-        if waiting == 1 and (move := self._known.get(ids)) is not None:
-            new, self._ids, self._text = move
+        if waiting == 1 and (piece := self._known.get(ids)) is not None:
+            new, self._ids, self._text = piece
             self._read = len(self._ids)
             return new
         text = self._decode(ids)
@@ -99,7 +99,7 @@ class Detokenizer:
         """What the last of these tokens did behind the others, whose text was out."""
         if len(self._known) >= _MOST_KNOWN:
             self._known.clear()
-        self._known[ids] = Move(new, self._ids, self._text)
+        self._known[ids] = Piece(new, self._ids, self._text)
 
     def _advance(self, cut: int, text: str) -> str:
         """Give out the text of the window's tokens before `cut`, `text`, and move the window."""

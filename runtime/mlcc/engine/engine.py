@@ -25,7 +25,7 @@ from mlcc.engine.answer import AnswerText
 from mlcc.engine.batch import Batch, Capacity, Result, int32
 from mlcc.engine.caches import CachePools
 from mlcc.engine.choices import Choices
-from mlcc.engine.detokenize import Move, Tokenizer, Window
+from mlcc.engine.detokenize import Piece, Tokenizer, Window
 from mlcc.engine.drafts import DraftModel, Drafts
 from mlcc.engine.events import Event, Finished, TextDelta
 from mlcc.engine.family import Families
@@ -76,8 +76,8 @@ class Engine:
         self.capacity = capacity
         self._eos_ids = frozenset(eos_ids)
         self._tokenizer = tokenizer
-        self._pieces: dict[Window, Move] = {}
-        """What tokens did in answers so far."""
+        self._pieces: dict[Window, Piece] = {}
+        """What tokens added to answers so far."""
         self._texts = TokenTexts(tokenizer, capacity.vocab_size) if tokenizer else None
         self._text_later = text_later
         self._seed = seed

@@ -112,7 +112,7 @@ typedef struct {
 typedef struct {
   int32_t abi;           // MLCC_EXECUTOR_ABI
   int32_t threads;       // of kernels, at least 1
-  const char* library;   // path
+  const char* library;   // path; or of a model.a that the program links, "linked:" and its prefix
   const char* interface; // what the library must say it was compiled for; NULL = anything
   const char* const* functions;  // those that the library has, as the manifest lists them
   int32_t num_functions;
@@ -154,6 +154,10 @@ MLCC_API int32_t mlcc_executor_abi(void);
 
 // Why the last call of this thread failed, in one line; valid until its next one.
 MLCC_API const char* mlcc_executor_error(void);
+
+// 1 if the program has linked the static library of a model (`mlcc compile --static-library`) whose
+// symbols have this prefix, and takes it: its header says how.
+MLCC_API int32_t mlcc_executor_linked(const char* prefix);
 
 // Where wgpu-native is, a shared library; empty and why, if there is none. Nothing is loaded yet.
 MLCC_API mlcc_executor_status mlcc_executor_webgpu(const char* path, const char* why_absent);

@@ -1,6 +1,7 @@
 #include "library.h"
 
 #include "error.h"
+#include "linked.h"
 #include "memory.h"
 
 namespace mlcc {
@@ -9,6 +10,7 @@ namespace {
 constexpr int kPooled = 2;  // memory::AllocatorType::kPooled
 
 ffi::Module load(const std::string& path) {
+  if (auto prefix = linked_prefix(path)) return linked_module(*prefix);
   check_library_file(path);
   try {
     return ffi::Module::LoadFromFile(path);

@@ -234,6 +234,14 @@ PyObject* webgpu_devices(PyObject*, PyObject*) {
   });
 }
 
+PyObject* linked(PyObject*, PyObject* arguments) {
+  return guarded([=] {
+    const char* prefix = nullptr;
+    parse(arguments, "s", &prefix);
+    return PyLong_FromLongLong(mlcc_executor_linked(prefix));
+  });
+}
+
 PyObject* webgpu_close(PyObject*, PyObject* index) {
   return guarded([=] {
     call(mlcc_executor_webgpu_close, static_cast<int32_t>(integer(index)));
@@ -262,6 +270,7 @@ PyMethodDef executor_methods[] = {
 
 PyMethodDef functions[] = {
     {"open", open_executor, METH_VARARGS, nullptr},
+    {"linked", linked, METH_VARARGS, nullptr},
     {"webgpu", webgpu, METH_VARARGS, nullptr},
     {"webgpu_devices", webgpu_devices, METH_NOARGS, nullptr},
     {"webgpu_close", webgpu_close, METH_O, nullptr},
