@@ -143,8 +143,8 @@ typedef struct mlcc_host {
   int32_t (*decode)(void* context, const int32_t* ids, size_t count, mlcc_answer* answer);
   /* Gives a JSON array of strings: the special tokens as they are written ("<|im_end|>"). */
   int32_t (*special_tokens)(void* context, mlcc_answer* answer);
-  /* Gives, for every token from 0, a uint32_t of its length and its bytes: for grammars, which this
-   * version has not. NULL: none can be used. */
+  /* Gives, for every token from 0, a uint32_t of its length and its bytes. This version does not
+   * ask: grammars are read by the model's tokenizer.json, if `path` of mlcc_python has llguidance. */
   int32_t (*token_bytes)(void* context, mlcc_answer* answer);
 
   /* The last of all: nothing of the engine uses `context` or calls back any more. */
@@ -161,7 +161,8 @@ typedef struct mlcc_python {
   const char* zip;
   /* The folder with lib/pythonX.Y. NULL: found from where libpython lies. "": none, `path` says. */
   const char* home;
-  /* More places of modules, behind those, with ':' between them. */
+  /* More places of modules, behind those, with ':' between them. What `pip install --no-deps
+   * --target FOLDER llguidance` made is one: then answers can be held to schemas and grammars. */
   const char* path;
   /* Hears what Python would print: warnings, and tracebacks of bugs. NULL: stderr. */
   void (*log)(void* context, const char* line);

@@ -20,6 +20,7 @@ from mlcc.embedded.c.tokenizer import HostTokenizer
 from mlcc.embedded.c.turns import TurnClient
 from mlcc.embedded.calls import Calls
 from mlcc.errors import CapacityError, InvalidRequestError, MlccError
+from mlcc.extras import is_here
 from mlcc.model.model import Model
 from mlcc.model.tokenizer import TextTokenizer
 from mlcc.service.core import Core, ServiceBounds
@@ -73,7 +74,9 @@ class Hosted:
             traceback.print_exc()
             return self._fail(internal_error())
         capacity = self._model.capacity
-        text = replace(self._model.text, grammars=None)  # reading them would hold the loop up
+        text = self._model.text
+        if not is_here("llguidance"):  # what a terminal is told to type helps no app
+            text = replace(text, grammars=None)
         self._client = TurnClient(self._model, self._options.max_queue, self._flush)
         self._calls = Calls(Service(OneModel(Core(self._client, text, BOUNDS))))
         self._state = "ready"
