@@ -91,7 +91,8 @@ def wish(draw: random.Random, vocab: int) -> tuple[str, dict[str, Any], int]:
         same = random.Random(draw.randrange(4))
         prompt = [*(same.randrange(vocab) for _ in range(96)), *prompt]
     fields: dict[str, Any] = {
-        "prompt": prompt, "max_tokens": draw.choice((1, 8, 16, 120)), "seed": draw.randrange(1 << 30),
+        "prompt": prompt, "max_tokens": draw.choice((1, 8, 16, 120)),
+        "seed": draw.randrange(1 << 30),
         "temperature": draw.choice((0, 1)), "stream": kind != "several",
         "ignore_eos": draw.random() < 0.5,
     }  # fmt: skip
