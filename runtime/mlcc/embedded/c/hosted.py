@@ -20,7 +20,6 @@ from mlcc.embedded.c.tokenizer import HostTokenizer
 from mlcc.embedded.c.turns import TurnClient
 from mlcc.embedded.calls import Calls
 from mlcc.errors import CapacityError, InvalidRequestError, MlccError
-from mlcc.extras import is_here
 from mlcc.model.model import Model
 from mlcc.model.tokenizer import TextTokenizer
 from mlcc.service.core import Core, ServiceBounds
@@ -75,7 +74,7 @@ class Hosted:
             return self._fail(internal_error())
         capacity = self._model.capacity
         text = self._model.text
-        if not is_here("llguidance"):  # what a terminal is told to type helps no app
+        if find_spec("llguidance") is None:  # what a terminal is told to type helps no app
             text = replace(text, grammars=None)
         self._client = TurnClient(self._model, self._options.max_queue, self._flush)
         self._calls = Calls(Service(OneModel(Core(self._client, text, BOUNDS))))
