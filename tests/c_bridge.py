@@ -17,7 +17,7 @@ from queue import Empty
 from threading import Thread
 from typing import Any
 
-from c_host import Event, Host, Name
+from c_host import UNSAID, Event, Host, Name
 from c_tokenizer import answering
 
 from mlcc.embedded.c.codes import Kind
@@ -107,10 +107,11 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def bridge(program: Sequence[str], model: Path) -> Iterator[str]:
+def bridge(program: Sequence[str], model: Path, path: str = UNSAID) -> Iterator[str]:
     """The URL under which a model answers, with its tokenizer by callbacks if the program asks for
-    them. In a process of its own, or the client's threads would hold up the program's events."""
-    command = [sys.executable, __file__, str(model), *program]
+    them. path: more places of Python's modules. In a process of its own, or the client's threads
+    would hold up the program's events."""
+    command = [sys.executable, __file__, str(model), path, *program]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdin and process.stdout
     try:
@@ -125,10 +126,11 @@ def bridge(program: Sequence[str], model: Path) -> Iterator[str]:
         process.stdout.close()
 
 
-def main(model: str, *program: str) -> None:
+def main(model: str, path: str, *program: str) -> None:
     """Serve until the standard input ends."""
     with Host(program, answering(Path(model))) as host:
-        told = host.start()  # nothing but the standard library and the zip: no numpy, no TVM
+        # Without a path nothing but the standard library and the zip: no numpy, no TVM.
+        told = host.start(path=path)
         assert told.c == 0, told
         engine = host.create(callbacks=3, model=model)
         host.ready()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 from engine_drive import small, toy_driver
 from engine_tokenizers import ByteTokenizer
@@ -17,7 +18,7 @@ VOCAB = 64
 class Pieces(ByteTokenizer):
     """Of more tokens than it has pieces."""
 
-    def decode(self, ids: list[int], /) -> str:  # type: ignore[override]
+    def decode(self, ids: Sequence[int], /) -> str:
         return super().decode([i % self.vocab_size for i in ids])
 
 

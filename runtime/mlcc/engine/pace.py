@@ -16,9 +16,9 @@ from statistics import median
 
 SLOWER = 1.75
 """The longest of steps are to stay under twice the others: what is left is for what varies."""
-LEAST = 4
-"""Tokens of prompts in any step, fewer where they cost more: who waits is not to starve, and a few
-often take no longer than one."""
+LEAST = 16
+"""Tokens of prompts in any step, fewer where they cost more: who waits is not to starve, a batch is
+to fill up, and a few often take no longer than one."""
 BREATH = 16
 """After so many steps with prompts in a row comes one without: what decoding takes changes with who
 decodes."""

@@ -271,15 +271,13 @@ def open_text(
 
 def text_of(artifact: Artifact, tokenizer: TextTokenizer | None = None) -> ModelText:
     """The text side of an artifact whose files are checked; None: by the tokenizer's own file,
-    which grammars are read by too. Raises ArtifactError."""
-    grammars = None
-    if tokenizer is None:
-        # not in a tab, nor where a host has its own
-        from mlcc.model.native_grammars import open_grammars
+    which grammars are read by in any case. Raises ArtifactError."""
+    from mlcc.model.native_grammars import open_grammars
 
+    if tokenizer is None:  # else a host has its own
         tokenizer = FileTokenizer(artifact.tokenizer_path)
-        info = artifact.manifest.model
-        grammars = open_grammars(artifact.tokenizer_path, info.vocab_size, info.eos_token_ids)
+    info = artifact.manifest.model
+    grammars = open_grammars(artifact.tokenizer_path, info.vocab_size, info.eos_token_ids)
     try:
         text = read_text(artifact.manifest, artifact.text, tokenizer)
         return replace(text, grammars=grammars)

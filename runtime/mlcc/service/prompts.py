@@ -55,7 +55,8 @@ def check_built(text: ModelText, structure: Structure) -> None:
     if text.grammars is None:
         raise UnsupportedError(
             f"'{structure.field}' is not built here: this host of the model has nothing that reads "
-            "grammars; leave it out, or ask `mlcc serve`",
+            "grammars; leave it out or ask `mlcc serve`; to a program over mlcc.h llguidance is "
+            "given by its `path`",
             param=structure.field,
             code="unsupported_parameter",
         )

@@ -74,7 +74,9 @@ class Hosted:
             traceback.print_exc()
             return self._fail(internal_error())
         capacity = self._model.capacity
-        text = replace(self._model.text, grammars=None)  # reading them would hold the loop up
+        text = self._model.text
+        if find_spec("llguidance") is None:  # what a terminal is told to type helps no app
+            text = replace(text, grammars=None)
         self._client = TurnClient(self._model, self._options.max_queue, self._flush)
         place = self._options.lora_dir
         folders = AdapterFolders(Path(place) if place else None)

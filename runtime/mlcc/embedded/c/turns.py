@@ -13,6 +13,7 @@ from dataclasses import asdict
 from typing import Any
 
 from mlcc.engine.batch import Capacity
+from mlcc.engine.grammar import Grammar, Grammars, Structure
 from mlcc.engine.request import Request
 from mlcc.errors import DeviceError, DeviceLostError, MlccError
 from mlcc.model.driver import Driver
@@ -33,6 +34,9 @@ class TurnClient(EngineClient):
         self._capacity = model.capacity
         self._driver = Driver(model)
         self._adapters: dict[str, AdapterEntry] = {}
+        self._grammars = model.text.grammars
+        self._reading: dict[str, asyncio.Task[None]] = {}
+        """Requests whose grammar is being read, in a thread: the loop goes on."""
         self._work = asyncio.Event()
         self._running = asyncio.get_running_loop().create_task(self._run())
 
@@ -79,11 +83,30 @@ class TurnClient(EngineClient):
     def stop(self, why: MlccError) -> None:
         """Fail what is still waiting, and everything from now on. Idempotent."""
         self._running.cancel()
+        for reading in self._reading.values():
+            reading.cancel()
         self._die(why)
 
     def _add(self, request: Request) -> None:
+        if request.structure is None or self._grammars is None:
+            self._begin(request)
+        else:
+            task = self._read(request, self._grammars, request.structure)
+            self._reading[request.id] = asyncio.get_running_loop().create_task(task)
+
+    async def _read(self, request: Request, grammars: Grammars, structure: Structure) -> None:
         try:
-            self._driver.engine.add(request)
+            grammar = await asyncio.to_thread(grammars.open, structure)
+        except MlccError as error:
+            self._refuse(request.id, error)
+        else:
+            self._begin(request, grammar)
+        finally:
+            self._reading.pop(request.id, None)
+
+    def _begin(self, request: Request, grammar: Grammar | None = None) -> None:
+        try:
+            self._driver.engine.add(request, grammar)
         except MlccError as error:
             self._refuse(request.id, error)
         else:
@@ -91,6 +114,8 @@ class TurnClient(EngineClient):
             self._work.set()
 
     def _cancel(self, request_id: str) -> None:
+        if reading := self._reading.get(request_id):
+            reading.cancel()
         self._driver.engine.cancel(request_id)
 
     async def _run(self) -> None:
