@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ from mlcc.service.exchange import ApiRequest
 from mlcc.service.models import OneModel
 from mlcc.worker.adapting import load_first
 from mlcc.worker.client import WorkerClient
+from mlcc.worker.process import EngineProcess
 from mlcc.worker.thread import EngineThread
 
 Answer = tuple[int, Any]
@@ -29,7 +32,12 @@ Answer = tuple[int, Any]
 class Place:
     """A service in this event loop, whose engine is a thread."""
 
-    def __init__(self, engine: EngineThread, root: Path | None, first: tuple[AdapterEntry, ...]):
+    def __init__(
+        self,
+        engine: EngineThread | EngineProcess,
+        root: Path | None,
+        first: tuple[AdapterEntry, ...],
+    ) -> None:
         load_first(engine, first)
         self.client = WorkerClient(engine, 64, adapters=first)
         core = Core(self.client, toy_text(), folders=AdapterFolders(root), aliases=("gpt",))
@@ -66,11 +74,12 @@ def living(
     root: Path | None,
     first: tuple[AdapterEntry, ...] = (),
     open_model: Callable[[], Model] = open_adapted_toy,
+    engine_of: Callable[..., EngineThread | EngineProcess] = EngineThread,
 ) -> None:
     """`work` with a place, which is ended whatever happens."""
 
     async def run() -> None:
-        engine = EngineThread(open_model)
+        engine = engine_of(open_model)
         try:
             place = Place(engine, root, first)
             place.client.start()
@@ -204,3 +213,31 @@ def test_an_adapter_that_is_wrong_at_the_start(tmp_path: Path) -> None:
             load_first(engine, [AdapterEntry("x", tmp_path / "absent")])
     finally:
         engine.close()
+
+
+def test_an_engine_that_ended_has_its_adapters_again(tmp_path: Path) -> None:
+    """But one whose folder is gone; before any request is asked again."""
+    first = (AdapterEntry("zero", save_small(tmp_path / "zero", 9)),)
+    save_small(tmp_path / "gone", 5)
+    started: list[EngineProcess] = []
+
+    def engine_of(open_model: Callable[[], Model]) -> EngineProcess:
+        started.append(EngineProcess(open_model))
+        return started[0]
+
+    async def work(place: Place) -> None:
+        wanted = await place.text("zero")
+        assert (await place.load("gone", "gone"))[0] == 200
+        for file in (tmp_path / "gone").iterdir():
+            file.unlink()
+        pid = started[0].pid
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        while place.client.ready:
+            await asyncio.sleep(0.01)
+        while not place.client.ready:
+            await asyncio.sleep(0.01)
+        assert await place.text("zero") == wanted
+        assert [*place.client.adapters] == ["zero"]
+
+    living(work, tmp_path, first, engine_of=engine_of)
