@@ -104,7 +104,7 @@ def _dot(isa: Isa, x: Expr, a: Expr, size: int, i: Expr, row: tuple[Expr, Expr])
     def add(first: Expr, count: int) -> None:
         for u in range(count):
             at = span((first + u) * lanes, lanes)
-            sums[u] = sums[u] + x[i, at] * a[(*row, at)]
+            sums[u] = sums[u] + x[i, at] * a[row[0], row[1], at]
 
     for u in range(_UNROLL):
         sums[u] = spread(0.0, lanes)
@@ -114,5 +114,5 @@ def _dot(isa: Isa, x: Expr, a: Expr, size: int, i: Expr, row: tuple[Expr, Expr])
     total[0] = sum_lanes((sums[0] + sums[1]) + (sums[2] + sums[3]))
     with T.serial(rest) as j:
         at = steps * lanes + j
-        total[0] = total[0] + x[i, at] * a[(*row, at)]
+        total[0] = total[0] + x[i, at] * a[row[0], row[1], at]
     return total[0]
