@@ -236,6 +236,7 @@ def test_tvm_enters_the_compiler_through_one_module() -> None:
 def test_the_compiler_takes_formats_and_errors_from_the_runtime() -> None:
     shared = ("mlcc.errors", "mlcc.artifact", "mlcc.cli", "mlcc.files", "mlcc.panics", "mlcc.sizes")
     shared += (
+        "mlcc.adapters",
         "mlcc.extras",
         "mlcc.machine",
         "mlcc.model_argument",

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,10 @@ import pytest
 from toy_model import open_toy, toy_text
 
 from adapters.rooms import open_adapted_toy, save_small
+from mlcc import Engine
+from mlcc.api.errors import NotFoundError
+from mlcc.embedded.c.turns import TurnClient
+from mlcc.errors import ArtifactError, InvalidRequestError, MlccError
 from mlcc.model.model import Model
 from mlcc.service.adapters import AdapterEntry, AdapterFolders
 from mlcc.service.core import Core
@@ -21,18 +27,18 @@ from mlcc.service.exchange import ApiRequest
 from mlcc.service.models import OneModel
 from mlcc.worker.adapting import load_first
 from mlcc.worker.client import WorkerClient
+from mlcc.worker.process import EngineProcess
 from mlcc.worker.thread import EngineThread
 
 Answer = tuple[int, Any]
 
 
 class Place:
-    """A service in this event loop, whose engine is a thread."""
+    """A service in this event loop."""
 
-    def __init__(self, engine: EngineThread, root: Path | None, first: tuple[AdapterEntry, ...]):
-        load_first(engine, first)
-        self.client = WorkerClient(engine, 64, adapters=first)
-        core = Core(self.client, toy_text(), folders=AdapterFolders(root), aliases=("gpt",))
+    def __init__(self, client: WorkerClient | TurnClient, root: Path | None) -> None:
+        self.client = client
+        core = Core(client, toy_text(), folders=AdapterFolders(root), aliases=("gpt",))
         self.service = Service(OneModel(core))
 
     async def ask(self, path: str, body: object = None) -> Answer:
@@ -66,16 +72,18 @@ def living(
     root: Path | None,
     first: tuple[AdapterEntry, ...] = (),
     open_model: Callable[[], Model] = open_adapted_toy,
+    engine_of: Callable[..., EngineThread | EngineProcess] = EngineThread,
 ) -> None:
     """`work` with a place, which is ended whatever happens."""
 
     async def run() -> None:
-        engine = EngineThread(open_model)
+        engine = engine_of(open_model)
         try:
-            place = Place(engine, root, first)
-            place.client.start()
-            await work(place)
-            place.client.stop()
+            load_first(engine, first)
+            client = WorkerClient(engine, 64, adapters=first)
+            client.start()
+            await work(Place(client, root))
+            client.stop()
         finally:
             engine.close()
 
@@ -196,11 +204,76 @@ def test_where_there_is_no_folder_or_no_room(tmp_path: Path) -> None:
 
 
 def test_an_adapter_that_is_wrong_at_the_start(tmp_path: Path) -> None:
-    from mlcc.errors import ArtifactError
-
     engine = EngineThread(open_adapted_toy)
     try:
         with pytest.raises(ArtifactError, match="is no folder"):
             load_first(engine, [AdapterEntry("x", tmp_path / "absent")])
     finally:
         engine.close()
+
+
+def test_an_engine_that_ended_has_its_adapters_again(tmp_path: Path) -> None:
+    """But one whose folder is gone; before any request is asked again."""
+    first = (AdapterEntry("zero", save_small(tmp_path / "zero", 9)),)
+    save_small(tmp_path / "gone", 5)
+    started: list[EngineProcess] = []
+
+    def engine_of(open_model: Callable[[], Model]) -> EngineProcess:
+        started.append(EngineProcess(open_model))
+        return started[0]
+
+    async def work(place: Place) -> None:
+        wanted = await place.text("zero")
+        assert (await place.load("gone", "gone"))[0] == 200
+        for file in (tmp_path / "gone").iterdir():
+            file.unlink()
+        pid = started[0].pid
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        client = place.client
+        while client.ready:
+            await asyncio.sleep(0.01)
+        while not client.ready:
+            await asyncio.sleep(0.01)
+        assert await place.text("zero") == wanted
+        assert [*place.client.adapters] == ["zero"]
+
+    living(work, tmp_path, first, engine_of=engine_of)
+
+
+def test_behind_mlcc_h(tmp_path: Path) -> None:
+    """An engine that steps between turns of the loop."""
+    save_small(tmp_path / "one", 1)
+
+    async def run() -> None:
+        client = TurnClient(open_adapted_toy(), 64, lambda: None)
+        place = Place(client, tmp_path)
+        assert (await place.load("one", "one"))[0] == 200
+        error(await place.load("one", "one"), 400, "adapter_exists")
+        assert await place.text("one") != await place.text("toy")
+        assert (await place.unload("one"))[0] == 200
+        error(await place.unload("one"), 404, "model_not_found")
+        client.stop(MlccError("the end"))
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+
+
+def test_pythons_engine(tmp_path: Path) -> None:
+    with Engine.of(open_adapted_toy) as engine:
+
+        def text(model: str) -> str:
+            made = engine.completions.create(model=model, prompt="abc", temperature=0)
+            return str(made.choices[0].text)
+
+        engine.load_adapter("one", save_small(tmp_path / "one", 1))
+        first = text("one")
+        assert first != text("toy")
+        engine.load_adapter("one", save_small(tmp_path / "two", 2), in_place=True)
+        assert text("one") != first
+        with pytest.raises(ArtifactError, match="is no folder"):
+            engine.load_adapter("x", tmp_path / "absent")
+        with pytest.raises(InvalidRequestError, match="the model's own name"):
+            engine.load_adapter("toy", tmp_path / "one")
+        engine.unload_adapter("one")
+        with pytest.raises(NotFoundError):
+            text("one")

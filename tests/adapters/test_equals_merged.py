@@ -168,7 +168,9 @@ def test_an_adapter_changes_the_answer(
         assert use.rank == (8, 3, 5)[i]
 
 
-@pytest.mark.parametrize("opened", ["cpu", "vulkan-f32"], indirect=True)
+@pytest.mark.parametrize(
+    "opened", ["cpu", pytest.param("vulkan-f32", marks=pytest.mark.long)], indirect=True
+)
 def test_decode_steps_are_replayed_as_they_are(
     opened: tuple[Executor, list[AdapterUse]],
 ) -> None:

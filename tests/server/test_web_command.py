@@ -64,6 +64,8 @@ def test_a_page_and_no_page_are_refused(page: Path, model: Path) -> None:
         "--store answers",
         "--drain 0",
         "--alias x",
+        "--lora x=y",
+        "--lora-dir .",
         "--root-path /llm",
         "--strict-fields",
         "--cors-origin *",

@@ -781,6 +781,8 @@ export interface Model {
   memory_bytes: number | null;
   /** Those that wait or are being answered. */
   requests: number;
+  /** Of an adapter (LoRA): the model that it adapts. */
+  parent: string | null;
 }
 
 /** The answer of /v1/models. */

@@ -6,11 +6,13 @@ Which wishes there are is said by the rows of `fields.py`; what they mean, by `S
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 from mlcc.api.fields import SAMPLING
 from mlcc.api.schema import Object
 from mlcc.engine.request import SamplingParams
+from mlcc.engine.sampling import derive_seed
 from mlcc.errors import InvalidRequestError
 
 COMPLETION_MAX_TOKENS = 16
@@ -93,3 +95,10 @@ def to_params(fields: Wishes, defaults: Wishes, *, max_tokens: int | None = None
                     code="invalid_value",
                 )
     return SamplingParams(**{"max_tokens": max_tokens, **defaults, **fields})
+
+
+def of_answer(params: SamplingParams, number: int) -> SamplingParams:
+    """Of several answers with one seed, each draws for itself."""
+    if params.seed is None or not number:
+        return params
+    return replace(params, seed=derive_seed(params.seed, number))

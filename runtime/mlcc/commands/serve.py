@@ -33,6 +33,8 @@ from mlcc.commands.serving import (
     names_of_one,
     names_text,
     refuse_adapters,
+    say_open,
+    say_page,
     sources_of,
 )
 from mlcc.errors import ArtifactError, UnsupportedError, printable
@@ -207,8 +209,8 @@ def serve_command(
     if options.target == TARGET or is_for_browsers(options.model):
         check_no_engine(options, web, no_page, parse_special)
         page_folder()  # what it would say is worth more before a compile
-        _say_open(host, has_keys, tls is not None)
-        serve_page(options.artifact(runs_here=False), host, port, _say_page, hosts, limits, tls)
+        say_open(host, has_keys, tls is not None)
+        serve_page(options.artifact(runs_here=False), host, port, say_page, hosts, limits, tls)
         return
     more, has_page = _page(web, no_page)
     path = options.artifact()
@@ -220,7 +222,7 @@ def serve_command(
     except ArtifactError as error:
         note(f"/v1/chat/completions will fail: {error.message}")
     if web:
-        _say_open(host, has_keys, tls is not None)
+        say_open(host, has_keys, tls is not None)
     own = names_of_one(text.name, options.model, called)
     for entry in settings.adapters:
         check_name(entry.name, (text.name, *own), "--lora")
@@ -290,17 +292,3 @@ def _curl(url: str, has_keys: bool, model: str = "") -> str:
     body = json.dumps({"model": model, **question} if model else question)
     key = ' -H "Authorization: Bearer $MLCC_API_KEY"' if has_keys else ""
     return f"curl {url}/v1/chat/completions -H 'Content-Type: application/json'{key} -d '{body}'"
-
-
-def _say_page(url: str) -> None:
-    click.echo(f"The chat page is at {url}/web/ (Ctrl-C ends it): the browser's GPU runs its model")
-
-
-def _say_open(host: str, api_keys: bool, tls: bool) -> None:
-    """What the page's host may not expect."""
-    from mlcc.server.hosts import is_local
-
-    if api_keys:
-        note("no key is asked for where the chat page's model runs on the visitor's own GPU")
-    if not is_local(host) and not tls:
-        note("browsers give a page the GPU on localhost and https only: put https in front")

@@ -7,6 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import click
+
 from mlcc.commands.options import ModelOptions, note
 from mlcc.errors import CapacityError, InvalidRequestError, MlccError, UnsupportedError, printable
 
@@ -42,7 +44,9 @@ def adapters_of(given: Iterable[str]) -> tuple[AdapterEntry, ...]:
         name, equals, folder = text.partition("=")
         if not equals or not folder:
             raise InvalidRequestError(f"--lora {text!r} is no adapter; type --lora NAME=FOLDER")
-        check_name(name, tuple(found), "--lora")
+        check_name(name, (), "--lora")
+        if name in found:
+            raise InvalidRequestError(f"--lora {name} is given twice; give each a name of its own")
         found[name] = AdapterEntry(name, Path(folder).absolute())
     return tuple(found.values())
 
@@ -131,3 +135,18 @@ def names_text(sources: Iterable[Source]) -> str:
         more = f" ({', '.join(source.aliases)})" if source.aliases else ""
         texts.append(printable(source.name + more))
     return ", ".join(texts)
+
+
+def say_page(url: str) -> None:
+    """Where it is, once it is there."""
+    click.echo(f"The chat page is at {url}/web/ (Ctrl-C ends it): the browser's GPU runs its model")
+
+
+def say_open(host: str, api_keys: bool, tls: bool) -> None:
+    """What the page's host may not expect."""
+    from mlcc.server.hosts import is_local
+
+    if api_keys:
+        note("no key is asked for where the chat page's model runs on the visitor's own GPU")
+    if not is_local(host) and not tls:
+        note("browsers give a page the GPU on localhost and https only: put https in front")

@@ -315,6 +315,9 @@ def about_of(manifest: Manifest) -> About:
         config=info.config,
         vocab_size=info.vocab_size,
         weights_bytes=memory.weights_bytes,
-        device_bytes=memory.weights_bytes + memory.cache_bytes + memory.workspace_bytes,
+        device_bytes=memory.weights_bytes
+        + memory.cache_bytes
+        + memory.workspace_bytes
+        + (manifest.adapters.nbytes if manifest.adapters else 0),
         digest=digest.hexdigest(),
     )

@@ -4,12 +4,12 @@ engine does (`mlcc.adapters`).
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from mlcc.errors import InvalidRequestError, UnsupportedError
-from mlcc.files import is_within
 
 LONGEST_NAME = 200
 _FILES = ("adapter_config.json", "adapter_model.safetensors")
@@ -43,8 +43,8 @@ class AdapterFolders:
                 code="adapters_not_allowed",
             )
         found = self.root / path  # a whole path stays as it is
-        inside = "\0" not in path and is_within(found, self.root)
-        if not inside or not all(is_within(found / name, self.root) for name in _FILES):
+        places = (found, *(found / name for name in _FILES))
+        if "\0" in path or not all(self._holds(place) for place in places):
             raise InvalidRequestError(
                 "lora_path leads out of the folder of --lora-dir; only adapters inside it are "
                 "loaded",
@@ -58,6 +58,11 @@ class AdapterFolders:
                 code="path_not_found",
             )
         return found
+
+    def _holds(self, path: Path) -> bool:
+        """Whether a path, its links followed, lies in the folder."""
+        root = os.path.realpath(str(self.root))
+        return Path(os.path.realpath(path)).is_relative_to(root)
 
 
 def check_name(name: str, taken: tuple[str, ...], spelled: str = "lora_name") -> str:

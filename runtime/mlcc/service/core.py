@@ -20,14 +20,13 @@ from mlcc.api.fields import CHAT, COMPLETION
 from mlcc.api.infill import no_infill
 from mlcc.api.requests import ChatRequest, CompletionRequest, parse_chat, parse_completion
 from mlcc.api.responses import Answer, Chunk, Chunks, CompletionChunks, Head, completion
-from mlcc.api.sampling import COMPLETION_MAX_TOKENS, to_params, with_word_ids
+from mlcc.api.sampling import COMPLETION_MAX_TOKENS, of_answer, to_params, with_word_ids
 from mlcc.api.schema import Object
 from mlcc.api.shapes import ChatCompletion, Completion
 from mlcc.api.unknown import header, unknown
 from mlcc.bounds import default
 from mlcc.engine.events import Finished
-from mlcc.engine.request import Request, SamplingParams
-from mlcc.engine.sampling import derive_seed
+from mlcc.engine.request import Request
 from mlcc.errors import MlccError
 from mlcc.model.model import ModelText
 from mlcc.service.adapters import AdapterFolders
@@ -274,7 +273,7 @@ class Core:
             Request(
                 f"{head.id}-{index}-{number}",
                 prompt,
-                _of_answer(params, number),
+                of_answer(params, number),
                 tenant=request.tenant,
                 cache_salt=delivery.cache_salt,
                 structure=said.structure,
@@ -299,10 +298,3 @@ class Core:
 
     def _echo(self, prompt: str | list[int]) -> str:
         return prompt if isinstance(prompt, str) else self.text.tokenizer.decode(prompt)
-
-
-def _of_answer(params: SamplingParams, number: int) -> SamplingParams:
-    """Of several answers with one seed, each draws for itself."""
-    if params.seed is None or not number:
-        return params
-    return replace(params, seed=derive_seed(params.seed, number))

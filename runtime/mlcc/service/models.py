@@ -33,10 +33,10 @@ class ModelEntry:
     """Planned for it; None = it is not loaded, or nobody planned."""
     live: int = 0
     """Requests that wait or are being answered."""
-    parent: str | None = None
-    """Of an adapter: the model that it adapts."""
     about: About = field(default_factory=About)
     """What Ollama's clients are told of it."""
+    parent: str | None = None
+    """Of an adapter: the model that it adapts."""
 
 
 def _nothing() -> None:

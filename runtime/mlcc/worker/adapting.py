@@ -9,6 +9,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
 from mlcc.api.errors import NotFoundError
@@ -98,7 +99,7 @@ class Adapting:
         """There is another engine: it loads what the last one had, before any request."""
         for entry in self.loaded.values():
             future = self._question(LoadAdapter(entry.name, entry.folder))
-            future.add_done_callback(lambda done, name=entry.name: self._reloaded(name, done))
+            future.add_done_callback(partial(self._reloaded, entry.name))
 
     def _reloaded(self, name: str, done: asyncio.Future[None]) -> None:
         if not done.cancelled() and (error := done.exception()) is not None:

@@ -11,18 +11,17 @@ from contextlib import contextmanager
 
 from mlcc_compiler._tvm import T
 from mlcc_compiler.adapters import AdaptShape
+from mlcc_compiler.kernels.adapt_arguments import expand_arguments, shrink_arguments
 from mlcc_compiler.kernels.cpu.isa import Isa
 from mlcc_compiler.kernels.cpu.vector_math import Registers, bind, each, span, spread, sum_lanes
-from mlcc_compiler.kernels.frame import Expr, PrimFunc, activations, f32, kernel, store
-from mlcc_compiler.kernels.step import Step, step_argument
+from mlcc_compiler.kernels.frame import Expr, PrimFunc, kernel, store
+from mlcc_compiler.kernels.step import Step
 
 _UNROLL = 4  # vectors at a time: independent sums, and whole lines of B
 
 
 def adapt_shrink(isa: Isa, shape: AdaptShape) -> PrimFunc:
-    """(x[n, inputs], a f32[slots, modules * rank, inputs], step) -> f32[n, modules * rank]: the
-    products of each token with its slot's rows; undefined beyond its rank and without an adapter.
-    """
+    """The kernel of `shrink_arguments`."""
     parts = len(shape.outputs)
 
     def body(x: Expr, a: Expr, words: Expr, out: Expr) -> None:
@@ -32,19 +31,11 @@ def adapt_shrink(isa: Isa, shape: AdaptShape) -> PrimFunc:
                 row = bind(T.Cast("int64", part * shape.rank + r))
                 store(out, _dot(isa, x, a, shape.inputs, i, (slot, row)), i, row)
 
-    return kernel(
-        body,
-        x=activations(isa, "n", shape.inputs),
-        a=f32(shape.slots, shape.rows, shape.inputs),
-        step=step_argument(shape.layout),
-        out=f32("n", shape.rows),
-    )
+    return kernel(body, **shrink_arguments(isa, shape))
 
 
 def adapt_expand(isa: Isa, shape: AdaptShape) -> PrimFunc:
-    """(y[n, outputs], what `adapt_shrink` made, b f32[slots, rank, outputs], step) -> y with the
-    products of each token added; the modules side by side, each with its own part."""
-    width = sum(shape.outputs)
+    """The kernel of `expand_arguments`."""
 
     def body(y: Expr, small: Expr, b: Expr, words: Expr, out: Expr) -> None:
         def add(i: Expr, part: int, at: Expr, lanes: int, count: int) -> None:
@@ -71,15 +62,7 @@ def adapt_expand(isa: Isa, shape: AdaptShape) -> PrimFunc:
 
                 each(size - rest, isa.lanes, tail, start + rest)
 
-    rows = activations(isa, "n", width)
-    return kernel(
-        body,
-        y=rows,
-        small=f32("n", shape.rows),
-        b=f32(shape.slots, shape.rank, width),
-        step=step_argument(shape.layout),
-        out=rows,
-    )
+    return kernel(body, **expand_arguments(isa, shape))
 
 
 @contextmanager
@@ -104,7 +87,7 @@ def _dot(isa: Isa, x: Expr, a: Expr, size: int, i: Expr, row: tuple[Expr, Expr])
     def add(first: Expr, count: int) -> None:
         for u in range(count):
             at = span((first + u) * lanes, lanes)
-            sums[u] = sums[u] + x[i, at] * a[(*row, at)]
+            sums[u] = sums[u] + x[i, at] * a[row[0], row[1], at]
 
     for u in range(_UNROLL):
         sums[u] = spread(0.0, lanes)
@@ -114,5 +97,5 @@ def _dot(isa: Isa, x: Expr, a: Expr, size: int, i: Expr, row: tuple[Expr, Expr])
     total[0] = sum_lanes((sums[0] + sums[1]) + (sums[2] + sums[3]))
     with T.serial(rest) as j:
         at = steps * lanes + j
-        total[0] = total[0] + x[i, at] * a[(*row, at)]
+        total[0] = total[0] + x[i, at] * a[row[0], row[1], at]
     return total[0]

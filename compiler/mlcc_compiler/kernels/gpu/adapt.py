@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from mlcc_compiler._tvm import T
 from mlcc_compiler.adapters import AdaptShape
-from mlcc_compiler.kernels.frame import Expr, PrimFunc, activations, f32, kernel, store
+from mlcc_compiler.kernels.adapt_arguments import expand_arguments, shrink_arguments
+from mlcc_compiler.kernels.frame import Expr, PrimFunc, kernel, store
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.norm import each_lane
 from mlcc_compiler.kernels.gpu.workgroup import (
@@ -22,16 +23,14 @@ from mlcc_compiler.kernels.gpu.workgroup import (
     reduce,
     when,
 )
-from mlcc_compiler.kernels.step import Step, step_argument
+from mlcc_compiler.kernels.step import Step
 
 _LANES = 32
 """Threads that make one product together."""
 
 
 def adapt_shrink(gpu: Gpu, shape: AdaptShape) -> PrimFunc:
-    """(x[n, inputs], a f32[slots, modules * rank, inputs], step) -> f32[n, modules * rank]: the
-    products of each token with its slot's rows; undefined beyond its rank and without an adapter.
-    """
+    """The kernel of `shrink_arguments`."""
     teams = gpu.threads // _LANES
 
     def body(x: Expr, a: Expr, words: Expr, out: Expr) -> None:
@@ -55,18 +54,11 @@ def adapt_shrink(gpu: Gpu, shape: AdaptShape) -> PrimFunc:
                 with when(T.And(mine, lane == 0)):
                     store(out, summed, i, row)
 
-    return kernel(
-        body,
-        x=activations(gpu, "n", shape.inputs),
-        a=f32(shape.slots, shape.rows, shape.inputs),
-        step=step_argument(shape.layout),
-        out=f32("n", shape.rows),
-    )
+    return kernel(body, **shrink_arguments(gpu, shape))
 
 
 def adapt_expand(gpu: Gpu, shape: AdaptShape) -> PrimFunc:
-    """(y[n, outputs], what `adapt_shrink` made, b f32[slots, rank, outputs], step) -> y with the
-    products of each token added; the modules side by side, each with its own part."""
+    """The kernel of `expand_arguments`."""
     width = sum(shape.outputs)
 
     def body(y: Expr, small: Expr, b: Expr, words: Expr, out: Expr) -> None:
@@ -85,15 +77,7 @@ def adapt_expand(gpu: Gpu, shape: AdaptShape) -> PrimFunc:
                     total[0] = total[0] + small[i, first + int32(r)] * b[slot, int32(r), column]
                 store(out, total[0], i, column)
 
-    rows = activations(gpu, "n", width)
-    return kernel(
-        body,
-        y=rows,
-        small=f32("n", shape.rows),
-        b=f32(shape.slots, shape.rank, width),
-        step=step_argument(shape.layout),
-        out=rows,
-    )
+    return kernel(body, **expand_arguments(gpu, shape))
 
 
 def _use(shape: AdaptShape, words: Expr, i: Expr) -> tuple[Expr, Expr]:

@@ -1651,6 +1651,8 @@ public data class Model(
     val memoryBytes: Long? = null,
     /** Those that wait or are being answered. */
     val requests: Long,
+    /** Of an adapter (LoRA): the model that it adapts. */
+    val parent: String? = null,
 )
 
 /** The answer of /v1/models. */

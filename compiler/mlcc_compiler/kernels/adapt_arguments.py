@@ -1,0 +1,33 @@
+"""What the kernels of low-rank adapters take and give, whatever they run on; their twin in numpy is
+`mlcc.device.adapter_arrays.low_rank`."""
+
+from __future__ import annotations
+
+from mlcc_compiler.adapters import AdaptShape
+from mlcc_compiler.kernels.frame import Argument, Device, activations, f32
+from mlcc_compiler.kernels.step import step_argument
+
+
+def shrink_arguments(device: Device, shape: AdaptShape) -> dict[str, Argument]:
+    """(x[n, inputs], a f32[slots, modules * rank, inputs], step) -> f32[n, modules * rank]: the
+    products of each token with its slot's rows; undefined beyond its rank and without an adapter.
+    """
+    return {
+        "x": activations(device, "n", shape.inputs),
+        "a": f32(shape.slots, shape.rows, shape.inputs),
+        "step": step_argument(shape.layout),
+        "out": f32("n", shape.rows),
+    }
+
+
+def expand_arguments(device: Device, shape: AdaptShape) -> dict[str, Argument]:
+    """(y[n, outputs], what `adapt_shrink` made, b f32[slots, rank, outputs], step) -> y with the
+    products of each token added; the modules side by side, each with its own part."""
+    rows = activations(device, "n", sum(shape.outputs))
+    return {
+        "y": rows,
+        "small": f32("n", shape.rows),
+        "b": f32(shape.slots, shape.rank, sum(shape.outputs)),
+        "step": step_argument(shape.layout),
+        "out": rows,
+    }

@@ -1,0 +1,21 @@
+"""What adapters add, on a GPU, against the twin: ranks mixed in a step, in groups of any size."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+from adapt_cases import SITES, Factories, check
+from gpu_kernels import F16, SMALL, run
+
+from mlcc_compiler.kernels.gpu import adapt
+from mlcc_compiler.kernels.gpu.device import Gpu
+
+pytestmark = pytest.mark.usefixtures("vulkan")
+FACTORIES = Factories(adapt.adapt_shrink, adapt.adapt_expand)
+
+
+@pytest.mark.parametrize("gpu", [F16, SMALL], ids=["f16", "small"])
+@pytest.mark.parametrize(("inputs", "outputs"), SITES[1:])
+def test_mixed_ranks(gpu: Gpu, inputs: int, outputs: tuple[int, ...]) -> None:
+    check(partial(run, gpu=gpu), FACTORIES, inputs, outputs, 2)
