@@ -50,6 +50,8 @@ ROWS: dict[str, tuple[str, ...]] = {
     "sliding window": ("window",),
     "continuous batching": ("batching",),
     "prefix cache": ("prefix",),
+    "speculation: text that came before": ("speculation",),
+    "speculation: a draft model": ("drafts",),
     "`n`, `best_of`": ("answers",),
     "`priority`, `timeout`": ("scheduling",),
     "temperature, top-k, top-p, min-p": ("sampling",),

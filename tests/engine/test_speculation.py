@@ -23,7 +23,7 @@ from mlcc.errors import InvalidRequestError
 
 wrongs = st.sampled_from([0.0, 0.2, 0.5, 1.0])
 numbers = st.integers(0, 2**16)
-some = settings(max_examples=120, deadline=None, derandomize=True, database=None)
+some = settings(max_examples=60, deadline=None, derandomize=True, database=None)
 
 
 @some
