@@ -2,7 +2,7 @@
 
     python benchmarks/speculation.py FOLDER [--how lookup:8] [--draft FOLDER] [--rounds 5]
 
-Copy-heavy: code that is repeated with an edit, fields that are read out of a text. Elsewhere: prose,
+Copy-heavy: code that is repeated with an edit, a letter that is read out. Elsewhere: prose,
 greedy and sampled, where guesses bring little and should cost nothing. Rounds alternate, and the
 median of each is told, in tokens a second after the first; random weights copy nothing, so the
 model must be a real one. Whether texts are the same is told: rounding may part them at a tie.
