@@ -32,9 +32,9 @@ class Step(NamedTuple):
     """Tokens that it computes, guesses among them, if none is of a prompt; 0 = some are."""
 
     @property
-    def count(self) -> int:
+    def width(self) -> int:
         """Rows of its result."""
-        return sum(row.count for row in self.rows)
+        return sum(row.width for row in self.rows)
 
     def sampled(self, result: Result) -> Iterator[tuple[Row, list[Sampled]]]:
         """Each row with what was sampled for it, and behind each of its guesses."""
@@ -42,7 +42,7 @@ class Step(NamedTuple):
         found = zip(map(int, result.tokens), map(float, result.logprobs), tops)  # noqa: B905
         each = (Sampled(*one) for one in found)
         for row in self.rows:
-            yield row, [*islice(each, row.count)]
+            yield row, [*islice(each, row.width)]
 
 
 def verified(
