@@ -69,6 +69,8 @@ ROWS: dict[str, tuple[str, ...]] = {
     "continuous batching": ("batching",),
     "prefix cache": ("prefix",),
     "requests that move between engines": ("moving",),
+    "speculation: text that came before": ("speculation",),
+    "speculation: a draft model": ("drafts",),
     "`n`, `best_of`": ("answers",),
     "adapters (LoRA)": ("adapters",),
     "`priority`, `timeout`": ("scheduling",),

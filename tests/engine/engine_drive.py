@@ -84,8 +84,8 @@ class Driver:
     def guess(self) -> None:
         """Run the draft model as far as the engine wants it."""
         while self.draft is not None and (batch := self.engine.plan_draft()) is not None:
-            result = self.draft.collect(self.draft.submit(batch))
-            self.engine.commit_draft(result, self.seconds())
+            result, took = self.draft.collect(self.draft.submit(batch)), self.seconds()
+            self.engine.commit_draft(result, took and took / 10)
 
     def run(self, max_steps: int = 10_000) -> dict[str, Got]:
         while self.engine.has_work:

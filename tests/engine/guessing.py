@@ -35,7 +35,8 @@ class Knowing:
 
     def _perhaps_wrong(self, token: int) -> int:
         wrong = self._draw.random() < self._wrong
-        return self._draw.randrange(ByteTokenizer.vocab_size) if wrong else token
+        vocab = ByteTokenizer.vocab_size
+        return (token + self._draw.randrange(1, vocab)) % vocab if wrong else token
 
 
 class Eager(Speculator):

@@ -11,12 +11,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pytest
-from engine_drive import Driver
+from engine_drive import Driver, toy_driver
 from engine_tokenizers import ByteTokenizer
+from guessing import Drafting
 from test_against_naive import TOKENIZER, check_answer
 
-from mlcc.device.toy import ToyExecutor
-from mlcc.engine import Capacity, Engine, Request, SamplingParams
+from mlcc.engine import Capacity, Request, SamplingParams
+from mlcc.engine.guesses import Speculator
+from mlcc.engine.lookup import Lookup
 from mlcc.engine.moving import Identity
 from mlcc.engine.tables import CacheGroup
 from mlcc.errors import InvalidRequestError
@@ -53,19 +55,35 @@ class Live:
 class Storm:
     """One engine in bad weather."""
 
-    def __init__(self, seed: int, kind: int, depth: int, prefix_cache: bool) -> None:
+    def __init__(
+        self, seed: int, kind: int, depth: int, prefix_cache: bool, guesses: str = ""
+    ) -> None:
         groups, pools = GROUPS[kind]
         self.draw = random.Random(seed)
         self.capacity = Capacity.of(
             groups, pools, vocab_size=VOCAB, context=48, max_batch=5, max_step_tokens=12
         )
-        engine = Engine(self.capacity, EOS, TOKENIZER, seed=7, prefix_cache=prefix_cache)
-        self.driver = Driver(engine, ToyExecutor(self.capacity), depth)
+        self.driver = self._driver(guesses, depth, prefix_cache)
         self.driver.seconds = self.draw.random  # decides how much of prompts, and no token
         self.live: dict[str, Live] = {}
         self.came = self.refused = self.ended = self.moved = 0
         self.reasons: dict[str, int] = {}
         self.openings = [[self.draw.randrange(VOCAB) for _ in range(n)] for n in (4, 8, 11)]
+
+    def _driver(self, guesses: str, depth: int, prefix_cache: bool) -> Driver:
+        """guesses: `lookup`, `draft` (a toy that is sometimes wrong), or none. How many there are
+        follows what they bring, and what steps take: here, by chance."""
+        draft = None
+        if guesses == "draft":
+            bounds = Capacity.of(
+                [PAGED], [self.capacity.pools[0]], vocab_size=VOCAB, context=40, max_batch=4,
+                max_step_tokens=9,
+            )  # fmt: skip
+            draft = Drafting(bounds, 0.2, self.draw)
+        return toy_driver(
+            self.capacity, EOS, TOKENIZER, depth, seed=7, prefix_cache=prefix_cache, draft=draft,
+            speculator=Speculator(Lookup.of) if guesses == "lookup" else None,
+        )  # fmt: skip
 
     def tokens(self, most: int) -> list[int]:
         return [self.draw.randrange(VOCAB) for _ in range(self.draw.randint(1, most))]
@@ -155,24 +173,35 @@ class Storm:
         return sys.getallocatedblocks()
 
 
-CASES = [(kind, depth, (kind + depth) % 3 > 0) for kind in range(3) for depth in (1, 2, 3)]
+GUESSES = ("draft", "", "lookup")
+CASES = [
+    (kind, depth, (kind + depth) % 3 > 0, GUESSES[(kind - depth) % 3])
+    for kind in range(3)
+    for depth in (1, 2, 3)
+]
 
 
-@pytest.mark.parametrize(("kind", "depth", "cache"), CASES)
-def test_a_storm(kind: int, depth: int, cache: bool) -> None:
-    storm = Storm(100 * kind + 10 * depth + cache, kind, depth, cache)
+@pytest.mark.parametrize(("kind", "depth", "cache", "guesses"), CASES)
+def test_a_storm(kind: int, depth: int, cache: bool, guesses: str) -> None:
+    storm = Storm(100 * kind + 10 * depth + cache, kind, depth, cache, guesses)
     storm.run(250)
     storm.check_quiet()
     stats = storm.driver.engine.stats()
+    assert (stats.drafted_tokens > 0) >= (guesses == "draft")
+    assert (stats.drafted_tokens > 0) <= (guesses != "")
     assert stats.preemptions > 0 and (stats.cached_tokens > 0) is cache
     assert storm.reasons.keys() >= {"stop", "length", "cancelled"}
     assert storm.moved > 0
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("kind", "depth", "cache"), [(0, 2, True), (2, 3, True)])
-def test_ten_thousand_requests_leave_nothing(kind: int, depth: int, cache: bool) -> None:
-    storm = Storm(kind, kind, depth, cache)
+@pytest.mark.parametrize(
+    ("kind", "depth", "cache", "guesses"), [(0, 2, True, "draft"), (2, 3, True, "lookup")]
+)
+def test_ten_thousand_requests_leave_nothing(
+    kind: int, depth: int, cache: bool, guesses: str
+) -> None:
+    storm = Storm(kind, kind, depth, cache, guesses)
     storm.run(1_000)
     before = storm.blocks()
     storm.run(9_000)

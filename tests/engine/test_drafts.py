@@ -6,16 +6,20 @@ from __future__ import annotations
 
 import random
 
+import pytest
+from engine_drive import small, toy_driver
 from guessing import Drafting, Eager
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_against_naive import VOCAB, Arrival, arrivals, crowds, ends, run_and_compare
 from test_speculation import numbers, some, wrongs
 
-from mlcc.engine import Capacity
-from mlcc.engine.drafts import DraftModel
+from mlcc.engine import Capacity, Request, SamplingParams
+from mlcc.engine.drafts import DraftModel, shared_group
 from mlcc.engine.tables import CacheGroup
+from mlcc.errors import UnsupportedError
 
+fewer = settings(some, max_examples=40)
 PAGED, WINDOW, STATE = CacheGroup("paged", 4), CacheGroup("window", 4, 6), CacheGroup("state")
 
 
@@ -50,7 +54,7 @@ def pairs(draw: st.DrawFn) -> tuple[Capacity, Capacity]:
     return target, draft_capacity(target, own, **bounds, max_step_tokens=tokens)
 
 
-@some
+@fewer
 @given(pairs(), arrivals(), st.integers(1, 3), ends, wrongs, st.integers(1, 5), numbers)
 def test_agrees_with_naive(
     both: tuple[Capacity, Capacity],
@@ -68,7 +72,7 @@ def test_agrees_with_naive(
     run_and_compare(target, coming, depth, eos, speculator=speculator, draft=draft)
 
 
-@some
+@fewer
 @given(crowds(), st.integers(1, 3), ends, wrongs, numbers)
 def test_agrees_with_naive_when_pages_are_short(
     crowd: tuple[Capacity, list[Arrival]], depth: int, eos: set[int], wrong: float, seed: int
@@ -84,3 +88,39 @@ def test_agrees_with_naive_when_pages_are_short(
     opened = DraftModel(draft.capacity, target).open
     speculator = Eager(opened, 4, draw=random.Random(seed))
     run_and_compare(target, coming, depth, eos, speculator=speculator, draft=draft)
+
+
+def test_a_draft_saves_steps_and_keeps_up_with_shared_prompts() -> None:
+    capacity = small()
+    draft = Drafting(draft_capacity(capacity, [PAGED], max_step_tokens=16), 0.0, random.Random(1))
+    driver = toy_driver(capacity, draft=draft)
+    wish = SamplingParams(temperature=0.0, max_tokens=20, ignore_eos=True)
+    for name, prompt in (("a", [*range(9)]), ("b", [*range(9), 1]), ("c", [*range(8), 7])):
+        driver.add(Request(name, prompt, wish))
+        finished = driver.run()[name].finished
+        assert finished is not None and finished.accepted_tokens > 9
+    assert driver.engine.stats().steps < 3 * 12
+
+
+def test_a_draft_that_is_wrong_is_hardly_asked() -> None:
+    capacity = small(context=1024, pools=(256,))
+    bounds = draft_capacity(capacity, [PAGED, CacheGroup("window", 4, 3)], max_step_tokens=512)
+    draft = Drafting(bounds, 1.0, random.Random(1))
+    driver = toy_driver(capacity, draft=draft)
+    driver.add(Request("a", [1, 2], SamplingParams(temperature=0.0, ignore_eos=True)))
+    driver.run()
+    assert 0 < draft.drafted < 60
+
+
+def test_drafts_that_cannot_share_pages_are_refused() -> None:
+    for groups, why in (
+        ([STATE], "keeps states"),
+        ([PAGED, CacheGroup("paged", 8)], "several sizes"),
+        ([CacheGroup("paged", 8)], "none of that size"),
+    ):
+        with pytest.raises(UnsupportedError, match=why):
+            shared_group(groups, [WINDOW, PAGED])
+    assert shared_group([PAGED, WINDOW], [WINDOW, PAGED]) == 1
+    target = small(pools=(32,))
+    with pytest.raises(UnsupportedError, match="has 8 pages and the model 32"):
+        DraftModel(small(pools=(8,)), target)

@@ -6,9 +6,11 @@ in, so that what was foretold rightly comes faster.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from mlcc.api.message_fields import TEXT_CONTENT
 from mlcc.api.schema import Object, honoured
-from mlcc.api.types import Text
+from mlcc.api.types import Custom, Json, Text, refuse
 
 PREDICTION = Object(
     "Prediction",
@@ -17,9 +19,18 @@ PREDICTION = Object(
         honoured("content", TEXT_CONTENT, "The text, or texts that are joined.", required=True),
     ),
 )
+
+
+def _prediction(value: Json, where: str) -> dict[str, object]:
+    if not isinstance(value, Mapping):
+        raise refuse(CHECKED, value, where)
+    return PREDICTION.check(value, where)
+
+
+CHECKED = Custom("an object with a type and a content", _prediction, (PREDICTION,))
 FIELD = honoured(
     "prediction",
-    PREDICTION,
+    CHECKED,
     "What much of the answer will be, as of a file that is edited: it may come faster, and is the "
     "same.",
 )

@@ -85,6 +85,7 @@ def check_no_engine(
     bounds = ("context", "max_batch", "max_step_tokens", "max_rows")
     sizes = bounds if is_compiled(options.model) else ()  # a compile takes them
     given = {name: getattr(options, name) for name in (*engine, *sizes)}
+    given |= {"speculate": options.speculate, "draft": options.draft}
     given["no_prefix_cache"] = None if options.prefix_cache else True
     given |= {"web": web, "no_page": no_page or None, "parse_special": parse_special or None}
     refused = [f"--{name.replace('_', '-')}" for name in given if given[name] is not None]

@@ -100,8 +100,11 @@ def sources_of(
 ) -> list[Source]:
     """All that can be loaded here; checkpoints are compiled first. What cannot is said, and left
     out where it came with others out of a folder. Raises MlccError if nothing is left."""
+    from mlcc.model.speculation import Speculation
     from mlcc.server.sources import LoadOptions, artifact_source, with_names
 
+    if options.draft is not None:
+        raise UnsupportedError("--draft is for one model: serve it alone, or --speculate lookup")
     load = LoadOptions(
         threads=options.threads,
         context=options.context,
@@ -111,6 +114,7 @@ def sources_of(
         device=options.device,
         kv_pages=options.kv_pages,
         prefix_cache=options.prefix_cache,
+        speculation=Speculation.read(options.speculate),
         parse_special=parse_special,
         parsers=parsers,
     )

@@ -229,7 +229,7 @@ class Engine:
         if not self._in_flight:
             raise RuntimeError("commit without a planned step; commit once for each plan")
         step = self._in_flight[0]
-        check_result(result, step.count, self.capacity.vocab_size)
+        check_result(result, step.width, self.capacity.vocab_size)
         self._in_flight.popleft()
         self._pace.took(seconds)
         if self._speculator is not None and step.decoded:
@@ -298,7 +298,7 @@ class Engine:
             raise AssertionError("the scheduler's sequences are not the live requests")
         self.adapters.check_integrity(seq.adapter for seq in held)
         rows = [row for step in self._in_flight for row in step.rows if row.told < 0]
-        if any(seq.pending != sum(r.count for r in rows if r.seq is seq) for seq in held):
+        if any(seq.pending != sum(r.width for r in rows if r.seq is seq) for seq in held):
             raise AssertionError("pending tokens do not match the steps in flight")
 
     def _validate(self, request: Request, grammar: Grammar | None) -> None:

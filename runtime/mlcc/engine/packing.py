@@ -27,7 +27,7 @@ class Row(NamedTuple):
     draft: tuple[int, ...] = ()
 
     @property
-    def count(self) -> int:
+    def width(self) -> int:
         """Rows of the step that it stands for."""
         return 1 + len(self.draft)
 

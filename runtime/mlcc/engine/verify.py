@@ -29,9 +29,9 @@ class Step(NamedTuple):
     """Tokens that it computes, guesses among them, if none is of a prompt; 0 = some are."""
 
     @property
-    def count(self) -> int:
+    def width(self) -> int:
         """Rows of its result."""
-        return sum(row.count for row in self.rows)
+        return sum(row.width for row in self.rows)
 
 
 def sampled(found: Iterable[tuple[int, float, Sequence[tuple[int, float]]]]) -> list[Sampled]:

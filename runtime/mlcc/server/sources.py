@@ -26,6 +26,7 @@ from mlcc.model.memory import (
 )
 from mlcc.model.model import about_of, open_text
 from mlcc.model.spare import MOST, with_pages
+from mlcc.model.speculation import Speculation
 from mlcc.opening import open_model
 from mlcc.server.prompt_worker import OpenText
 from mlcc.worker.worker import OpenModel
@@ -82,6 +83,7 @@ class LoadOptions:
     device: int | None = None
     kv_pages: int | None = None
     prefix_cache: bool = True
+    speculation: Speculation | None = None
     parse_special: bool = False
     parsers: Mapping[str, str | None] = field(default_factory=dict)
     """Of tool calls and reasoning, as `open_text` takes them."""
@@ -189,6 +191,7 @@ def _opener(path: Path, options: LoadOptions, context: int, memory: int | None) 
         max_rows=options.max_rows,
         kv_pages=options.kv_pages,
         prefix_cache=options.prefix_cache,
+        speculation=options.speculation,
         memory_bytes=None if memory is None else memory - RESERVE_BYTES,
     )
 

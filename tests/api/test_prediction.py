@@ -1,0 +1,69 @@
+"""What much of an answer will be: read, handed on, and told of in the usage."""
+
+from __future__ import annotations
+
+import pytest
+
+from mlcc.api.requests import parse_chat
+from mlcc.api.responses import usage
+from mlcc.engine.events import Finished
+from mlcc.errors import MlccError
+from mlcc.model.speculation import Speculation
+
+MESSAGES = [{"role": "user", "content": "hi"}]
+
+
+@pytest.mark.parametrize(
+    ("prediction", "text"),
+    [
+        ({"type": "content", "content": "x = 1"}, "x = 1"),
+        ({"type": "content", "content": [{"type": "text", "text": t} for t in "ab"]}, "ab"),
+        (None, ""),
+    ],
+)
+def test_it_is_a_text(prediction: object, text: str) -> None:
+    assert parse_chat({"messages": MESSAGES, "prediction": prediction}).prediction == text
+
+
+@pytest.mark.parametrize(
+    ("prediction", "where"),
+    [("x", "prediction"), ({"type": "content"}, "prediction.content"),
+     ({"type": "file", "content": "x"}, "prediction.type")],
+)  # fmt: skip
+def test_what_is_none_is_named(prediction: object, where: str) -> None:
+    with pytest.raises(MlccError) as raised:
+        parse_chat({"messages": MESSAGES, "prediction": prediction})
+    assert raised.value.param == where
+
+
+def test_usage_tells_what_was_guessed() -> None:
+    plain, guessed = Finished("a", "stop", 3, 9), Finished("b", "stop", 3, 9, None, 0, 6, 4)
+    assert "completion_tokens_details" not in usage([plain], 1)
+    assert usage([plain, guessed], 1)["completion_tokens_details"] == {
+        "accepted_prediction_tokens": 4,
+        "rejected_prediction_tokens": 2,
+    }
+
+
+def test_how_it_is_asked_for() -> None:
+    assert Speculation.read(None) is None and Speculation.read("off") is None
+    assert Speculation.read("lookup") == Speculation("lookup", 8)
+    assert Speculation.read("lookup:12") == Speculation("lookup", 12)
+    assert Speculation.read(None, "folder") == Speculation.read("draft", "folder")
+
+
+@pytest.mark.parametrize(
+    ("text", "draft", "why"),
+    [
+        ("eagle", None, "must be lookup, draft or off"),
+        ("lookup:0", None, "it must be an integer from 1 to 64"),
+        ("lookup:x", None, "it must be an integer from 1 to 64"),
+        ("off:3", None, "must be lookup, draft or off"),
+        ("draft", None, "add --draft ARTIFACT"),
+        ("lookup", "folder", "--draft is for --speculate draft"),
+    ],
+)
+def test_what_is_asked_wrongly_is_one_line(text: str, draft: str | None, why: str) -> None:
+    with pytest.raises(MlccError, match=why) as raised:
+        Speculation.read(text, draft)
+    assert "\n" not in raised.value.message
