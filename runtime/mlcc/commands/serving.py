@@ -82,6 +82,7 @@ def sources_of(
         max_rows=options.max_rows,
         device=options.device,
         kv_pages=options.kv_pages,
+        kv=options.kv,
         prefix_cache=options.prefix_cache,
         parse_special=parse_special,
         parsers=parsers,

@@ -81,6 +81,7 @@ class LoadOptions:
     max_rows: int | None = None
     device: int | None = None
     kv_pages: int | None = None
+    kv: str | None = None
     prefix_cache: bool = True
     parse_special: bool = False
     parsers: Mapping[str, str | None] = field(default_factory=dict)
@@ -188,6 +189,7 @@ def _opener(path: Path, options: LoadOptions, context: int, memory: int | None) 
         max_step_tokens=options.max_step_tokens,
         max_rows=options.max_rows,
         kv_pages=options.kv_pages,
+        kv=options.kv,
         prefix_cache=options.prefix_cache,
         memory_bytes=None if memory is None else memory - RESERVE_BYTES,
     )
