@@ -122,7 +122,7 @@ def test_a_request_moves_half_way_and_says_the_same(
     try:
         prompts = prompts_of(first, 3)[:3]
         wishes = [
-            SamplingParams(temperature=0.9, seed=5 + i, max_tokens=8, ignore_eos=True)
+            SamplingParams(temperature=0.9, seed=5 + i, max_tokens=12, ignore_eos=True)
             for i in range(3)
         ]
         alone, moved = Driver(first), [Driver(first), Driver(second)]
@@ -135,7 +135,7 @@ def test_a_request_moves_half_way_and_says_the_same(
         moved[1].engine.add(Request("stays", prompts[1], wishes[1]))
         for name, prompt, wish in zip(want, prompts, wishes, strict=True):
             moved[0].engine.add(Request(name, prompt, wish))
-        for name, steps in (("0", 3), ("1", 4)):
+        for name, steps in (("0", 2), ("1", 2)):
             for _ in range(steps):
                 said(moved[0], moved[0].step(), got)
                 said(moved[1], moved[1].step(), got)
