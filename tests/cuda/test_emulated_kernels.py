@@ -30,6 +30,7 @@ import test_gpu_adjust as adjusting
 import test_gpu_attention as attention
 import test_gpu_elementwise as elementwise
 import test_gpu_experts as experts
+import test_gpu_kv_int8 as kv_int8
 import test_gpu_linear as linear
 import test_gpu_sample as sampling
 from step_cases import LAYOUTS
@@ -79,6 +80,9 @@ CHECKS: list[tuple[Callable[..., None], tuple[Any, ...]]] = [
     (elementwise.test_pages, ("float16",)),
     (elementwise.test_copy_pages, ("float16", 2, (3, 20))),
     (elementwise.test_rotate_and_append, ("float16", CUDA, (1e-6, 1.0), 64, 16)),
+    (kv_int8.test_append, (CUDA, 3, 64, 4)),
+    (kv_int8.test_rotate_and_append, (CUDA, (1e-6, 1.0), 64, 16)),
+    (attention.check, (attention_cases.Case(dtype="int8x4"), attention_cases.MIXED, CUDA)),
     (attention.check, (attention_cases.Case(dtype="float16"), attention_cases.MIXED, CUDA)),
     (
         attention.check,

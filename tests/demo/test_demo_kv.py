@@ -97,10 +97,9 @@ def open_folder(folder: Path) -> Any:
     return Manifest.from_bytes((folder / MANIFEST_NAME).read_bytes()).caches[0]
 
 
-@pytest.mark.parametrize("quant", ["q8", "f32"])
-def test_int8_asked_of_a_library_without_is_one_error(compiled_demo: Any, quant: str) -> None:
+def test_int8_asked_of_a_library_without_is_one_error(compiled_demo: Any) -> None:
     with pytest.raises(UnsupportedError, match=r"--kv int8 is asked of a library whose pages"):
-        open_model(compiled_demo(quant, "cpu"), kv="int8")
+        open_model(compiled_demo("q8", "cpu"), kv="int8")
 
 
 def said(driver: Driver, events: list[Any], into: dict[str, list[int]]) -> None:
@@ -123,7 +122,7 @@ def test_a_request_moves_half_way_and_says_the_same(
     try:
         prompts = prompts_of(first, 3)[:3]
         wishes = [
-            SamplingParams(temperature=0.9, seed=5 + i, max_tokens=8, ignore_eos=True)
+            SamplingParams(temperature=0.9, seed=5 + i, max_tokens=12, ignore_eos=True)
             for i in range(3)
         ]
         alone, moved = Driver(first), [Driver(first), Driver(second)]
@@ -136,12 +135,12 @@ def test_a_request_moves_half_way_and_says_the_same(
         moved[1].engine.add(Request("stays", prompts[1], wishes[1]))
         for name, prompt, wish in zip(want, prompts, wishes, strict=True):
             moved[0].engine.add(Request(name, prompt, wish))
-        for name, steps in (("0", 3), ("1", 4)):
+        for name, steps in (("0", 2), ("1", 2)):
             for _ in range(steps):
                 said(moved[0], moved[0].step(), got)
-                moved[1].step()
+                said(moved[1], moved[1].step(), got)
             said(moved[0], moved[0].drain(), got)
-            moved[1].drain()
+            said(moved[1], moved[1].drain(), got)
             assert first.identity is not None
             data = export_request(moved[0].engine.moves, first.executor, first.identity, name)
             found = import_request(

@@ -113,6 +113,7 @@ def sources_of(
         max_rows=options.max_rows,
         device=options.device,
         kv_pages=options.kv_pages,
+        kv=options.kv,
         prefix_cache=options.prefix_cache,
         speculation=Speculation.read(options.speculate),
         parse_special=parse_special,

@@ -46,13 +46,17 @@ def require(ok: bool, message: str) -> None:
 
 
 def check_pages(
-    capacity: Capacity, group: int, ids: Sequence[int], page_bytes: int, size: int | None = None
+    capacity: Capacity,
+    group: int,
+    ids: Sequence[int],
+    page_bytes: Sequence[int],
+    size: int | None = None,
 ) -> None:
     """Raises BadBatchError unless a group has these pages, and so many bytes are theirs."""
     require(0 <= group < len(capacity.pools), f"pages of group {group}")
     pool = capacity.pools[group]
     require(all(0 <= page < pool for page in ids), f"pages {list(ids)[:9]} of a pool of {pool}")
-    wanted = len(ids) * page_bytes
+    wanted = len(ids) * page_bytes[group]
     require(size in (None, wanted), f"{size} bytes for pages of {wanted}")
 
 

@@ -178,7 +178,7 @@ class CompiledExecutor:
     def read_pages(self, group: int, ids: Sequence[int]) -> bytes:
         """What pages hold: tensor after tensor as the manifest lists them, in each page after
         page."""
-        check_pages(self.capacity, group, ids, self.page_bytes[group])
+        check_pages(self.capacity, group, ids, self.page_bytes)
         with self._typed("reading pages"):
             return bytes(
                 self._executor.read_pages(group, tuple(ids), len(ids) * self.page_bytes[group])
@@ -186,7 +186,7 @@ class CompiledExecutor:
 
     def write_pages(self, group: int, ids: Sequence[int], data: bytes) -> None:
         """Put it into others."""
-        check_pages(self.capacity, group, ids, self.page_bytes[group], len(data))
+        check_pages(self.capacity, group, ids, self.page_bytes, len(data))
         with self._typed("writing pages"):
             self._executor.write_pages(group, tuple(ids), data)
 

@@ -139,8 +139,7 @@ class ReferenceExecutor:
 
     def _check_pages(self, group: int, ids: Sequence[int], size: int | None = None) -> None:
         require(not self._results, "pages are moved while steps are not collected")
-        require(0 <= group < len(self.page_bytes), f"pages of group {group}")
-        check_pages(self.capacity, group, ids, self.page_bytes[group], size)
+        check_pages(self.capacity, group, ids, self.page_bytes, size)
 
     def logits(self, batch: Batch) -> Array:
         """Run a batch and return its logits [r, vocab]."""

@@ -158,8 +158,7 @@ class ToyExecutor:
 
     def _check_pages(self, group: int, ids: Sequence[int], size: int | None = None) -> None:
         require(not self._queue, "pages are moved while steps wait")
-        require(0 <= group < len(self._caches), f"pages of group {group}")
-        check_pages(self.capacity, group, ids, self.page_bytes[group], size)
+        check_pages(self.capacity, group, ids, self.page_bytes, size)
 
     def close(self) -> None:
         """Forget everything. Idempotent."""

@@ -82,6 +82,7 @@ class LoadOptions:
     max_rows: int | None = None
     device: int | None = None
     kv_pages: int | None = None
+    kv: str | None = None
     prefix_cache: bool = True
     speculation: Speculation | None = None
     parse_special: bool = False
@@ -190,6 +191,7 @@ def _opener(path: Path, options: LoadOptions, context: int, memory: int | None) 
         max_step_tokens=options.max_step_tokens,
         max_rows=options.max_rows,
         kv_pages=options.kv_pages,
+        kv=options.kv,
         prefix_cache=options.prefix_cache,
         speculation=options.speculation,
         memory_bytes=None if memory is None else memory - RESERVE_BYTES,
