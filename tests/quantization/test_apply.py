@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from models.checkpoints import CASES, SMALL
-
 from mlcc_compiler.models.registry import build_model
 from mlcc_compiler.quantization import Recipe, fitting, recipe, scheme
 from mlcc_compiler.quantization.apply import apply_schemes, assign
@@ -13,12 +11,14 @@ from mlcc_compiler.quantization.apply import apply_schemes, assign
 RULES = Recipe("mine", "q4_k", "int8_g32", "q6_k", (("*.v_proj.weight", "q6_k"),))
 
 
-def model_of(case: str, **changes: Any) -> Any:
-    import transformers
+MOE = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "head_dim": 16}
 
-    name, options = CASES[case]
-    config = getattr(transformers, name)(**{**SMALL, **options, "tie_word_embeddings": False, **changes}).to_dict()
-    return build_model(config, 64, "float32").model
+
+def model_of(kind: str, **changes: Any) -> Any:
+    config = {"model_type": kind, "rms_norm_eps": 1e-6, "hidden_act": "silu", "vocab_size": 131}
+    config |= {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2}
+    config |= {"num_attention_heads": 4, "num_key_value_heads": 2, "tie_word_embeddings": False}
+    return build_model(config | {"max_position_embeddings": 128} | changes, 64, "float32").model
 
 
 def test_the_first_rule_that_matches_decides() -> None:
@@ -54,7 +54,7 @@ def test_what_is_given_instead_is_said() -> None:
 
 
 def test_experts_of_a_layer_are_of_one_scheme() -> None:
-    model = model_of("qwen3_moe")
+    model = model_of("qwen3_moe", **MOE)
     name = "model.layers.0.mlp.experts.1.up_proj.weight"
     found = assign(model, recipe("keep"), {name: "q4_k"})
     assert found.schemes[name] == "bf16"
