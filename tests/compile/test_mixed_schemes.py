@@ -64,7 +64,7 @@ def compiled(
     progress = Progress(
         decided=lambda what, value: (said if said is not None else []).append(value)
     )
-    options = Options(quant=quant, context=64, max_batch=4)
+    options = Options(quant=quant, context=64, max_batch=8)
     return Artifact.open(
         compile_model(checkpoint, get_target(target), folder / target, options, progress)
     )
@@ -75,8 +75,9 @@ def logits(artifact: Artifact) -> Any:
     executor = open_executor(artifact, threads=None, max_batch=None, context=None)
     rng = np.random.default_rng(3)
     paged = PagedSequences(executor, [rng.integers(3, 131, n).tolist() for n in (16, 9)])
-    paged.step({0: 8, 1: 5})
-    paged.step({0: 7, 1: 3})
+    paged.step({0: 8})
+    paged.step({0: 3, 1: 5})
+    paged.step({0: 4, 1: 3})
     paged.step({0: 1, 1: 1})
     return np.concatenate([paged.result(0), paged.result(1)])
 
@@ -108,13 +109,12 @@ def test_mixed_schemes_on_a_gpu_keep_the_fusions(llama: Checkpoint, tmp_path: Pa
     assert "model.layers.0.self_attn.q_proj+k_proj.weight.codes" in names
 
 
-@pytest.mark.parametrize("quant", ["q4", "mixed"])
-def test_rows_that_no_group_divides_get_smaller_ones(quant: str, tmp_path: Path) -> None:
+def test_rows_that_no_group_divides_get_smaller_ones(tmp_path: Path) -> None:
     sizes = {"hidden_size": 168, "intermediate_size": 100, "head_dim": 32}
     save_random(transformers.LlamaConfig(**{**SMALL, **sizes}), tmp_path / "model")
     checkpoint, said = with_tokenizer(tmp_path / "model"), list[str]()
-    expected = logits(compiled(checkpoint, "reference", quant, tmp_path, said))
-    assert worst(logits(compiled(checkpoint, "cpu", quant, tmp_path)), expected) < CPU_BOUND
+    expected = logits(compiled(checkpoint, "reference", "q4", tmp_path, said))
+    assert worst(logits(compiled(checkpoint, "cpu", "q4", tmp_path)), expected) < CPU_BOUND
     notes = [text for text in said if "do not divide" in text]
     assert any("rows of 168" in note for note in notes)
     assert any("rows of 100" in note for note in notes)

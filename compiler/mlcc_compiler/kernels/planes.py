@@ -47,13 +47,14 @@ class Plane:
 
 
 def planes_of(bits: int) -> tuple[Plane, ...]:
-    """The planes of a code, its lowest bits first."""
+    """The planes of a code, in the order in which they are read: the narrowest, which most steps
+    share, first. The widest has the lowest bits."""
     found, low = [], 0
     for width in (8, 4, 2, 1):
         if bits & width:
             found.append(Plane(width, low))
             low += width
-    return tuple(found)
+    return tuple(reversed(found))
 
 
 def vectors_of(bits: int, steps: int) -> int:

@@ -32,7 +32,7 @@ class StepCodes:
 
     def __init__(self, scheme: Scheme, isa: Isa, steps: int, load: Callable[[int], Expr]) -> None:
         self.scheme, self.isa, self.steps, self.load = scheme, isa, steps, load
-        self.loaded: dict[int, Expr] = {}
+        self.loaded: list[Expr] = []
 
     def step(self, step: int) -> Expr:
         """Of all columns, for the dot product."""
@@ -50,8 +50,9 @@ class StepCodes:
         return byte_shuffle(self.isa, [(v + shift) & 255 for v in found[0]], code)
 
     def _vector(self, index: int) -> Expr:
-        if index not in self.loaded:
-            self.loaded[index] = B.bind(self.load(index))
+        """Loaded in the order in which they lie, which is what memory is fastest at."""
+        while len(self.loaded) <= index:
+            self.loaded.append(B.bind(self.load(len(self.loaded))))
         return self.loaded[index]
 
 
