@@ -46,6 +46,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     "weights `f16`, `bf16`": ("f16", "bf16"),
     "weights `q8`, `q4`": ("q8", "q4"),
     "asymmetric: `q8a`, `q4a`": ("q8a", "q4a"),
+    "a scheme for each tensor (two-level, tables), merged": ("mixed-schemes",),
     "GGUF files as they lie": ("gguf",),
     "AWQ, GPTQ, compressed-tensors, nf4, fp8, MLX": ("packed",),
     "float16 KV cache": ("f16-kv",),
