@@ -36,7 +36,9 @@ def model_of(path: str) -> Any:
         for name, parameter in model.named_parameters():
             stem, _, kind = name.rpartition(".")
             tensor = tensors[f"{names.get_name(stem)}.{kind}"]
-            values = torch.from_numpy(gguf.quants.dequantize(tensor.data, tensor.tensor_type).copy())
+            values = torch.from_numpy(
+                gguf.quants.dequantize(tensor.data, tensor.tensor_type).copy()
+            )
             parameter.copy_(values - 1 if "norm" in name else values)
     return model
 
