@@ -21,7 +21,6 @@ from tokenizers import Tokenizer
 
 from mlcc_compiler.checkpoint.opening import open_checkpoint
 
-pytestmark = pytest.mark.long
 TIE = 0.5
 """What int8 activations and float16 pages may move a log-probability by."""
 TEXT = (
@@ -64,6 +63,7 @@ def test_tokens_of_ten_scripts_are_llama_cpps(file: Path) -> None:
         assert tokenizer.decode(ids) == text
 
 
+@pytest.mark.long
 def test_greedy_tokens_are_transformers(client: OpenAI, file: Path) -> None:
     """The same token after each beginning of the oracle's text, or one that is as likely."""
     tokenizer = Tokenizer.from_str(open_checkpoint(file).tokenizer.decode())
@@ -84,6 +84,7 @@ def test_greedy_tokens_are_transformers(client: OpenAI, file: Path) -> None:
     assert ties <= 3
 
 
+@pytest.mark.long
 def test_perplexity(client: OpenAI) -> None:
     answer = client.completions.create(
         model="gemma", prompt=TEXT, max_tokens=1, echo=True, logprobs=0, temperature=0
@@ -95,6 +96,7 @@ def test_perplexity(client: OpenAI) -> None:
     assert math.exp(-sum(scores) / len(scores)) < PERPLEXITY
 
 
+@pytest.mark.long
 def test_chat(client: OpenAI) -> None:
     """A base model without template: it says something."""
     answer = client.chat.completions.create(
