@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from models.checkpoints import make_checkpoint
+from models.mixed import capacity_of, native, reference, run_mixed
 from safetensors.numpy import load_file, save_file
 
 from formats.test_quantized_safetensors import packed
@@ -15,8 +17,6 @@ from mlcc.errors import CheckpointError
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.plan import Options, make_plan
 from mlcc_targets import get_target
-from models.checkpoints import make_checkpoint
-from models.mixed import capacity_of, native, reference, run_mixed
 
 GROUP, BITS = 32, 4
 

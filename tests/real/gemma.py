@@ -52,8 +52,8 @@ LLAMA_CPP: tuple[list[int], ...] = (
     [2, 136697, 138],
     [2, 236746, 251, 107, 236763, 255968, 236755],
 )  # fmt: skip
-"""What llama.cpp's own tokenizer (Debian's llama.cpp 0.7.0) makes of `gguf_tokenizers.SCRIPTS`, with
-<bos> before."""
+"""What llama.cpp's own tokenizer (Debian's package 0.7.0) makes of `gguf_tokenizers.SCRIPTS`,
+with <bos> before."""
 
 
 def assembled(folder: Path) -> Path:
