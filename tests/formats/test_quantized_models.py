@@ -1,0 +1,98 @@
+"""Whole checkpoints that others quantized: compiled as they are, and pickled ones."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from models.checkpoints import make_checkpoint
+from models.mixed import capacity_of, native, reference, run_mixed
+from safetensors.numpy import load_file, save_file
+
+from formats.test_quantized_safetensors import packed
+from mlcc.errors import CheckpointError
+from mlcc_compiler.checkpoint.folder import Checkpoint
+from mlcc_compiler.plan import Options, make_plan
+from mlcc_targets import get_target
+
+GROUP, BITS = 32, 4
+
+
+def to_mlx(folder: Path) -> None:
+    """Every linear of a folder as MLX writes it: u32 words, scales, biases."""
+    tensors = load_file(folder / "model.safetensors")
+    for name in [n for n in tensors if n.endswith("_proj.weight")]:
+        weight = tensors.pop(name)
+        groups = weight.reshape(len(weight), -1, GROUP)
+        low, high = groups.min(axis=2), groups.max(axis=2)
+        scales = ((high - low) / 15).astype(np.float16)
+        biases = low.astype(np.float16)
+        codes = (groups - biases.astype("f4")[..., None]) / scales.astype("f4")[..., None]
+        codes = np.clip(np.rint(codes), 0, 15).astype(np.uint8).reshape(weight.shape)
+        stem = name.removesuffix(".weight")
+        tensors |= {name: packed(codes, BITS).view(np.uint32)}
+        tensors |= {f"{stem}.scales": scales, f"{stem}.biases": biases}
+    save_file(tensors, folder / "model.safetensors")
+    config = json.loads((folder / "config.json").read_text())
+    config["quantization"] = {"group_size": GROUP, "bits": BITS}
+    (folder / "config.json").write_text(json.dumps(config))
+
+
+@pytest.mark.parametrize(
+    "target",
+    [pytest.param(t, marks=pytest.mark.feature("packed", t, "runs")) for t in ("reference", "cpu")],
+)
+def test_a_quantized_checkpoint_runs_as_it_is(target: str, tmp_path: Path) -> None:
+    """The logits of transformers on the weights that its codes stand for."""
+    oracle = make_checkpoint("llama", tmp_path)
+    to_mlx(tmp_path)
+    checkpoint = Checkpoint.open(tmp_path)
+    assert checkpoint.quantized and set(checkpoint.tensors.schemes.values()) == {"int4m_g32"}
+    parameters = dict(oracle.named_parameters())
+    with torch.no_grad():
+        for name in checkpoint.tensors.shapes:
+            values = checkpoint.tensors.read(name).astype(np.float64)
+            parameters[name].copy_(torch.from_numpy(values))
+    options = Options(quant="keep", context=128, max_batch=8)
+    plan = make_plan(checkpoint, get_target("cpu"), options)
+    if target == "reference":
+        assert run_mixed(reference(plan, capacity_of(plan)), oracle, 128) < 2e-5
+    else:  # int8 activations, and float16 pages
+        assert run_mixed(native(plan, tmp_path, capacity_of(plan)), oracle, 128) < 0.5
+
+
+def test_pickled_weights_are_read_in_a_child(tmp_path: Path) -> None:
+    make_checkpoint("llama", tmp_path)
+    expected = load_file(tmp_path / "model.safetensors")
+    halves = [dict(list(expected.items())[::2]), dict(list(expected.items())[1::2])]
+    rows = {}
+    for i, half in enumerate(halves, 1):
+        name = f"pytorch_model-0000{i}-of-00002.bin"
+        torch.save({n: torch.from_numpy(a) for n, a in half.items()}, tmp_path / name)
+        rows |= dict.fromkeys(half, name)
+    (tmp_path / "model.safetensors").unlink()
+    index = tmp_path / "pytorch_model.bin.index.json"
+    index.write_text(json.dumps({"weight_map": rows}))
+    tensors = Checkpoint.open(tmp_path).tensors
+    assert set(tensors.shapes) == set(expected)
+    name = "model.layers.1.mlp.up_proj.weight"
+    np.testing.assert_array_equal(tensors.read(name), expected[name])
+
+
+class Harmful:
+    """Would run, if it were unpickled as Python's pickles are."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Path.touch, (Path("harm"),)
+
+
+def test_a_pickle_that_runs_code_is_refused(tmp_path: Path) -> None:
+    make_checkpoint("llama", tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    torch.save({"a": Harmful()}, tmp_path / "pytorch_model.bin")
+    with pytest.raises(CheckpointError, match="cannot be read as pickled weights"):
+        Checkpoint.open(tmp_path).tensors  # noqa: B018
+    assert not Path("harm").exists()
