@@ -103,7 +103,8 @@ def random_tensors(packing: linear.CpuPacking, rng: np.random.Generator) -> list
         elif part.dtype == "uint16":
             values = np.full(part.shape, 0x3C00, part.dtype)
         else:
-            values = rng.integers(0, 256, part.shape, part.dtype)
+            top = 64 if part.dtype == "int8" else 256
+            values = rng.integers(0, top, part.shape, part.dtype)
         arrays.append(tensor(values))
     return arrays
 
@@ -124,10 +125,11 @@ def benchmark(n_out: int, k: int, name: str, isa: Isa, rng: np.random.Generator)
         y = tensor(np.zeros((n, n_out), np.float32))
         inputs = [x]
         if linear.needs_quantized_rows(name):
-            groups = (n, packing.groups)
+            form = packing.rows
             inputs = [tensor(np.zeros((n, k), np.int8))]
-            inputs += [tensor(np.zeros(groups, d)) for d in (np.float32, np.int32)]
-            rows = compile_kernel(linear.quantize_rows(isa, k, packing.group))
+            inputs += [tensor(np.zeros((n, k // form.group), np.float32))]
+            inputs += [tensor(np.zeros((n, k // form.sums), np.int32))]
+            rows = compile_kernel(linear.quantize_rows(isa, k, form.group, form.sums))
             rows(x, *inputs)
             row[f"quantize_rows_{n}_s"] = measure([lambda: rows(x, *inputs)], 0.1)["best"]
         return measure([partial(kernel, *inputs, *w, y) for w in weights])

@@ -48,6 +48,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     "two-level: `q3`, `q5`, `q6`": ("q3", "q5", "q6"),
     "weights rounded on a text: `--calibrate`": ("calibrated",),
     "asymmetric: `q8a`, `q4a`": ("q8a", "q4a"),
+    "a scheme for each tensor (two-level, tables), merged": ("mixed-schemes",),
     "float16 KV cache": ("f16-kv",),
     "sliding window": ("window",),
     "continuous batching": ("batching",),

@@ -6,6 +6,10 @@ import json
 import os
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -13,6 +17,7 @@ from click.testing import CliRunner
 
 from mlcc.cli import cli
 from mlcc.commands.running import announced, servers
+from mlcc.errors import MlccError
 
 URL = "http://127.0.0.1:1"
 ANNOUNCE = "import sys; from mlcc.commands.running import announced\n"
@@ -54,3 +59,65 @@ def test_stop_ends_no_process_that_got_a_dead_ones_number(state: Path) -> None:
         assert other.poll() is None and not list(state.iterdir())
         other.communicate(b"\n")
         assert other.returncode == 0
+
+
+@contextmanager
+def breaking_off(*, whole: bool) -> Iterator[str]:
+    """A server that lists a model and ends each stream before its end."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            self._begin()
+            self._send(b'{"data": [{"id": "one"}]}')
+            self.wfile.write(b"0\r\n\r\n")
+
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self._begin()
+            self._send(b'data: {"choices": [{"delta": {"content": "Hel"}}]}\n\n')
+            if whole:
+                self.wfile.write(b"0\r\n\r\n")
+            self.close_connection = True
+
+        def _begin(self) -> None:
+            self.send_response(200)
+            self.send_header("Transfer-Encoding", "chunked")
+            self.end_headers()
+
+        def _send(self, data: bytes) -> None:
+            self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["no DONE", "cut"])
+def test_a_server_that_dies_in_its_answer_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, whole: bool
+) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")  # is not asked for what is here
+    with breaking_off(whole=whole) as url:
+        result = CliRunner().invoke(cli, ["chat", "-", "Hello", "--url", url])
+    assert "Hel" in result.output and isinstance(result.exception, MlccError)
+    assert f"{url} broke off in the middle of its answer" in str(result.exception)
+
+
+@pytest.mark.parametrize(
+    "option",
+    [["--threads", "1"], ["--quant", "q8"], ["--no-prefix-cache"], ["--parse-special"]],
+    ids=lambda option: option[0],
+)
+def test_chat_with_a_server_refuses_what_is_for_a_model_here(option: list[str]) -> None:
+    result = CliRunner().invoke(cli, ["chat", "-", "Hello", "--url", URL, *option])
+    assert isinstance(result.exception, MlccError) and "is for a model that is" in str(
+        result.exception
+    )

@@ -134,10 +134,6 @@ def test_the_head_can_be_stored_otherwise_and_bounds_be_chosen(
         (["--target", "reference", "--cpu", "avx2"], "has no CPU levels"),
         (["--cpu", "z80"], "unknown CPU level"),
         (["--quant", "q3"], "unknown quantization 'q3'"),
-        (
-            ["--quant", "q4_g128"],
-            "weight': groups of 128 do not divide rows of 64; use --quant",
-        ),
         (["--head", "q3"], "unknown quantization 'q3'"),
         (["--context", "100000"], "more than the model's"),
     ],

@@ -40,8 +40,13 @@ def linear_kernel(n: int, k: int, scheme: Scheme, cpu: isa.Isa, bias: bool) -> A
 
 
 @cache
-def rows_kernel(k: int, group: int, cpu: isa.Isa) -> Any:
-    return build(linear.quantize_rows(cpu, k, group), cpu)["main"]
+def rows_kernel(k: int, group: int, sums: int, cpu: isa.Isa) -> Any:
+    return build(linear.quantize_rows(cpu, k, group, sums), cpu)["main"]
+
+
+@cache
+def merged_kernel(parts: tuple[tuple[int, Scheme], ...], k: int, cpu: isa.Isa, bias: bool) -> Any:
+    return build(linear.linear_merged(cpu, parts, k, bias), cpu)["main"]
 
 
 @cache
@@ -58,13 +63,18 @@ def call(kernel: Any, inputs: list[Any], outputs: list[tuple[tuple[int, ...], st
     return [t.numpy() for t in tensors[len(inputs) :]]
 
 
-def quantize_rows(x: Floats, group: int, cpu: isa.Isa) -> list[Any]:
-    """codes i8 [n, K], scales f32 [n, G], sums i32 [n, G] from the kernel."""
+def quantize_rows(x: Floats, group: int, cpu: isa.Isa, sums: int = 0) -> list[Any]:
+    """codes i8 [n, K], scales f32 [n, K / group], sums i32 [n, K / sums] from the kernel."""
     n, k = x.shape
-    groups = (n, k // group)
-    return call(
-        rows_kernel(k, group, cpu), [x], [((n, k), "int8"), (groups, "float32"), (groups, "int32")]
-    )
+    sums = sums or group
+    shapes = [((n, k), "int8"), ((n, k // group), "float32"), ((n, k // sums), "int32")]
+    return call(rows_kernel(k, group, sums, cpu), [x], shapes)
+
+
+def rows_for(x: Floats, how: Scheme, cpu: isa.Isa) -> list[Any]:
+    """The same in the form that a scheme's kernel reads."""
+    form = linear.row_form(how, x.shape[1])
+    return quantize_rows(x, form.group, cpu, form.sums)
 
 
 def dequantize_rows(codes: Any, scales: Any) -> npt.NDArray[np.float64]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import linear_twin as lt
 import numpy as np
 import pytest
+from scheme_cases import AFFINE, KERNELS, TABLES, TWO_LEVEL, extreme
 
 from mlcc_compiler.kernels.cpu import isa
 from mlcc_compiler.kernels.cpu.linear import linear
-from mlcc_compiler.quantization import SCHEMES, Scheme, scheme
+from mlcc_compiler.quantization import Scheme, dequantize, scheme
 
 ROWS = (0, 1, 2, 3, 5, 8, 9, 17, 64, 130)
 HERE = [isa.AVX512_VNNI, isa.AVX2_VNNI, isa.AVX2, isa.SSE2, isa.GENERIC]
@@ -42,21 +43,17 @@ def check(n_out: int, k: int, how: Scheme, cpu: isa.Isa, bias: bool, rows: tuple
         x = rng.standard_normal((n, k)).astype(np.float32)
         inputs, seen = [x], x
         if linear.needs_quantized_rows(how):
-            inputs = lt.quantize_rows(x, packing.group, cpu)
+            inputs = lt.rows_for(x, how, cpu)
             seen = lt.dequantize_rows(inputs[0], inputs[1])
         arguments = [*inputs, *stored, *([] if b is None else [b])]
         (y,) = lt.call(kernel, arguments, [((n, n_out), "float32")])
         assert lt.relative_error(y, lt.twin(seen, weight, b)) < 1e-5, (n, n_out, k, how.name)
 
 
-@pytest.mark.parametrize("name", [s for s in SCHEMES if not s.endswith("g128")])
+@pytest.mark.parametrize("name", KERNELS)
 def test_every_scheme(name: str) -> None:
-    check(40, 192, scheme(name), best(), False, ROWS)
-
-
-@pytest.mark.parametrize("name", ["int4_g128", "int4a_g128", "int8_g128", "int8a_g128"])
-def test_long_groups_loop(name: str) -> None:
-    check(64, 256, scheme(name), best(), True, (1, 9))
+    """Rows of 384: a block of 256 and half of one; three groups of 128."""
+    check(40, 384, scheme(name), best(), False, ROWS)
 
 
 @pytest.mark.parametrize(
@@ -67,6 +64,9 @@ def test_long_groups_loop(name: str) -> None:
         (7, 36, Scheme("int4_row", 4)),  # 9 steps: the last byte is half empty
         (16, 40, Scheme("int4_g4", 4, 4)),
         (96, 2048 + 32, scheme("int4a_row")),
+        (16, 100, scheme("int5m_row")),  # three blocks of steps, and one of a single step
+        (24, 168, scheme("int6_g24")),
+        (9, 96, scheme("q6_k")),  # less than a block
         (5, 7, scheme("f32")),
         (31, 1, scheme("bf16")),
         (17, 130, scheme("f16")),
@@ -83,35 +83,73 @@ def test_row_blocks_split_evenly() -> None:
 
 
 @pytest.mark.parametrize("cpu", HERE[1:], ids=lambda c: c.name)
-@pytest.mark.parametrize("name", ["f16", "bf16", "int4_g32", "int8_g32", "int4a_g32", "int8a_g32"])
+@pytest.mark.parametrize("name", ["f16", "bf16", "int8a_g32", "q4_k", "q6_k", "iq4_xs"])
 def test_other_instruction_sets(cpu: isa.Isa, name: str) -> None:
     if not host_runs(cpu):
         pytest.skip(f"this machine has no {cpu.name}")
-    check(35, 64, scheme(name), cpu, True, (1, 2, 5, 16))
+    check(35, 288, scheme(name), cpu, True, (1, 2, 5, 16))
 
 
 @pytest.mark.parametrize("cpu", FOREIGN, ids=lambda c: c.name)
 def test_neon_compiles_to_its_dot_product(cpu: isa.Isa) -> None:
     instruction = {"neon_i8mm": "usdot", "neon_dotprod": "sdot", "neon": "sadalp"}[cpu.dot]
-    for name in ("int4_g32", "int8a_g32"):
+    for name in ("int4_g32", "int8a_g32", "q6_k", "iq4_nl"):
         text = lt.build(linear.linear(cpu, 64, 64, name, False), cpu).mod.inspect_source("asm")
         assert instruction in text
         assert "bl\t__extendhfsf2" not in text
 
 
-def test_extreme_codes_do_not_saturate() -> None:
-    """Largest codes times largest activations: 16-bit pair sums must not clip."""
-    for cpu in filter(host_runs, HERE):
-        packing = linear.packing(32, 64, "int8a_g32", cpu)
-        weight = np.tile(np.array([0.0, 255.0], np.float32), (32, 32))
-        weight[:16] = 255.0
-        stored = packing.pack(weight)
-        x = np.full((1, 64), -127.0, np.float32)
-        inputs = lt.quantize_rows(x, 32, cpu)
-        kernel = lt.linear_kernel(32, 64, scheme("int8a_g32"), cpu, False)
-        (y,) = lt.call(kernel, [*inputs, *stored], [((1, 32), "float32")])
+@pytest.mark.parametrize("name", [*AFFINE, *TWO_LEVEL, *TABLES])
+def test_extremes(name: str) -> None:
+    """The largest of everything times the largest activations: 16-bit sums must not clip, and each
+    group must meet its own scale."""
+    how = scheme(name)
+    q = extreme(how, 40, 384)
+    for cpu in (isa.AVX2, best()) if how.bits > 5 or how.table else (best(),):
+        if not host_runs(cpu):
+            continue
+        stored = linear.packing(40, 384, how, cpu).pack_quantized(q)
+        x = np.full((3, 384), -127.0, np.float32)
+        x[1], x[2, ::2] = 127.0, 0
+        inputs = lt.rows_for(x, how, cpu)
+        kernel = lt.linear_kernel(40, 384, how, cpu, False)
+        (y,) = lt.call(kernel, [*inputs, *stored], [((3, 40), "float32")])
         seen = lt.dequantize_rows(inputs[0], inputs[1])
-        assert lt.relative_error(y, lt.twin(seen, packing.unpack(stored), None)) < 1e-5, cpu.name
+        expected = lt.twin(seen, dequantize(q), None)
+        magnitude = np.abs(seen) @ np.abs(dequantize(q).astype(np.float64)).T
+        assert (np.abs(y - expected) <= 2e-6 * magnitude + 1e-9).all(), cpu.name
+
+
+def test_weights_of_one_input_make_one_output() -> None:
+    """Three schemes, sizes that end within tiles, with bias: the same bits as each alone."""
+    cpu, k = best(), 320
+    parts = ((40, scheme("q4_k")), (7, scheme("q6_k")), (33, scheme("int8_g64")))
+    rng = np.random.default_rng(4)
+    bias = rng.standard_normal(80).astype(np.float32)
+    stored = [
+        linear.packing(n, k, how, cpu).pack(rng.standard_normal((n, k)).astype(np.float32))
+        for n, how in parts
+    ]
+    kernel = lt.merged_kernel(parts, k, cpu, True)
+    for n in (0, 1, 5, 14):
+        x = rng.standard_normal((n, k)).astype(np.float32)
+        inputs = lt.rows_for(x, parts[0][1], cpu)
+        flat = [array for arrays in stored for array in arrays]
+        (y,) = lt.call(kernel, [*inputs, *flat, bias], [((n, 80), "float32")])
+        first = 0
+        for (rows, how), arrays in zip(parts, stored, strict=True):
+            own = lt.linear_kernel(rows, k, how, cpu, True)
+            some = bias[first : first + rows]
+            (alone,) = lt.call(own, [*inputs, *arrays, some], [((n, rows), "float32")])
+            np.testing.assert_array_equal(y[:, first : first + rows], alone)
+            first += rows
+
+
+def test_schemes_meet_where_they_read_the_same_rows() -> None:
+    assert linear.together(["q4_k", "q6_k", "int4_g128"], 256)
+    assert linear.together(["bf16", "bf16"], 7)
+    assert not linear.together(["bf16", "int8_g32"], 256)
+    assert not linear.together(["int4_g24", "int4_g28"], 168)
 
 
 @pytest.mark.parametrize("name", ["int4_g32", "bf16"])
@@ -125,7 +163,7 @@ def test_a_row_does_not_depend_on_the_batch(name: str) -> None:
     x = rng.standard_normal((130, k)).astype(np.float32)
 
     def run(rows: np.ndarray) -> np.ndarray:
-        inputs = lt.quantize_rows(rows, 32, cpu) if name == "int4_g32" else [rows]
+        inputs = lt.rows_for(rows, scheme(name), cpu) if name == "int4_g32" else [rows]
         (y,) = lt.call(kernel, [*inputs, *stored], [((len(rows), n_out), "float32")])
         return np.asarray(y)
 
@@ -142,7 +180,7 @@ def test_unquantized_activations_within_the_bound() -> None:
     stored = packing.pack(rng.standard_normal((n_out, k)).astype(np.float32))
     weight = packing.unpack(stored)
     x = (rng.standard_normal((17, k)) * rng.lognormal(size=(17, 1))).astype(np.float32)
-    inputs = lt.quantize_rows(x, 32, cpu)
+    inputs = lt.rows_for(x, scheme("int4_g32"), cpu)
     kernel = lt.linear_kernel(n_out, k, scheme("int4_g32"), cpu, False)
     (y,) = lt.call(kernel, [*inputs, *stored], [((17, n_out), "float32")])
     step = np.repeat(inputs[1], 32, axis=1).astype(np.float64)

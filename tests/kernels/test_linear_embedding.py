@@ -32,7 +32,7 @@ def test_plain_table(name: str, hidden: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["f32", "f16", "bf16", "int8_g32", "int8a_row", "int4_g16", "int4a_g32"]
+    "name", ["f32", "f16", "bf16", "int8a_row", "int4_g16", "q4_k", "q5_k", "q6_k", "mxfp4"]
 )
 def test_packed(name: str) -> None:
     _check_packed(name, best())

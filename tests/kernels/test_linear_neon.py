@@ -83,7 +83,7 @@ def run(kernel: Any, cpu: isa.Isa, arrays: list[Any], folder: Path) -> list[Any]
 
 
 @pytest.mark.parametrize("cpu", [isa.NEON, isa.NEON_DOTPROD, isa.NEON_I8MM], ids=lambda c: c.name)
-@pytest.mark.parametrize("name", ["int4_g32", "int8a_g32", "f16"])
+@pytest.mark.parametrize("name", ["q4_k", "int8a_g32", "q6_k", "iq4_nl", "f16"])
 def test_linear_and_embedding(cpu: isa.Isa, name: str, tmp_path: Path) -> None:
     rng, how = np.random.default_rng(0), scheme(name)
     n_out, k, n = 35, 64, 7
@@ -93,8 +93,8 @@ def test_linear_and_embedding(cpu: isa.Isa, name: str, tmp_path: Path) -> None:
     x, bias = (rng.standard_normal(s).astype(np.float32) for s in ((n, k), (n_out,)))
     inputs, seen = [x], x
     if not how.is_float:
-        out = [np.zeros((n, w), d) for w, d in ((k, "int8"), (2, "float32"), (2, "int32"))]
-        inputs = run(linear.quantize_rows(cpu, k, 32), cpu, [x, *out], tmp_path)[1:]
+        out = [np.zeros((n, w), d) for w, d in ((k, "int8"), (2, "float32"), (4, "int32"))]
+        inputs = run(linear.quantize_rows(cpu, k, 32, 16), cpu, [x, *out], tmp_path)[1:]
         seen = lt.dequantize_rows(inputs[0], inputs[1])
         assert (np.abs(seen - x) <= inputs[1].repeat(32, axis=1) * 0.50001).all()
     y = np.zeros((n, n_out), np.float32)

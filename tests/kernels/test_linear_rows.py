@@ -21,6 +21,15 @@ def test_codes_scales_and_sums(k: int, group: int) -> None:
         _check(x, codes, scales, sums, group)
 
 
+def test_sums_of_half_a_group() -> None:
+    x = np.random.default_rng(2).standard_normal((7, 96)).astype(np.float32)
+    codes, scales, sums = lt.quantize_rows(x, 32, best(), 16)
+    whole = lt.quantize_rows(x, 32, best())
+    np.testing.assert_array_equal(codes, whole[0])
+    np.testing.assert_array_equal(scales, whole[1])
+    np.testing.assert_array_equal(sums, codes.reshape(7, 6, 16).sum(axis=2, dtype=np.int32))
+
+
 @pytest.mark.parametrize("cpu", HERE, ids=lambda c: c.name)
 def test_every_instruction_set(cpu: isa.Isa) -> None:
     if not host_runs(cpu):

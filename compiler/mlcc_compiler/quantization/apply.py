@@ -7,6 +7,7 @@ Models never mention it. A row that a scheme's groups do not divide gets what co
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -17,6 +18,9 @@ from mlcc_compiler.quantization.schemes import fitting, scheme
 
 WITHOUT_KERNELS = {"nf4": "int8_g32"}
 """Schemes that are read but that no kernel computes with, and what stands in for them."""
+
+_EXPERT = re.compile(r"(.*\.experts\.)\d+\.(gate|up|down)_proj\.weight")
+"""Tensors that one product reads: those of all experts of a layer, gate and up together."""
 
 
 @dataclass
@@ -34,6 +38,8 @@ class Assignment:
             why = f"whose groups do not divide rows of {row}"
             if wanted in WITHOUT_KERNELS:
                 why = "for which there are no kernels"
+            elif scheme(wanted).fits(row):
+                why = "as all experts of a layer are one product"
             yield f"{what}: {given} instead of {wanted}, {why}"
 
 
@@ -42,10 +48,13 @@ def assign(model: CausalLM, recipe: Recipe, own: Mapping[str, str] | None = None
     which recipes that keep those keep."""
     found = Assignment()
     kept = own if own and recipe.keeps else {}
+    together: dict[str, str] = {}
     for name, module, wanted in _matrices(model, recipe):
         wanted = kept.get(name, wanted)
         row = int(module.weight.shape[1])
         given = fitting(scheme(WITHOUT_KERNELS.get(wanted, wanted)), row).name
+        if place := _EXPERT.fullmatch(name):
+            given = together.setdefault(place[1] + ("down" if place[2] == "down" else ""), given)
         found.schemes[name] = given
         if given != wanted:
             found.changed.setdefault((wanted, given, row), []).append(name)

@@ -158,7 +158,7 @@ def _of_server(url: str, model: str, prompt_tokens: int, tokens: int) -> Measure
     }
     began, first, pieces, usage = time.perf_counter(), 0.0, 0, None
     with opened(url, "/v1/chat/completions", body) as response:
-        for chunk in events(response):
+        for chunk in events(url, response):
             usage = chunk.get("usage") or usage
             choice = (chunk.get("choices") or [{}])[0]
             if (choice.get("delta") or {}).get("content"):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
 from mlcc.commands.options import (
     SPECIAL_OPTION,
@@ -76,6 +77,8 @@ def chat_command(
     screen = Screen()
     if url is None:
         options.check()  # before anything is read for it
+    else:
+        _refuse_local_options()
     if prompt is None and not screen.interactive:
         prompt = read_stdin().strip()
     if prompt is not None and not prompt.strip():
@@ -91,6 +94,21 @@ def chat_command(
             chat.loop()
     finally:
         partner.close()
+
+
+def _refuse_local_options() -> None:
+    """Raises InvalidRequestError for an option that says how a model is loaded here: a server has
+    loaded its own."""
+    context = click.get_current_context()
+    local = {row.name for row in fields(ModelOptions)} - {"model"}
+    for parameter in context.command.params:
+        name = parameter.name or ""
+        given = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+        if given and name in local | {"parse_special", "reasoning_parser"}:
+            raise InvalidRequestError(
+                f"{parameter.opts[0]} is for a model that is loaded here, and --url asks a server "
+                "that has loaded its own; give it to `mlcc serve`, or leave one of both out"
+            )
 
 
 def _partner(

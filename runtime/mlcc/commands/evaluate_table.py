@@ -25,9 +25,12 @@ HEADINGS = (
 def table(rows: Sequence[Compared]) -> str:
     """A line each, columns aligned; "-" is what is not known."""
     lines = [HEADINGS, *map(_cells, rows)]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(HEADINGS))]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    widths[0] *= -1  # names to the left
     return "\n".join(
-        "  ".join([line[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(line[1:], widths[1:]))])
+        "  ".join(
+            cell.rjust(w) if w > 0 else cell.ljust(-w) for cell, w in zip(line, widths, strict=True)
+        )
         for line in lines
     )
 

@@ -126,7 +126,7 @@ class RemotePartner:
         usage: dict[str, Any] = {}
         reason = "cancelled"
         with opened(self._url, "/v1/chat/completions", body) as response:
-            for chunk in events(response):
+            for chunk in events(self._url, response):
                 usage = chunk.get("usage") or usage
                 choice = (chunk.get("choices") or [{}])[0]
                 reason = choice.get("finish_reason") or reason

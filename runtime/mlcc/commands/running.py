@@ -9,11 +9,12 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from http.client import HTTPException
 from pathlib import Path
 from typing import IO, Any
-from urllib.error import HTTPError, URLError
+from urllib.error import HTTPError
 from urllib.parse import urlsplit
-from urllib.request import Request, urlopen
+from urllib.request import OpenerDirector, ProxyHandler, Request, build_opener
 
 from mlcc.errors import InvalidRequestError, MlccError, printable
 
@@ -103,20 +104,38 @@ def opened(url: str, path: str, body: Any = None, seconds: float | None = None) 
     if key := os.environ.get(KEY_VARIABLE):
         headers["Authorization"] = f"Bearer {key}"
     data = None if body is None else json.dumps(body).encode()
+    request = Request(url + path, data, headers)
     try:
-        with urlopen(Request(url + path, data, headers), timeout=seconds) as response:
-            yield response
+        response = _opener(url).open(request, timeout=seconds)
     except HTTPError as error:
         raise _refused(url, error) from None
-    except (URLError, TimeoutError, ConnectionError) as error:
+    except (OSError, HTTPException) as error:
         reason = printable(str(getattr(error, "reason", error)) or type(error).__name__)
         raise MlccError(
             f"no server answers at {url} ({reason}); start one with `mlcc serve`, or give --url"
         ) from None
+    with response:
+        try:
+            yield response
+        except (OSError, HTTPException) as error:
+            raise _broken_off(url) from error
 
 
-def events(response: Iterable[bytes]) -> Iterator[dict[str, Any]]:
-    """The chunks of a stream. Raises MlccError for one that tells of a failure."""
+def _opener(url: str) -> OpenerDirector:
+    """A proxy of the environment is for strangers: it cannot reach a server on this machine."""
+    local = urlsplit(url).hostname in ("localhost", "127.0.0.1", "::1")
+    return build_opener(ProxyHandler({})) if local else build_opener()
+
+
+def _broken_off(url: str) -> MlccError:
+    return MlccError(
+        f"{url} broke off in the middle of its answer; `mlcc ps` lists the servers that run"
+    )
+
+
+def events(url: str, response: Iterable[bytes]) -> Iterator[dict[str, Any]]:
+    """The chunks of a stream from `url`. Raises MlccError for one that tells of a failure or that
+    ends too early."""
     for line in response:
         text = line.decode("utf-8", "replace").strip()
         if not text.startswith("data:"):
@@ -124,10 +143,14 @@ def events(response: Iterable[bytes]) -> Iterator[dict[str, Any]]:
         text = text.removeprefix("data:").strip()
         if text == "[DONE]":
             return
-        chunk = json.loads(text)
+        try:
+            chunk = json.loads(text)
+        except ValueError:
+            raise MlccError(f"{url} streams something else than JSON") from None
         if error := chunk.get("error"):
             raise MlccError(str(error.get("message") if isinstance(error, dict) else error))
         yield chunk
+    raise _broken_off(url)
 
 
 def _refused(url: str, error: HTTPError) -> MlccError:

@@ -1,0 +1,78 @@
+"""The map from tensor to scheme: rules, what a checkpoint has, and what is given instead."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from models.checkpoints import CASES, SMALL
+
+from mlcc_compiler.models.registry import build_model
+from mlcc_compiler.quantization import Recipe, fitting, recipe, scheme
+from mlcc_compiler.quantization.apply import apply_schemes, assign
+
+RULES = Recipe("mine", "q4_k", "int8_g32", "q6_k", (("*.v_proj.weight", "q6_k"),))
+
+
+def model_of(case: str, **changes: Any) -> Any:
+    import transformers
+
+    name, options = CASES[case]
+    config = getattr(transformers, name)(
+        **{**SMALL, **options, "tie_word_embeddings": False, **changes}
+    ).to_dict()
+    return build_model(config, 64, "float32").model
+
+
+def test_the_first_rule_that_matches_decides() -> None:
+    model = model_of("llama")
+    found = assign(model, RULES)
+    assert found.schemes["model.layers.0.self_attn.v_proj.weight"] == "q6_k"
+    assert found.schemes["model.layers.0.self_attn.q_proj.weight"] == "q4_k"
+    assert found.schemes["model.embed_tokens.weight"] == "int8_g32"
+    assert found.schemes["lm_head.weight"] == "q6_k"
+    assert not list(found.notes())
+    apply_schemes(model, found.schemes)
+    assert model.model.layers[0].self_attn.v_proj.scheme == "q6_k"
+
+
+def test_only_recipes_that_keep_take_what_a_checkpoint_has() -> None:
+    name = "model.layers.1.mlp.down_proj.weight"
+    model = model_of("llama")
+    assert assign(model, recipe("q8"), {name: "iq4_xs"}).schemes[name] == "int8_g32"
+    kept = assign(model, recipe("keep"), {name: "iq4_xs"}).schemes
+    assert kept[name] == "iq4_xs"
+    assert kept["model.layers.0.mlp.down_proj.weight"] == "bf16"
+
+
+def test_what_is_given_instead_is_said() -> None:
+    found = assign(model_of("llama", hidden_size=168, head_dim=32), RULES)
+    assert found.schemes["model.layers.0.self_attn.q_proj.weight"] == "int4m_g24"
+    notes = list(found.notes())
+    assert any("int4m_g24 instead of q4_k" in n and "rows of 168" in n for n in notes)
+    name = "model.layers.0.mlp.up_proj.weight"
+    found = assign(model_of("llama"), recipe("keep"), {name: "nf4"})
+    assert found.schemes[name] == "int8_g32"
+    assert "no kernels" in "".join(found.notes())
+
+
+def test_experts_of_a_layer_are_of_one_scheme() -> None:
+    model = model_of("qwen3_moe")
+    name = "model.layers.0.mlp.experts.1.up_proj.weight"
+    found = assign(model, recipe("keep"), {name: "q4_k"})
+    assert found.schemes[name] == "bf16"
+    assert "one product" in "".join(found.notes())
+
+
+def test_what_comes_nearest() -> None:
+    for name, row, given in (
+        ("q4_k", 256, "q4_k"),
+        ("q4_k", 96, "q4_k"),
+        ("q6_k", 40, "int6_g8"),
+        ("iq4_xs", 72, "int4_g24"),
+        ("int4a_g128", 192, "int4a_g96"),
+        ("int4_g32", 100, "int4_g20"),
+        ("int4_g32", 7, "bf16"),
+        ("int8_row", 30, "bf16"),
+        ("f16", 7, "f16"),
+    ):
+        assert fitting(scheme(name), row).name == given
