@@ -64,7 +64,7 @@ def draw(rows: Sequence[Compared], path: Path) -> None:
     measured = all(r.divergence is not None for r in known)
     figure, axes = pyplot.subplots(figsize=(7, 4.5), layout="constrained")
     for row in known:
-        quality = row.divergence.kl if measured and row.divergence else row.perplexity
+        quality = row.divergence.kl if measured and row.divergence else row.perplexity or 0.0
         place = (row.weights_bytes / 1e6, quality)
         axes.plot(*place, "o")
         axes.annotate(row.name, place, xytext=(5, 5), textcoords="offset points", fontsize=8)
