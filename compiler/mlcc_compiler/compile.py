@@ -136,7 +136,7 @@ def _calibration(plan: Plan) -> list[list[int]]:
     if how.bits >= 8 or how.table:
         raise UnsupportedError(
             f"--calibrate has nothing to do for --quant {options.quant}, whose linears are "
-            f"{how.name}; use it with q3, q4 or q5, or leave it out"
+            f"{how.name}; use it with q3, q4, q5 or q6, or leave it out"
         )
     tokenizer = FileTokenizer(plan.checkpoint.folder / "tokenizer.json")
     return rows_of(calibration_text(options.calibrate), tokenizer, plan.limits.context)

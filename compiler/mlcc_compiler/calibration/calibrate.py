@@ -143,7 +143,7 @@ def round_matrix(weight: Floats, how: Scheme, moments: Moments) -> Quantized:
     scale = group_scales(grid)
     offset = group_minima(grid)
     if offset is None:
-        zero = how.middle if grid.zeros is None else grid.zeros.astype(np.float32)
-        offset = np.asarray(-scale * np.float32(zero) if np.isscalar(zero) else -scale * zero)
+        zero = np.full_like(scale, how.middle) if grid.zeros is None else grid.zeros.astype("f4")
+        offset = -scale * zero
     codes = round_with_feedback(weight, (scale, offset), how.levels, moments, cores())
     return replace(grid, codes=codes)

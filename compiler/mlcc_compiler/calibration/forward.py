@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -94,7 +95,7 @@ class Forward:
         """Each row attends to itself: it is a whole sequence, so nothing need be kept."""
         numbers, out = json.loads(record), np.empty_like(q)
         starts = self.step.sequences("first_token")
-        for first, last in zip(starts[:-1], starts[1:], strict=True):
+        for first, last in pairwise(starts):
             own = slice(int(first), int(last))
             out[own] = _attend(q[own], k[own], v[own], **numbers)
         return out
@@ -120,7 +121,7 @@ def _attend(
     **sizes: int,
 ) -> Array:
     """Causal attention of one sequence: q [n, heads, head_dim] on k, v [n, kv_heads, head_dim]."""
-    n, heads, width = q.shape
+    n, heads, _ = q.shape
     place = np.arange(n)
     hidden = place[:, None] < place
     if window is not None:

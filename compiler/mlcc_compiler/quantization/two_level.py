@@ -60,10 +60,7 @@ def two_levels(scales: Floats, scheme: Scheme, k: int) -> tuple[Array, Array]:
 def _with_codes(q: Quantized, x: Floats) -> Quantized:
     """Codes, of weights [group, groups of all rows], for the scales as they are stored."""
     scales, minima = scales_of(q).reshape(-1), group_minima(q)
-    if minima is None:
-        low = scales * np.float32(-q.scheme.middle)
-    else:
-        low = minima.reshape(-1)
+    low = scales * np.float32(-q.scheme.middle) if minima is None else minima.reshape(-1)
     codes = x - low
     codes *= inverse(scales)
     np.rint(codes, out=codes)

@@ -25,9 +25,12 @@ HEADINGS = (
 def table(rows: Sequence[Compared]) -> str:
     """A line each, columns aligned; "-" is what is not known."""
     lines = [HEADINGS, *map(_cells, rows)]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(HEADINGS))]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    widths[0] *= -1  # names to the left
     return "\n".join(
-        "  ".join([line[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(line[1:], widths[1:]))])
+        "  ".join(
+            cell.rjust(w) if w > 0 else cell.ljust(-w) for cell, w in zip(line, widths, strict=True)
+        )
         for line in lines
     )
 
@@ -61,7 +64,7 @@ def draw(rows: Sequence[Compared], path: Path) -> None:
     measured = all(r.divergence is not None for r in known)
     figure, axes = pyplot.subplots(figsize=(7, 4.5), layout="constrained")
     for row in known:
-        quality = row.divergence.kl if measured and row.divergence else row.perplexity
+        quality = row.divergence.kl if measured and row.divergence else row.perplexity or 0.0
         place = (row.weights_bytes / 1e6, quality)
         axes.plot(*place, "o")
         axes.annotate(row.name, place, xytext=(5, 5), textcoords="offset points", fontsize=8)
