@@ -88,6 +88,7 @@ MINISTRAL3_ROPE = {
 
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("LlamaConfig", {"tie_word_embeddings": True}),
+    "llama-one-kv-head": ("LlamaConfig", {"num_key_value_heads": 1}),
     "llama-head-dim": ("LlamaConfig", {"head_dim": 32, "attention_bias": True, "mlp_bias": True}),
     "llama-llama3-rope": ("LlamaConfig", {"rope_parameters": LLAMA3_ROPE}),
     "llama-yarn": ("LlamaConfig", {"rope_parameters": YARN}),

@@ -56,6 +56,14 @@ class Calibrated:
     def schemes(self) -> Mapping[str, str]:
         return {**self._tensors.schemes, **self._rounded}
 
+    @property
+    def nearest(self) -> Mapping[str, str]:
+        return self._tensors.nearest
+
+    @property
+    def notes(self) -> Iterable[str]:
+        return self._tensors.notes
+
     def __contains__(self, name: str) -> bool:
         return name in self._tensors
 

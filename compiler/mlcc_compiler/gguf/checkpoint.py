@@ -67,7 +67,7 @@ class GgufCheckpoint(Checkpoint):
         return text or self.folder.stem
 
     @cached_property
-    def tensors(self) -> GgufTensors:  # type: ignore[override]
+    def tensors(self) -> GgufTensors:
         return self.source
 
     @property

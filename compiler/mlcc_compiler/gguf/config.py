@@ -98,7 +98,8 @@ def config_of(
     if keys.get("attention.causal") is False:
         raise UnsupportedError(f"a GGUF file of an encoder ({architecture}) is no chat model")
     config["rope_scaling"] = _rope(keys, config, factors)
-    _OF_ARCHITECTURE.get(architecture, lambda *_: None)(keys, config)
+    if (more := _OF_ARCHITECTURE.get(architecture)) is not None:
+        more(keys, config)
     return config, keys.unknown()
 
 

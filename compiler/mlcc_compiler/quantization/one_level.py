@@ -42,7 +42,7 @@ def encode(weight: Floats, scheme: Scheme) -> Quantized:
     signed = round_to(groups, half.astype(np.float32), zero, scheme.levels)
     codes = (signed + zero[:, None]).astype(np.uint8)
     zeros = zero.astype(np.uint8).reshape(per_row) if scheme.offset == ZEROS else None
-    return Quantized(scheme, codes.reshape(n, k), half.reshape(per_row), zeros)
+    return Quantized(scheme, codes.reshape(n, k), half.reshape(per_row), zeros=zeros)
 
 
 def halves(values: Floats) -> np.ndarray:

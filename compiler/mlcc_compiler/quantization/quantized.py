@@ -57,7 +57,8 @@ class Quantized:
 
     def _each(self, change: Callable[[Array], Array]) -> Quantized:
         have = {name: getattr(self, name) for name in PARTS}
-        return replace(self, **{n: change(p) for n, p in have.items() if p is not None})
+        parts: dict[str, Any] = {n: change(p) for n, p in have.items() if p is not None}
+        return replace(self, **parts)
 
     def check(self, name: str) -> None:
         """Raises CheckpointError, with the tensor's name, unless all parts are there, of their
@@ -97,7 +98,8 @@ def stack(matrices: Sequence[Quantized]) -> Quantized:
     if len(matrices) == 1:
         return first
     names = [name for name in PARTS if getattr(first, name) is not None]
-    return replace(first, **{n: np.concatenate([getattr(m, n) for m in matrices]) for n in names})
+    joined: dict[str, Any] = {n: np.concatenate([getattr(m, n) for m in matrices]) for n in names}
+    return replace(first, **joined)
 
 
 def group_scales(q: Quantized) -> Floats:

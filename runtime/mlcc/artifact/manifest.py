@@ -30,7 +30,7 @@ from mlcc.artifact.schema import (
 )
 from mlcc.errors import ArtifactError
 
-KERNEL_INTERFACE = 4
+KERNEL_INTERFACE = 5
 """Of the library's functions: bump when an argument of `forward`, `sample`, ... or a column of a
 step's tables changes. 2: a step is one buffer (`mlcc.engine.tables`). 3: rows have more filters.
 

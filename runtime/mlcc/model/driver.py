@@ -79,7 +79,7 @@ class Driver:
             while self._tickets:
                 events += self._commit()
         except BaseException:
-            self._forget()
+            self.forget()
             raise
         return events
 

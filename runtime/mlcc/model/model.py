@@ -185,7 +185,7 @@ class ModelText:
             seed=seed,
             prefix_cache=prefix_cache,
             text_later=text_later,
-            speculator=speculation and speculation.speculator(capacity, guessing),
+            speculator=None if speculation is None else speculation.speculator(capacity, guessing),
             draft=guessing,
         )
 

@@ -69,7 +69,8 @@ def _keep(
     x, *row = source
 
     def values(j: Expr) -> Expr:
-        at: Expr = x[(*row, span(j * lanes, lanes))]
+        place = (*row, span(j * lanes, lanes))
+        at: Expr = x[place]
         return at
 
     # as integers, whose order is that of magnitudes, with infinity and NaN above all

@@ -36,7 +36,7 @@ def _four_bits(parts: Parts, name: str, state_name: str, kind: str) -> Packed:
     shape, size = state.get("shape"), state.get("blocksize")
     if not (_is_shape(shape) and type(size) is int and size > 0):
         raise parts.refuse(state_name, "has no shape and blocksize")
-    n, k = shape
+    n, k = list(shape or ())
     if prod(parts.shape(name, ("uint8",), 0)) * 2 != n * k or n * k % size:
         raise parts.refuse(name, f"does not fit its shape, {n} x {k}, in blocks of {size}")
     table, absmax = f"{name}.quant_map", f"{name}.absmax"

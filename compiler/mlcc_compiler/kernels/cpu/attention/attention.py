@@ -174,20 +174,25 @@ class _Kernel:
         self.parts = _Parts(cut, self.dim, slots)
 
     def emit(self) -> None:
-        """One launch: tasks dealt to the threads in turn, a barrier, the merge."""
+        """Tasks dealt to the threads in turn; then the merge, if there is any, a launch of its own:
+        a barrier within one would wait for tasks that the same thread is to run next."""
         b, kv_heads = self.sequences.count, self.cut.shape.kv_heads
         self._count_tasks()
         self._clear_padding()
         with T.attr(0, "pragma_parallel_launch_point", 1):
             with (
-                T.attr(0, "pragma_parallel_barrier_when_finish", 1),
                 T.attr(0, "pragma_parallel_stride_pattern", 1),
                 T.parallel(self.firsts[b, 0] * kv_heads) as task,
             ):
                 # allocated here: TVM moves it out of anything but the parallel loop
                 self._run_task(task, Scratch(self.cut))
-            with T.parallel(b * kv_heads) as task:
-                self._merge(bind(T.floordiv(task, kv_heads)), bind(T.floormod(task, kv_heads)))
+        with (
+            T.If(self.firsts[b, 1] > 0),
+            T.Then(),
+            T.attr(0, "pragma_parallel_launch_point", 1),
+            T.parallel(b * kv_heads) as task,
+        ):
+            self._merge(bind(T.floordiv(task, kv_heads)), bind(T.floormod(task, kv_heads)))
 
     def _count_tasks(self) -> None:
         """Prefix sums over sequences: tasks (of each KV head), and slots for partial sums."""
