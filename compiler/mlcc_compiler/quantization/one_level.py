@@ -28,10 +28,10 @@ def encode(weight: Floats, scheme: Scheme) -> Quantized:
     if scheme.offset == MINIMA:
         scale, minimum = lines(groups, scheme.levels, positive=False)
         half, low = halves(scale), halves(minimum)
-        codes = round_to(groups - low.astype("f4")[:, None], half.astype("f4"), 0, scheme.levels)
+        steps = round_to(groups - low.astype("f4")[:, None], half.astype("f4"), 0, scheme.levels)
         return Quantized(
             scheme,
-            codes.astype(np.uint8).reshape(n, k),
+            steps.astype(np.uint8).reshape(n, k),
             half.reshape(per_row),
             minima=low.reshape(per_row),
         )

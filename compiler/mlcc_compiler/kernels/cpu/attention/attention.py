@@ -179,13 +179,13 @@ class _Kernel:
         b, kv_heads = self.sequences.count, self.cut.shape.kv_heads
         self._count_tasks()
         self._clear_padding()
-        with T.attr(0, "pragma_parallel_launch_point", 1):
-            with (
-                T.attr(0, "pragma_parallel_stride_pattern", 1),
-                T.parallel(self.firsts[b, 0] * kv_heads) as task,
-            ):
-                # allocated here: TVM moves it out of anything but the parallel loop
-                self._run_task(task, Scratch(self.cut))
+        with (
+            T.attr(0, "pragma_parallel_launch_point", 1),
+            T.attr(0, "pragma_parallel_stride_pattern", 1),
+            T.parallel(self.firsts[b, 0] * kv_heads) as task,
+        ):
+            # allocated here: TVM moves it out of anything but the parallel loop
+            self._run_task(task, Scratch(self.cut))
         with (
             T.If(self.firsts[b, 1] > 0),
             T.Then(),
