@@ -140,9 +140,6 @@ class Engine:
         seq = TokenSequence(request, arrival, limit, stream, ends, answer, tokens, caches)
         seq.adjuster, seq.grammar, seq.choices = adjuster, grammar, choices
         seq.family = self._families.join(request, tokens)
-        foresees = (adjuster is None or adjuster.foresees) and not seq.exact
-        if self._speculator is not None and foresees:
-            seq.guesses = self._speculator.open(request, tokens, self._pools.tree)
         if sampling.prompt_logprobs and self._texts is not None:
             seq.prompt_logprobs = PromptLogprobs(self._texts, tokens[:])
         return seq
@@ -150,6 +147,10 @@ class Engine:
     def _enter(self, seq: TokenSequence) -> None:
         if seq.request.adapter:
             seq.adapter = self.adapters.join(seq.request.adapter)
+        foresees = (seq.adjuster is None or seq.adjuster.foresees) and not seq.exact
+        if self._speculator is not None and foresees:  # answers of its own adapter's
+            tree = self._pools.tree
+            seq.guesses = self._speculator.open(seq.request, seq.tokens, tree, seq.scope)
         self._requests += 1
         self._live[seq.request.id] = seq
 
@@ -192,8 +193,7 @@ class Engine:
         packed = pack(chunks, self._steps, self.capacity.layout, self._pools, into)
         batch, rows, self._adjusted = packed
         scheduler.remember(chunks)
-        decodes = all(count == 1 or seq.draft for seq, count in chunks)
-        self._in_flight.append(Step(rows, batch.num_tokens if decodes else 0))
+        self._in_flight.append(Step(rows, batch.num_tokens if scheduler.decodes else 0))
         whole = len(chunks) == len(scheduler.running) and scheduler.is_settled
         plain = whole and self._speculator is None
         if plain and SteadyDecode.may_follow(chunks, rows):
@@ -313,7 +313,8 @@ class Engine:
             raise InvalidRequestError(
                 f"request id {request.id!r} is already in use; choose another", param="id"
             )
-        check_request(request, self.capacity.vocab_size, self._tokenizer is not None)
+        vocab, context = self.capacity.vocab_size, self.capacity.context
+        check_request(request, vocab, context, self._tokenizer is not None)
         self.adapters.check(request.adapter)
 
     def _thinking(self, request: Request, grammar: Grammar | None) -> Grammar | None:
@@ -347,7 +348,7 @@ class Engine:
         if seq.guesses is not None:
             seq.guesses.learn(len(draft), right)
         if not seq.finished:
-            self._scheduler.settle(seq, right)
+            self._scheduler.ahead.settle(seq, right)
 
     def _take(
         self,
