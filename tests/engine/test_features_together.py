@@ -151,13 +151,20 @@ def test_what_a_guess_costs_is_not_learned_of_prompts() -> None:
 
     speculator = eager(3)
     speculator.cost = Heard()
-    driver = toy_driver(rows(16, 16, pages=12), speculator=speculator, prefix_cache=False)
-    driver.seconds = lambda: 1.0
-    for name in "ab":
-        driver.add(Request(name, [*range(24)], replace(LONG, max_tokens=20), tenant=name))
-    driver.run()
-    assert driver.engine.stats().preemptions > 0
-    assert heard and max(heard) <= 2 * (1 + 3)
+    capacity = with_slots(rows(16, 16), 1)
+    source, to = toy_driver(capacity), toy_driver(capacity, speculator=speculator)
+    for driver in (source, to):
+        load(driver, "x")
+        driver.seconds = lambda: 1.0
+    source.add(Request("a", [*range(26)], LONG, adapter="x"))
+    for _ in range(4):
+        source.step()
+    data = export_request(source.engine.moves, source.executor, IDENTITY, "a")
+    assert not import_request(to.engine.moves, to.executor, IDENTITY, data).computed
+    to.got["a"] = source.got["a"]
+    to.run()
+    assert to.engine.stats().drafted_tokens > 0
+    assert heard and max(heard) == 1 + 3
 
 
 def test_a_prediction_is_no_longer_than_an_answer() -> None:
