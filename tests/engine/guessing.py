@@ -78,9 +78,7 @@ def knowing(
     """For an engine of the naive one's seed 7."""
     draw, count = random.Random(seed), 0
 
-    def opened(
-        request: Request, tokens: array[int], tree: PrefixTree, scope: Hashable
-    ) -> Knowing:
+    def opened(request: Request, tokens: array[int], tree: PrefixTree, scope: Hashable) -> Knowing:
         nonlocal count
         limit = token_limit(request, capacity)
         want = naive.answer(request, count, capacity, eos, ByteTokenizer(), base=7, limit=limit)

@@ -41,9 +41,7 @@ class Lookup:
         self._indexed = 0
 
     @classmethod
-    def of(
-        cls, request: Request, tokens: array[int], tree: PrefixTree, scope: Hashable
-    ) -> Lookup:
+    def of(cls, request: Request, tokens: array[int], tree: PrefixTree, scope: Hashable) -> Lookup:
         """What `guesses.Speculator` opens for a request."""
         return cls(tokens, request.prediction, TreePath(tree, scope))
 

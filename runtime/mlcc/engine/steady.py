@@ -59,8 +59,8 @@ class SteadyDecode:
 
     @staticmethod
     def may_follow(chunks: Sequence[Chunk], rows: Sequence[Row]) -> bool:
-        """Whether a step only decodes, and nothing but the last token decides on the next; not where
-        the prefix cache took a state, which the next step reads elsewhere than it writes."""
+        """Whether a step only decodes, and nothing but the last token decides on the next; not
+        where the prefix cache took a state, which the next step reads elsewhere than it writes."""
         return len(rows) == len(chunks) and all(
             n == 1 and seq.is_plain and _reads_what_it_writes(seq) for seq, n in chunks
         )
