@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from array import array
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Hashable, Sequence
 
 import engine_naive as naive
 from engine_tokenizers import ByteTokenizer
@@ -78,7 +78,7 @@ def knowing(
     """For an engine of the naive one's seed 7."""
     draw, count = random.Random(seed), 0
 
-    def opened(request: Request, tokens: array[int], tree: PrefixTree) -> Knowing:
+    def opened(request: Request, tokens: array[int], tree: PrefixTree, scope: Hashable) -> Knowing:
         nonlocal count
         limit = token_limit(request, capacity)
         want = naive.answer(request, count, capacity, eos, ByteTokenizer(), base=7, limit=limit)

@@ -10,11 +10,17 @@ from dataclasses import replace
 import pytest
 from adapters.rooms import with_slots
 from engine_drive import Driver, small, toy_driver
+from guessing import Drafting, Eager
 
 from mlcc.engine import Request, SamplingParams
 from mlcc.engine.adapters import AdapterMatrix
+from mlcc.engine.drafts import DraftModel
+from mlcc.engine.lookup import Lookup
+from mlcc.engine.moving import Identity
 from mlcc.errors import CapacityError, InvalidRequestError, UnsupportedError
+from mlcc.model.transfer import export_request, import_request
 
+IDENTITY = Identity("layout", "model", "tokenizer")
 SLOTS = 3
 CAPACITY = with_slots(small(pools=(9,)), SLOTS)
 """Three of the requests fill its pages: others wait, or give way."""
@@ -49,11 +55,33 @@ def alone(number: int | None, prompt: list[int]) -> list[int]:
     return driver.run()["r"].tokens
 
 
+def guessing(how: str, draw: random.Random, depth: int) -> Driver:
+    """how: `lookup`, `draft` (a toy, sometimes wrong), or none."""
+    if how == "draft":
+        draft = Drafting(small(pools=CAPACITY.pools), 0.3, draw)
+        opened = DraftModel(draft.capacity, CAPACITY).open
+        return toy_driver(CAPACITY, depth=depth, draft=draft, speculator=Eager(opened, 3))
+    speculator = Eager(Lookup.of, 3, draw=draw) if how else None
+    return toy_driver(CAPACITY, depth=depth, speculator=speculator)
+
+
+def leave_and_come_back(driver: Driver, name: str) -> None:
+    """As bytes."""
+    moves = driver.engine.moves
+    while driver.tickets:
+        driver.take(driver.engine.commit(driver.executor.collect(driver.tickets.popleft())))
+    if driver.got[name].finished is None:
+        data = export_request(moves, driver.executor, IDENTITY, name)
+        driver.engine.cancel(name)
+        import_request(moves, driver.executor, IDENTITY, data)
+        driver.engine.check_integrity()
+
+
 @pytest.mark.parametrize("depth", [1, 2])
-@pytest.mark.parametrize("seed", range(3))
-def test_swaps_in_a_storm(seed: int, depth: int) -> None:
+@pytest.mark.parametrize(("seed", "how"), enumerate(("", "lookup", "draft")))
+def test_swaps_in_a_storm(seed: int, how: str, depth: int) -> None:
     draw = random.Random(seed)
-    driver = toy_driver(CAPACITY, depth=depth)
+    driver = guessing(how, draw, depth)
     names: dict[str, int] = {}
     wanted: dict[str, tuple[int | None, int]] = {}
     full = 0
@@ -80,6 +108,11 @@ def test_swaps_in_a_storm(seed: int, depth: int) -> None:
             driver.cancel(draw.choice([r for r in wanted if not driver.got[r].finished]))
         if draw.random() < 0.02:
             device_fails(driver)
+        if draw.random() < 0.1:  # of those whose adapter has its name still
+            live = [r for r in wanted if not driver.got[r].finished]
+            same = [r for r in live if wanted[r][0] in (None, *names.values())]
+            if same:
+                leave_and_come_back(driver, draw.choice(same))
         for _ in range(draw.randrange(4)):
             if driver.engine.has_work:
                 driver.step()
@@ -96,6 +129,7 @@ def test_swaps_in_a_storm(seed: int, depth: int) -> None:
     assert reasons.keys() >= {"length", "cancelled"}
     assert len(set(map(tuple, expected.values()))) > len(expected) // 2  # adapters do something
     assert full, "the slots were never full"
+    assert bool(driver.engine.stats().accepted_tokens) == bool(how)
     for name in [*driver.engine.adapters.names]:
         driver.engine.adapters.drop(name)
     driver.engine.check_integrity()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mlcc.commands.options import ModelOptions, note, several_models_options
+from mlcc.commands.options import ModelOptions, note, several_answering_options
 from mlcc.commands.running import Server, checked_url, events, opened
 from mlcc.errors import InvalidRequestError, MlccError, printable
 
@@ -45,7 +45,7 @@ class Measured:
 
 
 @click.command("bench")
-@several_models_options
+@several_answering_options
 @click.option("--url", metavar="URL", help="A running server of anybody's, in place of a model.")
 @click.option("--name", help="Which of the server's models.  [its first]")
 @click.option("--prompt-tokens", type=click.IntRange(1), default=512, show_default=True)

@@ -13,7 +13,7 @@ from click.core import ParameterSource
 from mlcc.commands.options import (
     SPECIAL_OPTION,
     ModelOptions,
-    model_options,
+    answering_options,
     note,
     reasoning_options,
     sampling_options,
@@ -49,7 +49,7 @@ QUOTES = '"' * 3
 
 
 @click.command("chat")
-@model_options
+@answering_options
 @SPECIAL_OPTION
 @click.argument("prompt", required=False)
 @click.option("--url", metavar="URL", help="Talk with a running server; MODEL is its name there.")

@@ -164,6 +164,8 @@ MODEL_OPTIONS: tuple[Callable[[Command], Command], ...] = (
         default=True,
         help="Use what was computed for one prompt for others that begin alike.  [on]",
     ),
+)
+SPECULATION_OPTIONS = (
     click.option(
         "--speculate",
         metavar="HOW[:N]",
@@ -177,6 +179,7 @@ MODEL_OPTIONS: tuple[Callable[[Command], Command], ...] = (
         help="A smaller compiled model with the same tokenizer, which guesses.",
     ),
 )
+_MODELS = click.argument("models", nargs=-1, metavar="[MODEL]...", callback=model_arguments)
 SAMPLING_OPTIONS = (
     click.option("--temperature", type=click.FloatRange(0, 2), help="0 = always the likeliest."),
     click.option("--top-p", type=click.FloatRange(0, 1), help="Keep this share of probability."),
@@ -215,28 +218,36 @@ def reasoning_options(function: Command) -> Command:
 
 def model_options(function: Command) -> Command:
     """MODEL and its options, given to the function as `options: ModelOptions`."""
+    return _decorated(_with_options(function), MODEL_OPTIONS)
 
-    @wraps(function)
-    def wrapped(**given: Any) -> None:
 
-        options = ModelOptions(**{row.name: given.pop(row.name) for row in fields(ModelOptions)})
-        function(options=options, **given)
-
-    return _decorated(wrapped, MODEL_OPTIONS)
+def answering_options(function: Command) -> Command:
+    """The same of a command that answers, which may guess ahead."""
+    return _decorated(_with_options(function), (*MODEL_OPTIONS, *SPECULATION_OPTIONS))
 
 
 def several_models_options(function: Command) -> Command:
-    """The same with any number of MODELs, given to the function as `models` beside `options`, whose
-    own `model` is empty."""
+    """`model_options` with any number of MODELs, given to the function as `models` beside
+    `options`, whose own `model` is empty."""
+    return _decorated(_with_options(function), (_MODELS, *MODEL_OPTIONS[1:]))
+
+
+def several_answering_options(function: Command) -> Command:
+    """The same of a command that answers, which may guess ahead."""
+    options = (_MODELS, *MODEL_OPTIONS[1:], *SPECULATION_OPTIONS)
+    return _decorated(_with_options(function), options)
+
+
+def _with_options(function: Command) -> Command:
+    """Gathers what was given of `ModelOptions`."""
 
     @wraps(function)
     def wrapped(**given: Any) -> None:
-        names = (row.name for row in fields(ModelOptions) if row.name != "model")
-        options = ModelOptions("", **{name: given.pop(name) for name in names})
-        function(options=options, **given)
+        names = [row.name for row in fields(ModelOptions) if row.name in given]
+        options = {"model": "", **{name: given.pop(name) for name in names}}
+        function(options=ModelOptions(**options), **given)
 
-    argument = click.argument("models", nargs=-1, metavar="[MODEL]...", callback=model_arguments)
-    return _decorated(wrapped, (argument, *MODEL_OPTIONS[1:]))
+    return wrapped
 
 
 def sampling_options(function: Command) -> Command:

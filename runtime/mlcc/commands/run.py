@@ -11,7 +11,7 @@ import click
 from mlcc.commands.options import (
     SPECIAL_OPTION,
     ModelOptions,
-    model_options,
+    answering_options,
     note,
     reasoning_options,
     sampling_options,
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @click.command("run")
-@model_options
+@answering_options
 @SPECIAL_OPTION
 @click.argument("prompt")
 @click.option("--system", help="Instructions before PROMPT.")

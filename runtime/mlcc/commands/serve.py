@@ -16,7 +16,7 @@ from mlcc.commands.options import (
     ModelOptions,
     bound_option,
     note,
-    several_models_options,
+    several_answering_options,
 )
 from mlcc.commands.running import announced
 from mlcc.commands.serve_options import (
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 
 @click.command("serve")
-@several_models_options
+@several_answering_options
 @SPECIAL_OPTION
 @click.option("--models", "folder", type=click.Path(path_type=Path), metavar="DIR",
               help="Serve each compiled model of a folder.")  # fmt: skip

@@ -13,7 +13,7 @@ steps of the engine a driver runs those of the draft, one by one (`mlcc.model.dr
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 
 from mlcc.engine.batch import Batch, Cache, Capacity, PageList, Result
@@ -101,7 +101,9 @@ class DraftModel:
             )
         self.cost = StepCost()
 
-    def open(self, request: Request, tokens: array[int], tree: PrefixTree) -> Draft:
+    def open(
+        self, request: Request, tokens: array[int], tree: PrefixTree, scope: Hashable
+    ) -> Draft:
         """What `guesses.Speculator` opens for a request."""
         return Draft(tokens)
 

@@ -15,7 +15,7 @@ not tried.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -63,9 +63,9 @@ class Proposer(Protocol):
         ...
 
 
-OpenProposer = Callable[[Request, "array[int]", PrefixTree], Proposer | None]
-"""For a new request: its known tokens, to which the engine appends, and the prefix cache. None = it
-is answered without guesses."""
+OpenProposer = Callable[[Request, "array[int]", PrefixTree, Hashable], Proposer | None]
+"""For a new request: its known tokens, to which the engine appends, the prefix cache and who shares
+its part of that. None = it is answered without guesses."""
 
 
 @dataclass(slots=True)
@@ -190,9 +190,11 @@ class Speculator:
         self._gives = 0.0
         """Tokens of answers that it will bring."""
 
-    def open(self, request: Request, tokens: array[int], tree: PrefixTree) -> Guesses | None:
+    def open(
+        self, request: Request, tokens: array[int], tree: PrefixTree, scope: Hashable
+    ) -> Guesses | None:
         """For a new request; None = it is answered without."""
-        proposer = self._open(request, tokens, tree)
+        proposer = self._open(request, tokens, tree, scope)
         return None if proposer is None else Guesses(self, tokens, proposer)
 
     def begin(self, decodes: int) -> None:

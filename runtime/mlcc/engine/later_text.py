@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from mlcc.engine.answer import AnswerText
-from mlcc.engine.detokenize import Tokenizer
+from mlcc.engine.detokenize import Piece, Tokenizer, Window
 from mlcc.engine.events import Event, Finished, TextDelta
 from mlcc.engine.request import Request, SamplingParams
 
@@ -25,13 +25,16 @@ class LaterText:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
+        self._pieces: dict[Window, Piece] = {}
+        """What tokens added to answers so far."""
         self._answers: dict[str, AnswerText] = {}
 
     def begin(self, request: Request) -> None:
         """The engine took it: its events follow. Nothing, if the engine writes its text."""
         if not text_decides(request.sampling):
-            answer = AnswerText(self._tokenizer, request.prompt, (), None, request.shown)
-            self._answers[request.id] = answer
+            self._answers[request.id] = AnswerText(
+                self._tokenizer, request.prompt, (), None, request.shown, self._pieces
+            )
 
     def read(self, events: Iterable[Event]) -> list[Event]:
         """The same events with their text."""

@@ -76,7 +76,7 @@ def too_long(prompt: str, context: int, remedy: str = "a longer context") -> Inv
     )
 
 
-def check_request(request: Request, vocab: int, has_tokenizer: bool) -> None:
+def check_request(request: Request, vocab: int, context: int, has_tokenizer: bool) -> None:
     """Its tokens are the model's, and what it wants can be told. Raises InvalidRequestError."""
     low, high = min(request.prompt), max(request.prompt)
     if low < 0 or high >= vocab:
@@ -85,6 +85,13 @@ def check_request(request: Request, vocab: int, has_tokenizer: bool) -> None:
             f" {vocab - 1}; encode it with this model's tokenizer",
             param="prompt",
             code="invalid_value",
+        )
+    if (foretold := len(request.prediction)) > context:
+        raise InvalidRequestError(
+            f"prediction has {foretold} tokens, and no answer has more than the context of "
+            f"{context}; shorten it",
+            param="prediction",
+            code="context_length_exceeded",
         )
     if any(not 0 <= token < vocab for token in request.prediction):
         raise InvalidRequestError(

@@ -41,9 +41,9 @@ class Lookup:
         self._indexed = 0
 
     @classmethod
-    def of(cls, request: Request, tokens: array[int], tree: PrefixTree) -> Lookup:
+    def of(cls, request: Request, tokens: array[int], tree: PrefixTree, scope: Hashable) -> Lookup:
         """What `guesses.Speculator` opens for a request."""
-        return cls(tokens, request.prediction, TreePath(tree, request.scope))
+        return cls(tokens, request.prediction, TreePath(tree, scope))
 
     def propose(self, most: int) -> Guess | None:
         """The tokens that came before behind the last ones."""

@@ -85,7 +85,12 @@ def moved_of(seq: TokenSequence, pools: CachePools) -> tuple[Moved, list[Sequenc
     pages = [_read(cache) if computed else () for cache in seq.caches]
     firsts = [cache.first if isinstance(cache, PageList) else 0 for cache in seq.caches]
     moved = Moved(
-        request=replace(seq.request, family="", prompt=tuple(seq.request.prompt)),
+        request=replace(
+            seq.request,
+            family="",
+            prompt=tuple(seq.request.prompt),
+            prediction=tuple(seq.request.prediction),
+        ),
         stream=seq.stream,
         limit=seq.limit,
         answer=tuple(seq.tokens[seq.prompt_tokens :]),

@@ -53,10 +53,6 @@ class Allowance:
         affordable = int(self._seconds / self._pace.price(past))
         return min(self._tokens, max(affordable, _least(past) if self._fresh else 0))
 
-    def limit(self, tokens: int) -> None:
-        """No more than so many: others take room, too."""
-        self._tokens = min(self._tokens, tokens)
-
     def spend(self, count: int, past: int) -> None:
         """So many are in the step."""
         if count:

@@ -15,7 +15,8 @@ from bisect import insort
 from collections.abc import Hashable, Sequence
 from operator import add, attrgetter, le, sub
 
-from mlcc.engine.adjust_tables import HISTORY, AdjustLayout
+from mlcc.engine.adjust_tables import AdjustLayout
+from mlcc.engine.ahead import Ahead
 from mlcc.engine.batch import Capacity, StateSlot
 from mlcc.engine.caches import CachePools
 from mlcc.engine.guesses import Speculator
@@ -23,11 +24,10 @@ from mlcc.engine.pace import Allowance, Pace
 from mlcc.engine.prefix import Hit
 from mlcc.engine.queue import WaitingQueue
 from mlcc.engine.sequence import TokenSequence
+from mlcc.engine.step_room import StepRoom
 
 Chunk = tuple[TokenSequence, int]
 """A sequence and how many of its next tokens to compute, its guesses among them."""
-WORDS_OF_A_TOKEN = len(HISTORY)
-"""That a guess adds to the history of those behind it."""
 
 
 class Scheduler:
@@ -53,16 +53,15 @@ class Scheduler:
         self._pools = pools
         self._pace = pace
         self._prefix_cache = prefix_cache
-        self._speculator = speculator
+        self.ahead = Ahead(pools, speculator)
+        """Puts guesses into its steps."""
+        self.decodes = False
+        """Whether the step planned last has nothing of prompts."""
         self._paged = [group.has_pages for group in pools.groups]
         adjusted = AdjustLayout.of(capacity.layout, capacity.vocab_size)
         self._most_adjust_words = adjusted.words - adjusted.rows.end
-        self._adjust_words = 0
-        """Of the lists of this step, that are left."""
-        self._rows_left = 0
-        """Of this step, beside one for each sequence."""
-        self._tokens_left = 0
-        """The same of tokens."""
+        self._room = StepRoom(0, 0, 0)
+        """Of this step."""
         # With no more sequences than tokens and rows in a step, each can move in every step.
         self._max_running = min(capacity.max_batch, capacity.max_step_tokens, capacity.max_rows)
 
@@ -105,19 +104,15 @@ class Scheduler:
         """
         decodes = sum(1 for seq in self.running if seq.remaining == 1 and seq.runnable(step))
         whole = self._capacity.max_step_tokens - decodes
-        if self._speculator is not None:
-            self._speculator.begin(decodes)
-        self._tokens_left = whole
-        chunks = self._fill(step, self._pace.allow(decodes, whole))
+        self.ahead.begin(decodes)
+        chunks = self._fill(step, whole, self._pace.allow(decodes, whole))
         if not chunks and decodes:  # prompts were held back for who found no page
-            chunks = self._fill(step, Allowance(whole))
+            chunks = self._fill(step, whole, Allowance(whole))
         if chunks:
+            prompts = [(count, seq.computed) for seq, count in chunks if self.ahead.reads(seq)]
+            self.decodes = not prompts
+            chunks = self.ahead.extend(chunks, self._room)
             self.waiting.charge(chunks)
-            prompts = [
-                (count, seq.computed)
-                for seq, count in chunks
-                if seq.remaining > 1 and not seq.draft
-            ]
             self._pace.planned(len(chunks) - len(prompts), prompts)
         return chunks
 
@@ -126,90 +121,38 @@ class Scheduler:
         self.waiting.charge(chunks)
         self._pace.planned(len(chunks), [])
 
-    def _fill(self, step: int, allowed: Allowance) -> list[Chunk]:
-        """A step with no more of prompts than is allowed."""
+    def _fill(self, step: int, tokens: int, allowed: Allowance) -> list[Chunk]:
+        """A step with no more of prompts than is allowed, of so many tokens beside the decoding
+        sequences'."""
         chunks: list[Chunk] = []
-        self._adjust_words = self._most_adjust_words
-        self._rows_left = self._capacity.max_rows - len(self.running)
+        rows = self._capacity.max_rows - len(self.running)
+        room = self._room = StepRoom(tokens, rows, self._most_adjust_words)
         index = 0
         while index < len(self.running):  # preemption shortens the list, from its end
             seq = self.running[index]
             index += 1
-            if not seq.runnable(step) or self._waits(seq):
+            if not seq.runnable(step) or self.ahead.waits(seq):
                 continue
             prompt = seq.remaining > 1
-            most = min(allowed.tokens(seq.computed), self._tokens_left) if prompt else 1
-            if not most or not self._can_adjust(seq):
+            most = allowed.tokens(seq.computed) if prompt else 1
+            if not most or not room.adjust(seq):
                 continue
             count = self._grow(seq, self._chunk(seq, most))
             if prompt:
                 allowed.spend(count, seq.computed)
-                self._tokens_left -= count
-            if count and count == seq.remaining:
-                count += self._guess(seq, count)
+                room.take(seq, count)
             if count:
                 chunks.append((seq, count))
-                self._take_rows(seq, count)
-        allowed.limit(self._tokens_left)
         self._admit(chunks, allowed)
         return chunks
-
-    def _waits(self, seq: TokenSequence) -> bool:
-        """Whether its token in flight is waited for, as guesses may follow that."""
-        return bool(seq.pending) and seq.guesses is not None and seq.guesses.holds()
-
-    def _guess(self, seq: TokenSequence, count: int) -> int:
-        """Behind its next `count` tokens put guesses into the step, as far as there is room for
-        them and for what is done to their logits; returns how many."""
-        said = len(seq.tokens) - seq.prompt_tokens
-        if seq.guesses is None or seq.pending or not said:
-            return 0
-        most = min(seq.limit - len(seq.tokens) - 1, self._rows_left, self._tokens_left)
-        draft = seq.guesses.ahead(most)
-        if seq.adjuster is not None and draft:
-            fits = self._adjust_words // (seq.adjuster.most_words + len(draft) * WORDS_OF_A_TOKEN)
-            draft = draft[: seq.adjuster.foresee(draft[:fits])]
-        if not draft or not self._pools.fork(seq.caches):
-            return 0
-        room = self._pools.claim(seq.caches, seq.computed, count + len(draft))
-        seq.draft, seq.before = tuple(draft[: room - count]), seq.computed
-        if seq.adjuster is not None:
-            self._adjust_words -= len(seq.draft) * (
-                seq.adjuster.most_words + len(seq.draft) * WORDS_OF_A_TOKEN
-            )
-        self._rows_left -= len(seq.draft)
-        self._tokens_left -= len(seq.draft)
-        return len(seq.draft)
-
-    def settle(self, seq: TokenSequence, right: int) -> None:
-        """The step with its guesses is done, and it goes on; so many of them were right. What was
-        computed of the others is given back: pages, and of states the whole step."""
-        if not seq.draft:  # it gave way meanwhile
-            return
-        if right == len(seq.draft):
-            self._pools.advance(seq.caches)
-        elif self._pools.tree.has_states:
-            seq.computed = seq.before
-        seq.draft = ()
-        self._pools.trim(seq.caches, seq.computed)
-
-    def _can_adjust(self, seq: TokenSequence) -> bool:
-        """Take room for what is done to its logits, if any is: the lists of a step have a bound,
-        within which each alone fits."""
-        if seq.adjuster is None:
-            return True
-        words = seq.adjuster.most_words
-        if words > self._adjust_words:
-            return False
-        self._adjust_words -= words
-        return True
 
     def _admit(self, chunks: list[Chunk], allowed: Allowance) -> None:
         """Start waiting sequences while slots, tokens and pages last. Nobody is overtaken for
         being large, and nobody gives way: they may be in this step already."""
-        while len(self.running) < self._max_running and self._rows_left > 0:
+        room = self._room
+        while len(self.running) < self._max_running and room.rows > 0:
             seq = self.waiting.first()
-            if seq is None or seq.pending or not allowed.tokens(0) or not self._can_adjust(seq):
+            if seq is None or seq.pending or not allowed.tokens(0) or not room.adjust(seq):
                 return
             scope = self._scope(seq)
             whole = scope is None or seq.prompt_logprobs is not None
@@ -218,7 +161,7 @@ class Scheduler:
             if not most or not self._has_room(seq, hit):
                 return
             self.waiting.remove(seq)
-            self._rows_left -= 1
+            room.rows -= 1
             insort(self.running, seq, key=attrgetter("rank"))
             if hit is not None:
                 self._pools.take(seq.caches, hit)
@@ -226,9 +169,9 @@ class Scheduler:
                 self._count_hit(seq)
             count = self._pools.claim(seq.caches, seq.computed, self._chunk(seq, most))
             allowed.spend(count, seq.computed)
+            room.take(seq, count)
             if count:
                 chunks.append((seq, count))
-                self._take_rows(seq, count)
 
     def _count_hit(self, seq: TokenSequence) -> None:
         """Tokens of a prompt that are there already; what was preempted has been counted."""
@@ -241,18 +184,13 @@ class Scheduler:
         be found again, the last whole block of the prompt."""
         count = min(seq.remaining, most)
         if seq.prompt_logprobs is not None:
-            count = min(count, 1 + self._rows_left)
+            count = min(count, 1 + self._room.rows)
         tree = self._pools.tree
         if tree.has_states and self._scope(seq) is not None:
             whole = (seq.prompt_tokens - 1) // tree.block * tree.block - seq.computed
             if 0 < whole < count:
                 return whole
         return count
-
-    def _take_rows(self, seq: TokenSequence, count: int) -> None:
-        """For the log-probabilities of a prompt each token has a row."""
-        if seq.prompt_logprobs is not None:
-            self._rows_left -= count - 1
 
     def _has_room(self, seq: TokenSequence, hit: Hit | None) -> bool:
         """Whether its whole prompt fits beside what the running sequences will want soon.

@@ -59,8 +59,11 @@ class SteadyDecode:
 
     @staticmethod
     def may_follow(chunks: Sequence[Chunk], rows: Sequence[Row]) -> bool:
-        """Whether a step only decodes, and nothing but the last token decides on the next."""
-        return len(rows) == len(chunks) and all(n == 1 and seq.is_plain for seq, n in chunks)
+        """Whether a step only decodes, and nothing but the last token decides on the next; not
+        where the prefix cache took a state, which the next step reads elsewhere than it writes."""
+        return len(rows) == len(chunks) and all(
+            n == 1 and seq.is_plain and _reads_what_it_writes(seq) for seq, n in chunks
+        )
 
     def step(self, number: int, into: memoryview | None) -> Batch | None:
         """The next one, and marks its tokens as computed; None = the scheduler must decide, for a
@@ -156,6 +159,10 @@ class SteadyDecode:
         words[:middle] = image[:middle]
         words[layout.pages.offset : end] = image[layout.pages.offset : end]
         return words
+
+
+def _reads_what_it_writes(seq: TokenSequence) -> bool:
+    return all(isinstance(c, PageList) or c.read == c.write for c in seq.caches)
 
 
 def _next(values: array[int]) -> array[int]:

@@ -98,14 +98,18 @@ class Worker:
                 self._drain()
                 for request, grammar in self._grammars.opened():
                     self._add(request, grammar)
-                if (failed := self._teller.failed()) is not None:
-                    self._driver.forget()
-                    self._teller.say(Dropped(failed))  # of requests that came meanwhile, too
+                self._hear_teller()
                 if self._driver.has_work and not self._stopped:
                     self._step()
         finally:
             self._grammars.close()
             self._teller.close()
+
+    def _hear_teller(self) -> None:
+        """Forget the live requests if their text cannot be made."""
+        if (failed := self._teller.failed()) is not None:
+            self._driver.forget()
+            self._teller.say(Dropped(failed))  # of requests that came meanwhile, too
 
     def _step(self) -> None:
         """A step. One that fails costs the live requests, unless the device is gone with it."""
@@ -148,6 +152,7 @@ class Worker:
             self._stopped = True
 
     def _add(self, request: Request, grammar: Grammar | MlccError | None = None) -> None:
+        self._hear_teller()  # of those before it
         try:
             if isinstance(grammar, MlccError):
                 raise grammar

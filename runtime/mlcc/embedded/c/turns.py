@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
+from mlcc.api.errors import internal_error
 from mlcc.engine.batch import Capacity
 from mlcc.engine.grammar import Grammar, Grammars, Structure
 from mlcc.engine.request import Request
@@ -99,6 +100,9 @@ class TurnClient(EngineClient):
             grammar = await asyncio.to_thread(grammars.open, structure)
         except MlccError as error:
             self._refuse(request.id, error)
+        except Exception:
+            traceback.print_exc()
+            self._refuse(request.id, internal_error())
         else:
             self._begin(request, grammar)
         finally:
