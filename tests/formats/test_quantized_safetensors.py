@@ -7,7 +7,6 @@ format's definition; a reader's codes must stand for those to the bit.
 from __future__ import annotations
 
 import json
-import resource
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,12 +19,7 @@ from safetensors.numpy import save_file
 from mlcc.errors import CheckpointError, UnsupportedError
 from mlcc_compiler.quantization import dequantize
 from mlcc_compiler.quantization.schemes import E2M1, NF4
-from mlcc_compiler.weights.formats.open import (
-    METHODS,
-    check_method,
-    packed_tensors,
-    quantization_of,
-)
+from mlcc_compiler.weights.formats.open import METHODS, check_method, packed_tensors
 from mlcc_compiler.weights.reader import TensorFolder
 
 N, K, G = 64, 128, 32
@@ -276,40 +270,6 @@ def test_parts_that_do_not_fit_are_refused_by_name(case: str, tmp_path: Path) ->
             else:
                 alone = f"{NAME}.weight" not in found.packed
                 assert alone or any(u in part for u in unneeded), (part, i)
-
-
-def test_of_mlx_under_both_names() -> None:
-    """As mlx-lm writes it, with no `quant_method`."""
-    numbers = {"group_size": 64, "bits": 4}
-    both = {"quantization": numbers, "quantization_config": numbers}
-    assert quantization_of(both) == ("mlx", numbers)
-    assert quantization_of({"quantization_config": numbers}) == ("unknown", numbers)
-
-
-def test_blocks_that_nest_take_no_memory(tmp_path: Path) -> None:
-    """`nested_blocksize` is a number of the file's."""
-    tensors, config, _, _ = four_bits(nested=True)
-    state = {"shape": [N, K], "blocksize": 64, "nested_offset": 0.0, "nested_blocksize": 2**31 - 1}
-    name = f"{NAME}.weight.quant_state.bitsandbytes__nf4"
-    tensors[name] = np.frombuffer(json.dumps(state).encode(), np.uint8)
-    found = opened(tmp_path, tensors, config)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    found.quantized(f"{NAME}.weight").check(NAME)
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000  # KiB
-
-
-def test_an_order_of_no_integers(tmp_path: Path) -> None:
-    tensors, config, _, _ = w4a16()
-    tensors[f"{NAME}.weight_g_idx"] = np.ones(K)
-    with pytest.raises(CheckpointError, match=r"g_idx' .* is float64"):
-        opened(tmp_path, tensors, config)
-
-
-def test_an_exponent_that_is_no_number(tmp_path: Path) -> None:
-    tensors, config, _, _ = mxfp4()
-    tensors[f"{NAME}.weight_scale"][3, 1] = 255
-    with pytest.raises(CheckpointError, match="NaN"):
-        opened(tmp_path, tensors, config).quantized(f"{NAME}.weight").check(NAME)
 
 
 def test_another_method_is_refused_by_name() -> None:
