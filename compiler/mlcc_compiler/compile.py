@@ -138,7 +138,7 @@ def _calibration(plan: Plan) -> list[list[int]]:
             f"--calibrate has nothing to do for --quant {options.quant}, whose linears are "
             f"{how.name}; use it with q3, q4, q5 or q6, or leave it out"
         )
-    tokenizer = FileTokenizer(plan.checkpoint.folder / "tokenizer.json")
+    tokenizer = FileTokenizer(plan.checkpoint.folder / "tokenizer.json", plan.checkpoint.tokenizer)
     return rows_of(calibration_text(options.calibrate), tokenizer, plan.limits.context)
 
 

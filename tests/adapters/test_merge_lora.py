@@ -6,12 +6,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from formats.gguf_of import write_gguf
+from models.checkpoints import make_checkpoint
 
 from adapters.folders import DEMO, config_of, matrices, merged, save, write_config
 from adapters.rooms import save_small
 from mlcc.errors import CheckpointError
 from mlcc_compiler.checkpoint.folder import Checkpoint
+from mlcc_compiler.checkpoint.opening import open_checkpoint
+from mlcc_compiler.plan import Options, make_plan
 from mlcc_compiler.weights.merge_lora import with_lora
+from mlcc_targets import get_target
 
 
 def test_the_weights_are_the_sums(tmp_path: Path) -> None:
@@ -25,6 +30,19 @@ def test_the_weights_are_the_sums(tmp_path: Path) -> None:
         np.testing.assert_allclose(got, tensor, atol=2e-6 if adapted else 0)
         assert np.array_equal(got, plain[name]) != adapted
     assert found.tensors.shapes == Checkpoint.open(DEMO).tensors.shapes
+
+
+def test_a_quantized_base_keeps_its_schemes(tmp_path: Path) -> None:
+    """What the adapter changes is quantized anew as it was, and not widened to 16 bits."""
+    make_checkpoint("llama", tmp_path)
+    base = open_checkpoint(write_gguf(tmp_path, tmp_path / "m.gguf", lambda name: "Q4_0"))
+    folder = save(tmp_path / "a", modules=("q_proj", "up_proj"), model=tmp_path)
+    found, options = with_lora(base, folder), Options(quant="keep", context=32, max_batch=2)
+    before, after = (make_plan(c, get_target("reference"), options) for c in (base, found))
+    assert before.schemes == after.schemes and found.quantized
+    name = "model.layers.0.self_attn.q_proj.weight"
+    assert after.schemes[name] == "int4_g32" and name not in found.tensors.schemes
+    assert not np.array_equal(found.tensors.read(name), base.tensors.read(name))
 
 
 def test_what_does_not_fit(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from formats.gguf_tokenizers import metadata_of
 from mlcc.cli import cli
 from mlcc.errors import CheckpointError, UnsupportedError
 from mlcc_compiler.checkpoint.opening import open_checkpoint
+from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.gguf.files import chosen, quantization_of
 from mlcc_compiler.plan import Options, make_plan
 from mlcc_targets import get_target
@@ -136,3 +137,13 @@ def test_the_command_line_answers_from_a_file(
     assert again.exit_code == 0 and "compiling it once" not in again.stderr
     listed = CliRunner().invoke(cli, ["list"])
     assert "keep" in listed.output
+
+
+def test_weights_of_a_file_are_calibrated(tiny: Path, tmp_path: Path) -> None:
+    """The tokens are those of the file's own tokenizer."""
+    file = open_checkpoint(write_gguf(tiny, tmp_path / "m.gguf", metadata=metadata_of(tiny)))
+    told: list[tuple[str, str]] = []
+    progress = Progress(decided=lambda what, value: told.append((what, value)))
+    options = Options(quant="q4", context=64, max_batch=2, calibrate="default")
+    compile_model(file, get_target("reference"), tmp_path / "out", options, progress)
+    assert any(what == "calibration" for what, _ in told)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import resource
 import struct
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,9 @@ from formats.gguf_of import write_gguf
 from formats.gguf_tokenizers import metadata_of
 from mlcc.errors import CheckpointError, MlccError
 from mlcc_compiler.checkpoint.opening import open_checkpoint
+from mlcc_compiler.gguf.config import generation_config_of
 from mlcc_compiler.gguf.header import read_header
+from mlcc_compiler.gguf.names import places
 
 HEAD = struct.Struct("<4sIQQ")
 
@@ -99,6 +102,39 @@ def tensor(shape: tuple[int, ...], kind: int, offset: int, name: bytes = b"t") -
     return text(name) + sizes + struct.pack("<IQ", kind, offset)
 
 
+@pytest.mark.parametrize(
+    "key",
+    [
+        *("general.type", "split.count", "split.tensors.count"),
+        *("llama.rope.scaling.type", "llama.rope.scaling.original_context_length"),
+        *("tokenizer.ggml.add_bos_token", "tokenizer.ggml.eos_token_id"),
+    ],
+)
+@pytest.mark.parametrize("value", [np.array([1, 2]), np.array([], np.uint8), ["a"], -5.5])
+def test_values_of_another_type_are_refused(
+    key: str, value: Any, whole: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Arrays most of all: nothing is compared with one as if it were a number."""
+    sound = read_header(whole)
+    other = replace(sound, metadata={**sound.metadata, key: value})
+    monkeypatch.setattr("mlcc_compiler.gguf.files.read_header", lambda path: other)
+    with pytest.raises(MlccError):
+        read_all(whole)
+
+
+def test_sampling_of_no_number_is_left_out() -> None:
+    keys = {"general.sampling.temp": float("nan"), "general.sampling.top_p": 0.5}
+    assert generation_config_of(keys) == {"top_p": 0.5}
+
+
+def test_two_tensors_for_one_of_the_model() -> None:
+    names = ["token_embd.weight", "model.embed_tokens.weight"]
+    with pytest.raises(CheckpointError, match=r"token_embd.*and 'model.embed_tokens"):
+        places("llama", names, lambda name: 1, {})
+    with pytest.raises(CheckpointError, match="250000000 experts"):
+        places("qwen3moe", ["blk.0.ffn_up_exps.weight"], lambda name: 250_000_000, {})
+
+
 MANY = 2**63 - 1
 HOSTILE = {
     "another magic": (header(0, 0, magic=b"GGJT"), "no GGUF file"),
@@ -106,6 +142,7 @@ HOSTILE = {
     "big-endian": (struct.pack(">4sIQQ", b"GGUF", 3, 0, 0), "big-endian"),
     "tensors": (header(MANY, 0), "more than it has bytes"),
     "keys": (header(0, MANY), "more than it has bytes"),
+    "many keys": (header(0, 1 << 17, bytes(13 << 17)), "131072 metadata keys"),
     "string": (header(0, 1, struct.pack("<Q", MANY) + bytes(64)), "more than it has bytes"),
     "array": (header(0, 1, pair(9, struct.pack("<IQ", 5, MANY))), "more than it has bytes"),
     "strings": (header(0, 1, pair(9, struct.pack("<IQ", 8, 1 << 60))), "more than it has bytes"),

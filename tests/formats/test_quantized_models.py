@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import pytest
 import torch
@@ -96,3 +97,20 @@ def test_a_pickle_that_runs_code_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="cannot be read as pickled weights"):
         Checkpoint.open(tmp_path).tensors  # noqa: B018
     assert not Path("harm").exists()
+
+
+def test_fp8_is_quantized_already(tmp_path: Path) -> None:
+    """No scheme holds it, and 8 bits are what it is kept as without `--quant`."""
+    make_checkpoint("llama", tmp_path)
+    tensors = load_file(tmp_path / "model.safetensors")
+    for name in [n for n in tensors if n.endswith("_proj.weight")]:
+        tensors[name] = tensors[name].astype(ml_dtypes.float8_e4m3fn)
+        tensors[f"{name}_scale_inv"] = np.ones(1, np.float32)
+    save_file(tensors, tmp_path / "model.safetensors")
+    config = json.loads((tmp_path / "config.json").read_text())
+    config["quantization_config"] = {"quant_method": "fp8"}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    checkpoint = Checkpoint.open(tmp_path)
+    assert checkpoint.quantized and not checkpoint.tensors.schemes
+    plan = make_plan(checkpoint, get_target("reference"), Options(quant="keep", context=32))
+    assert plan.schemes["model.layers.0.self_attn.q_proj.weight"] == "int8_g32"

@@ -48,8 +48,14 @@ def spread(numbers: np.ndarray) -> np.ndarray:
     return np.repeat(numbers.astype(np.float32), K // numbers.shape[1], axis=1)
 
 
-def awq() -> Built:
-    q, zeros, s = codes(4), random.integers(0, 16, (N, K // G), dtype=np.uint8), scales()
+def tiny_scales() -> np.ndarray:
+    """That float16 would round by a quarter."""
+    return scales().astype(np.float32) * np.float32(1e-5)
+
+
+def awq(tiny: bool = False) -> Built:
+    q, zeros = codes(4), random.integers(0, 16, (N, K // G), dtype=np.uint8)
+    s = tiny_scales() if tiny else scales()
     order = [0, 2, 4, 6, 1, 3, 5, 7]
 
     def columns(values: np.ndarray) -> np.ndarray:
@@ -62,13 +68,13 @@ def awq() -> Built:
         named(tensors),
         {"quant_method": "awq", "bits": 4, "group_size": G},
         floats,
-        f"int4a_g{G}",
+        "" if tiny else f"int4a_g{G}",
     )
 
 
 def gptq(bits: int = 4, order: bool = False, v2: bool = False) -> Built:
     q, s = codes(bits), scales()
-    zeros = random.integers(1, 1 << bits, (N, K // G), dtype=np.uint8)
+    zeros = random.integers(0, 1 << bits, (N, K // G), dtype=np.uint8)
     index = random.permutation(np.arange(K) // G) if order else np.arange(K) // G
     tensors = {
         "qweight": packed(q, bits).T.copy(),
@@ -83,8 +89,9 @@ def gptq(bits: int = 4, order: bool = False, v2: bool = False) -> Built:
     return named(tensors), config, floats, "" if order else f"int{bits}a_g{G}"
 
 
-def w4a16(asymmetric: bool = False) -> Built:
+def w4a16(asymmetric: bool = False, tiny: bool = False) -> Built:
     q, s = codes(4), scales().astype(np.float32).astype(ml_dtypes.bfloat16)
+    s = tiny_scales().astype(ml_dtypes.bfloat16) if tiny else s
     zeros = random.integers(0, 16, (N, K // G), dtype=np.uint8)
     tensors = {
         "weight_packed": packed(q, 4),
@@ -94,7 +101,7 @@ def w4a16(asymmetric: bool = False) -> Built:
     tensors |= {"weight_zero_point": packed(zeros.T, 4).T.copy()} if asymmetric else {}
     floats = (q.astype(np.float32) - (spread(zeros) if asymmetric else 8)) * spread(s)
     config = {"quant_method": "compressed-tensors", "format": "pack-quantized"}
-    return named(tensors), config, floats, f"int4{'a' * asymmetric}_g{G}"
+    return named(tensors), config, floats, "" if tiny else f"int4{'a' * asymmetric}_g{G}"
 
 
 def w8a8() -> Built:
@@ -155,6 +162,14 @@ def int8_rows() -> Built:
     return tensors, {"quant_method": "bitsandbytes"}, floats, ""
 
 
+def static_fp8() -> Built:
+    """As Mistral publishes Ministral 3: a scale a tensor, and one of activations."""
+    weight, s = eights(), np.full(1, 0.25, np.float32)
+    tensors = {"weight": weight, "weight_scale_inv": s, "activation_scale": np.ones(1, np.float32)}
+    config = {"quant_method": "fp8", "activation_scheme": "static", "weight_block_size": None}
+    return named(tensors), config, weight.astype(np.float32) * s, ""
+
+
 def mlx(bits: int = 4) -> Built:
     q, s = codes(bits), scales()
     biases = -scales()
@@ -178,6 +193,7 @@ def named(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 CASES: dict[str, Callable[[], Built]] = {
     "awq": awq,
+    "awq-tiny": lambda: awq(tiny=True),
     "gptq": gptq,
     "gptq-v2": lambda: gptq(v2=True),
     "gptq-3-bits": lambda: gptq(3),
@@ -185,9 +201,12 @@ CASES: dict[str, Callable[[], Built]] = {
     "gptq-desc-act": lambda: gptq(order=True),
     "w4a16": w4a16,
     "w4a16-asymmetric": lambda: w4a16(True),
+    "w4a16-tiny": lambda: w4a16(tiny=True),
+    "w4a16-tiny-asymmetric": lambda: w4a16(True, True),
     "w8a8": w8a8,
     "fp8-rows": fp8_rows,
     "fp8-blocks": fp8_blocks,
+    "fp8-static": static_fp8,
     "nf4": four_bits,
     "nf4-nested": lambda: four_bits(True),
     "int8-rows": int8_rows,
@@ -233,8 +252,8 @@ def test_experts_of_gpt_oss(tmp_path: Path) -> None:
 def test_parts_that_do_not_fit_are_refused_by_name(case: str, tmp_path: Path) -> None:
     """Each part in turn is missing, halved, or of another type."""
     tensors, config, _, _ = CASES[case]()
-    unneeded = ["g_idx", "weight_zero_point", "input_scale"]
-    unneeded += [".weight"] if case.startswith("nf4") else []  # of any shape
+    unneeded = ["g_idx", "weight_zero_point", "input_scale", "activation_scale"]
+    unneeded += [".weight"] if case.startswith(("nf4", "fp8-static")) else []  # of any shape
     for part, array in tensors.items():
         changes = [array[: len(array) // 2], array.astype(np.float64), array[None, None]]
         for i, change in enumerate([None, *changes]):

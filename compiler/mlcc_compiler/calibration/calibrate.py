@@ -64,6 +64,10 @@ class Calibrated:
     def notes(self) -> Iterable[str]:
         return self._tensors.notes
 
+    @property
+    def is_quantized(self) -> bool:
+        return self._tensors.is_quantized
+
     def __contains__(self, name: str) -> bool:
         return name in self._tensors
 

@@ -82,9 +82,9 @@ class Checkpoint:
 
     @property
     def quantized(self) -> bool:
-        """Whether it holds matrices that were quantized already: they stay as they are, unless a
-        recipe is asked for."""
-        return bool(self.tensors.schemes)
+        """Whether it holds matrices that were quantized already, in a scheme or not: they stay as
+        they are, or as what comes nearest, unless a recipe is asked for."""
+        return self.tensors.is_quantized
 
     @cached_property
     def tokenizer(self) -> bytes:

@@ -14,7 +14,6 @@ from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.gguf.blocks import to_float
 from mlcc_compiler.gguf.config import architecture_of, config_of, generation_config_of
 from mlcc_compiler.gguf.files import all_parts
-from mlcc_compiler.gguf.formats import FLOATS
 from mlcc_compiler.gguf.header import GgufTensor, Value
 from mlcc_compiler.gguf.names import places
 from mlcc_compiler.gguf.tensors import GgufTensors, blocks_of
@@ -69,11 +68,6 @@ class GgufCheckpoint(Checkpoint):
     @cached_property
     def tensors(self) -> GgufTensors:
         return self.source
-
-    @property
-    def quantized(self) -> bool:
-        """Formats that are no scheme count too."""
-        return any(tensor.format.name not in FLOATS for tensor in self.source.found.values())
 
     @cached_property
     def vocabulary(self) -> Vocabulary:

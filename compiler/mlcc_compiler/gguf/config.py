@@ -60,8 +60,10 @@ _GEMMA_27B = {"gemma2": 46, "gemma3": 62}
 def architecture_of(metadata: Mapping[str, Value], path: object) -> str:
     """`general.architecture`, if it is one of ours. Raises CheckpointError, UnsupportedError."""
     kind = metadata.get("general.type", "model")
-    if kind != "model":
-        raise UnsupportedError(f"{path}: is a GGUF file of type {kind!r}, no model; give the model")
+    if not isinstance(kind, str) or kind != "model":
+        raise UnsupportedError(
+            f"{path}: is a GGUF file of type {str(kind)[:40]!r}, no model; give the model"
+        )
     found = metadata.get("general.architecture")
     if not isinstance(found, str):
         raise CheckpointError(f"{path}: has no general.architecture; fetch the file again")
@@ -110,7 +112,7 @@ def generation_config_of(metadata: Mapping[str, Value]) -> dict[str, Any]:
         for key, name in _SAMPLING.items()
         if f"general.sampling.{key}" in metadata
     }
-    return {n: v for n, v in found.items() if isinstance(v, (int, float))}
+    return {n: v for n, v in found.items() if isinstance(v, (int, float)) and np.isfinite(v)}
 
 
 class _Keys:
@@ -141,6 +143,11 @@ class _Keys:
             raise self.refuse(key, "a whole number above 0")
         return value
 
+    def original_context(self) -> int | None:
+        """The length before a rope was scaled; None if the file does not say."""
+        key = "rope.scaling.original_context_length"
+        return self.whole(key) if self.number(key, 0) else None
+
     def refuse(self, key: str, wanted: str) -> CheckpointError:
         found = repr(self.get(key))
         return CheckpointError(
@@ -159,7 +166,7 @@ def _rope(keys: _Keys, config: dict[str, Any], factors: Factors) -> dict[str, An
     rotated = keys.whole("rope.dimension_count", config["head_dim"])
     if rotated != config["head_dim"]:
         config["partial_rotary_factor"] = rotated / config["head_dim"]
-    original = keys.get("rope.scaling.original_context_length")
+    original = keys.original_context()
     every = factors("rope_freqs.weight")
     if every is not None:  # Llama 3.1: each frequency's own divisor
         return _own_factors(every, every, config["max_position_embeddings"], 1.0)
@@ -169,6 +176,8 @@ def _rope(keys: _Keys, config: dict[str, Any], factors: Factors) -> dict[str, An
         own = _own_factors(short, long, original or config["max_position_embeddings"], scale)
         return own
     kind = keys.get("rope.scaling.type", "none")
+    if not isinstance(kind, str):
+        raise keys.refuse("rope.scaling.type", "a text")
     factor = keys.number("rope.scaling.factor", keys.get("rope.scale_linear", 1.0))
     if kind == "none" and keys.has("rope.scale_linear"):
         kind = "linear"
@@ -241,7 +250,7 @@ def _gemma3(keys: _Keys, config: dict[str, Any]) -> None:
 
 
 def _phi3(keys: _Keys, config: dict[str, Any]) -> None:
-    original = keys.get("rope.scaling.original_context_length")
+    original = keys.original_context()
     config["original_max_position_embeddings"] = original or config["max_position_embeddings"]
     if not config.get("sliding_window"):
         config["sliding_window"] = None

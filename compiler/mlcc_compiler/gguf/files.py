@@ -109,17 +109,25 @@ def _header(path: Path) -> GgufHeader:
 def _check_split(path: Path, headers: list[GgufHeader], found: Mapping[str, GgufTensor]) -> None:
     """That the parts are of one model, and all are here."""
     said = headers[0].metadata
-    count = said.get("split.count", 0)
+    count = _said(path, said, "split.count", 0)
     if count not in (0, len(headers)):
         raise CheckpointError(
             f"{path}: is one of {count} parts, and {len(headers)} are given by its name; keep the "
             "names that llama.cpp gives, NAME-00001-of-0000N.gguf"
         )
     for number, header in enumerate(headers):
-        if len(headers) > 1 and header.metadata.get("split.no", number) != number:
+        if len(headers) > 1 and _said(path, header.metadata, "split.no", number) != number:
             raise CheckpointError(f"{header.path}: is part {number + 1} by its name alone")
-    total = said.get("split.tensors.count", len(found))
+    total = _said(path, said, "split.tensors.count", len(found))
     if total != len(found):
         raise CheckpointError(
             f"{path}: its parts have {len(found)} tensors of {total}; fetch them again"
         )
+
+
+def _said(path: Path, metadata: Mapping[str, Value], key: str, default: int) -> int:
+    """A count of the metadata. Raises CheckpointError."""
+    found = metadata.get(key, default)
+    if not isinstance(found, int):
+        raise CheckpointError(f"{path}: {key} is no whole number; fetch it again")
+    return found

@@ -29,6 +29,7 @@ MAX_STRING_BYTES = 16 << 20
 MAX_STRINGS = 1 << 22
 """In all arrays of a file: Gemma's vocabulary has 262,144, Qwen's merges 151,387."""
 MAX_TENSORS = 1 << 17
+MAX_KEYS = 1 << 16
 _MOST_DIMENSIONS = 4
 _LARGEST_ALIGNMENT = 1 << 20
 
@@ -93,6 +94,8 @@ class _Reader:
                 raise self.refuse("is big-endian; convert it with llama.cpp's gguf_convert_endian")
             raise self.refuse(f"is GGUF version {version}; mlcc reads version 2 and 3")
         tensors, pairs = self.count(24, "tensors"), self.count(13, "metadata keys")
+        if pairs > MAX_KEYS:
+            raise self.refuse(f"says that it has {pairs} metadata keys; at most {MAX_KEYS} fit")
         if tensors > MAX_TENSORS:
             raise self.refuse(f"says that it has {tensors} tensors; at most {MAX_TENSORS} are read")
         metadata: dict[str, Value] = {}

@@ -9,6 +9,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+from mlcc.errors import CheckpointError
+
 _LAYER = {
     "attn_norm": "input_layernorm",
     "attn_q": "self_attn.q_proj",
@@ -35,6 +37,9 @@ _OF_EXPERTS = {
     "ffn_up_exps": "up_proj",
     "ffn_down_exps": "down_proj",
 }
+
+_MOST_EXPERTS = 4096
+"""Of a layer."""
 
 FREQUENCIES = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight")
 """Tensors that are numbers of the config: `config.py` reads them."""
@@ -84,9 +89,19 @@ def places(
 ) -> dict[str, Place]:
     """Model's name -> place. A tensor that no map knows keeps its name, to be refused by it.
 
-    experts: how many matrices a tensor holds. heads: of "attn_q" and "attn_k".
+    experts: how many matrices a tensor holds. heads: of "attn_q" and "attn_k". Raises
+    CheckpointError.
     """
     family, found = FAMILIES[architecture], dict[str, Place]()
+
+    def put(target: str, place: Place) -> None:
+        if target in found:
+            raise CheckpointError(
+                f"the GGUF file's tensors {found[target].name!r} and {place.name!r} are both the "
+                f"model's {target!r}; fetch it again"
+            )
+        found[target] = place
+
     for name in names:
         if name in FREQUENCIES or _MADE_BY_CONVERTERS.fullmatch(name):
             continue
@@ -94,16 +109,21 @@ def places(
         block = re.fullmatch(r"blk\.(\d+)\.(\w+)", stem)
         if block is None:
             place = Place(name, offset=family.norm_offset if stem == "output_norm" else 0.0)
-            found[f"{_OUTER[stem]}.{kind}" if stem in _OUTER else name] = place
+            put(f"{_OUTER[stem]}.{kind}" if stem in _OUTER else name, place)
             continue
         layer, part = f"model.layers.{block[1]}", block[2]
         if part in _OF_EXPERTS and "ffn_gate_inp" in family.layer:
-            for i in range(experts(name)):
-                found[f"{layer}.mlp.experts.{i}.{_OF_EXPERTS[part]}.{kind}"] = Place(name, i)
+            if (count := experts(name)) > _MOST_EXPERTS:
+                raise CheckpointError(
+                    f"the GGUF file's tensor {name!r} is of {count} experts, and at most "
+                    f"{_MOST_EXPERTS} are read; fetch it again"
+                )
+            for i in range(count):
+                put(f"{layer}.mlp.experts.{i}.{_OF_EXPERTS[part]}.{kind}", Place(name, i))
         elif part in family.layer:
             rotary = heads.get(part, 0) if family.rotary else 0
             offset = family.norm_offset if part.endswith("_norm") else 0.0
-            found[f"{layer}.{family.layer[part]}.{kind}"] = Place(name, None, rotary, offset)
+            put(f"{layer}.{family.layer[part]}.{kind}", Place(name, None, rotary, offset))
         else:
-            found[name] = Place(name)
+            put(name, Place(name))
     return found

@@ -62,6 +62,11 @@ class GgufTensors:
         return self._of_formats(NEAREST)
 
     @property
+    def is_quantized(self) -> bool:
+        """Formats that are no scheme count too."""
+        return any(tensor.format.name not in FLOATS for tensor in self.found.values())
+
+    @property
     def notes(self) -> Iterator[str]:
         """Formats that no scheme is, and what their tensors become."""
         counts = Counter(tensor.format.name for tensor in self.found.values())

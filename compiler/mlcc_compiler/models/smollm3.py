@@ -21,7 +21,8 @@ DEFAULTS = llama.DEFAULTS | {
 
 
 def read_config(hf: HfConfig, context: int) -> DecoderConfig:
-    """config.json of a SmolLM3ForCausalLM; what slides are layers without rope, if asked to."""
+    """config.json of a SmolLM3ForCausalLM; what slides are layers without rope, if asked to,
+    or those that `layer_types` names."""
     layers = require(hf, "num_hidden_layers")
     turned = _turned(hf, layers)
     slides = bool(hf["use_sliding_window"]) and hf["sliding_window"] is not None
@@ -32,7 +33,7 @@ def read_config(hf: HfConfig, context: int) -> DecoderConfig:
         architecture="smollm3",
         ropes=(rope_from_hf(hf, context, default_theta=2e6),),
         rope_of_layer=tuple(0 if rope else None for rope in turned),
-        windows=windows_by_type(hf, types) if slides else (None,) * layers,
+        windows=windows_by_type(hf, types),
     )
 
 

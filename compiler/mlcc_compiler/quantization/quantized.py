@@ -21,6 +21,8 @@ Floats = npt.NDArray[np.float32]
 Codes = npt.NDArray[np.uint8]
 Array = npt.NDArray[Any]
 
+_NO_EXPONENT = 255
+"""What e8m0 has for NaN."""
 PARTS = ("codes", "scales", "zeros", "minima", "sub_scales", "sub_minima")
 
 
@@ -85,7 +87,8 @@ class Quantized:
         floats = [p for p in (self.scales, self.minima) if p is not None and p.dtype != np.uint8]
         if self.codes.size and int(self.codes.max()) > how.levels:
             raise CheckpointError(f"tensor '{name}' has a code beyond {how.bits} bits")
-        if not all(np.isfinite(part).all() for part in floats):
+        exponents = self.scales.dtype == np.uint8 and bool((self.scales == _NO_EXPONENT).any())
+        if exponents or not all(np.isfinite(part).all() for part in floats):
             raise CheckpointError(
                 f"tensor '{name}' has a scale that is NaN or infinite; the checkpoint is damaged, "
                 "fetch it again"

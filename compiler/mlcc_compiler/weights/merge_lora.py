@@ -56,6 +56,12 @@ class _Merged:
         """What is changed is no longer in the scheme that it was stored in."""
         return {n: s for n, s in self.base.schemes.items() if n not in self.pairs}
 
+    @property
+    def nearest(self) -> dict[str, str]:
+        """It is quantized anew as it was, where a recipe keeps."""
+        stored = {n: s for n, s in self.base.schemes.items() if n in self.pairs}
+        return {**self.base.nearest, **stored}
+
     def read(self, name: str) -> Floats:
         """A fresh float32 copy of one tensor, its part of the adapter added."""
         tensor: Floats = self.base.read(name)

@@ -46,6 +46,10 @@ class Tensors(Protocol):
         Of floats the one that they are in, of formats without a scheme a named fallback."""
 
     @property
+    def is_quantized(self) -> bool:
+        """Whether it has matrices that were quantized already, in a scheme or not."""
+
+    @property
     def notes(self) -> Iterable[str]:
         """What a recipe that keeps cannot keep, a line each kind."""
 
@@ -110,6 +114,11 @@ class TensorFolder:
         dtypes = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
         found = {name: dtypes.get(entry.dtype) for name, (_, entry) in self.entries.items()}
         return {name: scheme for name, scheme in found.items() if scheme}
+
+    @property
+    def is_quantized(self) -> bool:
+        """Tensors of floats only."""
+        return False
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -67,12 +67,15 @@ class Vocabulary:
         return value if isinstance(value, str) else default
 
     def flag(self, key: str, default: bool) -> bool:
-        return bool(self.metadata.get(PREFIX + key, default))
+        value = self.metadata.get(PREFIX + key, default)
+        if not isinstance(value, int):
+            raise refuse(f"has {PREFIX}{key} that is neither true nor false")
+        return bool(value)
 
     def id_of(self, role: str) -> int | None:
         """The id of "bos", "eos", ...; None if it has none. Raises CheckpointError."""
         value = self.metadata.get(f"{PREFIX}{role}_token_id")
-        if value is None or value == 0xFFFFFFFF or value == -1:
+        if value is None or (isinstance(value, int) and value in (0xFFFFFFFF, -1)):
             return None
         if type(value) is not int or not 0 <= value < len(self.tokens):
             raise refuse(f"has {PREFIX}{role}_token_id {str(value)[:40]}, which is no token")

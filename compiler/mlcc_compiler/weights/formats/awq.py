@@ -14,7 +14,14 @@ import numpy.typing as npt
 
 from mlcc_compiler.quantization.quantized import Quantized
 from mlcc_compiler.quantization.schemes import ZEROS, affine
-from mlcc_compiler.weights.formats.packed import Array, Packed, Parts, check_group, unpack
+from mlcc_compiler.weights.formats.packed import (
+    Array,
+    Floats,
+    Packed,
+    Parts,
+    check_group,
+    unpack,
+)
 
 _ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
 """Which of eight columns each nibble of a word is."""
@@ -40,6 +47,7 @@ def _matrix(parts: Parts, stem: str, name: str, group: Any) -> Packed:
         raise parts.refuse(name, "does not fit its scales and zero points")
     check_group(parts, name, k // groups, group, k)
     how = affine(4, k // groups, ZEROS)
+    whole = how.fits(k) and parts.halves(scales)
 
     def load() -> Quantized:
         return Quantized(
@@ -49,9 +57,14 @@ def _matrix(parts: Parts, stem: str, name: str, group: Any) -> Packed:
             zeros=_columns(parts.load(zeros)),
         )
 
-    whole = how.fits(k) and parts.halves(scales)
+    def floats() -> Floats:
+        less = np.repeat(_columns(parts.load(zeros)).astype(np.float32), how.group, axis=1)
+        by = np.repeat(parts.load(scales).T.astype(np.float32), how.group, axis=1)
+        return (_columns(parts.load(name)) - less) * by
+
     why = "" if whole else f"AWQ with {parts.dtype(scales)} scales in groups of {how.group}"
-    return Packed((n, k), (name, zeros, scales), load, how.name if whole else "", why=why)
+    used = (name, zeros, scales)
+    return Packed((n, k), used, load if whole else floats, how.name if whole else "", why=why)
 
 
 def _columns(words: Array) -> npt.NDArray[np.uint8]:

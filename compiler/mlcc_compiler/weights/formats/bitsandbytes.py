@@ -54,7 +54,7 @@ def _four_bits(parts: Parts, name: str, state_name: str, kind: str) -> Packed:
             return np.asarray(found)
         values = parts.load(f"{name}.nested_quant_map")[found]
         outer = parts.load(f"{name}.nested_absmax")
-        values = values * np.repeat(outer, state["nested_blocksize"])[: len(values)]
+        values = values * outer[np.arange(len(values)) // state["nested_blocksize"]]
         return (values + np.float32(state["nested_offset"])).astype(np.float32)
 
     def codes() -> Any:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from mlcc_compiler.quantization.quantized import Quantized
 from mlcc_compiler.quantization.schemes import MIDDLE, SCHEMES, ZEROS, affine
 from mlcc_compiler.weights.formats import scaled
-from mlcc_compiler.weights.formats.packed import Packed, Parts, bits_of, unpack
+from mlcc_compiler.weights.formats.packed import Floats, Packed, Parts, bits_of, unpack
 
 _FLOATS = ("float16", "bfloat16", "float32")
 _FORMATS = ("pack-quantized", "int-quantized", "float-quantized", "naive-quantized", "dense",
@@ -55,8 +55,9 @@ def _integers(parts: Parts, stem: str, name: str) -> Packed:
     if rows != n or rows_of_scales != n or bits is None or k < 1 or k % groups:
         raise parts.refuse(name, f"does not fit its shape, {rows} x {k}, and scales")
     if parts.has(order):
+        said_of = parts.shape(order, ("int32", "int64"), 1)
         index = parts.load(order).astype(np.int64)
-        if index.shape != (k,) or (index != np.arange(k) // (k // groups)).any():
+        if said_of != (k,) or (index != np.arange(k) // (k // groups)).any():
             raise parts.unsupported(f"tensor {order!r}, groups that are not neighbours,")
     has_zeros = parts.has(zeros)
     if has_zeros and bits_of(parts.shape(zeros, ("int32",))[0], n) != bits:
@@ -71,6 +72,12 @@ def _integers(parts: Parts, stem: str, name: str) -> Packed:
             zeros=_zeros() if has_zeros else None,
         )
 
+    def floats() -> Floats:
+        codes = unpack(parts.load(name), bits, k).astype(np.float32)
+        less = _zeros().astype(np.float32) if has_zeros else np.float32([[how.middle]])
+        less, by = np.broadcast_to(less, (n, groups)), parts.load(scales).astype(np.float32)
+        return (codes - np.repeat(less, k // groups, 1)) * np.repeat(by, k // groups, 1)
+
     def _zeros() -> npt.NDArray[np.uint8]:
         """Packed along rows: i32 [N bits / 32, G]."""
         return np.ascontiguousarray(unpack(parts.load(zeros).T, bits, n).T)
@@ -78,7 +85,7 @@ def _integers(parts: Parts, stem: str, name: str) -> Packed:
     used = tuple(p for p in (name, scales, zeros, order, said) if parts.has(p))
     whole = how.fits(k) and parts.halves(scales)
     why = "" if whole else f"{how.name} with {parts.dtype(scales)} scales"
-    return Packed((n, k), used, load, how.name if whole else "", why=why)
+    return Packed((n, k), used, load if whole else floats, how.name if whole else "", why=why)
 
 
 def _mxfp4(parts: Parts, stem: str, name: str) -> Packed:

@@ -62,7 +62,8 @@ def _matrix(parts: Parts, stem: str, name: str, bits: int, less: int) -> Packed:
         return codes
 
     def _zeros() -> npt.NDArray[np.uint8]:
-        return unpack(parts.load(zeros), bits, n) + np.uint8(less)
+        """One less than 0 is stored as the largest."""
+        return (unpack(parts.load(zeros), bits, n) + np.uint8(less)) & np.uint8((1 << bits) - 1)
 
     used = (name, zeros, scales) + ((order,) if parts.has(order) else ())
     if index is not None and (index != np.arange(k) // group).any():

@@ -35,19 +35,21 @@ METHODS: Mapping[str, Finder] = {
 }
 """By `quant_method`; MLX says none."""
 _OF_ACTIVATIONS = re.compile(
-    r"\.((input|output|k|v|q|prob)_(scale|zero_point)|(input|activation)_scale_ub"
+    r"\.((input|output|activation|k|v|q|prob)_(scale|zero_point)|(input|activation)_scale_ub"
     r"|weight_format|SCB)$"
 )
 """Tensors that say how activations and caches are quantized elsewhere."""
+_UNSOUND = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, MemoryError)
 
 
 def quantization_of(config: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]] | None:
     """Method and numbers; None for a checkpoint of floats."""
-    given = config.get("quantization_config")
-    if isinstance(given, dict):
-        return str(given.get("quant_method", "unknown")), given
-    given = config.get("quantization")
-    return ("mlx", given) if isinstance(given, dict) and "bits" in given else None
+    given, of_mlx = config.get("quantization_config"), config.get("quantization")
+    if isinstance(given, dict) and "quant_method" in given:
+        return str(given["quant_method"]), given
+    if isinstance(of_mlx, dict) and "bits" in of_mlx:  # mlx-lm writes it under both names
+        return "mlx", of_mlx
+    return ("unknown", given) if isinstance(given, dict) else None
 
 
 def check_method(path: object, config: Mapping[str, Any]) -> None:
@@ -76,7 +78,7 @@ def packed_tensors(folder: TensorFolder, config: Mapping[str, Any]) -> Tensors:
     try:
         for name, matrix in METHODS[method](Parts(folder, method), numbers):
             packed[name] = matrix
-    except (ValueError, TypeError, AttributeError, OverflowError, MemoryError) as error:
+    except _UNSOUND as error:
         raise CheckpointError(
             f"{folder.folder}: is no sound checkpoint in {method} ({type(error).__name__}: {error})"
             "; fetch it again"

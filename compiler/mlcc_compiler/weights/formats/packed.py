@@ -75,6 +75,11 @@ class PackedTensors:
         return beside | {n: m.nearest for n, m in self.packed.items() if not m.scheme}
 
     @property
+    def is_quantized(self) -> bool:
+        """Matrices that no scheme holds count too."""
+        return bool(self.packed)
+
+    @property
     def nbytes(self) -> int:
         return self.folder.nbytes
 
