@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from statistics import median
 
 SLOWER = 1.75
 """The longest of steps are to stay under twice the others: what is left is for what varies."""
@@ -156,3 +155,9 @@ def _least(past: int) -> int:
 def _place(past: int) -> int:
     """Tokens with so many before them cost about the same: within twice as many, from 256 on."""
     return (past >> 8).bit_length()
+
+
+def median(values: Sequence[float]) -> float:
+    """The middle one; of the two in the middle the larger. (`statistics` wants `decimal`, which
+    Pyodide does not have.)"""
+    return sorted(values)[len(values) // 2]
