@@ -77,7 +77,7 @@ def install(extras: str) -> None:
     if not works(str(PYTHON), "-m", "pip", "--version"):
         say("creating .venv")
         create_venv()
-    say(f"installing mlcc[{extras}] (once; some hundred MB)")
+    say(f"installing mlcc[{extras}] and compiling its C++ (once; some hundred MB, minutes)")
     if run(*INSTALL, "--editable", f"{ROOT}[{extras}]"):
         sys.exit("installing failed (see above); check the network and run the command again")
     stamps[extras].write_text(wanted)

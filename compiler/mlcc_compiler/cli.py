@@ -113,7 +113,11 @@ def compile_command(
     quiet: bool,
     verbose: bool,
 ) -> None:
-    """Compile MODEL, a Hugging Face folder or hf://org/name[@revision], for one kind of device."""
+    """Compile MODEL for one kind of device.
+
+    MODEL is a Hugging Face folder, a GGUF file, or hf://org/name[:Q4_K_M][@revision]. What others
+    quantized is kept as it is unless --quant says otherwise.
+    """
     choices = Choices(cpu=cpu, archs=_names(arch), f16=f16, abis=_names(abi), gpu=gpu)
     target = find_target(target_name, choices)
     # Imported late: the compiler takes seconds to load, `--help` should not.

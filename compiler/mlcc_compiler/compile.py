@@ -182,9 +182,8 @@ def report_plan(plan: Plan, progress: Progress) -> None:
     for other in plan.target.alternatives:
         progress.decided("beside it", f"{other.library} ({_in_words(other)})")
     how = plan.options.recipe
-    head = f" (head {how.head})" if how.head != how.linear else ""
     bits = f", {plan.bits(tables=False):.2f} bits a weight" if plan.bits(tables=False) else ""
-    progress.decided("quantization", f"{how.name}: {how.linear}{head}{bits}")
+    progress.decided("quantization", f"{how.name}: {plan.mixture()}{bits}")
     for note in (*(plan.checkpoint.tensors.notes if how.keeps else ()), *plan.notes):
         progress.decided("quantization", note)
     exact = exact_matrices(plan.traced, plan.schemes) if how.linear != "f32" else {}

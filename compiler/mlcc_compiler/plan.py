@@ -141,6 +141,21 @@ class Plan:
         )
         return round(stored / sum(weights.values()), 4) if weights else None
 
+    def mixture(self) -> str:
+        """The schemes of linears, the most used first, and of head and embedding if another, in
+        words: "k4_g32, k5_g64, k6_g32 (head int8_g32)"."""
+        schemes = self.schemes
+        found: dict[bool, dict[str, int]] = {True: {}, False: {}}
+        for name, shape in zip(self.traced.names, self.traced.shapes, strict=True):
+            if len(shape) > 1:
+                counts = found[name in _TABLES]
+                counts[schemes[name]] = counts.get(schemes[name], 0) + prod(shape)
+        linears, tables = (
+            ", ".join(sorted(found[which], key=found[which].__getitem__, reverse=True))
+            for which in (False, True)
+        )
+        return f"{linears} (head {tables})" if tables != linears else linears
+
     def on(self, target: Target) -> Plan:
         """The same for an alternative of the target, which says where its phases are dumped."""
         options, dump = self.options, self.options.dump_ir

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from mlcc.cli import cli
-from mlcc.errors import CheckpointError
+from mlcc.errors import CheckpointError, MlccError
 
 TAIL = {"run": ["hi"], "chat": ["hi"]}
 COMMANDS = ("compile", "chat", "serve", "run", "eval", "profile")
@@ -65,3 +65,15 @@ def test_as_a_user_sees_it() -> None:
     assert done.returncode == 2 and done.stdout == ""
     assert done.stderr.startswith(f"error: '{'a' * 60}... (5000 characters)' can be no model: ")
     assert done.stderr.count("\n") == 1
+
+
+def test_what_cannot_be_is_said_before_a_compile(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    for words, told in (
+        (["run", str(tmp_path), "hi", "--speculate", "banana"], "it must be lookup, draft or off"),
+        (["serve", str(tmp_path), "--speculate", "draft"], "add --draft ARTIFACT"),
+        (["serve", str(tmp_path), "--lora", "a=b"], "--adapter-rank 16"),
+        (["serve", str(tmp_path / "none"), "--lora", "a=b"], "none"),
+    ):
+        error = CliRunner().invoke(command(words[0]), words[1:]).exception
+        assert isinstance(error, MlccError) and told in error.message

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from demo_model import DEMO
+
+from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.models.registry import build_model
+from mlcc_compiler.plan import Options, make_plan
 from mlcc_compiler.quantization import Recipe, fitting, recipe, scheme
 from mlcc_compiler.quantization.apply import apply_schemes, assign
+from mlcc_targets import get_target
 
 RULES = Recipe("mine", "q4_k", "int8_g32", "q6_k", (("*.v_proj.weight", "q6_k"),))
 
@@ -74,3 +79,13 @@ def test_what_comes_nearest() -> None:
         ("f16", 7, "f16"),
     ):
         assert fitting(scheme(name), row).name == given
+
+
+def test_a_plan_says_every_scheme_the_most_used_first() -> None:
+    checkpoint = Checkpoint.open(DEMO / "model")
+    said = {
+        quant: make_plan(checkpoint, get_target("reference"), Options(quant=quant)).mixture()
+        for quant in ("q4", "q8", "f32")
+    }
+    assert said["q4"] == "k4_g32, k5_g64, k6_g32 (head int8_g32)"
+    assert (said["q8"], said["f32"]) == ("int8_g32", "f32")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import partial, wraps
@@ -15,9 +13,9 @@ import click
 
 from mlcc.artifact.pages import KV_DTYPES
 from mlcc.bounds import BOUNDS
+from mlcc.commands.loading_bar import LoadingBar
 from mlcc.errors import printable
 from mlcc.model_argument import model_argument, model_arguments
-from mlcc.sizes import size
 
 if TYPE_CHECKING:
     from mlcc.model.model import Model
@@ -44,6 +42,14 @@ class ModelOptions:
     prefix_cache: bool = True
     speculate: str | None = None
     draft: Path | None = None
+
+    def __post_init__(self) -> None:
+        """Raises InvalidRequestError for what --speculate says wrong, before a model is compiled
+        for it."""
+        if self.speculate is not None:
+            from mlcc.model.speculation import Speculation
+
+            Speculation.read(self.speculate, self.draft)
 
     def artifact(self, *, runs_here: bool = True) -> Path:
         """The compiled model's folder; a checkpoint is compiled first, for a device of this machine
@@ -263,32 +269,6 @@ def sampling_options(function: Command) -> Command:
         function(sampling=wishes(CHAT, {n: v for n, v in fields.items() if v is not None}), **given)
 
     return _decorated(wrapped, SAMPLING_OPTIONS)
-
-
-class LoadingBar:
-    """One line on a terminal while weights go to a GPU, if that takes long; then it is wiped."""
-
-    PATIENCE_S = 1.0
-
-    def __init__(self) -> None:
-        self._live = sys.stderr.isatty()
-        self._began = time.monotonic()
-        self._shown = False
-
-    def update(self, done: int, total: int) -> None:
-        """`done` of `total` bytes are there."""
-        if self._live and time.monotonic() - self._began > self.PATIENCE_S:
-            self._shown = True
-            bar = "#" * (25 * done // max(1, total))
-            text = f"loading: [{bar:<25}] {size(done)} of {size(total)}"
-            click.echo(f"\r\x1b[K{text}", err=True, nl=False)
-
-    def __enter__(self) -> LoadingBar:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._shown:
-            click.echo("\r\x1b[K", err=True, nl=False)
 
 
 def note(text: str) -> None:

@@ -62,7 +62,7 @@ def run_command(
     try:
         text = session.model.text
         if not raw and text.chat_template.is_plain:
-            note("without chat template the prompt is continued as plain text")
+            note("this prompt is no conversation: it is continued as it stands")
             raw = True
         if raw and system is not None:
             raise InvalidRequestError("--system is for a chat template; put it before the prompt")

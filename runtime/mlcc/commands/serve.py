@@ -33,6 +33,7 @@ from mlcc.commands.serving import (
     names_of_one,
     names_text,
     refuse_adapters,
+    refuse_adapters_uncompiled,
     say_open,
     say_page,
     sources_of,
@@ -213,6 +214,7 @@ def serve_command(
         serve_page(options.artifact(runs_here=False), host, port, say_page, hosts, limits, tls)
         return
     more, has_page = _page(web, no_page)
+    refuse_adapters_uncompiled(settings, options)
     path = options.artifact()
     reader = partial(open_text, path, parse_special=parse_special, **parsers)
     text = reader()

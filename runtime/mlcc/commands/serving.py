@@ -59,6 +59,22 @@ def refuse_adapters(settings: Settings) -> None:
         )
 
 
+def refuse_adapters_uncompiled(settings: Settings, options: ModelOptions) -> None:
+    """Raises UnsupportedError for adapters of a checkpoint: compiled on the way, it has no room for
+    them, and that is better said before."""
+    from mlcc.compiled.cache import is_compiled
+    from mlcc.compiled.store import kept
+
+    if not (settings.adapters or settings.lora_dir) or is_compiled(options.model):
+        return
+    options.check()  # a model that is not there has another error
+    if kept(options.model, options.target, options.quant) is None:
+        raise UnsupportedError(
+            f"{options.model} would be compiled without room for adapters; type `mlcc compile "
+            f"{options.model} --adapter-rank 16 -o FOLDER`, then serve that folder with --lora"
+        )
+
+
 def chosen(models: tuple[str, ...], folder: Path | None) -> tuple[tuple[str, ...], bool]:
     """The models to serve, and whether it is a single one, loaded at the start.
 

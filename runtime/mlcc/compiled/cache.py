@@ -233,8 +233,10 @@ def _run_compiler(model: str, options: CompileOptions, entry: Entry) -> None:
     code = call(command, environment)
     if code != 0 or not entry.complete:
         raise ArtifactError(
-            f"compiling {model} failed with exit code {code}, for the reason above; try "
-            f"`mlcc compile {model}` with other options"
+            f"compiling {model} failed (exit code {code}), for the reason above; do as it says"
+            if code == 2  # a line of ours, which names the way out
+            else f"compiling {model} ended with exit code {code} before it was done; try "
+            f"`mlcc compile {model} --verbose`, which shows how far it comes"
         )
 
 
