@@ -240,6 +240,7 @@ def several_models_options(function: Command) -> Command:
 
 def several_answering_options(function: Command) -> Command:
     """The same of a command that answers, which may guess ahead."""
+    options: tuple[Callable[[Command], Command], ...]
     options = (_MODELS, *MODEL_OPTIONS[1:], *SPECULATION_OPTIONS)
     return _decorated(_with_options(function), options)
 

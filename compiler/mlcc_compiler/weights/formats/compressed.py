@@ -74,7 +74,7 @@ def _integers(parts: Parts, stem: str, name: str) -> Packed:
 
     def floats() -> Floats:
         codes = unpack(parts.load(name), bits, k).astype(np.float32)
-        less = _zeros().astype(np.float32) if has_zeros else np.float32([[how.middle]])
+        less = _zeros().astype(np.float32) if has_zeros else np.full((1, 1), how.middle, np.float32)
         less, by = np.broadcast_to(less, (n, groups)), parts.load(scales).astype(np.float32)
         return (codes - np.repeat(less, k // groups, 1)) * np.repeat(by, k // groups, 1)
 
