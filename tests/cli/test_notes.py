@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -40,6 +41,7 @@ def test_the_engines_process_sends_them() -> None:
 def test_notes_come_from_the_artifact_and_from_loading_it(monkeypatch: pytest.MonkeyPatch) -> None:
     class Opened:
         notes = ("the CPU is unknown",)
+        manifest = SimpleNamespace(adapters=None)
 
     def load(artifact: Any, *, note: Any, **sizes: Any) -> Any:
         note(NOTE)
@@ -47,5 +49,6 @@ def test_notes_come_from_the_artifact_and_from_loading_it(monkeypatch: pytest.Mo
 
     monkeypatch.setattr("mlcc.artifact.folder.Artifact.open", lambda path: Opened())
     monkeypatch.setattr("mlcc.opening.open_executor", load)
+    monkeypatch.setattr("mlcc.opening.identity_of", lambda manifest: None)
     monkeypatch.setattr("mlcc.opening.text_of", lambda artifact, tokenizer: open_toy().text)
     assert open_model(Path("x")).text.notes == (*Opened.notes, NOTE)
