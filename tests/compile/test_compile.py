@@ -135,8 +135,8 @@ def test_the_head_can_be_stored_otherwise_and_bounds_be_chosen(
         (["--kv", "int4"], "'int4' is not one of 'f16', 'f32', 'int8'"),
         (["--target", "reference", "--cpu", "avx2"], "has no CPU levels"),
         (["--cpu", "z80"], "unknown CPU level"),
-        (["--quant", "q3"], "unknown quantization 'q3'"),
-        (["--head", "q3"], "unknown quantization 'q3'"),
+        (["--quant", "q2"], "unknown quantization 'q2'"),
+        (["--head", "q2"], "unknown quantization 'q2'"),
         (["--context", "100000"], "more than the model's"),
     ],
 )

@@ -4,13 +4,20 @@ compiling for browsers has.
 
 from __future__ import annotations
 
+import json
 import shutil
+from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+from mlcc.artifact.schema import MANIFEST_NAME
 from mlcc.errors import printable
 from mlcc_targets.wasm.build import kept as runtimes
+
+if TYPE_CHECKING:
+    from mlcc.compiled.cache import Entry
 
 
 @click.group("cache")
@@ -26,8 +33,7 @@ def list_command() -> None:
     # What a killed compile left is of no use; of one that runs somebody holds the lock.
     found = [entry for entry in entries() if entry.complete or not remove(entry)]
     for entry in found:
-        how = " ".join(map(str, entry.source.get("options", [])[1::2]))
-        state = how if entry.complete else "compiling"
+        state = _how(entry) if entry.complete else "compiling"
         origin = printable(str(entry.source.get("model", "?")))
         click.echo(f"{entry.folder.name:<40} {entry.size / 1e6:9.1f} MB  {state:<14} {origin}")
     click.echo(f"{len(found)} kept in {cache_folder()}", err=True)
@@ -58,6 +64,20 @@ def clean_command(names: tuple[str, ...]) -> None:
         deleted, freed = deleted + 1, freed + _size(folder)
         shutil.rmtree(folder)
     click.echo(f"{deleted} deleted, {freed / 1e6:.1f} MB freed", err=True)
+
+
+def _how(entry: Entry) -> str:
+    """What it was asked for: target, recipe (its own, where none was named), sizes."""
+    words = list(map(str, entry.source.get("options", [])))
+    given = dict(zip(words[::2], words[1::2], strict=False))
+    target = given.pop("--target", "?")
+    recipe = given.pop("--quant", None)
+    if recipe is None:
+        with suppress(OSError, ValueError, LookupError, TypeError):
+            recipe = str(
+                json.loads((entry.model / MANIFEST_NAME).read_bytes())["quantization"]["name"]
+            )
+    return printable(" ".join([target, recipe or "?", *given.values()]))
 
 
 def _size(folder: Path) -> int:
