@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any
 
 from toy_model import CAPACITY
@@ -70,7 +69,7 @@ async def answers_of(js: Any) -> str:
     executor = JsExecutor(js)
     packed = [executor.pack(*step) for step in adjusted_steps()]
     tickets = [executor.submit(step) for step in packed]
-    return json.dumps([asdict(await executor.collect(ticket)) for ticket in tickets])
+    return json.dumps([(await executor.collect(ticket))._asdict() for ticket in tickets])
 
 
 def _words(data: bytes, count: int) -> memoryview:

