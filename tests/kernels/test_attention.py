@@ -131,7 +131,7 @@ def test_neon_compiles_every_other_kernel() -> None:
     kinds: list[tuple[Any, tuple[Any, ...]]] = [
         (kv.append_kv, (case.layout,)),
         (kv.copy_pages, (CacheTensor("", (2, 3, 16, 48), "float16"), LAYOUTS[0], 0)),
-        (rope.rope, ((9, 64), (64,))),
+        (rope.rope, ((9, 64), (64,), 0)),
         (rope.rope_table, ((), (32,), 1.0)),
         (activation.gated, ((1536,), (1536,), "gelu")),
         (activation.softcap, ((1000,), 30.0)),
