@@ -71,9 +71,10 @@ def quantize_rows(x: Floats, group: int, cpu: isa.Isa, sums: int = 0) -> list[An
     return call(rows_kernel(k, group, sums, cpu), [x], shapes)
 
 
-def rows_for(x: Floats, how: Scheme, cpu: isa.Isa) -> list[Any]:
-    """The same in the form that a scheme's kernel reads."""
-    form = linear.row_form(how, x.shape[1])
+def rows_for(x: Floats, how: Scheme, cpu: isa.Isa, row: int | None = None) -> list[Any]:
+    """The same in the form that a scheme's kernel reads, of matrices whose rows have `row` numbers:
+    those of x, or as many as make it up side by side."""
+    form = linear.row_form(how, row or x.shape[1])
     return quantize_rows(x, form.group, cpu, form.sums)
 
 

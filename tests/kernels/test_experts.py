@@ -73,7 +73,7 @@ def check(
         x, choice = normal(n, n, width), choices(n, n, experts, chosen)
         inputs: list[Any] = [x]
         if not scheme(name).is_float:
-            inputs = lt.rows_for(x, form.one.scheme, cpu)
+            inputs = lt.rows_for(x, form.one.scheme, cpu, k)
             x = lt.dequantize_rows(inputs[0], inputs[1])
         out = [((n, chosen), "int32"), ((experts + 1,), "int32"), ((experts + 1,), "int32")]
         found = run(order.expert_order, (experts, chosen), [choice], out)
