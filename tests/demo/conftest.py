@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -27,7 +27,16 @@ def compiled(compiled_demo: Compiled, request: pytest.FixtureRequest) -> Compile
     return make
 
 
-@pytest.fixture(scope="session")
-def opened(compiled: Compiled) -> Opened:
-    """(recipe, target) -> the model, opened in this process."""
-    return cache(lambda quant, target: open_model(compiled(quant, target)))
+@pytest.fixture(scope="module")
+def opened(compiled: Compiled) -> Iterator[Opened]:
+    """(recipe, target) -> the model, opened in this process, and closed behind the file's tests:
+    others in the process put the GPU's device away."""
+    made: list[Model] = []
+
+    def make(quant: str, target: str) -> Model:
+        made.append(open_model(compiled(quant, target)))
+        return made[-1]
+
+    yield cache(make)
+    for model in made:
+        model.close()

@@ -3,7 +3,7 @@ one engine to another half-way, with pages of either kind."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -48,17 +48,21 @@ def folder8(shared: Path, target: str) -> Path:
     return out
 
 
-@pytest.fixture(scope="session")
-def opened8(compiled_demo: Any, request: pytest.FixtureRequest) -> Opened8:
+@pytest.fixture(scope="module")
+def opened8(compiled_demo: Any, request: pytest.FixtureRequest) -> Iterator[Opened8]:
     """target -> the model with 8-bit pages, opened in this process."""
     shared = compiled_demo("q8", "cpu").parent
+    made: list[Model] = []
 
     def make(target: str) -> Model:
         if target == "vulkan":
             request.getfixturevalue("vulkan")
-        return open_model(folder8(shared, target), kv="int8")
+        made.append(open_model(folder8(shared, target), kv="int8"))
+        return made[-1]
 
-    return cache(make)
+    yield cache(make)
+    for model in made:
+        model.close()
 
 
 def prompts_of(model: Model, count: int) -> list[list[int]]:

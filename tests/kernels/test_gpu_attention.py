@@ -175,7 +175,7 @@ def module(case: Case) -> Any:
     n, b, p, pool = (size_variable(name) for name in ("n", "b", "p", "num_pages"))
     inputs = [
         relax.Var("q", tensor([n, case.heads, case.dim])),
-        relax.Var("pages", tensor([pool, *layout.page_shape], layout.dtype)),
+        relax.Var("pages", tensor([pool, *layout.tensors[0].shape], layout.dtype)),
         step_variable(layout.step),
     ]
     sizes = relax.Var("sizes", relax.ShapeType([b, p]))
