@@ -83,7 +83,7 @@ def reference(plan: Plan, capacity: Capacity) -> ReferenceExecutor:
     return ReferenceExecutor(graph, weights, capacity, infos, "float64")
 
 
-def run_mixed(executor: Any, oracle: Any, context: int) -> float:
+def run_mixed(executor: Any, oracle: Any, context: int, spread: float = 1.0) -> float:
     """The largest error over three ways of feeding sequences; checks the logits' spread too."""
     rng = np.random.default_rng(7)
     # transformers picks LongRoPE's factors by the running length, mlcc by the context it compiles
@@ -101,6 +101,6 @@ def run_mixed(executor: Any, oracle: Any, context: int) -> float:
     for s, sequence in enumerate(sequences):
         assert paged.done[s] == len(sequence)
         expected = oracle_logits(oracle, sequence)
-        assert expected.std() >= 1
+        assert expected.std() >= spread
         worst = max(worst, float(np.abs(paged.result(s) - expected).max()))
     return worst

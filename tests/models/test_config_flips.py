@@ -124,7 +124,8 @@ def test_another_value_is_followed_or_refused(
         assert field in str(refusal) or "support" in str(refusal)
         return
     try:
-        error = run_mixed(reference(plan, capacity_of(plan)), oracle, plan.limits.context)
+        executor = reference(plan, capacity_of(plan))
+        error = run_mixed(executor, oracle, plan.limits.context, spread=0.3)
     except ValueError as error_of_oracle:
         if "sliding_window" not in str(error_of_oracle):
             raise

@@ -39,8 +39,8 @@ class Layer(nn.Module):
 
 
 def read_config(hf: HfConfig, context: int) -> DecoderConfig:
-    """config.json of a Cohere2ForCausalLM; a head's size is not its to choose."""
-    hf = {**hf, "rms_norm_eps": hf["layer_norm_eps"], "head_dim": None}
+    """config.json of a Cohere2ForCausalLM."""
+    hf = {**hf, "rms_norm_eps": hf["layer_norm_eps"]}
     layers, every = require(hf, "num_hidden_layers"), require(hf, "sliding_window_pattern")
     pattern = ["sliding_attention" if (i + 1) % every else "full_attention" for i in range(layers)]
     types = layer_types(hf, pattern)
