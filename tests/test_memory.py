@@ -34,6 +34,7 @@ PAGE = 1 << 20
 class Manifest:
     """As much of a manifest as planning reads."""
 
+    adapters = None
     memory = MemoryPlan(weights_bytes=100 << 20, cache_bytes=256 * PAGE, workspace_bytes=10 << 20)
     caches = (
         CacheInfo(
