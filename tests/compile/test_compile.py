@@ -136,7 +136,7 @@ def test_the_head_can_be_stored_otherwise_and_bounds_be_chosen(
         (["--target", "reference", "--cpu", "avx2"], "has no CPU levels"),
         (["--cpu", "z80"], "unknown CPU level"),
         (["--quant", "q2"], "unknown quantization 'q2'"),
-        (["--head", "q2"], "unknown quantization 'q2'"),
+        (["--head", "q2"], "unknown scheme 'q2'"),
         (["--context", "100000"], "more than the model's"),
     ],
 )

@@ -42,7 +42,7 @@ def report(compiled: Compiled) -> dict[str, Any]:
     return said
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def accuracy(
     opened: Opened, rows: list[dict[str, Any]], report: dict[str, Any]
 ) -> dict[str, float]:
