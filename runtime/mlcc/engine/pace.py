@@ -4,9 +4,9 @@ for a stranger's prompt (stall-free batching: Sarathi-Serve, Agrawal et al., 202
 It learns from how long steps took, which whoever drives the engine measured: what a step takes that
 only decodes, and what a token of a prompt adds, which grows with how much is before it: of a small
 model's prompt of 4,000 tokens the last ones take 8 times as long as the first. A step with both is
-to take SLOWER times the first. Where several short prompts wait they may add up to TOGETHER
-times as much: places that stay empty cost all more than that. Without measured times, and where nobody decodes, prompts take all that a step
-holds.
+to take SLOWER times the first. Where several short prompts wait they may add up to TOGETHER times
+as much: places that stay empty cost all more than that. Without measured times, and where nobody
+decodes, prompts take all that a step holds.
 """
 
 from __future__ import annotations
