@@ -86,6 +86,20 @@ MINISTRAL3_ROPE = {
     "original_max_position_embeddings": 128,
 }
 
+# A scan's first token gives (C . B) x, which is normalised: as with DELTA.
+SCAN = {"layer_norm_epsilon": 1e-3}
+GRANITE4 = {
+    "rms_norm_eps": 1e-3,
+    "num_local_experts": 0,
+    "shared_intermediate_size": 96,
+    "mamba_n_heads": 8,
+    "mamba_d_state": 16,
+    "attention_multiplier": 0.2,
+    "embedding_multiplier": 3.0,
+    "residual_multiplier": 0.6,
+    "logits_scaling": 0.5,
+}
+
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("LlamaConfig", {"tie_word_embeddings": True}),
     "llama-one-kv-head": ("LlamaConfig", {"num_key_value_heads": 1}),
@@ -184,6 +198,51 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "cohere2": ("Cohere2Config", {"sliding_window": 9, "num_hidden_layers": 5, "logit_scale": 0.5}),
     "starcoder2": ("Starcoder2Config", {"sliding_window": 11, "hidden_size": 48}),
     "nemotron": ("NemotronConfig", {"head_dim": 32, "mlp_bias": True}),
+    "mamba2": (
+        "Mamba2Config",
+        {**SCAN, "num_heads": 8, "head_dim": 16, "state_size": 24, "n_groups": 2},
+    ),
+    "mamba2-plain": (
+        "Mamba2Config",
+        {
+            "num_heads": 4,
+            "head_dim": 32,
+            "state_size": 16,
+            "n_groups": 1,
+            "use_bias": True,
+            "use_conv_bias": False,
+            "time_step_limit": (0.5, 1.0),
+        },
+    ),
+    "lfm2": (
+        "Lfm2Config",
+        {
+            "layer_types": ["conv", "full_attention", "conv"],
+            "num_hidden_layers": 3,
+            "conv_bias": True,
+            "block_multiple_of": 16,
+        },
+    ),
+    "granitemoehybrid": (
+        "GraniteMoeHybridConfig",
+        {
+            **GRANITE4,
+            "num_hidden_layers": 3,
+            "layer_types": ["linear_attention", "full_attention", "linear_attention"],
+        },
+    ),
+    "granitemoehybrid-rope": (
+        "GraniteMoeHybridConfig",
+        {
+            **GRANITE4,
+            "position_embedding_type": "rope",
+            "mamba_n_groups": 2,
+            "attention_bias": True,
+            "mamba_proj_bias": True,
+            "mamba_conv_bias": False,
+            "layer_types": ["full_attention", "linear_attention"],
+        },
+    ),
     "phi3": ("Phi3Config", {}),
     "phi3-longrope-short": (
         "Phi3Config",

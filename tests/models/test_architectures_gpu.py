@@ -31,6 +31,9 @@ MODELS = (
     "deepseek_v2",
     "cohere2",
     "nemotron",
+    "mamba2",
+    "lfm2",
+    "granitemoehybrid",
     *sorted(REPEATED - {"mistral", "qwen2", "qwen3", "phi3"}),
 )
 

@@ -66,6 +66,14 @@ class LayerNorm(nn.Module):
         return ops.layer_norm(x, self.weight, self.bias, self.eps, self.offset)
 
 
+class Convolution(nn.Module):
+    """What a depthwise convolution over time reads: weight [channels, 1, taps], perhaps a bias."""
+
+    def __init__(self, channels: int, taps: int, bias: bool = False) -> None:
+        self.weight = nn.Parameter((channels, 1, taps), "float32")
+        self.bias = nn.Parameter((channels,), "float32") if bias else None
+
+
 def hidden_norm(config: DecoderConfig) -> RMSNorm | LayerNorm:
     """A norm of hidden states, of the config's kind."""
     size, eps, offset = config.hidden_size, config.norm_eps, config.norm_offset

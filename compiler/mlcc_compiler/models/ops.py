@@ -19,7 +19,7 @@ from mlcc_compiler.graph import PREFIX, attribute
 from mlcc_compiler.latent import LatentShape
 from mlcc_compiler.layout import AttentionShape
 from mlcc_compiler.models.rope import Rope
-from mlcc_compiler.states import ConvShape, DeltaShape
+from mlcc_compiler.states import ConvShape, DeltaShape, ScanShape
 
 FLOAT32 = "float32"
 """Of what is float32 whatever the activations are."""
@@ -102,13 +102,17 @@ def latent_attention(
     return _call("latent_attention", [*asked, *appended], [layer, shape.text()], out)
 
 
-def causal_conv(x: Tensor, weight: Tensor, layer: int, shape: ConvShape) -> Tensor:
-    """silu of a convolution of each channel with its own `weight` f32[channels, 1, taps], over its
-    own sequence, everything before included. x a[n, channels] -> the same.
+def causal_conv(
+    x: Tensor, weight: Tensor, bias: Tensor | None, layer: int, shape: ConvShape
+) -> Tensor:
+    """The shape's activation of a convolution of each channel with its own `weight` f32[channels,
+    1, taps] (+ bias f32[channels]), over its own sequence, everything before included.
+    x a[n, channels] -> the same.
 
     The last tap is the token's own; before the sequence's beginning are zeros.
     """
-    return _call("causal_conv", [x, weight], [layer, shape.text()], x.shape)
+    tensors = [x, weight] if bias is None else [x, weight, bias]
+    return _call("causal_conv", tensors, [layer, shape.text()], x.shape)
 
 
 def delta_rule(
@@ -128,6 +132,35 @@ def delta_rule(
     return _call("delta_rule", [qkv, ba, a_log, dt_bias], [layer, shape.text()], out)
 
 
+def selective_scan(
+    xbc: Tensor,
+    dt: Tensor,
+    a_log: Tensor,
+    skip: Tensor,
+    dt_bias: Tensor,
+    layer: int,
+    shape: ScanShape,
+) -> Tensor:
+    """The selective scan of Mamba 2 (Dao and Gu, 2024): a head's matrix S forgets, then takes in.
+
+    xbc a[n, shape.channels]: x of all heads, then B, then C of all groups; dt a[n, heads], and of
+    each head a_log, skip and dt_bias f32[heads] -> a[n, heads, head_dim].
+
+        t = softplus(dt + dt_bias), held between the shape's shortest and longest
+        S = exp(-exp(a_log) * t) * S + t * x B^T,  out = S C + skip * x
+
+    S is zeros before the sequence's beginning.
+    """
+    out = [xbc.shape[0], shape.heads, shape.head_dim]
+    tensors = [xbc, dt, a_log, skip, dt_bias]
+    return _call("selective_scan", tensors, [layer, shape.text()], out)
+
+
+def scale_columns(x: Tensor, factors: Tensor) -> Tensor:
+    """x a[n, width], each column times its own of `factors` f32[width]."""
+    return _call("scale_columns", [x, factors], [], x.shape)
+
+
 def take_parts(x: Tensor, groups: int, parts: Sequence[tuple[int, int]]) -> Tensor:
     """x a[n, groups * width]: of every group columns begin .. begin + size - 1, for each of
     `parts` (begin, size); first the first part of all groups, then the second of all."""
@@ -141,8 +174,8 @@ def activated(x: Tensor, kind: str) -> Tensor:
 
 
 def gated(gate: Tensor, up: Tensor, kind: str) -> Tensor:
-    """activation(gate) * up, kind 'silu', 'gelu_tanh', 'gelu', 'sigmoid' or 'relu2', the square of
-    what is above 0."""
+    """activation(gate) * up, kind 'silu', 'gelu_tanh', 'gelu', 'sigmoid', 'relu2', the square of
+    what is above 0, or 'identity'."""
     return _call("gated", [gate, up], [kind], gate.shape)
 
 

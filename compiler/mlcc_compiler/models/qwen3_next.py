@@ -19,7 +19,7 @@ from mlcc_compiler.models.config import (
 )
 from mlcc_compiler.models.experts import Experts, MixtureOfExperts, chosen_of
 from mlcc_compiler.models.fields import HfConfig, refuse, require
-from mlcc_compiler.models.layers import Attention, GatedMLP, Linear, RMSNorm
+from mlcc_compiler.models.layers import Attention, Convolution, GatedMLP, Linear, RMSNorm
 from mlcc_compiler.states import ConvShape, DeltaShape
 
 DEFAULTS = DECODER_DEFAULTS | {
@@ -71,13 +71,6 @@ class GatedAttention(Attention):
         return self.o_proj(ops.gated(gate, out, "sigmoid"))
 
 
-class Convolution(nn.Module):
-    """The weight alone: [channels, 1, taps]."""
-
-    def __init__(self, channels: int, taps: int) -> None:
-        self.weight = nn.Parameter((channels, 1, taps), "float32")
-
-
 class DeltaNet(nn.Module):
     """Project, convolve over time, apply the gated delta rule, normalise and gate each head."""
 
@@ -104,7 +97,7 @@ class DeltaNet(nn.Module):
         ba = ops.take_parts(
             self.in_proj_ba(x), shape.k_heads, _neighbours(shape.group, shape.group)
         )
-        qkv = ops.causal_conv(qkv, self.conv1d.weight, self.layer, self.conv)
+        qkv = ops.causal_conv(qkv, self.conv1d.weight, None, self.layer, self.conv)
         out = ops.delta_rule(qkv, ba, self.A_log, self.dt_bias, self.layer, shape)
         out = nn.op.reshape(self.norm(out), (rows, shape.v_heads * shape.v_dim))
         return self.out_proj(ops.gated(gate, out, "silu"))

@@ -22,7 +22,7 @@ from mlcc_compiler.kernels.cpu.attention import latent as attend_latents
 from mlcc_compiler.kernels.cpu.experts import experts, route
 from mlcc_compiler.kernels.cpu.isa import Isa
 from mlcc_compiler.kernels.cpu.linear import linear
-from mlcc_compiler.kernels.cpu.state import conv, delta
+from mlcc_compiler.kernels.cpu.state import conv, delta, scan
 from mlcc_compiler.kernels.kernel_set import Emitter, Factory, KernelSet, Layout
 from mlcc_targets import Target
 
@@ -40,6 +40,7 @@ FACTORIES: dict[str, Factory] = {
     "combine": route.combine,
     "add": activation.add,
     "scale": activation.scale,
+    "scale_columns": activation.scale_columns,
     "take_parts": parts.take_parts,
     "take_rows": kv.take_rows,
     "read_step": kv.read_step,
@@ -50,6 +51,7 @@ FACTORIES: dict[str, Factory] = {
     "adapt_expand": adapt.adapt_expand,
     "causal_conv": conv.causal_conv,
     "delta_rule": delta.delta_rule,
+    "selective_scan": scan.selective_scan,
     "sample": sampling.sample,
     "adjust": adjust.adjust,
     "top_logprobs": top_logprobs.top_logprobs,

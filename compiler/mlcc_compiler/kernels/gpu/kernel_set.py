@@ -11,7 +11,7 @@ from mlcc_compiler.kernels.gpu.linear import linear
 from mlcc_compiler.kernels.gpu.linear.parts import layout
 from mlcc_compiler.kernels.gpu.sample import adjust, top_logprobs
 from mlcc_compiler.kernels.gpu.sample import sample as sampling
-from mlcc_compiler.kernels.gpu.state import conv, delta
+from mlcc_compiler.kernels.gpu.state import conv, delta, scan
 from mlcc_compiler.kernels.kernel_set import Emitter, Factory, KernelSet, Layout
 from mlcc_targets import Target
 
@@ -29,6 +29,7 @@ FACTORIES: dict[str, Factory] = {
     "combine": route.combine,
     "add": elementwise.add,
     "scale": elementwise.scale,
+    "scale_columns": elementwise.scale_columns,
     "take_parts": parts.take_parts,
     "take_rows": elementwise.take_rows,
     "read_step": elementwise.read_step,
@@ -40,6 +41,7 @@ FACTORIES: dict[str, Factory] = {
     "adapt_expand": adapt.adapt_expand,
     "causal_conv": conv.causal_conv,
     "delta_rule": delta.delta_rule,
+    "selective_scan": scan.selective_scan,
     "sample": sampling.sample,
     "adjust": adjust.adjust,
     "top_logprobs": top_logprobs.top_logprobs,

@@ -18,7 +18,7 @@ from math import gcd
 from mlcc_compiler._tvm import T
 from mlcc_compiler.caches import CacheLayout
 from mlcc_compiler.kernels.cpu.isa import Isa
-from mlcc_compiler.kernels.cpu.state.sequences import each_sequence
+from mlcc_compiler.kernels.cpu.state.sequences import bring, each_sequence
 from mlcc_compiler.kernels.cpu.vector_math import (
     Registers,
     bind,
@@ -49,7 +49,7 @@ def delta_rule(isa: Isa, layout: CacheLayout, shape: DeltaShape) -> PrimFunc:
         rule = _Rule(shape, lanes, qkv, states)
 
         def task(sequence: StateSequence, head: Expr) -> None:
-            rule.bring(sequence, head)
+            bring(sequence, states, lanes, head, (shape.v_dim, shape.k_dim))
             speed = bind(T.float32(0) - exp(a_log[head]))
             with T.serial(sequence.tokens) as t:
                 token = bind(sequence.first + t)
@@ -77,17 +77,6 @@ class _Rule:
     lanes: int
     qkv: Expr
     states: Expr
-
-    def bring(self, sequence: StateSequence, head: Expr) -> None:
-        """Copy the matrix from where it is read to where it is written, if that differs."""
-        with (
-            T.If(sequence.source != sequence.slot),
-            T.Then(),
-            T.grid(self.shape.v_dim, self.shape.k_dim // self.lanes) as (j, i),
-        ):
-            at = head, j, self._span(i)
-            old = sequence.state(self.states, spread(0.0, self.lanes), *at)
-            store(self.states, old, sequence.slot, *at)
 
     def learn(
         self, sequence: StateSequence, head: Expr, token: Expr, decay: Expr, beta: Expr, out: Expr

@@ -1,0 +1,136 @@
+"""Granite 4 (IBM, 2025), hybrid and dense: the mixers of Mamba 2, attention in a few layers, muP's
+multipliers, and mostly no positions. Those with experts are refused, by `num_local_experts`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+from typing import Any
+
+from mlcc.errors import UnsupportedError
+from mlcc_compiler._tvm import Tensor
+from mlcc_compiler.models.config import DECODER_DEFAULTS, DecoderConfig, common_fields, rope_from_hf
+from mlcc_compiler.models.fields import HfConfig, positive, refuse, require
+from mlcc_compiler.models.layers import FusedMLP, PreNormLayer
+from mlcc_compiler.models.mamba import Mamba, Mixer, scan_of, taps_of
+
+DEFAULTS = DECODER_DEFAULTS | {
+    "intermediate_size": 11008,
+    "attention_multiplier": 1.0,
+    "embedding_multiplier": 1.0,
+    "logits_scaling": 1.0,
+    "residual_multiplier": 1.0,
+    "num_local_experts": 8,
+    "shared_intermediate_size": 1024,
+    "position_embedding_type": None,
+    "layer_types": None,
+    "attention_bias": False,
+    "mamba_n_heads": 128,
+    "mamba_n_groups": 1,
+    "mamba_d_state": 256,
+    "mamba_d_head": "auto",
+    "mamba_d_conv": 4,
+    "mamba_expand": 2,
+    "mamba_conv_bias": True,
+    "mamba_proj_bias": False,
+    "time_step_limit": (0.0, inf),
+}
+RENAMED = (
+    (".shared_mlp.gate_up_proj.", ".shared_mlp.input_linear."),
+    (".shared_mlp.down_proj.", ".shared_mlp.output_linear."),
+)
+SCANS = ("mamba", "linear_attention")
+"""What kinds of layers with a scan are called, in `layer_types` and before it was called that."""
+ATTENDS = ("attention", "full_attention")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(DecoderConfig):
+    """A decoder whose `scans` layers have a mixer, the others attend."""
+
+    mamba: Mamba | None
+    """None if no layer has one."""
+    scans: tuple[bool, ...]
+
+
+class Layer(PreNormLayer):
+    """The usual pre-norm layer, with a mixer for attention where it scans."""
+
+    def __init__(self, config: Config, layer: int) -> None:
+        super().__init__(config, layer)
+        del self.mlp
+        self.shared_mlp = FusedMLP(config)
+        self.scans = config.scans[layer]
+        if config.mamba is not None and self.scans:
+            del self.self_attn
+            self.mamba = Mixer(config.hidden_size, config.mamba, layer)
+
+    def forward(self, x: Tensor, table: Tensor | None) -> Tensor:
+        normed = self.input_layernorm(x)
+        x = x + self._scaled(self.mamba(normed) if self.scans else self.self_attn(normed, table))
+        return x + self._scaled(self.shared_mlp(self.post_attention_layernorm(x)))
+
+
+def read_config(hf: HfConfig, context: int) -> Config:
+    """config.json of a GraniteMoeHybridForCausalLM. Raises UnsupportedError if it has experts."""
+    if hf["num_local_experts"] != 0:
+        raise UnsupportedError(
+            f"config.json: 'num_local_experts' {hf['num_local_experts']!r} is not supported here, "
+            "only 0; the Granite 4 models without experts run (those of -micro, -1b and -350m), "
+            "and of those with experts Qwen3-MoE"
+        )
+    fields = common_fields(hf, "granitemoehybrid")
+    layers, scans = fields["num_layers"], scanning(hf, fields["num_layers"])
+    fields |= {
+        "intermediate_size": require(hf, "shared_intermediate_size"),
+        "attention_scale": positive(hf, "attention_multiplier"),
+    }
+    turned = hf["position_embedding_type"] == "rope"
+    if not turned:
+        fields["rope_of_layer"] = (None,) * layers
+    bias = bool(hf["attention_bias"])
+    return Config(
+        **fields,
+        ropes=(rope_from_hf(hf, context),) if turned else (),
+        qkv_bias=bias,
+        output_bias=bias,
+        embed_scale=positive(hf, "embedding_multiplier"),
+        residual_scale=positive(hf, "residual_multiplier"),
+        logit_scale=1 / positive(hf, "logits_scaling"),
+        renamed=RENAMED,
+        scans=scans,
+        mamba=mamba_of(hf, fields) if any(scans) else None,
+    )
+
+
+def mamba_of(hf: HfConfig, fields: dict[str, Any]) -> Mamba:
+    """The mixer, by the names that Granite, Bamba and Falcon have for its numbers."""
+    inner = fields["hidden_size"] * require(hf, "mamba_expand")
+    if hf["mamba_d_head"] == "auto":
+        hf = {**hf, "mamba_d_head": inner // require(hf, "mamba_n_heads")}
+    scan = scan_of(hf, "mamba_n_heads", "mamba_d_head", "mamba_n_groups", "mamba_d_state")
+    if scan.inner != inner:
+        raise refuse("mamba_d_head", f"what makes {scan.heads} heads {inner}", scan.head_dim)
+    return Mamba(
+        scan=scan,
+        taps=taps_of(hf, "mamba_d_conv"),
+        activation=fields["activation"],
+        bias=bool(hf["mamba_proj_bias"]),
+        conv_bias=bool(hf["mamba_conv_bias"]),
+        norm_groups=scan.groups,
+        norm_eps=fields["norm_eps"],
+    )
+
+
+def scanning(hf: HfConfig, layers: int) -> tuple[bool, ...]:
+    """Which layers scan: all, if nothing is said."""
+    types = hf["layer_types"]
+    if types is None:
+        return (True,) * layers
+    if not isinstance(types, list) or len(types) != layers:
+        raise refuse("layer_types", f"a list of {layers}, one for each layer", types)
+    for kind in types:
+        if kind not in (*SCANS, *ATTENDS):
+            raise refuse("layer_types", f"made of {' and '.join((*SCANS, *ATTENDS))}", kind)
+    return tuple(kind in SCANS for kind in types)
