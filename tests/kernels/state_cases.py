@@ -98,7 +98,7 @@ def inputs_of(record: LayerRecord, tokens: int, seed: int = 0) -> Inputs:
         return Inputs(record, each, tuple(normal(record.heads) for _ in range(3)), states, out)
     assert isinstance(record, DeltaShape)
     heads, out = record.v_heads, (record.v_heads, record.v_dim)
-    each = rows(record.channels), rows(2 * heads)
+    each = rows(record.channels), rows(heads), rows(heads)
     return Inputs(record, each, (normal(heads), normal(heads)), states, out)
 
 

@@ -100,6 +100,14 @@ GRANITE4 = {
     "logits_scaling": 0.5,
 }
 
+FALCON = {
+    "rms_norm_eps": 1e-3,
+    "mamba_d_ssm": 96,
+    "mamba_n_heads": 8,
+    "mamba_n_groups": 2,
+    "mamba_d_state": 16,
+}
+
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("LlamaConfig", {"tie_word_embeddings": True}),
     "llama-one-kv-head": ("LlamaConfig", {"num_key_value_heads": 1}),
@@ -243,6 +251,44 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
             "layer_types": ["full_attention", "linear_attention"],
         },
     ),
+    "falcon_h1": (
+        "FalconH1Config",
+        {
+            **FALCON,
+            "mamba_rms_norm": True,
+            "mamba_norm_before_gate": False,
+            "mlp_multipliers": [0.7, 1.3],
+            "ssm_multipliers": [0.6, 1.2, 0.8, 1.1, 0.9],
+            "ssm_in_multiplier": 1.4,
+            "ssm_out_multiplier": 0.7,
+            "attention_in_multiplier": 0.8,
+            "attention_out_multiplier": 1.2,
+            "key_multiplier": 0.5,
+            "embedding_multiplier": 3.0,
+            "lm_head_multiplier": 1.5,
+        },
+    ),
+    "falcon_h1-plain": ("FalconH1Config", {**FALCON, "mamba_d_ssm": None, "projectors_bias": True}),
+    "falcon_h1-norm": (
+        "FalconH1Config",
+        {**FALCON, "mamba_rms_norm": True, "mamba_n_groups": 1, "mamba_proj_bias": True},
+    ),
+    "nemotron_h": (
+        "NemotronHConfig",
+        {
+            "layers_block_type": ["linear_attention", "mlp", "full_attention", "linear_attention"],
+            "head_dim": 32,
+            "layer_norm_epsilon": 1e-3,
+            "mamba_num_heads": 8,
+            "mamba_head_dim": 12,
+            "ssm_state_size": 16,
+            "n_groups": 2,
+            "time_step_min": 0.7,
+            "use_bias": True,
+            "mlp_bias": True,
+        },
+    ),
+    "qwen3_5": ("Qwen3_5TextConfig", {**DELTA, "full_attention_interval": 2}),
     "phi3": ("Phi3Config", {}),
     "phi3-longrope-short": (
         "Phi3Config",

@@ -34,6 +34,9 @@ MODELS = (
     "mamba2",
     "lfm2",
     "granitemoehybrid",
+    "falcon_h1",
+    "nemotron_h",
+    "qwen3_5",
     *sorted(REPEATED - {"mistral", "qwen2", "qwen3", "phi3"}),
 )
 

@@ -23,10 +23,11 @@ def conv_arguments(device: Device, layout: CacheLayout, shape: ConvShape) -> dic
 
 
 def delta_arguments(device: Device, layout: CacheLayout, shape: DeltaShape) -> dict[str, Argument]:
-    """(qkv, ba, a_log, dt_bias, step, states, sequences, out) of `delta_rule`."""
+    """(qkv, b, a, a_log, dt_bias, step, states, sequences, out) of `delta_rule`."""
     return {
         "qkv": activations(device, "n", shape.channels),
-        "ba": activations(device, "n", 2 * shape.v_heads),
+        "b": activations(device, "n", shape.v_heads),
+        "a": activations(device, "n", shape.v_heads),
         "a_log": f32(shape.v_heads),
         "dt_bias": f32(shape.v_heads),
         **_of_states(layout),

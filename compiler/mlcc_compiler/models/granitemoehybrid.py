@@ -6,14 +6,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf
-from typing import Any
 
 from mlcc.errors import UnsupportedError
 from mlcc_compiler._tvm import Tensor
 from mlcc_compiler.models.config import DECODER_DEFAULTS, DecoderConfig, common_fields, rope_from_hf
 from mlcc_compiler.models.fields import HfConfig, positive, refuse, require
 from mlcc_compiler.models.layers import FusedMLP, PreNormLayer
-from mlcc_compiler.models.mamba import Mamba, Mixer, scan_of, taps_of
+from mlcc_compiler.models.mamba import Mamba, Mixer, mixer_of
 
 DEFAULTS = DECODER_DEFAULTS | {
     "intermediate_size": 11008,
@@ -90,6 +89,7 @@ def read_config(hf: HfConfig, context: int) -> Config:
     if not turned:
         fields["rope_of_layer"] = (None,) * layers
     bias = bool(hf["attention_bias"])
+    inner = fields["hidden_size"] * require(hf, "mamba_expand")
     return Config(
         **fields,
         ropes=(rope_from_hf(hf, context),) if turned else (),
@@ -100,26 +100,7 @@ def read_config(hf: HfConfig, context: int) -> Config:
         logit_scale=1 / positive(hf, "logits_scaling"),
         renamed=RENAMED,
         scans=scans,
-        mamba=mamba_of(hf, fields) if any(scans) else None,
-    )
-
-
-def mamba_of(hf: HfConfig, fields: dict[str, Any]) -> Mamba:
-    """The mixer, by the names that Granite, Bamba and Falcon have for its numbers."""
-    inner = fields["hidden_size"] * require(hf, "mamba_expand")
-    if hf["mamba_d_head"] == "auto":
-        hf = {**hf, "mamba_d_head": inner // require(hf, "mamba_n_heads")}
-    scan = scan_of(hf, "mamba_n_heads", "mamba_d_head", "mamba_n_groups", "mamba_d_state")
-    if scan.inner != inner:
-        raise refuse("mamba_d_head", f"what makes {scan.heads} heads {inner}", scan.head_dim)
-    return Mamba(
-        scan=scan,
-        taps=taps_of(hf, "mamba_d_conv"),
-        activation=fields["activation"],
-        bias=bool(hf["mamba_proj_bias"]),
-        conv_bias=bool(hf["mamba_conv_bias"]),
-        norm_groups=scan.groups,
-        norm_eps=fields["norm_eps"],
+        mamba=mixer_of(hf, inner, fields) if any(scans) else None,
     )
 
 

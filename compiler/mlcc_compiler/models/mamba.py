@@ -29,7 +29,8 @@ class Mamba:
     activation: str
     """Behind the convolution."""
     bias: bool
-    """Of both projections."""
+    """Of the first projection."""
+    output_bias: bool
     conv_bias: bool
     norm_groups: int | None
     """Parts of the gated output that are normalised each by itself; None = it is not."""
@@ -81,7 +82,7 @@ class Mixer(nn.Module):
         )
         if numbers.norm_groups is not None:
             self.norm = GatedNorm(scan.inner, numbers.norm_groups, numbers.norm_eps)
-        self.out_proj = Linear(scan.inner, hidden, numbers.bias)
+        self.out_proj = Linear(scan.inner, hidden, numbers.output_bias)
 
     def forward(self, x: Tensor) -> Tensor:
         numbers, scan = self.numbers, self.numbers.scan
@@ -116,6 +117,26 @@ def scan_of(hf: HfConfig, heads: str, head_dim: str, groups: str, state: str) ->
         raise refuse(groups, f"a divisor of the {count} heads", shared)
     shortest, longest = time_limits(hf.get("time_step_limit"))
     return ScanShape(count, require(hf, head_dim), shared, require(hf, state), shortest, longest)
+
+
+def mixer_of(hf: HfConfig, inner: int, fields: dict[str, Any]) -> Mamba:
+    """The mixer of so many numbers, by the names that Granite 4 and Falcon-H1 have for them."""
+    if hf["mamba_d_head"] == "auto":
+        hf = {**hf, "mamba_d_head": inner // require(hf, "mamba_n_heads")}
+    scan = scan_of(hf, "mamba_n_heads", "mamba_d_head", "mamba_n_groups", "mamba_d_state")
+    if scan.inner != inner:
+        raise refuse("mamba_d_head", f"what makes {scan.heads} heads {inner}", scan.head_dim)
+    bias = bool(hf["mamba_proj_bias"])
+    return Mamba(
+        scan=scan,
+        taps=taps_of(hf, "mamba_d_conv"),
+        activation=fields["activation"],
+        bias=bias,
+        output_bias=bias,
+        conv_bias=bool(hf["mamba_conv_bias"]),
+        norm_groups=scan.groups,
+        norm_eps=fields["norm_eps"],
+    )
 
 
 def taps_of(hf: HfConfig, key: str) -> int:

@@ -82,6 +82,7 @@ def read_config(hf: HfConfig, context: int) -> Config:
             taps=taps_of(hf, "conv_kernel"),
             activation=activation(hf),
             bias=bool(hf["use_bias"]),
+            output_bias=bool(hf["use_bias"]),
             conv_bias=bool(hf["use_conv_bias"]),
             norm_groups=scan.groups,
             norm_eps=eps,

@@ -116,12 +116,12 @@ def causal_conv(
 
 
 def delta_rule(
-    qkv: Tensor, ba: Tensor, a_log: Tensor, dt_bias: Tensor, layer: int, shape: DeltaShape
+    qkv: Tensor, b: Tensor, a: Tensor, vectors: Sequence[Tensor], layer: int, shape: DeltaShape
 ) -> Tensor:
     """The gated delta rule (Yang et al., 2024): each head's matrix S forgets, then learns k -> v.
 
-    qkv a[n, shape.channels]: queries and keys of all key heads, values of all value heads; ba
-    a[n, 2 * v_heads]: of each value head b, then of each a -> a[n, v_heads, v_dim].
+    qkv a[n, shape.channels]: queries and keys of all key heads, values of all value heads; b and a
+    a[n, v_heads], and as `vectors` a_log and dt_bias f32[v_heads] -> a[n, v_heads, v_dim].
 
         S = exp(-exp(a_log) * softplus(a + dt_bias)) * S
         S = S + sigmoid(b) * (v - S k) k^T,  out = S q / sqrt(k_dim)
@@ -129,7 +129,7 @@ def delta_rule(
     with q and k of length 1; S is zeros before the sequence's beginning.
     """
     out = [qkv.shape[0], shape.v_heads, shape.v_dim]
-    return _call("delta_rule", [qkv, ba, a_log, dt_bias], [layer, shape.text()], out)
+    return _call("delta_rule", [qkv, b, a, *vectors], [layer, shape.text()], out)
 
 
 def selective_scan(

@@ -11,6 +11,7 @@ from mlcc_compiler.models import (
     deepseek_v2,
     ernie4_5,
     exaone4,
+    falcon_h1,
     gemma,
     gemma2,
     gemma3,
@@ -26,11 +27,13 @@ from mlcc_compiler.models import (
     ministral3,
     mistral,
     nemotron,
+    nemotron_h,
     olmo2,
     olmo3,
     phi3,
     qwen2,
     qwen3,
+    qwen3_5,
     qwen3_moe,
     qwen3_next,
     smollm3,
@@ -47,6 +50,8 @@ ARCHITECTURES: dict[str, Any] = {
     "qwen3": qwen3,
     "qwen3_moe": qwen3_moe,
     "qwen3_next": qwen3_next,
+    "qwen3_5": qwen3_5,
+    "qwen3_5_text": qwen3_5,
     "gemma2": gemma2,
     "gemma3": gemma3,
     "gemma3_text": gemma3,
@@ -55,6 +60,7 @@ ARCHITECTURES: dict[str, Any] = {
     "cohere2": cohere2,
     "ernie4_5": ernie4_5,
     "exaone4": exaone4,
+    "falcon_h1": falcon_h1,
     "gemma": gemma,
     "glm": glm,
     "glm4": glm4,
@@ -66,6 +72,7 @@ ARCHITECTURES: dict[str, Any] = {
     "ministral": ministral,
     "ministral3": ministral3,
     "nemotron": nemotron,
+    "nemotron_h": nemotron_h,
     "olmo2": olmo2,
     "olmo3": olmo3,
     "smollm3": smollm3,
@@ -83,7 +90,9 @@ class Architecture:
 
 def with_defaults(hf: HfConfig) -> HfConfig:
     """A checkpoint's config, with its architecture's defaults for what it does not mention."""
-    return {**_module(hf).DEFAULTS, **hf}
+    module = _module(hf)
+    whole = {**module.DEFAULTS, **hf}
+    return module.complete(whole) if hasattr(module, "complete") else whole
 
 
 def build_model(hf: HfConfig, context: int, activation_dtype: str = "float32") -> Architecture:

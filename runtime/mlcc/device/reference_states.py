@@ -51,7 +51,8 @@ def delta_rule(
     step: StepView,
     cache: LayerCache,
     qkv: Array,
-    ba: Array,
+    b: Array,
+    a: Array,
     a_log: Array,
     dt_bias: Array,
     *,
@@ -67,7 +68,6 @@ def delta_rule(
     shapes = [(k_heads, k_dim), (k_heads, k_dim), (v_heads, v_dim)]
     parts = np.split(qkv, [keys, 2 * keys], axis=1)
     q, k, v = (p.reshape(len(qkv), *shape) for p, shape in zip(parts, shapes, strict=True))
-    b, a = np.split(ba, 2, axis=1)
     beta = 1 / (1 + np.exp(-b))
     decay = np.exp(-np.exp(a_log) * np.logaddexp(a + dt_bias, 0))
     out = np.zeros((len(qkv), v_heads, v_dim), qkv.dtype)

@@ -44,7 +44,7 @@ def delta_rule(isa: Isa, layout: CacheLayout, shape: DeltaShape) -> PrimFunc:
     """The kernel of `delta_arguments`."""
     lanes = fit_lanes(shape.k_dim, isa.lanes)
 
-    def body(qkv: Expr, ba: Expr, a_log: Expr, dt_bias: Expr, *rest: Expr) -> None:
+    def body(qkv: Expr, b: Expr, a: Expr, a_log: Expr, dt_bias: Expr, *rest: Expr) -> None:
         words, states, _, out = rest
         rule = _Rule(shape, lanes, qkv, states)
 
@@ -53,8 +53,8 @@ def delta_rule(isa: Isa, layout: CacheLayout, shape: DeltaShape) -> PrimFunc:
             speed = bind(T.float32(0) - exp(a_log[head]))
             with T.serial(sequence.tokens) as t:
                 token = bind(sequence.first + t)
-                step_size = softplus(ba[token, shape.v_heads + head] + dt_bias[head])
-                decay, beta = bind(exp(speed * step_size)), bind(sigmoid(ba[token, head]))
+                step_size = softplus(a[token, head] + dt_bias[head])
+                decay, beta = bind(exp(speed * step_size)), bind(sigmoid(b[token, head]))
                 rule.learn(sequence, head, token, decay, beta, out)
 
         each_sequence(layout, words, shape.v_heads, task)

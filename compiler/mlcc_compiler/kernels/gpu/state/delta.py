@@ -34,7 +34,7 @@ def delta_rule(gpu: Gpu, layout: CacheLayout, shape: DeltaShape) -> PrimFunc:
     blocks = ceil_div(shape.v_dim, teams)
     each = shape.k_dim // lanes
 
-    def body(qkv: Expr, ba: Expr, a_log: Expr, dt_bias: Expr, *rest: Expr) -> None:
+    def body(qkv: Expr, b: Expr, a: Expr, a_log: Expr, dt_bias: Expr, *rest: Expr) -> None:
         words, states, most, out = rest
 
         def run(sequence: StateSequence, head: Expr, row: Expr, lane: Expr, team: Expr) -> None:
@@ -56,10 +56,10 @@ def delta_rule(gpu: Gpu, layout: CacheLayout, shape: DeltaShape) -> PrimFunc:
                 seen, asked, qq, kk, qk = totals(gpu, parts, lane, lanes, team, teams)
                 q_factor = bind(real(shape.k_dim**-0.5) / T.sqrt(qq + real(shape.eps)))
                 k_factor = bind(real(1) / T.sqrt(kk + real(shape.eps)))
-                step_size = softplus(ba[token, shape.v_heads + head] + dt_bias[head])
+                step_size = softplus(a[token, head] + dt_bias[head])
                 decay = bind(T.exp(speed * step_size))
                 known = decay * (seen * k_factor)
-                change = bind(sigmoid(ba[token, head]) * (qkv[token, value] - known))
+                change = bind(sigmoid(b[token, head]) * (qkv[token, value] - known))
                 with when(T.And(inside, lane == 0)):
                     found = decay * (asked * q_factor) + qk * q_factor * k_factor * change
                     store(out, found, token, head, row)
