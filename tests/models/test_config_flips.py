@@ -50,22 +50,33 @@ OTHER: dict[str, Any] = {
     "final_logit_softcapping": 3.0,
     "query_pre_attn_scalar": 20,
     "partial_rotary_factor": 0.25,
+    "time_step_limit": (0.5, 1.0),
+    "time_step_min": 0.2,
+    "position_embedding_type": "rope",
+    "mamba_hidden_act": "gelu",
+    "mlp_hidden_act": "silu",
+    "mamba_d_ssm": None,
+    "num_local_experts": 4,
+    "attention_head_dim": 24,
 }
 FAMILIES = [
     case
     for case in CASES
-    if "-" not in case and case not in ("deepseek_v2", "qwen3_next", "qwen3_moe")
+    if "-" not in case and case not in ("deepseek_v2", "qwen3_moe")
 ]
 SHOWN = "cohere2"
 
 
 def flipped(name: str, value: Any) -> Any:
     """Another value of the same kind; None if there is none worth trying."""
-    if name == "layer_types" and isinstance(value, list):
+    if name in ("layer_types", "layers_block_type") and isinstance(value, list):
         other = {"full_attention": "sliding_attention", "sliding_attention": "full_attention"}
-        return [other[kind] for kind in value]
+        slides = set(value) <= set(other)
+        return [other[kind] for kind in value] if slides else [*value[1:], value[0]]
     if name in OTHER:
         return OTHER[name]
+    if isinstance(value, list) and all(isinstance(number, float) for number in value):
+        return [number * 1.5 for number in value]
     if isinstance(value, bool):
         return not value
     return value * 1.5 if isinstance(value, float) else None

@@ -77,7 +77,7 @@ class DeltaNet(nn.Module):
     def __init__(self, config: Config, layer: int) -> None:
         shape, hidden = config.delta, config.hidden_size
         self.layer, self.delta = layer, shape
-        self.conv = ConvShape(shape.channels, config.taps)
+        self.conv = ConvShape(shape.channels, config.taps, config.activation)
         values = shape.v_heads * shape.v_dim
         self._projections(hidden)
         self.conv1d = Convolution(shape.channels, config.taps)
