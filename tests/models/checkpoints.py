@@ -85,6 +85,13 @@ MINISTRAL3_ROPE = {
     "llama_4_scaling_beta": 0.1,
     "original_max_position_embeddings": 128,
 }
+GRANITE = {
+    "attention_multiplier": 0.2,
+    "embedding_multiplier": 3.0,
+    "residual_multiplier": 0.6,
+    "logits_scaling": 0.5,
+}
+FIVE_EXPERTS = {"num_local_experts": 5, "num_experts_per_tok": 2, "intermediate_size": 32}
 
 # A scan's first token gives (C . B) x, which is normalised: as with DELTA.
 SCAN = {"layer_norm_epsilon": 1e-3}
@@ -139,6 +146,62 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
         "Qwen3MoeConfig",
         {"num_experts": 5, "num_experts_per_tok": 1, "decoder_sparse_step": 2, "head_dim": 16},
     ),
+    "mixtral": ("MixtralConfig", FIVE_EXPERTS),
+    "mixtral-window": (
+        "MixtralConfig",
+        {"num_local_experts": 3, "sliding_window": 9, "head_dim": 24},
+    ),
+    "qwen2_moe": (
+        "Qwen2MoeConfig",
+        {
+            "num_hidden_layers": 3,
+            "num_experts": 7,
+            "num_experts_per_tok": 3,
+            "moe_intermediate_size": 32,
+            "shared_expert_intermediate_size": 128,
+            "mlp_only_layers": [1],
+            "use_sliding_window": True,
+            "sliding_window": 9,
+        },
+    ),
+    "olmoe": (
+        "OlmoeConfig",
+        {"num_experts": 6, "num_experts_per_tok": 3, "intermediate_size": 32},
+    ),
+    "granitemoe": ("GraniteMoeConfig", {**GRANITE, **FIVE_EXPERTS}),
+    "granitemoeshared": (
+        "GraniteMoeSharedConfig",
+        {**GRANITE, **FIVE_EXPERTS, "shared_intermediate_size": 48},
+    ),
+    "glm4_moe": (
+        "Glm4MoeConfig",
+        {
+            "head_dim": 32,
+            "attention_bias": True,
+            "use_qk_norm": True,
+            "n_routed_experts": 8,
+            "num_experts_per_tok": 3,
+            "n_group": 4,
+            "topk_group": 2,
+            "moe_intermediate_size": 32,
+            "routed_scaling_factor": 1.5,
+        },
+    ),
+    "ernie4_5_moe": (
+        "Ernie4_5_MoeConfig",
+        {
+            "num_hidden_layers": 3,
+            "moe_num_experts": 6,
+            "moe_k": 3,
+            "moe_intermediate_size": 32,
+            "moe_layer_end_index": 1,
+            "tie_word_embeddings": True,
+        },
+    ),
+    "minimax_m2": (
+        "MiniMaxM2Config",
+        {**FIVE_EXPERTS, "head_dim": 32, "rotary_dim": 16},
+    ),
     "qwen3_next": ("Qwen3NextConfig", {**DELTA, "full_attention_interval": 2, "num_experts": 0}),
     "qwen3_next-experts": (
         "Qwen3NextConfig",
@@ -176,15 +239,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
         "SmolLM3Config",
         {"no_rope_layers": [0, 1], "use_sliding_window": True, "sliding_window": 9},
     ),
-    "granite": (
-        "GraniteConfig",
-        {
-            "attention_multiplier": 0.2,
-            "embedding_multiplier": 3.0,
-            "residual_multiplier": 0.6,
-            "logits_scaling": 0.5,
-        },
-    ),
+    "granite": ("GraniteConfig", GRANITE),
     "exaone4": ("Exaone4Config", {"sliding_window": 9, "num_hidden_layers": 5, "head_dim": 32}),
     "exaone4-full": (
         "Exaone4Config",
@@ -373,6 +428,9 @@ def save_random(config: Any, folder: Path, seed: int = 0) -> torch.nn.Module:
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             _initialise(name, parameter)
+        for name, buffer in model.named_buffers():
+            if "correction" in name:  # of routers: as large as what it corrects
+                buffer.normal_(0.0, 0.5)
     model.save_pretrained(folder, safe_serialization=True)
     return model.double().eval()
 

@@ -197,6 +197,28 @@ def route(
     return _call("route", [logits], attributes, [logits.shape[0], k], "int32", FLOAT32)
 
 
+def route_corrected(
+    logits: Tensor,
+    bias: Tensor,
+    k: int,
+    score: str,
+    normalise: bool,
+    scale: float,
+    least: float,
+    groups: int = 1,
+    kept: int = 1,
+) -> tuple[Tensor, Tensor]:
+    """Like `route`, but what is compared is score + bias, f32[experts], which the weights do not
+    have; their sum is taken to be `least` at least.
+
+    Of several groups of neighbouring experts, each of two or more, those `kept` are chosen from whose two largest are
+    the largest together.
+    """
+    numbers = [k, score, int(normalise), float(scale), float(least), groups, kept]
+    shape = [logits.shape[0], k]
+    return _call("route_corrected", [logits, bias], numbers, shape, "int32", FLOAT32)
+
+
 def expert_linear(
     x: Tensor, choice: Tensor, weights: Sequence[Tensor], experts: int, scheme: str
 ) -> Tensor:
@@ -210,6 +232,20 @@ def expert_linear(
     width = len(weights) // experts * choice.shape[1] * weights[0].shape[0]
     tensors = [x, choice, *weights]
     return _call("expert_linear", tensors, [experts, scheme], [x.shape[0], width])
+
+
+def add_expert_bias(x: Tensor, choice: Tensor, bias: Tensor, experts: int, kinds: int) -> Tensor:
+    """What `expert_linear` made, with the biases of each token's experts: `bias`
+    f32[kinds * experts * out], all experts of the first of the `kinds` of matrices, and so on."""
+    return _call("add_expert_bias", [x, choice, bias], [experts, kinds], x.shape)
+
+
+def clamped_swiglu(gate_up: Tensor, alpha: float, limit: float) -> Tensor:
+    """gate * sigmoid(alpha * gate) * (up + 1) of a[n, 2 * inner], where a gate is at most `limit`
+    and an up between -limit and limit (gpt-oss; OpenAI, 2025)."""
+    rows, width = gate_up.shape
+    numbers = [float(alpha), float(limit)]
+    return _call("clamped_swiglu", [gate_up], numbers, [rows, width // 2])
 
 
 def combine(x: Tensor, weights: Tensor) -> Tensor:

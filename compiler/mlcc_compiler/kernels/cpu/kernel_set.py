@@ -19,7 +19,7 @@ from mlcc_compiler.kernels.cpu import (
 from mlcc_compiler.kernels.cpu import sample as sampling
 from mlcc_compiler.kernels.cpu.attention import attention
 from mlcc_compiler.kernels.cpu.attention import latent as attend_latents
-from mlcc_compiler.kernels.cpu.experts import experts, route
+from mlcc_compiler.kernels.cpu.experts import biased, corrected, experts, route
 from mlcc_compiler.kernels.cpu.isa import Isa
 from mlcc_compiler.kernels.cpu.linear import linear
 from mlcc_compiler.kernels.cpu.state import conv, delta, scan
@@ -37,7 +37,10 @@ FACTORIES: dict[str, Factory] = {
     "gated_fused": activation.gated_fused,
     "softcap": activation.softcap,
     "route": route.route,
+    "route_corrected": corrected.route_corrected,
     "combine": route.combine,
+    "add_expert_bias": biased.add_expert_bias,
+    "clamped_swiglu": biased.clamped_swiglu,
     "add": activation.add,
     "scale": activation.scale,
     "scale_columns": activation.scale_columns,

@@ -6,7 +6,7 @@ from mlcc_compiler.kernels.gpu import adapt, elementwise, embedding, kv, latent,
 from mlcc_compiler.kernels.gpu.attention import attention
 from mlcc_compiler.kernels.gpu.attention import latent as attend_latents
 from mlcc_compiler.kernels.gpu.device import Gpu
-from mlcc_compiler.kernels.gpu.experts import experts, route
+from mlcc_compiler.kernels.gpu.experts import biased, corrected, experts, route
 from mlcc_compiler.kernels.gpu.linear import linear
 from mlcc_compiler.kernels.gpu.linear.parts import layout
 from mlcc_compiler.kernels.gpu.sample import adjust, top_logprobs
@@ -26,7 +26,10 @@ FACTORIES: dict[str, Factory] = {
     "gated_fused": elementwise.gated_fused,
     "softcap": elementwise.softcap,
     "route": route.route,
+    "route_corrected": corrected.route_corrected,
     "combine": route.combine,
+    "add_expert_bias": biased.add_expert_bias,
+    "clamped_swiglu": biased.clamped_swiglu,
     "add": elementwise.add,
     "scale": elementwise.scale,
     "scale_columns": elementwise.scale_columns,
