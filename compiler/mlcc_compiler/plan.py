@@ -190,7 +190,7 @@ def make_plan(checkpoint: Checkpoint, target: Target, options: Options) -> Plan:
     assignment = assign(architecture.model, options.recipe, _own(architecture.model, checkpoint))
     apply_schemes(architecture.model, assignment.schemes)
     traced = trace(architecture.model)
-    names = checkpoint_names(traced.names, checkpoint.tensors.shapes, architecture.config.renamed)
+    names = checkpoint_names(traced.names, checkpoint.tensors.shapes)
     found = {name: checkpoint.tensors.shapes[name] for name in names.present}
     expected = {names.source[n]: s for n, s in zip(traced.names, traced.shapes, strict=True)}
     config = architecture.config
@@ -209,7 +209,7 @@ def _own(model: CausalLM, checkpoint: Checkpoint) -> dict[str, str]:
     nearest to how it has them."""
     own = {**checkpoint.tensors.nearest, **checkpoint.tensors.schemes}
     matrices = [f"{name}.weight" for name, module in named_modules(model) if _has_scheme(module)]
-    source = checkpoint_names(matrices, checkpoint.tensors.shapes, model.config.renamed).source
+    source = checkpoint_names(matrices, checkpoint.tensors.shapes).source
     return {n: own[source[n]] for n in matrices if source[n] in own}
 
 

@@ -294,6 +294,15 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
             "layer_types": ["linear_attention", "full_attention", "linear_attention"],
         },
     ),
+    "granitemoehybrid-experts": (
+        "GraniteMoeHybridConfig",
+        {
+            **GRANITE4,
+            **FIVE_EXPERTS,
+            "intermediate_size": 32,
+            "layer_types": ["full_attention", "linear_attention"],
+        },
+    ),
     "granitemoehybrid-rope": (
         "GraniteMoeHybridConfig",
         {
@@ -356,6 +365,37 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "deepseek_v2": (
         "DeepseekV2Config",
         {**LATENT, "rope_parameters": DEEPSEEK_YARN, "first_k_dense_replace": 1, **FEW_EXPERTS},
+    ),
+    "deepseek_v2-groups": (
+        "DeepseekV2Config",
+        {
+            **LATENT,
+            **FEW_EXPERTS,
+            "q_lora_rank": 24,
+            "topk_method": "group_limited_greedy",
+            "n_routed_experts": 8,
+            "n_group": 4,
+            "topk_group": 2,
+        },
+    ),
+    "deepseek_v3": (
+        "DeepseekV3Config",
+        {
+            **LATENT,
+            **FEW_EXPERTS,
+            "q_lora_rank": 24,
+            "attention_bias": True,
+            "rope_parameters": DEEPSEEK_YARN,
+            "first_k_dense_replace": 1,
+            "n_routed_experts": 8,
+            "num_experts_per_tok": 3,
+            "n_group": 4,
+            "topk_group": 2,
+        },
+    ),
+    "glm4_moe_lite": (
+        "Glm4MoeLiteConfig",
+        {**LATENT, **FEW_EXPERTS, "norm_topk_prob": False, "n_shared_experts": 1},
     ),
     "deepseek_v2-dense": (
         "DeepseekV2Config",

@@ -59,11 +59,7 @@ OTHER: dict[str, Any] = {
     "num_local_experts": 4,
     "attention_head_dim": 24,
 }
-FAMILIES = [
-    case
-    for case in CASES
-    if "-" not in case and case not in ("deepseek_v2", "qwen3_moe")
-]
+FAMILIES = [case for case in CASES if "-" not in case and case not in ("deepseek_v2", "qwen3_moe")]
 SHOWN = "cohere2"
 
 

@@ -75,8 +75,6 @@ class DecoderConfig:
     final_softcap: float | None = None
     activation_dtype: str = "float32"
     """Of what operators hand to one another; `ops` says which results are float32 nevertheless."""
-    renamed: tuple[tuple[str, str], ...] = ()
-    """(a part of one of our tensors' names, what checkpoints have there), where HF's differ."""
     ignored: tuple[str, ...] = ()
     """Regular expressions of a checkpoint's tensors that the model has no use for."""
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from mlcc_compiler._tvm import Tensor, nn
+import numpy as np
+
+from mlcc_compiler._tvm import Tensor, nn, relax
 from mlcc_compiler.models import ops
 from mlcc_compiler.models.config import DecoderConfig
 from mlcc_compiler.models.fields import HfConfig, refuse, require
@@ -30,6 +32,10 @@ class Correction:
     """Of neighbouring experts (DeepSeek-AI, 2024) .."""
     kept: int = 1
     """.. of which so many are chosen from."""
+    best: int = 2
+    """How many of a group's largest say what it is worth: two together, or one."""
+    bias: bool = True
+    """Whether there is one: groups may be all."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,7 +121,7 @@ class MixtureOfExperts(nn.Module):
     ) -> None:
         self.numbers, self.activation, self.shared_name = experts, config.activation, shared_name
         inner = replace(config, intermediate_size=experts.inner, mlp_bias=False)
-        corrected = experts.correction is not None
+        corrected = experts.correction is not None and experts.correction.bias
         self.gate = Gate(config.hidden_size, experts.count, experts.router_bias, corrected)
         self.experts = nn.ModuleList([GatedMLP(inner) for _ in range(experts.count)])
         if experts.biased:
@@ -142,8 +148,12 @@ class MixtureOfExperts(nn.Module):
         if correction is None:
             return ops.route(logits, *how)
         groups = (correction.groups, correction.kept)
-        bias = self.gate.e_score_correction_bias
-        return ops.route_corrected(logits, bias, *how, correction.least, *groups)
+        if correction.bias:
+            bias = self.gate.e_score_correction_bias
+        else:
+            zeros = np.zeros(numbers.count, np.float32)
+            bias = nn.Tensor(_expr=relax.const(zeros, "float32"))
+        return ops.route_corrected(logits, bias, *how, correction.least, *groups, correction.best)
 
     def _outputs(self, x: Tensor, choice: Tensor) -> Tensor:
         """What the chosen say, side by side."""

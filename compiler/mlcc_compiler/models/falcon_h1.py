@@ -49,7 +49,6 @@ DEFAULTS = DECODER_DEFAULTS | {
     "attention_bias": False,
     "mlp_bias": False,
 }
-RENAMED = (("model.norm.", "model.final_layernorm."),)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +108,6 @@ def read_config(hf: HfConfig, context: int) -> Config:
         mlp_bias=bool(hf["mlp_bias"]),
         embed_scale=positive(hf, "embedding_multiplier"),
         logit_scale=positive(hf, "lm_head_multiplier"),
-        renamed=RENAMED,
         mamba=_mamba(hf, fields),
         attention_factors=_pair(hf, "attention"),
         scan_factors=_pair(hf, "ssm"),

@@ -1,5 +1,5 @@
-"""Granite 4 (IBM, 2025), hybrid and dense: the mixers of Mamba 2, attention in a few layers, muP's
-multipliers, and mostly no positions. Those with experts are refused, by `num_local_experts`.
+"""Granite 4 (IBM, 2025): the mixers of Mamba 2, attention in a few layers, muP's multipliers,
+mostly no positions, and beside every layer's MLP a mixture of experts, or none.
 """
 
 from __future__ import annotations
@@ -7,11 +7,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import inf
 
-from mlcc.errors import UnsupportedError
 from mlcc_compiler._tvm import Tensor
 from mlcc_compiler.models.config import DECODER_DEFAULTS, DecoderConfig, common_fields, rope_from_hf
+from mlcc_compiler.models.experts import Experts, MixtureOfExperts, chosen_of, count_of
 from mlcc_compiler.models.fields import HfConfig, positive, refuse, require
-from mlcc_compiler.models.layers import FusedMLP, PreNormLayer
+from mlcc_compiler.models.layers import GatedMLP, PreNormLayer
 from mlcc_compiler.models.mamba import Mamba, Mixer, mixer_of
 
 DEFAULTS = DECODER_DEFAULTS | {
@@ -21,6 +21,7 @@ DEFAULTS = DECODER_DEFAULTS | {
     "logits_scaling": 1.0,
     "residual_multiplier": 1.0,
     "num_local_experts": 8,
+    "num_experts_per_tok": 2,
     "shared_intermediate_size": 1024,
     "position_embedding_type": None,
     "layer_types": None,
@@ -35,10 +36,6 @@ DEFAULTS = DECODER_DEFAULTS | {
     "mamba_proj_bias": False,
     "time_step_limit": (0.0, inf),
 }
-RENAMED = (
-    (".shared_mlp.gate_up_proj.", ".shared_mlp.input_linear."),
-    (".shared_mlp.down_proj.", ".shared_mlp.output_linear."),
-)
 SCANS = ("mamba", "linear_attention")
 """What kinds of layers with a scan are called, in `layer_types` and before it was called that."""
 ATTENDS = ("attention", "full_attention")
@@ -51,6 +48,7 @@ class Config(DecoderConfig):
     mamba: Mamba | None
     """None if no layer has one."""
     scans: tuple[bool, ...]
+    experts: Experts | None
 
 
 class Layer(PreNormLayer):
@@ -59,7 +57,10 @@ class Layer(PreNormLayer):
     def __init__(self, config: Config, layer: int) -> None:
         super().__init__(config, layer)
         del self.mlp
-        self.shared_mlp = FusedMLP(config)
+        self.shared_mlp = GatedMLP(config)
+        if config.experts is not None:
+            self.mlp = MixtureOfExperts(config, config.experts)
+        self.mixed = config.experts is not None
         self.scans = config.scans[layer]
         if config.mamba is not None and self.scans:
             del self.self_attn
@@ -68,17 +69,13 @@ class Layer(PreNormLayer):
     def forward(self, x: Tensor, table: Tensor | None) -> Tensor:
         normed = self.input_layernorm(x)
         x = x + self._scaled(self.mamba(normed) if self.scans else self.self_attn(normed, table))
-        return x + self._scaled(self.shared_mlp(self.post_attention_layernorm(x)))
+        normed = self.post_attention_layernorm(x)
+        out = self.shared_mlp(normed)
+        return x + self._scaled(self.mlp(normed) + out if self.mixed else out)
 
 
 def read_config(hf: HfConfig, context: int) -> Config:
-    """config.json of a GraniteMoeHybridForCausalLM. Raises UnsupportedError if it has experts."""
-    if hf["num_local_experts"] != 0:
-        raise UnsupportedError(
-            f"config.json: 'num_local_experts' {hf['num_local_experts']!r} is not supported here, "
-            "only 0; the Granite 4 models without experts run (those of -micro, -1b and -350m), "
-            "and of those with experts Qwen3-MoE"
-        )
+    """config.json of a GraniteMoeHybridForCausalLM."""
     fields = common_fields(hf, "granitemoehybrid")
     layers, scans = fields["num_layers"], scanning(hf, fields["num_layers"])
     fields |= {
@@ -98,9 +95,19 @@ def read_config(hf: HfConfig, context: int) -> Config:
         embed_scale=positive(hf, "embedding_multiplier"),
         residual_scale=positive(hf, "residual_multiplier"),
         logit_scale=1 / positive(hf, "logits_scaling"),
-        renamed=RENAMED,
         scans=scans,
+        experts=None if hf["num_local_experts"] == 0 else _experts(hf),
         mamba=mixer_of(hf, inner, fields) if any(scans) else None,
+    )
+
+
+def _experts(hf: HfConfig) -> Experts:
+    count = count_of(hf, "num_local_experts")
+    return Experts(
+        count=count,
+        chosen=chosen_of(hf, count),
+        inner=require(hf, "intermediate_size"),
+        normalise=True,
     )
 
 

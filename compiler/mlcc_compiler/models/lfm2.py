@@ -34,15 +34,6 @@ DEFAULTS = {
     "layer_types": None,
 }
 del DEFAULTS["rms_norm_eps"]
-RENAMED = (
-    ("model.norm.", "model.embedding_norm."),
-    (".self_attn.o_proj.", ".self_attn.out_proj."),
-    (".self_attn.q_norm.", ".self_attn.q_layernorm."),
-    (".self_attn.k_norm.", ".self_attn.k_layernorm."),
-    (".feed_forward.gate_proj.", ".feed_forward.w1."),
-    (".feed_forward.up_proj.", ".feed_forward.w3."),
-    (".feed_forward.down_proj.", ".feed_forward.w2."),
-)
 _TYPES = ("conv", "full_attention")
 
 
@@ -104,7 +95,6 @@ def read_config(hf: HfConfig, context: int) -> Config:
         **fields,
         ropes=(rope_from_hf(hf, context, default_theta=1e6),),
         qk_norm=True,
-        renamed=RENAMED,
         conv=ConvShape(fields["hidden_size"], taps_of(hf, "conv_L_cache"), "identity", bias),
         short=_short(hf, fields["num_layers"]),
     )

@@ -27,11 +27,6 @@ DEFAULTS = {
     "max_position_embeddings": 1 << 20,
 }
 """Nothing in it depends on positions: the last is a bound of what is compiled for."""
-RENAMED = (
-    ("model.embed_tokens.", "backbone.embeddings."),
-    ("model.norm.", "backbone.norm_f."),
-    ("model.layers.", "backbone.layers."),
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +71,6 @@ def read_config(hf: HfConfig, context: int) -> Config:
         windows=(None,) * layers,
         ropes=(),
         rope_of_layer=(None,) * layers,
-        renamed=RENAMED,
         mamba=Mamba(
             scan=scan,
             taps=taps_of(hf, "conv_kernel"),

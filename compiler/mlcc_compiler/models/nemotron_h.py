@@ -35,11 +35,6 @@ DEFAULTS = {
     "layer_norm_epsilon": 1e-5,
 }
 del DEFAULTS["rms_norm_eps"]
-RENAMED = (
-    ("model.embed_tokens.", "backbone.embeddings."),
-    ("model.norm.", "backbone.norm_f."),
-    ("model.layers.", "backbone.layers."),
-)
 _KINDS = {
     "M": "scan", "mamba": "scan", "linear_attention": "scan",
     "*": "attention", "attention": "attention", "full_attention": "attention",
@@ -92,7 +87,6 @@ def read_config(hf: HfConfig, context: int) -> Config:
         **fields,
         ropes=(),
         mlp_bias=bool(hf["mlp_bias"]),
-        renamed=RENAMED,
         ignored=(r"^mtp\.",),
         kinds=kinds,
         mamba=_mamba(hf, fields["norm_eps"]),

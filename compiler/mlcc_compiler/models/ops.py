@@ -207,14 +207,15 @@ def route_corrected(
     least: float,
     groups: int = 1,
     kept: int = 1,
+    best: int = 2,
 ) -> tuple[Tensor, Tensor]:
     """Like `route`, but what is compared is score + bias, f32[experts], which the weights do not
     have; their sum is taken to be `least` at least.
 
-    Of several groups of neighbouring experts, each of two or more, those `kept` are chosen from whose two largest are
-    the largest together.
+    Of several groups of neighbouring experts, each of two or more, those `kept` are chosen from
+    whose two largest are the largest together, or whose largest is, by `best`.
     """
-    numbers = [k, score, int(normalise), float(scale), float(least), groups, kept]
+    numbers = [k, score, int(normalise), float(scale), float(least), groups, kept, best]
     shape = [logits.shape[0], k]
     return _call("route_corrected", [logits, bias], numbers, shape, "int32", FLOAT32)
 

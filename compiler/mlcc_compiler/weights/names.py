@@ -1,8 +1,7 @@
 """The name map: which tensor of a checkpoint is which tensor of the model.
 
 Modules are named as HF names them, so the map is the identity, but for the prefixes that wrap a
-language model inside a multimodal one, whose other towers are left out, and for parts of names that
-an architecture says its checkpoints call otherwise.
+language model inside a multimodal one; its other towers are left out.
 """
 
 from __future__ import annotations
@@ -22,25 +21,15 @@ class NameMap:
     present: list[str]
 
 
-def checkpoint_names(
-    names: Sequence[str], found: Iterable[str], renamed: Sequence[tuple[str, str]] = ()
-) -> NameMap:
-    """Map the model's tensor names onto those of a checkpoint, in which each part of a name that
-    is in `renamed` is called as that says."""
+def checkpoint_names(names: Sequence[str], found: Iterable[str]) -> NameMap:
+    """Map the model's tensor names onto those of a checkpoint."""
     there = list(found)
     for prefix, stands_for in PREFIXES:
         wrapped = [name for name in there if name.startswith(prefix)]
         if wrapped:
             outer = [n for n in there if n.startswith("lm_head.")]
-            source = {n: _wrap(_rename(n, renamed), prefix, stands_for, there) for n in names}
-            return NameMap(source, wrapped + outer)
-    return NameMap({name: _rename(name, renamed) for name in names}, there)
-
-
-def _rename(name: str, renamed: Sequence[tuple[str, str]]) -> str:
-    for ours, theirs in renamed:
-        name = name.replace(ours, theirs)
-    return name
+            return NameMap({n: _wrap(n, prefix, stands_for, there) for n in names}, wrapped + outer)
+    return NameMap({name: name for name in names}, there)
 
 
 def _wrap(name: str, prefix: str, stands_for: str, there: list[str]) -> str:

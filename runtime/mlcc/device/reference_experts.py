@@ -33,16 +33,17 @@ def route_corrected(
     least: float,
     groups: int,
     kept: int,
+    best: int = 2,
 ) -> tuple[Array, Array]:
     """The same of score + bias, which weigh without the bias; experts are chosen of the `kept`
-    groups whose two best are the largest together."""
+    groups whose two best are the largest together, or whose best is."""
     scores = _scores(logits, score)
     order = scores + bias.reshape(-1)
     tokens, experts = logits.shape
     if groups > 1:
         parted = order.reshape(tokens, groups, experts // groups)
-        best = np.sort(parted, axis=2)[:, :, -2:].sum(axis=2)
-        dropped = np.argsort(-best, axis=1, kind="stable")[:, kept:]
+        worth = np.sort(parted, axis=2)[:, :, -best:].sum(axis=2)
+        dropped = np.argsort(-worth, axis=1, kind="stable")[:, kept:]
         parted = parted.copy()
         np.put_along_axis(parted, dropped[:, :, None], -np.inf, axis=1)
         order = parted.reshape(tokens, experts)

@@ -24,6 +24,7 @@ def route_corrected(
     least: float,
     groups: int,
     kept: int,
+    best: int = 2,
 ) -> PrimFunc:
     """(logits f32[n, experts], bias f32[experts]) -> choice i32[n, k], weights f32[n, k]: see
     `ops.route_corrected`.
@@ -34,21 +35,24 @@ def route_corrected(
 
     def body(logits: Expr, correction: Expr, choice: Expr, weights: Expr) -> None:
         def token(i: Expr) -> None:
-            scores, keys = T.alloc_buffer((experts,), "float32"), T.alloc_buffer((experts,), "int32")
+            scores, keys = (
+                T.alloc_buffer((experts,), "float32"),
+                T.alloc_buffer((experts,), "int32"),
+            )
             _score(logits, i, scores, experts, score)
             if groups > 1:
-                _drop_groups(scores, correction, keys, experts, groups, kept)
+                _drop_groups(scores, correction, keys, experts, groups, kept, best)
             else:
                 with T.serial(experts) as e:
                     store(keys, key_of(scores[e] + correction[e]), e)
             total = T.alloc_buffer((1,), "float32")
             store(total, T.float32(0), 0)
             with T.serial(k) as j:
-                best = _largest(keys, experts)
-                store(keys, TAKEN, best[0])
-                store(choice, best[0], i, j)
-                store(weights, scores[best[0]], i, j)
-                store(total, total[0] + scores[best[0]], 0)
+                found = _largest(keys, experts)
+                store(keys, TAKEN, found[0])
+                store(choice, found[0], i, j)
+                store(weights, scores[found[0]], i, j)
+                store(total, total[0] + scores[found[0]], 0)
             divisor = T.max(total[0], T.float32(least)) if normalise else T.float32(1)
             factor = bind(T.float32(scale) / divisor)
             with T.serial(k) as j:
@@ -86,10 +90,10 @@ def _score(logits: Expr, i: Expr, scores: Expr, experts: int, score: str) -> Non
 
 
 def _drop_groups(
-    scores: Expr, correction: Expr, keys: Expr, experts: int, groups: int, kept: int
+    scores: Expr, correction: Expr, keys: Expr, experts: int, groups: int, kept: int, best: int
 ) -> None:
-    """Emit the keys of the experts in the `kept` groups whose two best are the largest together;
-    of the others the lowest there is."""
+    """Emit the keys of the experts in the `kept` groups whose two best are the largest together, or
+    whose best is; of the others the lowest there is."""
     each = experts // groups
     group_keys = T.alloc_buffer((groups,), "int32")
     with T.serial(groups) as g:
@@ -100,14 +104,14 @@ def _drop_groups(
             value = bind(scores[g * each + e] + correction[g * each + e])
             store(second, T.max(second[0], T.min(first[0], value)), 0)
             store(first, T.max(first[0], value), 0)
-        store(group_keys, key_of(first[0] + second[0]), g)
+        store(group_keys, key_of(first[0] + second[0] if best == 2 else first[0]), g)
     with T.serial(experts) as e:
         store(keys, TAKEN + 1, e)
     with T.serial(kept) as _:
-        best = _largest(group_keys, groups)
-        store(group_keys, TAKEN, best[0])
+        chosen = _largest(group_keys, groups)
+        store(group_keys, TAKEN, chosen[0])
         with T.serial(each) as e:
-            at = bind(best[0] * each + e)
+            at = bind(chosen[0] * each + e)
             store(keys, key_of(scores[at] + correction[at]), at)
 
 

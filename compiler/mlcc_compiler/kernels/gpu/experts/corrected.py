@@ -38,6 +38,7 @@ def route_corrected(
     least: float,
     groups: int,
     kept: int,
+    best: int = 2,
 ) -> PrimFunc:
     """(logits f32[n, experts], bias f32[experts]) -> choice i32[n, k], weights f32[n, k]: see
     `ops.route_corrected`.
@@ -68,7 +69,7 @@ def route_corrected(
                         store(sums, biased[i], e)
             barrier()
             if sums is not None:
-                _demote(keys, sums, mine, experts, groups, kept)
+                _demote(keys, sums, mine, experts, groups, kept, best)
             for i, e in enumerate(inside):
                 own = bind(keys[e])
                 ranks[i] = _before(keys, experts, own, e)
@@ -125,25 +126,31 @@ def _score(
 
 
 def _demote(
-    keys: Expr, sums: Expr, mine: list[Expr], experts: int, groups: int, kept: int
+    keys: Expr,
+    sums: Expr,
+    mine: list[Expr],
+    experts: int,
+    groups: int,
+    kept: int,
+    best: int,
 ) -> None:
     """Experts of groups that are not kept get the lowest key. A thread looks at the group of each
     of its own experts, and at all other groups: there are few."""
     each = experts // groups
 
-    def two_best(group: Expr) -> Expr:
+    def worth(group: Expr) -> Expr:
         first, second = Local(), Local()
         first[0], second[0] = real(_LOWEST), real(_LOWEST)
         with T.serial(each) as e:
             value = bind(sums[group * each + int32(e)])
             second[0] = T.max(second[0], T.min(first[0], value))
             first[0] = T.max(first[0], value)
-        return bind(image(first[0] + second[0]))
+        return bind(image(first[0] + second[0] if best == 2 else first[0]))
 
     group_keys = shared((groups,), "uint32")
     for e in mine:
         with when(e < groups):
-            store(group_keys, two_best(e), e)
+            store(group_keys, worth(e), e)
     barrier()
     for e in mine:
         with when(e < experts):
