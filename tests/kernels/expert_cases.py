@@ -35,8 +35,10 @@ CORRECTED = [
     (12, 2, "sigmoid", 0, 1.0, 4, 2),
     (300, 10, "softmax", 0, 16.0, 3, 1),
     (8, 2, "sigmoid", 1, 1.0, 4, 2),
+    (160, 6, "softmax", 0, 16.0, 8, 3, 1),
 ]
-"""The same of routers with a correction, then groups of experts, and how many of them are kept."""
+"""The same of routers with a correction, then groups of experts, how many of them are kept, and how
+many of a group say what it is worth."""
 
 
 def choices(seed: int, tokens: int, experts: int, chosen: int) -> Array:
@@ -74,13 +76,13 @@ def check_strange_logits(run: Run, factory: Any) -> None:
 
 def check_corrected(run: Run, factory: Any, case: tuple[Any, ...]) -> None:
     """Scores whose order float32 and float64 agree on; the correction is as large as they are."""
-    experts, k, score, normalise, scale, groups, kept = case
+    experts, k, score, normalise, scale, *groups = case
     rng = np.random.default_rng(experts)
     bias = rng.permutation(np.linspace(-0.6, 0.6, experts)).astype(np.float32)
     for n in (0, 1, 37):
         logits = rng.standard_normal((n, experts)).astype(np.float32) * 3
         out = [((n, k), "int32"), ((n, k), "float32")]
-        numbers = (k, score, normalise, scale, 1e-20, groups, kept)
+        numbers = (k, score, normalise, scale, 1e-20, *groups)
         choice, weights = run(factory, ((experts,), (experts,), *numbers), [logits, bias], out)
         expected = twin.route_corrected(logits.astype(np.float64), bias, *numbers)
         np.testing.assert_array_equal(choice, expected[0])

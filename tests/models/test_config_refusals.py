@@ -80,7 +80,7 @@ def test_a_wrong_value_is_refused(kind: str, wrong: dict[str, Any], gist: str) -
 @pytest.mark.parametrize(
     "other",
     [
-        {"topk_method": "group_limited_greedy"},
+        {"topk_method": "noaux_tc"},
         {"scoring_func": "sigmoid"},
         {"norm_topk_prob": True},
         {"moe_layer_freq": 2},
@@ -94,6 +94,55 @@ def test_other_routings_of_deepseek_are_refused(other: dict[str, Any]) -> None:
     with pytest.raises(UnsupportedError, match=f"'{key}' .* is not supported, only"):
         build_model(hf, 64)
     build_model({**hf, "first_k_dense_replace": 2}, 64)  # nobody is routed
+
+
+@pytest.mark.parametrize(
+    ("kind", "nearest"),
+    [
+        ("kimi_linear", "qwen3_next"),
+        ("mamba", "mamba2"),
+        ("qwen3_5_moe_text", "qwen3_5"),
+        ("lfm2_moe", "lfm2"),
+        ("deepseek_v32", "deepseek_v3"),
+    ],
+)
+def test_what_is_not_there_names_what_comes_nearest(kind: str, nearest: str) -> None:
+    with pytest.raises(UnsupportedError, match=f"'{kind}' is not supported; .* is '{nearest}'"):
+        build_model({"model_type": kind, **GOOD}, 64)
+
+
+@pytest.mark.parametrize(
+    ("kind", "other", "gist"),
+    [
+        ("deepseek_v3", {"rope_interleave": False}, "'rope_interleave'"),
+        ("deepseek_v3", {"topk_method": "greedy"}, "'topk_method'"),
+        ("deepseek_v3", {"scoring_func": "softmax"}, "'scoring_func'"),
+        ("deepseek_v3", {"partial_rotary_factor": 0.5}, "'partial_rotary_factor'"),
+        ("deepseek_v3", {"n_group": 5}, "'n_group'"),
+        ("glm4_moe_lite", {"mlp_layer_types": ["sparse", "dense"]}, "'mlp_layer_types'"),
+        ("mamba2", {"n_groups": 3}, "'n_groups'"),
+        ("mamba2", {"expand": 3}, "'expand'"),
+        ("mamba2", {"conv_kernel": 1}, "'conv_kernel'"),
+        ("mamba2", {"time_step_limit": [1.0, 0.5]}, "'time_step_limit'"),
+        ("mamba2", {"hidden_act": "tanh"}, "activation 'tanh'"),
+        ("lfm2", {"layer_types": ["conv", "sliding_attention"]}, "'sliding_attention'"),
+        ("falcon_h1", {"mlp_multipliers": [1.0]}, "'mlp_multipliers'"),
+        ("falcon_h1", {"ssm_multipliers": [1.0] * 4}, "'ssm_multipliers'"),
+        ("granitemoehybrid", {"mamba_d_head": 8}, "'mamba_d_head'"),
+        ("nemotron_h", {"layers_block_type": ["moe", "mlp"]}, "'moe'"),
+        ("nemotron_h", {"hybrid_override_pattern": "M?"}, "'layers_block_type'"),
+        ("nemotron_h", {"attention_head_dim": 64}, "'attention_head_dim'"),
+    ],
+)
+def test_fields_of_hybrids_and_routers(kind: str, other: dict[str, Any], gist: str) -> None:
+    scans = {"num_heads": 8, "n_groups": 4, "mamba_n_heads": 8, "mamba_d_ssm": None}
+    hf = {"model_type": kind, **GOOD, **scans, "hybrid_override_pattern": "M-*"}
+    if kind.startswith(("deepseek", "glm")):
+        hf |= {"n_routed_experts": 16, "num_experts_per_tok": 2, "first_k_dense_replace": 1}
+    build_model(hf, 64)
+    with pytest.raises(MlccError) as error:
+        build_model({**hf, **other}, 64)
+    assert gist in str(error.value)
 
 
 @pytest.mark.parametrize("kind", ARCHITECTURES)

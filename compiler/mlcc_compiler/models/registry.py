@@ -98,6 +98,25 @@ ARCHITECTURES: dict[str, Any] = {
     "olmoe": olmoe,
     "qwen2_moe": qwen2_moe,
 }
+NEAREST = {
+    "kimi_linear": "qwen3_next",
+    "kimi_k25": "kimi_k2",
+    "qwen3_5_moe": "qwen3_5",
+    "qwen3_5_moe_text": "qwen3_5",
+    "olmo_hybrid": "qwen3_next",
+    "lfm2_moe": "lfm2",
+    "lfm3": "lfm2",
+    "mamba": "mamba2",
+    "falcon_mamba": "mamba2",
+    "bamba": "granitemoehybrid",
+    "jamba": "granitemoehybrid",
+    "zamba2": "granitemoehybrid",
+    "deepseek_v32": "deepseek_v3",
+    "deepseek_v4": "deepseek_v3",
+    "glm_moe_dsa": "glm4_moe_lite",
+    "longcat_flash": "deepseek_v3",
+}
+"""Of architectures with states or latents that are not here, the one that is and comes nearest."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +151,9 @@ def build_model(hf: HfConfig, context: int, activation_dtype: str = "float32") -
 def _module(hf: HfConfig) -> Any:
     kind = str(hf.get("model_type"))
     if kind not in ARCHITECTURES:
+        near = f"what comes nearest is '{NEAREST[kind]}'; " if kind in NEAREST else ""
         raise UnsupportedError(
-            f"architecture '{kind}' is not supported; these are: {', '.join(sorted(ARCHITECTURES))}"
+            f"architecture '{kind}' is not supported; {near}"
+            f"these are: {', '.join(sorted(ARCHITECTURES))}"
         )
     return ARCHITECTURES[kind]
