@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import transformers
+from huggingface_hub.errors import StrictDataclassError
 
 from mlcc.errors import MlccError
 from mlcc_compiler.checkpoint.folder import Checkpoint
@@ -59,7 +60,7 @@ OTHER: dict[str, Any] = {
     "num_local_experts": 4,
     "attention_head_dim": 24,
 }
-FAMILIES = [case for case in CASES if "-" not in case and case not in ("deepseek_v2", "qwen3_moe")]
+FAMILIES = [case for case in CASES if "-" not in case and case != "qwen3_moe"]
 SHOWN = "cohere2"
 
 
@@ -119,7 +120,7 @@ def test_another_value_is_followed_or_refused(
     try:
         config = getattr(transformers, name)(**{**SMALL, **options, field: value})
         oracle = save_random(config, tmp_path)
-    except (ValueError, KeyError, RuntimeError) as error:
+    except (ValueError, KeyError, RuntimeError, StrictDataclassError) as error:
         pytest.skip(f"transformers takes no such value: {type(error).__name__}")
     try:
         plan = make_plan(

@@ -80,6 +80,7 @@ def read_config(hf: HfConfig, context: int) -> Config:
     more = {"rms_norm_eps": eps, "hidden_act": act, "num_hidden_layers": len(kinds)}
     fields = common_fields({**hf, **more}, "nemotron_h")
     fields["rope_of_layer"] = (None,) * len(kinds)
+    fields["tie_embeddings"] = False  # transformers ties nothing here, whatever the config says
     width = hf.get("attention_head_dim")
     if width not in (None, fields["head_dim"]):
         raise refuse("attention_head_dim", f"head_dim, {fields['head_dim']}", width)
