@@ -146,6 +146,10 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
         "OlmoeConfig",
         {"num_experts": 6, "num_experts_per_tok": 3, "intermediate_size": 32},
     ),
+    "gpt_oss": (
+        "GptOssConfig",
+        {**FIVE_EXPERTS, "head_dim": 32, "sliding_window": 9, "swiglu_limit": 1.5},
+    ),
     "granitemoe": ("GraniteMoeConfig", {**GRANITE, **FIVE_EXPERTS}),
     "granitemoeshared": (
         "GraniteMoeSharedConfig",
