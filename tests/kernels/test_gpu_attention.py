@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from attention_cases import MIXED, OTHERS, Case, Inputs, alone, inputs
-from gpu_kernels import F16, GPUS, device, run
+from gpu_kernels import F16, GPUS, SMALL, device, run
 from step_cases import OTHER_BOUNDS
 
 from mlcc_compiler._tvm import relax, tvm

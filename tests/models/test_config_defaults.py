@@ -43,6 +43,14 @@ CLASSES = {
     "cohere2": "Cohere2Config",
     "starcoder2": "Starcoder2Config",
     "nemotron": "NemotronConfig",
+    "mixtral": "MixtralConfig",
+    "qwen2_moe": "Qwen2MoeConfig",
+    "olmoe": "OlmoeConfig",
+    "granitemoe": "GraniteMoeConfig",
+    "glm4_moe": "Glm4MoeConfig",
+    "ernie4_5_moe": "Ernie4_5_MoeConfig",
+    "minimax_m2": "MiniMaxM2Config",
+    "gpt_oss": "GptOssConfig",
 }
 ARGUMENTS = {"sliding_window_pattern", "full_attention_interval", "partial_rotary_factor"}
 """Of their configs, not fields."""
