@@ -31,6 +31,8 @@ MODELS = (
     "deepseek_v2",
     "cohere2",
     "nemotron",
+    "glm4_moe",
+    "gpt_oss",
     *sorted(REPEATED - {"mistral", "qwen2", "qwen3", "phi3"}),
 )
 

@@ -51,6 +51,7 @@ CLASSES = {
     "ernie4_5_moe": "Ernie4_5_MoeConfig",
     "minimax_m2": "MiniMaxM2Config",
     "gpt_oss": "GptOssConfig",
+    "llama4_text": "Llama4TextConfig",
 }
 ARGUMENTS = {"sliding_window_pattern", "full_attention_interval", "partial_rotary_factor"}
 """Of their configs, not fields."""

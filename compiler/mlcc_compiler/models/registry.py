@@ -23,6 +23,7 @@ from mlcc_compiler.models import (
     granitemoe,
     hunyuan_v1_dense,
     llama,
+    llama4_text,
     minimax_m2,
     ministral,
     ministral3,
@@ -44,6 +45,7 @@ from mlcc_compiler.models import (
 from mlcc_compiler.models.causal_lm import CausalLM
 from mlcc_compiler.models.config import DecoderConfig
 from mlcc_compiler.models.fields import HfConfig
+from mlcc_compiler.models.nearest import nearest
 
 ARCHITECTURES: dict[str, Any] = {
     "llama": llama,
@@ -77,6 +79,7 @@ ARCHITECTURES: dict[str, Any] = {
     "gpt_oss": gpt_oss,
     "granitemoe": granitemoe,
     "granitemoeshared": granitemoe,
+    "llama4_text": llama4_text,
     "minimax_m2": minimax_m2,
     "mixtral": mixtral,
     "olmoe": olmoe,
@@ -114,7 +117,10 @@ def build_model(hf: HfConfig, context: int, activation_dtype: str = "float32") -
 def _module(hf: HfConfig) -> Any:
     kind = str(hf.get("model_type"))
     if kind not in ARCHITECTURES:
+        near = nearest(kind, ARCHITECTURES)
+        hint = "" if near is None else f"; the nearest that is: '{near}'"
         raise UnsupportedError(
-            f"architecture '{kind}' is not supported; these are: {', '.join(sorted(ARCHITECTURES))}"
+            f"architecture {kind!r:.40} is not supported{hint}; these are: "
+            f"{', '.join(sorted(ARCHITECTURES))}"
         )
     return ARCHITECTURES[kind]

@@ -1,0 +1,35 @@
+"""Which architecture that is built comes nearest to one that is not, for the error that says so. By
+what the layers do, not by the name; where nothing is known, by the name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+_BY_LAYERS = {
+    "afmoe": "glm4_moe",
+    "cohere2_moe": "cohere2",
+    "dbrx": "mixtral",
+    "dots1": "glm4_moe",
+    "ernie4_5_vl_moe": "ernie4_5_moe",
+    "exaone_moe": "glm4_moe",
+    "flex_olmo": "olmoe",
+    "glm4_moe_lite": "glm4_moe",
+    "glm4v_moe": "glm4_moe",
+    "granitemoehybrid": "granitemoeshared",
+    "hunyuan_v1_moe": "mixtral",
+    "jetmoe": "mixtral",
+    "minimax": "minimax_m2",
+    "olmo": "olmo2",
+    "phimoe": "mixtral",
+    "qwen3_vl_moe": "qwen3_moe",
+}
+
+
+def nearest(kind: str, built: Iterable[str]) -> str | None:
+    """The `model_type` that is built and comes nearest; None if nothing does."""
+    there = set(built)
+    if (known := _BY_LAYERS.get(kind.removesuffix("_text"))) in there:
+        return known
+    found = get_close_matches(kind, sorted(there), n=1, cutoff=0.75)
+    return found[0] if found else None
