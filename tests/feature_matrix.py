@@ -43,6 +43,8 @@ ROWS: dict[str, tuple[str, ...]] = {
     "Granite 3 MoE": ("granitemoe", "granitemoeshared"),
     "GLM-4.5 (MoE)": ("glm4_moe",),
     "ERNIE 4.5 MoE": ("ernie4_5_moe",),
+    "Llama 4 (text, 8k)": ("llama4_text",),
+    "gpt-oss": ("gpt_oss",),
     "MiniMax M2": ("minimax_m2",),
     "Qwen3-Next": ("qwen3_next",),
     "Gemma 2": ("gemma2",),

@@ -108,6 +108,7 @@ CHECKS: list[tuple[Callable[..., None], tuple[Any, ...]]] = [
             CUDA,
         ),
     ),
+    (attention.test_sinks, (CUDA,)),
     (attention.test_lists_behind_those_of_other_groups, (100,)),
     (attention.test_a_decode_step_may_be_smaller_than_its_sizes, ()),
     (sampling.test_parameters_lie_where_the_layout_says, ()),

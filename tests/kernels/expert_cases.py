@@ -13,7 +13,9 @@ Array = Any
 Run = Callable[..., list[Array]]
 """(factory, arguments, inputs, outputs) -> the outputs."""
 
-OF_EACH_KIND = ["f32", "f16", "bf16", "int4_g32", "int4a_g16", "int8_row", "int8a_g128"]
+OF_EACH_KIND = [
+    "f32", "f16", "bf16", "int4_g32", "int4a_g16", "int8_row", "int8a_g128", "mxfp4",
+]  # fmt: skip
 """Schemes: the loops and the readers are those of linears, which are tried with all of them."""
 
 ROUTERS = [

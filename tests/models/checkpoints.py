@@ -168,6 +168,28 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
         "OlmoeConfig",
         {"num_experts": 6, "num_experts_per_tok": 3, "intermediate_size": 32},
     ),
+    "gpt_oss": (
+        "GptOssConfig",
+        {
+            **FIVE_EXPERTS,
+            "head_dim": 32,
+            "sliding_window": 9,
+            "swiglu_limit": 1.5,
+            "rope_parameters": {**YARN, "truncate": False},
+        },
+    ),
+    "llama4_text": (
+        "Llama4TextConfig",
+        {
+            **FIVE_EXPERTS,
+            "num_hidden_layers": 3,
+            "num_experts_per_tok": 1,
+            "intermediate_size_mlp": 96,
+            "head_dim": 32,
+            "moe_layers": [0, 2],
+            "no_rope_layers": [1, 0, 1],
+        },
+    ),
     "granitemoe": ("GraniteMoeConfig", {**GRANITE, **FIVE_EXPERTS}),
     "granitemoeshared": (
         "GraniteMoeSharedConfig",
@@ -427,16 +449,29 @@ RECIPES = {
     "cohere2": "q4",
     "starcoder2": "q4",
     "nemotron": "q4",
+    "ernie4_5_moe": "q4",
+    "glm4_moe": "q4",
+    "gpt_oss": "q4",
+    "granitemoe": "q4",
+    "granitemoeshared": "q4",
+    "llama4_text": "q4",
+    "minimax_m2": "q4",
+    "mixtral": "q4",
+    "olmoe": "q4",
+    "qwen2_moe": "q4",
 }
 """Case -> recipe of its weights, for tests of which one compile of each shows both."""
 REPEATED = {
     "mistral", "qwen2", "qwen3", "phi3", "gemma", "olmo2", "olmo3", "smollm3", "granite", "exaone4",
     "hunyuan_v1_dense", "ministral", "ministral3", "glm", "glm4", "ernie4_5", "starcoder2",
+    "ernie4_5_moe", "granitemoe", "granitemoeshared", "llama4_text", "minimax_m2", "mixtral",
+    "olmoe", "qwen2_moe",
 }  # fmt: skip
 """Architectures whose layers are made of the others' parts: llama's with Gemma's window (mistral),
 with biases as in `llama-head-dim` (qwen2), with Gemma 3's norms of heads (qwen3), with weights that
 checkpoints keep joined (phi3), and the same parts in another order (the rest; cohere2 and nemotron
-are those that turn pairs and subtract means). Elsewhere than on the reference they run in the long
+are those that turn pairs and subtract means; of mixtures glm4_moe and gpt_oss are those whose
+routers are corrected, and whose heads have sinks). Elsewhere than on the reference they run in the long
 tail, the first four on cpu always."""
 CONTEXT = {"phi3-longrope-short": 32}
 """Longest sequence compiled for, where it is not 128."""

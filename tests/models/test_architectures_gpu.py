@@ -37,6 +37,8 @@ MODELS = (
     "falcon_h1",
     "nemotron_h",
     "qwen3_5",
+    "glm4_moe",
+    "gpt_oss",
     *sorted(REPEATED - {"mistral", "qwen2", "qwen3", "phi3"}),
 )
 

@@ -51,6 +51,15 @@ CLASSES = {
     "falcon_h1": "FalconH1Config",
     "nemotron_h": "NemotronHConfig",
     "qwen3_5_text": "Qwen3_5TextConfig",
+    "mixtral": "MixtralConfig",
+    "qwen2_moe": "Qwen2MoeConfig",
+    "olmoe": "OlmoeConfig",
+    "granitemoe": "GraniteMoeConfig",
+    "glm4_moe": "Glm4MoeConfig",
+    "ernie4_5_moe": "Ernie4_5_MoeConfig",
+    "minimax_m2": "MiniMaxM2Config",
+    "gpt_oss": "GptOssConfig",
+    "llama4_text": "Llama4TextConfig",
 }
 ARGUMENTS = {"sliding_window_pattern", "full_attention_interval", "partial_rotary_factor"}
 """Of their configs, not fields."""

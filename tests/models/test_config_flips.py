@@ -28,7 +28,7 @@ NO_ARITHMETIC = {
     "add_cross_attention", "architectures", "attention_dropout", "attn_implementation",
     "chunk_size_feed_forward", "cross_attention_hidden_size", "decoder_sparse_step",
     "decoder_start_token_id", "dtype", "embd_pdrop", "embedding_dropout", "eod_token_id",
-    "experts_implementation", "id2label", "initializer_range", "is_decoder", "is_encoder_decoder",
+    "experts_implementation", "id2label", "initializer_range", "num_mtp_layers", "num_nextn_predict_layers", "router_jitter_noise", "is_decoder", "is_encoder_decoder",
     "label2id", "name_or_path", "num_labels", "original_max_position_embeddings",
     "output_attentions", "output_hidden_states", "output_router_logits", "pretraining_tp",
     "problem_type", "resid_pdrop", "residual_dropout", "return_dict", "router_aux_loss_coef",
@@ -59,6 +59,17 @@ OTHER: dict[str, Any] = {
     "mamba_d_ssm": None,
     "num_local_experts": 4,
     "attention_head_dim": 24,
+    "first_k_dense_replace": 0,
+    "moe_k": 1,
+    "moe_layer_end_index": 0,
+    "moe_layer_interval": 2,
+    "moe_layer_start_index": 0,
+    "moe_num_shared_experts": 0,
+    "n_group": 2,
+    "n_shared_experts": 2,
+    "shared_intermediate_size": 0,
+    "topk_group": 3,
+    "clip_qkv": 0.5,
 }
 FAMILIES = [case for case in CASES if "-" not in case and case != "qwen3_moe"]
 SHOWN = "cohere2"

@@ -26,6 +26,7 @@ LLAMA3 = {
     "high_freq_factor": 4,
     "original_max_position_embeddings": 32,
 }
+SPARSE = {"first_k_dense_replace": 0}
 
 
 @pytest.mark.parametrize(
@@ -53,6 +54,14 @@ LLAMA3 = {
         ("qwen3_moe", {"mlp_only_layers": [2]}, "a list of layers from 0 to 1, got [2]"),
         ("qwen3_moe", {"decoder_sparse_step": 0}, "'decoder_sparse_step'"),
         ("qwen3_moe", {"moe_intermediate_size": None}, "'moe_intermediate_size'"),
+        ("glm4_moe", {**SPARSE, "n_group": 3}, "'n_group' must be groups of two or more"),
+        ("glm4_moe", {**SPARSE, "topk_group": 2}, "'topk_group'"),
+        ("glm4_moe", {"first_k_dense_replace": -1}, "'first_k_dense_replace'"),
+        ("ernie4_5_moe", {"moe_k": 65}, "'moe_k' must be at most the number of experts, 64"),
+        ("ernie4_5_moe", {"moe_layer_interval": 0}, "'moe_layer_interval'"),
+        ("gpt_oss", {"swiglu_limit": None}, "'swiglu_limit'"),
+        ("gpt_oss", {"num_experts_per_tok": 129}, "'num_experts_per_tok' must be at most"),
+        ("llama4_text", {"no_rope_layers": [1, 2]}, "'no_rope_layers' must be a list of 0 and 1"),
         ("gemma2", {"attn_logit_softcapping": "x"}, "'attn_logit_softcapping'"),
         ("gemma2", {"query_pre_attn_scalar": 0}, "'query_pre_attn_scalar'"),
         ("gemma3", {"sliding_window_pattern": 0}, "'sliding_window_pattern'"),
@@ -94,21 +103,6 @@ def test_other_routings_of_deepseek_are_refused(other: dict[str, Any]) -> None:
     with pytest.raises(UnsupportedError, match=f"'{key}' .* is not supported, only"):
         build_model(hf, 64)
     build_model({**hf, "first_k_dense_replace": 2}, 64)  # nobody is routed
-
-
-@pytest.mark.parametrize(
-    ("kind", "nearest"),
-    [
-        ("kimi_linear", "qwen3_next"),
-        ("mamba", "mamba2"),
-        ("qwen3_5_moe_text", "qwen3_5"),
-        ("lfm2_moe", "lfm2"),
-        ("deepseek_v32", "deepseek_v3"),
-    ],
-)
-def test_what_is_not_there_names_what_comes_nearest(kind: str, nearest: str) -> None:
-    with pytest.raises(UnsupportedError, match=f"'{kind}' is not supported; .* is '{nearest}'"):
-        build_model({"model_type": kind, **GOOD}, 64)
 
 
 @pytest.mark.parametrize(
@@ -155,3 +149,39 @@ def test_no_value_of_any_field_is_a_bug(kind: str, value: Any) -> None:
         except MlccError:
             continue
         assert config.num_layers == len(config.windows) > 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "near_miss", "gist"),
+    [
+        ("olmoe", {"clip_qkv": 8.0}, "'clip_qkv' 8.0 is not supported"),
+        ("ernie4_5_moe", {"use_bias": True}, "'use_bias' is not supported with experts"),
+        ("minimax_m2", {"scoring_func": "softmax"}, "'scoring_func' 'softmax' .*only 'sigmoid'"),
+        ("minimax_m2", {"attn_type_list": [0, 1]}, "'attn_type_list' .*M2"),
+        ("llama4_text", {"num_experts_per_tok": 2}, "'num_experts_per_tok' 2 .*Scout"),
+        ("llama4_text", {"attention_chunk_size": 32}, "use --context 32"),
+        ("llama4_text", {"floor_scale": 64}, "'floor_scale' matters; use --context 63"),
+    ],
+)
+def test_what_is_nearly_one_of_these_is_refused(
+    kind: str, near_miss: dict[str, Any], gist: str
+) -> None:
+    with pytest.raises(UnsupportedError, match=gist):
+        build_model({"model_type": kind, **GOOD, **near_miss}, 64)
+
+
+@pytest.mark.parametrize(
+    ("kind", "near"),
+    [
+        ("phimoe", "mixtral"),
+        ("minimax", "minimax_m2"),
+        ("qwen3_vl_moe_text", "qwen3_moe"),
+        ("kimi_linear", "qwen3_next"),
+        ("qwen3_5_moe_text", "qwen3_5"),
+        ("falcon_mamba", "mamba2"),
+        ("deepseek_v32", "deepseek_v3"),
+    ],
+)
+def test_what_is_not_there_names_the_nearest_that_is(kind: str, near: str) -> None:
+    with pytest.raises(UnsupportedError, match=f"the nearest that is: '{near}'; these are"):
+        build_model({"model_type": kind, **GOOD}, 64)

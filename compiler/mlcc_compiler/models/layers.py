@@ -115,8 +115,12 @@ class Attention(nn.Module):
         k = nn.op.reshape(k, (rows, config.num_kv_heads, config.head_dim))
         v = nn.op.reshape(v, (rows, config.num_kv_heads, config.head_dim))
         q, k = self.place(q, k, table)
-        out = ops.attention(q, k, v, self.layer, config.attention(self.layer))
+        out = self.attended(q, k, v)
         return nn.op.reshape(out, (rows, config.num_heads * config.head_dim))
+
+    def attended(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """What the heads see: q's shape."""
+        return ops.attention(q, k, v, self.layer, self.config.attention(self.layer))
 
     def place(self, q: Tensor, k: Tensor, table: Tensor | None) -> tuple[Tensor, Tensor]:
         """Queries and keys [n, heads, head_dim], normalised, then turned to their positions."""

@@ -73,12 +73,21 @@ def rope(x: Tensor, table: Tensor, pairs: bool = False) -> Tensor:
     return _call("rope", [x, table], [int(pairs)], x.shape)
 
 
-def attention(q: Tensor, k: Tensor, v: Tensor, layer: int, shape: AttentionShape) -> Tensor:
+def attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    layer: int,
+    shape: AttentionShape,
+    sinks: Tensor | None = None,
+) -> Tensor:
     """Causal attention of each token over its own sequence, everything before included.
 
-    q a[n, heads, head_dim], k and v a[n, kv_heads, head_dim] -> a[n, heads, head_dim].
+    q a[n, heads, head_dim], k and v a[n, kv_heads, head_dim] -> a[n, heads, head_dim]; `sinks`
+    f32[heads], where the shape has them.
     """
-    return _call("attention", [q, k, v], [layer, shape.text()], q.shape)
+    asked = [q] if sinks is None else [q, sinks]
+    return _call("attention", [*asked, k, v], [layer, shape.text()], q.shape)
 
 
 def latent_attention(

@@ -21,12 +21,14 @@ from mlcc_compiler.models import (
     glm4,
     glm4_moe,
     glm4_moe_lite,
+    gpt_oss,
     granite,
     granitemoe,
     granitemoehybrid,
     hunyuan_v1_dense,
     lfm2,
     llama,
+    llama4_text,
     mamba2,
     minimax_m2,
     ministral,
@@ -51,6 +53,7 @@ from mlcc_compiler.models import (
 from mlcc_compiler.models.causal_lm import CausalLM
 from mlcc_compiler.models.config import DecoderConfig
 from mlcc_compiler.models.fields import HfConfig
+from mlcc_compiler.models.nearest import nearest
 
 ARCHITECTURES: dict[str, Any] = {
     "llama": llama,
@@ -91,32 +94,15 @@ ARCHITECTURES: dict[str, Any] = {
     "starcoder2": starcoder2,
     "ernie4_5_moe": ernie4_5_moe,
     "glm4_moe": glm4_moe,
+    "gpt_oss": gpt_oss,
     "granitemoe": granitemoe,
     "granitemoeshared": granitemoe,
+    "llama4_text": llama4_text,
     "minimax_m2": minimax_m2,
     "mixtral": mixtral,
     "olmoe": olmoe,
     "qwen2_moe": qwen2_moe,
 }
-NEAREST = {
-    "kimi_linear": "qwen3_next",
-    "kimi_k25": "kimi_k2",
-    "qwen3_5_moe": "qwen3_5",
-    "qwen3_5_moe_text": "qwen3_5",
-    "olmo_hybrid": "qwen3_next",
-    "lfm2_moe": "lfm2",
-    "lfm3": "lfm2",
-    "mamba": "mamba2",
-    "falcon_mamba": "mamba2",
-    "bamba": "granitemoehybrid",
-    "jamba": "granitemoehybrid",
-    "zamba2": "granitemoehybrid",
-    "deepseek_v32": "deepseek_v3",
-    "deepseek_v4": "deepseek_v3",
-    "glm_moe_dsa": "glm4_moe_lite",
-    "longcat_flash": "deepseek_v3",
-}
-"""Of architectures with states or latents that are not here, the one that is and comes nearest."""
 
 
 @dataclass(frozen=True)
@@ -151,9 +137,10 @@ def build_model(hf: HfConfig, context: int, activation_dtype: str = "float32") -
 def _module(hf: HfConfig) -> Any:
     kind = str(hf.get("model_type"))
     if kind not in ARCHITECTURES:
-        near = f"what comes nearest is '{NEAREST[kind]}'; " if kind in NEAREST else ""
+        near = nearest(kind, ARCHITECTURES)
+        hint = "" if near is None else f"; the nearest that is: '{near}'"
         raise UnsupportedError(
-            f"architecture '{kind}' is not supported; {near}"
-            f"these are: {', '.join(sorted(ARCHITECTURES))}"
+            f"architecture {kind!r:.40} is not supported{hint}; these are: "
+            f"{', '.join(sorted(ARCHITECTURES))}"
         )
     return ARCHITECTURES[kind]
