@@ -103,6 +103,11 @@ class PagedRecord(LayerRecord):
     queries: ClassVar[int] = 1
     """How many of the operator's tensors ask; the others are appended."""
 
+    @property
+    def asking(self) -> int:
+        """`queries`, unless that depends on the numbers."""
+        return self.queries
+
 
 @dataclass(frozen=True)
 class StateRecord(LayerRecord):

@@ -44,6 +44,14 @@ class AttentionShape(PagedRecord):
     """Keys that a query sees, itself included; None = all before it."""
     softcap: float | None = None
     """Scores become cap * tanh(score / cap); None = they stay."""
+    sinks: bool = False
+    """A head's softmax has a score more, that of a sink (Xiao et al., 2024), learned and of no
+    value: what attends to it is lost."""
+
+    @property
+    def asking(self) -> int:
+        """The queries, and the sinks."""
+        return 2 if self.sinks else 1
 
     @property
     def group(self) -> int:

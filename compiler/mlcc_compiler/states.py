@@ -21,6 +21,10 @@ class ConvShape(StateRecord):
     tensors: ClassVar = ("conv",)
     channels: int
     taps: int
+    activation: str = "silu"
+    """Behind it, of those that elementwise operators have."""
+    bias: bool = False
+    """Whether a number of each channel is added."""
 
     def kept(self, page_size: int, dtype: str) -> Kept:
         """The inputs that later tokens see, the oldest first."""
@@ -54,6 +58,42 @@ class DeltaShape(StateRecord):
     def kept(self, page_size: int, dtype: str) -> Kept:
         """The transposed matrix of each head: a row for each value, along the keys."""
         return _state(CacheTensor("delta", (self.v_heads, self.v_dim, self.k_dim), "float32"))
+
+
+@dataclass(frozen=True)
+class ScanShape(StateRecord):
+    """The selective scan of Mamba 2 (Dao and Gu, 2024) of one layer; `groups` divides `heads`."""
+
+    operator: ClassVar = "selective_scan"
+    tensors: ClassVar = ("scan",)
+    heads: int
+    head_dim: int
+    groups: int
+    """Of heads that share an input and an output vector, side by side."""
+    state: int
+    """Numbers kept for each of a head's `head_dim`."""
+    shortest: float = 0.0
+    """The least and the greatest step of time; None = any."""
+    longest: float | None = None
+
+    @property
+    def inner(self) -> int:
+        """Numbers of all heads."""
+        return self.heads * self.head_dim
+
+    @property
+    def channels(self) -> int:
+        """x of all heads, then the input vectors of all groups, then the output vectors."""
+        return self.inner + 2 * self.groups * self.state
+
+    @property
+    def group(self) -> int:
+        """Heads of a group."""
+        return self.heads // self.groups
+
+    def kept(self, page_size: int, dtype: str) -> Kept:
+        """The matrix of each head: a row for each of its numbers, along the state."""
+        return _state(CacheTensor("scan", (self.heads, self.head_dim, self.state), "float32"))
 
 
 def _state(tensor: CacheTensor) -> Kept:

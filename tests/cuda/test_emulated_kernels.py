@@ -108,6 +108,7 @@ CHECKS: list[tuple[Callable[..., None], tuple[Any, ...]]] = [
             CUDA,
         ),
     ),
+    (attention.test_sinks, (CUDA,)),
     (attention.test_lists_behind_those_of_other_groups, (100,)),
     (attention.test_a_decode_step_may_be_smaller_than_its_sizes, ()),
     (sampling.test_parameters_lie_where_the_layout_says, ()),
@@ -124,6 +125,10 @@ CHECKS: list[tuple[Callable[..., None], tuple[Any, ...]]] = [
     (experts.test_route, (CUDA, (7, 3, "softmax", 1, 1.0))),
     (experts.test_route, (CUDA, (300, 10, "softmax", 1, 1.0))),
     (experts.test_route, (CUDA, (9, 2, "sigmoid", 1, 2.5))),
+    (experts.test_biases, ()),
+    (experts.test_clamped_swiglu, ()),
+    (experts.test_route_corrected, (CUDA, (256, 8, "sigmoid", 1, 2.5, 8, 4))),
+    (experts.test_route_corrected, (CUDA, (64, 6, "softmax", 1, 1.0, 1, 1))),
     (experts.check, (CUDA, (10, 24, 128), "int4a_g16", 5, 3, True, (3, 12, 25))),
 ]
 

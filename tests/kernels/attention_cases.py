@@ -35,6 +35,7 @@ class Case:
     dtype: str = "float32"
     before: tuple[CacheGroup, ...] = ()
     bounds: tuple[int, ...] = BOUNDS
+    sinks: bool = False
 
     @property
     def scale(self) -> float:
@@ -42,7 +43,7 @@ class Case:
 
     @property
     def shape(self) -> AttentionShape:
-        numbers = (self.scale, self.window, self.softcap)
+        numbers = (self.scale, self.window, self.softcap, self.sinks)
         return AttentionShape(self.heads, self.kv_heads, self.dim, *numbers)
 
     @property
@@ -85,12 +86,21 @@ class Inputs:
         return [self.q, *pages, np.frombuffer(self.batch.words, np.int32)]
 
     @property
+    def sinks(self) -> list[Any]:
+        """None, or one: between the scores of the heads and far from them."""
+        if not self.case.sinks:
+            return []
+        values = np.random.default_rng(0).standard_normal(self.case.heads) * 4
+        values[:2] = 60, -60
+        return [values.astype(np.float32)]
+
+    @property
     def expected(self) -> Any:
         """What the twin computes."""
         case = self.case
         lists = StepView(self.batch).lists(case.layout.group)
         numbers = (case.scale, case.window, case.softcap)
-        return twin.paged_attention(self.q, self.pages, lists, *numbers, self.scales)
+        return twin.paged_attention(self.q, self.pages, lists, *numbers, self.scales, *self.sinks)
 
 
 def inputs(case: Case, sequences: Any, seed: int = 0, padding: int = 0) -> Inputs:

@@ -15,7 +15,7 @@ from mlcc.device.step_view import StepView
 from mlcc.engine.batch import Batch, PageList, StateSlot, int32
 from mlcc.engine.tables import CacheGroup
 from mlcc_compiler.caches import CacheLayout, LayerRecord
-from mlcc_compiler.states import ConvShape, DeltaShape
+from mlcc_compiler.states import ConvShape, DeltaShape, ScanShape
 
 GROUP, SLOTS = 1, 7
 LAYOUT = layout_of((CacheGroup("paged", 16), CacheGroup("state")))
@@ -24,8 +24,19 @@ MIXED = ((1, 2, 2), (9, -1, 0), (3, 4, 1), (1, -1, 5), (1, 6, 6))
 slots 3 and 4 stay as they are."""
 BEYOND = 2
 """Rows and sequences for which there is room beyond the step's own."""
-CONVS = (ConvShape(44, 4), ConvShape(300, 2))
+CONVS = (
+    ConvShape(44, 4),
+    ConvShape(300, 2),
+    ConvShape(52, 3, "identity", bias=True),
+)
 DELTAS = (DeltaShape(2, 6, 32, 24), DeltaShape(1, 2, 128, 128), DeltaShape(3, 3, 20, 5))
+SCANS = (
+    ScanShape(6, 12, 2, 32),
+    ScanShape(2, 64, 1, 128),
+    ScanShape(3, 5, 3, 20, shortest=0.4, longest=0.9),
+)
+STATES = (*CONVS, *DELTAS, *SCANS)
+CHUNKED = (CONVS[0], DELTAS[0], SCANS[0])
 
 PARTS = ("[[0, 20], [20, 3]]", "[[3, 16]]", "[[22, 1], [0, 4], [4, 8]]")
 """Of groups of 23 columns."""
@@ -78,11 +89,16 @@ def inputs_of(record: LayerRecord, tokens: int, seed: int = 0) -> Inputs:
 
     states = normal(SLOTS, *record.kept(16, "").tensors[0].shape)
     if isinstance(record, ConvShape):
-        weight = normal(record.channels, 1, record.taps)
-        return Inputs(record, (rows(record.channels),), (weight,), states, (record.channels,))
+        shared = [normal(record.channels, 1, record.taps)]
+        shared += [normal(record.channels)] * record.bias
+        each = (rows(record.channels),)
+        return Inputs(record, each, tuple(shared), states, (record.channels,))
+    if isinstance(record, ScanShape):
+        each, out = (rows(record.channels), rows(record.heads)), (record.heads, record.head_dim)
+        return Inputs(record, each, tuple(normal(record.heads) for _ in range(3)), states, out)
     assert isinstance(record, DeltaShape)
     heads, out = record.v_heads, (record.v_heads, record.v_dim)
-    each = rows(record.channels), rows(2 * heads)
+    each = rows(record.channels), rows(heads), rows(heads)
     return Inputs(record, each, (normal(heads), normal(heads)), states, out)
 
 
@@ -120,16 +136,26 @@ def check_mixed(record: LayerRecord, run: Run) -> None:
 
 def check_chunks(record: LayerRecord, run: Run) -> None:
     """A prompt in chunks, through other slots, is the prompt at once, to the bit."""
-    inputs = inputs_of(record, 9)
-    whole, states = found(inputs, step_of(((9, -1, 0),)), run)
+    inputs = inputs_of(record, 19)
+    whole, states = found(inputs, step_of(((19, -1, 0),)), run)
     outputs, left = [], inputs.states
-    for begin, end, source, slot in ((0, 4, -1, 3), (4, 5, 3, 3), (5, 9, 3, 1)):
+    for begin, end, source, slot in ((0, 4, -1, 3), (4, 5, 3, 3), (5, 11, 3, 1), (11, 19, 1, 1)):
         part = inputs.of(slice(begin, end))
         part = Inputs(record, part.rows, part.shared, left, part.out)
         out, left = found(part, step_of(((end - begin, source, slot),)), run)
         outputs.append(out)
     np.testing.assert_array_equal(np.concatenate(outputs), whole)
     np.testing.assert_array_equal(left[1], states[0])
+
+
+def check_extremes(record: ScanShape, run: Run) -> None:
+    """Steps of time of nothing and of e**88 keep the state, or forget it, and are no NaN."""
+    batch = step_of(((5, 2, 2), (2, -1, 1)))
+    inputs = inputs_of(record, batch.num_tokens)
+    inputs.rows[1][:4] = np.array([-120.0, 60.0, -30.0, 88.0])[:, None]
+    wanted = expected(inputs, batch)
+    for mine, theirs in zip(found(inputs, batch, run), wanted, strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=2e-5, atol=2e-4)
 
 
 def check_parts(parts: str, run: Callable[..., Any]) -> None:

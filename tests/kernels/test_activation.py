@@ -94,3 +94,7 @@ def test_softcap_add_scale(rows: int) -> None:
     np.testing.assert_array_equal(
         run(activation.scale, ((size,), 2.5), [x], out)[0], twin.scale(x, 2.5)
     )
+    factors = normal(3, size)
+    np.testing.assert_array_equal(
+        run(activation.scale_columns, ((size,), (size,)), [x, factors], out)[0], x * factors
+    )

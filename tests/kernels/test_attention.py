@@ -20,7 +20,7 @@ from mlcc_compiler.kernels.cpu.attention import attention
 
 
 def attend(given: Inputs, cpu: Cpu = BEST) -> Any:
-    arguments, out = [*given.tensors, given.sequences], [(given.q.shape, "float32")]
+    arguments, out = [*given.tensors, *given.sinks, given.sequences], [(given.q.shape, "float32")]
     return run(attention.paged_attention, given.case.arguments, arguments, out, cpu)[0]
 
 
@@ -62,6 +62,13 @@ def test_windows_leave_freed_pages_alone(window: int) -> None:
 def test_softcap(dtype: str) -> None:
     check(Case(softcap=5.0, dtype=dtype), MIXED)
     check(Case(softcap=5.0, window=33, dtype=dtype), MIXED)
+
+
+@pytest.mark.parametrize("cpu", CPUS, ids=lambda c: c.name)
+def test_sinks(cpu: Cpu) -> None:
+    """Of sequences in one range, in several, and in tiles; one is far above all scores."""
+    check(Case(sinks=True), MIXED, cpu)
+    check(Case(sinks=True, window=33, dtype="float16"), MIXED, cpu)
 
 
 def test_lengths_round_every_boundary() -> None:

@@ -9,17 +9,22 @@ import numpy as np
 import pytest
 from cpu_kernels import normal, run
 from expert_cases import (
+    CORRECTED,
     OF_EACH_KIND,
     ROUTERS,
+    check_biases,
+    check_clamped_swiglu,
     check_combine,
+    check_corrected,
     check_route,
+    check_strange_corrected,
     check_strange_logits,
     choices,
 )
 from test_linear import HERE, best, host_runs
 
 from mlcc.device import reference_experts as twin
-from mlcc_compiler.kernels.cpu.experts import order, route
+from mlcc_compiler.kernels.cpu.experts import biased, corrected, order, route
 from mlcc_compiler.kernels.cpu.experts.experts import expert_linear, stored
 from mlcc_compiler.kernels.cpu.isa import Isa
 from mlcc_compiler.quantization import scheme
@@ -34,6 +39,23 @@ def test_route(case: tuple[int, int, str, int, float]) -> None:
 
 def test_any_logits_choose_different_experts() -> None:
     check_strange_logits(run, route.route)
+
+
+@pytest.mark.parametrize("case", CORRECTED, ids=str)
+def test_route_corrected(case: tuple[Any, ...]) -> None:
+    check_corrected(run, corrected.route_corrected, case)
+
+
+def test_any_corrected_logits_choose_different_experts() -> None:
+    check_strange_corrected(run, corrected.route_corrected)
+
+
+def test_biases() -> None:
+    check_biases(run, biased.add_expert_bias)
+
+
+def test_clamped_swiglu() -> None:
+    check_clamped_swiglu(run, biased.clamped_swiglu)
 
 
 def test_combine() -> None:

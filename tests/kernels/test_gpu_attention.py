@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from attention_cases import MIXED, OTHERS, Case, Inputs, alone, inputs
-from gpu_kernels import F16, GPUS, device, run
+from gpu_kernels import F16, GPUS, SMALL, device, run
 from step_cases import OTHER_BOUNDS
 
 from mlcc_compiler._tvm import relax, tvm
@@ -35,7 +35,7 @@ def attend(given: Inputs, gpu: Gpu = F16) -> Any:
     items = int(range_items(given.entries, given.sequences, case.page))
     scratch = [((items, case.heads, n), "float32") for n in (case.dim, 2)]
     parts = run(attend_ranges, case.arguments, given.tensors, scratch, gpu)
-    arguments, out = [*given.tensors, *parts, given.sequences], [(given.q.shape, "float32")]
+    arguments, out = [*given.tensors, *parts, *given.sinks, given.sequences], [(given.q.shape, "float32")]
     return run(attention.attend, case.arguments, arguments, out, gpu)[0]
 
 
@@ -69,6 +69,13 @@ def test_page_sizes(page: int) -> None:
 @pytest.mark.parametrize("window", [1, 100])
 def test_windows_leave_freed_pages_alone(window: int) -> None:
     check(Case(window=window), (*MIXED, (1, 1500), (30, 400)))
+
+
+@pytest.mark.parametrize("gpu", [F16, SMALL], ids=["f16", "small"])
+def test_sinks(gpu: Gpu) -> None:
+    """Of ranges that are merged and of tiles; one is far above all scores."""
+    check(Case(sinks=True), MIXED, gpu)
+    check(Case(heads=8, kv_heads=2, sinks=True, window=33, dtype="float16"), MIXED, gpu)
 
 
 def test_softcap_and_window() -> None:

@@ -25,7 +25,7 @@ ROWS = (0, 1, 7)
 STEP = LAYOUTS[0]
 
 
-@pytest.mark.parametrize("kind", ["silu", "gelu", "gelu_tanh", "sigmoid"])
+@pytest.mark.parametrize("kind", ["silu", "gelu", "gelu_tanh", "sigmoid", "identity"])
 def test_gated(kind: str) -> None:
     for n in ROWS:
         gate, up = normal(n, n, 300, scale=4), normal(1, n, 300)
@@ -54,6 +54,10 @@ def test_add_scale_softcap() -> None:
         )
         np.testing.assert_array_equal(
             run(elementwise.scale, ((100,), 0.5), [x], shape)[0], twin.scale(x, 0.5)
+        )
+        factors = normal(2, 100)
+        np.testing.assert_array_equal(
+            run(elementwise.scale_columns, ((100,), (100,)), [x, factors], shape)[0], x * factors
         )
         np.testing.assert_allclose(
             run(elementwise.softcap, ((100,), 30.0), [x], shape)[0],

@@ -8,9 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 from expert_cases import (
+    CORRECTED,
     ROUTERS,
+    check_biases,
+    check_clamped_swiglu,
     check_combine,
+    check_corrected,
     check_route,
+    check_strange_corrected,
     check_strange_logits,
     choices,
 )
@@ -18,8 +23,8 @@ from gpu_kernels import F16, F32, SMALL, call, normal, run
 
 from mlcc.device import reference_experts as twin
 from mlcc_compiler.kernels.gpu.device import Gpu
+from mlcc_compiler.kernels.gpu.experts import biased, corrected, order, route
 from mlcc_compiler.kernels.gpu.experts import experts as kernels
-from mlcc_compiler.kernels.gpu.experts import order, route
 from mlcc_compiler.kernels.gpu.linear.packing import GpuPacking
 from mlcc_compiler.quantization import scheme
 
@@ -35,6 +40,24 @@ def test_route(gpu: Gpu, case: tuple[int, int, str, int, float]) -> None:
 
 def test_any_logits_choose_different_experts() -> None:
     check_strange_logits(run, route.route)
+
+
+@pytest.mark.parametrize("gpu", [F16, SMALL], ids=["f16", "small"])
+@pytest.mark.parametrize("case", CORRECTED, ids=str)
+def test_route_corrected(gpu: Gpu, case: tuple[Any, ...]) -> None:
+    check_corrected(partial(run, gpu=gpu), corrected.route_corrected, case)
+
+
+def test_any_corrected_logits_choose_different_experts() -> None:
+    check_strange_corrected(run, corrected.route_corrected)
+
+
+def test_biases() -> None:
+    check_biases(run, biased.add_expert_bias)
+
+
+def test_clamped_swiglu() -> None:
+    check_clamped_swiglu(run, biased.clamped_swiglu)
 
 
 def test_combine() -> None:

@@ -8,15 +8,25 @@ from typing import Any
 
 import pytest
 from gpu_kernels import F32, SMALL, call, run
-from state_cases import CONVS, DELTAS, PARTS, check_chunks, check_mixed, check_parts
+from state_cases import (
+    CHUNKED,
+    PARTS,
+    SCANS,
+    STATES,
+    check_chunks,
+    check_extremes,
+    check_mixed,
+    check_parts,
+)
 
 from mlcc_compiler.caches import CacheLayout, LayerRecord
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.parts import take_parts
 from mlcc_compiler.kernels.gpu.state.conv import causal_conv
 from mlcc_compiler.kernels.gpu.state.delta import delta_rule
-from mlcc_compiler.states import ConvShape
+from mlcc_compiler.kernels.gpu.state.scan import selective_scan
 
+KERNELS = {k.__name__: k for k in (causal_conv, delta_rule, selective_scan)}
 pytestmark = pytest.mark.usefixtures("vulkan")
 
 
@@ -24,19 +34,22 @@ def on(
     gpu: Gpu, record: LayerRecord, layout: CacheLayout, arguments: Sequence[Any]
 ) -> Sequence[Any]:
     """Run the record's kernel."""
-    factory = causal_conv if isinstance(record, ConvShape) else delta_rule
-    return call(factory, (layout, record), arguments, gpu)
+    return call(KERNELS[record.operator], (layout, record), arguments, gpu)
 
 
 @pytest.mark.parametrize("gpu", [F32, SMALL], ids=["256", "64"])
-@pytest.mark.parametrize("record", [*CONVS, *DELTAS], ids=str)
+@pytest.mark.parametrize("record", STATES, ids=str)
 def test_sequences_of_a_step(gpu: Gpu, record: LayerRecord) -> None:
     check_mixed(record, partial(on, gpu))
 
 
-@pytest.mark.parametrize("record", [CONVS[0], DELTAS[0]], ids=str)
+@pytest.mark.parametrize("record", CHUNKED, ids=str)
 def test_a_prompt_in_chunks(record: LayerRecord) -> None:
     check_chunks(record, partial(on, F32))
+
+
+def test_any_step_of_time() -> None:
+    check_extremes(SCANS[0], partial(on, F32))
 
 
 @pytest.mark.parametrize("parts", PARTS)

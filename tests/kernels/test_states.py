@@ -9,33 +9,47 @@ from typing import Any
 import numpy as np
 import pytest
 from cpu_kernels import BEST, CPUS, Cpu, call, run
-from state_cases import CONVS, DELTAS, PARTS, check_chunks, check_mixed, check_parts
+from state_cases import (
+    CHUNKED,
+    PARTS,
+    SCANS,
+    STATES,
+    check_chunks,
+    check_extremes,
+    check_mixed,
+    check_parts,
+)
 
 from mlcc.device import reference_states as twin
 from mlcc_compiler.caches import CacheLayout, LayerRecord
 from mlcc_compiler.kernels.cpu.parts import take_parts
 from mlcc_compiler.kernels.cpu.state.conv import causal_conv
 from mlcc_compiler.kernels.cpu.state.delta import delta_rule
-from mlcc_compiler.states import ConvShape
+from mlcc_compiler.kernels.cpu.state.scan import selective_scan
+
+KERNELS = {k.__name__: k for k in (causal_conv, delta_rule, selective_scan)}
 
 
 def on(
     cpu: Cpu, record: LayerRecord, layout: CacheLayout, arguments: Sequence[Any]
 ) -> Sequence[Any]:
     """Run the record's kernel."""
-    factory = causal_conv if isinstance(record, ConvShape) else delta_rule
-    return call(factory, (layout, record), arguments, cpu)
+    return call(KERNELS[record.operator], (layout, record), arguments, cpu)
 
 
 @pytest.mark.parametrize("cpu", CPUS, ids=lambda c: c.name)
-@pytest.mark.parametrize("record", [*CONVS, *DELTAS], ids=str)
+@pytest.mark.parametrize("record", STATES, ids=str)
 def test_sequences_of_a_step(cpu: Cpu, record: LayerRecord) -> None:
     check_mixed(record, partial(on, cpu))
 
 
-@pytest.mark.parametrize("record", [CONVS[0], DELTAS[0]], ids=str)
+@pytest.mark.parametrize("record", CHUNKED, ids=str)
 def test_a_prompt_in_chunks(record: LayerRecord) -> None:
     check_chunks(record, partial(on, BEST))
+
+
+def test_any_step_of_time() -> None:
+    check_extremes(SCANS[0], partial(on, BEST))
 
 
 @pytest.mark.parametrize("parts", PARTS)

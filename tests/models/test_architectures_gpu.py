@@ -31,6 +31,14 @@ MODELS = (
     "deepseek_v2",
     "cohere2",
     "nemotron",
+    "mamba2",
+    "lfm2",
+    "granitemoehybrid",
+    "falcon_h1",
+    "nemotron_h",
+    "qwen3_5",
+    "glm4_moe",
+    "gpt_oss",
     *sorted(REPEATED - {"mistral", "qwen2", "qwen3", "phi3"}),
 )
 

@@ -26,6 +26,7 @@ LLAMA3 = {
     "high_freq_factor": 4,
     "original_max_position_embeddings": 32,
 }
+SPARSE = {"first_k_dense_replace": 0}
 
 
 @pytest.mark.parametrize(
@@ -53,6 +54,14 @@ LLAMA3 = {
         ("qwen3_moe", {"mlp_only_layers": [2]}, "a list of layers from 0 to 1, got [2]"),
         ("qwen3_moe", {"decoder_sparse_step": 0}, "'decoder_sparse_step'"),
         ("qwen3_moe", {"moe_intermediate_size": None}, "'moe_intermediate_size'"),
+        ("glm4_moe", {**SPARSE, "n_group": 3}, "'n_group' must be groups of two or more"),
+        ("glm4_moe", {**SPARSE, "topk_group": 2}, "'topk_group'"),
+        ("glm4_moe", {"first_k_dense_replace": -1}, "'first_k_dense_replace'"),
+        ("ernie4_5_moe", {"moe_k": 65}, "'moe_k' must be at most the number of experts, 64"),
+        ("ernie4_5_moe", {"moe_layer_interval": 0}, "'moe_layer_interval'"),
+        ("gpt_oss", {"swiglu_limit": None}, "'swiglu_limit'"),
+        ("gpt_oss", {"num_experts_per_tok": 129}, "'num_experts_per_tok' must be at most"),
+        ("llama4_text", {"no_rope_layers": [1, 2]}, "'no_rope_layers' must be a list of 0 and 1"),
         ("gemma2", {"attn_logit_softcapping": "x"}, "'attn_logit_softcapping'"),
         ("gemma2", {"query_pre_attn_scalar": 0}, "'query_pre_attn_scalar'"),
         ("gemma3", {"sliding_window_pattern": 0}, "'sliding_window_pattern'"),
@@ -80,7 +89,7 @@ def test_a_wrong_value_is_refused(kind: str, wrong: dict[str, Any], gist: str) -
 @pytest.mark.parametrize(
     "other",
     [
-        {"topk_method": "group_limited_greedy"},
+        {"topk_method": "noaux_tc"},
         {"scoring_func": "sigmoid"},
         {"norm_topk_prob": True},
         {"moe_layer_freq": 2},
@@ -96,6 +105,40 @@ def test_other_routings_of_deepseek_are_refused(other: dict[str, Any]) -> None:
     build_model({**hf, "first_k_dense_replace": 2}, 64)  # nobody is routed
 
 
+@pytest.mark.parametrize(
+    ("kind", "other", "gist"),
+    [
+        ("deepseek_v3", {"rope_interleave": False}, "'rope_interleave'"),
+        ("deepseek_v3", {"topk_method": "greedy"}, "'topk_method'"),
+        ("deepseek_v3", {"scoring_func": "softmax"}, "'scoring_func'"),
+        ("deepseek_v3", {"partial_rotary_factor": 0.5}, "'partial_rotary_factor'"),
+        ("deepseek_v3", {"n_group": 5}, "'n_group'"),
+        ("glm4_moe_lite", {"mlp_layer_types": ["sparse", "dense"]}, "'mlp_layer_types'"),
+        ("mamba2", {"n_groups": 3}, "'n_groups'"),
+        ("mamba2", {"expand": 3}, "'expand'"),
+        ("mamba2", {"conv_kernel": 1}, "'conv_kernel'"),
+        ("mamba2", {"time_step_limit": [1.0, 0.5]}, "'time_step_limit'"),
+        ("mamba2", {"hidden_act": "tanh"}, "activation 'tanh'"),
+        ("lfm2", {"layer_types": ["conv", "sliding_attention"]}, "'sliding_attention'"),
+        ("falcon_h1", {"mlp_multipliers": [1.0]}, "'mlp_multipliers'"),
+        ("falcon_h1", {"ssm_multipliers": [1.0] * 4}, "'ssm_multipliers'"),
+        ("granitemoehybrid", {"mamba_d_head": 8}, "'mamba_d_head'"),
+        ("nemotron_h", {"layers_block_type": ["moe", "mlp"]}, "'moe'"),
+        ("nemotron_h", {"hybrid_override_pattern": "M?"}, "'layers_block_type'"),
+        ("nemotron_h", {"attention_head_dim": 64}, "'attention_head_dim'"),
+    ],
+)
+def test_fields_of_hybrids_and_routers(kind: str, other: dict[str, Any], gist: str) -> None:
+    scans = {"num_heads": 8, "n_groups": 4, "mamba_n_heads": 8, "mamba_d_ssm": None}
+    hf = {"model_type": kind, **GOOD, **scans, "hybrid_override_pattern": "M-*"}
+    if kind.startswith(("deepseek", "glm")):
+        hf |= {"n_routed_experts": 16, "num_experts_per_tok": 2, "first_k_dense_replace": 1}
+    build_model(hf, 64)
+    with pytest.raises(MlccError) as error:
+        build_model({**hf, **other}, 64)
+    assert gist in str(error.value)
+
+
 @pytest.mark.parametrize("kind", ARCHITECTURES)
 @pytest.mark.parametrize("value", [None, "x", [], {}, -1, 0, 1.5, True], ids=repr)
 def test_no_value_of_any_field_is_a_bug(kind: str, value: Any) -> None:
@@ -106,3 +149,39 @@ def test_no_value_of_any_field_is_a_bug(kind: str, value: Any) -> None:
         except MlccError:
             continue
         assert config.num_layers == len(config.windows) > 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "near_miss", "gist"),
+    [
+        ("olmoe", {"clip_qkv": 8.0}, "'clip_qkv' 8.0 is not supported"),
+        ("ernie4_5_moe", {"use_bias": True}, "'use_bias' is not supported with experts"),
+        ("minimax_m2", {"scoring_func": "softmax"}, "'scoring_func' 'softmax' .*only 'sigmoid'"),
+        ("minimax_m2", {"attn_type_list": [0, 1]}, "'attn_type_list' .*M2"),
+        ("llama4_text", {"num_experts_per_tok": 2}, "'num_experts_per_tok' 2 .*Scout"),
+        ("llama4_text", {"attention_chunk_size": 32}, "use --context 32"),
+        ("llama4_text", {"floor_scale": 64}, "'floor_scale' matters; use --context 63"),
+    ],
+)
+def test_what_is_nearly_one_of_these_is_refused(
+    kind: str, near_miss: dict[str, Any], gist: str
+) -> None:
+    with pytest.raises(UnsupportedError, match=gist):
+        build_model({"model_type": kind, **GOOD, **near_miss}, 64)
+
+
+@pytest.mark.parametrize(
+    ("kind", "near"),
+    [
+        ("phimoe", "mixtral"),
+        ("minimax", "minimax_m2"),
+        ("qwen3_vl_moe_text", "qwen3_moe"),
+        ("kimi_linear", "qwen3_next"),
+        ("qwen3_5_moe_text", "qwen3_5"),
+        ("falcon_mamba", "mamba2"),
+        ("deepseek_v32", "deepseek_v3"),
+    ],
+)
+def test_what_is_not_there_names_the_nearest_that_is(kind: str, near: str) -> None:
+    with pytest.raises(UnsupportedError, match=f"the nearest that is: '{near}'; these are"):
+        build_model({"model_type": kind, **GOOD}, 64)

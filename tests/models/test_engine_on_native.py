@@ -61,14 +61,41 @@ def slid(batch: Batch) -> list[int]:
     return batch.column(batch.layout.sequences, "page_number.0")
 
 
-def test_states_start_again_after_preemption(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "case",
+    [
+        "qwen3_next-experts",
+        pytest.param("falcon_h1", marks=pytest.mark.long),
+        pytest.param("lfm2", marks=pytest.mark.long),
+    ],
+)
+def test_states_start_again_after_preemption(case: str, tmp_path: Path) -> None:
     """Pages for two of four sequences, and a slot of states fewer than sequences."""
-    oracle, executor = compiled("qwen3_next-experts", tmp_path)
+    oracle, executor = compiled(case, tmp_path)
     engine = Engine(replace(executor.capacity, pools=(11, 3)))
     batches = check_answers(oracle, executor, engine)
     assert engine.stats().preemptions > 0
-    read = [slot for b in batches for slot in b.column(b.layout.sequences, "slot_in.1")[:-1]]
-    assert read.count(-1) > 4, "no state was begun anew"
+    assert begun(batches, 1) > 4, "no state was begun anew"
+
+
+def begun(batches: list[Batch], group: int) -> int:
+    """How often a state was begun."""
+    columns = (b.column(b.layout.sequences, f"slot_in.{group}")[:-1] for b in batches)
+    return sum(list(column).count(-1) for column in columns)
+
+
+def test_a_model_of_states_alone(tmp_path: Path) -> None:
+    """Four sequences share three slots; asked again, they go on from states that were kept."""
+    oracle, executor = compiled("mamba2", tmp_path)
+    assert not any(group.has_pages for group in executor.capacity.groups)
+    engine = Engine(replace(executor.capacity, pools=(3,)))
+    batches = check_answers(oracle, executor, engine)
+    assert begun(batches, 0) >= 4
+    engine = Engine(replace(executor.capacity, pools=(9,)))
+    check_answers(oracle, executor, engine)
+    before = engine.stats().cached_tokens
+    again = check_answers(oracle, executor, engine)
+    assert engine.stats().cached_tokens > before and begun(again, 0) < 4
 
 
 def check_answers(oracle: Any, executor: Any, engine: Engine) -> list[Batch]:

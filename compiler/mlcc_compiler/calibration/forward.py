@@ -84,20 +84,21 @@ class Forward:
             return y + self._value(bias[0]) if bias else y
         inputs = [self._value(each) for each in node["in"]]
         if name == "mlcc.attention":
-            return self._attention(*inputs, *node["attributes"])
+            return self._attention(inputs, *node["attributes"])
         operator = OPERATORS[name]
         if isinstance(operator, Remembers):
             layer, record = node["attributes"]
             return operator.twin(self.step, self.caches[layer], *inputs, **json.loads(record))
         return operator(*inputs, *node["attributes"])
 
-    def _attention(self, q: Array, k: Array, v: Array, layer: int, record: str) -> Array:
+    def _attention(self, inputs: Sequence[Array], layer: int, record: str) -> Array:
         """Each row attends to itself: it is a whole sequence, so nothing need be kept."""
+        q, *sinks, k, v = inputs
         numbers, out = json.loads(record), np.empty_like(q)
         starts = self.step.sequences("first_token")
         for first, last in pairwise(starts):
             own = slice(int(first), int(last))
-            out[own] = _attend(q[own], k[own], v[own], **numbers)
+            out[own] = _attend(q[own], k[own], v[own], *sinks, **numbers)
         return out
 
     def _value(self, name: str) -> Any:
@@ -114,6 +115,7 @@ def _attend(
     q: Array,
     k: Array,
     v: Array,
+    sinks: Array | None = None,
     *,
     scale: float,
     window: int | None,
@@ -134,9 +136,15 @@ def _attend(
         if softcap is not None:
             score = ops.softcap(score, softcap)
         score[hidden] = -np.inf
-        score -= score.max(axis=1, keepdims=True)
+        top = score.max(axis=1, keepdims=True)
+        if sinks is not None:
+            top = np.maximum(top, sinks[h])
+        score -= top
         np.exp(score, out=score)
-        out[:, h] = score @ v[:, kv] / score.sum(axis=1, keepdims=True)
+        total = score.sum(axis=1, keepdims=True)
+        if sinks is not None:
+            total += np.exp(sinks[h] - top)
+        out[:, h] = score @ v[:, kv] / total
     return out
 
 

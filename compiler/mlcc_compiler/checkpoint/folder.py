@@ -19,7 +19,9 @@ from mlcc_compiler.checkpoint.chat_templates import DEFAULT, read_chat_templates
 from mlcc_compiler.checkpoint.files import find, read, read_object
 from mlcc_compiler.checkpoint.tokenizer_files import check_tokenizer, token_ids, tokenizer_json
 from mlcc_compiler.weights.formats.open import check_method, open_tensors
+from mlcc_compiler.weights.forms import FORMS
 from mlcc_compiler.weights.reader import Tensors
+from mlcc_compiler.weights.view import viewed
 
 LICENCE_NAMES = ("LICENSE", "LICENCE", "LICENSE.txt", "LICENSE.md", "LICENCE.txt", "LICENCE.md")
 MAX_LICENCE_BYTES = 4 << 20
@@ -77,8 +79,10 @@ class Checkpoint:
 
     @cached_property
     def tensors(self) -> Tensors:
-        """The tensor files, opened lazily. Raises CheckpointError, UnsupportedError."""
-        return open_tensors(self.folder, self.outer_config)
+        """The tensor files, opened lazily, by the names that models have. Raises CheckpointError,
+        UnsupportedError."""
+        found = open_tensors(self.folder, self.outer_config)
+        return viewed(found, FORMS.get(str(self.config.get("model_type")), ()))
 
     @property
     def quantized(self) -> bool:

@@ -1,10 +1,12 @@
 """DeepSeek V2 and V2-Lite (DeepSeek-AI, 2024): latent attention, and experts after the first
-layers. `mlcc_compiler.latent` says what is kept of a token, and why no key or value is ever made.
+layers, of which V2 chooses within a few groups. `mlcc_compiler.latent` says what is kept of a
+token, and why no key or value is ever made.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from math import log
 from typing import Any
 
@@ -19,7 +21,13 @@ from mlcc_compiler.models.config import (
     rope_from_hf,
     rope_parameters,
 )
-from mlcc_compiler.models.experts import Experts, MixtureOfExperts, chosen_of
+from mlcc_compiler.models.experts import (
+    Experts,
+    MixtureOfExperts,
+    chosen_of,
+    correction_of,
+    count_of,
+)
 from mlcc_compiler.models.fields import HfConfig, optional, positive, refuse, require
 from mlcc_compiler.models.layers import Linear, PreNormLayer, RMSNorm
 
@@ -40,7 +48,11 @@ DEFAULTS = DECODER_DEFAULTS | {
     "scoring_func": "softmax",
     "norm_topk_prob": False,
     "moe_layer_freq": 1,
+    "n_group": None,
+    "topk_group": None,
 }
+_METHODS = ("greedy", "group_limited_greedy")
+_MOST_DRAFTS = 8
 _LATENT_EPS = 1e-6
 """Of the norms inside attention, whatever `rms_norm_eps` says."""
 
@@ -115,18 +127,29 @@ class Layer(PreNormLayer):
 
 def read_config(hf: HfConfig, context: int) -> Config:
     """config.json of a DeepseekV2ForCausalLM."""
+    return config_of(hf, context, "deepseek_v2", _experts)
+
+
+def config_of(
+    hf: HfConfig, context: int, architecture: str, experts_of: Callable[[HfConfig], Experts]
+) -> Config:
+    """What all that attend to latents have in common; `experts_of` reads the mixture."""
     nope, rope = require(hf, "qk_nope_head_dim"), require(hf, "qk_rope_head_dim")
     if rope % 2:
         raise refuse("qk_rope_head_dim", "an even number", rope)
     bias = bool(hf.get("attention_bias", False))
-    fields = common_fields({**hf, "head_dim": rope}, "deepseek_v2")
+    fields = common_fields({**hf, "head_dim": rope}, architecture)
     fields |= {"head_dim": nope + rope, "attention_scale": _scale(hf, nope + rope)}
     dense = hf["first_k_dense_replace"]
     if isinstance(dense, bool) or not isinstance(dense, int) or dense < 0:
         raise refuse("first_k_dense_replace", "a number of layers", dense)
+    table = rope_from_hf({**hf, "head_dim": rope}, context)
+    if table.rotary_dim != rope:
+        part = table.rotary_dim / rope
+        raise refuse("partial_rotary_factor", "1, as all of qk_rope_head_dim is turned", part)
     return Config(
         **fields,
-        ropes=(rope_from_hf({**hf, "head_dim": rope}, context),),
+        ropes=(table,),
         qkv_bias=bias,
         output_bias=bias,
         mlp_bias=bool(hf.get("mlp_bias", False)),
@@ -141,7 +164,8 @@ def read_config(hf: HfConfig, context: int) -> Config:
         ),
         query_rank=None if hf["q_lora_rank"] is None else require(hf, "q_lora_rank"),
         dense_layers=dense,
-        experts=_experts(hf) if dense < fields["num_layers"] else None,
+        experts=experts_of(hf) if dense < fields["num_layers"] else None,
+        ignored=_drafts(hf, fields["num_layers"]),
     )
 
 
@@ -159,28 +183,38 @@ def _scale(hf: HfConfig, width: int) -> float:
 
 def _experts(hf: HfConfig) -> Experts:
     """The mixture of every layer that is not dense. Raises UnsupportedError for other routings."""
-    for key, known in (
-        ("topk_method", "greedy"),
-        ("scoring_func", "softmax"),
-        ("norm_topk_prob", False),
-        ("moe_layer_freq", 1),
-    ):
-        _only(hf, key, known)
-    count, inner = require(hf, "n_routed_experts"), require(hf, "moe_intermediate_size")
-    shared = hf["n_shared_experts"]
+    known = {"scoring_func": "softmax", "norm_topk_prob": False, "moe_layer_freq": 1}
+    for key, value in known.items():
+        only(hf, key, (value,))
+    only(hf, "topk_method", _METHODS)
+    count, inner = count_of(hf, "n_routed_experts"), require(hf, "moe_intermediate_size")
+    chosen, shared = chosen_of(hf, count), hf["n_shared_experts"]
+    correction = None
+    if hf["topk_method"] == "group_limited_greedy":
+        correction = replace(correction_of(hf, count, chosen, 0.0), best=1, bias=False)
     return Experts(
         count=count,
-        chosen=chosen_of(hf, count),
+        chosen=chosen,
         inner=inner,
         normalise=False,
+        correction=correction,
         scale=positive(hf, "routed_scaling_factor"),
         shared=0 if shared is None else inner * require(hf, "n_shared_experts"),
     )
 
 
-def _only(hf: HfConfig, key: str, known: Any) -> None:
-    if hf[key] is not None and hf[key] != known:
+def only(hf: HfConfig, key: str, known: Sequence[Any]) -> None:
+    """Raises UnsupportedError for a field that is neither silent nor one of these."""
+    if hf.get(key) is not None and hf[key] not in known:
         raise UnsupportedError(
-            f"config.json: '{key}' {hf[key]!r} is not supported, only {known!r}; of the DeepSeek "
-            "models V2-Lite and those made from it run here"
+            f"config.json: '{key}' {hf[key]!r} is not supported, only "
+            f"{' or '.join(map(repr, known))}; of these models DeepSeek V2, V2-Lite, V3, Kimi K2, "
+            "GLM-4.7-Flash and those made from them run here"
         )
+
+
+def _drafts(hf: HfConfig, layers: int) -> tuple[str, ...]:
+    """Layers behind the others, which are for drafts (V3): left out."""
+    more = hf.get("num_nextn_predict_layers")
+    count = more if isinstance(more, int) and 0 < more <= _MOST_DRAFTS else 0
+    return tuple(rf"^model\.layers\.{layers + i}\." for i in range(count))

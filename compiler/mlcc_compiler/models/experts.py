@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from mlcc_compiler._tvm import Tensor, nn
+import numpy as np
+
+from mlcc_compiler._tvm import Tensor, nn, relax
 from mlcc_compiler.models import ops
 from mlcc_compiler.models.config import DecoderConfig
 from mlcc_compiler.models.fields import HfConfig, refuse, require
@@ -18,6 +20,22 @@ from mlcc_compiler.models.layers import GatedMLP, Linear
 MOST = 1024
 """Experts of a layer: twice what the largest models have, and what a router's kernel has room for.
 A config.json with a wrong number must not make the compiler build a million of them."""
+
+
+@dataclass(frozen=True)
+class Correction:
+    """Of scores, a bias for each expert (Wang et al., 2024), and what is chosen from."""
+
+    least: float
+    """What the weights are divided by at least, where they are made to add up to 1."""
+    groups: int = 1
+    """Of neighbouring experts (DeepSeek-AI, 2024) .."""
+    kept: int = 1
+    """.. of which so many are chosen from."""
+    best: int = 2
+    """How many of a group's largest say what it is worth: two together, or one."""
+    bias: bool = True
+    """Whether there is one: groups may be all."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +49,17 @@ class Experts:
     """Width inside an expert."""
     normalise: bool
     """Whether the weights of the chosen are made to add up to 1."""
+    score: str = "softmax"
+    """What a logit says: "softmax", of all experts, or "sigmoid"."""
+    correction: Correction | None = None
+    """None if the scores themselves say who is chosen."""
+    router_bias: bool = False
+    weighs_input: bool = False
+    """Weights are on what an expert reads and not on what it says; then one is chosen."""
+    biased: bool = False
+    """Whether experts' matrices have biases."""
+    clamped: tuple[float, float] | None = None
+    """(alpha, limit) of gpt-oss's gate, in place of the config's activation."""
     scale: float = 1.0
     """What the weights are multiplied with at the end."""
     shared: int = 0
@@ -55,15 +84,30 @@ def chosen_of(hf: HfConfig, count: int) -> int:
     return chosen
 
 
+def correction_of(hf: HfConfig, count: int, chosen: int, least: float) -> Correction:
+    """`n_group` groups, `topk_group` of them kept. Raises CheckpointError."""
+    groups, kept = require(hf, "n_group"), require(hf, "topk_group")
+    if groups > 1 and (count % groups or count // groups < 2):
+        raise refuse("n_group", f"groups of two or more of {count} experts", groups)
+    if kept > groups or count // groups * kept < chosen:
+        raise refuse("topk_group", f"groups of {groups} with {chosen} experts in them", kept)
+    return Correction(least, groups, kept)
+
+
 class Gate(nn.Module):
     """x @ weight.T in float32 whatever the recipe: it is small, and decides where a token goes."""
 
-    def __init__(self, in_features: int, out_features: int) -> None:
+    def __init__(
+        self, in_features: int, out_features: int, bias: bool = False, corrected: bool = False
+    ) -> None:
         self.weight = nn.Parameter((out_features, in_features), "float32")
+        self.bias = nn.Parameter((out_features,), "float32") if bias else None
+        if corrected:
+            self.e_score_correction_bias = nn.Parameter((out_features,), "float32")
         self.scheme = "f32"
 
     def forward(self, x: Tensor) -> Tensor:
-        return ops.linear(x, self.weight, None, self.scheme, ops.FLOAT32)
+        return ops.linear(x, self.weight, self.bias, self.scheme, ops.FLOAT32)
 
 
 class MixtureOfExperts(nn.Module):
@@ -76,9 +120,13 @@ class MixtureOfExperts(nn.Module):
         self, config: DecoderConfig, experts: Experts, shared_name: str = "shared_expert"
     ) -> None:
         self.numbers, self.activation, self.shared_name = experts, config.activation, shared_name
-        inner = replace(config, intermediate_size=experts.inner)
-        self.gate = Gate(config.hidden_size, experts.count)
+        inner = replace(config, intermediate_size=experts.inner, mlp_bias=False)
+        corrected = experts.correction is not None and experts.correction.bias
+        self.gate = Gate(config.hidden_size, experts.count, experts.router_bias, corrected)
         self.experts = nn.ModuleList([GatedMLP(inner) for _ in range(experts.count)])
+        if experts.biased:
+            self.gate_up_bias = nn.Parameter((2 * experts.count * experts.inner,), "float32")
+            self.down_bias = nn.Parameter((experts.count * config.hidden_size,), "float32")
         if experts.shared:
             wide = replace(config, intermediate_size=experts.shared)
             setattr(self, shared_name, GatedMLP(wide))
@@ -86,16 +134,42 @@ class MixtureOfExperts(nn.Module):
             setattr(self, f"{shared_name}_gate", Gate(config.hidden_size, 1))
 
     def forward(self, x: Tensor) -> Tensor:
+        numbers = self.numbers
+        choice, weights = self._route(self.gate(x))
+        if numbers.weighs_input:
+            mixed = self._outputs(ops.combine(x, weights), choice)
+        else:
+            mixed = ops.combine(self._outputs(x, choice), weights)
+        return mixed + self._shared(x) if numbers.shared else mixed
+
+    def _route(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+        numbers, correction = self.numbers, self.numbers.correction
+        how = (numbers.chosen, numbers.score, numbers.normalise, numbers.scale)
+        if correction is None:
+            return ops.route(logits, *how)
+        groups = (correction.groups, correction.kept)
+        if correction.bias:
+            bias = self.gate.e_score_correction_bias
+        else:
+            zeros = np.zeros(numbers.count, np.float32)
+            bias = nn.Tensor(_expr=relax.const(zeros, "float32"))
+        return ops.route_corrected(logits, bias, *how, correction.least, *groups, correction.best)
+
+    def _outputs(self, x: Tensor, choice: Tensor) -> Tensor:
+        """What the chosen say, side by side."""
         numbers, experts = self.numbers, list(self.experts)
-        choice, weights = ops.route(
-            self.gate(x), numbers.chosen, "softmax", numbers.normalise, numbers.scale
-        )
         inner = [e.gate_proj for e in experts] + [e.up_proj for e in experts]
         both = _through(x, choice, inner, numbers.count)
-        products = ops.gated_fused(both, self.activation)
+        if numbers.biased:
+            both = ops.add_expert_bias(both, choice, self.gate_up_bias, numbers.count, 2)
+        if numbers.clamped is None:
+            products = ops.gated_fused(both, self.activation)
+        else:
+            products = ops.clamped_swiglu(both, *numbers.clamped)
         outputs = _through(products, choice, [e.down_proj for e in experts], numbers.count)
-        mixed = ops.combine(outputs, weights)
-        return mixed + self._shared(x) if numbers.shared else mixed
+        if numbers.biased:
+            outputs = ops.add_expert_bias(outputs, choice, self.down_bias, numbers.count, 1)
+        return outputs
 
     def _shared(self, x: Tensor) -> Tensor:
         """With a gate it is a mixture of one expert, which everybody chooses."""

@@ -66,6 +66,14 @@ class LayerNorm(nn.Module):
         return ops.layer_norm(x, self.weight, self.bias, self.eps, self.offset)
 
 
+class Convolution(nn.Module):
+    """What a depthwise convolution over time reads: weight [channels, 1, taps], perhaps a bias."""
+
+    def __init__(self, channels: int, taps: int, bias: bool = False) -> None:
+        self.weight = nn.Parameter((channels, 1, taps), "float32")
+        self.bias = nn.Parameter((channels,), "float32") if bias else None
+
+
 def hidden_norm(config: DecoderConfig) -> RMSNorm | LayerNorm:
     """A norm of hidden states, of the config's kind."""
     size, eps, offset = config.hidden_size, config.norm_eps, config.norm_offset
@@ -107,8 +115,12 @@ class Attention(nn.Module):
         k = nn.op.reshape(k, (rows, config.num_kv_heads, config.head_dim))
         v = nn.op.reshape(v, (rows, config.num_kv_heads, config.head_dim))
         q, k = self.place(q, k, table)
-        out = ops.attention(q, k, v, self.layer, config.attention(self.layer))
+        out = self.attended(q, k, v)
         return nn.op.reshape(out, (rows, config.num_heads * config.head_dim))
+
+    def attended(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """What the heads see: q's shape."""
+        return ops.attention(q, k, v, self.layer, self.config.attention(self.layer))
 
     def place(self, q: Tensor, k: Tensor, table: Tensor | None) -> tuple[Tensor, Tensor]:
         """Queries and keys [n, heads, head_dim], normalised, then turned to their positions."""

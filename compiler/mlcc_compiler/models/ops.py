@@ -19,7 +19,7 @@ from mlcc_compiler.graph import PREFIX, attribute
 from mlcc_compiler.latent import LatentShape
 from mlcc_compiler.layout import AttentionShape
 from mlcc_compiler.models.rope import Rope
-from mlcc_compiler.states import ConvShape, DeltaShape
+from mlcc_compiler.states import ConvShape, DeltaShape, ScanShape
 
 FLOAT32 = "float32"
 """Of what is float32 whatever the activations are."""
@@ -73,12 +73,21 @@ def rope(x: Tensor, table: Tensor, pairs: bool = False) -> Tensor:
     return _call("rope", [x, table], [int(pairs)], x.shape)
 
 
-def attention(q: Tensor, k: Tensor, v: Tensor, layer: int, shape: AttentionShape) -> Tensor:
+def attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    layer: int,
+    shape: AttentionShape,
+    sinks: Tensor | None = None,
+) -> Tensor:
     """Causal attention of each token over its own sequence, everything before included.
 
-    q a[n, heads, head_dim], k and v a[n, kv_heads, head_dim] -> a[n, heads, head_dim].
+    q a[n, heads, head_dim], k and v a[n, kv_heads, head_dim] -> a[n, heads, head_dim]; `sinks`
+    f32[heads], where the shape has them.
     """
-    return _call("attention", [q, k, v], [layer, shape.text()], q.shape)
+    asked = [q] if sinks is None else [q, sinks]
+    return _call("attention", [*asked, k, v], [layer, shape.text()], q.shape)
 
 
 def latent_attention(
@@ -102,22 +111,26 @@ def latent_attention(
     return _call("latent_attention", [*asked, *appended], [layer, shape.text()], out)
 
 
-def causal_conv(x: Tensor, weight: Tensor, layer: int, shape: ConvShape) -> Tensor:
-    """silu of a convolution of each channel with its own `weight` f32[channels, 1, taps], over its
-    own sequence, everything before included. x a[n, channels] -> the same.
+def causal_conv(
+    x: Tensor, weight: Tensor, bias: Tensor | None, layer: int, shape: ConvShape
+) -> Tensor:
+    """The shape's activation of a convolution of each channel with its own `weight` f32[channels,
+    1, taps] (+ bias f32[channels]), over its own sequence, everything before included.
+    x a[n, channels] -> the same.
 
     The last tap is the token's own; before the sequence's beginning are zeros.
     """
-    return _call("causal_conv", [x, weight], [layer, shape.text()], x.shape)
+    tensors = [x, weight] if bias is None else [x, weight, bias]
+    return _call("causal_conv", tensors, [layer, shape.text()], x.shape)
 
 
 def delta_rule(
-    qkv: Tensor, ba: Tensor, a_log: Tensor, dt_bias: Tensor, layer: int, shape: DeltaShape
+    qkv: Tensor, b: Tensor, a: Tensor, vectors: Sequence[Tensor], layer: int, shape: DeltaShape
 ) -> Tensor:
     """The gated delta rule (Yang et al., 2024): each head's matrix S forgets, then learns k -> v.
 
-    qkv a[n, shape.channels]: queries and keys of all key heads, values of all value heads; ba
-    a[n, 2 * v_heads]: of each value head b, then of each a -> a[n, v_heads, v_dim].
+    qkv a[n, shape.channels]: queries and keys of all key heads, values of all value heads; b and a
+    a[n, v_heads], and as `vectors` a_log and dt_bias f32[v_heads] -> a[n, v_heads, v_dim].
 
         S = exp(-exp(a_log) * softplus(a + dt_bias)) * S
         S = S + sigmoid(b) * (v - S k) k^T,  out = S q / sqrt(k_dim)
@@ -125,7 +138,36 @@ def delta_rule(
     with q and k of length 1; S is zeros before the sequence's beginning.
     """
     out = [qkv.shape[0], shape.v_heads, shape.v_dim]
-    return _call("delta_rule", [qkv, ba, a_log, dt_bias], [layer, shape.text()], out)
+    return _call("delta_rule", [qkv, b, a, *vectors], [layer, shape.text()], out)
+
+
+def selective_scan(
+    xbc: Tensor,
+    dt: Tensor,
+    a_log: Tensor,
+    skip: Tensor,
+    dt_bias: Tensor,
+    layer: int,
+    shape: ScanShape,
+) -> Tensor:
+    """The selective scan of Mamba 2 (Dao and Gu, 2024): a head's matrix S forgets, then takes in.
+
+    xbc a[n, shape.channels]: x of all heads, then B, then C of all groups; dt a[n, heads], and of
+    each head a_log, skip and dt_bias f32[heads] -> a[n, heads, head_dim].
+
+        t = softplus(dt + dt_bias), held between the shape's shortest and longest
+        S = exp(-exp(a_log) * t) * S + t * x B^T,  out = S C + skip * x
+
+    S is zeros before the sequence's beginning.
+    """
+    out = [xbc.shape[0], shape.heads, shape.head_dim]
+    tensors = [xbc, dt, a_log, skip, dt_bias]
+    return _call("selective_scan", tensors, [layer, shape.text()], out)
+
+
+def scale_columns(x: Tensor, factors: Tensor) -> Tensor:
+    """x a[n, width], each column times its own of `factors` f32[width]."""
+    return _call("scale_columns", [x, factors], [], x.shape)
 
 
 def take_parts(x: Tensor, groups: int, parts: Sequence[tuple[int, int]]) -> Tensor:
@@ -141,8 +183,8 @@ def activated(x: Tensor, kind: str) -> Tensor:
 
 
 def gated(gate: Tensor, up: Tensor, kind: str) -> Tensor:
-    """activation(gate) * up, kind 'silu', 'gelu_tanh', 'gelu', 'sigmoid' or 'relu2', the square of
-    what is above 0."""
+    """activation(gate) * up, kind 'silu', 'gelu_tanh', 'gelu', 'sigmoid', 'relu2', the square of
+    what is above 0, or 'identity'."""
     return _call("gated", [gate, up], [kind], gate.shape)
 
 
@@ -164,6 +206,29 @@ def route(
     return _call("route", [logits], attributes, [logits.shape[0], k], "int32", FLOAT32)
 
 
+def route_corrected(
+    logits: Tensor,
+    bias: Tensor,
+    k: int,
+    score: str,
+    normalise: bool,
+    scale: float,
+    least: float,
+    groups: int = 1,
+    kept: int = 1,
+    best: int = 2,
+) -> tuple[Tensor, Tensor]:
+    """Like `route`, but what is compared is score + bias, f32[experts], which the weights do not
+    have; their sum is taken to be `least` at least.
+
+    Of several groups of neighbouring experts, each of two or more, those `kept` are chosen from
+    whose two largest are the largest together, or whose largest is, by `best`.
+    """
+    numbers = [k, score, int(normalise), float(scale), float(least), groups, kept, best]
+    shape = [logits.shape[0], k]
+    return _call("route_corrected", [logits, bias], numbers, shape, "int32", FLOAT32)
+
+
 def expert_linear(
     x: Tensor, choice: Tensor, weights: Sequence[Tensor], experts: int, scheme: str
 ) -> Tensor:
@@ -177,6 +242,20 @@ def expert_linear(
     width = len(weights) // experts * choice.shape[1] * weights[0].shape[0]
     tensors = [x, choice, *weights]
     return _call("expert_linear", tensors, [experts, scheme], [x.shape[0], width])
+
+
+def add_expert_bias(x: Tensor, choice: Tensor, bias: Tensor, experts: int, kinds: int) -> Tensor:
+    """What `expert_linear` made, with the biases of each token's experts: `bias`
+    f32[kinds * experts * out], all experts of the first of the `kinds` of matrices, and so on."""
+    return _call("add_expert_bias", [x, choice, bias], [experts, kinds], x.shape)
+
+
+def clamped_swiglu(gate_up: Tensor, alpha: float, limit: float) -> Tensor:
+    """gate * sigmoid(alpha * gate) * (up + 1) of a[n, 2 * inner], where a gate is at most `limit`
+    and an up between -limit and limit (gpt-oss; OpenAI, 2025)."""
+    rows, width = gate_up.shape
+    numbers = [float(alpha), float(limit)]
+    return _call("clamped_swiglu", [gate_up], numbers, [rows, width // 2])
 
 
 def combine(x: Tensor, weights: Tensor) -> Tensor:

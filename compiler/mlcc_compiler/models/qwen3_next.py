@@ -19,7 +19,7 @@ from mlcc_compiler.models.config import (
 )
 from mlcc_compiler.models.experts import Experts, MixtureOfExperts, chosen_of
 from mlcc_compiler.models.fields import HfConfig, refuse, require
-from mlcc_compiler.models.layers import Attention, GatedMLP, Linear, RMSNorm
+from mlcc_compiler.models.layers import Attention, Convolution, GatedMLP, Linear, RMSNorm
 from mlcc_compiler.states import ConvShape, DeltaShape
 
 DEFAULTS = DECODER_DEFAULTS | {
@@ -71,41 +71,45 @@ class GatedAttention(Attention):
         return self.o_proj(ops.gated(gate, out, "sigmoid"))
 
 
-class Convolution(nn.Module):
-    """The weight alone: [channels, 1, taps]."""
-
-    def __init__(self, channels: int, taps: int) -> None:
-        self.weight = nn.Parameter((channels, 1, taps), "float32")
-
-
 class DeltaNet(nn.Module):
     """Project, convolve over time, apply the gated delta rule, normalise and gate each head."""
 
     def __init__(self, config: Config, layer: int) -> None:
         shape, hidden = config.delta, config.hidden_size
         self.layer, self.delta = layer, shape
-        self.conv = ConvShape(shape.channels, config.taps)
+        self.conv = ConvShape(shape.channels, config.taps, config.activation)
         values = shape.v_heads * shape.v_dim
-        self.in_proj_qkvz = Linear(hidden, shape.channels + values)
-        self.in_proj_ba = Linear(hidden, 2 * shape.v_heads)
+        self._projections(hidden)
         self.conv1d = Convolution(shape.channels, config.taps)
         self.dt_bias = nn.Parameter((shape.v_heads,), "float32")
         self.A_log = nn.Parameter((shape.v_heads,), "float32")
         self.norm = RMSNorm(shape.v_dim, config.norm_eps)
         self.out_proj = Linear(values, hidden)
 
-    def forward(self, x: Tensor) -> Tensor:
-        shape, rows = self.delta, x.shape[0]
+    def _projections(self, hidden: int) -> None:
+        shape = self.delta
+        values = shape.v_heads * shape.v_dim
+        self.in_proj_qkvz = Linear(hidden, shape.channels + values)
+        self.in_proj_ba = Linear(hidden, 2 * shape.v_heads)
+
+    def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """x [n, hidden] -> what is convolved, the gate, b and a."""
+        shape = self.delta
         values = shape.group * shape.v_dim  # of one key head, which lies beside its value heads
         q, k, v, z = _neighbours(shape.k_dim, shape.k_dim, values, values)
         qkvz = self.in_proj_qkvz(x)
         qkv = ops.take_parts(qkvz, shape.k_heads, [q, k, v])
         gate = ops.take_parts(qkvz, shape.k_heads, [z])
-        ba = ops.take_parts(
-            self.in_proj_ba(x), shape.k_heads, _neighbours(shape.group, shape.group)
-        )
-        qkv = ops.causal_conv(qkv, self.conv1d.weight, self.layer, self.conv)
-        out = ops.delta_rule(qkv, ba, self.A_log, self.dt_bias, self.layer, shape)
+        ba = self.in_proj_ba(x)
+        parts = _neighbours(shape.group, shape.group)
+        b, a = (ops.take_parts(ba, shape.k_heads, [part]) for part in parts)
+        return qkv, gate, b, a
+
+    def forward(self, x: Tensor) -> Tensor:
+        shape, rows = self.delta, x.shape[0]
+        qkv, gate, b, a = self.project(x)
+        qkv = ops.causal_conv(qkv, self.conv1d.weight, None, self.layer, self.conv)
+        out = ops.delta_rule(qkv, b, a, (self.A_log, self.dt_bias), self.layer, shape)
         out = nn.op.reshape(self.norm(out), (rows, shape.v_heads * shape.v_dim))
         return self.out_proj(ops.gated(gate, out, "silu"))
 
@@ -113,9 +117,11 @@ class DeltaNet(nn.Module):
 class Layer(nn.Module):
     """x + mixer(norm(x)), then x + mlp(norm(x)), where the mixer has a state or attends."""
 
+    delta_net = DeltaNet
+
     def __init__(self, config: Config, layer: int) -> None:
         if config.linear[layer]:
-            self.linear_attn = DeltaNet(config, layer)
+            self.linear_attn = self.delta_net(config, layer)
         else:
             self.self_attn = GatedAttention(config, layer)
         if config.sparse[layer]:
@@ -149,15 +155,16 @@ def read_config(hf: HfConfig, context: int) -> Config:
         qk_norm=True,
         norm_offset=1.0,
         ignored=(r"^mtp\.",),
-        delta=_delta(hf),
+        delta=delta_of(hf),
         taps=require(hf, "linear_conv_kernel_dim"),
-        linear=_linear(hf, layers),
+        linear=linear_layers(hf, layers),
         sparse=sparse,
         experts=_experts(hf) if any(sparse) else None,
     )
 
 
-def _delta(hf: HfConfig) -> DeltaShape:
+def delta_of(hf: HfConfig) -> DeltaShape:
+    """The numbers of the delta rule. Raises CheckpointError."""
     k_heads, v_heads = require(hf, "linear_num_key_heads"), require(hf, "linear_num_value_heads")
     if v_heads % k_heads:
         raise refuse("linear_num_value_heads", f"a multiple of the {k_heads} key heads", v_heads)
@@ -165,7 +172,7 @@ def _delta(hf: HfConfig) -> DeltaShape:
     return DeltaShape(k_heads, v_heads, *widths)
 
 
-def _linear(hf: HfConfig, layers: int) -> tuple[bool, ...]:
+def linear_layers(hf: HfConfig, layers: int) -> tuple[bool, ...]:
     """Which layers keep a state: `layer_types`, or all but every `full_attention_interval`-th."""
     types = hf.get("layer_types")
     if types is None:

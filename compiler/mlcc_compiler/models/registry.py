@@ -9,25 +9,42 @@ from mlcc.errors import CheckpointError, UnsupportedError
 from mlcc_compiler.models import (
     cohere2,
     deepseek_v2,
+    deepseek_v3,
     ernie4_5,
+    ernie4_5_moe,
     exaone4,
+    falcon_h1,
     gemma,
     gemma2,
     gemma3,
     glm,
     glm4,
+    glm4_moe,
+    glm4_moe_lite,
+    gpt_oss,
     granite,
+    granitemoe,
+    granitemoehybrid,
     hunyuan_v1_dense,
+    lfm2,
     llama,
+    llama4_text,
+    mamba2,
+    minimax_m2,
     ministral,
     ministral3,
     mistral,
+    mixtral,
     nemotron,
+    nemotron_h,
     olmo2,
     olmo3,
+    olmoe,
     phi3,
     qwen2,
+    qwen2_moe,
     qwen3,
+    qwen3_5,
     qwen3_moe,
     qwen3_next,
     smollm3,
@@ -36,6 +53,7 @@ from mlcc_compiler.models import (
 from mlcc_compiler.models.causal_lm import CausalLM
 from mlcc_compiler.models.config import DecoderConfig
 from mlcc_compiler.models.fields import HfConfig
+from mlcc_compiler.models.nearest import nearest
 
 ARCHITECTURES: dict[str, Any] = {
     "llama": llama,
@@ -44,26 +62,46 @@ ARCHITECTURES: dict[str, Any] = {
     "qwen3": qwen3,
     "qwen3_moe": qwen3_moe,
     "qwen3_next": qwen3_next,
+    "qwen3_5": qwen3_5,
+    "qwen3_5_text": qwen3_5,
     "gemma2": gemma2,
     "gemma3": gemma3,
     "gemma3_text": gemma3,
     "phi3": phi3,
     "deepseek_v2": deepseek_v2,
+    "deepseek_v3": deepseek_v3,
+    "kimi_k2": deepseek_v3,
+    "glm4_moe_lite": glm4_moe_lite,
     "cohere2": cohere2,
     "ernie4_5": ernie4_5,
     "exaone4": exaone4,
+    "falcon_h1": falcon_h1,
     "gemma": gemma,
     "glm": glm,
     "glm4": glm4,
     "granite": granite,
+    "granitemoehybrid": granitemoehybrid,
     "hunyuan_v1_dense": hunyuan_v1_dense,
+    "lfm2": lfm2,
+    "mamba2": mamba2,
     "ministral": ministral,
     "ministral3": ministral3,
     "nemotron": nemotron,
+    "nemotron_h": nemotron_h,
     "olmo2": olmo2,
     "olmo3": olmo3,
     "smollm3": smollm3,
     "starcoder2": starcoder2,
+    "ernie4_5_moe": ernie4_5_moe,
+    "glm4_moe": glm4_moe,
+    "gpt_oss": gpt_oss,
+    "granitemoe": granitemoe,
+    "granitemoeshared": granitemoe,
+    "llama4_text": llama4_text,
+    "minimax_m2": minimax_m2,
+    "mixtral": mixtral,
+    "olmoe": olmoe,
+    "qwen2_moe": qwen2_moe,
 }
 
 
@@ -77,7 +115,9 @@ class Architecture:
 
 def with_defaults(hf: HfConfig) -> HfConfig:
     """A checkpoint's config, with its architecture's defaults for what it does not mention."""
-    return {**_module(hf).DEFAULTS, **hf}
+    module = _module(hf)
+    whole = {**module.DEFAULTS, **hf}
+    return module.complete(whole) if hasattr(module, "complete") else whole
 
 
 def build_model(hf: HfConfig, context: int, activation_dtype: str = "float32") -> Architecture:
@@ -97,7 +137,10 @@ def build_model(hf: HfConfig, context: int, activation_dtype: str = "float32") -
 def _module(hf: HfConfig) -> Any:
     kind = str(hf.get("model_type"))
     if kind not in ARCHITECTURES:
+        near = nearest(kind, ARCHITECTURES)
+        hint = "" if near is None else f"; the nearest that is: '{near}'"
         raise UnsupportedError(
-            f"architecture '{kind}' is not supported; these are: {', '.join(sorted(ARCHITECTURES))}"
+            f"architecture {kind!r:.40} is not supported{hint}; these are: "
+            f"{', '.join(sorted(ARCHITECTURES))}"
         )
     return ARCHITECTURES[kind]

@@ -83,7 +83,10 @@ class MergeProjections(Rewriter):
     # -- q, k and v ------------------------------------------------------------------------------
 
     def _attention(self, arguments: list[Any], call: relax.Call) -> Any | None:
-        heads = [self._head(value) for value in arguments[:3]]
+        *found, _, _ = arguments
+        if len(found) != 3:
+            return None  # with sinks
+        heads = [self._head(value) for value in found]
         if any(head is None for head in heads):
             return None
         q, k, v = (head for head in heads if head is not None)

@@ -80,9 +80,9 @@ class PagedKV(Rewriter):
         return self._attend([q], pages, place)
 
     def _paged(self, record: PagedRecord, tensors: list[Any], place: Place) -> Any:
-        inputs = [*tensors[record.queries :], self.slots[place.layout.group]]
+        inputs = [*tensors[record.asking :], self.slots[place.layout.group]]
         pages = self._update(record.append, inputs, place)
-        return self._attend(tensors[: record.queries], pages, place)
+        return self._attend(tensors[: record.asking], pages, place)
 
     def _state(self, record: LayerRecord, tensors: list[Any], place: Place, out: Any) -> Any:
         inputs, sizes = [*tensors, self.step], [self.sizes["b"]]

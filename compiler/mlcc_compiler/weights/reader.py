@@ -145,13 +145,22 @@ class TensorFolder:
 
     def read(self, name: str) -> npt.NDArray[np.float32]:
         """A fresh float32 copy of one tensor. UnsupportedError for other dtypes."""
+        return self._read(name, None)
+
+    def read_item(self, name: str, item: int) -> npt.NDArray[np.float32]:
+        """The same of `tensor[item]` alone: no more of it is read."""
+        return self._read(name, item)
+
+    def _read(self, name: str, item: int | None) -> npt.NDArray[np.float32]:
         if name not in self.entries:
             raise CheckpointError(f"{self.folder}: has no tensor {name!r}; {_FETCH}")
         self.check_dtypes([name])
         shard, _ = self.entries[name]
         try:
             with safe_open(self.folder / shard, framework="numpy") as file:
-                array: npt.NDArray[Any] = file.get_tensor(name)
+                array: npt.NDArray[Any] = (
+                    file.get_tensor(name) if item is None else file.get_slice(name)[item]
+                )
         except (SafetensorError, OSError) as error:
             raise CheckpointError(f"{self.folder}: {shard}: {error}; {_FETCH}") from error
         return array.astype(np.float32, copy=False)

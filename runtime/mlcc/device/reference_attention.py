@@ -18,18 +18,19 @@ def attention(
     step: StepView,
     cache: LayerCache,
     q: Array,
-    k: Array,
-    v: Array,
-    *,
+    *rest: Array,
     scale: float,
     window: int | None,
     softcap: float | None,
     **sizes: int,
 ) -> Array:
-    """Append keys and values to the pages, 8-bit ones if they have scales, then attend."""
+    """Append keys and values to the pages, 8-bit ones if they have scales, then attend; before
+    them are sinks, if there are any."""
+    *sinks, k, v = rest
     pages, scales = cache.tensors["kv"], cache.tensors.get("kv_scale")
     append_kv(k, v, step.tokens(f"slot.{cache.group}"), pages, scales)
-    return paged_attention(q, pages, step.lists(cache.group), scale, window, softcap, scales)
+    lists = step.lists(cache.group)
+    return paged_attention(q, pages, lists, scale, window, softcap, scales, *sinks)
 
 
 def append_kv(
@@ -72,6 +73,7 @@ def paged_attention(
     window: int | None = None,
     softcap: float | None = None,
     scales: Array | None = None,
+    sinks: Array | None = None,
 ) -> Array:
     """Causal attention of q [n, heads, head_dim]; zeros for tokens of no sequence. Of 8-bit pages
     the scales are what their numbers are multiplied with."""
@@ -85,7 +87,8 @@ def paged_attention(
             first = 0 if window is None else max(0, position + 1 - window)
             seen = first - slid, position + 1 - slid
             keys, values = (gather_kv(pages, own, c, *seen, scales) for c in (0, 1))
-            out[t] = attend(q[t], keys.astype(q.dtype), values.astype(q.dtype), scale, softcap)
+            pair = keys.astype(q.dtype), values.astype(q.dtype)
+            out[t] = attend(q[t], *pair, scale, softcap, sinks)
     return out
 
 
@@ -103,16 +106,26 @@ def gather_kv(
     return np.stack(found, axis=1)
 
 
-def attend(q: Array, keys: Array, values: Array, scale: float, softcap_at: float | None) -> Array:
-    """One query [heads, head_dim] against keys and values [kv_heads, length, head_dim]."""
+def attend(
+    q: Array,
+    keys: Array,
+    values: Array,
+    scale: float,
+    softcap_at: float | None,
+    sinks: Array | None = None,
+) -> Array:
+    """One query [heads, head_dim] against keys and values [kv_heads, length, head_dim]; a sink
+    [heads] is a score more, whose value is 0."""
     group = q.shape[0] // keys.shape[0]
     out = np.empty_like(q)
     for h in range(q.shape[0]):
         score = keys[h // group] @ q[h] * q.dtype.type(scale)
         if softcap_at is not None:
             score = ops.softcap(score, softcap_at)
-        weight = np.exp(score - score.max())
-        out[h] = weight @ values[h // group] / weight.sum()
+        top = score.max() if sinks is None else np.maximum(score.max(), sinks[h])
+        weight = np.exp(score - top)
+        total = weight.sum() if sinks is None else weight.sum() + np.exp(sinks[h] - top)
+        out[h] = weight @ values[h // group] / total
     return out
 
 

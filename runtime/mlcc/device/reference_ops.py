@@ -82,6 +82,11 @@ def scale(x: Array, factor: float) -> Array:
     return x * x.dtype.type(factor)
 
 
+def scale_columns(x: Array, factors: Array) -> Array:
+    """Every column times its own."""
+    return x * factors
+
+
 def softcap(x: Array, cap: float) -> Array:
     """Squash into (-cap, cap), as Gemma 2 does with logits."""
     return x.dtype.type(cap) * np.tanh(x / x.dtype.type(cap))
@@ -115,8 +120,9 @@ def relu2(x: Array) -> Array:
     return np.maximum(x, 0) ** 2
 
 
-ACTIVATIONS = {
+ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "silu": silu, "gelu": gelu, "gelu_tanh": gelu_tanh, "sigmoid": sigmoid, "relu2": relu2,
+    "identity": lambda x: x,
 }  # fmt: skip
 
 
@@ -212,6 +218,7 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "mlcc.gated": gated,
     "mlcc.gated_fused": gated_fused,
     "mlcc.softcap": softcap,
+    "mlcc.scale_columns": scale_columns,
     "mlcc.take_rows": take_rows,
 }
 """By their names in the graph: arguments are the tensors, then the attributes. `reference` joins

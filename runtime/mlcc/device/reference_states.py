@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from mlcc.device.reference_caches import LayerCache, Remembers
+from mlcc.device.reference_ops import ACTIVATIONS
 from mlcc.device.step_view import StepView
 
 Array = Any
@@ -23,16 +24,25 @@ def take_parts(x: Array, groups: int, parts: str) -> Array:
     return np.concatenate([part.reshape(len(x), -1) for part in taken], axis=1)
 
 
-def causal_conv(step: StepView, cache: LayerCache, x: Array, weight: Array, **sizes: int) -> Array:
-    """silu of the convolution of x [n, channels] with weight [channels, 1, taps]; the inputs that
-    the next tokens see are left in its states [slots, taps - 1, channels]."""
+def causal_conv(
+    step: StepView,
+    cache: LayerCache,
+    x: Array,
+    weight: Array,
+    *biases: Array,
+    activation: str,
+    **sizes: int,
+) -> Array:
+    """activation of the convolution of x [n, channels] with weight [channels, 1, taps], and perhaps
+    a bias; the inputs that the next tokens see are left in its states [slots, taps - 1, channels].
+    """
     out, states = np.zeros_like(x), cache.tensors["conv"]
     for begin, end, state, slot in _sequences(step, cache.group, states):
         window = np.concatenate([state, x[begin:end]])
         taps = weight.shape[2]
         for t in range(begin, end):
             total = (window[t - begin : t - begin + taps] * weight[:, 0].T).sum(axis=0)
-            out[t] = total / (1 + np.exp(-total))
+            out[t] = ACTIVATIONS[activation](sum(biases, total))
         states[slot] = window[len(window) - (taps - 1) :]
     return out
 
@@ -41,7 +51,8 @@ def delta_rule(
     step: StepView,
     cache: LayerCache,
     qkv: Array,
-    ba: Array,
+    b: Array,
+    a: Array,
     a_log: Array,
     dt_bias: Array,
     *,
@@ -57,7 +68,6 @@ def delta_rule(
     shapes = [(k_heads, k_dim), (k_heads, k_dim), (v_heads, v_dim)]
     parts = np.split(qkv, [keys, 2 * keys], axis=1)
     q, k, v = (p.reshape(len(qkv), *shape) for p, shape in zip(parts, shapes, strict=True))
-    b, a = np.split(ba, 2, axis=1)
     beta = 1 / (1 + np.exp(-b))
     decay = np.exp(-np.exp(a_log) * np.logaddexp(a + dt_bias, 0))
     out = np.zeros((len(qkv), v_heads, v_dim), qkv.dtype)
@@ -69,6 +79,41 @@ def delta_rule(
                 matrix *= decay[t, h]
                 matrix += np.outer(beta[t, h] * (v[t, h] - matrix @ key), key)
                 out[t, h] = matrix @ query / np.sqrt(qkv.dtype.type(k_dim))
+            states[slot, h] = matrix
+    return out
+
+
+def selective_scan(
+    step: StepView,
+    cache: LayerCache,
+    xbc: Array,
+    dt: Array,
+    a_log: Array,
+    skip: Array,
+    dt_bias: Array,
+    *,
+    groups: int,
+    shortest: float,
+    longest: float | None,
+    **sizes: int,
+) -> Array:
+    """The scan of Mamba 2: xbc [n, channels] as the operator says, dt [n, heads], states [slots,
+    heads, head_dim, state] -> [n, heads, head_dim]."""
+    states = cache.tensors["scan"]
+    _, heads, head_dim, state = states.shape
+    inner = heads * head_dim
+    x, b, c = np.split(xbc, [inner, inner + groups * state], axis=1)
+    x = x.reshape(len(xbc), heads, head_dim)
+    b, c = (y.reshape(len(xbc), groups, state) for y in (b, c))
+    time = np.clip(np.logaddexp(dt + dt_bias, 0), shortest, longest)
+    decay = np.exp(-np.exp(a_log) * time)
+    out = np.zeros_like(x)
+    for begin, end, kept, slot in _sequences(step, cache.group, states):
+        for h in range(heads):
+            matrix, g = kept[h].copy(), h * groups // heads
+            for t in range(begin, end):
+                matrix = decay[t, h] * matrix + np.outer(time[t, h] * x[t, h], b[t, g])
+                out[t, h] = matrix @ c[t, g] + skip[h] * x[t, h]
             states[slot, h] = matrix
     return out
 
@@ -85,4 +130,5 @@ OPERATORS: dict[str, Callable[..., Any] | Remembers] = {
     "mlcc.take_parts": take_parts,
     "mlcc.causal_conv": Remembers(causal_conv),
     "mlcc.delta_rule": Remembers(delta_rule),
+    "mlcc.selective_scan": Remembers(selective_scan),
 }

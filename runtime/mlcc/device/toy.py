@@ -14,7 +14,6 @@ from array import array
 from collections import deque
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
-from struct import Struct
 from typing import NamedTuple
 
 from mlcc.device.check import (
@@ -23,19 +22,14 @@ from mlcc.device.check import (
     check_batch,
     check_pages,
     require,
-    slot_of,
 )
+from mlcc.device.toy_caches import HashStates, TokenPages, chain_of, words
 from mlcc.device.toy_logits import ABOVE, adjust, choose, likeliest, toy_logits
 from mlcc.engine.adapters import AdapterMatrix
 from mlcc.engine.adjustments import AdjustedRow, Adjustments
-from mlcc.engine.batch import Batch, Capacity, PageList, Result, StateSlot, TopLogprobs
+from mlcc.engine.batch import Batch, Capacity, Result, TopLogprobs
 from mlcc.engine.filters import NO_FILTERS, Filters
-from mlcc.engine.sampling import mix64
 from mlcc.engine.tables import CacheGroup
-
-_MASK = (1 << 64) - 1
-_SLOT, _STATE = Struct("<iiQ"), Struct("<Qq")
-"""As they move: token, position and chain; hash and tokens."""
 
 
 class RowParams(NamedTuple):
@@ -54,14 +48,9 @@ def toy_view(tokens: Sequence[int], group: CacheGroup) -> list[int]:
     if group.kind == "state":
         state = 0
         for position, token in enumerate(tokens):
-            state = _chain(state, position, token)
+            state = chain_of(state, position, token)
         return words(state)
     return list(tokens if group.window is None else tokens[-group.window :])
-
-
-def words(state: int) -> list[int]:
-    """A hash in four words of 16 bits."""
-    return [state >> shift & 0xFFFF for shift in (48, 32, 16, 0)]
 
 
 def toy_token(
@@ -97,7 +86,8 @@ class ToyExecutor:
         self.depth = 2  # so that planning ahead is exercised
         pools = zip(capacity.groups, capacity.pools, strict=True)
         self._caches = [
-            _Pages(group, size) if group.has_pages else _States(size) for group, size in pools
+            TokenPages(group, size) if group.has_pages else HashStates(size)
+            for group, size in pools
         ]
         self._last_sampled: Sequence[int] = ()
         self._queue: deque[tuple[Batch, list[Span], dict[int, AdjustedRow], list[int]]] = deque()
@@ -232,119 +222,3 @@ class ToyExecutor:
             row = RowParams(temperature, int(top_k), top_p, min_p, uniform, Filters(*filters))
             answers.append(toy_token(behind, row, self.capacity.vocab_size))
         return answers
-
-
-class _Pages:
-    """A paged or a window group: tokens in pages."""
-
-    def __init__(self, group: CacheGroup, pages: int) -> None:
-        self._group = group
-        slots = pages * group.page_size
-        self._tokens = array("i", [0]) * slots
-        self._positions = array("i", [-1]) * slots
-        """Position of the token in each slot; -1 = never written."""
-        self._chains = [0] * slots
-        """Digest of the token in each slot and of all before it."""
-
-    def copy(self, source: int, to: int) -> None:
-        size = self._group.page_size
-        for i in range(size):
-            for contents in (self._tokens, self._positions, self._chains):
-                contents[to * size + i] = contents[source * size + i]
-
-    @property
-    def page_bytes(self) -> int:
-        return _SLOT.size * self._group.page_size
-
-    def read(self, page: int) -> bytes:
-        size = self._group.page_size
-        slots = range(page * size, (page + 1) * size)
-        contents = self._tokens, self._positions, self._chains
-        return b"".join(_SLOT.pack(*(each[i] for each in contents)) for i in slots)
-
-    def write(self, page: int, data: bytes) -> None:
-        for i, slot in enumerate(_SLOT.iter_unpack(data), page * self._group.page_size):
-            self._tokens[i], self._positions[i], self._chains[i] = slot
-
-    def run(self, span: Span, g: int, tokens: Sequence[int], adapter: int) -> list[list[int]]:
-        """Store the new tokens; what the query at each of them sees. What was stored with another
-        adapter is another sequence's."""
-        cache = span.caches[g]
-        assert isinstance(cache, PageList)
-        self._append(span, cache, tokens, adapter)
-        low, visible = self._read(span, cache, adapter)
-        window = self._group.window
-        views = []
-        for position in range(span.start, span.end):
-            first = 0 if window is None else max(0, position - window + 1)
-            views.append(visible[first - low : position + 1 - low])
-        return views
-
-    def _append(self, span: Span, cache: PageList, tokens: Sequence[int], adapter: int) -> None:
-        chain = adapter
-        if span.start and self._group.window != 1:
-            chain = self._chains[self._slot(cache, span.start - 1)]
-        for position, token in enumerate(tokens, span.start):
-            slot = self._slot(cache, position)
-            chain = _chain(0 if self._group.window == 1 else chain, position, token)
-            self._tokens[slot], self._positions[slot] = token, position
-            self._chains[slot] = chain
-
-    def _read(self, span: Span, cache: PageList, adapter: int) -> tuple[int, list[int]]:
-        """(first position, the tokens from there) that any of the step's queries can see."""
-        window = self._group.window
-        low = 0 if window is None else max(0, span.start - window + 1)
-        visible: list[int] = []
-        chain = adapter
-        for position in range(low, span.end):
-            slot = self._slot(cache, position)
-            token = self._tokens[slot]
-            held = self._positions[slot]
-            require(held >= 0, f"position {position} reads slot {slot}, which was never written")
-            require(held == position, f"position {position} reads slot {slot}: position {held}")
-            expected = _chain(0 if window == 1 else chain, position, token)
-            chain = self._chains[slot]
-            linked = chain == expected or (position == low and low > 0)
-            require(linked, f"position {position} reads slot {slot}: another sequence's")
-            visible.append(token)
-        return low, visible
-
-    def _slot(self, cache: PageList, position: int) -> int:
-        return slot_of(cache, position, self._group.page_size)
-
-
-class _States:
-    """A state group: a hash of all tokens so far, and how many they are, in a slot."""
-
-    def __init__(self, slots: int) -> None:
-        self._states = [(0, -1)] * slots
-        """(hash, tokens); -1 = never written."""
-
-    def copy(self, source: int, to: int) -> None:
-        self._states[to] = self._states[source]
-
-    page_bytes = 16
-
-    def read(self, slot: int) -> bytes:
-        return _STATE.pack(*self._states[slot])
-
-    def write(self, slot: int, data: bytes) -> None:
-        state, count = _STATE.unpack(data)
-        self._states[slot] = (state, count)
-
-    def run(self, span: Span, g: int, tokens: Sequence[int], adapter: int) -> list[list[int]]:
-        """Move the state on; what the query at each token sees."""
-        cache = span.caches[g]
-        assert isinstance(cache, StateSlot)
-        state, count = (0, 0) if cache.read < 0 else self._states[cache.read]
-        require(count == span.start, f"slot {cache.read} is at {count}, not {span.start}")
-        views = []
-        for position, token in enumerate(tokens, span.start):
-            state = _chain(state, position, token)
-            views.append(words(state))
-        self._states[cache.write] = (state, span.end)
-        return views
-
-
-def _chain(previous: int, position: int, token: int) -> int:
-    return mix64((previous * 3 + (position << 32) + token + 1) & _MASK)

@@ -46,12 +46,18 @@ def relu2(x: Expr) -> Expr:
     return above * above
 
 
+def identity(x: Expr) -> Expr:
+    """x: what is gated is a product."""
+    return x
+
+
 ACTIVATIONS: dict[str, Callable[[Expr], Expr]] = {
     "silu": silu,
     "gelu": gelu,
     "gelu_tanh": gelu_tanh,
     "sigmoid": sigmoid,
     "relu2": relu2,
+    "identity": identity,
 }
 
 
@@ -146,3 +152,13 @@ def scale(isa: Isa, row: Sizes, factor: float) -> PrimFunc:
 
     rows = activations(isa, "n", *row)
     return kernel(body, x=rows, y=rows)
+
+
+def scale_columns(isa: Isa, row: Sizes, columns: Sizes) -> PrimFunc:
+    """(x f32[n, width], factors f32[width]) -> x * factors."""
+
+    def body(x: Expr, factors: Expr, y: Expr) -> None:
+        _chunks(y, isa.lanes, lambda i, j, k: x[i, span(j, k)] * factors[span(j, k)])
+
+    rows = activations(isa, "n", *row)
+    return kernel(body, x=rows, factors=f32(*columns), y=rows)

@@ -19,10 +19,10 @@ from mlcc_compiler.kernels.cpu import (
 from mlcc_compiler.kernels.cpu import sample as sampling
 from mlcc_compiler.kernels.cpu.attention import attention
 from mlcc_compiler.kernels.cpu.attention import latent as attend_latents
-from mlcc_compiler.kernels.cpu.experts import experts, route
+from mlcc_compiler.kernels.cpu.experts import biased, corrected, experts, route
 from mlcc_compiler.kernels.cpu.isa import Isa
 from mlcc_compiler.kernels.cpu.linear import linear
-from mlcc_compiler.kernels.cpu.state import conv, delta
+from mlcc_compiler.kernels.cpu.state import conv, delta, scan
 from mlcc_compiler.kernels.kernel_set import Emitter, Factory, KernelSet, Layout
 from mlcc_targets import Target
 
@@ -37,9 +37,13 @@ FACTORIES: dict[str, Factory] = {
     "gated_fused": activation.gated_fused,
     "softcap": activation.softcap,
     "route": route.route,
+    "route_corrected": corrected.route_corrected,
     "combine": route.combine,
+    "add_expert_bias": biased.add_expert_bias,
+    "clamped_swiglu": biased.clamped_swiglu,
     "add": activation.add,
     "scale": activation.scale,
+    "scale_columns": activation.scale_columns,
     "take_parts": parts.take_parts,
     "take_rows": kv.take_rows,
     "read_step": kv.read_step,
@@ -50,6 +54,7 @@ FACTORIES: dict[str, Factory] = {
     "adapt_expand": adapt.adapt_expand,
     "causal_conv": conv.causal_conv,
     "delta_rule": delta.delta_rule,
+    "selective_scan": scan.selective_scan,
     "sample": sampling.sample,
     "adjust": adjust.adjust,
     "top_logprobs": top_logprobs.top_logprobs,

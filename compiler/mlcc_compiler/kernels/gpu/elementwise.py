@@ -80,12 +80,17 @@ def _relu2(x: Expr) -> Expr:
     return above * above
 
 
+def _identity(x: Expr) -> Expr:
+    return x
+
+
 ACTIVATIONS: dict[str, Callable[[Expr], Expr]] = {
     "silu": _silu,
     "gelu": _gelu,
     "gelu_tanh": _gelu_tanh,
     "sigmoid": sigmoid,
     "relu2": _relu2,
+    "identity": _identity,
 }
 
 
@@ -162,6 +167,16 @@ def scale(gpu: Gpu, row: Sizes, factor: float) -> PrimFunc:
 
     rows = activations(gpu, "n", *row)
     return kernel(body, x=rows, out=rows)
+
+
+def scale_columns(gpu: Gpu, row: Sizes, columns: Sizes) -> PrimFunc:
+    """(x f32[n, width], factors f32[width]) -> x * factors."""
+
+    def body(x: Expr, factors: Expr, out: Expr) -> None:
+        each_element(gpu, x.shape[0], row[0], lambda i, j: store(out, x[i, j] * factors[j], i, j))
+
+    rows = activations(gpu, "n", *row)
+    return kernel(body, x=rows, factors=f32(*columns), out=rows)
 
 
 def take_rows(gpu: Gpu, row: Sizes, index: Sizes) -> PrimFunc:

@@ -6,12 +6,12 @@ from mlcc_compiler.kernels.gpu import adapt, elementwise, embedding, kv, latent,
 from mlcc_compiler.kernels.gpu.attention import attention
 from mlcc_compiler.kernels.gpu.attention import latent as attend_latents
 from mlcc_compiler.kernels.gpu.device import Gpu
-from mlcc_compiler.kernels.gpu.experts import experts, route
+from mlcc_compiler.kernels.gpu.experts import biased, corrected, experts, route
 from mlcc_compiler.kernels.gpu.linear import linear
 from mlcc_compiler.kernels.gpu.linear.parts import layout
 from mlcc_compiler.kernels.gpu.sample import adjust, top_logprobs
 from mlcc_compiler.kernels.gpu.sample import sample as sampling
-from mlcc_compiler.kernels.gpu.state import conv, delta
+from mlcc_compiler.kernels.gpu.state import conv, delta, scan
 from mlcc_compiler.kernels.kernel_set import Emitter, Factory, KernelSet, Layout
 from mlcc_targets import Target
 
@@ -26,9 +26,13 @@ FACTORIES: dict[str, Factory] = {
     "gated_fused": elementwise.gated_fused,
     "softcap": elementwise.softcap,
     "route": route.route,
+    "route_corrected": corrected.route_corrected,
     "combine": route.combine,
+    "add_expert_bias": biased.add_expert_bias,
+    "clamped_swiglu": biased.clamped_swiglu,
     "add": elementwise.add,
     "scale": elementwise.scale,
+    "scale_columns": elementwise.scale_columns,
     "take_parts": parts.take_parts,
     "take_rows": elementwise.take_rows,
     "read_step": elementwise.read_step,
@@ -40,6 +44,7 @@ FACTORIES: dict[str, Factory] = {
     "adapt_expand": adapt.adapt_expand,
     "causal_conv": conv.causal_conv,
     "delta_rule": delta.delta_rule,
+    "selective_scan": scan.selective_scan,
     "sample": sampling.sample,
     "adjust": adjust.adjust,
     "top_logprobs": top_logprobs.top_logprobs,

@@ -13,7 +13,7 @@ from mlcc_compiler.weights.formats.packed import Packed, Parts, unpack
 
 
 def matrices(parts: Parts, config: Mapping[str, Any]) -> Iterator[tuple[str, Packed]]:
-    """The matrices of a folder. They have no names of their own in the models here."""
+    """The matrices of a folder; `weights/forms.py` knows what those of gpt-oss are."""
     for stem, entry in parts.named("_blocks"):
         experts, n, groups, width = parts.shape(entry.name, ("uint8",), 4)
         scales = f"{stem}_scales"
@@ -25,7 +25,7 @@ def matrices(parts: Parts, config: Mapping[str, Any]) -> Iterator[tuple[str, Pac
 
 def _matrix(parts: Parts, name: str, scales: str, expert: int, shape: tuple[int, int]) -> Packed:
     def load() -> Quantized:
-        codes = unpack(parts.load(name)[expert].reshape(shape[0], -1), 4, shape[1])
-        return Quantized(SCHEMES["mxfp4"], codes, parts.load(scales)[expert])
+        codes = unpack(parts.load(name, expert).reshape(shape[0], -1), 4, shape[1])
+        return Quantized(SCHEMES["mxfp4"], codes, parts.load(scales, expert))
 
     return Packed(shape, (name, scales), load, "mxfp4")

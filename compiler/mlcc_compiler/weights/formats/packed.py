@@ -103,6 +103,10 @@ class PackedTensors:
         value = self.packed[name].load()
         return dequantize(value) if isinstance(value, Quantized) else value
 
+    def read_item(self, name: str, item: int) -> Floats:
+        """`tensor[item]` of one of those beside the matrices."""
+        return self.folder.read_item(name, item)
+
     def quantized(self, name: str) -> Quantized:
         value = self.packed[name].load() if name in self.schemes else None
         if not isinstance(value, Quantized):
@@ -141,18 +145,23 @@ class Parts:
     def dtype(self, name: str) -> str:
         return self.folder.entries[name][1].dtype
 
-    def load(self, name: str) -> Array:
-        """A tensor as it is stored; bfloat16 and smaller floats as f32. Raises CheckpointError."""
+    def load(self, name: str, item: int | None = None) -> Array:
+        """A tensor as it is stored, or `tensor[item]`; bfloat16 and smaller floats as f32. Raises
+        CheckpointError."""
         entry = self.folder.entries[name][1]
+        size, start, shape = entry.stop - entry.start, entry.start, entry.shape
+        if item is not None:
+            size, shape = size // shape[0], shape[1:]
+            start += item * size
         try:
             with entry.path.open("rb") as file:
-                file.seek(entry.start)
-                data = file.read(entry.stop - entry.start)
+                file.seek(start)
+                data = file.read(size)
         except OSError as error:
             raise self.refuse(name, f"cannot be read ({error.strerror or error})") from error
-        if len(data) < entry.stop - entry.start:
+        if len(data) < size:
             raise self.refuse(name, "is cut off")
-        array = np.frombuffer(data, _DTYPES[entry.dtype]).reshape(entry.shape)
+        array = np.frombuffer(data, _DTYPES[entry.dtype]).reshape(shape)
         if entry.dtype == "bfloat16":
             return (array.astype(np.uint32) << 16).view(np.float32)
         return _E4M3[array] if entry.dtype == "float8_e4m3fn" else array

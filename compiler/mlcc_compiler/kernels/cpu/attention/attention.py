@@ -22,6 +22,7 @@ from mlcc_compiler.kernels.frame import (
     Expr,
     PrimFunc,
     activations,
+    f32,
     kernel,
     page_arguments,
     store,
@@ -43,19 +44,21 @@ def emit_attention(
     shape: AttentionShape,
     layout: KvLayout,
 ) -> Any:
-    """Emit attention of `inputs`: those of `paged_attention`; returns its output.
+    """Emit attention of `inputs`: those of `paged_attention`, but for sinks that are behind the
+    queries; returns its output.
 
     sizes: (sequences, entries of the group's page list).
     """
     kernel = kernels.made(paged_attention, shape, layout)
-    q, *_ = inputs
+    asking, rest = inputs[: shape.asking], inputs[shape.asking :]
+    q, *sinks = asking
     out = tensor(dims(q), dtype_of(q))
-    return graph.call_tir(kernel, "paged_attention", [*inputs, sizes[0]], out)
+    return graph.call_tir(kernel, "paged_attention", [q, *rest, *sinks, sizes[0]], out)
 
 
 def paged_attention(isa: Isa, shape: AttentionShape, layout: KvLayout) -> PrimFunc:
-    """(q f32[n, heads, head_dim], pages, [scales], step, b sequences at most) ->
-    f32[n, heads, head_dim].
+    """(q f32[n, heads, head_dim], pages, [scales], step, [sinks f32[heads]], b sequences at most)
+    -> f32[n, heads, head_dim].
 
     pages: kv_dtype[num_pages, 2, kv_heads, page_size, head_dim]. The last query of a sequence sits
     at its last key. A query at position i sees keys j <= i, with a window w only j > i - w; pages
@@ -64,19 +67,24 @@ def paged_attention(isa: Isa, shape: AttentionShape, layout: KvLayout) -> PrimFu
     cut = Blocking(shape, layout, isa.lanes)
 
     def body(q: Expr, pages: Expr, *rest: Expr) -> None:
-        *scales, words, most, out = rest
-        attend(cut, q, Cache(cut, pages, words, *scales), most, out)
+        *before, most, out = rest
+        sinks = before.pop() if shape.sinks else None
+        *scales, words = before
+        attend(cut, q, Cache(cut, pages, words, *scales), most, out, sinks)
 
     rows = activations(isa, "n", shape.heads, shape.head_dim)
     step, pages = step_argument(layout.step), page_arguments(layout)
-    return kernel(body, q=rows, **pages, step=step, sequences=SIZE, out=rows)
+    sinks = {"sinks": f32(shape.heads)} if shape.sinks else {}
+    return kernel(body, q=rows, **pages, step=step, **sinks, sequences=SIZE, out=rows)
 
 
-def attend(cut: Blocking, q: Expr, cache: Cache, most: Expr, out: Expr) -> None:
+def attend(
+    cut: Blocking, q: Expr, cache: Cache, most: Expr, out: Expr, sinks: Expr | None = None
+) -> None:
     """Emit the body of `paged_attention`. Of values it takes the first columns, as many as out
     has."""
     sequences = _PagedSequences(cut, Step(cut.layout.step, cache.words), most)
-    _Kernel(cut, sequences, TileKernel(cut, cache), q, out).emit()
+    _Kernel(cut, sequences, TileKernel(cut, cache), q, out, sinks).emit()
 
 
 @dataclass(frozen=True)
@@ -127,8 +135,8 @@ class _Parts:
     Of each head: its sums, then the largest score and the total.
     """
 
-    def __init__(self, cut: Blocking, dim: int, slots: Expr) -> None:
-        self.dim, self.lanes = dim, cut.dim_lanes
+    def __init__(self, cut: Blocking, dim: int, slots: Expr, sinks: Expr | None) -> None:
+        self.dim, self.lanes, self.sinks = dim, cut.dim_lanes, sinks
         self.rows = T.alloc_buffer((slots, cut.shape.heads, self.dim + self.lanes * 2), "float32")
 
     def keep(self, slot: Expr, head: Expr, r: Expr, scratch: Scratch) -> None:
@@ -150,7 +158,7 @@ class _Parts:
             store(weight, exp(self.rows[slot + c * stride, head, self.dim] - top[0]), c)
             part = self.rows[slot + c * stride, head, self.dim + 1]
             total[0] = total[0] + part * weight[c]
-        factor = _inverse(total[0])
+        factor = _inverse(total[0], top[0], self.sinks, head)
         sums = Registers(1, self.lanes)
         with T.serial(self.dim // self.lanes) as j:
             at = span(j * self.lanes, self.lanes)
@@ -165,13 +173,20 @@ class _Kernel:
     """Emits the body: cut the step into tasks, run them, merge the key ranges."""
 
     def __init__(
-        self, cut: Blocking, sequences: _PagedSequences, tiles: TileKernel, q: Expr, out: Expr
+        self,
+        cut: Blocking,
+        sequences: _PagedSequences,
+        tiles: TileKernel,
+        q: Expr,
+        out: Expr,
+        sinks: Expr | None,
     ) -> None:
+        self.sinks = sinks
         self.cut, self.sequences, self.tiles, self.q, self.out = cut, sequences, tiles, q, out
         self.firsts = T.alloc_buffer((sequences.most + 1, 2), "int64")
         self.dim = int(out.shape[2])
         slots = T.min(out.shape[0], sequences.most * cut.tokens) * _RANGES
-        self.parts = _Parts(cut, self.dim, slots)
+        self.parts = _Parts(cut, self.dim, slots, sinks)
 
     def emit(self) -> None:
         """Tasks dealt to the threads in turn; then the merge, if there is any, a launch of its own:
@@ -258,7 +273,7 @@ class _Kernel:
     def _finish(self, token: Expr, head: Expr, r: Expr, scratch: Scratch) -> None:
         """out = sums / total."""
         lanes = self.cut.dim_lanes
-        factor = _inverse(scratch.total[r])
+        factor = _inverse(scratch.total[r], scratch.top[r], self.sinks, head)
         with T.serial(self.dim // lanes) as j:
             at = span(j * lanes, lanes)
             store(self.out, scratch.sums[r, at] * spread(factor, lanes), token, head, at)
@@ -278,6 +293,9 @@ def _long(x: Expr) -> Expr:
     return T.Cast("int64", x)
 
 
-def _inverse(total: Expr) -> Expr:
-    """1 / total, and 0 where no key was seen."""
+def _inverse(total: Expr, top: Expr, sinks: Expr | None, head: Expr) -> Expr:
+    """1 / total, of weights e ** (score - top), a sink's among them; 0 where no key was seen."""
+    if sinks is not None:
+        # beyond e ** 80 the rest of the weights are nothing beside it
+        total = bind(total + exp(T.min(sinks[head] - top, T.float32(80))))
     return bind(T.Select(total != T.float32(0), T.float32(1) / total, T.float32(0)))

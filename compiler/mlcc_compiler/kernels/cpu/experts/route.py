@@ -8,7 +8,7 @@ from mlcc_compiler.kernels.cpu.rows import each_row
 from mlcc_compiler.kernels.cpu.vector_math import bind, exp, fit_lanes, sigmoid, span, spread
 from mlcc_compiler.kernels.frame import Expr, PrimFunc, Sizes, activations, f32, i32, kernel, store
 
-_TAKEN = -(2**31)
+TAKEN = T.int32(-(2**31))
 """Below every key."""
 
 
@@ -23,13 +23,13 @@ def route(isa: Isa, row: Sizes, k: int, score: str, normalise: int, scale: float
         def token(i: Expr) -> None:
             keys = T.alloc_buffer((experts,), "int32")
             with T.serial(experts) as e:
-                store(keys, _key(logits[i, e]), e)
+                store(keys, key_of(logits[i, e]), e)
             with T.serial(k) as j:
                 best = T.alloc_buffer((1,), "int32")
                 store(best, T.int32(0), 0)
                 with T.serial(experts) as e, T.If(keys[e] > keys[best[0]]), T.Then():
                     store(best, T.Cast("int32", e), 0)
-                store(keys, T.int32(_TAKEN), best[0])
+                store(keys, TAKEN, best[0])
                 store(choice, best[0], i, j)
             _weigh(logits, choice, weights, i, experts, k, score, normalise, scale)
 
@@ -39,8 +39,8 @@ def route(isa: Isa, row: Sizes, k: int, score: str, normalise: int, scale: float
     return kernel(body, logits=f32("n", experts), choice=i32("n", k), weights=chosen)
 
 
-def _key(value: Expr) -> Expr:
-    """An int32 above _TAKEN that orders as the floats do: -0 counts as 0, and a NaN as larger than
+def key_of(value: Expr) -> Expr:
+    """An int32 above TAKEN that orders as the floats do: -0 counts as 0, and a NaN as larger than
     infinity, or smaller than -infinity, by its sign."""
     bits = bind(T.reinterpret("int32", value))
     magnitude = bind(T.bitwise_and(bits, T.int32(0x7FFFFFFF)))

@@ -1,4 +1,5 @@
-"""A depthwise causal convolution over the tokens of each sequence, with silu behind it, on the CPU.
+"""A depthwise causal convolution over the tokens of each sequence, with an activation behind it, on
+the CPU.
 
 The inputs that later tokens see stay in the state. A task is some channels of a sequence, which it
 takes through all tokens of the step, token by token: rows of x are read where they lie, and the
@@ -11,7 +12,7 @@ from collections.abc import Callable
 
 from mlcc_compiler._tvm import T
 from mlcc_compiler.caches import CacheLayout
-from mlcc_compiler.kernels.cpu.activation import silu
+from mlcc_compiler.kernels.cpu.activation import ACTIVATIONS
 from mlcc_compiler.kernels.cpu.isa import Isa
 from mlcc_compiler.kernels.cpu.state.sequences import each_sequence
 from mlcc_compiler.kernels.cpu.vector_math import bind, fit_lanes, span, spread
@@ -31,7 +32,11 @@ def causal_conv(isa: Isa, layout: CacheLayout, shape: ConvShape) -> PrimFunc:
     lanes = fit_lanes(channels, isa.lanes)
     vectors = channels // lanes
 
-    def body(x: Expr, weight: Expr, words: Expr, states: Expr, most: Expr, out: Expr) -> None:
+    activation = ACTIVATIONS[shape.activation]
+
+    def body(x: Expr, weight: Expr, *rest: Expr) -> None:
+        *biases, words, states, _, out = rest
+
         def before(sequence: StateSequence, t: Expr, at: Expr) -> Expr:
             """The input at token t of a sequence; of the state, if that is behind 0."""
             old = sequence.state(states, spread(0.0, lanes), T.max(t, -taps + 1) + taps - 1, at)
@@ -50,7 +55,9 @@ def causal_conv(isa: Isa, layout: CacheLayout, shape: ConvShape) -> PrimFunc:
                 total = spread(0.0, lanes)
                 for tap in range(taps):
                     total = total + load(sequence, t + tap - taps + 1, at) * weights[tap, here]
-                store(out, silu(bind(total)), sequence.first + t, at)
+                for bias in biases:
+                    total = total + bias[at]
+                store(out, activation(bind(total)), sequence.first + t, at)
 
             early = bind(T.min(sequence.tokens, taps - 1))
             with T.grid(early, count) as (t, j):

@@ -18,7 +18,7 @@ from math import gcd
 from mlcc_compiler._tvm import T
 from mlcc_compiler.caches import CacheLayout
 from mlcc_compiler.kernels.cpu.isa import Isa
-from mlcc_compiler.kernels.cpu.state.sequences import each_sequence
+from mlcc_compiler.kernels.cpu.state.sequences import bring, each_sequence
 from mlcc_compiler.kernels.cpu.vector_math import (
     Registers,
     bind,
@@ -44,17 +44,17 @@ def delta_rule(isa: Isa, layout: CacheLayout, shape: DeltaShape) -> PrimFunc:
     """The kernel of `delta_arguments`."""
     lanes = fit_lanes(shape.k_dim, isa.lanes)
 
-    def body(qkv: Expr, ba: Expr, a_log: Expr, dt_bias: Expr, *rest: Expr) -> None:
+    def body(qkv: Expr, b: Expr, a: Expr, a_log: Expr, dt_bias: Expr, *rest: Expr) -> None:
         words, states, _, out = rest
         rule = _Rule(shape, lanes, qkv, states)
 
         def task(sequence: StateSequence, head: Expr) -> None:
-            rule.bring(sequence, head)
+            bring(sequence, states, lanes, head, (shape.v_dim, shape.k_dim))
             speed = bind(T.float32(0) - exp(a_log[head]))
             with T.serial(sequence.tokens) as t:
                 token = bind(sequence.first + t)
-                step_size = softplus(ba[token, shape.v_heads + head] + dt_bias[head])
-                decay, beta = bind(exp(speed * step_size)), bind(sigmoid(ba[token, head]))
+                step_size = softplus(a[token, head] + dt_bias[head])
+                decay, beta = bind(exp(speed * step_size)), bind(sigmoid(b[token, head]))
                 rule.learn(sequence, head, token, decay, beta, out)
 
         each_sequence(layout, words, shape.v_heads, task)
@@ -77,17 +77,6 @@ class _Rule:
     lanes: int
     qkv: Expr
     states: Expr
-
-    def bring(self, sequence: StateSequence, head: Expr) -> None:
-        """Copy the matrix from where it is read to where it is written, if that differs."""
-        with (
-            T.If(sequence.source != sequence.slot),
-            T.Then(),
-            T.grid(self.shape.v_dim, self.shape.k_dim // self.lanes) as (j, i),
-        ):
-            at = head, j, self._span(i)
-            old = sequence.state(self.states, spread(0.0, self.lanes), *at)
-            store(self.states, old, sequence.slot, *at)
 
     def learn(
         self, sequence: StateSequence, head: Expr, token: Expr, decay: Expr, beta: Expr, out: Expr

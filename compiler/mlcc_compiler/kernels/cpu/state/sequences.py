@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from mlcc_compiler._tvm import T
 from mlcc_compiler.caches import CacheLayout
-from mlcc_compiler.kernels.cpu.vector_math import bind
-from mlcc_compiler.kernels.frame import Expr
+from mlcc_compiler.kernels.cpu.vector_math import bind, span, spread
+from mlcc_compiler.kernels.frame import Expr, store
 from mlcc_compiler.kernels.state_sequence import StateSequence
 from mlcc_compiler.kernels.step import Step
 
@@ -27,3 +27,17 @@ def each_sequence(
         tokens = bind(column("first_token", s + 1) - first)
         slots = (column(f"{name}.{group}", s) for name in ("slot_in", "slot_out"))
         body(StateSequence(first, tokens, *slots), task)
+
+
+def bring(
+    sequence: StateSequence, states: Expr, lanes: int, head: Expr, sizes: tuple[int, int]
+) -> None:
+    """Emit a copy of a head's matrix from where it is read to where it is written, if that
+    differs."""
+    with (
+        T.If(sequence.source != sequence.slot),
+        T.Then(),
+        T.grid(sizes[0], sizes[1] // lanes) as (j, i),
+    ):
+        at = head, j, span(i * lanes, lanes)
+        store(states, sequence.state(states, spread(0.0, lanes), *at), sequence.slot, *at)

@@ -32,8 +32,8 @@ def emit_attention(
     shape: AttentionShape,
     layout: KvLayout,
 ) -> Any:
-    """Emit attention of inputs: q f32[n, heads, head_dim], pages
-    kv_dtype[num_pages, 2, kv_heads, page_size, head_dim], the scales of 8-bit ones, step. sizes:
+    """Emit attention of inputs: q f32[n, heads, head_dim], sinks f32[heads] where there are any,
+    pages kv_dtype[num_pages, 2, kv_heads, page_size, head_dim], the scales of 8-bit ones, step. sizes:
     (sequences, entries of the group's page list).
 
     The last query of a sequence sits at its last key. A query at position i sees keys j <= i, with
@@ -41,29 +41,34 @@ def emit_attention(
     get zeros. Where n <= b, no sequence may have more than one token: that is a pure decode step,
     and the prefill is not started.
     """
-    (q, *_), (sequences, pages) = inputs, sizes
+    asking, rest = inputs[: shape.asking], inputs[shape.asking :]
+    (q, *sinks), (sequences, pages) = asking, sizes
+    inputs = [q, *rest]
     items = range_items(pages, sequences, layout.page_size)
     scratch = [tensor([items, shape.heads, shape.head_dim]), tensor([items, shape.heads, 2])]
     first = kernels.made(attend_ranges, shape, layout)
     parts = graph.items(graph.call_tir(first, "attend_ranges", inputs, scratch), 2)
     second = kernels.made(attend, shape, layout)
     return graph.call_tir(
-        second, "attend", [*inputs, *parts, sequences], tensor(dims(q), dtype_of(q))
+        second, "attend", [*inputs, *parts, *sinks, sequences], tensor(dims(q), dtype_of(q))
     )
 
 
 def attend(gpu: Gpu, shape: AttentionShape, layout: KvLayout) -> PrimFunc:
-    """(the arguments of `sequences.arguments`, sums and stats of `attend_ranges`, b) ->
+    """(the arguments of `sequences.arguments`, sums and stats of `attend_ranges`, [sinks], b) ->
     f32[n, heads, head_dim]."""
 
     def body(q: Expr, *rest: Expr) -> None:
-        *pages, words, sums, stats, most, out = rest
+        *before, most, out = rest
+        sinks = before.pop() if shape.sinks else None
+        *pages, words, sums, stats = before
         sequences = PagedSequences(shape, layout, words)
-        merge_ranges(gpu, sequences, most, sums, stats, out)
+        merge_ranges(gpu, sequences, most, sums, stats, out, sinks)
         with when(q.shape[0] > most):
-            prefill(gpu, sequences, most, q, pages, out)
+            prefill(gpu, sequences, most, q, pages, out, sinks)
 
     parts, stats = f32("items", shape.heads, shape.head_dim), f32("items", shape.heads, 2)
     rows = activations(gpu, "n", shape.heads, shape.head_dim)
     before = arguments(gpu, shape, layout)
-    return kernel(body, **before, sums=parts, stats=stats, sequences=SIZE, out=rows)
+    sinks = {"sinks": f32(shape.heads)} if shape.sinks else {}
+    return kernel(body, **before, sums=parts, stats=stats, **sinks, sequences=SIZE, out=rows)

@@ -14,6 +14,7 @@ from mlcc_compiler.kernels.gpu.attention.sequences import (
     load_vector,
     split,
     strided,
+    sunk,
     zeros,
 )
 from mlcc_compiler.kernels.gpu.device import Gpu
@@ -33,7 +34,13 @@ from mlcc_compiler.kernels.gpu.workgroup import (
 
 
 def merge_ranges(
-    gpu: Gpu, sequences: PagedSequences, most: Expr, sums: Expr, stats: Expr, out: Expr
+    gpu: Gpu,
+    sequences: PagedSequences,
+    most: Expr,
+    sums: Expr,
+    stats: Expr,
+    out: Expr,
+    sinks: Expr | None = None,
 ) -> None:
     """Emit the launch that fills out's rows of sequences with one token from their ranges.
 
@@ -67,7 +74,10 @@ def merge_ranges(
                 total[0] = total[0] + weight(i) * stats[item + i, head, 1]
 
             strided(count, threads, thread, accumulate)
-            factor = bind(real(1) / reduce(gpu, total[0], add, thread, threads))
+            summed = reduce(gpu, total[0], add, thread, threads)
+            if sinks is not None:
+                summed = summed + sunk(bind(sinks[head]), top)
+            factor = bind(real(1) / summed)
             team, column = bind(thread // columns), bind(thread % columns)
             scratch = shared((teams, shape.head_dim))
 
@@ -84,10 +94,10 @@ def merge_ranges(
             barrier()
 
             def finish(i: Expr) -> None:
-                summed = zeros(1)
+                gathered = zeros(1)
                 with T.serial(teams) as t:
-                    summed[0] = summed[0] + scratch[t, i]
-                store(out, summed[0] * factor, sequence.token, head, i)
+                    gathered[0] = gathered[0] + scratch[t, i]
+                store(out, gathered[0] * factor, sequence.token, head, i)
 
             strided(shape.head_dim, threads, thread, finish)
         with when(tirx.all(s >= sequences.tokens, s < rows)):

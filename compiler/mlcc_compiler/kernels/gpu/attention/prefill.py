@@ -51,7 +51,13 @@ from mlcc_compiler.layout import AttentionShape
 
 
 def prefill(
-    gpu: Gpu, sequences: PagedSequences, most: Expr, q: Expr, pages: Sequence[Expr], out: Expr
+    gpu: Gpu,
+    sequences: PagedSequences,
+    most: Expr,
+    q: Expr,
+    pages: Sequence[Expr],
+    out: Expr,
+    sinks: Expr | None = None,
 ) -> None:
     """Emit the launch that fills out's rows of sequences with several tokens (`each_tile`); pages
     with their scales, if they have some."""
@@ -63,7 +69,7 @@ def prefill(
         head = bind(part * plan.heads)
         tile = _Tile(shape, plan, sequences, sequence, start, count, thread)
         tile.run(q, Rows(gpu, sequences.layout, *pages), part // splits, head)
-        tile.finish(out, head)
+        tile.finish(out, head, sinks)
 
     each_tile(sequences, plan, shape.kv_heads * splits, most, out, run)
 
@@ -191,10 +197,11 @@ class _Tile:
                 self._multiply(a, b, self.outputs, part * ROWS * plan.columns)
             barrier()
 
-    def finish(self, out: Expr, head: Expr) -> None:
+    def finish(self, out: Expr, head: Expr, sinks: Expr | None) -> None:
         """out = outputs / the sum of the weights."""
         plan = self.plan
-        self.softmax.sum_weights(self.stage)
+        sink = None if sinks is None else lambda row: sinks[head + split(row, plan.heads)[1]]
+        self.softmax.sum_weights(self.stage, sink)
         for r in range(ROWS):
             row = bind(self.row + r)
             factor = bind(real(1) / self.softmax.factors[row])

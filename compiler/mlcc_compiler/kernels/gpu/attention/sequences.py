@@ -31,6 +31,12 @@ def capped(shape: AttentionShape, score: Expr) -> Expr:
     return real(shape.softcap) * tanh(score * real(1 / shape.softcap))
 
 
+def sunk(sink: Expr, top: Expr) -> Expr:
+    """The weight of a head's sink beside e ** (score - top). Beyond e ** 80 nothing is left of the
+    others, and no driver overflows."""
+    return T.exp(T.min(sink - top, real(80)))
+
+
 def first_key(shape: AttentionShape, position: Expr) -> Expr:
     """The first key that a query at `position` sees."""
     if shape.window is None:

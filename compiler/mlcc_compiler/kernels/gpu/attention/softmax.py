@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from mlcc_compiler._tvm import T
 from mlcc_compiler.kernels.frame import Expr, store
 from mlcc_compiler.kernels.gpu.attention.plan import PAD
-from mlcc_compiler.kernels.gpu.attention.sequences import LOWEST, zeros
+from mlcc_compiler.kernels.gpu.attention.sequences import LOWEST, sunk, zeros
 from mlcc_compiler.kernels.gpu.workgroup import barrier, bind, real, shared, when
 
 
@@ -48,14 +50,16 @@ class OnlineSoftmax:
             store(self.factors, factor, self.row)
         barrier()
 
-    def sum_weights(self, scratch: Expr) -> None:
-        """factors become the sum of each row's weights over all blocks; `scratch` has room for a
-        number of each thread."""
+    def sum_weights(self, scratch: Expr, sink: Callable[[Expr], Expr] | None = None) -> None:
+        """factors become the sum of each row's weights over all blocks, and of its sink's, if
+        sink(row) is one; `scratch` has room for a number of each thread."""
         store(scratch, self.total[0], self.part * self.rows + self.row)
         barrier()
         with when(self.part == 0):
             total = zeros(1)
             for part in range(self.parts):
                 total[0] = total[0] + scratch[part * self.rows + self.row]
+            if sink is not None:
+                total[0] = total[0] + sunk(bind(sink(self.row)), self.best[0])
             store(self.factors, total[0], self.row)
         barrier()

@@ -1,4 +1,5 @@
-"""A depthwise causal convolution over the tokens of each sequence, with silu behind it, on a GPU.
+"""A depthwise causal convolution over the tokens of each sequence, with an activation behind it, on
+a GPU.
 
 A thread is a channel of a sequence, which it takes through all tokens of the step; what it reads
 of the state it reads before it writes.
@@ -22,7 +23,11 @@ def causal_conv(gpu: Gpu, layout: CacheLayout, shape: ConvShape) -> PrimFunc:
     """The kernel of `conv_arguments`."""
     channels, taps = shape.channels, shape.taps
 
-    def body(x: Expr, weight: Expr, words: Expr, states: Expr, most: Expr, out: Expr) -> None:
+    activation = ACTIVATIONS[shape.activation]
+
+    def body(x: Expr, weight: Expr, *rest: Expr) -> None:
+        *biases, words, states, most, out = rest
+
         def run(sequence: StateSequence, c: Expr) -> None:
             window, weights = Local(taps), Local(taps)
             for tap in range(taps):
@@ -35,7 +40,9 @@ def causal_conv(gpu: Gpu, layout: CacheLayout, shape: ConvShape) -> PrimFunc:
                 total = window[0] * weights[0]
                 for tap in range(1, taps):
                     total = total + window[tap] * weights[tap]
-                store(out, ACTIVATIONS["silu"](total), token, c)
+                for bias in biases:
+                    total = total + bias[c]
+                store(out, activation(total), token, c)
                 for age in range(taps - 1):
                     window[age] = window[age + 1]
             with when(sequence.slot >= 0):

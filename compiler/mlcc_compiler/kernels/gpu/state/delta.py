@@ -12,7 +12,6 @@ writes each state once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import gcd
 
 from mlcc_compiler._tvm import T
@@ -21,33 +20,21 @@ from mlcc_compiler.kernels.frame import Expr, PrimFunc, kernel, store
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.elementwise import sigmoid
 from mlcc_compiler.kernels.gpu.state.sequences import sequence_of
-from mlcc_compiler.kernels.gpu.workgroup import (
-    Local,
-    add,
-    barrier,
-    bind,
-    ceil_div,
-    launch,
-    real,
-    reduce,
-    shared,
-    when,
-)
+from mlcc_compiler.kernels.gpu.state.teams import LANES, product, softplus, totals
+from mlcc_compiler.kernels.gpu.workgroup import Local, bind, ceil_div, launch, real, when
 from mlcc_compiler.kernels.state_arguments import delta_arguments
 from mlcc_compiler.kernels.state_sequence import StateSequence
 from mlcc_compiler.states import DeltaShape
 
-_LANES = 16  # threads of a row, at most: 64 bytes side by side
-
 
 def delta_rule(gpu: Gpu, layout: CacheLayout, shape: DeltaShape) -> PrimFunc:
     """The kernel of `delta_arguments`."""
-    lanes = gcd(shape.k_dim, _LANES)
+    lanes = gcd(shape.k_dim, LANES)
     teams = gpu.threads // lanes
     blocks = ceil_div(shape.v_dim, teams)
     each = shape.k_dim // lanes
 
-    def body(qkv: Expr, ba: Expr, a_log: Expr, dt_bias: Expr, *rest: Expr) -> None:
+    def body(qkv: Expr, b: Expr, a: Expr, a_log: Expr, dt_bias: Expr, *rest: Expr) -> None:
         words, states, most, out = rest
 
         def run(sequence: StateSequence, head: Expr, row: Expr, lane: Expr, team: Expr) -> None:
@@ -65,14 +52,14 @@ def delta_rule(gpu: Gpu, layout: CacheLayout, shape: DeltaShape) -> PrimFunc:
                 for i in range(each):
                     q[i], k[i] = qkv[token, query + i * lanes], qkv[token, key + i * lanes]
                 pairs = (matrix, k), (matrix, q), (q, q), (k, k), (q, k)
-                parts = [_product(a, b, each) for a, b in pairs]
-                seen, asked, qq, kk, qk = _totals(gpu, parts, lane, lanes, team, teams)
+                parts = [product(a, b, each) for a, b in pairs]
+                seen, asked, qq, kk, qk = totals(gpu, parts, lane, lanes, team, teams)
                 q_factor = bind(real(shape.k_dim**-0.5) / T.sqrt(qq + real(shape.eps)))
                 k_factor = bind(real(1) / T.sqrt(kk + real(shape.eps)))
-                step_size = softplus(ba[token, shape.v_heads + head] + dt_bias[head])
+                step_size = softplus(a[token, head] + dt_bias[head])
                 decay = bind(T.exp(speed * step_size))
                 known = decay * (seen * k_factor)
-                change = bind(sigmoid(ba[token, head]) * (qkv[token, value] - known))
+                change = bind(sigmoid(b[token, head]) * (qkv[token, value] - known))
                 with when(T.And(inside, lane == 0)):
                     found = decay * (asked * q_factor) + qk * q_factor * k_factor * change
                     store(out, found, token, head, row)
@@ -88,42 +75,3 @@ def delta_rule(gpu: Gpu, layout: CacheLayout, shape: DeltaShape) -> PrimFunc:
             run(sequence_of(layout, words, s), head, row, lane, team)
 
     return kernel(body, **delta_arguments(gpu, layout, shape))
-
-
-def softplus(x: Expr) -> Expr:
-    """log(1 + e**x), of which e**x never overflows."""
-    x = bind(x)
-    return bind(T.max(x, real(0)) + T.log(real(1) + T.exp(real(0) - T.fabs(x))))
-
-
-def _product(a: Local, b: Local, each: int) -> Expr:
-    """This thread's part of an inner product."""
-    total = a[0] * b[0]
-    for i in range(1, each):
-        total = total + a[i] * b[i]
-    return bind(total)
-
-
-def _totals(
-    gpu: Gpu, parts: Sequence[Expr], lane: Expr, lanes: int, team: Expr, teams: int
-) -> list[Expr]:
-    """Each of `parts` summed over the lanes of a team. Where threads exchange no registers, all of
-    them together: `reduce` would meet once for each."""
-    if lanes == 1 or gpu.subgroup >= lanes:
-        return [reduce(gpu, part, add, lane, lanes, team, teams) for part in parts]
-    # a buffer each: of one, TVM would want a barrier between its parts, under the condition
-    cells = [shared((teams * lanes,)) for _ in parts]
-    first = team * lanes
-    for cell, part in zip(cells, parts, strict=True):
-        store(cell, part, first + lane)
-    barrier()
-    half = lanes // 2
-    while half:
-        with when(lane < half):
-            for cell in cells:
-                store(cell, cell[first + lane] + cell[first + lane + half], first + lane)
-        barrier()
-        half //= 2
-    totals = [bind(cell[first]) for cell in cells]
-    barrier()  # so that the cells may be written again
-    return totals
