@@ -44,6 +44,14 @@ class AttentionShape(PagedRecord):
     """Keys that a query sees, itself included; None = all before it."""
     softcap: float | None = None
     """Scores become cap * tanh(score / cap); None = they stay."""
+    causal: bool = True
+    """Whether a query sees nothing behind it. If not it sees all of its sequence, which is one
+    step's; of a window those less than `window` away on both sides."""
+
+    @property
+    def slides(self) -> bool:
+        """Whether pages slide out of the window: a window group."""
+        return self.causal and self.window is not None
 
     @property
     def group(self) -> int:
@@ -52,7 +60,7 @@ class AttentionShape(PagedRecord):
 
     def kept(self, page_size: int, dtype: str) -> Kept:
         """Pages of keys and values; of a window, if there is one. 8-bit ones have their scales."""
-        kind = "paged" if self.window is None else "window"
+        kind = "window" if self.slides else "paged"
         rows, dim = (2, self.kv_heads, page_size), self.head_dim
         name, scale = self.tensors
         if dtype == INT8:
@@ -63,7 +71,8 @@ class AttentionShape(PagedRecord):
             tensors = [CacheTensor(name, (*rows, dim), dtype)]
         if dtype in SCALED:
             tensors.append(CacheTensor(scale, rows, "float32"))
-        return Kept(CacheGroup(kind, page_size, self.window), tuple(tensors))
+        window = self.window if self.slides else None
+        return Kept(CacheGroup(kind, page_size, window), tuple(tensors))
 
     def layout(self, layout: CacheLayout) -> KvLayout:
         return KvLayout.of(layout)

@@ -35,6 +35,7 @@ class Case:
     dtype: str = "float32"
     before: tuple[CacheGroup, ...] = ()
     bounds: tuple[int, ...] = BOUNDS
+    causal: bool = True
 
     @property
     def scale(self) -> float:
@@ -43,12 +44,13 @@ class Case:
     @property
     def shape(self) -> AttentionShape:
         numbers = (self.scale, self.window, self.softcap)
-        return AttentionShape(self.heads, self.kv_heads, self.dim, *numbers)
+        return AttentionShape(self.heads, self.kv_heads, self.dim, *numbers, self.causal)
 
     @property
     def step(self) -> StepLayout:
-        kind = "paged" if self.window is None else "window"
-        return layout_of((*self.before, CacheGroup(kind, self.page, self.window)), self.bounds)
+        window = self.window if self.causal else None
+        kind = "paged" if window is None else "window"
+        return layout_of((*self.before, CacheGroup(kind, self.page, window)), self.bounds)
 
     @property
     def layout(self) -> KvLayout:
@@ -90,7 +92,9 @@ class Inputs:
         case = self.case
         lists = StepView(self.batch).lists(case.layout.group)
         numbers = (case.scale, case.window, case.softcap)
-        return twin.paged_attention(self.q, self.pages, lists, *numbers, self.scales)
+        return twin.paged_attention(
+            self.q, self.pages, lists, *numbers, self.scales, self.case.causal
+        )
 
 
 def inputs(case: Case, sequences: Any, seed: int = 0, padding: int = 0) -> Inputs:
@@ -139,7 +143,7 @@ def alone(given: Inputs, s: int) -> Inputs:
 
 def _unseen(case: Case, queries: int, keys: int) -> int:
     """Pages that have slid out of the window of all queries."""
-    return 0 if case.window is None else max(0, keys - queries + 1 - case.window) // case.page
+    return 0 if not case.shape.slides else max(0, keys - queries + 1 - case.window) // case.page
 
 
 def _step(

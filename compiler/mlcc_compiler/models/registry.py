@@ -7,6 +7,7 @@ from typing import Any
 
 from mlcc.errors import CheckpointError, UnsupportedError
 from mlcc_compiler.models import (
+    bert,
     cohere2,
     deepseek_v2,
     ernie4_5,
@@ -22,6 +23,7 @@ from mlcc_compiler.models import (
     ministral,
     ministral3,
     mistral,
+    modernbert,
     nemotron,
     olmo2,
     olmo3,
@@ -30,12 +32,15 @@ from mlcc_compiler.models import (
     qwen3,
     qwen3_moe,
     qwen3_next,
+    roberta,
     smollm3,
     starcoder2,
 )
 from mlcc_compiler.models.causal_lm import CausalLM
 from mlcc_compiler.models.config import DecoderConfig
-from mlcc_compiler.models.fields import HfConfig
+from mlcc_compiler.models.encoder import DecoderEncoder, Encoder
+from mlcc_compiler.models.fields import HfConfig, require
+from mlcc_compiler.models.readout import Readout
 
 ARCHITECTURES: dict[str, Any] = {
     "llama": llama,
@@ -66,13 +71,21 @@ ARCHITECTURES: dict[str, Any] = {
     "starcoder2": starcoder2,
 }
 
+ENCODERS: dict[str, Any] = {
+    "bert": bert,
+    "roberta": roberta,
+    "xlm-roberta": roberta,
+    "modernbert": modernbert,
+}
+"""Those that never write: each has a `Model` of its own."""
+
 
 @dataclass(frozen=True)
 class Architecture:
     """A model ready to trace, and the config it was built from."""
 
     config: DecoderConfig
-    model: CausalLM
+    model: CausalLM | Encoder
 
 
 def with_defaults(hf: HfConfig) -> HfConfig:
@@ -80,8 +93,21 @@ def with_defaults(hf: HfConfig) -> HfConfig:
     return {**_module(hf).DEFAULTS, **hf}
 
 
-def build_model(hf: HfConfig, context: int, activation_dtype: str = "float32") -> Architecture:
-    """The model for a checkpoint's config. Raises UnsupportedError for an unknown `model_type`."""
+def longest(hf: HfConfig) -> int:
+    """Tokens of a sequence that the model knows positions for."""
+    module, hf = _module(hf), with_defaults(hf)
+    found: int = module.longest(hf) if module in ENCODERS.values() else 0
+    return found or require(hf, "max_position_embeddings")
+
+
+def build_model(
+    hf: HfConfig,
+    context: int,
+    activation_dtype: str = "float32",
+    readout: Readout | None = None,
+) -> Architecture:
+    """The model for a checkpoint's config; readout: of an encoder. Raises UnsupportedError for an
+    unknown `model_type`."""
     module = _module(hf)
     try:
         config = module.read_config(with_defaults(hf), context)
@@ -91,13 +117,19 @@ def build_model(hf: HfConfig, context: int, activation_dtype: str = "float32") -
             "fetch the checkpoint's config.json again"
         ) from error
     config = replace(config, activation_dtype=activation_dtype)
-    return Architecture(config, CausalLM(config, module.Layer))
+    if readout is None:
+        return Architecture(config, CausalLM(config, module.Layer))
+    config = replace(config, tie_embeddings=False, ignored=(*config.ignored, r"^lm_head\."))
+    made = module in ENCODERS.values()
+    model = module.Model(config, readout, with_defaults(hf)) if made else None
+    return Architecture(config, model or DecoderEncoder(config, readout, module.Layer))
 
 
 def _module(hf: HfConfig) -> Any:
     kind = str(hf.get("model_type"))
-    if kind not in ARCHITECTURES:
+    known = {**ARCHITECTURES, **ENCODERS}
+    if kind not in known:
         raise UnsupportedError(
-            f"architecture '{kind}' is not supported; these are: {', '.join(sorted(ARCHITECTURES))}"
+            f"architecture '{kind}' is not supported; these are: {', '.join(sorted(known))}"
         )
-    return ARCHITECTURES[kind]
+    return known[kind]

@@ -24,12 +24,14 @@ def attention(
     scale: float,
     window: int | None,
     softcap: float | None,
+    causal: bool = True,
     **sizes: int,
 ) -> Array:
     """Append keys and values to the pages, 8-bit ones if they have scales, then attend."""
     pages, scales = cache.tensors["kv"], cache.tensors.get("kv_scale")
     append_kv(k, v, step.tokens(f"slot.{cache.group}"), pages, scales)
-    return paged_attention(q, pages, step.lists(cache.group), scale, window, softcap, scales)
+    lists = step.lists(cache.group)
+    return paged_attention(q, pages, lists, scale, window, softcap, scales, causal)
 
 
 def append_kv(
@@ -72,9 +74,11 @@ def paged_attention(
     window: int | None = None,
     softcap: float | None = None,
     scales: Array | None = None,
+    causal: bool = True,
 ) -> Array:
-    """Causal attention of q [n, heads, head_dim]; zeros for tokens of no sequence. Of 8-bit pages
-    the scales are what their numbers are multiplied with."""
+    """Attention of q [n, heads, head_dim]; zeros for tokens of no sequence. Of 8-bit pages the
+    scales are what their numbers are multiplied with. Not causal, a query sees its whole sequence,
+    with a window what is less than that away."""
     out = np.zeros_like(q)
     for s, length in enumerate(lists.length):
         own = lists.ids[lists.first_page[s] : lists.first_page[s + 1]]
@@ -83,7 +87,10 @@ def paged_attention(
         for t in range(begin, end):
             position = int(length) - end + t
             first = 0 if window is None else max(0, position + 1 - window)
-            seen = first - slid, position + 1 - slid
+            last = position + 1
+            if not causal:
+                last = int(length) if window is None else min(int(length), position + window)
+            seen = first - slid, last - slid
             keys, values = (gather_kv(pages, own, c, *seen, scales) for c in (0, 1))
             out[t] = attend(q[t], keys.astype(q.dtype), values.astype(q.dtype), scale, softcap)
     return out

@@ -17,6 +17,7 @@ from mlcc.engine.later_text import LaterText
 from mlcc.engine.request import Request
 from mlcc.errors import DeviceError, DeviceLostError, MlccError
 from mlcc.model.driver import Driver
+from mlcc.model.encoder_driver import EncoderDriver
 from mlcc.model.model import Model
 from mlcc.worker.grammars import GrammarThread
 from mlcc.worker.messages import (
@@ -86,7 +87,9 @@ class Worker:
 
     def __init__(self, connection: Channel, model: Model) -> None:
         self._connection = connection
-        self._driver = Driver(model, text_later=True)
+        self._driver: Driver | EncoderDriver = (
+            Driver(model, text_later=True) if model.encoder is None else EncoderDriver(model)
+        )
         self._teller = Teller(connection.send, LaterText(model.text.tokenizer))
         self._grammars = GrammarThread(model.text.grammars)
         self._stopped = False
@@ -156,7 +159,10 @@ class Worker:
         try:
             if isinstance(grammar, MlccError):
                 raise grammar
-            self._driver.engine.add(request, grammar)
+            if isinstance(self._driver, EncoderDriver):
+                self._driver.engine.add(request)
+            else:
+                self._driver.engine.add(request, grammar)
         except MlccError as error:
             self._teller.say(Refused(request.id, error))
         else:
