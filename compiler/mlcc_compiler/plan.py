@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from mlcc.errors import UnsupportedError
 from mlcc_compiler.adapters import AdapterRoom, check_room
 from mlcc_compiler.caches import Caches
 from mlcc_compiler.checkpoint.folder import Checkpoint
+from mlcc_compiler.checkpoint.pairs import pair_of
 from mlcc_compiler.checkpoint.sentence import dense_folders, readout_of
 from mlcc_compiler.layout import INT8, INT8_WORDS
 from mlcc_compiler.models.causal_lm import CausalLM
@@ -101,13 +103,15 @@ class Plan:
     readout: Readout | None = None
     """What an encoder is read for; None = the model writes."""
 
-    @property
+    @cached_property
     def encoder(self) -> EncoderInfo | None:
         """As the manifest has it."""
         model, readout = self.architecture.model, self.readout
         if readout is None or not isinstance(model, Encoder):
             return None
+        pair, apart = pair_of(self.checkpoint.tokenizer) if readout.labels else ((), False)
         return EncoderInfo(
+            pair=pair,
             task="score" if readout.labels else "embed",
             pooling=readout.pooling,
             width=model.width,
@@ -115,7 +119,7 @@ class Plan:
             activation=readout.activation,
             prompts=dict(readout.prompts),
             default_prompt=readout.default_prompt,
-            segments=model.segments if readout.labels else 1,
+            segments=model.segments if apart else 1,
         )
 
     @property

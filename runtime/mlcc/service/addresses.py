@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from mlcc.api.anthropic.fields import COUNT_TOKENS, MESSAGES
-from mlcc.api.encoders import ENCODED
+from mlcc.api.encoders import EMBEDDING, RERANK, SCORE
 from mlcc.api.fields import CHAT, COMPLETION
 from mlcc.api.llamacpp import fields as llamacpp
 from mlcc.api.lora import LOAD_LORA as LOAD_LORA_BODY
@@ -117,11 +117,17 @@ ANTHROPIC_COUNT = Address(
     errors=anthropic_error_response,
 )
 EMBEDDINGS = Address(
-    "POST", "/v1/embeddings", "Refused: no encoder model can be compiled yet.", "", ENCODED
+    "POST", "/v1/embeddings", "Make rows of numbers of texts.", "EmbeddingList", EMBEDDING
 )
-SCORE = Address("POST", "/v1/score", EMBEDDINGS.about, "", ENCODED)
-RERANK = Address("POST", "/v1/rerank", EMBEDDINGS.about, "", ENCODED)
-RERANK_PLAIN = Address("POST", "/rerank", EMBEDDINGS.about, "", ENCODED)
+SCORE_V1 = Address(
+    "POST", "/v1/score", "Say how well pairs of texts go together.", "ScoreList", SCORE
+)
+SCORE_PLAIN = replace(SCORE_V1, path="/score")
+RERANK_V1 = Address(
+    "POST", "/v1/rerank", "Order documents by how well they fit a query.", "Ranking", RERANK
+)
+RERANK_V2 = replace(RERANK_V1, path="/v2/rerank")
+RERANK_PLAIN = replace(RERANK_V1, path="/rerank")
 
 
 def _ollama(
@@ -232,8 +238,10 @@ ADDRESSES = (
     RESPONSE,
     RESPONSE_DELETE,
     EMBEDDINGS,
-    SCORE,
-    RERANK,
+    SCORE_V1,
+    SCORE_PLAIN,
+    RERANK_V1,
+    RERANK_V2,
     RERANK_PLAIN,
     *OLLAMA,
     *LLAMACPP,
