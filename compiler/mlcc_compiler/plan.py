@@ -31,8 +31,8 @@ from mlcc_compiler.checkpoint.sentence import dense_folders, readout_of
 from mlcc_compiler.layout import INT8, INT8_WORDS
 from mlcc_compiler.models.causal_lm import CausalLM
 from mlcc_compiler.models.config import DecoderConfig
-from mlcc_compiler.models.fields import require
 from mlcc_compiler.models.encoder import Encoder
+from mlcc_compiler.models.fields import require
 from mlcc_compiler.models.layers import named_modules
 from mlcc_compiler.models.readout import Readout
 from mlcc_compiler.models.registry import Architecture, build_model, longest, with_defaults
@@ -246,6 +246,8 @@ def make_plan(checkpoint: Checkpoint, target: Target, options: Options) -> Plan:
     tied = ("lm_head.weight",) if config.tie_embeddings else ()
     check_tensors(expected, found, (*config.ignored, *tied))
     caches = _caches(traced, target, options)
+    if readout is not None and not all(group.has_pages for group in caches.groups):
+        raise UnsupportedError("an encoder with states is not built; those with attention are")
     limits = _limits(options, target, context, caches, readout)
     notes = (*assignment.notes(), *(readout.notes if readout else ()))
     return Plan(

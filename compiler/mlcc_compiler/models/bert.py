@@ -80,7 +80,7 @@ class Attention(nn.Module):
     """Attention, then its output."""
 
     def __init__(self, config: DecoderConfig, layer: int) -> None:
-        setattr(self, "self", SelfAttention(config, layer))  # as HF has it
+        self.self = SelfAttention(config, layer)  # as HF has it
         self.output = Output(config, config.hidden_size)
 
     def forward(self, x: Tensor) -> Tensor:

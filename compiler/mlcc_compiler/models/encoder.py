@@ -76,9 +76,7 @@ class Encoder(nn.Module):
 
     def pool(self, x: Tensor, rows: Tensor) -> Tensor:
         """One row of each text."""
-        return (
-            ops.mean_rows(x, rows) if self.readout.pooling == "mean" else ops.take_rows(x, rows)
-        )
+        return ops.mean_rows(x, rows) if self.readout.pooling == "mean" else ops.take_rows(x, rows)
 
     def score(self, x: Tensor) -> Tensor:
         """The classifier's answer for pooled rows."""

@@ -160,7 +160,7 @@ def _of_encoder(manifest: ManifestRecord) -> Iterator[str]:
     limits = manifest.limits
     if limits.max_step_tokens < limits.context or limits.max_rows < limits.max_batch:
         yield "has steps too small for an encoder's texts"
-    if any(cache.kind != "paged" for cache in manifest.caches):
+    if any(cache.kind == "state" for cache in manifest.caches):
         yield "has an encoder that keeps more than a step"
 
 

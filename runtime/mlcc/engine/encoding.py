@@ -17,6 +17,7 @@ from typing import Protocol
 from mlcc.engine.batch import Batch, Capacity, PageList, int32
 from mlcc.engine.batch_writer import BatchWriter
 from mlcc.engine.events import Event, Finished
+from mlcc.engine.grammar import Grammar
 from mlcc.engine.limits import check_capacity
 from mlcc.engine.request import FinishReason, Request
 from mlcc.engine.stats import Stats
@@ -54,8 +55,11 @@ class EncoderEngine:
         """Whether a text waits or is computed."""
         return bool(self._live or self._step)
 
-    def add(self, request: Request) -> None:
-        """Queue a text. Raises InvalidRequestError if it can never be computed."""
+    def add(self, request: Request, grammar: Grammar | None = None) -> None:
+        """Queue a text. Raises InvalidRequestError if it can never be computed, or with a grammar:
+        nothing is written."""
+        if grammar is not None:
+            raise InvalidRequestError("an encoder writes nothing; leave the grammar out")
         if request.id in self._live:
             raise InvalidRequestError(
                 f"request id {request.id!r} is already in use; choose another", param="id"
@@ -119,6 +123,9 @@ class EncoderEngine:
         """The device failed: forget the step and end every text with "error"."""
         ended, self._live, self._step, self._waiting = self._live, {}, [], {}
         return [_end(request, "error") for request in ended.values()]
+
+    def forget_prefixes(self) -> None:
+        """Nothing is kept of texts."""
 
     def stats(self) -> Stats:
         """Counters for metrics and tests."""

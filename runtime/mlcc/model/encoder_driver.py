@@ -11,7 +11,13 @@ from mlcc.engine.encoding import EncoderEngine
 from mlcc.engine.events import Event
 from mlcc.engine.executor import Encodes
 from mlcc.errors import UnsupportedError
+from mlcc.model.driver import Driver
 from mlcc.model.model import Model
+
+
+def driver_of(model: Model, text_later: bool = False) -> Driver | EncoderDriver:
+    """The pump for a model of either kind; text_later: as `Driver` has it."""
+    return Driver(model, text_later) if model.encoder is None else EncoderDriver(model)
 
 
 class EncoderDriver:

@@ -165,8 +165,10 @@ OLLAMA_PULL = _ollama(
     ollama.NAMED,
     "OllamaProgress",
 )
-OLLAMA_EMBED = _ollama("POST", "/api/embed", EMBEDDINGS.about, "", ollama.EMBED)
-OLLAMA_EMBEDDINGS = _ollama("POST", "/api/embeddings", EMBEDDINGS.about, "", ollama.EMBED)
+OLLAMA_EMBED = _ollama("POST", "/api/embed", EMBEDDINGS.about, "OllamaEmbeddings", ollama.EMBED)
+OLLAMA_EMBEDDINGS = _ollama(
+    "POST", "/api/embeddings", "Make a row of one text.", "OllamaEmbedding", ollama.EMBED
+)
 OLLAMA_REFUSED = (
     _ollama("POST", "/api/create", "Refused: this server keeps no models.", ""),
     _ollama("POST", "/api/copy", "Refused: this server keeps no models.", ""),
@@ -203,6 +205,13 @@ LLAMACPP_INFILL = Address(
     llamacpp.INFILL,
     "LlamaCompletion",
 )
+LLAMACPP_EMBEDDING = Address(
+    "POST",
+    "/embedding",
+    "Make rows of numbers of texts, as llama.cpp's server does.",
+    "",
+    llamacpp.EMBEDDING,
+)
 LLAMACPP_PROPS = Address("GET", "/props", "What the server is and has.", "LlamaProps")
 LLAMACPP_SLOTS = Address("GET", "/slots", "Places for answers, and which are taken.", "")
 TOKENIZE = Address(
@@ -222,6 +231,7 @@ LLAMACPP = (
     LLAMACPP_COMPLETION,
     LLAMACPP_COMPLETIONS,
     LLAMACPP_INFILL,
+    LLAMACPP_EMBEDDING,
     LLAMACPP_PROPS,
     LLAMACPP_SLOTS,
     TOKENIZE,

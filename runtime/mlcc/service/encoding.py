@@ -105,7 +105,7 @@ class Encoding:
     async def _cosines(self, pairs: Sequence[tuple[str, str]]) -> tuple[list[float], int]:
         texts = list(dict.fromkeys(text for pair in pairs for text in pair))
         rows = await self.embed(texts, None, None, True)
-        place = {text: row for text, row in zip(texts, rows.values, strict=True)}
+        place = dict(zip(texts, rows.values, strict=True))
         found = [
             sum(a * b for a, b in zip(place[one], place[other], strict=True))
             for one, other in pairs

@@ -38,8 +38,8 @@ def emit_attention(
 
     The last query of a sequence sits at its last key. A query at position i sees keys j <= i, with
     a window w only j > i - w; not causal, all keys, with a window those of |i - j| < w. Pages that
-    no query sees are not read. Tokens beyond the step's own get zeros. Where n <= b, no sequence may have more than one token: that is a pure decode step,
-    and the prefill is not started.
+    no query sees are not read. Tokens beyond the step's own get zeros. Where n <= b, no sequence
+    may have more than one token: that is a pure decode step, and the prefill is not started.
     """
     (q, *_), (sequences, pages) = inputs, sizes
     items = range_items(pages, sequences, layout.page_size)
