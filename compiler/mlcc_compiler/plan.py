@@ -50,7 +50,12 @@ DEFAULT_CONTEXT = 4096
 ENCODER_BATCH = 64
 """Texts of one step of an encoder, where the target's row has fewer sequences."""
 PAGE_SIZE = 16
-_TABLES = ("model.embed_tokens.weight", "lm_head.weight")
+_TABLES = (
+    "model.embed_tokens.weight",
+    "lm_head.weight",
+    "embeddings.word_embeddings.weight",
+    "embeddings.tok_embeddings.weight",
+)
 STATIC = "model.a"
 
 
