@@ -45,9 +45,7 @@ class Assignment:
             yield f"{what}: {given} instead of {wanted}, {why}"
 
 
-def assign(
-    model: AnyModel, recipe: Recipe, own: Mapping[str, str] | None = None
-) -> Assignment:
+def assign(model: AnyModel, recipe: Recipe, own: Mapping[str, str] | None = None) -> Assignment:
     """The map that a recipe makes of a model. `own`: schemes in which the checkpoint has tensors,
     which recipes that keep those keep."""
     found = Assignment()
@@ -72,9 +70,7 @@ def apply_schemes(model: AnyModel, schemes: Mapping[str, str]) -> None:
             module.scheme = schemes[f"{name}.weight"]
 
 
-def _matrices(
-    model: AnyModel, recipe: Recipe
-) -> Iterator[tuple[str, Linear | Embedding, str]]:
+def _matrices(model: AnyModel, recipe: Recipe) -> Iterator[tuple[str, Linear | Embedding, str]]:
     """Tensor, module and scheme of every matrix; a table that is the head too is a head."""
     table = recipe.head if model.config.tie_embeddings else recipe.embedding
     for name, module in named_modules(model):
