@@ -42,7 +42,7 @@ from mlcc_compiler.quantization import Recipe, recipe, scheme, with_head
 from mlcc_compiler.quantization.apply import apply_schemes, assign
 from mlcc_compiler.toolchain import missing
 from mlcc_compiler.weights.check import check_layers, check_tensors
-from mlcc_compiler.weights.encoder import encoder_names, with_dense
+from mlcc_compiler.weights.encoder import encoder_names, with_answers, with_dense
 from mlcc_compiler.weights.names import NameMap, checkpoint_names
 from mlcc_targets import Target
 
@@ -82,6 +82,8 @@ class Options:
     """A text file, or "default", on which matrices are rounded; None = without data."""
     reuse_weights: Path | None = None
     """An artifact of the same checkpoint whose weights are stored as this compile would."""
+    reranker: bool = False
+    """Read a language model as a reranker, by its next token."""
     static_library: bool = False
     """A static library beside the other, for programs that link their model."""
 
@@ -114,7 +116,8 @@ class Plan:
         model, readout = self.architecture.model, self.readout
         if readout is None or not isinstance(model, Encoder):
             return None
-        pair, apart = pair_of(self.checkpoint.tokenizer) if readout.labels else ((), False)
+        joins = readout.labels and not readout.template
+        pair, apart = pair_of(self.checkpoint.tokenizer) if joins else ((), False)
         return EncoderInfo(
             pair=pair,
             task="score" if readout.labels else "embed",
@@ -124,6 +127,7 @@ class Plan:
             activation=readout.activation,
             prompts=dict(readout.prompts),
             default_prompt=readout.default_prompt,
+            template=readout.template,
             segments=model.segments if apart else 1,
         )
 
@@ -232,10 +236,13 @@ def make_plan(checkpoint: Checkpoint, target: Target, options: Options) -> Plan:
             "--static-library, or use --target cpu"
         )
     target = _with_name(target, checkpoint.name)
-    readout = readout_of(checkpoint)
+    readout = readout_of(checkpoint, options.reranker)
     if readout is not None:
         check_encoder(options)
-        checkpoint = with_dense(checkpoint, dense_folders(checkpoint))
+        if readout.answers:
+            checkpoint = with_answers(checkpoint, readout.answers)
+        elif not readout.labels:
+            checkpoint = with_dense(checkpoint, dense_folders(checkpoint))
     context = _context(checkpoint, options, readout)
     layers = require(with_defaults(checkpoint.config), "num_hidden_layers")
     check_layers(layers, len(checkpoint.tensors.shapes))

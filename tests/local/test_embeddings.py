@@ -16,13 +16,21 @@ import httpx
 import numpy as np
 import pytest
 import torch
-from models.encoder_checkpoints import CASES, RERANKERS, expected, make_encoder
+from models.encoder_checkpoints import (
+    CASES,
+    DECODER,
+    RERANKERS,
+    Case,
+    expected,
+    make_encoder,
+)
 from models.test_encoders import compiled
 from openai import OpenAI
 
 from mlcc import Engine
 from mlcc.errors import InvalidRequestError, MlccError, UnsupportedError
 from mlcc.local.engine import _wait
+from mlcc_compiler.checkpoint.sentence import QWEN3_RERANKER
 
 TEXTS = ["a cat.", "two dogs!", "hello world, this is a text"]
 
@@ -192,6 +200,31 @@ def test_rerank_is_transformers_order(reranker: tuple[Engine, Any]) -> None:
         engine.rerank.create(query="a", documents=["b " * 200])
     cut = engine.rerank.create(query="a", documents=["b " * 200], truncate_prompt_tokens=-1)
     assert cut.usage.total_tokens == 128
+
+
+@pytest.mark.feature("rerank", "cpu", "runs")
+def test_a_language_model_scores_by_its_next_token(tmp_path: Path) -> None:
+    """As Qwen3-Reranker's card computes it: the softmax of the logits of "no" and "yes"."""
+    config = {**DECODER, "max_position_embeddings": 1024, "tie_word_embeddings": True}
+    oracle = make_encoder(Case("Qwen3Config", config, "Qwen3ForCausalLM"), tmp_path)
+    (tmp_path / "modules.json").unlink()
+    made = compiled(tmp_path, "cpu", reranker=True)
+    documents = ["a cat", "dogs 12", "b" * 40]
+    with Engine(made) as engine:
+        answer = engine.rerank.create(query="what", documents=documents)
+        text = QWEN3_RERANKER.replace("{query}", "what")
+        asked = [text.replace("{document}", each) for each in documents]
+        ids = [post(engine, "/tokenize", content=each)["tokens"] for each in asked]
+        with pytest.raises(InvalidRequestError, match="maximum context length"):
+            engine.rerank.create(query="what", documents=["b " * 1000])
+        cut = engine.rerank.create(query="what", documents=["b " * 1000], truncate_prompt_tokens=-1)
+        assert cut.usage.total_tokens == 1024
+    vocabulary = json.loads((tmp_path / "tokenizer.json").read_text())["model"]["vocab"]
+    for each in answer.results:
+        with torch.no_grad():
+            logits = oracle(torch.tensor([ids[each.index]])).logits[0, -1]
+        no, yes = logits[vocabulary["no"]], logits[vocabulary["yes"]]
+        assert abs(each.relevance_score - float(torch.sigmoid(yes - no))) < 1e-4
 
 
 def test_an_embedding_model_scores_by_cosines(engine: Engine) -> None:

@@ -97,7 +97,7 @@ def make_encoder(case: Case, folder: Path, seed: int = 0) -> Any:
 
 def write_tokenizer(folder: Path, double: bool = False) -> None:
     """WordPiece over letters. double: pairs have two tokens between them, as RoBERTa's do."""
-    tokens = [*SPECIAL, *LETTERS, *(f"##{letter}" for letter in LETTERS)]
+    tokens = [*SPECIAL, *LETTERS, *(f"##{letter}" for letter in LETTERS), "no", "yes"]
     made = Tokenizer(WordPiece({t: i for i, t in enumerate(tokens)}, unk_token="[UNK]"))
     made.normalizer = normalizers.BertNormalizer(lowercase=True)
     made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()

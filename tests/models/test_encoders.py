@@ -6,6 +6,8 @@ have a standard deviation near 1.
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ import torch
 from feature_matrix import PARTS
 
 from mlcc.engine.request import Request
+from mlcc.errors import MlccError
 from mlcc.model.encoder_driver import EncoderDriver
 from mlcc.model.model import Model
 from mlcc.opening import open_model
@@ -119,3 +122,68 @@ def test_rerankers_equal_transformers(case: str, tmp_path: Path) -> None:
     model.close()
     assert np.std(wanted) > 0.01
     np.testing.assert_allclose(found, wanted, rtol=0, atol=BOUND)
+
+
+FLIPPED = {
+    "bert": {"hidden_act": "gelu_new", "layer_norm_eps": 1e-2, "type_vocab_size": 1},
+    "roberta": {"pad_token_id": 3},
+    "modernbert": {
+        "local_attention": 6,
+        "norm_eps": 1e-2,
+        "hidden_activation": "gelu_new",
+        "global_attn_every_n_layers": 2,
+        "rope_parameters": {
+            "full_attention": {"rope_type": "default", "rope_theta": 500.0},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 90.0},
+        },
+    },
+    "embeddinggemma": {"sliding_window": 20, "query_pre_attn_scalar": 9},
+}
+
+
+@pytest.mark.parametrize(
+    "case, field",
+    [
+        pytest.param(case, field, marks=[] if case == "modernbert" else [pytest.mark.long])
+        for case, fields in FLIPPED.items()
+        for field in fields
+    ],
+)
+def test_fields_that_change_the_arithmetic(
+    case: str, field: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another value of a field of config.json is followed: by the numpy executor, as kernels are
+    the same."""
+    fields = {**CASES[case].fields, field: FLIPPED[case][field]}
+    monkeypatch.setitem(CASES, case, replace(CASES[case], fields=fields))
+    assert check(case, "reference", tmp_path) < BOUND
+
+
+@pytest.mark.parametrize(
+    "change, text",
+    [
+        ({"1_Pooling/config.json": {"pooling_mode_max_tokens": True}}, "pooling_mode_max_tokens"),
+        ({"modules.json": [{"type": "a.Transformer", "path": "0_T"}]}, "Transformer is not built"),
+        ({"modules.json": [{"type": "a.Transformer", "path": "../x"}]}, "names the folder"),
+        ({"config.json": {"position_embedding_type": "relative_key"}}, "relative_key"),
+        ({"config.json": {"architectures": ["BertForSequenceClassification"],
+                          "num_labels": 3}}, "3 labels"),
+    ],
+)  # fmt: skip
+def test_what_is_not_built_is_named(change: dict[str, Any], text: str, tmp_path: Path) -> None:
+    make_encoder(CASES["bert"], tmp_path)
+    for name, value in change.items():
+        path = tmp_path / name
+        old = json.loads(path.read_text())
+        path.write_text(json.dumps({**old, **value} if isinstance(value, dict) else value))
+    with pytest.raises(MlccError, match=text):
+        compiled(tmp_path, "reference")
+
+
+def test_options_of_models_that_write_are_refused(tmp_path: Path) -> None:
+    make_encoder(CASES["bert"], tmp_path)
+    for options, text in (({"kv": "int8"}, "--kv"), ({"calibrate": "default"}, "--calibrate")):
+        with pytest.raises(MlccError, match=f"{text} is for models that write"):
+            compiled(tmp_path, "reference", **options)
+    with pytest.raises(MlccError, match="--reranker reads a Qwen3"):
+        compiled(tmp_path, "reference", reranker=True)

@@ -25,14 +25,36 @@ _MODES = {
     "pooling_mode_lasttoken": "last",
 }
 _NAMES = {"cls": "cls", "mean": "mean", "lasttoken": "last"}
+QWEN3_RERANKER = (
+    "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and "
+    'the Instruct provided. Note that the answer can only be "yes" or "no".<|im_end|>\n'
+    "<|im_start|>user\n<Instruct>: Given a web search query, retrieve relevant passages that "
+    "answer the query\n<Query>: {query}\n<Document>: {document}<|im_end|>\n"
+    "<|im_start|>assistant\n<think>\n\n</think>\n\n"
+)
+"""As its model card has it."""
 _MOST_PROMPT = 1 << 16
 _FETCH = "fetch the checkpoint again"
 
 
-def readout_of(checkpoint: Checkpoint) -> Readout | None:
-    """What its rows are; None = it is a model that writes. Raises CheckpointError, and
-    UnsupportedError for what is not built, by its name."""
+def readout_of(checkpoint: Checkpoint, reranker: bool = False) -> Readout | None:
+    """What its rows are; None = it is a model that writes. reranker: one that writes is read as
+    Qwen3-Reranker is. Raises CheckpointError, and UnsupportedError for what is not built."""
     kind = str(checkpoint.config.get("model_type"))
+    if reranker:
+        if kind != "qwen3":
+            raise UnsupportedError(
+                f"--reranker reads a Qwen3 by its next token, and this is a {kind!r:.40}; leave it "
+                "out: other rerankers are known by their config.json"
+            )
+        return Readout(
+            "last",
+            labels=1,
+            normalize=False,
+            activation="sigmoid",
+            answers=("no", "yes"),
+            template=QWEN3_RERANKER,
+        )
     if _labels(checkpoint):
         return _classifier(checkpoint, kind)
     modules = _modules(checkpoint)

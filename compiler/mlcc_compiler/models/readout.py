@@ -38,5 +38,10 @@ class Readout:
     """The name of one of them, "" = none."""
     longest: int | None = None
     """Tokens, if the files say so."""
+    answers: tuple[str, ...] = ()
+    """Two tokens, no and yes: a language model's score is how much likelier the second comes next
+    (`weights/encoder.py` makes one row of its head of both)."""
+    template: str = ""
+    """What such a model reads, with {query} and {document}."""
     notes: tuple[str, ...] = ()
     """What a user should know of how it was decided."""

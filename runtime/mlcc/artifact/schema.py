@@ -254,6 +254,8 @@ class EncoderInfo:
     """The name of one of them, "" = none."""
     pair: tuple[tuple[int, ...], ...] = ()
     """Tokens before, between and behind the two texts of a pair, as its tokenizer puts them."""
+    template: str = ""
+    """Instead of those, the text that a pair becomes, with {query} and {document}."""
     segments: int = 1
     """2 = a pair's second text has ids of token + vocabulary, and model.vocab_size is twice the
     tokenizer's."""

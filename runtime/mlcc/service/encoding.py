@@ -154,6 +154,8 @@ class Encoding:
         return ids
 
     async def _pair(self, query: str, document: str) -> array[int]:
+        if self.encoder.template:
+            return await self._filled(query, document)
         before, between, behind = self.encoder.pair
         one, other = [await self._encoded(text, special=False) for text in (query, document)]
         room = self.most - len(before) - len(between) - len(behind) - len(one)
@@ -165,6 +167,25 @@ class Encoding:
         shift = core.vocab_size // 2 if self.encoder.segments == 2 else 0
         second = (token + shift for token in (*other, *behind))
         return array("i", [*before, *one, *between, *second])
+
+    async def _filled(self, query: str, document: str) -> array[int]:
+        """A pair as a language model reads it."""
+        head, _, rest = self.encoder.template.partition("{query}")
+        middle, _, tail = rest.partition("{document}")
+        ids = await self._encoded(head + query + middle + document + tail, special=False)
+        if len(ids) <= self.most:
+            return ids
+        if self._cut is None:
+            return self._whole(ids)
+        decode, own = self._core.text.tokenizer.decode, await self._encoded(document, False)
+        keep = len(own) - (len(ids) - self.most)
+        while keep > 0:  # what is cut may be encoded to a token more
+            shorter = decode(cut_document(own, keep))
+            ids = await self._encoded(head + query + middle + shorter + tail, special=False)
+            if len(ids) <= self.most:
+                return ids
+            keep -= len(ids) - self.most
+        return self._whole(ids)
 
     async def _encoded(self, text: str, special: bool = True) -> array[int]:
         most = self.most if self._cut is None else MOST_COUNTED
