@@ -835,13 +835,13 @@ export interface RankedText {
   text: string;
 }
 
-interface Ranked {
+interface WithDocument {
   /** Unless `return_documents` was false. */
   document?: RankedText;
 }
 
 /** One document's place. */
-export interface Ranked extends Ranked {
+export interface Ranked extends WithDocument {
   /** Among the documents of the request. */
   index: number;
   relevance_score: number;

@@ -328,12 +328,12 @@ class RankedText(TypedDict):
     text: str
 
 
-class _Ranked(TypedDict, total=False):
+class _WithDocument(TypedDict, total=False):
     document: RankedText
     """Unless `return_documents` was false."""
 
 
-class Ranked(_Ranked):
+class Ranked(_WithDocument):
     """One document's place."""
 
     index: int
