@@ -84,6 +84,7 @@ if TYPE_CHECKING:
     metavar="DIR",
     help="take the weights of an earlier compile, e.g. for another GPU target",
 )
+@click.option("--reranker", is_flag=True, help="Read a Qwen3 as Qwen3-Reranker: a score of a pair.")
 @click.option("--static-library", is_flag=True, help="model.a too, for programs that link it")
 @click.option("-q", "--quiet", is_flag=True, help="say nothing but errors")
 @click.option("-v", "--verbose", is_flag=True, help="name the passes")
@@ -109,6 +110,7 @@ def compile_command(
     lora_slots: int | None,
     dump_ir: Path | None,
     reuse_weights: Path | None,
+    reranker: bool,
     static_library: bool,
     quiet: bool,
     verbose: bool,
@@ -150,6 +152,7 @@ def compile_command(
         adapters=_room(adapter_rank, lora_slots),
         dump_ir=dump_ir,
         reuse_weights=reuse_weights,
+        reranker=reranker,
         static_library=static_library,
     )
     display = Display(quiet, verbose)

@@ -17,7 +17,7 @@ import numpy as np
 from mlcc.artifact.known import remember
 from mlcc.artifact.manifest import interface_hash
 from mlcc.artifact.pages import kept_as
-from mlcc.artifact.schema import AdapterSite, WeightsInfo
+from mlcc.artifact.schema import AdapterSite, EncoderInfo, WeightsInfo
 from mlcc.errors import UnsupportedError
 from mlcc.model.tokenizer import FileTokenizer
 from mlcc_compiler.artifact.describe import library_abi, manifest_of
@@ -71,6 +71,7 @@ def compile_model(
 ) -> Path:
     """Compile into `out`; returns it. Raises MlccError, and leaves nothing half-written."""
     plan = make_plan(checkpoint, target, options)
+    checkpoint = plan.checkpoint  # with what belongs to it
     check_ready(checkpoint, plan.config.vocab_size, plan.sources.values())
     rows = _calibration(plan)
     report_plan(plan, progress)
@@ -199,7 +200,16 @@ def report_plan(plan: Plan, progress: Progress) -> None:
     kept = f", a window of {', '.join(windows)} where layers slide" if windows else ""
     if (room := plan.options.adapters) is not None:
         progress.decided("adapters", f"{room.slots} at once, of rank {room.rank} at most")
+    if plan.encoder is not None:
+        progress.decided("encoder", _encoder_in_words(plan.encoder))
+        return
     progress.decided("KV cache", f"{pool / 1e6:.1f} MB of {dtypes} for all of them{kept}")
+
+
+def _encoder_in_words(encoder: EncoderInfo) -> str:
+    pooled = {"cls": "the first token's state", "mean": "the mean", "last": "the last token's"}
+    made = "a score of a pair" if encoder.task == "score" else f"{encoder.width} numbers a text"
+    return f"{made}, of {pooled[encoder.pooling]}" + (", of length 1" * encoder.normalize)
 
 
 def exact_matrices(traced: Traced, schemes: Mapping[str, str]) -> dict[str, int]:
@@ -233,13 +243,14 @@ def _native_library(
         kernel_set_for(plan.target),
         plan.caches,
         Bounds(plan.layout, plan.limits.context),
-        plan.config.vocab_size,
+        plan.vocab_size,
         plan.target,
         IrDump(plan.options.dump_ir),
         progress.phase,
         plan.options.adapters,
+        plan.encoder is None,
     )
-    caches, vocab = plan.caches.infos(plan.pools), plan.config.vocab_size
+    caches, vocab = plan.caches.infos(plan.pools), plan.vocab_size
     adapters, specs = plan.adapters(lowered.sites), specs_of(lowered.plans)
     interface = interface_hash(caches, plan.limits, vocab, specs, adapters)
     lowered = replace(lowered, module=add_interface(lowered.module, interface))

@@ -47,11 +47,19 @@ class AttentionShape(PagedRecord):
     sinks: bool = False
     """A head's softmax has a score more, that of a sink (Xiao et al., 2024), learned and of no
     value: what attends to it is lost."""
+    causal: bool = True
+    """Whether a query sees nothing behind it. If not it sees all of its sequence, which is one
+    step's; of a window those less than `window` away on both sides."""
 
     @property
     def asking(self) -> int:
         """The queries, and the sinks."""
         return 2 if self.sinks else 1
+
+    @property
+    def slides(self) -> bool:
+        """Whether pages slide out of the window: a window group."""
+        return self.causal and self.window is not None
 
     @property
     def group(self) -> int:
@@ -60,7 +68,7 @@ class AttentionShape(PagedRecord):
 
     def kept(self, page_size: int, dtype: str) -> Kept:
         """Pages of keys and values; of a window, if there is one. 8-bit ones have their scales."""
-        kind = "paged" if self.window is None else "window"
+        kind = "window" if self.slides else "paged"
         rows, dim = (2, self.kv_heads, page_size), self.head_dim
         name, scale = self.tensors
         if dtype == INT8:
@@ -71,7 +79,8 @@ class AttentionShape(PagedRecord):
             tensors = [CacheTensor(name, (*rows, dim), dtype)]
         if dtype in SCALED:
             tensors.append(CacheTensor(scale, rows, "float32"))
-        return Kept(CacheGroup(kind, page_size, self.window), tuple(tensors))
+        window = self.window if self.slides else None
+        return Kept(CacheGroup(kind, page_size, window), tuple(tensors))
 
     def layout(self, layout: CacheLayout) -> KvLayout:
         return KvLayout.of(layout)

@@ -26,6 +26,7 @@ from mlcc_compiler.ir_dump import IrDump
 from mlcc_compiler.kernels.kernel_set import KernelSet
 from mlcc_compiler.layout import WeightPlan
 from mlcc_compiler.models.causal_lm import CausalLM
+from mlcc_compiler.models.encoder import Encoder
 from mlcc_compiler.passes import auxiliary
 from mlcc_compiler.passes.adapters import add_adapters
 from mlcc_compiler.passes.decode_graph import add_decode, capture_decode
@@ -77,7 +78,7 @@ class Lowered:
     """What adapters add to, if there is room for any."""
 
 
-def trace(model: CausalLM) -> Traced:
+def trace(model: CausalLM | Encoder) -> Traced:
     """The graph of `forward(token_ids, positions, logit_rows, weights)`."""
     spec = {
         "forward": {
@@ -102,9 +103,10 @@ def lower(
     dump: IrDump,
     report: Callable[[str], None] = lambda phase: None,
     room: AdapterRoom | None = None,
+    writes: bool = True,
 ) -> Lowered:
     """From the traced graph to a module ready for code generation; `room` for adapters adds the
-    function `forward_adapters`."""
+    function `forward_adapters`. Of an encoder, which does not write, there is `forward` alone."""
 
     def done(phase: str, module: ir.IRModule) -> ir.IRModule:
         dump(phase, module)
@@ -122,11 +124,13 @@ def lower(
         parts = (kernels, caches, bounds.layout, traced.names)
         module, sites = add_adapters(module, merged, *parts, room, lowering.plans)
         done("adapters", module)
-    for add in (auxiliary.add_sample, auxiliary.add_top_logprobs, auxiliary.add_adjust):
-        module = add(module, kernels, vocab_size, bounds.layout)
-    module = done("functions", auxiliary.add_copy_pages(module, kernels, caches, bounds.layout))
-    module = _with_bounds(module, bounds)
-    if target.graphs:
+    if writes:
+        for add in (auxiliary.add_sample, auxiliary.add_top_logprobs, auxiliary.add_adjust):
+            module = add(module, kernels, vocab_size, bounds.layout)
+        module = auxiliary.add_copy_pages(module, kernels, caches, bounds.layout)
+    module = _with_bounds(done("functions", module), bounds)
+    graphs = target.graphs and writes
+    if graphs:
         module = add_decode(module, bounds.layout)
     functions = tuple(sorted(_entries(module)))
     with tvm_target(target):
@@ -135,7 +139,7 @@ def lower(
         module = done("memory_planned", relax.transform.StaticPlanBlockMemory()(module))
         storages = _planned_storages(module)
         _check_bindings(storages, target)
-        if target.graphs:
+        if graphs:
             module = done("graph_captured", capture_decode(module))
         module = bound_storages(relax.transform.LowerAllocTensor()(module))
         workspace = storage_bytes(done("storages_bounded", module))

@@ -8,35 +8,54 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import prod
 from pathlib import Path
 from typing import Any
 
 from mlcc.artifact.pages import KV_DTYPES
-from mlcc.artifact.schema import ACTIVATION_DTYPES, AdaptersInfo, AdapterSite, Limits
+from mlcc.artifact.schema import (
+    ACTIVATION_DTYPES,
+    AdaptersInfo,
+    AdapterSite,
+    EncoderInfo,
+    Limits,
+)
 from mlcc.engine.tables import StepLayout
 from mlcc.errors import UnsupportedError
 from mlcc_compiler.adapters import AdapterRoom, check_room
 from mlcc_compiler.caches import Caches
 from mlcc_compiler.checkpoint.folder import Checkpoint
+from mlcc_compiler.checkpoint.pairs import pair_of
+from mlcc_compiler.checkpoint.sentence import dense_folders, readout_of
 from mlcc_compiler.layout import INT8, INT8_WORDS
 from mlcc_compiler.models.causal_lm import CausalLM
 from mlcc_compiler.models.config import DecoderConfig
+from mlcc_compiler.models.encoder import Encoder
 from mlcc_compiler.models.fields import require
 from mlcc_compiler.models.layers import named_modules
-from mlcc_compiler.models.registry import Architecture, build_model, with_defaults
+from mlcc_compiler.models.readout import Readout
+from mlcc_compiler.models.registry import Architecture, build_model, longest, with_defaults
 from mlcc_compiler.passes.cache_groups import caches_of
 from mlcc_compiler.pipeline import Traced, trace
 from mlcc_compiler.quantization import Recipe, recipe, scheme, with_head
 from mlcc_compiler.quantization.apply import apply_schemes, assign
 from mlcc_compiler.toolchain import missing
 from mlcc_compiler.weights.check import check_layers, check_tensors
-from mlcc_compiler.weights.names import checkpoint_names
+from mlcc_compiler.weights.encoder import encoder_names, with_answers, with_dense
+from mlcc_compiler.weights.names import NameMap, checkpoint_names
 from mlcc_targets import Target
 
 DEFAULT_CONTEXT = 4096
+ENCODER_BATCH = 64
+"""Texts of one step of an encoder, where the target's row has fewer sequences."""
 PAGE_SIZE = 16
-_TABLES = ("model.embed_tokens.weight", "lm_head.weight")
+_TABLES = (
+    "model.embed_tokens.weight",
+    "lm_head.weight",
+    "embeddings.word_embeddings.weight",
+    "embeddings.tok_embeddings.weight",
+)
 STATIC = "model.a"
 
 
@@ -63,6 +82,8 @@ class Options:
     """A text file, or "default", on which matrices are rounded; None = without data."""
     reuse_weights: Path | None = None
     """An artifact of the same checkpoint whose weights are stored as this compile would."""
+    reranker: bool = False
+    """Read a language model as a reranker, by its next token."""
     static_library: bool = False
     """A static library beside the other, for programs that link their model."""
 
@@ -86,6 +107,35 @@ class Plan:
     caches: Caches
     notes: tuple[str, ...] = ()
     """What of the recipe could not be as asked, a line each."""
+    readout: Readout | None = None
+    """What an encoder is read for; None = the model writes."""
+
+    @cached_property
+    def encoder(self) -> EncoderInfo | None:
+        """As the manifest has it."""
+        model, readout = self.architecture.model, self.readout
+        if readout is None or not isinstance(model, Encoder):
+            return None
+        joins = readout.labels and not readout.template
+        pair, apart = pair_of(self.checkpoint.tokenizer) if joins else ((), False)
+        return EncoderInfo(
+            pair=pair,
+            task="score" if readout.labels else "embed",
+            pooling=readout.pooling,
+            width=model.width,
+            normalize=readout.normalize,
+            activation=readout.activation,
+            prompts=dict(readout.prompts),
+            default_prompt=readout.default_prompt,
+            template=readout.template,
+            segments=model.segments if apart else 1,
+        )
+
+    @property
+    def vocab_size(self) -> int:
+        """Ids that a step may hold: of a reranker, a token's of each segment."""
+        encoder = self.encoder
+        return self.config.vocab_size * (encoder.segments if encoder else 1)
 
     @property
     def static_row(self) -> Target | None:
@@ -118,6 +168,9 @@ class Plan:
     def pools(self) -> tuple[int, ...]:
         """Pages of each group for `max_batch` sequences at their longest."""
         limits = self.limits
+        if self.readout is not None:  # pages are one step's
+            pages = (-(-limits.max_step_tokens // g.page_size) for g in self.caches.groups)
+            return tuple(count + limits.max_batch for count in pages)
         longest = (g.most_pages(limits.context, limits.max_step_tokens) for g in self.caches.groups)
         return tuple(limits.max_batch * pages for pages in longest)
 
@@ -183,33 +236,62 @@ def make_plan(checkpoint: Checkpoint, target: Target, options: Options) -> Plan:
             "--static-library, or use --target cpu"
         )
     target = _with_name(target, checkpoint.name)
-    context = _context(checkpoint, options)
+    readout = readout_of(checkpoint, options.reranker)
+    if readout is not None:
+        check_encoder(options)
+        if readout.answers:
+            checkpoint = with_answers(checkpoint, readout.answers)
+        elif not readout.labels:
+            checkpoint = with_dense(checkpoint, dense_folders(checkpoint))
+    context = _context(checkpoint, options, readout)
     layers = require(with_defaults(checkpoint.config), "num_hidden_layers")
     check_layers(layers, len(checkpoint.tensors.shapes))
-    architecture = build_model(checkpoint.config, context, target.activation_dtype)
+    dtype = target.activation_dtype
+    architecture = build_model(checkpoint.config, context, dtype, readout)
     assignment = assign(architecture.model, options.recipe, _own(architecture.model, checkpoint))
     apply_schemes(architecture.model, assignment.schemes)
     traced = trace(architecture.model)
-    names = checkpoint_names(traced.names, checkpoint.tensors.shapes)
+    names = _names(architecture.model, traced.names, checkpoint)
     found = {name: checkpoint.tensors.shapes[name] for name in names.present}
     expected = {names.source[n]: s for n, s in zip(traced.names, traced.shapes, strict=True)}
     config = architecture.config
     tied = ("lm_head.weight",) if config.tie_embeddings else ()
     check_tensors(expected, found, (*config.ignored, *tied))
     caches = _caches(traced, target, options)
-    limits = _limits(options, target, context, caches)
-    notes = tuple(assignment.notes())
+    if readout is not None and not all(group.has_pages for group in caches.groups):
+        raise UnsupportedError("an encoder with states is not built; those with attention are")
+    limits = _limits(options, target, context, caches, readout)
+    notes = (*assignment.notes(), *(readout.notes if readout else ()))
     return Plan(
-        checkpoint, target, options, architecture, traced, names.source, limits, caches, notes
-    )
+        checkpoint, target, options, architecture, traced, names.source, limits, caches, notes,
+        readout,
+    )  # fmt: skip
 
 
-def _own(model: CausalLM, checkpoint: Checkpoint) -> dict[str, str]:
+def check_encoder(options: Options) -> None:
+    """Raises UnsupportedError for options that only a model that writes obeys."""
+    given = {
+        "--adapter-rank": options.adapters,
+        "--calibrate": options.calibrate,
+        "--kv": "int8" if options.kv == "int8" else None,
+        "--static-library": options.static_library or None,
+    }
+    for option, value in given.items():
+        if value is not None:
+            raise UnsupportedError(f"{option} is for models that write; leave it out of an encoder")
+
+
+def _names(model: CausalLM | Encoder, names: Sequence[str], checkpoint: Checkpoint) -> NameMap:
+    found = encoder_names if isinstance(model, Encoder) else checkpoint_names
+    return found(names, checkpoint.tensors.shapes)
+
+
+def _own(model: CausalLM | Encoder, checkpoint: Checkpoint) -> dict[str, str]:
     """The schemes in which a checkpoint has its tensors, by the model's names, or what comes
     nearest to how it has them."""
     own = {**checkpoint.tensors.nearest, **checkpoint.tensors.schemes}
     matrices = [f"{name}.weight" for name, module in named_modules(model) if _has_scheme(module)]
-    source = checkpoint_names(matrices, checkpoint.tensors.shapes).source
+    source = _names(model, matrices, checkpoint).source
     return {n: own[source[n]] for n in matrices if source[n] in own}
 
 
@@ -225,7 +307,7 @@ def check_activations(target: Target) -> None:
             )
 
 
-def schemes_of(model: CausalLM, names: Sequence[str]) -> dict[str, str]:
+def schemes_of(model: CausalLM | Encoder, names: Sequence[str]) -> dict[str, str]:
     """The scheme of each tensor; vectors are f32, and what no recipe reaches."""
     schemes = dict.fromkeys(names, "f32")
     modules = named_modules(model)
@@ -236,8 +318,14 @@ def _has_scheme(module: Any) -> bool:
     return hasattr(module, "scheme")
 
 
-def _limits(options: Options, target: Target, context: int, caches: Caches) -> Limits:
+def _limits(
+    options: Options, target: Target, context: int, caches: Caches, readout: Readout | None
+) -> Limits:
     batch = options.max_batch or target.max_batch
+    if readout is not None:  # a text is one step's, and has one row
+        batch = options.max_batch or max(ENCODER_BATCH, target.max_batch)
+        most = max(options.max_step_tokens or target.max_step_tokens, context)
+        options = replace(options, max_step_tokens=most, max_rows=batch)
     rows = options.max_rows or batch
     layout = StepLayout.of(
         caches.groups,
@@ -265,12 +353,13 @@ def _with_name(target: Target, model: str) -> Target:
     return replace(target, symbol_prefix=f"{target.symbol_prefix}{name}_")
 
 
-def _context(checkpoint: Checkpoint, options: Options) -> int:
-    longest = require(with_defaults(checkpoint.config), "max_position_embeddings")
-    context = options.context or min(longest, DEFAULT_CONTEXT)
-    if context > longest:
+def _context(checkpoint: Checkpoint, options: Options, readout: Readout | None) -> int:
+    most = longest(checkpoint.config)
+    own = readout.longest if readout is not None and readout.longest else DEFAULT_CONTEXT
+    context = options.context or min(most, own, DEFAULT_CONTEXT)
+    if context > most:
         raise UnsupportedError(
-            f"--context {context} is more than the model's {longest}; use --context {longest}"
+            f"--context {context} is more than the model's {most}; use --context {most}"
         )
     return context
 

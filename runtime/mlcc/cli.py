@@ -24,6 +24,7 @@ _COMMANDS = {
     "chat": "mlcc.commands.chat:chat_command",
     "completion": "mlcc.commands.completion:completion_command",
     "doctor": "mlcc.commands.doctor:doctor_command",
+    "embed": "mlcc.commands.embed:embed_command",
     "eval": "mlcc.commands.evaluate:eval_command",
     "inspect": "mlcc.commands.inspect:inspect_command",
     "launch": "mlcc.commands.launch:launch_command",

@@ -65,6 +65,13 @@ def open_model(
     """
     artifact = Artifact.open(path)
     check_kv(artifact.manifest, kv)
+    if artifact.manifest.encoder is not None:
+        if speculation is not None or draft is not None:
+            raise UnsupportedError(
+                f"{path}: is an encoder, which writes nothing to be guessed; leave out "
+                "--speculate and --draft"
+            )
+        prefix_cache = False
     guessing = None if draft is None else Artifact.open(draft)
     if guessing is not None:
         check_draft(guessing, artifact)

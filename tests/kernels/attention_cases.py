@@ -36,6 +36,7 @@ class Case:
     before: tuple[CacheGroup, ...] = ()
     bounds: tuple[int, ...] = BOUNDS
     sinks: bool = False
+    causal: bool = True
 
     @property
     def scale(self) -> float:
@@ -43,13 +44,14 @@ class Case:
 
     @property
     def shape(self) -> AttentionShape:
-        numbers = (self.scale, self.window, self.softcap, self.sinks)
+        numbers = (self.scale, self.window, self.softcap, self.sinks, self.causal)
         return AttentionShape(self.heads, self.kv_heads, self.dim, *numbers)
 
     @property
     def step(self) -> StepLayout:
-        kind = "paged" if self.window is None else "window"
-        return layout_of((*self.before, CacheGroup(kind, self.page, self.window)), self.bounds)
+        window = self.window if self.causal else None
+        kind = "paged" if window is None else "window"
+        return layout_of((*self.before, CacheGroup(kind, self.page, window)), self.bounds)
 
     @property
     def layout(self) -> KvLayout:
@@ -100,7 +102,8 @@ class Inputs:
         case = self.case
         lists = StepView(self.batch).lists(case.layout.group)
         numbers = (case.scale, case.window, case.softcap)
-        return twin.paged_attention(self.q, self.pages, lists, *numbers, self.scales, *self.sinks)
+        numbers = (*numbers, self.scales, *self.sinks)
+        return twin.paged_attention(self.q, self.pages, lists, *numbers, causal=case.causal)
 
 
 def inputs(case: Case, sequences: Any, seed: int = 0, padding: int = 0) -> Inputs:
@@ -149,7 +152,7 @@ def alone(given: Inputs, s: int) -> Inputs:
 
 def _unseen(case: Case, queries: int, keys: int) -> int:
     """Pages that have slid out of the window of all queries."""
-    return 0 if case.window is None else max(0, keys - queries + 1 - case.window) // case.page
+    return 0 if not case.shape.slides else max(0, keys - queries + 1 - case.window) // case.page
 
 
 def _step(

@@ -71,6 +71,17 @@ def test_sinks(cpu: Cpu) -> None:
     check(Case(sinks=True, window=33, dtype="float16"), MIXED, cpu)
 
 
+WHOLE = ((1, 1), (16, 16), (5, 5), (130, 130), (64, 64), (3, 3), (333, 333))
+"""Sequences of which a step has all tokens, as encoders see them."""
+
+
+@pytest.mark.parametrize("window", [None, 1, 5, 40, 1000])
+def test_both_ways(window: int | None) -> None:
+    for cpu in CPUS[: 2 if window == 40 else 1]:
+        check(Case(window=window, causal=False), WHOLE, cpu)
+    check(Case(heads=4, kv_heads=4, dim=32, window=window, causal=False, dtype="float16"), WHOLE)
+
+
 def test_lengths_round_every_boundary() -> None:
     """Of pages (16), blocks (64), ranges (128) and the most ranges (16 * 128)."""
     lengths = (1, 2, 15, 16, 17, 63, 64, 65, 127, 128, 129, 257, 2047, 2048, 2049, 4097)

@@ -78,6 +78,13 @@ def test_sinks(gpu: Gpu) -> None:
     check(Case(heads=8, kv_heads=2, sinks=True, window=33, dtype="float16"), MIXED, gpu)
 
 
+@pytest.mark.parametrize("window", [None, 20])
+def test_both_ways(window: int | None) -> None:
+    whole = ((1, 1), (16, 16), (5, 5), (130, 130), (3, 3))
+    check(Case(window=window, causal=False), whole)
+    check(Case(4, 4, dim=32, window=window, causal=False, dtype="float16"), whole)
+
+
 def test_softcap_and_window() -> None:
     check(Case(softcap=5.0, window=33, dtype="float16"), MIXED)
 

@@ -791,6 +791,70 @@ export interface ModelList {
   data: Model[];
 }
 
+/** Tokens of all texts of a request together. */
+export interface EncoderUsage {
+  prompt_tokens: number;
+  total_tokens: number;
+}
+
+/** What one text became. */
+export interface Embedding {
+  object: 'embedding';
+  index: number;
+  /** Numbers, or base64 of little-endian float32, as `encoding_format` said. */
+  embedding: number[] | string;
+}
+
+/** The answer of /v1/embeddings, in the order of the texts. */
+export interface EmbeddingList {
+  object: 'list';
+  data: Embedding[];
+  model: string;
+  usage: EncoderUsage;
+}
+
+/** How well the texts of one pair go together. */
+export interface Score {
+  index: number;
+  object: 'score';
+  score: number;
+}
+
+/** The answer of /v1/score. */
+export interface ScoreList {
+  id: string;
+  object: 'list';
+  created: number;
+  model: string;
+  data: Score[];
+  usage: EncoderUsage;
+}
+
+/** A document, as it was sent. */
+export interface RankedText {
+  text: string;
+}
+
+interface WithDocument {
+  /** Unless `return_documents` was false. */
+  document?: RankedText;
+}
+
+/** One document's place. */
+export interface Ranked extends WithDocument {
+  /** Among the documents of the request. */
+  index: number;
+  relevance_score: number;
+}
+
+/** The answer of /v1/rerank: the best document first. */
+export interface Ranking {
+  id: string;
+  model: string;
+  usage: EncoderUsage;
+  results: Ranked[];
+}
+
 /** What went wrong. */
 export interface ErrorObject {
   /** What happened, why, and what to do next. */

@@ -45,7 +45,7 @@ def manifest_of(
             name=checkpoint.name,
             architecture=plan.config.architecture,
             config=checkpoint.config,
-            vocab_size=plan.config.vocab_size,
+            vocab_size=plan.vocab_size,
             eos_token_ids=checkpoint.eos_token_ids,
             special_tokens=checkpoint.special_tokens,
             licence=licence,
@@ -58,6 +58,7 @@ def manifest_of(
         limits=plan.limits,
         tables=tables_of(plan.layout),
         adapters=plan.adapters(sites),
+        encoder=plan.encoder,
         activation_dtype=plan.config.activation_dtype,
         weights=weights,
         memory=MemoryPlan(

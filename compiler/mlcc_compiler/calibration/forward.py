@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from mlcc.device import reference_ops as ops
 from mlcc.device.reference import OPERATORS
-from mlcc.device.reference_caches import LayerCache, Remembers, layer_caches
+from mlcc.device.reference_caches import LayerCache, ReadsStep, Remembers, layer_caches
 from mlcc.device.step_view import StepView
 from mlcc.engine.batch import Batch, Capacity
 from mlcc.engine.manual import ManualSteps
@@ -89,6 +89,8 @@ class Forward:
         if isinstance(operator, Remembers):
             layer, record = node["attributes"]
             return operator.twin(self.step, self.caches[layer], *inputs, **json.loads(record))
+        if isinstance(operator, ReadsStep):
+            return operator.twin(self.step, *inputs, *node["attributes"])
         return operator(*inputs, *node["attributes"])
 
     def _attention(self, inputs: Sequence[Array], layer: int, record: str) -> Array:

@@ -72,6 +72,8 @@ class DecoderConfig:
     """Of what a layer's parts add to its input."""
     logit_scale: float = 1.0
     attention_softcap: float | None = None
+    causal: bool = True
+    """Whether tokens see only what is before them. Of an encoder, a window reaches both ways."""
     final_softcap: float | None = None
     activation_dtype: str = "float32"
     """Of what operators hand to one another; `ops` says which results are float32 nevertheless."""
@@ -88,6 +90,7 @@ class DecoderConfig:
             scale=float(self.attention_scale),
             window=self.windows[layer],
             softcap=None if cap is None else float(cap),
+            causal=self.causal,
         )
 
     @property

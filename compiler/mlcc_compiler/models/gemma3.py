@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from mlcc.errors import UnsupportedError
 from mlcc_compiler.models import gemma2
 from mlcc_compiler.models.config import (
     DecoderConfig,
@@ -25,21 +24,22 @@ DEFAULTS = gemma2.DEFAULTS | {
 
 
 def read_config(hf: HfConfig, context: int) -> DecoderConfig:
-    """config.json (or its `text_config`) of a Gemma3ForCausalLM."""
-    if hf.get("use_bidirectional_attention"):
-        raise UnsupportedError(
-            "Gemma 3 with bidirectional attention is an encoder, not a chat model"
-        )
+    """config.json (or its `text_config`) of a Gemma3ForCausalLM, or of EmbeddingGemma, which sees
+    both ways."""
     layers, every = require(hf, "num_hidden_layers"), require(hf, "sliding_window_pattern")
     pattern = ["sliding_attention" if (i + 1) % every else "full_attention" for i in range(layers)]
     types = layer_types(hf, pattern)
     fields = gemma2.gemma_fields(hf, "gemma3")
+    causal = not hf.get("use_bidirectional_attention")
     fields["windows"] = windows_by_type(hf, types)
+    if not causal:  # half of it on either side
+        fields["windows"] = tuple(w and w // 2 + 1 for w in fields["windows"])
     fields["rope_of_layer"] = tuple(int(kind == "sliding_attention") for kind in types)
     return DecoderConfig(
         **fields,
         ropes=(_global_rope(hf, context), _local_rope(hf, context)),
         qk_norm=True,
+        causal=causal,
         attention_softcap=optional(hf, "attn_logit_softcapping"),
         final_softcap=optional(hf, "final_logit_softcapping"),
     )

@@ -273,6 +273,18 @@ def take_rows(x: Tensor, rows: Tensor) -> Tensor:
     return _call("take_rows", [x, rows], [], [rows.shape[0], x.shape[1]])
 
 
+def remap(ids: Tensor, add: int, divide: int, modulo: int) -> Tensor:
+    """ids i32[n] >= 0 -> (ids + add) // divide, and of that the rest by `modulo` unless it is 0:
+    what else an id or a position says."""
+    return _call("remap", [ids], [add, divide, modulo], ids.shape)
+
+
+def mean_rows(x: Tensor, rows: Tensor) -> Tensor:
+    """x a[n, hidden], rows i32[r] -> a[r, hidden]: the mean over all tokens of the step that are of
+    the same sequence as token rows[i]."""
+    return _call("mean_rows", [x, rows], [], [rows.shape[0], x.shape[1]])
+
+
 def _call(
     name: str,
     tensors: Sequence[Tensor],

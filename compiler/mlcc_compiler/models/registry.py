@@ -7,6 +7,7 @@ from typing import Any
 
 from mlcc.errors import CheckpointError, UnsupportedError
 from mlcc_compiler.models import (
+    bert,
     cohere2,
     deepseek_v2,
     deepseek_v3,
@@ -35,6 +36,7 @@ from mlcc_compiler.models import (
     ministral3,
     mistral,
     mixtral,
+    modernbert,
     nemotron,
     nemotron_h,
     olmo2,
@@ -47,13 +49,16 @@ from mlcc_compiler.models import (
     qwen3_5,
     qwen3_moe,
     qwen3_next,
+    roberta,
     smollm3,
     starcoder2,
 )
 from mlcc_compiler.models.causal_lm import CausalLM
 from mlcc_compiler.models.config import DecoderConfig
-from mlcc_compiler.models.fields import HfConfig
+from mlcc_compiler.models.encoder import DecoderEncoder, Encoder
+from mlcc_compiler.models.fields import HfConfig, require
 from mlcc_compiler.models.nearest import nearest
+from mlcc_compiler.models.readout import Readout
 
 ARCHITECTURES: dict[str, Any] = {
     "llama": llama,
@@ -104,13 +109,21 @@ ARCHITECTURES: dict[str, Any] = {
     "qwen2_moe": qwen2_moe,
 }
 
+ENCODERS: dict[str, Any] = {
+    "bert": bert,
+    "roberta": roberta,
+    "xlm-roberta": roberta,
+    "modernbert": modernbert,
+}
+"""Those that never write: each has a `Model` of its own."""
+
 
 @dataclass(frozen=True)
 class Architecture:
     """A model ready to trace, and the config it was built from."""
 
     config: DecoderConfig
-    model: CausalLM
+    model: CausalLM | Encoder
 
 
 def with_defaults(hf: HfConfig) -> HfConfig:
@@ -120,8 +133,21 @@ def with_defaults(hf: HfConfig) -> HfConfig:
     return module.complete(whole) if hasattr(module, "complete") else whole
 
 
-def build_model(hf: HfConfig, context: int, activation_dtype: str = "float32") -> Architecture:
-    """The model for a checkpoint's config. Raises UnsupportedError for an unknown `model_type`."""
+def longest(hf: HfConfig) -> int:
+    """Tokens of a sequence that the model knows positions for."""
+    module, hf = _module(hf), with_defaults(hf)
+    found: int = module.longest(hf) if module in ENCODERS.values() else 0
+    return found or require(hf, "max_position_embeddings")
+
+
+def build_model(
+    hf: HfConfig,
+    context: int,
+    activation_dtype: str = "float32",
+    readout: Readout | None = None,
+) -> Architecture:
+    """The model for a checkpoint's config; readout: of an encoder. Raises UnsupportedError for an
+    unknown `model_type`."""
     module = _module(hf)
     try:
         config = module.read_config(with_defaults(hf), context)
@@ -131,16 +157,22 @@ def build_model(hf: HfConfig, context: int, activation_dtype: str = "float32") -
             "fetch the checkpoint's config.json again"
         ) from error
     config = replace(config, activation_dtype=activation_dtype)
-    return Architecture(config, CausalLM(config, module.Layer))
+    if readout is None:
+        return Architecture(config, CausalLM(config, module.Layer))
+    config = replace(config, tie_embeddings=False, ignored=(*config.ignored, r"^lm_head\."))
+    made = module in ENCODERS.values()
+    model = module.Model(config, readout, with_defaults(hf)) if made else None
+    return Architecture(config, model or DecoderEncoder(config, readout, module.Layer))
 
 
 def _module(hf: HfConfig) -> Any:
     kind = str(hf.get("model_type"))
-    if kind not in ARCHITECTURES:
-        near = nearest(kind, ARCHITECTURES)
+    known = {**ARCHITECTURES, **ENCODERS}
+    if kind not in known:
+        near = nearest(kind, known)
         hint = "" if near is None else f"; the nearest that is: '{near}'"
         raise UnsupportedError(
             f"architecture {kind!r:.40} is not supported{hint}; these are: "
-            f"{', '.join(sorted(ARCHITECTURES))}"
+            f"{', '.join(sorted(known))}"
         )
-    return ARCHITECTURES[kind]
+    return known[kind]

@@ -79,6 +79,11 @@ class PagedKV(Rewriter):
         *pages, q = self._update("rotate_and_append", inputs, place, *numbers, out=[out])
         return self._attend([q], pages, place)
 
+    def op_mean_rows(self, arguments: list[Any], call: relax.Call) -> Any:
+        """Whose tokens are whose, the step says."""
+        kernel = self.kernels.kernel("mean_rows", self.layout, dims(arguments[0])[1])
+        return self.call_tir(kernel, "mean_rows", [*arguments, self.step], call.ty_args[0])
+
     def _paged(self, record: PagedRecord, tensors: list[Any], place: Place) -> Any:
         inputs = [*tensors[record.asking :], self.slots[place.layout.group]]
         pages = self._update(record.append, inputs, place)

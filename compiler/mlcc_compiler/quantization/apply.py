@@ -12,10 +12,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from mlcc_compiler.models.causal_lm import CausalLM
+from mlcc_compiler.models.encoder import Encoder
 from mlcc_compiler.models.layers import Embedding, Linear, named_modules
 from mlcc_compiler.quantization.recipes import Recipe
 from mlcc_compiler.quantization.schemes import fitting, scheme
 
+AnyModel = CausalLM | Encoder
 WITHOUT_KERNELS = {"nf4": "int8_g32"}
 """Schemes that are read but that no kernel computes with, and what stands in for them."""
 
@@ -43,7 +45,7 @@ class Assignment:
             yield f"{what}: {given} instead of {wanted}, {why}"
 
 
-def assign(model: CausalLM, recipe: Recipe, own: Mapping[str, str] | None = None) -> Assignment:
+def assign(model: AnyModel, recipe: Recipe, own: Mapping[str, str] | None = None) -> Assignment:
     """The map that a recipe makes of a model. `own`: schemes in which the checkpoint has tensors,
     which recipes that keep those keep."""
     found = Assignment()
@@ -61,14 +63,14 @@ def assign(model: CausalLM, recipe: Recipe, own: Mapping[str, str] | None = None
     return found
 
 
-def apply_schemes(model: CausalLM, schemes: Mapping[str, str]) -> None:
+def apply_schemes(model: AnyModel, schemes: Mapping[str, str]) -> None:
     """Set the schemes of a model in place."""
     for name, module in named_modules(model):
         if isinstance(module, (Linear, Embedding)):
             module.scheme = schemes[f"{name}.weight"]
 
 
-def _matrices(model: CausalLM, recipe: Recipe) -> Iterator[tuple[str, Linear | Embedding, str]]:
+def _matrices(model: AnyModel, recipe: Recipe) -> Iterator[tuple[str, Linear | Embedding, str]]:
     """Tensor, module and scheme of every matrix; a table that is the head too is a head."""
     table = recipe.head if model.config.tie_embeddings else recipe.embedding
     for name, module in named_modules(model):

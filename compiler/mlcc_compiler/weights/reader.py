@@ -216,6 +216,12 @@ def _no_weights(folder: Path) -> str:
             "transformers (`AutoModelForCausalLM.from_pretrained(...).save_pretrained(...)`) "
             "to get model.safetensors"
         )
+    if any(name.endswith(".onnx") for name in names) or "onnx" in names:
+        return (
+            f"{folder}: holds its weights as ONNX only, which mlcc does not read; fetch the "
+            "repository's model.safetensors, or save the model once with transformers "
+            "(`AutoModel.from_pretrained(...).save_pretrained(...)`)"
+        )
     if "adapter_model.safetensors" in names:
         return f"{folder}: is a LoRA adapter; merge it into its base model and compile that"
     if any(name.endswith(".safetensors") for name in names):

@@ -278,6 +278,78 @@ class ModelList(TypedDict):
     data: list[Model]
 
 
+class EncoderUsage(TypedDict):
+    """Tokens of all texts of a request together."""
+
+    prompt_tokens: int
+    total_tokens: int
+
+
+class Embedding(TypedDict):
+    """What one text became."""
+
+    object: Literal["embedding"]
+    index: int
+    embedding: list[float] | str
+    """Numbers, or base64 of little-endian float32, as `encoding_format` said."""
+
+
+class EmbeddingList(TypedDict):
+    """The answer of /v1/embeddings, in the order of the texts."""
+
+    object: Literal["list"]
+    data: list[Embedding]
+    model: str
+    usage: EncoderUsage
+
+
+class Score(TypedDict):
+    """How well the texts of one pair go together."""
+
+    index: int
+    object: Literal["score"]
+    score: float
+
+
+class ScoreList(TypedDict):
+    """The answer of /v1/score."""
+
+    id: str
+    object: Literal["list"]
+    created: int
+    model: str
+    data: list[Score]
+    usage: EncoderUsage
+
+
+class RankedText(TypedDict):
+    """A document, as it was sent."""
+
+    text: str
+
+
+class _WithDocument(TypedDict, total=False):
+    document: RankedText
+    """Unless `return_documents` was false."""
+
+
+class Ranked(_WithDocument):
+    """One document's place."""
+
+    index: int
+    """Among the documents of the request."""
+    relevance_score: float
+
+
+class Ranking(TypedDict):
+    """The answer of /v1/rerank: the best document first."""
+
+    id: str
+    model: str
+    usage: EncoderUsage
+    results: list[Ranked]
+
+
 class ErrorObject(TypedDict):
     """What went wrong."""
 

@@ -48,6 +48,8 @@ class Manifest(ManifestRecord):
         plain = {"schema_version": self.schema_version, **to_plain(self)}
         if self.adapters is None:
             del plain["adapters"]  # as it was before there were any
+        if self.encoder is None:
+            del plain["encoder"]  # likewise
         try:
             text = json.dumps(plain, indent=1, ensure_ascii=False, allow_nan=False)
         except (TypeError, ValueError) as error:

@@ -71,6 +71,7 @@ def _faults(manifest: ManifestRecord) -> Iterator[str]:
         yield from _of_cache(cache)
     yield from _of_tables(manifest)
     yield from _of_adapters(manifest)
+    yield from _of_encoder(manifest)
     yield from _of_weights(manifest)
     yield from _of_sums(manifest)
 
@@ -145,6 +146,22 @@ def _of_adapters(manifest: ManifestRecord) -> Iterator[str]:
     elif any(prod(shape) > _INT32 for shape in room.shapes):
         yield "has room for adapters beyond what kernels count in"
     yield from _twice("the adapted module", modules)
+
+
+def _of_encoder(manifest: ManifestRecord) -> Iterator[str]:
+    if (info := manifest.encoder) is None:
+        return
+    known = info.task in ("embed", "score") and info.pooling in ("cls", "mean", "last")
+    known = known and info.activation in ("none", "sigmoid") and info.segments in (1, 2)
+    if not known or not 1 <= info.width <= 1 << 20 or (info.task == "score" and info.width != 1):
+        yield "has an encoder that makes no sense"
+    if info.default_prompt and info.default_prompt not in info.prompts:
+        yield "has no prompt of the name of its default"
+    limits = manifest.limits
+    if limits.max_step_tokens < limits.context or limits.max_rows < limits.max_batch:
+        yield "has steps too small for an encoder's texts"
+    if any(cache.kind == "state" for cache in manifest.caches):
+        yield "has an encoder that keeps more than a step"
 
 
 def _of_weights(manifest: ManifestRecord) -> Iterator[str]:

@@ -234,6 +234,34 @@ class AdaptersInfo:
 
 
 @dataclass(frozen=True, kw_only=True)
+class EncoderInfo:
+    """What an encoder's rows are: `forward` gives one of each text instead of logits, and there
+    is no other function. A text is one step's; its pages are of no use behind it."""
+
+    task: str
+    """embed, or score: of a pair of texts, one number."""
+    pooling: str
+    """Which token a row names: cls = the first, last = the last, mean = any."""
+    width: int
+    """Numbers of a row."""
+    normalize: bool
+    """Whether rows are made of length 1 behind the device."""
+    activation: str = "none"
+    """Of a score: none or sigmoid."""
+    prompts: dict[str, str]
+    """What goes before a text, by what the text is for."""
+    default_prompt: str = ""
+    """The name of one of them, "" = none."""
+    pair: tuple[tuple[int, ...], ...] = ()
+    """Tokens before, between and behind the two texts of a pair, as its tokenizer puts them."""
+    template: str = ""
+    """Instead of those, the text that a pair becomes, with {query} and {document}."""
+    segments: int = 1
+    """2 = a pair's second text has ids of token + vocabulary, and model.vocab_size is twice the
+    tokenizer's."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class FileEntry:
     """A file of the folder, other than the manifest. Hashes are sha256 in lower-case hex."""
 
@@ -287,6 +315,8 @@ class ManifestRecord:
     the same model and weights, another library. Each is complete by itself and has none itself."""
     adapters: AdaptersInfo | None = None
     """None = compiled without room for any."""
+    encoder: EncoderInfo | None = None
+    """None = the model writes."""
     activation_dtype: str = "float32"
     """What the model's operators hand to one another. Logits are float32 whatever it is."""
     schema_version: int = SCHEMA_VERSION

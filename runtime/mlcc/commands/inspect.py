@@ -14,7 +14,7 @@ from mlcc.artifact.folder import Artifact
 from mlcc.artifact.host import choose
 from mlcc.artifact.manifest import Manifest
 from mlcc.artifact.pages import kept_as
-from mlcc.artifact.schema import MANIFEST_NAME
+from mlcc.artifact.schema import MANIFEST_NAME, EncoderInfo
 from mlcc.errors import ArtifactError, printable
 from mlcc.model_argument import HUB
 from mlcc.sizes import size
@@ -68,6 +68,8 @@ def describe(manifest: Manifest) -> Iterator[tuple[str, str]]:
     yield "context", f"{limits.context} tokens"
     batch = f"{limits.max_batch} sequences, {limits.max_step_tokens} tokens"
     yield "a step", f"{batch}, {limits.max_rows} rows of logits at most"
+    if manifest.encoder is not None:
+        yield "encoder", _encoder(manifest.encoder)
     for text in _caches(manifest):
         yield "cache", text
     yield "memory", _memory(manifest)
@@ -97,6 +99,12 @@ def _memory(manifest: Manifest) -> str:
     }
     total = size(sum(parts.values()))
     return f"{total} = " + " + ".join(f"{name} {size(count)}" for name, count in parts.items())
+
+
+def _encoder(info: EncoderInfo) -> str:
+    made = "scores of pairs" if info.task == "score" else f"rows of {info.width} numbers"
+    prompts = f"; prompts: {', '.join(sorted(info.prompts))}" if info.prompts else ""
+    return f"{made}, pooling {info.pooling}{', of length 1' if info.normalize else ''}{prompts}"
 
 
 def _files(manifest: Manifest) -> Iterator[tuple[str, str]]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -220,7 +220,8 @@ def serve_command(
     text = reader()
     _say_reachable(host, has_keys)
     try:
-        text.chat_template.check()
+        if text.encoder is None:
+            text.chat_template.check()
     except ArtifactError as error:
         note(f"/v1/chat/completions will fail: {error.message}")
     if web:
@@ -233,7 +234,7 @@ def serve_command(
         _announce(url)
         name, room = printable(text.name), plan_text(capacity)
         click.echo(f"{name} answers at {url}/v1 (Ctrl-C ends it): {room}. Try:")
-        click.echo(_curl(url, has_keys))
+        click.echo(_curl(url, has_keys, task=text.encoder.task if text.encoder else ""))
         if has_page:
             click.echo(f"Chat page: {url}/")
 
@@ -289,8 +290,16 @@ def _page(web: Path | None, no_page: bool) -> tuple[list[BaseRoute], bool]:
     return page_routes(folder, web), True
 
 
-def _curl(url: str, has_keys: bool, model: str = "") -> str:
-    question = {"messages": [{"role": "user", "content": "Hello!"}]}
+def _curl(url: str, has_keys: bool, model: str = "", task: str = "") -> str:
+    """An example to type; task: of an encoder."""
+    place, question = _EXAMPLES[task]
     body = json.dumps({"model": model, **question} if model else question)
     key = ' -H "Authorization: Bearer $MLCC_API_KEY"' if has_keys else ""
-    return f"curl {url}/v1/chat/completions -H 'Content-Type: application/json'{key} -d '{body}'"
+    return f"curl {url}/v1/{place} -H 'Content-Type: application/json'{key} -d '{body}'"
+
+
+_EXAMPLES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "": ("chat/completions", {"messages": [{"role": "user", "content": "Hello!"}]}),
+    "embed": ("embeddings", {"input": ["Hello!"]}),
+    "score": ("rerank", {"query": "What?", "documents": ["This.", "That."]}),
+}

@@ -163,10 +163,18 @@ class CompiledExecutor:
     def logits(self, batch: Batch) -> memoryview[float]:
         """Run a batch and return its logits f32[r, vocab] instead of sampling: for evaluation."""
         self._stage(batch)
-        rows, vocab = batch.num_rows, self.capacity.vocab_size
+        return self._rows(batch.num_rows, self.capacity.vocab_size)
+
+    def vectors(self, batch: Batch, width: int) -> memoryview[float]:
+        """The same of an encoder, whose rows have so many numbers: f32[r, width]."""
+        self._stage(batch)
+        return self._rows(batch.num_rows, width)
+
+    def _rows(self, rows: int, width: int) -> memoryview[float]:
+        """What `forward` gives for the step in the buffer."""
         with self._typed("computing a step"):
-            values = self._executor.logits(rows * vocab)
-        found: memoryview[float] = memoryview(values).cast("f", (rows, vocab))
+            values = self._executor.logits(rows * width)
+        found: memoryview[float] = memoryview(values).cast("f", (rows, width))
         return found
 
     def log_likelihood(self, batch: Batch, targets: Sequence[int]) -> float:

@@ -201,6 +201,10 @@ class NativeExecutor:
         result: npt.NDArray[np.float32] = self._call(logits.numpy)
         return result
 
+    def vectors(self, batch: Batch, width: int) -> npt.NDArray[np.float32]:
+        """The same of an encoder, whose rows have so many numbers: f32[r, width]."""
+        return np.ascontiguousarray(self.logits(batch)[: batch.num_rows, :width])
+
     def log_likelihood(self, batch: Batch, targets: Sequence[int]) -> float:
         """Run a batch and sum, over its rows, the natural log of each target's probability."""
         return log_likelihood(self.logits(batch), targets)

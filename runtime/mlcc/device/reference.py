@@ -18,13 +18,14 @@ from mlcc.device import (
     reference_attention,
     reference_experts,
     reference_latent,
+    reference_pooling,
     reference_states,
 )
 from mlcc.device import reference_ops as ops
 from mlcc.device.adapter_arrays import ReferenceAdapters
 from mlcc.device.check import check_adjustments, check_pages, require
 from mlcc.device.likelihood import log_likelihood
-from mlcc.device.reference_caches import Remembers, layer_caches
+from mlcc.device.reference_caches import ReadsStep, Remembers, layer_caches
 from mlcc.device.reference_logits import adjust, top_logprobs
 from mlcc.device.reference_sampling import SAMPLED, sample
 from mlcc.device.step_view import StepView
@@ -35,11 +36,12 @@ from mlcc.engine.tables import MOST_TOP_LOGPROBS
 
 Array = npt.NDArray[Any]
 
-OPERATORS: dict[str, Callable[..., Any] | Remembers] = {
+OPERATORS: dict[str, Callable[..., Any] | Remembers | ReadsStep] = {
     **ops.OPERATORS,
     **reference_attention.OPERATORS,
     **reference_experts.OPERATORS,
     **reference_latent.OPERATORS,
+    **reference_pooling.OPERATORS,
     **reference_states.OPERATORS,
 }
 """By their names in the graph; each file of twins has its own."""
@@ -163,6 +165,8 @@ class ReferenceExecutor:
             if isinstance(operator, Remembers):
                 layer, record = node["attributes"]
                 result = operator.twin(step, self.caches[layer], *inputs, **json.loads(record))
+            elif isinstance(operator, ReadsStep):
+                result = operator.twin(step, *inputs, *node["attributes"])
             else:
                 result = operator(*inputs, *node["attributes"])
             if self._adapters is not None and batch.adapted and node["op"] == "mlcc.linear":
@@ -170,6 +174,10 @@ class ReferenceExecutor:
             values[node["out"]] = result
         logits: Array = values[self.graph["output"]]
         return logits
+
+    def vectors(self, batch: Batch, width: int) -> Array:
+        """The same of an encoder, whose rows have so many numbers: f32[r, width]."""
+        return np.ascontiguousarray(self.logits(batch)[:, :width], np.float32)
 
     def log_likelihood(self, batch: Batch, targets: Sequence[int]) -> float:
         """Run a batch and sum, over its rows, the natural log of each target's probability."""

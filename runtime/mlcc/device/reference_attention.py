@@ -22,6 +22,7 @@ def attention(
     scale: float,
     window: int | None,
     softcap: float | None,
+    causal: bool = True,
     **sizes: int,
 ) -> Array:
     """Append keys and values to the pages, 8-bit ones if they have scales, then attend; before
@@ -30,7 +31,8 @@ def attention(
     pages, scales = cache.tensors["kv"], cache.tensors.get("kv_scale")
     append_kv(k, v, step.tokens(f"slot.{cache.group}"), pages, scales)
     lists = step.lists(cache.group)
-    return paged_attention(q, pages, lists, scale, window, softcap, scales, *sinks)
+    numbers = (scale, window, softcap, scales)
+    return paged_attention(q, pages, lists, *numbers, *sinks, causal=causal)
 
 
 def append_kv(
@@ -74,9 +76,11 @@ def paged_attention(
     softcap: float | None = None,
     scales: Array | None = None,
     sinks: Array | None = None,
+    causal: bool = True,
 ) -> Array:
-    """Causal attention of q [n, heads, head_dim]; zeros for tokens of no sequence. Of 8-bit pages
-    the scales are what their numbers are multiplied with."""
+    """Attention of q [n, heads, head_dim]; zeros for tokens of no sequence. Of 8-bit pages the
+    scales are what their numbers are multiplied with. Not causal, a query sees its whole sequence,
+    with a window what is less than that away."""
     out = np.zeros_like(q)
     for s, length in enumerate(lists.length):
         own = lists.ids[lists.first_page[s] : lists.first_page[s + 1]]
@@ -85,7 +89,10 @@ def paged_attention(
         for t in range(begin, end):
             position = int(length) - end + t
             first = 0 if window is None else max(0, position + 1 - window)
-            seen = first - slid, position + 1 - slid
+            last = position + 1
+            if not causal:
+                last = int(length) if window is None else min(int(length), position + window)
+            seen = first - slid, last - slid
             keys, values = (gather_kv(pages, own, c, *seen, scales) for c in (0, 1))
             pair = keys.astype(q.dtype), values.astype(q.dtype)
             out[t] = attend(q[t], *pair, scale, softcap, sinks)

@@ -31,6 +31,14 @@ class Remembers:
     that the call carries (`mlcc_compiler.caches.LayerRecord`)."""
 
 
+@dataclass(frozen=True)
+class ReadsStep:
+    """An operator that keeps nothing and asks the step which tokens belong together."""
+
+    twin: Callable[..., Any]
+    """Called with the step, then as any other twin."""
+
+
 def layer_caches(
     caches: Sequence[CacheInfo],
     pools: Sequence[int],

@@ -18,7 +18,7 @@ from mlcc.bounds import check_all
 from mlcc.engine.adjust_tables import AdjustLayout
 from mlcc.engine.batch import Capacity
 from mlcc.engine.caches import pages_for
-from mlcc.errors import ArtifactError, CapacityError, DeviceError
+from mlcc.errors import ArtifactError, CapacityError, DeviceError, UnsupportedError
 from mlcc.model.memory import (
     SMALLEST_CONTEXT,
     Room,
@@ -49,6 +49,12 @@ def make_plan(
             f"the model was compiled for '{manifest.target.name}', not for browsers; compile it "
             "with `mlcc compile --target webgpu`",
             code="wrong_target",
+        )
+    if manifest.encoder is not None:
+        raise UnsupportedError(
+            f"'{manifest.model.name}' is an encoder, which no tab computes yet; compile it with "
+            "`mlcc compile --target cpu` or vulkan and ask `mlcc serve` for embeddings",
+            code="encoder_model",
         )
     _check_abi(manifest)
     if needs_f16(manifest) and not adapter["f16"]:

@@ -48,6 +48,8 @@ class Finished(NamedTuple):
     """Guesses of speculation that were computed for it."""
     accepted_tokens: int = 0
     """Those of them that were right."""
+    vector: bytes = b""
+    """What an encoder made of the text: float32, in the order of this machine's bytes."""
 
 
 Event = TextDelta | Finished

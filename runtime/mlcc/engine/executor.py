@@ -7,7 +7,7 @@ prefix).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from mlcc.engine.adapters import AdapterMatrix
 from mlcc.engine.adjustments import Adjustments
@@ -67,4 +67,17 @@ class Executor(Protocol):
 
     def close(self) -> None:
         """Give the device's memory back. Idempotent."""
+        ...
+
+
+@runtime_checkable
+class Encodes(Protocol):
+    """The executor of an encoder: its library gives a row of numbers for each row of a batch."""
+
+    def lend(self) -> memoryview | None:
+        """Memory for the next batch; None = it brings its own."""
+        ...
+
+    def vectors(self, batch: Batch, width: int) -> Any:
+        """Run a batch at once; f32[r, width], which has `tobytes`. Raises DeviceError."""
         ...

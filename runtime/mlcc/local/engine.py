@@ -22,6 +22,7 @@ from mlcc.worker.worker import OpenModel
 
 T = TypeVar("T")
 S = TypeVar("S", bound="_Base")
+EMBEDDINGS, RERANK = "/v1/embeddings", "/v1/rerank"
 CHAT, COMPLETIONS, MODELS = "/v1/chat/completions", "/v1/completions", "/v1/models"
 
 
@@ -91,6 +92,10 @@ class Engine(_Base):
         super()._run(open_model)
         self.chat = _Chat(_Answers(self._caller, CHAT))
         self.completions = _Answers(self._caller, COMPLETIONS)
+        self.embeddings = _Answers(self._caller, EMBEDDINGS)
+        """Of an encoder: `create(input=...)`."""
+        self.rerank = _Answers(self._caller, RERANK)
+        """Of a reranker: `create(query=..., documents=[...])`."""
 
     def load_adapter(self, name: str, folder: str | Path, in_place: bool = False) -> None:
         """Answer `model=name` with an adapter (LoRA; a folder of PEFT). `in_place`: in the place of
@@ -122,6 +127,8 @@ class AsyncEngine(_Base):
         super()._run(open_model)
         self.chat = _Chat(_AsyncAnswers(self._caller, CHAT))
         self.completions = _AsyncAnswers(self._caller, COMPLETIONS)
+        self.embeddings = _AsyncAnswers(self._caller, EMBEDDINGS)
+        self.rerank = _AsyncAnswers(self._caller, RERANK)
 
     async def load_adapter(self, name: str, folder: str | Path, in_place: bool = False) -> None:
         """As `Engine.load_adapter`."""

@@ -21,16 +21,17 @@ from mlcc.api.infill import Infill, family_of
 from mlcc.api.sampling import Wishes, recommended
 from mlcc.api.template import ChatTemplate, ChatText, without_double_bos
 from mlcc.artifact.manifest import Manifest
-from mlcc.artifact.schema import AdaptersInfo
+from mlcc.artifact.schema import AdaptersInfo, EncoderInfo
 from mlcc.artifact.texts import Read, chat_templates, generation_config, text_files
 from mlcc.engine.batch import Capacity
 from mlcc.engine.drafts import DraftModel
+from mlcc.engine.encoding import EncoderEngine
 from mlcc.engine.engine import Engine
 from mlcc.engine.executor import Executor
 from mlcc.engine.grammar import Grammars
 from mlcc.engine.limits import too_long
 from mlcc.engine.moving import Identity
-from mlcc.errors import ArtifactError, InvalidRequestError
+from mlcc.errors import ArtifactError, InvalidRequestError, UnsupportedError
 from mlcc.model.marks import ending_of, grammar_marks, hidden_marks
 from mlcc.model.speculation import Speculation
 from mlcc.model.tokenizer import FileTokenizer, TextTokenizer
@@ -61,6 +62,8 @@ class ModelText:
     """The way in which it writes calls, by name; None = as its template shows."""
     reasoning_parser: str | None = None
     """The same of reasoning; "none" = it is left in the text."""
+    encoder: EncoderInfo | None = None
+    """What its rows are; None = it writes."""
 
     @property
     def dialect(self) -> Dialect:
@@ -219,6 +222,11 @@ class Model:
     """Whose pages its executor has, for `model.transfer`; None = they go nowhere."""
 
     @property
+    def encoder(self) -> EncoderInfo | None:
+        """What its rows are; None = it writes."""
+        return self.text.encoder
+
+    @property
     def depth(self) -> int:
         """Steps to keep in flight."""
         return self.executor.depth
@@ -236,11 +244,23 @@ class Model:
         return replace(self, text=self.text.with_parsers(tools, reasoning))
 
     def new_engine(self, text_later: bool = False) -> Engine:
-        """A fresh engine for this model. One at a time: they would share the pages."""
+        """A fresh engine for this model. One at a time: they would share the pages. Raises
+        UnsupportedError for an encoder, which writes nothing."""
+        if self.encoder is not None:
+            raise UnsupportedError(
+                f"'{self.text.name}' is an encoder and writes nothing; ask it for embeddings "
+                "(`mlcc embed`, `mlcc serve`, engine.embeddings.create), or use a chat model here"
+            )
         draft = None if self.draft is None else self.draft.capacity
         return self.text.new_engine(
             self.capacity, self.prefix_cache, self.speculation, draft, text_later
         )
+
+    def new_encoder(self) -> EncoderEngine:
+        """The same of an encoder. Raises UnsupportedError for a model that writes."""
+        if self.encoder is None:
+            raise UnsupportedError(f"'{self.text.name}' writes, and is no encoder")
+        return EncoderEngine(self.capacity, self.encoder.pooling, self.encoder.width)
 
     def close(self) -> None:
         self.executor.close()
@@ -298,8 +318,9 @@ def read_text(manifest: Manifest, read: Read, tokenizer: TextTokenizer) -> Model
         tool_template=ChatTemplate(tools, info.special_tokens, control) if tools else None,
         eos_ids=frozenset(info.eos_token_ids),
         sampling=recommended(generation_config(manifest, read)),
-        notes=() if template else (_NO_TEMPLATE,),
+        notes=() if template or manifest.encoder else (_NO_TEMPLATE,),
         about=about_of(manifest),
+        encoder=manifest.encoder,
     )
 
 

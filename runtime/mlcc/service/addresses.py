@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from mlcc.api.anthropic.fields import COUNT_TOKENS, MESSAGES
-from mlcc.api.encoders import ENCODED
+from mlcc.api.encoders import EMBEDDING, RERANK, SCORE
 from mlcc.api.fields import CHAT, COMPLETION
 from mlcc.api.llamacpp import fields as llamacpp
 from mlcc.api.lora import LOAD_LORA as LOAD_LORA_BODY
@@ -117,11 +117,17 @@ ANTHROPIC_COUNT = Address(
     errors=anthropic_error_response,
 )
 EMBEDDINGS = Address(
-    "POST", "/v1/embeddings", "Refused: no encoder model can be compiled yet.", "", ENCODED
+    "POST", "/v1/embeddings", "Make rows of numbers of texts.", "EmbeddingList", EMBEDDING
 )
-SCORE = Address("POST", "/v1/score", EMBEDDINGS.about, "", ENCODED)
-RERANK = Address("POST", "/v1/rerank", EMBEDDINGS.about, "", ENCODED)
-RERANK_PLAIN = Address("POST", "/rerank", EMBEDDINGS.about, "", ENCODED)
+SCORE_V1 = Address(
+    "POST", "/v1/score", "Say how well pairs of texts go together.", "ScoreList", SCORE
+)
+SCORE_PLAIN = replace(SCORE_V1, path="/score")
+RERANK_V1 = Address(
+    "POST", "/v1/rerank", "Order documents by how well they fit a query.", "Ranking", RERANK
+)
+RERANK_V2 = replace(RERANK_V1, path="/v2/rerank")
+RERANK_PLAIN = replace(RERANK_V1, path="/rerank")
 
 
 def _ollama(
@@ -159,8 +165,10 @@ OLLAMA_PULL = _ollama(
     ollama.NAMED,
     "OllamaProgress",
 )
-OLLAMA_EMBED = _ollama("POST", "/api/embed", EMBEDDINGS.about, "", ollama.EMBED)
-OLLAMA_EMBEDDINGS = _ollama("POST", "/api/embeddings", EMBEDDINGS.about, "", ollama.EMBED)
+OLLAMA_EMBED = _ollama("POST", "/api/embed", EMBEDDINGS.about, "OllamaEmbeddings", ollama.EMBED)
+OLLAMA_EMBEDDINGS = _ollama(
+    "POST", "/api/embeddings", "Make a row of one text.", "OllamaEmbedding", ollama.EMBED
+)
 OLLAMA_REFUSED = (
     _ollama("POST", "/api/create", "Refused: this server keeps no models.", ""),
     _ollama("POST", "/api/copy", "Refused: this server keeps no models.", ""),
@@ -197,6 +205,13 @@ LLAMACPP_INFILL = Address(
     llamacpp.INFILL,
     "LlamaCompletion",
 )
+LLAMACPP_EMBEDDING = Address(
+    "POST",
+    "/embedding",
+    "Make rows of numbers of texts, as llama.cpp's server does.",
+    "",
+    llamacpp.EMBEDDING,
+)
 LLAMACPP_PROPS = Address("GET", "/props", "What the server is and has.", "LlamaProps")
 LLAMACPP_SLOTS = Address("GET", "/slots", "Places for answers, and which are taken.", "")
 TOKENIZE = Address(
@@ -216,6 +231,7 @@ LLAMACPP = (
     LLAMACPP_COMPLETION,
     LLAMACPP_COMPLETIONS,
     LLAMACPP_INFILL,
+    LLAMACPP_EMBEDDING,
     LLAMACPP_PROPS,
     LLAMACPP_SLOTS,
     TOKENIZE,
@@ -232,8 +248,10 @@ ADDRESSES = (
     RESPONSE,
     RESPONSE_DELETE,
     EMBEDDINGS,
-    SCORE,
-    RERANK,
+    SCORE_V1,
+    SCORE_PLAIN,
+    RERANK_V1,
+    RERANK_V2,
     RERANK_PLAIN,
     *OLLAMA,
     *LLAMACPP,

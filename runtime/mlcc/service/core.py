@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 from mlcc.api.chat_answers import ChatChunks, chat_completion
+from mlcc.api.encoders import writes_nothing
 from mlcc.api.errors import NotFoundError
 from mlcc.api.fields import CHAT, COMPLETION
 from mlcc.api.infill import no_infill
@@ -141,8 +142,9 @@ class Core:
         """A body as /v1/chat/completions takes it, asked of the engine."""
         started = time.monotonic()
         parsed, ignored = parse_chat(body), self.unknown(CHAT, body)
-        time_left = self._time(started, parsed.delivery.timeout)
+        time_left = self.clock(started, parsed.delivery.timeout)
         self.check_model(parsed.delivery.model)
+        self.check_writes()
         context = self.engine.capacity.context
         if not parsed.use.tools:
             await self._check_structure(parsed, time_left())
@@ -169,7 +171,7 @@ class Core:
         started = time.monotonic()
         parsed = parse_chat(body)
         self.check_model(parsed.delivery.model)
-        time_left = self._time(started, parsed.delivery.timeout)
+        time_left = self.clock(started, parsed.delivery.timeout)
         talk = Talk(parsed, self.text)
         return len(
             await self.prompts.chat(talk.messages, MOST_COUNTED, time_left(), talk.variables)
@@ -179,8 +181,9 @@ class Core:
         """A body as /v1/completions takes it, asked of the engine."""
         started = time.monotonic()
         parsed, ignored = parse_completion(body), self.unknown(COMPLETION, body)
-        time_left = self._time(started, parsed.delivery.timeout)
+        time_left = self.clock(started, parsed.delivery.timeout)
         self.check_model(parsed.delivery.model)
+        self.check_writes()
         await self._check_structure(parsed, time_left())
         if parsed.suffix:
             parsed = self._infilling(parsed)
@@ -218,6 +221,11 @@ class Core:
                 code="model_not_found",
             )
 
+    def check_writes(self) -> None:
+        """Raises UnsupportedError for an encoder, of which an answer is wanted."""
+        if self.text.encoder is not None:
+            raise writes_nothing(self.text.name)
+
     async def encode(self, prompt: str | list[int], seconds: float | None) -> array[int]:
         """The ids of a raw prompt."""
         if isinstance(prompt, list):
@@ -246,7 +254,7 @@ class Core:
             check_built(self.text, parsed.structure)
             await self.prompts.structure(parsed.structure, seconds)
 
-    def _time(self, started: float, wanted: float | None) -> Callable[[], float | None]:
+    def clock(self, started: float, wanted: float | None) -> Callable[[], float | None]:
         """The seconds that are left for a whole request; None = no bound."""
         bounds = [bound for bound in (wanted, self._bounds.timeout_s) if bound is not None]
         if not bounds:

@@ -16,7 +16,7 @@ from mlcc.engine.grammar import Grammar
 from mlcc.engine.later_text import LaterText
 from mlcc.engine.request import Request
 from mlcc.errors import DeviceError, DeviceLostError, MlccError
-from mlcc.model.driver import Driver
+from mlcc.model.encoder_driver import driver_of
 from mlcc.model.model import Model
 from mlcc.worker.grammars import GrammarThread
 from mlcc.worker.messages import (
@@ -86,7 +86,7 @@ class Worker:
 
     def __init__(self, connection: Channel, model: Model) -> None:
         self._connection = connection
-        self._driver = Driver(model, text_later=True)
+        self._driver = driver_of(model, text_later=True)
         self._teller = Teller(connection.send, LaterText(model.text.tokenizer))
         self._grammars = GrammarThread(model.text.grammars)
         self._stopped = False

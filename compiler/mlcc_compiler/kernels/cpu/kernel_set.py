@@ -13,6 +13,7 @@ from mlcc_compiler.kernels.cpu import (
     latent,
     norm,
     parts,
+    pooling,
     rope,
     top_logprobs,
 )
@@ -46,6 +47,8 @@ FACTORIES: dict[str, Factory] = {
     "scale_columns": activation.scale_columns,
     "take_parts": parts.take_parts,
     "take_rows": kv.take_rows,
+    "mean_rows": pooling.mean_rows,
+    "remap": pooling.remap,
     "read_step": kv.read_step,
     "append_kv": kv.append_kv,
     "append_latent": latent.append_latent,

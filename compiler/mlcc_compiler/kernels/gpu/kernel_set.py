@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from mlcc_compiler.kernels.gpu import adapt, elementwise, embedding, kv, latent, norm, parts, rope
+from mlcc_compiler.kernels.gpu import (
+    adapt,
+    elementwise,
+    embedding,
+    kv,
+    latent,
+    norm,
+    parts,
+    pooling,
+    rope,
+)
 from mlcc_compiler.kernels.gpu.attention import attention
 from mlcc_compiler.kernels.gpu.attention import latent as attend_latents
 from mlcc_compiler.kernels.gpu.device import Gpu
@@ -35,6 +45,8 @@ FACTORIES: dict[str, Factory] = {
     "scale_columns": elementwise.scale_columns,
     "take_parts": parts.take_parts,
     "take_rows": elementwise.take_rows,
+    "mean_rows": pooling.mean_rows,
+    "remap": pooling.remap,
     "read_step": elementwise.read_step,
     "append_kv": kv.append_kv,
     "rotate_and_append": kv.rotate_and_append,

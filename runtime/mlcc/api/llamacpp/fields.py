@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from mlcc.api.encoders import INPUT
 from mlcc.api.fields import COMMON as OPENAI_COMMON
 from mlcc.api.fields import PROMPT, SAMPLING, TOKEN
 from mlcc.api.message_fields import MESSAGE
@@ -50,6 +51,15 @@ BIAS = Custom(
 )
 LONGEST = Integer(-2, 2**31 - 1)
 _OURS = ("max_tokens", "logit_bias")
+
+EMBEDDING = Object(
+    "LlamaEmbeddingRequest",
+    (
+        honoured("content", INPUT, "One text or several, or their token ids.", required=True),
+        honoured("embd_normalize", Integer(-1, 2), "2 = rows of length 1, -1 = as they are."),
+        honoured("model", Text(), "The model's name."),
+    ),
+)
 
 COMMON = (
     *(row for row in SAMPLING if row.name not in _OURS),

@@ -114,3 +114,21 @@ class OllamaError(TypedDict):
     """What went wrong."""
 
     error: str
+
+
+class OllamaEmbeddings(TypedDict):
+    """The answer of /api/embed."""
+
+    model: str
+    embeddings: list[list[float]]
+    """A row of each text, of length 1."""
+    total_duration: int
+    """Nanoseconds."""
+    load_duration: int
+    prompt_eval_count: int
+
+
+class OllamaEmbedding(TypedDict):
+    """The answer of /api/embeddings."""
+
+    embedding: list[float]

@@ -17,7 +17,7 @@ from mlcc.engine.batch import Capacity
 from mlcc.engine.grammar import Grammar, Grammars, Structure
 from mlcc.engine.request import Request
 from mlcc.errors import DeviceError, DeviceLostError, MlccError
-from mlcc.model.driver import Driver
+from mlcc.model.encoder_driver import driver_of
 from mlcc.model.model import Model
 from mlcc.service.adapters import AdapterEntry
 from mlcc.service.engine import EngineClient
@@ -33,7 +33,7 @@ class TurnClient(EngineClient):
         """Why no request is taken for now."""
         self._before_step = before_step
         self._capacity = model.capacity
-        self._driver = Driver(model)
+        self._driver = driver_of(model)
         self._adapters: dict[str, AdapterEntry] = {}
         self._grammars = model.text.grammars
         self._reading: dict[str, asyncio.Task[None]] = {}

@@ -1,26 +1,107 @@
-"""What is asked of encoders in OpenAI's, vLLM's and Jina's words: refused, for there are none."""
+"""What is asked of encoders in OpenAI's, vLLM's, Jina's and Cohere's words."""
 
 from __future__ import annotations
 
-from mlcc.api.encoders import ENCODED, no_encoder
-from mlcc.service.addresses import EMBEDDINGS, RERANK, RERANK_PLAIN, SCORE
+import os
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from mlcc.api.encoders import EMBEDDING, RERANK, SCORE, embeddings, ranking, scores
+from mlcc.api.schema import Object
+from mlcc.errors import InvalidRequestError
+from mlcc.service.addresses import (
+    EMBEDDINGS,
+    RERANK_PLAIN,
+    RERANK_V1,
+    RERANK_V2,
+    SCORE_PLAIN,
+    SCORE_V1,
+)
 from mlcc.service.core import Core
-from mlcc.service.exchange import ApiRequest, ApiResponse
-from mlcc.service.routes import Handler, Handlers
+from mlcc.service.encoding import Encoding, encoder_of
+from mlcc.service.exchange import ApiRequest, ApiResponse, json_response
+from mlcc.service.routes import Handlers
 
 
-def _refusing(what: str) -> Handler:
-    async def handle(core: Core, request: ApiRequest) -> ApiResponse:
-        body = await core.body(request)
-        core.check_model(ENCODED.check(body, "").get("model"))
-        raise no_encoder(core.text.name, what)
+async def embed(core: Core, request: ApiRequest) -> ApiResponse:
+    """POST /v1/embeddings."""
+    fields, ignored = await _fields(core, request, EMBEDDING, "embeddings")
+    given = fields["input"]
+    texts = given if isinstance(given, list) else [given]
+    asked = Encoding(core, request, fields, "embeddings")
+    wanted = fields.get("dimensions")
+    rows = await asked.embed(texts, fields.get("prompt_name"), wanted, asked.encoder.normalize)
+    written = fields.get("encoding_format", "float")
+    name = fields.get("model") or core.text.name
+    return json_response(embeddings(name, rows.values, rows.tokens, written), headers=ignored)
 
-    return handle
+
+async def score(core: Core, request: ApiRequest) -> ApiResponse:
+    """POST /v1/score: one text against one or many, or as many pairs as there are texts."""
+    fields, ignored = await _fields(core, request, SCORE, "scores", True)
+    one, other = (_list(fields, name) for name in ("text_1", "text_2"))
+    if len(one) not in (1, len(other)):
+        raise InvalidRequestError(
+            f"'text_1' has {len(one)} texts and 'text_2' {len(other)}; send one of the first, or "
+            "as many as of the second",
+            param="text_1",
+            code="invalid_value",
+        )
+    pairs = list(zip(one * (len(other) // len(one)), other, strict=True))
+    asked = Encoding(core, request, fields, "scores", "text_2", True)
+    found, tokens = await asked.score(pairs)
+    name = f"score-{os.urandom(16).hex()}"
+    model = fields.get("model") or core.text.name
+    made = scores(name, int(time.time()), model, found, tokens)
+    return json_response(made, headers=ignored)
+
+
+async def rerank(core: Core, request: ApiRequest) -> ApiResponse:
+    """POST /v1/rerank, /v2/rerank, /rerank."""
+    fields, ignored = await _fields(core, request, RERANK, "ranking", True)
+    texts = [d if isinstance(d, str) else d["text"] for d in fields["documents"]]
+    asked = Encoding(core, request, fields, "ranking", "documents", True)
+    found, tokens = await asked.score([(fields["query"], text) for text in texts])
+    made = ranking(
+        f"rerank-{os.urandom(16).hex()}",
+        fields.get("model") or core.text.name,
+        texts,
+        found,
+        tokens,
+        fields.get("top_n"),
+        fields.get("return_documents", True),
+    )
+    return json_response(made, headers=ignored)
+
+
+async def _fields(
+    core: Core, request: ApiRequest, table: Object, what: str, scoring: bool = False
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """The checked fields, and the header that names unknown ones: once it is known that the model
+    makes `what`."""
+    body = await core.body(request)
+    named = body.get("model") if isinstance(body, Mapping) else None
+    core.check_model(named if isinstance(named, str) else None)
+    encoder_of(core, what, scoring)
+    return table.check(body, ""), core.unknown(table, body)
+
+
+def _list(fields: Mapping[str, Any], name: str) -> list[str]:
+    if name not in fields:
+        raise InvalidRequestError(
+            f"'{name}' is missing; it must be a text or an array of texts",
+            param=name,
+            code="missing_required_parameter",
+        )
+    return fields[name] if isinstance(fields[name], list) else [fields[name]]
 
 
 HANDLERS: Handlers = {
-    EMBEDDINGS: _refusing("embeddings"),
-    SCORE: _refusing("scores"),
-    RERANK: _refusing("ranking"),
-    RERANK_PLAIN: _refusing("ranking"),
+    EMBEDDINGS: embed,
+    SCORE_V1: score,
+    SCORE_PLAIN: score,
+    RERANK_V1: rerank,
+    RERANK_V2: rerank,
+    RERANK_PLAIN: rerank,
 }

@@ -12,18 +12,20 @@ from typing import Any
 from mlcc.api.errors import error_body
 from mlcc.api.infill import no_infill
 from mlcc.api.llamacpp.answer import Pieces, Said, only
-from mlcc.api.llamacpp.fields import COMPLETION, INFILL
+from mlcc.api.llamacpp.fields import COMPLETION, EMBEDDING, INFILL
 from mlcc.api.llamacpp.request import NOT_OURS, completion_body, infill_texts, one_prompt
 from mlcc.api.schema import Object
-from mlcc.errors import MlccError
+from mlcc.errors import MlccError, UnsupportedError
 from mlcc.service.addresses import (
     LLAMACPP_COMPLETION,
     LLAMACPP_COMPLETIONS,
+    LLAMACPP_EMBEDDING,
     LLAMACPP_INFILL,
     LLAMACPP_PROPS,
     LLAMACPP_SLOTS,
 )
 from mlcc.service.core import Asked, Core
+from mlcc.service.encoding import Encoding, encoder_of
 from mlcc.service.exchange import ApiRequest, ApiResponse, events_response, json_response, to_json
 from mlcc.service.routes import Handlers
 from mlcc.version import __version__
@@ -45,6 +47,27 @@ async def infill(core: Core, request: ApiRequest) -> ApiResponse:
     files, before, after = infill_texts(fields, family)
     gap, ends = core.infill(before, after, "input_suffix")
     return await _asked(core, request, body, INFILL, fields, files + gap, ends)
+
+
+async def embedding(core: Core, request: ApiRequest) -> ApiResponse:
+    """POST /embedding."""
+    body = await core.body(request)
+    encoder_of(core, "embeddings")
+    fields, ignored = EMBEDDING.check(body, ""), core.unknown(EMBEDDING, body)
+    core.check_model(fields.get("model"))
+    norm = fields.get("embd_normalize", 2)
+    if norm not in (-1, 2):
+        raise UnsupportedError(
+            f"'embd_normalize' {norm} is not built; 2 (length 1) and -1 (as they are) are",
+            param="embd_normalize",
+            code="unsupported_parameter",
+        )
+    given = fields["content"]
+    asked = Encoding(core, request, {}, "embeddings", "content")
+    texts = given if isinstance(given, list) else [given]
+    rows = await asked.embed(texts, None, None, norm == 2)
+    told = [{"index": i, "embedding": [list(row)]} for i, row in enumerate(rows.values)]
+    return json_response(told, headers=ignored)
 
 
 async def props(core: Core, request: ApiRequest) -> ApiResponse:
@@ -129,6 +152,7 @@ HANDLERS: Handlers = {
     LLAMACPP_COMPLETION: complete,
     LLAMACPP_COMPLETIONS: complete,
     LLAMACPP_INFILL: infill,
+    LLAMACPP_EMBEDDING: embedding,
     LLAMACPP_PROPS: props,
     LLAMACPP_SLOTS: slots,
 }

@@ -7,7 +7,6 @@ import time
 from collections.abc import AsyncIterator
 from typing import Any
 
-from mlcc.api.encoders import no_encoder
 from mlcc.api.ollama.fields import EMBED, NAMED
 from mlcc.api.ollama.models import VERSION, capabilities, entry, loaded, show
 from mlcc.api.ollama.request import model_name
@@ -25,6 +24,7 @@ from mlcc.service.addresses import (
     OLLAMA_VERSION,
 )
 from mlcc.service.core import Core
+from mlcc.service.encoding import Encoding, Rows
 from mlcc.service.exchange import ApiRequest, ApiResponse, json_response, lines_response, to_json
 from mlcc.service.models import Models
 from mlcc.service.routes import Handlers, PlaceHandlers
@@ -99,10 +99,36 @@ async def pull(core: Core, request: ApiRequest) -> ApiResponse:
 
 
 async def embed(core: Core, request: ApiRequest) -> ApiResponse:
-    """POST /api/embed, /api/embeddings."""
+    """POST /api/embed, and the older /api/embeddings: rows are of length 1."""
+    began = time.monotonic()
+    rows, ignored = await _embedded(core, request)
+    seconds = time.monotonic() - began
+    told = {
+        "model": core.text.name,
+        "embeddings": rows.values,
+        "total_duration": round(seconds * 1e9),
+        "load_duration": 0,
+        "prompt_eval_count": rows.tokens,
+    }
+    return json_response(told, headers=ignored)
+
+
+async def embed_one(core: Core, request: ApiRequest) -> ApiResponse:
+    """POST /api/embeddings: the older address, of one text."""
+    rows, ignored = await _embedded(core, request)
+    return json_response({"embedding": rows.values[0] if rows.values else []}, headers=ignored)
+
+
+async def _embedded(core: Core, request: ApiRequest) -> tuple[Rows, dict[str, str]]:
     body = await core.body(request)
-    core.check_model(model_name(EMBED.check(body, "").get("model", ""), core.text.name))
-    raise no_encoder(core.text.name, "embeddings")
+    fields = EMBED.check(body, "")
+    core.check_model(model_name(fields.get("model", ""), core.text.name))
+    given = fields.get("input", fields.get("prompt", []))
+    texts = given if isinstance(given, list) else [given]
+    cut = {"truncate_prompt_tokens": -1} if fields.get("truncate", True) else {}
+    asked = Encoding(core, request, cut, "embeddings", "input" if "input" in fields else "prompt")
+    rows = await asked.embed(texts, None, fields.get("dimensions") or None, True)
+    return rows, core.unknown(EMBED, body)
 
 
 async def refused(models: Models, request: ApiRequest) -> ApiResponse:
@@ -140,7 +166,7 @@ HANDLERS: Handlers = {
     OLLAMA_SHOW: show_model,
     OLLAMA_PULL: pull,
     OLLAMA_EMBED: embed,
-    OLLAMA_EMBEDDINGS: embed,
+    OLLAMA_EMBEDDINGS: embed_one,
 }
 PLACE_HANDLERS: PlaceHandlers = {
     OLLAMA_HEAD: head,

@@ -1,4 +1,4 @@
-"""Causal attention over paged keys and values, prefill and decode rows mixed, on the CPU.
+"""Attention over paged keys and values, causal or not, prefill and decode rows mixed, on the CPU.
 
 Pages as in PagedAttention (Kwon et al., 2023), tiles as in FlashAttention (Dao et al., 2022), key
 ranges split and merged as in Flash-Decoding (Dao et al., 2023). A task is a tile of tokens of one
@@ -61,8 +61,9 @@ def paged_attention(isa: Isa, shape: AttentionShape, layout: KvLayout) -> PrimFu
     -> f32[n, heads, head_dim].
 
     pages: kv_dtype[num_pages, 2, kv_heads, page_size, head_dim]. The last query of a sequence sits
-    at its last key. A query at position i sees keys j <= i, with a window w only j > i - w; pages
-    that no query sees are not read. Tokens beyond the step's own get zeros.
+    at its last key. A query at position i sees keys j <= i, with a window w only j > i - w; not
+    causal, all keys, with a window those of |i - j| < w. Pages that no query sees are not read.
+    Tokens beyond the step's own get zeros.
     """
     cut = Blocking(shape, layout, isa.lanes)
 
@@ -110,7 +111,7 @@ class _PagedSequences:
         """The word of the step that names the page of a sequence's first key, as if none slid."""
         group, step = self.cut.layout.group, self.step
         word = step.pages_begin(group) + step.sequence(s, f"first_page.{group}")
-        if self.cut.shape.window is not None:
+        if self.cut.shape.slides:
             word = word - step.sequence(s, f"page_number.{group}")
         return bind(_long(word))
 
@@ -120,6 +121,13 @@ class _PagedSequences:
         key = T.int64(0) if window is None else T.max(position + 1 - window, 0)
         first = bind(T.floordiv(key, size))
         return first, bind(T.max(T.floordiv(end + size - 1, size) - first, 0))
+
+    def end(self, position: Expr, keys: Expr) -> Expr:
+        """One past the last key that queries before `position` see, of a sequence of `keys`."""
+        shape = self.cut.shape
+        if shape.causal:
+            return position
+        return keys if shape.window is None else bind(T.min(position + shape.window - 1, keys))
 
     def ranges(self, tokens: Expr, pages: Expr) -> Expr:
         """Ranges of keys a sequence is cut into; 1 if it has several tiles of tokens."""
@@ -240,7 +248,8 @@ class _Kernel:
         skipped, part = bind(many * local * cut.tokens), bind((1 - many) * local)
         count = bind(T.min(tokens - skipped, cut.tokens))
         position = bind(keys - tokens + skipped)
-        page, pages = sequences.seen_pages(position, position + count)
+        end = sequences.end(bind(position + count), keys)
+        page, pages = sequences.seen_pages(position, end)
         ranges = sequences.ranges(tokens, pages)
         each = bind(T.floordiv(pages + ranges - 1, ranges) * cut.layout.page_size)
         begin = bind(page * cut.layout.page_size + part * each)
@@ -251,7 +260,7 @@ class _Kernel:
             position=position,
             first_page=sequences.page_word(s),
             begin=begin,
-            end=bind(T.min(begin + each, position + count)),
+            end=bind(T.min(begin + each, end)),
         )
         self.tiles.run(tile, self.q, scratch)
         slot = bind(self.firsts[s, 1] + part * tokens)

@@ -95,7 +95,7 @@ class TileKernel:
                 dot = scratch.scores[r, at]
                 if cut.layout.scaled:
                     dot = dot * scratch.scales[KEYS, at]
-                score = bind(self._visible(dot, v * lanes, position))
+                score = bind(self._visible(dot, v * lanes, position, size))
                 store(scratch.scores, score, r, at)
                 best[0] = maximum(score, best[0])
             old = bind(scratch.top[r])
@@ -114,8 +114,9 @@ class TileKernel:
             kept = scratch.total[r] * scratch.shrink[r]
             store(scratch.total, kept + sum_lanes(total[0]), r)
 
-    def _visible(self, score: Expr, first: Expr, position: Expr) -> Expr:
-        """Softcapped score; -infinity where the key is ahead of the query or behind its window."""
+    def _visible(self, score: Expr, first: Expr, position: Expr, size: Expr) -> Expr:
+        """Softcapped score; -infinity where the key is ahead of the query, or outside its window,
+        or past the block's `size`."""
         cut, lanes = self.cut, self.cut.key_lanes
         if cut.shape.softcap is not None:
             score = tanh(score * spread(1.0 / cut.shape.softcap, lanes)) * spread(
@@ -123,7 +124,11 @@ class TileKernel:
             )
         position = T.Cast("int32", position)
         key = T.Ramp(T.Cast("int32", first), 1, lanes) if lanes > 1 else first
-        seen = key <= spread(position, lanes)
+        if cut.shape.causal:
+            seen = key <= spread(position, lanes)
+        else:
+            ahead = size if cut.shape.window is None else T.min(size, position + cut.shape.window)
+            seen = key < spread(T.Cast("int32", ahead), lanes)
         if cut.shape.window is not None:
             seen = T.And(seen, key > spread(position - cut.shape.window, lanes))
         return T.Select(seen, score, spread(-T.infinity("float32"), lanes))

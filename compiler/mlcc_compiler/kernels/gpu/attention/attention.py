@@ -1,4 +1,4 @@
-"""Causal attention over paged keys and values on a GPU, decode and prefill rows mixed.
+"""Attention over paged keys and values on a GPU, causal or not, decode and prefill rows mixed.
 
 Two kernels: `attend_ranges` computes ranges of keys of the sequences with one token
 (`decode`), `attend` merges them and computes the sequences with several
@@ -37,9 +37,9 @@ def emit_attention(
     (sequences, entries of the group's page list).
 
     The last query of a sequence sits at its last key. A query at position i sees keys j <= i, with
-    a window w only j > i - w; pages that no query sees are not read. Tokens beyond the step's own
-    get zeros. Where n <= b, no sequence may have more than one token: that is a pure decode step,
-    and the prefill is not started.
+    a window w only j > i - w; not causal, all keys, with a window those of |i - j| < w. Pages that
+    no query sees are not read. Tokens beyond the step's own get zeros. Where n <= b, no sequence
+    may have more than one token: that is a pure decode step, and the prefill is not started.
     """
     asking, rest = inputs[: shape.asking], inputs[shape.asking :]
     (q, *sinks), (sequences, pages) = asking, sizes

@@ -49,6 +49,9 @@ from mlcc_compiler.kernels.gpu.workgroup import (
 )
 from mlcc_compiler.layout import AttentionShape
 
+_FAR = 1 << 30
+"""A key that no query is near to."""
+
 
 def prefill(
     gpu: Gpu,
@@ -74,6 +77,13 @@ def prefill(
     each_tile(sequences, plan, shape.kv_heads * splits, most, out, run)
 
 
+def _end(shape: AttentionShape, position: Expr, keys: Expr) -> Expr:
+    """One past the last key that queries before `position` see, of a sequence of `keys`."""
+    if shape.causal:
+        return position
+    return keys if shape.window is None else bind(T.min(position + (shape.window - 1), keys))
+
+
 class _Tile:
     """Emits the work of one workgroup."""
 
@@ -91,7 +101,7 @@ class _Tile:
         self.sequence, self.count, self.thread = sequence, count, thread
         self.token = bind(sequence.token + start)
         self.position = bind(sequence.keys - sequence.tokens + start)
-        self.end = bind(self.position + count)
+        self.end = _end(shape, bind(self.position + count), sequence.keys)
         # this thread's corner of a product
         self.row_vector = bind(thread // COLUMN_THREADS)
         self.column_vector = bind(thread % COLUMN_THREADS)
@@ -156,15 +166,23 @@ class _Tile:
                 b = load_vector(self.stage, column, count=plan.columns)
                 self._multiply(a, b, scores, 0)
             barrier()
+        columns = [bind(begin + self.column + c) for c in range(plan.columns)]
+        if not shape.causal:  # past the last key nothing is near
+            columns = [bind(T.if_then_else(j < self.end, j, T.int32(_FAR))) for j in columns]
         for r in range(ROWS):
             position = bind(self.position + split(self.row + r, plan.heads)[0])
-            for c in range(plan.columns):
-                j = bind(begin + self.column + c)
-                seen = j <= position
-                if shape.window is not None:
-                    # Both bounds in one comparison: later keys are far away as unsigned numbers.
-                    # (With an `and` in each of these SwiftShader compiles for minutes, in 16 GB.)
-                    seen = T.Cast("uint32", position - j) < T.uint32(shape.window)
+            for c, j in enumerate(columns):
+                # Both bounds in one comparison: later keys are far away as unsigned numbers.
+                # (With an `and` in each of these SwiftShader compiles for minutes, in 16 GB.)
+                window = shape.window
+                if not shape.causal:
+                    near = _FAR // 2 if window is None else window
+                    away = T.Cast("uint32", position - j + (near - 1))
+                    seen = away < T.uint32(2 * near - 1)
+                elif window is not None:
+                    seen = T.Cast("uint32", position - j) < T.uint32(window)
+                else:
+                    seen = j <= position
                 score = bind(capped(shape, scores[r * plan.columns + c]))
                 value = T.if_then_else(seen, score, real(LOWEST))
                 store(self.softmax.weights, value, self.column + c, self.row + r)

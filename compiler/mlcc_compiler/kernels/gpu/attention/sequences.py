@@ -105,7 +105,7 @@ class PagedSequences:
         """Sequence s."""
         group, token = self.layout.group, bind(self.first_token(s))
         slid = T.int32(0)
-        if self.shape.window is not None:
+        if self.shape.slides:
             slid = bind(self.step.sequence(s, f"page_number.{group}"))
         return PagedSequence(
             index=s,

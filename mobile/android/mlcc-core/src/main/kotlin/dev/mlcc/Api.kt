@@ -1661,6 +1661,74 @@ public data class ModelList(
     val data: List<Model>,
 )
 
+/** Tokens of all texts of a request together. */
+@Serializable
+public data class EncoderUsage(
+    @SerialName("prompt_tokens")
+    val promptTokens: Long,
+    @SerialName("total_tokens")
+    val totalTokens: Long,
+)
+
+/** What one text became. */
+@Serializable
+public data class Embedding(
+    val index: Long,
+    /** Numbers, or base64 of little-endian float32, as `encoding_format` said. */
+    val embedding: List<Double>? = null,
+)
+
+/** The answer of /v1/embeddings, in the order of the texts. */
+@Serializable
+public data class EmbeddingList(
+    val data: List<Embedding>,
+    val model: String,
+    val usage: EncoderUsage,
+)
+
+/** How well the texts of one pair go together. */
+@Serializable
+public data class Score(
+    val index: Long,
+    val score: Double,
+)
+
+/** The answer of /v1/score. */
+@Serializable
+public data class ScoreList(
+    val id: String,
+    val created: Long,
+    val model: String,
+    val data: List<Score>,
+    val usage: EncoderUsage,
+)
+
+/** A document, as it was sent. */
+@Serializable
+public data class RankedText(
+    val text: String,
+)
+
+/** One document's place. */
+@Serializable
+public data class Ranked(
+    /** Among the documents of the request. */
+    val index: Long,
+    @SerialName("relevance_score")
+    val relevanceScore: Double,
+    /** Unless `return_documents` was false. */
+    val document: RankedText? = null,
+)
+
+/** The answer of /v1/rerank: the best document first. */
+@Serializable
+public data class Ranking(
+    val id: String,
+    val model: String,
+    val usage: EncoderUsage,
+    val results: List<Ranked>,
+)
+
 /** What went wrong. */
 @Serializable
 public data class ErrorObject(

@@ -1,0 +1,212 @@
+"""What a checkpoint is read for, where it is an encoder: sentence-transformers' files beside the
+weights (modules.json and the folders that it names), or the head that config.json names.
+
+Decides no sizes and reads no tensor; the record is `models/readout.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from mlcc.errors import CheckpointError, UnsupportedError
+from mlcc_compiler.checkpoint.files import MAX_JSON_BYTES, read, read_object
+from mlcc_compiler.checkpoint.folder import Checkpoint
+from mlcc_compiler.models import modernbert
+from mlcc_compiler.models.fields import require
+from mlcc_compiler.models.readout import DenseShape, Readout
+from mlcc_compiler.models.registry import ENCODERS, with_defaults
+
+_MODES = {
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_lasttoken": "last",
+}
+_NAMES = {"cls": "cls", "mean": "mean", "lasttoken": "last"}
+QWEN3_RERANKER = (
+    "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and "
+    'the Instruct provided. Note that the answer can only be "yes" or "no".<|im_end|>\n'
+    "<|im_start|>user\n<Instruct>: Given a web search query, retrieve relevant passages that "
+    "answer the query\n<Query>: {query}\n<Document>: {document}<|im_end|>\n"
+    "<|im_start|>assistant\n<think>\n\n</think>\n\n"
+)
+"""As its model card has it."""
+_MOST_PROMPT = 1 << 16
+_FETCH = "fetch the checkpoint again"
+
+
+def readout_of(checkpoint: Checkpoint, reranker: bool = False) -> Readout | None:
+    """What its rows are; None = it is a model that writes. reranker: one that writes is read as
+    Qwen3-Reranker is. Raises CheckpointError, and UnsupportedError for what is not built."""
+    kind = str(checkpoint.config.get("model_type"))
+    if reranker:
+        if kind != "qwen3":
+            raise UnsupportedError(
+                f"--reranker reads a Qwen3 by its next token, and this is a {kind!r:.40}; leave it "
+                "out: other rerankers are known by their config.json"
+            )
+        return Readout(
+            "last",
+            labels=1,
+            normalize=False,
+            activation="sigmoid",
+            answers=("no", "yes"),
+            template=QWEN3_RERANKER,
+        )
+    if _labels(checkpoint):
+        return _classifier(checkpoint, kind)
+    modules = _modules(checkpoint)
+    if modules is not None:
+        return _sentence(checkpoint, modules)
+    if kind in ENCODERS:
+        note = (
+            "no modules.json says how tokens become one row: their mean is taken, and its length "
+            "made 1"
+        )
+        return Readout(notes=(note,))
+    if checkpoint.config.get("use_bidirectional_attention"):
+        raise UnsupportedError(
+            "this Gemma 3 sees both ways, and no modules.json says how its tokens become one row; "
+            "fetch the sentence-transformers files (modules.json, 1_Pooling) beside it"
+        )
+    return None
+
+
+def dense_folders(checkpoint: Checkpoint) -> list[str]:
+    """The folders of its Dense modules, in order: each has weights of its own."""
+    modules = _modules(checkpoint) or []
+    return [path for kind, path in modules if kind == "Dense"]
+
+
+def _labels(checkpoint: Checkpoint) -> bool:
+    named = checkpoint.outer_config.get("architectures") or []
+    return any(str(name).endswith("ForSequenceClassification") for name in named)
+
+
+def _classifier(checkpoint: Checkpoint, kind: str) -> Readout:
+    config = checkpoint.config
+    labels = config.get("num_labels") or len(config.get("id2label") or {}) or 2
+    if labels != 1:
+        raise UnsupportedError(
+            f"config.json: a classifier of {labels!s:.20} labels is not served; rerankers, which "
+            "have one, are (see docs/embeddings.md)"
+        )
+    if kind not in ENCODERS:
+        raise UnsupportedError(
+            f"a {kind!r:.40} with a classification head is not built; rerankers of "
+            f"{', '.join(sorted(ENCODERS))} are"
+        )
+    pooling = "cls"
+    if kind == "modernbert":
+        pooling = modernbert.classifier_pooling(with_defaults(config))
+    return Readout(pooling, labels=1, normalize=False, activation=_activation(config))
+
+
+def _activation(config: Mapping[str, Any]) -> str:
+    """As sentence-transformers' CrossEncoder chooses it: sigmoid unless config.json says else."""
+    own = config.get("sentence_transformers")
+    named = own.get("activation_fn") if isinstance(own, dict) else None
+    named = named or config.get("sbert_ce_default_activation_function") or "Sigmoid"
+    name = str(named).rpartition(".")[2]
+    if name not in ("Sigmoid", "Identity"):
+        raise UnsupportedError(
+            f"config.json: the activation {name!r:.60} of scores is not built; Sigmoid and "
+            "Identity are"
+        )
+    return "sigmoid" if name == "Sigmoid" else "none"
+
+
+def _modules(checkpoint: Checkpoint) -> list[tuple[str, str]] | None:
+    """(kind, folder) of each module in order; None without a modules.json."""
+    data = read(checkpoint.folder, "modules.json", MAX_JSON_BYTES)
+    if data is None:
+        return None
+    try:
+        found = [(str(m["type"]), str(m["path"])) for m in json.loads(data)]
+    except (ValueError, TypeError, LookupError, RecursionError) as error:
+        raise CheckpointError(f"{checkpoint.folder}: modules.json is none; {_FETCH}") from error
+    for _, path in found:
+        if not re.fullmatch(r"[\w-]*", path):
+            raise CheckpointError(
+                f"{checkpoint.folder}: modules.json names the folder {path!r:.80}; {_FETCH}"
+            )
+    return [(kind.rpartition(".")[2], path) for kind, path in found]
+
+
+def _sentence(checkpoint: Checkpoint, modules: list[tuple[str, str]]) -> Readout:
+    kinds = [kind for kind, _ in modules]
+    plain = kinds[:2] == ["Transformer", "Pooling"] and modules[0][1] == ""
+    tail = kinds[2:]
+    while tail and tail[0] == "Dense":
+        del tail[0]
+    if not plain or tail not in ([], ["Normalize"]):
+        raise UnsupportedError(
+            f"modules.json: {', '.join(kinds) or 'nothing'!s:.200} is not built; a Transformer "
+            "whose weights are in the folder itself, Pooling, then Dense modules and Normalize, is"
+        )
+    folder = checkpoint.folder
+    pooling, width = _pooling(read_object(folder, f"{modules[1][1]}/config.json"))
+    dense = [
+        _dense(read_object(folder, f"{path}/config.json"))
+        for kind, path in modules
+        if kind == "Dense"
+    ]
+    for shape in dense:
+        if width not in (None, shape.inputs):
+            raise CheckpointError(f"{folder}: a Dense module takes {shape.inputs}, not {width}")
+        width = shape.outputs
+    own = read_object(folder, "sentence_bert_config.json") or {}
+    longest = own.get("max_seq_length")
+    prompts, default = _prompts(read_object(folder, "config_sentence_transformers.json") or {})
+    return Readout(
+        pooling,
+        tuple(dense),
+        tail == ["Normalize"],
+        prompts=prompts,
+        default_prompt=default,
+        longest=require(own, "max_seq_length") if longest is not None else None,
+    )
+
+
+def _pooling(config: Mapping[str, Any] | None) -> tuple[str, int | None]:
+    """How, and how wide the rows are if it says so."""
+    given = config or {}
+    if given.get("include_prompt") is False:
+        raise UnsupportedError("1_Pooling/config.json: include_prompt false is not built")
+    named = given.get("pooling_mode")
+    if named is not None:
+        found = [str(_NAMES.get(str(named), named))]
+    else:
+        on = [key for key, value in given.items() if key.startswith("pooling_mode") and value]
+        found = [_MODES.get(key, key) for key in on]
+    if len(found) != 1 or found[0] not in _NAMES.values():
+        raise UnsupportedError(
+            f"1_Pooling/config.json: pooling by {' and '.join(found) or 'nothing'!s:.80} is not "
+            "built; cls, mean and last token are, one at a time"
+        )
+    width = given.get("word_embedding_dimension", given.get("embedding_dimension"))
+    return found[0], width if isinstance(width, int) else None
+
+
+def _dense(config: Mapping[str, Any] | None) -> DenseShape:
+    given = config or {}
+    name = str(given.get("activation_function", "torch.nn.modules.activation.Tanh"))
+    kind = name.rpartition(".")[2]
+    if kind not in ("Identity", "Tanh"):
+        raise UnsupportedError(
+            f"a Dense module's activation {kind!r:.60} is not built; Identity and Tanh are"
+        )
+    inputs, outputs = require(given, "in_features"), require(given, "out_features")
+    return DenseShape(inputs, outputs, bool(given.get("bias", True)), kind == "Tanh")
+
+
+def _prompts(config: Mapping[str, Any]) -> tuple[dict[str, str], str]:
+    prompts, default = config.get("prompts") or {}, config.get("default_prompt_name") or ""
+    sound = isinstance(prompts, dict) and all(
+        isinstance(text, str) and len(text) <= _MOST_PROMPT for text in prompts.values()
+    )
+    if not sound or (default and default not in prompts):
+        raise CheckpointError(f"config_sentence_transformers.json: its prompts are none; {_FETCH}")
+    return {str(name): text for name, text in prompts.items()}, str(default)

@@ -1,0 +1,113 @@
+"""The model that all encoders share: tokens' states, then one row of each text.
+
+A text is a sequence whose tokens are all in one step. `logit_rows` names a token of each: the first
+where the state of [CLS] is the row, the last for last-token pooling, any for the mean. A family's
+file has the states, and the head of its classifiers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from mlcc_compiler._tvm import Tensor, nn
+from mlcc_compiler.models import ops
+from mlcc_compiler.models.causal_lm import Decoder, LayerFactory
+from mlcc_compiler.models.config import DecoderConfig
+from mlcc_compiler.models.layers import Linear
+from mlcc_compiler.models.readout import DenseShape, Readout
+
+EncoderFactory = Callable[[DecoderConfig, Readout], "Encoder"]
+
+
+class Table(nn.Module):
+    """A small table [entries, hidden] that is looked up, never quantized: positions, segments."""
+
+    def __init__(self, entries: int, hidden: int) -> None:
+        self.weight = nn.Parameter((entries, hidden), "float32")
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return ops.embedding(ids, self.weight, "f32")
+
+
+class Dense(nn.Module):
+    """A module of sentence-transformers behind the pooling."""
+
+    def __init__(self, shape: DenseShape) -> None:
+        self.linear = Linear(shape.inputs, shape.outputs, shape.bias)
+        self.tanh = shape.tanh
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.linear(x)
+        return tanh(x) if self.tanh else x
+
+
+class Encoder(nn.Module):
+    """token_ids i32[n], positions i32[n], logit_rows i32[r] -> f32[r, width]."""
+
+    def __init__(self, config: DecoderConfig, readout: Readout) -> None:
+        self.config, self.readout = config, readout
+        self.dense = nn.ModuleList([Dense(shape) for shape in readout.dense])
+
+    def forward(self, token_ids: Tensor, positions: Tensor, logit_rows: Tensor) -> Tensor:
+        x = self.states(token_ids, positions)
+        x = self.pool(x, logit_rows)
+        if self.readout.labels:
+            return self.score(x)
+        for module in self.dense:
+            x = module(x)
+        return x
+
+    def states(self, token_ids: Tensor, positions: Tensor) -> Tensor:
+        """Of all tokens: a[n, hidden]."""
+        raise NotImplementedError
+
+    @property
+    def width(self) -> int:
+        """Numbers of a row."""
+        if self.readout.labels:
+            return self.readout.labels
+        return self.readout.dense[-1].outputs if self.readout.dense else self.config.hidden_size
+
+    @property
+    def segments(self) -> int:
+        """Kinds of tokens of a pair of texts: ids are token + segment * vocabulary."""
+        return 1
+
+    def pool(self, x: Tensor, rows: Tensor) -> Tensor:
+        """One row of each text."""
+        return ops.mean_rows(x, rows) if self.readout.pooling == "mean" else ops.take_rows(x, rows)
+
+    def score(self, x: Tensor) -> Tensor:
+        """The classifier's answer for pooled rows."""
+        raise NotImplementedError
+
+
+class DecoderEncoder(Encoder):
+    """The stack of a language model, read by its last token or by the mean of all."""
+
+    def __init__(self, config: DecoderConfig, readout: Readout, layer: LayerFactory) -> None:
+        super().__init__(replace(config, tie_embeddings=False), readout)
+        self.model = Decoder(config, layer)
+        if readout.labels:
+            # named as AutoModelForSequenceClassification has it
+            self.labels = Linear(config.hidden_size, readout.labels)
+
+    def states(self, token_ids: Tensor, positions: Tensor) -> Tensor:
+        config = self.config
+        x = self.model.embed_tokens(token_ids)
+        if config.embed_scale != 1.0:
+            x = x * config.embed_scale
+        tables = [ops.rope_table(positions, rope) for rope in config.ropes]
+        for index, layer in enumerate(self.model.layers):
+            rope = config.rope_of_layer[index]
+            x = layer(x, None if rope is None else tables[rope])
+        return self.model.norm(x)
+
+    def score(self, x: Tensor) -> Tensor:
+        return self.labels(x)
+
+
+def tanh(x: Tensor) -> Tensor:
+    """Elementwise."""
+    return ops.softcap(x, 1.0)

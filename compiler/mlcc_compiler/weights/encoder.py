@@ -1,0 +1,144 @@
+"""An encoder's tensors: those of its folder under the names of the bare model, whichever class
+saved it, and those of sentence-transformers' Dense modules beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mlcc.errors import CheckpointError
+from mlcc_compiler.checkpoint.folder import Checkpoint
+from mlcc_compiler.checkpoint.tokenizer_files import token_ids
+from mlcc_compiler.weights.names import NameMap, checkpoint_names
+from mlcc_compiler.weights.reader import TensorFolder, Tensors
+
+LABELS = "labels.weight"
+_PREFIXES = ("bert.", "roberta.", "model.")
+
+
+def with_dense(checkpoint: Checkpoint, folders: Sequence[str]) -> Checkpoint:
+    """The checkpoint with the tensors of its Dense modules, as `dense.0.linear.weight`. Raises
+    CheckpointError for a folder without weights."""
+    if not folders:
+        return checkpoint
+    joined = replace(checkpoint)
+    parts = {
+        f"dense.{i}.": TensorFolder.open(checkpoint.folder / name) for i, name in enumerate(folders)
+    }
+    # a cached property: what everybody reads tensors through
+    joined.__dict__["tensors"] = _Joined(checkpoint.tensors, parts)
+    return joined
+
+
+def with_answers(checkpoint: Checkpoint, answers: Sequence[str]) -> Checkpoint:
+    """The checkpoint with `labels.weight` [1, hidden]: the row of its output head for the second
+    answer less that for the first, so that its product is by how much one logit is above the other.
+    Raises CheckpointError for answers that are no tokens."""
+    ids = token_ids(checkpoint.tokenizer)
+    found = [ids[text] for text in answers if text in ids]
+    shapes = checkpoint.tensors.shapes
+    heads = ("lm_head.weight", "model.embed_tokens.weight", "embed_tokens.weight")
+    head = next((name for name in heads if name in shapes), None)
+    if len(found) != 2 or head is None:
+        raise CheckpointError(
+            f"{checkpoint.folder}: has no tokens {' and '.join(answers)}, or no output head; this "
+            "is no reranker that is read by them"
+        )
+    joined = replace(checkpoint)
+    joined.__dict__["tensors"] = _Answering(checkpoint.tensors, head, (found[0], found[1]))
+    return joined
+
+
+def encoder_names(names: Sequence[str], found: Iterable[str]) -> NameMap:
+    """Map the names of an encoder onto a checkpoint's: `bert.` and the like may stand before them,
+    and `model.` may be missing."""
+    there = list(found)
+    known = set(there)
+    maps = [
+        {name: name for name in names},
+        *({n: n if n in known else prefix + n for n in names} for prefix in _PREFIXES),
+        {n: n if n in known else n.removeprefix("model.") for n in names},
+    ]
+    best = max(maps, key=lambda each: sum(source in known for source in each.values()))
+    if sum(source in known for source in best.values()) < len(names) // 2:
+        return checkpoint_names(names, there)
+    return NameMap(best, there)
+
+
+@dataclass(frozen=True)
+class _Answering:
+    """Tensors of a language model, and the one of its two answers."""
+
+    base: Any
+    head: str
+    answers: tuple[int, int]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.base, name)
+
+    def __contains__(self, name: str) -> bool:
+        return name == LABELS or name in self.base
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Of all."""
+        return {**self.base.shapes, LABELS: (1, self.base.shapes[self.head][1])}
+
+    def check_dtypes(self, names: Iterable[str]) -> None:
+        """Raises UnsupportedError if one of the tensors is of a dtype that `read` refuses."""
+        self.base.check_dtypes(self.head if name == LABELS else name for name in names)
+
+    def read(self, name: str) -> npt.NDArray[np.float32]:
+        """A fresh float32 copy of one tensor."""
+        if name != LABELS:
+            found: npt.NDArray[np.float32] = self.base.read(name)
+            return found
+        no, yes = self.base.read(self.head)[list(self.answers)]
+        row: npt.NDArray[np.float32] = (yes - no)[None]
+        return row
+
+
+@dataclass(frozen=True)
+class _Joined:
+    """Tensors of a checkpoint and of more folders; whatever else one asks is the checkpoint's."""
+
+    base: Any
+    parts: Mapping[str, Tensors]
+    """By what is put before their names."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.base, name)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.shapes
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Of all."""
+        more = {
+            prefix + name: shape
+            for prefix, part in self.parts.items()
+            for name, shape in part.shapes.items()
+        }
+        return {**self.base.shapes, **more}
+
+    def check_dtypes(self, names: Iterable[str]) -> None:
+        """Raises UnsupportedError if one of the tensors is of a dtype that `read` refuses."""
+        for name in names:
+            part, own = self._place(name)
+            part.check_dtypes([own])
+
+    def read(self, name: str) -> npt.NDArray[np.float32]:
+        """A fresh float32 copy of one tensor."""
+        part, own = self._place(name)
+        return part.read(own)
+
+    def _place(self, name: str) -> tuple[Tensors, str]:
+        for prefix, part in self.parts.items():
+            if name.startswith(prefix) and name.removeprefix(prefix) in part:
+                return part, name.removeprefix(prefix)
+        return self.base, name

@@ -1,0 +1,53 @@
+"""`mlcc embed MODEL TEXT...`: rows of numbers on standard output, a line of JSON for each text."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from mlcc.commands.options import ModelOptions, answering_options
+from mlcc.commands.terminal import read_stdin
+from mlcc.errors import InvalidRequestError
+
+
+@click.command("embed")
+@answering_options
+@click.argument("texts", nargs=-1)
+@click.option("--dimensions", type=click.IntRange(1), metavar="N",
+              help="Keep N numbers of each row, of length 1 again.")  # fmt: skip
+@click.option("--prompt-name", metavar="NAME", help="Which of the model's prompts goes before.")
+@click.option("--truncate", is_flag=True, help="Cut texts that are too long.")
+def embed_command(
+    options: ModelOptions,
+    texts: tuple[str, ...],
+    dimensions: int | None,
+    prompt_name: str | None,
+    truncate: bool,
+) -> None:
+    """Make a row of numbers of each TEXT, or of each line of the standard input for '-'.
+
+    MODEL is an encoder. Each line that is printed is {"text", "embedding"}.
+    """
+    options.check()
+    if texts == ("-",):
+        texts = tuple(line for line in read_stdin().splitlines() if line.strip())
+    if not texts:
+        raise InvalidRequestError("there is no text; give some, or - for standard input")
+    from mlcc.local.engine import Engine
+
+    fields: dict[str, Any] = {"dimensions": dimensions, "prompt_name": prompt_name}
+    fields["truncate_prompt_tokens"] = -1 if truncate else None
+    given = {name: value for name, value in fields.items() if value is not None}
+    with Engine.of(options.opener(options.artifact())) as engine:
+        for first in range(0, len(texts), MOST_AT_ONCE):
+            some = list(texts[first : first + MOST_AT_ONCE])
+            made = engine.embeddings.create(input=some, **given)
+            for text, row in zip(some, made.data, strict=True):
+                line = {"text": text, "embedding": row.embedding}
+                click.echo(json.dumps(line, ensure_ascii=False))
+
+
+MOST_AT_ONCE = 256
+"""Texts whose rows are held before they are printed."""

@@ -1,0 +1,63 @@
+"""The pump between an encoder's engine and its executor, in one thread: `driver.py` for models that
+give rows instead of tokens. A step is computed and read before the next is planned.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from mlcc.engine.adapters import no_adapters
+from mlcc.engine.encoding import EncoderEngine
+from mlcc.engine.events import Event
+from mlcc.engine.executor import Encodes
+from mlcc.errors import UnsupportedError
+from mlcc.model.driver import Driver
+from mlcc.model.model import Model
+
+
+def driver_of(model: Model, text_later: bool = False) -> Driver | EncoderDriver:
+    """The pump for a model of either kind; text_later: as `Driver` has it."""
+    return Driver(model, text_later) if model.encoder is None else EncoderDriver(model)
+
+
+class EncoderDriver:
+    """A step that fails ends all texts, without events. Raises UnsupportedError for an executor
+    that gives no rows."""
+
+    def __init__(self, model: Model) -> None:
+        executor = model.executor
+        if not isinstance(executor, Encodes):
+            raise UnsupportedError(
+                f"'{model.text.name}' is an encoder, and this device gives no rows yet; compile it "
+                "for cpu or vulkan and use `mlcc serve`"
+            )
+        self.engine: EncoderEngine = model.new_encoder()
+        self._executor = executor
+
+    @property
+    def has_work(self) -> bool:
+        """Whether `step` has something to do."""
+        return self.engine.has_work
+
+    def load_adapter(self, name: str, folder: Path, in_place: bool = False) -> None:
+        """Raises UnsupportedError: encoders have no room for any."""
+        raise no_adapters()
+
+    def unload_adapter(self, name: str) -> None:
+        """The same."""
+        raise no_adapters()
+
+    def step(self) -> list[Event]:
+        """Compute the next step. Raises what the executor raises, when everything is forgotten."""
+        try:
+            batch = self.engine.plan(self._executor.lend())
+            if batch is None:
+                return []
+            return self.engine.commit(self._executor.vectors(batch, self.engine.width))
+        except BaseException:
+            self.forget()
+            raise
+
+    def forget(self) -> None:
+        """Leave nothing in flight, so that a device that recovers can go on."""
+        self.engine.fail()
