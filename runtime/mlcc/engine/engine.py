@@ -147,10 +147,13 @@ class Engine:
         steady, scheduler = self._steady, self._scheduler
         if steady is None or steady.changes != scheduler.changes:
             return None
+        if scheduler.ahead.wants(steady.sequences):
+            return None
         batch = steady.step(self._steps, into)
         if batch is not None:
             scheduler.again(steady.chunks)
-            self._in_flight.append(Step(steady.rows, batch.num_tokens))
+            width = batch.num_tokens
+            self._in_flight.append(Step(steady.rows, width, width))
         return batch
 
     def _plan_anew(self, into: memoryview | None) -> Batch | None:
@@ -163,10 +166,10 @@ class Engine:
         packed = pack(chunks, self._steps, self.capacity.layout, self._pools, into)
         batch, rows, self._adjusted = packed
         scheduler.remember(chunks)
-        self._in_flight.append(Step(rows, batch.num_tokens if scheduler.decodes else 0))
+        tokens, waited = batch.num_tokens if scheduler.decodes else 0, scheduler.ahead.waited
+        self._in_flight.append(Step(rows, tokens, scheduler.decoding, waited))
         whole = len(chunks) == len(scheduler.running) and scheduler.is_settled
-        plain = whole and self._speculator is None
-        if plain and SteadyDecode.may_follow(chunks, rows):
+        if whole and self._drafts is None and SteadyDecode.may_follow(chunks, rows):
             self._steady = SteadyDecode(batch, chunks, rows, self._pools, scheduler.changes)
         return batch
 
@@ -202,9 +205,11 @@ class Engine:
         check_result(result, step.width, self.capacity.vocab_size)
         self._in_flight.popleft()
         self._pace.took(seconds)
-        if self._speculator is not None and step.decoded:
-            self._speculator.cost.took(step.decoded, seconds)
-        return self._results.take(step.rows, result)
+        right = self._results.accepted
+        events = self._results.take(step.rows, result)
+        if self._speculator is not None:
+            self._speculator.took(step.decoded, self._results.accepted - right, seconds)
+        return events
 
     def fail(self) -> list[Event]:
         """The device failed: forget all steps in flight and end every request with "error"."""

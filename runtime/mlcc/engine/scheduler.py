@@ -57,6 +57,8 @@ class Scheduler:
         """Puts guesses into its steps."""
         self.decodes = False
         """Whether the step planned last has nothing of prompts."""
+        self.decoding = 0
+        """How many sequences decode when it was planned, in it or waited for."""
         self._paged = [group.has_pages for group in pools.groups]
         adjusted = AdjustLayout.of(capacity.layout, capacity.vocab_size)
         self._most_adjust_words = adjusted.words - adjusted.rows.end
@@ -103,6 +105,7 @@ class Scheduler:
         Takes pages for it and preempts for them, but leaves `computed` to the packing.
         """
         decodes = sum(1 for seq in self.running if seq.remaining == 1 and seq.runnable(step))
+        self.decoding = decodes
         whole = self._capacity.max_step_tokens - decodes
         self.ahead.begin(decodes)
         chunks = self._fill(step, whole, self._pace.allow(decodes, whole))

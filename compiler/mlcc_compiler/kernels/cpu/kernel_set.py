@@ -50,7 +50,6 @@ FACTORIES: dict[str, Factory] = {
     "adapt_expand": adapt.adapt_expand,
     "causal_conv": conv.causal_conv,
     "delta_rule": delta.delta_rule,
-    "sample": sampling.sample,
     "adjust": adjust.adjust,
     "top_logprobs": top_logprobs.top_logprobs,
 }
@@ -61,6 +60,7 @@ EMITTERS: dict[str, Emitter] = {
     "expert_linear": experts.emit_expert_linear,
     "attention": attention.emit_attention,
     "latent_attention": attend_latents.emit_latent_attention,
+    "sample": sampling.emit_sample,
 }
 
 LAYOUTS: dict[str, Layout] = {
