@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from mlcc.engine.adapters import AdapterSlots
+from mlcc.engine.adapters import Adapter, AdapterSlots
 from mlcc.engine.adjust_tables import AdjustLayout
 from mlcc.engine.adjustments import Adjustments
 from mlcc.engine.batch import Batch, Capacity, Result
@@ -72,10 +72,12 @@ class Engine:
         self._pace = Pace()
         self._speculator = speculator
         self._drafts = Drafts(draft, speculator, self._pools) if draft and speculator else None
-        self._scheduler = Scheduler(capacity, self._pools, self._pace, prefix_cache, speculator)
-        self._families = Families()
         self.adapters = AdapterSlots(capacity.layout.adapter_slots)
         """Those that requests may name; what is in their slots, who drives the device writes."""
+        self._scheduler = Scheduler(
+            capacity, self._pools, self._pace, prefix_cache, speculator, self.adapters
+        )
+        self._families = Families()
         made = self._pools, self._families, self.adapters
         self._new = NewSequences(capacity, frozenset(eos_ids), tokenizer, text_later, made)
         self._live: dict[str, TokenSequence] = {}
@@ -124,13 +126,19 @@ class Engine:
         self._requests += 1
         self._live[seq.request.id] = seq
 
+    @property
+    def busy_adapters(self) -> set[Adapter]:
+        """Those that must stay in their slots now."""
+        return self._scheduler.adapters
+
     def cancel(self, request_id: str) -> list[Event]:
         """End a request now; returns its last events, none if it is unknown or already ended."""
         seq = self._live.get(request_id)
         return [] if seq is None else self._results.finish(seq, "cancelled")
 
     def plan(self, into: memoryview | None = None) -> Batch | None:
-        """The next step, or None if there is nothing to run (before the next commit).
+        """The next step, or None if there is nothing to run (before the next commit, or before the
+        driver has brought the adapters that are `wanted`).
 
         May be called again before earlier steps are committed; tokens not known yet are then
         written as -1 - row of the step planned just before. `into` is memory for the batch, as

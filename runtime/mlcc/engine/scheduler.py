@@ -15,6 +15,7 @@ from bisect import insort
 from collections.abc import Hashable, Sequence
 from operator import add, attrgetter, le, sub
 
+from mlcc.engine.adapters import Adapter, AdapterSlots
 from mlcc.engine.adjust_tables import AdjustLayout
 from mlcc.engine.ahead import Ahead
 from mlcc.engine.batch import Capacity, StateSlot
@@ -40,6 +41,7 @@ class Scheduler:
         pace: Pace,
         prefix_cache: bool = True,
         speculator: Speculator | None = None,
+        adapters: AdapterSlots | None = None,
     ) -> None:
         self.waiting = WaitingQueue()
         self.running: list[TokenSequence] = []
@@ -53,6 +55,7 @@ class Scheduler:
         self._pools = pools
         self._pace = pace
         self._prefix_cache = prefix_cache
+        self._adapters = adapters or AdapterSlots(0)
         self.ahead = Ahead(pools, speculator)
         """Puts guesses into its steps."""
         self.decodes = False
@@ -75,6 +78,12 @@ class Scheduler:
     def add(self, seq: TokenSequence) -> None:
         self.waiting.enter(seq)
         self.changes += 1
+
+    @property
+    def adapters(self) -> set[Adapter]:
+        """Those that stay in their slots now: of who runs, or has a step in flight."""
+        waiting = (seq for seq in self.waiting if seq.pending)
+        return {s.adapter for s in (*self.running, *waiting) if s.adapter is not None}
 
     @property
     def has_slot(self) -> bool:
@@ -156,6 +165,8 @@ class Scheduler:
         while len(self.running) < self._max_running and room.rows > 0:
             seq = self.waiting.first()
             if seq is None or seq.pending or not allowed.tokens(0) or not room.adjust(seq):
+                return
+            if seq.adapter is not None and not self._adapters.on_device(seq.adapter, self.adapters):
                 return
             scope = self._scope(seq)
             whole = scope is None or seq.prompt_logprobs is not None
