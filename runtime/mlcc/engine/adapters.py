@@ -17,7 +17,6 @@ from typing import NamedTuple
 
 from mlcc.errors import CapacityError, InvalidRequestError, UnsupportedError
 
-
 MOST_NAMES = 4096
 """Adapters that are known at once."""
 

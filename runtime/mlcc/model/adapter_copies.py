@@ -1,5 +1,5 @@
-"""The matrices of adapters, kept in this process's memory: from here they are brought back to a slot
-of the device. It knows no slots (`mlcc.engine.adapters` does) and reads no files.
+"""The matrices of adapters, kept in this process's memory: from here they come back to a slot of a
+device. It knows no slots (`mlcc.engine.adapters` does) and reads no files.
 """
 
 from __future__ import annotations
@@ -19,10 +19,12 @@ class AdapterCopies:
 
     _kept: dict[Adapter, Sequence[AdapterMatrix]] = field(default_factory=dict)
 
-    def fits(self, matrices: Sequence[AdapterMatrix], free: int) -> bool:
-        """Whether these may be kept too, where so many bytes are free."""
+    def fits(self, matrices: Sequence[AdapterMatrix], free: int | None) -> bool:
+        """Whether these may be kept too, where so many bytes are free. None = nobody knows."""
         for gone in [a for a in self._kept if not a.named and not a.users]:
             del self._kept[gone]
+        if free is None:
+            return True
         held = sum(map(_nbytes, self._kept.values()))
         return held + _nbytes(matrices) <= (free + held) // SHARE
 

@@ -14,6 +14,7 @@ from mlcc.engine.batch import Result
 from mlcc.engine.engine import Engine
 from mlcc.engine.events import Event
 from mlcc.model.adapter_copies import AdapterCopies
+from mlcc.model.memory import available_bytes
 from mlcc.model.model import Model
 
 
@@ -62,15 +63,13 @@ class Driver:
             self._copies.keep(adapter, found.matrices)
         adapters.put(name, adapter)
 
-    def _bring_adapters(self) -> bool:
-        """Write those that requests wait for to the slots that they were given; whether there were
-        any."""
+    def _bring_adapters(self) -> None:
+        """Write those that requests wait for to the slots that they were given. Raises what the
+        executor raises."""
         adapters = self.engine.adapters
-        wanted = [*adapters.wanted]
-        for adapter in wanted:
+        for adapter in [*adapters.wanted]:
             self._executor.write_adapter(adapter.slot, self._copies.of(adapter))
             adapters.arrived(adapter)
-        return bool(wanted)
 
     def unload_adapter(self, name: str) -> None:
         """Nobody new uses it; who does goes on. Raises InvalidRequestError for a name of none."""
