@@ -153,7 +153,7 @@ class Scheduler:
             if not seq.runnable(step) or self.ahead.waits(seq):
                 continue
             prompt = seq.remaining > 1
-            most = allowed.tokens(seq.computed) if prompt else 1
+            most = allowed.tokens(seq.computed, seq.remaining) if prompt else 1
             if not most or not room.adjust(seq):
                 continue
             count = self._grow(seq, self._chunk(seq, most))
@@ -178,7 +178,8 @@ class Scheduler:
             scope = self._scope(seq)
             whole = scope is None or seq.prompt_logprobs is not None
             hit = None if whole else self._pools.find(scope, seq.tokens)
-            most = allowed.tokens(hit.tokens if hit is not None else 0)
+            past = hit.tokens if hit is not None else 0
+            most = allowed.tokens(past, seq.remaining - past)
             if not most or not self._has_room(seq, hit):
                 return
             self.waiting.remove(seq)
