@@ -252,7 +252,7 @@ def test_more_adapters_than_slots_take_turns(
                 driver.load_adapter(str(i), paths[i])
             found = []
             for number, i in enumerate(asked):
-                greedy = SamplingParams(temperature=0.0, max_tokens=12)
+                greedy = SamplingParams(temperature=0.0, max_tokens=12, ignore_eos=True)
                 driver.engine.add(Request(str(number), PROMPTS[0], greedy, adapter=str(i)))
                 said: list[int] = []
                 while driver.has_work:

@@ -150,8 +150,8 @@ class Drafts:
             if part.samples:
                 part.draft.guesses.append(int(next(tokens)))
                 self._wanted[part.seq] -= 1
-        self._speculator.budget.spend(seconds)
         if all(len(part.tokens) == 1 for part in self._flying):
+            self._speculator.budget.spend(seconds)  # catching up with a prompt pays for all guesses
             self._model.cost.took(len(self._flying), seconds)
         self._flying = []
 
