@@ -41,7 +41,6 @@ FACTORIES: dict[str, Factory] = {
     "causal_conv": conv.causal_conv,
     "delta_rule": delta.delta_rule,
     "adjust": adjust.adjust,
-    "top_logprobs": top_logprobs.top_logprobs,
 }
 
 EMITTERS: dict[str, Emitter] = {
@@ -51,6 +50,7 @@ EMITTERS: dict[str, Emitter] = {
     "attention": attention.emit_attention,
     "latent_attention": attend_latents.emit_latent_attention,
     "sample": sampling.emit_sample,
+    "top_logprobs": top_logprobs.emit_top_logprobs,
 }
 
 LAYOUTS: dict[str, Layout] = {
