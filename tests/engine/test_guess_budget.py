@@ -18,7 +18,7 @@ from mlcc.engine.tables import CacheGroup
 
 Cost = Callable[[int], float]
 """Seconds of a step of so many tokens."""
-ANSWER = 3000
+ANSWER = 1200
 
 
 def flat(tokens: int) -> float:
