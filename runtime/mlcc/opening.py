@@ -24,9 +24,10 @@ from mlcc.errors import ArtifactError, CapacityError, DeviceError, UnsupportedEr
 from mlcc.extras import is_here, require
 from mlcc.model.draft_artifact import check_draft
 from mlcc.model.memory import Room, available_bytes, fit, plan_capacity
-from mlcc.model.model import Model, text_of
+from mlcc.model.model import Model
 from mlcc.model.spare import room_within, with_pages, with_spare
 from mlcc.model.speculation import Speculation
+from mlcc.model.text_side import text_of
 from mlcc.model.tokenizer import TextTokenizer
 
 Progress = Callable[[int, int], None]

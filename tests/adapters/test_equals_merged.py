@@ -23,13 +23,15 @@ from mlcc.artifact.arrays import mapped
 from mlcc.artifact.folder import Artifact
 from mlcc.device.compiled import CompiledExecutor
 from mlcc.device.reference import ReferenceExecutor
+from mlcc.engine import Request, SamplingParams, TextDelta
 from mlcc.engine.adapters import NO_ADAPTER, AdapterUse
 from mlcc.engine.batch import Batch, Capacity
 from mlcc.engine.batch_writer import BatchWriter
 from mlcc.engine.caches import CachePools
 from mlcc.engine.executor import Executor
-from mlcc.errors import UnsupportedError
-from mlcc.opening import open_executor
+from mlcc.errors import DeviceError, UnsupportedError
+from mlcc.model.driver import Driver
+from mlcc.opening import open_executor, open_model
 from mlcc_compiler.adapters import AdapterRoom
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
@@ -233,3 +235,59 @@ def test_a_tab_has_no_room(record_property: Callable[[str, object], None]) -> No
     with pytest.raises(UnsupportedError, match="leave out --adapter-rank") as raised:
         make_plan(Checkpoint.open(DEMO), get_target("webgpu"), options)
     record_property("refusal", raised.value.message)
+
+
+def test_more_adapters_than_slots_take_turns(
+    folders: list[tuple[Path, Any]], with_room: Callable[[str], Artifact], tmp_path: Path
+) -> None:
+    """Each answers to the token as it does when it came first and never left its slot."""
+    more = save(tmp_path / "more", 4, 8, ALL, 9, 0.05, targets="all-linear")
+    paths = [*(path for path, _ in folders), more]
+
+    def answers(order: Sequence[int], asked: Sequence[int]) -> list[tuple[int, ...]]:
+        model = open_model(with_room("cpu").folder)
+        try:
+            driver = Driver(model)
+            for i in order:
+                driver.load_adapter(str(i), paths[i])
+            found = []
+            for number, i in enumerate(asked):
+                greedy = SamplingParams(temperature=0.0, max_tokens=12, ignore_eos=True)
+                driver.engine.add(Request(str(number), PROMPTS[0], greedy, adapter=str(i)))
+                said: list[int] = []
+                while driver.has_work:
+                    for event in driver.step():
+                        if isinstance(event, TextDelta):
+                            said += event.token_ids
+                found.append(tuple(said))
+            return found
+        finally:
+            model.close()
+
+    alone = [answers([i], [i])[0] for i in range(4)]
+    assert len(set(alone)) == 4
+    turns = [0, 3, 1, 2, 3, 0, 2, 1]
+    assert answers([0, 1, 2, 3], turns) == [alone[i] for i in turns]
+
+
+def test_a_load_in_place_that_fails_leaves_what_was_there(
+    folders: list[tuple[Path, Any]],
+    with_room: Callable[[str], Artifact],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = open_model(with_room("cpu").folder)
+    try:
+        driver = Driver(model)
+        driver.load_adapter("x", folders[0][0])
+        before = driver.engine.adapters.names["x"]
+
+        def fails(slot: int, matrices: object) -> None:
+            raise DeviceError("no memory")
+
+        monkeypatch.setattr(model.executor, "write_adapter", fails, raising=False)
+        with pytest.raises(DeviceError):
+            driver.load_adapter("x", folders[1][0], in_place=True)
+        assert driver.engine.adapters.names["x"] is before and before.ready
+        driver.engine.check_integrity()
+    finally:
+        model.close()

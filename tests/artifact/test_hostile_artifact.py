@@ -18,7 +18,7 @@ from mlcc.artifact.manifest import _seal as seal
 from mlcc.artifact.schema import FileEntry
 from mlcc.compiled.cache import CompileOptions, compiled
 from mlcc.errors import ArtifactError
-from mlcc.model.model import open_text
+from mlcc.model.text_side import open_text
 
 
 @pytest.fixture(scope="module")

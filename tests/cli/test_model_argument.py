@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ import pytest
 from click.testing import CliRunner
 
 from mlcc.cli import cli
-from mlcc.errors import CheckpointError, MlccError
+from mlcc.commands.options import ModelOptions
+from mlcc.errors import CheckpointError, MlccError, UnsupportedError
 
 TAIL = {"run": ["hi"], "chat": ["hi"]}
 COMMANDS = ("compile", "chat", "serve", "run", "eval", "profile")
@@ -77,3 +79,32 @@ def test_what_cannot_be_is_said_before_a_compile(tmp_path: Path) -> None:
     ):
         error = CliRunner().invoke(command(words[0]), words[1:]).exception
         assert isinstance(error, MlccError) and told in error.message
+
+
+def test_every_model_of_a_comparison_is_looked_for_first(
+    compiled_demo: Callable[[str, str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is computed of the first if the last, or what all are set against, is not there."""
+    opened: list[str] = []
+    monkeypatch.setattr(ModelOptions, "open", lambda self, **_: opened.append(self.model))
+    texts = tmp_path / "texts.jsonl"
+    texts.write_text('{"text": "hi"}\n')
+    demo, absent = str(compiled_demo("q4", "cpu")), str(tmp_path / "absent")
+    for words in ([demo, absent], [demo, "--against", absent]):
+        tail = ["--compare", "--text", str(texts)]
+        error = CliRunner().invoke(command("eval"), [*words, *tail]).exception
+        assert isinstance(error, CheckpointError) and "absent" in error.message
+    assert not opened
+
+
+def test_adapters_are_checked_before_a_model_is_loaded(
+    compiled_demo: Callable[[str, str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model without room for any, in the manifest: nobody waits for its weights to hear it."""
+    started: list[object] = []
+    monkeypatch.setattr("mlcc.server.serve.serve", lambda *_, **__: started.append(1))
+    demo = str(compiled_demo("q4", "cpu"))
+    for words in (["--lora", f"a={tmp_path}"], ["--lora-dir", str(tmp_path)]):
+        error = CliRunner().invoke(command("serve"), [demo, *words]).exception
+        assert isinstance(error, UnsupportedError) and "--adapter-rank" in error.message
+    assert not started

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from mlcc.device.toy import ToyExecutor
 from mlcc.engine import Capacity, Engine, Event, Finished, Request, TextDelta, Tokenizer
+from mlcc.engine.adapters import Adapter, AdapterMatrix
 from mlcc.engine.drafts import DraftModel
 from mlcc.engine.executor import Executor
 from mlcc.engine.guesses import Speculator
@@ -57,6 +58,8 @@ class Driver:
         """What a step took."""
         self.draft: Executor | None = None
         """Of the model that guesses, if one does."""
+        self.copies: dict[Adapter, list[AdapterMatrix]] = {}
+        """Of adapters that may be out of their slots."""
 
     def add(self, request: Request) -> None:
         self.engine.add(request)
@@ -71,14 +74,36 @@ class Driver:
         """Plan as far ahead as allowed, then commit one step."""
         while len(self.tickets) < self.depth:
             self.guess()
+            self.bring()
             batch = self.engine.plan()
             self.engine.check_integrity()
             if batch is None:
+                if self.engine.adapters.wanted:
+                    continue
                 break
             self.tickets.append(self.executor.submit(batch, self.engine.adjustments()))
         assert self.tickets, "livelock: there is work, but nothing to plan and nothing in flight"
         result = self.executor.collect(self.tickets.popleft())
         self.take(self.engine.commit(result, self.seconds()))
+        self.engine.check_integrity()
+
+    def bring(self) -> None:
+        """Write the adapters that are wanted."""
+        for adapter in [*self.engine.adapters.wanted]:
+            self.executor.write_adapter(adapter.slot, self.copies[adapter])
+            self.engine.adapters.arrived(adapter)
+
+    def load(
+        self, name: str, matrices: list[AdapterMatrix], in_place: bool = False, kept: bool = False
+    ) -> None:
+        """As `mlcc.model.driver.Driver` does. kept: it may be put out of its slot."""
+        adapters = self.engine.adapters
+        adapters.check_name(name, in_place)
+        adapter = adapters.reserve(1, kept, self.engine.busy_adapters)
+        if adapter.slot >= 0:
+            self.executor.write_adapter(adapter.slot, matrices)
+        self.copies[adapter] = matrices
+        adapters.put(name, adapter)
         self.engine.check_integrity()
 
     def guess(self) -> None:

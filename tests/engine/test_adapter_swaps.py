@@ -13,7 +13,7 @@ from engine_drive import Driver, small, toy_driver
 from guessing import Drafting, Eager
 
 from mlcc.engine import Request, SamplingParams
-from mlcc.engine.adapters import AdapterMatrix
+from mlcc.engine.adapters import MOST_NAMES, AdapterMatrix
 from mlcc.engine.drafts import DraftModel
 from mlcc.engine.lookup import Lookup
 from mlcc.engine.moving import Identity
@@ -32,10 +32,10 @@ def matrices(number: int) -> list[AdapterMatrix]:
     return [AdapterMatrix(0, 0, 0, 1, 1, False, "float32", bytes([number, 0, 0, 0]))]
 
 
-def load(driver: Driver, name: str, number: int, in_place: bool = False) -> None:
-    adapter = driver.engine.adapters.take(name, 1, in_place)
-    driver.executor.write_adapter(adapter.slot, matrices(number))
-    driver.engine.check_integrity()
+def load(
+    driver: Driver, name: str, number: int, in_place: bool = False, kept: bool = False
+) -> None:
+    driver.load(name, matrices(number), in_place, kept)
 
 
 def device_fails(driver: Driver) -> None:
@@ -77,20 +77,23 @@ def leave_and_come_back(driver: Driver, name: str) -> None:
         driver.engine.check_integrity()
 
 
+@pytest.mark.parametrize("kept", [False, True], ids=["pinned", "kept"])
 @pytest.mark.parametrize("depth", [1, 2])
 @pytest.mark.parametrize(("seed", "how"), enumerate(("", "lookup", "draft")))
-def test_swaps_in_a_storm(seed: int, how: str, depth: int) -> None:
+def test_swaps_in_a_storm(seed: int, how: str, depth: int, kept: bool) -> None:
+    """kept: there are more adapters than slots, and those that nobody runs with give way."""
     draw = random.Random(seed)
     driver = guessing(how, draw, depth)
     names: dict[str, int] = {}
     wanted: dict[str, tuple[int | None, int]] = {}
-    full = 0
+    full = moved = 0
     for number in range(200):
-        name = draw.choice("abcd")
+        name = draw.choice("abcdefg" if kept else "abcd")
         action = draw.random()
         try:
             if action < 0.15:
-                load(driver, name, number, in_place=draw.random() < 0.5)
+                load(driver, name, number, draw.random() < 0.5, kept)
+                moved += kept and driver.engine.adapters.names[name].slot < 0
                 names[name] = number
             elif action < 0.25:
                 driver.engine.adapters.drop(name)
@@ -128,7 +131,8 @@ def test_swaps_in_a_storm(seed: int, how: str, depth: int) -> None:
     assert reasons["length"] > 100, reasons
     assert reasons.keys() >= {"length", "cancelled"}
     assert len(set(map(tuple, expected.values()))) > len(expected) // 2  # adapters do something
-    assert full, "the slots were never full"
+    assert bool(full) != kept, "the slots were never full"
+    assert bool(moved) == kept
     assert bool(driver.engine.stats().accepted_tokens) == bool(how)
     for name in [*driver.engine.adapters.names]:
         driver.engine.adapters.drop(name)
@@ -166,16 +170,64 @@ def test_what_is_refused() -> None:
     for number, name in enumerate("abc"):
         load(driver, name, number)
     with pytest.raises(InvalidRequestError, match="an adapter 'a' is loaded already"):
-        slots.take("a", 1)
+        load(driver, "a", 1)
     with pytest.raises(CapacityError, match="all 3 slots for adapters are taken"):
-        slots.take("d", 1)
+        load(driver, "d", 1)
     driver.add(Request("r", [1, 2], replace(GREEDY, max_tokens=3), adapter="a"))
     with pytest.raises(CapacityError):
-        slots.take("a", 1, in_place=True)  # its slot is in use, and no other is free
+        load(driver, "a", 1, in_place=True)  # there is no slot but its own
+    assert "a" in slots.names, "what failed leaves the one that was there"
     slots.drop("a")
     with pytest.raises(CapacityError):
-        slots.take("d", 1)  # the request goes on with it
+        load(driver, "d", 1)  # the request goes on with it
     driver.run()
-    assert slots.take("d", 1).slot == 2 or slots.names["d"].slot in range(SLOTS)
+    load(driver, "d", 1)
+    assert slots.names["d"].slot in range(SLOTS)
     with pytest.raises(UnsupportedError, match="compiled without room for adapters"):
-        toy_driver().engine.adapters.take("a", 1)
+        load(toy_driver(), "a", 1)
+
+
+def test_who_was_used_longest_ago_gives_way() -> None:
+    driver = toy_driver(with_slots(small(), 2))
+    for number, name in enumerate("abc"):
+        load(driver, name, number, kept=True)
+    slots = driver.engine.adapters
+    assert [slots.names[name].ready for name in "abc"] == [True, True, False]
+
+    def ask(name: str) -> list[int]:
+        request = Request(f"{name}{len(driver.got)}", PROMPTS[0], GREEDY, adapter=name)
+        driver.add(request)
+        return driver.run()[request.id].tokens
+
+    for name, out in (("a", "c"), ("c", "b"), ("a", "b"), ("b", "c"), ("c", "a")):
+        assert ask(name) == alone("abc".index(name), PROMPTS[0])
+        assert [n for n in "abc" if not slots.names[n].ready] == [out]
+
+
+def test_requests_wait_for_a_slot() -> None:
+    """All are in use: who comes waits until one ends, and is not lost."""
+    driver = toy_driver(with_slots(small(), 1), depth=2)
+    load(driver, "a", 1, kept=True)
+    load(driver, "b", 2, kept=True)
+    driver.add(Request("first", PROMPTS[0], replace(GREEDY, max_tokens=12), adapter="a"))
+    driver.step()
+    driver.add(Request("second", PROMPTS[1], GREEDY, adapter="b"))
+    driver.add(Request("gone", PROMPTS[1], GREEDY, adapter="b"))
+    for _ in range(4):
+        driver.step()
+    assert driver.engine.stats().waiting == 2 and not driver.engine.adapters.names["b"].ready
+    driver.cancel("gone")
+    driver.engine.adapters.drop("b")  # it has no name any more, and a request that waits for it
+    got = driver.run()
+    assert got["second"].tokens == alone(2, PROMPTS[1])
+    assert len(got["first"].tokens) == 12
+    assert not driver.engine.adapters.names["a"].ready
+
+
+def test_names_have_a_bound() -> None:
+    driver = toy_driver(with_slots(small(), 1))
+    load(driver, "a", 1, kept=True)
+    slots = driver.engine.adapters
+    slots.names.update({f"a{i}": slots.names["a"] for i in range(MOST_NAMES)})
+    with pytest.raises(CapacityError, match="is the most"):
+        slots.check_name("one more", False)

@@ -102,10 +102,8 @@ def test_a_state_that_the_prefix_cache_took_is_read_by_the_next_step(
 
 
 def load(driver: Driver, name: str) -> None:
-    slot = driver.engine.adapters.take(name, 1).slot
     content = name.encode() + bytes(3)
-    matrix = AdapterMatrix(0, 0, 0, 1, 1, False, "float32", content)
-    driver.executor.write_adapter(slot, [matrix])
+    driver.load(name, [AdapterMatrix(0, 0, 0, 1, 1, False, "float32", content)])
 
 
 def test_answers_of_an_adapter_are_guessed_from_its_own() -> None:

@@ -13,7 +13,7 @@ from engine_drive import small, toy_driver
 
 from mlcc.engine import Capacity, Engine, Request, Result, SamplingParams, TextDelta
 from mlcc.engine.batch import Batch
-from mlcc.engine.pace import BREATH, LEAST, SHORT_BREATH, SLOWER, Pace
+from mlcc.engine.pace import BREATH, LEAST, LEAST_OF_LONG, SHORT_BREATH, SLOWER, Pace
 from mlcc.engine.tables import CacheGroup
 
 Cost = Callable[[list[tuple[int, int]]], float]
@@ -100,6 +100,30 @@ def test_the_longest_gaps_are_under_twice_the_median(cost: Cost, depth: int) -> 
     assert steps < 6000
 
 
+@pytest.mark.parametrize("cost", [stepped, quadratic])
+@pytest.mark.parametrize("streams", [2, 4, 8])
+def test_a_rare_prompt_is_no_rare_exception(cost: Cost, streams: int) -> None:
+    """Where most steps only decode, so that the median is theirs, a prompt of 4,096 tokens makes
+    none twice as long: not its first tokens, which are cheap, nor its last."""
+    capacity = Capacity.of(
+        [CacheGroup("paged", 16)], [4096], vocab_size=64, context=8192,
+        max_batch=streams + 1, max_step_tokens=512,
+    )  # fmt: skip
+    engine, found = Engine(capacity, prefix_cache=False), list[float]()
+    for i in range(streams):
+        engine.add(Request(f"s{i}", [1] * 8, SamplingParams(max_tokens=7000)))
+    for step in range(3500):
+        if step == 1000:
+            engine.add(Request("long", [2] * PROMPT, SamplingParams(max_tokens=4)))
+        batch = engine.plan()
+        assert batch is not None
+        found.append(cost(parts_of(batch)))
+        engine.commit(Result([3] * batch.num_rows, [0.0] * batch.num_rows), found[-1])
+    assert "long" not in engine._live and len(found) > 2000
+    found.sort()
+    assert found[int(0.99 * len(found))] < 2 * median(found)
+
+
 def test_prompts_of_several_lengths_at_once_are_each_priced() -> None:
     found, _ = gaps(quadratic, arrivals=(20, 500))
     found.sort()
@@ -115,7 +139,8 @@ def test_a_prompt_that_comes_before_decoding_was_ever_measured_waits_for_that() 
     pace.planned(1, [])
     pace.took(0.004)
     # A token of a prompt of 8 took 1.25 ms: what may be added is that of 2, the least is more.
-    assert pace.allow(1, 512).tokens(0) == LEAST
+    assert pace.allow(1, 512).tokens(0, 8) == LEAST
+    assert pace.allow(1, 512).tokens(0, PROMPT) == LEAST_OF_LONG
 
 
 def tokens_per_second(cost: Cost, streams: int, prompt: int = 128, answer: int = 64) -> float:

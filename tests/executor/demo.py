@@ -20,7 +20,8 @@ from mlcc.engine.adjustments import Adjustments, AdjustmentWriter, Penalties
 from mlcc.engine.batch import Capacity
 from mlcc.model.driver import Driver
 from mlcc.model.memory import plan_capacity
-from mlcc.model.model import Model, ModelText, open_text
+from mlcc.model.model import Model, ModelText
+from mlcc.model.text_side import open_text
 
 
 def capacity_of(folder: Path, **limits: int | None) -> Capacity:

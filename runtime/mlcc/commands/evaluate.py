@@ -107,6 +107,9 @@ def _compare(
     if plot is not None:
         require("matplotlib", "plot", "--plot")
     lines = [row["text"] for row in read_rows(texts, ("text",))] if texts else []
+    every = [replace(options, model=name) for name in (*models, *([against] if against else ()))]
+    for each in every:  # computing one takes minutes, which are lost if the next is not there
+        each.check()
     found = [_compared(options, name, lines, against) for name in models]
     click.echo(json.dumps([asdict(row) for row in found], indent=1) if as_json else table(found))
     if plot is not None:

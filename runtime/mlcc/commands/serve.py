@@ -29,6 +29,7 @@ from mlcc.commands.serve_options import (
 from mlcc.commands.serving import (
     adapters_of,
     aliases_of,
+    check_adapters,
     chosen,
     names_of_one,
     names_text,
@@ -151,7 +152,7 @@ def serve_command(
     where memory is full. Without any, all that `mlcc pull` brought are served.
     """
     from mlcc.model.memory import plan_text
-    from mlcc.model.model import open_text
+    from mlcc.model.text_side import open_text
     from mlcc.server.adapter import Settings
     from mlcc.server.budget import budgets
     from mlcc.server.connection import ConnectionLimits
@@ -216,6 +217,7 @@ def serve_command(
     more, has_page = _page(web, no_page)
     refuse_adapters_uncompiled(settings, options)
     path = options.artifact()
+    check_adapters(settings, path)
     reader = partial(open_text, path, parse_special=parse_special, **parsers)
     text = reader()
     _say_reachable(host, has_keys)

@@ -171,3 +171,19 @@ def say_open(host: str, api_keys: bool, tls: bool) -> None:
         note("no key is asked for where the chat page's model runs on the visitor's own GPU")
     if not is_local(host) and not tls:
         note("browsers give a page the GPU on localhost and https only: put https in front")
+
+
+def check_adapters(settings: Settings, artifact: Path) -> None:
+    """Raises UnsupportedError for adapters of a compiled model without room for any, ArtifactError
+    for one that does not fit: loading the model may take minutes, and is not waited for."""
+    from mlcc.adapters.fit import check
+    from mlcc.adapters.peft import read_folder
+    from mlcc.artifact.folder import Artifact
+    from mlcc.engine.adapters import no_adapters
+
+    if not (settings.adapters or settings.lora_dir):
+        return
+    if (room := Artifact.open(artifact, verify=False, host=False).manifest.adapters) is None:
+        raise no_adapters()
+    for entry in settings.adapters:
+        check(read_folder(entry.folder), room)

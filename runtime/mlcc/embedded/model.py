@@ -15,8 +15,9 @@ from mlcc.embedded.grammars import TabPrompts, tab_grammars
 from mlcc.embedded.planning import capacity_of
 from mlcc.embedded.tokenizer import JsTokenizer
 from mlcc.errors import MlccError
-from mlcc.model.model import ModelText, read_text
+from mlcc.model.model import ModelText
 from mlcc.model.speculation import Speculation
+from mlcc.model.text_side import read_text
 from mlcc.service.core import Core, ServiceBounds
 from mlcc.service.endpoints import Service
 from mlcc.service.models import OneModel

@@ -1,8 +1,11 @@
 """Low-rank adapters (LoRA; Hu et al., 2021) as the engine knows them: a name, a slot on the device,
 and who uses it. What is in a slot is the executor's; where it comes from is `mlcc.adapters`'.
 
-A slot is never written while a request uses it: an adapter that is unloaded has no name any more,
-and its slot is free once the last of its requests has ended.
+There may be more adapters than slots. One whose matrices the driver keeps can be put out of its
+slot while no running request uses it, the least recently used first, and is brought back when a
+request is to run with it: until then that request waits. A slot is never written while a running
+request uses it: an adapter that is unloaded has no name any more, and its slot is free once the
+last of its requests has ended.
 """
 
 from __future__ import annotations
@@ -13,6 +16,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from mlcc.errors import CapacityError, InvalidRequestError, UnsupportedError
+
+MOST_NAMES = 4096
+"""Adapters that are known at once."""
 
 
 class AdapterUse(NamedTuple):
@@ -54,11 +60,18 @@ class Adapter:
     serial: int
     """Of all that were ever loaded: another of the same name shares nothing with it."""
     slot: int
+    """-1 = it is in none now."""
     rank: int
+    movable: bool = False
+    """Whether the driver keeps its matrices, to write them to a slot again."""
+    ready: bool = True
+    """Whether its slot holds it."""
     users: int = 0
     """Requests that are live."""
-    named: bool = True
+    named: bool = False
     """Whether new requests find it."""
+    used: int = 0
+    """When a request last came or went; larger is later."""
 
     @property
     def use(self) -> AdapterUse:
@@ -72,45 +85,97 @@ class AdapterSlots:
     count: int
     names: dict[str, Adapter] = field(default_factory=dict)
     """Those that new requests find."""
+    wanted: list[Adapter] = field(default_factory=list)
+    """Those that the driver is to write to their slots, and then to say `arrived` of."""
+    _held: dict[Adapter, None] = field(default_factory=dict)
+    """All that have a name, or a request."""
     _free: list[int] = field(init=False)
     _serials: int = 0
+    _clock: int = 0
 
     def __post_init__(self) -> None:
         self._free = list(range(self.count))[::-1]
 
-    def take(self, name: str, rank: int, in_place: bool = False) -> Adapter:
-        """A slot for a new adapter, to be written now. `in_place`: it takes the name of one that is
-        there, whose live requests keep what they have.
-
-        Raises UnsupportedError, InvalidRequestError for a name that is taken, CapacityError.
-        """
-        before = self.check_free(name, in_place)
-        if before is not None:
-            self.drop(name)
-        adapter = Adapter(name, self._serials, self._free.pop(), rank)
-        self._serials += 1
-        self.names[name] = adapter
-        return adapter
-
-    def check_free(self, name: str, in_place: bool) -> Adapter | None:
-        """Raises what `take` would; gives the adapter that has the name."""
+    def check_name(self, name: str, in_place: bool) -> None:
+        """Whether a new adapter may have this name. `in_place`: that of one that is there, whose
+        live requests keep what they have. Raises UnsupportedError, InvalidRequestError for a name
+        that is taken, CapacityError for too many names."""
         if not self.count:
             raise no_adapters()
-        before = self.names.get(name)
-        if before is not None and not in_place:
-            raise InvalidRequestError(
-                f"an adapter '{name}' is loaded already; unload it first, choose another name, or "
-                'say "load_inplace": true',
-                param="lora_name",
-                code="adapter_exists",
-            )
-        if not self._free and (before is None or before.users):
+        if name in self.names:
+            if not in_place:
+                raise InvalidRequestError(
+                    f"an adapter '{name}' is loaded already; unload it first, choose another name, "
+                    'or say "load_inplace": true',
+                    param="lora_name",
+                    code="adapter_exists",
+                )
+        elif len(self.names) >= MOST_NAMES:
             raise CapacityError(
-                f"all {self.count} slots for adapters are taken; unload one, or compile the model "
-                f"again with `mlcc compile --lora-slots {2 * self.count}`",
+                f"{MOST_NAMES} adapters are loaded, which is the most; unload one",
                 code="adapter_slots_full",
             )
-        return before
+
+    def reserve(self, rank: int, movable: bool = False, busy: Iterable[Adapter] = ()) -> Adapter:
+        """A new adapter, to be written now if it has a slot, and then to be `put`. One that is
+        movable takes none from others; another does, unless they are `busy` or cannot move.
+        Raises CapacityError if it needs a slot and finds none."""
+        slot = self._free.pop() if self._free else -1
+        if slot < 0 and not movable:
+            slot = self._vacate(busy)
+        if slot < 0 and not movable:
+            raise CapacityError(
+                f"all {self.count} slots for adapters are taken by others that are in use or that "
+                "there is no memory to keep elsewhere; unload one, or compile the model again with "
+                f"`mlcc compile --lora-slots {2 * self.count}`",
+                code="adapter_slots_full",
+            )
+        adapter = Adapter("", self._serials, slot, rank, movable, ready=slot >= 0)
+        self._serials += 1
+        return adapter
+
+    def give_back(self, adapter: Adapter) -> None:
+        """It was reserved and could not be written: nobody knows of it."""
+        self._free_if_unused(adapter)
+
+    def put(self, name: str, adapter: Adapter) -> None:
+        """New requests find it, and no longer the one that had the name."""
+        if name in self.names:
+            self.drop(name)
+        adapter.name, adapter.named = name, True
+        self.names[name] = adapter
+        self._touch(adapter)
+
+    def on_device(self, adapter: Adapter, busy: Iterable[Adapter]) -> bool:
+        """Whether a request may run with it. If not it is `wanted`, as soon as there is a slot that
+        no adapter has which is `busy`: used by a request that runs."""
+        if adapter.slot < 0 and (slot := self._vacate(busy)) >= 0:
+            adapter.slot = slot
+            self.wanted.append(adapter)
+        return adapter.ready
+
+    def arrived(self, adapter: Adapter) -> None:
+        """It is in its slot."""
+        adapter.ready = True
+        self.wanted.remove(adapter)
+
+    def _vacate(self, busy: Iterable[Adapter]) -> int:
+        """A slot that is free, or that of the one that was used the longest ago; -1 = none."""
+        if self._free:
+            return self._free.pop()
+        kept = set(busy)
+        idle = [a for a in self._held if a.movable and a.ready and a not in kept]
+        if not idle:
+            return -1
+        oldest = min(idle, key=lambda adapter: adapter.used)
+        slot, oldest.slot, oldest.ready = oldest.slot, -1, False
+        return slot
+
+    def _touch(self, adapter: Adapter) -> None:
+        self._clock += 1
+        adapter.used = self._clock
+        if adapter.named or adapter.users:
+            self._held[adapter] = None
 
     def drop(self, name: str) -> Adapter:
         """Nobody new finds it; its slot is free when nobody uses it. Raises InvalidRequestError."""
@@ -130,11 +195,13 @@ class AdapterSlots:
         self.check(name)
         adapter = self.names[name]
         adapter.users += 1
+        self._touch(adapter)
         return adapter
 
     def leave(self, adapter: Adapter) -> None:
         """One request less uses it."""
         adapter.users -= 1
+        self._touch(adapter)
         self._free_if_unused(adapter)
 
     def check_integrity(self, live: Iterable[Adapter | None]) -> None:
@@ -142,15 +209,25 @@ class AdapterSlots:
         `live` requests'."""
         used = Counter(adapter for adapter in live if adapter is not None)
         held = {*self.names.values(), *used}
-        slots = [*self._free, *(adapter.slot for adapter in held)]
+        if held != set(self._held):
+            raise AssertionError("adapters are held that nobody names or uses")
+        slots = [*self._free, *(adapter.slot for adapter in held if adapter.slot >= 0)]
         if sorted(slots) != list(range(self.count)):
             raise AssertionError(f"slots of adapters are {sorted(slots)} of {self.count}")
+        if any(a.ready != (a.slot >= 0 and a not in self.wanted) for a in held):
+            raise AssertionError("adapters are taken for ready that are in no slot")
         if any(adapter.users != used[adapter] for adapter in held):
             raise AssertionError("users of adapters do not match the live requests")
 
     def _free_if_unused(self, adapter: Adapter) -> None:
-        if not adapter.named and not adapter.users:
+        if adapter.named or adapter.users:
+            return
+        self._held.pop(adapter, None)
+        if adapter in self.wanted:
+            self.wanted.remove(adapter)
+        if adapter.slot >= 0:
             self._free.append(adapter.slot)
+            adapter.slot, adapter.ready = -1, False
 
     def _unknown(self, name: str) -> InvalidRequestError:
         loaded = ", ".join(f"'{each}'" for each in list(self.names)[:8]) or "none"

@@ -20,15 +20,30 @@ class Ahead:
 
     def __init__(self, pools: CachePools, speculator: Speculator | None) -> None:
         self._pools, self._speculator = pools, speculator
+        self.waited = False
+        """Whether a sequence is not in the step that is planned, as guesses may follow its token in
+        flight."""
 
     def begin(self, decodes: int) -> None:
         """A step is planned in which so many sequences decode."""
+        self.waited = False
         if self._speculator is not None:
             self._speculator.begin(decodes)
 
     def waits(self, seq: TokenSequence) -> bool:
         """Whether its token in flight is waited for, as guesses may follow that."""
-        return bool(seq.pending) and seq.guesses is not None and seq.guesses.holds()
+        waits = bool(seq.pending) and seq.guesses is not None and seq.guesses.holds()
+        self.waited |= waits
+        return waits
+
+    def wants(self, seqs: Sequence[TokenSequence]) -> bool:
+        """Whether the next step of sequences that all decode may be another than plain decoding."""
+        if self._speculator is None:
+            return False
+        self.begin(len(seqs))
+        if self._speculator.resting:
+            return False
+        return any(s.guesses is not None and s.guesses.wants(bool(s.pending)) for s in seqs)
 
     def reads(self, seq: TokenSequence) -> bool:
         """Whether what is next of it is of a prompt, or is computed again after it gave way; what

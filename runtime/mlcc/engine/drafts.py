@@ -151,6 +151,7 @@ class Drafts:
                 part.draft.guesses.append(int(next(tokens)))
                 self._wanted[part.seq] -= 1
         if all(len(part.tokens) == 1 for part in self._flying):
+            self._speculator.budget.spend(seconds)  # catching up with a prompt pays for all guesses
             self._model.cost.took(len(self._flying), seconds)
         self._flying = []
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from mlcc.engine.adapters import AdapterSlots
+from mlcc.engine.adapters import Adapter, AdapterSlots
 from mlcc.engine.adjust_tables import AdjustLayout
 from mlcc.engine.adjustments import Adjustments
 from mlcc.engine.batch import Batch, Capacity, Result
@@ -72,10 +72,12 @@ class Engine:
         self._pace = Pace()
         self._speculator = speculator
         self._drafts = Drafts(draft, speculator, self._pools) if draft and speculator else None
-        self._scheduler = Scheduler(capacity, self._pools, self._pace, prefix_cache, speculator)
-        self._families = Families()
         self.adapters = AdapterSlots(capacity.layout.adapter_slots)
         """Those that requests may name; what is in their slots, who drives the device writes."""
+        self._scheduler = Scheduler(
+            capacity, self._pools, self._pace, prefix_cache, speculator, self.adapters
+        )
+        self._families = Families()
         made = self._pools, self._families, self.adapters
         self._new = NewSequences(capacity, frozenset(eos_ids), tokenizer, text_later, made)
         self._live: dict[str, TokenSequence] = {}
@@ -124,13 +126,19 @@ class Engine:
         self._requests += 1
         self._live[seq.request.id] = seq
 
+    @property
+    def busy_adapters(self) -> set[Adapter]:
+        """Those that must stay in their slots now."""
+        return self._scheduler.adapters
+
     def cancel(self, request_id: str) -> list[Event]:
         """End a request now; returns its last events, none if it is unknown or already ended."""
         seq = self._live.get(request_id)
         return [] if seq is None else self._results.finish(seq, "cancelled")
 
     def plan(self, into: memoryview | None = None) -> Batch | None:
-        """The next step, or None if there is nothing to run (before the next commit).
+        """The next step, or None if there is nothing to run (before the next commit, or before the
+        driver has brought the adapters that are `wanted`).
 
         May be called again before earlier steps are committed; tokens not known yet are then
         written as -1 - row of the step planned just before. `into` is memory for the batch, as
@@ -147,10 +155,13 @@ class Engine:
         steady, scheduler = self._steady, self._scheduler
         if steady is None or steady.changes != scheduler.changes:
             return None
+        if scheduler.ahead.wants(steady.sequences):
+            return None
         batch = steady.step(self._steps, into)
         if batch is not None:
             scheduler.again(steady.chunks)
-            self._in_flight.append(Step(steady.rows, batch.num_tokens))
+            width = batch.num_tokens
+            self._in_flight.append(Step(steady.rows, width, width))
         return batch
 
     def _plan_anew(self, into: memoryview | None) -> Batch | None:
@@ -163,10 +174,10 @@ class Engine:
         packed = pack(chunks, self._steps, self.capacity.layout, self._pools, into)
         batch, rows, self._adjusted = packed
         scheduler.remember(chunks)
-        self._in_flight.append(Step(rows, batch.num_tokens if scheduler.decodes else 0))
+        tokens, waited = batch.num_tokens if scheduler.decodes else 0, scheduler.ahead.waited
+        self._in_flight.append(Step(rows, tokens, scheduler.decoding, waited))
         whole = len(chunks) == len(scheduler.running) and scheduler.is_settled
-        plain = whole and self._speculator is None
-        if plain and SteadyDecode.may_follow(chunks, rows):
+        if whole and self._drafts is None and SteadyDecode.may_follow(chunks, rows):
             self._steady = SteadyDecode(batch, chunks, rows, self._pools, scheduler.changes)
         return batch
 
@@ -202,9 +213,11 @@ class Engine:
         check_result(result, step.width, self.capacity.vocab_size)
         self._in_flight.popleft()
         self._pace.took(seconds)
-        if self._speculator is not None and step.decoded:
-            self._speculator.cost.took(step.decoded, seconds)
-        return self._results.take(step.rows, result)
+        right = self._results.accepted
+        events = self._results.take(step.rows, result)
+        if self._speculator is not None:
+            self._speculator.took(step.decoded, self._results.accepted - right, seconds)
+        return events
 
     def fail(self) -> list[Event]:
         """The device failed: forget all steps in flight and end every request with "error"."""

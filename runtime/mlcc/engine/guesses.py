@@ -9,7 +9,7 @@ How far ahead is decided where the numbers are, here: another guess is worth its
 chance that it is needed, per what it adds to the step, is above what the step gives without it. So
 guesses get fewer as they fail, and as more sequences share a step, down to none. Chances are
 learned from what was guessed, and of text that costs nothing to look up also from guesses that were
-not tried.
+not tried. Where all of that is wrong, `guess_budget.py` bounds what it may cost.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
+from mlcc.engine.guess_budget import GuessBudget
 from mlcc.engine.prefix import PrefixTree
 from mlcc.engine.request import Request
 from mlcc.engine.step_cost import StepCost
@@ -61,6 +62,20 @@ class Proposer(Protocol):
     def count(self, worth: int) -> int:
         """Guesses that cost, to make where so many are worth it."""
         ...
+
+
+class Decoded(NamedTuple):
+    """What a step did, as guessing sees it."""
+
+    tokens: int
+    """That it computed; 0 = there are prompts among them."""
+    decodes: int
+    """Sequences that decode, waited for or not."""
+    rows: int
+    """Those of which it says a token in any case."""
+    guesses: int
+    waited: bool
+    """Whether one is not in it, as guesses may follow its token in flight."""
 
 
 OpenProposer = Callable[[Request, "array[int]", PrefixTree, Hashable], Proposer | None]
@@ -109,6 +124,8 @@ class Guesses:
     def ahead(self, most: int) -> Sequence[int]:
         """Guesses that are worth a place in the step that is planned, `most` at most."""
         self._compare()
+        if self.speculator.resting:
+            return ()
         guess = self.proposer.propose(min(most, self.speculator.longest)) if most > 0 else None
         if guess is None or not guess.tokens:
             return ()
@@ -124,6 +141,8 @@ class Guesses:
 
     def holds(self) -> bool:
         """Whether to wait for a token that is in flight, as guesses may follow it."""
+        if self.speculator.resting:
+            return False
         if not self.proposer.free:
             return self.count(self.speculator.longest) > 0
         guess = self.proposer.propose(self.speculator.longest)
@@ -133,8 +152,15 @@ class Guesses:
 
     def count(self, most: int) -> int:
         """Guesses to make, of which each costs."""
+        if self.speculator.resting:
+            return 0
         chances, more = self.chances_of(self.proposer.origin), self.speculator.draft_share
         return self.proposer.count(self.speculator.would(chances, most, more))
+
+    def wants(self, pending: bool) -> bool:
+        """Whether its next step may be another than that of its last token alone. pending: whether
+        that is in flight."""
+        return self.holds() if pending else bool(self.ahead(self.speculator.longest))
 
     def learn(self, guessed: int, right: int) -> None:
         """What became of the guesses in flight."""
@@ -180,7 +206,9 @@ class Speculator:
         self, open_proposer: OpenProposer, longest: int = LONGEST, cost: StepCost | None = None
     ) -> None:
         self.longest = longest
-        self.cost = cost or StepCost()
+        self.cost, self.budget = cost or StepCost(), GuessBudget()
+        self.resting = False
+        """Whether the step that is planned has no guesses, as enough was lost by them."""
         self._open = open_proposer
         self._shared: dict[str, Chances] = {}
         self.draft_share = 0.0
@@ -200,6 +228,22 @@ class Speculator:
     def begin(self, decodes: int) -> None:
         """A step is planned in which so many sequences decode."""
         self._tokens, self._gives = max(decodes, 1), float(max(decodes, 1))
+        self.resting = not self.budget.allows(self._tokens)
+
+    def took(self, step: Decoded, right: int, seconds: float | None) -> None:
+        """A step is done, and so many of its guesses were right; seconds: if that was measured."""
+        if step.tokens:
+            self.cost.took(step.tokens, seconds)
+        if not step.decodes:
+            return
+        if not step.tokens:
+            if step.guesses:
+                share = self.cost.share(step.decodes)
+                self.budget.beside(step.decodes, step.guesses, right, share)
+        elif step.guesses or step.waited:
+            self.budget.guessed(step.decodes, step.rows + right, seconds)
+        else:
+            self.budget.plain(step.rows, seconds)
 
     def chances(self, origin: str) -> Chances:
         """What all sequences learned of guesses of an origin."""

@@ -14,15 +14,18 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-SLOWER = 1.75
-"""The longest of steps are to stay under twice the others: what is left is for what varies."""
+SLOWER = 1.6
+"""The longest of steps are to stay under twice the others: what is left is for what varies, and for
+steps that have got longer since the others were."""
 SHORT = 256
 """Tokens of a prompt, at most, that is short."""
 TOGETHER = 3
 """Times as much, at most, as one prompt may add where several short ones wait."""
 LEAST = 16
-"""Tokens of prompts in any step, fewer where they cost more: who waits is not to starve, a batch is
-to fill up, and a few often take no longer than one."""
+"""Tokens of a short prompt in any step, fewer where they cost more: a batch is to fill up, and a
+few often take no longer than one."""
+LEAST_OF_LONG = 4
+"""The same of a longer one, which has many such steps: it is not to starve, and no more."""
 BREATH = 16
 """After so many steps with prompts in a row comes one without: what decoding takes changes with who
 decodes."""
@@ -50,13 +53,13 @@ class Allowance:
         self._tokens, self._pace, self._seconds = tokens, pace, seconds
         self._fresh = True
 
-    def tokens(self, past: int) -> int:
-        """How many a prompt may have of which so many are computed. The first of a step always has
-        some."""
+    def tokens(self, past: int, left: int = 1) -> int:
+        """How many a prompt may have of which so many are computed, and so many left. The first of
+        a step always has some."""
         if self._pace is None or self._tokens <= 0:
             return self._tokens
         affordable = int(self._seconds / self._pace.price(past))
-        return min(self._tokens, max(affordable, _least(past) if self._fresh else 0))
+        return min(self._tokens, max(affordable, _least(past, left) if self._fresh else 0))
 
     def spend(self, count: int, past: int) -> None:
         """So many are in the step."""
@@ -148,9 +151,9 @@ class Pace:
             self._prices[place] = price * change
 
 
-def _least(past: int) -> int:
+def _least(past: int, left: int) -> int:
     """Tokens that the first prompt of a step has in any case."""
-    return max(LEAST >> _place(past), 1)
+    return max((LEAST if left <= SHORT else LEAST_OF_LONG) >> _place(past), 1)
 
 
 def _place(past: int) -> int:

@@ -16,6 +16,7 @@ from collections.abc import Hashable, Sequence
 from itertools import islice
 from operator import add, attrgetter, le, sub
 
+from mlcc.engine.adapters import Adapter, AdapterSlots
 from mlcc.engine.adjust_tables import AdjustLayout
 from mlcc.engine.ahead import Ahead
 from mlcc.engine.batch import Capacity, StateSlot
@@ -41,6 +42,7 @@ class Scheduler:
         pace: Pace,
         prefix_cache: bool = True,
         speculator: Speculator | None = None,
+        adapters: AdapterSlots | None = None,
     ) -> None:
         self.waiting = WaitingQueue()
         self.running: list[TokenSequence] = []
@@ -54,10 +56,13 @@ class Scheduler:
         self._pools = pools
         self._pace = pace
         self._prefix_cache = prefix_cache
+        self._adapters = adapters or AdapterSlots(0)
         self.ahead = Ahead(pools, speculator)
         """Puts guesses into its steps."""
         self.decodes = False
         """Whether the step planned last has nothing of prompts."""
+        self.decoding = 0
+        """How many sequences decode when it was planned, in it or waited for."""
         self._paged = [group.has_pages for group in pools.groups]
         adjusted = AdjustLayout.of(capacity.layout, capacity.vocab_size)
         self._most_adjust_words = adjusted.words - adjusted.rows.end
@@ -74,6 +79,12 @@ class Scheduler:
     def add(self, seq: TokenSequence) -> None:
         self.waiting.enter(seq)
         self.changes += 1
+
+    @property
+    def adapters(self) -> set[Adapter]:
+        """Those that stay in their slots now: of who runs, or has a step in flight."""
+        waiting = (seq for seq in self.waiting if seq.pending)
+        return {s.adapter for s in (*self.running, *waiting) if s.adapter is not None}
 
     @property
     def has_slot(self) -> bool:
@@ -104,6 +115,7 @@ class Scheduler:
         Takes pages for it and preempts for them, but leaves `computed` to the packing.
         """
         decodes = sum(1 for seq in self.running if seq.remaining == 1 and seq.runnable(step))
+        self.decoding = decodes
         whole = self._capacity.max_step_tokens - decodes
         self.ahead.begin(decodes)
         chunks = self._fill(step, whole, self._pace.allow(decodes, whole, self._short_prompts()))
@@ -141,7 +153,7 @@ class Scheduler:
             if not seq.runnable(step) or self.ahead.waits(seq):
                 continue
             prompt = seq.remaining > 1
-            most = allowed.tokens(seq.computed) if prompt else 1
+            most = allowed.tokens(seq.computed, seq.remaining) if prompt else 1
             if not most or not room.adjust(seq):
                 continue
             count = self._grow(seq, self._chunk(seq, most))
@@ -161,10 +173,13 @@ class Scheduler:
             seq = self.waiting.first()
             if seq is None or seq.pending or not allowed.tokens(0) or not room.adjust(seq):
                 return
+            if seq.adapter is not None and not self._adapters.on_device(seq.adapter, self.adapters):
+                return
             scope = self._scope(seq)
             whole = scope is None or seq.prompt_logprobs is not None
             hit = None if whole else self._pools.find(scope, seq.tokens)
-            most = allowed.tokens(hit.tokens if hit is not None else 0)
+            past = hit.tokens if hit is not None else 0
+            most = allowed.tokens(past, seq.remaining - past)
             if not most or not self._has_room(seq, hit):
                 return
             self.waiting.remove(seq)

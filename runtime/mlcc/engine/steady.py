@@ -35,15 +35,15 @@ class SteadyDecode:
     ) -> None:
         """Go on behind a batch of which `may_follow` is true. changes: the scheduler's."""
         self.chunks, self.rows, self.changes = chunks, rows, changes
-        self._seqs = [row.seq for row in rows]
+        self.sequences = [row.seq for row in rows]
         self._layout, self._pools = batch.layout, pools
         self._image = new_words(batch.layout)
         used = batch.used_words
         self._image[:used] = batch.words[:used]
-        self._left = min(seq.limit - seq.planned for seq in self._seqs)
-        self._positions = int32([seq.computed for seq in self._seqs])
+        self._left = min(seq.limit - seq.planned for seq in self.sequences)
+        self._positions = int32([seq.computed for seq in self.sequences])
         """Of the tokens of the next step."""
-        streams = [seq.stream for seq in self._seqs]
+        streams = [seq.stream for seq in self.sequences]
         self._draws = Draws(streams, [position + 1 for position in self._positions])
         self._in_flight = int32(range(-1, -1 - len(rows), -1))
         self._steps = 0
@@ -52,7 +52,7 @@ class SteadyDecode:
         for s in range(len(rows)):
             self._note_turn(s, 0)
         self._slots = [
-            int32([_slot(seq, g, group, seq.computed) for seq in self._seqs])
+            int32([_slot(seq, g, group, seq.computed) for seq in self.sequences])
             for g, group in self._paged
         ]
         self._settle()
@@ -70,7 +70,7 @@ class SteadyDecode:
         sequence is at its end or finds no page."""
         if not self._left or not self._turn_pages():
             return None
-        seqs, layout, tokens = self._seqs, self._layout, self._layout.tokens
+        seqs, layout, tokens = self.sequences, self._layout, self._layout.tokens
         known = not seqs[0].pending  # all were in the step before
         ids = int32([seq.tokens[-1] for seq in seqs]) if known else self._in_flight
         self._write(tokens, "id", ids)
@@ -98,7 +98,7 @@ class SteadyDecode:
         self._image[layout.header.at("copies")] = 0
         for g, group in enumerate(layout.groups):
             if not group.has_pages:
-                slots = int32([_state(seq, g).write for seq in self._seqs])
+                slots = int32([_state(seq, g).write for seq in self.sequences])
                 self._write(layout.sequences, f"slot_in.{g}", slots)
 
     def _turn_pages(self) -> bool:
@@ -106,7 +106,7 @@ class SteadyDecode:
         was none left."""
         turning = self._turns.pop(self._steps, ())
         for s in turning:
-            seq = self._seqs[s]
+            seq = self.sequences[s]
             if not self._pools.claim(seq.caches, seq.computed, 1):
                 return False
             for (g, group), slots in zip(self._paged, self._slots, strict=True):
@@ -118,7 +118,7 @@ class SteadyDecode:
 
     def _note_turn(self, s: int, ahead: int) -> None:
         """The next one of a sequence, if its next token is so many steps ahead."""
-        seq = self._seqs[s]
+        seq = self.sequences[s]
         position = seq.computed + ahead
         turns = []
         for g, group in self._paged:
@@ -134,14 +134,14 @@ class SteadyDecode:
         layout, at = self._layout, self._layout.pages.offset
         for g, group in self._paged:
             ids, begins = int32(), int32([0])
-            for seq in self._seqs:
+            for seq in self.sequences:
                 ids.extend(_pages(seq, g).ids)
                 begins.append(len(ids))
             self._image[at : at + len(ids)] = memoryview(ids)
             self._image[layout.header.at(f"pages.{g}")] = at
             self._write(layout.sequences, f"first_page.{g}", begins)
             if group.window is not None:
-                firsts = int32([_pages(seq, g).first for seq in self._seqs])
+                firsts = int32([_pages(seq, g).first for seq in self.sequences])
                 self._write(layout.sequences, f"page_number.{g}", firsts)
             at += len(ids)
 
@@ -155,7 +155,7 @@ class SteadyDecode:
         layout, image = self._layout, self._image
         words = new_words(layout) if into is None else into
         tokens, end = layout.tokens, Batch(layout, image).used_words
-        middle = tokens.offset + tokens.width * len(self._seqs)
+        middle = tokens.offset + tokens.width * len(self.sequences)
         words[:middle] = image[:middle]
         words[layout.pages.offset : end] = image[layout.pages.offset : end]
         return words

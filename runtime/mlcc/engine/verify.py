@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
+from mlcc.engine.guesses import Decoded
 from mlcc.engine.packing import Row
 from mlcc.engine.sequence import TokenSequence
 
@@ -25,8 +26,18 @@ class Step(NamedTuple):
     """A step that is planned and not committed."""
 
     rows: list[Row]
-    decoded: int
-    """Tokens that it computes, guesses among them, if none is of a prompt; 0 = some are."""
+    tokens: int
+    """That it computes, guesses among them, if none is of a prompt; 0 = some are."""
+    decodes: int = 0
+    """Sequences that decode, those among them that wait for their token in flight."""
+    waited: bool = False
+    """Whether there are such."""
+
+    @property
+    def decoded(self) -> Decoded:
+        """What guessing is told of it."""
+        guesses = sum(len(row.draft) for row in self.rows)
+        return Decoded(self.tokens, self.decodes, len(self.rows), guesses, self.waited)
 
     @property
     def width(self) -> int:

@@ -13,6 +13,8 @@ from mlcc.engine.adapters import no_adapters
 from mlcc.engine.batch import Result
 from mlcc.engine.engine import Engine
 from mlcc.engine.events import Event
+from mlcc.model.adapter_copies import AdapterCopies
+from mlcc.model.memory import available_bytes
 from mlcc.model.model import Model
 
 
@@ -26,6 +28,7 @@ class Driver:
         self.engine: Engine = model.new_engine(text_later)
         self._executor = model.executor
         self._room = model.adapters
+        self._copies = AdapterCopies()
         self._depth = model.depth
         self._draft = model.draft
         self._tickets: deque[tuple[int, float]] = deque()
@@ -46,14 +49,27 @@ class Driver:
         if self._room is None:
             raise no_adapters()
         adapters = self.engine.adapters
-        adapters.check_free(name, in_place)
+        adapters.check_name(name, in_place)
         found = fitted(read_folder(folder), self._room)
-        adapter = adapters.take(name, found.rank, in_place)
+        movable = self._copies.fits(found.matrices, available_bytes())
+        adapter = adapters.reserve(found.rank, movable, self.engine.busy_adapters)
         try:
-            self._executor.write_adapter(adapter.slot, found.matrices)
+            if adapter.slot >= 0:
+                self._executor.write_adapter(adapter.slot, found.matrices)
         except BaseException:
-            adapters.drop(name)
+            adapters.give_back(adapter)
             raise
+        if movable:
+            self._copies.keep(adapter, found.matrices)
+        adapters.put(name, adapter)
+
+    def _bring_adapters(self) -> None:
+        """Write those that requests wait for to the slots that they were given. Raises what the
+        executor raises."""
+        adapters = self.engine.adapters
+        for adapter in [*adapters.wanted]:
+            self._executor.write_adapter(adapter.slot, self._copies.of(adapter))
+            adapters.arrived(adapter)
 
     def unload_adapter(self, name: str) -> None:
         """Nobody new uses it; who does goes on. Raises InvalidRequestError for a name of none."""
@@ -86,8 +102,11 @@ class Driver:
     def _step(self) -> list[Event]:
         while len(self._tickets) < self._depth:
             self._guess()
+            self._bring_adapters()
             batch = self.engine.plan(self._executor.lend())
             if batch is None:
+                if self.engine.adapters.wanted:
+                    continue
                 break
             adjustments = self.engine.adjustments(self._executor.lend_adjustments)
             now = perf_counter()  # before: a CPU computes while it is told

@@ -24,9 +24,9 @@ from mlcc.model.memory import (
     needed_bytes,
     plan_capacity,
 )
-from mlcc.model.model import about_of, open_text
 from mlcc.model.spare import MOST, with_pages
 from mlcc.model.speculation import Speculation
+from mlcc.model.text_side import about_of, open_text
 from mlcc.opening import open_model
 from mlcc.server.prompt_worker import OpenText
 from mlcc.worker.worker import OpenModel
