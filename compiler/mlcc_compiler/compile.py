@@ -230,7 +230,7 @@ def _native_library(
 ) -> Built:
     lowered = lower(
         plan.traced,
-        kernel_set_for(plan.target),
+        kernel_set_for(plan.target, plan.activation_bits or 8),
         plan.caches,
         Bounds(plan.layout, plan.limits.context),
         plan.config.vocab_size,
