@@ -112,7 +112,7 @@ def test_a_model_drafts_for_itself(compiled: Compiled) -> None:
         plain, _ = answered(replace(model, speculation=None, draft=None), *requests)
         drafted = sum(end.drafted_tokens for end in ends)
         accepted = sum(end.accepted_tokens for end in ends)
-        # How many are drafted follows what steps cost on this machine; that they are right does not.
+        # How many are drafted follows what steps cost here; that they are right does not.
         assert accepted >= 0.8 * drafted > 0, "the same model says the same"
         compare(model, prompt, plain["0"], guessed["0"], 0.05)
     finally:

@@ -118,6 +118,35 @@ def test_a_prompt_that_comes_before_decoding_was_ever_measured_waits_for_that() 
     assert pace.allow(1, 512).tokens(0) == LEAST
 
 
+def tokens_per_second(cost: Cost, streams: int, prompt: int = 128, answer: int = 64) -> float:
+    """Of a closed loop in which every answer is followed by the next prompt."""
+    capacity = Capacity.of(
+        [CacheGroup("paged", 16)], [8192], vocab_size=64, context=8192,
+        max_batch=streams, max_step_tokens=512,
+    )  # fmt: skip
+    engine = Engine(capacity, prefix_cache=False)
+    wish, now, sent, ended = SamplingParams(max_tokens=answer, ignore_eos=True), 0.0, 0, 0
+    while ended < 5 * streams:
+        while sent < ended + streams:
+            engine.add(Request(str(sent), [1] * prompt, wish))
+            sent += 1
+        batch = engine.plan()
+        assert batch is not None
+        seconds = cost(parts_of(batch))
+        now += seconds
+        result = Result([3] * batch.num_rows, [0.0] * batch.num_rows)
+        ended += sum(
+            1 for event in engine.commit(result, seconds) if not isinstance(event, TextDelta)
+        )
+    return ended * answer / now
+
+
+@pytest.mark.parametrize("cost", [bound, stepped, quadratic])
+def test_short_prompts_fill_the_places_there_are(cost: Cost) -> None:
+    """Or more streams would bring no more tokens: decoding many takes little longer than a few."""
+    assert tokens_per_second(cost, 16) > 1.15 * tokens_per_second(cost, 8)
+
+
 def test_without_it_they_are_not() -> None:
     found, steps = gaps(bound, measured=False)
     assert max(found) > 10 * bound([(1, 0)] * STREAMS)

@@ -4,8 +4,9 @@ for a stranger's prompt (stall-free batching: Sarathi-Serve, Agrawal et al., 202
 It learns from how long steps took, which whoever drives the engine measured: what a step takes that
 only decodes, and what a token of a prompt adds, which grows with how much is before it: of a small
 model's prompt of 4,000 tokens the last ones take 8 times as long as the first. A step with both is
-to take SLOWER times the first. Without measured times, and where nobody decodes, prompts take all
-that a step holds.
+to take SLOWER times the first. Where several short prompts wait they may add up to TOGETHER times
+as much: places that stay empty cost all more than that. Without measured times, and where nobody
+decodes, prompts take all that a step holds.
 """
 
 from __future__ import annotations
@@ -15,6 +16,10 @@ from collections.abc import Sequence
 
 SLOWER = 1.75
 """The longest of steps are to stay under twice the others: what is left is for what varies."""
+SHORT = 256
+"""Tokens of a prompt, at most, that is short."""
+TOGETHER = 3
+"""Times as much, at most, as one prompt may add where several short ones wait."""
 LEAST = 16
 """Tokens of prompts in any step, fewer where they cost more: who waits is not to starve, a batch is
 to fill up, and a few often take no longer than one."""
@@ -77,15 +82,15 @@ class Pace:
         self._mixed = 0
         """Steps with both, in a row, up to the one planned last."""
 
-    def allow(self, decodes: int, most: int) -> Allowance:
+    def allow(self, decodes: int, most: int, short: int = 1) -> Allowance:
         """For prompts in the next step, beside so many decoding sequences: `most` tokens, if that
-        is not too long."""
+        is not too long. short: prompts that could be in it and are `SHORT`."""
         if not decodes or not self._measured:
             return Allowance(most)
         breath = BREATH if decodes == self._decoded else SHORT_BREATH
         if not self._decode or self._mixed >= breath:
             return Allowance(0)  # a step that only decodes tells what that takes
-        return Allowance(most, self, self._extra)
+        return Allowance(most, self, self._extra * min(max(short, 1), TOGETHER))
 
     def price(self, past: int) -> float:
         """What a token adds to a step with so many of its prompt before it."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Hashable, Sequence
+from itertools import islice
 from operator import add, attrgetter, le, sub
 
 from mlcc.engine.adjust_tables import AdjustLayout
@@ -20,7 +21,7 @@ from mlcc.engine.ahead import Ahead
 from mlcc.engine.batch import Capacity, StateSlot
 from mlcc.engine.caches import CachePools
 from mlcc.engine.guesses import Speculator
-from mlcc.engine.pace import Allowance, Pace
+from mlcc.engine.pace import SHORT, Allowance, Pace
 from mlcc.engine.prefix import Hit
 from mlcc.engine.queue import WaitingQueue
 from mlcc.engine.sequence import TokenSequence
@@ -105,7 +106,7 @@ class Scheduler:
         decodes = sum(1 for seq in self.running if seq.remaining == 1 and seq.runnable(step))
         whole = self._capacity.max_step_tokens - decodes
         self.ahead.begin(decodes)
-        chunks = self._fill(step, whole, self._pace.allow(decodes, whole))
+        chunks = self._fill(step, whole, self._pace.allow(decodes, whole, self._short_prompts()))
         if not chunks and decodes:  # prompts were held back for who found no page
             chunks = self._fill(step, whole, Allowance(whole))
         if chunks:
@@ -115,6 +116,12 @@ class Scheduler:
             self.waiting.charge(chunks)
             self._pace.planned(len(chunks) - len(prompts), prompts)
         return chunks
+
+    def _short_prompts(self) -> int:
+        """Prompts that may be computed at once and take no long."""
+        places = self._max_running - len(self.running)
+        begun = sum(1 for seq in self.running if 1 < seq.remaining <= SHORT)
+        return begun + sum(1 for seq in islice(self.waiting, places) if seq.remaining <= SHORT)
 
     def again(self, chunks: Sequence[Chunk]) -> None:
         """The same decoding sequences run in one step more."""
