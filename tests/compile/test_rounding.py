@@ -21,6 +21,7 @@ from mlcc_compiler.plan import Options, make_plan
 from mlcc_targets import get_target
 
 
+@pytest.mark.feature("activations-16", "cpu", "runs")
 def test_sixteen_bits_are_nearly_floats(tmp_path: Path) -> None:
     """A model of codes against transformers on what they stand for, both ways."""
     oracle = make_checkpoint("llama", tmp_path)

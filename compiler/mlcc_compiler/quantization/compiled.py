@@ -51,7 +51,7 @@ def takes(groups: int) -> bool:
 
 
 def fit_ranges(x: Floats, levels: int) -> tuple[Floats, Floats]:
-    """As `ranges.fit_ranges` with the weights' own importances; x is `aligned`, as in the others."""
+    """As `ranges.fit_ranges` with the weights' own importances; x is `aligned`."""
     scale, minimum = (aligned((1, x.shape[1])) for _ in range(2))
     _built("fit_ranges", len(x), levels, WIDER)(x, scale, minimum)
     return scale[0], minimum[0]

@@ -2,14 +2,15 @@
 
 Streams: a matrix is read and packed by rows, the next ones in a thread meanwhile, where reader and
 layout can; elsewhere one tensor of the checkpoint is in memory at a time, or all that are stored as
-one. A tensor that the checkpoint holds in the very scheme it is wanted in is packed as it is, its codes
-and scales untouched; any other is what it stands for in float32, quantized anew.
+one. A tensor that the checkpoint holds in the very scheme it is wanted in is packed as it is, its
+codes and scales untouched; any other is what it stands for in float32, quantized anew.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -48,10 +49,13 @@ def arrays_of(
     done, total = 0, sum(int(np.prod(p.shape)) for p in plans)
     progress(done, total)
     for plan in plans:
-        first = done
-        yield from _packed(plan, tensors, sources, lambda n, first=first: progress(first + n, total))
+        yield from _packed(plan, tensors, sources, partial(_tell, progress, done, total))
         done += int(np.prod(plan.shape))
         progress(done, total)
+
+
+def _tell(progress: Callable[[int, int], None], before: int, total: int, done: int) -> None:
+    progress(before + done, total)
 
 
 def _packed(

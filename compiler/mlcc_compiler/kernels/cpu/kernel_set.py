@@ -76,7 +76,7 @@ def cpu_kernels(isa: Isa) -> KernelSet:
 
 
 def kernels_of(target: Target, activation_bits: int = 8) -> KernelSet:
-    """The set for a target's row; activations that meet codes are rounded to so many bits, 8 or 16."""
+    """The set for a target's row; activations that meet codes are rounded to 8 or 16 bits."""
     isa = Isa.from_features(target.arch, target.features)
     parts = activation_bits // 8
     return cpu_kernels(

@@ -137,7 +137,7 @@ class CpuPacking:
         return WeightLayout(self.tensors, self.pack, codes, tile=self.width)
 
     def pack(self, weight: npt.NDArray[np.float32]) -> list[Array]:
-        """f32 [N, K] -> the arrays of `tensors`, quantized by the scheme; or of some of the rows."""
+        """f32 [N, K] -> the arrays of `tensors`, quantized by the scheme; or of some rows."""
         if len(weight) != self.n:
             return replace(self, n=len(weight)).pack(weight)
         if self.scheme.is_float:

@@ -6,11 +6,12 @@ int32 and the float work is one conversion and two products for each group, or t
     y[i, j] += x_scale[i, s] * (scale[j, g] * (sum over the group of (code - zero) * x)
                                 + minimum[j, g] * x_sum[i, g])
 
-(with activations of 16 bits the sum of that for both parts of x, see `rows.py`), where s is the stretch of the activations that group g lies in, or that lies in it. The accumulator
-starts at -zero * x_sum, which makes unsigned codes free. One kernel for every scheme, and for
-several weights of one input: their tiles are shared out together, each weight with a loop of its
-own, and make one y. Not here: how x is quantized (`rows.py`), the loops over tiles (`tile.py`), how
-a step's codes are unpacked (`codes.py`), scales (`scales.py`), the byte order (`packing.py`).
+where s is the stretch of the activations that group g lies in, or that lies in it; of activations
+of 16 bits, the sum of that for both parts (`rows.py`). The accumulator starts at -zero * x_sum,
+which makes unsigned codes free. One kernel for every scheme, and for several weights of one input:
+their tiles are shared out together, each weight with a loop of its own, and make one y. Not here:
+how x is quantized (`rows.py`), the loops over tiles (`tile.py`), how a step's codes are unpacked
+(`codes.py`), scales (`scales.py`), the byte order (`packing.py`).
 """
 
 from __future__ import annotations

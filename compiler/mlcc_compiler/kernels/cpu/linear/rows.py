@@ -3,8 +3,9 @@ parts.
 
 Symmetric int8 with one f32 scale per group, as llama.cpp's q8_0, plus the sum of the codes, which
 cancels the zero point of the weights. The largest magnitude is found on the bits of |x|, where
-NaN > Inf > every number, so a NaN or Inf makes the group's scale, and with it y, not finite. Two parts are the codes of all of the row, and behind
-them those of what they leave: between -1/2 and 1/2 of a step, in steps of 1/254.
+NaN > Inf > every number, so a NaN or Inf makes the group's scale, and with it y, not finite. Two
+parts are the codes of all of the row, and behind them those of what they leave: between -1/2 and
+1/2 of a step, in steps of 1/254.
 """
 
 from functools import partial
