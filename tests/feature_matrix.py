@@ -76,6 +76,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     "weights `q8`, `q4`": ("q8", "q4"),
     "two-level: `q3`, `q5`, `q6`": ("q3", "q5", "q6"),
     "weights rounded on a text: `--calibrate`": ("calibrated",),
+    "activations of 16 bits: `--activations`": ("activations-16",),
     "asymmetric: `q8a`, `q4a`": ("q8a", "q4a"),
     "a scheme for each tensor (two-level, tables), merged": ("mixed-schemes",),
     "GGUF files as they lie": ("gguf",),

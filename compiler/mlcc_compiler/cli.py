@@ -42,6 +42,11 @@ if TYPE_CHECKING:
     help="round weights on a text file, or on 'default', a text of several domains",
 )
 @click.option(
+    "--activations",
+    type=click.Choice(["8", "16"]),
+    help="bits that a CPU rounds activations to  [8]",
+)
+@click.option(
     "--kv",
     type=click.Choice(list(KV_DTYPES)),
     help="how keys and values are kept  [f16 if the target can]",
@@ -99,6 +104,7 @@ def compile_command(
     quant: str | None,
     head: str | None,
     kv: str | None,
+    activations: str | None,
     calibrate: str | None,
     output: Path | None,
     context: int | None,
@@ -138,12 +144,14 @@ def compile_command(
     label += "-calibrated" if calibrate else ""
     label = f"{merge_lora.name}-{label}" if merge_lora is not None else label
     label = f"{label}-kv-{kv}" if kv else label
+    label += "-a16" if activations == "16" else ""
     kind = f"{target.name}-gpu" if target.abis and target.generator else target.name
     out = output or Path("dist") / f"{checkpoint.name.rpartition('/')[2]}-{label}-{kind}"
     options = Options(
         quant=quant,
         head=head,
         kv=kv,
+        activations=int(activations) if activations else None,
         calibrate=calibrate,
         context=context,
         max_batch=max_batch,

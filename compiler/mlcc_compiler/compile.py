@@ -240,7 +240,7 @@ def _native_library(
 ) -> Built:
     lowered = lower(
         plan.traced,
-        kernel_set_for(plan.target),
+        kernel_set_for(plan.target, plan.activation_bits or 8),
         plan.caches,
         Bounds(plan.layout, plan.limits.context),
         plan.vocab_size,

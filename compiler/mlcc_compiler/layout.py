@@ -143,6 +143,9 @@ class WeightLayout:
     pack_quantized: Callable[[Quantized], list[Array]] | None = None
     """From codes that are of the scheme already: they are stored as they are. None: there are no
     codes in this layout, pack what they stand for."""
+    tile: int = 0
+    """Rows that lie together: `pack` takes any whole number of tiles at a time, and the last rows,
+    and what it makes of them follows, along the first axis. 0 = it takes all rows only."""
 
     @classmethod
     def vector(cls, shape: tuple[int, ...]) -> WeightLayout:

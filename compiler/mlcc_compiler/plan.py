@@ -78,6 +78,8 @@ class Options:
     kv: str | None = None
     """What keys and values are kept as: a name of `mlcc.artifact.pages.KV_DTYPES`; None = f16 where
     the target computes with it, f32 elsewhere and for exact runs."""
+    activations: int | None = None
+    """Bits to which a CPU rounds what meets a matrix of codes, 8 or 16; None = 8."""
     calibrate: str | None = None
     """A text file, or "default", on which matrices are rounded; None = without data."""
     reuse_weights: Path | None = None
@@ -179,6 +181,12 @@ class Plan:
         """The scheme of each of the model's tensors."""
         return schemes_of(self.architecture.model, self.traced.names)
 
+    @property
+    def activation_bits(self) -> int | None:
+        """What activations are rounded to where they meet codes; None = they are not."""
+        codes = any(not scheme(name).is_float for name in self.schemes.values())
+        return (self.options.activations or 8) if self.target.kernels == "cpu" and codes else None
+
     def bits(self, tables: bool) -> float | None:
         """Of a weight, scales and all, over the matrices: linears, or embedding and head. None if
         there are none."""
@@ -262,10 +270,24 @@ def make_plan(checkpoint: Checkpoint, target: Target, options: Options) -> Plan:
         raise UnsupportedError("an encoder with states is not built; those with attention are")
     limits = _limits(options, target, context, caches, readout)
     notes = (*assignment.notes(), *(readout.notes if readout else ()))
-    return Plan(
+    plan = Plan(
         checkpoint, target, options, architecture, traced, names.source, limits, caches, notes,
         readout,
     )  # fmt: skip
+    _check_rounding(plan)
+    return plan
+
+
+def _check_rounding(plan: Plan) -> None:
+    """Raises UnsupportedError for --activations where nothing rounds any."""
+    if plan.options.activations is None or plan.activation_bits is not None:
+        return
+    why = f"target '{plan.target.name}' computes with them in float32"
+    if plan.target.kernels == "cpu":
+        why = f"--quant {plan.options.quant} has no matrix of codes, which alone wants them rounded"
+    raise UnsupportedError(
+        f"--activations {plan.options.activations}: {why}; leave --activations out"
+    )
 
 
 def check_encoder(options: Options) -> None:

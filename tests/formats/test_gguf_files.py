@@ -16,12 +16,13 @@ from models.mixed import capacity_of, native, reference, run_mixed
 from formats.gguf_of import write_gguf
 from formats.gguf_tokenizers import metadata_of
 from mlcc.cli import cli
+from mlcc.device.place import Place
 from mlcc.errors import CheckpointError, UnsupportedError
 from mlcc_compiler.checkpoint.opening import open_checkpoint
 from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.gguf.files import chosen, quantization_of
 from mlcc_compiler.plan import Options, make_plan
-from mlcc_targets import get_target
+from mlcc_targets import Choices, get_target
 
 MIXED = {"attn_q": "Q4_0", "attn_k": "Q5_0", "attn_v": "Q8_0", "ffn_down": "Q4_1", "ffn_up": "F16"}
 
@@ -45,9 +46,14 @@ def tiny(tmp_path_factory: Any) -> Path:
 
 @pytest.mark.parametrize(
     "target",
-    [pytest.param(t, marks=pytest.mark.feature("gguf", t, "runs")) for t in ("reference", "cpu")],
+    [
+        pytest.param(t, marks=pytest.mark.feature("gguf", t, "runs"))
+        for t in ("reference", "cpu", "vulkan")
+    ],
 )
-def test_mixed_blocks_run_as_they_lie(target: str, tmp_path: Path) -> None:
+def test_mixed_blocks_run_as_they_lie(
+    target: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     """The logits of transformers on the weights that the blocks stand for."""
     oracle = make_checkpoint("qwen2", tmp_path)
     file = open_checkpoint(write_gguf(tmp_path, tmp_path / "m-Q4_0.gguf", formats))
@@ -60,6 +66,13 @@ def test_mixed_blocks_run_as_they_lie(target: str, tmp_path: Path) -> None:
     assert set(plan.schemes.values()) >= {"int4_g32", "int5_g32", "int8_g32", "int4m_g32", "f16"}
     if target == "reference":
         assert run_mixed(reference(plan, capacity_of(plan)), oracle, 128) < 2e-5
+    elif target == "vulkan":  # float32 throughout
+        request.getfixturevalue("vulkan")
+        row = get_target("vulkan", Choices(f16=False))
+        plan = make_plan(file, row, Options(quant="keep", context=128, max_batch=8))
+        executor = native(plan, tmp_path, capacity_of(plan), Place("webgpu"))
+        assert run_mixed(executor, oracle, 128) < 1e-3
+        executor.close()
     else:  # int8 activations, and float16 pages
         assert run_mixed(native(plan, tmp_path, capacity_of(plan)), oracle, 128) < 0.5
 

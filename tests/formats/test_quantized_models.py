@@ -14,10 +14,11 @@ from models.mixed import capacity_of, native, reference, run_mixed
 from safetensors.numpy import load_file, save_file
 
 from formats.test_quantized_safetensors import packed
+from mlcc.device.place import Place
 from mlcc.errors import CheckpointError
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.plan import Options, make_plan
-from mlcc_targets import get_target
+from mlcc_targets import Choices, get_target
 
 GROUP, BITS = 32, 4
 
@@ -44,9 +45,14 @@ def to_mlx(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     "target",
-    [pytest.param(t, marks=pytest.mark.feature("packed", t, "runs")) for t in ("reference", "cpu")],
+    [
+        pytest.param(t, marks=pytest.mark.feature("packed", t, "runs"))
+        for t in ("reference", "cpu", "vulkan")
+    ],
 )
-def test_a_quantized_checkpoint_runs_as_it_is(target: str, tmp_path: Path) -> None:
+def test_a_quantized_checkpoint_runs_as_it_is(
+    target: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     """The logits of transformers on the weights that its codes stand for."""
     oracle = make_checkpoint("llama", tmp_path)
     to_mlx(tmp_path)
@@ -61,6 +67,13 @@ def test_a_quantized_checkpoint_runs_as_it_is(target: str, tmp_path: Path) -> No
     plan = make_plan(checkpoint, get_target("cpu"), options)
     if target == "reference":
         assert run_mixed(reference(plan, capacity_of(plan)), oracle, 128) < 2e-5
+    elif target == "vulkan":  # float32 throughout
+        request.getfixturevalue("vulkan")
+        row = get_target("vulkan", Choices(f16=False))
+        plan = make_plan(checkpoint, row, Options(quant="keep", context=128, max_batch=8))
+        executor = native(plan, tmp_path, capacity_of(plan), Place("webgpu"))
+        assert run_mixed(executor, oracle, 128) < 1e-3
+        executor.close()
     else:  # int8 activations, and float16 pages
         assert run_mixed(native(plan, tmp_path, capacity_of(plan)), oracle, 128) < 0.5
 

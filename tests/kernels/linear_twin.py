@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -29,7 +30,7 @@ _LLVM = {
 
 def build(kernel: Any, cpu: isa.Isa) -> Any:
     """Compile one PrimFunc for an instruction set."""
-    target = tvm.target.Target({"kind": "llvm", **_LLVM[cpu]})
+    target = tvm.target.Target({"kind": "llvm", **_LLVM[replace(cpu, activation_parts=1)]})
     main = kernel.with_attr("global_symbol", "main")
     return tvm.compile(tvm.IRModule({"main": main}), target=target)
 
@@ -64,10 +65,11 @@ def call(kernel: Any, inputs: list[Any], outputs: list[tuple[tuple[int, ...], st
 
 
 def quantize_rows(x: Floats, group: int, cpu: isa.Isa, sums: int = 0) -> list[Any]:
-    """codes i8 [n, K], scales f32 [n, K / group], sums i32 [n, K / sums] from the kernel."""
+    """codes i8 [n, K], scales f32 [n, K / group], sums i32 [n, K / sums] from the kernel; twice as
+    wide where activations have two parts."""
     n, k = x.shape
-    sums = sums or group
-    shapes = [((n, k), "int8"), ((n, k // group), "float32"), ((n, k // sums), "int32")]
+    sums, wide = sums or group, k * cpu.activation_parts
+    shapes = [((n, wide), "int8"), ((n, wide // group), "float32"), ((n, wide // sums), "int32")]
     return call(rows_kernel(k, group, sums, cpu), [x], shapes)
 
 

@@ -54,7 +54,7 @@ def capacity_of(plan: Plan) -> Capacity:
 
 def native(plan: Plan, folder: Path, capacity: Capacity, place: Place = CPU) -> Any:
     """Compile a plan with room for many logit rows, and load it where it runs."""
-    kernels = kernel_set_for(plan.target)
+    kernels = kernel_set_for(plan.target, plan.activation_bits or 8)
     vocab = plan.config.vocab_size
     bounds = Bounds(capacity.layout, capacity.context)
     lowered = lower(plan.traced, kernels, plan.caches, bounds, vocab, plan.target, IrDump(None))

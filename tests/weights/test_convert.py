@@ -13,10 +13,16 @@ from safetensors.numpy import load_file, save_file
 from mlcc.errors import CheckpointError, UnsupportedError
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
+from mlcc_compiler.kernels.cpu.isa import Isa
+from mlcc_compiler.kernels.cpu.linear.linear import packing
+from mlcc_compiler.layout import WeightPlan
 from mlcc_compiler.plan import Options
+from mlcc_compiler.weights import convert
 from mlcc_compiler.weights.convert import check_finite
+from mlcc_compiler.weights.reader import TensorFolder
 from mlcc_targets import get_target
 
+ROWS = {"first": 50, "second": 3, "third": 44}
 NAME = "model.layers.1.mlp.up_proj.weight"
 
 
@@ -44,3 +50,30 @@ def test_float16_must_hold_every_value(value: float, fits: bool) -> None:
         return
     with pytest.raises(UnsupportedError, match=r"'w' holds 6.552e\+04.*use --quant bf16"):
         check_finite("w", weight, "f16")
+
+
+@pytest.mark.parametrize("scheme", ["int8_g32", "k4_g32", "bf16"])
+def test_rows_at_a_time_are_the_whole(
+    tmp_path: Path, scheme: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Chunks that cross from one source to the next, and a last tile that is not full."""
+    rng = np.random.default_rng(0)
+    parts = {name: rng.standard_normal((n, 64)).astype(np.float32) for name, n in ROWS.items()}
+    save_file(parts, tmp_path / "model.safetensors")
+    isa = Isa.from_features("x86_64", ("avx2", "fma", "f16c"))
+    layout = packing(sum(ROWS.values()), 64, scheme, isa).layout()
+    plan = WeightPlan(tuple(ROWS), (sum(ROWS.values()), 64), "matrix", scheme, layout)
+    monkeypatch.setattr(convert, "ROWS_AT_A_TIME", 2 * layout.tile * 64)
+    told: list[int] = []
+    found = list(
+        convert.arrays_of(
+            [plan],
+            TensorFolder.open(tmp_path),
+            {name: name for name in ROWS},
+            lambda done, total: told.append(done),
+        )
+    )
+    whole = layout.pack(np.concatenate(list(parts.values())))
+    for one, other in zip(found, whole, strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert len(told) > 4 and told == sorted(told)

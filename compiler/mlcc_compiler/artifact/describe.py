@@ -82,6 +82,8 @@ def _quantization(plan: Plan) -> QuantizationInfo:
         "linear_bits": plan.bits(tables=False),
         "table_bits": plan.bits(tables=True),
     }
+    if (bits := plan.activation_bits) is not None:
+        options["activation_bits"] = bits
     if plan.options.calibrate is not None:
         options["calibrated"] = Path(plan.options.calibrate).name
     return QuantizationInfo(name=plan.options.quant, options=options)

@@ -21,8 +21,10 @@ Codes = npt.NDArray[np.uint8]
 
 BLOCK = 64
 """Columns whose errors are handed on one by one; to the blocks behind, by one product."""
-DAMPING = 0.01
-"""Of the mean of H's diagonal, added to it: inputs that were never seen keep their weights."""
+DAMPING = 0.1
+"""Of the mean of H's diagonal, added to it: inputs that were never seen keep their weights, and
+what inputs have in common on this text alone counts for less. On text of another domain that leaves
+5 to 15 % less error than the usual .01 (Gemma 3 270M, up and down; little elsewhere)."""
 MOST_DAMPING = 1.0
 
 

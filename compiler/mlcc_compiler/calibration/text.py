@@ -17,7 +17,7 @@ from mlcc.model.tokenizer import FileTokenizer
 
 DEFAULT = "default"
 ROW_TOKENS = 512
-MOST_ROWS = 24
+MOST_ROWS = 32
 LEAST_TOKENS = 64
 MAX_BYTES = 64 << 20
 

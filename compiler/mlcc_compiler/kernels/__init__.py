@@ -7,8 +7,9 @@ from mlcc_compiler.kernels.kernel_set import KernelSet
 from mlcc_targets import Target
 
 
-def kernel_set_for(target: Target) -> KernelSet:
-    """The kernels for a target's row; imported late, as building them takes TVM."""
+def kernel_set_for(target: Target, activation_bits: int = 8) -> KernelSet:
+    """The kernels for a target's row; imported late, as building them takes TVM. What a CPU rounds
+    activations to is ours to choose; other rows' kernels leave them as they are."""
     if target.kernels == "gpu":
         from mlcc_compiler.kernels.gpu.kernel_set import kernels_of as gpu
 
@@ -16,5 +17,5 @@ def kernel_set_for(target: Target) -> KernelSet:
     if target.kernels == "cpu":
         from mlcc_compiler.kernels.cpu.kernel_set import kernels_of as cpu
 
-        return cpu(target)
+        return cpu(target, activation_bits)
     raise UnsupportedError(f"target '{target.name}' has no kernels; use --target cpu")

@@ -15,11 +15,12 @@ import numpy as np
 import numpy.typing as npt
 
 from mlcc.errors import CheckpointError, UnsupportedError
-from mlcc_compiler.quantization import lookup, one_level, two_level
+from mlcc_compiler.quantization import compiled, lookup, one_level, two_level
 from mlcc_compiler.quantization.quantized import PARTS, Quantized
 from mlcc_compiler.quantization.schemes import Scheme
 
 _CHUNK = 1 << 16  # weights per step: their temporaries stay in a core's L2 cache
+_COMPILED_CHUNK = 1 << 18  # compiled searches have none to speak of
 
 
 def quantize(
@@ -34,6 +35,7 @@ def quantize(
         raise UnsupportedError(f"scheme '{scheme.name}' is a float format; store the matrix as it")
     n, k = weight.shape
     scheme.group_of(k)
+    fast = n * k >= compiled.PAYS
     family = lookup if scheme.table else two_level if scheme.block else one_level
 
     def run(rows: slice) -> Quantized:
@@ -41,7 +43,7 @@ def quantize(
         if not np.isfinite(part).all():
             raise CheckpointError("a weight is NaN or infinite; the checkpoint is damaged")
         if family is two_level:
-            return two_level.encode(part, scheme, power)
+            return two_level.encode(part, scheme, power, fast=fast)
         return family.encode(part, scheme)
 
     whole = run(slice(0, 0))
@@ -56,7 +58,8 @@ def quantize(
         for name, array in parts.items():
             array[rows] = getattr(some, name)
 
-    step = max(1, _CHUNK // k)
+    step = max(1, (_COMPILED_CHUNK if fast else _CHUNK) // k)
+    step -= step % 8 if step > 8 else 0  # whole vectors of the compiled searches
     with ThreadPoolExecutor(cores()) as pool:
         list(pool.map(put, (slice(i, i + step) for i in range(0, n, step))))
     return Quantized(scheme, **parts)

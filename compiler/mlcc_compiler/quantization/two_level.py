@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from mlcc_compiler.quantization import compiled
 from mlcc_compiler.quantization.one_level import halves, inverse
 from mlcc_compiler.quantization.quantized import Array, Floats, Quantized, group_minima
 from mlcc_compiler.quantization.quantized import group_scales as scales_of
@@ -17,24 +18,38 @@ _LEAST = np.float32(2.0**-24)
 """The smallest float16."""
 
 
-def encode(weight: Floats, scheme: Scheme, power: Floats | None = None) -> Quantized:
-    """Rows f32 [N, K] -> the same quantized. power: [K] mean squares of the inputs, if known."""
+def encode(
+    weight: Floats, scheme: Scheme, power: Floats | None = None, *, fast: bool = False
+) -> Quantized:
+    """Rows f32 [N, K] -> the same quantized. power: [K] mean squares of the inputs, if known.
+
+    fast: by compiled kernels, where they give the same.
+    """
     n, k = weight.shape
     shape, group = (n, scheme.groups_of(k)), scheme.group_of(k)
-    x = np.ascontiguousarray(weight.reshape(-1, group).T)
-    given = None if power is None else np.tile(power.reshape(-1, group).T, (1, n))
-    errors = importances(x, given)
+    groups = weight.reshape(-1, group).T
+    fast = fast and power is None and compiled.takes(groups.shape[1])
+    x = compiled.aligned(groups.shape) if fast else np.empty(groups.shape, np.float32)
+    x[:] = groups
+    errors = x  # kernels know them
+    if not fast:
+        given = None if power is None else np.tile(power.reshape(-1, group).T, (1, n))
+        errors = importances(x, given)
     empty = np.zeros((n, k), np.uint8)
     if scheme.offset == MINIMA:
-        scale, minimum = (part.reshape(shape) for part in fit_ranges(x, errors, scheme.levels))
+        levels = scheme.levels
+        found = compiled.fit_ranges(x, levels) if fast else fit_ranges(x, errors, levels)
+        scale, minimum = (part.reshape(shape) for part in found)
         blocks, sub_scales = two_levels(scale, scheme, k)
         lows, sub_minima = two_levels(-minimum, scheme, k)
         q = Quantized(scheme, empty, blocks, None, -lows, sub_scales, sub_minima)
     else:
-        scale = fit_symmetric(x, errors, scheme.middle).reshape(shape)
+        middle = scheme.middle
+        one = compiled.fit_symmetric(x, middle) if fast else fit_symmetric(x, errors, middle)
+        scale = one.reshape(shape)
         blocks, sub_scales = two_levels(scale, scheme, k)
         q = Quantized(scheme, empty, blocks, sub_scales=sub_scales)
-    return _with_codes(q, x)
+    return _with_codes(q, x, fast)
 
 
 def two_levels(scales: Floats, scheme: Scheme, k: int) -> tuple[Array, Array]:
@@ -57,10 +72,14 @@ def two_levels(scales: Floats, scheme: Scheme, k: int) -> tuple[Array, Array]:
     return half, np.ascontiguousarray(whole.reshape(n, count * per_block)[:, : scales.shape[1]])
 
 
-def _with_codes(q: Quantized, x: Floats) -> Quantized:
+def _with_codes(q: Quantized, x: Floats, fast: bool) -> Quantized:
     """Codes, of weights [group, groups of all rows], for the scales as they are stored."""
     scales, minima = scales_of(q).reshape(-1), group_minima(q)
     low = scales * np.float32(-q.scheme.middle) if minima is None else minima.reshape(-1)
+    if fast:
+        found = compiled.codes(x, low, inverse(scales), q.scheme.levels)
+        q.codes[:] = found.T.reshape(q.shape)
+        return q
     codes = x - low
     codes *= inverse(scales)
     np.rint(codes, out=codes)

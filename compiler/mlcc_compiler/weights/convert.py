@@ -1,13 +1,16 @@
 """The weights of a compile: each tensor of the checkpoint read, checked, and packed for its kernel.
 
-Streams: one tensor of the checkpoint is in memory at a time, or all that are stored as one. A
-tensor that the checkpoint holds in the very scheme it is wanted in is packed as it is, its codes
-and scales untouched; any other is what it stands for in float32, quantized anew.
+Streams: a matrix is read and packed by rows, the next ones in a thread meanwhile, where reader and
+layout can; elsewhere one tensor of the checkpoint is in memory at a time, or all that are stored as
+one. A tensor that the checkpoint holds in the very scheme it is wanted in is packed as it is, its
+codes and scales untouched; any other is what it stands for in float32, quantized anew.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,11 +21,13 @@ from mlcc.errors import CheckpointError, UnsupportedError
 from mlcc_compiler.layout import PhysicalTensor, WeightLayout, WeightPlan
 from mlcc_compiler.quantization import Quantized, dequantize, quantize, scheme, stack
 from mlcc_compiler.quantization.floats import from_storage, to_storage
-from mlcc_compiler.weights.reader import Tensors
+from mlcc_compiler.weights.reader import ReadsRows, Tensors
 
 Floats = npt.NDArray[np.float32]
 
 F16_LARGEST = 65504.0
+ROWS_AT_A_TIME = 1 << 24
+"""Weights that are read and packed at a time."""
 
 
 def specs_of(plans: Sequence[WeightPlan]) -> list[TensorSpec]:
@@ -44,22 +49,60 @@ def arrays_of(
     done, total = 0, sum(int(np.prod(p.shape)) for p in plans)
     progress(done, total)
     for plan in plans:
-        yield from _packed(plan, tensors, sources)
+        yield from _packed(plan, tensors, sources, partial(_tell, progress, done, total))
         done += int(np.prod(plan.shape))
         progress(done, total)
 
 
+def _tell(progress: Callable[[int, int], None], before: int, total: int, done: int) -> None:
+    progress(before + done, total)
+
+
 def _packed(
-    plan: WeightPlan, tensors: Tensors, sources: Mapping[str, str]
+    plan: WeightPlan, tensors: Tensors, sources: Mapping[str, str], progress: Callable[[int], None]
 ) -> list[npt.NDArray[Any]]:
     names = [sources[name] for name in plan.sources]
     as_it_is = all(tensors.schemes.get(name) == plan.scheme for name in names)
     if not as_it_is or plan.layout.pack_quantized is None:
+        if plan.layout.tile and len(plan.shape) == 2 and isinstance(tensors, ReadsRows):
+            return _by_rows(plan, tensors, names, progress)
         return plan.layout.pack(_whole(plan, tensors, sources))
     found = [tensors.quantized(name) for name in names]
     for name, matrix in zip(names, found, strict=True):
         matrix.check(name)
     return plan.layout.pack_quantized(stack(found))
+
+
+def _by_rows(
+    plan: WeightPlan, tensors: ReadsRows, names: list[str], progress: Callable[[int], None]
+) -> list[npt.NDArray[Any]]:
+    """A matrix packed some whole tiles at a time; what is packed is all that is there whole."""
+    (n, k), tile = plan.shape, plan.layout.tile
+    packed = [np.empty(part.shape, part.dtype) for part in plan.layout.tensors]
+    step = max(ROWS_AT_A_TIME // k // tile, 1) * tile
+    lengths = [tensors.shapes[name][0] for name in names]
+
+    def read(first: int) -> Floats:
+        parts, start = [], 0
+        for name, length in zip(names, lengths, strict=True):
+            rows = slice(max(first - start, 0), min(first + step - start, length))
+            if rows.start < rows.stop:
+                parts.append(tensors.read_rows(name, rows))
+                check_finite(name, parts[-1], plan.scheme)
+            start += length
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    firsts = range(0, n, step)
+    with ThreadPoolExecutor(1) as ahead:
+        coming = ahead.submit(read, 0)
+        for first in firsts:
+            weight = coming.result()
+            if first + step < n:
+                coming = ahead.submit(read, first + step)
+            for whole, part in zip(packed, plan.layout.pack(weight), strict=True):
+                whole[first // tile :][: len(part)] = part
+            progress((first + len(weight)) * k)
+    return packed
 
 
 def _whole(plan: WeightPlan, tensors: Tensors, sources: Mapping[str, str]) -> Floats:

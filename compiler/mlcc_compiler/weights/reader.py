@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -67,6 +67,14 @@ class Tensors(Protocol):
 
     def quantized(self, name: str) -> Quantized:
         """A tensor of `schemes`, its values untouched. CheckpointError if it has none."""
+
+
+@runtime_checkable
+class ReadsRows(Tensors, Protocol):
+    """Tensors that need not be in memory whole."""
+
+    def read_rows(self, name: str, rows: slice) -> npt.NDArray[np.float32]:
+        """`read(name)[rows]`."""
 
 
 @dataclass(frozen=True)
@@ -151,7 +159,11 @@ class TensorFolder:
         """The same of `tensor[item]` alone: no more of it is read."""
         return self._read(name, item)
 
-    def _read(self, name: str, item: int | None) -> npt.NDArray[np.float32]:
+    def read_rows(self, name: str, rows: slice) -> npt.NDArray[np.float32]:
+        """The same of some of its rows, which alone are brought to memory."""
+        return self._read(name, rows)
+
+    def _read(self, name: str, part: int | slice | None) -> npt.NDArray[np.float32]:
         if name not in self.entries:
             raise CheckpointError(f"{self.folder}: has no tensor {name!r}; {_FETCH}")
         self.check_dtypes([name])
@@ -159,7 +171,7 @@ class TensorFolder:
         try:
             with safe_open(self.folder / shard, framework="numpy") as file:
                 array: npt.NDArray[Any] = (
-                    file.get_tensor(name) if item is None else file.get_slice(name)[item]
+                    file.get_tensor(name) if part is None else file.get_slice(name)[part]
                 )
         except (SafetensorError, OSError) as error:
             raise CheckpointError(f"{self.folder}: {shard}: {error}; {_FETCH}") from error

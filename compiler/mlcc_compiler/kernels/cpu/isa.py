@@ -28,6 +28,8 @@ class Isa:
     """float16 vectors convert to float32 in one instruction."""
     activation_dtype: str = "float32"
     """What operators hand to one another."""
+    activation_parts: int = 1
+    """int8 numbers that stand for one activation where it meets codes: 2 are 16 bits."""
 
     @property
     def lanes(self) -> int:

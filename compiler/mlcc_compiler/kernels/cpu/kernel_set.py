@@ -83,7 +83,10 @@ def cpu_kernels(isa: Isa) -> KernelSet:
     return KernelSet(isa, FACTORIES, EMITTERS, LAYOUTS, frozenset({"gate_up"}), linear.together)
 
 
-def kernels_of(target: Target) -> KernelSet:
-    """The set for a target's row."""
+def kernels_of(target: Target, activation_bits: int = 8) -> KernelSet:
+    """The set for a target's row; activations that meet codes are rounded to 8 or 16 bits."""
     isa = Isa.from_features(target.arch, target.features)
-    return cpu_kernels(replace(isa, activation_dtype=target.activation_dtype))
+    parts = activation_bits // 8
+    return cpu_kernels(
+        replace(isa, activation_dtype=target.activation_dtype, activation_parts=parts)
+    )

@@ -95,7 +95,9 @@ def expert_linear(
             def register_tile(rows: int, row: Expr) -> None:
                 some = _Places(order, chosen, rows, first + row, kind)
                 output = ExpertOutput(one, y, None, some, tile)
-                parts = [some.view(x, each=width != one.k) for x in xs]
+                own = width != one.k
+                of_x = 1 if one.scheme.is_float else isa.activation_parts
+                parts = [some.view(x, of_x, each=own) for x in xs]
                 body = _body(form, parts, weights, output)
                 body(rows, T.int64(0), B.bind((kind * experts + expert) * one.tiles + tile))
 
@@ -132,9 +134,10 @@ class _Places:
             B.buffer_store(self.token, place // chosen, [r])
             B.buffer_store(self.slot, place % chosen, [r])
 
-    def view(self, buffer: Any, each: bool) -> _View:
-        """Rows of a buffer, one to each place; `each`: of each choice's own part of a row."""
-        return _View(buffer, self, int(buffer.shape[1]) // self.chosen if each else 0)
+    def view(self, buffer: Any, parts: int, each: bool) -> _View:
+        """Rows of a buffer, one to each place; `each`: of each choice's own stretch of a row, or of
+        each of the parts that a row has."""
+        return _View(buffer, self, int(buffer.shape[1]) // (self.chosen * parts) if each else 0)
 
 
 @dataclass(frozen=True)
@@ -143,7 +146,12 @@ class _View:
 
     buffer: Any
     places: _Places
-    part: int
+    own: int
+
+    @property
+    def shape(self) -> Any:
+        """Of the buffer."""
+        return self.buffer.shape
 
     def __getitem__(self, at: tuple[Expr, Expr]) -> Expr:
         return self.buffer[self._index(*at)]
@@ -154,7 +162,7 @@ class _View:
 
     def _index(self, row: Expr, column: Expr) -> tuple[Expr, Expr]:
         places = self.places
-        return places.token[row], places.slot[row] * self.part + column
+        return places.token[row], places.slot[row] * self.own + column
 
 
 @dataclass(frozen=True)

@@ -106,8 +106,9 @@ def inputs_of(kernels: KernelSet, graph: Graph, x: Any, weight: Weight) -> list[
     form = row_form(_row(weight.plan.scheme), weight.plan.shape[-1])
     key = ("quantize_rows", x, form.group, form.sums)
     if key not in graph.memo:
-        scales, sums = [rows, width // form.group], [rows, width // form.sums]
-        out = [tensor([rows, width], "int8"), tensor(scales), tensor(sums, "int32")]
+        every = width * kernels.device.activation_parts
+        scales, sums = [rows, every // form.group], [rows, every // form.sums]
+        out = [tensor([rows, every], "int8"), tensor(scales), tensor(sums, "int32")]
         kernel = kernels.made(quantize_rows, width, form.group, form.sums)
         parts = graph.call_tir(kernel, "quantize_rows", [x], out)
         graph.memo[key] = graph.items(parts, 3)

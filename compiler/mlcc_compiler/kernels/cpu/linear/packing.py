@@ -19,7 +19,7 @@ unpack a whole register. Nothing here knows TVM.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -133,12 +133,13 @@ class CpuPacking:
 
     def layout(self) -> WeightLayout:
         """Shapes, and the packing of an f32 matrix."""
-        return WeightLayout(
-            self.tensors, self.pack, None if self.scheme.is_float else self.pack_quantized
-        )
+        codes = None if self.scheme.is_float else self.pack_quantized
+        return WeightLayout(self.tensors, self.pack, codes, tile=self.width)
 
     def pack(self, weight: npt.NDArray[np.float32]) -> list[Array]:
-        """f32 [N, K] -> the arrays of `tensors`, quantized by the scheme."""
+        """f32 [N, K] -> the arrays of `tensors`, quantized by the scheme; or of some rows."""
+        if len(weight) != self.n:
+            return replace(self, n=len(weight)).pack(weight)
         if self.scheme.is_float:
             return [self._columns(to_storage(weight, self.scheme.dtype))]
         return self.pack_quantized(quantize(weight, self.scheme))

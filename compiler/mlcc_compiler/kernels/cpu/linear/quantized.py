@@ -6,11 +6,12 @@ int32 and the float work is one conversion and two products for each group, or t
     y[i, j] += x_scale[i, s] * (scale[j, g] * (sum over the group of (code - zero) * x)
                                 + minimum[j, g] * x_sum[i, g])
 
-where s is the stretch of the activations that group g lies in, or that lies in it. The accumulator
-starts at -zero * x_sum, which makes unsigned codes free. One kernel for every scheme, and for
-several weights of one input: their tiles are shared out together, each weight with a loop of its
-own, and make one y. Not here: how x is quantized (`rows.py`), the loops over tiles (`tile.py`), how
-a step's codes are unpacked (`codes.py`), scales (`scales.py`), the byte order (`packing.py`).
+where s is the stretch of the activations that group g lies in, or that lies in it; of activations
+of 16 bits, the sum of that for both parts (`rows.py`). The accumulator starts at -zero * x_sum,
+which makes unsigned codes free. One kernel for every scheme, and for several weights of one input:
+their tiles are shared out together, each weight with a loop of its own, and make one y. Not here:
+how x is quantized (`rows.py`), the loops over tiles (`tile.py`), how a step's codes are unpacked
+(`codes.py`), scales (`scales.py`), the byte order (`packing.py`).
 """
 
 from __future__ import annotations
@@ -87,17 +88,24 @@ def linear_merged(
 
 def input_shapes(form: CpuPacking, width: int) -> list[tuple[int, str]]:
     """Row length and dtype of the three arrays that stand for x of rows of `width`."""
-    rows = form.rows
-    return [(width, "int8"), (width // rows.group, "float32"), (width // rows.sums, "int32")]
+    rows, all_parts = form.rows, width * form.isa.activation_parts
+    counts = [(all_parts // rows.group, "float32"), (all_parts // rows.sums, "int32")]
+    return [(all_parts, "int8"), *counts]
 
 
 def row_tiles(isa: Isa) -> tuple[int, ...]:
-    """An int32 and a float sum per row and column vector, beside codes and activations."""
-    return (6, 4, 2, 1) if isa.registers >= 32 else (4, 2, 1)
+    """An int32 and a float sum per row and column vector, beside codes and activations. Of rows in
+    two parts, which have an int32 sum each, half as many."""
+    sizes = (6, 4, 2, 1) if isa.registers >= 32 else (4, 2, 1)
+    return sizes if isa.activation_parts == 1 else tuple(n // 2 for n in sizes if n > 1)
 
 
 class QuantizedTile:
-    """The body of one register tile: some rows of x times a tile of the weight's columns."""
+    """The body of one register tile: some rows of x times a tile of the weight's columns.
+
+    Where activations have two parts, each row of x is two rows of codes to everything here but the
+    float sums; the second lies behind the first, half a row of `x` on.
+    """
 
     def __init__(
         self,
@@ -111,7 +119,7 @@ class QuantizedTile:
         self.p, self.isa, self.lanes = packing, packing.isa, packing.isa.lanes
         self.x, self.x_scale, self.x_sum = x, x_scale, x_sum
         self.codes, self.scales = weights[0], Scales(packing, weights)
-        self.output = output
+        self.output, self.parts = output, packing.isa.activation_parts
         self.shift = HALF if dot_bits(packing.scheme) == 8 and self.isa.signed_codes else 0
 
     def tile(self, rows: int, row: Expr, tile: Expr) -> None:
@@ -123,9 +131,15 @@ class QuantizedTile:
             self._stretch(sums, rows, row, tile, stretch)
         self.output.store(sums, rows, row, tile)
 
+    def _at(self, buffer: Expr, row: Expr, r: Expr, column: Expr) -> tuple[Expr, Expr]:
+        """Where in x, its scales or its sums the r-th row of codes from `row` on lies."""
+        if self.parts == 1:
+            return row + r, column
+        return row + r // self.parts, r % self.parts * (_width(buffer) // self.parts) + column
+
     def _stretch(self, sums: Registers, rows: int, row: Expr, tile: Expr, stretch: Expr) -> None:
         """Add a stretch: a group, part of one, or a few."""
-        p = self.p
+        p, rows = self.p, rows * self.parts
         count = max(p.rows.group // p.group, 1)
         each = p.steps // count
         ahead = max(rows_ahead(self.codes) // max(p.vectors // count, 1), 1)
@@ -152,15 +166,19 @@ class QuantizedTile:
         if buffer is not None and int(buffer.shape[1]) == self.p.groups:
             prefetch(buffer, tile, group, ahead)
 
-    def _x_sum(self, row: Expr, stretch: Expr, group: Expr) -> Expr:
+    def _x_sum(self, row: Expr, r: Expr, stretch: Expr, group: Expr) -> Expr:
         """The sum of the activations that a group meets in a stretch."""
+
+        def at(column: Expr) -> Expr:
+            return self.x_sum[self._at(self.x_sum, row, r, column)]
+
         per_stretch = self.p.rows.group // self.p.rows.sums
         if per_stretch == 1:
-            return self.x_sum[row, stretch]
+            return at(stretch)
         if self.p.group == self.p.rows.sums:
-            return self.x_sum[row, group]
+            return at(group)
         first = stretch * per_stretch
-        return self.x_sum[row, first] + self.x_sum[row, first + 1]
+        return at(first) + at(first + 1)
 
     def _start(self, rows: int, row: Expr, tile: Expr, stretch: Expr, group: Expr) -> Registers:
         """Accumulators at -zero * x_sum, with zero as the bytes in the dot product have it."""
@@ -173,10 +191,10 @@ class QuantizedTile:
             for c, zero in enumerate(zeros):
                 if isinstance(zero, int):
                     less = self.shift - zero
-                    start = self._x_sum(row + r, stretch, group) * T.int32(less)
+                    start = self._x_sum(row, r, stretch, group) * T.int32(less)
                     value = T.Broadcast(start if less else T.int32(0), self.lanes)
                 else:
-                    x_sum = T.Broadcast(self._x_sum(row + r, stretch, group), self.lanes)
+                    x_sum = T.Broadcast(self._x_sum(row, r, stretch, group), self.lanes)
                     value = (T.Broadcast(T.int32(self.shift), self.lanes) - zero) * x_sum
                 dots.set(r * COLUMN_VECTORS + c, value)
         return dots
@@ -229,7 +247,7 @@ class QuantizedTile:
         codes = [B.bind(c) for c in codes]
         bits = dot_bits(self.p.scheme)
         with B.unroll(rows) as r:
-            four = T.reinterpret("int32", self.x.vload([row + r, k], "int8x4"))
+            four = T.reinterpret("int32", self.x.vload(list(self._at(self.x, row, r, k)), "int8x4"))
             x = B.bind(T.reinterpret(f"int8x{4 * self.lanes}", T.Broadcast(four, self.lanes)))
             for c in range(COLUMN_VECTORS):
                 i = r * COLUMN_VECTORS + c
@@ -253,12 +271,17 @@ class QuantizedTile:
         if self.scales.minima:
             minima = [self.scales.minimum(at, c, self.lanes) for c in columns]
         with B.unroll(rows) as r:
-            x_scale = B.bind(self.x_scale[row + r, stretch])
+            x_scale = B.bind(self.x_scale[self._at(self.x_scale, row, r, stretch)])
             spread = B.bind(T.Broadcast(x_scale, self.lanes))
             if minima:
-                x_sum = T.Cast("float32", self._x_sum(row + r, stretch, group)) * x_scale
+                x_sum = T.Cast("float32", self._x_sum(row, r, stretch, group)) * x_scale
                 total = B.bind(T.Broadcast(x_sum, self.lanes))
             for c in range(COLUMN_VECTORS):
-                i = r * COLUMN_VECTORS + c
-                value = sums.get(i) + T.Cast(kind, dots.get(i)) * (scales[c] * spread)
+                i, dot = r // self.parts * COLUMN_VECTORS + c, dots.get(r * COLUMN_VECTORS + c)
+                value = sums.get(i) + T.Cast(kind, dot) * (scales[c] * spread)
                 sums.set(i, value + minima[c] * total if minima else value)
+
+
+def _width(buffer: Expr) -> int:
+    """Columns of a buffer, or of what looks like one."""
+    return int(buffer.shape[1])

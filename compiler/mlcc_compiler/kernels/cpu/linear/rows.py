@@ -1,10 +1,14 @@
-"""Quantize activations by group along each row, for `linear_quantized`.
+"""Quantize activations by group along each row, for `linear_quantized`: to 8 bits, or to 16 in two
+parts.
 
 Symmetric int8 with one f32 scale per group, as llama.cpp's q8_0, plus the sum of the codes, which
 cancels the zero point of the weights. The largest magnitude is found on the bits of |x|, where
-NaN > Inf > every number, so a NaN or Inf makes the group's scale, and with it y, not finite.
+NaN > Inf > every number, so a NaN or Inf makes the group's scale, and with it y, not finite. Two
+parts are the codes of all of the row, and behind them those of what they leave: between -1/2 and
+1/2 of a step, in steps of 1/254.
 """
 
+from functools import partial
 from typing import Any
 
 from mlcc_compiler._tvm import B, IRBuilder, T
@@ -17,6 +21,8 @@ Expr = Any
 _ROUND = 12582912.0
 """1.5 * 2**23: adding it leaves x rounded to even in the low bits of the float."""
 _ROUND_BITS = 0x4B400000
+_FINER = 254
+"""Steps of the second part in one of the first."""
 _TINY = 1e-35
 """Groups below this are zero; the inverse of their scale would overflow."""
 _SERIAL = 16384
@@ -25,7 +31,8 @@ _UNROLL = 8
 
 
 def quantize_rows(isa: Isa, k: int, group: int, sums: int = 0) -> Expr:
-    """PrimFunc(x[n, K], xq i8[n, K], x_scale f32[n, K / group], x_sum i32[n, K / sums]).
+    """PrimFunc(x[n, K], xq i8[n, K], x_scale f32[n, K / group], x_sum i32[n, K / sums]); where
+    activations have two parts, the three are twice as wide.
 
     `sums`: elements of a sum, of which a group has a whole number; 0 = the group.
     """
@@ -34,8 +41,9 @@ def quantize_rows(isa: Isa, k: int, group: int, sums: int = 0) -> Expr:
         B.func_attr({"tirx.noalias": True, "tirx.is_scheduled": True, "op_pattern": OPAQUE})
         handles = [B.arg(name, T.handle()) for name in ("x", "xq", "x_scale", "x_sum")]
         n = T.int64()
-        counts = [(groups, "float32"), (k // sums, "int32")]
-        shapes = [(k, isa.activation_dtype), (k, "int8"), *counts]
+        wide = isa.activation_parts
+        counts = [(wide * groups, "float32"), (wide * (k // sums), "int32")]
+        shapes = [(k, isa.activation_dtype), (wide * k, "int8"), *counts]
         buffers = [
             B.match_buffer(h, (n, width), dtype)
             for h, (width, dtype) in zip(handles, shapes, strict=True)
@@ -55,6 +63,7 @@ def quantize_rows(isa: Isa, k: int, group: int, sums: int = 0) -> Expr:
 
 def _group(buffers: list[Expr], group: int, sums: int, isa: Isa, i: Expr, g: Expr) -> None:
     x, xq, x_scale, x_sum = buffers
+    width = int(x.shape[1])
     lanes = fit_lanes(sums, isa.lanes)
     kind, floats = f"int32x{lanes}", f"float32x{lanes}"
 
@@ -79,19 +88,30 @@ def _group(buffers: list[Expr], group: int, sums: int, isa: Isa, i: Expr, g: Exp
     over(g * group, group, largest)
     most = B.bind(T.reinterpret("float32", _reduce("llvm.vector.reduce.smax", state.get(0))))
     inverse = B.bind(T.Select(most > T.float32(_TINY), T.float32(127) / most, T.float32(0)))
-    B.buffer_store(x_scale, most * T.float32(1 / 127), [i, g])
+    for part in range(isa.activation_parts):
+        step = most * T.float32(1 / 127 / _FINER**part)
+        B.buffer_store(x_scale, step, [i, part * (width // group) + g])
 
-    def code(k: Expr) -> None:
-        shifted = x.vload([i, k], floats) * spread(inverse) + spread(T.float32(_ROUND))
-        codes = B.bind(T.reinterpret(kind, shifted) - spread(T.int32(_ROUND_BITS)))
-        B.buffer_store(xq, T.Cast(f"int8x{lanes}", codes), [i, T.Ramp(k, 1, lanes)])
+    def rounded(values: Expr) -> Expr:
+        shifted = values + spread(T.float32(_ROUND))
+        return B.bind(T.reinterpret(kind, shifted) - spread(T.int32(_ROUND_BITS)))
+
+    def code(part: int, k: Expr) -> None:
+        values = B.bind(x.vload([i, k], floats) * spread(inverse))
+        codes = rounded(values)
+        if part:
+            left = values - T.Cast(floats, codes)
+            codes = rounded(left * spread(T.float32(_FINER)))
+        place = T.Ramp(part * width + k, 1, lanes)
+        B.buffer_store(xq, T.Cast(f"int8x{lanes}", codes), [i, place])
         state.set(0, state.get(0) + codes)
 
-    for part in range(group // sums):
-        state.set(0, spread(T.int32(0)))
-        over(g * group + part * sums, sums, code)
-        place = g * (group // sums) + part
-        B.buffer_store(x_sum, _reduce("llvm.vector.reduce.add", state.get(0)), [i, place])
+    for part in range(isa.activation_parts):
+        for some in range(group // sums):
+            state.set(0, spread(T.int32(0)))
+            over(g * group + some * sums, sums, partial(code, part))
+            place = part * (width // sums) + g * (group // sums) + some
+            B.buffer_store(x_sum, _reduce("llvm.vector.reduce.add", state.get(0)), [i, place])
 
 
 def _reduce(name: str, vector: Expr) -> Expr:

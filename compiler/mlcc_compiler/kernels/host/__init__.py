@@ -1,0 +1,1 @@
+"""Kernels that a compile runs itself, on the machine that compiles."""

@@ -1,0 +1,205 @@
+"""The searches of `quantization/ranges.py` as kernels for the machine that compiles: the same
+operations in the same order on each group, so the same bits, without a trip to memory for each.
+
+Arrays are [group, M], M groups side by side, a whole number of vectors. A vector holds as many
+groups, whose weights, and what they weigh, stay in the first-level cache while the candidates are
+tried. Equal to the bit only where products and sums are not fused: `build` compiles for a CPU
+without fused instructions. Not here: what is a candidate (the caller's numbers), the two levels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+import tvm_ffi
+
+from mlcc.machine import cpu_features, machine
+from mlcc_compiler._tvm import B, IRBuilder, T, tvm
+from mlcc_compiler.kernels.frame import Expr, PrimFunc
+
+LANES = 8
+"""Groups of a vector: AVX2's, the widest that comes without fused products and sums."""
+_FLOATS = f"float32x{LANES}"
+TINY = np.float32(1e-30)
+
+
+def runs_here() -> bool:
+    """Whether this machine has vectors that do not fuse. On others numpy does the work."""
+    return machine() == "x86_64" and "avx2" in cpu_features()
+
+
+@cache
+def build(factory: Callable[..., PrimFunc], *arguments: Any) -> Callable[..., None]:
+    """A kernel of this file, compiled; takes numpy arrays that begin at multiples of 64 bytes."""
+    target = tvm.target.Target({"kind": "llvm", "mcpu": "x86-64", "mattr": ["+avx2", "-fma"]})
+    kernel = factory(*arguments).with_attr("global_symbol", "main")
+    # Kept: a function does not keep the module that it came from.
+    compiled = tvm.compile(tvm.IRModule({"main": kernel}), target=target)
+    main = compiled["main"]
+
+    def call(*arrays: Any, module: Any = compiled) -> None:
+        main(*(tvm_ffi.from_dlpack(array, require_alignment=64) for array in arrays))
+
+    return call
+
+
+class _Vectors:
+    """`count` vectors of floats in memory that is never left."""
+
+    def __init__(self, count: int) -> None:
+        self.buffer = B.alloc_buffer((count * LANES,), "float32")
+
+    def __getitem__(self, i: Expr) -> Expr:
+        return self.buffer.vload([i * LANES], _FLOATS)
+
+    def __setitem__(self, i: Expr, value: Expr) -> None:
+        B.buffer_store(self.buffer, value, [T.Ramp(i * LANES, 1, LANES)])
+
+
+def _spread(value: float | np.floating[Any]) -> Expr:
+    return T.Broadcast(T.float32(float(np.float32(value))), LANES)
+
+
+def _intrinsic(name: str, value: Expr) -> Expr:
+    return T.call_llvm_pure_intrin(_FLOATS, T.llvm_lookup_intrinsic_id(name), value)
+
+
+def _rounded(value: Expr) -> Expr:
+    """To the nearest integer, halves to even, as np.rint."""
+    return _intrinsic("llvm.rint", value)
+
+
+def _frame(inputs: Sequence[int], outputs: Sequence[int], dtype: str, body: Any) -> PrimFunc:
+    """body(arrays, m) for every vector of groups; rows of each array, the outputs' of `dtype`."""
+    with IRBuilder() as builder, B.prim_func(s_tir=True, private=False):
+        B.func_attr({"tirx.noalias": True, "tirx.is_scheduled": True})
+        rows = [*((n, "float32") for n in inputs), *((n, dtype) for n in outputs)]
+        handles = [B.arg(f"a{i}", T.handle()) for i in range(len(rows))]
+        m = T.int64()
+        arrays = [
+            B.match_buffer(h, (n, m), kind) for h, (n, kind) in zip(handles, rows, strict=True)
+        ]
+        with B.serial(m // LANES) as vector:
+            body(arrays, B.bind(vector * LANES))
+    return builder.get()
+
+
+def fit_ranges(group: int, levels: int, wider: tuple[float, ...]) -> PrimFunc:
+    """PrimFunc(x[group, M], scale[1, M], minimum[1, M]), without importances of inputs."""
+
+    def body(arrays: list[Expr], m: Expr) -> None:
+        x, scale, minimum = arrays
+        weight, wx = _Vectors(group), _Vectors(group)
+        sums = _importances(x, weight, wx, group, m)
+        total, sum_x, low, high = (B.bind(each) for each in sums)
+        low = B.bind(T.min(low, _spread(0)))
+        width = B.bind(T.max(high, _spread(0)) - low)
+        per_width = B.bind(_spread(1) / T.max(width, _spread(TINY)))
+        best = _Vectors(3)  # the error, the scale and the minimum
+        best[0], best[1], best[2] = _spread(np.inf), width / _spread(levels), low
+        for more in wider:
+            steps = B.bind(_spread(np.float32(levels + more)) * per_width)
+            start = B.bind(low * steps)
+            of_q = _Vectors(3)
+            for i in range(3):
+                of_q[i] = _spread(0)
+            with B.serial(group) as j:
+                q = _rounded(x.vload([j, m], _FLOATS) * steps - start)
+                q = B.bind(T.min(q, _spread(levels)) if more > 0.4 else q)
+                wq = B.bind(weight[j] * q)
+                of_q[0] = of_q[0] + wq
+                of_q[1] = of_q[1] + wq * q
+                of_q[2] = of_q[2] + wx[j] * q
+            sum_q, sum_qq, sum_qx = (B.bind(of_q[i]) for i in range(3))
+            determinant = B.bind(T.max(total * sum_qq - sum_q * sum_q, _spread(TINY)))
+            s = (total * sum_qx - sum_x * sum_q) / determinant
+            base = B.bind((sum_qq * sum_x - sum_q * sum_qx) / determinant)
+            above = base > _spread(0)
+            alone = sum_qx / T.max(sum_qq, _spread(TINY))
+            s = B.bind(T.Select(above, alone, s))
+            base = B.bind(T.Select(above, _spread(0), base))
+            two = _spread(2)
+            error = s * (s * sum_qq + two * (base * sum_q - sum_qx))
+            error = B.bind(error + base * (base * total - two * sum_x))
+            error = B.bind(T.Select(s > _spread(0), error, _spread(np.inf)))
+            for i, new in ((2, base), (1, s), (0, error)):  # the error last: it decides
+                best[i] = T.Select(error < best[0], new, best[i])
+        B.buffer_store(scale, best[1], [0, T.Ramp(m, 1, LANES)])
+        B.buffer_store(minimum, best[2], [0, T.Ramp(m, 1, LANES)])
+
+    return _frame((group,), (1, 1), "float32", body)
+
+
+def fit_symmetric(group: int, middle: int, shrunk: tuple[float, ...]) -> PrimFunc:
+    """PrimFunc(x[group, M], scale[1, M]), without importances of inputs."""
+
+    def body(arrays: list[Expr], m: Expr) -> None:
+        x, scale = arrays
+        weight, wx = _Vectors(group), _Vectors(group)
+        _, _, low, high = (B.bind(each) for each in _importances(x, weight, wx, group, m))
+        largest = T.Select(_spread(0) - low > high, low, high)
+        full = B.bind(largest / _spread(-middle))
+        safe = B.bind(T.Select(full == _spread(0), _spread(1), full))
+        best = _Vectors(2)  # the gain and the scale
+        best[0], best[1] = _spread(-1), full
+        for shrink in shrunk:
+            steps = B.bind(_spread(np.float32(1 / shrink)) / safe)
+            of_q = _Vectors(2)
+            of_q[0], of_q[1] = _spread(0), _spread(0)
+            with B.serial(group) as j:
+                q = _rounded(x.vload([j, m], _FLOATS) * steps)
+                q = B.bind(T.min(T.max(q, _spread(-middle)), _spread(middle - 1)))
+                of_q[0] = of_q[0] + weight[j] * q * q
+                of_q[1] = of_q[1] + wx[j] * q
+            sum_qq, sum_qx = B.bind(of_q[0]), B.bind(of_q[1])
+            fitted = B.bind(sum_qx / T.max(sum_qq, _spread(TINY)))
+            gain = B.bind(sum_qx * fitted)
+            for i, new in ((1, fitted), (0, gain)):  # the gain last: it decides
+                best[i] = T.Select(gain > best[0], new, best[i])
+        B.buffer_store(scale, best[1], [0, T.Ramp(m, 1, LANES)])
+
+    return _frame((group,), (1,), "float32", body)
+
+
+def _importances(
+    x: Expr, weight: _Vectors, wx: _Vectors, group: int, m: Expr
+) -> tuple[Expr, Expr, Expr, Expr]:
+    """Fill in the weights of errors, |x| + rms, and these times x; the sums of both, and the least
+    and the largest x."""
+    state = _Vectors(5)
+    first = B.bind(x.vload([0, m], _FLOATS))
+    for i, value in enumerate((first * first, first, first, _spread(0), _spread(0))):
+        state[i] = value
+    with B.serial(group - 1) as j:
+        value = B.bind(x.vload([j + 1, m], _FLOATS))
+        state[0] = state[0] + value * value
+        state[1] = T.min(state[1], value)
+        state[2] = T.max(state[2], value)
+    rms = B.bind(_intrinsic("llvm.sqrt", state[0] / _spread(group)))
+    with B.serial(group) as j:
+        value = B.bind(x.vload([j, m], _FLOATS))
+        own = B.bind(_intrinsic("llvm.fabs", value) + rms)
+        weight[j] = own
+        weighted = B.bind(own * value)
+        wx[j] = weighted
+        state[3] = state[3] + own
+        state[4] = state[4] + weighted
+    return state[3], state[4], state[1], state[2]
+
+
+def codes(group: int, levels: int) -> PrimFunc:
+    """PrimFunc(x[group, M], low[1, M], inverse[1, M], codes u8[group, M])."""
+
+    def body(arrays: list[Expr], m: Expr) -> None:
+        x, low, inverse, found = arrays
+        start, per_step = (B.bind(a.vload([0, m], _FLOATS)) for a in (low, inverse))
+        with B.serial(group) as j:
+            code = _rounded((x.vload([j, m], _FLOATS) - start) * per_step)
+            code = T.min(T.max(code, _spread(0)), _spread(levels))
+            whole = T.Cast(f"uint8x{LANES}", T.Cast(f"int32x{LANES}", code))
+            B.buffer_store(found, whole, [j, T.Ramp(m, 1, LANES)])
+
+    return _frame((group, 1, 1), (group,), "uint8", body)

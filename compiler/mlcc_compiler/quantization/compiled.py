@@ -1,0 +1,77 @@
+"""The searches of `ranges.py` by kernels that are compiled for this machine, which give the same
+bits some times faster; numpy's are their twins.
+
+Compiled once in a process, by the first matrix that is large enough for that to pay. Not where the
+inputs are known (`--calibrate`, whose time goes elsewhere), and not on CPUs whose products and sums
+are always fused. The kernels are `kernels/host/ranges.py`.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from math import prod
+from threading import Lock
+from typing import Any
+
+import numpy as np
+
+from mlcc_compiler.quantization.quantized import Codes, Floats
+from mlcc_compiler.quantization.ranges import SHRUNK, WIDER
+
+PAYS = 1 << 22
+"""Weights of a matrix from which on kernels are compiled for it."""
+LEAST_GROUPS = 64
+"""Of one call: numpy adds up a single group in another order than groups side by side."""
+
+_ALIGNMENT = 64
+
+_building = Lock()
+
+
+@cache
+def _kernels() -> Any:
+    """The module of kernels, None where they would not give the same bits; imported late, as the
+    codec is used without TVM's compiler too."""
+    from mlcc_compiler.kernels.host import ranges
+
+    return ranges if ranges.runs_here() else None
+
+
+def aligned(shape: tuple[int, ...], dtype: str = "float32") -> Any:
+    """An array as kernels want them, which move whole vectors; not filled."""
+    size = np.dtype(dtype).itemsize * prod(shape)
+    room = np.empty(size + _ALIGNMENT, np.uint8)
+    first = -room.ctypes.data % _ALIGNMENT
+    return room[first : first + size].view(dtype).reshape(shape)
+
+
+def takes(groups: int) -> bool:
+    """Whether so many groups at a time can be given to the functions below."""
+    return groups >= LEAST_GROUPS and _kernels() is not None and groups % _kernels().LANES == 0
+
+
+def fit_ranges(x: Floats, levels: int) -> tuple[Floats, Floats]:
+    """As `ranges.fit_ranges` with the weights' own importances; x is `aligned`."""
+    scale, minimum = (aligned((1, x.shape[1])) for _ in range(2))
+    _built("fit_ranges", len(x), levels, WIDER)(x, scale, minimum)
+    return scale[0], minimum[0]
+
+
+def fit_symmetric(x: Floats, middle: int) -> Floats:
+    """As `ranges.fit_symmetric` with the weights' own importances."""
+    scale = aligned((1, x.shape[1]))
+    _built("fit_symmetric", len(x), middle, SHRUNK)(x, scale)
+    return scale[0]
+
+
+def codes(x: Floats, low: Floats, inverse: Floats, levels: int) -> Codes:
+    """(x - low) * inverse, rounded, 0 .. levels; u8 [group, M]."""
+    found, start, per_step = aligned(x.shape, "uint8"), *(aligned((1, len(low))) for _ in range(2))
+    start[0], per_step[0] = low, inverse
+    _built("codes", len(x), levels)(x, start, per_step, found)
+    return np.asarray(found)
+
+
+def _built(name: str, *arguments: Any) -> Any:
+    with _building:  # threads ask for the same one at once
+        return _kernels().build(getattr(_kernels(), name), *arguments)

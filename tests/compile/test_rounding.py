@@ -1,0 +1,70 @@
+"""--activations: what a CPU rounds activations to, where it is told, and where it is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from cli.tiny_checkpoint import write_checkpoint
+from click.testing import CliRunner
+from formats.test_quantized_models import to_mlx
+from models.checkpoints import make_checkpoint
+from models.mixed import capacity_of, native, run_mixed
+
+from mlcc.cli import cli
+from mlcc.errors import UnsupportedError
+from mlcc_compiler.checkpoint.folder import Checkpoint
+from mlcc_compiler.plan import Options, make_plan
+from mlcc_targets import get_target
+
+
+@pytest.mark.feature("activations-16", "cpu", "runs")
+def test_sixteen_bits_are_nearly_floats(tmp_path: Path) -> None:
+    """A model of codes against transformers on what they stand for, both ways."""
+    oracle = make_checkpoint("llama", tmp_path)
+    to_mlx(tmp_path)
+    checkpoint = Checkpoint.open(tmp_path)
+    parameters = dict(oracle.named_parameters())
+    with torch.no_grad():
+        for name in checkpoint.tensors.shapes:
+            values = checkpoint.tensors.read(name).astype(np.float64)
+            parameters[name].copy_(torch.from_numpy(values))
+
+    def error(bits: int | None) -> float:
+        options = Options(quant="keep", context=128, max_batch=8, kv="f32", activations=bits)
+        plan = make_plan(checkpoint, get_target("cpu"), options)
+        assert plan.activation_bits == (bits or 8)
+        executor = native(plan, tmp_path, capacity_of(plan))
+        return run_mixed(executor, oracle, 128)
+
+    rounded, finer = error(None), error(16)
+    assert finer < 5e-3 and finer < rounded / 20
+
+
+def test_the_manifest_says_it(tmp_path: Path) -> None:
+    folder = write_checkpoint(tmp_path / "model")
+    more = ["--context", "64", "-q", "--activations", "16", "-o", str(tmp_path / "out")]
+    result = CliRunner().invoke(cli, ["compile", str(folder), *more])
+    assert result.exit_code == 0, result.output
+    manifest = json.loads((tmp_path / "out" / "mlcc.json").read_text())
+    assert manifest["quantization"]["options"]["activation_bits"] == 16
+
+
+@pytest.mark.parametrize(
+    ("target", "quant", "why"),
+    [
+        ("reference", "q4", "target 'reference' computes with them in float32"),
+        ("cpu", "f32", "--quant f32 has no matrix of codes"),
+        ("cpu", "bf16", "--quant bf16 has no matrix of codes"),
+    ],
+)
+def test_where_nothing_rounds_them_it_is_refused(
+    target: str, quant: str, why: str, tmp_path: Path
+) -> None:
+    checkpoint = Checkpoint.open(write_checkpoint(tmp_path / "model"))
+    options = Options(quant=quant, context=64, activations=16)
+    with pytest.raises(UnsupportedError, match=f"{why}.*leave --activations out"):
+        make_plan(checkpoint, get_target(target), options)

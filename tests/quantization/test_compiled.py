@@ -1,0 +1,56 @@
+"""The compiled searches against their twins in numpy: the same bits, for rows of every kind."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mlcc_compiler.quantization import compiled, quantize, scheme, two_level
+from mlcc_compiler.quantization.quantized import PARTS, Quantized
+
+pytestmark = pytest.mark.skipif(
+    not compiled.takes(compiled.LEAST_GROUPS), reason="this CPU's products and sums are fused"
+)
+
+
+def rows(n: int, k: int) -> np.ndarray:
+    """Of many sizes; zeros, one sign only, flat ends, numbers too small for float16."""
+    rng = np.random.default_rng(n + k)
+    x = rng.standard_normal((n, k)) * 10.0 ** rng.integers(-8, 6, (n, 1))
+    x[0], x[1], x[2], x[3] = 0, np.abs(x[1]), -np.abs(x[2]), 1e-40
+    x[4, : k // 2] = 3.25
+    x[5] = np.where(rng.random(k) < 0.02, x[5] * 1e4, x[5])
+    return x.astype(np.float32)
+
+
+def assert_same(found: Quantized, expected: Quantized) -> None:
+    for part in PARTS:
+        one, other = getattr(found, part), getattr(expected, part)
+        assert (one is None) == (other is None)
+        if one is not None:
+            np.testing.assert_array_equal(one, other, err_msg=part)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("name", ["k4_g32", "k5_g64", "k6_g32", "q2_k", "q6_k"])
+def test_the_same_bits(name: str) -> None:
+    x = rows(32, 768)
+    found = two_level.encode(x, scheme(name), fast=True)
+    assert_same(found, two_level.encode(x, scheme(name)))
+
+
+def test_a_large_matrix_takes_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Split into chunks, of which the last is no whole number of vectors."""
+    x, how, asked = rows(2050, 160), scheme("k4_g32"), []
+    expected = quantize(x, how)
+    monkeypatch.setattr(compiled, "PAYS", x.size)
+    real = compiled.fit_ranges
+
+    def counted(values: np.ndarray, levels: int) -> tuple[np.ndarray, np.ndarray]:
+        asked.append(values.shape)
+        return real(values, levels)
+
+    monkeypatch.setattr(compiled, "fit_ranges", counted)
+    with np.errstate(all="ignore"):
+        assert_same(quantize(x, how), expected)
+    assert asked
