@@ -134,7 +134,8 @@ def test_api_imports_the_standard_library_and_jinja2_only() -> None:
 
 
 _OF_MODEL = (
-    "json_schema", "marks", "memory", "model", "reasoning", "speculation", "structure", "tokenizer",
+    "json_schema", "marks", "memory", "model", "reasoning", "speculation", "structure", "text_side",
+    "tokenizer",
 )  # fmt: skip
 
 
