@@ -26,8 +26,13 @@ from mlcc.errors import UnsupportedError
 from mlcc_compiler.adapters import AdapterRoom, check_room
 from mlcc_compiler.caches import Caches
 from mlcc_compiler.checkpoint.folder import Checkpoint
-from mlcc_compiler.checkpoint.pairs import pair_of
-from mlcc_compiler.checkpoint.sentence import dense_folders, readout_of
+from mlcc_compiler.encoder_plan import (
+    ENCODER_BATCH,
+    as_encoder,
+    check_caches,
+    encoder_info,
+    step_pools,
+)
 from mlcc_compiler.layout import INT8, INT8_WORDS
 from mlcc_compiler.models.causal_lm import CausalLM
 from mlcc_compiler.models.config import DecoderConfig
@@ -42,13 +47,11 @@ from mlcc_compiler.quantization import Recipe, recipe, scheme, with_head
 from mlcc_compiler.quantization.apply import apply_schemes, assign
 from mlcc_compiler.toolchain import missing
 from mlcc_compiler.weights.check import check_layers, check_tensors
-from mlcc_compiler.weights.encoder import encoder_names, with_answers, with_dense
+from mlcc_compiler.weights.encoder import encoder_names
 from mlcc_compiler.weights.names import NameMap, checkpoint_names
 from mlcc_targets import Target
 
 DEFAULT_CONTEXT = 4096
-ENCODER_BATCH = 64
-"""Texts of one step of an encoder, where the target's row has fewer sequences."""
 PAGE_SIZE = 16
 _TABLES = (
     "model.embed_tokens.weight",
@@ -118,20 +121,7 @@ class Plan:
         model, readout = self.architecture.model, self.readout
         if readout is None or not isinstance(model, Encoder):
             return None
-        joins = readout.labels and not readout.template
-        pair, apart = pair_of(self.checkpoint.tokenizer) if joins else ((), False)
-        return EncoderInfo(
-            pair=pair,
-            task="score" if readout.labels else "embed",
-            pooling=readout.pooling,
-            width=model.width,
-            normalize=readout.normalize,
-            activation=readout.activation,
-            prompts=dict(readout.prompts),
-            default_prompt=readout.default_prompt,
-            template=readout.template,
-            segments=model.segments if apart else 1,
-        )
+        return encoder_info(model, readout, self.checkpoint.tokenizer)
 
     @property
     def vocab_size(self) -> int:
@@ -170,9 +160,8 @@ class Plan:
     def pools(self) -> tuple[int, ...]:
         """Pages of each group for `max_batch` sequences at their longest."""
         limits = self.limits
-        if self.readout is not None:  # pages are one step's
-            pages = (-(-limits.max_step_tokens // g.page_size) for g in self.caches.groups)
-            return tuple(count + limits.max_batch for count in pages)
+        if self.readout is not None:
+            return step_pools(self.caches, limits.max_step_tokens, limits.max_batch)
         longest = (g.most_pages(limits.context, limits.max_step_tokens) for g in self.caches.groups)
         return tuple(limits.max_batch * pages for pages in longest)
 
@@ -244,13 +233,7 @@ def make_plan(checkpoint: Checkpoint, target: Target, options: Options) -> Plan:
             "--static-library, or use --target cpu"
         )
     target = _with_name(target, checkpoint.name)
-    readout = readout_of(checkpoint, options.reranker)
-    if readout is not None:
-        check_encoder(options)
-        if readout.answers:
-            checkpoint = with_answers(checkpoint, readout.answers)
-        elif not readout.labels:
-            checkpoint = with_dense(checkpoint, dense_folders(checkpoint))
+    checkpoint, readout = as_encoder(checkpoint, options.reranker, _of_writing(options))
     context = _context(checkpoint, options, readout)
     layers = require(with_defaults(checkpoint.config), "num_hidden_layers")
     check_layers(layers, len(checkpoint.tensors.shapes))
@@ -266,8 +249,8 @@ def make_plan(checkpoint: Checkpoint, target: Target, options: Options) -> Plan:
     tied = ("lm_head.weight",) if config.tie_embeddings else ()
     check_tensors(expected, found, (*config.ignored, *tied))
     caches = _caches(traced, target, options)
-    if readout is not None and not all(group.has_pages for group in caches.groups):
-        raise UnsupportedError("an encoder with states is not built; those with attention are")
+    if readout is not None:
+        check_caches(caches)
     limits = _limits(options, target, context, caches, readout)
     notes = (*assignment.notes(), *(readout.notes if readout else ()))
     plan = Plan(
@@ -290,17 +273,14 @@ def _check_rounding(plan: Plan) -> None:
     )
 
 
-def check_encoder(options: Options) -> None:
-    """Raises UnsupportedError for options that only a model that writes obeys."""
-    given = {
+def _of_writing(options: Options) -> dict[str, Any]:
+    """The options that encoders do not obey."""
+    return {
         "--adapter-rank": options.adapters,
         "--calibrate": options.calibrate,
         "--kv": "int8" if options.kv == "int8" else None,
         "--static-library": options.static_library or None,
     }
-    for option, value in given.items():
-        if value is not None:
-            raise UnsupportedError(f"{option} is for models that write; leave it out of an encoder")
 
 
 def _names(model: CausalLM | Encoder, names: Sequence[str], checkpoint: Checkpoint) -> NameMap:
