@@ -34,7 +34,7 @@ def test_a_jar_answers_on_arm64(kotlin_package: Package, tmp_path: Path) -> None
     packing("jar").write([parts, kotlin_package.folder / "parts"], jar)
     row = get_target("cpu", Choices(cpu="arm-dotprod"))
     options = Options(quant="f32", context=CONTEXT)
-    compile_model(Checkpoint.open(DEMO), row, model, options, Progress())
+    compile_model(Checkpoint.open(DEMO / "model"), row, model, options, Progress())
     run([*MAVEN, "-f", str(ANDROID / "pom.xml"), "-pl", "mlcc-chat", "-am", "process-classes"])
     chat = ANDROID / "mlcc-chat" / "target"
     java = root / "usr/lib/jvm/java-17-openjdk-arm64/bin/java"

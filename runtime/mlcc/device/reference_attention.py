@@ -31,8 +31,8 @@ def attention(
     pages, scales = cache.tensors["kv"], cache.tensors.get("kv_scale")
     append_kv(k, v, step.tokens(f"slot.{cache.group}"), pages, scales)
     lists = step.lists(cache.group)
-    numbers = (scale, window, softcap, scales)
-    return paged_attention(q, pages, lists, *numbers, *sinks, causal=causal)
+    numbers = (scale, window, softcap, scales, sinks[0] if sinks else None)
+    return paged_attention(q, pages, lists, *numbers, causal)
 
 
 def append_kv(
