@@ -23,8 +23,8 @@ from gpu_kernels import F16, F32, SMALL, call, normal, run
 
 from mlcc.device import reference_experts as twin
 from mlcc_compiler.kernels.gpu.device import Gpu
-from mlcc_compiler.kernels.gpu.experts import experts as kernels
 from mlcc_compiler.kernels.gpu.experts import biased, corrected, order, route
+from mlcc_compiler.kernels.gpu.experts import experts as kernels
 from mlcc_compiler.kernels.gpu.linear.packing import GpuPacking
 from mlcc_compiler.quantization import scheme
 

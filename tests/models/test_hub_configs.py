@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mlcc_compiler.models import deepseek_v2, qwen3_moe, qwen3_next
+from mlcc_compiler.models import deepseek_v2, glm4_moe, gpt_oss, minimax_m2, qwen3_moe, qwen3_next
 from mlcc_compiler.models.registry import with_defaults
 
 QWEN = {
@@ -103,6 +103,95 @@ DEEPSEEK_V2_LITE = {
     "v_head_dim": 128,
     "vocab_size": 102400,
 }
+GPT_OSS_20B = {
+    "model_type": "gpt_oss",
+    "attention_bias": True,
+    "experts_per_token": 4,
+    "head_dim": 64,
+    "hidden_act": "silu",
+    "hidden_size": 2880,
+    "initial_context_length": 4096,
+    "intermediate_size": 2880,
+    "layer_types": ["sliding_attention", "full_attention"] * 12,
+    "max_position_embeddings": 131072,
+    "num_attention_heads": 64,
+    "num_experts_per_tok": 4,
+    "num_hidden_layers": 24,
+    "num_key_value_heads": 8,
+    "num_local_experts": 32,
+    "quantization_config": {
+        "modules_to_not_convert": ["model.layers.*.self_attn", "model.layers.*.mlp.router"],
+        "quant_method": "mxfp4",
+    },
+    "rms_norm_eps": 1e-05,
+    "rope_scaling": {
+        "beta_fast": 32.0,
+        "beta_slow": 1.0,
+        "factor": 32.0,
+        "original_max_position_embeddings": 4096,
+        "rope_type": "yarn",
+        "truncate": False,
+    },
+    "rope_theta": 150000,
+    "sliding_window": 128,
+    "swiglu_limit": 7.0,
+    "tie_word_embeddings": False,
+    "vocab_size": 201088,
+}
+MINIMAX_M2 = {
+    "model_type": "minimax_m2",
+    "attn_type_list": [1] * 62,
+    "head_dim": 128,
+    "hidden_act": "silu",
+    "hidden_size": 3072,
+    "intermediate_size": 1536,
+    "max_position_embeddings": 196608,
+    "num_attention_heads": 48,
+    "num_experts_per_tok": 8,
+    "num_hidden_layers": 62,
+    "num_key_value_heads": 8,
+    "num_local_experts": 256,
+    "qk_norm_type": "per_layer",
+    "rms_norm_eps": 1e-06,
+    "rope_theta": 5000000,
+    "rotary_dim": 64,
+    "scoring_func": "sigmoid",
+    "shared_intermediate_size": 0,
+    "tie_word_embeddings": False,
+    "use_mtp": True,
+    "use_qk_norm": True,
+    "use_routing_bias": True,
+    "vocab_size": 200064,
+}
+GLM_4_5_AIR = {
+    "model_type": "glm4_moe",
+    "attention_bias": True,
+    "first_k_dense_replace": 1,
+    "head_dim": 128,
+    "hidden_act": "silu",
+    "hidden_size": 4096,
+    "intermediate_size": 10944,
+    "max_position_embeddings": 131072,
+    "moe_intermediate_size": 1408,
+    "n_group": 1,
+    "n_routed_experts": 128,
+    "n_shared_experts": 1,
+    "norm_topk_prob": True,
+    "num_attention_heads": 96,
+    "num_experts_per_tok": 8,
+    "num_hidden_layers": 46,
+    "num_key_value_heads": 8,
+    "num_nextn_predict_layers": 1,
+    "partial_rotary_factor": 0.5,
+    "rms_norm_eps": 1e-05,
+    "rope_scaling": None,
+    "rope_theta": 1000000,
+    "routed_scaling_factor": 1.0,
+    "tie_word_embeddings": False,
+    "topk_group": 1,
+    "use_qk_norm": False,
+    "vocab_size": 151552,
+}
 
 
 def read(module: Any, hf: dict[str, Any]) -> Any:
@@ -138,3 +227,28 @@ def test_deepseek_v2_lite() -> None:
     (rope,) = config.ropes
     assert rope.rotary_dim == 64 and rope.scale == 1.0  # mscale / mscale_all_dim
     assert rope.inv_freq[0] == 1 and rope.inv_freq[31] == pytest.approx(1e4 ** (-31 / 32) / 40)
+
+
+def test_gpt_oss_20b() -> None:
+    config = read(gpt_oss, GPT_OSS_20B)
+    assert config.windows == (128, None) * 12 and config.qkv_bias and config.output_bias
+    experts = config.experts
+    assert (experts.count, experts.chosen, experts.inner) == (32, 4, 2880) and experts.normalise
+    assert experts.clamped == (1.702, 7.0) and experts.biased and experts.router_bias
+    (rope,) = config.ropes
+    assert rope.rotary_dim == 64 and rope.scale == pytest.approx(0.1 * log(32) + 1)
+    assert rope.inv_freq[31] == pytest.approx(150000 ** (-31 / 32) / 32)
+
+
+def test_minimax_m2() -> None:
+    config = read(minimax_m2, MINIMAX_M2)
+    assert config.ropes[0].rotary_dim == 64 and config.head_dim == 128
+    assert config.experts.score == "sigmoid" and config.experts.correction.groups == 1
+    assert (config.experts.count, config.experts.chosen, config.experts.shared) == (256, 8, 0)
+
+
+def test_glm_4_5_air() -> None:
+    config = read(glm4_moe, GLM_4_5_AIR)
+    assert config.sparse == (False,) + (True,) * 45 and config.ropes[0].rotary_dim == 64
+    assert config.qkv_bias and not config.output_bias and not config.qk_norm
+    assert (config.experts.count, config.experts.shared) == (128, 1408)

@@ -187,8 +187,8 @@ def route_corrected(
     """Like `route`, but what is compared is score + bias, f32[experts], which the weights do not
     have; their sum is taken to be `least` at least.
 
-    Of several groups of neighbouring experts, each of two or more, those `kept` are chosen from whose two largest are
-    the largest together.
+    Of several groups of neighbouring experts, each of two or more, those `kept` are chosen
+    from whose two largest are the largest together.
     """
     numbers = [k, score, int(normalise), float(scale), float(least), groups, kept]
     shape = [logits.shape[0], k]

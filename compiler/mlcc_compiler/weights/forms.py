@@ -14,9 +14,13 @@ _MIXTRAL = (
         r"(.*)\.block_sparse_moe\.e_score_correction_bias",
         (r"\1.mlp.gate.e_score_correction_bias",),
     ),
-    Form(r"(.*)\.block_sparse_moe\.experts\.(\d+)\.w1\.(\w+)", (r"\1.mlp.experts.\2.gate_proj.\3",)),
+    Form(
+        r"(.*)\.block_sparse_moe\.experts\.(\d+)\.w1\.(\w+)", (r"\1.mlp.experts.\2.gate_proj.\3",)
+    ),
     Form(r"(.*)\.block_sparse_moe\.experts\.(\d+)\.w3\.(\w+)", (r"\1.mlp.experts.\2.up_proj.\3",)),
-    Form(r"(.*)\.block_sparse_moe\.experts\.(\d+)\.w2\.(\w+)", (r"\1.mlp.experts.\2.down_proj.\3",)),
+    Form(
+        r"(.*)\.block_sparse_moe\.experts\.(\d+)\.w2\.(\w+)", (r"\1.mlp.experts.\2.down_proj.\3",)
+    ),
 )
 _OF_EXPERTS = (r"\1.{}.gate_proj.weight", r"\1.{}.up_proj.weight")
 _GRANITE = (

@@ -1,5 +1,5 @@
-"""A router whose choice is corrected, on the CPU: each expert's score has a bias that decides who is
-chosen and not with what weight (Wang et al., 2024), and groups of experts may be left out before
+"""A router whose choice is corrected, on the CPU: each expert's score has a bias that decides who
+is chosen and not with what weight (Wang et al., 2024), and groups of experts may be left out before
 that (DeepSeek-AI, 2024). The plain router is `route.py`.
 """
 
@@ -34,7 +34,10 @@ def route_corrected(
 
     def body(logits: Expr, correction: Expr, choice: Expr, weights: Expr) -> None:
         def token(i: Expr) -> None:
-            scores, keys = T.alloc_buffer((experts,), "float32"), T.alloc_buffer((experts,), "int32")
+            scores, keys = (
+                T.alloc_buffer((experts,), "float32"),
+                T.alloc_buffer((experts,), "int32"),
+            )
             _score(logits, i, scores, experts, score)
             if groups > 1:
                 _drop_groups(scores, correction, keys, experts, groups, kept)

@@ -124,9 +124,7 @@ def _score(
         values[i] = values[i] / total
 
 
-def _demote(
-    keys: Expr, sums: Expr, mine: list[Expr], experts: int, groups: int, kept: int
-) -> None:
+def _demote(keys: Expr, sums: Expr, mine: list[Expr], experts: int, groups: int, kept: int) -> None:
     """Experts of groups that are not kept get the lowest key. A thread looks at the group of each
     of its own experts, and at all other groups: there are few."""
     each = experts // groups
