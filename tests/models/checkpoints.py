@@ -471,8 +471,8 @@ REPEATED = {
 with biases as in `llama-head-dim` (qwen2), with Gemma 3's norms of heads (qwen3), with weights that
 checkpoints keep joined (phi3), and the same parts in another order (the rest; cohere2 and nemotron
 are those that turn pairs and subtract means; of mixtures glm4_moe and gpt_oss are those whose
-routers are corrected, and whose heads have sinks). Elsewhere than on the reference they run in the long
-tail, the first four on cpu always."""
+routers are corrected, and whose heads have sinks). Elsewhere than on the reference they run in the
+long tail, the first four on cpu always."""
 CONTEXT = {"phi3-longrope-short": 32}
 """Longest sequence compiled for, where it is not 128."""
 
