@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from mlcc_compiler.models import deepseek_v2
 from mlcc_compiler.models.experts import Experts, chosen_of, correction_of, count_of
-from mlcc_compiler.models.fields import HfConfig, positive, require
+from mlcc_compiler.models.fields import HfConfig, positive, refuse, require
 
 Layer = deepseek_v2.Layer
 DEFAULTS = deepseek_v2.DEFAULTS | {
@@ -33,6 +33,9 @@ LEAST = 1e-20
 def read_config(hf: HfConfig, context: int) -> deepseek_v2.Config:
     """config.json of a DeepseekV3ForCausalLM, or of the Kimi K2 that calls itself kimi_k2."""
     deepseek_v2.only(hf, "rope_interleave", (True,))
+    rope, width = hf["qk_rope_head_dim"], hf.get("head_dim")
+    if width not in (None, rope):
+        raise refuse("head_dim", f"silent, or qk_rope_head_dim, {rope}", width)
     return deepseek_v2.config_of(hf, context, str(hf["model_type"]), experts_of)
 
 
