@@ -10,6 +10,8 @@ import pytest
 import torch
 import transformers
 
+from models.mixture_cases import GRANITE, MIXTURES
+
 SMALL: dict[str, Any] = {
     "vocab_size": 131,
     "hidden_size": 64,
@@ -85,14 +87,6 @@ MINISTRAL3_ROPE = {
     "llama_4_scaling_beta": 0.1,
     "original_max_position_embeddings": 128,
 }
-GRANITE = {
-    "attention_multiplier": 0.2,
-    "embedding_multiplier": 3.0,
-    "residual_multiplier": 0.6,
-    "logits_scaling": 0.5,
-}
-FIVE_EXPERTS = {"num_local_experts": 5, "num_experts_per_tok": 2, "intermediate_size": 32}
-
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("LlamaConfig", {"tie_word_embeddings": True}),
     "llama-one-kv-head": ("LlamaConfig", {"num_key_value_heads": 1}),
@@ -124,84 +118,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
         "Qwen3MoeConfig",
         {"num_experts": 5, "num_experts_per_tok": 1, "decoder_sparse_step": 2, "head_dim": 16},
     ),
-    "mixtral": ("MixtralConfig", FIVE_EXPERTS),
-    "mixtral-window": (
-        "MixtralConfig",
-        {"num_local_experts": 3, "sliding_window": 9, "head_dim": 24},
-    ),
-    "qwen2_moe": (
-        "Qwen2MoeConfig",
-        {
-            "num_hidden_layers": 3,
-            "num_experts": 7,
-            "num_experts_per_tok": 3,
-            "moe_intermediate_size": 32,
-            "shared_expert_intermediate_size": 128,
-            "mlp_only_layers": [1],
-            "use_sliding_window": True,
-            "sliding_window": 9,
-        },
-    ),
-    "olmoe": (
-        "OlmoeConfig",
-        {"num_experts": 6, "num_experts_per_tok": 3, "intermediate_size": 32},
-    ),
-    "gpt_oss": (
-        "GptOssConfig",
-        {
-            **FIVE_EXPERTS,
-            "head_dim": 32,
-            "sliding_window": 9,
-            "swiglu_limit": 1.5,
-            "rope_parameters": {**YARN, "truncate": False},
-        },
-    ),
-    "llama4_text": (
-        "Llama4TextConfig",
-        {
-            **FIVE_EXPERTS,
-            "num_hidden_layers": 3,
-            "num_experts_per_tok": 1,
-            "intermediate_size_mlp": 96,
-            "head_dim": 32,
-            "moe_layers": [0, 2],
-            "no_rope_layers": [1, 0, 1],
-        },
-    ),
-    "granitemoe": ("GraniteMoeConfig", {**GRANITE, **FIVE_EXPERTS}),
-    "granitemoeshared": (
-        "GraniteMoeSharedConfig",
-        {**GRANITE, **FIVE_EXPERTS, "shared_intermediate_size": 48},
-    ),
-    "glm4_moe": (
-        "Glm4MoeConfig",
-        {
-            "head_dim": 32,
-            "attention_bias": True,
-            "use_qk_norm": True,
-            "n_routed_experts": 8,
-            "num_experts_per_tok": 3,
-            "n_group": 4,
-            "topk_group": 2,
-            "moe_intermediate_size": 32,
-            "routed_scaling_factor": 1.5,
-        },
-    ),
-    "ernie4_5_moe": (
-        "Ernie4_5_MoeConfig",
-        {
-            "num_hidden_layers": 3,
-            "moe_num_experts": 6,
-            "moe_k": 3,
-            "moe_intermediate_size": 32,
-            "moe_layer_end_index": 1,
-            "tie_word_embeddings": True,
-        },
-    ),
-    "minimax_m2": (
-        "MiniMaxM2Config",
-        {**FIVE_EXPERTS, "head_dim": 32, "rotary_dim": 16},
-    ),
+    **MIXTURES,
     "qwen3_next": ("Qwen3NextConfig", {**DELTA, "full_attention_interval": 2, "num_experts": 0}),
     "qwen3_next-experts": (
         "Qwen3NextConfig",
@@ -304,16 +221,7 @@ RECIPES = {
     "cohere2": "q4",
     "starcoder2": "q4",
     "nemotron": "q4",
-    "ernie4_5_moe": "q4",
-    "glm4_moe": "q4",
-    "gpt_oss": "q4",
-    "granitemoe": "q4",
-    "granitemoeshared": "q4",
-    "llama4_text": "q4",
-    "minimax_m2": "q4",
-    "mixtral": "q4",
-    "olmoe": "q4",
-    "qwen2_moe": "q4",
+    **dict.fromkeys((case for case in MIXTURES if "-" not in case), "q4"),
 }
 """Case -> recipe of its weights, for tests of which one compile of each shows both."""
 REPEATED = {
