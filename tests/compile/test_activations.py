@@ -35,7 +35,7 @@ VOCAB = 131
 EXACT = {"rope_table", "route"}
 """Operators whose floats are float32 whatever the activations are; logits are too."""
 FAMILIES = [c for c in CASES if c in ("llama", "phi3", "gemma2", "qwen3_moe", "deepseek_v2")]
-FAMILIES += ["qwen3_next-experts"]
+FAMILIES += ["qwen3_next-experts", "falcon_h1"]
 
 
 def config(case: str) -> dict[str, Any]:

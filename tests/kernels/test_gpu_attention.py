@@ -35,7 +35,10 @@ def attend(given: Inputs, gpu: Gpu = F16) -> Any:
     items = int(range_items(given.entries, given.sequences, case.page))
     scratch = [((items, case.heads, n), "float32") for n in (case.dim, 2)]
     parts = run(attend_ranges, case.arguments, given.tensors, scratch, gpu)
-    arguments, out = [*given.tensors, *parts, *given.sinks, given.sequences], [(given.q.shape, "float32")]
+    arguments, out = (
+        [*given.tensors, *parts, *given.sinks, given.sequences],
+        [(given.q.shape, "float32")],
+    )
     return run(attention.attend, case.arguments, arguments, out, gpu)[0]
 
 

@@ -10,6 +10,9 @@ import pytest
 import torch
 import transformers
 
+from models.hybrid_cases import HYBRIDS
+from models.mixture_cases import GRANITE, MIXTURES
+
 SMALL: dict[str, Any] = {
     "vocab_size": 131,
     "hidden_size": 64,
@@ -85,36 +88,6 @@ MINISTRAL3_ROPE = {
     "llama_4_scaling_beta": 0.1,
     "original_max_position_embeddings": 128,
 }
-GRANITE = {
-    "attention_multiplier": 0.2,
-    "embedding_multiplier": 3.0,
-    "residual_multiplier": 0.6,
-    "logits_scaling": 0.5,
-}
-FIVE_EXPERTS = {"num_local_experts": 5, "num_experts_per_tok": 2, "intermediate_size": 32}
-
-# A scan's first token gives (C . B) x, which is normalised: as with DELTA.
-SCAN = {"layer_norm_epsilon": 1e-3}
-GRANITE4 = {
-    "rms_norm_eps": 1e-3,
-    "num_local_experts": 0,
-    "shared_intermediate_size": 96,
-    "mamba_n_heads": 8,
-    "mamba_d_state": 16,
-    "attention_multiplier": 0.2,
-    "embedding_multiplier": 3.0,
-    "residual_multiplier": 0.6,
-    "logits_scaling": 0.5,
-}
-
-FALCON = {
-    "rms_norm_eps": 1e-3,
-    "mamba_d_ssm": 96,
-    "mamba_n_heads": 8,
-    "mamba_n_groups": 2,
-    "mamba_d_state": 16,
-}
-
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("LlamaConfig", {"tie_word_embeddings": True}),
     "llama-one-kv-head": ("LlamaConfig", {"num_key_value_heads": 1}),
@@ -146,84 +119,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
         "Qwen3MoeConfig",
         {"num_experts": 5, "num_experts_per_tok": 1, "decoder_sparse_step": 2, "head_dim": 16},
     ),
-    "mixtral": ("MixtralConfig", FIVE_EXPERTS),
-    "mixtral-window": (
-        "MixtralConfig",
-        {"num_local_experts": 3, "sliding_window": 9, "head_dim": 24},
-    ),
-    "qwen2_moe": (
-        "Qwen2MoeConfig",
-        {
-            "num_hidden_layers": 3,
-            "num_experts": 7,
-            "num_experts_per_tok": 3,
-            "moe_intermediate_size": 32,
-            "shared_expert_intermediate_size": 128,
-            "mlp_only_layers": [1],
-            "use_sliding_window": True,
-            "sliding_window": 9,
-        },
-    ),
-    "olmoe": (
-        "OlmoeConfig",
-        {"num_experts": 6, "num_experts_per_tok": 3, "intermediate_size": 32},
-    ),
-    "gpt_oss": (
-        "GptOssConfig",
-        {
-            **FIVE_EXPERTS,
-            "head_dim": 32,
-            "sliding_window": 9,
-            "swiglu_limit": 1.5,
-            "rope_parameters": {**YARN, "truncate": False},
-        },
-    ),
-    "llama4_text": (
-        "Llama4TextConfig",
-        {
-            **FIVE_EXPERTS,
-            "num_hidden_layers": 3,
-            "num_experts_per_tok": 1,
-            "intermediate_size_mlp": 96,
-            "head_dim": 32,
-            "moe_layers": [0, 2],
-            "no_rope_layers": [1, 0, 1],
-        },
-    ),
-    "granitemoe": ("GraniteMoeConfig", {**GRANITE, **FIVE_EXPERTS}),
-    "granitemoeshared": (
-        "GraniteMoeSharedConfig",
-        {**GRANITE, **FIVE_EXPERTS, "shared_intermediate_size": 48},
-    ),
-    "glm4_moe": (
-        "Glm4MoeConfig",
-        {
-            "head_dim": 32,
-            "attention_bias": True,
-            "use_qk_norm": True,
-            "n_routed_experts": 8,
-            "num_experts_per_tok": 3,
-            "n_group": 4,
-            "topk_group": 2,
-            "moe_intermediate_size": 32,
-            "routed_scaling_factor": 1.5,
-        },
-    ),
-    "ernie4_5_moe": (
-        "Ernie4_5_MoeConfig",
-        {
-            "num_hidden_layers": 3,
-            "moe_num_experts": 6,
-            "moe_k": 3,
-            "moe_intermediate_size": 32,
-            "moe_layer_end_index": 1,
-            "tie_word_embeddings": True,
-        },
-    ),
-    "minimax_m2": (
-        "MiniMaxM2Config",
-        {**FIVE_EXPERTS, "head_dim": 32, "rotary_dim": 16},
-    ),
+    **MIXTURES,
     "qwen3_next": ("Qwen3NextConfig", {**DELTA, "full_attention_interval": 2, "num_experts": 0}),
     "qwen3_next-experts": (
         "Qwen3NextConfig",
@@ -283,97 +179,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "cohere2": ("Cohere2Config", {"sliding_window": 9, "num_hidden_layers": 5, "logit_scale": 0.5}),
     "starcoder2": ("Starcoder2Config", {"sliding_window": 11, "hidden_size": 48}),
     "nemotron": ("NemotronConfig", {"head_dim": 32, "mlp_bias": True}),
-    "mamba2": (
-        "Mamba2Config",
-        {**SCAN, "num_heads": 8, "head_dim": 16, "state_size": 24, "n_groups": 2},
-    ),
-    "mamba2-plain": (
-        "Mamba2Config",
-        {
-            "num_heads": 4,
-            "head_dim": 32,
-            "state_size": 16,
-            "n_groups": 1,
-            "use_bias": True,
-            "use_conv_bias": False,
-            "time_step_limit": (0.5, 1.0),
-        },
-    ),
-    "lfm2": (
-        "Lfm2Config",
-        {
-            "layer_types": ["conv", "full_attention", "conv"],
-            "num_hidden_layers": 3,
-            "conv_bias": True,
-            "block_multiple_of": 16,
-        },
-    ),
-    "granitemoehybrid": (
-        "GraniteMoeHybridConfig",
-        {
-            **GRANITE4,
-            "num_hidden_layers": 3,
-            "layer_types": ["linear_attention", "full_attention", "linear_attention"],
-        },
-    ),
-    "granitemoehybrid-experts": (
-        "GraniteMoeHybridConfig",
-        {
-            **GRANITE4,
-            **FIVE_EXPERTS,
-            "intermediate_size": 32,
-            "layer_types": ["full_attention", "linear_attention"],
-        },
-    ),
-    "granitemoehybrid-rope": (
-        "GraniteMoeHybridConfig",
-        {
-            **GRANITE4,
-            "position_embedding_type": "rope",
-            "mamba_n_groups": 2,
-            "attention_bias": True,
-            "mamba_proj_bias": True,
-            "mamba_conv_bias": False,
-            "layer_types": ["full_attention", "linear_attention"],
-        },
-    ),
-    "falcon_h1": (
-        "FalconH1Config",
-        {
-            **FALCON,
-            "mamba_rms_norm": True,
-            "mamba_norm_before_gate": False,
-            "mlp_multipliers": [0.7, 1.3],
-            "ssm_multipliers": [0.6, 1.2, 0.8, 1.1, 0.9],
-            "ssm_in_multiplier": 1.4,
-            "ssm_out_multiplier": 0.7,
-            "attention_in_multiplier": 0.8,
-            "attention_out_multiplier": 1.2,
-            "key_multiplier": 0.5,
-            "embedding_multiplier": 3.0,
-            "lm_head_multiplier": 1.5,
-        },
-    ),
-    "falcon_h1-plain": ("FalconH1Config", {**FALCON, "mamba_d_ssm": None, "projectors_bias": True}),
-    "falcon_h1-norm": (
-        "FalconH1Config",
-        {**FALCON, "mamba_rms_norm": True, "mamba_n_groups": 1, "mamba_proj_bias": True},
-    ),
-    "nemotron_h": (
-        "NemotronHConfig",
-        {
-            "layers_block_type": ["linear_attention", "mlp", "full_attention", "linear_attention"],
-            "head_dim": 32,
-            "layer_norm_epsilon": 1e-3,
-            "mamba_num_heads": 8,
-            "mamba_head_dim": 12,
-            "ssm_state_size": 16,
-            "n_groups": 2,
-            "time_step_min": 0.7,
-            "use_bias": True,
-            "mlp_bias": True,
-        },
-    ),
+    **HYBRIDS,
     "qwen3_5": ("Qwen3_5TextConfig", {**DELTA, "full_attention_interval": 2}),
     "phi3": ("Phi3Config", {}),
     "phi3-longrope-short": (
@@ -449,19 +255,11 @@ RECIPES = {
     "cohere2": "q4",
     "starcoder2": "q4",
     "nemotron": "q4",
-    "ernie4_5_moe": "q4",
-    "glm4_moe": "q4",
-    "gpt_oss": "q4",
-    "granitemoe": "q4",
-    "granitemoeshared": "q4",
-    "llama4_text": "q4",
-    "minimax_m2": "q4",
-    "mixtral": "q4",
-    "olmoe": "q4",
-    "qwen2_moe": "q4",
+    **dict.fromkeys((case for case in MIXTURES if "-" not in case), "q4"),
 }
 """Case -> recipe of its weights, for tests of which one compile of each shows both."""
 REPEATED = {
+    "nemotron_h", "qwen3_5", "granitemoehybrid", "deepseek_v3", "glm4_moe_lite",
     "mistral", "qwen2", "qwen3", "phi3", "gemma", "olmo2", "olmo3", "smollm3", "granite", "exaone4",
     "hunyuan_v1_dense", "ministral", "ministral3", "glm", "glm4", "ernie4_5", "starcoder2",
     "ernie4_5_moe", "granitemoe", "granitemoeshared", "llama4_text", "minimax_m2", "mixtral",
@@ -471,8 +269,8 @@ REPEATED = {
 with biases as in `llama-head-dim` (qwen2), with Gemma 3's norms of heads (qwen3), with weights that
 checkpoints keep joined (phi3), and the same parts in another order (the rest; cohere2 and nemotron
 are those that turn pairs and subtract means; of mixtures glm4_moe and gpt_oss are those whose
-routers are corrected, and whose heads have sinks). Elsewhere than on the reference they run in the long
-tail, the first four on cpu always."""
+routers are corrected, and whose heads have sinks). Elsewhere than on the reference they run in the
+long tail, the first four on cpu always."""
 CONTEXT = {"phi3-longrope-short": 32}
 """Longest sequence compiled for, where it is not 128."""
 

@@ -22,12 +22,17 @@ ROPES = {
     "llama-llama3-rope", "llama-yarn", "llama-dynamic", "llama-linear", "phi3-longrope-short",
 }  # fmt: skip
 """In the long tail on the CPU: what differs is frequencies, which the reference reads as well."""
-ALWAYS = {"mistral", "qwen2", "qwen3", "phi3", "glm4", "granite"}
+VARIANTS = {
+    "mamba2-plain", "granitemoehybrid-rope", "falcon_h1-plain", "falcon_h1-norm",
+    "deepseek_v2-groups",
+}  # fmt: skip
+"""Likewise: switches of parts that the family's first case shows."""
+ALWAYS = {"mistral", "qwen2", "qwen3", "phi3", "glm4", "granite", "granitemoehybrid", "deepseek_v3"}
 """Of those that repeat others' parts, which run on the CPU always."""
 
 
 def shown(case: str, target: str) -> Any:
-    rare = case in ROPES or case.partition("-")[0] in REPEATED - ALWAYS
+    rare = case in ROPES | VARIANTS or case.partition("-")[0] in REPEATED - ALWAYS
     long = [pytest.mark.long] if target == "cpu" and rare else []
     return pytest.param(case, marks=[*proves(case, target), *long])
 

@@ -28,12 +28,13 @@ NO_ARITHMETIC = {
     "add_cross_attention", "architectures", "attention_dropout", "attn_implementation",
     "chunk_size_feed_forward", "cross_attention_hidden_size", "decoder_sparse_step",
     "decoder_start_token_id", "dtype", "embd_pdrop", "embedding_dropout", "eod_token_id",
-    "experts_implementation", "id2label", "initializer_range", "num_mtp_layers", "num_nextn_predict_layers", "router_jitter_noise", "is_decoder", "is_encoder_decoder",
-    "label2id", "name_or_path", "num_labels", "original_max_position_embeddings",
+    "experts_implementation", "id2label", "initializer_range", "is_decoder", "is_encoder_decoder",
+    "label2id", "name_or_path", "num_labels", "num_mtp_layers", "num_nextn_predict_layers",
+    "original_max_position_embeddings",
     "output_attentions", "output_hidden_states", "output_router_logits", "pretraining_tp",
     "problem_type", "resid_pdrop", "residual_dropout", "return_dict", "router_aux_loss_coef",
     "sep_token_id", "task_specific_params", "tie_encoder_decoder", "tokenizer_class",
-    "transformers_version", "use_cache", "use_return_dict",
+    "router_jitter_noise", "transformers_version", "use_cache", "use_return_dict",
 }  # fmt: skip
 OTHER: dict[str, Any] = {
     "hidden_act": "gelu",

@@ -113,6 +113,7 @@ def test_other_routings_of_deepseek_are_refused(other: dict[str, Any]) -> None:
         ("deepseek_v3", {"scoring_func": "softmax"}, "'scoring_func'"),
         ("deepseek_v3", {"partial_rotary_factor": 0.5}, "'partial_rotary_factor'"),
         ("deepseek_v3", {"n_group": 5}, "'n_group'"),
+        ("deepseek_v3", {"head_dim": 24}, "'head_dim'"),
         ("glm4_moe_lite", {"mlp_layer_types": ["sparse", "dense"]}, "'mlp_layer_types'"),
         ("mamba2", {"n_groups": 3}, "'n_groups'"),
         ("mamba2", {"expand": 3}, "'expand'"),
@@ -133,6 +134,7 @@ def test_fields_of_hybrids_and_routers(kind: str, other: dict[str, Any], gist: s
     hf = {"model_type": kind, **GOOD, **scans, "hybrid_override_pattern": "M-*"}
     if kind.startswith(("deepseek", "glm")):
         hf |= {"n_routed_experts": 16, "num_experts_per_tok": 2, "first_k_dense_replace": 1}
+        hf |= {"qk_rope_head_dim": 16}
     build_model(hf, 64)
     with pytest.raises(MlccError) as error:
         build_model({**hf, **other}, 64)

@@ -8,16 +8,7 @@ from typing import Any
 
 import pytest
 
-from mlcc_compiler.models import (
-    deepseek_v2,
-    deepseek_v3,
-    granitemoehybrid,
-    lfm2,
-    mamba2,
-    nemotron_h,
-    qwen3_moe,
-    qwen3_next,
-)
+from mlcc_compiler.models import deepseek_v2, glm4_moe, gpt_oss, minimax_m2, qwen3_moe, qwen3_next
 from mlcc_compiler.models.registry import with_defaults
 
 QWEN = {
@@ -71,7 +62,7 @@ QWEN3_NEXT_80B_A3B = {
     "rope_theta": 10000000,
     "shared_expert_intermediate_size": 512,
 }
-DEEPSEEK_V2_LITE = {
+DEEPSEEK_V2_LITE: dict[str, Any] = {
     "model_type": "deepseek_v2",
     "attention_bias": False,
     "auto_map": {"AutoConfig": "configuration_deepseek.DeepseekV2Config"},
@@ -112,157 +103,94 @@ DEEPSEEK_V2_LITE = {
     "v_head_dim": 128,
     "vocab_size": 102400,
 }
-
-DEEPSEEK_V3 = {
-    **DEEPSEEK_V2_LITE,
-    "model_type": "deepseek_v3",
-    "ep_size": 1,
-    "first_k_dense_replace": 3,
-    "hidden_size": 7168,
-    "intermediate_size": 18432,
-    "moe_intermediate_size": 2048,
-    "n_group": 8,
-    "n_routed_experts": 256,
-    "n_shared_experts": 1,
-    "norm_topk_prob": True,
-    "num_attention_heads": 128,
-    "num_experts_per_tok": 8,
-    "num_hidden_layers": 61,
-    "num_key_value_heads": 128,
-    "num_nextn_predict_layers": 1,
-    "q_lora_rank": 1536,
-    "rope_scaling": {
-        **DEEPSEEK_V2_LITE["rope_scaling"],  # type: ignore[dict-item]
-        "mscale": 1.0,
-        "mscale_all_dim": 1.0,
-    },
-    "routed_scaling_factor": 2.5,
-    "scoring_func": "sigmoid",
-    "topk_group": 4,
-    "topk_method": "noaux_tc",
-    "vocab_size": 129280,
-}
-KIMI_K2 = {
-    **DEEPSEEK_V3,
-    "model_type": "kimi_k2",
-    "first_k_dense_replace": 1,
-    "max_position_embeddings": 131072,
-    "n_group": 1,
-    "n_routed_experts": 384,
-    "num_attention_heads": 64,
-    "num_key_value_heads": 64,
-    "num_nextn_predict_layers": 0,
-    "rope_theta": 50000.0,
-    "routed_scaling_factor": 2.827,
-    "topk_group": 1,
-    "vocab_size": 163840,
-}
-MAMBA_CODESTRAL = {
-    "model_type": "mamba2",
-    "chunk_size": 256,
-    "conv_kernel": 4,
-    "expand": 2,
+GPT_OSS_20B = {
+    "model_type": "gpt_oss",
+    "attention_bias": True,
+    "experts_per_token": 4,
     "head_dim": 64,
     "hidden_act": "silu",
-    "hidden_size": 4096,
-    "layer_norm_epsilon": 1e-05,
-    "n_groups": 8,
-    "norm_before_gate": True,
-    "num_heads": 128,
-    "num_hidden_layers": 64,
-    "residual_in_fp32": True,
-    "rms_norm": True,
-    "state_size": 128,
-    "tie_word_embeddings": False,
-    "time_step_limit": [0.0, float("inf")],
-    "use_bias": False,
-    "use_conv_bias": True,
-    "vocab_size": 32768,
-}
-LFM2_1_2B = {
-    "model_type": "lfm2",
-    "block_auto_adjust_ff_dim": True,
-    "block_dim": 2048,
-    "block_ff_dim": 12288,
-    "block_ffn_dim_multiplier": 1.0,
-    "block_multiple_of": 256,
-    "conv_L_cache": 3,
-    "conv_bias": False,
-    "full_attn_idxs": [2, 5, 8, 10, 12, 14],
-    "hidden_size": 2048,
-    "max_position_embeddings": 128000,
-    "norm_eps": 1e-05,
-    "num_attention_heads": 32,
-    "num_heads": 32,
-    "num_hidden_layers": 16,
-    "num_key_value_heads": 8,
-    "rope_theta": 1000000.0,
-    "vocab_size": 65536,
-}
-GRANITE_4_H_TINY = {
-    "model_type": "granitemoehybrid",
-    "attention_bias": False,
-    "attention_multiplier": 0.0078125,
-    "embedding_multiplier": 12,
-    "hidden_act": "silu",
-    "hidden_size": 1536,
-    "intermediate_size": 512,
-    "layer_types": (["mamba"] * 5 + ["attention"] + ["mamba"] * 4) * 4,
-    "logits_scaling": 6,
-    "mamba_chunk_size": 256,
-    "mamba_conv_bias": True,
-    "mamba_d_conv": 4,
-    "mamba_d_head": 64,
-    "mamba_d_state": 128,
-    "mamba_expand": 2,
-    "mamba_n_groups": 1,
-    "mamba_n_heads": 48,
-    "mamba_proj_bias": False,
+    "hidden_size": 2880,
+    "initial_context_length": 4096,
+    "intermediate_size": 2880,
+    "layer_types": ["sliding_attention", "full_attention"] * 12,
     "max_position_embeddings": 131072,
-    "normalization_function": "rmsnorm",
-    "num_attention_heads": 12,
-    "num_experts_per_tok": 6,
-    "num_hidden_layers": 40,
-    "num_key_value_heads": 4,
-    "num_local_experts": 64,
-    "position_embedding_type": "nope",
-    "residual_multiplier": 0.22,
+    "num_attention_heads": 64,
+    "num_experts_per_tok": 4,
+    "num_hidden_layers": 24,
+    "num_key_value_heads": 8,
+    "num_local_experts": 32,
+    "quantization_config": {
+        "modules_to_not_convert": ["model.layers.*.self_attn", "model.layers.*.mlp.router"],
+        "quant_method": "mxfp4",
+    },
+    "rms_norm_eps": 1e-05,
+    "rope_scaling": {
+        "beta_fast": 32.0,
+        "beta_slow": 1.0,
+        "factor": 32.0,
+        "original_max_position_embeddings": 4096,
+        "rope_type": "yarn",
+        "truncate": False,
+    },
+    "rope_theta": 150000,
+    "sliding_window": 128,
+    "swiglu_limit": 7.0,
+    "tie_word_embeddings": False,
+    "vocab_size": 201088,
+}
+MINIMAX_M2 = {
+    "model_type": "minimax_m2",
+    "attn_type_list": [1] * 62,
+    "head_dim": 128,
+    "hidden_act": "silu",
+    "hidden_size": 3072,
+    "intermediate_size": 1536,
+    "max_position_embeddings": 196608,
+    "num_attention_heads": 48,
+    "num_experts_per_tok": 8,
+    "num_hidden_layers": 62,
+    "num_key_value_heads": 8,
+    "num_local_experts": 256,
+    "qk_norm_type": "per_layer",
+    "rms_norm_eps": 1e-06,
+    "rope_theta": 5000000,
+    "rotary_dim": 64,
+    "scoring_func": "sigmoid",
+    "shared_intermediate_size": 0,
+    "tie_word_embeddings": False,
+    "use_mtp": True,
+    "use_qk_norm": True,
+    "use_routing_bias": True,
+    "vocab_size": 200064,
+}
+GLM_4_5_AIR = {
+    "model_type": "glm4_moe",
+    "attention_bias": True,
+    "first_k_dense_replace": 1,
+    "head_dim": 128,
+    "hidden_act": "silu",
+    "hidden_size": 4096,
+    "intermediate_size": 10944,
+    "max_position_embeddings": 131072,
+    "moe_intermediate_size": 1408,
+    "n_group": 1,
+    "n_routed_experts": 128,
+    "n_shared_experts": 1,
+    "norm_topk_prob": True,
+    "num_attention_heads": 96,
+    "num_experts_per_tok": 8,
+    "num_hidden_layers": 46,
+    "num_key_value_heads": 8,
+    "num_nextn_predict_layers": 1,
+    "partial_rotary_factor": 0.5,
     "rms_norm_eps": 1e-05,
     "rope_scaling": None,
-    "rope_theta": 10000,
-    "shared_intermediate_size": 1024,
-    "tie_word_embeddings": True,
-    "vocab_size": 100352,
-}
-NEMOTRON_NANO_9B_V2 = {
-    "model_type": "nemotron_h",
-    "attention_bias": False,
-    "attention_head_dim": 128,
-    "chunk_size": 128,
-    "conv_kernel": 4,
-    "expand": 2,
-    "head_dim": 128,
-    "hidden_size": 4480,
-    "hybrid_override_pattern": "M-M-M-MM-M-M-M*-M-M-M*-M-M-M-M*-M-M-M-M*-M-MM-M-M-M-M-M-",
-    "intermediate_size": 15680,
-    "layer_norm_epsilon": 1e-05,
-    "mamba_head_dim": 80,
-    "mamba_hidden_act": "silu",
-    "mamba_num_heads": 128,
-    "mamba_proj_bias": False,
-    "max_position_embeddings": 131072,
-    "mlp_bias": False,
-    "mlp_hidden_act": "relu2",
-    "n_groups": 8,
-    "num_attention_heads": 40,
-    "num_hidden_layers": 56,
-    "num_key_value_heads": 8,
-    "ssm_state_size": 128,
-    "time_step_limit": [0.0, float("inf")],
-    "time_step_min": 0.001,
-    "use_bias": False,
-    "use_conv_bias": True,
-    "vocab_size": 131072,
+    "rope_theta": 1000000,
+    "routed_scaling_factor": 1.0,
+    "tie_word_embeddings": False,
+    "topk_group": 1,
+    "use_qk_norm": False,
+    "vocab_size": 151552,
 }
 
 
@@ -301,44 +229,26 @@ def test_deepseek_v2_lite() -> None:
     assert rope.inv_freq[0] == 1 and rope.inv_freq[31] == pytest.approx(1e4 ** (-31 / 32) / 40)
 
 
-def test_deepseek_v3_and_kimi_k2() -> None:
-    config = read(deepseek_v3, DEEPSEEK_V3)
+def test_gpt_oss_20b() -> None:
+    config = read(gpt_oss, GPT_OSS_20B)
+    assert config.windows == (128, None) * 12 and config.qkv_bias and config.output_bias
     experts = config.experts
-    assert (experts.count, experts.chosen, experts.shared) == (256, 8, 2048)
-    assert (experts.score, experts.normalise, experts.scale) == ("sigmoid", True, 2.5)
-    assert (experts.correction.groups, experts.correction.kept) == (8, 4)
-    assert config.dense_layers == 3 and config.query_rank == 1536
-    assert config.latent.scale == pytest.approx(192**-0.5 * (0.1 * log(40) + 1) ** 2)
-    assert config.ignored == (r"^model\.layers\.61\.",)
-    config = read(deepseek_v3, KIMI_K2)
-    assert (config.architecture, config.latent.heads) == ("kimi_k2", 64)
-    assert (config.experts.count, config.experts.correction.groups) == (384, 1)
+    assert (experts.count, experts.chosen, experts.inner) == (32, 4, 2880) and experts.normalise
+    assert experts.clamped == (1.702, 7.0) and experts.biased and experts.router_bias
+    (rope,) = config.ropes
+    assert rope.rotary_dim == 64 and rope.scale == pytest.approx(0.1 * log(32) + 1)
+    assert rope.inv_freq[31] == pytest.approx(150000 ** (-31 / 32) / 32)
 
 
-def test_mamba_codestral() -> None:
-    config = read(mamba2, MAMBA_CODESTRAL)
-    scan = config.mamba.scan
-    assert (scan.heads, scan.head_dim, scan.groups, scan.state) == (128, 64, 8, 128)
-    assert (scan.shortest, scan.longest) == (0.0, None) and scan.channels == 8192 + 2048
-    assert config.ropes == () and config.mamba.norm_groups == 8
+def test_minimax_m2() -> None:
+    config = read(minimax_m2, MINIMAX_M2)
+    assert config.ropes[0].rotary_dim == 64 and config.head_dim == 128
+    assert config.experts.score == "sigmoid" and config.experts.correction.groups == 1
+    assert (config.experts.count, config.experts.chosen, config.experts.shared) == (256, 8, 0)
 
 
-def test_lfm2() -> None:
-    config = read(lfm2, LFM2_1_2B)
-    assert config.intermediate_size == 8192 and config.tie_embeddings and config.head_dim == 64
-    assert [i for i, short in enumerate(config.short) if not short] == [2, 5, 8, 10, 12, 14]
-    assert config.conv.taps == 3 and config.conv.channels == 2048
-
-
-def test_granite_4() -> None:
-    config = read(granitemoehybrid, GRANITE_4_H_TINY)
-    assert config.scans.count(False) == 4 and config.ropes == ()
-    assert config.mamba.scan.inner == 3072 and config.intermediate_size == 1024
-    assert (config.experts.count, config.experts.chosen, config.experts.inner) == (64, 6, 512)
-
-
-def test_nemotron_nano() -> None:
-    config = read(nemotron_h, NEMOTRON_NANO_9B_V2)
-    assert len(config.kinds) == 56 and config.kinds.count("attention") == 4
-    assert config.mamba.scan.inner == 10240 and config.mamba.scan.shortest == 0.001
-    assert config.activation == "relu2"
+def test_glm_4_5_air() -> None:
+    config = read(glm4_moe, GLM_4_5_AIR)
+    assert config.sparse == (False,) + (True,) * 45 and config.ropes[0].rotary_dim == 64
+    assert config.qkv_bias and not config.output_bias and not config.qk_norm
+    assert (config.experts.count, config.experts.shared) == (128, 1408)

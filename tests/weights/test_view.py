@@ -45,9 +45,7 @@ def test_neighbours_of_transposed_experts_and_their_biases(tmp_path: Path) -> No
     mlp = "model.layers.0.mlp"
     given = {f"{mlp}.experts.gate_up_proj": both, f"{mlp}.experts.gate_up_proj_bias": bias}
     found = open_as("gpt_oss", tmp_path, given)
-    np.testing.assert_array_equal(
-        found.read(f"{mlp}.experts.1.gate_proj.weight"), both[1].T[::2]
-    )
+    np.testing.assert_array_equal(found.read(f"{mlp}.experts.1.gate_proj.weight"), both[1].T[::2])
     np.testing.assert_array_equal(found.read(f"{mlp}.experts.2.up_proj.weight"), both[2].T[1::2])
     whole = np.concatenate([bias[:, ::2].ravel(), bias[:, 1::2].ravel()])
     np.testing.assert_array_equal(found.read(f"{mlp}.gate_up_bias"), whole)
@@ -68,7 +66,7 @@ def test_two_tensors_of_one_name_are_refused(tmp_path: Path) -> None:
     layer = "model.layers.0"
     given = {f"{layer}.block_sparse_moe.gate.weight": floats(2, 2)}
     given[f"{layer}.mlp.gate.weight"] = floats(2, 2)
-    with pytest.raises(CheckpointError, match="are both the model's 'model.layers.0.mlp.gate"):
+    with pytest.raises(CheckpointError, match="are both the model's 'model"):
         open_as("mixtral", tmp_path, given)
 
 

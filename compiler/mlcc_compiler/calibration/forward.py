@@ -117,7 +117,7 @@ def _attend(
     q: Array,
     k: Array,
     v: Array,
-    sinks: Array | None = None,
+    sink: Array | None = None,
     *,
     scale: float,
     window: int | None,
@@ -139,13 +139,13 @@ def _attend(
             score = ops.softcap(score, softcap)
         score[hidden] = -np.inf
         top = score.max(axis=1, keepdims=True)
-        if sinks is not None:
-            top = np.maximum(top, sinks[h])
+        if sink is not None:
+            top = np.maximum(top, sink[h])
         score -= top
         np.exp(score, out=score)
         total = score.sum(axis=1, keepdims=True)
-        if sinks is not None:
-            total += np.exp(sinks[h] - top)
+        if sink is not None:
+            total += np.exp(sink[h] - top)
         out[:, h] = score @ v[:, kv] / total
     return out
 

@@ -5,9 +5,9 @@ are left out.
 
 from __future__ import annotations
 
-from mlcc_compiler.models import deepseek_v2
-from mlcc_compiler.models.experts import Experts, chosen_of, correction_of, count_of
-from mlcc_compiler.models.fields import HfConfig, positive, require
+from mlcc_compiler.models import deepseek_v2, glm4_moe
+from mlcc_compiler.models.experts import Experts
+from mlcc_compiler.models.fields import HfConfig, refuse
 
 Layer = deepseek_v2.Layer
 DEFAULTS = deepseek_v2.DEFAULTS | {
@@ -26,13 +26,14 @@ DEFAULTS = deepseek_v2.DEFAULTS | {
     "topk_method": None,
     "scoring_func": None,
 }
-LEAST = 1e-20
-"""What is added to the sum of the weights, as in `glm4_moe`: nothing, for any sum that occurs."""
 
 
 def read_config(hf: HfConfig, context: int) -> deepseek_v2.Config:
     """config.json of a DeepseekV3ForCausalLM, or of the Kimi K2 that calls itself kimi_k2."""
     deepseek_v2.only(hf, "rope_interleave", (True,))
+    rope, width = hf["qk_rope_head_dim"], hf.get("head_dim")
+    if width not in (None, rope):
+        raise refuse("head_dim", f"silent, or qk_rope_head_dim, {rope}", width)
     return deepseek_v2.config_of(hf, context, str(hf["model_type"]), experts_of)
 
 
@@ -44,15 +45,4 @@ def experts_of(hf: HfConfig) -> Experts:
         ("moe_layer_freq", 1),
     ):
         deepseek_v2.only(hf, key, (known,))
-    count, inner = count_of(hf, "n_routed_experts"), require(hf, "moe_intermediate_size")
-    chosen = chosen_of(hf, count)
-    return Experts(
-        count=count,
-        chosen=chosen,
-        inner=inner,
-        normalise=bool(hf["norm_topk_prob"]),
-        score="sigmoid",
-        correction=correction_of(hf, count, chosen, LEAST),
-        scale=positive(hf, "routed_scaling_factor"),
-        shared=inner * require(hf, "n_shared_experts"),
-    )
+    return glm4_moe.experts_of(hf)

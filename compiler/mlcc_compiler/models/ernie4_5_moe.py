@@ -32,8 +32,8 @@ def read_config(hf: HfConfig, context: int) -> Config:
     which its head would have too."""
     if hf["use_bias"]:
         raise UnsupportedError(
-            "config.json: 'use_bias' is not supported with experts; ERNIE 4.5 MoE runs here without "
-            "it (false), as it was published, and ERNIE 4.5 dense with it too"
+            "config.json: 'use_bias' is not supported with experts; ERNIE 4.5 MoE runs here "
+            "without it (false), as it was published, and ERNIE 4.5 dense with it too"
         )
     fields = common_fields(hf, "ernie4_5_moe")
     sparse = _sparse(hf, fields["num_layers"])

@@ -100,6 +100,7 @@ def read_config(hf: HfConfig, context: int) -> Config:
     fields = common_fields(hf, "falcon_h1")
     fields["attention_scale"] *= positive(hf, "key_multiplier")
     bias = bool(hf["attention_bias"])
+    gate, down = _factors(hf, "mlp_multipliers", 2)
     return Config(
         **fields,
         ropes=(rope_from_hf(hf, context),),
@@ -111,7 +112,7 @@ def read_config(hf: HfConfig, context: int) -> Config:
         mamba=_mamba(hf, fields),
         attention_factors=_pair(hf, "attention"),
         scan_factors=_pair(hf, "ssm"),
-        mlp_factors=tuple(_factors(hf, "mlp_multipliers", 2)),
+        mlp_factors=(gate, down),
     )
 
 

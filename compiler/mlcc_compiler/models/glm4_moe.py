@@ -79,11 +79,12 @@ def read_config(hf: HfConfig, context: int) -> Config:
         qk_norm=bool(hf["use_qk_norm"]),
         ignored=(rf"^model\.layers\.({layers}|{layers + 1}|{layers + 2})\.",),
         sparse=tuple(i >= dense for i in range(layers)),
-        experts=_experts(hf) if dense < layers else None,
+        experts=experts_of(hf) if dense < layers else None,
     )
 
 
-def _experts(hf: HfConfig) -> Experts:
+def experts_of(hf: HfConfig) -> Experts:
+    """The mixture of layers that are sparse; DeepSeek V3's too."""
     count, inner = count_of(hf, "n_routed_experts"), require(hf, "moe_intermediate_size")
     chosen = chosen_of(hf, count)
     return Experts(

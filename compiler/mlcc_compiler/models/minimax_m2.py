@@ -63,6 +63,6 @@ def read_config(hf: HfConfig, context: int) -> Config:
 
 def _other(key: str, known: Any, found: Any) -> UnsupportedError:
     return UnsupportedError(
-        f"config.json: '{key}' {found!r} is not supported, only {known!r}; of the MiniMax models M2 "
-        "and those made from it run here"
+        f"config.json: '{key}' {found!r} is not supported, only {known!r}; of the MiniMax models "
+        "M2 and those made from it run here"
     )

@@ -16,6 +16,7 @@ from mlcc_compiler._tvm import ir, relax
 from mlcc_compiler.graph import attribute, call_parts, dims, dtype_of, is_call, literal, tensor
 from mlcc_compiler.kernels.kernel_set import KernelSet
 from mlcc_compiler.passes.rewrite import Rewriter
+from mlcc_compiler.passes.unused import DropUnused
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class MergeProjections(Rewriter):
 
     def run(self) -> ir.IRModule:
         """The rewritten module, without what became unused."""
-        return relax.transform.DeadCodeElimination(["forward"])(super().run())
+        return DropUnused(super().run()).run()
 
     def setup(self, function: relax.Function) -> list[relax.Var]:
         self.old = {b.var: b.value for block in function.body.blocks for b in block.bindings}

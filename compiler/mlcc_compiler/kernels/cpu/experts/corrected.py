@@ -1,5 +1,5 @@
-"""A router whose choice is corrected, on the CPU: each expert's score has a bias that decides who is
-chosen and not with what weight (Wang et al., 2024), and groups of experts may be left out before
+"""A router whose choice is corrected, on the CPU: each expert's score has a bias that decides who
+is chosen and not with what weight (Wang et al., 2024), and groups of experts may be left out before
 that (DeepSeek-AI, 2024). The plain router is `route.py`.
 """
 

@@ -33,8 +33,8 @@ def emit_attention(
     layout: KvLayout,
 ) -> Any:
     """Emit attention of inputs: q f32[n, heads, head_dim], sinks f32[heads] where there are any,
-    pages kv_dtype[num_pages, 2, kv_heads, page_size, head_dim], the scales of 8-bit ones, step. sizes:
-    (sequences, entries of the group's page list).
+    pages kv_dtype[num_pages, 2, kv_heads, page_size, head_dim], the scales of 8-bit ones, step.
+    sizes: (sequences, entries of the group's page list).
 
     The last query of a sequence sits at its last key. A query at position i sees keys j <= i, with
     a window w only j > i - w; not causal, all keys, with a window those of |i - j| < w. Pages that
