@@ -71,6 +71,9 @@ OTHER: dict[str, Any] = {
     "shared_intermediate_size": 0,
     "topk_group": 3,
     "clip_qkv": 0.5,
+    "attention_chunk_size": 20,
+    "floor_scale": 20,
+    "moe_layers": [1],
 }
 FAMILIES = [case for case in CASES if "-" not in case and case != "qwen3_moe"]
 SHOWN = "cohere2"
@@ -80,8 +83,8 @@ def flipped(name: str, value: Any) -> Any:
     """Another value of the same kind; None if there is none worth trying."""
     if name in ("layer_types", "layers_block_type") and isinstance(value, list):
         other = {"full_attention": "sliding_attention", "sliding_attention": "full_attention"}
-        slides = set(value) <= set(other)
-        return [other[kind] for kind in value] if slides else [*value[1:], value[0]]
+        slides = set(value) <= {*other, "chunked_attention"}
+        return [other.get(kind, kind) for kind in value] if slides else [*value[1:], value[0]]
     if name in OTHER:
         return OTHER[name]
     if isinstance(value, list) and all(isinstance(number, float) for number in value):

@@ -41,6 +41,9 @@ DEFAULTS = DECODER_DEFAULTS | {
     "use_qk_norm": True,
 }
 
+_KINDS = ("chunked_attention", "full_attention")
+"""The same, up to the context that is built."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Config(glm4_moe.Config):
@@ -80,6 +83,9 @@ def read_config(hf: HfConfig, context: int) -> Config:
     _check_context(hf, context)
     fields = common_fields(hf, "llama4_text")
     layers, inner = fields["num_layers"], fields["intermediate_size"]
+    for kind in hf.get("layer_types") or ():
+        if kind not in _KINDS:
+            raise refuse("layer_types", f"made of {' and '.join(_KINDS)}", kind)
     turned, bias = _turned(hf, layers), bool(hf["attention_bias"])
     sparse = _sparse(hf, layers)
     fields |= {"intermediate_size": require(hf, "intermediate_size_mlp")}
