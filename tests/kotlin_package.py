@@ -84,7 +84,7 @@ def _build(folder: Path, library: Library, model: Path) -> None:
     kotlin_tokenizers.write(cases, [model, trained])
     run([*MAVEN, *_properties(library, model, cases), "package"])
     parts = folder / "parts"
-    packing("parts").make(library.folder, parts)
+    packing("parts").make(packing("system").System.at(None), library.folder, parts)
     shutil.copytree(ANDROID / "mlcc-jvm" / "target" / "lib", folder / "lib")
     shutil.copytree(ANDROID / "mlcc-jvm" / "target" / "test-classes", folder / "test-classes")
     for reports in ANDROID.glob("*/target/surefire-reports"):

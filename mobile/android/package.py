@@ -3,6 +3,7 @@
 
     python mobile/android/package.py jar            # a Maven repository: build/mobile/repository
     python mobile/android/package.py parts FOLDER   # this machine's native parts, for another's JAR
+    python mobile/android/package.py parts FOLDER --root ROOT   # another CPU's, by zig
     python mobile/android/package.py aar            # for Android; README.md says what it needs
 
 Each says with --help what it takes. The Python that runs this is packed: .venv's, whose interpreter
@@ -21,6 +22,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from packing import ANDROID, ROOT, PackingError, aar, jar, parts
+from packing.system import System
 
 BUILD = ROOT / "build" / "mobile"
 
@@ -33,6 +35,7 @@ def main() -> None:
     commands = parser.add_subparsers(dest="command", required=True)
     folder = commands.add_parser("parts", help="native parts of this machine")
     folder.add_argument("out", type=Path)
+    folder.add_argument("--root", type=Path, help="a Debian root of another CPU, with its Python")
     made = commands.add_parser("jar", help="JARs, as a Maven repository")
     made.add_argument("--out", type=Path, default=BUILD / "repository")
     made.add_argument("--parts", type=Path, action="append", default=[], help="of other machines")
@@ -42,24 +45,28 @@ def main() -> None:
     made.add_argument("--without-native", action="store_true", help="to compile apps with, no more")
     asked = parser.parse_args()
     if asked.command == "parts":
-        make_parts(asked.out)
+        make_parts(asked.out, asked.root)
     elif asked.command == "jar":
         make_jar(asked.out, asked.parts)
     else:
         make_aar(asked.out, None if asked.without_native else asked.native)
 
 
-def make_parts(out: Path) -> dict[str, Any]:
-    """This machine's native parts, built anew; returns their list."""
-    libraries = BUILD / "c"
-    for script in (ROOT / "mobile" / "c" / "build.py", ANDROID / "jni" / "build.py"):
-        run([sys.executable, str(script), str(libraries)])
-    return parts.make(libraries, out)
+def make_parts(out: Path, root: Path | None = None) -> dict[str, Any]:
+    """The native parts of this machine or of another CPU's root, built anew; returns their list."""
+    system = System.at(root)
+    libraries, options, arch = BUILD / "c", [], []
+    if root is not None:
+        libraries = BUILD / f"c-{system.arch}"
+        options, arch = ["--arch", system.arch, "--python", str(root)], [system.arch]
+    run([sys.executable, str(ROOT / "mobile" / "c" / "build.py"), *options, str(libraries)])
+    run([sys.executable, str(ANDROID / "jni" / "build.py"), str(libraries), *arch])
+    return parts.make(system, libraries, out)
 
 
 def make_jar(out: Path, others: list[Path]) -> None:
     """This machine's parts and those of others, and Kotlin's classes."""
-    own = BUILD / "parts" / parts.this_platform()
+    own = BUILD / "parts" / System.at(None).name
     made = make_parts(own)
     maven("mlcc-jvm,mlcc-openai")
     written = jar.publish([own, *others], out)

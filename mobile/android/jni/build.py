@@ -1,6 +1,7 @@
-"""Makes libmlcc_jni.so beside a libmlcc.so of this machine: what the JVM loads.
+"""Makes libmlcc_jni.so beside a libmlcc.so: what the JVM loads.
 
-    python mobile/android/jni/build.py FOLDER     FOLDER: where mobile/c/build.py put libmlcc.so
+    python mobile/android/jni/build.py FOLDER       FOLDER: where mobile/c/build.py put libmlcc
+    python mobile/android/jni/build.py FOLDER ARCH  for another Linux, by zig
 
 JNI's headers are those of $JAVA_HOME, or of the JDK whose javac is on the path; the C++ compiler is
 $CXX, or the system's. The standard library only.
@@ -21,11 +22,12 @@ LIBRARY = "libmlcc_jni.so"
 FLAGS = ("-std=c++17", "-O2", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror")
 
 
-def build(folder: Path) -> None:
-    """Raises SystemExit that names what is missing."""
+def build(folder: Path, arch: str | None = None) -> None:
+    """arch: None = this machine's. Raises SystemExit that names what is missing."""
     java = headers()
+    words, places = compiler(arch)
     command = [
-        *(shlex.split(os.environ.get("CXX", "")) or ["c++"]),
+        *words,
         *FLAGS,
         "-shared",
         f"-I{HEADERS}",
@@ -40,9 +42,25 @@ def build(folder: Path) -> None:
     ]
     if shutil.which(command[0]) is None:
         sys.exit(f"mobile/android: no compiler '{command[0]}'; apt install g++, or set CXX")
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    environment = {**os.environ, **places}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     if done.returncode:
         sys.exit(f"mobile/android: `{shlex.join(command)}` failed:\n{done.stderr}")
+
+
+def compiler(arch: str | None) -> tuple[list[str], dict[str, str]]:
+    """Its words, and what to add to the environment. Raises SystemExit."""
+    if arch is None:
+        return shlex.split(os.environ.get("CXX", "")) or ["c++"], {}
+    sys.path.insert(0, str(HERE.parents[2] / "runtime" / "native"))
+    import build_executor
+
+    try:
+        words, _ = build_executor.toolchain(arch)
+    except build_executor.BuildError as error:
+        sys.exit(f"mobile/android: {error}")
+    # what libmlcc is linked to is there where it runs
+    return [*words, "-s", "-Wl,--allow-shlib-undefined"], dict(build_executor.zig_cache())
 
 
 def headers() -> Path:
@@ -56,6 +74,6 @@ def headers() -> Path:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
+    if len(sys.argv) not in (2, 3):
         sys.exit(__doc__)
-    build(Path(sys.argv[1]).resolve())
+    build(Path(sys.argv[1]).resolve(), *sys.argv[2:])

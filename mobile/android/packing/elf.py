@@ -1,8 +1,10 @@
-"""What a shared library says of itself: its CPU and the glibc that it asks for. Links nothing."""
+"""What a shared library says of itself: its CPU, the libraries and the glibc that it asks for.
+Links nothing."""
 
 from __future__ import annotations
 
 import re
+import subprocess
 from pathlib import Path
 
 from packing import PackingError
@@ -37,3 +39,10 @@ def glibc(libraries: list[Path]) -> str:
         for match in re.finditer(rb"\0GLIBC_2\.(\d+)(?=[\0.])", library.read_bytes())
     }
     return f"2.{max(asked)[0]}" if asked else ""
+
+
+def needed(library: Path) -> list[str]:
+    """The names of the libraries that it is linked to."""
+    command = ["readelf", "-d", str(library)]
+    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return re.findall(r"\(NEEDED\)[^\[]*\[(.+)\]", told)

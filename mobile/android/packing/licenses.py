@@ -14,8 +14,9 @@ _COMPILER = "ziglang-*.dist-info/licenses/ziglang/lib/libcxx*/LICENSE.TXT"
 """Of the C++ library that zig puts into the executor."""
 
 
-def gather(out: Path, python: Path, system: list[Path]) -> None:
-    """Copy all of them. python: its licence's file; system: libraries of the system.
+def gather(out: Path, python: Path, system: list[Path], root: Path | None = None) -> None:
+    """Copy all of them. python: its licence's file; system: libraries of the system;
+    root: where that is, None = here.
 
     Raises PackingError for a part whose licence is not there.
     """
@@ -31,7 +32,8 @@ def gather(out: Path, python: Path, system: list[Path]) -> None:
     for file in site.glob(_COMPILER):
         shutil.copyfile(file, out / f"{file.parent.name}.txt")
     for library in system:
-        shutil.copyfile(_of_debian(library), out / f"{library.name.split('.')[0]}.txt")
+        found = _of_debian(library, root or Path("/"))
+        shutil.copyfile(found, out / f"{library.name.split('.')[0]}.txt")
 
 
 def _of_package(name: str) -> list[Path]:
@@ -46,12 +48,12 @@ def _of_package(name: str) -> list[Path]:
     return files
 
 
-def _of_debian(library: Path) -> Path:
+def _of_debian(library: Path, root: Path) -> Path:
     """By the list of files that the system's package manager keeps."""
-    for files in Path("/var/lib/dpkg/info").glob("*.list"):
+    for files in (root / "var/lib/dpkg/info").glob("*.list"):
         if any(line.endswith("/" + library.name) for line in files.read_text().splitlines()):
             package = files.stem.partition(":")[0]
-            copyright = Path("/usr/share/doc") / package / "copyright"
+            copyright = root / "usr/share/doc" / package / "copyright"
             if copyright.exists():
                 return copyright
     raise PackingError(f"no package of the system says the licence of {library}")
