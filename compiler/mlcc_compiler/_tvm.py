@@ -6,6 +6,7 @@ from mlcc_targets.without_torch import without_torch
 
 with without_torch():
     import tvm
+    import tvm_ffi
     from tvm import ir, relax, tirx
     from tvm.relax.frontend import nn
     from tvm.script import tirx as T
@@ -15,4 +16,4 @@ with without_torch():
 Tensor = Any
 """A tensor of the module front end; TVM ships no types."""
 
-__all__ = ["B", "IRBuilder", "T", "Tensor", "ir", "nn", "relax", "tirx", "tvm"]
+__all__ = ["B", "IRBuilder", "T", "Tensor", "ir", "nn", "relax", "tirx", "tvm", "tvm_ffi"]

@@ -14,10 +14,9 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-import tvm_ffi
 
 from mlcc.machine import cpu_features, machine
-from mlcc_compiler._tvm import B, IRBuilder, T, tvm
+from mlcc_compiler._tvm import B, IRBuilder, T, tvm, tvm_ffi
 from mlcc_compiler.kernels.frame import Expr, PrimFunc
 
 LANES = 8
