@@ -20,8 +20,9 @@ from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.ir_dump import IrDump
 from mlcc_compiler.kernels import kernel_set_for
 from mlcc_compiler.layout import WeightPlan
+from mlcc_compiler.options import Options
 from mlcc_compiler.pipeline import Bounds, build, lower
-from mlcc_compiler.plan import Options, Plan, make_plan
+from mlcc_compiler.plan import Plan, make_plan
 from mlcc_compiler.quantization import scheme
 from mlcc_targets import Choices, Target, get_target
 

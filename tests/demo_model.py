@@ -9,7 +9,7 @@ from filelock import FileLock
 
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
-from mlcc_compiler.plan import Options
+from mlcc_compiler.options import Options
 from mlcc_targets import Choices, get_target
 
 DEMO = Path(__file__).parents[1] / "examples" / "demo"

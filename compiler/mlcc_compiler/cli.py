@@ -132,7 +132,7 @@ def compile_command(
     from mlcc_compiler.checkpoint.hub import resolve
     from mlcc_compiler.checkpoint.opening import open_checkpoint
     from mlcc_compiler.compile import compile_model
-    from mlcc_compiler.plan import Options
+    from mlcc_compiler.options import Options
     from mlcc_compiler.quantization.recipes import DEFAULT, KEEP
     from mlcc_compiler.weights.merge_lora import with_lora
 

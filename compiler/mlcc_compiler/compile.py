@@ -32,10 +32,11 @@ from mlcc_compiler.kernels import kernel_set_for
 from mlcc_compiler.layout import WeightPlan
 from mlcc_compiler.models.config import long_factors
 from mlcc_compiler.models.registry import with_defaults
+from mlcc_compiler.options import Options
 from mlcc_compiler.passes.adapters import sites_of
 from mlcc_compiler.passes.auxiliary import add_interface
 from mlcc_compiler.pipeline import Bounds, Traced, build, lower
-from mlcc_compiler.plan import Options, Plan, make_plan
+from mlcc_compiler.plan import Plan, make_plan
 from mlcc_compiler.preflight import check_ready
 from mlcc_compiler.quantization import scheme
 from mlcc_compiler.weights.convert import arrays_of, plain_layout, specs_of

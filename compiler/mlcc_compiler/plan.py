@@ -10,12 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
-from pathlib import Path
 from typing import Any
 
-from mlcc.artifact.pages import KV_DTYPES
 from mlcc.artifact.schema import (
-    ACTIVATION_DTYPES,
     AdaptersInfo,
     AdapterSite,
     EncoderInfo,
@@ -23,36 +20,33 @@ from mlcc.artifact.schema import (
 )
 from mlcc.engine.tables import StepLayout
 from mlcc.errors import UnsupportedError
-from mlcc_compiler.adapters import AdapterRoom, check_room
+from mlcc_compiler.adapters import check_room
 from mlcc_compiler.caches import Caches
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.encoder_plan import (
-    ENCODER_BATCH,
     as_encoder,
     check_caches,
     encoder_info,
     step_pools,
 )
-from mlcc_compiler.layout import INT8, INT8_WORDS
 from mlcc_compiler.models.causal_lm import CausalLM
 from mlcc_compiler.models.config import DecoderConfig
 from mlcc_compiler.models.encoder import Encoder
 from mlcc_compiler.models.fields import require
 from mlcc_compiler.models.layers import named_modules
 from mlcc_compiler.models.readout import Readout
-from mlcc_compiler.models.registry import Architecture, build_model, longest, with_defaults
-from mlcc_compiler.passes.cache_groups import caches_of
+from mlcc_compiler.models.registry import Architecture, build_model, with_defaults
+from mlcc_compiler.options import Options, check_options
 from mlcc_compiler.pipeline import Traced, trace
-from mlcc_compiler.quantization import Recipe, recipe, scheme, with_head
+from mlcc_compiler.quantization import scheme
 from mlcc_compiler.quantization.apply import apply_schemes, assign
+from mlcc_compiler.sizes import caches_for, context_of, limits_of
 from mlcc_compiler.toolchain import missing
 from mlcc_compiler.weights.check import check_layers, check_tensors
 from mlcc_compiler.weights.encoder import encoder_names
 from mlcc_compiler.weights.names import NameMap, checkpoint_names
 from mlcc_targets import Target
 
-DEFAULT_CONTEXT = 4096
-PAGE_SIZE = 16
 _TABLES = (
     "model.embed_tokens.weight",
     "lm_head.weight",
@@ -60,41 +54,6 @@ _TABLES = (
     "embeddings.tok_embeddings.weight",
 )
 STATIC = "model.a"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Options:
-    """What a compile may be told. `context` None = the model's own, at most DEFAULT_CONTEXT; other
-    bounds None = the target's row."""
-
-    quant: str = "q4"
-    head: str | None = None
-    """A recipe whose head is used for output head and embedding instead of `quant`'s own."""
-    context: int | None = None
-    max_batch: int | None = None
-    max_step_tokens: int | None = None
-    max_rows: int | None = None
-    """Rows of logits a step; None = as many as sequences."""
-    adapters: AdapterRoom | None = None
-    """Room for low-rank adapters; None = none can be loaded."""
-    dump_ir: Path | None = None
-    kv: str | None = None
-    """What keys and values are kept as: a name of `mlcc.artifact.pages.KV_DTYPES`; None = f16 where
-    the target computes with it, f32 elsewhere and for exact runs."""
-    activations: int | None = None
-    """Bits to which a CPU rounds what meets a matrix of codes, 8 or 16; None = 8."""
-    calibrate: str | None = None
-    """A text file, or "default", on which matrices are rounded; None = without data."""
-    reuse_weights: Path | None = None
-    """An artifact of the same checkpoint whose weights are stored as this compile would."""
-    reranker: bool = False
-    """Read a language model as a reranker, by its next token."""
-    static_library: bool = False
-    """A static library beside the other, for programs that link their model."""
-
-    @property
-    def recipe(self) -> Recipe:
-        return with_head(recipe(self.quant), self.head)
 
 
 @dataclass(frozen=True)
@@ -213,28 +172,18 @@ class Plan:
             self,
             target=_with_name(target, self.checkpoint.name),
             options=replace(options, dump_ir=dump and dump / target.variant),
-            caches=_caches(self.traced, target, options),
+            caches=caches_for(self.traced, target, options),
         )
 
 
 def make_plan(checkpoint: Checkpoint, target: Target, options: Options) -> Plan:
     """Decide sizes, build and quantize the model, and check every tensor's name and shape."""
-    if options.adapters is not None and target.arch == "wasm32":
-        raise UnsupportedError(
-            f"adapters are not loaded in a browser's tab yet; leave out --adapter-rank for target "
-            f"'{target.name}', or merge one with --merge-lora"
-        )
+    check_options(options, target)
     if reason := missing(target):
         raise UnsupportedError(f"target '{target.name}': {reason}")
-    check_activations(target)
-    if options.static_library and target.archive is None:
-        raise UnsupportedError(
-            f"target '{target.name}' has no static library beside {target.library}; leave out "
-            "--static-library, or use --target cpu"
-        )
     target = _with_name(target, checkpoint.name)
-    checkpoint, readout = as_encoder(checkpoint, options.reranker, _of_writing(options))
-    context = _context(checkpoint, options, readout)
+    checkpoint, readout = as_encoder(checkpoint, options.reranker, options.of_writing)
+    context = context_of(checkpoint, options, readout)
     layers = require(with_defaults(checkpoint.config), "num_hidden_layers")
     check_layers(layers, len(checkpoint.tensors.shapes))
     dtype = target.activation_dtype
@@ -248,10 +197,10 @@ def make_plan(checkpoint: Checkpoint, target: Target, options: Options) -> Plan:
     config = architecture.config
     tied = ("lm_head.weight",) if config.tie_embeddings else ()
     check_tensors(expected, found, (*config.ignored, *tied))
-    caches = _caches(traced, target, options)
+    caches = caches_for(traced, target, options)
     if readout is not None:
         check_caches(caches)
-    limits = _limits(options, target, context, caches, readout)
+    limits = limits_of(options, target, context, caches, readout)
     notes = (*assignment.notes(), *(readout.notes if readout else ()))
     plan = Plan(
         checkpoint, target, options, architecture, traced, names.source, limits, caches, notes,
@@ -273,16 +222,6 @@ def _check_rounding(plan: Plan) -> None:
     )
 
 
-def _of_writing(options: Options) -> dict[str, Any]:
-    """The options that encoders do not obey."""
-    return {
-        "--adapter-rank": options.adapters,
-        "--calibrate": options.calibrate,
-        "--kv": "int8" if options.kv == "int8" else None,
-        "--static-library": options.static_library or None,
-    }
-
-
 def _names(model: CausalLM | Encoder, names: Sequence[str], checkpoint: Checkpoint) -> NameMap:
     found = encoder_names if isinstance(model, Encoder) else checkpoint_names
     return found(names, checkpoint.tensors.shapes)
@@ -297,18 +236,6 @@ def _own(model: CausalLM | Encoder, checkpoint: Checkpoint) -> dict[str, str]:
     return {n: own[source[n]] for n in matrices if source[n] in own}
 
 
-def check_activations(target: Target) -> None:
-    """Raises UnsupportedError for a row, or an alternative of it, whose activations no kernels
-    compute yet."""
-    for row in (target, *target.alternatives):
-        if row.activation_dtype not in ACTIVATION_DTYPES:
-            known = ", ".join(f"'{dtype}'" for dtype in ACTIVATION_DTYPES)
-            raise UnsupportedError(
-                f"target '{row.name}' asks for activations in {row.activation_dtype}, which no "
-                f"kernels compute yet; set activation_dtype to {known} in the target's row"
-            )
-
-
 def schemes_of(model: CausalLM | Encoder, names: Sequence[str]) -> dict[str, str]:
     """The scheme of each tensor; vectors are f32, and what no recipe reaches."""
     schemes = dict.fromkeys(names, "f32")
@@ -320,71 +247,9 @@ def _has_scheme(module: Any) -> bool:
     return hasattr(module, "scheme")
 
 
-def _limits(
-    options: Options, target: Target, context: int, caches: Caches, readout: Readout | None
-) -> Limits:
-    batch = options.max_batch or target.max_batch
-    if readout is not None:  # a text is one step's, and has one row
-        batch = options.max_batch or max(ENCODER_BATCH, target.max_batch)
-        most = max(options.max_step_tokens or target.max_step_tokens, context)
-        options = replace(options, max_step_tokens=most, max_rows=batch)
-    rows = options.max_rows or batch
-    layout = StepLayout.of(
-        caches.groups,
-        context=context,
-        max_tokens=max(options.max_step_tokens or target.max_step_tokens, batch, rows),
-        max_sequences=batch,
-        max_rows=rows,
-        max_copies=batch,
-    )
-    return Limits(
-        context=context,
-        max_batch=layout.max_sequences,
-        max_step_tokens=layout.max_tokens,
-        max_rows=layout.max_rows,
-        max_step_pages=layout.max_pages,
-        max_copies=layout.max_copies,
-    )
-
-
 def _with_name(target: Target, model: str) -> Target:
     """A static library's symbols carry the model's name: an app may link several models."""
     if not target.symbol_prefix:
         return target
     name = re.sub(r"[^a-z0-9]+", "_", model.rpartition("/")[2].lower())
     return replace(target, symbol_prefix=f"{target.symbol_prefix}{name}_")
-
-
-def _context(checkpoint: Checkpoint, options: Options, readout: Readout | None) -> int:
-    most = longest(checkpoint.config)
-    own = readout.longest if readout is not None and readout.longest else DEFAULT_CONTEXT
-    context = options.context or min(most, own, DEFAULT_CONTEXT)
-    if context > most:
-        raise UnsupportedError(
-            f"--context {context} is more than the model's {most}; use --context {most}"
-        )
-    return context
-
-
-def _caches(traced: Traced, target: Target, options: Options) -> Caches:
-    """The model's cache groups. Raises UnsupportedError for pages that this model or target cannot
-    keep."""
-    caches = caches_of(traced.module, PAGE_SIZE, _dtype(target, options))
-    if options.kv is not None and not any(group.has_pages for group in caches.groups):
-        raise UnsupportedError(
-            f"--kv {options.kv}: this model keeps no keys and values; leave --kv out"
-        )
-    return caches
-
-
-def _dtype(target: Target, options: Options) -> str:
-    """Of caches: float16 where weights are rounded already; exact runs keep float32."""
-    if options.kv is None:
-        return "float16" if target.f16 and options.quant != "f32" else "float32"
-    if options.kv == "f16" and not target.f16:
-        raise UnsupportedError(
-            f"--kv f16: target '{target.name}' has no float16 here; use --kv int8 or --kv f32"
-        )
-    if options.kv == "int8":
-        return INT8_WORDS if target.generator else INT8
-    return KV_DTYPES[options.kv]

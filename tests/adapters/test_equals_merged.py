@@ -35,7 +35,8 @@ from mlcc.opening import open_executor, open_model
 from mlcc_compiler.adapters import AdapterRoom
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
-from mlcc_compiler.plan import Options, make_plan
+from mlcc_compiler.options import Options
+from mlcc_compiler.plan import make_plan
 from mlcc_targets import Choices, get_target
 
 BOUND = 2e-4

@@ -16,7 +16,7 @@ from mlcc.model.tokenizer import FileTokenizer
 from mlcc_compiler.calibration.text import DEFAULT, MOST_ROWS, calibration_text, rows_of
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
-from mlcc_compiler.plan import Options
+from mlcc_compiler.options import Options
 from mlcc_targets import get_target
 
 DEMO = Path(__file__).parents[2] / "examples" / "demo"

@@ -13,7 +13,7 @@ from tiny_checkpoint import write_checkpoint
 from mlcc.artifact.known import is_known, remember
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
-from mlcc_compiler.plan import Options
+from mlcc_compiler.options import Options
 from mlcc_targets import get_target
 
 NOTICE = "was not compiled here by you; its machine code runs with your rights"

@@ -26,9 +26,10 @@ from mlcc_compiler.graph import call_parts, dtype_of
 from mlcc_compiler.ir_dump import IrDump
 from mlcc_compiler.kernels import kernel_set_for
 from mlcc_compiler.models.registry import build_model
+from mlcc_compiler.options import Options
 from mlcc_compiler.passes.cache_groups import caches_of
 from mlcc_compiler.pipeline import Bounds, Traced, lower, trace
-from mlcc_compiler.plan import Options, make_plan
+from mlcc_compiler.plan import make_plan
 from mlcc_targets import Choices, get_target
 
 VOCAB = 131

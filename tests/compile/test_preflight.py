@@ -16,7 +16,8 @@ from mlcc.errors import MlccError, UnsupportedError
 from mlcc_compiler import compile as compiling
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
-from mlcc_compiler.plan import Options, make_plan
+from mlcc_compiler.options import Options
+from mlcc_compiler.plan import make_plan
 from mlcc_targets import Target, get_target
 
 

@@ -20,7 +20,7 @@ from mlcc.opening import open_executor
 from mlcc_compiler.artifact import package
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
-from mlcc_compiler.plan import Options
+from mlcc_compiler.options import Options
 from mlcc_targets import get_target
 
 # Largest error of any logit, in units of the logits' standard deviation.

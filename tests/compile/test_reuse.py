@@ -18,7 +18,7 @@ from mlcc.errors import UnsupportedError
 from mlcc.opening import open_model
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
-from mlcc_compiler.plan import Options
+from mlcc_compiler.options import Options
 from mlcc_targets import Choices, Target, get_target
 
 SHARD = "weights-00001-of-00001.safetensors"

@@ -17,7 +17,8 @@ from models.mixed import capacity_of, native, run_mixed
 from mlcc.cli import cli
 from mlcc.errors import UnsupportedError
 from mlcc_compiler.checkpoint.folder import Checkpoint
-from mlcc_compiler.plan import Options, make_plan
+from mlcc_compiler.options import Options
+from mlcc_compiler.plan import make_plan
 from mlcc_targets import get_target
 
 

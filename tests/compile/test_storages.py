@@ -11,9 +11,10 @@ from cli.tiny_checkpoint import write_checkpoint
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.ir_dump import IrDump
 from mlcc_compiler.kernels import kernel_set_for
+from mlcc_compiler.options import Options
 from mlcc_compiler.passes.storages import PAGE
 from mlcc_compiler.pipeline import Bounds, lower
-from mlcc_compiler.plan import Options, make_plan
+from mlcc_compiler.plan import make_plan
 from mlcc_targets import get_target
 
 STORAGE = re.compile(r"R\.memory\.alloc_storage\(R\.shape\(\[([^\]]*)\]\)")

@@ -17,7 +17,7 @@ from mlcc.errors import UnsupportedError
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.cli import compile_command
 from mlcc_compiler.compile import Progress, compile_model
-from mlcc_compiler.plan import Options
+from mlcc_compiler.options import Options
 from mlcc_targets import Choices, Target, get_target
 
 OTHER = "mlcc.f32.json"

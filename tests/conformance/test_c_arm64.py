@@ -26,7 +26,7 @@ from conformance.runner import Runner
 from conformance.vectors import Vector, load
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
-from mlcc_compiler.plan import Options
+from mlcc_compiler.options import Options
 from mlcc_targets import Choices, get_target
 
 pytestmark = [

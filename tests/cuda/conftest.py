@@ -16,7 +16,7 @@ from mlcc.opening import open_model
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.cuda import build as cuda_build
-from mlcc_compiler.plan import Options
+from mlcc_compiler.options import Options
 from mlcc_targets import get_target
 
 from . import emulation

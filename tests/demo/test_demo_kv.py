@@ -26,7 +26,7 @@ from mlcc.model.transfer import export_request, import_request
 from mlcc.opening import open_model
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
-from mlcc_compiler.plan import Options
+from mlcc_compiler.options import Options
 from mlcc_targets import Choices, get_target
 
 Opened8 = Callable[[str], Model]

@@ -18,7 +18,7 @@ from mlcc.artifact.folder import Artifact
 from mlcc.engine.manual import ManualSteps
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
-from mlcc_compiler.plan import Options
+from mlcc_compiler.options import Options
 from mlcc_targets import Choices, get_target
 from mlcc_targets.linker import run_zig
 

@@ -21,7 +21,8 @@ from mlcc.errors import CheckpointError, UnsupportedError
 from mlcc_compiler.checkpoint.opening import open_checkpoint
 from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.gguf.files import chosen, quantization_of
-from mlcc_compiler.plan import Options, make_plan
+from mlcc_compiler.options import Options
+from mlcc_compiler.plan import make_plan
 from mlcc_targets import Choices, get_target
 
 MIXED = {"attn_q": "Q4_0", "attn_k": "Q5_0", "attn_v": "Q8_0", "ffn_down": "Q4_1", "ffn_up": "F16"}

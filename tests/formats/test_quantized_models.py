@@ -17,7 +17,8 @@ from formats.test_quantized_safetensors import packed
 from mlcc.device.place import Place
 from mlcc.errors import CheckpointError
 from mlcc_compiler.checkpoint.folder import Checkpoint
-from mlcc_compiler.plan import Options, make_plan
+from mlcc_compiler.options import Options
+from mlcc_compiler.plan import make_plan
 from mlcc_targets import Choices, get_target
 
 GROUP, BITS = 32, 4

@@ -14,7 +14,7 @@ from kotlin_package import ANDROID, MAVEN, Package, packing, run
 
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
-from mlcc_compiler.plan import Options
+from mlcc_compiler.options import Options
 from mlcc_targets import Choices, get_target
 
 pytestmark = [

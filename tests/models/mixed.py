@@ -20,8 +20,9 @@ from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.graph_json import graph_to_json
 from mlcc_compiler.ir_dump import IrDump
 from mlcc_compiler.kernels import kernel_set_for
+from mlcc_compiler.options import Options
 from mlcc_compiler.pipeline import Bounds, build, lower
-from mlcc_compiler.plan import Options, Plan, make_plan
+from mlcc_compiler.plan import Plan, make_plan
 from mlcc_compiler.weights.convert import arrays_of
 from mlcc_targets import get_target
 from models.checkpoints import CONTEXT, make_checkpoint, oracle_logits

@@ -13,7 +13,8 @@ from safetensors.torch import load_file, save_file
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, report_plan
 from mlcc_compiler.models.registry import ARCHITECTURES, build_model
-from mlcc_compiler.plan import Options, make_plan
+from mlcc_compiler.options import Options
+from mlcc_compiler.plan import make_plan
 from mlcc_targets import get_target
 from models.checkpoints import SMALL, make_checkpoint, save_random
 from models.mixed import capacity_of, reference, run_mixed

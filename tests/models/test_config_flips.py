@@ -18,7 +18,8 @@ from huggingface_hub.errors import StrictDataclassError
 from mlcc.errors import MlccError
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.models.registry import ARCHITECTURES
-from mlcc_compiler.plan import Options, make_plan
+from mlcc_compiler.options import Options
+from mlcc_compiler.plan import make_plan
 from mlcc_targets import get_target
 from models.checkpoints import CASES, SMALL, save_random
 from models.mixed import capacity_of, reference, run_mixed

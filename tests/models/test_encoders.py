@@ -23,7 +23,7 @@ from mlcc.model.model import Model
 from mlcc.opening import open_model
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
-from mlcc_compiler.plan import Options
+from mlcc_compiler.options import Options
 from mlcc_targets import Choices, get_target
 from models.encoder_checkpoints import CASES, RERANKERS, VOCAB, expected, make_encoder
 

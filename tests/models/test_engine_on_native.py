@@ -20,7 +20,7 @@ from mlcc.engine.batch import Batch
 from mlcc.opening import open_executor
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
-from mlcc_compiler.plan import Options
+from mlcc_compiler.options import Options
 from mlcc_targets import get_target
 from models.checkpoints import make_checkpoint, oracle_logits
 

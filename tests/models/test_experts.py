@@ -12,7 +12,8 @@ from mlcc.errors import CheckpointError
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.layout import WeightLayout, WeightPlan
 from mlcc_compiler.models.registry import build_model
-from mlcc_compiler.plan import Options, make_plan
+from mlcc_compiler.options import Options
+from mlcc_compiler.plan import make_plan
 from mlcc_targets import get_target
 from models.checkpoints import make_checkpoint
 from models.test_config_refusals import GOOD

@@ -14,7 +14,8 @@ from safetensors.torch import load_file, save_file
 
 from mlcc.device.place import Place
 from mlcc_compiler.checkpoint.folder import Checkpoint
-from mlcc_compiler.plan import Options, Plan, make_plan
+from mlcc_compiler.options import Options
+from mlcc_compiler.plan import Plan, make_plan
 from mlcc_targets import Choices, get_target
 from models.checkpoints import make_checkpoint
 from models.mixed import capacity_of, native, reference, run_mixed

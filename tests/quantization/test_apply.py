@@ -8,7 +8,8 @@ from demo_model import DEMO
 
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.models.registry import build_model
-from mlcc_compiler.plan import Options, make_plan
+from mlcc_compiler.options import Options
+from mlcc_compiler.plan import make_plan
 from mlcc_compiler.quantization import Recipe, fitting, recipe, scheme
 from mlcc_compiler.quantization.apply import apply_schemes, assign
 from mlcc_targets import get_target

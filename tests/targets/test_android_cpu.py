@@ -21,7 +21,7 @@ from mlcc.errors import ArtifactError
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.kernels.cpu.kernel_set import kernels_of
-from mlcc_compiler.plan import Options
+from mlcc_compiler.options import Options
 from mlcc_compiler.quantization.schemes import SCHEMES
 from mlcc_targets import Choices, TargetError, get_target
 

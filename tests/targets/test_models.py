@@ -25,7 +25,7 @@ from mlcc.errors import ArtifactError
 from mlcc.machine import machine
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
-from mlcc_compiler.plan import Options
+from mlcc_compiler.options import Options
 from mlcc_targets import Choices, get_target
 
 TEXTS = {"metal": b"\nkernel void ", "ios": b"\nkernel void "}

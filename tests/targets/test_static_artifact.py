@@ -17,7 +17,7 @@ from mlcc.artifact.manifest import Manifest
 from mlcc.artifact.schema import MANIFEST_NAME
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
-from mlcc_compiler.plan import Options
+from mlcc_compiler.options import Options
 from mlcc_targets import get_target
 
 pytestmark = pytest.mark.needs("llvm")

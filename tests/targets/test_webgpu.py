@@ -23,7 +23,7 @@ from mlcc.commands.cache import cache_command
 from mlcc_compiler.artifact.describe import library_abi
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
-from mlcc_compiler.plan import Options
+from mlcc_compiler.options import Options
 from mlcc_targets import Choices, TargetError, get_target
 from mlcc_targets.wasm import build as wasm
 from mlcc_targets.wasm.link import EXPORTS, mark_abi

@@ -16,7 +16,7 @@ from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.kernels.cpu.isa import Isa
 from mlcc_compiler.kernels.cpu.linear.linear import packing
 from mlcc_compiler.layout import WeightPlan
-from mlcc_compiler.plan import Options
+from mlcc_compiler.options import Options
 from mlcc_compiler.weights import convert
 from mlcc_compiler.weights.convert import check_finite
 from mlcc_compiler.weights.reader import TensorFolder

@@ -19,7 +19,8 @@ from mlcc.api.sampling import recommended
 from mlcc.artifact.safetensors import SafetensorsError, read_header
 from mlcc.errors import CheckpointError, MlccError
 from mlcc_compiler.checkpoint.folder import Checkpoint
-from mlcc_compiler.plan import Options, make_plan
+from mlcc_compiler.options import Options
+from mlcc_compiler.plan import make_plan
 from mlcc_compiler.preflight import check_ready
 from mlcc_targets import get_target
 

@@ -1,0 +1,85 @@
+"""What a compile may be told, and what of it a target refuses. What a model refuses: `plan.py`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mlcc.artifact.schema import ACTIVATION_DTYPES
+from mlcc.errors import UnsupportedError
+from mlcc_compiler.adapters import AdapterRoom
+from mlcc_compiler.quantization import Recipe, recipe, with_head
+from mlcc_targets import Target
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What a compile may be told. `context` None = the model's own, at most `sizes.CONTEXT`; other
+    bounds None = the target's row."""
+
+    quant: str = "q4"
+    head: str | None = None
+    """A recipe whose head is used for output head and embedding instead of `quant`'s own."""
+    context: int | None = None
+    max_batch: int | None = None
+    max_step_tokens: int | None = None
+    max_rows: int | None = None
+    """Rows of logits a step; None = as many as sequences."""
+    adapters: AdapterRoom | None = None
+    """Room for low-rank adapters; None = none can be loaded."""
+    dump_ir: Path | None = None
+    kv: str | None = None
+    """What keys and values are kept as: a name of `mlcc.artifact.pages.KV_DTYPES`; None = f16 where
+    the target computes with it, f32 elsewhere and for exact runs."""
+    activations: int | None = None
+    """Bits to which a CPU rounds what meets a matrix of codes, 8 or 16; None = 8."""
+    calibrate: str | None = None
+    """A text file, or "default", on which matrices are rounded; None = without data."""
+    reuse_weights: Path | None = None
+    """An artifact of the same checkpoint whose weights are stored as this compile would."""
+    reranker: bool = False
+    """Read a language model as a reranker, by its next token."""
+    static_library: bool = False
+    """A static library beside the other, for programs that link their model."""
+
+    @property
+    def recipe(self) -> Recipe:
+        return with_head(recipe(self.quant), self.head)
+
+    @property
+    def of_writing(self) -> dict[str, Any]:
+        """Those that encoders do not obey, where they were given."""
+        return {
+            "--adapter-rank": self.adapters,
+            "--calibrate": self.calibrate,
+            "--kv": "int8" if self.kv == "int8" else None,
+            "--static-library": self.static_library or None,
+        }
+
+
+def check_options(options: Options, target: Target) -> None:
+    """Raises UnsupportedError."""
+    if options.adapters is not None and target.arch == "wasm32":
+        raise UnsupportedError(
+            f"adapters are not loaded in a browser's tab yet; leave out --adapter-rank for target "
+            f"'{target.name}', or merge one with --merge-lora"
+        )
+    if options.static_library and target.archive is None:
+        raise UnsupportedError(
+            f"target '{target.name}' has no static library beside {target.library}; leave out "
+            "--static-library, or use --target cpu"
+        )
+    check_activations(target)
+
+
+def check_activations(target: Target) -> None:
+    """Raises UnsupportedError for a row, or an alternative of it, whose activations no kernels
+    compute yet."""
+    for row in (target, *target.alternatives):
+        if row.activation_dtype not in ACTIVATION_DTYPES:
+            known = ", ".join(f"'{dtype}'" for dtype in ACTIVATION_DTYPES)
+            raise UnsupportedError(
+                f"target '{row.name}' asks for activations in {row.activation_dtype}, which no "
+                f"kernels compute yet; set activation_dtype to {known} in the target's row"
+            )
