@@ -42,6 +42,7 @@ SLOWEST = (
     "targets/test_models.py",
     "conformance/test_tab.py",
     "models/test_architectures.py",
+    "models/test_registry.py",
     "web/test_architectures.py",
     "demo/test_demo.py",
     "demo/test_demo_tab.py",

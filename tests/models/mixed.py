@@ -53,6 +53,11 @@ def capacity_of(plan: Plan) -> Capacity:
     )
 
 
+def bounds_of(plan: Plan) -> Bounds:
+    """Of a library that is compiled and not loaded."""
+    return Bounds(capacity_of(plan).layout, plan.limits.context)
+
+
 def native(plan: Plan, folder: Path, capacity: Capacity, place: Place = CPU) -> Any:
     """Compile a plan with room for many logit rows, and load it where it runs."""
     kernels = kernel_set_for(plan.target, plan.activation_bits or 8)
