@@ -51,6 +51,7 @@ SPARSE = {"first_k_dense_replace": 0}
         ("qwen2", {"layer_types": ["full_attention", "linear_attention"]}, "'linear_attention'"),
         ("qwen3_moe", {"num_local_experts": 6}, "'num_experts_per_tok' must be at most the number"),
         ("qwen3_moe", {"num_experts": 10**6}, "'num_experts' must be at most 1024"),
+        ("qwen3_next", {"num_experts": 10**6}, "'num_experts' must be at most 1024"),
         ("qwen3_moe", {"mlp_only_layers": [2]}, "a list of layers from 0 to 1, got [2]"),
         ("qwen3_moe", {"decoder_sparse_step": 0}, "'decoder_sparse_step'"),
         ("qwen3_moe", {"moe_intermediate_size": None}, "'moe_intermediate_size'"),

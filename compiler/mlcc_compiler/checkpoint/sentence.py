@@ -15,7 +15,7 @@ from mlcc.errors import CheckpointError, UnsupportedError
 from mlcc_compiler.checkpoint.files import MAX_JSON_BYTES, read, read_object
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.models import modernbert
-from mlcc_compiler.models.fields import require
+from mlcc_compiler.models.fields import refuse, require
 from mlcc_compiler.models.readout import DenseShape, Readout
 from mlcc_compiler.models.registry import ENCODERS, with_defaults
 
@@ -82,12 +82,18 @@ def dense_folders(checkpoint: Checkpoint) -> list[str]:
 
 def _labels(checkpoint: Checkpoint) -> bool:
     named = checkpoint.outer_config.get("architectures") or []
+    named = [named] if isinstance(named, str) else named
+    if not isinstance(named, list):
+        raise refuse("architectures", "a list of names", named)
     return any(str(name).endswith("ForSequenceClassification") for name in named)
 
 
 def _classifier(checkpoint: Checkpoint, kind: str) -> Readout:
     config = checkpoint.config
-    labels = config.get("num_labels") or len(config.get("id2label") or {}) or 2
+    names = config.get("id2label") or {}
+    if not isinstance(names, dict):
+        raise refuse("id2label", "an object", names)
+    labels = config.get("num_labels") or len(names) or 2
     if labels != 1:
         raise UnsupportedError(
             f"config.json: a classifier of {labels!s:.20} labels is not served; rerankers, which "
@@ -207,6 +213,6 @@ def _prompts(config: Mapping[str, Any]) -> tuple[dict[str, str], str]:
     sound = isinstance(prompts, dict) and all(
         isinstance(text, str) and len(text) <= _MOST_PROMPT for text in prompts.values()
     )
-    if not sound or (default and default not in prompts):
+    if not sound or (default and (not isinstance(default, str) or default not in prompts)):
         raise CheckpointError(f"config_sentence_transformers.json: its prompts are none; {_FETCH}")
     return {str(name): text for name, text in prompts.items()}, str(default)

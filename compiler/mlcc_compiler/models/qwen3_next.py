@@ -17,7 +17,7 @@ from mlcc_compiler.models.config import (
     common_fields,
     rope_from_hf,
 )
-from mlcc_compiler.models.experts import Experts, MixtureOfExperts, chosen_of
+from mlcc_compiler.models.experts import Experts, MixtureOfExperts, chosen_of, count_of
 from mlcc_compiler.models.fields import HfConfig, refuse, require
 from mlcc_compiler.models.layers import Attention, Convolution, GatedMLP, Linear, RMSNorm
 from mlcc_compiler.states import ConvShape, DeltaShape
@@ -187,7 +187,7 @@ def linear_layers(hf: HfConfig, layers: int) -> tuple[bool, ...]:
 
 
 def _experts(hf: HfConfig) -> Experts:
-    count = require(hf, "num_experts")
+    count = count_of(hf, "num_experts")
     return Experts(
         count=count,
         chosen=chosen_of(hf, count),

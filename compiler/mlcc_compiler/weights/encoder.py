@@ -3,8 +3,9 @@ saved it, and those of sentence-transformers' Dense modules beside them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,8 @@ from mlcc_compiler.weights.names import NameMap, checkpoint_names
 from mlcc_compiler.weights.reader import TensorFolder, Tensors
 
 LABELS = "labels.weight"
+Rows = Callable[[str, slice], npt.NDArray[np.float32]]
+"""`weights.reader.ReadsRows.read_rows`."""
 _PREFIXES = ("bert.", "roberta.", "model.")
 
 
@@ -43,7 +46,7 @@ def with_answers(checkpoint: Checkpoint, answers: Sequence[str]) -> Checkpoint:
     shapes = checkpoint.tensors.shapes
     heads = ("lm_head.weight", "model.embed_tokens.weight", "embed_tokens.weight")
     head = next((name for name in heads if name in shapes), None)
-    if len(found) != 2 or head is None:
+    if len(found) != 2 or head is None or max(found) >= shapes[head][0]:
         raise CheckpointError(
             f"{checkpoint.folder}: has no tokens {' and '.join(answers)}, or no output head; this "
             "is no reranker that is read by them"
@@ -78,7 +81,8 @@ class _Answering:
     answers: tuple[int, int]
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.base, name)
+        found = getattr(self.base, name)  # `read_rows` is there only if the base has it
+        return partial(self._rows, found) if name == "read_rows" else found
 
     def __contains__(self, name: str) -> bool:
         return name == LABELS or name in self.base
@@ -101,6 +105,9 @@ class _Answering:
         row: npt.NDArray[np.float32] = (yes - no)[None]
         return row
 
+    def _rows(self, base: Rows, name: str, rows: slice) -> npt.NDArray[np.float32]:
+        return self.read(name)[rows] if name == LABELS else base(name, rows)
+
 
 @dataclass(frozen=True)
 class _Joined:
@@ -111,7 +118,8 @@ class _Joined:
     """By what is put before their names."""
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.base, name)
+        found = getattr(self.base, name)  # `read_rows` is there only if the base has it
+        return partial(self._rows, found) if name == "read_rows" else found
 
     def __contains__(self, name: str) -> bool:
         return name in self.shapes
@@ -136,6 +144,10 @@ class _Joined:
         """A fresh float32 copy of one tensor."""
         part, own = self._place(name)
         return part.read(own)
+
+    def _rows(self, base: Rows, name: str, rows: slice) -> npt.NDArray[np.float32]:
+        part, own = self._place(name)
+        return base(name, rows) if part is self.base else part.read(own)[rows]
 
     def _place(self, name: str) -> tuple[Tensors, str]:
         for prefix, part in self.parts.items():
