@@ -6,8 +6,9 @@ that are loaded while serving are `passes/adapters.py`'s.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,8 @@ class _Merged:
     """By the names of tensors."""
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.base, name)
+        found = getattr(self.base, name)  # `read_rows` is there only if the base has it
+        return partial(self._rows, found) if name == "read_rows" else found
 
     def __contains__(self, name: str) -> bool:
         return name in self.base
@@ -64,12 +66,18 @@ class _Merged:
 
     def read(self, name: str) -> Floats:
         """A fresh float32 copy of one tensor, its part of the adapter added."""
-        tensor: Floats = self.base.read(name)
+        return self._added(name, self.base.read(name), slice(None))
+
+    def _rows(self, base: Callable[[str, slice], Floats], name: str, rows: slice) -> Floats:
+        return self._added(name, base(name, rows), rows)
+
+    def _added(self, name: str, tensor: Floats, rows: slice) -> Floats:
+        """These rows of a tensor with the adapter's."""
         if (pair := self.pairs.get(name)) is None:
             return tensor
         with self.adapter.opened() as data:
             a, b = (floats(data.read(e), e.dtype).reshape(e.shape) for e in (pair.a, pair.b))
-        return tensor + np.float32(pair.scale) * (b @ a)
+        return tensor + np.float32(pair.scale) * (b[rows] @ a)
 
 
 def floats(data: bytes, dtype: str) -> Floats:
