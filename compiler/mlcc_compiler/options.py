@@ -54,6 +54,7 @@ class Options:
             "--adapter-rank": self.adapters,
             "--calibrate": self.calibrate,
             "--kv": "int8" if self.kv == "int8" else None,
+            "--max-rows": self.max_rows,
             "--static-library": self.static_library or None,
         }
 

@@ -182,7 +182,8 @@ def test_what_is_not_built_is_named(change: dict[str, Any], text: str, tmp_path:
 
 def test_options_of_models_that_write_are_refused(tmp_path: Path) -> None:
     make_encoder(CASES["bert"], tmp_path)
-    for options, text in (({"kv": "int8"}, "--kv"), ({"calibrate": "default"}, "--calibrate")):
+    given: list[dict[str, Any]] = [{"kv": "int8"}, {"calibrate": "default"}, {"max_rows": 4}]
+    for options, text in zip(given, ("--kv", "--calibrate", "--max-rows"), strict=True):
         with pytest.raises(MlccError, match=f"{text} is for models that write"):
             compiled(tmp_path, "reference", **options)
     with pytest.raises(MlccError, match="--reranker reads a Qwen3"):
