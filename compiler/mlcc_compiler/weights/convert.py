@@ -21,7 +21,7 @@ from mlcc.errors import CheckpointError, UnsupportedError
 from mlcc_compiler.layout import PhysicalTensor, WeightLayout, WeightPlan
 from mlcc_compiler.quantization import Quantized, dequantize, quantize, scheme, stack
 from mlcc_compiler.quantization.floats import from_storage, to_storage
-from mlcc_compiler.weights.reader import ReadsRows, Tensors
+from mlcc_compiler.weights.reader import ReadsRows, Tensors, reads_rows
 
 Floats = npt.NDArray[np.float32]
 
@@ -64,7 +64,7 @@ def _packed(
     names = [sources[name] for name in plan.sources]
     as_it_is = all(tensors.schemes.get(name) == plan.scheme for name in names)
     if not as_it_is or plan.layout.pack_quantized is None:
-        if plan.layout.tile and len(plan.shape) == 2 and isinstance(tensors, ReadsRows):
+        if plan.layout.tile and len(plan.shape) == 2 and reads_rows(tensors):
             return _by_rows(plan, tensors, names, progress)
         return plan.layout.pack(_whole(plan, tensors, sources))
     found = [tensors.quantized(name) for name in names]

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
@@ -69,12 +69,17 @@ class Tensors(Protocol):
         """A tensor of `schemes`, its values untouched. CheckpointError if it has none."""
 
 
-@runtime_checkable
 class ReadsRows(Tensors, Protocol):
     """Tensors that need not be in memory whole."""
 
     def read_rows(self, name: str, rows: slice) -> npt.NDArray[np.float32]:
         """`read(name)[rows]`."""
+
+
+def reads_rows(tensors: Tensors) -> TypeGuard[ReadsRows]:
+    """Whether these do. Of what hands questions on isinstance says, by Python's version, yes or no
+    alike."""
+    return hasattr(tensors, "read_rows")
 
 
 @dataclass(frozen=True)
