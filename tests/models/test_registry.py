@@ -1,4 +1,4 @@
-"""Every architecture that there is compiles for the CPU, Vulkan and a tab: a tiny random model each.
+"""Every architecture compiles for the CPU, Vulkan and a tab: a tiny random model of each.
 
 That it computes what it should is shown beside (`test_architectures*.py`, `tests/web`), of those
 that only put others' parts together in the long tail; so all of it is compiled here, every time.
