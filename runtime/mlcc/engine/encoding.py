@@ -2,7 +2,7 @@
 
 As sans-IO as `engine.py`, and much smaller: a text is one step's, nothing of it is kept, and there
 is no next token. Its pages are of use within its step alone, so each step hands them out from the
-first. Tenants take turns, a text each, by priority within a tenant, which ages as `queue.py` has it.
+first. Tenants take turns, a text each; within a tenant priority decides, and ages as in `queue.py`.
 A text that no longer fits into a step lets shorter ones behind it in; its tenant begins the next.
 
 One thread at a time may call it.
