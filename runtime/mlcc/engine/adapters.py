@@ -173,6 +173,12 @@ class AdapterSlots:
         adapter.ready = True
         self.wanted.remove(adapter)
 
+    def lost(self, adapter: Adapter) -> None:
+        """It could not be written: its slot is free, and who asks for it next has it wanted."""
+        self.wanted.remove(adapter)
+        self._free.append(adapter.slot)
+        adapter.slot = -1
+
     def _vacate(self, busy: Iterable[Adapter]) -> int:
         """A slot that is free, or that of the one that was used the longest ago; -1 = none."""
         if self._free:

@@ -170,16 +170,9 @@ class EncoderEngine:
                 param="prompt",
                 code="invalid_value",
             )
-        longest = self.longest
+        longest = longest_text(self.capacity)
         if len(prompt) > longest:
             raise text_too_long(len(prompt), longest)
-
-    @property
-    def longest(self) -> int:
-        """Tokens of the longest text that there is room for."""
-        capacity = self.capacity
-        held = (n * g.page_size for n, g in zip(capacity.pools, capacity.groups, strict=True))
-        return min(capacity.context, capacity.max_step_tokens, *held)
 
     def _chosen(self) -> list[Request]:
         """The texts of a step: of each tenant in turn the first that fits."""
@@ -221,6 +214,12 @@ class EncoderEngine:
             if place == LOOKED_THROUGH:
                 return None
         return None
+
+
+def longest_text(capacity: Capacity) -> int:
+    """Tokens of the longest text that a step has room for."""
+    held = (n * g.page_size for n, g in zip(capacity.pools, capacity.groups, strict=True))
+    return min(capacity.context, capacity.max_step_tokens, *held)
 
 
 def text_too_long(tokens: int, most: int) -> InvalidRequestError:

@@ -70,7 +70,11 @@ class Driver:
         executor raises."""
         adapters = self.engine.adapters
         for adapter in [*adapters.wanted]:
-            self._executor.write_adapter(adapter.slot, self._copies.of(adapter))
+            try:
+                self._executor.write_adapter(adapter.slot, self._copies.of(adapter))
+            except BaseException:
+                adapters.lost(adapter)  # or each step after this one would fail by it
+                raise
             adapters.arrived(adapter)
             self._copies.tidy()
 
