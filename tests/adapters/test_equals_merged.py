@@ -271,6 +271,43 @@ def test_more_adapters_than_slots_take_turns(
     assert answers([0, 1, 2, 3], turns) == [alone[i] for i in turns]
 
 
+def test_one_that_cannot_be_brought_costs_its_own_requests(
+    folders: list[tuple[Path, Any]],
+    with_room: Callable[[str], Artifact],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And when it is unloaded, its copy is gone too."""
+    model = open_model(with_room("cpu").folder)
+    try:
+        driver, write = Driver(model), model.executor.write_adapter
+        for i in range(model.capacity.layout.adapter_slots + 1):
+            driver.load_adapter(str(i), folders[0][0])
+        last = driver.engine.adapters.names[str(i)]
+        assert not last.ready
+
+        def fails(slot: int, matrices: object) -> None:
+            raise DeviceError("no memory")
+
+        def ask(name: str) -> None:
+            greedy = SamplingParams(temperature=0.0, max_tokens=2, ignore_eos=True)
+            driver.engine.add(Request("r", PROMPTS[0], greedy, adapter=name))
+            while driver.has_work:
+                driver.step()
+            driver.engine.check_integrity()
+
+        monkeypatch.setattr(model.executor, "write_adapter", fails, raising=False)
+        with pytest.raises(DeviceError):
+            ask(last.name)
+        ask("")
+        monkeypatch.setattr(model.executor, "write_adapter", write, raising=False)
+        ask(last.name)
+        for name in [*driver.engine.adapters.names]:
+            driver.unload_adapter(name)
+        assert not driver._copies._kept
+    finally:
+        model.close()
+
+
 def test_a_load_in_place_that_fails_leaves_what_was_there(
     folders: list[tuple[Path, Any]],
     with_room: Callable[[str], Artifact],

@@ -99,7 +99,8 @@ class Driver:
         """As `mlcc.model.driver.Driver` does. kept: it may be put out of its slot."""
         adapters = self.engine.adapters
         adapters.check_name(name, in_place)
-        adapter = adapters.reserve(1, kept, self.engine.busy_adapters)
+        busy, replaced = self.engine.busy_adapters, adapters.names.get(name)
+        adapter = adapters.reserve(1, kept, busy, replaced)
         if adapter.slot >= 0:
             self.executor.write_adapter(adapter.slot, matrices)
         self.copies[adapter] = matrices

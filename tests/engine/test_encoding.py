@@ -11,6 +11,7 @@ import pytest
 from mlcc.engine.batch import Batch, Capacity
 from mlcc.engine.encoding import EncoderEngine
 from mlcc.engine.events import Finished
+from mlcc.engine.queue import LEVEL
 from mlcc.engine.request import Request
 from mlcc.engine.tables import CacheGroup
 from mlcc.errors import DeviceError, InvalidRequestError
@@ -99,6 +100,37 @@ def test_a_long_text_is_not_starved_by_short_ones() -> None:
         made.add(Request(str(i), [2] * 10))
     ended = [end.request_id for end in drain(made)]
     assert ended.index("long") <= 2
+
+
+def test_a_long_text_is_not_starved_by_another_tenants_short_ones() -> None:
+    """Each step begins with a short one of somebody else's, and there are always more."""
+    made = engine()
+    made.add(Request("short", [1], tenant="other"))
+    made.add(Request("long", [1] * 40, tenant="mine"))
+    ended: list[str] = []
+    for step in range(6):
+        for i in range(4):
+            made.add(Request(f"other-{step}-{i}", [1], tenant="other"))
+            made.add(Request(f"mine-{step}-{i}", [1], tenant="mine"))
+        batch = made.plan()
+        assert batch is not None
+        ended += [end.request_id for end in made.commit(answer(made, batch))]  # type: ignore[arg-type]
+    assert ended.index("long") <= 4
+
+
+def test_priority_is_among_a_tenants_texts_and_ages() -> None:
+    made = engine(max_batch=1)
+    for name, priority, tenant in (("low", 1, "a"), ("high", -1, "a"), ("other", 9, "b")):
+        made.add(Request(name, [1], priority=priority, tenant=tenant))
+    assert [end.request_id for end in drain(made)] == ["high", "other", "low"]
+    made.add(Request("low", [1] * 40, priority=1, tenant="a"))
+    ended: list[str] = []
+    for i in range(2 * LEVEL // 40):  # from then on who comes stands behind it
+        made.add(Request(f"high-{i}", [1] * 40, tenant="a"))
+        batch = made.plan()
+        assert batch is not None
+        ended += [end.request_id for end in made.commit(answer(made, batch))]  # type: ignore[arg-type]
+    assert ended.index("low") == pytest.approx(LEVEL // 40, abs=2)
 
 
 def test_cancelled_texts_end_once_wherever_they_are() -> None:

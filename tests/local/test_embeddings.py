@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +29,9 @@ from models.test_encoders import compiled
 from openai import OpenAI
 
 from mlcc import Engine
-from mlcc.errors import InvalidRequestError, MlccError, UnsupportedError
+from mlcc.errors import DeviceError, InvalidRequestError, MlccError, UnsupportedError
 from mlcc.local.engine import _wait
+from mlcc.service.encoding import _floats
 from mlcc_compiler.checkpoint.sentence import QWEN3_RERANKER
 
 TEXTS = ["a cat.", "two dogs!", "hello world, this is a text"]
@@ -109,6 +111,31 @@ def test_more_texts_than_a_step_or_a_queue_takes(engine: Engine) -> None:
     assert len({tuple(np.round(each.embedding, 5)) for each in rows}) == 1
 
 
+def test_requests_of_many_texts_share_the_queue(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """None fills it, and none that has begun is refused its next wave."""
+    client = engine._caller._client
+    monkeypatch.setattr(client, "_limit", 20)
+    with ThreadPoolExecutor() as pool:
+        made = [pool.submit(engine.embeddings.create, input=["a b c"] * 90) for _ in range(4)]
+        assert [len(each.result().data) for each in made] == [90] * 4
+    assert not client.live
+
+
+def test_cut_texts_fit_into_the_pages_there_are(made: tuple[Path, Any]) -> None:
+    with Engine(made[0], kv_pages=3) as engine:
+        answer = engine.embeddings.create(input="a " * 300, truncate_prompt_tokens=-1)
+    assert answer.usage.prompt_tokens == 48
+
+
+def test_what_is_not_finite_is_no_row() -> None:
+    assert list(_floats(np.float32([1, 2]).tobytes())) == [1, 2]
+    for bad in (np.nan, np.inf):
+        with pytest.raises(DeviceError, match="--quant f32"):
+            _floats(np.float32([1, bad]).tobytes())
+
+
 def test_long_texts_are_refused_or_cut_before_the_last_token(engine: Engine) -> None:
     long = "a " * 300
     with pytest.raises(InvalidRequestError, match="truncate_prompt_tokens") as error:
@@ -133,6 +160,7 @@ def test_long_texts_are_refused_or_cut_before_the_last_token(engine: Engine) -> 
         ({"input": "a", "encoding_format": "int8"}, "encoding_format", "base64"),
         ({"input": "a", "prompt_name": "x"}, "prompt_name", "'query'"),
         ({"input": [[131]]}, "input", "vocabulary is 0 .. 130"),
+        ({"input": [5, 6], "prompt_name": "query"}, "prompt_name", "before texts"),
         ({"input": "a", "truncate_prompt_tokens": 999}, "truncate_prompt_tokens", "1 .. 128"),
     ],
 )
@@ -172,6 +200,13 @@ def test_other_protocols(engine: Engine) -> None:
     assert len(post(engine, "/api/embed", input="a " * 300)["embeddings"][0]) == 32
     with pytest.raises(MlccError, match="maximum context length"):
         post(engine, "/api/embed", input="a " * 300, truncate=False)
+    for path, fields, text in (
+        ("/api/embed", {"input": ["a"] * 2049}, "2048"),
+        ("/api/embed", {"input": "a", "prompt": "b"}, "leave 'prompt' out"),
+        ("/api/embeddings", {"input": ["a", "b"]}, "send them to /api/embed"),
+    ):
+        with pytest.raises(InvalidRequestError, match=text):
+            post(engine, path, **fields)
 
 
 @pytest.mark.feature("rerank", "cpu", "runs")
@@ -200,6 +235,9 @@ def test_rerank_is_transformers_order(reranker: tuple[Engine, Any]) -> None:
         engine.rerank.create(query="a", documents=["b " * 200])
     cut = engine.rerank.create(query="a", documents=["b " * 200], truncate_prompt_tokens=-1)
     assert cut.usage.total_tokens == 128
+    with pytest.raises(InvalidRequestError, match="'query' has 125 tokens and leaves no") as error:
+        engine.rerank.create(query="a " * 125, documents=["b"], truncate_prompt_tokens=-1)
+    assert error.value.param == "query"
 
 
 @pytest.mark.feature("rerank", "cpu", "runs")

@@ -116,14 +116,22 @@ class AdapterSlots:
                 code="adapter_slots_full",
             )
 
-    def reserve(self, rank: int, movable: bool = False, busy: Iterable[Adapter] = ()) -> Adapter:
+    def reserve(
+        self,
+        rank: int,
+        movable: bool = False,
+        busy: Iterable[Adapter] = (),
+        replaced: Adapter | None = None,
+    ) -> Adapter:
         """A new adapter, to be written now if it has a slot, and then to be `put`. One that is
-        movable takes none from others; another does, unless they are `busy` or cannot move.
-        Raises CapacityError if it needs a slot and finds none."""
-        slot = self._free.pop() if self._free else -1
-        if slot < 0 and not movable:
-            slot = self._vacate(busy)
-        if slot < 0 and not movable:
+        movable takes none from others; another does, unless they are `busy` or cannot move. Those
+        that move always keep a slot to move in, or their requests would wait for ever. replaced:
+        the one whose name it takes. Raises CapacityError if there is no slot for it."""
+        slot, room = -1, self._has_room(movable, replaced)
+        if room:
+            free = bool(self._free) or not movable
+            slot = self._vacate(busy) if free else -1
+        if not room or (slot < 0 and not movable):
             raise CapacityError(
                 f"all {self.count} slots for adapters are taken by others that are in use or that "
                 "there is no memory to keep elsewhere; unload one, or compile the model again with "
@@ -133,6 +141,12 @@ class AdapterSlots:
         adapter = Adapter("", self._serials, slot, rank, movable, ready=slot >= 0)
         self._serials += 1
         return adapter
+
+    def _has_room(self, movable: bool, replaced: Adapter | None) -> bool:
+        """Whether, with one more, those that move have a slot that no other stays in."""
+        held = [a for a in self._held if a is not replaced or a.users]
+        stay = sum(not a.movable for a in held) + (not movable)
+        return stay < self.count or not (movable or any(a.movable for a in held))
 
     def give_back(self, adapter: Adapter) -> None:
         """It was reserved and could not be written: nobody knows of it."""
@@ -158,6 +172,12 @@ class AdapterSlots:
         """It is in its slot."""
         adapter.ready = True
         self.wanted.remove(adapter)
+
+    def lost(self, adapter: Adapter) -> None:
+        """It could not be written: its slot is free, and who asks for it next has it wanted."""
+        self.wanted.remove(adapter)
+        self._free.append(adapter.slot)
+        adapter.slot = -1
 
     def _vacate(self, busy: Iterable[Adapter]) -> int:
         """A slot that is free, or that of the one that was used the longest ago; -1 = none."""

@@ -2,23 +2,24 @@
 
 As sans-IO as `engine.py`, and much smaller: a text is one step's, nothing of it is kept, and there
 is no next token. Its pages are of use within its step alone, so each step hands them out from the
-first. Tenants take turns, a text each; a text that no longer fits into a step lets shorter ones
-behind it in, and is the first of the next.
+first. Tenants take turns, a text each; within a tenant priority decides, and ages as in `queue.py`.
+A text that no longer fits into a step lets shorter ones behind it in; its tenant begins the next.
 
 One thread at a time may call it.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from bisect import insort
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from mlcc.engine.batch import Batch, Capacity, PageList, int32
 from mlcc.engine.batch_writer import BatchWriter
 from mlcc.engine.events import Event, Finished
 from mlcc.engine.grammar import Grammar
 from mlcc.engine.limits import check_capacity
+from mlcc.engine.queue import LEVEL
 from mlcc.engine.request import FinishReason, Request
 from mlcc.engine.stats import Stats
 from mlcc.errors import DeviceError, InvalidRequestError
@@ -33,6 +34,15 @@ class Rows(Protocol):
     def tobytes(self) -> bytes: ...
 
 
+class _Waiting(NamedTuple):
+    """A text in its tenant's line; they compare by who comes first."""
+
+    rank: int
+    """Tokens of work before which it comes."""
+    arrival: int
+    request: Request
+
+
 class EncoderEngine:
     """Batches texts for one encoder on one executor.
 
@@ -43,8 +53,10 @@ class EncoderEngine:
         check_capacity(capacity)
         self.capacity, self.width = capacity, width
         self._last = pooling == "last"
-        self._waiting: dict[str, deque[Request]] = {}
-        """Of each tenant that waits, in order of arrival; whose turn is next comes first."""
+        self._waiting: dict[str, list[_Waiting]] = {}
+        """Of each tenant that waits, the best rank first; whose turn is next comes first."""
+        self._overdue: dict[str, None] = {}
+        """Tenants whose first text did not fit into a step, since when: their turn is before."""
         self._live: dict[str, Request] = {}
         self._step: list[Request] = []
         """Of the step that is planned and not committed."""
@@ -66,7 +78,9 @@ class EncoderEngine:
             )
         self._check(request.prompt)
         self._live[request.id] = request
-        self._waiting.setdefault(request.tenant, deque()).append(request)
+        rank = self._computed + LEVEL * request.priority
+        waits = _Waiting(rank, self._requests, request)
+        insort(self._waiting.setdefault(request.tenant, []), waits)
         self._requests += 1
 
     def cancel(self, request_id: str) -> list[Event]:
@@ -74,11 +88,10 @@ class EncoderEngine:
         request = self._live.pop(request_id, None)
         if request is None:
             return []
-        line = self._waiting.get(request.tenant)
-        if line is not None and request in line:
-            line.remove(request)
-            if not line:
-                del self._waiting[request.tenant]
+        line = self._waiting.get(request.tenant, [])
+        line[:] = [waits for waits in line if waits.request is not request]
+        if not line:
+            self._waiting.pop(request.tenant, None)
         return [_end(request, "cancelled")]
 
     def plan(self, into: memoryview | None = None) -> Batch | None:
@@ -122,6 +135,7 @@ class EncoderEngine:
     def fail(self) -> list[Event]:
         """The device failed: forget the step and end every text with "error"."""
         ended, self._live, self._step, self._waiting = self._live, {}, [], {}
+        self._overdue = {}
         return [_end(request, "error") for request in ended.values()]
 
     def forget_prefixes(self) -> None:
@@ -156,16 +170,9 @@ class EncoderEngine:
                 param="prompt",
                 code="invalid_value",
             )
-        longest = self.longest
+        longest = longest_text(self.capacity)
         if len(prompt) > longest:
             raise text_too_long(len(prompt), longest)
-
-    @property
-    def longest(self) -> int:
-        """Tokens of the longest text that there is room for."""
-        capacity = self.capacity
-        held = (n * g.page_size for n, g in zip(capacity.pools, capacity.groups, strict=True))
-        return min(capacity.context, capacity.max_step_tokens, *held)
 
     def _chosen(self) -> list[Request]:
         """The texts of a step: of each tenant in turn the first that fits."""
@@ -173,15 +180,20 @@ class EncoderEngine:
         tokens = capacity.max_step_tokens
         pages = [*capacity.pools]
         most = min(capacity.max_batch, capacity.max_rows)
-        open_lines = [*self._waiting]
-        while open_lines and len(chosen) < most:
+        late = [tenant for tenant in self._overdue if tenant in self._waiting]
+        self._overdue = dict.fromkeys(late)
+        open_lines = [*dict.fromkeys((*late, *self._waiting))]
+        while open_lines and tokens and len(chosen) < most:
             tenant = open_lines.pop(0)
             line = self._waiting[tenant]
             place = self._place(line, tokens, pages)
+            if place == 0:
+                self._overdue.pop(tenant, None)
+            else:
+                self._overdue.setdefault(tenant)
             if place is None:
                 continue
-            request = line[place]
-            del line[place]
+            request = line.pop(place).request
             chosen.append(request)
             tokens -= len(request.prompt)
             for g, group in enumerate(capacity.groups):
@@ -192,16 +204,22 @@ class EncoderEngine:
                 open_lines.append(tenant)
         return chosen
 
-    def _place(self, line: deque[Request], tokens: int, pages: list[int]) -> int | None:
+    def _place(self, line: Sequence[_Waiting], tokens: int, pages: list[int]) -> int | None:
         """Which of a tenant's texts comes next: the first that fits."""
-        for place, request in enumerate(line):
-            count = len(request.prompt)
+        for place, waits in enumerate(line):
+            count = len(waits.request.prompt)
             needs = (-(-count // g.page_size) for g in self.capacity.groups)
             if count <= tokens and all(n <= p for n, p in zip(needs, pages, strict=True)):
                 return place
-            if place == LOOKED_THROUGH or not tokens:
+            if place == LOOKED_THROUGH:
                 return None
         return None
+
+
+def longest_text(capacity: Capacity) -> int:
+    """Tokens of the longest text that a step has room for."""
+    held = (n * g.page_size for n, g in zip(capacity.pools, capacity.groups, strict=True))
+    return min(capacity.context, capacity.max_step_tokens, *held)
 
 
 def text_too_long(tokens: int, most: int) -> InvalidRequestError:

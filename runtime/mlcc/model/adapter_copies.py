@@ -21,8 +21,7 @@ class AdapterCopies:
 
     def fits(self, matrices: Sequence[AdapterMatrix], free: int | None) -> bool:
         """Whether these may be kept too, where so many bytes are free. None = nobody knows."""
-        for gone in [a for a in self._kept if not a.named and not a.users]:
-            del self._kept[gone]
+        self.tidy()
         if free is None:
             return True
         held = sum(map(_nbytes, self._kept.values()))
@@ -31,6 +30,11 @@ class AdapterCopies:
     def keep(self, adapter: Adapter, matrices: Sequence[AdapterMatrix]) -> None:
         """Until nobody names or uses it any more."""
         self._kept[adapter] = matrices
+
+    def tidy(self) -> None:
+        """Give back the memory of those that nobody names or uses any more."""
+        for gone in [a for a in self._kept if not a.named and not a.users]:
+            del self._kept[gone]
 
     def of(self, adapter: Adapter) -> Sequence[AdapterMatrix]:
         """What was kept."""

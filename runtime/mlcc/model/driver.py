@@ -52,7 +52,8 @@ class Driver:
         adapters.check_name(name, in_place)
         found = fitted(read_folder(folder), self._room)
         movable = self._copies.fits(found.matrices, available_bytes())
-        adapter = adapters.reserve(found.rank, movable, self.engine.busy_adapters)
+        replaced, busy = adapters.names.get(name), self.engine.busy_adapters
+        adapter = adapters.reserve(found.rank, movable, busy, replaced)
         try:
             if adapter.slot >= 0:
                 self._executor.write_adapter(adapter.slot, found.matrices)
@@ -62,18 +63,25 @@ class Driver:
         if movable:
             self._copies.keep(adapter, found.matrices)
         adapters.put(name, adapter)
+        self._copies.tidy()
 
     def _bring_adapters(self) -> None:
         """Write those that requests wait for to the slots that they were given. Raises what the
         executor raises."""
         adapters = self.engine.adapters
         for adapter in [*adapters.wanted]:
-            self._executor.write_adapter(adapter.slot, self._copies.of(adapter))
+            try:
+                self._executor.write_adapter(adapter.slot, self._copies.of(adapter))
+            except BaseException:
+                adapters.lost(adapter)  # or each step after this one would fail by it
+                raise
             adapters.arrived(adapter)
+            self._copies.tidy()
 
     def unload_adapter(self, name: str) -> None:
         """Nobody new uses it; who does goes on. Raises InvalidRequestError for a name of none."""
         self.engine.adapters.drop(name)
+        self._copies.tidy()
 
     def step(self) -> list[Event]:
         """Plan what can be planned and commit the oldest step.

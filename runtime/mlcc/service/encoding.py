@@ -16,9 +16,9 @@ from typing import Any
 
 from mlcc.api.encoders import no_embeddings, no_encoder
 from mlcc.artifact.schema import EncoderInfo
-from mlcc.engine.encoding import text_too_long
+from mlcc.engine.encoding import longest_text, text_too_long
 from mlcc.engine.request import Request
-from mlcc.errors import InvalidRequestError, MlccError
+from mlcc.errors import DeviceError, InvalidRequestError, MlccError
 from mlcc.service.core import MOST_COUNTED, Core
 from mlcc.service.exchange import ApiRequest
 from mlcc.service.job import naming
@@ -67,8 +67,7 @@ class Encoding:
     @property
     def most(self) -> int:
         """Tokens of a text, as this request cuts them or the model takes them."""
-        capacity = self._core.engine.capacity
-        longest = min(capacity.context, capacity.max_step_tokens)
+        longest = longest_text(self._core.engine.capacity)
         if self._cut is None or self._cut == -1:
             return longest
         if not 1 <= self._cut <= longest:
@@ -87,6 +86,13 @@ class Encoding:
         of length 1. Raises InvalidRequestError."""
         keep = self._dimensions(dimensions)
         before = self._prompt(prompt)
+        if prompt is not None and any(not isinstance(text, str) for text in texts):
+            raise InvalidRequestError(
+                "'prompt_name' goes before texts, and token ids are taken as they are; send texts, "
+                "or the tokens of the prompt before yours",
+                param="prompt_name",
+                code="invalid_value",
+            )
         rows = await self._rows([await self._ids(text, before) for text in texts])
         made = [_unit(row[:keep]) if unit else row[:keep] for row in rows.values]
         return Rows(made, rows.tokens)
@@ -113,18 +119,15 @@ class Encoding:
         return found, rows.tokens
 
     async def _rows(self, sequences: Sequence[array[int]]) -> Rows:
-        """Asks in waves, each as many as a step takes: the queue stays short for others."""
-        core, wave = self._core, self._core.engine.capacity.max_batch
+        """Asks in waves, each as many as a step takes, and half of the room there is at most: the
+        queue stays short for others, and who has begun finds room for the next wave."""
+        core, most = self._core, self._core.engine.capacity.max_batch
         values: list[Row] = []
-        for first in range(0, len(sequences), wave):
+        while len(values) < len(sequences):
+            first = len(values)
+            wave = min(most, max((core.engine.room + 1) // 2, 1))
             requests = [
-                Request(
-                    f"{self._name}-{first + i}",
-                    ids,
-                    tenant=self._tenant,
-                    priority=self._priority,
-                )
-                for i, ids in enumerate(sequences[first : first + wave])
+                self._request(first + i, ids) for i, ids in enumerate(sequences[first:][:wave])
             ]
             job = core.engine.submit(requests, self._left())
             job.prompt_field = self._field
@@ -135,6 +138,14 @@ class Encoding:
             finally:
                 job.close()
         return Rows(values, sum(map(len, sequences)))
+
+    def _request(self, number: int, ids: array[int]) -> Request:
+        try:
+            return Request(
+                f"{self._name}-{number}", ids, tenant=self._tenant, priority=self._priority
+            )
+        except InvalidRequestError as error:  # a tokenizer may make no token of a text
+            raise naming(self._field, error) from None
 
     async def _ids(self, text: Text, before: str) -> array[int]:
         if isinstance(text, list):
@@ -160,7 +171,9 @@ class Encoding:
         one, other = [await self._encoded(text, special=False) for text in (query, document)]
         room = self.most - len(before) - len(between) - len(behind) - len(one)
         if len(other) > room:
-            if self._cut is None or room < 1:
+            if self._cut is not None and room < 1:
+                raise self._no_room(len(one))
+            if self._cut is None:
                 raise naming(self._field, text_too_long(self.most - room + len(other), self.most))
             other = cut_document(other, room)
         core = self._core.engine.capacity
@@ -185,7 +198,18 @@ class Encoding:
             if len(ids) <= self.most:
                 return ids
             keep -= len(ids) - self.most
-        return self._whole(ids)
+        raise self._no_room(len(await self._encoded(query, special=False)))
+
+    def _no_room(self, tokens: int) -> InvalidRequestError:
+        """For the second of a pair, which alone is cut."""
+        first = "query" if self._field == "documents" else "text_1"
+        return InvalidRequestError(
+            f"'{first}' has {tokens} tokens and leaves no room for '{self._field}' within the "
+            f"{self.most} of a pair, of which the latter alone is cut; shorten it, or raise "
+            "'truncate_prompt_tokens' if that is not -1",
+            param=first,
+            code="context_length_exceeded",
+        )
 
     async def _encoded(self, text: str, special: bool = True) -> array[int]:
         most = self.most if self._cut is None else MOST_COUNTED
@@ -223,6 +247,12 @@ class Encoding:
 def _floats(data: bytes) -> array[float]:
     row = array("f")
     row.frombytes(data)
+    if not all(map(math.isfinite, row)):
+        raise DeviceError(
+            "the model made infinities of a text, which are no row and no score; compile it again "
+            "with --quant f32 (float16 overflows where a model was trained in bfloat16)",
+            code="not_finite",
+        )
     return row
 
 

@@ -40,6 +40,11 @@ class EngineClient(ABC):
         return len(self._owners)
 
     @property
+    def room(self) -> int:
+        """How many more there is room for, whoever brings them."""
+        return max(self._limit - self.live, 0)
+
+    @property
     def ready(self) -> bool:
         """Whether what is asked now is answered now."""
         return self.dead is None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from mlcc.api.encoders import MOST_TEXTS
 from mlcc.api.fields import SAMPLING
 from mlcc.api.schema import Object, honoured, metadata, not_built
 from mlcc.api.types import (
@@ -162,7 +163,7 @@ EMBED = Object(
     "OllamaEmbedRequest",
     (
         honoured("model", Text(), "The model's name."),
-        honoured("input", Either(Text(), Many(Text())), "Texts."),
+        honoured("input", Either(Text(), Many(Text(), 0, MOST_TEXTS)), "Texts."),
         honoured("prompt", Text(), "The older word for one."),
         honoured("truncate", Flag(), "Cut texts that are too long; true unless said."),
         honoured("dimensions", Integer(0, 2**31 - 1), "Keep so many numbers of each row."),

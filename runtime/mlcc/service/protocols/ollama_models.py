@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator
 from typing import Any
 
+from mlcc.api.encoders import MOST_TEXTS
 from mlcc.api.ollama.fields import EMBED, NAMED
 from mlcc.api.ollama.models import VERSION, capabilities, entry, loaded, show
 from mlcc.api.ollama.request import model_name
@@ -115,16 +116,31 @@ async def embed(core: Core, request: ApiRequest) -> ApiResponse:
 
 async def embed_one(core: Core, request: ApiRequest) -> ApiResponse:
     """POST /api/embeddings: the older address, of one text."""
-    rows, ignored = await _embedded(core, request)
+    rows, ignored = await _embedded(core, request, 1)
     return json_response({"embedding": rows.values[0] if rows.values else []}, headers=ignored)
 
 
-async def _embedded(core: Core, request: ApiRequest) -> tuple[Rows, dict[str, str]]:
+async def _embedded(
+    core: Core, request: ApiRequest, most: int = MOST_TEXTS
+) -> tuple[Rows, dict[str, str]]:
     body = await core.body(request)
     fields = EMBED.check(body, "")
     core.check_model(model_name(fields.get("model", ""), core.text.name))
     given = fields.get("input", fields.get("prompt", []))
     texts = given if isinstance(given, list) else [given]
+    if "input" in fields and "prompt" in fields:
+        raise InvalidRequestError(
+            "'input' and 'prompt' both say what is wanted; leave 'prompt' out",
+            param="prompt",
+            code="invalid_value",
+        )
+    if len(texts) > most:
+        raise InvalidRequestError(
+            f"'input' has {len(texts)} texts and this address answers one; send them to "
+            f"{OLLAMA_EMBED.path}",
+            param="input",
+            code="invalid_value",
+        )
     cut = {"truncate_prompt_tokens": -1} if fields.get("truncate", True) else {}
     asked = Encoding(core, request, cut, "embeddings", "input" if "input" in fields else "prompt")
     rows = await asked.embed(texts, None, fields.get("dimensions") or None, True)
