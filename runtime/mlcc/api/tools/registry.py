@@ -44,6 +44,7 @@ _SIGNS: tuple[tuple[tuple[str, ...], Format], ...] = (
     (("<|tool_call|>",), GRANITE),
     (("<tool_call>",), HERMES),
     (("tool_code",), GEMMA_FENCE),
+    (("<|header_start|>", '"parameters": dictionary'), LLAMA_JSON),
     (("<|python_start|>",), PYTHONIC),
     (("[func_name1(",), PYTHONIC),
     (("<|start_header_id|>",), LLAMA_JSON),
