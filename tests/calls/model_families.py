@@ -51,7 +51,7 @@ class Family:
         return path.read_text(encoding="utf-8").removesuffix("\n")
 
 
-THINKING = ({}, {"enable_thinking": True}, {"enable_thinking": False})
+THINKING: tuple[dict[str, Any], ...] = ({}, {"enable_thinking": True}, {"enable_thinking": False})
 _HERMES = (
     '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Rome", "days": 3}}\n</tool_call>'
 )

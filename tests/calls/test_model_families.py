@@ -28,10 +28,13 @@ SHOWN = [
     {"type": "function", "function": {"name": name, "description": "É <b>", "parameters": schema}}
     for name, schema in TOOLS.items()
 ]
-SYSTEM = {"role": "system", "content": "Be brief & 'kind'."}
-CALL = {"name": "get_weather", "arguments": {"city": "Rôme", "days": 3, "unit": "C"}}
+SYSTEM: dict[str, Any] = {"role": "system", "content": "Be brief & 'kind'."}
+CALL: dict[str, Any] = {
+    "name": "get_weather",
+    "arguments": {"city": "Rôme", "days": 3, "unit": "C"},
+}
 ID = "abcdef123"
-TALK = [
+TALK: list[dict[str, Any]] = [
     {"role": "user", "content": "Weather <in> Rome? é"},
     {
         "role": "assistant",
@@ -106,7 +109,7 @@ def test_it_renders_to_the_letter(family: Family, tools: bool) -> None:
             if made.text != before:  # a date may have changed between
                 assert made.text == oracle(documents=None)
             assert "".join(made.pieces) == made.text
-            said = [CALL["arguments"]["city"], "21 °C"] if tools else []  # type: ignore[index]
+            said = [CALL["arguments"]["city"], "21 °C"] if tools else []
             assert all(word in made.text or ascii(word)[1:-1] in made.text for word in said)
 
 
@@ -126,8 +129,8 @@ def test_an_answer_however_it_is_cut(family: Family) -> None:
     )
     assert prompt.text.endswith(family.ends_in)
     for size in range(1, 8):
-        numbers = count()
-        reader = dialect.reader(USE, dialect.opened(prompt.text), lambda n=numbers: f"c{next(n)}")
+        numbers = map(str, count())
+        reader = dialect.reader(USE, dialect.opened(prompt.text), partial(next, numbers))
         assert reader is not None
         pieces = []
         for at in range(0, len(family.answer), size):
