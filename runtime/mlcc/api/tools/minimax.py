@@ -33,14 +33,14 @@ class MiniMax:
     opens: tuple[str, ...] = (_OPEN,)
     control: tuple[str, ...] = (_OPEN, _CLOSE)
     first: bool = False
-    trigger: str = _OPEN
-    between: str = f"\n{_INVOKE_END}"
-    after: str = f"\n{_INVOKE_END}\n{_CLOSE}"
+    trigger: str = f'{_OPEN}\n{_INVOKE}"'
+    between: str = f'\n{_INVOKE}"'
+    after: str = f"\n{_CLOSE}"
 
     def body(self, name: str, parameters: Mapping[str, Any], lark: Lark) -> str:
-        head = literal(f'\n{_INVOKE}"{name}">')
         around = (f'\n{_PARAMETER}"', '">', _PARAMETER_END)
-        return f"{head} {body_of(parameters, lark, around, '')}"
+        arguments = body_of(parameters, lark, around, "")
+        return f"""{literal(f'{name}">')} {arguments} {literal(f"{chr(10)}{_INVOKE_END}")}"""
 
     def block(self, text: str, ended: bool, tools: Tools) -> Block | None:
         """All calls up to the last mark, or up to what is none."""
