@@ -49,7 +49,8 @@ def read(made: Reader, pieces: Sequence[str]) -> tuple[str, str, list[tuple[str,
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda s: f"{s.format}:{s.text[:40]}")
 def test_reads(sample: Sample) -> None:
     content, thought, calls = read(reader(sample.format), [sample.text])
-    assert calls == [(f"call_{i}", *call) for i, call in enumerate(sample.calls)]
+    ids = sample.ids or tuple(f"call_{i}" for i in range(len(sample.calls)))
+    assert calls == [(id, *call) for id, call in zip(ids, sample.calls, strict=True)]
     assert (content, thought) == (sample.content, sample.thought)
 
 

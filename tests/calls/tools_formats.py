@@ -45,6 +45,8 @@ class Sample:
     calls: list[tuple[str, dict[str, Any]]]
     content: str = ""
     thought: str = ""
+    ids: tuple[str, ...] = ()
+    """Where the model names its calls."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,11 @@ B, E, C, CE, S = (
     "<｜tool▁call▁begin｜>",
     "<｜tool▁call▁end｜>",
     "<｜tool▁sep｜>",
+)
+KB, KE, KA = (
+    "<|tool_calls_section_begin|>",
+    "<|tool_calls_section_end|>",
+    "<|tool_call_argument_begin|>",
 )
 _WRITE_JSON = (
     r'{"path": "a.py", "text": "def f(x):\n    return {\"a\": [x]} if x else \"</b> ✓\"\n"}'
@@ -81,6 +88,9 @@ SAMPLES = [
     Sample("llama", '<|python_tag|>brave_search.call(query="mlcc (tool)")', [("brave_search", {"query": "mlcc (tool)"})]),
     Sample("llama", 'It is {"name": "now"} that you want.', [], 'It is {"name": "now"} that you want.'),
     Sample("llama", '{"answer": 42, "name": "now"}', [], '{"answer": 42, "name": "now"}'),
+    Sample("llama", '<|python_start|>[get_weather(city="Rome", days=3)]<|python_end|>', [WEATHER]),
+    Sample("llama", '[now(), add(a=1, b=2.5)]', [NOW, ADD]),
+    Sample("llama", '[1] is a note, see now().', [], '[1] is a note, see now().'),
     Sample("pythonic", '[get_weather(city="Rome", days=3), now()]', [WEATHER, NOW]),
     Sample("pythonic", "[add(a=1, b=2.5)]", [ADD]),
     Sample("pythonic", "<|python_start|>[get_weather('Rome', days=3)]<|python_end|>", [WEATHER]),
@@ -104,6 +114,20 @@ SAMPLES = [
     Sample("functiongemma", f"<start_function_call>call:write_file{{path:<escape>a.py<escape>,text:<escape>{CODE}<escape>}}<end_function_call><start_function_call>call:now{{}}<end_function_call>", [WRITE, NOW]),
     Sample("gemma4", '<|tool_call>call:get_weather{city:<|"|>Rome<|"|>,days:3}<tool_call|>', [WEATHER]),
     Sample("granite", '<|tool_call|>[{"name": "get_weather", "arguments": {"city": "Rome", "days": 3}}, {"name": "now", "arguments": {}}]', [WEATHER, NOW]),
+    Sample("kimi", f'Sure.{KB}<|tool_call_begin|>functions.get_weather:0{KA}{{"city": "Rome", "days": 3}}<|tool_call_end|><|tool_call_begin|>functions.now:1{KA}{{}}<|tool_call_end|>{KE}', [WEATHER, NOW], "Sure.", ids=("functions.get_weather:0", "functions.now:1")),
+    Sample("kimi", f'{KB} <|tool_call_begin|> functions.write_file:12 {KA} {_WRITE_JSON}', [WRITE], ids=("functions.write_file:12",)),
+    Sample("kimi", f'{KB}<|tool_call_begin|>now:3{KA}{{}}<|tool_call_end|><|tool_call_begin|>now:3{KA}{{}}<|tool_call_end|>{KE}', [NOW, NOW], ids=("now:3", "call_0")),
+    Sample("minimax", '<minimax:tool_call>\n<invoke name="get_weather">\n<parameter name="city">Rome</parameter>\n<parameter name="days">3</parameter>\n</invoke>\n<invoke name="now">\n</invoke>\n</minimax:tool_call>', [WEATHER, NOW]),
+    Sample("minimax", f'I write.\n\n<minimax:tool_call><invoke name="write_file"><parameter name="path">a.py</parameter><parameter name="text">{CODE}</parameter></invoke></minimax:tool_call>', [WRITE], "I write."),
+    Sample("minimax", '<minimax:tool_call>\n<invoke name=now></invoke>', [NOW]),
+    Sample("minimax", '<minimax:tool_call><invoke name="now"></invoke>\nhm <invoke', [NOW], "\nhm <invoke"),
+    Sample("cohere", '<|START_ACTION|>[\n    {"tool_call_id": "0", "tool_name": "get_weather", "parameters": {"city": "Rome", "days": 3}},\n    {"tool_call_id": "1", "tool_name": "now", "parameters": {}}\n]<|END_ACTION|>', [WEATHER, NOW]),
+    Sample("lfm2", '<|tool_call_start|>[get_weather(city="Rome", days=3), now()]<|tool_call_end|>I asked.', [WEATHER, NOW], "I asked."),
+    Sample("lfm2", '<|tool_call_start|>[add(a=1, b=2.5)', [], '<|tool_call_start|>[add(a=1, b=2.5)'),
+    Sample("olmo3", '<function_calls>\nget_weather(city="Rome", days=3)\nnow()\n</function_calls>', [WEATHER, NOW]),
+    Sample("olmo3", '<function_calls>add(a=1, b=2.5)</function_calls>', [ADD]),
+    Sample("olmo3", '<function_calls>now()', [NOW]),
+    Sample("nemotron", '<TOOLCALL>[{"name": "get_weather", "arguments": {"city": "Rome", "days": 3}}, {"name": "now", "arguments": {}}]</TOOLCALL>', [WEATHER, NOW]),
     Sample("json", '{"name": "get_weather", "arguments": {"city": "Rome", "days": 3}}', [WEATHER]),
     Sample("json", '{"name": "add", "arguments": {"a": 1, "b": 2.5}}\n{"name": "now", "arguments": {}}', [ADD, NOW]),
     Sample("json", '[{"function": {"name": "now", "arguments": "{}"}}]', [NOW]),
@@ -137,6 +161,25 @@ MALFORMED = [
     Malformed("gemma-fence", "```tool_code\nx = 1\n```", "no call"),
     Malformed("functiongemma", "<start_function_call>now()<end_function_call>", "another way"),
     Malformed("granite", '<|tool_call|>[{"name": "now"', "no end"),
+    Malformed("kimi", f"{KB}<|tool_call_begin|>functions.now:0{KA}{{", "no end"),
+    Malformed(
+        "kimi", f"{KB}<|tool_call_begin|>functions.now:0{KA}{{1}}<|tool_call_end|>{KE}", "no JSON"
+    ),
+    Malformed(
+        "minimax", '<minimax:tool_call>\n<invoke name="now">\n<parameter name="x">1', "no end"
+    ),
+    Malformed(
+        "minimax",
+        '<minimax:tool_call>\n<invoke name="now">\nhm\n</invoke>\n</minimax:tool_call>',
+        "no tags",
+    ),
+    Malformed("minimax", "<minimax:tool_call>\nnow()\n</minimax:tool_call>", "no invoke"),
+    Malformed("minimax", f'<minimax:tool_call><invoke name="{"n" * 400}', "a name without end"),
+    Malformed("cohere", '<|START_ACTION|>[{"tool_name": "now"', "no end"),
+    Malformed("lfm2", "<|tool_call_start|>[now(**x)]<|tool_call_end|>", "no value"),
+    Malformed("lfm2", "<|tool_call_start|>what is this<|tool_call_end|>", "no call"),
+    Malformed("olmo3", "<function_calls>now(</function_calls>", "no end"),
+    Malformed("nemotron", "<TOOLCALL>[1]</TOOLCALL>", "no call"),
     Malformed("json", '{"name": "now", "arguments": {}', "no end"),
     Malformed("json", '{"name": "unknown", "arguments": {}}', "a tool that is not there"),
 ]

@@ -58,6 +58,27 @@ def test_end_of_sequence_ids(tmp_path: Path, files: Any, expected: tuple[int, ..
     assert Checkpoint.open(hf_folder(tmp_path, **files)).eos_token_ids == expected
 
 
+@pytest.mark.parametrize(
+    ("named", "more"),
+    [
+        (128001, [128001, 128008, 128009]),  # Llama 3: end of text, of message and of turn
+        ([1, 106], [1, 106]),  # Gemma 3: <eos>, <end_of_turn>
+        (200002, [200002, 199999, 200012]),  # gpt-oss: <|return|>, <|endoftext|>, <|call|>
+        (151643, [151645, 151643]),  # Qwen 3: <|im_end|>, <|endoftext|>
+        (32000, [32000, 32001, 32007]),  # Phi-3: <|endoftext|>, <|assistant|>, <|end|>
+        ([151329, 151336, 151338], None),  # GLM-4, where only its config has them
+    ],
+)
+def test_all_that_end_an_answer_of_a_family(
+    tmp_path: Path, named: int | list[int], more: list[int] | None
+) -> None:
+    """As the makers' files have them: config.json names one, generation_config.json all."""
+    config = {"config__json": {"vocab_size": 202_000, "eos_token_id": named}}
+    generation = {"generation_config__json": {"eos_token_id": more}} if more else {}
+    checkpoint = Checkpoint.open(hf_folder(tmp_path, **config, **generation))
+    assert checkpoint.eos_token_ids == tuple(more or named)  # type: ignore[arg-type]
+
+
 def test_special_tokens_prefer_tokenizer_config(tmp_path: Path) -> None:
     hf_folder(
         tmp_path,

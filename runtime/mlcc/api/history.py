@@ -1,6 +1,7 @@
 """How a chat template wants calls in earlier messages: transformers gives their arguments as
 objects, and some templates join them as text; some know a message without content, others write
-"None". What it is, is tried out once, as llama.cpp does."""
+"None", and a few leave calls out, so that they are told as text. What it is, is tried out once, as
+llama.cpp does."""
 
 from __future__ import annotations
 
@@ -25,6 +26,8 @@ class CallStyle:
     """Arguments as JSON's text, not as an object."""
     null_content: bool = True
     """None for a message that says nothing but calls, not ""."""
+    told: Callable[[Sequence[Mapping[str, Any]]], str] | None = None
+    """Writes calls into the content; None = the template does."""
 
     def apply(self, messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """Messages with calls, so."""
@@ -33,6 +36,10 @@ class CallStyle:
     def _message(self, message: Mapping[str, Any]) -> dict[str, Any]:
         made = dict(message)
         if not (calls := made.get("tool_calls")):
+            return made
+        if self.told is not None:
+            del made["tool_calls"]
+            made["content"] = "\n".join(filter(None, (made["content"], self.told(calls))))
             return made
         made["tool_calls"] = [self._call(call) for call in calls]
         made["content"] = made["content"] or (None if self.null_content else "")
@@ -46,18 +53,24 @@ class CallStyle:
         return {**call, "function": {**function, "arguments": given}}
 
 
-def style_of(render: Callable[[list[dict[str, Any]]], str]) -> CallStyle:
-    """The first that a template writes out soundly; the usual one, if it writes none."""
+def style_of(
+    render: Callable[[list[dict[str, Any]]], str],
+    told: Callable[[Sequence[Mapping[str, Any]]], str] | None = None,
+) -> CallStyle:
+    """The first that a template writes out soundly; the usual one, if it writes none. told: how
+    calls are written for a template that leaves them out."""
+    left_out = False
     for as_text, null in product((False, True), (True, False)):
         style = CallStyle(as_text, null)
         try:
             text = render(style.apply(_TRIED))
         except MlccError:
             continue
+        left_out = left_out or _NAME not in text
         sound = _NAME in text and _KEY in text and _VALUE in text
         if sound and "None" not in text and f"{{'{_KEY}'" not in text and '\\"' not in text:
             return style
-    return CallStyle()
+    return CallStyle(told=told) if left_out else CallStyle()
 
 
 _TRIED: list[dict[str, Any]] = [

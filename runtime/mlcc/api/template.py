@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NoReturn
 
 from jinja2.environment import Template
@@ -21,6 +21,8 @@ from mlcc.api.budget import BUDGET, Budget, OverBudget
 from mlcc.api.history import CallStyle, style_of
 from mlcc.api.operations import text_of
 from mlcc.api.sandbox import BoundedEnvironment
+from mlcc.api.tools.registry import pick
+from mlcc.api.tools.spoken import spoken
 from mlcc.api.twins import TWINS, Twins
 from mlcc.errors import ArtifactError, InvalidRequestError
 
@@ -112,7 +114,8 @@ class ChatTemplate:
 
     @cached_property
     def _call_style(self) -> CallStyle:
-        return style_of(lambda messages: self._text({"messages": messages, "tools": None}))
+        told = partial(spoken, pick(self.source or ""))
+        return style_of(lambda messages: self._text({"messages": messages, "tools": None}), told)
 
     def _text(self, given: dict[str, Any]) -> str:
         """What the template writes, as it is."""

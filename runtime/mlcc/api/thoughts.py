@@ -36,7 +36,12 @@ MARKS = (
 
 def marks_of(template: str) -> Marks | None:
     """Those that a chat template writes; None = it writes none."""
-    return next((row for row in MARKS if row.open in template or row.close in template), None)
+    return next((row for row in MARKS if _writes(template, row)), None)
+
+
+def _writes(template: str, marks: Marks) -> bool:
+    # Phi's turns end in harmony's last mark, so that it tells nothing.
+    return marks.open in template or (marks.name != HARMONY and marks.close in template)
 
 
 class ThoughtReader:

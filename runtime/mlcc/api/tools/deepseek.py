@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from mlcc.api.tools.json_text import json_end, parsed, written
 from mlcc.api.tools.lark import Lark
-from mlcc.api.tools.port import Block, Call, Tools
+from mlcc.api.tools.port import Block, Tools
+from mlcc.api.tools.section import Section
 
 BEGIN, END = "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"
 CALL, CALL_END = "<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>"
@@ -20,7 +20,7 @@ _HEAD = re.compile(
     rf"\s*{CALL}\s*(?:function\s*{SEP}\s*({_NAME})\s*(?:```json)?|({_NAME})\s*{SEP})\s*(?=\{{)"
 )
 _TAIL = re.compile(rf"\s*(?:```)?\s*{CALL_END}")
-_STOP = re.compile(rf"\s*{END}")
+_SECTION = Section(BEGIN, _HEAD, _TAIL, re.compile(rf"\s*{END}"))
 
 
 @dataclass(frozen=True)
@@ -48,21 +48,7 @@ class DeepSeek:
 
     def block(self, text: str, ended: bool, tools: Tools) -> Block | None:
         """All calls, to the last mark or to the end of the answer."""
-        calls: list[Call] = []
-        at = len(BEGIN)
-        while not (stop := _STOP.match(text, at)):
-            head = _HEAD.match(text, at)
-            end = json_end(text, head.end()) if head else None
-            tail = _TAIL.match(text, end) if end is not None else None
-            given = parsed(text[head.end() : end]) if head and end is not None else None
-            if head and end is not None and not isinstance(given, dict):
-                return Block(end)
-            if head and end is not None and (tail or ended):
-                calls.append(Call(head[1] or head[2], written(given)))
-                at = tail.end() if tail else end
-                continue
-            return (Block(at if calls else len(text), tuple(calls))) if ended else None
-        return Block(stop.end(), tuple(calls))
+        return _SECTION.block(text, ended)
 
 
 DEEPSEEK = DeepSeek("deepseek", fenced=True)

@@ -19,8 +19,9 @@ call is needed."""
 
 
 def knows_tools(template: str) -> bool:
-    """Whether a template does something with tools."""
-    return re.search(r"\btools\b", template) is not None
+    """Whether a template does something with a request's tools. Phi-4-mini looks for them in the
+    system message, `message['tools']`, as nobody sends them."""
+    return re.search(r"""(?<!\[['"])(?<!['"])\btools\b(?!['"])""", template) is not None
 
 
 def in_words(

@@ -1,5 +1,6 @@
 """JSON between two marks. Hermes' are `<tool_call>{"name": ..., "arguments": {...}}</tool_call>`,
-which Qwen 2.5, Qwen 3 and many others have; Granite 3 writes `<|tool_call|>[{...}, {...}]`."""
+which Qwen 2.5, Qwen 3 and many others have; Granite 3 writes `<|tool_call|>[{...}, {...}]`,
+Nemotron Nano 2 `<TOOLCALL>[{...}]</TOOLCALL>`."""
 
 from __future__ import annotations
 
@@ -75,3 +76,6 @@ HERMES = TaggedJson(
     head='\n{"name": ',
 )
 GRANITE = TaggedJson("granite", "<|tool_call|>", "", between=", ", after="]", array="[")
+NEMOTRON = TaggedJson(
+    "nemotron", "<TOOLCALL>", "</TOOLCALL>", between=", ", after="]</TOOLCALL>", array="["
+)

@@ -1,5 +1,6 @@
 """Llama 3.x: an answer that is `{"name": ..., "parameters": {...}}`, several with `;` between, and
-its own tools behind `<|python_tag|>`, as JSON or as `brave_search.call(query="...")`."""
+its own tools behind `<|python_tag|>`, as JSON or as `brave_search.call(query="...")`. Llama 4 is
+asked for the same, and at times writes Python's list instead (`pythonic.py`)."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ from mlcc.api.tools.lark import Lark
 from mlcc.api.tools.plain_json import PlainJson
 from mlcc.api.tools.port import Block, Tools
 from mlcc.api.tools.python_text import python_calls, python_end
+from mlcc.api.tools.pythonic import PYTHONIC
 
 _TAG = "<|python_tag|>"
 _PLAIN = PlainJson(key="parameters")
@@ -22,8 +24,8 @@ class LlamaJson:
     """Both."""
 
     name: str = "llama"
-    opens: tuple[str, ...] = (_TAG, "{", "[")
-    control: tuple[str, ...] = (_TAG,)
+    opens: tuple[str, ...] = (_TAG, "{", *PYTHONIC.opens)
+    control: tuple[str, ...] = (_TAG, *PYTHONIC.control)
     first: bool = True
     trigger: str = '{"name": '
     between: str = '; {"name": '
@@ -34,6 +36,10 @@ class LlamaJson:
 
     def block(self, text: str, ended: bool, tools: Tools) -> Block | None:
         """One call."""
+        if text.startswith(PYTHONIC.opens):
+            inside = text.lstrip("[ \t\r\n")
+            if not text.startswith("[") or (inside and inside[0] != "{"):
+                return PYTHONIC.block(text, ended, tools)
         if not text.startswith(_TAG):
             return _PLAIN.block(text, ended, tools)
         start = len(text) - len(text[len(_TAG) :].lstrip())

@@ -19,6 +19,8 @@ class Call:
     name: str
     arguments: str
     """JSON's text, of an object."""
+    id: str = ""
+    """As the model itself calls it; "" = it does not."""
 
 
 @dataclass(frozen=True, slots=True)

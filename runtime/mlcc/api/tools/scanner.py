@@ -31,6 +31,8 @@ class CallScanner:
         self._spoke = False
         """Whether there was text."""
         self._calls = 0
+        self._ids: set[str] = set()
+        """Those that the model gave."""
 
     def push(self, text: str) -> list[Piece]:
         """More of the answer."""
@@ -61,8 +63,15 @@ class CallScanner:
                 yield from self._text(done)
             for call in block.calls:
                 self._space = ""
-                yield CallPiece(self._calls, self._new_id(), call.name, call.arguments)
+                yield CallPiece(self._calls, self._id(call.id), call.name, call.arguments)
                 self._calls += 1
+
+    def _id(self, own: str) -> str:
+        """The model's own, unless it says the same of two calls."""
+        if not own or own in self._ids:
+            return self._new_id()
+        self._ids.add(own)
+        return own
 
     def _text_before_block(self, ended: bool) -> str:
         """Text that is certain; `_held` is what is left."""

@@ -1,0 +1,94 @@
+# ruff: noqa: E501
+"""Families of models: whose template is a file of `templates/`, what it shows, and what the model
+answers. Templates are written by hand after the public model cards; a release may have another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tools_formats import ADD, NOW, WEATHER
+
+Calls = list[tuple[str, dict[str, Any]]]
+THINK = "Look first.\nThen say."
+
+
+@dataclass(frozen=True)
+class Family:
+    """One of them."""
+
+    name: str
+    format: str
+    """Of calls."""
+    marks: str | None
+    """Of reasoning."""
+    native: bool
+    """Whether the template tells of tools."""
+    answer: str
+    """With tools; behind the prompt that the template ends in."""
+    calls: Calls = field(default_factory=list)
+    content: str = ""
+    thought: str = ""
+    ends_in: str = ""
+    """How its prompt ends."""
+    arguments_as_text: bool = False
+    """How the template wants those of earlier calls."""
+    silent: str | None = None
+    """Content of a message that only calls, as the template wants it; the calls, if it writes none."""
+    shows_calls: bool = True
+    """Whether it writes calls of earlier messages."""
+    variables: tuple[Mapping[str, Any], ...] = ({},)
+    """What it is also rendered with."""
+    system: bool = True
+    """Whether it takes a system message."""
+
+    @property
+    def source(self) -> str:
+        path = Path(__file__).parent / "templates" / f"{self.name}.jinja"
+        # A newline at a file's end is the file's, not the template's.
+        return path.read_text(encoding="utf-8").removesuffix("\n")
+
+
+THINKING: tuple[dict[str, Any], ...] = ({}, {"enable_thinking": True}, {"enable_thinking": False})
+_HERMES = (
+    '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Rome", "days": 3}}\n</tool_call>'
+)
+_PLAIN = '{"name": "add", "arguments": {"a": 1, "b": 2.5}}\n{"name": "now", "arguments": {}}'
+_R1 = "<｜tool▁calls▁begin｜>"
+FAMILIES = [
+    Family("llama3", "llama", None, True, '{"name": "get_weather", "parameters": {"city": "Rome", "days": 3}}', [WEATHER],
+           ends_in="<|start_header_id|>assistant<|end_header_id|>\n\n", variables=({}, {"tools_in_user_message": False})),
+    Family("llama4", "llama", None, True, '{"name": "now", "parameters": {}}', [NOW],
+           ends_in="<|header_start|>assistant<|header_end|>\n\n", silent="", variables=({}, {"tools_in_user_message": False})),
+    Family("qwen2_5", "hermes", None, True, f"I look.\n{_HERMES}", [WEATHER], "I look.", ends_in="<|im_start|>assistant\n"),
+    Family("qwen3", "hermes", "think", True, f"<think>\n{THINK}\n</think>\n\n{_HERMES}", [WEATHER], thought=THINK,
+           ends_in="<|im_start|>assistant\n", variables=THINKING),
+    Family("gemma2", "json", None, False, _PLAIN, [ADD, NOW], ends_in="<start_of_turn>model\n", system=False),
+    Family("gemma3", "json", None, False, _PLAIN, [ADD, NOW], ends_in="<start_of_turn>model\n"),
+    Family("mistral_v3", "mistral-array", None, True, '[TOOL_CALLS] [{"name": "get_weather", "arguments": {"city": "Rome", "days": 3}, "id": "abcdefghi"}]', [WEATHER],
+           ends_in="[/INST]"),
+    Family("phi3", "json", None, False, _PLAIN, [ADD, NOW], ends_in="<|assistant|>\n"),
+    Family("phi4", "json", None, False, _PLAIN, [ADD, NOW], ends_in="<|im_start|>assistant<|im_sep|>"),
+    Family("phi4_mini", "json", None, False, _PLAIN, [ADD, NOW], ends_in="<|assistant|>"),
+    Family("deepseek_v3", "json", None, False, _PLAIN, [ADD, NOW], ends_in="<｜Assistant｜>", arguments_as_text=True),
+    Family("deepseek_r1", "json", "think", False, f"{THINK}\n</think>\n\n{_PLAIN}", [ADD, NOW], thought=THINK,
+           ends_in="<｜Assistant｜><think>\n", arguments_as_text=True),
+    Family("kimi_k2", "kimi", None, True, '<|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0<|tool_call_argument_begin|>{"city": "Rome", "days": 3}<|tool_call_end|><|tool_calls_section_end|>', [WEATHER],
+           ends_in="<|im_assistant|>assistant<|im_middle|>"),
+    Family("glm4_5", "glm", "think", True, f"\n<think>{THINK}</think>\n<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>Rome</arg_value>\n<arg_key>days</arg_key>\n<arg_value>3</arg_value>\n</tool_call>", [WEATHER], thought=THINK,
+           ends_in="<|assistant|>", silent="", variables=THINKING),
+    Family("minimax_m2", "minimax", "think", True, f'{THINK}\n</think>\n\nI ask.\n<minimax:tool_call>\n<invoke name="get_weather">\n<parameter name="city">Rome</parameter>\n<parameter name="days">3</parameter>\n</invoke>\n<invoke name="now">\n</invoke>\n</minimax:tool_call>', [WEATHER, NOW], "I ask.", THINK,
+           ends_in="]~b]ai\n<think>\n", silent=""),
+    Family("lfm2", "lfm2", None, True, '<|tool_call_start|>[get_weather(city="Rome", days=3), now()]<|tool_call_end|>', [WEATHER, NOW],
+           ends_in="<|im_start|>assistant\n", silent='<|tool_call_start|>[get_weather(city="Rôme", days=3, unit="C")]<|tool_call_end|>', shows_calls=False),
+    Family("exaone4", "hermes", "think", True, f'{THINK}\n</think>\n\n<tool_call>{{"name": "now", "arguments": {{}}}}</tool_call>', [NOW], thought=THINK,
+           ends_in="[|assistant|]\n<think>\n", variables=({"enable_thinking": True}, {}, {"skip_think": False})),
+    Family("olmo2", "json", None, False, _PLAIN, [ADD, NOW], ends_in="<|assistant|>\n"),
+    Family("olmo3", "olmo3", None, True, '<function_calls>get_weather(city="Rome", days=3)\nnow()</function_calls>', [WEATHER, NOW],
+           ends_in="<|im_start|>assistant\n"),
+    Family("ernie4_5", "json", None, False, _PLAIN, [ADD, NOW], ends_in="Assistant: "),
+    Family("granite3", "granite", "granite", True, '<|tool_call|>[{"name": "get_weather", "arguments": {"city": "Rome", "days": 3}}]', [WEATHER],
+           ends_in="<|start_of_role|>assistant<|end_of_role|>", silent='<|tool_call|>[{"name": "get_weather", "arguments": {"city": "Rôme", "days": 3, "unit": "C"}}]', shows_calls=False, variables=({}, {"thinking": True})),
+]  # fmt: skip

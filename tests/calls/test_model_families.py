@@ -1,0 +1,146 @@
+"""Templates of well-known families: rendered as jinja2 itself renders them, unbounded; what they
+show of calls and reasoning; and a typical answer of each, however it is cut."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from functools import cache, partial
+from itertools import count
+from typing import Any
+
+import pytest
+from jinja2.environment import Template
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from model_families import FAMILIES, Family
+from tools_formats import TOOLS
+
+from mlcc.api.dialect import dialect_of
+from mlcc.api.pieces import CallPiece, Content, Thought
+from mlcc.api.template import ChatTemplate
+from mlcc.api.tool_choice import Tool, ToolUse
+from mlcc.api.tools.fallback import in_words
+
+SPECIAL = {"bos_token": "<s>", "eos_token": "</s>"}
+USE = ToolUse(tuple(Tool(name, schema) for name, schema in TOOLS.items()))
+SHOWN = [
+    {"type": "function", "function": {"name": name, "description": "É <b>", "parameters": schema}}
+    for name, schema in TOOLS.items()
+]
+SYSTEM: dict[str, Any] = {"role": "system", "content": "Be brief & 'kind'."}
+CALL: dict[str, Any] = {
+    "name": "get_weather",
+    "arguments": {"city": "Rôme", "days": 3, "unit": "C"},
+}
+ID = "abcdef123"
+TALK: list[dict[str, Any]] = [
+    {"role": "user", "content": "Weather <in> Rome? é"},
+    {
+        "role": "assistant",
+        "content": "",
+        "tool_calls": [{"id": ID, "type": "function", "function": CALL}],
+    },
+    {"role": "tool", "tool_call_id": ID, "name": "get_weather", "content": "21 °C"},
+    {"role": "assistant", "content": "It has 21 °C."},
+    {"role": "user", "content": "Tomorrow?"},
+]
+by_name = pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+
+
+@cache
+def unbounded(source: str) -> Template:
+    """As transformers sets jinja2 up."""
+
+    def tojson(value: Any, ensure_ascii: bool = False, indent: int | None = None) -> str:
+        return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent)
+
+    def refuse(message: str) -> None:
+        raise AssertionError(message)
+
+    env = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
+    )
+    env.filters["tojson"] = tojson
+    env.globals["raise_exception"] = refuse
+    env.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
+    return env.from_string(source)
+
+
+def talk_of(family: Family, tools: bool, system: bool) -> list[dict[str, Any]]:
+    """The conversation, as a request has it."""
+    talk: Sequence[Mapping[str, Any]] = [SYSTEM, *TALK] if system and family.system else TALK
+    shown = SHOWN if tools else []
+    if not family.native:
+        return in_words(talk, shown, family.source)
+    if not tools:  # and none that were called
+        return [dict(m) for m in talk if m["role"] != "tool" and "tool_calls" not in m]
+    return [dict(m) for m in talk]
+
+
+def as_its_maker_wants(family: Family, message: Mapping[str, Any]) -> dict[str, Any]:
+    """A message for the oracle."""
+    made = json.loads(json.dumps(message))
+    if "tool_calls" in made and not family.shows_calls:
+        del made["tool_calls"]
+        made["content"] = family.silent
+    for call in made.get("tool_calls", ()):
+        made["content"] = family.silent
+        if family.arguments_as_text:
+            given = call["function"]["arguments"]
+            call["function"]["arguments"] = json.dumps(given, ensure_ascii=False)
+    return dict(made)
+
+
+@by_name
+@pytest.mark.parametrize("tools", [True, False])
+def test_it_renders_to_the_letter(family: Family, tools: bool) -> None:
+    template = ChatTemplate(family.source, SPECIAL, ("<|im_end|>", "<s>", "[INST]", "｜"))
+    for variables in family.variables:
+        for generate, system in ((True, True), (True, False), (False, True)):
+            talk = talk_of(family, tools, system)
+            shown = SHOWN if tools and family.native else None
+            given = {**variables, "tools": shown, "add_generation_prompt": generate}
+            wanted = [as_its_maker_wants(family, message) for message in talk]
+
+            oracle = partial(unbounded(family.source).render, messages=wanted, **given, **SPECIAL)
+            before = oracle(documents=None)
+            made = template.render(talk, **given)
+            if made.text != before:  # a date may have changed between
+                assert made.text == oracle(documents=None)
+            assert "".join(made.pieces) == made.text
+            said = [CALL["arguments"]["city"], "21 °C"] if tools else []
+            assert all(word in made.text or ascii(word)[1:-1] in made.text for word in said)
+
+
+@by_name
+def test_its_calls_and_reasoning_are_known_from_it(family: Family) -> None:
+    found = dialect_of(family.source)
+    marks = found.marks.name if found.marks else None
+    assert (found.format.name, marks, found.native) == (family.format, family.marks, family.native)
+
+
+@by_name
+def test_an_answer_however_it_is_cut(family: Family) -> None:
+    dialect = dialect_of(family.source)
+    shown = SHOWN if family.native else None
+    prompt = ChatTemplate(family.source, SPECIAL).render(
+        talk_of(family, True, True), tools=shown, **family.variables[0]
+    )
+    assert prompt.text.endswith(family.ends_in)
+    for size in range(1, 8):
+        numbers = map(str, count())
+        reader = dialect.reader(USE, dialect.opened(prompt.text), partial(next, numbers))
+        assert reader is not None
+        pieces = []
+        for at in range(0, len(family.answer), size):
+            pieces += reader.push(family.answer[at : at + size])
+        pieces += reader.flush()
+        calls = [
+            (piece.name, json.loads(piece.arguments))
+            for piece in pieces
+            if isinstance(piece, CallPiece)
+        ]
+        assert calls == family.calls
+        assert "".join(p.text for p in pieces if isinstance(p, Content)) == family.content
+        assert "".join(p.text for p in pieces if isinstance(p, Thought)) == family.thought
