@@ -9,19 +9,19 @@ from typing import Any
 
 import onnx
 import torch
-
 from models.encoder_checkpoints import CASES, RERANKERS, make_encoder
 
 
 class _Named(torch.nn.Module):
     """What exporters are given: plain inputs, one output."""
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Any, inner: str) -> None:
         super().__init__()
-        self.model = model
+        self.inner = inner
+        self.add_module(inner, model)
 
     def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> Any:
-        return self.model(input_ids=input_ids, attention_mask=attention_mask)[0]
+        return getattr(self, self.inner)(input_ids=input_ids, attention_mask=attention_mask)[0]
 
 
 def export(
@@ -29,12 +29,13 @@ def export(
     folder: Path,
     *,
     name: str = "model.onnx",
+    inner: str = "model",
     newer: bool = False,
     prepare: Callable[[Any], None] = lambda model: None,
     **options: Any,
 ) -> Path:
-    """The folder of a case, with `model.safetensors` and the export of the same weights. newer: by
-    the exporter that needs onnxscript. prepare: changes the weights before. Returns the export."""
+    """The folder of a case, with `model.safetensors` and the export of the same weights. inner: what
+    stands before names. newer: by the exporter that needs onnxscript. prepare: changes the weights before. Returns the export."""
     model = make_encoder({**CASES, **RERANKERS}[case], folder).to(torch.float32)
     prepare(model)
     model.save_pretrained(folder)
@@ -51,7 +52,7 @@ def export(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.onnx.export(
-            _Named(model), (ids, mask), str(path), input_names=names, dynamo=newer, **options
+            _Named(model, inner), (ids, mask), str(path), input_names=names, dynamo=newer, **options
         )
     return path
 

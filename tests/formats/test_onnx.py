@@ -13,14 +13,14 @@ import onnx
 import onnxruntime
 import pytest
 import torch
+from models.encoder_checkpoints import CASES
+from models.test_encoders import BOUND, compiled, rows_of, texts_of
 
 from formats.onnx_exports import change, export, halved
 from mlcc.errors import CheckpointError, MlccError, UnsupportedError
 from mlcc.opening import open_model
 from mlcc_compiler.weights.formats.onnx import OnnxTensors
 from mlcc_compiler.weights.reader import TensorFolder
-from models.encoder_checkpoints import CASES
-from models.test_encoders import BOUND, compiled, rows_of, texts_of
 
 
 def oracle(path: Path, case: str, texts: list[list[int]]) -> list[Any]:
@@ -101,6 +101,11 @@ def test_tensors_that_exporters_store_once(case: str, newer: bool, tmp_path: Pat
     same_weights(tmp_path, "-" if case == "bert-reranker" else "pooler.")
 
 
+def test_an_export_of_sentence_transformers(tmp_path: Path) -> None:
+    export("roberta", tmp_path, inner="auto_model")
+    assert "encoder.layer.1.attention.self.key.weight" in OnnxTensors.open(tmp_path)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("case", ["roberta", "modernbert-biases"])
 def test_the_newer_exporter(case: str, tmp_path: Path) -> None:
@@ -108,8 +113,10 @@ def test_the_newer_exporter(case: str, tmp_path: Path) -> None:
     found, wanted = OnnxTensors.open(tmp_path), TensorFolder.open(tmp_path)
     for name in wanted.shapes:
         own = next((n for n in found.shapes if n.endswith(name)), None)
-        assert own is None if "pooler" in name else np.array_equal(
-            found.read(str(own)), wanted.read(name)
+        assert (
+            own is None
+            if "pooler" in name
+            else np.array_equal(found.read(str(own)), wanted.read(name))
         )
 
 
@@ -278,6 +285,14 @@ def test_any_cut_is_one_error(folder: Path) -> None:
         except MlccError:
             continue
         assert sum(4 * int(np.prod(shape)) for shape in found.shapes.values()) < 2 * len(data)
+
+
+def test_names_that_are_no_text(folder: Path) -> None:
+    path = folder / "model.onnx"
+    data = path.read_bytes()
+    path.write_bytes(data.replace(b"embeddings.LayerNorm.bias", b"\xff" * 25))
+    with pytest.raises(CheckpointError, match="is no ONNX model"):
+        OnnxTensors.open(folder)
 
 
 def test_an_export_of_another_model_is_named(tmp_path: Path) -> None:

@@ -44,12 +44,15 @@ class OnnxTensors:
         if path is None:
             raise CheckpointError(f"{folder}: has neither {' nor '.join(FILES)}")
         graph = _parse(folder, path)
-        found = {
-            name: tensor
-            for name, proto in constants(path, graph)
-            if (tensor := OnnxTensor.of(proto, name, folder, path)) is not None
-        }
-        return cls(path, weights_of(path, graph, found))
+        try:
+            found = {
+                name: tensor
+                for name, proto in constants(path, graph)
+                if (tensor := OnnxTensor.of(proto, name, folder, path)) is not None
+            }
+            return cls(path, weights_of(path, graph, found))
+        except (ValueError, TypeError) as error:  # names that are no text
+            raise _unsound(path, error) from error
 
     @cached_property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -128,9 +131,11 @@ def _parse(folder: Path, path: Path) -> Any:
     try:
         model.ParseFromString(data or b"")
     except (DecodeError, RuntimeError, MemoryError, RecursionError) as error:
-        raise CheckpointError(
-            f"{path}: is no ONNX model, or cut off ({error!s:.80}); fetch it again"
-        ) from error
+        raise _unsound(path, error) from error
     if not model.graph.node:
         raise CheckpointError(f"{path}: is no ONNX model: it has no graph; fetch it again")
     return model.graph
+
+
+def _unsound(path: Path, error: Exception) -> CheckpointError:
+    return CheckpointError(f"{path}: is no ONNX model, or cut off ({error!s:.80}); fetch it again")

@@ -46,7 +46,7 @@ class OnnxTensor:
             return None
         shape = tuple(proto.dims)
         if len(shape) > _MOST_DIMS or min(shape, default=0) < 0 or prod(shape) > _MOST_ENTRIES:
-            raise damaged(model, name, f"has a shape that none has, {str(shape):.80}")
+            raise damaged(model, name, f"has a shape that none has, {shape!s:.80}")
         size = prod(shape) * np.dtype(_STORED[dtype]).itemsize
         if proto.data_location == _EXTERNAL:
             path, start = _external(proto, name, folder, model, size)

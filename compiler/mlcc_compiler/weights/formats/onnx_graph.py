@@ -18,19 +18,22 @@ from typing import Any
 from mlcc.errors import CheckpointError, UnsupportedError
 from mlcc_compiler.weights.formats.onnx_data import OnnxTensor
 
-OPERATORS = frozenset(
+_OPERATORS = (
     "Abs Add And Cast Clip Concat Constant ConstantOfShape Cos CumSum Div Einsum Equal Erf Expand "
     "Flatten Gather GatherElements GatherND Gelu Gemm Greater GreaterOrEqual Identity IsNaN "
     "LayerNormalization Less LessOrEqual MatMul Max Min Mul Neg Not Or Pow Range Reciprocal "
     "ReduceL2 ReduceMean ReduceSum Relu Reshape Shape Sigmoid Sin Size Slice Softmax Split Sqrt "
-    "Squeeze Sub Tanh Transpose Trilu Unsqueeze Where Xor".split()
+    "Squeeze Sub Tanh Transpose Trilu Unsqueeze Where Xor"
 )
+OPERATORS = frozenset(re.findall(r"\w+", _OPERATORS))
 """Of float exports of encoders by PyTorch's two exporters, with and without the pooling."""
 _HANDED_ON = ("Identity", "Cast", "Transpose")
 _DOMAINS = ("", "ai.onnx")
 _SCOPES = "pkg.torch.onnx.name_scopes"
 """Where torch.onnx's newer exporter says a node's modules, as a Python list."""
 _INNERMOST = re.compile(r"'([\w.]+)', '[^']*'\]$")
+_OF_SENTENCES = re.compile(r"^(\d+\.)?auto_model\.")
+"""Where sentence-transformers has its Transformer."""
 _INSTEAD = "compile the repository's model.safetensors, or the float model.onnx that it was made of"
 
 
@@ -63,7 +66,8 @@ def weights_of(path: Path, graph: Any, tensors: Mapping[str, OnnxTensor]) -> dic
                 f"{path}: node {name_of(node)!r:.120} ({node.op_type}) lacks inputs or outputs; "
                 "fetch the checkpoint again"
             )
-    return _Reading(path, graph, tensors).weights()
+    found = _Reading(path, graph, tensors).weights()
+    return {_OF_SENTENCES.sub("", name): weight for name, weight in found.items()}
 
 
 def name_of(node: Any) -> str:
@@ -104,11 +108,10 @@ class _Reading:
 
     def weights(self) -> dict[str, Weight]:
         """By name. Raises UnsupportedError."""
-        linear = []
-        for node in self.nodes:
-            if node.op_type in ("MatMul", "Gemm") and any(n in self.tensors for n in node.input[:2]):
-                linear.append(node)
-                self._linear(node)
+        products = [node for node in self.nodes if node.op_type in ("MatMul", "Gemm")]
+        linear = [node for node in products if any(n in self.tensors for n in node.input[:2])]
+        for node in linear:
+            self._linear(node)
         claimed = {id(weight.tensor) for weight in self.found.values()}
         for name in sorted(self.named):
             tensor = self.tensors[name]
