@@ -34,8 +34,11 @@ def export(
     prepare: Callable[[Any], None] = lambda model: None,
     **options: Any,
 ) -> Path:
-    """The folder of a case, with `model.safetensors` and the export of the same weights. inner: what
-    stands before names. newer: by the exporter that needs onnxscript. prepare: changes the weights before. Returns the export."""
+    """The folder of a case, with `model.safetensors` and the export of the same weights.
+
+    inner: what stands before names. newer: by the exporter that needs onnxscript. prepare: changes
+    the weights before. Returns the export.
+    """
     model = make_encoder({**CASES, **RERANKERS}[case], folder).to(torch.float32)
     prepare(model)
     model.save_pretrained(folder)
