@@ -77,7 +77,7 @@ def test_a_model_is_fetched_once_and_then_read_offline(tmp_path: Path, hub: Fake
 
 
 def test_onnx_is_fetched_where_there_is_nothing_else(tmp_path: Path, hub: FakeHub) -> None:
-    onnx = {"onnx/model.onnx": b"x", "onnx/model.onnx_data": b"d", "onnx/model_fp16.onnx": b"h"}
+    onnx = {"onnx/model.onnx": b"graph", "onnx/model.onnx_data": b"d", "onnx/model_fp16.onnx": b"h"}
     hub.files |= onnx
     with serving(hub) as served:
         assert fetch(tmp_path / "one", "hf://org/tiny", served.url)[0] == 0
