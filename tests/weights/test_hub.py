@@ -76,6 +76,20 @@ def test_a_model_is_fetched_once_and_then_read_offline(tmp_path: Path, hub: Fake
     assert (code, said) == (0, str(folder))
 
 
+def test_onnx_is_fetched_where_there_is_nothing_else(tmp_path: Path, hub: FakeHub) -> None:
+    onnx = {"onnx/model.onnx": b"graph", "onnx/model.onnx_data": b"d", "onnx/model_fp16.onnx": b"h"}
+    hub.files |= onnx
+    with serving(hub) as served:
+        assert fetch(tmp_path / "one", "hf://org/tiny", served.url)[0] == 0
+        assert not [line for line in hub.log if ".onnx" in line]
+        del hub.files["model.safetensors"]
+        for home in (tmp_path / "two", tmp_path / "two"):  # and again from the cache
+            code, line = fetch(home, "hf://org/tiny", served.url)
+            assert code == 1 and "onnx/model.onnx: is no ONNX model" in line
+    fetched = {line.split()[1].rpartition("/")[2] for line in hub.log if "GET" in line}
+    assert {"model.onnx", "model.onnx_data"} <= fetched and "model_fp16.onnx" not in fetched
+
+
 def test_offline_and_not_in_the_cache(tmp_path: Path, hub: FakeHub) -> None:
     code, said = fetch(tmp_path, "hf://org/tiny", "http://127.0.0.1:1", HF_HUB_OFFLINE="1")
     assert code and "hf://org/tiny: is not wholly in the cache and HF_HUB_OFFLINE is set" in said

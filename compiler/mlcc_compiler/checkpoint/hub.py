@@ -1,5 +1,5 @@
 """`hf://org/name[:QUANT][@revision]` to a local path, through huggingface_hub's cache; with QUANT
-to one of the GGUF models that the repository has.
+to one of the GGUF models that the repository has. ONNX is fetched where there is nothing else.
 
 The library does the work: token (HF_TOKEN or `hf auth login`), HF_ENDPOINT, HF_HUB_OFFLINE, cache,
 resume, progress. This turns a source into its call and its failures into one line.
@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,6 +29,7 @@ WANTED = (
 )
 UNWANTED = ("original/*", "onnx/*", "openvino/*", "coreml/*", "consolidated*.safetensors")
 """Copies of the weights in other layouts, which some models keep beside the real ones."""
+_ONNX = ("model.onnx", "onnx/model.onnx")
 _LISTED = 30
 _LOGIN = "`hf auth login` or set HF_TOKEN"
 
@@ -71,7 +73,10 @@ def resolve(model: str) -> Path:
     folder = download(source)
     if source.quantization is not None:
         return chosen(folder, source.quantization)
-    if not (folder / "config.json").exists() and (found := _gguf_files(source)):
+    has_config = (folder / "config.json").exists()
+    if has_config and not any(folder.glob("*.safetensors")):
+        _fetch_onnx(source, folder)
+    if not has_config and (found := _files(source, ".gguf")):
         names = dict.fromkeys(quantization_of(name.rpartition("/")[2]) for name in found)
         raise CheckpointError(
             f"{source}: has GGUF files alone; say which: {source.repo}:{next(iter(names))} (there "
@@ -80,18 +85,33 @@ def resolve(model: str) -> Path:
     return folder
 
 
-def _gguf_files(source: HubSource) -> list[str]:
-    """Names of a repository's GGUF files; [] where the hub cannot be asked."""
+def _fetch_onnx(source: HubSource, folder: Path) -> None:
+    """The float export of an encoder, where a repository has no other weights."""
+    if any((folder / name).exists() for name in _ONNX):
+        return
+    found = _files(source, ".onnx")
+    name = next((name for name in _ONNX if name in found), None)
+    if name is not None:
+        download(source, [name, f"{name}_data*", f"{name}.data"], ())
+
+
+def _files(source: HubSource, suffix: str) -> list[str]:
+    """Names of a repository's files of a kind; [] where the hub cannot be asked."""
     from huggingface_hub import HfApi
 
     with contextlib.suppress(Exception):  # the folder's own fault is said then
         files = HfApi(library_name="mlcc").list_repo_files(source.repo, revision=source.revision)
-        return sorted(name for name in files if name.endswith(".gguf"))
+        return sorted(name for name in files if name.endswith(suffix))
     return []
 
 
-def download(source: HubSource) -> Path:
-    """The snapshot's folder; its name is the commit. Raises MlccError."""
+def download(
+    source: HubSource,
+    wanted: Sequence[str] | None = None,
+    unwanted: Sequence[str] = UNWANTED,
+) -> Path:
+    """The snapshot's folder; its name is the commit. wanted: patterns, those of the source unless
+    given. Raises MlccError."""
     try:
         from huggingface_hub import snapshot_download
     except ImportError as error:
@@ -103,8 +123,8 @@ def download(source: HubSource) -> Path:
             folder = snapshot_download(
                 source.repo,
                 revision=source.revision,
-                allow_patterns=source.wanted,
-                ignore_patterns=list(UNWANTED),
+                allow_patterns=source.wanted if wanted is None else list(wanted),
+                ignore_patterns=list(unwanted),
                 library_name="mlcc",
                 tqdm_class=bar,
             )

@@ -235,9 +235,9 @@ def _no_weights(folder: Path) -> str:
         )
     if any(name.endswith(".onnx") for name in names) or "onnx" in names:
         return (
-            f"{folder}: holds its weights as ONNX only, which mlcc does not read; fetch the "
-            "repository's model.safetensors, or save the model once with transformers "
-            "(`AutoModel.from_pretrained(...).save_pretrained(...)`)"
+            f"{folder}: holds its weights as ONNX only, and has no model.onnx or onnx/model.onnx, "
+            "which is the float export that mlcc reads; fetch it, or the repository's "
+            "model.safetensors"
         )
     if "adapter_model.safetensors" in names:
         return f"{folder}: is a LoRA adapter; merge it into its base model and compile that"

@@ -17,6 +17,7 @@ from mlcc_compiler.weights.formats import (
     mlx,
     mxfp4,
 )
+from mlcc_compiler.weights.formats.onnx import OnnxTensors, file_of
 from mlcc_compiler.weights.formats.packed import Packed, PackedTensors, Parts
 from mlcc_compiler.weights.pickled import PickledFolder, files_of
 from mlcc_compiler.weights.reader import TensorFolder, Tensors, has_safetensors
@@ -65,6 +66,8 @@ def check_method(path: object, config: Mapping[str, Any]) -> None:
 def open_tensors(path: Path, config: Mapping[str, Any]) -> Tensors:
     """The tensors of a Hugging Face folder, whatever its files are. Raises MlccError."""
     pickled = not has_safetensors(path) and files_of(path)
+    if not has_safetensors(path) and not pickled and file_of(path) is not None:
+        return OnnxTensors.open(path)
     return packed_tensors(PickledFolder.of(path) if pickled else TensorFolder.open(path), config)
 
 
