@@ -45,6 +45,6 @@ class Gpu:
             subgroup=limits.get("subgroup", 0),
             narrow_types=target.f16 and bool(limits.get("narrow_types", 0)),
             tensor_cores=bool(limits.get("tensor_cores", 0)),
-            row_slices=limits.get("row_slices", cls.row_slices),
+            row_slices=target.limits["row_slices"],
             activation_dtype=target.activation_dtype,
         )
