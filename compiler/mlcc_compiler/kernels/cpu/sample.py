@@ -23,13 +23,13 @@ _LEAST_TEMPERATURE = 1e-36  # its inverse is finite
 
 
 def emit_sample(
-    kernels: KernelSet, graph: Graph, inputs: list[Any], vocab: int, layout: StepLayout
+    kernels: KernelSet, graph: Graph, logits: Any, step: Any, vocab: int, layout: StepLayout
 ) -> list[Any]:
     """Emit the kernel of `sample_arguments`; returns its tokens and logprobs."""
-    rows = dims(inputs[0])[0]
+    rows = dims(logits)[0]
     out = [tensor([rows], "int32"), tensor([rows])]
     made = kernels.made(sample, vocab, layout)
-    return graph.items(graph.call_tir(made, "sample_rows", inputs, out), 2)
+    return graph.items(graph.call_tir(made, "sample_rows", [logits, step], out), 2)
 
 
 def sample(isa: Isa, vocab: int, layout: StepLayout) -> PrimFunc:

@@ -58,6 +58,7 @@ FACTORIES: dict[str, Factory] = {
     "delta_rule": delta.delta_rule,
     "selective_scan": scan.selective_scan,
     "adjust": adjust.adjust,
+    "top_logprobs": top_logprobs.top_logprobs,
 }
 
 EMITTERS: dict[str, Emitter] = {
@@ -67,7 +68,6 @@ EMITTERS: dict[str, Emitter] = {
     "attention": attention.emit_attention,
     "latent_attention": attend_latents.emit_latent_attention,
     "sample": sampling.emit_sample,
-    "top_logprobs": top_logprobs.emit_top_logprobs,
 }
 
 LAYOUTS: dict[str, Layout] = {

@@ -42,19 +42,6 @@ class LiveSlices:
         """What is told of a thread's j-th slice, which must be one: a sum."""
         return bind(T.reinterpret("float32", self.told[self.row, plane, self.place(j)]))
 
-    def best_of_own(self) -> tuple[Expr, Expr]:
-        """Of a thread's slices: the largest image, and the first slice that has it."""
-        key, place = Local(1, "uint32"), Local(1, "int32")
-        key[0], place[0] = T.uint32(0), T.int32(0)
-        with T.serial(self.own) as j, when(self.keys[j] > key[0]):
-            key[0], place[0] = self.keys[j], self.place(j)
-        return bind(key[0]), bind(place[0])
-
-    def lower(self, place: Expr, key: Expr) -> None:
-        """A slice's largest image is another one, as some of it does not count any more."""
-        with T.serial(self.own) as j, when(self.place(j) == place):
-            self.keys[j] = key
-
     def at(self, slot: Expr) -> Expr:
         """The slice at a place of the list."""
         return self._list[slot]

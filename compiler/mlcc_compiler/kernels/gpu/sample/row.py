@@ -34,18 +34,31 @@ Body = Callable[[Expr, Expr, Expr], None]
 class RowReader:
     """A row of logits, in a workgroup: passes over it, and what threads found."""
 
-    def __init__(self, gpu: Gpu, logits: Expr, slices: Slices, row: Expr, thread: Expr) -> None:
+    def __init__(self, gpu: Gpu, logits: Expr, row: Expr, thread: Expr) -> None:
         self.gpu, self.logits, self.row, self.thread = gpu, logits, row, thread
-        self.slices, self.vocab = slices, slices.vocab
+        self.vocab = int(logits.shape[1])
 
-    def in_slice(self, place: Expr, body: Callable[[Expr, Expr], None]) -> None:
-        """Emit body(index, image) for each of this thread's logits of one slice."""
-        with T.serial(self.slices.size // self.gpu.threads) as part:
-            first = place * self.slices.size + int32(part) * self.gpu.threads
-            index = bind(first + self.thread)
-            key = image(bind(self.logits[self.row, T.min(index, self.vocab - 1)]))
-            with when(index < self.vocab):
-                body(index, key)
+    @contextlib.contextmanager
+    def blocks(self, begin: Expr, end: Expr) -> Iterator[Callable[[Body], None]]:
+        """Over this thread's share of the logits from `begin` to `end`, neighbours to neighbours,
+        a few at a time; gives each(body), which emits body(index, logit, image) for each of them.
+        The image is 0 for those past the end."""
+        threads = self.gpu.threads
+        with T.serial(ceil_div(end - begin, threads * AHEAD)) as block:
+            loaded = Local(AHEAD)
+            first = bind(begin + int32(block) * (threads * AHEAD) + self.thread)
+            for u in range(AHEAD):
+                index = T.min(first + u * threads, self.vocab - 1)
+                loaded[u] = self.logits[self.row, index]
+
+            def each(body: Body) -> None:
+                # a loop, for drivers to unroll: its text is long, and some compile slowly
+                with T.serial(AHEAD) as u:
+                    index = bind(first + int32(u) * threads)
+                    x = bind(loaded[u])
+                    body(index, x, bind(T.Select(index < end, image(x), T.uint32(0))))
+
+            yield each
 
     def best_of(self, key: Expr, index: Expr) -> tuple[Expr, Expr]:
         """The largest of the threads' images, and the first of the indices that go with it."""
@@ -64,25 +77,26 @@ class Row(RowReader):
     def __init__(
         self, gpu: Gpu, logits: Expr, step: Step, told: Expr, row: Expr, thread: Expr
     ) -> None:
-        super().__init__(gpu, logits, Slices.of(gpu, int(logits.shape[1])), row, thread)
+        super().__init__(gpu, logits, row, thread)
         names = ("temperature", "top_k", "top_p", "min_p", "uniform", *FILTERS)
         self.wish = {name: bind(step.row(row, name)) for name in names}
+        self.slices = Slices.of(gpu, self.vocab)
         self.live = LiveSlices(gpu, self.slices, told, row, thread)
         self._whole()
 
     def _whole(self) -> None:
         """Set top (the largest logit), top_key (its image), best (the first index that has it) and
         total (the sum over the row of exp(logit - top)), reading one slice."""
-        key, place = self.live.best_of_own()
-        self.top_key, place = self.best_of(key, place)
-        index, total = Local(1, "int32"), Local()
-        index[0] = T.int32(NO_INDEX)
-
-        def find(i: Expr, k: Expr) -> None:
-            with when(k == self.top_key):
+        key, place, index, total = Local(1, "uint32"), Local(1, "int32"), Local(1, "int32"), Local()
+        key[0], place[0], index[0] = T.uint32(0), T.int32(0), T.int32(NO_INDEX)
+        with T.serial(self.live.own) as j, when(self.live.keys[j] > key[0]):
+            key[0], place[0] = self.live.keys[j], self.live.place(j)
+        self.top_key, best = self.best_of(key[0], place[0])
+        with T.serial(self.slices.size // self.gpu.threads) as part:
+            i = bind(best * self.slices.size + int32(part) * self.gpu.threads + self.thread)
+            x = image(bind(self.logits[self.row, T.min(i, self.vocab - 1)]))
+            with when(tirx.all(i < self.vocab, x == self.top_key)):
                 index[0] = T.min(index[0], i)
-
-        self.in_slice(place, find)
         self.best = self.over_threads(index[0], lambda a, b: T.min(a, b))
         self.top = bind(self.logits[self.row, self.best])
         total[0] = real(0)
@@ -93,9 +107,7 @@ class Row(RowReader):
 
     @contextlib.contextmanager
     def live_blocks(self) -> Iterator[Callable[[Body], None]]:
-        """Over this thread's share of the slices that are listed, neighbours to neighbours, a few
-        at a time; gives each(body), which emits body(index, logit, image) for each of them. The
-        image is 0 for those past the end."""
+        """`blocks`, over the slices in the list of those that can matter."""
         threads, size = self.gpu.threads, self.slices.size
         parts, length = size // threads, bind(self.live.length[0])
         with T.serial(ceil_div(length * parts, AHEAD)) as block:

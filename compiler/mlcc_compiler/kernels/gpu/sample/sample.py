@@ -58,13 +58,13 @@ from mlcc_compiler.kernels.step_arguments import sample_arguments
 
 
 def emit_sample(
-    kernels: KernelSet, graph: Graph, inputs: list[Any], vocab: int, layout: StepLayout
+    kernels: KernelSet, graph: Graph, logits: Any, step: Any, vocab: int, layout: StepLayout
 ) -> list[Any]:
     """Emit the kernel of `sample_arguments`; returns its tokens and logprobs."""
-    rows, told = dims(inputs[0])[0], Slices.of(kernels.device, vocab).told
+    rows, told = dims(logits)[0], Slices.of(kernels.device, vocab).told
     out = [tensor([rows], "int32"), tensor([rows]), tensor([rows, *told], "uint32")]
     made = kernels.made(sample, vocab, layout)
-    return graph.items(graph.call_tir(made, "sample_rows", inputs, out), 3)[:2]
+    return graph.items(graph.call_tir(made, "sample_rows", [logits, step], out), 3)[:2]
 
 
 def sample(gpu: Gpu, vocab: int, layout: StepLayout) -> PrimFunc:
