@@ -113,7 +113,6 @@ CHECKS: list[tuple[Callable[..., None], tuple[Any, ...]]] = [
     (attention.test_a_decode_step_may_be_smaller_than_its_sizes, ()),
     (sampling.test_parameters_lie_where_the_layout_says, ()),
     (sampling.test_filters_keep_equals_together, ()),
-    (sampling.test_what_lies_at_the_edges_of_slices, ()),
     (adjusting.test_agrees_with_the_twin, (1001, CUDA)),
     (adjusting.test_top_logprobs_agree_with_the_twin, (1001, CUDA)),
     (linear.check, (CUDA, (72, 256), linear.scheme("int4_g32"), True, (0, 1, 3, 17, 33))),

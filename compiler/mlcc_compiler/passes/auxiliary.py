@@ -9,7 +9,7 @@ from mlcc.engine.adjust_tables import AdjustLayout
 from mlcc.engine.tables import MOST_TOP_LOGPROBS, StepLayout
 from mlcc_compiler._tvm import ir, relax
 from mlcc_compiler.caches import Caches
-from mlcc_compiler.graph import Graph, tensor
+from mlcc_compiler.graph import tensor
 from mlcc_compiler.kernels.frame import PrimFunc
 from mlcc_compiler.kernels.kernel_set import KernelSet
 from mlcc_compiler.passes.variables import UPDATES, cache_variable, size_variable, step_variable
@@ -21,13 +21,8 @@ def add_sample(
     """sample(logits f32[r, V], step) -> ids i32[r], logprobs f32[r]."""
     rows = size_variable("r")
     inputs = [relax.Var("logits", tensor([rows, vocab_size])), step_variable(layout)]
-    builder = relax.BlockBuilder(module)
-    with builder.function("sample", inputs):
-        with builder.dataflow():
-            made = kernels.emit("sample", Graph(builder), *inputs, vocab_size, layout)
-            result = builder.emit_output(relax.Tuple(made))
-        builder.emit_func_output(result)
-    return builder.finalize()
+    kernel = kernels.kernel("sample", vocab_size, layout)
+    return _add(module, "sample", kernel, inputs, [tensor([rows], "int32"), tensor([rows])])
 
 
 def add_top_logprobs(

@@ -9,24 +9,17 @@ from __future__ import annotations
 from mlcc.engine.filters import FORBIDDEN
 from mlcc_compiler._tvm import T, tirx
 from mlcc_compiler.kernels.frame import Expr
-from mlcc_compiler.kernels.gpu.sample.parts import (
-    NOTHING,
-    VANISHES,
-    BinSums,
-    image,
-    inverse_of,
-    logit,
-)
+from mlcc_compiler.kernels.gpu.sample.parts import NOTHING, BinSums, image, logit
 from mlcc_compiler.kernels.gpu.sample.row import Row
-from mlcc_compiler.kernels.gpu.sample.slices import AHEAD
 from mlcc_compiler.kernels.gpu.workgroup import Local, bind, int32, largest, real, when
 
-SIGMA, FLOOR, TOP_K, MEAN, TYPICAL, TOP_P, EPSILON, ETA, XTC, HEAT, SLICE, DRAW = range(12)
-"""The stages, in order: filters (`mlcc.engine.filters`), of which typical-p has two, and what
-`search` does before top-k and before it draws."""
-_SEARCHES = (FLOOR, TOP_K, TYPICAL, TOP_P, SLICE, DRAW)
+SIGMA, TOP_K, MEAN, TYPICAL, TOP_P, EPSILON, ETA, XTC, HEAT, DRAW = range(10)
+"""The stages, in order: filters (`mlcc.engine.filters`), of which typical-p has two."""
+_SEARCHES = (TOP_K, TYPICAL, TOP_P, DRAW)
+_VANISHES = -104.0  # e to this is 0 in float32
 _TINY = 1e-37  # its logarithm is a number, everywhere
 _EVEN = 1e-30
+_LEAST_TEMPERATURE = 1e-36  # its inverse is finite
 _HIGHEST_KEY = 0xFFFFFFFF
 
 
@@ -57,7 +50,6 @@ class Kept:
         row, wish, zero, one = self.row, self.row.wish, real(0), real(1)
         return tirx.any(
             tirx.all(stage == SIGMA, wish["top_n_sigma"] > zero),
-            *self._of_slices(stage),
             tirx.all(stage == TOP_K, wish["top_k"] > 0, wish["top_k"] < row.vocab),
             tirx.all(tirx.any(stage == MEAN, stage == TYPICAL), wish["typical_p"] < one),
             tirx.all(stage == TOP_P, wish["top_p"] < one),
@@ -68,25 +60,9 @@ class Kept:
             stage == DRAW,
         )
 
-    def _of_slices(self, stage: Expr) -> list[Expr]:
-        """`wished`, of the stages that look at slices: top-k's only where some can be left out and
-        the row takes more than one turn of the workgroup's loads."""
-        row, wish = self.row, self.row.wish
-        found = [stage == SLICE] if row.slices.count > 1 else []
-        if row.vocab > row.gpu.threads * AHEAD:
-            few = tirx.all(wish["top_k"] > 0, wish["top_k"] < row.slices.count)
-            found.append(tirx.all(stage == FLOOR, few))
-        return found
-
     def has(self, key: Expr) -> Expr:
         """Whether a logit of this image is left."""
         return tirx.all(key >= self.limit[0], key <= self.ceiling[0])
-
-    @property
-    def untouched(self) -> Expr:
-        """Whether no filter has dropped anything."""
-        row = self.row
-        return tirx.all(self.limit[0] == T.uint32(NOTHING), self.ceiling[0] == row.top_key)
 
     def distance(self, x: Expr) -> Expr:
         """The bits of how far x is from the centre: they order as the distances do."""
@@ -110,7 +86,7 @@ class Kept:
                 below, weight = Local(), Local()
                 below[0], weight[0] = x - row.top, choice
                 with when(stage != SIGMA):
-                    below[0] = T.max(below[0], real(VANISHES))
+                    below[0] = T.max(below[0], real(_VANISHES))
                     weight[0] = row.mass(x, key, row.top, row.top_key, real(1))
                 first = bind(T.Select(weight[0] > real(0), weight[0] * below[0], real(0)))
                 values[0] = values[0] + weight[0]
@@ -118,7 +94,7 @@ class Kept:
                 values[2] = values[2] + T.Select(first < real(0), first * below[0], real(0))
                 values[3] = values[3] + choice
 
-        with row.live_blocks() as each:
+        with row.blocks(T.int32(0), T.int32(row.vocab)) as each:
             each(sum_up)
 
     def conclude(self, stage: Expr, sums: BinSums) -> None:
@@ -150,7 +126,6 @@ class Kept:
     def fit(self, stage: Expr) -> None:
         """Find the ends of what typical-p and XTC leave: their tests are none of images alone.
         Contains barriers."""
-        self.row.live.choose(bind(self.limit[0]), T.int32(0), T.int32(self.row.vocab))
         low, high = Local(1, "uint32"), Local(1, "uint32")
         low[0], high[0] = T.uint32(0), T.uint32(0)
 
@@ -161,7 +136,7 @@ class Kept:
                 low[0] = T.max(low[0], T.bitwise_not(key))
                 high[0] = T.max(high[0], key)
 
-        with self.row.live_blocks() as each:
+        with self.row.blocks(T.int32(0), T.int32(self.row.vocab)) as each:
             each(widen)
         lowest = bind(T.bitwise_not(self.row.over_threads(low[0], largest)))
         highest = self.row.over_threads(high[0], largest)
@@ -178,7 +153,7 @@ class Kept:
     @property
     def inverse(self) -> Expr:
         """Of the temperature."""
-        return inverse_of(bind(self.temperature[0]))
+        return bind(real(1) / T.max(self.temperature[0], real(_LEAST_TEMPERATURE)))
 
     def _raise(self, edge: Expr) -> None:
         """Drop the logits below; never the largest."""

@@ -9,9 +9,7 @@ from mlcc.engine.tables import FILTERS
 from mlcc_compiler._tvm import T, tirx
 from mlcc_compiler.kernels.frame import Expr
 from mlcc_compiler.kernels.gpu.device import Gpu
-from mlcc_compiler.kernels.gpu.sample.live import LiveSlices
-from mlcc_compiler.kernels.gpu.sample.parts import NOTHING, exponential, image, logit
-from mlcc_compiler.kernels.gpu.sample.slices import AHEAD, SUM, Slices
+from mlcc_compiler.kernels.gpu.sample.parts import NOTHING, image
 from mlcc_compiler.kernels.gpu.workgroup import (
     Local,
     add,
@@ -25,7 +23,10 @@ from mlcc_compiler.kernels.gpu.workgroup import (
 )
 from mlcc_compiler.kernels.step import Step
 
+_AHEAD = 8  # loads under way in a thread: a row comes from far, and one workgroup waits for it
+_LOWEST = -3.4028234663852886e38
 NO_INDEX = 0x7FFFFFFF
+_VANISHES = -104.0  # e to this is 0 in float32
 
 Body = Callable[[Expr, Expr, Expr], None]
 """(index of a logit, the logit, its image) -> statements."""
@@ -44,16 +45,16 @@ class RowReader:
         a few at a time; gives each(body), which emits body(index, logit, image) for each of them.
         The image is 0 for those past the end."""
         threads = self.gpu.threads
-        with T.serial(ceil_div(end - begin, threads * AHEAD)) as block:
-            loaded = Local(AHEAD)
-            first = bind(begin + int32(block) * (threads * AHEAD) + self.thread)
-            for u in range(AHEAD):
+        with T.serial(ceil_div(end - begin, threads * _AHEAD)) as block:
+            loaded = Local(_AHEAD)
+            first = bind(begin + int32(block) * (threads * _AHEAD) + self.thread)
+            for u in range(_AHEAD):
                 index = T.min(first + u * threads, self.vocab - 1)
                 loaded[u] = self.logits[self.row, index]
 
             def each(body: Body) -> None:
                 # a loop, for drivers to unroll: its text is long, and some compile slowly
-                with T.serial(AHEAD) as u:
+                with T.serial(_AHEAD) as u:
                     index = bind(first + int32(u) * threads)
                     x = bind(loaded[u])
                     body(index, x, bind(T.Select(index < end, image(x), T.uint32(0))))
@@ -72,64 +73,49 @@ class RowReader:
 
 
 class Row(RowReader):
-    """A row of logits and its parameters. Emits what is known of it from its slices alone."""
+    """A row of logits and its parameters. Emits the first pass over it."""
 
-    def __init__(
-        self, gpu: Gpu, logits: Expr, step: Step, told: Expr, row: Expr, thread: Expr
-    ) -> None:
+    def __init__(self, gpu: Gpu, logits: Expr, step: Step, row: Expr, thread: Expr) -> None:
         super().__init__(gpu, logits, row, thread)
         names = ("temperature", "top_k", "top_p", "min_p", "uniform", *FILTERS)
         self.wish = {name: bind(step.row(row, name)) for name in names}
-        self.slices = Slices.of(gpu, self.vocab)
-        self.live = LiveSlices(gpu, self.slices, told, row, thread)
-        self._whole()
+        self._first_pass()
 
-    def _whole(self) -> None:
+    def _first_pass(self) -> None:
         """Set top (the largest logit), top_key (its image), best (the first index that has it) and
-        total (the sum over the row of exp(logit - top)), reading one slice."""
-        key, place, index, total = Local(1, "uint32"), Local(1, "int32"), Local(1, "int32"), Local()
-        key[0], place[0], index[0] = T.uint32(0), T.int32(0), T.int32(NO_INDEX)
-        with T.serial(self.live.own) as j, when(self.live.keys[j] > key[0]):
-            key[0], place[0] = self.live.keys[j], self.live.place(j)
-        self.top_key, best = self.best_of(key[0], place[0])
-        with T.serial(self.slices.size // self.gpu.threads) as part:
-            i = bind(best * self.slices.size + int32(part) * self.gpu.threads + self.thread)
-            x = image(bind(self.logits[self.row, T.min(i, self.vocab - 1)]))
-            with when(tirx.all(i < self.vocab, x == self.top_key)):
-                index[0] = T.min(index[0], i)
-        self.best = self.over_threads(index[0], lambda a, b: T.min(a, b))
+        total (the sum over the row of exp(logit - top)), in one pass with a running maximum."""
+        key, index, peak, total = Local(1, "uint32"), Local(1, "int32"), Local(), Local()
+        key[0], index[0], peak[0], total[0] = T.uint32(0), T.int32(0), real(_LOWEST), real(0)
+        higher = Local()
+
+        def highest(i: Expr, x: Expr, k: Expr) -> None:
+            with when(k > key[0]):
+                index[0], key[0] = i, k
+            with when(k > T.uint32(NOTHING)):
+                higher[0] = T.max(higher[0], x)
+
+        def sum_up(_: Expr, x: Expr, k: Expr) -> None:
+            with when(k > T.uint32(NOTHING)):
+                total[0] = total[0] + _share(x - higher[0])
+
+        with self.blocks(T.int32(0), T.int32(self.vocab)) as each:
+            higher[0] = peak[0]
+            each(highest)
+            total[0] = total[0] * _share(peak[0] - higher[0])
+            each(sum_up)
+            peak[0] = higher[0]
+        self.top_key, self.best = self.best_of(key[0], index[0])
         self.top = bind(self.logits[self.row, self.best])
-        total[0] = real(0)
-        with T.serial(self.live.own) as j, when(self.live.keys[j] > T.uint32(NOTHING)):
-            share = exponential(logit(bind(self.live.keys[j])) - self.top)
-            total[0] = total[0] + self.live.sum_of(SUM, j) * share
-        self.total = self.over_threads(total[0], add)
-
-    @contextlib.contextmanager
-    def live_blocks(self) -> Iterator[Callable[[Body], None]]:
-        """`blocks`, over the slices in the list of those that can matter."""
-        threads, size = self.gpu.threads, self.slices.size
-        parts, length = size // threads, bind(self.live.length[0])
-        with T.serial(ceil_div(length * parts, AHEAD)) as block:
-            loaded, indices = Local(AHEAD), Local(AHEAD, "int32")
-            first = bind(int32(block) * AHEAD)
-            for u in range(AHEAD):
-                slot = bind((first + u) // parts)
-                place = self.live.at(T.min(slot, length - 1))
-                index = bind(place * size + (first + u) % parts * threads + self.thread)
-                loaded[u] = self.logits[self.row, T.min(index, self.vocab - 1)]
-                indices[u] = T.Select(slot < length, index, T.int32(self.vocab))
-
-            def each(body: Body) -> None:
-                with T.serial(AHEAD) as u:
-                    index, x = bind(indices[u]), bind(loaded[u])
-                    body(index, x, bind(T.Select(index < self.vocab, image(x), T.uint32(0))))
-
-            yield each
+        self.total = self.over_threads(total[0] * _share(peak[0] - self.top), add)
 
     def mass(self, x: Expr, key: Expr, peak: Expr, peak_key: Expr, inverse: Expr) -> Expr:
         """The probability of x relative to the peak's, whose mass is 1 to the bit; 0 for what is
         above it. inverse: of the temperature."""
-        share = exponential((x - peak) * inverse)
+        share = _share((x - peak) * inverse)
         mass = T.Select(tirx.all(key > T.uint32(NOTHING), key < peak_key), share, real(0))
         return bind(T.Select(key == peak_key, real(1), mass))
+
+
+def _share(power: Expr) -> Expr:
+    """e ** power of a power <= 0: none so low that a driver's exponential might overflow within."""
+    return T.exp(bind(T.max(power, real(_VANISHES))))
