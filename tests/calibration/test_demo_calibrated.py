@@ -57,7 +57,8 @@ def test_calibrated_weights_are_nearer_to_the_model(
     drawn = ("--plot", plot) if _has_matplotlib() else ()
     rows = evaluated("--compare", plain, calibrated, "--text", score, "--against", exact, *drawn)
     without, with_text = (row["divergence"] for row in rows)
-    assert with_text["kl"] < 0.6 * without["kl"]
+    # 0.60 here; the damping, which is for texts of other domains, costs some of what 16 texts tell.
+    assert with_text["kl"] < 0.7 * without["kl"]
     assert with_text["tokens"] == without["tokens"] > 300
     assert without["reference_perplexity"] <= without["perplexity"]
     assert rows[0]["bits"] == rows[1]["bits"] < 4.1 and rows[0]["table_bits"] == 8.5

@@ -41,7 +41,7 @@ def test_the_engines_process_sends_them() -> None:
 def test_notes_come_from_the_artifact_and_from_loading_it(monkeypatch: pytest.MonkeyPatch) -> None:
     class Opened:
         notes = ("the CPU is unknown",)
-        manifest = SimpleNamespace(adapters=None)
+        manifest = SimpleNamespace(adapters=None, encoder=None)
 
     def load(artifact: Any, *, note: Any, **sizes: Any) -> Any:
         note(NOTE)
