@@ -39,10 +39,16 @@ def context_of(checkpoint: Checkpoint, options: Options, readout: Readout | None
 def limits_of(
     options: Options, target: Target, context: int, caches: Caches, readout: Readout | None
 ) -> Limits:
-    """What a step may hold."""
+    """What a step may hold. Raises UnsupportedError where an encoder's text would not fit one."""
     batch = options.max_batch or target.max_batch
     if readout is not None:  # a text is one step's, and has one row
         batch = options.max_batch or max(ENCODER_BATCH, target.max_batch)
+        if options.max_step_tokens is not None and options.max_step_tokens < context:
+            raise UnsupportedError(
+                f"--max-step-tokens {options.max_step_tokens}: an encoder computes a text of up to "
+                f"{context} tokens in one step; use --max-step-tokens {context}, or a smaller "
+                "--context"
+            )
         most = max(options.max_step_tokens or target.max_step_tokens, context)
         options = replace(options, max_step_tokens=most, max_rows=batch)
     rows = options.max_rows or batch

@@ -186,5 +186,7 @@ def test_options_of_models_that_write_are_refused(tmp_path: Path) -> None:
     for options, text in zip(given, ("--kv", "--calibrate", "--max-rows"), strict=True):
         with pytest.raises(MlccError, match=f"{text} is for models that write"):
             compiled(tmp_path, "reference", **options)
+    with pytest.raises(MlccError, match="--max-step-tokens 3: an encoder computes a text"):
+        compiled(tmp_path, "reference", max_step_tokens=3)
     with pytest.raises(MlccError, match="--reranker reads a Qwen3"):
         compiled(tmp_path, "reference", reranker=True)
