@@ -189,10 +189,17 @@ class Connection(H11Protocol):
 
 
 def note_accept_errors(loop: asyncio.AbstractEventLoop, seldom: Seldom) -> None:
-    """Out of descriptors, asyncio reports each of thousands of failures; one line says the same."""
+    """Out of descriptors, asyncio reports each of thousands of failures; one line says the same.
+
+    It sets a retry for each of them, too, and those that come after the server has closed its
+    socket fail once more, which is nobody's concern.
+    """
 
     def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        if "socket.accept()" not in context.get("message", ""):
+        message = context.get("message", "")
+        if "_start_serving(" in message and isinstance(context.get("exception"), ValueError):
+            return
+        if "socket.accept()" not in message:
             loop.default_exception_handler(context)
         elif seldom():
             log.error(
