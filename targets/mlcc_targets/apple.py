@@ -20,6 +20,7 @@ LIMITS = {
     "workgroup_invocations": 1024,
     "workgroup_bytes": 32768,
     "storage_binding_bytes": 1 << 32,
+    "row_slices": 1024,
     "subgroup": 32,
     "narrow_types": 1,
 }

@@ -33,6 +33,7 @@ def target(choices: Choices) -> Target:
             "workgroup_invocations": 1024,
             "workgroup_bytes": 49152,
             "storage_binding_bytes": 1 << 40,
+            "row_slices": 1024,
             "subgroup": 32,
             "narrow_types": 1,
             "tensor_cores": 1,

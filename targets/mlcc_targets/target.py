@@ -75,8 +75,9 @@ class Target:
     """Android's names of the instruction sets of this library and its alternatives."""
     limits: Mapping[str, int] = field(default_factory=dict)
     """Limits of the device that kernels must respect: workgroup_invocations, workgroup_bytes,
-    storage_binding_bytes, and, where there are any, subgroup (threads), narrow_types
-    (1: the language has 8-bit integers and pairs of f16) and tensor_cores (1)."""
+    storage_binding_bytes, row_slices (the most that a row of logits is cut in for sampling), and,
+    where there are any, subgroup (threads), narrow_types (1: the language has 8-bit integers and
+    pairs of f16) and tensor_cores (1)."""
     f16: bool = False
     """The device computes in float16."""
     activation_dtype: str = "float32"

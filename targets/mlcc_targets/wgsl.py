@@ -6,6 +6,7 @@ LIMITS = {
     "workgroup_invocations": 256,
     "workgroup_bytes": 16384,
     "storage_binding_bytes": 128 << 20,
+    "row_slices": 640,
 }
 """WebGPU's defaults, so that one library serves every adapter."""
 

@@ -33,6 +33,7 @@ import test_gpu_experts as experts
 import test_gpu_kv_int8 as kv_int8
 import test_gpu_linear as linear
 import test_gpu_sample as sampling
+import test_gpu_sample_slices as slicing
 from step_cases import LAYOUTS
 
 pytestmark = pytest.mark.usefixtures("emulated")
@@ -113,6 +114,7 @@ CHECKS: list[tuple[Callable[..., None], tuple[Any, ...]]] = [
     (attention.test_a_decode_step_may_be_smaller_than_its_sizes, ()),
     (sampling.test_parameters_lie_where_the_layout_says, ()),
     (sampling.test_filters_keep_equals_together, ()),
+    (slicing.test_what_lies_at_the_edges_of_slices, ()),
     (adjusting.test_agrees_with_the_twin, (1001, CUDA)),
     (adjusting.test_top_logprobs_agree_with_the_twin, (1001, CUDA)),
     (linear.check, (CUDA, (72, 256), linear.scheme("int4_g32"), True, (0, 1, 3, 17, 33))),

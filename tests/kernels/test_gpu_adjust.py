@@ -23,6 +23,7 @@ from mlcc.engine.adjust_tables import AdjustLayout
 from mlcc.engine.tables import MOST_TOP_LOGPROBS
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.sample import adjust, top_logprobs
+from mlcc_compiler.kernels.gpu.sample.slices import Slices
 
 pytestmark = pytest.mark.usefixtures("vulkan")
 
@@ -37,12 +38,13 @@ def test_agrees_with_the_twin(vocab: int, gpu: Gpu) -> None:
     np.testing.assert_allclose(found, want, rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("vocab, gpu", [(5, F16), (1001, SMALL)])
+@pytest.mark.parametrize("vocab, gpu", [(5, F16), (1001, SMALL), (40000, F16)])
 def test_top_logprobs_agree_with_the_twin(vocab: int, gpu: Gpu) -> None:
     logits, rows = hard_rows(vocab), len(TOP_COUNTS)
     outputs = [((rows, MOST_TOP_LOGPROBS), dtype) for dtype in ("int32", "float32")]
+    outputs.append(((rows, *Slices.of(gpu, vocab).told), "uint32"))
     inputs = [logits, top_step(LAYOUTS[0]), *sampled(logits)]
-    ids, logprobs = run(top_logprobs.top_logprobs, (vocab, LAYOUTS[0]), inputs, outputs, gpu)
+    ids, logprobs, _ = run(top_logprobs.top_logprobs, (vocab, LAYOUTS[0]), inputs, outputs, gpu)
     want_ids, want = twin(logits, np.array(TOP_COUNTS), MOST_TOP_LOGPROBS)
     np.testing.assert_array_equal(ids, want_ids)
     np.testing.assert_allclose(logprobs, want, rtol=1e-5, atol=1e-5)

@@ -3,14 +3,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from mlcc.engine.adjust_tables import AdjustLayout
-from mlcc.engine.tables import MOST_TOP_LOGPROBS, StepLayout
+from mlcc.engine.tables import StepLayout
 from mlcc_compiler._tvm import ir, relax
 from mlcc_compiler.caches import Caches
-from mlcc_compiler.graph import tensor
-from mlcc_compiler.kernels.frame import PrimFunc
+from mlcc_compiler.graph import Graph, tensor
 from mlcc_compiler.kernels.kernel_set import KernelSet
 from mlcc_compiler.passes.variables import UPDATES, cache_variable, size_variable, step_variable
 
@@ -21,8 +18,7 @@ def add_sample(
     """sample(logits f32[r, V], step) -> ids i32[r], logprobs f32[r]."""
     rows = size_variable("r")
     inputs = [relax.Var("logits", tensor([rows, vocab_size])), step_variable(layout)]
-    kernel = kernels.kernel("sample", vocab_size, layout)
-    return _add(module, "sample", kernel, inputs, [tensor([rows], "int32"), tensor([rows])])
+    return _add(module, kernels, "sample", inputs, vocab_size, layout)
 
 
 def add_top_logprobs(
@@ -34,20 +30,23 @@ def add_top_logprobs(
     inputs = [relax.Var("logits", tensor([rows, vocab_size])), step_variable(layout)]
     inputs.append(relax.Var("ids", tensor([rows], "int32")))
     inputs.append(relax.Var("logprobs", tensor([rows])))
-    kernel = kernels.kernel("top_logprobs", vocab_size, layout)
-    shape = [rows, MOST_TOP_LOGPROBS]
-    return _add(module, "top_logprobs", kernel, inputs, [tensor(shape, "int32"), tensor(shape)])
+    return _add(module, kernels, "top_logprobs", inputs, vocab_size, layout)
 
 
 def _add(
-    module: ir.IRModule, name: str, kernel: PrimFunc, inputs: list[relax.Var], out: list[Any]
+    module: ir.IRModule,
+    kernels: KernelSet,
+    name: str,
+    inputs: list[relax.Var],
+    vocab_size: int,
+    layout: StepLayout,
 ) -> ir.IRModule:
-    """With a function that is one kernel."""
+    """With a function of what the set emits for it, which also has the results."""
     builder = relax.BlockBuilder(module)
     with builder.function(name, inputs):
         with builder.dataflow():
-            function = builder.add_func(kernel, f"{name}_rows")
-            result = builder.emit_output(relax.call_tir(function, inputs, out))
+            made = kernels.emit(name, Graph(builder), inputs, vocab_size, layout)
+            result = builder.emit_output(relax.Tuple(made))
         builder.emit_func_output(result)
     return builder.finalize()
 

@@ -5,17 +5,31 @@ logits above a threshold, and the threshold is found by bisection, each step one
 Uniforms come from the caller, so this knows nothing of seeds; penalties and masks come before it.
 """
 
+from typing import Any
+
 from mlcc.engine.tables import StepLayout
 from mlcc_compiler._tvm import T
+from mlcc_compiler.graph import Graph, dims, tensor
 from mlcc_compiler.kernels.cpu.isa import Isa
 from mlcc_compiler.kernels.cpu.sample_filters import Filters
 from mlcc_compiler.kernels.cpu.sample_row import Row
 from mlcc_compiler.kernels.cpu.vector_math import Registers, bind, exp, lanes_of, span, spread
 from mlcc_compiler.kernels.frame import Expr, PrimFunc, kernel, store
+from mlcc_compiler.kernels.kernel_set import KernelSet
 from mlcc_compiler.kernels.step import Step
 from mlcc_compiler.kernels.step_arguments import sample_arguments
 
 _LEAST_TEMPERATURE = 1e-36  # its inverse is finite
+
+
+def emit_sample(
+    kernels: KernelSet, graph: Graph, inputs: list[Any], vocab: int, layout: StepLayout
+) -> list[Any]:
+    """Emit the kernel of `sample_arguments`; returns its tokens and logprobs."""
+    rows = dims(inputs[0])[0]
+    out = [tensor([rows], "int32"), tensor([rows])]
+    made = kernels.made(sample, vocab, layout)
+    return graph.items(graph.call_tir(made, "sample_rows", inputs, out), 2)
 
 
 def sample(isa: Isa, vocab: int, layout: StepLayout) -> PrimFunc:

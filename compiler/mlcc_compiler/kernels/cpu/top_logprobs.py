@@ -1,12 +1,26 @@
 """The likeliest tokens of the rows that want them, with their log-probabilities."""
 
+from typing import Any
+
 from mlcc.engine.tables import MOST_TOP_LOGPROBS, StepLayout
 from mlcc_compiler._tvm import T
+from mlcc_compiler.graph import Graph, dims, tensor
 from mlcc_compiler.kernels.cpu.isa import Isa
 from mlcc_compiler.kernels.cpu.vector_math import Registers, bind
 from mlcc_compiler.kernels.frame import Expr, PrimFunc, kernel, store
+from mlcc_compiler.kernels.kernel_set import KernelSet
 from mlcc_compiler.kernels.step import Step
 from mlcc_compiler.kernels.step_arguments import top_logprobs_arguments
+
+
+def emit_top_logprobs(
+    kernels: KernelSet, graph: Graph, inputs: list[Any], vocab: int, layout: StepLayout
+) -> list[Any]:
+    """Emit the kernel of `top_logprobs_arguments`; returns its tokens and logprobs."""
+    shape = [dims(inputs[0])[0], MOST_TOP_LOGPROBS]
+    out = [tensor(shape, "int32"), tensor(shape)]
+    made = kernels.made(top_logprobs, vocab, layout)
+    return graph.items(graph.call_tir(made, "top_logprobs_rows", inputs, out), 2)
 
 
 def top_logprobs(isa: Isa, vocab: int, layout: StepLayout) -> PrimFunc:

@@ -28,6 +28,8 @@ class Gpu:
     """Kernels may name 8-bit integers and reinterpret a u32 as two f16; WGSL has only 32 bits."""
     tensor_cores: bool = False
     """16x16x16 half-precision matrix instructions."""
+    row_slices: int = 640
+    """The most slices that a row of logits is cut in for sampling: workgroup memory lists them."""
     activation_dtype: str = "float32"
     """What operators hand to one another."""
 
@@ -43,5 +45,6 @@ class Gpu:
             subgroup=limits.get("subgroup", 0),
             narrow_types=target.f16 and bool(limits.get("narrow_types", 0)),
             tensor_cores=bool(limits.get("tensor_cores", 0)),
+            row_slices=limits.get("row_slices", cls.row_slices),
             activation_dtype=target.activation_dtype,
         )

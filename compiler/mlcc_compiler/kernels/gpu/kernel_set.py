@@ -57,9 +57,7 @@ FACTORIES: dict[str, Factory] = {
     "causal_conv": conv.causal_conv,
     "delta_rule": delta.delta_rule,
     "selective_scan": scan.selective_scan,
-    "sample": sampling.sample,
     "adjust": adjust.adjust,
-    "top_logprobs": top_logprobs.top_logprobs,
 }
 
 EMITTERS: dict[str, Emitter] = {
@@ -68,6 +66,8 @@ EMITTERS: dict[str, Emitter] = {
     "expert_linear": experts.emit_expert_linear,
     "attention": attention.emit_attention,
     "latent_attention": attend_latents.emit_latent_attention,
+    "sample": sampling.emit_sample,
+    "top_logprobs": top_logprobs.emit_top_logprobs,
 }
 
 LAYOUTS: dict[str, Layout] = {

@@ -1,4 +1,4 @@
-"""Parts of sampling: floats as ordered integers, and sums of a workgroup by bin."""
+"""Parts of sampling: floats as ordered integers, exponentials, and sums of a workgroup by bin."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ NOTHING = 0x007FFFFF
 INFINITY = 0xFF800000
 """The image of infinity."""
 _SIGN = 0x80000000
+VANISHES = -104.0
+"""e to this is 0 in float32."""
+_LEAST_TEMPERATURE = 1e-36  # its inverse is finite
 
 
 def image(x: Expr) -> Expr:
@@ -31,6 +34,16 @@ def logit(key: Expr) -> Expr:
     positive = key >= T.uint32(_SIGN)
     bits = T.Select(positive, T.bitwise_xor(key, T.uint32(_SIGN)), T.bitwise_not(key))
     return bind(T.reinterpret("float32", bits))
+
+
+def exponential(power: Expr) -> Expr:
+    """e ** power of a power <= 0: none so low that a driver's exponential might overflow within."""
+    return T.exp(bind(T.max(power, real(VANISHES))))
+
+
+def inverse_of(temperature: Expr) -> Expr:
+    """1 / temperature; a number for each temperature."""
+    return bind(real(1) / T.max(temperature, real(_LEAST_TEMPERATURE)))
 
 
 class BinSums:
