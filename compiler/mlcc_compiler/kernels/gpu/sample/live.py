@@ -69,7 +69,8 @@ class LiveSlices:
 
     def choose(self, key: Expr, begin: Expr, end: Expr) -> None:
         """List the slices that have a logit of this image or above, and one of the indices from
-        `begin` to `end`; then some past the row, for those who read several at once. Contains barriers; more are needed between reading and the next call."""
+        `begin` to `end`; then some past the row, for those who read several at once.
+        Contains barriers; more are needed between reading and the next call."""
         size, thread = self.slices.size, self.thread
 
         def wanted(j: Expr) -> Expr:

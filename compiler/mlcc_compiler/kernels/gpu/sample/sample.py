@@ -31,9 +31,14 @@ What is read again, of a row of V logits in slices of s:
 - any other filter reads what the limits of those before it left: at worst the row, as often as it
   has passes.
 
+All stages (`stages`) share one loop, and each thing they do is written in it once: the list of
+slices, the loads, the sums by digit, the image of a threshold. Text is what costs: written out
+where it was used, the same search took SwiftShader, which browsers without a GPU have, over 100
+seconds and gigabytes to compile; like this it takes what a single launch's kernel did.
+
 WebGPU allows barriers only where control flow is uniform by its own analysis. A stage's number of
 passes may depend on the row's parameters, so stages that a row does not use cost nothing; it may
-not depend on sums, so a pass after the search has ended is five barriers and no work.
+not depend on sums, so a pass after the search has ended is barriers and no work.
 
 Masses are float32, added in an order fixed by the number of threads, so tokens repeat to the bit.
 Against exact arithmetic the boundary between two tokens was off by up to 2e-7 of the whole mass.
