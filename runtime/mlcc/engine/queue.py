@@ -71,9 +71,10 @@ class WaitingQueue:
         if not line:
             del self._lines[seq.request.tenant]
 
-    def first(self) -> TokenSequence | None:
-        """Who is next of those that may start."""
-        heads = (seq for line in self._lines.values() if (seq := _head(line)) is not None)
+    def first(self, plain: bool = False) -> TokenSequence | None:
+        """Who is next of those that may start; `plain`: and that use no adapter."""
+        lines = self._lines.values()
+        heads = (seq for line in lines if (seq := _head(line, plain)) is not None)
         return min(
             heads, key=lambda seq: (self._served[seq.request.tenant], seq.rank), default=None
         )
@@ -110,5 +111,7 @@ class WaitingQueue:
                 raise AssertionError(f"a line is out of order: {[seq.rank for seq in line]}")
 
 
-def _head(line: Iterable[TokenSequence]) -> TokenSequence | None:
-    return next((seq for seq in line if seq.may_start), None)
+def _head(line: Iterable[TokenSequence], plain: bool) -> TokenSequence | None:
+    return next(
+        (seq for seq in line if seq.may_start and not (plain and seq.adapter is not None)), None
+    )

@@ -167,14 +167,16 @@ class Scheduler:
 
     def _admit(self, chunks: list[Chunk], allowed: Allowance) -> None:
         """Start waiting sequences while slots, tokens and pages last. Nobody is overtaken for
-        being large, and nobody gives way: they may be in this step already."""
-        room = self._room
+        being large, and nobody gives way: they may be in this step already. Who waits for an
+        adapter's slot is overtaken by those that want none, as they keep none from it."""
+        room, plain = self._room, False
         while len(self.running) < self._max_running and room.rows > 0:
-            seq = self.waiting.first()
+            seq = self.waiting.first(plain)
             if seq is None or seq.pending or not allowed.tokens(0) or not room.adjust(seq):
                 return
             if seq.adapter is not None and not self._adapters.on_device(seq.adapter, self.adapters):
-                return
+                plain = True
+                continue
             scope = self._scope(seq)
             whole = scope is None or seq.prompt_logprobs is not None
             hit = None if whole else self._pools.find(scope, seq.tokens)
