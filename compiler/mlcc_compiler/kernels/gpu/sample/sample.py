@@ -33,8 +33,8 @@ What is read again, of a row of V logits in slices of s:
 
 All stages (`stages`) share one loop, and each thing they do is written in it once: the list of
 slices, the loads, the sums by digit, the image of a threshold. Text is what costs: written out
-where it was used, the same search took SwiftShader, which browsers without a GPU have, over 100
-seconds and gigabytes to compile; like this it takes what a single launch's kernel did.
+where it was used, the same search took SwiftShader, which browsers without a GPU have, 94 seconds
+to compile; like this it takes what a single launch's kernel did.
 
 WebGPU allows barriers only where control flow is uniform by its own analysis. A stage's number of
 passes may depend on the row's parameters, so stages that a row does not use cost nothing; it may
