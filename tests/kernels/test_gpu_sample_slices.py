@@ -5,13 +5,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from gpu_kernels import F16
+from gpu_kernels import F16, source
 from sample_cases import FILTERS, chi_square, columns, filter_rows, near, with_uniforms
+from step_cases import LAYOUTS
 from test_gpu_sample import FILTER_BOUND, draw, near_ties, normal_rows
 
 from mlcc.device import reference_sampling as twin
 from mlcc.engine.adjuster import BANNED
 from mlcc_compiler.kernels.gpu.device import Gpu
+from mlcc_compiler.kernels.gpu.sample import sample
 from mlcc_compiler.kernels.gpu.sample.slices import Slices
 from mlcc_targets import Choices, get_target
 
@@ -54,6 +56,13 @@ def test_what_lies_at_the_edges_of_slices() -> None:
     for filters in [(0, 0, 1, 0), (1, 0, 1, 0), (1, 3, 1, 0), (1, 2, 0.9, 0), (0.5, 0, 0.95, 0)]:
         for uniform in (0, 0.2, 0.5, 0.8, 0.999999):
             assert near_ties(logits, [(*filters, uniform)] * 3) == 0
+
+
+def test_its_text_is_short() -> None:
+    """SwiftShader's time grows much faster than the text: 40 KB compile as fast as one launch's 46
+    did, 71 KB took 94 s. Whoever writes something out twice in the loop of stages sees it here."""
+    text = source("webgpu", sample.sample(F16, 151936, LAYOUTS[0]))
+    assert len(text.partition("Function: kernel_kernel_1")[2]) in range(1000, 46_000)
 
 
 def test_how_rows_are_cut() -> None:
