@@ -20,6 +20,14 @@ from jinja2.exceptions import TemplateError, TemplateSyntaxError
 from mlcc.api.budget import BUDGET, Budget, OverBudget
 from mlcc.api.history import CallStyle, style_of
 from mlcc.api.operations import text_of
+from mlcc.api.past import (
+    ThoughtStyle,
+    as_observations,
+    one_call_a_turn,
+    thought_style_of,
+    wants_observations,
+    wants_one_call,
+)
 from mlcc.api.sandbox import BoundedEnvironment
 from mlcc.api.tools.registry import pick
 from mlcc.api.tools.spoken import spoken
@@ -90,14 +98,14 @@ class ChatTemplate:
         Raises InvalidRequestError with the template's own words if it refuses the messages, and
         ArtifactError if the template is broken or does too much.
         """
-        if any(message.get("tool_calls") for message in messages):
-            messages = self._call_style.apply(messages)
-        said = [dict(message) for message in messages]
+        said = self._past(messages)
         goes_on = bool(said) and bool(said[-1].pop("prefix", False))
         if goes_on:
             said[-1]["content"] += GOES_ON
         given: dict[str, Any] = {"messages": said}
         given |= {"tools": None, "documents": None, **variables}
+        if given["tools"] and "xml_tools" in (self.source or ""):  # SmolLM3's name of them
+            given.setdefault("xml_tools", given["tools"])
         with _bounded(self._twins):
             template = self._compiled()
             text = self._collect(
@@ -111,6 +119,28 @@ class ChatTemplate:
                 text = _until_goes_on(text)
             pieces = tuple(self._twins.pieces(text))
         return ChatText("".join(pieces), self.is_plain, pieces)
+
+    def _past(self, messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """Earlier calls and thoughts as the template wants them."""
+        source = self.source or ""
+        calls = any(message.get("tool_calls") for message in messages)
+        if calls and wants_observations(source):
+            messages, calls = as_observations(messages), False
+        if calls and wants_one_call(source):
+            messages = one_call_a_turn(messages)
+        if any(message.get("reasoning_content") for message in messages):
+            messages = self._thought_style.apply(messages)
+        if calls:
+            messages = self._call_style.apply(messages)
+        return [dict(message) for message in messages]
+
+    @cached_property
+    def _thought_style(self) -> ThoughtStyle:
+        def render(messages: list[dict[str, Any]]) -> str:
+            given = {"messages": self._call_style.apply(messages), "tools": None}
+            return self._text(given)
+
+        return thought_style_of(render)
 
     @cached_property
     def _call_style(self) -> CallStyle:
