@@ -4,7 +4,8 @@
 A thought is `reasoning_content` for most; gpt-oss and LFM2.5 read `thinking`, and Mistral's
 templates a block of the content. Which it is, is tried out once; templates that forget thoughts are
 given the usual name. gpt-oss writes the first call of a turn only, and Llama 3 refuses the others:
-several become turns, each with its result behind it, as these models were trained.
+several become turns, each with its result behind it, as these models were trained. Mistral's
+refuse ids of calls that are not of nine characters, which no OpenAI client knows.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any
 
 from mlcc.errors import MlccError
@@ -105,6 +107,34 @@ def _results(messages: Messages) -> list[Mapping[str, Any]]:
     return found
 
 
+def wants_short_ids(template: str) -> bool:
+    """Whether it refuses a call's id that is not of nine letters and digits, as Mistral's do."""
+    return "length != 9" in template
+
+
+def with_short_ids(messages: Messages) -> list[dict[str, Any]]:
+    """Calls and results whose ids are of nine letters and digits: those that are not are exchanged
+    for what is the same in every request of a conversation."""
+    made = []
+    for message in messages:
+        turn = dict(message)
+        if turn.get("tool_calls"):
+            turn["tool_calls"] = [
+                {**call, "id": _short(call["id"])} if "id" in call else call
+                for call in turn["tool_calls"]
+            ]
+        if "tool_call_id" in turn:
+            turn["tool_call_id"] = _short(turn["tool_call_id"])
+        made.append(turn)
+    return made
+
+
+def _short(id: str) -> str:
+    if len(id) == 9 and id.isascii() and id.isalnum():
+        return id
+    return sha256(id.encode("utf-8", "surrogatepass")).hexdigest()[:9]
+
+
 def wants_observations(template: str) -> bool:
     """Whether calls are turns with `metadata`, and results are observations."""
     return "observation" in template and "metadata" in template and "tool_calls" not in template
@@ -144,3 +174,14 @@ _CALLING: list[dict[str, Any]] = [
     },
     {"role": "tool", "tool_call_id": _ID, "name": "zq_name", "content": "1"},
 ]
+
+
+def past_of(messages: Messages, template: str) -> list[dict[str, Any]]:
+    """Calls of earlier turns in the shape that a template's text says it wants."""
+    if wants_observations(template):
+        return as_observations(messages)
+    if wants_one_call(template):
+        messages = one_call_a_turn(messages)
+    if wants_short_ids(template):
+        messages = with_short_ids(messages)
+    return [dict(message) for message in messages]

@@ -20,14 +20,7 @@ from jinja2.exceptions import TemplateError, TemplateSyntaxError
 from mlcc.api.budget import BUDGET, Budget, OverBudget
 from mlcc.api.history import CallStyle, style_of
 from mlcc.api.operations import text_of
-from mlcc.api.past import (
-    ThoughtStyle,
-    as_observations,
-    one_call_a_turn,
-    thought_style_of,
-    wants_observations,
-    wants_one_call,
-)
+from mlcc.api.past import ThoughtStyle, past_of, thought_style_of
 from mlcc.api.sandbox import BoundedEnvironment
 from mlcc.api.tools.registry import pick
 from mlcc.api.tools.spoken import spoken
@@ -122,15 +115,11 @@ class ChatTemplate:
 
     def _past(self, messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """Earlier calls and thoughts as the template wants them."""
-        source = self.source or ""
-        calls = any(message.get("tool_calls") for message in messages)
-        if calls and wants_observations(source):
-            messages, calls = as_observations(messages), False
-        if calls and wants_one_call(source):
-            messages = one_call_a_turn(messages)
+        if any(message.get("tool_calls") for message in messages):
+            messages = past_of(messages, self.source or "")
         if any(message.get("reasoning_content") for message in messages):
             messages = self._thought_style.apply(messages)
-        if calls:
+        if any(message.get("tool_calls") for message in messages):
             messages = self._call_style.apply(messages)
         return [dict(message) for message in messages]
 
