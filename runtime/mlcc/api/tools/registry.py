@@ -21,8 +21,8 @@ from mlcc.api.tools.qwen_xml import QWEN_XML
 
 _ALL: tuple[Format, ...] = (
     HERMES, QWEN_XML, LLAMA_JSON, PYTHONIC, MISTRAL, MISTRAL_ARRAY, HARMONY_CALLS, DEEPSEEK,
-    DEEPSEEK_V31, KIMI, GLM, GLM4, MINIMAX, COHERE, LFM2, OLMO3, NEMOTRON, GEMMA_FENCE, FUNCTION_GEMMA,
-    GEMMA4, GRANITE, PLAIN_JSON,
+    DEEPSEEK_V31, KIMI, GLM, GLM4, MINIMAX, COHERE, LFM2, OLMO3, NEMOTRON, GEMMA_FENCE,
+    FUNCTION_GEMMA, GEMMA4, GRANITE, PLAIN_JSON,
 )  # fmt: skip
 FORMATS: dict[str, Format] = {made.name: made for made in _ALL}
 _SIGNS: tuple[tuple[tuple[str, ...], Format], ...] = (
