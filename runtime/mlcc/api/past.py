@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from hashlib import sha256
 from typing import Any
 
 from mlcc.errors import MlccError
@@ -132,6 +131,8 @@ def with_short_ids(messages: Messages) -> list[dict[str, Any]]:
 def _short(id: str) -> str:
     if len(id) == 9 and id.isascii() and id.isalnum():
         return id
+    from hashlib import sha256  # few templates ask
+
     return sha256(id.encode("utf-8", "surrogatepass")).hexdigest()[:9]
 
 
