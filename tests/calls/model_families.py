@@ -43,6 +43,13 @@ class Family:
     """What it is also rendered with."""
     system: bool = True
     """Whether it takes a system message."""
+    tools_as: str = "tools"
+    """How it calls a request's tools."""
+    past: tuple[Mapping[str, Any], ...] = ()
+    """The call and its result, of a template that has its own way to be told of them."""
+    remembers: str = ""
+    """What it reads a thought before a call from: a key of the message, or a block of its content;
+    "" = it forgets thoughts."""
 
     @property
     def source(self) -> str:
@@ -63,7 +70,7 @@ FAMILIES = [
     Family("llama4", "llama", None, True, '{"name": "now", "parameters": {}}', [NOW],
            ends_in="<|header_start|>assistant<|header_end|>\n\n", silent="", variables=({}, {"tools_in_user_message": False})),
     Family("qwen2_5", "hermes", None, True, f"I look.\n{_HERMES}", [WEATHER], "I look.", ends_in="<|im_start|>assistant\n"),
-    Family("qwen3", "hermes", "think", True, f"<think>\n{THINK}\n</think>\n\n{_HERMES}", [WEATHER], thought=THINK,
+    Family("qwen3", "hermes", "think", True, remembers="reasoning_content", answer=f"<think>\n{THINK}\n</think>\n\n{_HERMES}", calls=[WEATHER], thought=THINK,
            ends_in="<|im_start|>assistant\n", variables=THINKING),
     Family("gemma2", "json", None, False, _PLAIN, [ADD, NOW], ends_in="<start_of_turn>model\n", system=False),
     Family("gemma3", "json", None, False, _PLAIN, [ADD, NOW], ends_in="<start_of_turn>model\n"),
@@ -78,9 +85,9 @@ FAMILIES = [
     Family("kimi_k2", "kimi", None, True, '<|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0<|tool_call_argument_begin|>{"city": "Rome", "days": 3}<|tool_call_end|><|tool_calls_section_end|>', [WEATHER],
            ends_in="<|im_assistant|>assistant<|im_middle|>"),
     Family("glm4_5", "glm", "think", True, f"\n<think>{THINK}</think>\n<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>Rome</arg_value>\n<arg_key>days</arg_key>\n<arg_value>3</arg_value>\n</tool_call>", [WEATHER], thought=THINK,
-           ends_in="<|assistant|>", silent="", variables=THINKING),
+           ends_in="<|assistant|>", silent="", variables=THINKING, remembers="reasoning_content"),
     Family("minimax_m2", "minimax", "think", True, f'{THINK}\n</think>\n\nI ask.\n<minimax:tool_call>\n<invoke name="get_weather">\n<parameter name="city">Rome</parameter>\n<parameter name="days">3</parameter>\n</invoke>\n<invoke name="now">\n</invoke>\n</minimax:tool_call>', [WEATHER, NOW], "I ask.", THINK,
-           ends_in="]~b]ai\n<think>\n", silent=""),
+           ends_in="]~b]ai\n<think>\n", silent="", remembers="reasoning_content"),
     Family("lfm2", "lfm2", None, True, '<|tool_call_start|>[get_weather(city="Rome", days=3), now()]<|tool_call_end|>', [WEATHER, NOW],
            ends_in="<|im_start|>assistant\n", silent='<|tool_call_start|>[get_weather(city="Rôme", days=3, unit="C")]<|tool_call_end|>', shows_calls=False),
     Family("exaone4", "hermes", "think", True, f'{THINK}\n</think>\n\n<tool_call>{{"name": "now", "arguments": {{}}}}</tool_call>', [NOW], thought=THINK,
@@ -91,4 +98,23 @@ FAMILIES = [
     Family("ernie4_5", "json", None, False, _PLAIN, [ADD, NOW], ends_in="Assistant: "),
     Family("granite3", "granite", "granite", True, '<|tool_call|>[{"name": "get_weather", "arguments": {"city": "Rome", "days": 3}}]', [WEATHER],
            ends_in="<|start_of_role|>assistant<|end_of_role|>", silent='<|tool_call|>[{"name": "get_weather", "arguments": {"city": "Rôme", "days": 3, "unit": "C"}}]', shows_calls=False, variables=({}, {"thinking": True})),
+    Family("qwen3_5", "qwen-xml", "think", True, f"{THINK}\n</think>\n\nI ask.\n\n<tool_call>\n<function=get_weather>\n<parameter=city>\nRome\n</parameter>\n<parameter=days>\n3\n</parameter>\n</function>\n</tool_call>", [WEATHER], "I ask.", THINK,
+           ends_in="<|im_start|>assistant\n<think>\n", variables=THINKING, remembers="reasoning_content"),
+    Family("gpt_oss", "harmony", "harmony", True, f'<|channel|>analysis<|message|>{THINK}<|end|><|start|>assistant<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>{{"city": "Rome", "days": 3}}', [WEATHER], thought=THINK,
+           ends_in="<|start|>assistant", silent="", variables=({}, {"reasoning_effort": "high"}), remembers="thinking"),
+    Family("deepseek_v3_1", "json", "think", False, _PLAIN, [ADD, NOW], ends_in="<｜Assistant｜></think>", arguments_as_text=True,
+           variables=({}, {"thinking": True}, {"thinking": False})),
+    Family("ministral3", "mistral", "mistral", True, f'[THINK]{THINK}[/THINK]I ask.[TOOL_CALLS]get_weather[ARGS]{{"city": "Rome", "days": 3}}[TOOL_CALLS]now[ARGS]{{}}', [WEATHER, NOW], "I ask.", THINK,
+           ends_in="[INST]Tomorrow?[/INST]", silent="", remembers="block"),
+    Family("granite4", "hermes", None, True, f"I look.\n{_HERMES}", [WEATHER], "I look.", ends_in="<|start_of_role|>assistant<|end_of_role|>"),
+    Family("smollm3", "hermes", "think", True, f"<think>\n{THINK}\n</think>\n{_HERMES}", [WEATHER], thought=THINK, tools_as="xml_tools",
+           ends_in="<|im_start|>assistant\n", silent='<tool_call>\n{"name": "get_weather", "arguments": {"city": "Rôme", "days": 3, "unit": "C"}}\n</tool_call>', shows_calls=False, variables=THINKING),
+    Family("nemotron_h", "nemotron", "think", True, f'{THINK}\n</think>\n\n<TOOLCALL>[{{"name": "get_weather", "arguments": {{"city": "Rome", "days": 3}}}}, {{"name": "now", "arguments": {{}}}}]</TOOLCALL>', [WEATHER, NOW], thought=THINK,
+           ends_in="<SPECIAL_11>Assistant\n<think>\n"),
+    Family("command_r7b", "cohere", "cohere", True, f'<|START_THINKING|>{THINK}<|END_THINKING|><|START_ACTION|>[\n    {{"tool_call_id": "0", "tool_name": "get_weather", "parameters": {{"city": "Rome", "days": 3}}}},\n    {{"tool_call_id": "1", "tool_name": "now", "parameters": {{}}}}\n]<|END_ACTION|>', [WEATHER, NOW], thought=THINK,
+           ends_in="<|CHATBOT_TOKEN|>", variables=({"enable_thinking": True}, {}), remembers="reasoning_content"),
+    Family("glm4_0414", "glm4", None, True, '\nget_weather\n{"city": "Rome", "days": 3}', [WEATHER], ends_in="<|assistant|>",
+           past=({"role": "assistant", "metadata": "get_weather", "content": '{"city": "Rôme", "days": 3, "unit": "C"}'}, {"role": "observation", "content": "21 °C"})),
+    Family("lfm2_5", "lfm2", "think", True, f'<think>{THINK}</think><|tool_call_start|>[get_weather(city="Rome", days=3)]<|tool_call_end|>', [WEATHER], thought=THINK,
+           ends_in="<|im_start|>assistant\n", silent='<|tool_call_start|>[get_weather(city="Rôme", days=3, unit="C")]<|tool_call_end|>', shows_calls=False),
 ]  # fmt: skip

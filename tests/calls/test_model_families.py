@@ -4,6 +4,7 @@ show of calls and reasoning; and a typical answer of each, however it is cut."""
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import cache, partial
@@ -78,18 +79,24 @@ def talk_of(family: Family, tools: bool, system: bool) -> list[dict[str, Any]]:
     return [dict(m) for m in talk]
 
 
-def as_its_maker_wants(family: Family, message: Mapping[str, Any]) -> dict[str, Any]:
-    """A message for the oracle."""
-    made = json.loads(json.dumps(message))
-    if "tool_calls" in made and not family.shows_calls:
-        del made["tool_calls"]
-        made["content"] = family.silent
-    for call in made.get("tool_calls", ()):
-        made["content"] = family.silent
-        if family.arguments_as_text:
-            given = call["function"]["arguments"]
-            call["function"]["arguments"] = json.dumps(given, ensure_ascii=False)
-    return dict(made)
+def as_its_maker_wants(
+    family: Family, messages: Sequence[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """Messages for the oracle."""
+    made = json.loads(json.dumps(messages))
+    for at, message in enumerate(made):
+        if "tool_calls" in message and family.past:
+            made[at : at + 2] = family.past
+            break
+        if "tool_calls" in message and not family.shows_calls:
+            del message["tool_calls"]
+            message["content"] = family.silent
+        for call in message.get("tool_calls", ()):
+            message["content"] = family.silent
+            if family.arguments_as_text:
+                given = call["function"]["arguments"]
+                call["function"]["arguments"] = json.dumps(given, ensure_ascii=False)
+    return list(made)
 
 
 @by_name
@@ -101,9 +108,9 @@ def test_it_renders_to_the_letter(family: Family, tools: bool) -> None:
             talk = talk_of(family, tools, system)
             shown = SHOWN if tools and family.native else None
             given = {**variables, "tools": shown, "add_generation_prompt": generate}
-            wanted = [as_its_maker_wants(family, message) for message in talk]
-
-            oracle = partial(unbounded(family.source).render, messages=wanted, **given, **SPECIAL)
+            wanted = as_its_maker_wants(family, talk)
+            told = {**given, family.tools_as: shown}
+            oracle = partial(unbounded(family.source).render, messages=wanted, **told, **SPECIAL)
             before = oracle(documents=None)
             made = template.render(talk, **given)
             if made.text != before:  # a date may have changed between
@@ -144,3 +151,50 @@ def test_an_answer_however_it_is_cut(family: Family) -> None:
         assert calls == family.calls
         assert "".join(p.text for p in pieces if isinstance(p, Content)) == family.content
         assert "".join(p.text for p in pieces if isinstance(p, Thought)) == family.thought
+
+
+@pytest.mark.parametrize("family", [one for one in FAMILIES if one.native], ids=lambda f: f.name)
+def test_a_thought_before_a_call_is_kept_where_the_template_keeps_it(family: Family) -> None:
+    talk = [TALK[0], {**TALK[1], "reasoning_content": "Ask <it>."}, TALK[2]]
+    given = {"tools": SHOWN, "add_generation_prompt": True}
+    wanted = as_its_maker_wants(family, talk)
+    thought = wanted[1].pop("reasoning_content", "")
+    if family.remembers == "block":
+        wanted[1]["content"] = [{"type": "thinking", "thinking": thought}]
+    elif family.remembers:
+        wanted[1][family.remembers] = thought
+    made = ChatTemplate(family.source, SPECIAL).render(talk, **given).text
+    told = {**given, family.tools_as: SHOWN}
+    assert made == unbounded(family.source).render(messages=wanted, **told, **SPECIAL)
+    assert ("Ask <it>." in made) == bool(family.remembers)
+
+
+@pytest.mark.parametrize("name", ["mistral_v3", "ministral3"])
+def test_ids_of_calls_are_of_any_length_whatever_a_template_asks(name: str) -> None:
+    family = next(one for one in FAMILIES if one.name == name)
+    template = ChatTemplate(family.source, SPECIAL)
+    long = json.loads(json.dumps(TALK).replace(ID, "call_0123456789abcdef01234567"))
+    made = template.render(long, tools=SHOWN).text
+    assert "get_weather" in made and "21 °C" in made
+    assert "call_0123" not in made
+    ids = re.findall(r'"(?:call_)?id": "([0-9a-f]{9})"', made)
+    assert len(ids) == (2 if name == "mistral_v3" else 0) and len(set(ids)) < 2
+
+
+def test_several_calls_of_a_turn_go_one_by_one_where_only_the_first_is_written() -> None:
+    family = next(one for one in FAMILIES if one.name == "gpt_oss")
+    now = {"id": "b", "type": "function", "function": {"name": "now", "arguments": {}}}
+    first = TALK[1]["tool_calls"][0]
+    turn = {**TALK[1], "content": "Both.", "tool_calls": [first, now], "reasoning_content": "Two."}
+    results = [{"role": "tool", "tool_call_id": "b", "content": "noon"}, TALK[2]]  # out of order
+    made = ChatTemplate(family.source, SPECIAL).render([TALK[0], turn, *results]).text
+    _, _, said = made.partition("<|start|>assistant")
+    assert "<|start|>assistant" + said == (
+        "<|start|>assistant<|channel|>analysis<|message|>Two.\n\nBoth.<|end|>"
+        "<|start|>assistant to=functions.get_weather<|channel|>commentary json<|message|>"
+        '{"city": "Rôme", "days": 3, "unit": "C"}<|call|>'
+        '<|start|>functions.get_weather to=assistant<|channel|>commentary<|message|>"21 °C"<|end|>'
+        "<|start|>assistant to=functions.now<|channel|>commentary json<|message|>{}<|call|>"
+        '<|start|>functions.now to=assistant<|channel|>commentary<|message|>"noon"<|end|>'
+        "<|start|>assistant"
+    )

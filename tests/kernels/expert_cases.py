@@ -38,6 +38,7 @@ CORRECTED = [
     (300, 10, "softmax", 0, 16.0, 3, 1),
     (8, 2, "sigmoid", 1, 1.0, 4, 2),
     (160, 6, "softmax", 0, 16.0, 8, 3, 1),
+    (32, 1, "sigmoid", 1, 1.5, 1, 1, 2, 0.25),
 ]
 """The same of routers with a correction, then groups of experts, how many of them are kept, and how
 many of a group say what it is worth."""

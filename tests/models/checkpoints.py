@@ -181,6 +181,17 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "nemotron": ("NemotronConfig", {"head_dim": 32, "mlp_bias": True}),
     **HYBRIDS,
     "qwen3_5": ("Qwen3_5TextConfig", {**DELTA, "full_attention_interval": 2}),
+    "qwen3_5_moe": (
+        "Qwen3_5MoeTextConfig",
+        {
+            **{key: value for key, value in DELTA.items() if key != "intermediate_size"},
+            "full_attention_interval": 2,
+            "num_experts": 5,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 32,
+            "shared_expert_intermediate_size": 128,
+        },
+    ),
     "phi3": ("Phi3Config", {}),
     "phi3-longrope-short": (
         "Phi3Config",
@@ -259,7 +270,8 @@ RECIPES = {
 }
 """Case -> recipe of its weights, for tests of which one compile of each shows both."""
 REPEATED = {
-    "nemotron_h", "qwen3_5", "granitemoehybrid", "deepseek_v3", "glm4_moe_lite",
+    "nemotron_h", "qwen3_5", "qwen3_5_moe", "lfm2_moe", "granitemoehybrid", "deepseek_v3",
+    "glm4_moe_lite",
     "mistral", "qwen2", "qwen3", "phi3", "gemma", "olmo2", "olmo3", "smollm3", "granite", "exaone4",
     "hunyuan_v1_dense", "ministral", "ministral3", "glm", "glm4", "ernie4_5", "starcoder2",
     "ernie4_5_moe", "granitemoe", "granitemoeshared", "llama4_text", "minimax_m2", "mixtral",
@@ -302,7 +314,9 @@ def save_random(config: Any, folder: Path, seed: int = 0) -> torch.nn.Module:
         for name, parameter in model.named_parameters():
             _initialise(name, parameter)
         for name, buffer in model.named_buffers():
-            if "correction" in name:  # of routers: as large as what it corrects
+            if (
+                "correction" in name or "expert_bias" in name
+            ):  # of routers: as large as what it corrects
                 buffer.normal_(0.0, 0.5)
     model.save_pretrained(folder, safe_serialization=True)
     return model.double().eval()

@@ -54,6 +54,18 @@ HYBRIDS: dict[str, tuple[str, dict[str, Any]]] = {
             "block_multiple_of": 16,
         },
     ),
+    "lfm2_moe": (
+        "Lfm2MoeConfig",
+        {
+            "layer_types": ["conv", "full_attention", "conv"],
+            "num_hidden_layers": 3,
+            "num_dense_layers": 1,
+            "num_experts": 6,
+            "num_experts_per_tok": 3,
+            "moe_intermediate_size": 32,
+            "routed_scaling_factor": 1.5,
+        },
+    ),
     "granitemoehybrid": (
         "GraniteMoeHybridConfig",
         {

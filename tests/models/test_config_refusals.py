@@ -122,6 +122,8 @@ def test_other_routings_of_deepseek_are_refused(other: dict[str, Any]) -> None:
         ("mamba2", {"time_step_limit": [1.0, 0.5]}, "'time_step_limit'"),
         ("mamba2", {"hidden_act": "tanh"}, "activation 'tanh'"),
         ("lfm2", {"layer_types": ["conv", "sliding_attention"]}, "'sliding_attention'"),
+        ("lfm2_moe", {"layer_types": None}, "'layer_types'"),
+        ("lfm2_moe", {"layer_types": ["conv"] * 2, "num_dense_layers": -1}, "'num_dense_layers'"),
         ("falcon_h1", {"mlp_multipliers": [1.0]}, "'mlp_multipliers'"),
         ("falcon_h1", {"ssm_multipliers": [1.0] * 4}, "'ssm_multipliers'"),
         ("granitemoehybrid", {"mamba_d_head": 8}, "'mamba_d_head'"),
@@ -136,6 +138,8 @@ def test_fields_of_hybrids_and_routers(kind: str, other: dict[str, Any], gist: s
     if kind.startswith(("deepseek", "glm")):
         hf |= {"n_routed_experts": 16, "num_experts_per_tok": 2, "first_k_dense_replace": 1}
         hf |= {"qk_rope_head_dim": 16}
+    if kind == "lfm2_moe":
+        hf["layer_types"] = ["conv"] * GOOD["num_hidden_layers"]
     build_model(hf, 64)
     with pytest.raises(MlccError) as error:
         build_model({**hf, **other}, 64)
@@ -180,7 +184,7 @@ def test_what_is_nearly_one_of_these_is_refused(
         ("minimax", "minimax_m2"),
         ("qwen3_vl_moe_text", "qwen3_moe"),
         ("kimi_linear", "qwen3_next"),
-        ("qwen3_5_moe_text", "qwen3_5"),
+        ("lfm3", "lfm2"),
         ("falcon_mamba", "mamba2"),
         ("deepseek_v32", "deepseek_v3"),
     ],

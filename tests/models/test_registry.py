@@ -21,7 +21,12 @@ from models.checkpoints import CASES, REPEATED, proves
 from models.mixed import bounds_of, planned
 
 TARGETS = ("cpu", "vulkan", "webgpu")
-OTHER_NAMES = {"gemma3_text": "gemma3", "kimi_k2": "deepseek_v3", "qwen3_5_text": "qwen3_5"}
+OTHER_NAMES = {
+    "gemma3_text": "gemma3",
+    "kimi_k2": "deepseek_v3",
+    "qwen3_5_text": "qwen3_5",
+    "qwen3_5_moe_text": "qwen3_5_moe",
+}
 """Types that are read as another's."""
 
 

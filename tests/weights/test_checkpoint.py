@@ -66,17 +66,24 @@ def test_end_of_sequence_ids(tmp_path: Path, files: Any, expected: tuple[int, ..
         (200002, [200002, 199999, 200012]),  # gpt-oss: <|return|>, <|endoftext|>, <|call|>
         (151643, [151645, 151643]),  # Qwen 3: <|im_end|>, <|endoftext|>
         (32000, [32000, 32001, 32007]),  # Phi-3: <|endoftext|>, <|assistant|>, <|end|>
+        (12, [2, 11, 12]),  # Nemotron Nano 2: <SPECIAL_12> ends a turn
+        (1, 1),  # DeepSeek V3 and V3.1: <｜end▁of▁sentence｜>
+        (255001, 255001),  # Command R7B: <|END_OF_TURN_TOKEN|>
+        (100257, [100265, 100257]),  # Phi-4: <|im_end|>, <|endoftext|>
+        (200001, [200001, 200007, 200008]),  # Llama 4: end of text, of message and of turn
         ([151329, 151336, 151338], None),  # GLM-4, where only its config has them
     ],
 )
 def test_all_that_end_an_answer_of_a_family(
-    tmp_path: Path, named: int | list[int], more: list[int] | None
+    tmp_path: Path, named: int | list[int], more: int | list[int] | None
 ) -> None:
     """As the makers' files have them: config.json names one, generation_config.json all."""
-    config = {"config__json": {"vocab_size": 202_000, "eos_token_id": named}}
+    config = {"config__json": {"vocab_size": 256_000, "eos_token_id": named}}
     generation = {"generation_config__json": {"eos_token_id": more}} if more else {}
     checkpoint = Checkpoint.open(hf_folder(tmp_path, **config, **generation))
-    assert checkpoint.eos_token_ids == tuple(more or named)  # type: ignore[arg-type]
+    all_of_it = more or named
+    wanted = tuple(all_of_it) if isinstance(all_of_it, list) else (all_of_it,)
+    assert checkpoint.eos_token_ids == wanted
 
 
 def test_special_tokens_prefer_tokenizer_config(tmp_path: Path) -> None:

@@ -40,6 +40,16 @@ def test_halves_of_stacked_experts(tmp_path: Path) -> None:
     assert found.nearest[f"{stem}.1.down_proj.weight"] == "f32"
 
 
+def test_halves_of_experts_that_the_hub_stacks(tmp_path: Path) -> None:
+    both, down = floats(3, 8, 5), floats(3, 5, 4)
+    mlp = "model.layers.0.mlp.experts"
+    given = {f"{mlp}.gate_up_proj": both, f"{mlp}.down_proj": down}
+    found = open_as("qwen3_5_moe_text", tmp_path, given)
+    np.testing.assert_array_equal(found.read(f"{mlp}.1.gate_proj.weight"), both[1][:4])
+    np.testing.assert_array_equal(found.read(f"{mlp}.2.up_proj.weight"), both[2][4:])
+    np.testing.assert_array_equal(found.read(f"{mlp}.2.down_proj.weight"), down[2])
+
+
 def test_neighbours_of_transposed_experts_and_their_biases(tmp_path: Path) -> None:
     both, bias = floats(3, 5, 8), floats(3, 8)
     mlp = "model.layers.0.mlp"

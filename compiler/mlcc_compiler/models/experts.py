@@ -36,6 +36,8 @@ class Correction:
     """How many of a group's largest say what it is worth: two together, or one."""
     bias: bool = True
     """Whether there is one: groups may be all."""
+    added: float = 0.0
+    """To that sum, which keeps weights a little below adding up to 1."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,7 +155,8 @@ class MixtureOfExperts(nn.Module):
         else:
             zeros = np.zeros(numbers.count, np.float32)
             bias = nn.Tensor(_expr=relax.const(zeros, "float32"))
-        return ops.route_corrected(logits, bias, *how, correction.least, *groups, correction.best)
+        of_sum = correction.best, correction.added
+        return ops.route_corrected(logits, bias, *how, correction.least, *groups, *of_sum)
 
     def _outputs(self, x: Tensor, choice: Tensor) -> Tensor:
         """What the chosen say, side by side."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from mlcc_compiler._tvm import Tensor, nn
 from mlcc_compiler.models import ops
@@ -71,8 +72,12 @@ class Layer(nn.Module):
         else:
             self.self_attn = Attention(config, layer)
         self.short = config.short[layer]
-        self.feed_forward = GatedMLP(config)
+        self.feed_forward = self.mlp_of(config, layer)
         self.operator_norm, self.ffn_norm = hidden_norm(config), hidden_norm(config)
+
+    def mlp_of(self, config: Config, layer: int) -> nn.Module:
+        """A layer's MLP; LFM2-MoE has mixtures in most."""
+        return GatedMLP(config)
 
     def forward(self, x: Tensor, table: Tensor | None) -> Tensor:
         normed = self.operator_norm(x)
@@ -82,22 +87,31 @@ class Layer(nn.Module):
 
 def read_config(hf: HfConfig, context: int) -> Config:
     """config.json of an Lfm2ForCausalLM; older ones write `block_ff_dim` and `tie_embedding`."""
-    # what a config says without being asked, transformers does not read: no head_dim, no hidden_act
+    hf = renamed(hf)
+    inner = {"intermediate_size": _inner(hf)}
+    return Config(**fields_of({**hf, **inner}, context, "lfm2"))
+
+
+def renamed(hf: HfConfig) -> HfConfig:
+    """By the names of today, without what transformers does not read here: no hidden_act."""
     hf = {k: v for k, v in hf.items() if k not in ("hidden_act", "hidden_activation")}
     if "block_ff_dim" in hf:
         hf["intermediate_size"] = hf["block_ff_dim"]
     if "tie_embedding" in hf:
         hf["tie_word_embeddings"] = hf["tie_embedding"]
-    fields = common_fields({**hf, "rms_norm_eps": hf["norm_eps"]}, "lfm2")
+    return hf
+
+
+def fields_of(hf: HfConfig, context: int, kind: str) -> dict[str, Any]:
+    """What `Config` is made of; LFM2-MoE's too."""
+    fields = common_fields({**hf, "rms_norm_eps": hf["norm_eps"]}, kind)
     bias = bool(hf["conv_bias"])
-    fields["intermediate_size"] = _inner(hf)
-    return Config(
-        **fields,
-        ropes=(rope_from_hf(hf, context, default_theta=1e6),),
-        qk_norm=True,
-        conv=ConvShape(fields["hidden_size"], taps_of(hf, "conv_L_cache"), "identity", bias),
-        short=_short(hf, fields["num_layers"]),
-    )
+    return fields | {
+        "ropes": (rope_from_hf(hf, context, default_theta=1e6),),
+        "qk_norm": True,
+        "conv": ConvShape(fields["hidden_size"], taps_of(hf, "conv_L_cache"), "identity", bias),
+        "short": _short(hf, fields["num_layers"]),
+    }
 
 
 def _inner(hf: HfConfig) -> int:

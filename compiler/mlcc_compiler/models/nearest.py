@@ -25,7 +25,6 @@ _BY_LAYERS = {
     "jetmoe": "mixtral",
     "kimi_k25": "kimi_k2",
     "kimi_linear": "qwen3_next",
-    "lfm2_moe": "lfm2",
     "lfm3": "lfm2",
     "longcat_flash": "deepseek_v3",
     "mamba": "mamba2",
@@ -33,7 +32,6 @@ _BY_LAYERS = {
     "olmo": "olmo2",
     "olmo_hybrid": "qwen3_next",
     "phimoe": "mixtral",
-    "qwen3_5_moe": "qwen3_5",
     "qwen3_vl_moe": "qwen3_moe",
     "zamba2": "granitemoehybrid",
 }

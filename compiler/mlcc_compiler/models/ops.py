@@ -217,14 +217,25 @@ def route_corrected(
     groups: int = 1,
     kept: int = 1,
     best: int = 2,
+    added: float = 0.0,
 ) -> tuple[Tensor, Tensor]:
     """Like `route`, but what is compared is score + bias, f32[experts], which the weights do not
-    have; their sum is taken to be `least` at least.
+    have; their sum is taken to be `least` at least, and `added` more.
 
     Of several groups of neighbouring experts, each of two or more, those `kept` are chosen from
     whose two largest are the largest together, or whose largest is, by `best`.
     """
-    numbers = [k, score, int(normalise), float(scale), float(least), groups, kept, best]
+    numbers = [
+        k,
+        score,
+        int(normalise),
+        float(scale),
+        float(least),
+        groups,
+        kept,
+        best,
+        float(added),
+    ]
     shape = [logits.shape[0], k]
     return _call("route_corrected", [logits, bias], numbers, shape, "int32", FLOAT32)
 

@@ -68,6 +68,17 @@ _LFM2 = (
     Form(r"(.*)\.feed_forward\.w3\.(.*)", (r"\1.feed_forward.up_proj.\2",)),
     Form(r"(.*)\.feed_forward\.w2\.(.*)", (r"\1.feed_forward.down_proj.\2",)),
 )
+_LFM2_MOE = (
+    Form(r"(.*)\.feed_forward\.expert_bias", (r"\1.feed_forward.gate.e_score_correction_bias",)),
+    Form(r"(.*\.feed_forward\.experts\.\d+)\.w1\.(.*)", (r"\1.gate_proj.\2",)),
+    Form(r"(.*\.feed_forward\.experts\.\d+)\.w3\.(.*)", (r"\1.up_proj.\2",)),
+    Form(r"(.*\.feed_forward\.experts\.\d+)\.w2\.(.*)", (r"\1.down_proj.\2",)),
+    *_LFM2,
+)
+_STACKED = (
+    Form(r"(.*\.mlp\.experts)\.gate_up_proj", _OF_EXPERTS, experts=True),
+    Form(r"(.*\.mlp\.experts)\.down_proj", (r"\1.{}.down_proj.weight",), experts=True),
+)
 _LLAMA4 = (
     Form(r"(.*)\.feed_forward\.router\.weight", (r"\1.mlp.gate.weight",)),
     Form(
@@ -126,6 +137,9 @@ FORMS: Mapping[str, tuple[Form, ...]] = {
     "mamba2": _BACKBONE,
     "nemotron_h": _BACKBONE,
     "lfm2": _LFM2,
+    "lfm2_moe": _LFM2_MOE,
+    "qwen3_5_moe": _STACKED,
+    "qwen3_5_moe_text": _STACKED,
     "falcon_h1": (Form(r"(.*)\.final_layernorm\.(.*)", (r"\1.norm.\2",)),),
     "ernie4_5_moe": _ERNIE,
     "gpt_oss": _GPT_OSS,

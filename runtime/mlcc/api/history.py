@@ -39,7 +39,11 @@ class CallStyle:
             return made
         if self.told is not None:
             del made["tool_calls"]
-            made["content"] = "\n".join(filter(None, (made["content"], self.told(calls))))
+            said, told = made["content"], self.told(calls)
+            if isinstance(said, list):  # parts, of which a thought is one
+                made["content"] = [*said, {"type": "text", "text": told}]
+            else:
+                made["content"] = "\n".join(filter(None, (said, told)))
             return made
         made["tool_calls"] = [self._call(call) for call in calls]
         made["content"] = made["content"] or (None if self.null_content else "")

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from mlcc.api.budget import OverBudget
 from mlcc.api.history import CallStyle, style_of
+from mlcc.api.past import ThoughtStyle, past_of, thought_style_of
 from mlcc.api.tools.registry import pick
 from mlcc.api.tools.spoken import spoken
 from mlcc.api.twins import Twins
@@ -84,14 +85,14 @@ class ChatTemplate:
         Raises InvalidRequestError with the template's own words if it refuses the messages, and
         ArtifactError if the template is broken or does too much.
         """
-        if any(message.get("tool_calls") for message in messages):
-            messages = self._call_style.apply(messages)
-        said = [dict(message) for message in messages]
+        said = self._past(messages)
         goes_on = bool(said) and bool(said[-1].pop("prefix", False))
         if goes_on:
             said[-1]["content"] += GOES_ON
         given: dict[str, Any] = {"messages": said}
         given |= {"tools": None, "documents": None, **variables}
+        if given["tools"] and "xml_tools" in (self.source or ""):  # SmolLM3's name of them
+            given.setdefault("xml_tools", given["tools"])
         with self._bounded():
             template = self._compiled()
             text = self._collect(
@@ -105,6 +106,24 @@ class ChatTemplate:
                 text = _until_goes_on(text)
             pieces = tuple(self._twins.pieces(text))
         return ChatText("".join(pieces), self.is_plain, pieces)
+
+    def _past(self, messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """Earlier calls and thoughts as the template wants them."""
+        if any(message.get("tool_calls") for message in messages):
+            messages = past_of(messages, self.source or "")
+        if any(message.get("reasoning_content") for message in messages):
+            messages = self._thought_style.apply(messages)
+        if any(message.get("tool_calls") for message in messages):
+            messages = self._call_style.apply(messages)
+        return [dict(message) for message in messages]
+
+    @cached_property
+    def _thought_style(self) -> ThoughtStyle:
+        def render(messages: list[dict[str, Any]]) -> str:
+            given = {"messages": self._call_style.apply(messages), "tools": None}
+            return self._text(given)
+
+        return thought_style_of(render)
 
     @cached_property
     def _call_style(self) -> CallStyle:

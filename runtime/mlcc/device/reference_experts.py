@@ -34,6 +34,7 @@ def route_corrected(
     groups: int,
     kept: int,
     best: int = 2,
+    added: float = 0.0,
 ) -> tuple[Array, Array]:
     """The same of score + bias, which weigh without the bias; experts are chosen of the `kept`
     groups whose two best are the largest together, or whose best is."""
@@ -50,7 +51,7 @@ def route_corrected(
     choice = np.argsort(-order, axis=1, kind="stable")[:, :k]
     weights = np.take_along_axis(scores, choice, axis=1)
     if normalise:
-        weights /= np.maximum(weights.sum(axis=1, keepdims=True), least)
+        weights /= np.maximum(weights.sum(axis=1, keepdims=True), least) + added
     return choice.astype(np.int32), weights * logits.dtype.type(scale)
 
 

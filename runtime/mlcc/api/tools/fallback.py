@@ -20,8 +20,8 @@ call is needed."""
 
 def knows_tools(template: str) -> bool:
     """Whether a template does something with a request's tools. Phi-4-mini looks for them in the
-    system message, `message['tools']`, as nobody sends them."""
-    return re.search(r"""(?<!\[['"])(?<!['"])\btools\b(?!['"])""", template) is not None
+    system message, `message['tools']`, as nobody sends them; SmolLM3 calls them `xml_tools`."""
+    return re.search(r"""(?<!\[['"])(?<!['"])\b(xml_)?tools\b(?!['"])""", template) is not None
 
 
 def in_words(

@@ -40,7 +40,9 @@ def calls_grammar(
     if answer is not None:
         return lark.written(f"{whole} | {space} {lark.json(answer)}")
     if format.first:
-        other = f"/(.|\\n)*/ & ~/{_escaped(format.trigger)}(.|\\n)*/"
+        names = "|".join(_escaped(tool.name) for tool in use.tools)
+        call = _escaped(format.trigger) or f"({names})\\n"
+        other = f"/(.|\\n)*/ & ~/{call}(.|\\n)*/"
         return lark.written(f"{lark.text(format.trigger)} {group} | OTHER") + f"OTHER: {other}\n"
     found = f"{lark.until(format.trigger)} {group}"
     return lark.written(f"({found})* TEXT" if use.parallel else f"{found} | TEXT")

@@ -6,6 +6,7 @@ from mlcc.api.tools.cohere import COHERE
 from mlcc.api.tools.deepseek import DEEPSEEK, DEEPSEEK_V31
 from mlcc.api.tools.gemma import FUNCTION_GEMMA, GEMMA4, GEMMA_FENCE
 from mlcc.api.tools.glm import GLM
+from mlcc.api.tools.glm4 import GLM4
 from mlcc.api.tools.harmony import HARMONY_CALLS
 from mlcc.api.tools.hermes import GRANITE, HERMES, NEMOTRON
 from mlcc.api.tools.kimi import KIMI
@@ -20,8 +21,8 @@ from mlcc.api.tools.qwen_xml import QWEN_XML
 
 _ALL: tuple[Format, ...] = (
     HERMES, QWEN_XML, LLAMA_JSON, PYTHONIC, MISTRAL, MISTRAL_ARRAY, HARMONY_CALLS, DEEPSEEK,
-    DEEPSEEK_V31, KIMI, GLM, MINIMAX, COHERE, LFM2, OLMO3, NEMOTRON, GEMMA_FENCE, FUNCTION_GEMMA,
-    GEMMA4, GRANITE, PLAIN_JSON,
+    DEEPSEEK_V31, KIMI, GLM, GLM4, MINIMAX, COHERE, LFM2, OLMO3, NEMOTRON, GEMMA_FENCE,
+    FUNCTION_GEMMA, GEMMA4, GRANITE, PLAIN_JSON,
 )  # fmt: skip
 FORMATS: dict[str, Format] = {made.name: made for made in _ALL}
 _SIGNS: tuple[tuple[tuple[str, ...], Format], ...] = (
@@ -35,11 +36,13 @@ _SIGNS: tuple[tuple[tuple[str, ...], Format], ...] = (
     (("<|START_ACTION|>",), COHERE),
     (("<|tool_list_start|>",), LFM2),
     (("<|tool_call_start|>",), LFM2),
+    (("List of tools: [", "<|im_start|>"), LFM2),
     (("<function_calls>",), OLMO3),
     (("<TOOLCALL>",), NEMOTRON),
     (("[TOOL_CALLS]", "[ARGS]"), MISTRAL),
     (("[TOOL_CALLS]",), MISTRAL_ARRAY),
     (("<arg_key>",), GLM),
+    (("<|observation|>", "metadata"), GLM4),
     (("<function=", "<parameter="), QWEN_XML),
     (("<|tool_call|>",), GRANITE),
     (("<tool_call>",), HERMES),

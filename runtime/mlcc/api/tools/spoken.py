@@ -19,7 +19,9 @@ def spoken(format: Format, calls: Sequence[Mapping[str, Any]]) -> str:
         made = [_python(one["name"], one.get("arguments", {})) for one in functions]
         return format.trigger + format.between.join(made) + format.after
     if isinstance(format, TaggedJson):
-        return format.trigger + format.between.join(map(_json, functions)) + format.after
+        space = format.head.partition("{")[0]
+        written = [space + _json(one) for one in functions]
+        return format.trigger + format.between.join(written) + format.after
     return "\n".join(map(_json, functions))
 
 

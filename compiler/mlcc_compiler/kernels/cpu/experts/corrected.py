@@ -25,6 +25,7 @@ def route_corrected(
     groups: int,
     kept: int,
     best: int = 2,
+    added: float = 0.0,
 ) -> PrimFunc:
     """(logits f32[n, experts], bias f32[experts]) -> choice i32[n, k], weights f32[n, k]: see
     `ops.route_corrected`.
@@ -53,7 +54,8 @@ def route_corrected(
                 store(choice, found[0], i, j)
                 store(weights, scores[found[0]], i, j)
                 store(total, total[0] + scores[found[0]], 0)
-            divisor = T.max(total[0], T.float32(least)) if normalise else T.float32(1)
+            whole = T.max(total[0], T.float32(least)) + T.float32(added)
+            divisor = whole if normalise else T.float32(1)
             factor = bind(T.float32(scale) / divisor)
             with T.serial(k) as j:
                 store(weights, weights[i, j] * factor, i, j)

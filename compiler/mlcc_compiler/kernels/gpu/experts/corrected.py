@@ -39,6 +39,7 @@ def route_corrected(
     groups: int,
     kept: int,
     best: int = 2,
+    added: float = 0.0,
 ) -> PrimFunc:
     """(logits f32[n, experts], bias f32[experts]) -> choice i32[n, k], weights f32[n, k]: see
     `ops.route_corrected`.
@@ -82,7 +83,7 @@ def route_corrected(
                     counted = tirx.all(e < experts, ranks[i] < k)
                     total[0] = total[0] + T.Select(counted, values[i], real(0))
                 summed = reduce(gpu, total[0], add, thread, threads)
-                factor = bind(factor / T.max(summed, real(least)))
+                factor = bind(factor / (T.max(summed, real(least)) + real(added)))
             for i, e in enumerate(mine):
                 with when(tirx.all(e < experts, ranks[i] < k)):
                     store(choice, e, token, ranks[i])
