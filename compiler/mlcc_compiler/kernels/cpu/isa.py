@@ -30,6 +30,10 @@ class Isa:
     """What operators hand to one another."""
     activation_parts: int = 1
     """int8 numbers that stand for one activation where it meets codes: 2 are 16 bits."""
+    tile_columns: int = 0
+    """Columns of a tile of a stored matrix; 0 = two vectors. Of a target's row, as the next is."""
+    stored_signed: bool | None = None
+    """Whether 8-bit codes lie in memory less 128; None = as the dot product takes them."""
 
     @property
     def lanes(self) -> int:
@@ -37,9 +41,14 @@ class Isa:
 
     @property
     def signed_codes(self) -> bool:
-        """8-bit codes are stored less 128, as the dot product wants them signed. SSE2's does not
+        """The dot product takes 8-bit codes less 128, as it wants them signed. SSE2's does not
         care; it takes them as Arm's do, so that one Android folder serves both."""
-        return self.dot in ("avx2", "sse2", "neon_dotprod", "neon")
+        return self.dot in ("avx2", "sse2", "neon_i8mm", "neon_dotprod", "neon")
+
+    @property
+    def flips_codes(self) -> bool:
+        """8-bit codes lie in memory otherwise than the dot product takes them."""
+        return self.stored_signed not in (None, self.signed_codes)
 
     @classmethod
     def from_features(cls, arch: str, features: Collection[str]) -> "Isa":
@@ -84,9 +93,7 @@ def dot4(isa: Isa, acc: Expr, codes: Expr, x: Expr, bits: int = 8) -> Expr:
     if isa.dot in ("avx512vnni", "avxvnni"):
         name = f"llvm.x86.avx512.vpdpbusd.{isa.vector_bits}"
         return _call(name, i32, acc, codes, x)
-    if isa.dot == "neon_i8mm":
-        return _call("llvm.aarch64.neon.usdot", i32, acc, codes, x)
-    if isa.dot == "neon_dotprod":  # 4-bit codes are the same number signed
+    if isa.dot in ("neon_i8mm", "neon_dotprod"):  # 4-bit codes are the same number signed
         return _call("llvm.aarch64.neon.sdot", i32, acc, T.reinterpret(i8, codes), x)
     if isa.dot == "avx2":
         return _dot4_avx2(lanes, acc, codes, x, bits)
@@ -95,6 +102,12 @@ def dot4(isa: Isa, acc: Expr, codes: Expr, x: Expr, bits: int = 8) -> Expr:
     if isa.dot == "neon":
         return _dot4_neon(acc, codes, x)
     return _dot4_generic(lanes, acc, codes, x)
+
+
+def matrix_dot(acc: Expr, rows: Expr, columns: Expr) -> Expr:
+    """acc i32x4, [r0 c0, r0 c1, r1 c0, r1 c1], + the products of two rows with two columns, eight
+    bytes of each: s8x16. For `neon_i8mm` alone."""
+    return _call("llvm.aarch64.neon.smmla", "int32x4", acc, rows, columns)
 
 
 def byte_shuffle(isa: Isa, table: Sequence[int], index: Expr) -> Expr:

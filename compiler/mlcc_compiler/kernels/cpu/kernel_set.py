@@ -85,8 +85,11 @@ def cpu_kernels(isa: Isa) -> KernelSet:
 
 def kernels_of(target: Target, activation_bits: int = 8) -> KernelSet:
     """The set for a target's row; activations that meet codes are rounded to 8 or 16 bits."""
-    isa = Isa.from_features(target.arch, target.features)
-    parts = activation_bits // 8
-    return cpu_kernels(
-        replace(isa, activation_dtype=target.activation_dtype, activation_parts=parts)
+    isa = replace(
+        Isa.from_features(target.arch, target.features),
+        activation_dtype=target.activation_dtype,
+        activation_parts=activation_bits // 8,
+        tile_columns=target.tile_columns,
+        stored_signed=target.signed_codes,
     )
+    return cpu_kernels(isa)

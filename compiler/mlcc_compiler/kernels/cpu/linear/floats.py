@@ -8,11 +8,13 @@ from typing import Any
 
 from mlcc_compiler._tvm import B, IRBuilder, T
 from mlcc_compiler.kernels.cpu.isa import Isa
-from mlcc_compiler.kernels.cpu.linear.packing import COLUMN_VECTORS, CpuPacking
+from mlcc_compiler.kernels.cpu.linear.packing import CpuPacking
 from mlcc_compiler.kernels.cpu.linear.tile import (
     OPAQUE,
     Output,
     Registers,
+    Strip,
+    for_each_strip,
     for_each_tile,
     prefetch,
     rows_ahead,
@@ -56,21 +58,38 @@ def float_tile(
     packing: CpuPacking, x: Expr, weight: Expr, output: Output, rows: int, row: Expr, tile: Expr
 ) -> None:
     """Emit one register tile: some rows of x times the columns of a tile of the weight."""
-    lanes = packing.isa.lanes
-    sums = Registers(rows * COLUMN_VECTORS, lanes, "float32")
-    with B.unroll(rows * COLUMN_VECTORS) as i:
+
+    def strip(strip: Strip) -> None:
+        _float_strip(packing, x, weight, output, rows, row, tile, strip)
+
+    for_each_strip(packing, rows, strip)
+
+
+def _float_strip(
+    packing: CpuPacking,
+    x: Expr,
+    weight: Expr,
+    output: Output,
+    rows: int,
+    row: Expr,
+    tile: Expr,
+    strip: Strip,
+) -> None:
+    lanes, vectors = packing.isa.lanes, strip.vectors
+    sums = Registers(rows * vectors, lanes, "float32")
+    with B.unroll(rows * vectors) as i:
         sums.set(i, T.Broadcast(T.float32(0), lanes))
 
     def step(k: Expr) -> None:
-        prefetch(weight, tile, k, rows_ahead(weight))
+        prefetch(weight, tile, k, rows_ahead(weight), strip)
         columns = [
-            B.bind(widen(packing.isa, weight, [tile, k, c * lanes], lanes))
-            for c in range(COLUMN_VECTORS)
+            B.bind(widen(packing.isa, weight, [tile, k, strip.column(c)], lanes))
+            for c in range(vectors)
         ]
         with B.unroll(rows) as r:
             value = B.bind(T.Broadcast(x[row + r, k], lanes))
-            for c in range(COLUMN_VECTORS):
-                i = r * COLUMN_VECTORS + c
+            for c in range(vectors):
+                i = r * vectors + c
                 sums.set(i, sums.get(i) + columns[c] * value)
 
     whole = packing.k // _UNROLL
@@ -78,4 +97,4 @@ def float_tile(
         step(i * _UNROLL + j)
     for k in range(whole * _UNROLL, packing.k):
         step(T.int64(k))
-    output.store(sums, rows, row, tile)
+    output.store(sums, rows, row, tile, strip)
