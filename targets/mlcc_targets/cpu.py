@@ -28,6 +28,7 @@ _AVX2 = ("avx2", "fma", "f16c")
 _AVX512 = (*_AVX2, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
 
 LEVELS = (  # best first: the host gets the first whose features it has
+    Level("avx512-bf16", "x86_64", "x86-64-v4", (*_AVX512, "avx512vnni", "avx512bf16"), 512),
     Level("avx512-vnni", "x86_64", "x86-64-v4", (*_AVX512, "avx512vnni"), 512),
     Level("avx512", "x86_64", "x86-64-v4", _AVX512, 512),
     Level("avx2-vnni", "x86_64", "x86-64-v3", (*_AVX2, "avxvnni"), 256),
@@ -43,7 +44,8 @@ STORED = {"x86_64": (32, False), "aarch64": (8, True)}
 and the signs, of the best level. The others read such a tile in strips."""
 
 ANY = {  # what `any` has of each architecture, best first; it ends with what all of its CPUs have.
-    # avx512 alone is left out: it multiplies bytes as avx2 does
+    # avx512 alone is left out, as it multiplies bytes as avx2 does, and avx512-bf16, which differs
+    # from avx512-vnni where weights are bf16
     "x86_64": ("avx512-vnni", "avx2-vnni", "avx2", "x86-64"),
     "aarch64": ("arm-i8mm", "arm-dotprod", "arm"),
 }

@@ -5,7 +5,7 @@ Derived from a target row's architecture and feature list, never from the machin
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from mlcc_compiler._tvm import T
@@ -26,6 +26,8 @@ class Isa:
     """Architectural vector registers: bounds the register tiles."""
     has_f16: bool = False
     """float16 vectors convert to float32 in one instruction."""
+    has_bf16: bool = False
+    """Products of bf16 are added in pairs to float32: see `dot2`."""
     activation_dtype: str = "float32"
     """What operators hand to one another."""
     activation_parts: int = 1
@@ -60,6 +62,7 @@ class Isa:
 
 GENERIC = Isa("generic", 128, "generic", 16)
 AVX512_VNNI = Isa("avx512-vnni", 512, "avx512vnni", 32, True)
+AVX512_BF16 = replace(AVX512_VNNI, name="avx512-bf16", has_bf16=True)
 AVX2_VNNI = Isa("avx2-vnni", 256, "avxvnni", 16, True)
 AVX2 = Isa("avx2", 256, "avx2", 16, True)
 SSE2 = Isa("sse2", 128, "sse2", 16)
@@ -69,6 +72,7 @@ NEON = Isa("neon", 128, "neon", 32, True)
 
 _ROWS: dict[str, tuple[tuple[tuple[str, ...], Isa], ...]] = {
     "x86_64": (
+        (("avx512f", "avx512bw", "avx512vl", "avx512vnni", "avx512bf16"), AVX512_BF16),
         (("avx512f", "avx512bw", "avx512vl", "avx512vnni"), AVX512_VNNI),
         (("avx2", "fma", "f16c", "avxvnni"), AVX2_VNNI),
         (("avx2", "fma", "f16c"), AVX2),
@@ -102,6 +106,31 @@ def dot4(isa: Isa, acc: Expr, codes: Expr, x: Expr, bits: int = 8) -> Expr:
     if isa.dot == "neon":
         return _dot4_neon(acc, codes, x)
     return _dot4_generic(lanes, acc, codes, x)
+
+
+DOT2 = "mlcc_dot2_bf16"
+"""The function of `DOT2_IR`, which LLVM writes in the place of each call."""
+
+_DPBF16 = "llvm.x86.avx512bf16.dpbf16ps.512"
+DOT2_IR = f"""
+define linkonce_odr hidden <16 x float> @{DOT2}(<16 x float> %acc, <32 x i16> %a, <32 x i16> %b)
+    alwaysinline {{
+  %x = bitcast <32 x i16> %a to <32 x bfloat>
+  %y = bitcast <32 x i16> %b to <32 x bfloat>
+  %sum = call <16 x float> @{_DPBF16}(<16 x float> %acc, <32 x bfloat> %x, <32 x bfloat> %y)
+  ret <16 x float> %sum
+}}
+declare <16 x float> @{_DPBF16}(<16 x float>, <32 x bfloat>, <32 x bfloat>)
+"""
+
+"""LLVM's text of it, which a kernel that calls it imports: TVM makes float32 of all bf16 there is
+before it writes LLVM, so that no call of ours could have operands of bf16."""
+
+
+def dot2(isa: Isa, acc: Expr, a: Expr, b: Expr) -> Expr:
+    """acc f32x16 + the sums of two products of bf16 in each lane; a and b are their bits, u16x32.
+    For `has_bf16` alone, and in kernels that import DOT2_IR."""
+    return T.call_extern(f"float32x{isa.lanes}", DOT2, acc, a, b)
 
 
 def matrix_dot(acc: Expr, rows: Expr, columns: Expr) -> Expr:
