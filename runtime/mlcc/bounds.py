@@ -72,7 +72,7 @@ class Bound:
 BOUNDS = {
     bound.name: bound
     for bound in (
-        Bound("threads", "Kernel threads.  [a thread a usable core]", most=4096),
+        Bound("threads", "Kernel threads.  [all usable cores]", most=4096),
         Bound("context", "Longest sequence in tokens.", least=16, unit="tokens"),
         Bound("max_batch", "Requests answered at once."),
         Bound("max_step_tokens", "Tokens computed at once.", unit="tokens"),
