@@ -18,13 +18,10 @@ from mlcc_compiler.kernels.cpu.vector_math import bind, cast, each, fit_lanes, s
 from mlcc_compiler.kernels.frame import (
     Expr,
     PrimFunc,
-    activations,
-    f32,
-    i32,
     kernel,
-    page_arguments,
     store,
 )
+from mlcc_compiler.kernels.step_arguments import rotated_arguments
 from mlcc_compiler.layout import KvLayout
 
 Load = Callable[[Expr, int], Expr]
@@ -87,16 +84,7 @@ def rotate_and_append(
 
         each_row(slots.shape[0], width, token)
 
-    weight = f32(head_dim)
-    return kernel(
-        body,
-        qkv=activations(isa, "n", width),
-        table=f32("n", rotary_dim),
-        **({"q_norm": weight, "k_norm": weight} if norm else {}),
-        token_slots=i32("n"),
-        **page_arguments(layout),
-        q=activations(isa, "n", heads, head_dim),
-    )
+    return kernel(body, **rotated_arguments(isa, layout, heads, rotary_dim, norm is not None))
 
 
 def _turn(

@@ -13,7 +13,7 @@ from typing import Any
 
 from mlcc_compiler._tvm import B, IRBuilder, T
 from mlcc_compiler.kernels.cpu.isa import DOT2_IR, Isa, dot2
-from mlcc_compiler.kernels.cpu.linear.floats import ROW_TILES
+from mlcc_compiler.kernels.cpu.linear.floats import ROW_TILES, float_product
 from mlcc_compiler.kernels.cpu.linear.packing import COLUMN_VECTORS, CpuPacking
 from mlcc_compiler.kernels.cpu.linear.tile import (
     OPAQUE,
@@ -21,6 +21,7 @@ from mlcc_compiler.kernels.cpu.linear.tile import (
     Registers,
     Strip,
     for_each_tile,
+    for_rows,
     prefetch,
     rows_ahead,
 )
@@ -29,8 +30,6 @@ from mlcc_compiler.quantization import Scheme
 
 Expr = Any
 
-_SERIAL = 16384
-"""Elements that one thread rounds faster than it wakes another."""
 _UNROLL = 4
 """Pairs along K per iteration of the inner loop."""
 _BLOCK = 4
@@ -58,11 +57,7 @@ def round_rows(isa: Isa, k: int) -> Expr:
                 values = x.vload([i, part * lanes], f"float32x{lanes}" if lanes > 1 else "float32")
                 B.buffer_store(y, _rounded(values, lanes), [i, T.Ramp(part * lanes, 1, lanes)])
 
-        with B.If(n * k <= _SERIAL):
-            with B.Then(), B.serial(n) as i:
-                row(i)
-            with B.Else(), B.parallel(n) as i:
-                row(i)
+        for_rows(n, k, row)
     return builder.get()
 
 
@@ -84,23 +79,15 @@ def linear_bf16(
     """PrimFunc(x u16[n, K], weight, [bias f32[N]], y result[n, N]); x of `round_rows`, the weight
     as `CpuPacking.tensors`."""
     packing = CpuPacking(n_out, k, scheme, isa)
-    (stored,) = packing.tensors
-    with IRBuilder() as builder, B.prim_func(s_tir=True, private=True):
-        B.func_attr({"tirx.noalias": True, "tirx.is_scheduled": True, "op_pattern": OPAQUE})
-        x_handle = B.arg("x", T.handle())
-        weight = B.arg("weight", B.buffer(stored.shape, stored.dtype))
-        bias_buffer = B.arg("bias", B.buffer((n_out,), "float32")) if bias else None
-        y_handle = B.arg("y", T.handle())
-        n = T.int64()
-        x = B.match_buffer(x_handle, (n, k), "uint16")
-        output = Output(packing, B.match_buffer(y_handle, (n, n_out), result), bias_buffer)
 
+    def tiles(x: Expr, weight: Expr, output: Output, n: Expr) -> None:
         def tile(rows: int, row: Expr, tile: Expr) -> None:
             _tile(packing, x, weight, output, rows, row, tile)
 
         with B.attr(T.int32(0), "pragma_import_llvm", DOT2_IR):
             for_each_tile([(packing.tiles, tile)], n, 2 * k, ROW_TILES)
-    return builder.get()
+
+    return float_product(packing, "uint16", bias, result, tiles)
 
 
 def _tile(

@@ -4,6 +4,7 @@ bf16 widens by a shift, f16 by one conversion. Not here: the loops (`tile.py`) a
 of the weights in memory (`packing.py`).
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from mlcc_compiler._tvm import B, IRBuilder, T
@@ -36,21 +37,35 @@ def linear_float(
 ) -> Expr:
     """PrimFunc(x[n, K], weight, [bias f32[N]], y result[n, N]); weight as `CpuPacking.tensors`."""
     packing = CpuPacking(n_out, k, scheme, isa)
+
+    def tiles(x: Expr, weight: Expr, output: Output, n: Expr) -> None:
+        def tile(rows: int, row: Expr, tile: Expr) -> None:
+            float_tile(packing, x, weight, output, rows, row, tile)
+
+        for_each_tile([(packing.tiles, tile)], n, 4 * k, ROW_TILES)
+
+    return float_product(packing, isa.activation_dtype, bias, result, tiles)
+
+
+def float_product(
+    packing: CpuPacking,
+    x_dtype: str,
+    bias: bool,
+    result: str,
+    tiles: Callable[[Expr, Expr, Output, Expr], None],
+) -> Expr:
+    """The PrimFunc around the loops over tiles: `tiles(x, weight, output, n)` emits those."""
     (stored,) = packing.tensors
     with IRBuilder() as builder, B.prim_func(s_tir=True, private=True):
         B.func_attr({"tirx.noalias": True, "tirx.is_scheduled": True, "op_pattern": OPAQUE})
         x_handle = B.arg("x", T.handle())
         weight = B.arg("weight", B.buffer(stored.shape, stored.dtype))
-        bias_buffer = B.arg("bias", B.buffer((n_out,), "float32")) if bias else None
+        bias_buffer = B.arg("bias", B.buffer((packing.n,), "float32")) if bias else None
         y_handle = B.arg("y", T.handle())
         n = T.int64()
-        x = B.match_buffer(x_handle, (n, k), isa.activation_dtype)
-        output = Output(packing, B.match_buffer(y_handle, (n, n_out), result), bias_buffer)
-
-        def tile(rows: int, row: Expr, tile: Expr) -> None:
-            float_tile(packing, x, weight, output, rows, row, tile)
-
-        for_each_tile([(packing.tiles, tile)], n, 4 * k, ROW_TILES)
+        x = B.match_buffer(x_handle, (n, packing.k), x_dtype)
+        y = B.match_buffer(y_handle, (n, packing.n), result)
+        tiles(x, weight, Output(packing, y, bias_buffer), n)
     return builder.get()
 
 

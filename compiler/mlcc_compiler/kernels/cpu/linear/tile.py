@@ -29,6 +29,9 @@ _AHEAD_BYTES = 12 * 1024
 """How far ahead of its reads a tile asks for weights. Hardware alone fetches half as fast as memory
 delivers when a few rows keep the loop busy."""
 
+_SERIAL = 16384
+"""Elements of rows that one thread rounds faster than it wakes another."""
+
 _LINE = 64
 """Bytes of a cache line."""
 
@@ -165,6 +168,15 @@ class Output:
                 column = self.first + first + j
                 value = spill[j] if self.bias is None else spill[j] + self.bias[column]
                 B.buffer_store(self.y, value, list(self.at(row + r, column)))
+
+
+def for_rows(n: Expr, elements: int, row: Callable[[Expr], None]) -> None:
+    """Emit row(i) for n rows of `elements` each, in parallel if there is enough to do."""
+    with B.If(n * elements <= _SERIAL):
+        with B.Then(), B.serial(n) as i:
+            row(i)
+        with B.Else(), B.parallel(n) as i:
+            row(i)
 
 
 TileBody = Callable[[int, Expr, Expr], None]
