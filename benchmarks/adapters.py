@@ -59,6 +59,7 @@ def zipf(wishes: Sequence[Ask], names: Sequence[str], seed: int) -> list[Ask]:
 
 def compiled(out: Path, given: argparse.Namespace, *more: str) -> Path:
     command = [sys.executable, "-m", "mlcc", "compile", str(given.checkpoint), "-q", "-o", str(out)]
+    command += ["--cpu", "host"]
     command += ["--quant", given.quant, "--max-batch", str(given.streams), *more]
     subprocess.run(command, check=True)
     return out

@@ -111,7 +111,7 @@ def report(results: dict[str, list[Speeds]]) -> dict[str, dict[str, float]]:
 def compile_checkpoint(checkpoint: Path, quant: str, out: Path) -> tuple[Path, float]:
     start = time.perf_counter()
     command = [sys.executable, "-m", "mlcc_compiler", "compile", str(checkpoint), "--quant", quant]
-    subprocess.run([*command, "-o", str(out), "--quiet"], check=True)
+    subprocess.run([*command, "--cpu", "host", "-o", str(out), "--quiet"], check=True)
     return out, time.perf_counter() - start
 
 

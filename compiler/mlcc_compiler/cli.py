@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @click.option(
     "--target", "target_name", default="cpu", show_default=True, help="see `mlcc targets`"
 )
-@click.option("--cpu", default="host", show_default=True, help="CPU level, e.g. avx2, avx512-vnni")
+@click.option("--cpu", help="for cpu: any, host, or a level such as avx2  [any]")
 @click.option("--arch", default="", help="GPU architectures for cuda, e.g. sm_80,sm_90")
 @click.option("--abi", default="", help="for android  [arm64-v8a; or arm64-v8a,x86_64]")
 @click.option("--gpu", is_flag=True, help="for android: its GPU, in place of its CPU")
@@ -96,7 +96,7 @@ if TYPE_CHECKING:
 def compile_command(
     model: str,
     target_name: str,
-    cpu: str,
+    cpu: str | None,
     arch: str,
     abi: str,
     gpu: bool,
@@ -126,6 +126,7 @@ def compile_command(
     MODEL is a Hugging Face folder, a GGUF file, or hf://org/name[:Q4_K_M][@revision]. What others
     quantized is kept as it is unless --quant says otherwise.
     """
+    cpu = cpu or ("any" if target_name == "cpu" and not static_library else "host")
     choices = Choices(cpu=cpu, archs=_names(arch), f16=f16, abis=_names(abi), gpu=gpu)
     target = find_target(target_name, choices)
     # Imported late: the compiler takes seconds to load, `--help` should not.

@@ -71,6 +71,11 @@ def check_options(options: Options, target: Target) -> None:
             f"target '{target.name}' has no static library beside {target.library}; leave out "
             "--static-library, or use --target cpu"
         )
+    if options.static_library and target.alternatives:
+        raise UnsupportedError(
+            "a program links one library, --cpu any makes one for each level; name a level with "
+            "--cpu for --static-library, or leave out --cpu for this machine's"
+        )
     check_activations(target)
 
 

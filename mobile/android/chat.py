@@ -37,7 +37,7 @@ def main() -> None:
     run(sys.executable, HERE / "jni" / "build.py", LIBRARIES)
     if asked.model is None and not DEMO.exists():
         checkpoint = ROOT / "examples" / "demo" / "model"
-        run(sys.executable, "-m", "mlcc", "compile", "-q", checkpoint, "-o", DEMO)
+        run(sys.executable, "-m", "mlcc", "compile", "-q", "--cpu", "host", checkpoint, "-o", DEMO)
     run("mvn", "-q", "-f", HERE / "pom.xml", "-pl", "mlcc-chat", "-am", "process-classes")
     command = java(LIBRARIES, asked.model or DEMO, *([asked.question] if asked.question else []))
     os.execvp(command[0], command)

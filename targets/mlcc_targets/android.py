@@ -19,6 +19,8 @@ ABIS = {  # ABI -> levels of CPUs, the best first. Arm's i8mm is not among them:
     "arm64-v8a": ("arm-dotprod", "arm"),
     "x86_64": ("x86-64",),
 }
+_COLUMNS = 8
+"""Of a tile of weights: two vectors of NEON's, and of SSE2's."""
 _DEFAULT = ("arm64-v8a",)
 # Android 15's devices may have pages of 16 KiB; Google Play asks for it.
 _PAGES = ("-z", "max-page-size=16384")
@@ -57,6 +59,8 @@ def _cpu(abi: str, row: Level) -> Target:
         cpu=row.cpu,
         features=row.features,
         vector_bits=row.vector_bits,
+        tile_columns=_COLUMNS,
+        signed_codes=True,
         f16=True,
     )
 

@@ -1,8 +1,12 @@
-"""Target `cpu`: this machine, or a named level of x86-64 or Arm."""
+"""Target `cpu`: this machine, a named level of x86-64 or Arm, or all that matter of one of them.
+
+How weights lie is the same for all levels of an architecture, so that libraries of several can
+stand over one set of weights (`--cpu any`); whoever loads the folder takes the best that runs.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mlcc.machine import cpu_features, machine, missing_features
 from mlcc_targets.native_library import archive_for, link_for
@@ -24,14 +28,28 @@ _AVX2 = ("avx2", "fma", "f16c")
 _AVX512 = (*_AVX2, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
 
 LEVELS = (  # best first: the host gets the first whose features it has
+    Level("avx512-bf16", "x86_64", "x86-64-v4", (*_AVX512, "avx512vnni", "avx512bf16"), 512),
     Level("avx512-vnni", "x86_64", "x86-64-v4", (*_AVX512, "avx512vnni"), 512),
     Level("avx512", "x86_64", "x86-64-v4", _AVX512, 512),
     Level("avx2-vnni", "x86_64", "x86-64-v3", (*_AVX2, "avxvnni"), 256),
     Level("avx2", "x86_64", "x86-64-v3", _AVX2, 256),
     Level("x86-64", "x86_64", "x86-64", (), 128),
+    Level("arm-i8mm", "aarch64", "generic", ("neon", "dotprod", "i8mm"), 128),
     Level("arm-dotprod", "aarch64", "generic", ("neon", "dotprod"), 128),
     Level("arm", "aarch64", "generic", ("neon",), 128),
 )
+
+STORED = {"x86_64": (32, False), "aarch64": (8, True)}
+"""Architecture -> columns of a tile of weights, and whether 8-bit codes lie signed: two vectors,
+and the signs, of the best level. The others read such a tile in strips."""
+
+ANY = {  # what `any` has of each architecture, best first; it ends with what all of its CPUs have.
+    # avx512 alone is left out, as it multiplies bytes as avx2 does, and avx512-bf16, which differs
+    # from avx512-vnni where weights are bf16
+    "x86_64": ("avx512-vnni", "avx2-vnni", "avx2", "x86-64"),
+    "aarch64": ("arm-i8mm", "arm-dotprod", "arm"),
+}
+_ANY_OF = {"any-x86-64": "x86_64", "any-arm": "aarch64"}
 
 
 def host_level() -> Level:
@@ -50,13 +68,30 @@ def level(name: str) -> Level:
     for row in LEVELS:
         if row.name == name:
             return row
-    raise TargetError(f"unknown CPU level '{name}'; use --cpu with one of: host, {_names()}")
+    raise TargetError(f"unknown CPU level '{name}'; use --cpu with one of: any, host, {_names()}")
 
 
 def target(choices: Choices) -> Target:
-    """The row for a CPU level. Another architecture than this machine's is compiled for Linux."""
-    row = level(choices.cpu)
+    """The row for a CPU level, or the best of several and the others as its alternatives.
+
+    Another architecture than this machine's is compiled for Linux. Raises TargetError.
+    """
+    if choices.cpu != "any" and choices.cpu not in _ANY_OF:
+        return _row(level(choices.cpu))
+    arch = _ANY_OF.get(choices.cpu, machine())
+    if arch not in ANY:
+        raise TargetError(f"no CPU levels for '{arch}'; use --cpu with one of: {_names()}")
+    first, *others = (_beside_others(level(name)) for name in ANY[arch])
+    return replace(first, alternatives=tuple(others))
+
+
+def _beside_others(row: Level) -> Target:
+    return replace(_row(row), variant=row.name, library=f"model.{row.name}.so")
+
+
+def _row(row: Level) -> Target:
     foreign = row.arch != machine()
+    columns, signed = STORED[row.arch]
     return Target(
         name="cpu",
         device="cpu",
@@ -66,6 +101,8 @@ def target(choices: Choices) -> Target:
         cpu=row.cpu,
         features=row.features,
         vector_bits=row.vector_bits,
+        tile_columns=columns,
+        signed_codes=signed,
         f16=True,
         link=link_for(row.arch),
         archive=archive_for(row.arch),
@@ -74,4 +111,4 @@ def target(choices: Choices) -> Target:
 
 
 def _names() -> str:
-    return ", ".join(row.name for row in LEVELS)
+    return ", ".join([*_ANY_OF, *(row.name for row in LEVELS)])

@@ -26,7 +26,7 @@ class Choices:
     """What a user may choose of a row; a row refuses what it cannot offer (see `get_target`)."""
 
     cpu: str = "host"
-    """Level of the host's CPU, where kernels run on it."""
+    """Level of the host's CPU, where kernels run on it; or 'any' for a library of each level."""
     archs: tuple[str, ...] = ()
     """Architectures of the device that one library serves, as in sm_80."""
     f16: bool | None = None
@@ -65,6 +65,11 @@ class Target:
     """CPU features the library needs, in LLVM's spelling."""
     vector_bits: int = 128
     """Width of the vector registers kernels are written for."""
+    tile_columns: int = 0
+    """Columns of a tile of a matrix that a CPU's kernels read; 0 = as its registers would have it.
+    Libraries of one folder have the same, whatever their registers."""
+    signed_codes: bool | None = None
+    """Whether a CPU's kernels read 8-bit codes less 128; None = as its instructions would."""
     library: str = "model.so"
     """File name of the library in the artifact."""
     extra_files: tuple[str, ...] = ()

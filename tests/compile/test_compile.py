@@ -33,8 +33,11 @@ def checkpoint(tmp_path_factory: Any) -> Path:
 
 
 def run(*arguments: object, seed: int | None = None) -> subprocess.CompletedProcess[str]:
-    """`mlcc ARGUMENTS` in a process of its own; `seed` is of Python's hashes."""
+    """`mlcc ARGUMENTS` in a process of its own; `seed` is of Python's hashes. One library for a CPU
+    unless told otherwise: `test_any_cpu.py` has several."""
     command = [sys.executable, "-m", "mlcc", *map(str, arguments)]
+    if arguments[0] == "compile" and not {"--target", "--cpu"} & set(arguments):
+        command += ["--cpu", "host"]
     env = os.environ if seed is None else {**os.environ, "PYTHONHASHSEED": str(seed)}
     return subprocess.run(command, capture_output=True, text=True, check=False, env=env)
 
@@ -49,7 +52,8 @@ def test_compiles_in_fresh_processes_are_equal_to_the_byte(
 ) -> None:
     needs.require_target(target)
     folders = [tmp_path / str(i) / "out" for i in range(2)]
-    how = ("--target", target, "--quant", quant, "--context", 64, "-q")
+    how = ["--target", target, "--quant", quant, "--context", 64, "-q"]
+    how += ["--cpu", "host"] if target == "cpu" else []
     for seed, folder in enumerate(folders):
         done = run("compile", checkpoint, "-o", folder, *how, seed=seed)
         assert done.returncode == 0, done.stderr

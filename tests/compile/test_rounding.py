@@ -47,7 +47,8 @@ def test_sixteen_bits_are_nearly_floats(tmp_path: Path) -> None:
 
 def test_the_manifest_says_it(tmp_path: Path) -> None:
     folder = write_checkpoint(tmp_path / "model")
-    more = ["--context", "64", "-q", "--activations", "16", "-o", str(tmp_path / "out")]
+    more = ["--context", "64", "-q", "--activations", "16", "--cpu", "host"]
+    more += ["-o", str(tmp_path / "out")]
     result = CliRunner().invoke(cli, ["compile", str(folder), *more])
     assert result.exit_code == 0, result.output
     manifest = json.loads((tmp_path / "out" / "mlcc.json").read_text())

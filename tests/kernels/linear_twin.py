@@ -18,6 +18,7 @@ Floats = npt.NDArray[np.float32]
 
 _LLVM = {
     isa.AVX512_VNNI: {"mcpu": "x86-64-v4", "mattr": ["+avx512vnni"]},
+    isa.AVX512_BF16: {"mcpu": "x86-64-v4", "mattr": ["+avx512vnni", "+avx512bf16"]},
     isa.AVX2_VNNI: {"mcpu": "x86-64-v3", "mattr": ["+avxvnni"]},
     isa.AVX2: {"mcpu": "haswell"},
     isa.SSE2: {"mcpu": "x86-64"},
@@ -28,9 +29,14 @@ _LLVM = {
 }
 
 
+def plain(cpu: isa.Isa) -> isa.Isa:
+    """The CPU, whatever layout and activations a test gives it."""
+    return replace(cpu, activation_parts=1, tile_columns=0, stored_signed=None)
+
+
 def build(kernel: Any, cpu: isa.Isa) -> Any:
     """Compile one PrimFunc for an instruction set."""
-    target = tvm.target.Target({"kind": "llvm", **_LLVM[replace(cpu, activation_parts=1)]})
+    target = tvm.target.Target({"kind": "llvm", **_LLVM[plain(cpu)]})
     main = kernel.with_attr("global_symbol", "main")
     return tvm.compile(tvm.IRModule({"main": main}), target=target)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import linear_twin as lt
 import numpy as np
 import pytest
-from test_linear import HERE, best, host_runs
+from test_linear import HERE, best, host_runs, wide
 
 from mlcc_compiler.kernels.cpu import isa
 from mlcc_compiler.kernels.cpu.embedding import table_tensor
@@ -43,6 +43,7 @@ def test_packed_on_every_instruction_set(cpu: isa.Isa) -> None:
     if not host_runs(cpu):
         pytest.skip(f"this machine has no {cpu.name}")
     _check_packed("int8a_g32", cpu)
+    _check_packed("int8a_g32", wide(cpu))
     _check_packed("f16", cpu)
 
 

@@ -42,6 +42,7 @@ def client(file: Path) -> Iterator[OpenAI]:
     out = file.parent / "compiled"
     mlcc = [sys.executable, "-m", "mlcc"]
     compiled = [*mlcc, "compile", str(file), "--context", "512", "--max-batch", "2", "-q"]
+    compiled += ["--cpu", "host"]
     subprocess.run([*compiled, "-o", str(out)], check=True, timeout=1200)
     assert sum(path.stat().st_size for path in out.rglob("*")) < 1.1 * file.stat().st_size
     serve = [*mlcc, "serve", str(out), "--port", "0", "--alias", "gemma", "--parse-special"]

@@ -20,6 +20,7 @@ from pathlib import Path
 import pytest
 
 from mlcc.device import executor_library
+from mlcc.machine import machine
 from mlcc_targets.native import manylinux
 from mlcc_targets.wasm import build as wasm
 
@@ -30,7 +31,7 @@ pytestmark = [
 ]
 ROOT = Path(__file__).parents[2]
 LIBRARIES = {
-    "cpu": "model.so",
+    "cpu": "model.x86-64.so" if machine() == "x86_64" else "model.arm.so",
     "vulkan": "model.so",
     "metal": "model.dylib",
     "ios": "model.a",

@@ -3,9 +3,12 @@ arrays of a step, and those that choose tokens from logits."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from mlcc.engine.tables import MOST_TOP_LOGPROBS, StepLayout
-from mlcc_compiler.kernels.frame import Argument, f32, i32
+from mlcc_compiler.kernels.frame import Argument, activations, f32, i32, page_arguments
 from mlcc_compiler.kernels.step import step_argument
+from mlcc_compiler.layout import KvLayout
 
 
 def read_step_arguments(layout: StepLayout) -> dict[str, Argument]:
@@ -28,6 +31,23 @@ def read_step_arguments(layout: StepLayout) -> dict[str, Argument]:
 def paged_groups(layout: StepLayout) -> list[int]:
     """The cache groups with pages, in order: each has its slots."""
     return [g for g, group in enumerate(layout.groups) if group.has_pages]
+
+
+def rotated_arguments(
+    device: Any, layout: KvLayout, heads: int, rotary_dim: int, norm: bool
+) -> dict[str, Argument]:
+    """(qkv, table, perhaps the weights of q's and k's norm, slots, pages, perhaps scales, q) of
+    `rotate_and_append`."""
+    head_dim = layout.head_dim
+    weights = {"q_norm": f32(head_dim), "k_norm": f32(head_dim)} if norm else {}
+    return {
+        "qkv": activations(device, "n", (heads + 2 * layout.kv_heads) * head_dim),
+        "table": f32("n", rotary_dim),
+        **weights,
+        "token_slots": i32("n"),
+        **page_arguments(layout),
+        "q": activations(device, "n", heads, head_dim),
+    }
 
 
 def sample_arguments(vocab: int, layout: StepLayout) -> dict[str, Argument]:

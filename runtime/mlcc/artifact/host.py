@@ -98,6 +98,6 @@ def _check_features(target: TargetInfo) -> tuple[str, ...]:
     if missing:
         raise ArtifactError(
             f"needs a CPU with {', '.join(missing)}, which this one lacks; "
-            "compile again here with `mlcc compile`, or for a lower level with --cpu"
+            "compile again here, or for all of its kind with `mlcc compile --cpu any`"
         )
     return ()

@@ -228,6 +228,8 @@ def _run_compiler(model: str, options: CompileOptions, entry: Entry) -> None:
 
     command = [sys.executable, "-m", "mlcc_compiler", "compile", model, *options.arguments()]
     command += ["-o", str(entry.model)]
+    if (options.target or TARGET) == "cpu":  # for this machine's alone: the folder stays here
+        command += ["--cpu", "host"]
     # The runtime's mode of TVM has no compiler. Its words go to our stderr: stdout is the answer's.
     environment = {key: os.environ[key] for key in os.environ if key != "TVM_USE_RUNTIME_LIB"}
     code = call(command, environment)

@@ -1,38 +1,52 @@
-"""How many threads compute a step: TVM's pool, whoever has loaded its runtime, reads it once."""
+"""How many threads compute a step. TVM's pool, where a library runs over that, reads it once."""
 
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
+from mlcc.cores import usable_cores, usable_threads
 from mlcc.errors import InvalidRequestError
+
+_TVM, _OMP = "TVM_NUM_THREADS", "OMP_NUM_THREADS"
+_written: str | None = None
+"""What this module wrote into the environment, which is no wish of a user's."""
 
 
 def set_threads(threads: int | None) -> int:
     """Fix the number of kernel threads; must be called before a library runs, and before
     anything imports tvm.
 
-    Default: TVM_NUM_THREADS, else the cores this process may use (TVM's own default can be 1).
+    Default: TVM_NUM_THREADS or OMP_NUM_THREADS, else the physical cores this process may use
+    (TVM's own default can be 1). What the environment says is cut to what there is.
     Returns the number.
-    Raises InvalidRequestError for more than that: waiting threads spin, and starve each other.
+    Raises InvalidRequestError for more than the process may use: waiting threads spin, and starve
+    each other; and for variables that are no numbers.
     """
-    cores = _usable_cores()
-    count = threads or min(cores, int(os.environ.get("TVM_NUM_THREADS") or cores))
-    if count > cores:
+    global _written
+    most = usable_threads()
+    count = threads or min(most, _wished() or usable_cores())
+    if count > most:
         raise InvalidRequestError(
-            f"--threads {count} is more than the {cores} cores this process may use; "
-            f"use --threads {cores} or less"
+            f"--threads {count} is more than the {most} cores this process may use; "
+            f"use --threads {most} or less"
         )
-    os.environ["TVM_NUM_THREADS"] = str(count)
+    _written = os.environ[_TVM] = str(count)
     return count
 
 
-def _usable_cores() -> int:
-    """Cores of this process's affinity, within the container's CPU quota."""
-    affinity = getattr(os, "sched_getaffinity", None)
-    cores = len(affinity(0)) if affinity else os.cpu_count() or 1
-    try:
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
-        return max(1, min(cores, int(quota) // int(period)))
-    except (OSError, ValueError):  # no such file, or "max"
-        return cores
+def _wished() -> int | None:
+    """What the environment asks for; of OpenMP's lists (4,2 for nested regions) the first."""
+    told = {name: os.environ.get(name, "").strip() for name in (_TVM, _OMP)}
+    if told[_TVM] == _written:
+        told[_TVM] = ""
+    for name, text in told.items():
+        if not text:
+            continue
+        first = text.split(",")[0].strip()
+        if not first.isdecimal() or int(first) < 1:
+            raise InvalidRequestError(
+                f"{name} is '{text}', which is no number of threads; set it to 1 or more, or "
+                "unset it"
+            )
+        return int(first)
+    return None

@@ -106,7 +106,7 @@ def _unpack_row(
 ) -> None:
     """One column of a tile of codes: four neighbours at a time, one lane of the linear's."""
     p, codes, scales = packing, buffers[0], Scales(packing, buffers)
-    one = replace(p.isa, vector_bits=32, dot="generic")
+    one = replace(p.isa, vector_bits=32, dot="generic", stored_signed=p.flips)
 
     def four(value: Expr) -> Expr:
         return T.Broadcast(value, 4)
@@ -120,8 +120,6 @@ def _unpack_row(
             k = B.bind(stretch * p.rows.group + (index * BLOCK + step) * STEP)
             at = (tile, B.bind(k // p.group))
             code = steps.step(step)
-            if p.flips:
-                code = code ^ four(T.uint8(128))
             zero = scales.zero(at, column, 1)
             zero = T.int32(zero) if isinstance(zero, int) else zero
             value = T.Cast("float32x4", T.Cast("int32x4", code) - four(zero))

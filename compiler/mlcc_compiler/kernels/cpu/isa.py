@@ -5,7 +5,7 @@ Derived from a target row's architecture and feature list, never from the machin
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from mlcc_compiler._tvm import T
@@ -26,10 +26,16 @@ class Isa:
     """Architectural vector registers: bounds the register tiles."""
     has_f16: bool = False
     """float16 vectors convert to float32 in one instruction."""
+    has_bf16: bool = False
+    """Products of bf16 are added in pairs to float32: see `dot2`."""
     activation_dtype: str = "float32"
     """What operators hand to one another."""
     activation_parts: int = 1
     """int8 numbers that stand for one activation where it meets codes: 2 are 16 bits."""
+    tile_columns: int = 0
+    """Columns of a tile of a stored matrix; 0 = two vectors. Of a target's row, as the next is."""
+    stored_signed: bool | None = None
+    """Whether 8-bit codes lie in memory less 128; None = as the dot product takes them."""
 
     @property
     def lanes(self) -> int:
@@ -37,9 +43,14 @@ class Isa:
 
     @property
     def signed_codes(self) -> bool:
-        """8-bit codes are stored less 128, as the dot product wants them signed. SSE2's does not
+        """The dot product takes 8-bit codes less 128, as it wants them signed. SSE2's does not
         care; it takes them as Arm's do, so that one Android folder serves both."""
-        return self.dot in ("avx2", "sse2", "neon_dotprod", "neon")
+        return self.dot in ("avx2", "sse2", "neon_i8mm", "neon_dotprod", "neon")
+
+    @property
+    def flips_codes(self) -> bool:
+        """8-bit codes lie in memory otherwise than the dot product takes them."""
+        return self.stored_signed not in (None, self.signed_codes)
 
     @classmethod
     def from_features(cls, arch: str, features: Collection[str]) -> "Isa":
@@ -51,6 +62,7 @@ class Isa:
 
 GENERIC = Isa("generic", 128, "generic", 16)
 AVX512_VNNI = Isa("avx512-vnni", 512, "avx512vnni", 32, True)
+AVX512_BF16 = replace(AVX512_VNNI, name="avx512-bf16", has_bf16=True)
 AVX2_VNNI = Isa("avx2-vnni", 256, "avxvnni", 16, True)
 AVX2 = Isa("avx2", 256, "avx2", 16, True)
 SSE2 = Isa("sse2", 128, "sse2", 16)
@@ -60,6 +72,7 @@ NEON = Isa("neon", 128, "neon", 32, True)
 
 _ROWS: dict[str, tuple[tuple[tuple[str, ...], Isa], ...]] = {
     "x86_64": (
+        (("avx512f", "avx512bw", "avx512vl", "avx512vnni", "avx512bf16"), AVX512_BF16),
         (("avx512f", "avx512bw", "avx512vl", "avx512vnni"), AVX512_VNNI),
         (("avx2", "fma", "f16c", "avxvnni"), AVX2_VNNI),
         (("avx2", "fma", "f16c"), AVX2),
@@ -84,9 +97,7 @@ def dot4(isa: Isa, acc: Expr, codes: Expr, x: Expr, bits: int = 8) -> Expr:
     if isa.dot in ("avx512vnni", "avxvnni"):
         name = f"llvm.x86.avx512.vpdpbusd.{isa.vector_bits}"
         return _call(name, i32, acc, codes, x)
-    if isa.dot == "neon_i8mm":
-        return _call("llvm.aarch64.neon.usdot", i32, acc, codes, x)
-    if isa.dot == "neon_dotprod":  # 4-bit codes are the same number signed
+    if isa.dot in ("neon_i8mm", "neon_dotprod"):  # 4-bit codes are the same number signed
         return _call("llvm.aarch64.neon.sdot", i32, acc, T.reinterpret(i8, codes), x)
     if isa.dot == "avx2":
         return _dot4_avx2(lanes, acc, codes, x, bits)
@@ -95,6 +106,37 @@ def dot4(isa: Isa, acc: Expr, codes: Expr, x: Expr, bits: int = 8) -> Expr:
     if isa.dot == "neon":
         return _dot4_neon(acc, codes, x)
     return _dot4_generic(lanes, acc, codes, x)
+
+
+DOT2 = "mlcc_dot2_bf16"
+"""The function of `DOT2_IR`, which LLVM writes in the place of each call."""
+
+_DPBF16 = "llvm.x86.avx512bf16.dpbf16ps.512"
+DOT2_IR = f"""
+define linkonce_odr hidden <16 x float> @{DOT2}(<16 x float> %acc, <32 x i16> %a, <32 x i16> %b)
+    alwaysinline {{
+  %x = bitcast <32 x i16> %a to <32 x bfloat>
+  %y = bitcast <32 x i16> %b to <32 x bfloat>
+  %sum = call <16 x float> @{_DPBF16}(<16 x float> %acc, <32 x bfloat> %x, <32 x bfloat> %y)
+  ret <16 x float> %sum
+}}
+declare <16 x float> @{_DPBF16}(<16 x float>, <32 x bfloat>, <32 x bfloat>)
+"""
+
+"""LLVM's text of it, which a kernel that calls it imports: TVM makes float32 of all bf16 there is
+before it writes LLVM, so that no call of ours could have operands of bf16."""
+
+
+def dot2(isa: Isa, acc: Expr, a: Expr, b: Expr) -> Expr:
+    """acc f32x16 + the sums of two products of bf16 in each lane; a and b are their bits, u16x32.
+    For `has_bf16` alone, and in kernels that import DOT2_IR."""
+    return T.call_extern(f"float32x{isa.lanes}", DOT2, acc, a, b)
+
+
+def matrix_dot(acc: Expr, rows: Expr, columns: Expr) -> Expr:
+    """acc i32x4, [r0 c0, r0 c1, r1 c0, r1 c1], + the products of two rows with two columns, eight
+    bytes of each: s8x16. For `neon_i8mm` alone."""
+    return _call("llvm.aarch64.neon.smmla", "int32x4", acc, rows, columns)
 
 
 def byte_shuffle(isa: Isa, table: Sequence[int], index: Expr) -> Expr:

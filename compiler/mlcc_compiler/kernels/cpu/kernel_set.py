@@ -15,6 +15,7 @@ from mlcc_compiler.kernels.cpu import (
     parts,
     pooling,
     rope,
+    rotate,
     top_logprobs,
 )
 from mlcc_compiler.kernels.cpu import sample as sampling
@@ -51,6 +52,7 @@ FACTORIES: dict[str, Factory] = {
     "remap": pooling.remap,
     "read_step": kv.read_step,
     "append_kv": kv.append_kv,
+    "rotate_and_append": rotate.rotate_and_append,
     "append_latent": latent.append_latent,
     "copy_pages": kv.copy_pages,
     "adapt_shrink": adapt.adapt_shrink,
@@ -80,13 +82,18 @@ LAYOUTS: dict[str, Layout] = {
 
 def cpu_kernels(isa: Isa) -> KernelSet:
     """The set for one kind of CPU."""
-    return KernelSet(isa, FACTORIES, EMITTERS, LAYOUTS, frozenset({"gate_up"}), linear.together)
+    return KernelSet(
+        isa, FACTORIES, EMITTERS, LAYOUTS, frozenset({"qkv", "gate_up"}), linear.together
+    )
 
 
 def kernels_of(target: Target, activation_bits: int = 8) -> KernelSet:
     """The set for a target's row; activations that meet codes are rounded to 8 or 16 bits."""
-    isa = Isa.from_features(target.arch, target.features)
-    parts = activation_bits // 8
-    return cpu_kernels(
-        replace(isa, activation_dtype=target.activation_dtype, activation_parts=parts)
+    isa = replace(
+        Isa.from_features(target.arch, target.features),
+        activation_dtype=target.activation_dtype,
+        activation_parts=activation_bits // 8,
+        tile_columns=target.tile_columns,
+        stored_signed=target.signed_codes,
     )
+    return cpu_kernels(isa)

@@ -48,7 +48,7 @@ def append_int8(isa: Isa, layout: KvLayout) -> PrimFunc:
                 for which, x in enumerate((k, v)):
                     with T.serial(kv_heads) as h:
                         place = (page, which, h, offset)
-                        _keep(isa, head_dim, (x, i, h), (pages, *place), (scales, *place))
+                        keep_head(isa, head_dim, (x, i, h), (pages, *place), (scales, *place))
 
         each_row(slots.shape[0], 2 * kv_heads * head_dim, token)
 
@@ -56,7 +56,7 @@ def append_int8(isa: Isa, layout: KvLayout) -> PrimFunc:
     return kernel(body, k=rows, v=rows, token_slots=i32("n"), **page_arguments(layout))
 
 
-def _keep(
+def keep_head(
     isa: Isa,
     size: int,
     source: tuple[Expr, ...],

@@ -22,7 +22,7 @@ def rms_norm(isa: Isa, row: Sizes, weight: Sizes, eps: float, offset: float) -> 
     """
 
     def body(x: Expr, w: Expr, y: Expr) -> None:
-        normalise = _Normalise(weight[0], eps, isa.lanes, offset)
+        normalise = Normalise(weight[0], eps, isa.lanes, offset)
 
         def one(i: Expr) -> None:
             normalise(x, w, y, i)
@@ -44,7 +44,7 @@ def add_rms_norm(
     (hidden,) = row
 
     def body(x: Expr, residual: Expr, w: Expr, total: Expr, y: Expr) -> None:
-        normalise = _Normalise(hidden, eps, isa.lanes, offset)
+        normalise = Normalise(hidden, eps, isa.lanes, offset)
 
         def one(i: Expr) -> None:
             def add(j: Expr, k: int) -> None:
@@ -69,7 +69,7 @@ def layer_norm(isa: Isa, row: Sizes, weight: Sizes, *rest: Any) -> PrimFunc:
 
     def body(x: Expr, w: Expr, *others: Expr) -> None:
         *b, y = others
-        normalise = _Normalise(size, eps, isa.lanes, offset)
+        normalise = Normalise(size, eps, isa.lanes, offset)
 
         def one(i: Expr) -> None:
             mean = normalise.mean(lambda j, k: x[i, span(j, k)])
@@ -92,7 +92,7 @@ def layer_norm(isa: Isa, row: Sizes, weight: Sizes, *rest: Any) -> PrimFunc:
     return kernel(body, x=rows, w=f32(*weight), **biases, y=rows)
 
 
-class _Normalise:
+class Normalise:
     """Emits y[at] = x[at] * scale * weight for one row of `size` elements."""
 
     def __init__(self, size: int, eps: float, lanes: int, offset: float) -> None:

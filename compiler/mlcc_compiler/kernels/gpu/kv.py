@@ -16,7 +16,6 @@ from mlcc_compiler.kernels.frame import (
     Expr,
     PrimFunc,
     activations,
-    f32,
     i32,
     kernel,
     page_arguments,
@@ -31,6 +30,7 @@ from mlcc_compiler.kernels.gpu.norm import each_lane, row_factor
 from mlcc_compiler.kernels.gpu.rope import turned
 from mlcc_compiler.kernels.gpu.workgroup import bind, ceil_div, clamp_f16, int32, launch, real, when
 from mlcc_compiler.kernels.step import Step, step_argument
+from mlcc_compiler.kernels.step_arguments import rotated_arguments
 from mlcc_compiler.layout import KvLayout
 
 
@@ -133,17 +133,7 @@ def rotate_and_append(
                         h = bind(part - heads - (kind - 1) * kv_heads)
                         head.store(layout, pages, rest[-2], slot, kind - 1, h)
 
-    width = parts * head_dim
-    weight = f32(head_dim)
-    return kernel(
-        body,
-        qkv=activations(gpu, "n", width),
-        table=f32("n", rotary_dim),
-        **({"q_norm": weight, "k_norm": weight} if norm else {}),
-        token_slots=i32("n"),
-        **page_arguments(layout),
-        q=activations(gpu, "n", heads, head_dim),
-    )
+    return kernel(body, **rotated_arguments(gpu, layout, heads, rotary_dim, norm is not None))
 
 
 def copy_pages(gpu: Gpu, kept: CacheTensor, layout: StepLayout, group: int) -> PrimFunc:

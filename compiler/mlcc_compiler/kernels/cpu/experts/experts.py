@@ -19,7 +19,8 @@ from mlcc_compiler.kernels.cpu.experts.packing import ExpertPacking
 from mlcc_compiler.kernels.cpu.isa import Isa
 from mlcc_compiler.kernels.cpu.linear.floats import ROW_TILES, float_tile
 from mlcc_compiler.kernels.cpu.linear.linear import inputs_of, packing
-from mlcc_compiler.kernels.cpu.linear.quantized import QuantizedTile, input_shapes, row_tiles
+from mlcc_compiler.kernels.cpu.linear.quantized import input_shapes, row_tiles
+from mlcc_compiler.kernels.cpu.linear.row_pairs import quantized_tile
 from mlcc_compiler.kernels.cpu.linear.tile import OPAQUE, Output, cover_rows
 from mlcc_compiler.kernels.frame import Expr, PrimFunc
 from mlcc_compiler.kernels.kernel_set import KernelSet
@@ -118,7 +119,7 @@ def _body(
     """What emits a register tile: (rows, first row, tile of the weight)."""
     if not form.one.scheme.is_float:
         codes, scales, sums = x
-        return QuantizedTile(form.one, codes, scales, sums, weights, output).tile
+        return quantized_tile(form.one, codes, scales, sums, weights, output).tile
     return lambda rows, row, tile: float_tile(form.one, x[0], weights[0], output, rows, row, tile)
 
 

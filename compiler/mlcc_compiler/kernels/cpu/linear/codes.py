@@ -43,11 +43,17 @@ class StepCodes:
             code = part if code is None else code | part
             first += plane.vectors(self.steps)
         if not self.scheme.table:
-            return code
+            return self._as_taken(code)
         found = planes.integers(self.scheme.table)
         assert found is not None
         shift = 0 if self.isa.signed_codes else HALF
         return byte_shuffle(self.isa, [(v + shift) & 255 for v in found[0]], code)
+
+    def _as_taken(self, code: Expr) -> Expr:
+        """8-bit codes that lie unsigned for one CPU and signed for another: less, or more, 128."""
+        if self.scheme.bits < 8 or not self.isa.flips_codes:
+            return code
+        return code ^ T.Broadcast(T.uint8(HALF), lanes_of(code))
 
     def _vector(self, index: int) -> Expr:
         """Loaded in the order in which they lie, which is what memory is fastest at."""

@@ -4,15 +4,18 @@ bf16 widens by a shift, f16 by one conversion. Not here: the loops (`tile.py`) a
 of the weights in memory (`packing.py`).
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from mlcc_compiler._tvm import B, IRBuilder, T
 from mlcc_compiler.kernels.cpu.isa import Isa
-from mlcc_compiler.kernels.cpu.linear.packing import COLUMN_VECTORS, CpuPacking
+from mlcc_compiler.kernels.cpu.linear.packing import CpuPacking
 from mlcc_compiler.kernels.cpu.linear.tile import (
     OPAQUE,
     Output,
     Registers,
+    Strip,
+    for_each_strip,
     for_each_tile,
     prefetch,
     rows_ahead,
@@ -34,21 +37,35 @@ def linear_float(
 ) -> Expr:
     """PrimFunc(x[n, K], weight, [bias f32[N]], y result[n, N]); weight as `CpuPacking.tensors`."""
     packing = CpuPacking(n_out, k, scheme, isa)
+
+    def tiles(x: Expr, weight: Expr, output: Output, n: Expr) -> None:
+        def tile(rows: int, row: Expr, tile: Expr) -> None:
+            float_tile(packing, x, weight, output, rows, row, tile)
+
+        for_each_tile([(packing.tiles, tile)], n, 4 * k, ROW_TILES)
+
+    return float_product(packing, isa.activation_dtype, bias, result, tiles)
+
+
+def float_product(
+    packing: CpuPacking,
+    x_dtype: str,
+    bias: bool,
+    result: str,
+    tiles: Callable[[Expr, Expr, Output, Expr], None],
+) -> Expr:
+    """The PrimFunc around the loops over tiles: `tiles(x, weight, output, n)` emits those."""
     (stored,) = packing.tensors
     with IRBuilder() as builder, B.prim_func(s_tir=True, private=True):
         B.func_attr({"tirx.noalias": True, "tirx.is_scheduled": True, "op_pattern": OPAQUE})
         x_handle = B.arg("x", T.handle())
         weight = B.arg("weight", B.buffer(stored.shape, stored.dtype))
-        bias_buffer = B.arg("bias", B.buffer((n_out,), "float32")) if bias else None
+        bias_buffer = B.arg("bias", B.buffer((packing.n,), "float32")) if bias else None
         y_handle = B.arg("y", T.handle())
         n = T.int64()
-        x = B.match_buffer(x_handle, (n, k), isa.activation_dtype)
-        output = Output(packing, B.match_buffer(y_handle, (n, n_out), result), bias_buffer)
-
-        def tile(rows: int, row: Expr, tile: Expr) -> None:
-            float_tile(packing, x, weight, output, rows, row, tile)
-
-        for_each_tile([(packing.tiles, tile)], n, 4 * k, ROW_TILES)
+        x = B.match_buffer(x_handle, (n, packing.k), x_dtype)
+        y = B.match_buffer(y_handle, (n, packing.n), result)
+        tiles(x, weight, Output(packing, y, bias_buffer), n)
     return builder.get()
 
 
@@ -56,21 +73,38 @@ def float_tile(
     packing: CpuPacking, x: Expr, weight: Expr, output: Output, rows: int, row: Expr, tile: Expr
 ) -> None:
     """Emit one register tile: some rows of x times the columns of a tile of the weight."""
-    lanes = packing.isa.lanes
-    sums = Registers(rows * COLUMN_VECTORS, lanes, "float32")
-    with B.unroll(rows * COLUMN_VECTORS) as i:
+
+    def strip(strip: Strip) -> None:
+        _float_strip(packing, x, weight, output, rows, row, tile, strip)
+
+    for_each_strip(packing, rows, strip)
+
+
+def _float_strip(
+    packing: CpuPacking,
+    x: Expr,
+    weight: Expr,
+    output: Output,
+    rows: int,
+    row: Expr,
+    tile: Expr,
+    strip: Strip,
+) -> None:
+    lanes, vectors = packing.isa.lanes, strip.vectors
+    sums = Registers(rows * vectors, lanes, "float32")
+    with B.unroll(rows * vectors) as i:
         sums.set(i, T.Broadcast(T.float32(0), lanes))
 
     def step(k: Expr) -> None:
-        prefetch(weight, tile, k, rows_ahead(weight))
+        prefetch(weight, tile, k, rows_ahead(weight), strip)
         columns = [
-            B.bind(widen(packing.isa, weight, [tile, k, c * lanes], lanes))
-            for c in range(COLUMN_VECTORS)
+            B.bind(widen(packing.isa, weight, [tile, k, strip.column(c)], lanes))
+            for c in range(vectors)
         ]
         with B.unroll(rows) as r:
             value = B.bind(T.Broadcast(x[row + r, k], lanes))
-            for c in range(COLUMN_VECTORS):
-                i = r * COLUMN_VECTORS + c
+            for c in range(vectors):
+                i = r * vectors + c
                 sums.set(i, sums.get(i) + columns[c] * value)
 
     whole = packing.k // _UNROLL
@@ -78,4 +112,4 @@ def float_tile(
         step(i * _UNROLL + j)
     for k in range(whole * _UNROLL, packing.k):
         step(T.int64(k))
-    output.store(sums, rows, row, tile)
+    output.store(sums, rows, row, tile, strip)

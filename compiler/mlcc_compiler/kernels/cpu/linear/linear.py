@@ -16,6 +16,7 @@ from typing import Any
 
 from mlcc_compiler.graph import Graph, Merged, Weight, dims, tensor
 from mlcc_compiler.kernels.cpu.isa import Isa
+from mlcc_compiler.kernels.cpu.linear.bf16 import linear_bf16, multiplies_bf16, round_rows
 from mlcc_compiler.kernels.cpu.linear.floats import linear_float
 from mlcc_compiler.kernels.cpu.linear.packing import CpuPacking, row_form
 from mlcc_compiler.kernels.cpu.linear.quantized import linear_merged, linear_quantized
@@ -50,7 +51,10 @@ def packing(n_out: int, k: int, how: str | Scheme, isa: Isa) -> CpuPacking:
 def linear(
     isa: Isa, n_out: int, k: int, how: str | Scheme, bias: bool, result: str = "float32"
 ) -> Any:
-    """The PrimFunc of `linear_float` or `linear_quantized`; their docstrings list parameters."""
+    """The PrimFunc of `linear_float`, `linear_bf16` or `linear_quantized`; their docstrings list
+    parameters."""
+    if multiplies_bf16(isa, k, _row(how)):
+        return linear_bf16(isa, n_out, k, _row(how), bias, result)
     build = linear_float if _row(how).is_float else linear_quantized
     return build(isa, n_out, k, _row(how), bias, result)
 
@@ -84,9 +88,10 @@ def emit_linear(
     *,
     out: Any,
 ) -> Any:
-    """Float weights multiply rows as they are; codes multiply rows quantized once per input."""
+    """Float weights multiply rows as they are, or as bf16 where the CPU multiplies that; codes
+    multiply rows quantized once per input."""
     plans = [member.plan for member in weight.members]
-    inputs = inputs_of(kernels, graph, x, weight.members[0])
+    inputs = _inputs(kernels, graph, x, weight.members[0])
     arguments = [*inputs, *weight.tensors, *([] if bias is None else [bias])]
     made: tuple[Any, ...] = (bias is not None, str(out.dtype))
     if len(plans) == 1:
@@ -95,6 +100,19 @@ def emit_linear(
         parts = tuple((plan.shape[0], _row(plan.scheme)) for plan in plans)
         kernel = kernels.made(linear_merged, parts, plans[0].shape[1], *made)
     return graph.call_tir(kernel, "linear", arguments, out)
+
+
+def _inputs(kernels: KernelSet, graph: Graph, x: Any, weight: Weight) -> list[Any]:
+    """x as the matrix product wants it; a mixture's experts meet floats as they are."""
+    rows, width = dims(x)
+    if not multiplies_bf16(kernels.device, width, _row(weight.plan.scheme)):
+        return inputs_of(kernels, graph, x, weight)
+    key = ("round_rows", x)
+    if key not in graph.memo:
+        kernel = kernels.made(round_rows, width)
+        out = tensor([rows, width], "uint16")
+        graph.memo[key] = graph.call_tir(kernel, "round_rows", [x], out)
+    return [graph.memo[key]]
 
 
 def inputs_of(kernels: KernelSet, graph: Graph, x: Any, weight: Weight) -> list[Any]:

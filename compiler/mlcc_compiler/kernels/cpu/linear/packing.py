@@ -1,7 +1,9 @@
 """How the CPU kernels store a weight matrix: numpy packing, unpacking, and the shapes.
 
 A matrix [N, K] is cut into tiles of `width` output columns (a few vector registers), padded with
-zeros to whole tiles. Inside a tile the kernel's reads are one contiguous stream along K:
+zeros to whole tiles. Inside a tile the kernel's reads are one contiguous stream along K. How wide a
+tile is belongs to the layout: all CPUs of an architecture read the same bytes, those of narrower
+registers a tile in strips.
 
     floats       [tiles, K, width]
     codes        [tiles, stretches * vectors of one, width, 4]  four k of one column in one lane
@@ -36,7 +38,10 @@ from mlcc_compiler.quantization.schemes import MINIMA, ZEROS
 Array = npt.NDArray[Any]
 
 COLUMN_VECTORS = 2
-"""Vector registers side by side in a tile."""
+"""Vector registers side by side that several rows are multiplied with at a time."""
+
+ROW_VECTORS = 4
+"""The same of a single row, where a tile has so many: whole cache lines of codes in one stream."""
 
 STRETCH = 32
 """Weights, and activations, of a stretch."""
@@ -71,7 +76,12 @@ class CpuPacking:
     @property
     def width(self) -> int:
         """Output columns of a tile."""
-        return COLUMN_VECTORS * self.isa.lanes
+        return self.isa.tile_columns or COLUMN_VECTORS * self.isa.lanes
+
+    def vectors_at_once(self, rows: int) -> int:
+        """Vector registers of columns whose sums so many rows have in registers at a time."""
+        most = ROW_VECTORS if rows * self.isa.activation_parts == 1 else COLUMN_VECTORS
+        return min(most, self.width // self.isa.lanes)
 
     @property
     def tiles(self) -> int:
@@ -107,8 +117,9 @@ class CpuPacking:
 
     @property
     def flips(self) -> bool:
-        """8-bit codes are stored signed where the dot product wants them so."""
-        return self.scheme.bits == 8 and self.isa.signed_codes
+        """8-bit codes are stored signed, as a layout says or the dot product wants them."""
+        stored = self.isa.stored_signed
+        return self.scheme.bits == 8 and (self.isa.signed_codes if stored is None else stored)
 
     @property
     def tensors(self) -> tuple[PhysicalTensor, ...]:

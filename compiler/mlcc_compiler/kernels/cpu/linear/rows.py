@@ -13,7 +13,7 @@ from typing import Any
 
 from mlcc_compiler._tvm import B, IRBuilder, T
 from mlcc_compiler.kernels.cpu.isa import Isa
-from mlcc_compiler.kernels.cpu.linear.tile import OPAQUE, Registers
+from mlcc_compiler.kernels.cpu.linear.tile import OPAQUE, Registers, for_rows
 from mlcc_compiler.kernels.cpu.vector_math import fit_lanes
 
 Expr = Any
@@ -25,8 +25,6 @@ _FINER = 254
 """Steps of the second part in one of the first."""
 _TINY = 1e-35
 """Groups below this are zero; the inverse of their scale would overflow."""
-_SERIAL = 16384
-"""Elements that one thread does faster than it wakes another."""
 _UNROLL = 8
 
 
@@ -53,11 +51,7 @@ def quantize_rows(isa: Isa, k: int, group: int, sums: int = 0) -> Expr:
             with B.serial(groups) as g:
                 _group(buffers, group, sums, isa, i, g)
 
-        with B.If(n * k <= _SERIAL):
-            with B.Then(), B.serial(n) as i:
-                row(i)
-            with B.Else(), B.parallel(n) as i:
-                row(i)
+        for_rows(n, k, row)
     return builder.get()
 
 

@@ -3,7 +3,8 @@
 A kernel is built with TVM's IRBuilder: Python loops unroll, `B.serial` loops stay. It runs
 
     for each block of rows and each tile of columns, in parallel:   rows fit L2, columns fit L1
-        for each tile of `r` rows of the block:  r x 2 vectors in registers, all of K
+        for each tile of `r` rows of the block, and each strip of the tile of columns:
+            r x 2 vectors in registers, all of K; of one row up to 4
 
 Rows that do not fill the last register tile are computed twice, with the tile moved up: the same
 numbers again, and no code for every remainder. Knows nothing of how weights are stored.
@@ -16,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from mlcc_compiler._tvm import B, T
-from mlcc_compiler.kernels.cpu.linear.packing import COLUMN_VECTORS, CpuPacking
+from mlcc_compiler.kernels.cpu.linear.packing import CpuPacking
 
 Expr = Any
 """A TVM expression, buffer or function; TVM ships no types for them."""
@@ -27,6 +28,9 @@ _L2_BYTES = 384 * 1024
 _AHEAD_BYTES = 12 * 1024
 """How far ahead of its reads a tile asks for weights. Hardware alone fetches half as fast as memory
 delivers when a few rows keep the loop busy."""
+
+_SERIAL = 16384
+"""Elements of rows that one thread rounds faster than it wakes another."""
 
 _LINE = 64
 """Bytes of a cache line."""
@@ -49,19 +53,49 @@ class Registers:
         B.buffer_store(self.buffer, value, [T.Ramp(i * self.lanes, 1, self.lanes)])
 
 
+@dataclass(frozen=True)
+class Strip:
+    """Some of a tile's columns, which are computed at a time: `vectors` registers of them."""
+
+    number: Expr
+    of: int
+    """Strips in a tile."""
+    vectors: int
+    lanes: int
+
+    @property
+    def columns(self) -> int:
+        return self.vectors * self.lanes
+
+    def column(self, vector: int) -> Expr:
+        """Where in the tile a vector begins."""
+        return self.number * self.columns + vector * self.lanes
+
+
+def for_each_strip(packing: CpuPacking, rows: int, body: Callable[[Strip], None]) -> None:
+    """Emit the body over a tile's strips, of the width that so many rows take."""
+    vectors, lanes = packing.vectors_at_once(rows), packing.isa.lanes
+    count = packing.width // (vectors * lanes)
+    if count == 1:
+        body(Strip(0, 1, vectors, lanes))
+        return
+    with B.serial(count) as number:
+        body(Strip(number, count, vectors, lanes))
+
+
 def rows_ahead(weights: Expr) -> int:
     """How many rows of `weights` [tiles, rows, width] lie within the prefetch distance."""
     return max(_AHEAD_BYTES // _row_bytes(weights), 1)
 
 
-def prefetch(weights: Expr, tile: Expr, index: Expr, ahead: int) -> None:
-    """Ask for `weights[tile, index + ahead]`; past a tile's end that is the next tile.
+def prefetch(weights: Expr, tile: Expr, index: Expr, ahead: int, strip: Strip) -> None:
+    """Ask for a strip of `weights[tile, index + ahead]`; past a tile's end that is the next tile.
 
     Past the end of the tensor it does nothing.
     """
     width = int(weights.shape[2])
-    for start in range(0, _row_bytes(weights), _LINE):
-        element = start * width // _row_bytes(weights)
+    for start in range(0, _row_bytes(weights) // strip.of, _LINE):
+        element = strip.number * (width // strip.of) + start * width // _row_bytes(weights)
         address = T.address_of(weights[tile, index + ahead, element])
         hint = T.llvm_lookup_intrinsic_id("llvm.prefetch")
         read, keep, data = T.int32(0), T.int32(3), T.int32(1)
@@ -94,43 +128,55 @@ class Output:
         """The tile of columns that a tile of the weight makes."""
         return tile
 
-    def store(self, sums: Registers, rows: int, row: Expr, tile: Expr) -> None:
-        """Write a register tile [rows, width], only the columns that exist."""
+    def store(self, sums: Registers, rows: int, row: Expr, tile: Expr, strip: Strip) -> None:
+        """Write a register tile [rows, columns of the strip], only the columns that exist."""
         p = self.packing
         tile = self.tile_of(tile)
         if p.n % p.width == 0:
-            self._store_whole(sums, rows, row, tile)
+            self._store_whole(sums, rows, row, tile, strip)
             return
         with B.If(tile < p.n // p.width):
             with B.Then():
-                self._store_whole(sums, rows, row, tile)
+                self._store_whole(sums, rows, row, tile, strip)
             with B.Else():
-                self._store_part(sums, rows, row)
+                self._store_part(sums, rows, row, strip)
 
-    def _store_whole(self, sums: Registers, rows: int, row: Expr, tile: Expr) -> None:
+    def _store_whole(self, sums: Registers, rows: int, row: Expr, tile: Expr, strip: Strip) -> None:
         lanes = sums.lanes
-        for c in range(COLUMN_VECTORS):
-            column = tile * self.packing.width + (self.first + c * lanes)
+        for c in range(strip.vectors):
+            column = tile * self.packing.width + (self.first + strip.column(c))
             bias = B.bind(self.bias.vload([column], sums.kind)) if self.bias is not None else None
             with B.unroll(rows) as r:
-                value = sums.get(r * COLUMN_VECTORS + c)
+                value = sums.get(r * strip.vectors + c)
                 value = value if bias is None else value + bias
                 y_row, y_column = self.at(row + r, column)
                 B.buffer_store(self.y, value, [y_row, T.Ramp(y_column, 1, lanes)])
 
-    def _store_part(self, sums: Registers, rows: int, row: Expr) -> None:
+    def _store_part(self, sums: Registers, rows: int, row: Expr, strip: Strip) -> None:
         """The last tile, one element at a time, through memory."""
         p = self.packing
-        first = p.n // p.width * p.width
-        spill = B.alloc_buffer((p.width,), "float32")
+        first = p.n // p.width * p.width + strip.column(0)
+        left = p.n - first
+        if strip.of > 1:
+            left = B.bind(T.max(T.min(left, T.int64(strip.columns)), T.int64(0)))
+        spill = B.alloc_buffer((strip.columns,), "float32")
         with B.unroll(rows) as r:
-            for c in range(COLUMN_VECTORS):
-                value = sums.get(r * COLUMN_VECTORS + c)
+            for c in range(strip.vectors):
+                value = sums.get(r * strip.vectors + c)
                 B.buffer_store(spill, value, [T.Ramp(c * sums.lanes, 1, sums.lanes)])
-            with B.serial(p.n - first) as j:
+            with B.serial(left) as j:
                 column = self.first + first + j
                 value = spill[j] if self.bias is None else spill[j] + self.bias[column]
                 B.buffer_store(self.y, value, list(self.at(row + r, column)))
+
+
+def for_rows(n: Expr, elements: int, row: Callable[[Expr], None]) -> None:
+    """Emit row(i) for n rows of `elements` each, in parallel if there is enough to do."""
+    with B.If(n * elements <= _SERIAL):
+        with B.Then(), B.serial(n) as i:
+            row(i)
+        with B.Else(), B.parallel(n) as i:
+            row(i)
 
 
 TileBody = Callable[[int, Expr, Expr], None]
