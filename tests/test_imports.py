@@ -181,7 +181,9 @@ before = set(sys.modules)
 import mlcc.embedded.entry
 plan = set(sys.modules) - before
 mlcc.embedded.entry.EmbeddedModel
-print(json.dumps([sorted(plan), sorted(set(sys.modules) - before)]))
+tab = set(sys.modules) - before
+import mlcc.api.jinja  # as the first conversation does
+print(json.dumps([sorted(plan), sorted(tab), sorted(set(sys.modules) - before)]))
 """
 
 
@@ -194,16 +196,17 @@ def test_a_bare_interpreter_opens_a_tab_with_nothing_superfluous() -> None:
     source = BARE.format(allowed=allowed, lacking=lacking, path=path)
     run = subprocess.run([sys.executable, "-ISc", source], capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
-    plan, tab = json.loads(run.stdout)
+    plan, tab, chat = json.loads(run.stdout)
     slow = {"uuid", "datetime", "difflib", "secrets", "multiprocessing", "http", "email"}
-    assert {top(name) for name in tab if not is_standard(name)} == allowed
-    assert not slow & {top(name) for name in tab}
+    assert {top(name) for name in tab if not is_standard(name)} == {"mlcc"}
+    assert {top(name) for name in chat if not is_standard(name)} == allowed
+    assert not slow & {top(name) for name in chat}
     for_a_plan = ("mlcc.embedded", "mlcc.engine", "mlcc.errors", "mlcc.artifact", "mlcc.sizes")
     for_a_plan += ("mlcc.model.memory", "mlcc.bounds")
     rooms = {"mlcc", "mlcc.version", "mlcc.model"}
     ours = {name for name in plan if top(name) == "mlcc"} - rooms
     assert not [name for name in ours if not within(name, *for_a_plan)]
-    assert "jinja2" not in plan and "asyncio" not in plan
+    assert "asyncio" not in plan
 
 
 DOORS = ("local.engine", "embedded.entry", "service.endpoints", "worker.process", "model.session")
