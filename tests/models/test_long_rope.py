@@ -19,7 +19,7 @@ import torch
 import transformers
 
 from mlcc.device import reference_ops as twin
-from mlcc_compiler.models.registry import build_model, with_defaults
+from mlcc_compiler.models.registry import build_model, longest, stretched, with_defaults
 from mlcc_compiler.models.rope import Rope
 
 ULPS = 4e-7
@@ -347,3 +347,9 @@ def test_tables_are_transformers(name: str, context: int) -> None:
         assert (np.abs(table[:, :half] - cos) <= bound).all()
         assert (np.abs(table[:, half:] - sin) <= bound).all()
         assert np.abs(cos[-1] - cos[0]).max() > 0.5  # they say something
+
+
+def test_dynamic_rope_reaches_as_far_as_its_factor_and_no_other_does() -> None:
+    for name, far in (("llama-dynamic", 4), ("llama-linear", 1)):
+        hf = json.loads(config_of(name).to_json_string(use_diff=False))
+        assert stretched(hf) == far * longest(hf)

@@ -26,9 +26,10 @@ CONFIG: dict[str, Any] = {
     "num_hidden_layers": 2,
     "num_experts": 64,
     "num_experts_per_tok": 2,
-    "intermediate_size": 384,
+    "intermediate_size": 768,
 }
-"""37 MB of experts in float32, of which a token reads 1.2."""
+"""75 MB of experts in float32, of which a token reads 2.4: in 12 places, round each of which the
+system may map 2 MB of its file cache."""
 TOLD = "all experts and .* stay in their file, and are read as tokens choose them"
 
 
@@ -84,7 +85,7 @@ def test_what_is_mapped_follows_use(artifact: Artifact) -> None:
         steps = ManualSteps(few.capacity)
         few.collect(few.submit(steps.step({0: [7]})))
         after = resident(artifact.folder)
-        assert before < after < memory.weights_bytes // 4, "a token reads two experts of 64"
+        assert before < after < memory.weights_bytes // 2, "a token reads two experts of 64"
 
 
 def resident(folder: Path) -> int:
