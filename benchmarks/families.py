@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from random_checkpoint import write_tokenizer
+from random_checkpoint import header_of, write_tokenizer
 
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.models.registry import build_model
@@ -216,16 +216,10 @@ def write_small_files(folder: Path, shape: str) -> None:
 
 def write_random(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> None:
     """bfloat16 safetensors; vectors are ones."""
-    header, position = {}, 0
-    for name, shape in shapes.items():
-        end = position + 2 * int(np.prod(shape))
-        header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [position, end]}
-        position = end
-    text = json.dumps(header).encode()
     rng = np.random.default_rng(0)
     block = _bfloat16(rng.standard_normal(1 << 24, "f4") * np.float32(0.02))
     with path.open("wb") as file:
-        file.write(len(text).to_bytes(8, "little") + text)
+        file.write(header_of(shapes)[0])
         for shape in shapes.values():
             count = int(np.prod(shape))
             if len(shape) == 1:
