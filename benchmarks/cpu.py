@@ -1,10 +1,14 @@
 """Decode and prefill speed on CPU beside llama.cpp and transformers, alternating in one run.
 
     python benchmarks/cpu.py [--shape 135m] [--llama-bench PATH --gguf FILE] [--rounds 5]
+    python benchmarks/cpu.py --shape moe --quant q4_g32 --llama-bench PATH --gguf FILE
+    python benchmarks/cpu.py --shape hybrid --quant q4 --prefill 2048
 
 Makes a random checkpoint of the shape, compiles it (q4, q8), then runs every engine in turn, round
 after round, in a process of its own: prefill of 512 tokens, decode of 128 from an empty context.
 Prints medians, ratios to the best peer, and one JSON line; says what else kept the cores busy.
+`moe` is OLMoE-1B-7B's shape (`moe-small` a quarter of its layers), whose GGUF `random_moe_gguf.py`
+makes; `hybrid` is Qwen3.5-0.8B's, beside as many weights in layers of attention alone.
 
 Floors for 135M at q4 (about 90 MB read per token): decode = bytes / bandwidth, about 2 ms at 45
 GB/s; prefill = 2 x 107 M multiply-adds per token over the int8 dot product's peak.
@@ -15,12 +19,14 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shlex
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -28,11 +34,15 @@ PREFILL, DECODE = 512, 128
 QUIET = 0.25
 """Cores that others may take while a round counts."""
 Speeds = dict[str, float]
+FAMILIES = ("moe", "moe-small", "hybrid", "hybrid-dense")
+"""Shapes of `families.py`."""
+BESIDE = {"hybrid": "hybrid-dense"}
+"""What a shape is compared with, of our own."""
 
 
-def mlcc_speeds(artifact: Path, threads: int) -> Speeds:
+def mlcc_speeds(artifact: Path, threads: int, prefill: int = PREFILL) -> Speeds:
     """One prefill and one decode of a compiled model, in a child process."""
-    command = [sys.executable, str(HERE / "one_mlcc.py"), str(artifact), str(threads)]
+    command = [sys.executable, str(HERE / "one_mlcc.py"), str(artifact), str(threads), str(prefill)]
     return _last_json(command)
 
 
@@ -41,10 +51,10 @@ def transformers_speeds(checkpoint: Path, threads: int) -> Speeds:
     return _last_json(command)
 
 
-def llama_speeds(bench: Path, gguf: Path, threads: int) -> Speeds:
+def llama_speeds(bench: str, gguf: Path, threads: int, prefill: int = PREFILL) -> Speeds:
     """llama-bench's own numbers for the same sizes."""
-    sizes = ["-p", str(PREFILL), "-n", str(DECODE), "-t", str(threads), "-r", "1"]
-    command = [str(bench), "-m", str(gguf), *sizes, "-o", "json"]
+    sizes = ["-p", str(prefill), "-n", str(DECODE), "-t", str(threads), "-r", "1"]
+    command = [*shlex.split(bench), "-m", str(gguf), *sizes, "-o", "json"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     rows = json.loads(done.stdout)
     speeds = {"prefill" if row["n_prompt"] else "decode": row["avg_ts"] for row in rows}
@@ -108,37 +118,51 @@ def report(results: dict[str, list[Speeds]]) -> dict[str, dict[str, float]]:
     return table
 
 
-def compile_checkpoint(checkpoint: Path, quant: str, out: Path) -> tuple[Path, float]:
+def make_checkpoint(shape: str, folder: Path) -> Path:
+    """Random weights of a shape."""
+    script = "families.py" if shape in FAMILIES else "random_checkpoint.py"
+    subprocess.run([sys.executable, str(HERE / script), str(folder), "--shape", shape], check=True)
+    return folder
+
+
+def compile_checkpoint(
+    checkpoint: Path, quant: str, out: Path, context: int = 2048
+) -> tuple[Path, float]:
     start = time.perf_counter()
     command = [sys.executable, "-m", "mlcc_compiler", "compile", str(checkpoint), "--quant", quant]
+    command += ["--context", str(context), "--max-batch", "4"] if context > 2048 else []
     subprocess.run([*command, "--cpu", "host", "-o", str(out), "--quiet"], check=True)
     return out, time.perf_counter() - start
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--shape", default="135m", choices=("135m", "1b"))
+    parser.add_argument("--shape", default="135m", choices=("135m", "1b", *FAMILIES))
+    parser.add_argument("--prefill", type=int, default=PREFILL)
     parser.add_argument("--quant", nargs="*", default=["q4", "q8"])
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--llama-bench", type=Path)
+    parser.add_argument("--llama-bench", help="a path, or words: 'chroot ROOT llama-bench'")
     parser.add_argument("--gguf", type=Path)
     parser.add_argument("--no-transformers", action="store_true")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        checkpoint = Path(folder) / "checkpoint"
-        make = [sys.executable, str(HERE / "random_checkpoint.py"), str(checkpoint)]
-        subprocess.run([*make, "--shape", given.shape], check=True)
         engines: dict[str, Callable[[], Speeds]] = {}
-        for quant in given.quant:
-            out, seconds = compile_checkpoint(checkpoint, quant, Path(folder) / quant)
-            size = sum(f.stat().st_size for f in out.iterdir())
-            print(f"compile {quant}: {seconds:.1f} s, {size / 1e6:.1f} MB", file=sys.stderr)
-            engines[f"mlcc {quant}"] = lambda out=out: mlcc_speeds(out, given.threads)
+        context = given.prefill + 4 * DECODE
+        for shape in (given.shape, *filter(None, [BESIDE.get(given.shape)])):
+            checkpoint = make_checkpoint(shape, Path(folder) / shape)
+            for quant in given.quant:
+                place = Path(folder) / f"{shape}-{quant}"
+                out, seconds = compile_checkpoint(checkpoint, quant, place, context)
+                size = sum(f.stat().st_size for f in out.iterdir())
+                print(f"compile {quant}: {seconds:.1f} s, {size / 1e6:.1f} MB", file=sys.stderr)
+                run_it = partial(mlcc_speeds, out, given.threads, given.prefill)
+                engines[f"mlcc {quant}" if shape == given.shape else f"{shape} {quant}"] = run_it
         if given.llama_bench:
-            peer = lambda: llama_speeds(given.llama_bench, given.gguf, given.threads)  # noqa: E731
+            words = (given.llama_bench, given.gguf, given.threads, given.prefill)
+            peer = partial(llama_speeds, *words)
             engines[f"llama.cpp {given.gguf.stem}"] = peer
-        if not given.no_transformers:
+        if not given.no_transformers and given.shape not in FAMILIES:
             engines["transformers bf16"] = lambda: transformers_speeds(checkpoint, given.threads)
         results = run(engines, given.rounds)
     table = report(results)

@@ -1,7 +1,8 @@
-"""One prefill and one decode with a compiled model: `one_mlcc.py ARTIFACT THREADS` -> JSON.
+"""A prefill and a decode of a compiled model: `one_mlcc.py ARTIFACT THREADS [PREFILL]` -> JSON.
 
-Drives the executor directly: a warm-up, then 512 tokens in one step, and, from an empty context as
-llama-bench does it, 128 single steps. `decode_at_512` is the same after a context of 512.
+Drives the executor directly: a warm-up, then a prompt of 512 tokens in steps as large as they may
+be, and, from an empty context as llama-bench does it, 128 single steps. `decode_after` is the same
+behind the prompt.
 """
 
 from __future__ import annotations
@@ -21,13 +22,16 @@ PREFILL, DECODE = 512, 128
 def main() -> None:
     artifact = Artifact.open(Path(sys.argv[1]))
     threads = int(sys.argv[2])
-    executor = open_executor(artifact, threads=threads, max_batch=1, context=1024)
+    prefill = int(sys.argv[3]) if len(sys.argv) > 3 else PREFILL
+    executor = open_executor(artifact, threads=threads, max_batch=1, context=prefill + 4 * DECODE)
     capacity = executor.capacity
-    prompt = [(7919 * i) % capacity.vocab_size for i in range(PREFILL)]
+    prompt = [(7919 * i) % capacity.vocab_size for i in range(prefill)]
     speeds = {}
 
     def run(steps: ManualSteps, tokens: list[int]) -> None:
-        executor.collect(executor.submit(steps.step({0: tokens})))
+        most = capacity.max_step_tokens
+        for at in range(0, len(tokens), most):
+            executor.collect(executor.submit(steps.step({0: tokens[at : at + most]})))
 
     for _ in range(2):  # the first is the warm-up
         steps = ManualSteps(capacity)
@@ -42,9 +46,9 @@ def main() -> None:
             run(steps, [-1])
         end = time.perf_counter()
         speeds = {
-            "prefill": PREFILL / (middle - start),
+            "prefill": prefill / (middle - start),
             "decode": DECODE / (end - deep),
-            "decode_at_512": DECODE / (deep - middle),
+            "decode_after": DECODE / (deep - middle),
         }
     print(json.dumps(speeds))
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -73,19 +74,25 @@ def tensor_shapes(c: dict[str, int]) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
-def write_weights(path: Path, shapes: dict[str, tuple[int, ...]], empty: bool) -> None:
-    """Stream normal(0, 0.02) matrices and vectors of one, as bfloat16 safetensors; or nothing."""
+def header_of(shapes: Mapping[str, tuple[int, ...]]) -> tuple[bytes, int]:
+    """What a safetensors file of bfloat16 begins with, and bytes of the tensors behind it."""
     header, position = {}, 0
     for name, shape in shapes.items():
         end = position + 2 * int(np.prod(shape))
         header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [position, end]}
         position = end
     text = json.dumps(header).encode()
+    return len(text).to_bytes(8, "little") + text, position
+
+
+def write_weights(path: Path, shapes: dict[str, tuple[int, ...]], empty: bool) -> None:
+    """Stream normal(0, 0.02) matrices and vectors of one, as bfloat16 safetensors; or nothing."""
+    begins, size = header_of(shapes)
     rng = np.random.default_rng(0)
     with path.open("wb") as file:
-        file.write(len(text).to_bytes(8, "little") + text)
+        file.write(begins)
         if empty:
-            file.truncate(8 + len(text) + position)
+            file.truncate(len(begins) + size)
             return
         for shape in shapes.values():
             vector = len(shape) == 1

@@ -86,6 +86,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     "float16 KV cache": ("f16-kv",),
     "8-bit KV cache: `--kv int8`": ("int8-kv",),
     "sliding window": ("window",),
+    "experts that memory cannot hold": ("streamed",),
     "continuous batching": ("batching",),
     "encoders: BERT, RoBERTa, XLM-R": ("bert", "roberta", "xlm-roberta"),
     "encoders: ModernBERT": ("modernbert",),

@@ -31,7 +31,7 @@ from mlcc_compiler.ir_dump import IrDump
 from mlcc_compiler.kernels import kernel_set_for
 from mlcc_compiler.layout import WeightPlan
 from mlcc_compiler.models.config import long_factors
-from mlcc_compiler.models.registry import with_defaults
+from mlcc_compiler.models.registry import longest, with_defaults
 from mlcc_compiler.options import Options
 from mlcc_compiler.passes.adapters import sites_of
 from mlcc_compiler.passes.auxiliary import add_interface
@@ -195,6 +195,9 @@ def report_plan(plan: Plan, progress: Progress) -> None:
     progress.decided("context", f"{limits.context} tokens, {limits.max_batch} sequences at once")
     if long_factors(with_defaults(plan.checkpoint.config), limits.context):
         progress.decided("rope", "LongRoPE's long factors, for short prompts too")
+    if limits.context > longest(plan.checkpoint.config):
+        base = f"the base of 'dynamic' for {limits.context} tokens, for short prompts too"
+        progress.decided("rope", base)
     kinds = [("states of " if c.kind == "state" else "", kept_as(c)) for c in caches]
     dtypes = ", ".join(dict.fromkeys(states + dtype for states, dtype in kinds))
     windows = [str(cache.window) for cache in caches if cache.window]

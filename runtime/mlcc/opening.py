@@ -23,10 +23,11 @@ from mlcc.engine.executor import Executor
 from mlcc.errors import ArtifactError, CapacityError, DeviceError, UnsupportedError
 from mlcc.extras import is_here, require
 from mlcc.model.draft_artifact import check_draft
-from mlcc.model.memory import Room, available_bytes, fit, plan_capacity
+from mlcc.model.memory import Room, available_bytes, plan_capacity
 from mlcc.model.model import Model
 from mlcc.model.spare import room_within, with_pages, with_spare
 from mlcc.model.speculation import Speculation
+from mlcc.model.streaming import fit_or_stream
 from mlcc.model.text_side import text_of
 from mlcc.model.tokenizer import TextTokenizer
 
@@ -146,10 +147,13 @@ def open_executor(
     if pages is not None:
         capacity = replace(capacity, pools=(pages,) * len(capacity.pools))
 
+    streamed = False
+
     def fitted(found: Room) -> Capacity:
         """What fits; says so if it is less than asked for."""
+        nonlocal streamed
         room = room_within(_room(found, memory_bytes), memory)
-        plan = fit(capacity, manifest, room, fixed=context is not None)
+        plan = fit_or_stream(capacity, manifest, room, fixed=context is not None)
         if pages is not None and plan.capacity.pools != capacity.pools:
             raise CapacityError(
                 f"the draft model's {pages} pages, as many as the model has, do not fit beside it; "
@@ -157,6 +161,7 @@ def open_executor(
             )
         if plan.note:
             note(plan.note)
+        streamed = plan.streamed
         if not prefix_cache or kv_pages is not None:
             return plan.capacity
         return with_spare(plan.capacity, manifest, room, memory)
@@ -167,11 +172,12 @@ def open_executor(
     place = _place(manifest.target, device)
     if place.note:
         note(place.note)
+    planned = fitted(place.room)
     return executor_of(
         artifact.library_path,
         list(artifact.weights().values()),
         manifest.caches,
-        fitted(place.room),
+        planned,
         manifest.functions,
         place,
         count if place.kind == "cpu" else 1,
@@ -179,6 +185,7 @@ def open_executor(
         progress,
         manifest.adapters,
         str(manifest.target.options.get("linked_prefix", "")),
+        streamed,
     )
 
 
@@ -190,14 +197,15 @@ def _place(target: TargetInfo, wanted: int | None) -> Place:
         return place_for(target, wanted)
     if wanted is not None:
         raise DeviceError(f"target '{target.name}' runs on the CPU; leave out --device")
-    return Place("cpu", 0, Room(available_bytes()))
+    return Place("cpu", 0, Room(available_bytes(), mapped=True))
 
 
 def _room(found: Room, given: int | None) -> Room:
     """What the program gives, or what the system says."""
     if given is None:
         return found
-    return Room(given, found.tensor_bytes, "the program gives it {}", reserve=0)
+    why = "the program gives it {}"
+    return Room(given, found.tensor_bytes, why, reserve=0, mapped=found.mapped)
 
 
 def _refuse_for_numpy(artifact: Artifact, **options: int | None) -> None:
@@ -221,10 +229,11 @@ def executor_of(
     progress: Progress = lambda done, total: None,
     adapters: AdaptersInfo | None = None,
     linked: str = "",
+    streamed: bool = False,
 ) -> Executor:
     """The executor of a compiled library on its device: libmlcc_executor, but for CUDA and Metal,
-    and for a CPU's libraries where it was not built: these go through TVM's package. linked: as it
-    takes it.
+    and for a CPU's libraries where it was not built: these go through TVM's package. linked and
+    streamed: as it takes them.
 
     Raises ArtifactError, CapacityError, DeviceError.
     """
@@ -244,6 +253,7 @@ def executor_of(
             progress,
             adapters,
             linked,
+            streamed,
         )
     if place.kind == "cpu" and not is_here("tvm"):
         raise DeviceError(absent)

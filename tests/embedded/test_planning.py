@@ -10,7 +10,7 @@ from toy_model import TEMPLATE
 from toy_tab import ADAPTER, JsLetters, toy_manifest
 
 from mlcc.artifact.manifest import Manifest
-from mlcc.artifact.schema import FileEntry
+from mlcc.artifact.schema import EncoderInfo, FileEntry
 from mlcc.embedded.entry import check, plan, shrink
 from mlcc.embedded.planning import TAB_CACHE_BYTES
 from mlcc.engine.adjust_tables import AdjustLayout
@@ -81,6 +81,16 @@ def test_the_page_may_choose_the_sizes() -> None:
     assert "1 .. 8" in error(planned(max_batch=9))["message"]
     assert planned(max_step_tokens=16)["capacity"]["max_step_tokens"] == 16
     assert "1 .. 64" in error(planned(max_step_tokens=65))["message"]
+
+
+def test_an_encoder_is_refused_before_its_weights_are_fetched() -> None:
+    encoder = EncoderInfo(
+        task="embed", pooling="mean", width=8, normalize=True, prompts={}, activation="none"
+    )
+    small = toy_manifest(compiled([PAGED], [8], context=64))
+    found = error(planned(replace(small, functions=("forward",), encoder=encoder)))
+    assert found["code"] == "encoder_model"
+    assert "no tab computes yet" in found["message"] and "mlcc serve" in found["message"]
 
 
 def test_a_large_context_gets_a_budget_of_pages_and_says_so() -> None:

@@ -30,6 +30,8 @@ KINDS = [
     [CacheGroup("paged", 4)],
     [CacheGroup("paged", 4), CacheGroup("window", 4, 6)],
     [CacheGroup("paged", 8), CacheGroup("state")],
+    [CacheGroup("window", 4, 6), CacheGroup("state")],
+    [CacheGroup("state")],
 ]
 
 

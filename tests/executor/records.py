@@ -28,7 +28,7 @@ def source(artifact: Artifact, capacity: Capacity, batches: Sequence[Batch]) -> 
     a step."""
     manifest, layout = artifact.manifest, capacity.layout
     weights = [
-        braces(("0", f"{w.start}u", text(w.dtype), len(w.shape), shape(w.shape)))
+        braces(("0", f"{w.start}u", text(w.dtype), len(w.shape), shape(w.shape), 0))
         for w in artifact.weights().values()
     ]
     groups = [

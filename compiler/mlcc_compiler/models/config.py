@@ -188,7 +188,8 @@ def rope_from_hf(
 
 
 def long_factors(hf: HfConfig, context: int) -> bool:
-    """Whether a compile for `context` takes LongRoPE's long factors, for prompts of any length."""
+    """Whether a compile for `context` takes LongRoPE's long factors, or a longer base of `dynamic`,
+    for prompts of any length."""
     given, key = rope_parameters(hf), "original_max_position_embeddings"
     original = optional(given, key) or optional(hf, key)
     return "long_factor" in given and original is not None and context > original

@@ -56,9 +56,9 @@ from mlcc_compiler.models import (
     starcoder2,
 )
 from mlcc_compiler.models.causal_lm import CausalLM
-from mlcc_compiler.models.config import DecoderConfig
+from mlcc_compiler.models.config import DecoderConfig, rope_parameters
 from mlcc_compiler.models.encoder import DecoderEncoder, Encoder
-from mlcc_compiler.models.fields import HfConfig, require
+from mlcc_compiler.models.fields import HfConfig, optional, require
 from mlcc_compiler.models.nearest import nearest
 from mlcc_compiler.models.readout import Readout
 
@@ -143,6 +143,15 @@ def longest(hf: HfConfig) -> int:
     module, hf = _module(hf), with_defaults(hf)
     found: int = module.longest(hf) if module in ENCODERS.values() else 0
     return found or require(hf, "max_position_embeddings")
+
+
+def stretched(hf: HfConfig) -> int:
+    """The same, where `dynamic` rope makes them up: as many times more as its factor says."""
+    given = rope_parameters(hf)
+    kind = given.get("rope_type") or given.get("type")
+    if kind != "dynamic" or given.get("alpha"):  # HunYuan's base is always the same
+        return longest(hf)
+    return int(longest(hf) * max(1.0, optional(given, "factor") or 1.0))
 
 
 def build_model(

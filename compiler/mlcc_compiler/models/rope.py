@@ -1,10 +1,10 @@
 """Rotary position embedding: from a checkpoint's `rope_*` fields to frequencies.
 
-Knows the published scalings: linear (kaiokendev), NTK-aware `dynamic` (bloc97, up to the original
-length), YaRN (Peng et al., 2023), LongRoPE (Ding et al., 2024) and Llama 3.1's. It computes the
-frequencies once, at compile time (so LongRoPE compiled for more than the original length uses its
-long factors for short prompts too, where `transformers` switches by length); the rotation
-itself is an operator (`ops.rope`).
+Knows the published scalings: linear (kaiokendev), NTK-aware `dynamic` (bloc97), YaRN (Peng et al.,
+2023), LongRoPE (Ding et al., 2024) and Llama 3.1's. It computes the frequencies once, at compile
+time: compiled for more than the original length, LongRoPE has its long factors and `dynamic` the
+longer base for short prompts too, where `transformers` switches by length. The rotation itself is
+an operator (`ops.rope`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ import numpy.typing as npt
 from mlcc.errors import CheckpointError, UnsupportedError
 from mlcc_compiler.models.fields import optional, positive, refuse
 
-Array = npt.NDArray[np.float32]
+Array = npt.NDArray[np.float64]
+"""Frequencies are rounded once, at the end: far positions multiply what each rounding adds."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class Rope:
     def rotary_dim(self) -> int:
         return 2 * len(self.inv_freq)
 
-    def table(self) -> Array:
+    def table(self) -> npt.NDArray[np.float32]:
         return np.asarray(self.inv_freq, dtype=np.float32)
 
 
@@ -76,8 +77,12 @@ def build_rope(config: RopeConfig) -> Rope:
 
 
 def _plain(config: RopeConfig) -> Array:
-    exponent = np.arange(0, config.dim, 2, dtype=np.float32) / np.float32(config.dim)
-    return (1.0 / np.float32(config.theta) ** exponent).astype(np.float32)
+    return _powers(config.theta, config.dim)
+
+
+def _powers(base: float, dim: int) -> Array:
+    """base^(-2 i / dim)."""
+    return float(base) ** -(np.arange(0, dim, 2, dtype=np.float64) / dim)
 
 
 def _default(config: RopeConfig) -> tuple[Array, float]:
@@ -85,17 +90,15 @@ def _default(config: RopeConfig) -> tuple[Array, float]:
 
 
 def _linear(config: RopeConfig) -> tuple[Array, float]:
-    return _plain(config) / np.float32(config.number("factor")), 1.0
+    return _plain(config) / config.number("factor"), 1.0
 
 
 def _dynamic(config: RopeConfig) -> tuple[Array, float]:
-    """The base grows with the running length, which a static graph cannot follow."""
-    if config.context > config.max_position:
-        raise UnsupportedError(
-            f"'dynamic' rope is supported up to the original length {config.max_position}, not "
-            f"{config.context}; use --context {config.max_position}"
-        )
-    return _plain(config), 1.0
+    """The base grows with the length beyond the original one: here with the longest that is
+    compiled for, which vLLM does too, so that what was computed of a text stays right."""
+    factor, dim = config.number("factor"), config.dim
+    grown = factor * max(config.context, config.max_position) / config.max_position - (factor - 1)
+    return _powers(config.theta * grown ** (dim / max(1, dim - 2)), dim), 1.0
 
 
 def _llama3(config: RopeConfig) -> tuple[Array, float]:
@@ -110,7 +113,7 @@ def _llama3(config: RopeConfig) -> tuple[Array, float]:
     long_wave = wavelength > config.original_length / low
     short_wave = wavelength < config.original_length / high
     out = np.where(long_wave, plain / factor, np.where(short_wave, plain, blended))
-    return out.astype(np.float32), 1.0
+    return np.asarray(out, np.float64), 1.0
 
 
 def _mscale(factor: float, weight: float = 1.0) -> float:
@@ -141,10 +144,10 @@ def _yarn(config: RopeConfig) -> tuple[Array, float]:
         low, high = math.floor(low), math.ceil(high)
     low, high = max(low, 0), min(high, dim - 1)
     width = (high - low) or 0.001
-    ramp = np.clip((np.arange(dim // 2, dtype=np.float32) - low) / width, 0, 1)
+    ramp = np.clip((np.arange(dim // 2, dtype=np.float64) - low) / width, 0, 1)
     plain = _plain(config)
     inv_freq = plain / factor * ramp + plain * (1 - ramp)
-    return inv_freq.astype(np.float32), _yarn_attention_factor(config, factor)
+    return inv_freq, _yarn_attention_factor(config, factor)
 
 
 def _longrope(config: RopeConfig) -> tuple[Array, float]:
@@ -160,8 +163,7 @@ def _longrope(config: RopeConfig) -> tuple[Array, float]:
     if scale is None:
         factor = optional(parameters, "factor") or config.max_position / original
         scale = 1.0 if factor <= 1 else math.sqrt(1 + math.log(factor) / math.log(original))
-    inv_freq = (_plain(config) / np.asarray(factors, np.float32)).astype(np.float32)
-    return inv_freq, float(scale)
+    return _plain(config) / np.asarray(factors, np.float64), float(scale)
 
 
 _SCALINGS: dict[str, Callable[[RopeConfig], tuple[Array, float]]] = {

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 
+from mlcc.artifact.experts import matrices_of
 from mlcc.artifact.safetensors import TensorEntry
 from mlcc.artifact.schema import AdaptersInfo, CacheInfo, page_shape
 from mlcc.device import executor_library as c
@@ -36,6 +37,7 @@ class CompiledExecutor:
     weights: where they lie, in the order of the manifest. functions: those that the library
     exports, as the manifest lists them. interface: the manifest's, which must be the library's own.
     linked: the prefix of the model's static library, which is taken if the program has linked it.
+    streamed: memory may not hold all experts, so steps fetch from their file those that they chose.
     Raises ArtifactError if it is not, DeviceError if the library does not load, CapacityError if
     something does not fit. Any thread may call, one after the other.
     """
@@ -53,6 +55,7 @@ class CompiledExecutor:
         progress: Callable[[int, int], None] = lambda done, total: None,
         adapters: AdaptersInfo | None = None,
         linked: str = "",
+        streamed: bool = False,
     ) -> None:
         self.capacity = capacity
         self.place = place
@@ -73,7 +76,7 @@ class CompiledExecutor:
                 c.DEVICES[place.kind],
                 place.index,
                 tuple(name.encode() for name in functions),
-                tuple((bytes(w.path), w.start, w.dtype.encode(), tuple(w.shape)) for w in weights),
+                tuple(_weight(w, streamed) for w in weights),
                 _groups(capacity),
                 _caches(caches, capacity.pools),
                 _layout(capacity.layout),
@@ -267,6 +270,11 @@ class _Telling:
         """Raise what was raised meanwhile."""
         if self._failed is not None:
             raise self._failed
+
+
+def _weight(weight: TensorEntry, streamed: bool) -> c.Weight:
+    matrices = matrices_of(weight.name) if streamed else 0
+    return bytes(weight.path), weight.start, weight.dtype.encode(), tuple(weight.shape), matrices
 
 
 def _groups(capacity: Capacity) -> tuple[c.Group, ...]:

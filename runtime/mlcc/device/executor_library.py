@@ -20,7 +20,7 @@ from mlcc.errors import DeviceError
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-ABI = 3
+ABI = 4
 """MLCC_EXECUTOR_ABI."""
 MODULE = "libmlcc_executor"
 """Its initializing function is named after it, wherever the file is."""
@@ -40,8 +40,8 @@ Layout: TypeAlias = tuple[Table, Table, Table, Table, Table, Table, int]
 """mlcc_step_layout."""
 Bounds: TypeAlias = tuple[int, int, int, int, int, int, int]
 """mlcc_bounds."""
-Weight: TypeAlias = tuple[bytes, int, bytes, tuple[int, ...]]
-"""mlcc_weight: path, offset, dtype, shape."""
+Weight: TypeAlias = tuple[bytes, int, bytes, tuple[int, ...], int]
+"""mlcc_weight: path, offset, dtype, shape, matrices."""
 Group: TypeAlias = tuple[int, int, int, int]
 """mlcc_group."""
 Cache: TypeAlias = tuple[int, bytes, tuple[int, ...]]

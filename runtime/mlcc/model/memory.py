@@ -33,6 +33,8 @@ class Fit:
 
     capacity: Capacity
     note: str | None = None
+    streamed: bool = False
+    """Whether it has no room for all experts (`streaming.py`)."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,8 @@ class Room:
     """Where `bytes` (spelled {}) comes from, if it is not the memory that is free."""
     reserve: int = RESERVE_BYTES
     """How many of `bytes` are left alone."""
+    mapped: bool = False
+    """Whether weights are read where they lie in mapped files (`streaming.py`)."""
 
 
 UNKNOWN = Room()

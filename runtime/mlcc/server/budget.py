@@ -88,21 +88,26 @@ def decide(
     free = total - sum(holding.granted for holding in holdings)
     share = total // max(1, min(models, AT_ONCE))
     claim = source.needs.full
-    if claim > share and _fits(source, share):
+    if claim > share and _fits(source.fits, share):
         claim = share
     if claim <= free:
         return Grant(max(claim, min(source.needs.spare, free, share)))
     if idle := [holding for holding in holdings if holding.idle]:
         return Evict(min(idle, key=lambda holding: holding.used).name)
-    if _fits(source, free):
+    if _fits(source.fits, free):
         return Grant(free)
-    source.fits(total)  # raises, if waiting would not help either
+    if source.streams is None or _fits(source.fits, total):
+        source.fits(total)  # raises, if waiting would not help either
+    elif _fits(source.streams, free):  # experts from their file: alone it would do no better
+        return Grant(free)
+    else:
+        source.streams(total)
     return Wait(tuple(holding.name for holding in holdings))
 
 
-def _fits(source: Source, room: int) -> bool:
+def _fits(check: Callable[[int], None], room: int) -> bool:
     try:
-        source.fits(room)
+        check(room)
     except CapacityError:
         return False
     return True

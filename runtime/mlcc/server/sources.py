@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from mlcc.api.about import About
+from mlcc.artifact.experts import expert_bytes
 from mlcc.artifact.folder import Artifact
 from mlcc.artifact.manifest import Manifest
 from mlcc.artifact.schema import MANIFEST_NAME, TargetInfo
@@ -26,6 +27,7 @@ from mlcc.model.memory import (
 )
 from mlcc.model.spare import MOST, with_pages
 from mlcc.model.speculation import Speculation
+from mlcc.model.streaming import fit_or_stream
 from mlcc.model.text_side import about_of, open_text
 from mlcc.opening import open_model
 from mlcc.server.prompt_worker import OpenText
@@ -62,6 +64,8 @@ class Source:
     room: Callable[[], int | None]
     """Bytes that are free on its device now; None = it does not tell. May take a driver's time and
     memory: to be asked in another process."""
+    streams: Callable[[int], None] | None = None
+    """The same where experts may stay in their file (`model/streaming.py`); None = none can."""
     about: About = field(default_factory=About)
     aliases: tuple[str, ...] = ()
     created: int = field(default_factory=lambda: int(time.time()))
@@ -110,6 +114,7 @@ def artifact_source(path: Path, options: LoadOptions) -> Source:
         device=_device(manifest.target, options.device),
         needs=Needs(full, full + (MOST - 1) * caches if grows else full),
         fits=partial(_fits, wanted, manifest, options.context is not None),
+        streams=_streams(wanted, manifest, options.context is not None),
         opener=partial(_opener, path, options, wanted.context),
         open_text=partial(open_text, path, parse_special=options.parse_special, **options.parsers),
         about=about_of(manifest),
@@ -178,6 +183,17 @@ def _within(context: int | None, most: int) -> int | None:
 
 def _fits(wanted: Capacity, manifest: Manifest, fixed: bool, room: int) -> None:
     fit(wanted, manifest, Room(room), fixed=fixed)
+
+
+def _streams(wanted: Capacity, manifest: Manifest, fixed: bool) -> Callable[[int], None] | None:
+    """Whether there is room for what every token reads. None of what is not mapped and mixed."""
+    if manifest.target.device != "cpu" or not expert_bytes(manifest.weights.tensors)[0]:
+        return None
+
+    def check(room: int) -> None:
+        fit_or_stream(wanted, manifest, Room(room, mapped=True), fixed=fixed)
+
+    return check
 
 
 def _opener(path: Path, options: LoadOptions, context: int, memory: int | None) -> OpenModel:

@@ -24,7 +24,7 @@ extern "C" {
 #endif
 
 // Of this header; `mlcc_executor_abi` tells the library's.
-#define MLCC_EXECUTOR_ABI 3
+#define MLCC_EXECUTOR_ABI 4
 
 typedef enum {
   MLCC_OK = 0,
@@ -54,6 +54,7 @@ typedef struct {
   const char* dtype;  // as the manifest spells it
   int32_t dimensions;
   const int64_t* shape;
+  int32_t matrices;  // of experts, one after the other, if steps are to fetch those that they chose; or 0
 } mlcc_weight;
 
 typedef enum { MLCC_PAGED = 0, MLCC_WINDOW = 1, MLCC_STATES = 2 } mlcc_group_kind;

@@ -35,7 +35,7 @@ void Calls::note(const ffi::PackedArgs& hooked, const Workspace& workspace) {
   auto function = hooked[kHookedFunction].as<ffi::Function>();
   usable_ = usable_ && function.has_value();
   if (!usable_) return;
-  Call call{*function, {}};
+  Call call{*function, {}, Experts::reads(name)};
   for (int i = kHookedArguments; i < hooked.size(); ++i) {
     auto tensor = hooked[i].as<ffi::Tensor>();
     kept_.push_back(tensor ? ffi::Any(workspace.lent(*tensor)) : ffi::Any(hooked[i]));
@@ -44,11 +44,13 @@ void Calls::note(const ffi::PackedArgs& hooked, const Workspace& workspace) {
   calls_.push_back(std::move(call));
 }
 
-int64_t Calls::run() const {
+int64_t Calls::run(const Experts& experts) const {
   auto began = std::chrono::steady_clock::now();
   ffi::Any result;
   for (const Call& call : calls_) {
-    call.function.CallPacked(call.arguments.data(), static_cast<int32_t>(call.arguments.size()), &result);
+    auto count = static_cast<int32_t>(call.arguments.size());
+    if (call.of_experts) experts.expect(call.arguments.data(), count);
+    call.function.CallPacked(call.arguments.data(), count, &result);
   }
   return std::chrono::nanoseconds(std::chrono::steady_clock::now() - began).count();
 }

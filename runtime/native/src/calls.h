@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "experts.h"
 #include "workspace.h"
 
 namespace mlcc {
@@ -28,12 +29,14 @@ class Calls {
   bool usable() const { return usable_; }
 
   // Makes them; the nanoseconds that they took. Throws tvm::ffi::Error.
-  int64_t run() const;
+  // experts: are told what is about to be read.
+  int64_t run(const Experts& experts) const;
 
  private:
   struct Call {
     tvm::ffi::Function function;
     std::vector<tvm::ffi::AnyView> arguments;
+    bool of_experts;
   };
   std::vector<Call> calls_;
   std::vector<tvm::ffi::Any> kept_;

@@ -77,6 +77,7 @@ std::vector<ffi::Tensor> Model::weights_of(const mlcc_executor_options& options)
   for (int32_t i = 0; i < options.num_weights; ++i) {
     ffi::Tensor here = files_.tensor(options.weights[i]);
     weights.push_back(device_.placed(here, "the weights"));
+    if (options.weights[i].matrices > 0 && device_.is_host()) experts_.add(here, options.weights[i].matrices);
     done += bytes_of(here);
     if (options.progress != nullptr) options.progress(options.progress_context, done);
   }
@@ -106,7 +107,7 @@ const ffi::Function& Model::function(Role role) const {
 }
 
 ffi::Function Model::running(Role role) {
-  if (!log_.is_watching() && noting_ == nullptr) return function(role);
+  if (!log_.is_watching() && noting_ == nullptr && !experts_.any()) return function(role);
   function(role);
   auto hook = [this](ffi::PackedArgs hooked, ffi::Any* result) {
     *result = kGoOn;
@@ -116,6 +117,10 @@ ffi::Function Model::running(Role role) {
 }
 
 void Model::on_call(const ffi::PackedArgs& hooked) {
+  if (experts_.any() && hooked[kHookedBefore].cast<bool>() &&
+      Experts::reads(hooked[kHookedName].cast<ffi::String>())) {
+    experts_.expect(hooked.data() + kHookedArguments, hooked.size() - kHookedArguments);
+  }
   if (noting_ != nullptr) {
     noting_->note(hooked, library_.workspace());
   } else if (log_.is_watching()) {
@@ -170,9 +175,9 @@ void Model::compute(const Step& step, bool adjusted, Decode& decode, bool kept) 
 }
 
 void Model::replay(bool adjusted, const Decode& decode) {
-  use_.nanoseconds += decode.forward.run();
+  use_.nanoseconds += decode.forward.run(experts_);
   if (adjusted) adjust(*decode.logits);
-  use_.nanoseconds += decode.sample.run();
+  use_.nanoseconds += decode.sample.run(experts_);
   use_.replays += 1;
 }
 

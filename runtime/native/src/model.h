@@ -12,6 +12,7 @@
 #include "decode.h"
 #include "device.h"
 #include "executor.h"
+#include "experts.h"
 #include "kernel_log.h"
 #include "layout.h"
 #include "library.h"
@@ -94,6 +95,7 @@ class Model {
   Layout layout_;
   Device device_;
   WeightFiles files_;
+  Experts experts_;
   Library library_;
   ffi::Function functions_[kRoles];  // null where the library has none
   int threads_;

@@ -32,7 +32,7 @@ void tell(void* context, int64_t bytes) {
 
 // (library, interface, threads, device, index, functions, weights, groups, caches, layout, bounds, progress,
 // adapters):
-// paths and dtypes are bytes, `interface` a str or None; a weight is (path, offset, dtype, shape), a group
+// paths and dtypes are bytes, `interface` a str or None; a weight is (path, offset, dtype, shape, matrices), a group
 // (kind, page size, pool, most pages), a cache (group, dtype, shape), a table of the layout (offset, entries),
 // adapters (slots, rank, ((rows, columns), ...)).
 PyObject* open_executor(PyObject*, PyObject* arguments) {
@@ -56,7 +56,7 @@ PyObject* open_executor(PyObject*, PyObject* arguments) {
     auto mapped = items<mlcc_weight>(weights, [&](PyObject* item) {
       mlcc_weight weight{};
       PyObject *shape = nullptr, *offset = nullptr;
-      parse(item, "yOyO", &weight.path, &offset, &weight.dtype, &shape);
+      parse(item, "yOyOi", &weight.path, &offset, &weight.dtype, &shape, &weight.matrices);
       weight.offset = PyLong_AsUnsignedLongLong(offset);
       if (PyErr_Occurred() != nullptr) throw Raised();
       weight.shape = keep_shape(shape, &shapes);

@@ -117,6 +117,8 @@ class _Reading:
             tensor = self.tensors[name]
             if not (tensor.is_matrix and id(tensor) in claimed):  # else a product has claimed it
                 self._add(name, Weight(tensor, name in self.turned), None)
+        for node in (n for n in self.nodes if n.op_type == "Gather" and _SCOPES in _keys(n)):
+            self._table(node, claimed)
         for node in (*linear, *(n for n in self.nodes if n.op_type == "LayerNormalization")):
             self._vectors(node)
         used = {id(weight.tensor) for weight in self.found.values()}
@@ -165,6 +167,13 @@ class _Reading:
             return ""
         other = [n for n in after[0].input if n != node.output[0]]
         return other[0] if other and other[0] in self.tensors else ""
+
+    def _table(self, node: Any, claimed: set[int]) -> None:
+        """An embedding that is a head's matrix too, and has that one's name alone."""
+        name, module = node.input[0], _scope(node)
+        tensor = self.tensors.get(name)
+        if module and tensor is not None and tensor.is_matrix and id(tensor) in claimed:
+            self.found.setdefault(f"{module}.weight", Weight(tensor, name in self.turned))
 
     def _vectors(self, node: Any) -> None:
         """Norms and biases that are one tensor, being equal, under the names of their modules."""
@@ -223,6 +232,10 @@ def _scope(node: Any) -> str | None:
             return found.group(1)
     parts = node.name.split("/")
     return ".".join(parts[1:-1]) if len(parts) > 2 and not parts[0] else None
+
+
+def _keys(node: Any) -> set[str]:
+    return {entry.key for entry in node.metadata_props}
 
 
 def _attribute(node: Any, name: str, field: str, default: Any) -> Any:
