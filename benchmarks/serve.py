@@ -2,14 +2,16 @@
 
     python benchmarks/serve.py ARTIFACT [--workloads short mixed] [--streams 8 16] [--rate 4]
         [--llama-server PATH --gguf MODEL-Q4_0.gguf] [--requests 40] [--rounds 3] [--quick]
+        [--also "mlcc --speculate lookup" "llama-server -ctk q8_0 -ctv q8_0"]
 
 Each server runs alone, in turn, round after round, in a process of its own; each workload is sent
 by as many clients as `--streams` says (closed loop), or with `--rate` by a Poisson process (open
 loop), the same to all and another one in each round. `--quick` is one round of all that is claimed
 of servers: every workload at 8 streams, some at 16, one as an open loop, without the prefix cache
-only where prompts begin alike. Prints a table, what mlcc is beside llama-server, and one JSON line:
-percentiles, in milliseconds, of the time to the first token, of the time per output token (an
-answer's mean) and of gaps between pieces; and output tokens a second of all.
+only where prompts begin alike. `--also` adds servers with options of their own, and after `mlcc=`
+of another artifact. Prints a table, what mlcc is beside the others, and one JSON line: percentiles,
+in milliseconds, of the time to the first token, of the time per output token (an answer's mean) and
+of gaps between pieces; and output tokens a second of all.
 """
 
 from __future__ import annotations
@@ -166,7 +168,20 @@ def engines(given: argparse.Namespace, streams: int) -> dict[str, Command]:
         llama = [*given.llama_server.split(), "-m", str(given.gguf), "-t", threads]
         llama += ["-np", str(streams), "-c", str(CONTEXT * streams), "--no-webui"]
         found[LLAMA] = lambda port: [*llama, "--port", str(port)]
+    for text in given.also:
+        found[text] = _with(found, serve, *text.split())
     return found
+
+
+def _with(found: dict[str, Command], serve: Sequence[str], name: str, *options: str) -> Command:
+    """A server with more options; `mlcc=FOLDER` serves another artifact."""
+    name, _, folder = name.partition("=")
+    if name not in (MLCC, LLAMA) or name not in found:
+        raise SystemExit(f"--also {name}: 'mlcc', or 'llama-server' where --llama-server is given")
+    if folder:
+        again = [folder if part == serve[4] else part for part in serve]
+        return lambda port: [*again, *options, "--port", str(port)]
+    return lambda port: [*found[name](port), *options]
 
 
 def beside(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
@@ -176,8 +191,8 @@ def beside(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
         case = found.setdefault((row["workload"], row["loop"]), {})
         case.setdefault(row["engine"], []).append(row)
     for (workload, loop), engines in found.items():
-        for other in (BARE, LLAMA):
-            if MLCC in engines and other in engines:
+        for other in engines:
+            if MLCC in engines and other != MLCC:
                 speed, first = (
                     [median(value(row) for row in engines[name]) for name in (MLCC, other)]
                     for value in (_speed, _first)
@@ -223,6 +238,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--llama-server", help="its command")
     parser.add_argument("--gguf", type=Path)
+    parser.add_argument("--also", nargs="*", default=[], help="'mlcc OPTIONS' and the like")
     given = parser.parse_args()
     manifest = json.loads((given.artifact / "mlcc.json").read_text())
     vocab, wanted, rows = manifest["model"]["vocab_size"], cases(given), []

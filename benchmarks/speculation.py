@@ -1,19 +1,26 @@
 """What guessing ahead brings: the same prompts with `--speculate` and without, one stream.
 
     python benchmarks/speculation.py FOLDER [--how lookup:8] [--draft FOLDER] [--rounds 5]
+        [--llama-server PATH --gguf FILE [--llama-how "--spec-type ngram-simple"]]
 
 Copy-heavy: code that is repeated with an edit, a letter that is read out. Elsewhere: prose,
 greedy and sampled, where guesses bring little and should cost nothing. Rounds alternate, and the
 median of each is told, in tokens a second after the first; random weights copy nothing, so the
 model must be a real one. Whether texts are the same is told: rounding may part them at a tie.
+llama-server, if one is given, takes turns with them, without its own guesses and with them.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import urllib.request
+from contextlib import ExitStack
 from statistics import median
 from time import perf_counter
 from typing import Any
+
+from serve import serving
 
 from mlcc import Engine
 
@@ -63,6 +70,17 @@ def answer(engine: Engine, prompt: str, temperature: float, seed: int) -> tuple[
     return (TOKENS - 1) / (perf_counter() - first), text, told
 
 
+def llama_speed(url: str, prompt: str, temperature: float, seed: int) -> float:
+    """The same of llama-server, by its own clock."""
+    asked = {
+        "prompt": prompt, "n_predict": TOKENS, "temperature": temperature, "seed": seed,
+        "ignore_eos": True, "cache_prompt": False,
+    }  # fmt: skip
+    request = urllib.request.Request(f"{url}/completion", json.dumps(asked).encode())
+    with urllib.request.urlopen(request) as answered:
+        return float(json.load(answered)["timings"]["predicted_per_second"])
+
+
 def main() -> None:
     """Print a table in Markdown."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -70,26 +88,49 @@ def main() -> None:
     parser.add_argument("--how", default=None, help="lookup[:N] or draft[:N]")
     parser.add_argument("--draft", default=None)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--llama-server", help="its command")
+    parser.add_argument("--gguf")
+    parser.add_argument("--llama-how", default="--spec-type ngram-simple", help="its options")
     given = parser.parse_args()
     how = given.how or ("draft" if given.draft else "lookup")
-    engines = [
-        Engine(given.model, prefix_cache=False),
-        Engine(given.model, prefix_cache=False, speculate=how, draft=given.draft),
-    ]
-    print(f"| workload | off | {how} | ratio | accepted / rejected | same text |")
-    print("|---|--:|--:|--:|--:|---|")
+    with ExitStack() as stack:
+        servers: list[str] = []
+        for options in ("", given.llama_how) if given.llama_server else ():
+            command = [*given.llama_server.split(), "-m", given.gguf, "-t", "2", "-np", "1"]
+            command += ["-c", "2048", "--no-webui", *options.split()]
+            start = serving(lambda port, command=command: [*command, "--port", str(port)])
+            servers.append(stack.enter_context(start))
+        engines = [
+            stack.enter_context(Engine(given.model, prefix_cache=False)),
+            stack.enter_context(
+                Engine(given.model, prefix_cache=False, speculate=how, draft=given.draft)
+            ),
+        ]
+        compare(engines, servers, how, given.rounds)
+
+
+def compare(engines: list[Engine], servers: list[str], how: str, rounds: int) -> None:
+    """All cases, a row each."""
+    peers = " llama-server off | on | ratio |" if servers else ""
+    print(f"| workload | off | {how} | ratio | accepted / rejected | same text |{peers}")
+    print("|---|--:|--:|--:|--:|---|" + "--:|--:|--:|" * bool(servers))
     for name, temperature in CASES:
-        speeds: list[list[float]] = [[], []]
+        speeds: list[list[float]] = [[] for _ in (*engines, *servers)]
         same, told = True, None
-        for number in range(given.rounds):
+        for number in range(rounds):
             made = [answer(e, PROMPTS[name], temperature, number) for e in engines]
-            for mine, (speed, _, _) in zip(speeds, made, strict=True):
+            theirs = [llama_speed(url, PROMPTS[name], temperature, number) for url in servers]
+            for mine, speed in zip(speeds, [*(one[0] for one in made), *theirs], strict=True):
                 mine.append(speed)
             same, told = same and made[0][1] == made[1][1], made[1][2] or told
-        off, on = map(median, speeds)
+        found = [*map(median, speeds)]
+        rows = [
+            f" {a:.1f} | {b:.1f} | {b / a:.2f} |"
+            for a, b in zip(found[::2], found[1::2], strict=True)
+        ]
         counts = " / ".join(map(str, told.values())) if told else "none"
-        print(f"| {name}, t = {temperature:g} | {off:.1f} | {on:.1f} | {on / off:.2f} | {counts} | "
-              f"{'yes' if same else 'up to a tie'} |", flush=True)  # fmt: skip
+        print(f"| {name}, t = {temperature:g} |{rows[0]} {counts} | "
+              f"{'yes' if same else 'up to a tie'} |{''.join(rows[1:])}", flush=True)  # fmt: skip
 
 
 if __name__ == "__main__":

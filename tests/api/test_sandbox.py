@@ -251,7 +251,7 @@ def _spent(source: str) -> int:
         return budgets[-1]
 
     with pytest.MonkeyPatch.context() as patch, suppress(ArtifactError):
-        patch.setattr("mlcc.api.template.Budget", kept)
+        patch.setattr("mlcc.api.jinja.Budget", kept)
         ChatTemplate(source).render(TALK)
     return MAX_WORK - budgets[-1].left
 

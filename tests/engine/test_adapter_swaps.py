@@ -226,6 +226,29 @@ def test_requests_wait_for_a_slot() -> None:
     assert not driver.engine.adapters.names["a"].ready
 
 
+def test_who_wants_no_adapter_overtakes_who_waits_for_a_slot() -> None:
+    """And keeps nobody from it: who waits runs when the slot is free, though others keep coming."""
+    driver = toy_driver(with_slots(small(), 1), depth=2)
+    load(driver, "a", 1, kept=True)
+    load(driver, "b", 2, kept=True)
+    driver.add(Request("a", PROMPTS[0], replace(GREEDY, max_tokens=12), adapter="a"))
+    driver.step()
+    driver.add(Request("b", PROMPTS[1], GREEDY, adapter="b"))
+    driver.add(Request("after b", PROMPTS[0], GREEDY, adapter="a"))  # it would keep the slot
+    driver.add(Request("plain", PROMPTS[1], replace(GREEDY, max_tokens=4)))
+    ended: list[str] = []
+    for number in range(200):
+        if not driver.engine.has_work:
+            break
+        if "b" not in ended:
+            driver.add(Request(f"more {number}", PROMPTS[1], replace(GREEDY, max_tokens=1)))
+        driver.step()
+        ended += [n for n, got in driver.got.items() if got.finished and n not in ended]
+    order = [name for name in ended if not name.startswith("more")]
+    assert order == ["plain", "a", "b", "after b"]
+    assert driver.got["b"].tokens == alone(2, PROMPTS[1])
+
+
 @pytest.mark.parametrize("kept", [True, False])
 def test_those_that_move_have_a_slot_to_move_in(kept: bool) -> None:
     """There was memory for a copy of the one and not of the other: had both been taken, one would

@@ -130,6 +130,42 @@ def test_prompts_of_several_lengths_at_once_are_each_priced() -> None:
     assert found[int(0.99 * len(found))] < 2 * median(found)
 
 
+@pytest.mark.parametrize("streams", [0, 4])
+@pytest.mark.parametrize("longs", [1, 3])
+def test_a_short_prompt_does_not_wait_until_long_ones_are_read(streams: int, longs: int) -> None:
+    """A question of 64 tokens while prompts of 4,096 are read, and one behind 4,000 cached ones."""
+    capacity = Capacity.of(
+        [CacheGroup("paged", 16)], [4096], vocab_size=64, context=8192,
+        max_batch=16, max_step_tokens=512,
+    )  # fmt: skip
+    engine = Engine(capacity)
+    cached = [5] * 4000
+    for i in range(streams):
+        engine.add(Request(f"s{i}", [1] * 8, SamplingParams(max_tokens=7000)))
+    engine.add(Request("first turn", cached, SamplingParams(max_tokens=1)))
+    came: dict[str, int] = {}
+    asked = done = 0
+    for step in range(20_000):
+        if "first turn" in came and not asked:
+            asked = step
+            for i in range(longs):
+                engine.add(Request(f"long{i}", [2 + i] * PROMPT, SamplingParams(max_tokens=1)))
+        if asked and step == asked + 4:
+            engine.add(Request("short", [1] * 64, SamplingParams(max_tokens=1)))
+            engine.add(Request("next turn", [*cached, *[6] * 64], SamplingParams(max_tokens=1)))
+        batch = engine.plan()
+        assert batch is not None
+        taken = quadratic(parts_of(batch))
+        for event in engine.commit(Result([3] * batch.num_rows, [0.0] * batch.num_rows), taken):
+            came.setdefault(event.request_id, step)
+        if (done := sum(name.startswith("long") for name in came)) == longs:
+            break
+    assert done == longs, "nobody starves"
+    assert came["short"] - asked < 80 and came["next turn"] - asked < 200
+    assert (came["long0"] - asked > 400) is (streams > 0)
+    assert came["short"] < came["long0"] and came["next turn"] < came["long0"]
+
+
 def test_a_prompt_that_comes_before_decoding_was_ever_measured_waits_for_that() -> None:
     """The first answer of a server's life, and the first long prompt right behind it."""
     pace = Pace()

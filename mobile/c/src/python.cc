@@ -15,8 +15,17 @@ namespace {
 // Puts the zip on the path and imports the engine from it: what load(zip, abi) returns is None, or
 // why the zip is not one of this Python and this library.
 constexpr const char* kLoad = R"(
+import sys, zipimport
+
+class Importer(zipimport.zipimporter):
+    def get_filename(self, name):  # Python's own reads the whole module for it, once more
+        tail = "/__init__.pyc" if self.is_package(name) else ".pyc"
+        return f"{self.archive}/{self.prefix}{name.rpartition('.')[2]}{tail}"
+
+sys.path_hooks[:] = [Importer, *(h for h in sys.path_hooks if h is not zipimport.zipimporter)]
+sys.path_importer_cache.clear()
+
 def load(path, abi):
-    import sys, zipimport
     zipimport._zip_directory_cache.pop(path, None)
     try:
         made_for = zipimport.zipimporter(path).get_data("mlcc.runtime").decode().split()

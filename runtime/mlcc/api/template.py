@@ -1,30 +1,28 @@
 """Chat templates: a conversation to the text that the model was trained on.
 
 Hugging Face's own jinja templates, rendered as transformers renders them, but in a bounded sandbox
-(`sandbox.py`): a template comes with a downloaded model and is a stranger's program. So is what a
-request says: a control token in it is text (`twins.py`). Not a tokenizer: `ChatText` says how the
-text is to be encoded.
+(`jinja.py`, `sandbox.py`): a template comes with a downloaded model and is a stranger's program. So
+is what a request says: a control token in it is text (`twins.py`). Not a tokenizer: `ChatText` says
+how the text is to be encoded.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
-from jinja2.environment import Template
-from jinja2.exceptions import TemplateError, TemplateSyntaxError
-
-from mlcc.api.budget import BUDGET, Budget, OverBudget
+from mlcc.api.budget import OverBudget
 from mlcc.api.history import CallStyle, style_of
-from mlcc.api.operations import text_of
-from mlcc.api.sandbox import BoundedEnvironment
 from mlcc.api.tools.registry import pick
 from mlcc.api.tools.spoken import spoken
-from mlcc.api.twins import TWINS, Twins
+from mlcc.api.twins import Twins
 from mlcc.errors import ArtifactError, InvalidRequestError
+
+if TYPE_CHECKING:
+    from jinja2.environment import Template
 
 MAX_TEMPLATE_CHARS = 128 * 1024
 MAX_OUTPUT_CHARS = 8_000_000
@@ -50,10 +48,6 @@ class ChatText:
     pieces: tuple[str, ...]
     """The text, cut inside every control token that is not the template's own: one by one encoded,
     they hold the template's control tokens and no others."""
-
-
-class TemplateRefused(TemplateError):
-    """Raised by a template on purpose, by `raise_exception`."""
 
 
 @dataclass
@@ -98,7 +92,7 @@ class ChatTemplate:
             said[-1]["content"] += GOES_ON
         given: dict[str, Any] = {"messages": said}
         given |= {"tools": None, "documents": None, **variables}
-        with _bounded(self._twins):
+        with self._bounded():
             template = self._compiled()
             text = self._collect(
                 template.generate(
@@ -119,7 +113,7 @@ class ChatTemplate:
 
     def _text(self, given: dict[str, Any]) -> str:
         """What the template writes, as it is."""
-        with _bounded(self._twins):
+        with self._bounded():
             pieces = self._compiled().generate(
                 **given, add_generation_prompt=False, **self.special_tokens
             )
@@ -127,7 +121,7 @@ class ChatTemplate:
 
     def check(self) -> None:
         """Compile now. Raises ArtifactError if the template is no valid jinja or too long."""
-        with _bounded(self._twins):
+        with self._bounded():
             self._compiled()
 
     def _compiled(self) -> Template:
@@ -138,8 +132,15 @@ class ChatTemplate:
                     f"the chat template has {len(source)} characters, more than "
                     f"{MAX_TEMPLATE_CHARS}; put a real one into chat_template.jinja"
                 )
-            self._template = BoundedEnvironment(_FUNCTIONS).build(source)
+            from mlcc.api.jinja import compiled
+
+            self._template = compiled(source)
         return self._template
+
+    def _bounded(self) -> AbstractContextManager[None]:
+        from mlcc.api.jinja import bounded
+
+        return bounded(self._twins)
 
     def _named_tokens(self) -> tuple[str, ...]:
         return tuple(self.special_tokens.values()) if self.control_tokens else ()
@@ -164,61 +165,6 @@ def _until_goes_on(text: str) -> str:
             code="chat_template",
         )
     return text[:end]
-
-
-@contextmanager
-def _bounded(twins: Twins) -> Any:
-    """A fresh budget, and every failure as a typed error."""
-    token = BUDGET.set(Budget())
-    marks = TWINS.set(twins)
-    try:
-        yield
-    except TemplateRefused as error:
-        raise InvalidRequestError(
-            f"the model's chat template refuses these messages: {error.message}",
-            param="messages",
-            code="chat_template",
-        ) from None
-    except OverBudget as error:
-        raise ArtifactError(
-            f"the model's chat template does too much: {error}; shorten the conversation, or do "
-            "not trust this model's template",
-            code="chat_template",
-        ) from None
-    except TemplateSyntaxError as error:
-        raise ArtifactError(
-            f"the model's chat template cannot be used (line {error.lineno}: {error.message}); "
-            "mend its chat_template.jinja and compile the model again",
-            code="chat_template",
-        ) from None
-    except (ArtifactError, InvalidRequestError):
-        raise
-    except Exception as error:  # whatever a stranger's program can raise
-        raise ArtifactError(
-            f"the model's chat template fails on these messages: {_words(error)}",
-            code="chat_template",
-        ) from error
-    finally:
-        TWINS.reset(marks)
-        BUDGET.reset(token)
-
-
-def _words(error: Exception) -> str:
-    text = " ".join(str(error)[:1000].split()) or "no message"
-    return f"{type(error).__name__}: {TWINS.get().plain(text)[:300]}"
-
-
-def _raise_exception(message: Any) -> NoReturn:
-    raise TemplateRefused(TWINS.get().plain(text_of(message))[:500])
-
-
-def _strftime_now(format: str) -> str:
-    from datetime import datetime  # few templates ask
-
-    return datetime.now().strftime(format[:100])
-
-
-_FUNCTIONS = {"raise_exception": _raise_exception, "strftime_now": _strftime_now}
 
 
 def without_double_bos(text: str, bos_token: str | None, adds_bos: bool) -> str:

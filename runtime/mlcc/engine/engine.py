@@ -173,7 +173,7 @@ class Engine:
             return None
         packed = pack(chunks, self._steps, self.capacity.layout, self._pools, into)
         batch, rows, self._adjusted = packed
-        scheduler.remember(chunks)
+        scheduler.recall.planned(chunks)
         tokens, waited = batch.num_tokens if scheduler.decodes else 0, scheduler.ahead.waited
         self._in_flight.append(Step(rows, tokens, scheduler.decoding, waited))
         whole = len(chunks) == len(scheduler.running) and scheduler.is_settled
@@ -248,7 +248,7 @@ class Engine:
             computed_tokens=self._computed,
             sampled_tokens=self._results.sampled,
             preemptions=self._scheduler.preemptions,
-            cached_tokens=self._scheduler.cached_tokens,
+            cached_tokens=self._scheduler.recall.cached_tokens,
             drafted_tokens=self._results.drafted,
             accepted_tokens=self._results.accepted,
             pages_kept=sum(pool.kept_count for pool in self._pools.pools),

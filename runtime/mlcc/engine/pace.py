@@ -48,14 +48,19 @@ Part = tuple[int, int]
 class Allowance:
     """What is left of one step for prompts."""
 
-    def __init__(self, tokens: int, pace: Pace | None = None, seconds: float = 0.0) -> None:
-        """pace: knows what tokens cost; None = it does not matter."""
+    def __init__(
+        self, tokens: int, pace: Pace | None = None, seconds: float = 0.0, short_only: bool = False
+    ) -> None:
+        """pace: knows what tokens cost; None = it does not matter. short_only: what is left of a
+        prompt is `SHORT`, or it has to wait."""
         self._tokens, self._pace, self._seconds = tokens, pace, seconds
-        self._fresh = True
+        self._fresh, self.short_only = True, short_only
 
     def tokens(self, past: int, left: int = 1) -> int:
         """How many a prompt may have of which so many are computed, and so many left. The first of
         a step always has some."""
+        if self.short_only and left > SHORT:
+            return 0
         if self._pace is None or self._tokens <= 0:
             return self._tokens
         affordable = int(self._seconds / self._pace.price(past))
@@ -84,16 +89,20 @@ class Pace:
         """What a token of a prompt adds to a step, by `_place`."""
         self._mixed = 0
         """Steps with both, in a row, up to the one planned last."""
+        self._short_turn = False
+        """Whether that is for short prompts alone."""
 
-    def allow(self, decodes: int, most: int, short: int = 1) -> Allowance:
+    def allow(self, decodes: int, most: int, short: int = 0) -> Allowance:
         """For prompts in the next step, beside so many decoding sequences: `most` tokens, if that
         is not too long. short: prompts that could be in it and are `SHORT`."""
+        self._short_turn = short > 0 and not self._short_turn
         if not decodes or not self._measured:
-            return Allowance(most)
+            return Allowance(most, short_only=self._short_turn)
         breath = BREATH if decodes == self._decoded else SHORT_BREATH
         if not self._decode or self._mixed >= breath:
             return Allowance(0)  # a step that only decodes tells what that takes
-        return Allowance(most, self, self._extra * min(max(short, 1), TOGETHER))
+        seconds = self._extra * min(max(short, 1), TOGETHER)
+        return Allowance(most, self, seconds, self._short_turn)
 
     def price(self, past: int) -> float:
         """What a token adds to a step with so many of its prompt before it."""

@@ -13,7 +13,7 @@ clock: time is the tokens that the engine has computed.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from operator import attrgetter
 
 from mlcc.engine.sequence import TokenSequence
@@ -71,9 +71,10 @@ class WaitingQueue:
         if not line:
             del self._lines[seq.request.tenant]
 
-    def first(self) -> TokenSequence | None:
+    def first(self, fits: Callable[[TokenSequence], bool]) -> TokenSequence | None:
         """Who is next of those that may start."""
-        heads = (seq for line in self._lines.values() if (seq := _head(line)) is not None)
+        lines = self._lines.values()
+        heads = (seq for line in lines if (seq := _head(line, fits)) is not None)
         return min(
             heads, key=lambda seq: (self._served[seq.request.tenant], seq.rank), default=None
         )
@@ -110,5 +111,7 @@ class WaitingQueue:
                 raise AssertionError(f"a line is out of order: {[seq.rank for seq in line]}")
 
 
-def _head(line: Iterable[TokenSequence]) -> TokenSequence | None:
-    return next((seq for seq in line if seq.may_start), None)
+def _head(
+    line: Iterable[TokenSequence], fits: Callable[[TokenSequence], bool]
+) -> TokenSequence | None:
+    return next((seq for seq in line if seq.may_start and fits(seq)), None)

@@ -12,7 +12,7 @@ forever. Within the token budget of a step decoding sequences come before prompt
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from itertools import islice
 from operator import add, attrgetter, le, sub
 
@@ -25,6 +25,7 @@ from mlcc.engine.guesses import Speculator
 from mlcc.engine.pace import SHORT, Allowance, Pace
 from mlcc.engine.prefix import Hit
 from mlcc.engine.queue import WaitingQueue
+from mlcc.engine.recall import Recall
 from mlcc.engine.sequence import TokenSequence
 from mlcc.engine.step_room import StepRoom
 
@@ -50,12 +51,10 @@ class Scheduler:
         self.changes = 0
         """How often somebody came or went."""
         self.preemptions = 0
-        self.cached_tokens = 0
-        """Tokens of prompts that were not computed, as they were there."""
         self._capacity = capacity
         self._pools = pools
         self._pace = pace
-        self._prefix_cache = prefix_cache
+        self.recall = Recall(pools, prefix_cache)
         self._adapters = adapters or AdapterSlots(0)
         self.ahead = Ahead(pools, speculator)
         """Puts guesses into its steps."""
@@ -118,8 +117,9 @@ class Scheduler:
         self.decoding = decodes
         whole = self._capacity.max_step_tokens - decodes
         self.ahead.begin(decodes)
-        chunks = self._fill(step, whole, self._pace.allow(decodes, whole, self._short_prompts()))
-        if not chunks and decodes:  # prompts were held back for who found no page
+        allowed = self._pace.allow(decodes, whole, self._short_prompts())
+        chunks = self._fill(step, whole, allowed)
+        if not chunks and (decodes or allowed.short_only):  # held back for who found no page
             chunks = self._fill(step, whole, Allowance(whole))
         if chunks:
             prompts = [(count, seq.computed) for seq, count in chunks if self.ahead.reads(seq)]
@@ -131,9 +131,9 @@ class Scheduler:
 
     def _short_prompts(self) -> int:
         """Prompts that may be computed at once and take no long."""
-        places = self._max_running - len(self.running)
+        waiting = islice(self.waiting, self._max_running - len(self.running))
         begun = sum(1 for seq in self.running if 1 < seq.remaining <= SHORT)
-        return begun + sum(1 for seq in islice(self.waiting, places) if seq.remaining <= SHORT)
+        return begun + sum(1 for seq in waiting if self.recall.unread(seq) <= SHORT)
 
     def again(self, chunks: Sequence[Chunk]) -> None:
         """The same decoding sequences run in one step more."""
@@ -167,39 +167,39 @@ class Scheduler:
 
     def _admit(self, chunks: list[Chunk], allowed: Allowance) -> None:
         """Start waiting sequences while slots, tokens and pages last. Nobody is overtaken for
-        being large, and nobody gives way: they may be in this step already."""
-        room = self._room
+        wanting many pages, and nobody gives way: they may be in this step already. Who waits for an
+        adapter's slot is overtaken by those that want none, as they keep none from it, and a prompt
+        that is not to be read now by short ones."""
+        room, plain, short = self._room, False, False
+
+        def fits(seq: TokenSequence) -> bool:
+            return not (plain and seq.adapter) and not (short and self.recall.unread(seq) > SHORT)
+
         while len(self.running) < self._max_running and room.rows > 0:
-            seq = self.waiting.first()
+            seq = self.waiting.first(fits)
             if seq is None or seq.pending or not allowed.tokens(0) or not room.adjust(seq):
                 return
             if seq.adapter is not None and not self._adapters.on_device(seq.adapter, self.adapters):
-                return
-            scope = self._scope(seq)
-            whole = scope is None or seq.prompt_logprobs is not None
-            hit = None if whole else self._pools.find(scope, seq.tokens)
+                plain = True
+                continue
+            hit = self.recall.find(seq)
             past = hit.tokens if hit is not None else 0
-            most = allowed.tokens(past, seq.remaining - past)
+            seq.unread = seq.remaining - past
+            most = allowed.tokens(past, seq.unread)
+            if not most and seq.unread > SHORT:
+                short = True
+                continue
             if not most or not self._has_room(seq, hit):
                 return
             self.waiting.remove(seq)
             room.rows -= 1
             insort(self.running, seq, key=attrgetter("rank"))
-            if hit is not None:
-                self._pools.take(seq.caches, hit)
-                seq.computed = hit.tokens
-                self._count_hit(seq)
+            self.recall.take(seq, hit)
             count = self._pools.claim(seq.caches, seq.computed, self._chunk(seq, most))
             allowed.spend(count, seq.computed)
             room.take(seq, count)
             if count:
                 chunks.append((seq, count))
-
-    def _count_hit(self, seq: TokenSequence) -> None:
-        """Tokens of a prompt that are there already; what was preempted has been counted."""
-        if seq.cached is None:
-            seq.cached = min(seq.computed, seq.prompt_tokens)
-            self.cached_tokens += seq.cached
 
     def _chunk(self, seq: TokenSequence, most: int) -> int:
         """How many of its next tokens to compute: of a model with states up to where the state can
@@ -208,7 +208,7 @@ class Scheduler:
         if seq.prompt_logprobs is not None:
             count = min(count, 1 + self._room.rows)
         tree = self._pools.tree
-        if tree.has_states and self._scope(seq) is not None:
+        if tree.has_states and self.recall.scope(seq) is not None:
             whole = (seq.prompt_tokens - 1) // tree.block * tree.block - seq.computed
             if 0 < whole < count:
                 return whole
@@ -244,33 +244,9 @@ class Scheduler:
 
     def _release(self, seq: TokenSequence) -> None:
         """Take its pages, of which the prefix cache remembers what they hold."""
-        self._remember(seq, ended=True)
+        self.recall.keep(seq, ended=True)
         self._pools.release(seq.caches)
-        seq.caches, seq.computed, seq.draft = self._pools.empty(), 0, ()
-
-    def remember(self, chunks: Sequence[Chunk]) -> None:
-        """The prompts of a step that is planned may be shared from the next step on: to the last
-        token with the rest of a family."""
-        for seq, count in chunks:
-            family = seq.family
-            if family is not None and not family.computed and seq.computed >= seq.prompt_tokens:
-                family.computed = True
-                self._remember(seq, ended=len(family.members) > 1)
-            elif not seq.draft and (count > 1 or seq.computed <= seq.prompt_tokens):
-                block = self._pools.tree.block
-                if (seq.computed - count) // block < seq.computed // block:
-                    self._remember(seq, ended=False)
-
-    def _remember(self, seq: TokenSequence, ended: bool) -> None:
-        if (scope := self._scope(seq)) is not None:
-            self._pools.remember(scope, seq.tokens[: seq.computed], seq.caches, ended)
-
-    def _scope(self, seq: TokenSequence) -> Hashable | None:
-        """Who finds what was computed for it; None = nobody."""
-        if self._prefix_cache:
-            return seq.scope
-        family = seq.request.family
-        return (*seq.scope, family) if family else None
+        seq.caches, seq.computed, seq.draft, seq.unread = self._pools.empty(), 0, (), -1
 
     def check_integrity(self) -> None:
         """Raise AssertionError if order, pages or counts of the sequences disagree."""

@@ -70,6 +70,8 @@ class TokenSequence:
     """The last planned step that samples for this sequence, and its row there."""
     sampled_row: int = -1
     finished: bool = False
+    unread: int = -1
+    """Of a waiting one: tokens that are not there, when somebody last looked; -1 = nobody did."""
     cached: int | None = None
     """Tokens of the prompt that were there when it first ran; None = none were."""
 

@@ -214,9 +214,11 @@ class Core:
         """Raises NotFoundError for another model than the one here."""
         names = self.text.name, *self.aliases
         if name is not None and name not in names and name not in self.engine.adapters:
+            loaded = ", ".join(f"'{adapter}'" for adapter in sorted(self.engine.adapters)[:8])
+            beside = f" with the adapters {loaded}" if loaded else ""
             raise NotFoundError(
-                f"the model here is '{self.text.name}', not '{name[:80]}'; ask for it, or leave "
-                "'model' out",
+                f"the model here is '{self.text.name}'{beside}, not '{name[:80]}'; ask for it, or "
+                "leave 'model' out",
                 param="model",
                 code="model_not_found",
             )
