@@ -1,9 +1,9 @@
 """The text that a model is calibrated on, as rows of its tokens.
 
-The default text has a few domains: prose and verse of several centuries and languages, code,
-dialogue, tables, mathematics, notes. It comes from works whose copyright has expired and from this
-project. Long texts are sampled evenly; special tokens that the tokenizer puts before a text begin
-every row.
+The default text has a few domains: articles, prose, verse, news, letters, dialogue, code, tables,
+mathematics, JSON, and a dozen languages. It comes from works whose copyright has expired and from
+this project. Long texts are sampled evenly; special tokens that the tokenizer puts before a text
+begin every row.
 """
 
 from __future__ import annotations

@@ -64,12 +64,22 @@ def fit_symmetric(x: Floats, middle: int) -> Floats:
     return scale[0]
 
 
-def codes(x: Floats, low: Floats, inverse: Floats, levels: int) -> Codes:
-    """(x - low) * inverse, rounded, 0 .. levels; u8 [group, M]."""
-    found, start, per_step = aligned(x.shape, "uint8"), *(aligned((1, len(low))) for _ in range(2))
-    start[0], per_step[0] = low, inverse
-    _built("codes", len(x), levels)(x, start, per_step, found)
+def codes(weight: Floats, low: Floats, inverse: Floats, levels: int) -> Codes:
+    """(weight - low) * inverse, rounded, 0 .. levels: u8 [M, group], of f32 [M, group]. `weight` is
+    copied unless it is `aligned`."""
+    found = aligned(weight.shape, "uint8")
+    start, per_step, x = (_aligned(a) for a in (low[:, None], inverse[:, None], weight))
+    _built("codes", weight.shape[1], levels)(x, start, per_step, found)
     return np.asarray(found)
+
+
+def _aligned(array: Floats) -> Any:
+    """The array itself where it begins as kernels want it."""
+    if array.ctypes.data % _ALIGNMENT == 0 and array.flags.c_contiguous:
+        return array
+    copy = aligned(array.shape)
+    copy[:] = array
+    return copy
 
 
 def _built(name: str, *arguments: Any) -> Any:

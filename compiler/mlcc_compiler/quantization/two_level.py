@@ -49,7 +49,7 @@ def encode(
         scale = one.reshape(shape)
         blocks, sub_scales = two_levels(scale, scheme, k)
         q = Quantized(scheme, empty, blocks, sub_scales=sub_scales)
-    return _with_codes(q, x, fast)
+    return _with_codes(q, x, weight if fast else None)
 
 
 def two_levels(scales: Floats, scheme: Scheme, k: int) -> tuple[Array, Array]:
@@ -72,13 +72,14 @@ def two_levels(scales: Floats, scheme: Scheme, k: int) -> tuple[Array, Array]:
     return half, np.ascontiguousarray(whole.reshape(n, count * per_block)[:, : scales.shape[1]])
 
 
-def _with_codes(q: Quantized, x: Floats, fast: bool) -> Quantized:
-    """Codes, of weights [group, groups of all rows], for the scales as they are stored."""
+def _with_codes(q: Quantized, x: Floats, weight: Floats | None) -> Quantized:
+    """Codes, of weights [group, groups of all rows], for the scales as they are stored. By compiled
+    kernels, if the same weights are given as rows."""
     scales, minima = scales_of(q).reshape(-1), group_minima(q)
     low = scales * np.float32(-q.scheme.middle) if minima is None else minima.reshape(-1)
-    if fast:
-        found = compiled.codes(x, low, inverse(scales), q.scheme.levels)
-        q.codes[:] = found.T.reshape(q.shape)
+    if weight is not None:
+        rows = weight.reshape(-1, len(x))
+        q.codes[:] = compiled.codes(rows, low, inverse(scales), q.scheme.levels).reshape(q.shape)
         return q
     codes = x - low
     codes *= inverse(scales)

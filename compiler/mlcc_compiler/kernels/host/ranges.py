@@ -190,15 +190,23 @@ def _importances(
 
 
 def codes(group: int, levels: int) -> PrimFunc:
-    """PrimFunc(x[group, M], low[1, M], inverse[1, M], codes u8[group, M])."""
-
-    def body(arrays: list[Expr], m: Expr) -> None:
-        x, low, inverse, found = arrays
-        start, per_step = (B.bind(a.vload([0, m], _FLOATS)) for a in (low, inverse))
-        with B.serial(group) as j:
-            code = _rounded((x.vload([j, m], _FLOATS) - start) * per_step)
-            code = T.min(T.max(code, _spread(0)), _spread(levels))
-            whole = T.Cast(f"uint8x{LANES}", T.Cast(f"int32x{LANES}", code))
-            B.buffer_store(found, whole, [j, T.Ramp(m, 1, LANES)])
-
-    return _frame((group, 1, 1), (group,), "uint8", body)
+    """PrimFunc(x[M, group], low[M, 1], inverse[M, 1], codes u8[M, group]): a group is a row here,
+    as weights and codes lie, so that nothing is turned round for it."""
+    with IRBuilder() as builder, B.prim_func(s_tir=True, private=False):
+        B.func_attr({"tirx.noalias": True, "tirx.is_scheduled": True})
+        m = T.int64()
+        rows = [(group, "float32"), (1, "float32"), (1, "float32"), (group, "uint8")]
+        handles = [B.arg(f"a{i}", T.handle()) for i in range(len(rows))]
+        x, low, inverse, found = (
+            B.match_buffer(h, (m, n), kind) for h, (n, kind) in zip(handles, rows, strict=True)
+        )
+        with B.serial(m) as row:
+            start = B.bind(T.Broadcast(low[row, 0], LANES))
+            per_step = B.bind(T.Broadcast(inverse[row, 0], LANES))
+            with B.serial(group // LANES) as j:
+                at = [row, j * LANES]
+                code = _rounded((x.vload(at, _FLOATS) - start) * per_step)
+                code = T.min(T.max(code, _spread(0)), _spread(levels))
+                whole = T.Cast(f"uint8x{LANES}", T.Cast(f"int32x{LANES}", code))
+                B.buffer_store(found, whole, [row, T.Ramp(j * LANES, 1, LANES)])
+    return builder.get()
