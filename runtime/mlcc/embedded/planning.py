@@ -159,7 +159,7 @@ def _adapters(manifest: Manifest) -> dict[str, Any] | None:
     header = manifest.layout.header
     return {
         "tensors": [{"dtype": "float32", "shape": list(shape)} for shape in room.shapes],
-        "adapted_word": header.offset + header.at("adapted"),
+        "adapted_word": header.at("adapted"),
     }
 
 
