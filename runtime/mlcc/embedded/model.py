@@ -31,8 +31,8 @@ MAX_QUEUE = 64
 BOUNDS = ServiceBounds(timeout_s=None)
 """The page that asks can also stop."""
 NO_FOLDERS = (
-    "a tab has no folders to load adapters from, as `mlcc serve --lora-dir` has; the page loads one "
-    "with engine.loadAdapter(name, address or files)"
+    "a tab has no folders to load adapters from, as `mlcc serve --lora-dir` has; the page loads "
+    "one with engine.loadAdapter(name, address or files)"
 )
 
 
