@@ -134,15 +134,15 @@ def test_api_imports_the_standard_library_and_jinja2_only() -> None:
 
 
 _OF_MODEL = (
-    "json_schema", "marks", "memory", "model", "reasoning", "speculation", "structure", "text_side",
-    "tokenizer",
+    "adapter_copies", "adapter_loading", "json_schema", "marks", "memory", "model", "reasoning",
+    "speculation", "structure", "text_side", "tokenizer",
 )  # fmt: skip
 
 
 def test_the_browser_needs_the_standard_library_and_jinja2_only() -> None:
     """`service` and `embedded`, and what they import of the rest; Pyodide only in one function."""
     ours = ("mlcc.engine", "mlcc.api", "mlcc.service", "mlcc.errors", "mlcc.sizes")
-    ours += ("mlcc.bounds", "mlcc.version")
+    ours += ("mlcc.adapters", "mlcc.bounds", "mlcc.version")
     ours += tuple(f"mlcc.artifact.{name}" for name in ("manifest", "schema", "records", "texts"))
     ours += tuple(f"mlcc.model.{name}" for name in _OF_MODEL)
 

@@ -10,6 +10,7 @@ from toy_model import CAPACITY
 
 from mlcc.device.toy import ToyExecutor
 from mlcc.embedded.executor import JsExecutor
+from mlcc.engine.adapters import AdapterMatrix
 from mlcc.engine.adjust_tables import AdjustLayout
 from mlcc.engine.adjustments import Adjustments, AdjustmentWriter, Penalties, mask_of
 from mlcc.engine.batch import Batch, Capacity, Result
@@ -33,6 +34,16 @@ class ToySteps:
             layout = AdjustLayout.of(capacity.layout, capacity.vocab_size)
             adjusted = Adjustments(layout, _words(adjustments, layout.words))
         return self._toy.collect(self._toy.submit(batch, adjusted))
+
+    def write_adapter(self, slot: int, matrices: str, data: bytes) -> None:
+        """Fill a slot with what `JsExecutor.write_adapter` says in JSON and bytes."""
+        found, begin = [], 0
+        for record in json.loads(matrices):
+            size = record["rows"] * record["columns"] * (4 if record["dtype"] == "float32" else 2)
+            found.append(AdapterMatrix(**record, data=bytes(data[begin : begin + size])))
+            begin += size
+        assert begin == len(data)
+        self._toy.write_adapter(slot, found)
 
     def step(self, data: Any, sizes: Any, adjustments: Any) -> str:
         """`run` for JavaScript: typed arrays in, JSON out."""

@@ -55,11 +55,12 @@ def has_grammars() -> bool:
 
 
 @contextmanager
-def bridge(mode: str, model: Path) -> Iterator[str]:
-    """The URL under which a tab answers HTTP; mode: node, chromium."""
+def bridge(mode: str, model: Path, *adapters: str) -> Iterator[str]:
+    """The URL under which a tab answers HTTP; mode: node, chromium; adapters: NAME=FOLDER."""
     needs.require("chromium")  # Node computes on its SwiftShader
     program = built_web() / "dist" / "bridge.mjs"
     command = [node(), str(program), "--mode", mode, "--model", str(model)]
+    command += [part for adapter in adapters for part in ("--adapter", adapter)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment())
     assert process.stdout
     try:

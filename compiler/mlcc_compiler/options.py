@@ -61,11 +61,6 @@ class Options:
 
 def check_options(options: Options, target: Target) -> None:
     """Raises UnsupportedError."""
-    if options.adapters is not None and target.arch == "wasm32":
-        raise UnsupportedError(
-            f"adapters are not loaded in a browser's tab yet; leave out --adapter-rank for target "
-            f"'{target.name}', or merge one with --merge-lora"
-        )
     if options.static_library and target.archive is None:
         raise UnsupportedError(
             f"target '{target.name}' has no static library beside {target.library}; leave out "

@@ -82,10 +82,12 @@ def write_config(folder: Path, config: Mapping[str, Any]) -> None:
     (folder / "adapter_config.json").write_text(json.dumps(config))
 
 
-def merged(out: Path, adapter: Path, scale: Mapping[str, float] | float) -> Path:
-    """The demo's checkpoint with W + scale * B A, computed in float64 and kept in float32."""
-    shutil.copytree(DEMO, out)
-    weights = matrices()
+def merged(
+    out: Path, adapter: Path, scale: Mapping[str, float] | float, model: Path = DEMO
+) -> Path:
+    """A checkpoint with W + scale * B A, computed in float64 and kept in float32."""
+    shutil.copytree(model, out)
+    weights = matrices(model)
     added = load_file(adapter / "adapter_model.safetensors")
     for name, a in added.items():
         if ".lora_A" in name:

@@ -29,14 +29,13 @@ from mlcc.engine.batch import Batch, Capacity
 from mlcc.engine.batch_writer import BatchWriter
 from mlcc.engine.caches import CachePools
 from mlcc.engine.executor import Executor
-from mlcc.errors import DeviceError, UnsupportedError
+from mlcc.errors import DeviceError
 from mlcc.model.driver import Driver
 from mlcc.opening import open_executor, open_model
 from mlcc_compiler.adapters import AdapterRoom
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.options import Options
-from mlcc_compiler.plan import make_plan
 from mlcc_targets import Choices, get_target
 
 BOUND = 2e-4
@@ -230,14 +229,6 @@ def test_without_adapters_nothing_is_changed(
     assert "forward_adapters" not in plain.manifest.functions
 
 
-@pytest.mark.feature("adapters", "webgpu", "refused")
-def test_a_tab_has_no_room(record_property: Callable[[str, object], None]) -> None:
-    options = Options(adapters=ROOM)
-    with pytest.raises(UnsupportedError, match="leave out --adapter-rank") as raised:
-        make_plan(Checkpoint.open(DEMO), get_target("webgpu"), options)
-    record_property("refusal", raised.value.message)
-
-
 def test_more_adapters_than_slots_take_turns(
     folders: list[tuple[Path, Any]], with_room: Callable[[str], Artifact], tmp_path: Path
 ) -> None:
@@ -303,7 +294,7 @@ def test_one_that_cannot_be_brought_costs_its_own_requests(
         ask(last.name)
         for name in [*driver.engine.adapters.names]:
             driver.unload_adapter(name)
-        assert not driver._copies._kept
+        assert not driver._adapters.copies._kept
     finally:
         model.close()
 

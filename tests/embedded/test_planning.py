@@ -66,7 +66,7 @@ def test_a_small_model_gets_what_four_chats_need() -> None:
     assert made["functions"] == ["forward", "sample", "copy_pages"]
     assert made["caches"] == [{"dtype": "float16", "shape": [128, 2, 1, 16, 64]}]
     assert made["weights"] == [{"name": "w", "dtype": "float32", "shape": [2, 5], "shard": "w.st"}]
-    assert made["bytes"] == {"weights": 40, "caches": 128 * PAGE, "workspace": 1000}
+    assert made["bytes"] == {"weights": 40, "caches": 128 * PAGE, "workspace": 1000, "adapters": 0}
     assert [e["path"] for e in made["text"]] == ["tokenizer.json", "chat_template.jinja"]
     assert [e["path"] for e in made["shards"]] == ["w.st"]
     assert set(made["library"]) == {"path", "bytes", "sha256", "chunks"}

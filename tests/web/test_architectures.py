@@ -6,7 +6,6 @@ All with --long; otherwise those whose layers are made of parts that no other ha
 
 from __future__ import annotations
 
-import json
 import random
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import httpx
 import needs
 import pytest
 from demo.equality import last_logits
+from letter_tokens import letters, tokens_of
 from models.checkpoints import RECIPES, SMALL, long_if_repeated, make_checkpoint, proves
 from web_package import bridge
 
@@ -27,8 +27,6 @@ from mlcc_targets import Choices, get_target
 TIE = 1e-3
 """As for the demo model in a tab, whose logits are as large."""
 LENGTHS, TOKENS = (3, 20, 40), 12
-FIRST = ord("一")
-"""Each token is one letter, so that an answer's text gives its tokens back."""
 
 
 def shown(case: str) -> Any:
@@ -60,17 +58,10 @@ def test_tokens_are_the_references(case: str, tmp_path: Path, record_property: A
         answer = httpx.post(f"{url}/v1/completions", json=asked, timeout=300).json()
     model, gap = open_model(compiled["reference"]), 0.0
     for prompt, choice in zip(prompts, answer["choices"], strict=True):
-        tokens = [ord(letter) - FIRST for letter in choice["text"]]
+        tokens = tokens_of(choice["text"])
         assert len(tokens) == TOKENS
         for at, token in enumerate(tokens):
             logits = last_logits(model, prompt + tokens[:at])
             gap = max(gap, float(logits.max() - logits[token]))
     record_property("largest_gap", gap)
     assert gap <= TIE
-
-
-def letters(count: int) -> str:
-    """A tokenizer of so many tokens, a letter each."""
-    vocab = {chr(FIRST + i): i for i in range(count)}
-    model = {"type": "BPE", "vocab": vocab, "merges": []}
-    return json.dumps({"version": "1.0", "model": model, "decoder": {"type": "Fuse"}})

@@ -12,6 +12,7 @@ import type {
   Cancel,
   FromWorker,
   OpenOptions,
+  PlainAdapter,
   PlainRequest,
   ToWorker,
 } from './messages.js';
@@ -93,6 +94,19 @@ export class WorkerClient {
     return answer.response;
   }
 
+  /** See `Tab.loadAdapter`. The files are the worker's from here on. */
+  async loadAdapter(adapter: PlainAdapter): Promise<void> {
+    if (this.#reason) throw this.#reason;
+    const { port1: port, port2 } = new MessageChannel();
+    const answered = new Promise<AnswerPiece>((resolve) => {
+      port.onmessage = ({ data }: MessageEvent<AnswerPiece>) => resolve(data);
+    });
+    this.#tell({ kind: 'adapter', adapter }, [port2, adapter.config, adapter.weights]);
+    const ended = this.ended.then((reason) => Promise.reject(reason));
+    const told = await Promise.race([answered, ended]).finally(() => port.close());
+    if (told.kind === 'fail') throw fromPlain(told.error);
+  }
+
   /** End all answers; see `Tab.interrupt`. */
   interrupt(): void {
     if (!this.#reason) this.#tell({ kind: 'interrupt' });
@@ -146,7 +160,7 @@ export class WorkerClient {
     );
   }
 
-  #tell(message: ToWorker, ports: MessagePort[] = []): void {
-    this.#worker.postMessage(message, ports);
+  #tell(message: ToWorker, given: Transferable[] = []): void {
+    this.#worker.postMessage(message, given);
   }
 }

@@ -17,8 +17,10 @@ import { WorkerClient } from './client.js';
 import { Completions } from './completions.js';
 import { requireSecureContext } from './device/adapter.js';
 import { CancelledError, type MlccError } from './errors.js';
+import { readWhole } from './events.js';
 import type { OpenOptions, PlainRequest } from './messages.js';
 import type { Folder } from './model/folder.js';
+import { type AdapterSource, readLora } from './model/lora_files.js';
 import { askToPersist } from './model/persist.js';
 import type { OnProgress } from './startup.js';
 import type { TabInfo } from './tab.js';
@@ -49,6 +51,13 @@ export interface EngineOptions {
   readonly assets?: string | URL;
   /** Makes the worker, where the bundler in use does not find it by itself. */
   readonly worker?: () => Worker;
+}
+
+export interface AdapterOptions {
+  /** Takes the name of one that is loaded, whose answers go on as they began. */
+  readonly inPlace?: boolean;
+  /** Ends the download. */
+  readonly signal?: AbortSignal;
 }
 
 /**
@@ -134,6 +143,30 @@ export class Engine {
     request.signal.throwIfAborted();
     return this.#running().fetch(plain, request.signal);
   };
+
+  /**
+   * Load an adapter (LoRA) into a model that was compiled with --adapter-rank; requests choose it
+   * by `name` as their `model`. source: the address of a folder that PEFT saved, or its two files.
+   * It is there until `unloadAdapter`, `unload` or `reload`.
+   *
+   * Raises DownloadError, ArtifactError, UnsupportedError, InvalidRequestError, CapacityError.
+   */
+  async loadAdapter(
+    name: string,
+    source: AdapterSource,
+    { inPlace = false, signal }: AdapterOptions = {},
+  ): Promise<void> {
+    const client = this.#running();
+    const { config, weights } = await readLora(source, signal);
+    const files = { config: config.buffer, weights: weights.buffer };
+    await client.loadAdapter({ name, ...files, inPlace });
+  }
+
+  /** Nobody new uses an adapter; what is being answered goes on with it. Raises ApiError. */
+  async unloadAdapter(name: string): Promise<void> {
+    const response = await this.#post('/v1/unload_lora_adapter', { lora_name: name });
+    if (!response.ok) await readWhole(response);
+  }
 
   /** End all answers: streams end after what was said, others reject with CancelledError. */
   interrupt(): void {

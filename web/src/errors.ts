@@ -72,6 +72,14 @@ export class DownloadError extends MlccError {
   }
 }
 
+/** What can never be done as it was asked: a name that is taken, one that is none. */
+export class InvalidRequestError extends MlccError {
+  override readonly name = 'InvalidRequestError';
+  constructor(message: string, code = 'invalid_request') {
+    super(message, code);
+  }
+}
+
 /** Something that is not built, or that this browser does not offer. */
 export class UnsupportedError extends MlccError {
   override readonly name = 'UnsupportedError';
@@ -134,6 +142,7 @@ const BY_NAME: Record<string, new (message: string, code?: string) => MlccError>
   OutOfMemoryError,
   ArtifactError,
   DownloadError,
+  InvalidRequestError,
   UnsupportedError,
   WorkerDiedError,
   CancelledError,

@@ -32,10 +32,19 @@ export interface PlainRequest {
   readonly body: Uint8Array;
 }
 
-/** Page to worker. A request brings its port. */
+/** An adapter to load; its port is told `end` or `fail`. */
+export interface PlainAdapter {
+  readonly name: string;
+  readonly config: ArrayBuffer;
+  readonly weights: ArrayBuffer;
+  readonly inPlace: boolean;
+}
+
+/** Page to worker. A request brings its port, and so does an adapter. */
 export type ToWorker =
   | { readonly kind: 'open'; readonly options: OpenOptions; readonly lock: string }
   | { readonly kind: 'request'; readonly request: PlainRequest }
+  | { readonly kind: 'adapter'; readonly adapter: PlainAdapter }
   | { readonly kind: 'interrupt' };
 
 /** Worker to page. `alive`: it holds its lock, which it loses only by ending. */

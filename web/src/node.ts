@@ -18,6 +18,7 @@ import { openTab, type TabOptions } from './open_tab.js';
 import { bootPython, GRAMMARS } from './python.js';
 import type { Tab } from './tab.js';
 
+export type { AdapterSource } from './model/lora_files.js';
 export type { Progress } from './startup.js';
 export type { Tab, TabInfo } from './tab.js';
 

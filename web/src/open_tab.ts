@@ -232,6 +232,7 @@ class Opening {
       try {
         await this.#startup.timed('caches', () => executor.allocateCaches(caches));
         await this.#startup.timed('allocate', () => executor.allocateWeights(weights));
+        await executor.allocateAdapters();
         await executor.checkWorkspace(bytes.workspace);
         return plan;
       } catch (error) {

@@ -43,6 +43,7 @@ export interface PlannedBytes {
   readonly weights: number;
   readonly caches: number;
   readonly workspace: number;
+  readonly adapters: number;
 }
 
 export interface Plan {
@@ -66,6 +67,12 @@ export interface Plan {
   readonly caches: readonly TensorSpec[];
   /** In the order in which `forward` takes them. */
   readonly weights: readonly WeightSpec[];
+  /** Room for adapters, in the order in which `forward_adapters` takes it; null = there is none. */
+  readonly adapters: {
+    readonly tensors: readonly TensorSpec[];
+    /** Of a step's words, the one that counts the sequences that use an adapter. */
+    readonly adapted_word: number;
+  } | null;
   readonly library: FileEntry;
   /** What the text side reads: tokenizer, chat template, generation defaults. */
   readonly text: readonly FileEntry[];

@@ -64,9 +64,16 @@ export interface ExecutorPort {
     sizes: Int32Array,
     adjustments?: Uint8Array,
   ): Promise<Sampled & { readonly top?: Sampled }>;
+  writeAdapter(slot: number, matrices: string, data: Uint8Array): void;
 }
 
 export interface PythonTab extends Proxy {
+  load_adapter(
+    name: string,
+    config: Uint8Array,
+    weights: Uint8Array,
+    inPlace: boolean,
+  ): Promise<string>;
   handle(
     method: string,
     path: string,

@@ -8,6 +8,7 @@ import { Answer } from './answer.js';
 import type { Executor } from './device/executor.js';
 import { CancelledError, fromPlain, MlccError } from './errors.js';
 import type { PlainRequest } from './messages.js';
+import { type AdapterSource, readLora } from './model/lora_files.js';
 import type { Capacity, Plan, PlannedBytes } from './plan.js';
 import type { PythonCall, PythonTab, Reply } from './python.js';
 import type { Milliseconds } from './startup.js';
@@ -69,6 +70,16 @@ export class Tab {
     const answer = new Answer(() => cancel());
     cancel = this.handle(request, answer);
     return answer.response;
+  }
+
+  /**
+   * Load an adapter: requests choose it by `name` in `model`. Raises what `readLora` raises,
+   * ArtifactError, UnsupportedError, InvalidRequestError, CapacityError.
+   */
+  async loadAdapter(name: string, source: AdapterSource, inPlace = false): Promise<void> {
+    const { config, weights } = await readLora(source);
+    if (this.#closed) throw new CancelledError('the model was unloaded meanwhile');
+    parsed(await this.#python.load_adapter(name, config, weights, inPlace));
   }
 
   /** End all answers: streams end after what was said, others reject with CancelledError. */

@@ -11,6 +11,7 @@ import type {
   Cancel,
   FromWorker,
   OpenOptions,
+  PlainAdapter,
   PlainRequest,
   ToWorker,
 } from './messages.js';
@@ -32,7 +33,8 @@ self.onmessage = ({ data, ports }: MessageEvent<ToWorker>): void => {
   const [port] = ports;
   if (data.kind === 'open') void open(data.options, data.lock);
   else if (data.kind === 'interrupt') self.mlcc?.interrupt();
-  else if (port) answer(data.request, port);
+  else if (port && data.kind === 'adapter') void load(data.adapter, port);
+  else if (port && data.kind === 'request') answer(data.request, port);
 };
 
 function tell(message: FromWorker): void {
@@ -86,6 +88,20 @@ function hold(lock: string): Promise<void> {
     };
     navigator.locks.request(lock, forever).catch(failed);
   });
+}
+
+async function load({ name, inPlace, ...files }: PlainAdapter, port: MessagePort): Promise<void> {
+  const last = (piece: AnswerPiece): void => {
+    port.postMessage(piece);
+    port.close();
+  };
+  try {
+    if (!self.mlcc) throw new Error('an adapter came before the model was ready');
+    await self.mlcc.loadAdapter(name, files, inPlace);
+    last({ kind: 'end' });
+  } catch (error) {
+    last({ kind: 'fail', error: toPlain(error) });
+  }
 }
 
 function answer(request: PlainRequest, port: MessagePort): void {

@@ -139,6 +139,11 @@ test("what the API refuses is OpenAI's error, typed", async () => {
   expect(await call('refused')).toEqual({ name: 'ApiError', status: 400, param: 'messages' });
 });
 
+test('what is wrong with an adapter is typed', async () => {
+  const names = ['UnsupportedError', 'ArtifactError', 'ApiError'];
+  expect(await call('refusedAdapters')).toEqual(names);
+});
+
 test("OpenAI's client fetches from the page itself", async () => {
   const { text } = await call('ask', 2);
   expect(await call('askOpenAI', 2)).toEqual({ whole: text, streamed: text });

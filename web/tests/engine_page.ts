@@ -113,6 +113,17 @@ export async function refused() {
   return undefined;
 }
 
+/** The names of what a model without room for adapters throws, and an address that has none. */
+export async function refusedAdapters() {
+  const named = (error: unknown) => (error as Error).name;
+  const files = { config: new Blob(['{}']), weights: new Blob([]) };
+  return [
+    await engine.loadAdapter('x', files).catch(named),
+    await engine.loadAdapter('x', 'nowhere/').catch(named),
+    await engine.unloadAdapter('x').catch(named),
+  ];
+}
+
 /** Through OpenAI's own client and the service worker. */
 export async function askOpenAI(max_tokens: number) {
   await mlcc.registerRelay(engine);

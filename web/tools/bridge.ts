@@ -3,6 +3,7 @@
  * talk to a tab.
  *
  *     node dist/bridge.mjs --mode node|chromium --model FOLDER [--port 0]
+ *         [--adapter NAME=FOLDER ...]
  *
  * Prints one line of JSON, {"port", "mode"}, when it answers. For tests and benchmarks: it trusts
  * whoever reaches 127.0.0.1.
@@ -23,13 +24,15 @@ async function main(): Promise<void> {
       mode: { type: 'string', default: 'node' },
       model: { type: 'string' },
       port: { type: 'string', default: '0' },
+      adapter: { type: 'string', multiple: true, default: [] },
     },
   });
-  const { mode, model, port } = values;
+  const { mode, model, port, adapter } = values;
   if (!model || (mode !== 'node' && mode !== 'chromium')) {
     throw new Error('type: node dist/bridge.mjs --mode node|chromium --model FOLDER [--port N]');
   }
-  const home = await HOMES[mode](model, join(import.meta.dirname, 'lib'));
+  const adapters = Object.fromEntries(adapter.map(parted));
+  const home = await HOMES[mode](model, join(import.meta.dirname, 'lib'), adapters);
   const server = createServer((request, response) => {
     answer(home, request, response).catch((error: unknown) => {
       console.error(error);
@@ -42,6 +45,13 @@ async function main(): Promise<void> {
   const stop = (): void => void home.close().finally(() => process.exit(0));
   process.on('SIGTERM', stop);
   process.on('SIGINT', stop);
+}
+
+/** NAME=FOLDER. */
+function parted(given: string): [name: string, folder: string] {
+  const at = given.indexOf('=');
+  if (at < 1) throw new Error(`--adapter ${given}: type --adapter NAME=FOLDER`);
+  return [given.slice(0, at), given.slice(at + 1)];
 }
 
 async function answer(home: Home, request: IncomingMessage, response: ServerResponse) {

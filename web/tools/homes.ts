@@ -1,5 +1,7 @@
 /** Where a model may live for the bridge: in this Node process, or in a page of Chromium. */
 
+import { openAsBlob } from 'node:fs';
+import { join } from 'node:path';
 import { Answer } from '../src/answer.js';
 import type { AnswerPiece, PlainRequest } from '../src/messages.js';
 import { openNodeTab } from '../src/node.js';
@@ -13,9 +15,17 @@ export interface Home {
   close(): Promise<void>;
 }
 
+/** Folders of adapters to load, by their names. */
+type Adapters = Readonly<Record<string, string>>;
+
 /** `lib`: the built package. */
-export async function nodeHome(model: string, lib: string): Promise<Home> {
+export async function nodeHome(model: string, lib: string, adapters: Adapters): Promise<Home> {
   const tab = await openNodeTab(model, { assets: lib, gpu: softwareGpu() });
+  for (const [name, folder] of Object.entries(adapters)) {
+    const config = await openAsBlob(join(folder, 'adapter_config.json'));
+    const weights = await openAsBlob(join(folder, 'adapter_model.safetensors'));
+    await tab.loadAdapter(name, { config, weights });
+  }
   return {
     fetch: async (request, signal) => {
       signal.throwIfAborted();
@@ -41,8 +51,11 @@ interface PageGlobals {
   piece(id: number, piece: AnswerPiece): Promise<void>;
 }
 
-export async function chromiumHome(model: string, lib: string): Promise<Home> {
-  const server = await serveFolders({ '/model/': model, '/': lib });
+export async function chromiumHome(model: string, lib: string, adapters: Adapters): Promise<Home> {
+  const names = Object.keys(adapters);
+  const folders = Object.entries(adapters).map(([name, at]) => [`/adapters/${name}/`, at]);
+  const served = { '/model/': model, ...Object.fromEntries(folders), '/': lib };
+  const server = await serveFolders(served);
   const browser = await launchChromium();
   const answers = new Map<number, Answer>();
   const close = async (): Promise<void> => {
@@ -57,7 +70,7 @@ export async function chromiumHome(model: string, lib: string): Promise<Home> {
       if (answers.get(id)?.done) answers.delete(id);
     });
     await page.goto(`${server.url}/`);
-    await page.evaluate(startInPage, `${server.url}/`);
+    await page.evaluate(startInPage, { base: `${server.url}/`, names });
     let last = 0;
     return {
       fetch: async (request, signal) => {
@@ -80,11 +93,12 @@ export async function chromiumHome(model: string, lib: string): Promise<Home> {
 }
 
 /** Runs in the page: the engine, and the service worker for plain fetches. */
-async function startInPage(base: string): Promise<void> {
+async function startInPage({ base, names }: { base: string; names: string[] }): Promise<void> {
   const { CreateEngine, registerRelay } = await import(`${base}index.js`);
   const page = globalThis as unknown as PageGlobals;
   page.ends = new Map();
   page.engine = await CreateEngine('model/');
+  for (const name of names) await page.engine.loadAdapter(name, `adapters/${name}`);
   await registerRelay(page.engine);
 }
 

@@ -5,10 +5,13 @@ Elsewhere (in tests) both sides are Python, and a buffer is a buffer.
 
 from __future__ import annotations
 
+import json
 import sys
 from array import array
 from collections.abc import Callable
 from typing import Any
+
+from mlcc.errors import MlccError
 
 IN_PYODIDE = sys.platform == "emscripten"
 
@@ -33,3 +36,15 @@ def to_bytes(value: Any) -> bytes:
     if isinstance(value, str):
         return value.encode("utf-8", "surrogatepass")
     return bytes(to_python(value))
+
+
+def failed(error: MlccError) -> str:
+    """A deliberate error, as JavaScript makes one of its own of it (`parsed` in web/src/tab.ts)."""
+    plain = {
+        "type": type(error).__name__,
+        "message": error.message,
+        "code": error.code,
+        "param": error.param,
+        "http_status": error.http_status,
+    }
+    return json.dumps({"error": plain})

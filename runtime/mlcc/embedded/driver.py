@@ -17,6 +17,7 @@ from mlcc.embedded.executor import JsExecutor, Ticket
 from mlcc.engine.engine import Engine
 from mlcc.engine.events import Event
 from mlcc.errors import MlccError
+from mlcc.model.adapter_loading import AdapterLoader
 
 
 @dataclass(slots=True)
@@ -44,11 +45,16 @@ class LoopDriver:
     """Keeps `depth` steps in flight while there is work. `run` is a task of its own."""
 
     def __init__(
-        self, engine: Engine, executor: JsExecutor, deliver: Callable[[list[Event]], None]
+        self,
+        engine: Engine,
+        executor: JsExecutor,
+        adapters: AdapterLoader,
+        deliver: Callable[[list[Event]], None],
     ) -> None:
         self.counters = Counters()
         self._engine = engine
         self._executor = executor
+        self._adapters = adapters
         self._deliver = deliver
         self._flying: deque[tuple[Ticket, float]] = deque()
         """Steps in flight, and when each was submitted."""
@@ -99,10 +105,13 @@ class LoopDriver:
         count, clock = self.counters, perf_counter
         while len(self._flying) < self._executor.depth:
             t0 = clock()
+            self._adapters.bring()
             batch = self._engine.plan()
             t1 = clock()
             count.plan_ms += (t1 - t0) * 1e3
             if batch is None:
+                if self._adapters.waiting:
+                    continue
                 return
             packed = self._executor.pack(batch, self._engine.adjustments())
             t2 = clock()

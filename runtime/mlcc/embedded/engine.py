@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
 from mlcc.api.errors import EngineDiedError
+from mlcc.artifact.schema import AdaptersInfo
 from mlcc.embedded.driver import LoopDriver
 from mlcc.embedded.executor import JsExecutor
 from mlcc.engine.batch import Capacity
@@ -14,7 +16,13 @@ from mlcc.engine.engine import Engine
 from mlcc.engine.grammar import Grammar, Grammars
 from mlcc.engine.request import Request
 from mlcc.errors import DeviceError, DeviceLostError, MlccError
+from mlcc.model.adapter_loading import AdapterLoader
+from mlcc.service.adapters import AdapterEntry
 from mlcc.service.engine import EngineClient
+
+TAB_MEMORY = 1 << 30
+"""Bytes that Python in a tab is taken to have: copies of adapters get a share. Nothing tells how
+far its memory will grow, and it ends at 2 or 4 GiB."""
 
 
 class LoopClient(EngineClient):
@@ -26,15 +34,35 @@ class LoopClient(EngineClient):
         executor: JsExecutor,
         max_queue: int,
         grammars: Grammars | None = None,
+        adapters: AdaptersInfo | None = None,
     ) -> None:
+        """adapters: what the model was compiled with room for."""
         super().__init__(max_queue + engine.capacity.max_batch)
         self._engine, self._grammars = engine, grammars
-        self._driver = LoopDriver(engine, executor, self._deliver)
+        self._entries: dict[str, AdapterEntry] = {}
+        self._adapters = AdapterLoader(engine, executor, adapters, lambda: TAB_MEMORY)
+        self._driver = LoopDriver(engine, executor, self._adapters, self._deliver)
         self._running = asyncio.get_running_loop().create_task(self._run())
 
     @property
     def capacity(self) -> Capacity:
         return self._engine.capacity
+
+    @property
+    def adapters(self) -> Mapping[str, AdapterEntry]:
+        return self._entries
+
+    async def load_adapter(self, entry: AdapterEntry, in_place: bool = False) -> None:
+        """Between two steps: reading it holds the loop up."""
+        self.check_alive()
+        self._adapters.load(entry.name, entry.folder, in_place)
+        self._entries[entry.name] = entry
+
+    async def unload_adapter(self, name: str) -> None:
+        self.check_alive()
+        if self._entries.pop(name, None) is None:
+            await super().unload_adapter(name)
+        self._adapters.unload(name)
 
     def look(self) -> dict[str, Any]:
         """The engine's counters and the driver's."""

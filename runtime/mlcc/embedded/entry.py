@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mlcc.artifact.manifest import Manifest
-from mlcc.embedded.bridge import to_bytes
+from mlcc.embedded.bridge import failed, to_bytes
 from mlcc.embedded.planning import halve, make_plan
 from mlcc.errors import MlccError
 
@@ -59,14 +59,4 @@ def _answer(made: Callable[[], dict[str, Any]]) -> str:
     try:
         return json.dumps(made())
     except MlccError as error:
-        return json.dumps({"error": _plain(error)})
-
-
-def _plain(error: MlccError) -> dict[str, Any]:
-    return {
-        "type": type(error).__name__,
-        "message": error.message,
-        "code": error.code,
-        "param": error.param,
-        "http_status": error.http_status,
-    }
+        return failed(error)

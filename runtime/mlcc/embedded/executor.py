@@ -5,11 +5,13 @@ JavaScript's part is `web/src/device/executor.ts`. Not `mlcc.device.Executor`: n
 
 from __future__ import annotations
 
-from collections.abc import Generator
+import json
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from mlcc.embedded.bridge import to_python, typed_array
+from mlcc.engine.adapters import AdapterMatrix
 from mlcc.engine.adjustments import Adjustments
 from mlcc.engine.batch import Batch, Result, int32, pairs_of
 from mlcc.errors import DeviceError, DeviceLostError, MlccError, OutOfMemoryError
@@ -57,6 +59,27 @@ class JsExecutor:
         """Queue a step on the GPU. May be called again before `collect`."""
         try:
             return Ticket(self._js.submit(packed.data, packed.sizes, packed.adjustments))
+        except Exception as error:
+            raise device_error(error) from error
+
+    def write_adapter(self, slot: int, matrices: Sequence[AdapterMatrix]) -> None:
+        """Fill a slot for adapters, in the order of steps: JavaScript lays the numbers out."""
+        records = [
+            {
+                "tensor": m.tensor,
+                "row": m.row,
+                "column": m.column,
+                "rows": m.rows,
+                "columns": m.columns,
+                "transposed": m.transposed,
+                "dtype": m.dtype,
+                "scale": m.scale,
+            }
+            for m in matrices
+        ]
+        data = self._typed_array(memoryview(b"".join(m.data for m in matrices)))
+        try:
+            self._js.writeAdapter(slot, json.dumps(records), data)
         except Exception as error:
             raise device_error(error) from error
 

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+from mlcc.adapters.peft import WEIGHTS_NAME
+from mlcc.adapters.peft_config import CONFIG_NAME
 from mlcc.artifact.manifest import Manifest
-from mlcc.embedded.bridge import to_bytes, to_python
+from mlcc.embedded.bridge import failed, to_bytes, to_python
 from mlcc.embedded.calls import Call, Calls
 from mlcc.embedded.engine import LoopClient
 from mlcc.embedded.executor import JsExecutor
 from mlcc.embedded.grammars import TabPrompts, tab_grammars
 from mlcc.embedded.planning import capacity_of
 from mlcc.embedded.tokenizer import JsTokenizer
-from mlcc.errors import MlccError
+from mlcc.errors import ArtifactError, MlccError, UnsupportedError
 from mlcc.model.model import ModelText
 from mlcc.model.speculation import Speculation
 from mlcc.model.text_side import read_text
+from mlcc.service.adapters import AdapterEntry, AdapterFolders, check_name
 from mlcc.service.core import Core, ServiceBounds
 from mlcc.service.endpoints import Service
 from mlcc.service.models import OneModel
@@ -26,6 +30,10 @@ MAX_QUEUE = 64
 """Requests that may wait, as on the server."""
 BOUNDS = ServiceBounds(timeout_s=None)
 """The page that asks can also stop."""
+NO_FOLDERS = (
+    "a tab has no folders to load adapters from, as `mlcc serve --lora-dir` has; the page loads "
+    "one with engine.loadAdapter(name, address or files)"
+)
 
 
 class EmbeddedModel:
@@ -61,9 +69,12 @@ class EmbeddedModel:
             text = replace(text, grammars=held)
         speculation = Speculation.read(speculate or None, None, "the option 'speculate'")
         engine = text.new_engine(capacity, prefix_cache, speculation)
-        self._engine = LoopClient(engine, JsExecutor(executor), MAX_QUEUE, text.grammars)
+        self._engine = LoopClient(
+            engine, JsExecutor(executor), MAX_QUEUE, text.grammars, read.adapters
+        )
+        self._name = text.name
         prompts = None if grammars is None else TabPrompts(text, grammars)
-        core = Core(self._engine, text, BOUNDS, prompts)
+        core = Core(self._engine, text, BOUNDS, prompts, folders=AdapterFolders(None, NO_FOLDERS))
         self._calls = Calls(Service(OneModel(core)))
 
     def handle(self, method: str, path: str, headers: str, body: Any, reply: Any) -> Call:
@@ -78,6 +89,32 @@ class EmbeddedModel:
             return to_bytes(body)
 
         return self._calls.start(method, path, headers, read, _JsReply(reply))
+
+    async def load_adapter(self, name: str, config: Any, weights: Any, in_place: bool) -> str:
+        """Load an adapter from the bytes of its two files; requests choose it by its name.
+
+        Returns "{}", or {"error": ...} as the functions of `entry` do: what is wrong with the
+        files, a name that is taken, or no room for it.
+        """
+        try:
+            await self._load_adapter(name, to_bytes(config), to_bytes(weights), in_place)
+        except MlccError as error:
+            return failed(error)
+        return "{}"
+
+    async def _load_adapter(self, name: str, config: bytes, weights: bytes, in_place: bool) -> None:
+        from tempfile import TemporaryDirectory  # most tabs load none, and it brings much
+
+        check_name(name, (self._name,), "the adapter's name")
+        with TemporaryDirectory(prefix="mlcc-adapter-") as made:
+            folder = Path(made)
+            (folder / CONFIG_NAME).write_bytes(config)
+            (folder / WEIGHTS_NAME).write_bytes(weights)
+            try:
+                await self._engine.load_adapter(AdapterEntry(name, folder), in_place)
+            except (ArtifactError, UnsupportedError) as error:
+                error.message = error.message.replace(made, f"the adapter '{name}'")
+                raise
 
     def stats(self) -> str:
         """The engine's and the driver's counters, whatever state they are in."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 from mlcc.artifact.manifest import KERNEL_INTERFACE, Manifest, abi_hash
@@ -60,6 +61,7 @@ def make_plan(
     if needs_f16(manifest) and not adapter["f16"]:
         return {"instead": _without_f16(manifest)}
     _check_weights(manifest, adapter["tensor_bytes"])
+    _check_adapters(manifest, adapter["tensor_bytes"])
     check_all(options)
     limits = manifest.limits
     wanted = plan_capacity(
@@ -138,6 +140,29 @@ def _check_weights(manifest: Manifest, tensor_bytes: int) -> None:
         )
 
 
+def _check_adapters(manifest: Manifest, tensor_bytes: int) -> None:
+    shapes = manifest.adapters.shapes if manifest.adapters else []
+    largest = max((4 * prod(shape) for shape in shapes), default=0)
+    if largest > tensor_bytes:
+        has, most = apart(largest, tensor_bytes)
+        raise CapacityError(
+            f"the slots for adapters have a tensor of {has}, and this GPU lets a kernel read "
+            f"{most}; compile with fewer --lora-slots or a smaller --adapter-rank",
+            code="adapters_too_large",
+        )
+
+
+def _adapters(manifest: Manifest) -> dict[str, Any] | None:
+    """What a tab allocates for adapters, and which word of a step counts who uses one."""
+    if (room := manifest.adapters) is None:
+        return None
+    header = manifest.layout.header
+    return {
+        "tensors": [{"dtype": "float32", "shape": list(shape)} for shape in room.shapes],
+        "adapted_word": header.at("adapted"),
+    }
+
+
 def _room(manifest: Manifest, wanted: Capacity, adapter: Mapping[str, Any]) -> Room:
     """WebGPU tells the bound of one tensor, but not how much memory there is."""
     tensor, known = adapter["tensor_bytes"], adapter.get("memory_bytes")
@@ -177,6 +202,7 @@ def _to_plain(
             for spec in cache.tensors
         ],
         "weights": to_plain(manifest.weights.tensors),
+        "adapters": _adapters(manifest),
         "library": to_plain(manifest.file(manifest.library.path)),
         "text": to_plain(text_files(manifest)),
         "shards": [to_plain(entry) for entry in manifest.files if entry.path in shards],
@@ -184,6 +210,7 @@ def _to_plain(
             "weights": memory.weights_bytes,
             "caches": cache_bytes(capacity.pools, manifest),
             "workspace": memory.workspace_bytes,
+            "adapters": manifest.adapters.nbytes if manifest.adapters else 0,
         },
         "notes": notes,
     }

@@ -7,14 +7,10 @@ from contextlib import suppress
 from pathlib import Path
 from time import perf_counter
 
-from mlcc.adapters.fit import fitted
-from mlcc.adapters.peft import read_folder
-from mlcc.engine.adapters import no_adapters
 from mlcc.engine.batch import Result
 from mlcc.engine.engine import Engine
 from mlcc.engine.events import Event
-from mlcc.model.adapter_copies import AdapterCopies
-from mlcc.model.memory import available_bytes
+from mlcc.model.adapter_loading import AdapterLoader
 from mlcc.model.model import Model
 
 
@@ -27,8 +23,7 @@ class Driver:
     def __init__(self, model: Model, text_later: bool = False) -> None:
         self.engine: Engine = model.new_engine(text_later)
         self._executor = model.executor
-        self._room = model.adapters
-        self._copies = AdapterCopies()
+        self._adapters = AdapterLoader(self.engine, model.executor, model.adapters)
         self._depth = model.depth
         self._draft = model.draft
         self._tickets: deque[tuple[int, float]] = deque()
@@ -46,42 +41,11 @@ class Driver:
 
         Raises ArtifactError, UnsupportedError, InvalidRequestError, CapacityError, DeviceError.
         """
-        if self._room is None:
-            raise no_adapters()
-        adapters = self.engine.adapters
-        adapters.check_name(name, in_place)
-        found = fitted(read_folder(folder), self._room)
-        movable = self._copies.fits(found.matrices, available_bytes())
-        replaced, busy = adapters.names.get(name), self.engine.busy_adapters
-        adapter = adapters.reserve(found.rank, movable, busy, replaced)
-        try:
-            if adapter.slot >= 0:
-                self._executor.write_adapter(adapter.slot, found.matrices)
-        except BaseException:
-            adapters.give_back(adapter)
-            raise
-        if movable:
-            self._copies.keep(adapter, found.matrices)
-        adapters.put(name, adapter)
-        self._copies.tidy()
-
-    def _bring_adapters(self) -> None:
-        """Write those that requests wait for to the slots that they were given. Raises what the
-        executor raises."""
-        adapters = self.engine.adapters
-        for adapter in [*adapters.wanted]:
-            try:
-                self._executor.write_adapter(adapter.slot, self._copies.of(adapter))
-            except BaseException:
-                adapters.lost(adapter)  # or each step after this one would fail by it
-                raise
-            adapters.arrived(adapter)
-            self._copies.tidy()
+        self._adapters.load(name, folder, in_place)
 
     def unload_adapter(self, name: str) -> None:
         """Nobody new uses it; who does goes on. Raises InvalidRequestError for a name of none."""
-        self.engine.adapters.drop(name)
-        self._copies.tidy()
+        self._adapters.unload(name)
 
     def step(self) -> list[Event]:
         """Plan what can be planned and commit the oldest step.
@@ -110,10 +74,10 @@ class Driver:
     def _step(self) -> list[Event]:
         while len(self._tickets) < self._depth:
             self._guess()
-            self._bring_adapters()
+            self._adapters.bring()
             batch = self.engine.plan(self._executor.lend())
             if batch is None:
-                if self.engine.adapters.wanted:
+                if self._adapters.waiting:
                     continue
                 break
             adjustments = self.engine.adjustments(self._executor.lend_adjustments)

@@ -31,17 +31,17 @@ class AdapterFolders:
     """`root`: the folder in which adapters may be loaded by request; None = none may."""
 
     root: Path | None = None
+    refusal: str = (
+        "this server loads no adapters by request; start `mlcc serve` with --lora-dir DIR, or with "
+        "--lora NAME=FOLDER for one"
+    )
+    """What is said where none may."""
 
     def find(self, path: str) -> Path:
         """A folder that a request names, from `root` on or whole. Raises UnsupportedError, and
         InvalidRequestError for one that is elsewhere or leads there."""
         if self.root is None:
-            raise UnsupportedError(
-                "this server loads no adapters by request; start `mlcc serve` with --lora-dir DIR, "
-                "or with --lora NAME=FOLDER for one",
-                param="lora_path",
-                code="adapters_not_allowed",
-            )
+            raise UnsupportedError(self.refusal, param="lora_path", code="adapters_not_allowed")
         found = self.root / path  # a whole path stays as it is
         places = (found, *(found / name for name in _FILES))
         if "\0" in path or not all(self._holds(place) for place in places):

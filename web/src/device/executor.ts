@@ -17,8 +17,9 @@ import {
   type TensorList,
   type TVMObject,
 } from './library.js';
+import { type Placed, slotArrays } from './low_rank.js';
 import { Readback, type Reading, type StepResult } from './readback.js';
-import { headerOf, type Staged, Staging, type Step } from './staging.js';
+import { headerOf, type Staged, Staging, type Step, wordOf } from './staging.js';
 import { allocate, free, type Tensors } from './tensors.js';
 
 /** Steps in flight. */
@@ -30,16 +31,16 @@ const UPLOAD_WINDOW = 64 << 20;
 /** What an executor reads of a plan. */
 export type ExecutorPlan = Pick<
   Plan,
-  'abi' | 'interface' | 'functions' | 'capacity' | 'step_words' | 'adjust_words'
+  'abi' | 'interface' | 'functions' | 'capacity' | 'step_words' | 'adjust_words' | 'adapters'
 >;
 
 /** Functions that only some steps need. */
-const OPTIONAL = ['copy_pages', 'adjust', 'top_logprobs'];
+const OPTIONAL = ['copy_pages', 'adjust', 'top_logprobs', 'forward_adapters'];
 
-type Wanted = Readonly<Record<'copy' | 'adjust' | 'top', LibraryFunction | undefined>>;
+type Wanted = Readonly<Record<'copy' | 'adapted' | 'adjust' | 'top', LibraryFunction | undefined>>;
 
 /** What a step needs beside its tables, by what it is called in messages. */
-type Part = 'weights' | 'KV cache';
+type Part = 'weights' | 'KV cache' | 'adapters';
 
 export class Executor {
   readonly depth = DEPTH;
@@ -50,6 +51,7 @@ export class Executor {
   private readonly faults: Faults;
   private readonly staging: Staging;
   private readonly readback: Readback;
+  private readonly adapters: ExecutorPlan['adapters'];
   private readonly forward: LibraryFunction;
   private readonly sample: LibraryFunction;
   private readonly optional: ReadonlyMap<string, LibraryFunction>;
@@ -75,6 +77,7 @@ export class Executor {
   private constructor(device: GPUDevice, library: Library, plan: ExecutorPlan) {
     this.device = device;
     this.library = library;
+    this.adapters = plan.adapters;
     this.faults = new Faults(device);
     this.lost = this.faults.lost;
     this.staging = new Staging(library, plan);
@@ -102,6 +105,11 @@ export class Executor {
     return this.allocate('weights', specs);
   }
 
+  /** Room for adapters, if the library has any. Raises OutOfMemoryError. */
+  async allocateAdapters(): Promise<void> {
+    if (this.adapters) await this.allocate('adapters', this.adapters.tensors);
+  }
+
   /** Raises OutOfMemoryError unless the GPU has so many bytes left, which steps will take. */
   async checkWorkspace(bytes: number): Promise<void> {
     const size = Math.min(alignUp(bytes, 4), this.device.limits.maxBufferSize);
@@ -125,6 +133,24 @@ export class Executor {
     if (this.uploading < UPLOAD_WINDOW) return;
     this.uploading = 0;
     await this.device.queue.onSubmittedWorkDone();
+  }
+
+  /**
+   * Fill a slot for adapters, behind the steps that were queued: `matrices` are `Placed` as JSON,
+   * `data` their numbers one behind the other. Raises DeviceError.
+   */
+  writeAdapter(slot: number, matrices: string, data: Uint8Array): void {
+    this.faults.check();
+    const { adapters, library } = this;
+    const ranges = this.loaded.get('adapters')?.ranges ?? [];
+    if (!adapters || !ranges.length) throw new DeviceError('there is no room for adapters');
+    const placed: readonly Placed[] = JSON.parse(matrices);
+    let tensor = 0;
+    for (const values of slotArrays(adapters.tensors, placed, data)) {
+      const bytes = new Uint8Array(values.buffer);
+      const range = ranges[tensor++];
+      if (range) library.commands.write(range, slot * bytes.length, bytes);
+    }
   }
 
   /**
@@ -200,7 +226,10 @@ export class Executor {
     const staged = this.staging.stage(step);
     wants.copy?.(staged.step, library.shape([headerOf(step.data, 'copies')]), caches.list);
     const shape = library.shape(step.sizes);
-    const logits = this.forward(staged.step, shape, this.lastSampled, caches.list, weights.list);
+    const adapters = wants.adapted && this.loaded.get('adapters');
+    const held = [caches.list, ...(adapters ? [adapters.list] : []), weights.list];
+    const forward = wants.adapted ?? this.forward;
+    const logits = forward(staged.step, shape, this.lastSampled, ...held);
     const [, , rows = 0] = step.sizes;
     const reading = rows > 0 ? this.choose(logits, staged, wants, rows) : undefined;
     library.commands.flush();
@@ -211,9 +240,14 @@ export class Executor {
   private wanted({ data, adjustments }: Step): Wanted {
     return {
       copy: headerOf(data, 'copies') > 0 ? this.function('copy_pages') : undefined,
+      adapted: this.usesAdapters(data) ? this.function('forward_adapters') : undefined,
       adjust: adjustments ? this.function('adjust') : undefined,
       top: headerOf(data, 'top_logprobs') > 0 ? this.function('top_logprobs') : undefined,
     };
+  }
+
+  private usesAdapters(data: Uint8Array): boolean {
+    return this.adapters !== null && wordOf(data, this.adapters.adapted_word) > 0;
   }
 
   private function(name: string): LibraryFunction {

@@ -91,7 +91,8 @@ export function headerOf(data: Uint8Array, column: (typeof HEADER)[number]): num
   return wordOf(data, HEADER.indexOf(column));
 }
 
-function wordOf(data: Uint8Array, word: number): number {
+/** One of a step's words. */
+export function wordOf(data: Uint8Array, word: number): number {
   return new DataView(data.buffer, data.byteOffset, data.byteLength).getInt32(4 * word, true);
 }
 
