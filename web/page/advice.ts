@@ -53,6 +53,11 @@ const BY_NAME: Record<string, Advice> = {
     next: 'Close other tabs and programs that use the GPU and try again, or choose a smaller model.',
     actions: [AGAIN, CHOOSE],
   },
+  InvalidRequestError: {
+    title: 'This cannot be done as it was asked',
+    next: 'What is wrong with it is said below. Your conversation is kept.',
+    actions: [AGAIN, CHOOSE],
+  },
   UnsupportedError: {
     title: 'This browser cannot run the model',
     next: 'Try a current version of another browser, or choose another model.',
