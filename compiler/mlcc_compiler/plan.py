@@ -131,9 +131,17 @@ class Plan:
 
     @property
     def activation_bits(self) -> int | None:
-        """What activations are rounded to where they meet codes; None = they are not."""
-        codes = any(not scheme(name).is_float for name in self.schemes.values())
-        return (self.options.activations or 8) if self.target.kernels == "cpu" and codes else None
+        """What activations are rounded to where they meet codes; None = they are not.
+
+        16 bits may be asked for weights of bfloat16, too: inputs are kept in float32 then where
+        the CPU would round them to bfloat16."""
+        if self.target.kernels != "cpu":
+            return None
+        schemes = [scheme(name) for name in self.schemes.values()]
+        if any(not one.is_float for one in schemes):
+            return self.options.activations or 8
+        rounded = self.options.activations == 16 and any(one.dtype == "bfloat16" for one in schemes)
+        return 16 if rounded else None
 
     def bits(self, tables: bool) -> float | None:
         """Of a weight, scales and all, over the matrices: linears, or embedding and head. None if

@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from batches import PagedSequences
@@ -47,9 +48,11 @@ def checkpoint(tmp_path_factory: Any) -> Checkpoint:
     return Checkpoint.open(folder)
 
 
-def logits(checkpoint: Checkpoint, target: str, quant: str, folder: Path) -> Any:
+def logits(
+    checkpoint: Checkpoint, target: str, quant: str, folder: Path, activations: int | None = None
+) -> Any:
     """Logits of two sequences fed in chunks, through a compiled and reopened artifact."""
-    options = Options(quant=quant, context=64, max_batch=8)
+    options = Options(quant=quant, context=64, max_batch=8, activations=activations)
     out = compile_model(checkpoint, get_target(target), folder / target, options, Progress())
     executor = open_executor(Artifact.open(out), threads=None, max_batch=None, context=None)
     rng = np.random.default_rng(3)
@@ -67,7 +70,8 @@ def test_float_weights_agree_with_reference(
     checkpoint: Checkpoint, quant: str, tmp_path: Path
 ) -> None:
     expected = logits(checkpoint, "reference", quant, tmp_path)
-    found = logits(checkpoint, "cpu", quant, tmp_path)
+    as_they_are = 16 if quant == "bf16" else None  # else there are CPUs that round them to bf16
+    found = logits(checkpoint, "cpu", quant, tmp_path, as_they_are)
     assert expected.std() >= 1
     assert np.abs(found - expected).max() / expected.std() < FLOAT_BOUNDS[quant]
 
@@ -78,6 +82,23 @@ def linear_of_rounded_rows(x: Any, weight: Any, bias: Any = None) -> Any:
     steps = np.abs(groups).max(axis=-1, keepdims=True) / 127
     rounded = np.rint(groups / np.where(steps == 0, 1, steps)) * steps
     return rounded.reshape(x.shape) @ weight.T
+
+
+def linear_of_bf16_rows(x: Any, weight: Any, bias: Any = None) -> Any:
+    """What VDPBF16PS computes, where the CPU has it."""
+    return x.astype(ml_dtypes.bfloat16).astype(np.float32) @ weight.T
+
+
+def test_bf16_weights_err_no_more_than_inputs_of_bf16(
+    checkpoint: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exact = logits(checkpoint, "reference", "bf16", tmp_path)
+    found = logits(checkpoint, "cpu", "bf16", tmp_path)
+    monkeypatch.setattr(reference_ops, "linear", linear_of_bf16_rows)
+    rounded = logits(checkpoint, "reference", "bf16", tmp_path)
+    allowed = np.sqrt(np.mean((rounded - exact) ** 2))
+    assert np.sqrt(np.mean((found - exact) ** 2)) < 1.25 * allowed
+    assert allowed < 0.02 * exact.std()
 
 
 @pytest.mark.parametrize("quant", [proves(q, "cpu", "reference") for q in INTEGER])
