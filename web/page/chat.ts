@@ -6,7 +6,7 @@
 
 import { ApiError } from '../src/errors.js';
 import type { Timing } from '../src/timing.js';
-import type { Attachment, Conversation, Figures, Message } from './conversation.js';
+import type { Attachment, Conversation, End, Figures, Message } from './conversation.js';
 import type { CallPiece, ChatEngine, ChatRequest } from './engine_port.js';
 import { requestOf } from './request.js';
 import { type Settings, schemaOf } from './settings.js';
@@ -148,8 +148,9 @@ export class Chat {
   ): Promise<void> {
     let saved = performance.now();
     const first = answer.toolCalls?.length ?? 0;
+    let end: End | undefined; // the answer's when its figures have come too: they follow the end
     for await (const piece of engine.stream(request, signal)) {
-      if (piece.finish) answer.end = piece.finish;
+      if (piece.finish) end = piece.finish;
       if (piece.timing) answer.figures = figuresOf(piece.timing);
       if (!piece.text && !piece.reasoning && !piece.calls) continue;
       answer.content += piece.text;
@@ -161,7 +162,7 @@ export class Chat {
         saved = performance.now();
       }
     }
-    answer.end ??= signal.aborted ? 'stopped' : 'stop';
+    answer.end = end ?? (signal.aborted ? 'stopped' : 'stop');
   }
 
   #finish(answer: Message, failure: unknown): void {

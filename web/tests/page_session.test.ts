@@ -111,15 +111,16 @@ function newChat(engine: HandEngine) {
   const conversation = new Conversation();
   const ended: { message: Message; error: unknown }[] = [];
   const refused: { question: Message; error: unknown }[] = [];
+  const endsInWork: unknown[] = [];
   const chat = new Chat(conversation, {
     listed: () => {},
-    grew: () => {},
+    grew: (message) => void endsInWork.push(message.end),
     ended: (message, error) => void ended.push({ message, error }),
     refused: (question, error) => void refused.push({ question, error }),
     save: () => {},
   });
   const ask = (question: string) => chat.ask(engine, DEFAULTS, question);
-  return { conversation, chat, ended, refused, ask };
+  return { conversation, chat, ended, refused, endsInWork, ask };
 }
 
 const COUNTS = { promptTokens: 5, cachedTokens: 4, completionTokens: 2 };
@@ -129,11 +130,14 @@ test('an answer is filled piece by piece, with its end and its figures', async (
   const engine = new HandEngine();
   engine.script = [
     { text: 'Be' },
-    { text: 'cause', finish: 'length' },
+    { text: 'cau', finish: 'length' },
+    { text: 'se' },
     { text: '', timing: TIMING },
   ];
-  const { conversation, ask } = newChat(engine);
+  const { conversation, endsInWork, ask } = newChat(engine);
   await ask('Why?');
+  // Drawn as whole before its figures are there, it would be so without them.
+  expect(endsInWork).toEqual([undefined, undefined, undefined]);
   expect(conversation.messages[1]).toMatchObject({
     role: 'assistant',
     content: 'Because',
