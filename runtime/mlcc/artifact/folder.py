@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from mlcc.artifact.manifest import MAX_MANIFEST_BYTES, Manifest
 from mlcc.artifact.safetensors import SafetensorsError, TensorEntry, read_header
 from mlcc.artifact.schema import MANIFEST_NAME, FileEntry, WeightSpec
 from mlcc.artifact.texts import TOKENIZER, chat_templates, generation_config
+from mlcc.artifact.verified import check_once
 from mlcc.errors import ArtifactError
 from mlcc.files import FileError, read_regular
 
@@ -45,8 +47,9 @@ class Artifact:
         """Check and open. Raises ArtifactError in one line.
 
         `verify` hashes every chunk of every file (about a second per gigabyte and core), and the
-        library once more as a whole; `host` asks whether this machine can run the library (ABI,
-        system, CPU features), and takes the best that it can of those in the folder.
+        library once more as a whole, unless that was done since they last changed; `host` asks
+        whether this machine can run the library (ABI, system, CPU features), and takes the best
+        that it can of those in the folder.
         """
         folder = Path(path)
         try:
@@ -55,14 +58,17 @@ class Artifact:
             others = read_alternatives(folder, manifest)
             notes: tuple[str, ...] = ()
             if host:
-                (manifest, notes), others = choose((manifest, *others)), ()
+                manifest, notes = choose(chain((manifest,), others))
             if verify:
-                check_hashes(folder, manifest.files, whole=(manifest.library.path,))
+                whole = (manifest.library.path,)
+                check = partial(check_hashes, folder, manifest.files, whole=whole)
+                check_once(folder, manifest.files, check)
+            alternatives = () if host else tuple(others)
         except ArtifactError as error:
             raise ArtifactError(f"{folder}: {error.message}") from error
         except OSError as error:
             raise ArtifactError(f"{folder}: cannot be read ({error.strerror or error})") from error
-        return cls(folder, manifest, notes, others)
+        return cls(folder, manifest, notes, alternatives)
 
     def verify(self, files: Sequence[FileEntry] | None = None) -> None:
         """Hash these files, or all, in chunks and as wholes. Raises ArtifactError."""

@@ -7,7 +7,7 @@ library. A fact that cannot be read is not held against the library: it becomes 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 from mlcc.artifact.manifest import KERNEL_INTERFACE, Manifest, abi_hash
 from mlcc.artifact.schema import TargetInfo
@@ -22,18 +22,19 @@ _SYSTEMS = {  # a word of a triple -> the system; Android's triples have "linux"
 }  # fmt: skip
 
 
-def choose(manifests: Sequence[Manifest]) -> tuple[Manifest, tuple[str, ...]]:
-    """The first, so the best, whose library runs here, and notes on what is unknown.
+def choose(manifests: Iterable[Manifest]) -> tuple[Manifest, tuple[str, ...]]:
+    """The first, so the best, whose library runs here, and notes on what is unknown. Those behind
+    it are not asked for.
 
     Raises ArtifactError with what the last one lacks: it needs the least.
     """
-    *better, last = manifests
-    for manifest in better:
+    refusal = ArtifactError("has no library; compile the model again with `mlcc compile`")
+    for manifest in manifests:
         try:
             return manifest, check_host(manifest)
-        except ArtifactError:
-            continue
-    return last, check_host(last)
+        except ArtifactError as error:
+            refusal = error
+    raise refusal
 
 
 def check_host(manifest: Manifest) -> tuple[str, ...]:

@@ -44,7 +44,9 @@ def list_command() -> None:
 @cache_command.command("clean")
 @click.argument("names", nargs=-1)
 def clean_command(names: tuple[str, ...]) -> None:
-    """Delete the kept models called NAMES, or all of them and the runtime for browsers."""
+    """Delete the kept models called NAMES, or all of them, the runtime for browsers, and the notes
+    on which compiled models were hashed."""
+    from mlcc.artifact import verified
     from mlcc.compiled.cache import entries, remove
     from mlcc.errors import InvalidRequestError
 
@@ -63,6 +65,8 @@ def clean_command(names: tuple[str, ...]) -> None:
     for folder in [] if names else runtimes():
         deleted, freed = deleted + 1, freed + _size(folder)
         shutil.rmtree(folder)
+    if not names:
+        verified.forget()
     click.echo(f"{deleted} deleted, {freed / 1e6:.1f} MB freed", err=True)
 
 

@@ -185,8 +185,10 @@ class ModelText:
         )
 
     def _check_length(self, text: str, context: int | None) -> None:
+        if context is None or len(text) <= context:
+            return  # `longest` looks at the whole vocabulary: 50 ms for 128,000 tokens
         longest = self.tokenizer.longest
-        if context is not None and longest is not None and len(text) > context * longest:
+        if longest is not None and len(text) > context * longest:
             raise too_long(f"at least {-(-len(text) // longest)} tokens", context)
 
     def _adds_bos(self, bos: str | None) -> bool:
