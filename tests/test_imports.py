@@ -119,7 +119,7 @@ def test_kernels_know_no_passes_and_no_models() -> None:
 
 def test_engine_imports_the_standard_library_only() -> None:
     def bad(name: str) -> bool:
-        return not (is_standard(name) or within(name, "mlcc.engine", "mlcc.errors"))
+        return not (is_standard(name) or within(name, "mlcc.engine", "mlcc.errors", "mlcc.frozen"))
 
     assert not offenders("mlcc", "engine", bad)
 
@@ -129,7 +129,7 @@ def test_engine_touches_no_clock_device_or_socket() -> None:
 
 
 def test_api_imports_the_standard_library_and_jinja2_only() -> None:
-    ours = ("mlcc.engine", "mlcc.api", "mlcc.errors", "mlcc.version", "jinja2")
+    ours = ("mlcc.engine", "mlcc.api", "mlcc.errors", "mlcc.frozen", "mlcc.version", "jinja2")
     assert not offenders("mlcc", "api", lambda n: not (is_standard(n) or within(n, *ours)))
 
 
@@ -142,7 +142,7 @@ _OF_MODEL = (
 def test_the_browser_needs_the_standard_library_and_jinja2_only() -> None:
     """`service` and `embedded`, and what they import of the rest; Pyodide only in one function."""
     ours = ("mlcc.engine", "mlcc.api", "mlcc.service", "mlcc.errors", "mlcc.sizes")
-    ours += ("mlcc.adapters", "mlcc.bounds", "mlcc.version")
+    ours += ("mlcc.adapters", "mlcc.bounds", "mlcc.frozen", "mlcc.version")
     ours += tuple(f"mlcc.artifact.{name}" for name in ("manifest", "schema", "records", "texts"))
     ours += tuple(f"mlcc.model.{name}" for name in _OF_MODEL)
 
@@ -202,7 +202,7 @@ def test_a_bare_interpreter_opens_a_tab_with_nothing_superfluous() -> None:
     assert {top(name) for name in chat if not is_standard(name)} == allowed
     assert not slow & {top(name) for name in chat}
     for_a_plan = ("mlcc.embedded", "mlcc.engine", "mlcc.errors", "mlcc.artifact", "mlcc.sizes")
-    for_a_plan += ("mlcc.model.memory", "mlcc.bounds")
+    for_a_plan += ("mlcc.model.memory", "mlcc.bounds", "mlcc.frozen")
     rooms = {"mlcc", "mlcc.version", "mlcc.model"}
     ours = {name for name in plan if top(name) == "mlcc"} - rooms
     assert not [name for name in ours if not within(name, *for_a_plan)]

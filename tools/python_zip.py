@@ -1,9 +1,9 @@
 """Modules of Python, compiled, in one zip: those that some roots import, and no others.
 
 Imports are read from the syntax trees, those inside functions too, so nothing depends on what
-happened to run. The same sources give the same bytes, by the very Python that will read them. For a
-tab (web/tools/bundle.py, which runs in Pyodide) and for programs (mobile/c/build.py). The standard
-library only.
+happened to run; a text that is the whole name of a module of mlcc is one (importlib's). The same
+sources give the same bytes, by the very Python that will read them. For a tab (web/tools/bundle.py,
+which runs in Pyodide) and for programs (mobile/c/build.py). The standard library only.
 """
 
 from __future__ import annotations
@@ -41,6 +41,8 @@ class Sources:
                 base = _resolve(node, package)
                 yield base
                 yield from (f"{base}.{alias.name}" for alias in node.names)
+            elif isinstance(node, ast.Constant) and str(node.value).startswith("mlcc."):
+                yield str(node.value)
 
     def add_folder(self, folder: Path) -> None:
         """A package and all below it."""

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from mlcc.errors import InvalidRequestError
+from mlcc.frozen import dataclass
 
 Number = int | float
 MIB = 1 << 20

@@ -4,7 +4,7 @@ the same distribution, and a model drafts for itself."""
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,6 +17,7 @@ from mlcc.engine.events import Event, Finished
 from mlcc.engine.guesses import Speculator
 from mlcc.engine.request import Request, SamplingParams
 from mlcc.errors import UnsupportedError
+from mlcc.frozen import dataclass
 from mlcc.model.driver import Driver
 from mlcc.model.model import Model
 from mlcc.model.speculation import Speculation

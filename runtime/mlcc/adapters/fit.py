@@ -7,12 +7,12 @@ the columns of B side by side, as the merged product has them.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from mlcc.adapters.peft import LoraData, LoraFolder, LoraPair
 from mlcc.artifact.schema import AdaptersInfo
 from mlcc.engine.adapters import AdapterMatrix
 from mlcc.errors import ArtifactError
+from mlcc.frozen import dataclass
 
 _MOST_NAMED = 3
 """Modules that a message names."""

@@ -10,13 +10,13 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 from mlcc.adapters.peft_config import LoraConfig, read_config
 from mlcc.artifact.safetensors import SafetensorsError, TensorEntry, read_header
 from mlcc.errors import ArtifactError, UnsupportedError
+from mlcc.frozen import dataclass
 
 WEIGHTS_NAME = "adapter_model.safetensors"
 DTYPES = ("float32", "float16", "bfloat16")

@@ -8,13 +8,13 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from mlcc.adapters.targets import Targets, pattern_of
 from mlcc.errors import ArtifactError, UnsupportedError
 from mlcc.files import FileError, read_regular
+from mlcc.frozen import dataclass
 
 CONFIG_NAME = "adapter_config.json"
 MAX_CONFIG_BYTES = 1 << 20

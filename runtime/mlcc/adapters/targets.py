@@ -5,9 +5,9 @@ expression, or "all-linear"; less `exclude_modules`, and only in `layers_to_tran
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from mlcc.errors import ArtifactError
+from mlcc.frozen import dataclass
 
 ALL_LINEAR = "all-linear"
 MOST_REPEATS, LONGEST_PATTERN = 4, 2000

@@ -4,7 +4,7 @@ says."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from mlcc.api.pieces import Reader
 from mlcc.api.thoughts import HARMONY, MARKS, Marks, ThoughtReader, marks_of
@@ -15,6 +15,7 @@ from mlcc.api.tools.plain_json import PLAIN_JSON
 from mlcc.api.tools.port import Format
 from mlcc.api.tools.registry import FORMATS, pick
 from mlcc.api.tools.scanner import CallScanner
+from mlcc.frozen import dataclass
 
 NONE = "none"
 TOOL_PARSERS = tuple(FORMATS)

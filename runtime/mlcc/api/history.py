@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
 from mlcc.errors import MlccError
+from mlcc.frozen import dataclass
 
 _NAME, _KEY, _VALUE = "zq_name", "zq_key", "zq value"
 _ID = "abcdef123"

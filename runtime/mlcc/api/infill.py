@@ -8,9 +8,9 @@ Method: Bavarian et al., "Efficient Training of Language Models to Fill in the M
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from mlcc.errors import UnsupportedError
+from mlcc.frozen import dataclass
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from mlcc.errors import MlccError
+from mlcc.frozen import dataclass
 
 Messages = Sequence[Mapping[str, Any]]
 _USUAL, _BLOCK = "reasoning_content", "block"

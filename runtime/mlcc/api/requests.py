@@ -5,7 +5,6 @@ Not here: which fields exist (`fields.py`), and how an answer is sampled (`sampl
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from mlcc.api.fields import CHAT, COMPLETION
@@ -18,6 +17,7 @@ from mlcc.api.tool_choice import NO_TOOLS, ToolUse, tool_use
 from mlcc.api.types import Json
 from mlcc.engine.grammar import Structure
 from mlcc.errors import InvalidRequestError
+from mlcc.frozen import dataclass
 
 
 @dataclass(frozen=True)

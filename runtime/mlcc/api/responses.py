@@ -7,7 +7,6 @@ Ids and times come from the caller: nothing here reads a clock.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TypedDict
 
 from mlcc.api.logprobs import completion_logprobs
@@ -24,6 +23,7 @@ from mlcc.api.shapes import (
 from mlcc.engine.events import Finished, TextDelta
 from mlcc.engine.logprobs import TokenLogprob
 from mlcc.engine.request import FinishReason as EngineReason
+from mlcc.frozen import dataclass
 
 FINISH_REASONS: dict[EngineReason, FinishReason] = {"stop": "stop", "length": "length"}
 """The engine's reasons that OpenAI has; the others are errors, not answers."""

@@ -8,13 +8,13 @@ as every other server does, and named (`unknown.py`); in a `closed` object it is
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
 from typing import Any
 
 from mlcc.api.types import ANYTHING, Json, JsonType
 from mlcc.errors import InvalidRequestError, UnsupportedError
+from mlcc.frozen import dataclass
 
 ELSEWHERE: Mapping[str, tuple[str, ...]] = {
     "temp": ("temperature",),

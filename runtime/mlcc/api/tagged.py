@@ -10,12 +10,13 @@ server of another make would do itself (a web search), and whoever reads it leav
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from mlcc.api.schema import Object
 from mlcc.api.types import Json, Text, refuse
 from mlcc.errors import InvalidRequestError, UnsupportedError
+from mlcc.frozen import dataclass
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ from mlcc.api.tools.registry import pick
 from mlcc.api.tools.spoken import spoken
 from mlcc.api.twins import Twins
 from mlcc.errors import ArtifactError, InvalidRequestError
+from mlcc.frozen import dataclass
 
 if TYPE_CHECKING:
     from jinja2.environment import Template

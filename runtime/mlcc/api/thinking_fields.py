@@ -4,12 +4,13 @@ template is told."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from mlcc.api.schema import Object, honoured, metadata
 from mlcc.api.types import ANYTHING, Custom, Flag, Integer, Json, Text, refuse
 from mlcc.errors import InvalidRequestError
+from mlcc.frozen import dataclass
 
 MOST_BUDGET = 2**31 - 1
 OURS = frozenset({"messages", "tools", "documents", "add_generation_prompt", "self"})

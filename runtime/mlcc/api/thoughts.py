@@ -6,9 +6,8 @@ channels, which are read by `mlcc.api.tools.harmony`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from mlcc.api.pieces import Content, Piece, Reader, Thought
+from mlcc.frozen import dataclass
 
 
 @dataclass(frozen=True)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from mlcc.errors import InvalidRequestError
+from mlcc.frozen import dataclass
 
 Mode = Literal["auto", "required"]
 

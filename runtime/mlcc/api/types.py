@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 from mlcc.errors import InvalidRequestError, printable
+from mlcc.frozen import dataclass
 
 Json: TypeAlias = Any
 

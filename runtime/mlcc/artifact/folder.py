@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
@@ -23,6 +22,7 @@ from mlcc.artifact.texts import TOKENIZER, chat_templates, generation_config
 from mlcc.artifact.verified import check_once
 from mlcc.errors import ArtifactError
 from mlcc.files import FileError, read_regular
+from mlcc.frozen import dataclass
 
 MAX_TEXT_BYTES = 16 << 20
 CHECKPOINT_FILES = ("config.json", "model.safetensors", "model.safetensors.index.json")

@@ -11,7 +11,6 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 from mlcc.artifact.records import RecordError, from_plain, to_plain
@@ -29,6 +28,7 @@ from mlcc.artifact.schema import (
     WeightSpec,
 )
 from mlcc.errors import ArtifactError
+from mlcc.frozen import dataclass
 
 KERNEL_INTERFACE = 5
 """Of the library's functions: bump when an argument of `forward`, `sample`, ... or a column of a

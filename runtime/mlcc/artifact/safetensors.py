@@ -11,10 +11,11 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import Any
+
+from mlcc.frozen import dataclass
 
 MAX_HEADER_BYTES = 16 << 20
 """About 100,000 tensors; the largest shards in use hold a few thousand."""

@@ -8,11 +8,11 @@ for changes is in docs/artifact.md.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 from mlcc.engine.tables import CacheGroup, StepLayout
+from mlcc.frozen import dataclass
 
 MANIFEST_NAME = "mlcc.json"
 SCHEMA_VERSION, OLDEST_SCHEMA = 4, 3

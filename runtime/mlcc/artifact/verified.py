@@ -2,9 +2,9 @@
 empty file in the cache folder for each artifact.
 
 Files are known again by their places on the disk, sizes and times of change. Whatever writes to a
-file, replaces or copies it changes one of these, and the artifact is hashed anew. What changes none,
-a disk that decays, is seen by `mlcc inspect --verify`, which never asks here. On Linux and macOS a
-time of change (ctime) cannot be set by a program; on Windows there is only that of writing.
+file, replaces or copies it changes one of these, and the artifact is hashed anew. A disk that
+decays changes none: `mlcc inspect --verify` sees that, and never asks here. On Linux and macOS no
+program can set a time of change (ctime); on Windows there is only that of writing.
 """
 
 from __future__ import annotations

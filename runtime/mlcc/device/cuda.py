@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from mlcc.device.tvm_runtime import load_cuda, runtime
 from mlcc.errors import DeviceError, DeviceLostError, MlccError, OutOfMemoryError
+from mlcc.frozen import dataclass
 from mlcc_targets.cuda_files import MAJOR
 
 KIND = "cuda"

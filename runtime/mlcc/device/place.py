@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from mlcc.errors import DeviceError, MlccError
+from mlcc.frozen import dataclass
 from mlcc.model.memory import UNKNOWN, Room
 
 Translate = Callable[[RuntimeError, str], MlccError]

@@ -5,7 +5,6 @@ For executors and tests that read steps in Python; compiled libraries read the w
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ import numpy.typing as npt
 
 from mlcc.engine.batch import Batch
 from mlcc.engine.tables import FLOATS, Table
+from mlcc.frozen import dataclass
 
 Array = npt.NDArray[Any]
 

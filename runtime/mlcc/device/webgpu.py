@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from mlcc.device import executor_library
+from mlcc.frozen import dataclass
 
 KIND = "webgpu"
 """TVM's name of the device."""

@@ -24,10 +24,10 @@ it listed there or not.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 
 from mlcc.engine.tables import StepLayout, Table
+from mlcc.frozen import dataclass
 
 HEADER = ("rows", "words")
 ROWS = (

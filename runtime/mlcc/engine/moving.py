@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence, Sized
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from mlcc.engine.batch import Cache, Capacity, PageList
 from mlcc.engine.caches import CachePools, held
@@ -22,6 +22,7 @@ from mlcc.engine.scheduler import Scheduler
 from mlcc.engine.sequence import TokenSequence
 from mlcc.engine.tables import CacheGroup
 from mlcc.errors import InvalidRequestError
+from mlcc.frozen import dataclass
 
 PageWriter = Callable[[int, Sequence[int]], None]
 """(cache group, page ids): fills pages of this engine with those that were read, in order."""

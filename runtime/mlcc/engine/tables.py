@@ -18,9 +18,11 @@ the words in use are uploaded. Floats are kept by their bits.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from struct import Struct
+
+from mlcc.frozen import dataclass
 
 WORD = 4
 """Bytes."""

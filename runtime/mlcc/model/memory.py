@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import repeat
 from math import prod
 from pathlib import Path
@@ -20,6 +20,7 @@ from mlcc.engine.batch import Capacity
 from mlcc.engine.caches import tokens_within
 from mlcc.engine.tables import CacheGroup
 from mlcc.errors import CapacityError
+from mlcc.frozen import dataclass
 from mlcc.sizes import apart, size
 
 RESERVE_BYTES = 256 << 20

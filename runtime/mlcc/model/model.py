@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from array import array
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from typing import Any
 
@@ -29,6 +29,7 @@ from mlcc.engine.grammar import Grammars
 from mlcc.engine.limits import too_long
 from mlcc.engine.moving import Identity
 from mlcc.errors import InvalidRequestError, UnsupportedError
+from mlcc.frozen import dataclass
 from mlcc.model.marks import ending_of, grammar_marks, hidden_marks
 from mlcc.model.speculation import Speculation
 from mlcc.model.tokenizer import TextTokenizer

@@ -5,14 +5,13 @@ The engine knows guesses alone (`mlcc.engine.guesses`); here they get their name
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from mlcc.bounds import BOUNDS
 from mlcc.engine.batch import Capacity
 from mlcc.engine.drafts import DraftModel
 from mlcc.engine.guesses import LONGEST, OpenProposer, Speculator
 from mlcc.engine.lookup import Lookup
 from mlcc.errors import InvalidRequestError, UnsupportedError
+from mlcc.frozen import dataclass
 
 LOOKUP, DRAFT, OFF = "lookup", "draft", "off"
 

@@ -6,10 +6,11 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from mlcc.errors import InvalidRequestError, UnsupportedError
+from mlcc.frozen import dataclass
 
 LONGEST_NAME = 200
 _FILES = ("adapter_config.json", "adapter_model.safetensors")

@@ -8,12 +8,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from mlcc.api.errors import CancelledError, NotFoundError
 from mlcc.api.openai_responses.answer import ResponseEvents
 from mlcc.errors import InvalidRequestError
+from mlcc.frozen import dataclass
 from mlcc.service.exchange import to_json
 from mlcc.service.job import Job
 from mlcc.service.kept import Kept, KeptInMemory

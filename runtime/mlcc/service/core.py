@@ -10,7 +10,7 @@ import os
 import time
 from array import array
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from typing import Any
 
@@ -29,6 +29,7 @@ from mlcc.bounds import default
 from mlcc.engine.events import Finished
 from mlcc.engine.request import Request
 from mlcc.errors import MlccError
+from mlcc.frozen import dataclass
 from mlcc.model.model import ModelText
 from mlcc.service.adapters import AdapterFolders
 from mlcc.service.body import read_json

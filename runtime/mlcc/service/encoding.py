@@ -11,7 +11,6 @@ import os
 import time
 from array import array
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from mlcc.api.encoders import no_embeddings, no_encoder
@@ -19,6 +18,7 @@ from mlcc.artifact.schema import EncoderInfo
 from mlcc.engine.encoding import longest_text, text_too_long
 from mlcc.engine.request import Request
 from mlcc.errors import DeviceError, InvalidRequestError, MlccError
+from mlcc.frozen import dataclass
 from mlcc.service.core import MOST_COUNTED, Core
 from mlcc.service.exchange import ApiRequest
 from mlcc.service.job import naming

@@ -16,40 +16,9 @@ from mlcc.service.addresses import ADDRESSES, Address
 from mlcc.service.body import read_json
 from mlcc.service.core import ServiceBounds
 from mlcc.service.exchange import ApiRequest, ApiResponse, Parsed, error_response
+from mlcc.service.handlers import handler, place_handler
 from mlcc.service.models import Lease, Models
-from mlcc.service.protocols import (
-    encoders,
-    llamacpp,
-    lora,
-    management,
-    messages,
-    ollama,
-    ollama_models,
-    openai,
-    responses,
-    tokens,
-)
-from mlcc.service.routes import Handlers, PlaceHandlers, Routes
-
-HANDLERS: Handlers = {
-    **openai.HANDLERS,
-    **responses.HANDLERS,
-    **encoders.HANDLERS,
-    **tokens.HANDLERS,
-    **messages.HANDLERS,
-    **ollama.HANDLERS,
-    **ollama_models.HANDLERS,
-    **llamacpp.HANDLERS,
-}
-"""What is asked of one model: which one, is known when they are called."""
-PLACE_HANDLERS: PlaceHandlers = {
-    **openai.PLACE_HANDLERS,
-    **responses.PLACE_HANDLERS,
-    **ollama_models.PLACE_HANDLERS,
-    **management.PLACE_HANDLERS,
-    **lora.PLACE_HANDLERS,
-}
-"""What is asked of the place that has the models."""
+from mlcc.service.routes import Routes
 
 
 class Service:
@@ -76,14 +45,17 @@ class Service:
             return errors(internal_error())
 
     async def _ask(self, address: Address, request: ApiRequest) -> ApiResponse:
-        if address in PLACE_HANDLERS:
-            return await PLACE_HANDLERS[address](self._models, request)
+        answer = handler(address)
+        if answer is None:
+            place = place_handler(address)
+            assert place is not None  # each address has one of both
+            return await place(self._models, request)
         if core := self._models.only:
-            return await HANDLERS[address](core, request)
+            return await answer(core, request)
         request, name = await self._meant(address, request)
         lease = await self._models.lease(name)
         try:
-            response = await HANDLERS[address](lease.core, request)
+            response = await answer(lease.core, request)
         except BaseException:
             lease.release()
             raise

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from json import JSONEncoder
 from typing import Any
 
@@ -11,6 +11,7 @@ from mlcc.api.anthropic.errors import anthropic_error
 from mlcc.api.errors import error_body, error_headers
 from mlcc.api.ollama.answer import error_line
 from mlcc.errors import MlccError
+from mlcc.frozen import dataclass
 
 JSON_TYPE = "application/json"
 EVENTS_TYPE = "text/event-stream; charset=utf-8"

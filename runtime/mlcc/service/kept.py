@@ -7,8 +7,9 @@ are in memory; the server can have them in a file (`mlcc.server.kept_file`).
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass
 from typing import Protocol
+
+from mlcc.frozen import dataclass
 
 MOST_BYTES = 16 << 20
 MOST_ANSWERS = 1000

@@ -7,12 +7,13 @@ A lease keeps a model where it is: nobody unloads what is being asked. Knows no 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Protocol
 
 from mlcc.api.about import About
 from mlcc.api.shapes import ModelState
 from mlcc.errors import UnsupportedError
+from mlcc.frozen import dataclass
 from mlcc.service.conversations import Conversations
 from mlcc.service.core import Core
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -18,6 +18,7 @@ from mlcc.api.tools.grammar import calls_grammar
 from mlcc.engine.grammar import Structure
 from mlcc.engine.thinking import Reasoning
 from mlcc.errors import InvalidRequestError, MlccError, UnsupportedError
+from mlcc.frozen import dataclass
 from mlcc.model.json_schema import relaxed
 from mlcc.model.model import ModelText
 from mlcc.model.reasoning import reasoning_of

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from mlcc.api.anthropic.fields import COUNT_TOKENS, MESSAGES, OWN_NAMES
@@ -13,6 +12,7 @@ from mlcc.api.fields import SAMPLING
 from mlcc.api.turns import Turns, joined_parts
 from mlcc.api.types import Json
 from mlcc.errors import InvalidRequestError, UnsupportedError
+from mlcc.frozen import dataclass
 
 BILLING = "x-anthropic-billing-header:"
 """Claude Code puts this line for its maker before the system's text. It differs from request to

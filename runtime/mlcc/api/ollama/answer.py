@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from mlcc.errors import MlccError
+from mlcc.frozen import dataclass
 
 Line = dict[str, Any]
 

@@ -6,11 +6,11 @@ Only one item is open at a time. Events lack their number, which is `answer.py`'
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from mlcc.api.carried import packed
 from mlcc.api.openai_responses.tools import ToolNames, custom_input
+from mlcc.frozen import dataclass
 
 Event = dict[str, Any]
 

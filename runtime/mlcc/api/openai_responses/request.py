@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from mlcc.api.carried import unpacked
@@ -21,6 +20,7 @@ from mlcc.api.sendable import check_sendable
 from mlcc.api.turns import Turns, joined_parts
 from mlcc.api.types import Json
 from mlcc.errors import InvalidRequestError
+from mlcc.frozen import dataclass
 
 Item = dict[str, Any]
 ENCRYPTED, LOGPROBS = "reasoning.encrypted_content", "message.output_text.logprobs"

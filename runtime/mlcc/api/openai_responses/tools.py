@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from mlcc.api.schema import Object, honoured, metadata
 from mlcc.api.tagged import Tagged
 from mlcc.api.types import ANYTHING, Custom, Flag, Json, Many, Text, refuse
 from mlcc.errors import InvalidRequestError
+from mlcc.frozen import dataclass
 
 MOST_TOOLS = 512
 BETWEEN = "__"

@@ -7,11 +7,11 @@ Source: Cohere's model cards of Command R7B and Command A.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from mlcc.api.tools.hermes import TaggedJson
 from mlcc.api.tools.lark import Lark, literal
+from mlcc.frozen import dataclass
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from mlcc.api.tools.lark import Lark
 from mlcc.api.tools.port import Block, Tools
 from mlcc.api.tools.section import Section
+from mlcc.frozen import dataclass
 
 BEGIN, END = "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"
 CALL, CALL_END = "<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>"

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from mlcc.api.tools.json_text import calls_of, json_end, parsed, written
@@ -17,6 +16,7 @@ from mlcc.api.tools.lark import Lark, literal
 from mlcc.api.tools.port import Block, Call, Tools
 from mlcc.api.tools.python_text import python_body, python_calls, schema_of
 from mlcc.api.tools.xml_text import is_text
+from mlcc.frozen import dataclass
 
 _FENCE, _CODE, _JSON = "```", "```tool_code", "```json"
 _HEAD = re.compile(r"\s*call:([\w.:/-]{1,128})\s*(?=\{)")

@@ -7,12 +7,12 @@ Source: Zhipu AI's model cards of GLM-4-0414 and GLM-Z1. GLM-4.5 and later write
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from mlcc.api.tools.json_text import json_end, parsed, written
 from mlcc.api.tools.lark import Lark
 from mlcc.api.tools.port import Block, Call, Tools
+from mlcc.frozen import dataclass
 
 
 @dataclass(frozen=True)

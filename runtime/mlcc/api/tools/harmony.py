@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from mlcc.api.pieces import CallPiece, Content, Piece, Thought
 from mlcc.api.tools.json_text import json_end, parsed, written
 from mlcc.api.tools.lark import Lark
 from mlcc.api.tools.port import Block, Call, Tools
+from mlcc.frozen import dataclass
 
 CHANNEL, MESSAGE, CONSTRAIN = "<|channel|>", "<|message|>", "<|constrain|>"
 START, END, CALL, RETURN = "<|start|>", "<|end|>", "<|call|>", "<|return|>"

@@ -5,12 +5,12 @@ Nemotron Nano 2 `<TOOLCALL>[{...}]</TOOLCALL>`."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from mlcc.api.tools.json_text import calls_of, json_end, parsed
 from mlcc.api.tools.lark import Lark, literal
 from mlcc.api.tools.port import Block, Tools
+from mlcc.frozen import dataclass
 
 
 @dataclass(frozen=True)

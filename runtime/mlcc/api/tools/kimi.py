@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from mlcc.api.tools.lark import Lark
 from mlcc.api.tools.port import Block, Tools
 from mlcc.api.tools.section import Section
+from mlcc.frozen import dataclass
 
 BEGIN, END = "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"
 CALL, CALL_END = "<|tool_call_begin|>", "<|tool_call_end|>"

@@ -5,7 +5,6 @@ asked for the same, and at times writes Python's list instead (`pythonic.py`).""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from mlcc.api.tools.json_text import calls_of, json_end, parsed
@@ -14,6 +13,7 @@ from mlcc.api.tools.plain_json import PlainJson
 from mlcc.api.tools.port import Block, Tools
 from mlcc.api.tools.python_text import python_calls, python_end
 from mlcc.api.tools.pythonic import PYTHONIC
+from mlcc.frozen import dataclass
 
 _TAG = "<|python_tag|>"
 _PLAIN = PlainJson(key="parameters")

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from mlcc.api.tools.lark import Lark
 from mlcc.api.tools.port import Block, Call, Tools
 from mlcc.api.tools.python_text import python_body, python_calls, python_end
+from mlcc.frozen import dataclass
 
 _START = re.compile(r"[\s,]*(?:\[|[A-Za-z_][\w.]{0,127}\()")
 """Of a list of calls, or of one."""

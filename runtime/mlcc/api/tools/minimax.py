@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from mlcc.api.tools.json_text import sound, written
 from mlcc.api.tools.lark import Lark, literal
 from mlcc.api.tools.port import Block, Call, Tools
 from mlcc.api.tools.xml_text import body_of, value_of
+from mlcc.frozen import dataclass
 
 _OPEN, _CLOSE = "<minimax:tool_call>", "</minimax:tool_call>"
 _INVOKE, _INVOKE_END = "<invoke name=", "</invoke>"

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from mlcc.api.tools.json_text import calls_of, json_end, parsed, written
 from mlcc.api.tools.lark import Lark, literal
 from mlcc.api.tools.port import Block, Call, Tools
+from mlcc.frozen import dataclass
 
 _OPEN, _ARGS, _ID = "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"
 _HEAD = re.compile(r"\s*([\w.:/-]{1,128})\s*(?:\[CALL_ID\]\s*\w*\s*)?(?:\[ARGS\])?\s*(?=\{)")

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from mlcc.api.tools.json_text import ARGUMENTS, NAMES, calls_of, json_end, parsed
 from mlcc.api.tools.lark import Lark, literal
 from mlcc.api.tools.port import Block, Tools
+from mlcc.frozen import dataclass
 
 _FENCE = "```json"
 _KEYS = (*NAMES, *ARGUMENTS, "type", "id")

@@ -4,12 +4,12 @@ others that were trained so; Llama 4 has marks around it."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from mlcc.api.tools.lark import Lark
 from mlcc.api.tools.port import Block, Tools
 from mlcc.api.tools.python_text import python_body, python_calls, python_end
+from mlcc.frozen import dataclass
 
 _OPEN, _CLOSE = "<|python_start|>", "<|python_end|>"
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from mlcc.api.tools.json_text import written
 from mlcc.api.tools.lark import Lark, literal
 from mlcc.api.tools.port import Block, Call, Tools
 from mlcc.api.tools.xml_text import body_of, value_of
+from mlcc.frozen import dataclass
 
 _OPEN, _CLOSE = "<tool_call>", "</tool_call>"
 _FUNCTION, _END = "<function=", "</function>"

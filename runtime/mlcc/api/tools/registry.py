@@ -1,61 +1,89 @@
-"""Every way to write calls, by name, and the one that a chat template teaches."""
+"""Every way to write calls, by name, and the one that a chat template teaches.
+
+A model writes in one of them, so each is imported when it is asked for.
+"""
 
 from __future__ import annotations
 
-from mlcc.api.tools.cohere import COHERE
-from mlcc.api.tools.deepseek import DEEPSEEK, DEEPSEEK_V31
-from mlcc.api.tools.gemma import FUNCTION_GEMMA, GEMMA4, GEMMA_FENCE
-from mlcc.api.tools.glm import GLM
-from mlcc.api.tools.glm4 import GLM4
-from mlcc.api.tools.harmony import HARMONY_CALLS
-from mlcc.api.tools.hermes import GRANITE, HERMES, NEMOTRON
-from mlcc.api.tools.kimi import KIMI
-from mlcc.api.tools.llama_json import LLAMA_JSON
-from mlcc.api.tools.marked_python import LFM2, OLMO3
-from mlcc.api.tools.minimax import MINIMAX
-from mlcc.api.tools.mistral import MISTRAL, MISTRAL_ARRAY
-from mlcc.api.tools.plain_json import PLAIN_JSON
-from mlcc.api.tools.port import Format
-from mlcc.api.tools.pythonic import PYTHONIC
-from mlcc.api.tools.qwen_xml import QWEN_XML
+from collections.abc import Iterator, Mapping
+from importlib import import_module
 
-_ALL: tuple[Format, ...] = (
-    HERMES, QWEN_XML, LLAMA_JSON, PYTHONIC, MISTRAL, MISTRAL_ARRAY, HARMONY_CALLS, DEEPSEEK,
-    DEEPSEEK_V31, KIMI, GLM, GLM4, MINIMAX, COHERE, LFM2, OLMO3, NEMOTRON, GEMMA_FENCE,
-    FUNCTION_GEMMA, GEMMA4, GRANITE, PLAIN_JSON,
-)  # fmt: skip
-FORMATS: dict[str, Format] = {made.name: made for made in _ALL}
-_SIGNS: tuple[tuple[tuple[str, ...], Format], ...] = (
-    (("<|channel|>", "<|call|>"), HARMONY_CALLS),
-    (("<|tool_call>call:",), GEMMA4),
-    (("<start_function_call>",), FUNCTION_GEMMA),
-    (("tool▁call▁begin", "```json"), DEEPSEEK),
-    (("tool▁call▁begin",), DEEPSEEK_V31),
-    (("<|tool_calls_section_begin|>",), KIMI),
-    (("<minimax:tool_call>",), MINIMAX),
-    (("<|START_ACTION|>",), COHERE),
-    (("<|tool_list_start|>",), LFM2),
-    (("<|tool_call_start|>",), LFM2),
-    (("List of tools: [", "<|im_start|>"), LFM2),
-    (("<function_calls>",), OLMO3),
-    (("<TOOLCALL>",), NEMOTRON),
-    (("[TOOL_CALLS]", "[ARGS]"), MISTRAL),
-    (("[TOOL_CALLS]",), MISTRAL_ARRAY),
-    (("<arg_key>",), GLM),
-    (("<|observation|>", "metadata"), GLM4),
-    (("<function=", "<parameter="), QWEN_XML),
-    (("<|tool_call|>",), GRANITE),
-    (("<tool_call>",), HERMES),
-    (("tool_code",), GEMMA_FENCE),
-    (("<|header_start|>", '"parameters": dictionary'), LLAMA_JSON),
-    (("<|python_start|>",), PYTHONIC),
-    (("[func_name1(",), PYTHONIC),
-    (("<|start_header_id|>",), LLAMA_JSON),
+from mlcc.api.tools.port import Format
+
+_PLACES: dict[str, tuple[str, str]] = {
+    "hermes": ("mlcc.api.tools.hermes", "HERMES"),
+    "qwen-xml": ("mlcc.api.tools.qwen_xml", "QWEN_XML"),
+    "llama": ("mlcc.api.tools.llama_json", "LLAMA_JSON"),
+    "pythonic": ("mlcc.api.tools.pythonic", "PYTHONIC"),
+    "mistral": ("mlcc.api.tools.mistral", "MISTRAL"),
+    "mistral-array": ("mlcc.api.tools.mistral", "MISTRAL_ARRAY"),
+    "harmony": ("mlcc.api.tools.harmony", "HARMONY_CALLS"),
+    "deepseek": ("mlcc.api.tools.deepseek", "DEEPSEEK"),
+    "deepseek-v3.1": ("mlcc.api.tools.deepseek", "DEEPSEEK_V31"),
+    "kimi": ("mlcc.api.tools.kimi", "KIMI"),
+    "glm": ("mlcc.api.tools.glm", "GLM"),
+    "glm4": ("mlcc.api.tools.glm4", "GLM4"),
+    "minimax": ("mlcc.api.tools.minimax", "MINIMAX"),
+    "cohere": ("mlcc.api.tools.cohere", "COHERE"),
+    "lfm2": ("mlcc.api.tools.marked_python", "LFM2"),
+    "olmo3": ("mlcc.api.tools.marked_python", "OLMO3"),
+    "nemotron": ("mlcc.api.tools.hermes", "NEMOTRON"),
+    "gemma-fence": ("mlcc.api.tools.gemma", "GEMMA_FENCE"),
+    "functiongemma": ("mlcc.api.tools.gemma", "FUNCTION_GEMMA"),
+    "gemma4": ("mlcc.api.tools.gemma", "GEMMA4"),
+    "granite": ("mlcc.api.tools.hermes", "GRANITE"),
+    "json": ("mlcc.api.tools.plain_json", "PLAIN_JSON"),
+}
+"""Module, and its name there."""
+
+
+class _Formats(Mapping[str, Format]):
+    """A way by its name."""
+
+    def __getitem__(self, name: str) -> Format:
+        module, variable = _PLACES[name]
+        found: Format = getattr(import_module(module), variable)
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_PLACES)
+
+    def __len__(self) -> int:
+        return len(_PLACES)
+
+
+FORMATS: Mapping[str, Format] = _Formats()
+_SIGNS: tuple[tuple[tuple[str, ...], str], ...] = (
+    (("<|channel|>", "<|call|>"), "harmony"),
+    (("<|tool_call>call:",), "gemma4"),
+    (("<start_function_call>",), "functiongemma"),
+    (("tool▁call▁begin", "```json"), "deepseek"),
+    (("tool▁call▁begin",), "deepseek-v3.1"),
+    (("<|tool_calls_section_begin|>",), "kimi"),
+    (("<minimax:tool_call>",), "minimax"),
+    (("<|START_ACTION|>",), "cohere"),
+    (("<|tool_list_start|>",), "lfm2"),
+    (("<|tool_call_start|>",), "lfm2"),
+    (("List of tools: [", "<|im_start|>"), "lfm2"),
+    (("<function_calls>",), "olmo3"),
+    (("<TOOLCALL>",), "nemotron"),
+    (("[TOOL_CALLS]", "[ARGS]"), "mistral"),
+    (("[TOOL_CALLS]",), "mistral-array"),
+    (("<arg_key>",), "glm"),
+    (("<|observation|>", "metadata"), "glm4"),
+    (("<function=", "<parameter="), "qwen-xml"),
+    (("<|tool_call|>",), "granite"),
+    (("<tool_call>",), "hermes"),
+    (("tool_code",), "gemma-fence"),
+    (("<|header_start|>", '"parameters": dictionary'), "llama"),
+    (("<|python_start|>",), "pythonic"),
+    (("[func_name1(",), "pythonic"),
+    (("<|start_header_id|>",), "llama"),
 )
 """What only templates of one way have in them, all of it; the first that fits counts."""
 
 
 def pick(template: str) -> Format:
     """The way that a template shows; plain JSON if it shows none."""
-    fits = (made for signs, made in _SIGNS if all(sign in template for sign in signs))
-    return next(fits, PLAIN_JSON)
+    fits = (name for signs, name in _SIGNS if all(sign in template for sign in signs))
+    return FORMATS[next(fits, "json")]

@@ -4,10 +4,10 @@ what DeepSeek and Kimi write, whose marks differ."""
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from mlcc.api.tools.json_text import json_end, parsed, written
 from mlcc.api.tools.port import Block, Call
+from mlcc.frozen import dataclass
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 
 from mlcc.bounds import BOUNDS, default
 from mlcc.errors import InvalidRequestError
+from mlcc.frozen import dataclass
 from mlcc.model.model import Model
 from mlcc.model.speculation import Speculation
 from mlcc.model.tokenizer import TextTokenizer
