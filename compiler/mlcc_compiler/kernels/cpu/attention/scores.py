@@ -40,6 +40,9 @@ class Scores:
     def __init__(self, cut: Blocking, cache: Cache) -> None:
         self.cut, self.cache = cut, cache
 
+    def start(self, tile: Tile) -> None:
+        """Before the first block of few rows: nothing, each block is touched."""
+
     def many(self, tile: Tile, begin: Expr, size: Expr, scratch: Scratch) -> None:
         """For tiles of any rows; a block is at most `cut.block` keys."""
         self.load_keys(tile, begin, size, scratch)

@@ -61,8 +61,7 @@ class TileKernel:
         with T.If(tile.rows <= FEW):
             with T.Then():
                 ask = self.cut.key_columns
-                if ask:
-                    self.scores.start(tile)
+                self.scores.start(tile)
                 self._blocks(tile, self.cut.long_block, self.scores.few, scratch.long(), ask)
             with T.Else():
                 self._blocks(tile, self.cut.block, self.scores.many, scratch, False)
