@@ -126,8 +126,9 @@ class CachePlan:
     def group(self) -> CacheGroup:
         return self.kept.group
 
-    def info(self, pool: int) -> CacheInfo:
-        """As the manifest has it, with a pool of so many pages."""
+    def info(self, pool: int, form: str = "rows") -> CacheInfo:
+        """As the manifest has it, with a pool of so many pages; keys and values lie in that
+        form."""
         return CacheInfo(
             kind=self.group.kind,
             page_size=self.group.page_size,
@@ -139,6 +140,7 @@ class CachePlan:
                 for i in self.layers
                 for t in self.kept.tensors
             ),
+            form=form if any(t.name == "kv" for t in self.kept.tensors) else "rows",
         )
 
 
@@ -180,6 +182,6 @@ class Caches:
         tensors = self.plans[g].kept.tensors
         return first, tuple(tensor for tensor in tensors if tensor.name in record.tensors)
 
-    def infos(self, pools: Sequence[int]) -> tuple[CacheInfo, ...]:
+    def infos(self, pools: Sequence[int], form: str = "rows") -> tuple[CacheInfo, ...]:
         """As the manifest has them."""
-        return tuple(plan.info(pool) for plan, pool in zip(self.plans, pools, strict=True))
+        return tuple(plan.info(pool, form) for plan, pool in zip(self.plans, pools, strict=True))

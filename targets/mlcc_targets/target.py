@@ -70,6 +70,8 @@ class Target:
     Libraries of one folder have the same, whatever their registers."""
     signed_codes: bool | None = None
     """Whether a CPU's kernels read 8-bit codes less 128; None = as its instructions would."""
+    page_form: str = "rows"
+    """How kernels lay keys and values in pages: one of the manifest's `caches[].form`."""
     library: str = "model.so"
     """File name of the library in the artifact."""
     extra_files: tuple[str, ...] = ()

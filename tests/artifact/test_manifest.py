@@ -11,6 +11,7 @@ from small_artifact import manifest
 
 from mlcc.artifact.manifest import Manifest, abi_hash
 from mlcc.artifact.manifest import _seal as seal
+from mlcc.artifact.pages import identity_of
 from mlcc.artifact.rules import check_relative
 from mlcc.artifact.schema import FileEntry, WeightsInfo, WeightSpec
 from mlcc.errors import ArtifactError
@@ -170,3 +171,13 @@ def test_the_abi_hash_depends_on_all_three() -> None:
     hashes = {abi_hash("1", "2", 3), abi_hash("0", "2", 3), abi_hash("1", "0", 3)}
     assert len(hashes | {abi_hash("1", "2", 4)}) == 4
     assert abi_hash("1", "2", 3) == abi_hash("1", "2", 3)
+
+
+def test_pages_of_another_form_are_not_the_same_pages() -> None:
+    """Keys that lie in columns mean nothing to a library that reads rows."""
+    (cache,) = SMALL.caches
+    other = replace(SMALL, caches=(replace(cache, form="key-columns"),))
+    assert Manifest.from_bytes(other.to_bytes()) == other
+    assert identity_of(other).layout != identity_of(SMALL).layout
+    assert identity_of(other).model == identity_of(SMALL).model
+    refused(replace(SMALL, caches=(replace(cache, form="spiral"),)).to_bytes(), "form 'spiral'")

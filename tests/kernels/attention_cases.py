@@ -88,6 +88,12 @@ class Inputs:
         return [self.q, *pages, np.frombuffer(self.batch.words, np.int32)]
 
     @property
+    def columns(self) -> list[Any]:
+        """The tensors as a CPU has them."""
+        q, pages, *rest = self.tensors
+        return [q, key_columns(pages), *rest]
+
+    @property
     def sinks(self) -> list[Any]:
         """None, or one: between the scores of the heads and far from them."""
         if not self.case.sinks:
@@ -104,6 +110,22 @@ class Inputs:
         numbers = (case.scale, case.window, case.softcap)
         numbers = (*numbers, self.scales, *self.sinks)
         return twin.paged_attention(self.q, self.pages, lists, *numbers, causal=case.causal)
+
+
+def key_columns(pages: Any) -> Any:
+    """Pages as CPUs have them, keys dimension after dimension in the same place."""
+    out = pages.copy()
+    keys = pages[:, 0]
+    out[:, 0] = np.ascontiguousarray(keys.swapaxes(-1, -2)).reshape(keys.shape)
+    return out
+
+
+def key_rows(pages: Any) -> Any:
+    """The inverse of `key_columns`."""
+    out = pages.copy()
+    *front, size, dim = pages[:, 0].shape
+    out[:, 0] = pages[:, 0].reshape(*front, dim, size).swapaxes(-1, -2)
+    return out
 
 
 def inputs(case: Case, sequences: Any, seed: int = 0, padding: int = 0) -> Inputs:

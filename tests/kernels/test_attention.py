@@ -20,7 +20,7 @@ from mlcc_compiler.kernels.cpu.attention import attention
 
 
 def attend(given: Inputs, cpu: Cpu = BEST) -> Any:
-    arguments, out = [*given.tensors, *given.sinks, given.sequences], [(given.q.shape, "float32")]
+    arguments, out = [*given.columns, *given.sinks, given.sequences], [(given.q.shape, "float32")]
     return run(attention.paged_attention, given.case.arguments, arguments, out, cpu)[0]
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from attention_cases import key_columns, key_rows
 from cpu_kernels import CPUS, Cpu, call, normal
 from step_cases import LAYOUTS
 
@@ -40,7 +41,7 @@ def test_rotate_and_append(cpu: Cpu, norm: Any, dtype: str, dim: int, rotary: in
         pages.append(normal(6, 5, 2, kv_heads, page))
         kept = call(kv.append_kv, (layout,), [k, np.ascontiguousarray(v), SLOTS, *pages], cpu)[3:]
     else:
-        kept = [append_kv(k, v, SLOTS, pages[0].copy())]
+        kept = [key_columns(append_kv(k, v, SLOTS, key_rows(pages[0])))]
     given = [qkv, table, *weights, SLOTS, *pages, np.zeros((6, heads, dim), np.float32)]
     *_, out = found = call(rotate.rotate_and_append, (layout, heads, rotary, norm), given, cpu)
     np.testing.assert_allclose(out, q, rtol=0, atol=1e-5)
@@ -59,5 +60,6 @@ def test_a_head_that_is_not_finite_is_kept_as_such() -> None:
     pages = np.zeros((1, 2, 1, 4, 16), np.float32)
     given = [qkv, table, np.zeros(1, np.int32), pages, np.zeros((1, 1, 16), np.float32)]
     *_, kept, q = call(rotate.rotate_and_append, (layout, 1, 16, None), given)
+    kept = key_rows(kept)
     assert np.isfinite(q).all() and np.isnan(kept[0, 0, 0, 0]).any()
     assert np.isinf(kept[0, 1, 0, 0]).sum() == 1 and not kept[0, :, :, 1:].any()

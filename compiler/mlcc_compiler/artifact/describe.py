@@ -38,7 +38,7 @@ def manifest_of(
     sites: tuple[AdapterSite, ...] = (),
 ) -> Manifest:
     checkpoint, target = plan.checkpoint, plan.target
-    caches = plan.caches.infos(plan.pools)
+    caches = plan.caches.infos(plan.pools, target.page_form)
     return Manifest(
         abi=library_abi(),
         model=ModelInfo(

@@ -54,7 +54,10 @@ def check_kv(manifest: Manifest, wanted: str | None) -> None:
 def identity_of(manifest: Manifest) -> Identity:
     """Of a library's pages: how they are laid out, the model that fills them, and its tokenizer."""
     groups = [
-        (c.kind, c.page_size, c.window, c.layers, [(t.name, t.dtype, t.shape) for t in c.tensors])
+        (
+            *(c.kind, c.page_size, c.window, c.layers, c.form),
+            [(t.name, t.dtype, t.shape) for t in c.tensors],
+        )
         for c in manifest.caches
     ]
     model, files = manifest.model, {entry.path: entry.sha256 for entry in manifest.files}

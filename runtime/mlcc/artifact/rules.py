@@ -21,6 +21,7 @@ from mlcc.artifact.schema import (
     MANIFEST_NAME,
     MOST_ADAPTER_RANK,
     MOST_ADAPTER_SLOTS,
+    PAGE_FORMS,
     CacheInfo,
     FileEntry,
     ManifestRecord,
@@ -115,6 +116,8 @@ def _of_cache(cache: CacheInfo) -> Iterator[str]:
         yield f"has {len(cache.tensors)} tensors for {len(cache.layers)} layers of a cache"
     if len(set(cache.layers)) != len(cache.layers) or min(cache.layers, default=0) < 0:
         yield "has a cache with layers that are none"
+    if cache.form not in PAGE_FORMS:
+        yield f"has pages of form {cache.form!r:.40}; this mlcc knows {', '.join(PAGE_FORMS)}"
     for tensor in cache.tensors:
         sizes = [size for size in tensor.shape[1:] if isinstance(size, int) and size > 0]
         sound = tensor.shape[:1] == ("num_pages",) and len(sizes) == len(tensor.shape) - 1

@@ -95,6 +95,12 @@ class TensorSpec:
     shape: tuple[int | str, ...]
 
 
+PAGE_FORMS = ("rows", "key-columns")
+"""rows: key after key, value after value. key-columns: of each head the keys dimension after
+dimension, [head_dim, page_size], so that neighbouring keys are the lanes of a vector; values as
+they are."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class CacheInfo:
     """A cache group: what layers keep of the tokens they have seen, in one pool of pages or slots.
@@ -113,6 +119,9 @@ class CacheInfo:
     layers: tuple[int, ...]
     """Numbers of the model's layers in this group; each has as many tensors, one after another."""
     tensors: tuple[TensorSpec, ...]
+    form: str = "rows"
+    """How numbers lie in a page of `kv.N`, an id: `PAGE_FORMS`. Pages go to a library of the same
+    form only."""
 
     @property
     def group(self) -> CacheGroup:

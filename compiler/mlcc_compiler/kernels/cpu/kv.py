@@ -1,7 +1,7 @@
 """Kernels that move rows: into KV pages, between pages, and out of a step. No arithmetic.
 
-Pages follow PagedAttention (Kwon et al., 2023): [num_pages, 2 (keys, values), kv_heads, page_size,
-head_dim]. `append_kv` and `copy_pages` write their last argument in place, for R.call_tir_inplace.
+Pages follow PagedAttention (Kwon et al., 2023); how a row lies in them is `kv_place`. `append_kv`
+and `copy_pages` write their last argument in place, for R.call_tir_inplace.
 """
 
 from math import prod
@@ -11,6 +11,7 @@ from mlcc_compiler._tvm import T
 from mlcc_compiler.caches import CacheTensor
 from mlcc_compiler.kernels.cpu.isa import Isa
 from mlcc_compiler.kernels.cpu.kv_int8 import append_int8
+from mlcc_compiler.kernels.cpu.kv_place import kv_place
 from mlcc_compiler.kernels.cpu.rows import each_row
 from mlcc_compiler.kernels.cpu.vector_math import bind, cast, fit_lanes, span
 from mlcc_compiler.kernels.frame import (
@@ -49,8 +50,9 @@ def append_kv(isa: Isa, layout: KvLayout) -> PrimFunc:
                 page, offset = bind(T.floordiv(slot, page_size)), bind(T.floormod(slot, page_size))
                 with T.grid(kv_heads, head_dim // lanes) as (h, j):
                     at = span(j * lanes, lanes)
-                    store(pages, cast(layout.dtype, k[i, h, at]), page, 0, h, offset, at)
-                    store(pages, cast(layout.dtype, v[i, h, at]), page, 1, h, offset, at)
+                    for which, x in enumerate((k, v)):
+                        place = kv_place(layout, which, page, h, offset)
+                        store(pages, cast(layout.dtype, x[i, h, at]), *place(j * lanes, lanes))
 
         each_row(slots.shape[0], 2 * kv_heads * head_dim, token)
 

@@ -6,6 +6,7 @@ LLM.int8(), Dettmers et al., 2022), rounded to the nearest even. Reading is `att
 
 from mlcc_compiler._tvm import T
 from mlcc_compiler.kernels.cpu.isa import Isa
+from mlcc_compiler.kernels.cpu.kv_place import Place, kv_place
 from mlcc_compiler.kernels.cpu.rows import each_row
 from mlcc_compiler.kernels.cpu.vector_math import (
     Registers,
@@ -47,8 +48,9 @@ def append_int8(isa: Isa, layout: KvLayout) -> PrimFunc:
                 page, offset = bind(T.floordiv(slot, page_size)), bind(T.floormod(slot, page_size))
                 for which, x in enumerate((k, v)):
                     with T.serial(kv_heads) as h:
-                        place = (page, which, h, offset)
-                        keep_head(isa, head_dim, (x, i, h), (pages, *place), (scales, *place))
+                        place = kv_place(layout, which, page, h, offset)
+                        scale = (scales, page, which, h, offset)
+                        keep_head(isa, head_dim, (x, i, h), pages, place, scale)
 
         each_row(slots.shape[0], 2 * kv_heads * head_dim, token)
 
@@ -60,10 +62,12 @@ def keep_head(
     isa: Isa,
     size: int,
     source: tuple[Expr, ...],
-    pages: tuple[Expr, ...],
+    pages: Expr,
+    place: Place,
     scales: tuple[Expr, ...],
 ) -> None:
-    """Round `size` numbers; each argument is a buffer and the place of their row in it."""
+    """Round `size` numbers to where they lie in the pages; source and scales are a buffer and the
+    place of their row in it."""
     lanes = fit_lanes(size, isa.lanes)
     ints = vector("int32", lanes)
     x, *row = source
@@ -84,7 +88,6 @@ def keep_head(
     largest = bind(T.reinterpret("float32", bits))
     buffer, *at = scales
     store(buffer, largest / T.float32(LARGEST_INT8), *at)
-    buffer, *at = pages
     rounds = T.And(bits >= T.int32(SMALLEST), bits < T.int32(INFINITE))
     with T.If(rounds):
         with T.Then():
@@ -92,6 +95,6 @@ def keep_head(
             with T.serial(size // lanes) as j:
                 moved = values(j) * spread(factor, lanes) + spread(ROUNDING, lanes)
                 low = bind(T.reinterpret(ints, moved))
-                store(buffer, cast("int8", low), *at, span(j * lanes, lanes))
+                store(pages, cast("int8", low), *place(j * lanes, lanes))
         with T.Else(), T.serial(size // lanes) as j:
-            store(buffer, spread(T.int8(0), lanes), *at, span(j * lanes, lanes))
+            store(pages, spread(T.int8(0), lanes), *place(j * lanes, lanes))

@@ -12,6 +12,7 @@ from functools import partial
 from mlcc_compiler._tvm import T
 from mlcc_compiler.kernels.cpu.isa import Isa
 from mlcc_compiler.kernels.cpu.kv_int8 import keep_head
+from mlcc_compiler.kernels.cpu.kv_place import kv_place
 from mlcc_compiler.kernels.cpu.norm import Normalise
 from mlcc_compiler.kernels.cpu.rows import each_row
 from mlcc_compiler.kernels.cpu.vector_math import bind, cast, each, fit_lanes, span, spread
@@ -62,13 +63,15 @@ def rotate_and_append(
 
         def keep(i: Expr, h: Expr, which: int, slot: Expr, fill: Callable[[Write], None]) -> None:
             """Put keys (0) or values (1) of a head where attention reads them."""
-            place = (T.floordiv(slot, page_size), which, h, T.floormod(slot, page_size))
+            page, offset = bind(T.floordiv(slot, page_size)), bind(T.floormod(slot, page_size))
+            place = kv_place(layout, which, page, h, offset)
             if not scales:
-                fill(lambda j, x, k: store(pages, cast(layout.dtype, x), *place, span(j, k)))
+                fill(lambda j, x, k: store(pages, cast(layout.dtype, x), *place(j, k)))
                 return
             head = T.alloc_buffer((head_dim,), "float32")
             fill(lambda j, x, k: store(head, cast("float32", x), span(j, k)))
-            keep_head(isa, head_dim, (head,), (pages, *place), (scales[0], *place))
+            scale = (scales[0], page, which, h, offset)
+            keep_head(isa, head_dim, (head,), pages, place, scale)
 
         def token(i: Expr) -> None:
             with T.serial(heads) as h:

@@ -182,8 +182,9 @@ def each(size: int, lanes: int, body: Callable[[Expr, int], None], start: Expr =
             body(start + size // lanes * lanes + j, 1)
 
 
-def prefetch(address: Expr) -> Expr:
-    """A call that asks for the cache line at `address`, to be read soon."""
+def prefetch(address: Expr, near: int = 3) -> Expr:
+    """A call that asks for the cache line at `address`, to be read soon: into the first cache, or
+    the second (2), of which more can be under way."""
     hint = T.llvm_lookup_intrinsic_id("llvm.prefetch")
-    read, keep, data = T.int32(0), T.int32(3), T.int32(1)
+    read, keep, data = T.int32(0), T.int32(near), T.int32(1)
     return T.call_llvm_intrin("void", hint, address, read, keep, data)

@@ -4,6 +4,9 @@ No arithmetic: scores are in `scores.py`, the online softmax in `tile.py`, the
 cutting of a step into tiles in `attention.py`.
 """
 
+from __future__ import annotations
+
+from copy import copy
 from dataclasses import dataclass
 
 from mlcc.artifact.schema import DTYPE_BYTES
@@ -13,8 +16,10 @@ from mlcc_compiler.kernels.frame import Expr, store
 from mlcc_compiler.layout import AttentionShape, KvLayout
 
 _BLOCK = 64  # keys per block, unless a page holds more
+_LONG_BLOCK = 256  # of tiles of few rows, likewise: a softmax's folds over lanes are few then
 _ROWS = 64  # query rows per tile: tokens times heads of a group
-_LINE = 64  # bytes of a cache line
+LINE = 64  # bytes of a cache line
+FEW = 8  # query rows up to which keys are multiplied out of the pages, and not out of scratch
 KEYS, VALUES = 0, 1
 
 
@@ -25,6 +30,12 @@ class Blocking:
     shape: AttentionShape
     layout: KvLayout
     lanes: int
+
+    @property
+    def key_columns(self) -> bool:
+        """Whether a page's keys lie dimension after dimension, as `KvLayout` has them on a CPU; if
+        not, key after key, like values."""
+        return True
 
     @property
     def tokens(self) -> int:
@@ -38,6 +49,11 @@ class Blocking:
     @property
     def block(self) -> int:
         return -(-_BLOCK // self.layout.page_size) * self.layout.page_size
+
+    @property
+    def long_block(self) -> int:
+        """Keys per block of a tile of at most `FEW` rows."""
+        return -(-_LONG_BLOCK // self.layout.page_size) * self.layout.page_size
 
     @property
     def key_lanes(self) -> int:
@@ -56,7 +72,7 @@ class Blocking:
 
 
 class Scratch:
-    """What a task needs: 64 KiB at head_dim 64, 112 at 128, 136 at 256. Fits a core's own cache."""
+    """What a task needs: 72 KiB at head_dim 64, 120 at 128, 144 at 256. Fits a core's own cache."""
 
     def __init__(self, cut: Blocking) -> None:
         rows, dim, block = cut.rows, cut.shape.head_dim, cut.block
@@ -67,8 +83,16 @@ class Scratch:
         self.top = T.alloc_buffer((rows,), "float32")
         self.total = T.alloc_buffer((rows,), "float32")
         self.shrink = T.alloc_buffer((rows,), "float32")
+        # register tiles of keys may end behind the block
+        self.long_scores = T.alloc_buffer((FEW, cut.long_block + 4 * cut.lanes), "float32")
         if cut.layout.scaled:
-            self.scales = T.alloc_buffer((2, block), "float32")
+            self.scales = T.alloc_buffer((2, max(block, cut.long_block)), "float32")
+
+    def long(self) -> Scratch:
+        """The same, with scores of few rows by a long block."""
+        other = copy(self)
+        other.scores = self.long_scores
+        return other
 
 
 @dataclass(frozen=True)
@@ -108,6 +132,21 @@ class Cache:
         """Some dimensions of a key (KEYS) or value (VALUES), as float32, not yet scaled."""
         return cast("float32", self.pages[page, which, head, offset, at])
 
+    def load_column(self, page: Expr, head: Expr, d: Expr, offset: Expr, lanes: int) -> Expr:
+        """Dimension d of `lanes` neighbouring keys from `offset` on, as float32, not yet scaled."""
+        at = span(d * self.cut.layout.page_size + offset, lanes)
+        return cast("float32", self.pages[page, KEYS, head, 0, at])
+
+    def ask(self, which: int, page: Expr, head: Expr, element: Expr) -> None:
+        """Prefetch the line of an element of all keys, or values, that a page has of a head."""
+        T.evaluate(prefetch(T.address_of(self.pages[page, which, head, 0, element]), 2))
+
+    def page_of(self, tile: Tile, key: Expr) -> Expr:
+        """The page of a key of the tile, of one past its end that of the last: what is read there
+        is junk."""
+        page, _ = self.place(tile, bind(T.min(key, tile.end - 1)))
+        return page
+
     def load_scales(self, tile: Tile, begin: Expr, size: Expr, scratch: Scratch) -> None:
         """scratch.scales = those of a block's keys and values; of any value past its end."""
         lanes = self.cut.key_lanes
@@ -123,7 +162,7 @@ class Cache:
         of loads alone does. Worth it for float16: 1.3 times as fast from memory.
         """
         cut, size = self.cut, DTYPE_BYTES[self.cut.layout.dtype]
-        line = _LINE // size
+        line = LINE // size
         seen = Registers(1, 1, "int32")
         seen[0] = T.int32(0)
         with T.grid(2, T.floordiv(size + cut.side - 1, cut.side)) as (which, g):

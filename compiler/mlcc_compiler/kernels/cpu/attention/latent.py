@@ -68,9 +68,18 @@ def attend_latents(isa: Isa, layout: LatentLayout) -> PrimFunc:
 
 @dataclass(frozen=True)
 class _Blocking(Blocking):
-    """Vectors that end where the values end."""
+    """Vectors that end where the values end; blocks of one length, as scratch has keys of them."""
 
     rank: int
+
+    @property
+    def key_columns(self) -> bool:
+        """A latent is key and value."""
+        return False
+
+    @property
+    def long_block(self) -> int:
+        return self.block
 
     @property
     def dim_lanes(self) -> int:

@@ -1,8 +1,8 @@
 """Scores of a tile: queries times one block of keys, in one of two ways.
 
-For few rows (decode) each key is read once as it lies, multiplied with every query, and the lanes
-of the products are summed by a tree over neighbouring keys. For many rows (prefill) the block is
-transposed once into scratch, and a register tile multiplies: keys are then the lanes.
+For few rows (decode) each key is read once as it lies. For many rows (prefill) the block is brought
+into scratch, where keys are the lanes, and a register tile multiplies. Here for keys that lie one
+after another, as values do (latents); `columns.py` is for pages of keys.
 """
 
 from collections.abc import Callable
@@ -28,7 +28,6 @@ from mlcc_compiler.kernels.cpu.register_tile import (
 from mlcc_compiler.kernels.cpu.vector_math import Registers, bind, span, spread
 from mlcc_compiler.kernels.frame import Expr, store
 
-_FEW = 8  # query rows up to which transposing the keys does not pay
 _UNROLL = 8  # vectors of a key that are unrolled
 _AHEAD = 2  # groups of keys between a prefetch and its use
 
@@ -41,15 +40,26 @@ class Scores:
     def __init__(self, cut: Blocking, cache: Cache) -> None:
         self.cut, self.cache = cut, cache
 
-    def emit(self, tile: Tile, begin: Expr, size: Expr, scratch: Scratch) -> None:
-        with T.If(tile.rows <= _FEW):
-            with T.Then():
-                if self.cut.layout.dtype != "float32":
-                    self.cache.touch(tile, begin, size, scratch)
-                self._score_few(tile, begin, size, scratch)
-            with T.Else():
-                self._load_keys(tile, begin, size, scratch)
-                self._multiply(tile, size, scratch)
+    def start(self, tile: Tile) -> None:
+        """Before the first block of few rows: nothing, each block is touched."""
+
+    def many(self, tile: Tile, begin: Expr, size: Expr, scratch: Scratch) -> None:
+        """For tiles of any rows; a block is at most `cut.block` keys."""
+        self.load_keys(tile, begin, size, scratch)
+        self._multiply(tile, size, scratch)
+
+    def few(self, tile: Tile, begin: Expr, size: Expr, scratch: Scratch) -> None:
+        """For tiles of at most `FEW` rows: each product is summed over its lanes, by a tree over
+        neighbouring keys."""
+        cut = self.cut
+        if cut.layout.dtype != "float32":
+            self.cache.touch(tile, begin, size, scratch)
+        side = cut.side
+        with T.serial(T.floordiv(size + side - 1, side)) as g:
+            key = bind(begin + g * side)
+            page, offset = self._visit(tile, key)
+            keys = partial(self.cache.load, KEYS, page, tile.head)
+            self._score_group(tile, g * side, lambda i, at: keys(offset + i, at), scratch)
 
     def _visit(self, tile: Tile, key: Expr) -> tuple[Expr, Expr]:
         """Where a group of keys lies; asks for later keys and for its own values."""
@@ -57,16 +67,6 @@ class Scores:
             self.cache.prefetch(tile, KEYS, bind(key + _AHEAD * self.cut.side))
             self.cache.prefetch(tile, VALUES, key)
         return self.cache.place(tile, key)
-
-    def _score_few(self, tile: Tile, begin: Expr, size: Expr, scratch: Scratch) -> None:
-        """scratch.scores for a few rows: keys as they lie, each product summed over its lanes."""
-        cut = self.cut
-        side = cut.side
-        with T.serial(T.floordiv(size + side - 1, side)) as g:
-            key = bind(begin + g * side)
-            page, offset = self._visit(tile, key)
-            keys = partial(self.cache.load, KEYS, page, tile.head)
-            self._score_group(tile, g * side, lambda i, at: keys(offset + i, at), scratch)
 
     def _score_group(self, tile: Tile, column: Expr, keys: Load, scratch: Scratch) -> None:
         """Scores of `side` neighbouring keys; keys(i, at) loads some dimensions of key i."""
@@ -106,8 +106,8 @@ class Scores:
                 add(span(j * lanes, lanes))
         return [sums[r] for r in range(rows)]
 
-    def _load_keys(self, tile: Tile, begin: Expr, size: Expr, scratch: Scratch) -> None:
-        """Transpose the block: scratch.keys[d, j] = key begin + j. Lanes past its end are junk."""
+    def load_keys(self, tile: Tile, begin: Expr, size: Expr, scratch: Scratch) -> None:
+        """scratch.keys[d, j] = key begin + j, transposed. Lanes past the block's end are junk."""
         cut = self.cut
         side = cut.side
         with T.serial(T.floordiv(size + side - 1, side)) as g:

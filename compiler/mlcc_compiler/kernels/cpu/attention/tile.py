@@ -5,15 +5,21 @@ the tile, that is by several tokens and by every head of the group; scores, runn
 stay in scratch. Which tile is whose task, and the merging of key ranges, is in `attention.py`.
 """
 
+from collections.abc import Callable
+
+from mlcc.artifact.schema import DTYPE_BYTES
 from mlcc_compiler._tvm import T
 from mlcc_compiler.kernels.cpu.attention.blocking import (
+    FEW,
     KEYS,
+    LINE,
     VALUES,
     Blocking,
     Cache,
     Scratch,
     Tile,
 )
+from mlcc_compiler.kernels.cpu.attention.columns import ColumnScores
 from mlcc_compiler.kernels.cpu.attention.scores import Scores
 from mlcc_compiler.kernels.cpu.register_tile import (
     Step,
@@ -36,6 +42,9 @@ from mlcc_compiler.kernels.cpu.vector_math import (
 )
 from mlcc_compiler.kernels.frame import Expr, store
 
+Score = Callable[[Tile, Expr, Expr, Scratch], None]
+"""(tile, first key of the block, keys, scratch): fills scratch.scores."""
+_AHEAD = 4  # pages between a prefetch of values and their use
 _NO_SCORE = -1e30  # below every score, and still finite
 
 
@@ -44,21 +53,30 @@ class TileKernel:
 
     def __init__(self, cut: Blocking, cache: Cache) -> None:
         self.cut, self.cache = cut, cache
-        self.scores = Scores(cut, self.cache)
+        self.scores = (ColumnScores if cut.key_columns else Scores)(cut, cache)
 
     def run(self, tile: Tile, q: Expr, scratch: Scratch) -> None:
         """Fill scratch.sums, .top and .total; the answer of a row is sums / total."""
         self._load_queries(tile, q, scratch)
-        block = self.cut.block
+        with T.If(tile.rows <= FEW):
+            with T.Then():
+                ask = self.cut.key_columns
+                self.scores.start(tile)
+                self._blocks(tile, self.cut.long_block, self.scores.few, scratch.long(), ask)
+            with T.Else():
+                self._blocks(tile, self.cut.block, self.scores.many, scratch, False)
+
+    def _blocks(self, tile: Tile, block: int, score: Score, scratch: Scratch, few: bool) -> None:
+        """Block after block of the range's keys."""
         count = T.floordiv(T.max(tile.end - tile.begin, 0) + block - 1, block)
         with T.serial(count) as i:
             begin = bind(tile.begin + i * block)
             size = bind(T.min(tile.end - begin, block))
-            self.scores.emit(tile, begin, size, scratch)
+            score(tile, begin, size, scratch)
             if self.cut.layout.scaled:
                 self.cache.load_scales(tile, begin, size, scratch)
             self._soften(tile, begin, size, scratch)
-            self._add_values(tile, begin, size, scratch)
+            self._add_values(tile, begin, size, scratch, few)
 
     def row(self, tile: Tile, r: Expr) -> tuple[Expr, Expr]:
         """(row of q, head) of a row of the tile."""
@@ -133,33 +151,49 @@ class TileKernel:
             seen = T.And(seen, key > spread(position - cut.shape.window, lanes))
         return T.Select(seen, score, spread(-T.infinity("float32"), lanes))
 
-    def _add_values(self, tile: Tile, begin: Expr, size: Expr, scratch: Scratch) -> None:
-        """scratch.sums = sums * shrink + weights x values."""
+    def _add_values(self, tile: Tile, begin: Expr, size: Expr, scratch: Scratch, few: bool) -> None:
+        """scratch.sums = sums * shrink + weights x values; of few rows with later values asked
+        for."""
         cut = self.cut
         fit = tile_shape(cut.dim_lanes, cut.lanes)
         column = 0
         for vectors in split(cut.shape.head_dim // fit.lanes, fit.vectors):
 
             def part(row: Expr, rows: int, column: int = column, vectors: int = vectors) -> None:
-                self._blend(tile, begin, size, row, TileShape(rows, vectors, column), scratch)
+                shape = TileShape(rows, vectors, column)
+                self._blend(tile, begin, size, row, shape, scratch, few)
 
             row_tiles(tile.rows, fit.rows, cut.shape.group, part)
             column += vectors * fit.lanes
 
     def _blend(
-        self, tile: Tile, begin: Expr, size: Expr, row: Expr, part: TileShape, scratch: Scratch
+        self,
+        tile: Tile,
+        begin: Expr,
+        size: Expr,
+        row: Expr,
+        part: TileShape,
+        scratch: Scratch,
+        few: bool,
     ) -> None:
         """A register tile of sums; part.lanes is its first column."""
         cut, lanes, first = self.cut, self.cut.dim_lanes, part.lanes
+        page_size, dim = cut.layout.page_size, cut.shape.head_dim
+        line = LINE // DTYPE_BYTES[cut.layout.dtype]
 
         def at(v: int) -> Expr:
             return span(first + v * lanes, lanes)
 
         def walk(step: Step) -> None:
-            with T.serial(T.floordiv(size + cut.layout.page_size - 1, cut.layout.page_size)) as i:
-                start = bind(i * cut.layout.page_size)
+            with T.serial(T.floordiv(size + page_size - 1, page_size)) as i:
+                start = bind(i * page_size)
                 page, _ = self.cache.place(tile, begin + start)
-                with T.serial(T.min(size - start, cut.layout.page_size)) as j:
+                if few:
+                    ahead = self.cache.page_of(tile, bind(begin + start + _AHEAD * page_size))
+                with T.serial(T.min(size - start, page_size)) as j:
+                    if few:
+                        for d in range(first, first + part.vectors * lanes, line):
+                            self.cache.ask(VALUES, ahead, tile.head, j * dim + d)
                     step(
                         lambda r: scratch.scores[row + r, start + j],
                         lambda v: self.cache.load(VALUES, page, tile.head, j, at(v)),
