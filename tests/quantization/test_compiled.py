@@ -9,7 +9,7 @@ from mlcc_compiler.quantization import compiled, quantize, scheme, two_level
 from mlcc_compiler.quantization.quantized import PARTS, Quantized
 
 pytestmark = pytest.mark.skipif(
-    not compiled.takes(compiled.LEAST_GROUPS), reason="this CPU's products and sums are fused"
+    not compiled.takes(compiled.LEAST_GROUPS, 32), reason="this CPU's products and sums are fused"
 )
 
 

@@ -44,7 +44,9 @@ def quantize(
             raise CheckpointError("a weight is NaN or infinite; the checkpoint is damaged")
         if family is two_level:
             return two_level.encode(part, scheme, power, fast=fast)
-        return family.encode(part, scheme)
+        if family is one_level:
+            return one_level.encode(part, scheme, fast=fast)
+        return lookup.encode(part, scheme)
 
     whole = run(slice(0, 0))
     parts = {
