@@ -1,7 +1,7 @@
 """The searches of `ranges.py` by kernels that are compiled for this machine, which give the same
 bits some times faster; numpy's are their twins.
 
-Compiled once in a process, by the first matrix that is large enough for that to pay. Not where the
+Compiled once in a process, when it has quantized enough for that to pay. Not where the
 inputs are known (`--calibrate`, whose time goes elsewhere), and not on CPUs whose products and sums
 are always fused. The kernels are `kernels/host/ranges.py`.
 """
@@ -19,13 +19,22 @@ from mlcc_compiler.quantization.quantized import Codes, Floats
 from mlcc_compiler.quantization.ranges import SHRUNK, WIDER
 
 PAYS = 1 << 22
-"""Weights of a matrix from which on kernels are compiled for it."""
+"""Weights of this process from which on kernels are compiled."""
 LEAST_GROUPS = 64
 """Of one call: numpy adds up a single group in another order than groups side by side."""
 
 _ALIGNMENT = 64
 
 _building = Lock()
+_seen = 0
+
+
+def pays(weights: int) -> bool:
+    """Whether so many weights more make kernels worth their compilation: a matrix comes in pieces,
+    and a model has many."""
+    global _seen
+    _seen += weights  # of what two threads add, one may be lost
+    return _seen >= PAYS
 
 
 @cache
@@ -57,33 +66,33 @@ def fit_ranges(groups: Floats, levels: int) -> tuple[Floats, Floats]:
     M of which `takes` says yes."""
     scale, minimum, tried = (aligned((1, n)) for n in (len(groups), len(groups), 1 + len(WIDER)))
     tried[0] = levels, *(levels + wider for wider in WIDER)
-    _built("fit_ranges", groups.shape[1], len(WIDER))(_aligned(groups), tried, scale, minimum)
+    _built("fit_ranges", groups.shape[1], len(WIDER))(as_aligned(groups), tried, scale, minimum)
     return scale[0], minimum[0]
 
 
 def fit_symmetric(groups: Floats, middle: int) -> Floats:
     """As `ranges.fit_symmetric`, likewise."""
     scale = aligned((1, len(groups)))
-    _built("fit_symmetric", groups.shape[1], middle, SHRUNK)(_aligned(groups), scale)
+    _built("fit_symmetric", groups.shape[1], middle, SHRUNK)(as_aligned(groups), scale)
     return scale[0]
 
 
 def largest(groups: Floats) -> Floats:
     """The largest magnitude of each group, likewise."""
     found = aligned((1, len(groups)))
-    _built("largest", groups.shape[1])(_aligned(groups), found)
+    _built("largest", groups.shape[1])(as_aligned(groups), found)
     return found[0]
 
 
 def codes(groups: Floats, low: Floats, inverse: Floats, least: int, most: int) -> Codes:
     """(groups - low) * inverse, rounded, least .. most, less the least: u8 [M, group]."""
     found = aligned(groups.shape, "uint8")
-    start, per_step, x = (_aligned(a) for a in (low[:, None], inverse[:, None], groups))
+    start, per_step, x = (as_aligned(a) for a in (low[:, None], inverse[:, None], groups))
     _built("codes", groups.shape[1], least, most)(x, start, per_step, found)
     return np.asarray(found)
 
 
-def _aligned(array: Floats) -> Any:
+def as_aligned(array: Floats) -> Any:
     """The array itself where it begins as kernels want it, else a copy."""
     if array.ctypes.data % _ALIGNMENT == 0 and array.flags.c_contiguous:
         return array
