@@ -44,6 +44,34 @@ def to_mlx(folder: Path) -> None:
     (folder / "config.json").write_text(json.dumps(config))
 
 
+def to_awq(folder: Path) -> None:
+    """Every linear of a folder as AWQ's gemm writes it: eights of columns in an own order."""
+    tensors = load_file(folder / "model.safetensors")
+    for name in [n for n in tensors if n.endswith("_proj.weight")]:
+        weight = tensors.pop(name)
+        groups = weight.reshape(len(weight), -1, GROUP)
+        low, high = groups.min(axis=2), groups.max(axis=2)
+        scales = ((high - low) / 15).astype(np.float16)
+        steps = scales.astype("f4")[..., None]
+        zeros = np.rint(-low / steps[..., 0])
+        codes = np.clip(np.rint(groups / steps) + zeros[..., None], 0, 15).reshape(weight.shape)
+        stem = name.removesuffix(".weight")
+        for part, values in (("qweight", codes), ("qzeros", np.clip(zeros, 0, 15))):
+            eights = values.astype(np.uint8).T.reshape(values.shape[1], -1, 8)
+            columns = eights[:, :, [0, 2, 4, 6, 1, 3, 5, 7]].reshape(values.shape[1], -1)
+            tensors[f"{stem}.{part}"] = packed(columns, BITS)
+        tensors[f"{stem}.scales"] = scales.T.copy()
+    save_file(tensors, folder / "model.safetensors")
+    config = json.loads((folder / "config.json").read_text())
+    how = {"quant_method": "awq", "bits": BITS, "group_size": GROUP, "version": "gemm"}
+    config["quantization_config"] = {**how, "zero_point": True}
+    (folder / "config.json").write_text(json.dumps(config))
+
+
+WRITERS = {"int4m_g32": to_mlx, "int4a_g32": to_awq}
+
+
+@pytest.mark.parametrize("scheme", WRITERS)
 @pytest.mark.parametrize(
     "target",
     [
@@ -52,13 +80,13 @@ def to_mlx(folder: Path) -> None:
     ],
 )
 def test_a_quantized_checkpoint_runs_as_it_is(
-    target: str, tmp_path: Path, request: pytest.FixtureRequest
+    target: str, scheme: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     """The logits of transformers on the weights that its codes stand for."""
     oracle = make_checkpoint("llama", tmp_path)
-    to_mlx(tmp_path)
+    WRITERS[scheme](tmp_path)
     checkpoint = Checkpoint.open(tmp_path)
-    assert checkpoint.quantized and set(checkpoint.tensors.schemes.values()) == {"int4m_g32"}
+    assert checkpoint.quantized and set(checkpoint.tensors.schemes.values()) == {scheme}
     parameters = dict(oracle.named_parameters())
     with torch.no_grad():
         for name in checkpoint.tensors.shapes:
