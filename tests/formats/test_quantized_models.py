@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import ml_dtypes
@@ -103,8 +104,9 @@ def test_a_quantized_checkpoint_runs_as_it_is(
         executor = native(plan, tmp_path, capacity_of(plan), Place("webgpu"))
         assert run_mixed(executor, oracle, 128) < 1e-3
         executor.close()
-    else:  # int8 activations, and float16 pages
-        assert run_mixed(native(plan, tmp_path, capacity_of(plan)), oracle, 128) < 0.5
+    else:  # activations of two bytes, and float16 pages: 8 bits would hide a scale that is off
+        plan = make_plan(checkpoint, get_target("cpu"), replace(options, activations=16))
+        assert run_mixed(native(plan, tmp_path, capacity_of(plan)), oracle, 128) < 0.03
 
 
 def test_pickled_weights_are_read_in_a_child(tmp_path: Path) -> None:
