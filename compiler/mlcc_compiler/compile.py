@@ -1,48 +1,41 @@
 """One compile from end to end: a checkpoint folder in, an artifact folder out.
 
-Reads from top to bottom: plan, check, generate code, convert weights, write. Each step's work is in
-its own module; this one only puts them in order and says what it decided.
+Reads from top to bottom: plan, check, generate code and convert weights side by side, write. Each
+step's work is in its own module; this one only puts them in order and says what it decided.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
 
 from mlcc.artifact.known import remember
-from mlcc.artifact.manifest import interface_hash
 from mlcc.artifact.pages import kept_as
-from mlcc.artifact.schema import AdapterSite, EncoderInfo, WeightsInfo
+from mlcc.artifact.schema import EncoderInfo, WeightsInfo
 from mlcc.errors import UnsupportedError
 from mlcc.model.tokenizer import FileTokenizer
-from mlcc_compiler.artifact.describe import library_abi, manifest_of
+from mlcc_compiler.artifact.describe import manifest_of
 from mlcc_compiler.artifact.package import ArtifactWriter
 from mlcc_compiler.artifact.reuse import take_weights
 from mlcc_compiler.calibration.calibrate import calibrate
 from mlcc_compiler.calibration.text import calibration_text, rows_of
 from mlcc_compiler.checkpoint.folder import Checkpoint
-from mlcc_compiler.graph_json import graph_to_json
-from mlcc_compiler.ir_dump import IrDump
-from mlcc_compiler.kernels import kernel_set_for
-from mlcc_compiler.layout import WeightPlan
+from mlcc_compiler.libraries import Libraries, libraries
 from mlcc_compiler.models.config import long_factors
 from mlcc_compiler.models.registry import longest, with_defaults
 from mlcc_compiler.options import Options
-from mlcc_compiler.passes.adapters import sites_of
-from mlcc_compiler.passes.auxiliary import add_interface
-from mlcc_compiler.pipeline import Bounds, Traced, build, lower
+from mlcc_compiler.pipeline import Traced
 from mlcc_compiler.plan import Plan, make_plan
 from mlcc_compiler.preflight import check_ready
 from mlcc_compiler.quantization import scheme
-from mlcc_compiler.weights.convert import arrays_of, plain_layout, specs_of
+from mlcc_compiler.weights.convert import arrays_of, specs_of
 from mlcc_compiler.weights.reader import Tensors
 from mlcc_targets import Target
-from mlcc_targets.static import HEADER
 
 
 @dataclass
@@ -54,17 +47,6 @@ class Progress:
     weights: Callable[[int, int], None] = lambda done, total: None
     calibration: Callable[[int, int], None] = lambda done, total: None
     """Nodes of the graph that the text went through."""
-
-
-@dataclass(frozen=True)
-class Built:
-    """A plan, whose library is written, and what its weights and its steps need."""
-
-    plan: Plan
-    weights: list[WeightPlan]
-    functions: tuple[str, ...]
-    workspace_bytes: int
-    sites: tuple[AdapterSite, ...] = ()
 
 
 def compile_model(
@@ -81,13 +63,13 @@ def compile_model(
         progress.decided("calibration", told)
     target.prepare(lambda text: progress.decided("first use", text))
     with ArtifactWriter(out, _weight_bytes(plan)) as writer:
-        built = [_build(each, writer, progress) for each in _variants(plan)]
-        _check_shared(built)
-        weights = _weights(plan, built[0].weights, rows, writer, progress)
-        licence = writer.add_checkpoint(checkpoint)
+        with libraries(_variants(plan), writer, progress.phase) as found:
+            weights = _weights(plan, found, rows, writer, progress)
+            licence = writer.add_checkpoint(checkpoint)
+            found.wait()
         first, *others = (
             manifest_of(b.plan, weights, b.functions, b.workspace_bytes, licence, b.sites)
-            for b in built
+            for b in found.built
         )
         names = (f"mlcc.{other.variant}.json" for other in target.alternatives)
         writer.finish(first, dict(zip(names, others, strict=True)))
@@ -98,30 +80,6 @@ def compile_model(
 def _variants(plan: Plan) -> list[Plan]:
     """The plan, and those of the libraries that are put beside it."""
     return [plan, *(plan.on(target) for target in plan.target.alternatives)]
-
-
-def _build(plan: Plan, writer: ArtifactWriter, progress: Progress) -> Built:
-    library = writer.path(plan.target.library)
-    for name in plan.target.extra_files:
-        writer.path(name)
-    if plan.target.device == "numpy":
-        sites = sites_of(plan.traced.module, plan.traced.names) if plan.options.adapters else ()
-        return Built(plan, _reference_library(plan, library), (), 0, sites)
-    if static := plan.static_row:
-        writer.path(HEADER)
-        return _native_library(plan, library, progress, (static, writer.path(static.library)))
-    return _native_library(plan, library, progress)
-
-
-def _check_shared(built: list[Built]) -> None:
-    """Libraries of one artifact read the same weights. Raises UnsupportedError."""
-    first, *others = (specs_of(each.weights) for each in built)
-    for specs, other in zip(others, built[1:], strict=True):
-        if specs != first:
-            raise UnsupportedError(
-                f"{built[0].plan.target.library} and {other.plan.target.library} would read "
-                "different weights; compile them apart, with --f16 and with --no-f16"
-            )
 
 
 def _calibration(plan: Plan) -> list[list[int]]:
@@ -146,17 +104,18 @@ def _calibration(plan: Plan) -> list[list[int]]:
 
 def _weights(
     plan: Plan,
-    plans: list[WeightPlan],
+    beside: Libraries,
     rows: list[list[int]],
     writer: ArtifactWriter,
     progress: Progress,
 ) -> WeightsInfo:
+    plans = beside.built[0].weights
     if plan.options.reuse_weights is not None:
         earlier = plan.options.reuse_weights
         return take_weights(writer, earlier, plans, plan.checkpoint, plan.sources)
     with _tensors(plan, rows, progress) as tensors:
         arrays = arrays_of(plans, tensors, plan.sources, progress.weights)
-        return writer.add_weights(specs_of(plans), arrays)
+        return writer.add_weights(specs_of(plans), beside.beside(arrays))
 
 
 @contextmanager
@@ -234,48 +193,6 @@ def _in_words(target: Target) -> str:
     if not target.cpu:
         return "numpy"
     return f"{target.cpu}: {' '.join(target.features) or 'no special features'}"
-
-
-# -- the library -------------------------------------------------------------------------------
-
-
-def _native_library(
-    plan: Plan, library: Path, progress: Progress, static: tuple[Target, Path] | None = None
-) -> Built:
-    lowered = lower(
-        plan.traced,
-        kernel_set_for(plan.target, plan.activation_bits or 8),
-        plan.caches,
-        Bounds(plan.layout, plan.limits.context),
-        plan.vocab_size,
-        plan.target,
-        IrDump(plan.options.dump_ir),
-        progress.phase,
-        plan.options.adapters,
-        plan.encoder is None,
-    )
-    caches, vocab = plan.caches.infos(plan.pools), plan.vocab_size
-    adapters, specs = plan.adapters(lowered.sites), specs_of(lowered.plans)
-    interface = interface_hash(caches, plan.limits, vocab, specs, adapters)
-    lowered = replace(lowered, module=add_interface(lowered.module, interface))
-    progress.phase("code")
-    build(lowered, plan.target, library, plan.options.dump_ir)
-    plan.target.mark(library, library_abi())
-    if static is not None:
-        build(lowered, *static)
-    functions, workspace = lowered.functions, lowered.workspace_bytes
-    return Built(plan, lowered.plans, functions, workspace, lowered.sites)
-
-
-def _reference_library(plan: Plan, library: Path) -> list[WeightPlan]:
-    """The graph itself; its weights are f32, rounded through their scheme."""
-    IrDump(plan.options.dump_ir)("traced", plan.traced.module)
-    library.write_text(graph_to_json(plan.traced), encoding="utf-8")
-    schemes = plan.schemes
-    return [
-        WeightPlan((name,), shape, "", schemes[name], plain_layout(shape, schemes[name]))
-        for name, shape in zip(plan.traced.names, plan.traced.shapes, strict=True)
-    ]
 
 
 def _weight_bytes(plan: Plan) -> int:

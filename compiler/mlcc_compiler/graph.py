@@ -6,7 +6,7 @@ passes' business (`passes/`), what a kernel computes is `kernels/`'s.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,11 +24,19 @@ class Graph:
         self.builder = builder
         self.memo: dict[Any, Any] = {}
         """What a kernel set emitted for an input and uses again for its other readers."""
+        self._added: dict[Any, Any] = {}
+
+    def add(self, kernel: Any, name: str) -> Any:
+        """A kernel's global variable; equal kernels are kept once in the module. The builder looks
+        for an equal one through the whole text of the kernel, so the same object is asked once."""
+        if kernel not in self._added:
+            self._added[kernel] = self.builder.add_func(kernel, name)
+        return self._added[kernel]
 
     def call_tir(self, kernel: Any, name: str, arguments: Sequence[Any], out: Any) -> relax.Var:
-        """Emit a call of a kernel; equal kernels are kept once in the module. Raises TypeError."""
+        """Emit a call of a kernel. Raises TypeError."""
         check_dtypes(kernel, name, arguments, out)
-        function = self.builder.add_func(kernel, name)
+        function = self.add(kernel, name)
         return self.builder.emit(relax.call_tir(function, list(arguments), out))
 
     def items(self, value: relax.Var, count: int) -> list[relax.Var]:
@@ -88,6 +96,15 @@ def call_parts(call: relax.Call) -> tuple[str, list[Any]]:
         return str(call.args[0].global_symbol), list(call.args[1:])
     name = call.op.name if isinstance(call.op, ir.Op) else ""
     return name, list(call.args)
+
+
+def calls(function: relax.Function) -> Iterator[relax.Call]:
+    """The calls of a straight function, in order: values of bindings. TVM's own visitor would walk
+    the types of all weights again for each."""
+    for block in function.body.blocks:
+        for binding in block.bindings:
+            if isinstance(binding.value, relax.Call):
+                yield binding.value
 
 
 def is_call(node: Any, name: str) -> bool:

@@ -21,7 +21,7 @@ from mlcc_compiler._tvm import ir, nn, relax, tirx, tvm
 from mlcc_compiler.adapters import AdapterRoom
 from mlcc_compiler.caches import Caches
 from mlcc_compiler.cuda.build import cuda_code_in
-from mlcc_compiler.graph import is_call
+from mlcc_compiler.graph import calls
 from mlcc_compiler.ir_dump import IrDump
 from mlcc_compiler.kernels.kernel_set import KernelSet
 from mlcc_compiler.layout import WeightPlan
@@ -35,7 +35,7 @@ from mlcc_compiler.passes.lower import LowerOperators
 from mlcc_compiler.passes.merge_projections import MergeProjections
 from mlcc_compiler.passes.paged_kv import PagedKV, check_updates
 from mlcc_compiler.passes.shape_functions import order_sizes
-from mlcc_compiler.passes.storages import bound_storages, storage_bytes
+from mlcc_compiler.passes.storages import bound_storages, storage_bytes, storage_size
 from mlcc_targets import Target
 
 
@@ -208,8 +208,9 @@ def tvm_target_of(target: Target) -> tvm.target.Target:
 @contextlib.contextmanager
 def tvm_target(target: Target) -> Iterator[None]:
     # GPU kernels declare buffers of the size they need; looking for less took half of a compile.
-    useless = ["s_tir.CompactBufferAllocation"] if target.generator else []
-    with tvm_target_of(target), tvm.transform.PassContext(opt_level=3, disabled_pass=useless):
+    # CPU kernels have no conditions to hoist; looking for some took an eighth of it.
+    useless = "s_tir.CompactBufferAllocation" if target.generator else "s_tir.HoistIfThenElse"
+    with tvm_target_of(target), tvm.transform.PassContext(opt_level=3, disabled_pass=[useless]):
         yield
 
 
@@ -277,14 +278,8 @@ def _with_prefix(module: ir.IRModule, prefix: str) -> ir.IRModule:
 
 def _planned_storages(module: ir.IRModule) -> list[int]:
     """Bytes of each storage that `forward` allocates, all of a constant size by now."""
-    sizes: list[int] = []
-
-    def visit(node: Any) -> None:
-        if is_call(node, "relax.memory.alloc_storage"):
-            sizes.append(int(node.args[0].values[0]))
-
-    relax.analysis.post_order_visit(module["forward"], visit)
-    return sizes
+    sizes = (storage_size(call) for call in calls(module["forward"]))
+    return [size for size in sizes if size is not None]
 
 
 def _check_bindings(storages: list[int], target: Target) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mlcc_compiler.quantization import compiled, quantize, scheme, two_level
+from mlcc_compiler.quantization import compiled, one_level, quantize, scheme, two_level
 from mlcc_compiler.quantization.quantized import PARTS, Quantized
 
 pytestmark = pytest.mark.skipif(
-    not compiled.takes(compiled.LEAST_GROUPS), reason="this CPU's products and sums are fused"
+    not compiled.takes(compiled.LEAST_GROUPS, 32), reason="this CPU's products and sums are fused"
 )
 
 
@@ -39,11 +39,18 @@ def test_the_same_bits(name: str) -> None:
     assert_same(found, two_level.encode(x, scheme(name)))
 
 
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_the_same_bits_of_8() -> None:
+    x, how = rows(32, 768), scheme("int8_g32")
+    assert_same(one_level.encode(x, how, fast=True), one_level.encode(x, how))
+
+
 def test_a_large_matrix_takes_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """Split into chunks, of which the last is no whole number of vectors."""
     x, how, asked = rows(2050, 160), scheme("k4_g32"), []
+    monkeypatch.setattr(compiled, "_seen", 0)
     expected = quantize(x, how)
-    monkeypatch.setattr(compiled, "PAYS", x.size)
+    monkeypatch.setattr(compiled, "PAYS", 2 * x.size)
     real = compiled.fit_ranges
 
     def counted(values: np.ndarray, levels: int) -> tuple[np.ndarray, np.ndarray]:

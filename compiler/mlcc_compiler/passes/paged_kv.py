@@ -17,7 +17,7 @@ from typing import Any
 from mlcc.engine.tables import StepLayout
 from mlcc_compiler._tvm import ir, relax
 from mlcc_compiler.caches import RECORDS, CacheLayout, Caches, LayerRecord, PagedRecord
-from mlcc_compiler.graph import PREFIX, call_parts, check_dtypes, dims, literal, tensor
+from mlcc_compiler.graph import PREFIX, call_parts, calls, check_dtypes, dims, literal, tensor
 from mlcc_compiler.kernels.kernel_set import KernelSet
 from mlcc_compiler.layout import AttentionShape
 from mlcc_compiler.passes.rewrite import Rewriter
@@ -32,6 +32,8 @@ class PagedKV(Rewriter):
     ) -> None:
         super().__init__(module)
         self.caches, self.layout, self.kernels = caches, step, kernels
+        self.updating: dict[Any, Any] = {}
+        """Kernels -> the same with what they update in place."""
 
     def setup(self, function: relax.Function) -> list[relax.Var]:
         *self.inputs, weights = function.params
@@ -118,7 +120,9 @@ class PagedKV(Rewriter):
         written = list(range(len(inputs), len(inputs) + count))
         kernel = self.kernels.kernel(operator, place.record.layout(place.layout), *numbers)
         check_dtypes(kernel, operator, [*inputs, *old], list(out))
-        function = self.builder.add_func(kernel.with_attr(UPDATES, written), operator)
+        if kernel not in self.updating:
+            self.updating[kernel] = kernel.with_attr(UPDATES, written)
+        function = self.add(self.updating[kernel], operator)
         types = [*(tensor.ty for tensor in old), *out]
         single = len(types) == 1
         call = relax.op.call_tir_inplace(
@@ -161,14 +165,10 @@ def check_updates(module: ir.IRModule, tensors: int) -> None:
 def _updated(module: ir.IRModule, function: Any) -> list[Any]:
     """The variables that kernels of a function write in place, as often as they do."""
     updated: list[Any] = []
-
-    def visit(node: Any) -> None:
-        if not isinstance(node, relax.Call) or not isinstance(node.op, ir.GlobalVar):
-            return
-        attributes = module[node.op].attrs
+    if not isinstance(function, relax.Function):
+        return updated
+    for call in calls(function):
+        attributes = module[call.op].attrs if isinstance(call.op, ir.GlobalVar) else None
         if attributes and UPDATES in attributes:
-            updated.extend(node.args[int(i)] for i in attributes[UPDATES])
-
-    if isinstance(function, relax.Function):
-        relax.analysis.post_order_visit(function, visit)
+            updated.extend(call.args[int(i)] for i in attributes[UPDATES])
     return updated

@@ -12,7 +12,7 @@ from math import ceil
 from typing import Any
 
 from mlcc_compiler._tvm import ir, relax, tirx, tvm
-from mlcc_compiler.graph import is_call
+from mlcc_compiler.graph import calls, is_call
 
 PAGE = 4096
 """What TVM's pools round to."""
@@ -29,17 +29,17 @@ def bound_storages(module: ir.IRModule) -> ir.IRModule:
 
 def storage_bytes(module: ir.IRModule) -> int:
     """Of all functions together, as pools give them out: what steps take, at most."""
-    sizes: list[int] = []
+    functions = (f for f in module.functions.values() if isinstance(f, relax.Function))
+    found = (storage_size(call) for function in functions for call in calls(function))
+    return sum(PAGE * ceil(size / PAGE) for size in found if size is not None)
 
-    def visit(node: Any) -> None:
-        if is_call(node, "relax.memory.alloc_storage"):
-            (size,) = node.args[0].values
-            sizes.append(PAGE * ceil(int(size) / PAGE) if isinstance(size, tirx.IntImm) else 0)
 
-    for function in module.functions.values():
-        if isinstance(function, relax.Function):
-            relax.analysis.post_order_visit(function, visit)
-    return sum(sizes)
+def storage_size(call: relax.Call) -> int | None:
+    """Bytes that a call allocates, if it allocates a storage and they are constant."""
+    if not is_call(call, "relax.memory.alloc_storage"):
+        return None
+    (size,) = call.args[0].values
+    return int(size) if isinstance(size, tirx.IntImm) else None
 
 
 @relax.expr_functor.mutator

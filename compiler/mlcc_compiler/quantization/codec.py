@@ -35,16 +35,19 @@ def quantize(
         raise UnsupportedError(f"scheme '{scheme.name}' is a float format; store the matrix as it")
     n, k = weight.shape
     scheme.group_of(k)
-    fast = n * k >= compiled.PAYS
+    fast = compiled.pays(n * k)
     family = lookup if scheme.table else two_level if scheme.block else one_level
 
     def run(rows: slice) -> Quantized:
         part = np.ascontiguousarray(weight[rows], np.float32)
-        if not np.isfinite(part).all():
+        part = compiled.as_aligned(part) if fast else part
+        if not np.isfinite([part.max(initial=0), part.min(initial=0)]).all():  # NaN if any is
             raise CheckpointError("a weight is NaN or infinite; the checkpoint is damaged")
         if family is two_level:
             return two_level.encode(part, scheme, power, fast=fast)
-        return family.encode(part, scheme)
+        if family is one_level:
+            return one_level.encode(part, scheme, fast=fast)
+        return lookup.encode(part, scheme)
 
     whole = run(slice(0, 0))
     parts = {

@@ -1,7 +1,7 @@
 """The searches of `ranges.py` by kernels that are compiled for this machine, which give the same
 bits some times faster; numpy's are their twins.
 
-Compiled once in a process, by the first matrix that is large enough for that to pay. Not where the
+Compiled once in a process, when it has quantized enough for that to pay. Not where the
 inputs are known (`--calibrate`, whose time goes elsewhere), and not on CPUs whose products and sums
 are always fused. The kernels are `kernels/host/ranges.py`.
 """
@@ -19,13 +19,22 @@ from mlcc_compiler.quantization.quantized import Codes, Floats
 from mlcc_compiler.quantization.ranges import SHRUNK, WIDER
 
 PAYS = 1 << 22
-"""Weights of a matrix from which on kernels are compiled for it."""
+"""Weights of this process from which on kernels are compiled."""
 LEAST_GROUPS = 64
 """Of one call: numpy adds up a single group in another order than groups side by side."""
 
 _ALIGNMENT = 64
 
 _building = Lock()
+_seen = 0
+
+
+def pays(weights: int) -> bool:
+    """Whether so many weights more make kernels worth their compilation: a matrix comes in pieces,
+    and a model has many."""
+    global _seen
+    _seen += weights  # of what two threads add, one may be lost
+    return _seen >= PAYS
 
 
 @cache
@@ -45,36 +54,46 @@ def aligned(shape: tuple[int, ...], dtype: str = "float32") -> Any:
     return room[first : first + size].view(dtype).reshape(shape)
 
 
-def takes(groups: int) -> bool:
-    """Whether so many groups at a time can be given to the functions below."""
-    return groups >= LEAST_GROUPS and _kernels() is not None and groups % _kernels().LANES == 0
+def takes(groups: int, group: int) -> bool:
+    """Whether so many groups of so many weights can be given to the functions below."""
+    if groups < LEAST_GROUPS or _kernels() is None:
+        return False
+    return groups % _kernels().LANES == 0 and group % _kernels().LANES == 0
 
 
-def fit_ranges(x: Floats, levels: int) -> tuple[Floats, Floats]:
-    """As `ranges.fit_ranges` with the weights' own importances; x is `aligned`."""
-    scale, minimum = (aligned((1, x.shape[1])) for _ in range(2))
-    _built("fit_ranges", len(x), levels, WIDER)(x, scale, minimum)
+def fit_ranges(groups: Floats, levels: int) -> tuple[Floats, Floats]:
+    """As `ranges.fit_ranges` of groups.T with the weights' own importances; groups f32 [M, group],
+    M of which `takes` says yes."""
+    scale, minimum, tried = (aligned((1, n)) for n in (len(groups), len(groups), 1 + len(WIDER)))
+    tried[0] = levels, *(levels + wider for wider in WIDER)
+    _built("fit_ranges", groups.shape[1], len(WIDER))(as_aligned(groups), tried, scale, minimum)
     return scale[0], minimum[0]
 
 
-def fit_symmetric(x: Floats, middle: int) -> Floats:
-    """As `ranges.fit_symmetric` with the weights' own importances."""
-    scale = aligned((1, x.shape[1]))
-    _built("fit_symmetric", len(x), middle, SHRUNK)(x, scale)
+def fit_symmetric(groups: Floats, middle: int) -> Floats:
+    """As `ranges.fit_symmetric`, likewise."""
+    scale = aligned((1, len(groups)))
+    _built("fit_symmetric", groups.shape[1], middle, SHRUNK)(as_aligned(groups), scale)
     return scale[0]
 
 
-def codes(weight: Floats, low: Floats, inverse: Floats, levels: int) -> Codes:
-    """(weight - low) * inverse, rounded, 0 .. levels: u8 [M, group], of f32 [M, group]. `weight` is
-    copied unless it is `aligned`."""
-    found = aligned(weight.shape, "uint8")
-    start, per_step, x = (_aligned(a) for a in (low[:, None], inverse[:, None], weight))
-    _built("codes", weight.shape[1], levels)(x, start, per_step, found)
+def largest(groups: Floats) -> Floats:
+    """The largest magnitude of each group, likewise."""
+    found = aligned((1, len(groups)))
+    _built("largest", groups.shape[1])(as_aligned(groups), found)
+    return found[0]
+
+
+def codes(groups: Floats, low: Floats, inverse: Floats, least: int, most: int) -> Codes:
+    """(groups - low) * inverse, rounded, least .. most, less the least: u8 [M, group]."""
+    found = aligned(groups.shape, "uint8")
+    start, per_step, x = (as_aligned(a) for a in (low[:, None], inverse[:, None], groups))
+    _built("codes", groups.shape[1], least, most)(x, start, per_step, found)
     return np.asarray(found)
 
 
-def _aligned(array: Floats) -> Any:
-    """The array itself where it begins as kernels want it."""
+def as_aligned(array: Floats) -> Any:
+    """The array itself where it begins as kernels want it, else a copy."""
     if array.ctypes.data % _ALIGNMENT == 0 and array.flags.c_contiguous:
         return array
     copy = aligned(array.shape)

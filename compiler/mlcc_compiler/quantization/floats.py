@@ -23,4 +23,6 @@ def from_storage(stored: Array, dtype: str) -> npt.NDArray[np.float32]:
     """The inverse of `to_storage`."""
     if dtype != "bfloat16":
         return stored.astype(np.float32)
-    return (stored.astype(np.uint32) << 16).view(np.float32)
+    bits = stored.astype(np.uint32)
+    bits <<= 16
+    return bits.view(np.float32)

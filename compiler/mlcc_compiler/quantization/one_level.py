@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from mlcc_compiler.quantization import compiled
 from mlcc_compiler.quantization.quantized import Floats, Quantized
 from mlcc_compiler.quantization.schemes import MIDDLE, MINIMA, ZEROS, Scheme
 
@@ -20,11 +21,20 @@ _NARROW = (1.0, 0.95, 0.9, 0.85, 0.8)
 HALF_MAX = 65504.0
 
 
-def encode(weight: Floats, scheme: Scheme) -> Quantized:
-    """Rows f32 [N, K] -> the same quantized."""
+def encode(weight: Floats, scheme: Scheme, *, fast: bool = False) -> Quantized:
+    """Rows f32 [N, K] -> the same quantized.
+
+    fast: by compiled kernels, where there are any (8 bits, symmetric), which give the same.
+    """
     n, k = weight.shape
     groups = weight.reshape(-1, scheme.group_of(k))
     per_row = (n, scheme.groups_of(k))
+    symmetric = scheme.bits == 8 and scheme.offset == MIDDLE
+    if fast and symmetric and compiled.takes(*groups.shape):
+        half = halves(compiled.largest(groups) / np.float32(127))
+        steps, middle = inverse(half.astype(np.float32)), scheme.middle
+        codes = compiled.codes(groups, np.zeros_like(steps), steps, -middle, middle - 1)
+        return Quantized(scheme, codes.reshape(n, k), half.reshape(per_row))
     if scheme.offset == MINIMA:
         scale, minimum = lines(groups, scheme.levels, positive=False)
         half, low = halves(scale), halves(minimum)

@@ -5,6 +5,8 @@ float16, and the codes are rounded once more with what that gives.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from mlcc_compiler.quantization import compiled
@@ -27,29 +29,28 @@ def encode(
     """
     n, k = weight.shape
     shape, group = (n, scheme.groups_of(k)), scheme.group_of(k)
-    groups = weight.reshape(-1, group).T
-    fast = fast and power is None and compiled.takes(groups.shape[1])
-    x = compiled.aligned(groups.shape) if fast else np.empty(groups.shape, np.float32)
-    x[:] = groups
-    errors = x  # kernels know them
+    groups = weight.reshape(-1, group)
+    fast = fast and power is None and compiled.takes(*groups.shape)
+    x = errors = weight  # kernels take groups as they lie, and know what errors weigh
     if not fast:
+        x = np.ascontiguousarray(groups.T)
         given = None if power is None else np.tile(power.reshape(-1, group).T, (1, n))
         errors = importances(x, given)
     empty = np.zeros((n, k), np.uint8)
     if scheme.offset == MINIMA:
         levels = scheme.levels
-        found = compiled.fit_ranges(x, levels) if fast else fit_ranges(x, errors, levels)
+        found = compiled.fit_ranges(groups, levels) if fast else fit_ranges(x, errors, levels)
         scale, minimum = (part.reshape(shape) for part in found)
         blocks, sub_scales = two_levels(scale, scheme, k)
         lows, sub_minima = two_levels(-minimum, scheme, k)
         q = Quantized(scheme, empty, blocks, None, -lows, sub_scales, sub_minima)
     else:
         middle = scheme.middle
-        one = compiled.fit_symmetric(x, middle) if fast else fit_symmetric(x, errors, middle)
+        one = compiled.fit_symmetric(groups, middle) if fast else fit_symmetric(x, errors, middle)
         scale = one.reshape(shape)
         blocks, sub_scales = two_levels(scale, scheme, k)
         q = Quantized(scheme, empty, blocks, sub_scales=sub_scales)
-    return _with_codes(q, x, weight if fast else None)
+    return _with_codes(q, x, groups if fast else None)
 
 
 def two_levels(scales: Floats, scheme: Scheme, k: int) -> tuple[Array, Array]:
@@ -72,15 +73,14 @@ def two_levels(scales: Floats, scheme: Scheme, k: int) -> tuple[Array, Array]:
     return half, np.ascontiguousarray(whole.reshape(n, count * per_block)[:, : scales.shape[1]])
 
 
-def _with_codes(q: Quantized, x: Floats, weight: Floats | None) -> Quantized:
+def _with_codes(q: Quantized, x: Floats, groups: Floats | None) -> Quantized:
     """Codes, of weights [group, groups of all rows], for the scales as they are stored. By compiled
     kernels, if the same weights are given as rows."""
     scales, minima = scales_of(q).reshape(-1), group_minima(q)
     low = scales * np.float32(-q.scheme.middle) if minima is None else minima.reshape(-1)
-    if weight is not None:
-        rows = weight.reshape(-1, len(x))
-        q.codes[:] = compiled.codes(rows, low, inverse(scales), q.scheme.levels).reshape(q.shape)
-        return q
+    if groups is not None:
+        found = compiled.codes(groups, low, inverse(scales), 0, q.scheme.levels)
+        return replace(q, codes=found.reshape(q.shape))
     codes = x - low
     codes *= inverse(scales)
     np.rint(codes, out=codes)

@@ -1,9 +1,10 @@
 """The weights of a compile: each tensor of the checkpoint read, checked, and packed for its kernel.
 
 Streams: a matrix is read and packed by rows, the next ones in a thread meanwhile, where reader and
-layout can; elsewhere one tensor of the checkpoint is in memory at a time, or all that are stored as
-one. A tensor that the checkpoint holds in the very scheme it is wanted in is packed as it is, its
-codes and scales untouched; any other is what it stands for in float32, quantized anew.
+layout can, and packed while the one before is written; elsewhere one tensor of the checkpoint is in
+memory at a time, or all that are stored as one. A tensor that the checkpoint holds in the very
+scheme it is wanted in is packed as it is, its codes and scales untouched; any other is what it
+stands for in float32, quantized anew.
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ from mlcc_compiler.weights.reader import ReadsRows, Tensors, reads_rows
 Floats = npt.NDArray[np.float32]
 
 F16_LARGEST = 65504.0
-ROWS_AT_A_TIME = 1 << 24
-"""Weights that are read and packed at a time."""
+ROWS_AT_A_TIME = 1 << 22
+"""Weights that are read and packed at a time: more would be memory that the system gives anew, and
+clears, each time."""
 
 
 def specs_of(plans: Sequence[WeightPlan]) -> list[TensorSpec]:
@@ -45,13 +47,25 @@ def arrays_of(
     sources: Mapping[str, str],
     progress: Callable[[int, int], None],
 ) -> Iterator[npt.NDArray[Any]]:
-    """The arrays of `specs_of`. Raises CheckpointError or UnsupportedError for a bad number."""
-    done, total = 0, sum(int(np.prod(p.shape)) for p in plans)
-    progress(done, total)
-    for plan in plans:
-        yield from _packed(plan, tensors, sources, partial(_tell, progress, done, total))
-        done += int(np.prod(plan.shape))
-        progress(done, total)
+    """The arrays of `specs_of`, those of the next weight made in a thread while these are used.
+
+    Raises CheckpointError or UnsupportedError for a bad number.
+    """
+    sizes = [int(np.prod(plan.shape)) for plan in plans]
+    total = sum(sizes)
+    progress(0, total)
+    with ThreadPoolExecutor(1, "mlcc-weights") as ahead:
+        coming = None
+        for i, plan in enumerate(plans):
+            told = partial(_tell, progress, sum(sizes[:i]), total)
+            made = coming
+            coming = ahead.submit(_packed, plan, tensors, sources, told)
+            if made is not None:
+                yield from made.result()
+                del made
+        if coming is not None:
+            yield from coming.result()
+    progress(total, total)
 
 
 def _tell(progress: Callable[[int, int], None], before: int, total: int, done: int) -> None:

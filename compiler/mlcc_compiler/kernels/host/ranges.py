@@ -1,10 +1,11 @@
 """The searches of `quantization/ranges.py` as kernels for the machine that compiles: the same
 operations in the same order on each group, so the same bits, without a trip to memory for each.
 
-Arrays are [group, M], M groups side by side, a whole number of vectors. A vector holds as many
-groups, whose weights, and what they weigh, stay in the first-level cache while the candidates are
-tried. Equal to the bit only where products and sums are not fused: `build` compiles for a CPU
-without fused instructions. Not here: what is a candidate (the caller's numbers), the two levels.
+Weights are [M, group], as they lie in a matrix, M a whole number of vectors. A vector holds as many
+groups, whose weights are turned round for it and, with what they weigh, stay in the first-level
+cache while the candidates are tried. Equal to the bit only where products and sums are not fused:
+`build` compiles for a CPU without fused instructions. Not here: what is a candidate (the caller's
+numbers), the two levels.
 """
 
 from __future__ import annotations
@@ -71,57 +72,85 @@ def _rounded(value: Expr) -> Expr:
     return _intrinsic("llvm.rint", value)
 
 
-def _frame(inputs: Sequence[int], outputs: Sequence[int], dtype: str, body: Any) -> PrimFunc:
-    """body(arrays, m) for every vector of groups; rows of each array, the outputs' of `dtype`."""
+def _frame(inputs: Sequence[tuple[Any, int]], outputs: Sequence[int], body: Any) -> PrimFunc:
+    """body(arrays, m) for every vector of groups: weights [M, group], then other inputs, each of
+    (rows or None for M, columns), and outputs [rows, M]; all floats."""
     with IRBuilder() as builder, B.prim_func(s_tir=True, private=False):
         B.func_attr({"tirx.noalias": True, "tirx.is_scheduled": True})
-        rows = [*((n, "float32") for n in inputs), *((n, dtype) for n in outputs)]
-        handles = [B.arg(f"a{i}", T.handle()) for i in range(len(rows))]
+        handles = [B.arg(f"a{i}", T.handle()) for i in range(len(inputs) + len(outputs))]
         m = T.int64()
+        shapes = [*((m if n is None else n, columns) for n, columns in inputs)]
+        shapes += [(n, m) for n in outputs]
         arrays = [
-            B.match_buffer(h, (n, m), kind) for h, (n, kind) in zip(handles, rows, strict=True)
+            B.match_buffer(h, shape, "float32") for h, shape in zip(handles, shapes, strict=True)
         ]
         with B.serial(m // LANES) as vector:
             body(arrays, B.bind(vector * LANES))
     return builder.get()
 
 
-def fit_ranges(group: int, levels: int, wider: tuple[float, ...]) -> PrimFunc:
-    """PrimFunc(x[group, M], scale[1, M], minimum[1, M]), without importances of inputs."""
+def _turned(x: Expr, group: int, m: Expr) -> _Vectors:
+    """Groups m .. m + 7, which are rows, side by side: vector j has their weights j."""
+    found = _Vectors(group)
+    with B.serial(group // LANES) as block:
+        rows = [B.bind(x.vload([m + i, block * LANES], _FLOATS)) for i in range(LANES)]
+        for i, column in enumerate(_transposed(rows)):
+            found[block * LANES + i] = column
+    return found
+
+
+def _transposed(rows: list[Expr]) -> list[Expr]:
+    """A square of vectors, rows for columns: blocks of 1, of 2 and of 4 beside the diagonal change
+    places."""
+    for step in (1, 2, 4):
+        for i in (i for i in range(LANES) if not i & step):
+            one, other = rows[i], rows[i + step]
+            lanes = range(LANES)
+            low = [lane + LANES - step if lane & step else lane for lane in lanes]
+            high = [lane + LANES if lane & step else lane + step for lane in lanes]
+            rows[i] = B.bind(T.Shuffle([one, other], low))
+            rows[i + step] = B.bind(T.Shuffle([one, other], high))
+    return rows
+
+
+def fit_ranges(group: int, candidates: int) -> PrimFunc:
+    """PrimFunc(x[M, group], levels[1, 1 + candidates], scale[1, M], minimum[1, M]), without
+    importances of inputs. `levels`: the largest code, then how many each candidate has."""
 
     def body(arrays: list[Expr], m: Expr) -> None:
-        x, scale, minimum = arrays
+        rows, levels, scale, minimum = arrays
+        most = B.bind(T.Broadcast(levels[0, 0], LANES))
+        x = _turned(rows, group, m)
         weight, wx = _Vectors(group), _Vectors(group)
-        sums = _importances(x, weight, wx, group, m)
+        sums = _importances(x, weight, wx, group)
         total, sum_x, low, high = (B.bind(each) for each in sums)
         low = B.bind(T.min(low, _spread(0)))
         width = B.bind(T.max(high, _spread(0)) - low)
         per_width = B.bind(_spread(1) / T.max(width, _spread(TINY)))
         best = _Vectors(3)  # the error, the scale and the minimum
-        best[0], best[1], best[2] = _spread(np.inf), width / _spread(levels), low
-        for more in wider:
-            steps = B.bind(_spread(np.float32(levels + more)) * per_width)
+        best[0], best[1], best[2] = _spread(np.inf), width / most, low
+        with B.serial(candidates) as candidate:
+            steps = B.bind(T.Broadcast(levels[0, candidate + 1], LANES) * per_width)
             start = B.bind(low * steps)
             of_q = _Vectors(3)
             for i in range(3):
                 of_q[i] = _spread(0)
             with B.serial(group) as j:
-                q = _rounded(x.vload([j, m], _FLOATS) * steps - start)
-                q = B.bind(T.min(q, _spread(levels)) if more > 0.4 else q)
+                # the bound holds where the twin leaves it out: less than half a level is added
+                q = B.bind(T.min(_rounded(x[j] * steps - start), most))
                 wq = B.bind(weight[j] * q)
                 of_q[0] = of_q[0] + wq
                 of_q[1] = of_q[1] + wq * q
                 of_q[2] = of_q[2] + wx[j] * q
             sum_q, sum_qq, sum_qx = (B.bind(of_q[i]) for i in range(3))
             determinant = B.bind(T.max(total * sum_qq - sum_q * sum_q, _spread(TINY)))
-            s = (total * sum_qx - sum_x * sum_q) / determinant
+            both = B.bind((total * sum_qx - sum_x * sum_q) / determinant)
             base = B.bind((sum_qq * sum_x - sum_q * sum_qx) / determinant)
-            above = base > _spread(0)
-            alone = sum_qx / T.max(sum_qq, _spread(TINY))
-            s = B.bind(T.Select(above, alone, s))
-            base = B.bind(T.Select(above, _spread(0), base))
+            alone = B.bind(sum_qx / T.max(sum_qq, _spread(TINY)))
+            s = B.bind(T.Select(base > _spread(0), alone, both))
+            base = B.bind(T.Select(base > _spread(0), _spread(0), base))
             two = _spread(2)
-            error = s * (s * sum_qq + two * (base * sum_q - sum_qx))
+            error = B.bind(s * (s * sum_qq + two * (base * sum_q - sum_qx)))
             error = B.bind(error + base * (base * total - two * sum_x))
             error = B.bind(T.Select(s > _spread(0), error, _spread(np.inf)))
             for i, new in ((2, base), (1, s), (0, error)):  # the error last: it decides
@@ -129,16 +158,17 @@ def fit_ranges(group: int, levels: int, wider: tuple[float, ...]) -> PrimFunc:
         B.buffer_store(scale, best[1], [0, T.Ramp(m, 1, LANES)])
         B.buffer_store(minimum, best[2], [0, T.Ramp(m, 1, LANES)])
 
-    return _frame((group,), (1, 1), "float32", body)
+    return _frame([(None, group), (1, 1 + candidates)], (1, 1), body)
 
 
 def fit_symmetric(group: int, middle: int, shrunk: tuple[float, ...]) -> PrimFunc:
-    """PrimFunc(x[group, M], scale[1, M]), without importances of inputs."""
+    """PrimFunc(x[M, group], scale[1, M]), without importances of inputs."""
 
     def body(arrays: list[Expr], m: Expr) -> None:
-        x, scale = arrays
+        rows, scale = arrays
+        x = _turned(rows, group, m)
         weight, wx = _Vectors(group), _Vectors(group)
-        _, _, low, high = (B.bind(each) for each in _importances(x, weight, wx, group, m))
+        _, _, low, high = (B.bind(each) for each in _importances(x, weight, wx, group))
         largest = T.Select(_spread(0) - low > high, low, high)
         full = B.bind(largest / _spread(-middle))
         safe = B.bind(T.Select(full == _spread(0), _spread(1), full))
@@ -149,7 +179,7 @@ def fit_symmetric(group: int, middle: int, shrunk: tuple[float, ...]) -> PrimFun
             of_q = _Vectors(2)
             of_q[0], of_q[1] = _spread(0), _spread(0)
             with B.serial(group) as j:
-                q = _rounded(x.vload([j, m], _FLOATS) * steps)
+                q = _rounded(x[j] * steps)
                 q = B.bind(T.min(T.max(q, _spread(-middle)), _spread(middle - 1)))
                 of_q[0] = of_q[0] + weight[j] * q * q
                 of_q[1] = of_q[1] + wx[j] * q
@@ -160,26 +190,26 @@ def fit_symmetric(group: int, middle: int, shrunk: tuple[float, ...]) -> PrimFun
                 best[i] = T.Select(gain > best[0], new, best[i])
         B.buffer_store(scale, best[1], [0, T.Ramp(m, 1, LANES)])
 
-    return _frame((group,), (1,), "float32", body)
+    return _frame([(None, group)], (1,), body)
 
 
 def _importances(
-    x: Expr, weight: _Vectors, wx: _Vectors, group: int, m: Expr
+    x: _Vectors, weight: _Vectors, wx: _Vectors, group: int
 ) -> tuple[Expr, Expr, Expr, Expr]:
     """Fill in the weights of errors, |x| + rms, and these times x; the sums of both, and the least
     and the largest x."""
     state = _Vectors(5)
-    first = B.bind(x.vload([0, m], _FLOATS))
+    first = B.bind(x[0])
     for i, value in enumerate((first * first, first, first, _spread(0), _spread(0))):
         state[i] = value
     with B.serial(group - 1) as j:
-        value = B.bind(x.vload([j + 1, m], _FLOATS))
+        value = B.bind(x[j + 1])
         state[0] = state[0] + value * value
         state[1] = T.min(state[1], value)
         state[2] = T.max(state[2], value)
     rms = B.bind(_intrinsic("llvm.sqrt", state[0] / _spread(group)))
     with B.serial(group) as j:
-        value = B.bind(x.vload([j, m], _FLOATS))
+        value = B.bind(x[j])
         own = B.bind(_intrinsic("llvm.fabs", value) + rms)
         weight[j] = own
         weighted = B.bind(own * value)
@@ -189,9 +219,24 @@ def _importances(
     return state[3], state[4], state[1], state[2]
 
 
-def codes(group: int, levels: int) -> PrimFunc:
-    """PrimFunc(x[M, group], low[M, 1], inverse[M, 1], codes u8[M, group]): a group is a row here,
-    as weights and codes lie, so that nothing is turned round for it."""
+def largest(group: int) -> PrimFunc:
+    """PrimFunc(x[M, group], largest[1, M]): the largest magnitude of each group."""
+
+    def body(arrays: list[Expr], m: Expr) -> None:
+        rows, found = arrays
+        x, peak = _turned(rows, group, m), _Vectors(1)
+        peak[0] = _spread(0)
+        with B.serial(group) as j:
+            peak[0] = T.max(peak[0], _intrinsic("llvm.fabs", x[j]))
+        B.buffer_store(found, peak[0], [0, T.Ramp(m, 1, LANES)])
+
+    return _frame([(None, group)], (1,), body)
+
+
+def codes(group: int, least: int, most: int) -> PrimFunc:
+    """PrimFunc(x[M, group], low[M, 1], inverse[M, 1], codes u8[M, group]): (x - low) * inverse,
+    rounded, least .. most, less the least. A group is a row, as weights and codes lie, so that
+    nothing is turned round."""
     with IRBuilder() as builder, B.prim_func(s_tir=True, private=False):
         B.func_attr({"tirx.noalias": True, "tirx.is_scheduled": True})
         m = T.int64()
@@ -206,7 +251,7 @@ def codes(group: int, levels: int) -> PrimFunc:
             with B.serial(group // LANES) as j:
                 at = [row, j * LANES]
                 code = _rounded((x.vload(at, _FLOATS) - start) * per_step)
-                code = T.min(T.max(code, _spread(0)), _spread(levels))
+                code = T.min(T.max(code, _spread(least)), _spread(most)) - _spread(least)
                 whole = T.Cast(f"uint8x{LANES}", T.Cast(f"int32x{LANES}", code))
                 B.buffer_store(found, whole, [row, T.Ramp(j * LANES, 1, LANES)])
     return builder.get()

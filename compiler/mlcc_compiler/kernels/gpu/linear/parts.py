@@ -45,7 +45,7 @@ def call_parts(
         if y is None:
             y = graph.call_tir(kernel, name, arguments, out)
             continue
-        function = graph.builder.add_func(kernel, f"{name}_part")
+        function = graph.add(kernel, f"{name}_part")
         call = relax.op.call_tir_inplace(function, [*arguments, y], [len(arguments)], out)
         y = graph.builder.emit(call)
     return y
