@@ -39,7 +39,8 @@ if TYPE_CHECKING:
 @click.option(
     "--calibrate",
     metavar="TEXT",
-    help="round weights on a text file, or on 'default', a text of several domains",
+    help="round weights on a text file, on 'default', a text of several domains, or in seconds on "
+    "'random' tokens",
 )
 @click.option(
     "--activations",
@@ -142,7 +143,7 @@ def compile_command(
     if merge_lora is not None:
         checkpoint = with_lora(checkpoint, merge_lora)
     label = f"{quant}-head-{head}" if head else quant
-    label += "-calibrated" if calibrate else ""
+    label += ("-random" if calibrate == "random" else "-calibrated") if calibrate else ""
     label = f"{merge_lora.name}-{label}" if merge_lora is not None else label
     label = f"{label}-kv-{kv}" if kv else label
     label += "-a16" if activations == "16" else ""

@@ -23,7 +23,7 @@ from mlcc_compiler.artifact.describe import manifest_of
 from mlcc_compiler.artifact.package import ArtifactWriter
 from mlcc_compiler.artifact.reuse import take_weights
 from mlcc_compiler.calibration.calibrate import calibrate
-from mlcc_compiler.calibration.text import calibration_text, rows_of
+from mlcc_compiler.calibration.text import RANDOM, calibration_text, random_rows, rows_of
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.libraries import Libraries, libraries
 from mlcc_compiler.models.config import long_factors
@@ -99,6 +99,13 @@ def _calibration(plan: Plan) -> list[list[int]]:
             f"{how.name}; use it with q3, q4, q5 or q6, or leave it out"
         )
     tokenizer = FileTokenizer(plan.checkpoint.folder / "tokenizer.json", plan.checkpoint.tokenizer)
+    if options.calibrate == RANDOM:
+        if not how.block:
+            raise UnsupportedError(
+                f"--calibrate random has nothing to do for --quant {options.quant}: the sizes of "
+                f"inputs decide nothing in {how.name}; use q3, q4, q5 or q6, or --calibrate default"
+            )
+        return random_rows(plan.config.vocab_size, tokenizer, plan.limits.context)
     return rows_of(calibration_text(options.calibrate), tokenizer, plan.limits.context)
 
 
@@ -125,7 +132,8 @@ def _tensors(plan: Plan, rows: list[list[int]], progress: Progress) -> Iterator[
         yield plan.checkpoint.tensors
         return
     with TemporaryDirectory(prefix="mlcc-calibration-") as folder:
-        yield calibrate(plan, rows, Path(folder), progress.calibration)
+        feedback = plan.options.calibrate != RANDOM
+        yield calibrate(plan, rows, Path(folder), progress.calibration, feedback)
 
 
 def report_plan(plan: Plan, progress: Progress) -> None:

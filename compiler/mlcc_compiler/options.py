@@ -35,7 +35,8 @@ class Options:
     activations: int | None = None
     """Bits to which a CPU rounds what meets a matrix of codes, 8 or 16; None = 8."""
     calibrate: str | None = None
-    """A text file, or "default", on which matrices are rounded; None = without data."""
+    """A text file, or "default", on which matrices are rounded; "random" = on the sizes that random
+    tokens show; None = without data."""
     reuse_weights: Path | None = None
     """An artifact of the same checkpoint whose weights are stored as this compile would."""
     reranker: bool = False

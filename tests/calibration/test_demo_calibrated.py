@@ -13,7 +13,15 @@ from click.testing import CliRunner
 from mlcc.commands.evaluate import eval_command
 from mlcc.errors import InvalidRequestError, UnsupportedError
 from mlcc.model.tokenizer import FileTokenizer
-from mlcc_compiler.calibration.text import DEFAULT, MOST_ROWS, calibration_text, rows_of
+from mlcc_compiler.calibration.text import (
+    DEFAULT,
+    MOST_ROWS,
+    RANDOM,
+    RANDOM_TOKENS,
+    calibration_text,
+    random_rows,
+    rows_of,
+)
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.options import Options
@@ -63,6 +71,32 @@ def test_calibrated_weights_are_nearer_to_the_model(
     assert without["reference_perplexity"] <= without["perplexity"]
     assert rows[0]["bits"] == rows[1]["bits"] < 4.1 and rows[0]["table_bits"] == 8.5
     assert not drawn or plot.read_text().count("<svg") == 1
+
+
+@pytest.mark.feature("calibrated", "cpu", "runs")
+def test_sizes_that_random_tokens_show_help_without_a_text(
+    texts: tuple[Path, Path], tmp_path: Path, compiled_demo: Callable[[str, str], Path]
+) -> None:
+    _, score = texts
+    options = Options(quant="q3", context=1024, calibrate=RANDOM)
+    sized = compile_model(
+        Checkpoint.open(DEMO / "model"), get_target("cpu"), tmp_path / "x", options, Progress()
+    )
+    exact, plain = compiled_demo("f32", "cpu"), compiled_demo("q3", "cpu")
+    without, with_sizes = (
+        evaluated(m, "--text", score, "--against", exact) for m in (plain, sized)
+    )
+    assert with_sizes["kl"] < 0.9 * without["kl"]
+
+
+def test_random_rows_are_always_the_same_and_begin_as_texts_do() -> None:
+    tokenizer = FileTokenizer(DEMO / "model" / "tokenizer.json")
+    rows = random_rows(300, tokenizer, 4096)
+    assert rows == random_rows(300, tokenizer, 4096)
+    assert {len(row) for row in rows} == {RANDOM_TOKENS} and min(map(min, rows)) >= 0
+    assert max(map(max, rows)) < 300 and rows[0] != rows[1]
+    begin = list(tokenizer.encode("", add_special_tokens=True))[:1]
+    assert all(row[: len(begin)] == begin for row in rows)
 
 
 def test_a_model_is_no_distance_from_itself(
@@ -117,6 +151,7 @@ def test_a_text_that_tells_nothing_is_refused(tmp_path: Path) -> None:
     [
         (Options(quant="q8", calibrate=DEFAULT), "nothing to do for --quant q8"),
         (Options(quant="q4", calibrate=DEFAULT, reuse_weights=Path()), "as they are"),
+        (Options(quant="q4_g32", calibrate=RANDOM), "nothing to do for --quant q4_g32"),
     ],
 )
 def test_calibration_that_could_do_nothing_is_refused(

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from mlcc.errors import UnsupportedError
-from mlcc_compiler.calibration.calibrate import round_matrix
+from mlcc_compiler.calibration import feedback
+from mlcc_compiler.calibration.calibrate import power_of, round_matrix
 from mlcc_compiler.calibration.feedback import Moments, round_with_feedback
 from mlcc_compiler.quantization import dequantize, quantize, scheme
 
@@ -36,6 +37,47 @@ def test_errors_fall_where_inputs_have_something_in_common(name: str) -> None:
     rounded = round_matrix(WEIGHT, how, Moments.of(x.T @ x))
     rounded.check(name)
     assert error(dequantize(rounded), x) < 0.4 * error(dequantize(plain), x)
+
+
+@pytest.mark.parametrize("name", ["k4_g32", "k6_g32", "int4_g32"])
+def test_each_time_through_the_columns_leaves_less_error(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    how, x = scheme(name), inputs(common=1.0)
+    left, moments = [], Moments.of(x.T @ x)
+    second = np.empty_like(moments.second)
+    second[np.ix_(moments.order, moments.order)] = moments.second
+    for sweeps in range(4):
+        monkeypatch.setattr(feedback, "SWEEPS", sweeps)
+        wrong = dequantize(round_matrix(WEIGHT, how, moments)) - WEIGHT
+        left.append(float(((wrong @ second) * wrong).sum()))
+    assert left == sorted(left, reverse=True)
+    assert left[2] < 0.99 * left[0]
+
+
+def test_no_single_code_could_be_better_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feedback, "SWEEPS", 40)
+    scale, offset = np.full((N, K // 32), 0.3, np.float32), np.full((N, K // 32), -2, np.float32)
+    x = inputs(common=0.5)
+    moments = Moments.of(x.T @ x)
+    codes = round_with_feedback(WEIGHT, (scale, offset), 15, moments, cores=1).astype(np.float32)
+    second = np.empty_like(moments.second)
+    second[np.ix_(moments.order, moments.order)] = moments.second
+    slope = (codes * 0.3 - 2 - WEIGHT) @ second
+    for step in (-0.3, 0.3):
+        gain = 2 * step * slope + step * step * second.diagonal()
+        allowed = (codes > 0) if step < 0 else (codes < 15)
+        assert (gain[allowed] > -1e-3).all()
+
+
+def test_the_power_of_inputs_is_their_mean_square() -> None:
+    x = inputs(common=0.3)
+    x[:, 5] = 0
+    power = power_of(x)
+    assert power.mean() == pytest.approx(1, rel=1e-5) and power.argmin() == 5
+    assert 0.005 < power[5] < 0.02
+    assert np.corrcoef(power, (x**2).mean(axis=0))[0, 1] > 0.999
+    assert (power_of(np.zeros((3, K), np.float32)) == 1).all()
 
 
 def test_inputs_without_anything_in_common_change_nothing() -> None:

@@ -2,7 +2,8 @@
 
 The model runs over the text once. At the first matrix that reads an input, the second moments of
 that input are taken; each matrix that reads it gets the grids of its scheme, searched with the
-inputs' power as weights, and its codes by `feedback.py`. The text goes on through the weights as
+inputs' power as weights, and its codes by `feedback.py`; of random tokens only the power is used,
+as what they have in common is chance. The text goes on through the weights as
 they were: going on through rounded ones was no better on text of another domain. Codes wait on disk
 until they are packed: in memory are one layer's arrays. Experts, tables and the head are rounded
 without data.
@@ -15,7 +16,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +34,9 @@ from mlcc_compiler.weights.convert import check_finite
 from mlcc_compiler.weights.reader import Tensors
 
 Floats = npt.NDArray[np.float32]
+
+UNSEEN = 0.01
+"""What an input of no size counts for, as a share of the mean."""
 
 
 class Calibrated:
@@ -98,8 +101,12 @@ def calibrate(
     rows: Sequence[Sequence[int]],
     folder: Path,
     progress: Callable[[int, int], None],
+    feedback: bool = True,
 ) -> Calibrated:
     """Round the matrices of a plan on rows of token ids; `folder` takes their codes.
+
+    feedback: errors make up for each other, as the rows are text; else each weight is rounded by
+    itself, on grids that suit the size of its input.
 
     Raises CheckpointError for weights that are damaged.
     """
@@ -109,7 +116,7 @@ def calibrate(
     traced = trace(architecture.model)
     graph = json.loads(graph_to_json(traced))
     caches = caches_of(traced.module, PAGE_SIZE, "float32")
-    rounding = _Rounding(plan, found, graph)
+    rounding = _Rounding(plan, found, feedback)
     vocab = plan.config.vocab_size
     Forward(graph, caches, vocab, rows, rounding.read, rounding.linear).run(progress, "logit_rows")
     return found
@@ -118,8 +125,8 @@ def calibrate(
 class _Rounding:
     """What is done at each matrix of the graph."""
 
-    def __init__(self, plan: Plan, found: Calibrated, graph: Mapping[str, Any]) -> None:
-        self.plan, self.found = plan, found
+    def __init__(self, plan: Plan, found: Calibrated, feedback: bool) -> None:
+        self.plan, self.found, self.feedback = plan, found, feedback
         self._moments: tuple[str, Moments] | None = None
 
     @cached_property
@@ -137,7 +144,10 @@ class _Rounding:
     def linear(self, name: str, source: str, x: Floats, weight: Floats) -> Floats:
         how = self.schemes.get(name)
         if how is not None and self.found.schemes.get(self.plan.sources[name]) != how.name:
-            rounded = round_matrix(weight, how, self._of(source, x))
+            if self.feedback:
+                rounded = round_matrix(weight, how, self._of(source, x))
+            else:
+                rounded = quantize(weight, how, power_of(x))
             self.found.keep(self.plan.sources[name], rounded)
         return np.asarray(x @ weight.T)
 
@@ -147,6 +157,16 @@ class _Rounding:
             self._moments = None  # before the next is made: they are the largest arrays here
             self._moments = source, Moments.of(x.T @ x)
         return self._moments[1]
+
+
+def power_of(x: Floats) -> Floats:
+    """[K] mean squares of inputs [n, K], as shares of their mean; inputs that few rows did not
+    show count for something."""
+    power = np.square(x).mean(axis=0)
+    if not power.any():
+        return np.ones_like(power)
+    power += np.float32(UNSEEN) * power.mean()
+    return np.asarray(power / power.mean(), np.float32)
 
 
 def round_matrix(weight: Floats, how: Scheme, moments: Moments) -> Quantized:

@@ -1,9 +1,10 @@
-"""The text that a model is calibrated on, as rows of its tokens.
+"""The text that a model is calibrated on, as rows of its tokens, or no text: random tokens.
 
 The default text has a few domains: articles, prose, verse, news, letters, dialogue, code, tables,
 mathematics, JSON, and a dozen languages. It comes from works whose copyright has expired and from
 this project. Long texts are sampled evenly; special tokens that the tokenizer puts before a text
-begin every row.
+begin every row. Random tokens do not go together as those of a text do, but show how large each
+input of a matrix is: a model's large channels are nearly the same whatever it reads.
 """
 
 from __future__ import annotations
@@ -11,11 +12,16 @@ from __future__ import annotations
 from importlib.resources import files
 from pathlib import Path
 
+import numpy as np
+
 from mlcc.errors import UnsupportedError
 from mlcc.files import read_regular
 from mlcc.model.tokenizer import FileTokenizer
 
 DEFAULT = "default"
+RANDOM = "random"
+"""What `--calibrate` takes in place of a text: random tokens."""
+RANDOM_ROWS, RANDOM_TOKENS = 2, 64
 ROW_TOKENS = 512
 MOST_ROWS = 32
 LEAST_TOKENS = 64
@@ -40,7 +46,7 @@ def rows_of(text: str, tokenizer: FileTokenizer, longest: int) -> list[list[int]
 
     Raises UnsupportedError for a text that is too short to tell anything.
     """
-    begin = list(tokenizer.encode("", add_special_tokens=True))[:1]
+    begin = _begin(tokenizer)
     length = min(ROW_TOKENS, longest) - len(begin)
     ids = list(tokenizer.encode(text, add_special_tokens=False))
     if len(ids) < LEAST_TOKENS:
@@ -52,3 +58,16 @@ def rows_of(text: str, tokenizer: FileTokenizer, longest: int) -> list[list[int]
     stride = max(length, len(ids) // count)
     rows = (ids[start : start + length] for start in range(0, count * stride, stride))
     return [begin + row for row in rows if row]
+
+
+def random_rows(vocab_size: int, tokenizer: FileTokenizer, longest: int) -> list[list[int]]:
+    """A few short rows of random tokens, always the same; they begin as texts do."""
+    begin = _begin(tokenizer)
+    length = min(RANDOM_TOKENS, longest) - len(begin)
+    ids = np.random.default_rng(0).integers(0, vocab_size, (RANDOM_ROWS, length))
+    return [begin + row for row in ids.tolist()]
+
+
+def _begin(tokenizer: FileTokenizer) -> list[int]:
+    """The special token that comes before a text, if there is one."""
+    return list(tokenizer.encode("", add_special_tokens=True))[:1]
