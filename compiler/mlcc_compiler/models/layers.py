@@ -105,8 +105,11 @@ class Attention(nn.Module):
         """x [n, hidden] -> q, k, v, each [n, heads * head_dim]."""
         return self.q_proj(x), self.k_proj(x), self.v_proj(x)
 
-    def forward(self, x: Tensor, table: Tensor | None) -> Tensor:
-        return self.o_proj(self.attend(*self.project(x), table))
+    def forward(self, x: Tensor, table: Tensor | None, growth: Tensor | None = None) -> Tensor:
+        """`growth` f32[n, 1]: what each token's queries are multiplied with."""
+        q, k, v = self.project(x)
+        q = q if growth is None else ops.combine(q, growth)
+        return self.o_proj(self.attend(q, k, v, table))
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, table: Tensor | None) -> Tensor:
         """What `project` gives, normalised, rotated and attended: [n, heads * head_dim]."""
@@ -147,6 +150,18 @@ class GatedMLP(nn.Module):
         return self.down_proj(ops.gated(self.gate_proj(x), self.up_proj(x), self.activation))
 
 
+class PlainMLP(nn.Module):
+    """down(activation(up(x)))."""
+
+    def __init__(self, config: DecoderConfig) -> None:
+        self.up_proj = Linear(config.hidden_size, config.intermediate_size, config.mlp_bias)
+        self.down_proj = Linear(config.intermediate_size, config.hidden_size, config.mlp_bias)
+        self.activation = config.activation
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.down_proj(ops.activated(self.up_proj(x), self.activation))
+
+
 class FusedMLP(nn.Module):
     """gate and up from one matrix."""
 
@@ -172,8 +187,9 @@ class PreNormLayer(nn.Module):
         self.post_attention_layernorm = hidden_norm(config)
         self.residual_scale = config.residual_scale
 
-    def forward(self, x: Tensor, table: Tensor | None) -> Tensor:
-        x = x + self._scaled(self.self_attn(self.input_layernorm(x), table))
+    def forward(self, x: Tensor, table: Tensor | None, *own: Tensor) -> Tensor:
+        """`own`: what else attention is given."""
+        x = x + self._scaled(self.self_attn(self.input_layernorm(x), table, *own))
         return x + self._scaled(self.mlp(self.post_attention_layernorm(x)))
 
     def _scaled(self, x: Tensor) -> Tensor:
