@@ -1,10 +1,10 @@
 """Rotary position embedding: from a checkpoint's `rope_*` fields to frequencies.
 
 Knows the published scalings: linear (kaiokendev), NTK-aware `dynamic` (bloc97), YaRN (Peng et al.,
-2023), LongRoPE (Ding et al., 2024), Llama 3.1's and Gemma 4's `proportional`. It computes the frequencies once, at compile
-time: compiled for more than the original length, LongRoPE has its long factors and `dynamic` the
-longer base for short prompts too, where `transformers` switches by length. The rotation itself is
-an operator (`ops.rope`).
+2023), LongRoPE (Ding et al., 2024), Llama 3.1's and Gemma 4's `proportional`. It computes the
+frequencies once, at compile time: compiled for more than the original length, LongRoPE has its long
+factors and `dynamic` the longer base for short prompts too, where `transformers` switches by
+length. The rotation itself is an operator (`ops.rope`).
 """
 
 from __future__ import annotations
