@@ -9,6 +9,7 @@ import pytest
 
 from mlcc.errors import CheckpointError, MlccError, UnsupportedError
 from mlcc_compiler.models import gemma3n, gemma4
+from mlcc_compiler.models.layer_inputs import LayerInputs
 from mlcc_compiler.models.registry import build_model, with_defaults
 
 PERIOD = ["sliding_attention"] * 4 + ["full_attention"]
@@ -65,7 +66,7 @@ def test_gemma_4_e2b() -> None:
     sliding, wide = config.ropes
     assert sliding.rotary_dim == 256 and wide.rotary_dim == 512
     assert sum(f > 0 for f in wide.inv_freq) == 64
-    assert config.inputs == gemma4.LayerInputs(vocab_size=262144, width=256)
+    assert config.inputs == LayerInputs(vocab_size=262144, width=256)
 
 
 def test_gemma_4_26b_a4b() -> None:

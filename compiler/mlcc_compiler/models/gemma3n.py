@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from mlcc_compiler._tvm import Tensor, nn, relax
-from mlcc_compiler.models import gemma3, gemma4, ops
+from mlcc_compiler.models import gemma3, gemma4, layer_inputs, ops
 from mlcc_compiler.models.causal_lm import LayerFactory
 from mlcc_compiler.models.config import DECODER_DEFAULTS, common_fields, windows_by_type
 from mlcc_compiler.models.experts import Gate
@@ -165,8 +165,8 @@ class Layer(nn.Module):
         return x + self.post_feedforward_layernorm(self.mlp(self.pre_feedforward_layernorm(x)))
 
 
-class Stack(gemma4.Stack):
-    """Gemma 4's, through whose layers several states go."""
+class Stack(layer_inputs.Stack):
+    """The stack with inputs of each layer, through which several states go."""
 
     def __init__(self, config: Config, layer: LayerFactory) -> None:
         super().__init__(config, layer)
@@ -225,7 +225,7 @@ def read_config(hf: HfConfig, context: int) -> Config:
         raise refuse("altup_num_inputs", f"at most {_MOST_STATES}", states)
     fields |= {"attention_scale": 1.0, "windows": windows_by_type(hf, types)}
     fields |= {"rope_of_layer": tuple(int(kind == "sliding_attention") for kind in types)}
-    inputs = gemma4.inputs_of(hf)
+    inputs = layer_inputs.inputs_of(hf)
     if inputs is None:
         raise refuse("hidden_size_per_layer_input", "a width", hf["hidden_size_per_layer_input"])
     return Config(

@@ -13,8 +13,7 @@ import numpy as np
 
 from mlcc.errors import UnsupportedError
 from mlcc_compiler._tvm import Tensor, nn, relax
-from mlcc_compiler.models import layers, ops
-from mlcc_compiler.models.causal_lm import Decoder, LayerFactory
+from mlcc_compiler.models import layer_inputs, layers, ops
 from mlcc_compiler.models.config import (
     DECODER_DEFAULTS,
     DecoderConfig,
@@ -25,7 +24,7 @@ from mlcc_compiler.models.config import (
 )
 from mlcc_compiler.models.experts import Experts, MixtureOfExperts, chosen_of, count_of
 from mlcc_compiler.models.fields import HfConfig, layer_types, optional, refuse, require
-from mlcc_compiler.models.layers import Embedding, GatedMLP, Linear, RMSNorm
+from mlcc_compiler.models.layers import GatedMLP, Linear, RMSNorm
 from mlcc_compiler.models.rope import Rope
 
 DEFAULTS = DECODER_DEFAULTS | {
@@ -62,14 +61,6 @@ _GLOBAL_WIDTH = 512
 
 
 @dataclass(frozen=True, kw_only=True)
-class LayerInputs:
-    """The embedding that every layer has of each token: `width` numbers, of `vocab_size` ids."""
-
-    vocab_size: int
-    width: int
-
-
-@dataclass(frozen=True, kw_only=True)
 class Config(DecoderConfig):
     """A decoder whose layers differ in their heads; an entry per layer, as in `windows`."""
 
@@ -81,13 +72,16 @@ class Config(DecoderConfig):
     """Whether keys, before they are normalised, are the values."""
     inner: tuple[int, ...]
     """Widths of the MLPs."""
-    inputs: LayerInputs | None
+    inputs: layer_inputs.LayerInputs | None
     experts: Experts | None
 
     def of_layer(self, layer: int) -> DecoderConfig:
         """The numbers of one layer's attention and MLP."""
         own = {"head_dim": self.head_dims[layer], "num_kv_heads": self.kv_heads[layer]}
         return replace(self, **own, intermediate_size=self.inner[layer])
+
+
+Stack = layer_inputs.Stack
 
 
 class Attention(layers.Attention):
@@ -141,8 +135,8 @@ class Mixture(MixtureOfExperts):
 
 
 class Layer(nn.Module):
-    """x + norm(attention(norm(x))), then x + norm(mlp(norm(x))), beside which may be a mixture, then
-    x + norm(project(gate(x) * own)) where layers have their own inputs; all times a scalar."""
+    """x + norm(attention(norm(x))), then x + norm(mlp(norm(x))), a mixture beside it or not, then
+    x + norm(project(gate(x) * own)), where layers have inputs; all times a scalar."""
 
     def __init__(self, config: Config, layer: int) -> None:
         def norm() -> RMSNorm:
@@ -180,36 +174,6 @@ class Layer(nn.Module):
         return ops.scale_columns(x, self.layer_scalar)
 
 
-class Stack(Decoder):
-    """The stack, whose layers read a part each of a second embedding and of a projection of the
-    first."""
-
-    def __init__(self, config: Config, layer: LayerFactory) -> None:
-        super().__init__(config, layer)
-        self.inputs = config.inputs
-        if config.inputs is not None:
-            width, dtype = config.num_layers * config.inputs.width, config.activation_dtype
-            self.embed_tokens_per_layer = Embedding(config.inputs.vocab_size, width, dtype)
-            self.per_layer_model_projection = Linear(config.hidden_size, width)
-            self.per_layer_projection_norm = RMSNorm(config.inputs.width, config.norm_eps)
-
-    def forward(self, token_ids: Tensor, positions: Tensor) -> Tensor:
-        x = self.embedded(token_ids)
-        own = [] if self.inputs is None else self.own(token_ids, x, self.inputs)
-        return self.through(x, positions, own)
-
-    def own(self, token_ids: Tensor, x: Tensor, inputs: LayerInputs) -> Sequence[Tensor]:
-        """What each layer is given, a[n, width]; x is what the first one reads."""
-        rows, count, width = x.shape[0], self.config.num_layers, inputs.width
-        if inputs.vocab_size < self.config.vocab_size:  # ids behind are no text's
-            token_ids = ops.remap(token_ids, 0, 1, inputs.vocab_size)
-        looked_up = self.embed_tokens_per_layer(token_ids) * width**0.5
-        projected = self.per_layer_model_projection(x) * self.config.hidden_size**-0.5
-        normed = self.per_layer_projection_norm(nn.op.reshape(projected, (rows, count, width)))
-        both = (nn.op.reshape(normed, (rows, count * width)) + looked_up) * 0.5**0.5
-        return [ops.take_parts(both, 1, [(i * width, width)]) for i in range(count)]
-
-
 def read_config(hf: HfConfig, context: int) -> Config:
     """config.json (or its `text_config`) of a Gemma4ForCausalLM. Raises UnsupportedError for one
     that sees both ways."""
@@ -242,18 +206,8 @@ def read_config(hf: HfConfig, context: int) -> Config:
         keepers=keepers,
         key_is_value=tuple(same and kind == "full_attention" for kind in types),
         inner=tuple(inner * (2 if wide and asks else 1) for asks in shared),
-        inputs=inputs_of(hf),
+        inputs=layer_inputs.inputs_of(hf),
         experts=_experts(hf) if hf["enable_moe_block"] else None,
-    )
-
-
-def inputs_of(hf: HfConfig) -> LayerInputs | None:
-    """The embedding for layers, if there is one."""
-    if hf["hidden_size_per_layer_input"] in (0, None):
-        return None
-    return LayerInputs(
-        vocab_size=require(hf, "vocab_size_per_layer_input"),
-        width=require(hf, "hidden_size_per_layer_input"),
     )
 
 
