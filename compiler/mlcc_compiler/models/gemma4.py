@@ -77,8 +77,12 @@ class Config(DecoderConfig):
 
     def of_layer(self, layer: int) -> DecoderConfig:
         """The numbers of one layer's attention and MLP."""
-        own = {"head_dim": self.head_dims[layer], "num_kv_heads": self.kv_heads[layer]}
-        return replace(self, **own, intermediate_size=self.inner[layer])
+        return replace(
+            self,
+            head_dim=self.head_dims[layer],
+            num_kv_heads=self.kv_heads[layer],
+            intermediate_size=self.inner[layer],
+        )
 
 
 Stack = layer_inputs.Stack

@@ -105,11 +105,8 @@ class Attention(nn.Module):
         """x [n, hidden] -> q, k, v, each [n, heads * head_dim]."""
         return self.q_proj(x), self.k_proj(x), self.v_proj(x)
 
-    def forward(self, x: Tensor, table: Tensor | None, growth: Tensor | None = None) -> Tensor:
-        """`growth` f32[n, 1]: what each token's queries are multiplied with."""
-        q, k, v = self.project(x)
-        q = q if growth is None else ops.combine(q, growth)
-        return self.o_proj(self.attend(q, k, v, table))
+    def forward(self, x: Tensor, table: Tensor | None) -> Tensor:
+        return self.o_proj(self.attend(*self.project(x), table))
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, table: Tensor | None) -> Tensor:
         """What `project` gives, normalised, rotated and attended: [n, heads * head_dim]."""
@@ -134,6 +131,16 @@ class Attention(nn.Module):
     def turn(self, x: Tensor, table: Tensor | None) -> Tensor:
         """x [n, heads, head_dim] turned; as it is where a layer knows no positions."""
         return x if table is None else ops.rope(x, table, self.config.rope_pairs)
+
+
+class GrowingAttention(Attention):
+    """The same, with queries that grow with their position."""
+
+    def forward(self, x: Tensor, table: Tensor | None, growth: Tensor | None = None) -> Tensor:
+        """`growth` f32[n, 1]: what each token's queries are multiplied with."""
+        q, k, v = self.project(x)
+        q = q if growth is None else ops.combine(q, growth)
+        return self.o_proj(self.attend(q, k, v, table))
 
 
 class GatedMLP(nn.Module):
@@ -181,7 +188,8 @@ class PreNormLayer(nn.Module):
     """
 
     def __init__(self, config: DecoderConfig, layer: int) -> None:
-        self.self_attn = Attention(config, layer)
+        attention = Attention if config.growth is None else GrowingAttention
+        self.self_attn = attention(config, layer)
         self.mlp = GatedMLP(config)
         self.input_layernorm = hidden_norm(config)
         self.post_attention_layernorm = hidden_norm(config)
