@@ -108,6 +108,11 @@ class PagedRecord(LayerRecord):
         """`queries`, unless that depends on the numbers."""
         return self.queries
 
+    @property
+    def asks_only(self) -> bool:
+        """Whether it reads what another operator of the layer appended earlier in the step."""
+        return False
+
 
 @dataclass(frozen=True)
 class StateRecord(LayerRecord):

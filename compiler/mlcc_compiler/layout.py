@@ -50,6 +50,13 @@ class AttentionShape(PagedRecord):
     causal: bool = True
     """Whether a query sees nothing behind it. If not it sees all of its sequence, which is one
     step's; of a window those less than `window` away on both sides."""
+    shared: bool = False
+    """Whether it brings no keys and values, but asks those that the layer's own attention keeps:
+    another layer's queries (cross-layer attention; Brandon et al., 2024)."""
+
+    @property
+    def asks_only(self) -> bool:
+        return self.shared
 
     @property
     def asking(self) -> int:

@@ -49,6 +49,7 @@ from mlcc_targets import Target
 
 _TABLES = (
     "model.embed_tokens.weight",
+    "model.embed_tokens_per_layer.weight",
     "lm_head.weight",
     "embeddings.word_embeddings.weight",
     "embeddings.tok_embeddings.weight",

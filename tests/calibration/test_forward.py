@@ -21,7 +21,9 @@ from mlcc_compiler.passes.cache_groups import caches_of
 from mlcc_compiler.pipeline import trace
 
 
-@pytest.mark.parametrize("case", ["llama", "gemma3", "qwen3_next", "deepseek_v2", "gpt_oss"])
+@pytest.mark.parametrize(
+    "case", ["llama", "gemma3", "gemma3n", "gemma4", "qwen3_next", "deepseek_v2", "gpt_oss"]
+)
 def test_rows_are_what_the_reference_executor_computes(case: str, tmp_path: Path) -> None:
     make_checkpoint(case, tmp_path)
     checkpoint = Checkpoint.open(tmp_path)

@@ -131,6 +131,16 @@ def check_biases(run: Run, factory: Any) -> None:
         np.testing.assert_allclose(y, expected, rtol=1e-6)
 
 
+def check_factors(run: Run, factory: Any) -> None:
+    for n, k, experts in ((0, 2, 3), (3, 1, 2), (20, 8, 128)):
+        rng = np.random.default_rng(n)
+        weights, factors = (rng.random(shape, np.float32) for shape in ((n, k), experts))
+        choice = choices(n, n, experts, k)
+        given = [weights, choice, factors]
+        (y,) = run(factory, ((k,), (k,), (experts,)), given, [((n, k), "float32")])
+        np.testing.assert_allclose(y, twin.scale_chosen(*given), rtol=1e-6)
+
+
 def check_clamped_swiglu(run: Run, factory: Any) -> None:
     """Most numbers are clamped somewhere."""
     for n, inner in ((0, 8), (2, 5), (9, 300)):

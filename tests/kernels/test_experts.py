@@ -16,6 +16,7 @@ from expert_cases import (
     check_clamped_swiglu,
     check_combine,
     check_corrected,
+    check_factors,
     check_route,
     check_strange_corrected,
     check_strange_logits,
@@ -52,6 +53,10 @@ def test_any_corrected_logits_choose_different_experts() -> None:
 
 def test_biases() -> None:
     check_biases(run, biased.add_expert_bias)
+
+
+def test_factors() -> None:
+    check_factors(run, biased.scale_chosen)
 
 
 def test_clamped_swiglu() -> None:

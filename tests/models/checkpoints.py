@@ -88,6 +88,35 @@ MINISTRAL3_ROPE = {
     "llama_4_scaling_beta": 0.1,
     "original_max_position_embeddings": 128,
 }
+GEMMA4 = {
+    "tie_word_embeddings": True,
+    "num_hidden_layers": 5,
+    "head_dim": 16,
+    "global_head_dim": 32,
+    "sliding_window": 9,
+    "layer_types": [*["sliding_attention", "full_attention"] * 2, "full_attention"],
+    "num_kv_shared_layers": 2,
+    "use_double_wide_mlp": True,
+    "hidden_size_per_layer_input": 8,
+    "vocab_size_per_layer_input": 131,
+    "final_logit_softcapping": 30.0,
+    "num_experts": 5,
+    "top_k_experts": 2,
+    "moe_intermediate_size": 32,
+}
+GEMMA3N = {
+    "tie_word_embeddings": True,
+    "num_hidden_layers": 5,
+    "head_dim": 32,
+    "sliding_window": 9,
+    "layer_types": [*["sliding_attention", "full_attention"] * 2, "full_attention"],
+    "num_kv_shared_layers": 2,
+    "hidden_size_per_layer_input": 8,
+    "vocab_size_per_layer_input": 131,
+    "activation_sparsity_pattern": [0.6, 0.6, 0.0, 0.5, 0.0],
+    "laurel_rank": 16,
+    "altup_num_inputs": 3,
+}
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("LlamaConfig", {"tie_word_embeddings": True}),
     "llama-one-kv-head": ("LlamaConfig", {"num_key_value_heads": 1}),
@@ -142,6 +171,21 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
         "Gemma3TextConfig",
         {"head_dim": 32, "sliding_window": 9, "num_hidden_layers": 7, "query_pre_attn_scalar": 48},
     ),
+    "gemma3n": ("Gemma3nTextConfig", GEMMA3N),
+    "gemma4": ("Gemma4TextConfig", GEMMA4),
+    "gemma4-experts": (
+        "Gemma4TextConfig",
+        {
+            **GEMMA4,
+            "num_kv_shared_layers": 0,
+            "num_hidden_layers": 3,
+            "layer_types": None,
+            "hidden_size_per_layer_input": 0,
+            "attention_k_eq_v": True,
+            "num_global_key_value_heads": 1,
+            "enable_moe_block": True,
+        },
+    ),
     "gemma": ("GemmaConfig", {"head_dim": 32, "tie_word_embeddings": True}),
     "olmo2": ("Olmo2Config", {"attention_bias": True}),
     "olmo3": (
@@ -173,6 +217,13 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
         },
     ),
     "ministral3": ("Ministral3Config", {"rope_parameters": MINISTRAL3_ROPE, "head_dim": 32}),
+    "ministral3-long": (
+        "Ministral3Config",
+        {
+            "rope_parameters": {**MINISTRAL3_ROPE, "original_max_position_embeddings": 16},
+            "head_dim": 32,
+        },
+    ),
     "glm": ("GlmConfig", {"head_dim": 32}),
     "glm4": ("Glm4Config", {"head_dim": 32}),
     "ernie4_5": ("Ernie4_5Config", {"head_dim": 32, "use_bias": True}),
@@ -232,6 +283,21 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
             "topk_group": 2,
         },
     ),
+    "mistral4": (
+        "Mistral4Config",
+        {
+            **LATENT,
+            "q_lora_rank": 24,
+            "rope_parameters": {**MINISTRAL3_ROPE, "original_max_position_embeddings": 16},
+            "first_k_dense_replace": 1,
+            "n_routed_experts": 8,
+            "num_experts_per_tok": 3,
+            "moe_intermediate_size": 24,
+            "routed_scaling_factor": 1.5,
+            "n_group": 4,
+            "topk_group": 2,
+        },
+    ),
     "glm4_moe_lite": (
         "Glm4MoeLiteConfig",
         {**LATENT, **FEW_EXPERTS, "norm_topk_prob": False, "n_shared_experts": 1},
@@ -250,6 +316,8 @@ RECIPES = {
     "qwen3_next": "q8",
     "gemma2": "q8_g16",
     "gemma3": "q4a",
+    "gemma4": "q4",
+    "gemma3n": "q4",
     "phi3": "q4",
     "gemma": "q4",
     "olmo2": "q4",
@@ -271,7 +339,7 @@ RECIPES = {
 """Case -> recipe of its weights, for tests of which one compile of each shows both."""
 REPEATED = {
     "nemotron_h", "qwen3_5", "qwen3_5_moe", "lfm2_moe", "granitemoehybrid", "deepseek_v3",
-    "glm4_moe_lite",
+    "glm4_moe_lite", "mistral4",
     "mistral", "qwen2", "qwen3", "phi3", "gemma", "olmo2", "olmo3", "smollm3", "granite", "exaone4",
     "hunyuan_v1_dense", "ministral", "ministral3", "glm", "glm4", "ernie4_5", "starcoder2",
     "ernie4_5_moe", "granitemoe", "granitemoeshared", "llama4_text", "minimax_m2", "mixtral",
@@ -305,19 +373,31 @@ def make_checkpoint(case: str, folder: Path, seed: int = 0) -> torch.nn.Module:
     return save_random(getattr(transformers, config_name)(**{**SMALL, **options}), folder, seed)
 
 
+UNSCALED = ("gemma4_text", "gemma3n_text")
+"""Whose scores are q . k as it is: trained norms keep them small, where random ones would make
+each token attend to one other, and of a rounding another one."""
+
+
 def save_random(config: Any, folder: Path, seed: int = 0) -> torch.nn.Module:
     """Save a random model of that config; returns it in float64."""
     config._attn_implementation = config._experts_implementation = "eager"
     torch.manual_seed(seed)
-    model = transformers.AutoModelForCausalLM.from_config(config)
+    if config.model_type == "mistral4":  # which AutoModelForCausalLM does not know
+        model = transformers.Mistral4ForCausalLM._from_config(config)
+    else:
+        model = transformers.AutoModelForCausalLM.from_config(config)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             _initialise(name, parameter)
+            if config.model_type in UNSCALED and "q_norm" in name:
+                parameter.mul_(0.25)
         for name, buffer in model.named_buffers():
             if (
                 "correction" in name or "expert_bias" in name
             ):  # of routers: as large as what it corrects
                 buffer.normal_(0.0, 0.5)
+            if "layer_scalar" in name:
+                buffer.uniform_(0.5, 1.0)
     model.save_pretrained(folder, safe_serialization=True)
     return model.double().eval()
 

@@ -28,6 +28,14 @@ FALCON = {
     "mamba_d_state": 16,
 }
 
+NEMOTRON_H = {
+    "head_dim": 32,
+    "layer_norm_epsilon": 1e-3,
+    "mamba_num_heads": 8,
+    "mamba_head_dim": 12,
+    "ssm_state_size": 16,
+    "n_groups": 2,
+}
 HYBRIDS: dict[str, tuple[str, dict[str, Any]]] = {
     "mamba2": (
         "Mamba2Config",
@@ -117,16 +125,26 @@ HYBRIDS: dict[str, tuple[str, dict[str, Any]]] = {
         "FalconH1Config",
         {**FALCON, "mamba_rms_norm": True, "mamba_n_groups": 1, "mamba_proj_bias": True},
     ),
+    "nemotron_h-experts": (
+        "NemotronHConfig",
+        {
+            **NEMOTRON_H,
+            "layers_block_type": ["linear_attention", "moe", "full_attention", "moe"],
+            "n_routed_experts": 8,
+            "num_experts_per_tok": 3,
+            "n_group": 4,
+            "topk_group": 2,
+            "routed_scaling_factor": 1.5,
+            "moe_intermediate_size": 24,
+            "moe_shared_expert_intermediate_size": 40,
+            "moe_latent_size": 32,
+        },
+    ),
     "nemotron_h": (
         "NemotronHConfig",
         {
             "layers_block_type": ["linear_attention", "mlp", "full_attention", "linear_attention"],
-            "head_dim": 32,
-            "layer_norm_epsilon": 1e-3,
-            "mamba_num_heads": 8,
-            "mamba_head_dim": 12,
-            "ssm_state_size": 16,
-            "n_groups": 2,
+            **NEMOTRON_H,
             "time_step_min": 0.7,
             "use_bias": True,
             "mlp_bias": True,

@@ -27,6 +27,8 @@ CLASSES = {
     "qwen3_moe": "Qwen3MoeConfig",
     "gemma2": "Gemma2Config",
     "gemma3_text": "Gemma3TextConfig",
+    "gemma3n_text": "Gemma3nTextConfig",
+    "gemma4_text": "Gemma4TextConfig",
     "phi3": "Phi3Config",
     "qwen3_next": "Qwen3NextConfig",
     "gemma": "GemmaConfig",
@@ -37,6 +39,7 @@ CLASSES = {
     "exaone4": "Exaone4Config",
     "hunyuan_v1_dense": "HunYuanDenseV1Config",
     "ministral": "MinistralConfig",
+    "mistral4": "Mistral4Config",
     "ministral3": "Ministral3Config",
     "glm": "GlmConfig",
     "glm4": "Glm4Config",
@@ -70,6 +73,7 @@ _ROUTER = "topk_method", "scoring_func", "moe_layer_freq", "first_k_dense_replac
 OURS = {
     ("mamba2", "max_position_embeddings"),
     *(("deepseek_v3", key) for key in _ROUTER[:3]),
+    ("mistral4", "first_k_dense_replace"),
     *(("glm4_moe_lite", key) for key in _ROUTER),
 }
 """What the hub's configs say and transformers' do not, or what neither says."""

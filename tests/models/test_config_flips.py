@@ -75,6 +75,10 @@ OTHER: dict[str, Any] = {
     "attention_chunk_size": 20,
     "floor_scale": 20,
     "moe_layers": [1],
+    "altup_active_idx": 1,
+    "altup_num_inputs": 4,
+    "num_kv_shared_layers": 1,
+    "top_k_experts": 1,
 }
 FAMILIES = [case for case in CASES if "-" not in case and case != "qwen3_moe"]
 SHOWN = "cohere2"

@@ -23,6 +23,8 @@ from models.mixed import bounds_of, planned
 TARGETS = ("cpu", "vulkan", "webgpu")
 OTHER_NAMES = {
     "gemma3_text": "gemma3",
+    "gemma3n_text": "gemma3n",
+    "gemma4_text": "gemma4",
     "kimi_k2": "deepseek_v3",
     "qwen3_5_text": "qwen3_5",
     "qwen3_5_moe_text": "qwen3_5_moe",

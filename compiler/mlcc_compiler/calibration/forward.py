@@ -54,6 +54,8 @@ class Forward:
         self.caches: dict[int, LayerCache] = layer_caches(
             caches.infos(pools), pools, np.float32, _remembering(graph)
         )
+        self.asked: dict[int, tuple[Array, ...]] = dict.fromkeys(_asked(graph), ())
+        """Layer -> keys and values that other layers' queries ask, too."""
         ids, positions, wanted, *_ = ops.read_step(self.step, np.zeros(1, np.int32))
         self.values: dict[str, Any] = {
             "token_ids": ids,
@@ -94,9 +96,16 @@ class Forward:
         return operator(*inputs, *node["attributes"])
 
     def _attention(self, inputs: Sequence[Array], layer: int, record: str) -> Array:
-        """Each row attends to itself: it is a whole sequence, so nothing need be kept."""
-        q, *sinks, k, v = inputs
-        numbers, out = json.loads(record), np.empty_like(q)
+        """Each row attends to itself: it is a whole sequence, so nothing need be kept, but what
+        other layers ask for."""
+        numbers = json.loads(record)
+        if numbers["shared"]:
+            q, *sinks, k, v = *inputs, *self.asked[layer]
+        else:
+            q, *sinks, k, v = inputs
+        if layer in self.asked:
+            self.asked[layer] = k, v
+        out = np.empty_like(q)
         starts = self.step.sequences("first_token")
         for first, last in pairwise(starts):
             own = slice(int(first), int(last))
@@ -111,6 +120,12 @@ def _remembering(graph: Mapping[str, Any]) -> set[int]:
     """The layers whose operators are twins that keep something."""
     kept = (n for n in graph["nodes"] if isinstance(OPERATORS.get(n["op"]), Remembers))
     return {n["attributes"][0] for n in kept if n["op"] != "mlcc.attention"}
+
+
+def _asked(graph: Mapping[str, Any]) -> set[int]:
+    """The layers whose keys and values other layers ask, too."""
+    calls = (n["attributes"] for n in graph["nodes"] if n["op"] == "mlcc.attention")
+    return {layer for layer, record in calls if json.loads(record)["shared"]}
 
 
 def _attend(

@@ -6,7 +6,7 @@ sequences share the batch (the attention operator sorts that out).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from mlcc_compiler._tvm import Tensor, nn
 from mlcc_compiler.models import ops
@@ -17,33 +17,53 @@ LayerFactory = Callable[[DecoderConfig, int], nn.Module]
 
 
 class Decoder(nn.Module):
-    """The stack under the head; HF calls it `model`."""
+    """The stack under the head; HF calls it `model`. An architecture whose layers are given more
+    than hidden states has a `Stack` of its own, made of this one."""
 
     def __init__(self, config: DecoderConfig, layer: LayerFactory) -> None:
-        dtype = config.activation_dtype
+        self.config, dtype = config, config.activation_dtype
         self.embed_tokens = Embedding(config.vocab_size, config.hidden_size, dtype)
         self.layers = nn.ModuleList([layer(config, i) for i in range(config.num_layers)])
         self.norm = hidden_norm(config)
+
+    def forward(self, token_ids: Tensor, positions: Tensor) -> Tensor:
+        """Of all tokens a[n, hidden], before the last norm."""
+        growth, own = self.config.growth, []
+        if growth is not None:
+            own = [ops.growth(positions, growth.beta, growth.length)] * self.config.num_layers
+        return self.through(self.embedded(token_ids), positions, own)
+
+    def embedded(self, token_ids: Tensor) -> Tensor:
+        """What the first layer reads."""
+        x = self.embed_tokens(token_ids)
+        return x if self.config.embed_scale == 1.0 else x * self.config.embed_scale
+
+    def through(self, x: Tensor, positions: Tensor, own: Sequence[Tensor] = ()) -> Tensor:
+        """x through all layers; each is given its `own`, too, if there are any."""
+        tables = [ops.rope_table(positions, rope) for rope in self.config.ropes]
+        for index, layer in enumerate(self.layers):
+            rope = self.config.rope_of_layer[index]
+            x = layer(x, None if rope is None else tables[rope], *own[index : index + 1])
+        return x
+
+
+StackFactory = Callable[[DecoderConfig, LayerFactory], Decoder]
 
 
 class CausalLM(nn.Module):
     """token_ids i32[n], positions i32[n], logit_rows i32[r] -> logits f32[r, vocab]."""
 
-    def __init__(self, config: DecoderConfig, layer: LayerFactory) -> None:
+    def __init__(
+        self, config: DecoderConfig, layer: LayerFactory, stack: StackFactory = Decoder
+    ) -> None:
         self.config = config
-        self.model = Decoder(config, layer)
+        self.model = stack(config, layer)
         if not config.tie_embeddings:
             self.lm_head = Linear(config.hidden_size, config.vocab_size, result=ops.FLOAT32)
 
     def forward(self, token_ids: Tensor, positions: Tensor, logit_rows: Tensor) -> Tensor:
         config = self.config
-        x = self.model.embed_tokens(token_ids)
-        if config.embed_scale != 1.0:
-            x = x * config.embed_scale
-        tables = [ops.rope_table(positions, rope) for rope in config.ropes]
-        for index, layer in enumerate(self.model.layers):
-            rope = config.rope_of_layer[index]
-            x = layer(x, None if rope is None else tables[rope])
+        x = self.model(token_ids, positions)
         x = self.model.norm(ops.take_rows(x, logit_rows))
         if config.logit_scale != 1.0:
             x = x * config.logit_scale

@@ -35,6 +35,14 @@ DECODER_DEFAULTS: dict[str, Any] = {
 to it. A null is not silence: it stays."""
 
 
+@dataclass(frozen=True)
+class Growth:
+    """Queries times 1 + beta * log(1 + position // length) (Llama 4; Meta, 2025)."""
+
+    beta: float
+    length: int
+
+
 @dataclass(frozen=True, kw_only=True)
 class DecoderConfig:
     """Sizes and switches of one model; `windows` and `rope_of_layer` have one entry per layer.
@@ -75,6 +83,8 @@ class DecoderConfig:
     causal: bool = True
     """Whether tokens see only what is before them. Of an encoder, a window reaches both ways."""
     final_softcap: float | None = None
+    growth: Growth | None = None
+    """Of queries with their position; None = they are of one size everywhere."""
     activation_dtype: str = "float32"
     """Of what operators hand to one another; `ops` says which results are float32 nevertheless."""
     ignored: tuple[str, ...] = ()
@@ -174,6 +184,8 @@ def rope_from_hf(
     partial = partial or optional(hf, "partial_rotary_factor") or 1.0
     head_dim = head_dim_of(hf)
     dim = int(head_dim * partial)
+    if parameters.get("rope_type") == "proportional":  # which leaves a part of them at rest
+        dim = head_dim
     if dim < 2 or dim % 2 or dim > head_dim:
         raise refuse("partial_rotary_factor", f"an even part of {head_dim}", partial)
     return build_rope(
@@ -185,6 +197,16 @@ def rope_from_hf(
             context=context,
         )
     )
+
+
+def growth_of(hf: HfConfig, context: int) -> Growth | None:
+    """By `llama_4_scaling_beta` of the rope; None where no position of the context is that far."""
+    given = rope_parameters(hf)
+    if given.get("llama_4_scaling_beta") is None:
+        return None
+    length = require(given, "original_max_position_embeddings")
+    beta = positive(given, "llama_4_scaling_beta")
+    return Growth(beta, length) if context > length else None
 
 
 def long_factors(hf: HfConfig, context: int) -> bool:

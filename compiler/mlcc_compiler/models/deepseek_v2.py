@@ -18,6 +18,7 @@ from mlcc_compiler.models.config import (
     DECODER_DEFAULTS,
     DecoderConfig,
     common_fields,
+    growth_of,
     rope_from_hf,
     rope_parameters,
 )
@@ -106,9 +107,12 @@ class LatentAttention(nn.Module):
             return self.q_proj(x)
         return self.q_b_proj(self.q_a_layernorm(self.q_a_proj(x)))
 
-    def forward(self, x: Tensor, table: Tensor) -> Tensor:
+    def forward(self, x: Tensor, table: Tensor, growth: Tensor | None = None) -> Tensor:
+        """`growth` f32[n, 1]: what each token's queries are multiplied with."""
         config, rows, shape = self.config, x.shape[0], self.config.latent
-        q = nn.op.reshape(self.queries(x), (rows, shape.heads, config.head_dim))
+        q = self.queries(x)
+        q = q if growth is None else ops.combine(q, growth)
+        q = nn.op.reshape(q, (rows, shape.heads, config.head_dim))
         latent, norm = self.kv_a_proj_with_mqa(x), self.kv_a_layernorm.weight
         weight = self.kv_b_proj.weight
         out = ops.latent_attention(q, latent, norm, weight, table, self.layer, shape)
@@ -164,6 +168,7 @@ def config_of(
         ),
         query_rank=None if hf["q_lora_rank"] is None else require(hf, "q_lora_rank"),
         dense_layers=dense,
+        growth=growth_of(hf, context),
         experts=experts_of(hf) if dense < fields["num_layers"] else None,
         ignored=_drafts(hf, fields["num_layers"]),
     )
@@ -209,7 +214,7 @@ def only(hf: HfConfig, key: str, known: Sequence[Any]) -> None:
         raise UnsupportedError(
             f"config.json: '{key}' {hf[key]!r} is not supported, only "
             f"{' or '.join(map(repr, known))}; of these models DeepSeek V2, V2-Lite, V3, Kimi K2, "
-            "GLM-4.7-Flash and those made from them run here"
+            "Mistral 4, GLM-4.7-Flash and those made from them run here"
         )
 
 

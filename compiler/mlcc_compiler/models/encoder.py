@@ -94,15 +94,7 @@ class DecoderEncoder(Encoder):
             self.labels = Linear(config.hidden_size, readout.labels)
 
     def states(self, token_ids: Tensor, positions: Tensor) -> Tensor:
-        config = self.config
-        x = self.model.embed_tokens(token_ids)
-        if config.embed_scale != 1.0:
-            x = x * config.embed_scale
-        tables = [ops.rope_table(positions, rope) for rope in config.ropes]
-        for index, layer in enumerate(self.model.layers):
-            rope = config.rope_of_layer[index]
-            x = layer(x, None if rope is None else tables[rope])
-        return self.model.norm(x)
+        return self.model.norm(self.model(token_ids, positions))
 
     def score(self, x: Tensor) -> Tensor:
         return self.labels(x)

@@ -15,7 +15,7 @@ from mlcc_compiler._tvm import Tensor, nn, relax
 from mlcc_compiler.models import ops
 from mlcc_compiler.models.config import DecoderConfig
 from mlcc_compiler.models.fields import HfConfig, refuse, require
-from mlcc_compiler.models.layers import GatedMLP, Linear
+from mlcc_compiler.models.layers import GatedMLP, Linear, PlainMLP
 
 MOST = 1024
 """Experts of a layer: twice what the largest models have, and what a router's kernel has room for.
@@ -66,6 +66,11 @@ class Experts:
     """What the weights are multiplied with at the end."""
     shared: int = 0
     """Width inside the shared expert, which every token passes; 0 = there is none."""
+    gated: bool = True
+    """Whether experts, the shared one too, are gated MLPs and not plain ones."""
+    latent: int | None = None
+    """Width to which tokens are projected for the experts, and back from it; None = they are
+    not."""
     shared_gate: bool = False
     """Whether the shared expert's output is multiplied with a sigmoid of the input."""
 
@@ -78,11 +83,11 @@ def count_of(hf: HfConfig, key: str) -> int:
     return count
 
 
-def chosen_of(hf: HfConfig, count: int) -> int:
-    """`num_experts_per_tok`, of so many experts. Raises CheckpointError."""
-    chosen = require(hf, "num_experts_per_tok")
+def chosen_of(hf: HfConfig, count: int, key: str = "num_experts_per_tok") -> int:
+    """How many of so many experts are for a token. Raises CheckpointError."""
+    chosen = require(hf, key)
     if chosen > count:
-        raise refuse("num_experts_per_tok", f"at most the number of experts, {count}", chosen)
+        raise refuse(key, f"at most the number of experts, {count}", chosen)
     return chosen
 
 
@@ -122,16 +127,21 @@ class MixtureOfExperts(nn.Module):
         self, config: DecoderConfig, experts: Experts, shared_name: str = "shared_expert"
     ) -> None:
         self.numbers, self.activation, self.shared_name = experts, config.activation, shared_name
-        inner = replace(config, intermediate_size=experts.inner, mlp_bias=False)
+        width = experts.latent or config.hidden_size
+        inner = replace(config, hidden_size=width, intermediate_size=experts.inner, mlp_bias=False)
         corrected = experts.correction is not None and experts.correction.bias
         self.gate = Gate(config.hidden_size, experts.count, experts.router_bias, corrected)
-        self.experts = nn.ModuleList([GatedMLP(inner) for _ in range(experts.count)])
+        mlp = GatedMLP if experts.gated else PlainMLP
+        self.experts = nn.ModuleList([mlp(inner) for _ in range(experts.count)])
+        if experts.latent is not None:
+            self.fc1_latent_proj = Linear(config.hidden_size, experts.latent, config.mlp_bias)
+            self.fc2_latent_proj = Linear(experts.latent, config.hidden_size, config.mlp_bias)
         if experts.biased:
             self.gate_up_bias = nn.Parameter((2 * experts.count * experts.inner,), "float32")
             self.down_bias = nn.Parameter((experts.count * config.hidden_size,), "float32")
         if experts.shared:
             wide = replace(config, intermediate_size=experts.shared)
-            setattr(self, shared_name, GatedMLP(wide))
+            setattr(self, shared_name, mlp(wide))
         if experts.shared_gate:
             setattr(self, f"{shared_name}_gate", Gate(config.hidden_size, 1))
 
@@ -141,7 +151,9 @@ class MixtureOfExperts(nn.Module):
         if numbers.weighs_input:
             mixed = self._outputs(ops.combine(x, weights), choice)
         else:
-            mixed = ops.combine(self._outputs(x, choice), weights)
+            narrow = x if numbers.latent is None else self.fc1_latent_proj(x)
+            mixed = ops.combine(self._outputs(narrow, choice), weights)
+            mixed = mixed if numbers.latent is None else self.fc2_latent_proj(mixed)
         return mixed + self._shared(x) if numbers.shared else mixed
 
     def _route(self, logits: Tensor) -> tuple[Tensor, Tensor]:
@@ -161,11 +173,14 @@ class MixtureOfExperts(nn.Module):
     def _outputs(self, x: Tensor, choice: Tensor) -> Tensor:
         """What the chosen say, side by side."""
         numbers, experts = self.numbers, list(self.experts)
-        inner = [e.gate_proj for e in experts] + [e.up_proj for e in experts]
+        inner = [e.gate_proj for e in experts] if numbers.gated else []
+        inner += [e.up_proj for e in experts]
         both = _through(x, choice, inner, numbers.count)
         if numbers.biased:
             both = ops.add_expert_bias(both, choice, self.gate_up_bias, numbers.count, 2)
-        if numbers.clamped is None:
+        if not numbers.gated:
+            products = ops.activated(both, self.activation)
+        elif numbers.clamped is None:
             products = ops.gated_fused(both, self.activation)
         else:
             products = ops.clamped_swiglu(both, *numbers.clamped)

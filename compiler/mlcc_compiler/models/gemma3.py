@@ -37,7 +37,7 @@ def read_config(hf: HfConfig, context: int) -> DecoderConfig:
     fields["rope_of_layer"] = tuple(int(kind == "sliding_attention") for kind in types)
     return DecoderConfig(
         **fields,
-        ropes=(_global_rope(hf, context), _local_rope(hf, context)),
+        ropes=(global_rope(hf, context), local_rope(hf, context)),
         qk_norm=True,
         causal=causal,
         attention_softcap=optional(hf, "attn_logit_softcapping"),
@@ -45,11 +45,12 @@ def read_config(hf: HfConfig, context: int) -> DecoderConfig:
     )
 
 
-def _global_rope(hf: HfConfig, context: int) -> Rope:
+def global_rope(hf: HfConfig, context: int) -> Rope:
+    """Of layers that see everything."""
     return rope_from_hf(hf, context, layer_type="full_attention", default_theta=1e6)
 
 
-def _local_rope(hf: HfConfig, context: int) -> Rope:
+def local_rope(hf: HfConfig, context: int) -> Rope:
     """Sliding layers keep the short base and are never scaled."""
     new_style = rope_parameters(hf).get("sliding_attention") or {}
     theta = new_style.get("rope_theta") or hf.get("rope_local_base_freq") or 1e4

@@ -133,6 +133,16 @@ class Attention(nn.Module):
         return x if table is None else ops.rope(x, table, self.config.rope_pairs)
 
 
+class GrowingAttention(Attention):
+    """The same, with queries that grow with their position."""
+
+    def forward(self, x: Tensor, table: Tensor | None, growth: Tensor | None = None) -> Tensor:
+        """`growth` f32[n, 1]: what each token's queries are multiplied with."""
+        q, k, v = self.project(x)
+        q = q if growth is None else ops.combine(q, growth)
+        return self.o_proj(self.attend(q, k, v, table))
+
+
 class GatedMLP(nn.Module):
     """down(activation(gate(x)) * up(x)) (Shazeer, 2020)."""
 
@@ -145,6 +155,18 @@ class GatedMLP(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.down_proj(ops.gated(self.gate_proj(x), self.up_proj(x), self.activation))
+
+
+class PlainMLP(nn.Module):
+    """down(activation(up(x)))."""
+
+    def __init__(self, config: DecoderConfig) -> None:
+        self.up_proj = Linear(config.hidden_size, config.intermediate_size, config.mlp_bias)
+        self.down_proj = Linear(config.intermediate_size, config.hidden_size, config.mlp_bias)
+        self.activation = config.activation
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.down_proj(ops.activated(self.up_proj(x), self.activation))
 
 
 class FusedMLP(nn.Module):
@@ -166,14 +188,16 @@ class PreNormLayer(nn.Module):
     """
 
     def __init__(self, config: DecoderConfig, layer: int) -> None:
-        self.self_attn = Attention(config, layer)
+        attention = Attention if config.growth is None else GrowingAttention
+        self.self_attn = attention(config, layer)
         self.mlp = GatedMLP(config)
         self.input_layernorm = hidden_norm(config)
         self.post_attention_layernorm = hidden_norm(config)
         self.residual_scale = config.residual_scale
 
-    def forward(self, x: Tensor, table: Tensor | None) -> Tensor:
-        x = x + self._scaled(self.self_attn(self.input_layernorm(x), table))
+    def forward(self, x: Tensor, table: Tensor | None, *own: Tensor) -> Tensor:
+        """`own`: what else attention is given."""
+        x = x + self._scaled(self.self_attn(self.input_layernorm(x), table, *own))
         return x + self._scaled(self.mlp(self.post_attention_layernorm(x)))
 
     def _scaled(self, x: Tensor) -> Tensor:

@@ -5,10 +5,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from mlcc.errors import UnsupportedError
 from mlcc_compiler.models import mistral
-from mlcc_compiler.models.config import DecoderConfig, rope_parameters
-from mlcc_compiler.models.fields import HfConfig, optional
+from mlcc_compiler.models.config import DecoderConfig, growth_of, rope_parameters
+from mlcc_compiler.models.fields import HfConfig
 
 Layer = mistral.Layer
 
@@ -33,15 +32,7 @@ _ROPE = {
 
 
 def read_config(hf: HfConfig, context: int) -> DecoderConfig:
-    """config.json of a Ministral3ForCausalLM. Raises UnsupportedError for a longer context than
-    that up to which a query's size is the same everywhere."""
-    given = rope_parameters(hf) or _ROPE
-    original = optional(given, "original_max_position_embeddings")
-    grows = original is not None and optional(given, "llama_4_scaling_beta") is not None
-    if grows and original is not None and context > original:
-        raise UnsupportedError(
-            f"queries that grow with their position ('llama_4_scaling_beta') are not built, and "
-            f"they do beyond {original:.0f} tokens; use --context {original:.0f}"
-        )
-    hf = {**hf, "rope_parameters": given}
-    return replace(mistral.read_config(hf, context), architecture="ministral3")
+    """config.json of a Ministral3ForCausalLM."""
+    hf = {**hf, "rope_parameters": rope_parameters(hf) or _ROPE}
+    config = mistral.read_config(hf, context)
+    return replace(config, architecture="ministral3", growth=growth_of(hf, context))

@@ -3,8 +3,6 @@ half of each head turned."""
 
 from __future__ import annotations
 
-from mlcc_compiler._tvm import Tensor, nn
-from mlcc_compiler.models import ops
 from mlcc_compiler.models.config import (
     DECODER_DEFAULTS,
     DecoderConfig,
@@ -12,7 +10,7 @@ from mlcc_compiler.models.config import (
     rope_from_hf,
 )
 from mlcc_compiler.models.fields import HfConfig
-from mlcc_compiler.models.layers import Linear, PreNormLayer
+from mlcc_compiler.models.layers import PlainMLP, PreNormLayer
 
 DEFAULTS = {
     **DECODER_DEFAULTS,
@@ -22,18 +20,6 @@ DEFAULTS = {
     "partial_rotary_factor": 0.5,
 }
 del DEFAULTS["rms_norm_eps"]
-
-
-class PlainMLP(nn.Module):
-    """down(activation(up(x)))."""
-
-    def __init__(self, config: DecoderConfig) -> None:
-        self.up_proj = Linear(config.hidden_size, config.intermediate_size, config.mlp_bias)
-        self.down_proj = Linear(config.intermediate_size, config.hidden_size, config.mlp_bias)
-        self.activation = config.activation
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.down_proj(ops.activated(self.up_proj(x), self.activation))
 
 
 class Layer(PreNormLayer):

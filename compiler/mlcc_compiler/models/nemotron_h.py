@@ -1,19 +1,19 @@
 """Nemotron-H and Nemotron Nano 2 (NVIDIA, 2025): each layer is one thing, a mixer of Mamba 2, an
-attention without positions, or an MLP. Those with experts (Nano 3) are refused, by their layers.
+attention without positions, an MLP, or a mixture of plain ones (Nemotron 3).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from mlcc.errors import UnsupportedError
 from mlcc_compiler._tvm import Tensor, nn
+from mlcc_compiler.models import glm4_moe
 from mlcc_compiler.models.config import DECODER_DEFAULTS, DecoderConfig, activation, common_fields
-from mlcc_compiler.models.fields import HfConfig, refuse
-from mlcc_compiler.models.layers import Attention, hidden_norm
+from mlcc_compiler.models.experts import Experts, MixtureOfExperts
+from mlcc_compiler.models.fields import HfConfig, refuse, require
+from mlcc_compiler.models.layers import Attention, PlainMLP, hidden_norm
 from mlcc_compiler.models.mamba import Mamba, Mixer, scan_of, taps_of
-from mlcc_compiler.models.nemotron import PlainMLP
 
 DEFAULTS = {
     **DECODER_DEFAULTS,
@@ -33,21 +33,33 @@ DEFAULTS = {
     "use_conv_bias": True,
     "use_bias": False,
     "layer_norm_epsilon": 1e-5,
+    "n_routed_experts": 8,
+    "moe_intermediate_size": 7688,
+    "moe_shared_expert_intermediate_size": 7688,
+    "moe_latent_size": None,
+    "num_experts_per_tok": 2,
+    "n_shared_experts": 1,
+    "routed_scaling_factor": 1.0,
+    "n_group": 1,
+    "topk_group": 1,
+    "norm_topk_prob": True,
 }
 del DEFAULTS["rms_norm_eps"]
 _KINDS = {
     "M": "scan", "mamba": "scan", "linear_attention": "scan",
     "*": "attention", "attention": "attention", "full_attention": "attention",
     "-": "mlp", "mlp": "mlp",
+    "E": "moe", "moe": "moe",
 }  # fmt: skip
 """By the letters of `hybrid_override_pattern` and the words of `layers_block_type`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Config(DecoderConfig):
-    """A decoder of layers of three `kinds`."""
+    """A decoder of layers of four `kinds`; `experts` is None if none is a mixture."""
 
     mamba: Mamba
+    experts: Experts | None
     kinds: tuple[str, ...]
 
 
@@ -59,6 +71,9 @@ class Layer(nn.Module):
         self.norm = hidden_norm(config)
         if self.kind == "scan":
             self.mixer: nn.Module = Mixer(config.hidden_size, config.mamba, layer)
+        elif self.kind == "moe":
+            assert config.experts is not None
+            self.mixer = MixtureOfExperts(config, config.experts, "shared_experts")
         else:
             attends = self.kind == "attention"
             self.mixer = Attention(config, layer) if attends else PlainMLP(config)
@@ -91,6 +106,18 @@ def read_config(hf: HfConfig, context: int) -> Config:
         ignored=(r"^mtp\.",),
         kinds=kinds,
         mamba=_mamba(hf, fields["norm_eps"]),
+        experts=_experts(hf) if "moe" in kinds else None,
+    )
+
+
+def _experts(hf: HfConfig) -> Experts:
+    """The mixture; the shared expert has a width of its own, however many are said to be one."""
+    latent = hf["moe_latent_size"]
+    return replace(
+        glm4_moe.experts_of(hf),
+        gated=False,
+        latent=None if latent is None else require(hf, "moe_latent_size"),
+        shared=require(hf, "moe_shared_expert_intermediate_size"),
     )
 
 
@@ -123,11 +150,6 @@ def _pattern(hf: HfConfig) -> Any:
 
 
 def _kind(kind: Any) -> str:
-    if kind in ("E", "moe"):
-        raise UnsupportedError(
-            "config.json: 'layers_block_type' has layers with experts ('moe'), which of Nemotron-H "
-            "are not supported; Nemotron-H and Nemotron Nano 2 without experts run, and Qwen3-MoE"
-        )
     if not isinstance(kind, str) or kind not in _KINDS:
         raise refuse("layers_block_type", f"made of {', '.join(_KINDS)}", kind)
     return _KINDS[kind]

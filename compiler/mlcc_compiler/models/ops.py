@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from mlcc_compiler._tvm import Tensor, nn, relax
@@ -73,6 +74,13 @@ def rope(x: Tensor, table: Tensor, pairs: bool = False) -> Tensor:
     return _call("rope", [x, table], [int(pairs)], x.shape)
 
 
+def growth(positions: Tensor, beta: float, length: int) -> Tensor:
+    """positions i32[n] -> f32[n, 1]: 1 + beta * log(1 + position // length), what queries are
+    multiplied with so that attention stays as sharp over more keys (Llama 4; Meta, 2025)."""
+    shape = [positions.shape[0], 1]
+    return _call("growth", [positions], [float(beta), length], shape, FLOAT32)
+
+
 def attention(
     q: Tensor,
     k: Tensor,
@@ -88,6 +96,13 @@ def attention(
     """
     asked = [q] if sinks is None else [q, sinks]
     return _call("attention", [*asked, k, v], [layer, shape.text()], q.shape)
+
+
+def shared_attention(q: Tensor, layer: int, shape: AttentionShape) -> Tensor:
+    """The same over the keys and values that `layer`'s own attention was given, which this step's
+    are among: q a[n, heads, head_dim] -> a[n, heads, head_dim]."""
+    text = replace(shape, shared=True).text()
+    return _call("attention", [q], [layer, text], q.shape)
 
 
 def latent_attention(
@@ -166,7 +181,7 @@ def selective_scan(
 
 
 def scale_columns(x: Tensor, factors: Tensor) -> Tensor:
-    """x a[n, width], each column times its own of `factors` f32[width]."""
+    """x a[n, width], each column times its own of `factors` f32[width], or all times f32[1]."""
     return _call("scale_columns", [x, factors], [], x.shape)
 
 
@@ -261,6 +276,12 @@ def add_expert_bias(x: Tensor, choice: Tensor, bias: Tensor, experts: int, kinds
     return _call("add_expert_bias", [x, choice, bias], [experts, kinds], x.shape)
 
 
+def scale_chosen(weights: Tensor, choice: Tensor, factors: Tensor) -> Tensor:
+    """weights f32[n, k], each times its expert's of `factors` f32[experts], by `choice` i32[n, k]:
+    f32[n, k]."""
+    return _call("scale_chosen", [weights, choice, factors], [], weights.shape)
+
+
 def clamped_swiglu(gate_up: Tensor, alpha: float, limit: float) -> Tensor:
     """gate * sigmoid(alpha * gate) * (up + 1) of a[n, 2 * inner], where a gate is at most `limit`
     and an up between -limit and limit (gpt-oss; OpenAI, 2025)."""
@@ -272,6 +293,30 @@ def clamped_swiglu(gate_up: Tensor, alpha: float, limit: float) -> Tensor:
 def combine(x: Tensor, weights: Tensor) -> Tensor:
     """x a[n, k * hidden], weights f32[n, k] -> a[n, hidden], the weighted sum of the k."""
     return _call("combine", [x, weights], [], [x.shape[0], x.shape[1] // weights.shape[1]])
+
+
+def mix(
+    x: Tensor, modes: Tensor, coefs: Tensor, parts: int, factor: float, added: float = 0.0
+) -> Tensor:
+    """Sums of a token's own states: x a[n, parts * hidden], modes f32[n, a], coefs f32[out * parts,
+    a] -> a[n, out * hidden], whose part q is the sum over p of (factor * coefs[q * parts + p] .
+    modes + added) times part p of x (AltUp; Baykal et al., 2023)."""
+    width = coefs.shape[0] // parts * (x.shape[1] // parts)
+    return _call(
+        "mix", [x, modes, coefs], [parts, float(factor), float(added)], [x.shape[0], width]
+    )
+
+
+def match_magnitude(x: Tensor, like: Tensor, least: float) -> Tensor:
+    """x a[n, size] times the root mean square of `like` by its own, whose square is taken to be
+    `least` at least; each row by itself."""
+    return _call("match_magnitude", [x, like], [float(least)], x.shape)
+
+
+def above(x: Tensor, deviations: float) -> Tensor:
+    """x a[n, size] -> what of a row is above its mean and so many standard deviations (of all, not
+    of a sample), or 0: of normal numbers a part that is known stays (Gemma 3n; 2025)."""
+    return _call("above", [x], [float(deviations)], x.shape)
 
 
 def softcap(x: Tensor, cap: float) -> Tensor:

@@ -18,6 +18,8 @@ from mlcc_compiler.models import (
     gemma,
     gemma2,
     gemma3,
+    gemma3n,
+    gemma4,
     glm,
     glm4,
     glm4_moe,
@@ -36,6 +38,7 @@ from mlcc_compiler.models import (
     ministral,
     ministral3,
     mistral,
+    mistral4,
     mixtral,
     modernbert,
     nemotron,
@@ -55,7 +58,7 @@ from mlcc_compiler.models import (
     smollm3,
     starcoder2,
 )
-from mlcc_compiler.models.causal_lm import CausalLM
+from mlcc_compiler.models.causal_lm import CausalLM, Decoder
 from mlcc_compiler.models.config import DecoderConfig, rope_parameters
 from mlcc_compiler.models.encoder import DecoderEncoder, Encoder
 from mlcc_compiler.models.fields import HfConfig, optional, require
@@ -65,6 +68,7 @@ from mlcc_compiler.models.readout import Readout
 ARCHITECTURES: dict[str, Any] = {
     "llama": llama,
     "mistral": mistral,
+    "mistral4": mistral4,
     "qwen2": qwen2,
     "qwen3": qwen3,
     "qwen3_moe": qwen3_moe,
@@ -76,6 +80,10 @@ ARCHITECTURES: dict[str, Any] = {
     "gemma2": gemma2,
     "gemma3": gemma3,
     "gemma3_text": gemma3,
+    "gemma3n": gemma3n,
+    "gemma3n_text": gemma3n,
+    "gemma4": gemma4,
+    "gemma4_text": gemma4,
     "phi3": phi3,
     "deepseek_v2": deepseek_v2,
     "deepseek_v3": deepseek_v3,
@@ -172,7 +180,8 @@ def build_model(
         ) from error
     config = replace(config, activation_dtype=activation_dtype)
     if readout is None:
-        return Architecture(config, CausalLM(config, module.Layer))
+        stack = getattr(module, "Stack", Decoder)
+        return Architecture(config, CausalLM(config, module.Layer, stack))
     config = replace(config, tie_embeddings=False, ignored=(*config.ignored, r"^lm_head\."))
     made = module in ENCODERS.values()
     model = module.Model(config, readout, with_defaults(hf)) if made else None

@@ -1,10 +1,10 @@
 """Rotary position embedding: from a checkpoint's `rope_*` fields to frequencies.
 
 Knows the published scalings: linear (kaiokendev), NTK-aware `dynamic` (bloc97), YaRN (Peng et al.,
-2023), LongRoPE (Ding et al., 2024) and Llama 3.1's. It computes the frequencies once, at compile
-time: compiled for more than the original length, LongRoPE has its long factors and `dynamic` the
-longer base for short prompts too, where `transformers` switches by length. The rotation itself is
-an operator (`ops.rope`).
+2023), LongRoPE (Ding et al., 2024), Llama 3.1's and Gemma 4's `proportional`. It computes the
+frequencies once, at compile time: compiled for more than the original length, LongRoPE has its long
+factors and `dynamic` the longer base for short prompts too, where `transformers` switches by
+length. The rotation itself is an operator (`ops.rope`).
 """
 
 from __future__ import annotations
@@ -166,6 +166,14 @@ def _longrope(config: RopeConfig) -> tuple[Array, float]:
     return _plain(config) / np.asarray(factors, np.float64), float(scale)
 
 
+def _proportional(config: RopeConfig) -> tuple[Array, float]:
+    """The fast part of the frequencies; the slow ones do not turn at all (Gemma 4)."""
+    part = optional(config.parameters, "partial_rotary_factor") or 1.0
+    frequencies = _plain(config) / (optional(config.parameters, "factor") or 1.0)
+    frequencies[int(part * config.dim // 2) :] = 0.0
+    return frequencies, 1.0
+
+
 _SCALINGS: dict[str, Callable[[RopeConfig], tuple[Array, float]]] = {
     "default": _default,
     "linear": _linear,
@@ -174,4 +182,5 @@ _SCALINGS: dict[str, Callable[[RopeConfig], tuple[Array, float]]] = {
     "yarn": _yarn,
     "longrope": _longrope,
     "su": _longrope,
+    "proportional": _proportional,
 }

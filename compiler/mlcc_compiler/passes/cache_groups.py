@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mlcc_compiler._tvm import ir, relax
-from mlcc_compiler.caches import RECORDS, CachePlan, Caches, Kept, LayerRecord
+from mlcc_compiler.caches import RECORDS, CachePlan, Caches, Kept, LayerRecord, PagedRecord
 from mlcc_compiler.graph import PREFIX, call_parts, literal
 
 _ORDER = ("paged", "window", "state")
@@ -22,6 +22,8 @@ def caches_of(module: ir.IRModule, page_size: int, dtype: str) -> Caches:
     """
     layers: dict[int, Kept] = {}
     for layer, record in _records_of(module["forward"]):
+        if isinstance(record, PagedRecord) and record.asks_only:
+            continue
         kept = record.kept(page_size, dtype)
         layers[layer] = layers[layer].beside(kept) if layer in layers else kept
     groups: dict[Kept, list[int]] = {}

@@ -34,6 +34,8 @@ class PagedKV(Rewriter):
         self.caches, self.layout, self.kernels = caches, step, kernels
         self.updating: dict[Any, Any] = {}
         """Kernels -> the same with what they update in place."""
+        self.written: dict[int, list[Any]] = {}
+        """Place of a layer's first tensor -> its pages, once the step's tokens are in them."""
 
     def setup(self, function: relax.Function) -> list[relax.Var]:
         *self.inputs, weights = function.params
@@ -79,6 +81,7 @@ class PagedKV(Rewriter):
         place = self._place(int(literal(layer)), AttentionShape.of_text(str(literal(text))))
         inputs = [qkv, table, *norms.fields, self.slots[place.layout.group]]
         *pages, q = self._update("rotate_and_append", inputs, place, *numbers, out=[out])
+        self.written[place.first] = pages
         return self._attend([q], pages, place)
 
     def op_mean_rows(self, arguments: list[Any], call: relax.Call) -> Any:
@@ -87,9 +90,10 @@ class PagedKV(Rewriter):
         return self.call_tir(kernel, "mean_rows", [*arguments, self.step], call.ty_args[0])
 
     def _paged(self, record: PagedRecord, tensors: list[Any], place: Place) -> Any:
-        inputs = [*tensors[record.asking :], self.slots[place.layout.group]]
-        pages = self._update(record.append, inputs, place)
-        return self._attend(tensors[: record.asking], pages, place)
+        if not record.asks_only:
+            inputs = [*tensors[record.asking :], self.slots[place.layout.group]]
+            self.written[place.first] = self._update(record.append, inputs, place)
+        return self._attend(tensors[: record.asking], self.written[place.first], place)
 
     def _state(self, record: LayerRecord, tensors: list[Any], place: Place, out: Any) -> Any:
         inputs, sizes = [*tensors, self.step], [self.sizes["b"]]

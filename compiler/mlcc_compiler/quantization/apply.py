@@ -76,6 +76,7 @@ def _matrices(model: AnyModel, recipe: Recipe) -> Iterator[tuple[str, Linear | E
     for name, module in named_modules(model):
         tensor = f"{name}.weight"
         if isinstance(module, Embedding):
-            yield tensor, module, table
+            is_head = name.endswith("embed_tokens")
+            yield tensor, module, table if is_head else recipe.embedding
         elif isinstance(module, Linear):
             yield tensor, module, recipe.head if name == "lm_head" else recipe.of_linear(tensor)

@@ -120,6 +120,20 @@ _GPT_OSS = (
     Form(r"(.*\.mlp)\.experts\.gate_up_proj_bias", (r"\1.gate_up_bias",), kinds=2),
     Form(r"(.*\.mlp)\.experts\.down_proj_bias", (r"\1.down_bias",), kinds=1),
 )
+_GEMMA4 = (
+    Form(r"(.*)\.router\.proj\.weight", (r"\1.moe.gate.weight",)),
+    Form(r"(.*)\.router\.(scale|per_expert_scale)", (r"\1.moe.\2",)),
+    Form(
+        r"(.*)\.experts\.gate_up_proj",
+        (r"\1.moe.experts.{}.gate_proj.weight", r"\1.moe.experts.{}.up_proj.weight"),
+        experts=True,
+    ),
+    Form(
+        r"(.*)\.experts\.down_proj",
+        (r"\1.moe.experts.{}.down_proj.weight",),
+        experts=True,
+    ),
+)
 _ERNIE = (
     Form(
         r"(.*\.mlp)\.moe_statics\.e_score_correction_bias",
@@ -142,6 +156,9 @@ FORMS: Mapping[str, tuple[Form, ...]] = {
     "qwen3_5_moe_text": _STACKED,
     "falcon_h1": (Form(r"(.*)\.final_layernorm\.(.*)", (r"\1.norm.\2",)),),
     "ernie4_5_moe": _ERNIE,
+    "gemma4": _GEMMA4,
+    "gemma4_text": _GEMMA4,
     "gpt_oss": _GPT_OSS,
+    "mistral4": _STACKED,
     "llama4_text": _LLAMA4,
 }

@@ -20,6 +20,7 @@ from mlcc.device import (
     reference_latent,
     reference_pooling,
     reference_states,
+    reference_streams,
 )
 from mlcc.device import reference_ops as ops
 from mlcc.device.adapter_arrays import ReferenceAdapters
@@ -43,6 +44,7 @@ OPERATORS: dict[str, Callable[..., Any] | Remembers | ReadsStep] = {
     **reference_latent.OPERATORS,
     **reference_pooling.OPERATORS,
     **reference_states.OPERATORS,
+    **reference_streams.OPERATORS,
 }
 """By their names in the graph; each file of twins has its own."""
 

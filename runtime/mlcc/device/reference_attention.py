@@ -23,13 +23,16 @@ def attention(
     window: int | None,
     softcap: float | None,
     causal: bool = True,
+    shared: bool = False,
     **sizes: int,
 ) -> Array:
     """Append keys and values to the pages, 8-bit ones if they have scales, then attend; before
-    them are sinks, if there are any."""
-    *sinks, k, v = rest
+    them are sinks, if there are any. What is `shared` is in the pages already."""
     pages, scales = cache.tensors["kv"], cache.tensors.get("kv_scale")
-    append_kv(k, v, step.tokens(f"slot.{cache.group}"), pages, scales)
+    sinks = list(rest)
+    if not shared:
+        *sinks, k, v = rest
+        append_kv(k, v, step.tokens(f"slot.{cache.group}"), pages, scales)
     lists = step.lists(cache.group)
     numbers = (scale, window, softcap, scales, sinks[0] if sinks else None)
     return paged_attention(q, pages, lists, *numbers, causal)

@@ -87,6 +87,11 @@ def add_expert_bias(x: Array, choice: Array, bias: Array, experts: int, kinds: i
     return x + own.reshape(tokens, kinds * k * out)
 
 
+def scale_chosen(weights: Array, choice: Array, factors: Array) -> Array:
+    """weights [n, k], each times its expert's of `factors` [experts]."""
+    return weights * factors[choice]
+
+
 def clamped_swiglu(x: Array, alpha: float, limit: float) -> Array:
     """gate * sigmoid(alpha * gate) * (up + 1), of clamped gates and ups side by side."""
     gate, up = np.split(x, 2, axis=-1)
@@ -106,6 +111,7 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "mlcc.route_corrected": route_corrected,
     "mlcc.expert_linear": lambda *a: expert_linear(*a[:-2], experts=a[-2]),
     "mlcc.add_expert_bias": add_expert_bias,
+    "mlcc.scale_chosen": scale_chosen,
     "mlcc.clamped_swiglu": clamped_swiglu,
     "mlcc.combine": combine,
 }

@@ -83,7 +83,7 @@ def scale(x: Array, factor: float) -> Array:
 
 
 def scale_columns(x: Array, factors: Array) -> Array:
-    """Every column times its own."""
+    """Every column times its own, or times the one that there is."""
     return x * factors
 
 
@@ -181,6 +181,12 @@ def rope_table(positions: Array, inv_freq: Array, mscale: float) -> Array:
     return (np.concatenate([np.cos(wide), np.sin(wide)], axis=1) * mscale).astype(inv_freq.dtype)
 
 
+def growth(positions: Array, beta: float, length: int) -> Array:
+    """[n, 1]: 1 + beta * log(1 + position // length)."""
+    grown: Array = 1 + beta * np.log1p(positions[:, None] // length)
+    return grown
+
+
 def rope(x: Array, table: Array, pairs: bool = False) -> Array:
     """Turn the first rotary_dim elements of each head of x [n, heads, head_dim]: each with one half
     of them away, or by `pairs` with its neighbour."""
@@ -218,6 +224,7 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "mlcc.gated": gated,
     "mlcc.gated_fused": gated_fused,
     "mlcc.softcap": softcap,
+    "mlcc.growth": growth,
     "mlcc.scale_columns": scale_columns,
     "mlcc.take_rows": take_rows,
 }

@@ -155,10 +155,13 @@ def scale(isa: Isa, row: Sizes, factor: float) -> PrimFunc:
 
 
 def scale_columns(isa: Isa, row: Sizes, columns: Sizes) -> PrimFunc:
-    """(x f32[n, width], factors f32[width]) -> x * factors."""
+    """(x f32[n, width], factors f32[width] or f32[1]) -> x * factors."""
 
     def body(x: Expr, factors: Expr, y: Expr) -> None:
-        _chunks(y, isa.lanes, lambda i, j, k: x[i, span(j, k)] * factors[span(j, k)])
+        def of(j: Expr, k: int) -> Expr:
+            return spread(factors[0], k) if columns == (1,) else factors[span(j, k)]
+
+        _chunks(y, isa.lanes, lambda i, j, k: x[i, span(j, k)] * of(j, k))
 
     rows = activations(isa, "n", *row)
     return kernel(body, x=rows, factors=f32(*columns), y=rows)

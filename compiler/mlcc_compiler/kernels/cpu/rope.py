@@ -34,6 +34,17 @@ def rope_table(isa: Isa, position: Sizes, inv_freq: Sizes, mscale: float) -> Pri
     return kernel(body, positions=i32("n"), inv_freq=f32(half), table=f32("n", rotary_dim))
 
 
+def growth(isa: Isa, position: Sizes, beta: float, length: int) -> PrimFunc:
+    """(positions i32[n]) -> f32[n, 1], 1 + beta * log(1 + position // length)."""
+
+    def body(positions: Expr, y: Expr) -> None:
+        with T.serial(positions.shape[0]) as i:
+            passed = T.Cast("float32", 1 + T.floordiv(positions[i], length))
+            store(y, T.float32(1) + T.float32(beta) * T.log(passed), i, 0)
+
+    return kernel(body, positions=i32("n"), y=f32("n", 1))
+
+
 def rope(isa: Isa, row: Sizes, table: Sizes, pairs: int) -> PrimFunc:
     """(x f32[n, heads, head_dim], table f32[n, rotary_dim]) -> x with its first rotary_dim turned.
 

@@ -170,10 +170,13 @@ def scale(gpu: Gpu, row: Sizes, factor: float) -> PrimFunc:
 
 
 def scale_columns(gpu: Gpu, row: Sizes, columns: Sizes) -> PrimFunc:
-    """(x f32[n, width], factors f32[width]) -> x * factors."""
+    """(x f32[n, width], factors f32[width] or f32[1]) -> x * factors."""
 
     def body(x: Expr, factors: Expr, out: Expr) -> None:
-        each_element(gpu, x.shape[0], row[0], lambda i, j: store(out, x[i, j] * factors[j], i, j))
+        def element(i: Expr, j: Expr) -> None:
+            store(out, x[i, j] * factors[0 if columns == (1,) else j], i, j)
+
+        each_element(gpu, x.shape[0], row[0], element)
 
     rows = activations(gpu, "n", *row)
     return kernel(body, x=rows, factors=f32(*columns), out=rows)

@@ -12,6 +12,7 @@ from mlcc_compiler.kernels.gpu import (
     parts,
     pooling,
     rope,
+    streams,
 )
 from mlcc_compiler.kernels.gpu.attention import attention
 from mlcc_compiler.kernels.gpu.attention import latent as attend_latents
@@ -30,6 +31,7 @@ FACTORIES: dict[str, Factory] = {
     "layer_norm": norm.layer_norm,
     "add_rms_norm": norm.add_rms_norm,
     "rope_table": rope.rope_table,
+    "growth": rope.growth,
     "rope": rope.rope,
     "activated": elementwise.activated,
     "gated": elementwise.gated,
@@ -39,9 +41,13 @@ FACTORIES: dict[str, Factory] = {
     "route_corrected": corrected.route_corrected,
     "combine": route.combine,
     "add_expert_bias": biased.add_expert_bias,
+    "scale_chosen": biased.scale_chosen,
     "clamped_swiglu": biased.clamped_swiglu,
     "add": elementwise.add,
     "scale": elementwise.scale,
+    "mix": streams.mix,
+    "match_magnitude": streams.match_magnitude,
+    "above": streams.above,
     "scale_columns": elementwise.scale_columns,
     "take_parts": parts.take_parts,
     "take_rows": elementwise.take_rows,

@@ -36,6 +36,19 @@ def rope_table(gpu: Gpu, position: Sizes, inv_freq: Sizes, scale: float) -> Prim
     return kernel(body, positions=i32("n"), inv_freq=f32(half), table=f32("n", 2 * half))
 
 
+def growth(gpu: Gpu, position: Sizes, beta: float, length: int) -> PrimFunc:
+    """(positions i32[n]) -> f32[n, 1], 1 + beta * log(1 + position // length)."""
+
+    def body(positions: Expr, y: Expr) -> None:
+        def element(i: Expr, j: Expr) -> None:
+            passed = (1 + tirx.floordiv(positions[i], length)).astype("float32")
+            store(y, real(1) + real(beta) * T.log(passed), i, j)
+
+        each_element(gpu, positions.shape[0], 1, element)
+
+    return kernel(body, positions=i32("n"), y=f32("n", 1))
+
+
 def rope(gpu: Gpu, row: Sizes, table: Sizes, pairs: int) -> PrimFunc:
     """(x f32[n, heads, head_dim], table f32[n, rotary_dim]) -> x, its first rotary_dim turned:
     halves, or by `pairs` neighbours."""

@@ -1,4 +1,5 @@
-"""What gpt-oss's experts have beside their matrices, on the CPU: biases, and a clamped SwiGLU."""
+"""What experts have beside their matrices, on the CPU: gpt-oss's biases and clamped SwiGLU, Gemma
+4's factors."""
 
 from __future__ import annotations
 
@@ -32,6 +33,18 @@ def add_expert_bias(
 
     rows = activations(isa, "n", width)
     return kernel(body, x=rows, choice=i32("n", k), biases=f32(*bias), y=rows)
+
+
+def scale_chosen(isa: Isa, row: Sizes, chosen: Sizes, factors: Sizes) -> PrimFunc:
+    """(weights f32[n, k], choice i32[n, k], factors f32[experts]) -> weights f32[n, k], each times
+    its expert's."""
+
+    def body(x: Expr, choice: Expr, own: Expr, y: Expr) -> None:
+        with T.grid(x.shape[0], row[0]) as (i, j):
+            store(y, x[i, j] * own[T.Cast("int64", choice[i, j])], i, j)
+
+    rows = f32("n", *row)
+    return kernel(body, x=rows, choice=i32("n", *chosen), own=f32(*factors), y=rows)
 
 
 def clamped_swiglu(isa: Isa, row: Sizes, alpha: float, limit: float) -> PrimFunc:

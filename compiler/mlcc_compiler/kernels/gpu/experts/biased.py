@@ -1,4 +1,5 @@
-"""What gpt-oss's experts have beside their matrices, on the GPU: biases, and a clamped SwiGLU."""
+"""What experts have beside their matrices, on the GPU: gpt-oss's biases and clamped SwiGLU, Gemma
+4's factors."""
 
 from __future__ import annotations
 
@@ -29,6 +30,20 @@ def add_expert_bias(
 
     rows = activations(gpu, "n", width)
     return kernel(body, x=rows, choice=i32("n", k), biases=f32(*bias), y=rows)
+
+
+def scale_chosen(gpu: Gpu, row: Sizes, chosen: Sizes, factors: Sizes) -> PrimFunc:
+    """(weights f32[n, k], choice i32[n, k], factors f32[experts]) -> weights f32[n, k], each times
+    its expert's."""
+
+    def body(x: Expr, choice: Expr, own: Expr, y: Expr) -> None:
+        def element(i: Expr, j: Expr) -> None:
+            store(y, x[i, j] * own[choice[i, j]], i, j)
+
+        each_element(gpu, x.shape[0], row[0], element)
+
+    rows = f32("n", *row)
+    return kernel(body, x=rows, choice=i32("n", *chosen), own=f32(*factors), y=rows)
 
 
 def clamped_swiglu(gpu: Gpu, row: Sizes, alpha: float, limit: float) -> PrimFunc:

@@ -1,0 +1,24 @@
+"""The CPU's kernels of Gemma 3n's states, and of queries that grow, against their twins."""
+
+from __future__ import annotations
+
+from cpu_kernels import run
+from stream_cases import check_above, check_growth, check_match_magnitude, check_mix
+
+from mlcc_compiler.kernels.cpu import rope, streams
+
+
+def test_mix() -> None:
+    check_mix(run, streams.mix)
+
+
+def test_match_magnitude() -> None:
+    check_match_magnitude(run, streams.match_magnitude)
+
+
+def test_above() -> None:
+    check_above(run, streams.above)
+
+
+def test_growth() -> None:
+    check_growth(run, rope.growth)
