@@ -44,9 +44,9 @@ RERANK_DOCUMENT = Object(
 )
 DOCUMENT = Custom(
     "a text, or an object with a 'text'",
-    lambda value, where: (
-        RERANK_DOCUMENT if isinstance(value, Mapping) else Text()
-    ).check(value, where),
+    lambda value, where: (RERANK_DOCUMENT if isinstance(value, Mapping) else Text()).check(
+        value, where
+    ),
     (Text(), RERANK_DOCUMENT),
 )
 _SHARED = (

@@ -8,7 +8,8 @@ from mlcc.api.tools.gemma import FUNCTION_GEMMA, GEMMA4, GEMMA_FENCE
 from mlcc.api.tools.glm import GLM
 from mlcc.api.tools.glm4 import GLM4
 from mlcc.api.tools.harmony import HARMONY_CALLS
-from mlcc.api.tools.hermes import GRANITE, HERMES, NEMOTRON
+from mlcc.api.tools.hermes import FALCON, GRANITE, HERMES, NEMOTRON
+from mlcc.api.tools.hunyuan import HUNYUAN
 from mlcc.api.tools.kimi import KIMI
 from mlcc.api.tools.llama_json import LLAMA_JSON
 from mlcc.api.tools.marked_python import LFM2, OLMO3
@@ -22,7 +23,7 @@ from mlcc.api.tools.qwen_xml import QWEN_XML
 _ALL: tuple[Format, ...] = (
     HERMES, QWEN_XML, LLAMA_JSON, PYTHONIC, MISTRAL, MISTRAL_ARRAY, HARMONY_CALLS, DEEPSEEK,
     DEEPSEEK_V31, KIMI, GLM, GLM4, MINIMAX, COHERE, LFM2, OLMO3, NEMOTRON, GEMMA_FENCE,
-    FUNCTION_GEMMA, GEMMA4, GRANITE, PLAIN_JSON,
+    FUNCTION_GEMMA, GEMMA4, GRANITE, FALCON, HUNYUAN, PLAIN_JSON,
 )  # fmt: skip
 FORMATS: dict[str, Format] = {made.name: made for made in _ALL}
 _SIGNS: tuple[tuple[tuple[str, ...], Format], ...] = (
@@ -45,6 +46,8 @@ _SIGNS: tuple[tuple[tuple[str, ...], Format], ...] = (
     (("<|observation|>", "metadata"), GLM4),
     (("<function=", "<parameter="), QWEN_XML),
     (("<|tool_call|>",), GRANITE),
+    (("<tool_calls>", "```json"), HUNYUAN),
+    (("You are a Falcon assistant", "<tool_call>"), FALCON),
     (("<tool_call>",), HERMES),
     (("tool_code",), GEMMA_FENCE),
     (("<|header_start|>", '"parameters": dictionary'), LLAMA_JSON),
