@@ -1,5 +1,5 @@
-"""Writes model_wordpiece_fixture.json: what Python's `tokenizers` makes of hard texts with the parts
-of BERT's tokenizers, and of RoBERTa's frame. Run by hand in the project's environment.
+"""Writes model_wordpiece_fixture.json: what Python's `tokenizers` makes of hard texts with the
+parts of BERT's tokenizers, and of RoBERTa's frame. Run by hand in the project's environment.
 
 The vocabulary is every second character of the texts, alone and behind others, and some words: a
 text that is normalized or cut otherwise gets other ids, and much of it is unknown.
@@ -22,15 +22,20 @@ WORDS = ["the", "hello", "world", "##ing", "##ed", "play", "##2", "un", "##aff",
          "##σ", "ς", "##ς", "i", "##̇", "don", "'", "t", "do", "not", "n"]  # fmt: skip
 BERT = [
     "Playing UNAFFABLE played", "ΟΔΥΣΣΕΥΣ ΣΟΦΟΣ Σ aΣ", "İstanbul İ I ı", "ÀÉÎõü Ångström ǅ ß ẞ",
-    "a\x00b\x07c\x7fd\x0be\x0cf\x85g", "\u180e\u200b\u2060\u061c\u08e2\u0890|", "中文字漢\U00020000\U0002b81eカ",
-    "[CLS] a [SEP] b[MASK]c [mask]", "\u061d?\u2e52\u2e43!\u166d\U000111c9$+<=>^`|~", "x" * 101, "x" * 100,
-    "don't do not , I 'm . ' s n't", "e\u0301\u0327\u1ab0\u1dfb", "\ue000\ufffd\U000f0000\ufeff", "#Ing ##ing",
+    "a\x00b\x07c\x7fd\x0be\x0cf\x85g",
+    "\u180e\u200b\u2060\u061c\u08e2\u0890|", "中文字漢\U00020000\U0002b81eカ",
+    
+    "[CLS] a [SEP] b[MASK]c [mask]", "\u061d?\u2e52\u2e43!\u166d\U000111c9$+<=>^`|~",
+    "x" * 101, "x" * 100,
+    "don't do not , I 'm . ' s n't", "e\u0301\u0327\u1ab0\u1dfb",
+    "\ue000\ufffd\U000f0000\ufeff", "#Ing ##ing",
 ]  # fmt: skip
 
 
 def vocabulary() -> dict[str, int]:
     texts = "".join([*TEXTS, *BERT])
-    forms = {c for form in (texts, texts.lower()) for c in unicodedata.normalize("NFD", form) + form}
+    cased = (texts, texts.lower())
+    forms = {c for form in cased for c in unicodedata.normalize("NFD", form) + form}
     letters = sorted(c for c in forms if not c.isspace() and ord(c) > 0x20)[::2]
     pieces = [*SPECIAL, *WORDS, *letters, *(f"##{letter}" for letter in letters)]
     return {piece: i for i, piece in enumerate(dict.fromkeys(pieces))}

@@ -31,17 +31,11 @@ const UPLOAD_WINDOW = 64 << 20;
 /** What an executor reads of a plan. */
 export type ExecutorPlan = Pick<
   Plan,
-  | 'abi'
-  | 'interface'
-  | 'functions'
-  | 'row_width'
-  | 'capacity'
-  | 'step_words'
-  | 'adjust_words'
-  | 'adapters'
->;
+  'abi' | 'interface' | 'functions' | 'capacity' | 'step_words' | 'adjust_words' | 'adapters'
+> &
+  Pick<Plan, 'row_width'>;
 
-/** Functions that only some steps need, and `sample`, which no encoder has. */
+/** What only some steps need; and `sample`, which no encoder has. */
 const OPTIONAL = ['sample', 'copy_pages', 'adjust', 'top_logprobs', 'forward_adapters'];
 
 type Wanted = Readonly<Record<'copy' | 'adapted' | 'adjust' | 'top', LibraryFunction | undefined>>;
@@ -171,7 +165,7 @@ export class Executor {
     return result;
   }
 
-  /** What was asked of WebGPU so far. */
+  /** What was asked of WebGPU. */
   get counts(): Readonly<Counts> {
     return this.library.commands.counts;
   }
@@ -263,8 +257,7 @@ export class Executor {
     return found;
   }
 
-  /** From a step's logits to its tokens, and whatever else is told of them; or an encoder's rows,
-   * which are there instead of logits. */
+  /** From logits to tokens, and what else is told of them; or an encoder's rows instead. */
   private choose(
     logits: TVMObject,
     { step, adjustments }: Staged,
