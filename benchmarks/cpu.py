@@ -7,8 +7,9 @@
 Makes a random checkpoint of the shape, compiles it (q4, q8), then runs every engine in turn, round
 after round, in a process of its own: prefill of 512 tokens, decode of 128 from an empty context.
 Prints medians, ratios to the best peer, and one JSON line; says what else kept the cores busy.
-`moe` is OLMoE-1B-7B's shape (`moe-small` a quarter of its layers), whose GGUF `random_moe_gguf.py`
-makes; `hybrid` is Qwen3.5-0.8B's, beside as many weights in layers of attention alone.
+`moe` is OLMoE-1B-7B's shape, whose GGUF `random_moe_gguf.py` makes; `moe-small` a quarter of its
+layers, beside a dense model of as many weights as a token uses; `hybrid` is Qwen3.5-0.8B's, beside
+as many weights in layers of attention alone.
 
 Floors for 135M at q4 (about 90 MB read per token): decode = bytes / bandwidth, about 2 ms at 45
 GB/s; prefill = 2 x 107 M multiply-adds per token over the int8 dot product's peak.
@@ -34,9 +35,9 @@ PREFILL, DECODE = 512, 128
 QUIET = 0.25
 """Cores that others may take while a round counts."""
 Speeds = dict[str, float]
-FAMILIES = ("moe", "moe-small", "hybrid", "hybrid-dense")
+FAMILIES = ("moe", "moe-small", "moe-small-dense", "hybrid", "hybrid-dense")
 """Shapes of `families.py`."""
-BESIDE = {"hybrid": "hybrid-dense"}
+BESIDE = {"hybrid": "hybrid-dense", "moe-small": "moe-small-dense"}
 """What a shape is compared with, of our own."""
 
 

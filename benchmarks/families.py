@@ -66,6 +66,19 @@ YARN = {
 SHAPES: dict[str, dict[str, Any]] = {
     "moe": OLMOE,
     "moe-small": {**OLMOE, "num_hidden_layers": 4},
+    "moe-small-dense": {  # all of the weights that a token of moe-small uses, and no others
+        **COMMON,
+        "model_type": "llama",
+        "hidden_size": 2048,
+        "intermediate_size": 8 * 1024,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 16,
+        "num_key_value_heads": 16,
+        "max_position_embeddings": 4096,
+        "rope_theta": 10000.0,
+        "tie_word_embeddings": False,
+        "vocab_size": 50304,
+    },
     "hybrid": {  # Qwen3.5-0.8B's layers, with a smaller vocabulary
         **QWEN3_5,
         "hidden_size": 1024,

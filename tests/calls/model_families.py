@@ -117,4 +117,8 @@ FAMILIES = [
            past=({"role": "assistant", "metadata": "get_weather", "content": '{"city": "Rôme", "days": 3, "unit": "C"}'}, {"role": "observation", "content": "21 °C"})),
     Family("lfm2_5", "lfm2", "think", True, f'<think>{THINK}</think><|tool_call_start|>[get_weather(city="Rome", days=3)]<|tool_call_end|>', [WEATHER], thought=THINK,
            ends_in="<|im_start|>assistant\n", silent='<|tool_call_start|>[get_weather(city="Rôme", days=3, unit="C")]<|tool_call_end|>', shows_calls=False),
+    Family("falcon_h1", "falcon", None, True, '<tool_call>\n[\n  {"name": "get_weather", "arguments": {"city": "Rome", "days": 3}},\n  {"name": "now", "arguments": {}}\n]\n</tool_call>', [WEATHER, NOW],
+           ends_in="<|im_start|>assistant\n", silent='<tool_call>\n[\n{"name": "get_weather", "arguments": {"city": "Rôme", "days": 3, "unit": "C"}}\n]\n</tool_call>', shows_calls=False),
+    Family("hunyuan_7b", "hunyuan", "hunyuan", True, f'<think>\n{THINK}\n</think>\n<answer>\nI ask.<tool_calls><tool_call>get_weather\n```json\n{{"city": "Rome", "days": 3}}\n```</tool_call>\n<tool_call>now\n```json\n{{}}\n```</tool_call></tool_calls>\n</answer>', [WEATHER, NOW], "I ask.", THINK,
+           ends_in="<|extra_0|>", variables=THINKING),
 ]  # fmt: skip

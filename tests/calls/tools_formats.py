@@ -119,6 +119,10 @@ SAMPLES = [
     Sample("functiongemma", f"<start_function_call>call:write_file{{path:<escape>a.py<escape>,text:<escape>{CODE}<escape>}}<end_function_call><start_function_call>call:now{{}}<end_function_call>", [WRITE, NOW]),
     Sample("gemma4", '<|tool_call>call:get_weather{city:<|"|>Rome<|"|>,days:3}<tool_call|>', [WEATHER]),
     Sample("granite", '<|tool_call|>[{"name": "get_weather", "arguments": {"city": "Rome", "days": 3}}, {"name": "now", "arguments": {}}]', [WEATHER, NOW]),
+    Sample("hunyuan", 'Sure.<tool_calls><tool_call>get_weather\n```json\n{"city": "Rome", "days": 3}\n```</tool_call>\n<tool_call>now\n```json\n{}\n```</tool_call></tool_calls>', [WEATHER, NOW], "Sure."),
+    Sample("hunyuan", f"<tool_calls>\n<tool_call>write_file\n```json\n{_WRITE_JSON}", [WRITE]),
+    Sample("falcon", 'Sure.\n<tool_call>\n[\n  {"name": "get_weather", "arguments": {"city": "Rome", "days": 3}},\n  {"name": "now", "arguments": {}}\n]\n</tool_call>', [WEATHER, NOW], "Sure."),
+    Sample("falcon", '<tool_call>{"name": "now", "arguments": {}}</tool_call>', [NOW]),
     Sample("kimi", f'Sure.{KB}<|tool_call_begin|>functions.get_weather:0{KA}{{"city": "Rome", "days": 3}}<|tool_call_end|><|tool_call_begin|>functions.now:1{KA}{{}}<|tool_call_end|>{KE}', [WEATHER, NOW], "Sure.", ids=("functions.get_weather:0", "functions.now:1")),
     Sample("kimi", f'{KB} <|tool_call_begin|> functions.write_file:12 {KA} {_WRITE_JSON}', [WRITE], ids=("functions.write_file:12",)),
     Sample("kimi", f'{KB}<|tool_call_begin|>now:3{KA}{{}}<|tool_call_end|><|tool_call_begin|>now:3{KA}{{}}<|tool_call_end|>{KE}', [NOW, NOW], ids=("now:3", "call_0")),
@@ -169,6 +173,8 @@ MALFORMED = [
     Malformed("gemma-fence", "```tool_code\nx = 1\n```", "no call"),
     Malformed("functiongemma", "<start_function_call>now()<end_function_call>", "another way"),
     Malformed("granite", '<|tool_call|>[{"name": "now"', "no end"),
+    Malformed("hunyuan", "<tool_calls><tool_call>now\n```json\n{", "no end"),
+    Malformed("falcon", '<tool_call>\n[\n  {"name": "now"', "no end"),
     Malformed("kimi", f"{KB}<|tool_call_begin|>functions.now:0{KA}{{", "no end"),
     Malformed(
         "kimi", f"{KB}<|tool_call_begin|>functions.now:0{KA}{{1}}<|tool_call_end|>{KE}", "no JSON"

@@ -6,7 +6,9 @@ placeholders.
 
 from __future__ import annotations
 
+import base64
 import re
+from array import array
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -102,6 +104,17 @@ class Matcher:
             wanted = f"from '{name}' ({self.names[name]}) to less than {distance} more"
             raise Mismatch(f"{where}: wanted {wanted}, got {_short(actual)}")
 
+    def _near(self, argument: tuple[Json, float], actual: Json, where: str) -> None:
+        wanted, bound = argument
+        found = _floats(actual) if isinstance(actual, str) else actual
+        if isinstance(wanted, list) and isinstance(found, list) and len(wanted) == len(found):
+            for index, (one, other) in enumerate(zip(wanted, found, strict=True)):
+                self._near((one, bound), other, f"{where}[{index}]")
+        elif not isinstance(wanted, (int, float)) or not isinstance(found, (int, float)):
+            raise differ(where, wanted, actual)
+        elif not abs(wanted - found) <= bound:
+            raise Mismatch(f"{where}: wanted {wanted} within {bound}, got {found}")
+
     def _recorded(self, expected: Json, actual: Json, where: str) -> None:
         if not self.recording and not _equal(expected, actual):
             raise differ(where, expected, actual)
@@ -115,6 +128,7 @@ _RULES: dict[str, Callable[[Matcher, Any, Json, str], None]] = {
     "$same": Matcher._same,
     "$differs": Matcher._differs,
     "$below": Matcher._below,
+    "$near": Matcher._near,
     "$record": Matcher._recorded,
 }
 
@@ -126,6 +140,14 @@ def rule_of(expected: Json) -> tuple[str, Any] | None:
         if name.startswith("$"):
             return name, argument
     return None
+
+
+def _floats(text: str) -> Json:
+    """What base64 of float32 says; anything else as it is."""
+    try:
+        return array("f", base64.b64decode(text, validate=True)).tolist()
+    except ValueError:
+        return text
 
 
 def differ(where: str, expected: Json, actual: Json) -> Mismatch:

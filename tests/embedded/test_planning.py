@@ -83,14 +83,15 @@ def test_the_page_may_choose_the_sizes() -> None:
     assert "1 .. 64" in error(planned(max_step_tokens=65))["message"]
 
 
-def test_an_encoder_is_refused_before_its_weights_are_fetched() -> None:
+def test_an_encoder_is_planned_for_as_many_texts_as_it_was_compiled_for() -> None:
     encoder = EncoderInfo(
         task="embed", pooling="mean", width=8, normalize=True, prompts={}, activation="none"
     )
     small = toy_manifest(compiled([PAGED], [8], context=64))
-    found = error(planned(replace(small, functions=("forward",), encoder=encoder)))
-    assert found["code"] == "encoder_model"
-    assert "no tab computes yet" in found["message"] and "mlcc serve" in found["message"]
+    made = planned(replace(small, functions=("forward",), encoder=encoder))
+    assert (made["row_width"], made["functions"]) == (8, ["forward"])
+    assert made["capacity"]["max_batch"] == 8
+    assert planned()["row_width"] is None
 
 
 def test_a_large_context_gets_a_budget_of_pages_and_says_so() -> None:

@@ -69,7 +69,10 @@ def test_end_of_sequence_ids(tmp_path: Path, files: Any, expected: tuple[int, ..
         (12, [2, 11, 12]),  # Nemotron Nano 2: <SPECIAL_12> ends a turn
         (1, 1),  # DeepSeek V3 and V3.1: <｜end▁of▁sentence｜>
         (255001, 255001),  # Command R7B: <|END_OF_TURN_TOKEN|>
-        (100257, [100265, 100257]),  # Phi-4: <|im_end|>, <|endoftext|>
+        (100265, [100257, 100265]),  # Phi-4: <|endoftext|>, <|im_end|>
+        (100257, [100265, 100257]),  # OLMo 3: <|im_end|>, <|endoftext|>
+        (11, [11, 228]),  # Falcon-H1: <|end_of_text|>, <|im_end|>
+        (127960, [127960, 127967]),  # HunYuan 7B: <|eos|>, and what its file names beside it
         (200001, [200001, 200007, 200008]),  # Llama 4: end of text, of message and of turn
         ([151329, 151336, 151338], None),  # GLM-4, where only its config has them
     ],

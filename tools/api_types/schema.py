@@ -15,6 +15,7 @@ from textwrap import wrap
 from typing import Any
 
 from mlcc.api import shapes
+from mlcc.api.encoders import EMBEDDING, RERANK, RERANK_DOCUMENT, SCORE
 from mlcc.api.fields import CHAT, COMPLETION, STREAM_OPTIONS
 from mlcc.api.message_fields import MESSAGE, TEXT_PART
 from mlcc.api.prediction import PREDICTION
@@ -38,6 +39,13 @@ BODIES = (
     (CHAT, "The body of POST /v1/chat/completions."),
     (COMPLETION, "The body of POST /v1/completions."),
 )
+ENCODERS = (
+    (EMBEDDING, "The body of POST /v1/embeddings."),
+    (SCORE, "The body of POST /v1/score."),
+    (RERANK_DOCUMENT, "A document that is ranked."),
+    (RERANK, "The body of POST /v1/rerank."),
+)
+"""What encoders are asked, which a tab and a server answer."""
 PARTS = (
     (TEXT_PART, "A part of a message."),
     (CALLED_FUNCTION, "What a message's call calls."),

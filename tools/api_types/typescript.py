@@ -15,6 +15,7 @@ from mlcc.api.schema import Field, Object, Use
 from mlcc.api.types import Anything, ByToken, Custom, Either, Flag, Integer, Many, Number, Text
 from tools.api_types.schema import (
     BODIES,
+    ENCODERS,
     PARTS,
     ROOT,
     Alias,
@@ -43,6 +44,7 @@ def render() -> str:
     blocks = [HEADER, *(interface(table, about) for table, about in PARTS)]
     for table, about in BODIES:
         blocks += [interface(table, about), *overloads(table.name)]
+    blocks += [interface(table, about) for table, about in ENCODERS]
     return "\n".join([*blocks, *map(answer, answers())])
 
 

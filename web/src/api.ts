@@ -535,6 +535,86 @@ export interface CompletionRequestNonStreaming extends CompletionRequest {
   stream?: false | null;
 }
 
+/** The body of POST /v1/embeddings. */
+export interface EmbeddingRequest {
+  /** One text or several; each becomes a row. */
+  input: string | readonly string[] | readonly number[] | readonly (readonly number[])[];
+  /** How numbers are written. */
+  encoding_format?: 'float' | 'base64' | null;
+  /**
+   * Keep so many numbers of each row, from the first, and make it of length 1 again: of use
+   * with models that were trained for it (Matryoshka).
+   */
+  dimensions?: number | null;
+  /** Which of the model's prompts goes before each text; the names are the model's own. */
+  prompt_name?: string | null;
+  /** The model's name. */
+  model?: string | null;
+  /**
+   * Cut longer texts at so many tokens, -1 = at the most that the model takes. Without it a
+   * longer text is an error.
+   */
+  truncate_prompt_tokens?: number | null;
+  /** Seconds that the whole request may take. */
+  timeout?: number | null;
+  /** Lower is served first. From -100 to 100. */
+  priority?: number | null;
+  /** Accepted; never changes an answer. */
+  user?: unknown;
+}
+
+/** The body of POST /v1/score. */
+export interface ScoreRequest {
+  /** The first of each pair. */
+  text_1?: string | readonly string[] | null;
+  /** The second. */
+  text_2?: string | readonly string[] | null;
+  /** The model's name. */
+  model?: string | null;
+  /**
+   * Cut longer texts at so many tokens, -1 = at the most that the model takes. Without it a
+   * longer text is an error.
+   */
+  truncate_prompt_tokens?: number | null;
+  /** Seconds that the whole request may take. */
+  timeout?: number | null;
+  /** Lower is served first. From -100 to 100. */
+  priority?: number | null;
+  /** Accepted; never changes an answer. */
+  user?: unknown;
+}
+
+/** A document that is ranked. */
+export interface RerankDocument {
+  /** What is ranked. */
+  text: string;
+}
+
+/** The body of POST /v1/rerank. */
+export interface RerankRequest {
+  /** What the documents are ranked by. */
+  query: string;
+  /** What is ranked. */
+  documents: readonly (string | RerankDocument)[];
+  /** Answer so many, the best; all unless said. */
+  top_n?: number | null;
+  /** Say the documents again; true unless said. */
+  return_documents?: boolean | null;
+  /** The model's name. */
+  model?: string | null;
+  /**
+   * Cut longer texts at so many tokens, -1 = at the most that the model takes. Without it a
+   * longer text is an error.
+   */
+  truncate_prompt_tokens?: number | null;
+  /** Seconds that the whole request may take. */
+  timeout?: number | null;
+  /** Lower is served first. From -100 to 100. */
+  priority?: number | null;
+  /** Accepted; never changes an answer. */
+  user?: unknown;
+}
+
 /**
  * stop = the model ended its answer, or a stop string came; length = no more tokens were
  * allowed, or fit; tool_calls = it ended, and calls tools.

@@ -12,10 +12,17 @@ import type {
   Completion,
   CompletionChunk,
   CompletionRequest,
+  EmbeddingList,
+  EmbeddingRequest,
+  Ranking,
+  RerankRequest,
+  ScoreList,
+  ScoreRequest,
 } from './api.js';
 import { WorkerClient } from './client.js';
-import { Completions } from './completions.js';
+import { Completions, type CreateOptions } from './completions.js';
 import { requireSecureContext } from './device/adapter.js';
+import { Encoding } from './encoding.js';
 import { CancelledError, type MlccError } from './errors.js';
 import { readWhole } from './events.js';
 import type { OpenOptions, PlainRequest } from './messages.js';
@@ -81,6 +88,12 @@ export class Engine {
     readonly completions: Completions<ChatCompletionRequest, ChatCompletion, ChatCompletionChunk>;
   };
   readonly completions: Completions<CompletionRequest, Completion, CompletionChunk>;
+  /** Of an encoder: a row of numbers for each text. */
+  readonly embeddings: Encoding<EmbeddingRequest, EmbeddingList>;
+  /** Of a reranker, or by the cosines of an embedding model: the best document first. */
+  readonly rerank: Encoding<RerankRequest, Ranking>;
+  /** The same, of pairs of texts. */
+  readonly score: Encoding<ScoreRequest, ScoreList>;
   /** Of the answer that ended last. */
   timing: Timing | null = null;
   readonly #open: OpenOptions;
@@ -111,6 +124,9 @@ export class Engine {
     };
     this.chat = { completions: new Completions('/v1/chat/completions', post, onTiming) };
     this.completions = new Completions('/v1/completions', post, onTiming);
+    this.embeddings = new Encoding('/v1/embeddings', post);
+    this.rerank = new Encoding('/v1/rerank', post);
+    this.score = new Encoding('/v1/score', post);
   }
 
   /** Whether a model is here to answer. */
@@ -166,6 +182,12 @@ export class Engine {
   async unloadAdapter(name: string): Promise<void> {
     const response = await this.#post('/v1/unload_lora_adapter', { lora_name: name });
     if (!response.ok) await readWhole(response);
+  }
+
+  /** The rows of some texts, in their order. Raises ApiError: of a model that writes, too. */
+  async embed(texts: readonly string[], options?: CreateOptions): Promise<Float32Array[]> {
+    const { data } = await this.embeddings.create({ input: texts }, options);
+    return data.map(({ embedding }) => Float32Array.from(embedding as number[]));
   }
 
   /** End all answers: streams end after what was said, others reject with CancelledError. */

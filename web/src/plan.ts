@@ -54,8 +54,10 @@ export interface Plan {
   readonly interface: string;
   /** Whether the library needs `shader-f16`. */
   readonly f16: boolean;
-  /** What the library has beside `forward` and `sample`, and these. */
+  /** What the library has: `forward`, and `sample` unless it is an encoder's, and others. */
   readonly functions: readonly string[];
+  /** Numbers of an encoder's row, which `forward` gives instead of logits; null = it writes. */
+  readonly row_width: number | null;
   readonly capacity: Capacity;
   /** Of the buffer that a step's tables lie in: 32-bit words. */
   readonly step_words: number;

@@ -63,7 +63,7 @@ export interface ExecutorPort {
     data: Uint8Array,
     sizes: Int32Array,
     adjustments?: Uint8Array,
-  ): Promise<Sampled & { readonly top?: Sampled }>;
+  ): Promise<Sampled & { readonly top?: Sampled; readonly vectors?: Float32Array }>;
   writeAdapter(slot: number, matrices: string, data: Uint8Array): void;
 }
 

@@ -98,8 +98,8 @@ describe('refused', () => {
   test.each([
     ['Unigram', { model: { type: 'Unigram', vocab: [['a', 0]], unk_id: 0 } }],
     ['Lowercase', { normalizer: { type: 'Lowercase' } }],
-    ['BertPreTokenizer', { pre_tokenizer: { type: 'BertPreTokenizer' } }],
-    ['WordPiece', { decoder: { type: 'WordPiece', prefix: '##' } }],
+    ['Whitespace', { pre_tokenizer: { type: 'Whitespace' } }],
+    ['CTC', { decoder: { type: 'CTC' } }],
     ['RobertaProcessing', { post_processor: { type: 'RobertaProcessing' } }],
     ['single_word', { added_tokens: [{ id: 0, content: 'x', special: false, single_word: true }] }],
   ])('%s', (what, parts) => {

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from mlcc.api.answer_frame import AnswerFrame
 from mlcc.api.pieces import Reader
 from mlcc.api.thoughts import HARMONY, MARKS, Marks, ThoughtReader, marks_of
 from mlcc.api.tool_choice import ToolUse
@@ -44,7 +45,8 @@ class Dialect:
     def control(self) -> tuple[str, ...]:
         """What must be seen of control tokens in an answer, as the vocabulary writes them."""
         marks = (self.marks.open, self.marks.close) if self.marks else ()
-        return (*self.format.control, *marks)
+        frame = (self.marks and self.marks.answer) or ()
+        return (*self.format.control, *marks, *frame)
 
     @property
     def channels(self) -> bool:
@@ -69,7 +71,11 @@ class Dialect:
         if use.tools:
             tools = {tool.name: tool.parameters for tool in use.tools}
             then = CallScanner(self.format, tools, new_id)
-        return ThoughtReader(self.marks, opened, then) if self.marks else then
+        if self.marks is None:
+            return then
+        if self.marks.answer is not None:
+            then = AnswerFrame(self.marks.answer, then)
+        return ThoughtReader(self.marks, opened, then)
 
 
 def dialect_of(template: str | None, tools: str | None = None) -> Dialect:

@@ -39,14 +39,15 @@ INPUT = Either(
         (Many(NOT_EMPTY), TOKEN_IDS, Many(TOKEN_IDS)),
     ),
 )
+RERANK_DOCUMENT = Object(
+    "RerankDocument", (honoured("text", Text(), "What is ranked.", required=True),)
+)
 DOCUMENT = Custom(
     "a text, or an object with a 'text'",
-    lambda value, where: (
-        Object("RerankDocument", (honoured("text", Text(), required=True),)).check(value, where)
-        if isinstance(value, Mapping)
-        else Text().check(value, where)
+    lambda value, where: (RERANK_DOCUMENT if isinstance(value, Mapping) else Text()).check(
+        value, where
     ),
-    (Text(), Object("RerankDocument", (honoured("text", Text(), "What is ranked."),))),
+    (Text(), RERANK_DOCUMENT),
 )
 _SHARED = (
     honoured("model", Text(), "The model's name."),

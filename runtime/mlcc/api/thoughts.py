@@ -18,11 +18,14 @@ class Marks:
     """As `--reasoning-parser` has it."""
     open: str
     close: str
+    answer: tuple[str, str] | None = None
+    """Round what is said behind it; None = nothing is."""
 
 
 HARMONY = "harmony"
 MARKS = (
     Marks(HARMONY, "<|channel|>analysis<|message|>", "<|end|>"),
+    Marks("hunyuan", "<think>", "</think>", ("<answer>", "</answer>")),
     Marks("think", "<think>", "</think>"),
     Marks("mistral", "[THINK]", "[/THINK]"),
     Marks("seed", "<seed:think>", "</seed:think>"),
@@ -39,6 +42,8 @@ def marks_of(template: str) -> Marks | None:
 
 
 def _writes(template: str, marks: Marks) -> bool:
+    if marks.answer and not all(mark in template for mark in marks.answer):
+        return False
     # Phi's turns end in harmony's last mark, so that it tells nothing.
     return marks.open in template or (marks.name != HARMONY and marks.close in template)
 

@@ -10,38 +10,17 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from time import perf_counter
 
 from mlcc.embedded.executor import JsExecutor, Ticket
+from mlcc.embedded.pump import Pump
 from mlcc.engine.engine import Engine
 from mlcc.engine.events import Event
 from mlcc.errors import MlccError
 from mlcc.model.adapter_loading import AdapterLoader
 
 
-@dataclass(slots=True)
-class Counters:
-    """Where the time of all steps went, in milliseconds."""
-
-    steps: int = 0
-    plan_ms: float = 0.0
-    pack_ms: float = 0.0
-    submit_ms: float = 0.0
-    """JavaScript and the browser queueing the step: not Python."""
-    wait_ms: float = 0.0
-    """For the GPU, with the loop free for others."""
-    commit_ms: float = 0.0
-    events_ms: float = 0.0
-    """Until all streams have written what the step brought; includes the loop's own turns."""
-
-    @property
-    def python_ms(self) -> float:
-        """Python's share."""
-        return self.plan_ms + self.pack_ms + self.commit_ms + self.events_ms
-
-
-class LoopDriver:
+class LoopDriver(Pump):
     """Keeps `depth` steps in flight while there is work. `run` is a task of its own."""
 
     def __init__(
@@ -51,7 +30,7 @@ class LoopDriver:
         adapters: AdapterLoader,
         deliver: Callable[[list[Event]], None],
     ) -> None:
-        self.counters = Counters()
+        super().__init__(engine)
         self._engine = engine
         self._executor = executor
         self._adapters = adapters
@@ -60,19 +39,6 @@ class LoopDriver:
         """Steps in flight, and when each was submitted."""
         self._done = 0.0
         """When the GPU last ended a step."""
-        self._work = asyncio.Event()
-
-    def wake(self) -> None:
-        """There is something to do."""
-        self._work.set()
-
-    async def run(self) -> None:
-        """Step until the device fails, and raise that; `recover` makes it fit to run again."""
-        while True:
-            while not self._engine.has_work:  # what woke us may have been cancelled since
-                self._work.clear()
-                await self._work.wait()
-            await self._step()
 
     async def recover(self) -> None:
         """Leave nothing in flight on either side; every request ends, without events."""

@@ -10,8 +10,12 @@ from typing import Any
 from mlcc.api.errors import EngineDiedError
 from mlcc.artifact.schema import AdaptersInfo
 from mlcc.embedded.driver import LoopDriver
+from mlcc.embedded.encoding import LoopEncoder
 from mlcc.embedded.executor import JsExecutor
+from mlcc.embedded.pump import Pump
+from mlcc.engine.adapters import no_adapters
 from mlcc.engine.batch import Capacity
+from mlcc.engine.encoding import EncoderEngine
 from mlcc.engine.engine import Engine
 from mlcc.engine.grammar import Grammar, Grammars
 from mlcc.engine.request import Request
@@ -30,7 +34,7 @@ class LoopClient(EngineClient):
 
     def __init__(
         self,
-        engine: Engine,
+        engine: Engine | EncoderEngine,
         executor: JsExecutor,
         max_queue: int,
         grammars: Grammars | None = None,
@@ -40,8 +44,14 @@ class LoopClient(EngineClient):
         super().__init__(max_queue + engine.capacity.max_batch)
         self._engine, self._grammars = engine, grammars
         self._entries: dict[str, AdapterEntry] = {}
-        self._adapters = AdapterLoader(engine, executor, adapters, lambda: TAB_MEMORY)
-        self._driver = LoopDriver(engine, executor, self._adapters, self._deliver)
+        self._adapters: AdapterLoader | None = None
+        """None = an encoder, which has no room for any."""
+        self._driver: Pump
+        if isinstance(engine, EncoderEngine):
+            self._driver = LoopEncoder(engine, executor, self._deliver)
+        else:
+            self._adapters = AdapterLoader(engine, executor, adapters, lambda: TAB_MEMORY)
+            self._driver = LoopDriver(engine, executor, self._adapters, self._deliver)
         self._running = asyncio.get_running_loop().create_task(self._run())
 
     @property
@@ -55,14 +65,17 @@ class LoopClient(EngineClient):
     async def load_adapter(self, entry: AdapterEntry, in_place: bool = False) -> None:
         """Between two steps: reading it holds the loop up."""
         self.check_alive()
+        if self._adapters is None:
+            raise no_adapters()
         self._adapters.load(entry.name, entry.folder, in_place)
         self._entries[entry.name] = entry
 
     async def unload_adapter(self, name: str) -> None:
         self.check_alive()
-        if self._entries.pop(name, None) is None:
+        if self._entries.pop(name, None) is None or self._adapters is None:
             await super().unload_adapter(name)
-        self._adapters.unload(name)
+        else:
+            self._adapters.unload(name)
 
     def look(self) -> dict[str, Any]:
         """The engine's counters and the driver's."""

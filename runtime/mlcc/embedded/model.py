@@ -17,6 +17,8 @@ from mlcc.embedded.executor import JsExecutor
 from mlcc.embedded.grammars import TabPrompts, tab_grammars
 from mlcc.embedded.planning import capacity_of
 from mlcc.embedded.tokenizer import JsTokenizer
+from mlcc.engine.encoding import EncoderEngine
+from mlcc.engine.engine import Engine
 from mlcc.errors import ArtifactError, MlccError, UnsupportedError
 from mlcc.model.model import ModelText
 from mlcc.model.speculation import Speculation
@@ -68,7 +70,16 @@ class EmbeddedModel:
             held = tab_grammars(grammars, capacity.vocab_size, read.model.eos_token_ids)
             text = replace(text, grammars=held)
         speculation = Speculation.read(speculate or None, None, "the option 'speculate'")
-        engine = text.new_engine(capacity, prefix_cache, speculation)
+        engine: Engine | EncoderEngine
+        if (encoder := text.encoder) is None:
+            engine = text.new_engine(capacity, prefix_cache, speculation)
+        elif speculation is not None:
+            raise UnsupportedError(
+                f"'{text.name}' is an encoder, of which nothing is guessed; leave out the option "
+                "'speculate'"
+            )
+        else:
+            engine = EncoderEngine(capacity, encoder.pooling, encoder.width)
         self._engine = LoopClient(
             engine, JsExecutor(executor), MAX_QUEUE, text.grammars, read.adapters
         )

@@ -19,7 +19,7 @@ from mlcc.bounds import check_all
 from mlcc.engine.adjust_tables import AdjustLayout
 from mlcc.engine.batch import Capacity
 from mlcc.engine.caches import pages_for
-from mlcc.errors import ArtifactError, CapacityError, DeviceError, UnsupportedError
+from mlcc.errors import ArtifactError, CapacityError, DeviceError
 from mlcc.model.memory import (
     SMALLEST_CONTEXT,
     Room,
@@ -51,22 +51,17 @@ def make_plan(
             "with `mlcc compile --target webgpu`",
             code="wrong_target",
         )
-    if manifest.encoder is not None:
-        raise UnsupportedError(
-            f"'{manifest.model.name}' is an encoder, which no tab computes yet; compile it with "
-            "`mlcc compile --target cpu` or vulkan and ask `mlcc serve` for embeddings",
-            code="encoder_model",
-        )
     _check_abi(manifest)
     if needs_f16(manifest) and not adapter["f16"]:
         return {"instead": _without_f16(manifest)}
     _check_weights(manifest, adapter["tensor_bytes"])
     _check_adapters(manifest, adapter["tensor_bytes"])
     check_all(options)
-    limits = manifest.limits
+    most = manifest.limits.max_batch
+    usual = min(TAB_BATCH, most) if manifest.encoder is None else most  # texts keep nothing
     wanted = plan_capacity(
         manifest,
-        max_batch=options.get("max_batch") or min(TAB_BATCH, limits.max_batch),
+        max_batch=options.get("max_batch") or usual,
         context=options.get("context"),
         max_step_tokens=options.get("max_step_tokens"),
     )
@@ -185,6 +180,7 @@ def _to_plain(
         "interface": manifest.interface,
         "f16": needs_f16(manifest),
         "functions": list(manifest.functions),
+        "row_width": manifest.encoder.width if manifest.encoder else None,
         "capacity": {
             "vocab_size": capacity.vocab_size,
             "context": capacity.context,

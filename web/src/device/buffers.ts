@@ -68,3 +68,11 @@ export class Buffers {
 export function alignUp(value: number, step: number): number {
   return Math.ceil(value / step) * step;
 }
+
+/** WebGPU takes multiples of four bytes, as its buffers are. */
+export function padded(bytes: Uint8Array): Uint8Array {
+  if (bytes.length % 4 === 0) return bytes;
+  const whole = new Uint8Array(alignUp(bytes.length, 4));
+  whole.set(bytes);
+  return whole;
+}

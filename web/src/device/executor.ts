@@ -7,7 +7,7 @@
 
 import { DeviceError, MlccError } from '../errors.js';
 import type { Plan, TensorSpec } from '../plan.js';
-import { alignUp, TENSOR } from './buffers.js';
+import { alignUp, padded, TENSOR } from './buffers.js';
 import type { Counts } from './commands.js';
 import { Faults, textOf, type Watched } from './faults.js';
 import {
@@ -32,10 +32,11 @@ const UPLOAD_WINDOW = 64 << 20;
 export type ExecutorPlan = Pick<
   Plan,
   'abi' | 'interface' | 'functions' | 'capacity' | 'step_words' | 'adjust_words' | 'adapters'
->;
+> &
+  Pick<Plan, 'row_width'>;
 
-/** Functions that only some steps need. */
-const OPTIONAL = ['copy_pages', 'adjust', 'top_logprobs', 'forward_adapters'];
+/** What only some steps need; and `sample`, which no encoder has. */
+const OPTIONAL = ['sample', 'copy_pages', 'adjust', 'top_logprobs', 'forward_adapters'];
 
 type Wanted = Readonly<Record<'copy' | 'adapted' | 'adjust' | 'top', LibraryFunction | undefined>>;
 
@@ -53,7 +54,7 @@ export class Executor {
   private readonly readback: Readback;
   private readonly adapters: ExecutorPlan['adapters'];
   private readonly forward: LibraryFunction;
-  private readonly sample: LibraryFunction;
+  private readonly sample: LibraryFunction | undefined;
   private readonly optional: ReadonlyMap<string, LibraryFunction>;
   private readonly loaded = new Map<Part, Tensors>();
   /** Bytes of weights since the GPU was last waited for. */
@@ -81,11 +82,11 @@ export class Executor {
     this.faults = new Faults(device);
     this.lost = this.faults.lost;
     this.staging = new Staging(library, plan);
-    this.readback = new Readback(device, plan.capacity.max_rows, DEPTH);
+    this.readback = new Readback(device, plan.capacity.max_rows, DEPTH, plan.row_width);
     this.forward = library.function('forward');
-    this.sample = library.function('sample');
     const has = OPTIONAL.filter((name) => plan.functions.includes(name));
     this.optional = new Map(has.map((name) => [name, library.function(name)]));
+    this.sample = plan.row_width === null ? this.function('sample') : undefined;
     this.lastSampled = library.scoped(() => library.keep(library.tensor([1], 'int32')));
   }
 
@@ -164,7 +165,7 @@ export class Executor {
     return result;
   }
 
-  /** What was asked of WebGPU so far. */
+  /** What was asked of WebGPU. */
   get counts(): Readonly<Counts> {
     return this.library.commands.counts;
   }
@@ -256,23 +257,28 @@ export class Executor {
     return found;
   }
 
-  /** From a step's logits to its tokens, and whatever else is told of them. */
+  /** From logits to tokens, and what else is told of them; or an encoder's rows instead. */
   private choose(
     logits: TVMObject,
     { step, adjustments }: Staged,
     wants: Wanted,
     rows: number,
   ): Reading {
+    if (!this.sample) return this.bring([logits as Tensor], rows);
     wants.adjust?.(logits, adjustments, this.lastSampled);
     const sampled = tensorsOf(this.sample(logits, step));
     const results = wants.top
       ? [...sampled, ...tensorsOf(wants.top(logits, step, ...sampled))]
       : sampled;
-    const { buffers, commands } = this.library;
-    const ranges = results.map((tensor) => buffers.at(tensor.getDataPtr()));
-    const reading = this.readback.record(commands, ranges, rows);
+    const reading = this.bring(results, rows);
     this.remember(sampled[0]);
     return reading;
+  }
+
+  private bring(results: readonly Tensor[], rows: number): Reading {
+    const { buffers, commands } = this.library;
+    const ranges = results.map((tensor) => buffers.at(tensor.getDataPtr()));
+    return this.readback.record(commands, ranges, rows);
   }
 
   /** Keep the tokens on the device, where the next step looks up its placeholders. */
@@ -286,12 +292,4 @@ export class Executor {
 function tensorsOf(list: TVMObject): [tokens: Tensor, logprobs: Tensor] {
   const pair = list as TensorList;
   return [pair.get(0) as Tensor, pair.get(1) as Tensor];
-}
-
-/** WebGPU takes multiples of four bytes, as its buffers are. */
-function padded(bytes: Uint8Array): Uint8Array {
-  if (bytes.length % 4 === 0) return bytes;
-  const whole = new Uint8Array(alignUp(bytes.length, 4));
-  whole.set(bytes);
-  return whole;
 }

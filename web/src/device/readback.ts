@@ -1,5 +1,5 @@
 /**
- * Brings what a step sampled back, without making the next step wait.
+ * Brings what a step sampled, or the rows of an encoder, back, without making the next step wait.
  *
  * Each step in flight has a buffer of its own, which is mapped once: one round trip a step.
  */
@@ -16,6 +16,8 @@ export interface StepResult {
   readonly logprobs: Float32Array<ArrayBuffer>;
   /** Where a row wants some: MOST_TOP_LOGPROBS a row, -1 and 0 beyond what it wants or has. */
   readonly top?: Pick<StepResult, 'tokens' | 'logprobs'>;
+  /** Of an encoder, which samples nothing: row after row. */
+  readonly vectors?: Float32Array<ArrayBuffer>;
 }
 
 /** Results on their way. */
@@ -35,16 +37,22 @@ export class Readback {
   private readonly all: readonly GPUBuffer[];
   private readonly free: GPUBuffer[];
 
-  /** For so many logit rows a step, and steps in flight. */
-  constructor(device: GPUDevice, rows: number, depth: number) {
-    const before = (i: number): number => WIDTHS.slice(0, i).reduce((sum, width) => sum + width, 0);
-    this.offsets = [...WIDTHS, 0].map((_, i) => 4 * rows * before(i));
-    const descriptor = { size: this.at(WIDTHS.length), usage: USAGE.mapRead | USAGE.copyTarget };
+  private readonly widths: readonly number[];
+  private readonly width: number | null;
+
+  /** For so many logit rows a step, and steps in flight; `width`: numbers of an encoder's row. */
+  constructor(device: GPUDevice, rows: number, depth: number, width: number | null = null) {
+    const widths = width === null ? WIDTHS : [width];
+    this.width = width;
+    const before = (i: number): number => widths.slice(0, i).reduce((sum, width) => sum + width, 0);
+    this.widths = widths;
+    this.offsets = [...widths, 0].map((_, i) => 4 * rows * before(i));
+    const descriptor = { size: this.at(widths.length), usage: USAGE.mapRead | USAGE.copyTarget };
     this.all = Array.from({ length: depth }, () => device.createBuffer(descriptor));
     this.free = [...this.all];
   }
 
-  /** Copy a step's results, two or all, when the GPU has them. Raises DeviceError beyond the depth. */
+  /** Copy a step's results, two or all, or an encoder's rows, when the GPU has them. Raises DeviceError beyond the depth. */
   record(commands: Commands, results: readonly Range[], rows: number): Reading {
     const buffer = this.free.pop();
     if (!buffer) {
@@ -53,7 +61,7 @@ export class Readback {
       );
     }
     for (const [i, result] of results.entries()) {
-      const size = 4 * rows * (WIDTHS[i] ?? 0);
+      const size = 4 * rows * (this.widths[i] ?? 0);
       commands.copy(result, { buffer, offset: this.at(i), size }, size);
     }
     return { buffer, rows, top: results.length === WIDTHS.length };
@@ -61,14 +69,10 @@ export class Readback {
 
   /** The results, once the step that was submitted is done. Rejects if the GPU fails. */
   async read({ buffer, rows, top }: Reading): Promise<StepResult> {
-    const bytes = this.at(top ? WIDTHS.length : 2);
+    const bytes = this.width === null ? this.at(top ? WIDTHS.length : 2) : 4 * rows * this.width;
     await buffer.mapAsync(MAP_READ, 0, bytes);
     const mapped = buffer.getMappedRange(0, bytes);
-    const pair = (i: 0 | 2): Pick<StepResult, 'tokens' | 'logprobs'> => ({
-      tokens: new Int32Array(mapped, this.at(i), rows * WIDTHS[i]).slice(),
-      logprobs: new Float32Array(mapped, this.at(i + 1), rows * WIDTHS[i]).slice(),
-    });
-    const result = top ? { ...pair(0), top: pair(2) } : pair(0);
+    const result = this.width === null ? this.sampled(mapped, rows, top) : vectorsOf(mapped);
     buffer.unmap();
     this.free.push(buffer);
     return result;
@@ -78,7 +82,21 @@ export class Readback {
     for (const buffer of this.all) buffer.destroy();
   }
 
+  private sampled(mapped: ArrayBuffer, rows: number, top: boolean): StepResult {
+    const pair = (i: 0 | 2): Pick<StepResult, 'tokens' | 'logprobs'> => ({
+      tokens: new Int32Array(mapped, this.at(i), rows * WIDTHS[i]).slice(),
+      logprobs: new Float32Array(mapped, this.at(i + 1), rows * WIDTHS[i]).slice(),
+    });
+    return top ? { ...pair(0), top: pair(2) } : pair(0);
+  }
+
   private at(result: number): number {
     return this.offsets[result] ?? 0;
   }
+}
+
+/** An encoder's rows; it samples nothing. */
+function vectorsOf(mapped: ArrayBuffer): StepResult {
+  const vectors = new Float32Array(mapped).slice();
+  return { tokens: new Int32Array(0), logprobs: new Float32Array(0), vectors };
 }

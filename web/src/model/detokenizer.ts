@@ -29,6 +29,8 @@ function stepOf(part: Part): Step {
       return byteFallback;
     case 'Metaspace':
       return metaspace(part);
+    case 'WordPiece':
+      return wordPiece(part);
     case 'Fuse':
       return (tokens) => [tokens.join('')];
     case 'Replace':
@@ -101,4 +103,33 @@ function metaspace(part: Part): Step {
   const mark = String(part['replacement'] ?? '▁');
   const first = part['prepend_scheme'] === 'never' ? ' ' : '';
   return (tokens) => tokens.map((token, i) => token.replaceAll(mark, i === 0 ? first : ' '));
+}
+
+/** BERT's: a space before each piece that does not go on with a word. */
+function wordPiece(part: Part): Step {
+  const prefix = String(part['prefix'] ?? '##');
+  const joined = (token: string, i: number): string => {
+    if (i === 0) return token;
+    return prefix && token.startsWith(prefix) ? token.slice(prefix.length) : ` ${token}`;
+  };
+  const written = (text: string): string => (part['cleanup'] === false ? text : tidied(text));
+  return (tokens) => tokens.map((token, i) => written(joined(token, i)));
+}
+
+/** Spaces before marks and in English contractions go, in this order. */
+function tidied(text: string): string {
+  const TIDY = [
+    [' .', '.'],
+    [' ?', '?'],
+    [' !', '!'],
+    [' ,', ','],
+    [" ' ", "'"],
+    [" n't", "n't"],
+    [" 'm", "'m"],
+    [' do not', " don't"],
+    [" 's", "'s"],
+    [" 've", "'ve"],
+    [" 're", "'re"],
+  ] as const;
+  return TIDY.reduce((made, [before, after]) => made.replaceAll(before, after), text);
 }

@@ -8,6 +8,7 @@
  */
 
 import { UnsupportedError } from '../errors.js';
+import { bertNormalizer, bertWords, framed, wordPiece } from './bert_json.js';
 
 /** A part of tokenizer.json: its type, and whatever belongs to it. */
 export interface Part {
@@ -42,9 +43,9 @@ const ANY = '[\\s\\S]';
 
 /** The same tokenizer in parts that agree. Raises UnsupportedError naming the one that does not. */
 export function agreeing(json: TokenizerJson): TokenizerJson {
-  for (const part of partsOf(json.normalizer, 'normalizers')) allow(part, NORMALIZERS);
-  for (const part of partsOf(json.post_processor, 'processors')) {
-    allow(part, POST_PROCESSORS);
+  const normalizers = partsOf(json.normalizer, 'normalizers').flatMap(normalizer);
+  const processors = partsOf(json.post_processor, 'processors').map(processor);
+  for (const part of processors) {
     if (part.type === 'TemplateProcessing') checkTemplate(part, json);
   }
   const word = json.added_tokens.find((token) => token.single_word);
@@ -53,6 +54,8 @@ export function agreeing(json: TokenizerJson): TokenizerJson {
   return {
     ...json,
     model: checkedModel(json.model, pretokenizers.length > 0),
+    normalizer: normalizers.length ? { type: 'Sequence', normalizers } : null,
+    post_processor: processors.length ? { type: 'Sequence', processors } : null,
     pre_tokenizer: pretokenizers.length ? { type: 'Sequence', pretokenizers } : null,
   };
 }
@@ -71,13 +74,22 @@ export function unsupported(what: string): UnsupportedError {
   );
 }
 
-function allow(part: Part, types: ReadonlySet<string>): void {
-  if (!types.has(part.type)) throw unsupported(part.type);
+function normalizer(part: Part): Part[] {
+  if (part.type === 'BertNormalizer') return bertNormalizer(part);
+  if (!NORMALIZERS.has(part.type)) throw unsupported(part.type);
+  return [part];
+}
+
+function processor(part: Part): Part {
+  if (part.type === 'BertProcessing' || part.type === 'RobertaProcessing') return framed(part);
+  if (!POST_PROCESSORS.has(part.type)) throw unsupported(part.type);
+  return part;
 }
 
 function checkedModel(model: TokenizerJson['model'], words: boolean): TokenizerJson['model'] {
   // Files of old leave the type out.
   const type = model.type ?? (model['merges'] ? 'BPE' : 'none');
+  if (type === 'WordPiece') return wordPiece(model);
   if (type !== 'BPE') throw unsupported(`the model ${type}`);
   for (const field of ['dropout', 'continuing_subword_prefix', 'end_of_word_suffix']) {
     if (model[field]) throw unsupported(`"${field}"`);
@@ -111,6 +123,8 @@ function preTokenizer(part: Part): Part[] {
     }
     case 'Metaspace':
       return metaspace(part);
+    case 'BertPreTokenizer':
+      return bertWords();
     default:
       throw unsupported(`the pre-tokenizer ${part.type}`);
   }
@@ -134,7 +148,8 @@ function metaspace(part: Part): Part[] {
   return [whole, split(escaped(replacement), 'MergedWithNext', false)];
 }
 
-function isolated(regex: string): Part {
+/** Each match is a piece, and so is what lies between two. */
+export function isolated(regex: string): Part {
   return { type: 'Split', pattern: { Regex: regex }, behavior: 'Isolated', invert: false };
 }
 

@@ -1,6 +1,6 @@
 """JSON between two marks. Hermes' are `<tool_call>{"name": ..., "arguments": {...}}</tool_call>`,
 which Qwen 2.5, Qwen 3 and many others have; Granite 3 writes `<|tool_call|>[{...}, {...}]`,
-Nemotron Nano 2 `<TOOLCALL>[{...}]</TOOLCALL>`."""
+Nemotron Nano 2 `<TOOLCALL>[{...}]</TOOLCALL>`, Falcon 3 and H1 an array between Hermes' marks."""
 
 from __future__ import annotations
 
@@ -78,4 +78,12 @@ HERMES = TaggedJson(
 GRANITE = TaggedJson("granite", "<|tool_call|>", "", between=", ", after="]", array="[")
 NEMOTRON = TaggedJson(
     "nemotron", "<TOOLCALL>", "</TOOLCALL>", between=", ", after="]</TOOLCALL>", array="["
+)
+FALCON = TaggedJson(
+    "falcon",
+    "<tool_call>",
+    "</tool_call>",
+    between=",\n",
+    after="\n]\n</tool_call>",
+    array="\n[\n",
 )

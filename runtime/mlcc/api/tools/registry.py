@@ -32,6 +32,8 @@ _PLACES: dict[str, tuple[str, str]] = {
     "functiongemma": ("mlcc.api.tools.gemma", "FUNCTION_GEMMA"),
     "gemma4": ("mlcc.api.tools.gemma", "GEMMA4"),
     "granite": ("mlcc.api.tools.hermes", "GRANITE"),
+    "falcon": ("mlcc.api.tools.hermes", "FALCON"),
+    "hunyuan": ("mlcc.api.tools.hunyuan", "HUNYUAN"),
     "json": ("mlcc.api.tools.plain_json", "PLAIN_JSON"),
 }
 """Module, and its name there."""
@@ -73,6 +75,8 @@ _SIGNS: tuple[tuple[tuple[str, ...], str], ...] = (
     (("<|observation|>", "metadata"), "glm4"),
     (("<function=", "<parameter="), "qwen-xml"),
     (("<|tool_call|>",), "granite"),
+    (("<tool_calls>", "```json"), "hunyuan"),
+    (("You are a Falcon assistant", "<tool_call>"), "falcon"),
     (("<tool_call>",), "hermes"),
     (("tool_code",), "gemma-fence"),
     (("<|header_start|>", '"parameters": dictionary'), "llama"),
