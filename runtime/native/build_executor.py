@@ -188,9 +188,9 @@ def is_current() -> bool:
     return once.is_current(LIBRARY, source_hash())
 
 
-def build_or_explain() -> str:
+def build_or_explain(arch: str = "") -> str:
     """Build in place unless that was done. Returns "", or why it failed, which it also notes."""
-    return once.build_or_explain(LIBRARY, source_hash(), build)
+    return once.build_or_explain(LIBRARY, source_hash(), lambda library: build(library, arch))
 
 
 if __name__ == "__main__":

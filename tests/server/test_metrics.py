@@ -18,7 +18,7 @@ from server_process import RunningServer, eventually, idle, running
 
 CHAT = {"messages": [{"role": "user", "content": "a secret"}], "max_tokens": 5, "ignore_eos": True}
 WHO = {"model": "toy", "key": ""}
-DASHBOARD = Path(__file__).parents[2] / "docs" / "grafana" / "dashboard.json"
+DASHBOARD = Path(__file__).parents[2] / "deploy" / "grafana" / "dashboard.json"
 
 
 def samples(server: RunningServer) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:

@@ -1,0 +1,130 @@
+"""What a release has inside that others wrote: a bill of materials, and their licences.
+
+The bill is CycloneDX 1.6. It names what is in the files, with versions and checksums where the lock
+files have them; what pip or npm installs beside them is theirs to say.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from importlib import metadata
+from pathlib import Path
+
+from cyclonedx.model import HashAlgorithm, HashType
+from cyclonedx.model.bom import Bom, BomMetaData
+from cyclonedx.model.component import Component, ComponentType
+from cyclonedx.model.license import DisjunctiveLicense, LicenseExpression
+from cyclonedx.output.json import JsonV1Dot6
+from packageurl import PackageURL
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "web" / "dist" / "page" / "licences.txt"
+CRATES = ROOT / "web" / "grammar" / "Cargo.lock"
+RULE = "-" * 80
+_ENTRY = re.compile(r"(\S+) (\S+) \(([^)]+)\)")
+"""How the page's licences.txt begins each of its parts."""
+_SPDX = re.compile(r"[A-Za-z0-9.+-]+( (AND|OR|WITH) [A-Za-z0-9.+-]+)*")
+_PYTHON = ("apache-tvm", "apache-tvm-ffi", "jinja2", "markupsafe", "wgpu", "ziglang")
+"""Whose code, headers or C++ library are in the executor, in the wasm runtime or in a tab's zip."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """Something that others wrote. kind: as in a package URL; terms: SPDX, or a name, or ""."""
+
+    kind: str
+    name: str
+    version: str
+    terms: str
+    texts: tuple[str, ...] = ()
+    sha256: str = ""
+
+    def component(self) -> Component:
+        terms = self.terms or "see the licences beside this bill"
+        one = LicenseExpression(terms) if _SPDX.fullmatch(terms) else DisjunctiveLicense(name=terms)
+        group, _, name = self.name.rpartition("/")
+        return Component(
+            type=ComponentType.LIBRARY,
+            group=group or None,
+            name=name,
+            version=self.version,
+            licenses=[one],
+            hashes=[HashType(alg=HashAlgorithm.SHA_256, content=self.sha256)] * bool(self.sha256),
+            purl=PackageURL(self.kind, group or None, name, self.version),
+            bom_ref=f"{self.kind}:{self.name}@{self.version}",
+        )
+
+
+def parts() -> list[Part]:
+    """All of them, by kind and name. web/dist must have been built."""
+    return sorted([*_python(), *_npm(), *_crates()], key=lambda part: (part.kind, part.name))
+
+
+def _python() -> Iterator[Part]:
+    for name in _PYTHON:
+        found = metadata.distribution(name)
+        files = [file for file in found.files or () if _is_licence(file.name)]
+        texts = dict.fromkeys(Path(str(f.locate())).read_text(errors="replace") for f in files)
+        terms = found.metadata.get("License-Expression") or _classified(found.metadata)
+        yield Part("pypi", name, found.version, terms, tuple(texts))
+
+
+def _is_licence(name: str) -> bool:
+    return name.upper().startswith(("LICENSE", "LICENCE", "NOTICE", "COPYING"))
+
+
+def _classified(of: metadata.PackageMetadata) -> str:
+    for line in of.get_all("Classifier") or ():
+        if line.startswith("License :: OSI Approved :: "):
+            return str(line.rpartition(" :: ")[2])
+    return ""
+
+
+def _npm() -> Iterator[Part]:
+    for entry in PAGE.read_text(encoding="utf-8").split(f"\n{RULE}\n\n"):
+        head, _, text = entry.partition("\n")
+        if not (found := _ENTRY.fullmatch(head)):
+            raise ValueError(f"{PAGE.name}: a part that begins with {head!r}")
+        yield Part("npm", found[1], found[2], found[3], (text.strip(),))
+
+
+def _crates() -> Iterator[Part]:
+    """Of the wasm file that reads grammars; Cargo.lock has their checksums, and no licences."""
+    for entry in CRATES.read_text(encoding="utf-8").split("[[package]]")[1:]:
+        crate = dict(re.findall(r'^(\w+) = "(.*)"$', entry, flags=re.MULTILINE))
+        if "checksum" in crate:  # the others are our own
+            yield Part("cargo", crate["name"], crate["version"], "", sha256=crate["checksum"])
+
+
+def as_json(version: str, at: datetime, of: list[Part]) -> str:
+    """The bill. The same parts, version and time give the same text."""
+    bom = Bom(components=[part.component() for part in of])
+    bom.metadata = BomMetaData(
+        timestamp=at,
+        component=Component(
+            type=ComponentType.APPLICATION,
+            name="mlcc",
+            version=version,
+            licenses=[LicenseExpression("Apache-2.0")],
+            purl=PackageURL("pypi", name="mlcc", version=version),
+            bom_ref=f"mlcc@{version}",
+        ),
+    )
+    text = JsonV1Dot6(bom).output_as_string(indent=2)
+    return re.sub(r'\n  "serialNumber": "[^"]*",', "", text) + "\n"  # random
+
+
+def as_text(of: list[Part]) -> str:
+    """The licences, each text once for all that share it."""
+    by_text: dict[str, list[str]] = {}
+    for part in of:
+        name = f"{part.name} {part.version}" + (f" ({part.terms})" if part.terms else "")
+        for text in part.texts or ("Its terms are in the crate of that name and version.",):
+            by_text.setdefault(text.strip(), []).append(name)
+    own = (ROOT / "LICENSE").read_text(encoding="utf-8").strip()
+    entries = [f"mlcc\n\n{own}\n"]
+    entries += ["\n".join(names) + f"\n\n{text}\n" for text, names in by_text.items()]
+    return f"\n{RULE}\n\n".join(entries)

@@ -1,0 +1,155 @@
+"""Everything of a release, from the last commit, into one folder.
+
+    python -m tools.release [FOLDER]       (dist/release)
+
+Wheels for Linux on x86-64 and aarch64, the wheel for browsers, the source distribution, npm's
+package, a bill of materials with the licences of what others wrote, and checksums. What is built
+depends on the commit and on the pinned tools alone: two runs give the same bytes, wherever they are
+made (tests/deploy holds it). Publishing is left to whoever has the right to.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from datetime import datetime, timezone
+from pathlib import Path
+
+from tools import bill
+
+ROOT = Path(__file__).resolve().parent.parent
+OUTPUT = ROOT / "dist" / "release"
+MACHINES = ("x86_64", "aarch64")
+POM = r"<version>(.+?)</version>"
+VERSIONS = {
+    "pyproject.toml": r'^version = "(.+?)"',
+    "runtime/mlcc/version.py": r'^__version__ = "(.+?)"',
+    "web/package.json": r'^  "version": "(.+?)"',
+    "web/wheel/pyproject.toml": r'^version = "(.+?)"',
+    "mobile/android/pom.xml": POM,
+}
+"""Where it stands, and how."""
+WHEEL = ("-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w")
+
+
+class ReleaseError(Exception):
+    """There can be no release of this; the message says what to do first."""
+
+
+def versions() -> dict[str, str]:
+    """The version, as each file says it."""
+    said = {name: _first(pattern, ROOT / name) for name, pattern in VERSIONS.items()}
+    poms = (ROOT / "mobile" / "android").glob("mlcc-*/pom.xml")  # each names its parent's
+    said |= {str(pom.relative_to(ROOT)): _first(POM, pom) for pom in sorted(poms)}
+    return said
+
+
+def notes(version: str) -> str:
+    """What CHANGELOG.md says of a version. Raises ReleaseError."""
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    for part in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
+        head, _, body = part.partition("\n")
+        if head.split()[0] == version:
+            return body.strip()
+    raise ReleaseError(f"CHANGELOG.md has no '## {version}'; write what users should know of it")
+
+
+def check() -> str:
+    """The version that may be released. Raises ReleaseError."""
+    said = versions()
+    if len(set(said.values())) > 1:
+        lines = ", ".join(f"{name} {version}" for name, version in said.items())
+        raise ReleaseError(f"versions differ: {lines}")
+    version = said["pyproject.toml"]
+    notes(version)
+    if changed := _git("status", "--porcelain", "--untracked-files=no"):
+        raise ReleaseError(f"a release is made of a commit; commit or stash first:\n{changed}")
+    return version
+
+
+def make(output: Path, version: str) -> list[Path]:
+    """Build all of it into `output`, which appears whole or not at all. web/dist must be built."""
+    seconds = int(_git("log", "-1", "--format=%ct"))
+    os.environ["SOURCE_DATE_EPOCH"] = str(seconds)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=output.parent) as folder:
+        made = Path(folder) / "release"
+        made.mkdir()
+        for machine in MACHINES:
+            say(f"the wheel for {machine}")
+            tree = _export(Path(folder) / machine)
+            _python(*WHEEL, made, tree, env={"MLCC_WHEEL_MACHINE": machine})
+        say("the source, and what browsers need")
+        _python("-m", "hatchling", "build", "-t", "sdist", "-d", made, cwd=tree)
+        _python(*WHEEL, made, ROOT / "web" / "wheel")
+        _npm(made)
+        parts = bill.parts()
+        at = datetime.fromtimestamp(seconds, timezone.utc)
+        (made / f"mlcc-{version}.cdx.json").write_text(bill.as_json(version, at, parts))
+        (made / f"mlcc-{version}-licences.txt").write_text(bill.as_text(parts))
+        sums = "".join(f"{sha256(path)}  {path.name}\n" for path in sorted(made.iterdir()))
+        (made / "SHA256SUMS").write_text(sums)
+        shutil.rmtree(output, ignore_errors=True)
+        made.rename(output)
+    return sorted(output.iterdir())
+
+
+def sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def say(text: str) -> None:
+    print(f"release: {text}", file=sys.stderr, flush=True)
+
+
+def _export(folder: Path) -> Path:
+    """The last commit's files, and nothing that lies about."""
+    archive = subprocess.run(("git", "archive", "HEAD"), cwd=ROOT, check=True, capture_output=True)
+    folder.mkdir()
+    subprocess.run(("tar", "-x", "-C", str(folder)), input=archive.stdout, check=True)
+    return folder
+
+
+def _npm(output: Path) -> None:
+    """npm's package, packed by npm, which gives all files the same time."""
+    npm = shutil.which("npm", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    if not npm:
+        raise ReleaseError("npm is not here; type: python3 dev.py release (which brings Node)")
+    command = (npm, "pack", "--silent", "--ignore-scripts", "--pack-destination", str(output))
+    if subprocess.run(command, cwd=ROOT / "web", stdout=subprocess.DEVNULL, check=False).returncode:
+        raise ReleaseError("`npm pack` failed (see above)")
+
+
+def _first(pattern: str, file: Path) -> str:
+    found = re.search(pattern, file.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return found[1] if found else "none"
+
+
+def _git(*words: str) -> str:
+    done = subprocess.run(("git", *words), cwd=ROOT, check=True, capture_output=True, text=True)
+    return done.stdout.strip()
+
+
+def _python(*words: object, cwd: Path = ROOT, env: dict[str, str] | None = None) -> None:
+    command = [sys.executable, *map(str, words)]
+    done = subprocess.run(command, cwd=cwd, env={**os.environ, **(env or {})}, check=False)
+    if done.returncode:
+        raise ReleaseError(f"`{' '.join(command[1:5])} ...` failed (see above)")
+
+
+def main() -> None:
+    output = Path(sys.argv[1]).resolve() if len(sys.argv) > 1 else OUTPUT
+    try:
+        for path in make(output, check()):
+            print(f"{path.stat().st_size:>12,}  {path.relative_to(output.parent)}")
+    except ReleaseError as error:
+        sys.exit(f"release: {error}")
+
+
+if __name__ == "__main__":
+    main()
