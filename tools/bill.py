@@ -68,7 +68,7 @@ def _python() -> Iterator[Part]:
         found = metadata.distribution(name)
         files = [file for file in found.files or () if _is_licence(file.name)]
         texts = dict.fromkeys(Path(str(f.locate())).read_text(errors="replace") for f in files)
-        terms = found.metadata.get("License-Expression") or _classified(found.metadata)
+        terms = _terms(found.metadata)
         yield Part("pypi", name, found.version, terms, tuple(texts))
 
 
@@ -76,11 +76,11 @@ def _is_licence(name: str) -> bool:
     return name.upper().startswith(("LICENSE", "LICENCE", "NOTICE", "COPYING"))
 
 
-def _classified(of: metadata.PackageMetadata) -> str:
-    for line in of.get_all("Classifier") or ():
-        if line.startswith("License :: OSI Approved :: "):
-            return str(line.rpartition(" :: ")[2])
-    return ""
+def _terms(of: metadata.PackageMetadata) -> str:
+    """SPDX's expression where a package has one, else the words of its classifier."""
+    said = [*(of.get_all("License-Expression") or ()), *(of.get_all("Classifier") or ())]
+    known = (line for line in said if "::" not in line or line.startswith("License :: "))
+    return str(next(known, "")).rpartition(" :: ")[2]
 
 
 def _npm() -> Iterator[Part]:

@@ -5,7 +5,7 @@
 Pages are written for whoever reads them in the repository. Here they are copied to where MkDocs
 looks for them (`mkdocs.yml` at the root says how they look), with what they link to, and every link
 is checked: one that leads nowhere is an error, an anchor too. What pages show comes from the site
-alone, so it works without a network, from a folder.
+alone, so that it needs no network.
 """
 
 from __future__ import annotations
