@@ -107,7 +107,7 @@ class Attention(layers.Attention):
         shape = config.attention(self.layer)
         q = self.turn(self.q_norm(self._heads(self.q_proj(x), config.num_heads)), table)
         if self.shares:
-            out = ops.shared_attention(q, self.keeper, shape)
+            out = ops.attention(q, None, None, self.keeper, shape)
         else:
             k = self._heads(self.k_proj(x), config.num_kv_heads)
             v = k if self.key_is_value else self._heads(self.v_proj(x), config.num_kv_heads)

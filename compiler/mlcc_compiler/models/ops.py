@@ -83,8 +83,8 @@ def growth(positions: Tensor, beta: float, length: int) -> Tensor:
 
 def attention(
     q: Tensor,
-    k: Tensor,
-    v: Tensor,
+    k: Tensor | None,
+    v: Tensor | None,
     layer: int,
     shape: AttentionShape,
     sinks: Tensor | None = None,
@@ -92,17 +92,13 @@ def attention(
     """Causal attention of each token over its own sequence, everything before included.
 
     q a[n, heads, head_dim], k and v a[n, kv_heads, head_dim] -> a[n, heads, head_dim]; `sinks`
-    f32[heads], where the shape has them.
+    f32[heads], where the shape has them. Without k and v, over those that the attention of `layer`,
+    an earlier one, was given; this step's are among them.
     """
     asked = [q] if sinks is None else [q, sinks]
-    return _call("attention", [*asked, k, v], [layer, shape.text()], q.shape)
-
-
-def shared_attention(q: Tensor, layer: int, shape: AttentionShape) -> Tensor:
-    """The same over the keys and values that `layer`'s own attention was given, which this step's
-    are among: q a[n, heads, head_dim] -> a[n, heads, head_dim]."""
-    text = replace(shape, shared=True).text()
-    return _call("attention", [q], [layer, text], q.shape)
+    given = [tensor for tensor in (k, v) if tensor is not None]
+    text = (shape if given else replace(shape, shared=True)).text()
+    return _call("attention", [*asked, *given], [layer, text], q.shape)
 
 
 def latent_attention(
