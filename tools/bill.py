@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "web" / "dist" / "page" / "licences.txt"
 CRATES = ROOT / "web" / "grammar" / "Cargo.lock"
 RULE = "-" * 80
-_ENTRY = re.compile(r"(\S+) (\S+) \(([^)]+)\)")
+_ENTRY = re.compile(r"(\S+) (\d\S*) \(([^)\n]+)\)$", re.MULTILINE)
 """How the page's licences.txt begins each of its parts."""
 _SPDX = re.compile(r"[A-Za-z0-9.+-]+( (AND|OR|WITH) [A-Za-z0-9.+-]+)*")
 _PYTHON = ("apache-tvm", "apache-tvm-ffi", "jinja2", "markupsafe", "wgpu", "ziglang")
@@ -84,11 +84,17 @@ def _terms(of: metadata.PackageMetadata) -> str:
 
 
 def _npm() -> Iterator[Part]:
+    """What the page's build wrote down."""
+    entries: list[str] = []
     for entry in PAGE.read_text(encoding="utf-8").split(f"\n{RULE}\n\n"):
+        if _ENTRY.match(entry):
+            entries.append(entry)
+        elif entries:  # a licence with a rule of its own
+            entries[-1] += f"\n{RULE}\n\n{entry}"
+    for entry in entries:
         head, _, text = entry.partition("\n")
-        if not (found := _ENTRY.fullmatch(head)):
-            raise ValueError(f"{PAGE.name}: a part that begins with {head!r}")
-        yield Part("npm", found[1], found[2], found[3], (text.strip(),))
+        for name, version, terms in _ENTRY.findall(head):
+            yield Part("npm", name, version, terms, (text.strip(),))
 
 
 def _crates() -> Iterator[Part]:
