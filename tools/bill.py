@@ -107,30 +107,28 @@ def _crates() -> Iterator[Part]:
 
 def as_json(version: str, at: datetime, of: list[Part]) -> str:
     """The bill. The same parts, version and time give the same text."""
-    bom = Bom(components=[part.component() for part in of])
-    bom.metadata = BomMetaData(
-        timestamp=at,
-        component=Component(
-            type=ComponentType.APPLICATION,
-            name="mlcc",
-            version=version,
-            licenses=[LicenseExpression("Apache-2.0")],
-            purl=PackageURL("pypi", name="mlcc", version=version),
-            bom_ref=f"mlcc@{version}",
-        ),
+    mlcc = Component(
+        type=ComponentType.APPLICATION,
+        name="mlcc",
+        version=version,
+        licenses=[LicenseExpression("Apache-2.0")],
+        purl=PackageURL("pypi", name="mlcc", version=version),
+        bom_ref=f"mlcc@{version}",
     )
+    components = [part.component() for part in of]
+    bom = Bom(components=components, metadata=BomMetaData(timestamp=at, component=mlcc))
+    bom.register_dependency(mlcc, components)
     text = JsonV1Dot6(bom).output_as_string(indent=2)
     return re.sub(r'\n  "serialNumber": "[^"]*",', "", text) + "\n"  # random
 
 
 def as_text(of: list[Part]) -> str:
     """The licences, each text once for all that share it."""
-    by_text: dict[str, list[str]] = {}
+    own = (ROOT / "LICENSE").read_text(encoding="utf-8")
+    by_text = {own.strip(): ["mlcc"]}
     for part in of:
         name = f"{part.name} {part.version}" + (f" ({part.terms})" if part.terms else "")
         for text in part.texts or ("Its terms are in the crate of that name and version.",):
             by_text.setdefault(text.strip(), []).append(name)
-    own = (ROOT / "LICENSE").read_text(encoding="utf-8").strip()
-    entries = [f"mlcc\n\n{own}\n"]
-    entries += ["\n".join(names) + f"\n\n{text}\n" for text, names in by_text.items()]
+    entries = ["\n".join(names) + f"\n\n{text}\n" for text, names in by_text.items()]
     return f"\n{RULE}\n\n".join(entries)
