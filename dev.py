@@ -208,7 +208,7 @@ def main() -> int:
     if command == "docs":
         return run("-m", "tools.site", *rest)
     if command == "release":
-        return web() or run("-m", "mlcc_targets.wasm.build") or run("-m", "tools.release", *rest)
+        return web() or run("-m", "tools.release", *rest)
     if command == "matrix":
         return run("tests/feature_matrix.py")
     return check() if command == "check" else run("-m", "mlcc", *rest)

@@ -86,6 +86,7 @@ def make(output: Path, version: str) -> list[Path]:
             _python(*WHEEL, made, tree, env={"MLCC_WHEEL_MACHINE": machine})
         say("the source, and what browsers need")
         _python("-m", "hatchling", "build", "-t", "sdist", "-d", made, cwd=tree)
+        _python("-m", "mlcc_targets.wasm.build")
         _python(*WHEEL, made, ROOT / "web" / "wheel")
         _npm(made)
         parts = bill.parts()
