@@ -86,7 +86,7 @@ def includes() -> list[str]:
     tvm, ffi = package("tvm"), package("tvm_ffi")
     foreign = [LACKING, LACKING / "tvm", LACKING / "tvm" / "support", tvm, ffi]
     foreign += [tvm / "include", ffi / "include", ffi / "3rdparty" / "dlpack" / "include"]
-    maps = [f"-ffile-prefix-map={path.parent}=" for path in (FOLDER, tvm, ffi)]
+    maps = [f"-ffile-prefix-map={path.parent}=" for path in (FOLDER, LACKING, tvm, ffi)]
     return [f"-I{HEADERS}", *(f"-isystem{path}" for path in foreign), *maps]
 
 
