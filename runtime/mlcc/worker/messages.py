@@ -32,6 +32,11 @@ class AskStats:
 
 
 @dataclass(frozen=True)
+class AskSketch:
+    """Answered by Sketch."""
+
+
+@dataclass(frozen=True)
 class LoadAdapter:
     """Read a PEFT folder into a slot; answered by AdapterDone. `in_place`: of the name's own
     adapter, if there is one."""
@@ -53,7 +58,7 @@ class Stop:
     """End the process."""
 
 
-Command = Add | Cancel | AskStats | LoadAdapter | UnloadAdapter | Stop
+Command = Add | Cancel | AskStats | AskSketch | LoadAdapter | UnloadAdapter | Stop
 
 
 @dataclass(frozen=True)
@@ -95,6 +100,14 @@ class Events:
 
 
 @dataclass(frozen=True)
+class Sketch:
+    """A look at the engine for who chooses among several (`mlcc.engine.sketch`)."""
+
+    stats: Stats
+    hashes: bytes
+
+
+@dataclass(frozen=True)
 class Dropped:
     """A step failed: no request that was live will be answered. The engine goes on."""
 
@@ -108,4 +121,4 @@ class Failed:
     error: MlccError
 
 
-Reply = Ready | Accepted | Refused | AdapterDone | Events | Stats | Dropped | Failed
+Reply = Ready | Accepted | Refused | AdapterDone | Events | Stats | Sketch | Dropped | Failed

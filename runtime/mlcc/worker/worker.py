@@ -23,6 +23,7 @@ from mlcc.worker.messages import (
     Accepted,
     AdapterDone,
     Add,
+    AskSketch,
     AskStats,
     Cancel,
     Command,
@@ -33,6 +34,7 @@ from mlcc.worker.messages import (
     Ready,
     Refused,
     Reply,
+    Sketch,
     Stop,
     UnloadAdapter,
 )
@@ -148,6 +150,8 @@ class Worker:
             self._teller.say(self._adapt(command))
         elif isinstance(command, AskStats):
             self._teller.say(engine.stats())
+        elif isinstance(command, AskSketch):
+            self._teller.say(Sketch(engine.stats(), engine.sketch()))
         elif isinstance(command, Stop):
             self._stopped = True
 

@@ -1,0 +1,96 @@
+"""Deployments of Ray Serve: engines behind `PrefixRouter`, and what starts them.
+
+Importing this imports ray: `mlcc.scale` and `mlcc.scale.cluster` say what to type without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import asdict
+from typing import Any
+
+from ray import serve
+from ray.serve import Application
+from ray.serve.config import AutoscalingConfig, RequestRouterConfig
+
+from mlcc.scale.messages import Ask, Described, Piece
+from mlcc.scale.options import Scale
+from mlcc.scale.replica import Replica
+from mlcc.scale.router import LOOK, PrefixRouter
+from mlcc.worker.worker import OpenModel
+
+ENGINE = "mlcc-engine"
+_LOOK_S = 1.0
+
+
+class EngineReplica:
+    """A `Replica` as Ray Serve runs it: these names are Serve's, but `answer` and `described`."""
+
+    def __init__(self, open_model: OpenModel, artifact: str, max_queue: int) -> None:
+        self._replica = Replica(open_model, artifact, max_queue)
+
+    async def answer(self, ask: Ask) -> AsyncIterator[Piece]:
+        """As `Replica` has it."""
+        async for piece in self._replica.answer(ask):
+            yield piece
+
+    async def described(self) -> Described:
+        """As `Replica` has it."""
+        return self._replica.described()
+
+    async def record_routing_stats(self) -> dict[str, Any]:
+        """For the router: asked about once a second."""
+        return {LOOK: await self._replica.look()}
+
+    async def check_health(self) -> None:
+        """Raises what makes Serve start another in its place."""
+        self._replica.check()
+
+    async def record_autoscaling_stats(self) -> dict[str, float]:
+        """For `wanted`."""
+        stats = (await self._replica.look()).stats
+        return {name: float(value) for name, value in (asdict(stats) if stats else {}).items()}
+
+    def __del__(self) -> None:
+        if hasattr(self, "_replica"):
+            self._replica.close()
+
+
+def engines(
+    open_model: OpenModel, artifact: str, scale: Scale, name: str = ENGINE, max_queue: int = 64
+) -> Application:
+    """The engines alone, for who asks them through a handle."""
+    counts: dict[str, Any] = {"num_replicas": scale.replicas}
+    if scale.autoscale is not None:
+        counts = {"autoscaling_config": _autoscaling(scale)}
+    routing: dict[str, Any] = {
+        "request_router_class": PrefixRouter,
+        "request_router_kwargs": {"name": name},
+        "request_routing_stats_period_s": _LOOK_S,
+        "request_routing_stats_timeout_s": 10,
+    }
+    made: Any = serve.deployment(
+        name=name,
+        max_ongoing_requests=scale.most_ongoing,
+        ray_actor_options={"num_cpus": scale.cpus, "num_gpus": scale.gpus},
+        graceful_shutdown_timeout_s=scale.drain_s,
+        graceful_shutdown_wait_loop_s=0.1,
+        health_check_period_s=1,
+        health_check_timeout_s=30,
+        request_router_config=RequestRouterConfig(**routing),
+        **counts,
+    )(EngineReplica)
+    app: Application = made.bind(open_model, artifact, max_queue)
+    return app
+
+
+def _autoscaling(scale: Scale) -> AutoscalingConfig:
+    assert scale.autoscale is not None
+    least, most = scale.autoscale
+    return AutoscalingConfig(
+        min_replicas=least,
+        max_replicas=most,
+        target_ongoing_requests=scale.ongoing,
+        upscale_delay_s=5,
+        downscale_delay_s=60,
+    )
