@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 
 from mlcc.engine.events import Finished, TextDelta
-from mlcc.scale.messages import Ask, Look, Piece
+from mlcc.scale.messages import Ask, Piece
 from mlcc.scale.routed import ReplicaLostError
 from mlcc.scale.routing import Fleet
 from mlcc.worker.messages import Accepted, Events
@@ -51,8 +51,8 @@ class ScriptedReplicas:
         finally:
             self.fleet.ended(choice.name)
 
-    def looks(self) -> Mapping[str, Look]:
-        return {name: Look("", 8, 16, None) for name in self.names}
+    def told(self) -> Mapping[str, Mapping[str, float]]:
+        return {name: {"routed": self.asked.count(name), "pages": 8} for name in self.names}
 
     async def _alive(self, dead: asyncio.Event, name: str) -> None:
         await asyncio.sleep(self._pause_s)

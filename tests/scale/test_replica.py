@@ -13,7 +13,7 @@ from toy_model import Letters, open_toy
 
 from mlcc.engine.request import Request, SamplingParams
 from mlcc.errors import InvalidRequestError, MlccError
-from mlcc.scale.messages import Ask, Look, Piece
+from mlcc.scale.messages import Ask, Piece
 from mlcc.scale.replica import Replica
 from mlcc.scale.routed import RoutedEngine
 
@@ -34,7 +34,7 @@ class Beside:
             self.pieces.append(piece)
             yield piece
 
-    def looks(self) -> Mapping[str, Look]:
+    def told(self) -> Mapping[str, Mapping[str, float]]:
         return {}
 
 

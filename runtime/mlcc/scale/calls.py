@@ -10,7 +10,7 @@ from ray.serve.exceptions import BackPressureError
 from ray.serve.handle import DeploymentHandle
 
 from mlcc.scale.heard import heard
-from mlcc.scale.messages import Ask, Described, Look, Piece
+from mlcc.scale.messages import Ask, Described, Piece
 from mlcc.scale.routed import ReplicaLostError
 
 
@@ -44,9 +44,9 @@ class ServeReplicas:
             if not over:
                 pieces.cancel()
 
-    def looks(self) -> Mapping[str, Look]:
+    def told(self) -> Mapping[str, Mapping[str, float]]:
         """As `Replicas` has it."""
-        return heard(self._deployment).looks
+        return heard(self._deployment).told()
 
 
 def _lost(error: Exception) -> ReplicaLostError:

@@ -25,6 +25,7 @@ _OURS = {
 }
 _ALWAYS = {
     "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_SERVE_LOG_TO_STDERR": "0",
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
     "RAY_SERVE_USE_GRPC_BY_DEFAULT": "1",  # twice as many pieces a second
     "RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "0",

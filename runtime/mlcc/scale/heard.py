@@ -7,7 +7,7 @@ module from process to process by its value.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 from mlcc.scale.messages import Look
 
@@ -22,6 +22,17 @@ class Heard:
     """Requests that were sent to each."""
     hoped: Counter[str] = field(default_factory=Counter)
     """Tokens of prompts that each was hoped to have."""
+
+    def told(self) -> dict[str, dict[str, float]]:
+        """All of it as numbers, of the replicas that are there."""
+        return {
+            name: {
+                **(asdict(look.stats) if look.stats is not None else {}),
+                "routed": self.sent[name],
+                "hoped": self.hoped[name],
+            }
+            for name, look in [*self.looks.items()]
+        }
 
 
 _HEARD: dict[str, Heard] = {}

@@ -11,8 +11,9 @@ from typing import Any
 
 from ray import serve
 from ray.serve import Application
-from ray.serve.config import AutoscalingConfig, RequestRouterConfig
+from ray.serve.config import AutoscalingConfig, AutoscalingPolicy, RequestRouterConfig
 
+from mlcc.scale.autoscaling import wanted
 from mlcc.scale.messages import Ask, Described, Piece
 from mlcc.scale.options import Scale
 from mlcc.scale.replica import Replica
@@ -90,7 +91,9 @@ def _autoscaling(scale: Scale) -> AutoscalingConfig:
     return AutoscalingConfig(
         min_replicas=least,
         max_replicas=most,
+        initial_replicas=max(1, least),
         target_ongoing_requests=scale.ongoing,
         upscale_delay_s=5,
         downscale_delay_s=60,
+        policy=AutoscalingPolicy(policy_function=f"{wanted.__module__}:{wanted.__name__}"),
     )

@@ -10,20 +10,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import asdict
 from typing import Any, Protocol
 
 from mlcc.api.errors import BusyError, EngineDiedError
 from mlcc.engine.batch import Capacity
+from mlcc.engine.events import Finished
 from mlcc.engine.prefix import PrefixTree
 from mlcc.engine.request import Request
 from mlcc.engine.sketch import prefixes
 from mlcc.errors import DeviceError, MlccError
-from mlcc.scale.messages import Ask, Look, Piece, Said
+from mlcc.scale.messages import Ask, Piece, Said
 from mlcc.scale.routing import Prompt
 from mlcc.service.engine import EngineClient
-from mlcc.worker.messages import Accepted, Dropped, Events, Refused
+from mlcc.worker.messages import Dropped, Events, Refused
 
 log = logging.getLogger("mlcc.scale")
 
@@ -54,8 +55,8 @@ class Replicas(Protocol):
         ReplicaLostError."""
         ...
 
-    def looks(self) -> Mapping[str, Look]:
-        """What each told of itself last, by name."""
+    def told(self) -> Mapping[str, Mapping[str, float]]:
+        """What each told of itself last, and what was sent to it, by name."""
         ...
 
 
@@ -79,9 +80,12 @@ class RoutedEngine(EngineClient):
     async def counters(self) -> dict[str, Any]:
         """Of all engines together, and of each."""
         self.check_alive()
-        looks = self._replicas.looks()
-        each = {name: _told(look) for name, look in looks.items()}
-        return {"engine": _together(each.values()), "replicas": each, "retried": self.retried}
+        each = self._replicas.told()
+        together: Counter[str] = Counter()
+        for told in each.values():
+            together.update(told)
+        together["retried"] = self.retried
+        return {"engine": dict(together) if each else None, "replicas": each}
 
     def stop(self, why: str = "the server is shutting down") -> None:
         """Fail what still waits. Idempotent."""
@@ -117,10 +121,11 @@ class RoutedEngine(EngineClient):
 
     async def _once(self, ask: Ask) -> ReplicaLostError | None:
         """Ask one replica. Returns how it was lost, if it was."""
+        ended = False
         try:
             async for piece in self._replicas.ask(ask):
                 for said in piece:
-                    self._take(ask.request.id, said)
+                    ended = self._take(ask.request.id, said) or ended
         except ReplicaLostError as error:
             return error
         except MlccError as error:
@@ -129,19 +134,21 @@ class RoutedEngine(EngineClient):
             log.exception("a replica cannot be asked")
             self._refuse(ask.request.id, DeviceError(f"a replica cannot be asked: {error!r}"))
         else:
-            if ask.request.id in self._owners:  # it was not told of its end
+            if not ended:
                 return ReplicaLostError("a replica ended a stream before the answer's end")
         return None
 
-    def _take(self, request_id: str, said: Said) -> None:
+    def _take(self, request_id: str, said: Said) -> bool:
+        """Whether it is the end."""
         if isinstance(said, Events):
             self._deliver(said.events)
-        elif isinstance(said, Accepted):
-            self._accept(request_id)
-        elif isinstance(said, Refused):
+            return any(isinstance(event, Finished) for event in said.events)
+        if isinstance(said, Refused):
             raise said.error
-        elif isinstance(said, Dropped):
+        if isinstance(said, Dropped):
             raise _lost(said.error)
+        self._accept(request_id)
+        return False
 
     def _give_up(self, request_id: str, error: ReplicaLostError, begun: bool) -> None:
         live = self._owners[request_id]
@@ -155,16 +162,3 @@ def _lost(error: MlccError) -> MlccError:
     if isinstance(error, EngineDiedError | BusyError):
         return ReplicaLostError(error.message)
     return error
-
-
-def _told(look: Look) -> dict[str, Any]:
-    return asdict(look.stats) if look.stats is not None else {}
-
-
-def _together(each: Any) -> dict[str, Any] | None:
-    """Sums; None = nobody told anything."""
-    sums: dict[str, Any] = {}
-    for told in each:
-        for name, value in told.items():
-            sums[name] = sums.get(name, 0) + value
-    return sums or None

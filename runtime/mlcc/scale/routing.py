@@ -28,6 +28,8 @@ EXPECTED_S = 5.0
 """What was sent to an engine is told by it by then, or is not there."""
 LOYALTY = 0.25
 """Of a prompt's tokens: what a session's own engine is worth."""
+SHARE = 0.3
+"""Of a prompt's computing, what a request that is there delays another: most of them decode."""
 _SLOWLY = 1 / 32
 
 
@@ -177,7 +179,7 @@ class Fleet:
     def _cost(self, engine: _Engine, tokens: int) -> float:
         """Tokens to compute before the first of an answer, and a penalty where pages are short:
         somebody will have to step back, and be computed again."""
-        cost, told = tokens + self._typical * engine.load, engine.told
+        cost, told = tokens + SHARE * self._typical * engine.load, engine.told
         if told is not None:
             cost += self._typical * max(0, engine.load + 1 - told.room)
             if told.free_tokens is not None:
