@@ -109,7 +109,7 @@ class _Behind:
 
     def __init__(
         self,
-        handle: DeploymentHandle,
+        handle: DeploymentHandle[Any],
         capacity: Capacity,
         artifact: str,
         settings: Settings,

@@ -14,7 +14,7 @@ from mlcc.scale.messages import Ask, Described, Piece
 from mlcc.scale.routed import ReplicaLostError
 
 
-def described(handle: DeploymentHandle) -> Described:
+def described(handle: DeploymentHandle[Any]) -> Described:
     """What a replica is, once there is one; not for an event loop. Raises ReplicaLostError."""
     try:
         found: Described = handle.described.remote().result()
@@ -26,7 +26,7 @@ def described(handle: DeploymentHandle) -> Described:
 class ServeReplicas:
     """Replicas of one deployment, whose router has the deployment's name."""
 
-    def __init__(self, handle: DeploymentHandle) -> None:
+    def __init__(self, handle: DeploymentHandle[Any]) -> None:
         self._streaming, self._deployment = handle.options(stream=True), handle.deployment_name
 
     async def ask(self, ask: Ask) -> AsyncIterator[Piece]:

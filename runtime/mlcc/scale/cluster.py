@@ -92,6 +92,6 @@ def _own() -> Iterator[None]:
         yield
     finally:
         if ray.is_initialized():
-            serve.shutdown()
+            serve.shutdown()  # type: ignore[no-untyped-call]
             ray.shutdown()
         shutil.rmtree(folder, ignore_errors=True)

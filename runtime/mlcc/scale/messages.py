@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from mlcc.engine.batch import Capacity
 from mlcc.engine.request import Request
@@ -10,7 +11,18 @@ from mlcc.engine.stats import Stats
 from mlcc.scale.routing import Prompt
 from mlcc.worker.messages import Accepted, Dropped, Events, Refused
 
-Said = Accepted | Refused | Events | Dropped
+
+@dataclass(frozen=True)
+class Handed:
+    """A request whose first token is out, as bytes for another replica (`mlcc.model.transfer`)."""
+
+    moved: Any
+    """The bytes, or a list with Ray's reference to them."""
+    note: bytes
+    """The same without what was computed."""
+
+
+Said = Accepted | Refused | Events | Dropped | Handed
 """Of one request: the worker's own words, of which a piece of a stream holds several."""
 Piece = list[Said]
 
@@ -25,6 +37,10 @@ class Ask:
     prompt: Prompt
     avoid: tuple[str, ...] = ()
     """Replicas that had it and lost it, or refused it."""
+    leaves: bool = False
+    """Compute its prompt and one token, and hand it back."""
+    moved: Any = None
+    """Go on with this of it, as `Handed` has it; None = it begins here."""
 
 
 @dataclass(frozen=True)

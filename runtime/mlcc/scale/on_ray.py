@@ -5,19 +5,24 @@ Importing this imports ray: `mlcc.scale` and `mlcc.scale.cluster` say what to ty
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
+import ray
 from ray import serve
+from ray.exceptions import RayError
 from ray.serve import Application
 from ray.serve.config import AutoscalingConfig, AutoscalingPolicy, RequestRouterConfig
 
 from mlcc.scale.autoscaling import wanted
-from mlcc.scale.messages import Ask, Described, Piece
+from mlcc.scale.messages import Ask, Described, Handed, Piece, Said
 from mlcc.scale.options import Scale
 from mlcc.scale.replica import Replica
+from mlcc.scale.routed import ReplicaLostError
 from mlcc.scale.router import LOOK, PrefixRouter
+from mlcc.worker.messages import Dropped
 from mlcc.worker.worker import OpenModel
 
 ENGINE = "mlcc-engine"
@@ -31,9 +36,16 @@ class EngineReplica:
         self._replica = Replica(open_model, artifact, max_queue)
 
     async def answer(self, ask: Ask) -> AsyncIterator[Piece]:
-        """As `Replica` has it."""
+        """As `Replica` has it, but what moves goes through Ray's object store."""
+        if isinstance(ask.moved, list):
+            try:
+                ask = replace(ask, moved=await ask.moved[0])
+            except RayError as error:  # who computed it is gone, or the store threw it out
+                lost = ReplicaLostError(f"what was computed is lost ({type(error).__name__})")
+                yield [Dropped(lost)]
+                return
         async for piece in self._replica.answer(ask):
-            yield piece
+            yield [await _stored(said) if isinstance(said, Handed) else said for said in piece]
 
     async def described(self) -> Described:
         """As `Replica` has it."""
@@ -57,9 +69,16 @@ class EngineReplica:
             self._replica.close()
 
 
-def engines(
-    open_model: OpenModel, artifact: str, scale: Scale, name: str = ENGINE, max_queue: int = 64
-) -> Application:
+async def _stored(handed: Handed) -> Said:
+    """With a reference, boxed: a bare one would be resolved on its way. A full store is a loss of
+    time: what was computed stays, as the note, and is computed again."""
+    try:
+        return replace(handed, moved=[await asyncio.to_thread(ray.put, handed.moved)])
+    except RayError:
+        return replace(handed, moved=handed.note)
+
+
+def engines(open_model: OpenModel, artifact: str, scale: Scale, name: str = ENGINE) -> Application:
     """The engines alone, for who asks them through a handle."""
     counts: dict[str, Any] = {"num_replicas": scale.replicas}
     if scale.autoscale is not None:
@@ -81,13 +100,15 @@ def engines(
         request_router_config=RequestRouterConfig(**routing),
         **counts,
     )(EngineReplica)
-    app: Application = made.bind(open_model, artifact, max_queue)
+    app: Application = made.bind(open_model, artifact, scale.most_ongoing)
     return app
 
 
 def _autoscaling(scale: Scale) -> AutoscalingConfig:
     assert scale.autoscale is not None
     least, most = scale.autoscale
+    where: dict[str, Any] = {"policy_function": f"{wanted.__module__}:{wanted.__name__}"}
+    policy: Any = AutoscalingPolicy(**where)  # type: ignore[no-untyped-call]
     return AutoscalingConfig(
         min_replicas=least,
         max_replicas=most,
@@ -95,5 +116,5 @@ def _autoscaling(scale: Scale) -> AutoscalingConfig:
         target_ongoing_requests=scale.ongoing,
         upscale_delay_s=5,
         downscale_delay_s=60,
-        policy=AutoscalingPolicy(policy_function=f"{wanted.__module__}:{wanted.__name__}"),
+        policy=policy,
     )

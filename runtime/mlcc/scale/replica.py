@@ -7,16 +7,32 @@ started again here, as in a server (`mlcc.worker.client`); what Ray starts again
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import suppress
+from dataclasses import replace
+from itertools import count
 from typing import TypeVar
 
 from mlcc.api.errors import BusyError
+from mlcc.engine.events import Event, TextDelta
+from mlcc.engine.request import Request
 from mlcc.errors import InvalidRequestError, MlccError, UnsupportedError
-from mlcc.scale.messages import Ask, Described, Look, Piece, Said
+from mlcc.model.transfer import without_pages
+from mlcc.scale.messages import Ask, Described, Handed, Look, Piece, Said
 from mlcc.scale.routed import ForeignReplicaError
 from mlcc.worker.client import WorkerClient
-from mlcc.worker.messages import Accepted, AskSketch, Dropped, Events, Refused, Reply, Sketch
+from mlcc.worker.messages import (
+    Accepted,
+    Add,
+    AskSketch,
+    Dropped,
+    Events,
+    Left,
+    Refused,
+    Reply,
+    Resume,
+    Sketch,
+)
 from mlcc.worker.process import EngineProcess
 from mlcc.worker.worker import OpenModel
 
@@ -31,7 +47,7 @@ class Replica:
         self._process = EngineProcess(open_model)
         self._client = ReplicaClient(self._process, max_queue)
         self._artifact = artifact
-        self._begun = False
+        self._begun, self._numbers = False, count()
         self._sketch: Sketch | None = None
 
     def described(self) -> Described:
@@ -81,28 +97,53 @@ class Replica:
             self._client.start()
 
     async def _said(self, ask: Ask) -> AsyncIterator[Said]:
-        request, job = ask.request, None
+        """Under a name of its own: one that was lost and comes again may find itself here."""
+        name, client, job = ask.request.id, self._client, None
+        request = replace(ask.request, id=f"{name}/{next(self._numbers)}")
         try:
-            job = self._client.submit([request], None)
+            client.note(request.id, ask)
+            job = client.submit([request], None)
             await job.accepted()
-            yield Accepted(request.id)
+            yield Accepted(name)
             async for _, event in job.events():
-                yield Events([event])
+                yield Events([event._replace(request_id=name)])
         except (InvalidRequestError, UnsupportedError) as error:
-            yield Refused(request.id, error)
+            yield Refused(name, error)
         except MlccError as error:
-            yield Dropped(error)
+            if (data := client.left.pop(request.id, None)) is None:
+                yield Dropped(error)
+            else:
+                yield Handed(data, without_pages(data, client.capacity.groups))
         finally:
+            client.ways.pop(request.id, None)
+            client.left.pop(request.id, None)
             if job is not None:
                 job.close()
 
 
 class ReplicaClient(WorkerClient):
-    """A `WorkerClient` that also asks for the prefix cache's sketch."""
+    """A `WorkerClient` that also asks for the prefix cache's sketch, and whose requests may come
+    from other engines and leave for others."""
 
     def __init__(self, process: EngineProcess, max_queue: int) -> None:
         super().__init__(process, max_queue)
         self._looking: list[asyncio.Future[Sketch]] = []
+        self.ways: dict[str, Ask] = {}
+        """Of live requests that do not begin here, or end here."""
+        self.left: dict[str, bytes] = {}
+        """Those that left, before anybody took them; they are cancelled here then."""
+
+    def note(self, name: str, ask: Ask) -> None:
+        """Before a request is submitted: what is to become of it."""
+        if ask.leaves or ask.moved is not None:
+            self.ways[name] = ask
+
+    def _add(self, request: Request) -> None:
+        way = self.ways.get(request.id)
+        if way is not None and way.moved is not None:
+            self._say(Resume(request.id, way.moved))
+        else:
+            self._say(Add(request, way is not None))
 
     async def sketch(self) -> Sketch:
         """Raises BusyError while no engine runs."""
@@ -112,10 +153,20 @@ class ReplicaClient(WorkerClient):
         self._say(AskSketch())
         return await future
 
+    def _deliver(self, events: Iterable[Event]) -> None:
+        """Of one that left, what its cancelling brings is not new."""
+        left = self.left
+        super()._deliver(
+            e for e in events if e.request_id not in left or not isinstance(e, TextDelta)
+        )
+
     def _take(self, reply: Reply) -> None:
         if isinstance(reply, Sketch):
             if self._looking and not (future := self._looking.pop(0)).done():
                 future.set_result(reply)
+        elif isinstance(reply, Left):
+            if reply.request_id in self.ways:
+                self.left[reply.request_id] = reply.data
         else:
             super()._take(reply)
 
@@ -150,3 +201,4 @@ async def gathered(said: AsyncIterator[T]) -> AsyncIterator[list[T]]:
         await filling
     finally:
         filling.cancel()
+        await asyncio.wait([filling])  # nothing of it goes on behind its end

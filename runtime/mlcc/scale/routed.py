@@ -106,7 +106,8 @@ class RoutedEngine(EngineClient):
         """Ask until it is answered, refused, or lost too often."""
         tokens, session = len(request.prompt), request.family
         beginnings = prefixes(request.scope, request.prompt, self._block)
-        prompt, avoid = Prompt(tokens, beginnings, session), []
+        prompt = Prompt(tokens, beginnings, session)
+        avoid: list[str] = []
         while True:
             ask = Ask(request, self._artifact, prompt, tuple(avoid))
             error = await self._once(ask)
@@ -121,9 +122,12 @@ class RoutedEngine(EngineClient):
 
     async def _once(self, ask: Ask) -> ReplicaLostError | None:
         """Ask one replica. Returns how it was lost, if it was."""
+        return await self._asked(self._replicas, ask)
+
+    async def _asked(self, replicas: Replicas, ask: Ask) -> ReplicaLostError | None:
         ended = False
         try:
-            async for piece in self._replicas.ask(ask):
+            async for piece in replicas.ask(ask):
                 for said in piece:
                     ended = self._take(ask.request.id, said) or ended
         except ReplicaLostError as error:

@@ -28,7 +28,7 @@ EXPECTED_S = 5.0
 """What was sent to an engine is told by it by then, or is not there."""
 LOYALTY = 0.25
 """Of a prompt's tokens: what a session's own engine is worth."""
-SHARE = 0.3
+SHARE = 0.5
 """Of a prompt's computing, what a request that is there delays another: most of them decode."""
 _SLOWLY = 1 / 32
 

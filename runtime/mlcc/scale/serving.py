@@ -46,7 +46,7 @@ class RayEngine:
         from mlcc.scale.on_ray import engines
 
         serve.start(proxy_location="Disabled")
-        app = engines(open_model, artifact, scale, max_queue=settings.max_queue)
+        app = engines(open_model, artifact, scale)
         handle = serve.run(app, name=APPLICATION, route_prefix=None)
         self._stack.callback(serve.delete, APPLICATION)
         found = described(handle)

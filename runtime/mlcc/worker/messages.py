@@ -14,9 +14,19 @@ from mlcc.errors import MlccError
 
 @dataclass(frozen=True)
 class Add:
-    """Take this request; answered by Accepted or Refused."""
+    """Take this request; answered by Accepted or Refused. `leaves`: with its first token it goes
+    to another engine, which Left tells."""
 
     request: Request
+    leaves: bool = False
+
+
+@dataclass(frozen=True)
+class Resume:
+    """Go on with a request that left another engine (`mlcc.model.transfer`); answered as Add."""
+
+    request_id: str
+    data: bytes
 
 
 @dataclass(frozen=True)
@@ -58,7 +68,7 @@ class Stop:
     """End the process."""
 
 
-Command = Add | Cancel | AskStats | AskSketch | LoadAdapter | UnloadAdapter | Stop
+Command = Add | Resume | Cancel | AskStats | AskSketch | LoadAdapter | UnloadAdapter | Stop
 
 
 @dataclass(frozen=True)
@@ -82,6 +92,14 @@ class Refused:
 
     request_id: str
     error: MlccError
+
+
+@dataclass(frozen=True)
+class Left:
+    """The request as bytes; its last events, which follow, are not for whoever waits for it."""
+
+    request_id: str
+    data: bytes
 
 
 @dataclass(frozen=True)
@@ -121,4 +139,4 @@ class Failed:
     error: MlccError
 
 
-Reply = Ready | Accepted | Refused | AdapterDone | Events | Stats | Sketch | Dropped | Failed
+Reply = Ready | Accepted | Refused | Left | AdapterDone | Events | Stats | Sketch | Dropped | Failed
