@@ -25,11 +25,17 @@ class Replicated:
     nothing then, or contradicts itself."""
 
     def __init__(
-        self, ray: bool, replicas: int | None, autoscale: str | None, address: str | None
+        self,
+        ray: bool,
+        replicas: int | None,
+        autoscale: str | None,
+        prefill: int | None,
+        address: str | None,
     ) -> None:
         self.scale: Scale | None = None
         self._address = address
-        given = {"--replicas": replicas, "--autoscale": autoscale, "--address": address}
+        given = {"--replicas": replicas, "--autoscale": autoscale}
+        given |= {"--prefill": prefill, "--address": address}
         if not ray:
             if found := [name for name, value in given.items() if value is not None]:
                 raise InvalidRequestError(f"{found[0]} is for replicas on Ray; add --ray")
@@ -38,7 +44,8 @@ class Replicated:
             raise InvalidRequestError("--replicas and --autoscale: give one of them")
         from mlcc.scale.options import Scale, read_autoscale
 
-        self.scale = Scale(replicas or 1, read_autoscale(autoscale) if autoscale else None)
+        many = read_autoscale(autoscale) if autoscale else None
+        self.scale = Scale(replicas or 1, many, prefill or 0)
 
     def check(self, settings: Settings, alone: bool, web: Path | None) -> None:
         """Before a model is compiled for it. Raises UnsupportedError for what is not built."""
@@ -68,6 +75,11 @@ class Replicated:
         from mlcc.scale.serving import RayEngine
 
         about = text.about
+        if self.scale.prefill and (about.device in ("cuda", "metal") or text.encoder is not None):
+            raise UnsupportedError(
+                "--prefill is built for models that write, on CPUs and Vulkan: pages of others are "
+                "not moved (docs/transfer.md); leave it out"
+            )
         scale = replace(self.scale, gpus=1.0) if about.device == "cuda" else self.scale
         return partial(RayEngine, artifact=about.fingerprint, scale=scale, address=self._address)
 
@@ -77,7 +89,7 @@ def ray_options(function: Command) -> Command:
 
     @wraps(function)
     def wrapped(**given: Any) -> None:
-        names = ("ray", "replicas", "autoscale", "address")
+        names = ("ray", "replicas", "autoscale", "prefill", "address")
         function(replicated=Replicated(**{name: given.pop(name) for name in names}), **given)
 
     for option in reversed(_OPTIONS):
@@ -91,6 +103,8 @@ _OPTIONS = (
     click.option("--replicas", type=click.IntRange(1, 4096), help="So many.  [1]"),
     click.option("--autoscale", metavar="MIN:MAX",
                  help="As many as the load wants; 0:MAX = none while nobody asks."),
+    click.option("--prefill", type=click.IntRange(1, 4096), metavar="N",
+                 help="N more replicas compute prompts, the others what follows."),
     click.option("--address", metavar="ADDRESS",
                  help="A Ray that runs: auto, or HOST:PORT.  [one of this machine's own]"),
 )  # fmt: skip

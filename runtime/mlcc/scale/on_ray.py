@@ -25,7 +25,8 @@ from mlcc.scale.router import LOOK, PrefixRouter
 from mlcc.worker.messages import Dropped
 from mlcc.worker.worker import OpenModel
 
-ENGINE = "mlcc-engine"
+ENGINE, PREFILL = "mlcc-engine", "mlcc-prefill"
+"""Names of deployments."""
 _LOOK_S = 1.0
 
 

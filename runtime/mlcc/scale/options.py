@@ -15,6 +15,8 @@ class Scale:
     replicas: int = 1
     autoscale: tuple[int, int] | None = None
     """(fewest, most); 0 = none while nobody asks. In place of `replicas`."""
+    prefill: int = 0
+    """Further replicas, which compute prompts alone; 0 = all do both."""
     ongoing: float = 8.0
     """Requests that one replica should have, on the average, where their number follows that."""
     most_ongoing: int = 256
@@ -39,7 +41,8 @@ class Scale:
     @property
     def most(self) -> int:
         """Replicas that there may be."""
-        return self.replicas if self.autoscale is None else self.autoscale[1]
+        decode = self.replicas if self.autoscale is None else self.autoscale[1]
+        return decode + self.prefill
 
 
 def read_autoscale(text: str) -> tuple[int, int]:

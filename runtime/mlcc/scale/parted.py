@@ -9,6 +9,7 @@ another, which computes it again, where with replicas of one kind it would end w
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from mlcc.engine.batch import Capacity
 from mlcc.engine.events import TextDelta
@@ -35,6 +36,10 @@ class PartedEngine(RoutedEngine):
         self._handed: dict[str, Handed] = {}
         self._said: dict[str, list[int]] = {}
         """Tokens of answers that go on elsewhere, since they were handed over."""
+
+    async def counters(self) -> dict[str, Any]:
+        """Of both kinds."""
+        return self._counted({**self._replicas.told(), **self._decode.told()})
 
     async def _once(self, ask: Ask) -> ReplicaLostError | None:
         name = ask.request.id

@@ -78,9 +78,11 @@ class RoutedEngine(EngineClient):
         return self._capacity
 
     async def counters(self) -> dict[str, Any]:
-        """Of all engines together, and of each."""
+        """Of all engines together, and of each, as they told last."""
+        return self._counted(self._replicas.told())
+
+    def _counted(self, each: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
         self.check_alive()
-        each = self._replicas.told()
         together: Counter[str] = Counter()
         for told in each.values():
             together.update(told)

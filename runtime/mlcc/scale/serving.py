@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import ExitStack
+from dataclasses import replace
+from typing import Any
 
 from mlcc.scale.cluster import joined
 from mlcc.scale.options import Scale
+from mlcc.scale.parted import PartedEngine
 from mlcc.scale.routed import RoutedEngine
 from mlcc.server.adapter import Settings
 from mlcc.worker.worker import OpenModel
-
-APPLICATION = "mlcc"
 
 
 class RayEngine:
@@ -41,18 +42,28 @@ class RayEngine:
 
     def _run(self, open_model: OpenModel, settings: Settings, artifact: str, scale: Scale) -> None:
         from ray import serve
+        from ray.serve.handle import DeploymentHandle
 
         from mlcc.scale.calls import ServeReplicas, described
-        from mlcc.scale.on_ray import engines
+        from mlcc.scale.on_ray import ENGINE, PREFILL, engines
 
         serve.start(proxy_location="Disabled")
-        app = engines(open_model, artifact, scale)
-        handle = serve.run(app, name=APPLICATION, route_prefix=None)
-        self._stack.callback(serve.delete, APPLICATION)
+
+        def run(name: str, some: Scale) -> DeploymentHandle[Any]:
+            app = engines(open_model, artifact, some, name)
+            handle = serve.run(app, name=name, route_prefix=None)
+            self._stack.callback(serve.delete, name)
+            return handle
+
+        handle = run(ENGINE, scale)
         found = described(handle)
         self.notes, self.capacity = found.notes, found.capacity
         live = settings.max_queue + scale.most * self.capacity.max_batch
-        self.client = RoutedEngine(ServeReplicas(handle), self.capacity, artifact, live)
+        told, replicas = (self.capacity, artifact, live), ServeReplicas(handle)
+        self.client = RoutedEngine(replicas, *told)
+        if scale.prefill:
+            prompts = run(PREFILL, replace(scale, replicas=scale.prefill, autoscale=None))
+            self.client = PartedEngine(ServeReplicas(prompts), replicas, *told)
 
     def start(self) -> None:
         """Nothing: who is asked first opens the handle, in this loop."""

@@ -7,12 +7,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from mlcc.engine.events import Event, Finished, TextDelta
-from mlcc.errors import InvalidRequestError, UnsupportedError
+from mlcc.errors import DeviceLostError, InvalidRequestError, MlccError, UnsupportedError
 from mlcc.model.driver import Driver
 from mlcc.model.encoder_driver import EncoderDriver
 from mlcc.model.model import Model
 from mlcc.model.transfer import Imported, export_request, import_request
-from mlcc.worker.messages import Events, Left, Reply
+from mlcc.worker.messages import Events, Left, Refused, Reply
 
 
 class Movers:
@@ -23,12 +23,12 @@ class Movers:
         self._leaving: set[str] = set()
 
     def leaves(self, request_id: str) -> None:
-        """It is to go on elsewhere."""
+        """It is to go on elsewhere, once it has a token."""
         self._leaving.add(request_id)
 
     def after(self, events: Sequence[Event]) -> Iterator[Reply]:
         """What is said of those that leave now: their first tokens are among the events. Raises
-        MlccError if they cannot."""
+        DeviceLostError, and what a step in flight raises."""
         ended = {event.request_id for event in events if isinstance(event, Finished)}
         begun = {e.request_id for e in events if isinstance(e, TextDelta) and e.token_ids}
         for request_id in sorted(self._leaving & begun - ended):
@@ -48,11 +48,18 @@ class Movers:
     def _leave(self, request_id: str) -> Iterator[Reply]:
         driver, model = self._driver, self._model
         if isinstance(driver, EncoderDriver) or model.identity is None:
-            raise UnsupportedError("this model's pages go nowhere; serve it without --prefill")
+            yield Refused(request_id, UnsupportedError("this model's pages go nowhere"))
+            return
         yield Events(driver.drain())
+        moves = driver.engine.moves
         try:
-            data = export_request(driver.engine.moves, model.executor, model.identity, request_id)
+            data = export_request(moves, model.executor, model.identity, request_id)
+        except DeviceLostError:
+            raise
         except InvalidRequestError:  # what was in flight ended it
             return
-        yield Left(request_id, data)
+        except MlccError as error:
+            yield Refused(request_id, error)
+        else:
+            yield Left(request_id, data)
         yield Events(driver.engine.cancel(request_id))

@@ -120,15 +120,14 @@ class Worker:
         """A step. One that fails costs the live requests, unless the device is gone with it."""
         try:
             events = self._driver.step()
-        except DeviceLostError:
-            raise
-        except MlccError as error:
-            self._teller.say(Dropped(error))
-        else:
             if events:
                 self._teller.say(Events(events))
                 for reply in self._movers.after(events):
                     self._teller.say(reply)
+        except DeviceLostError:
+            raise
+        except MlccError as error:
+            self._teller.say(Dropped(error))
 
     def _drain(self) -> None:
         """Take every command that is there; with nothing to do, wait for one."""
