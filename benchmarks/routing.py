@@ -3,7 +3,6 @@
     python benchmarks/routing.py [--engines 64] [--seconds 60] [--seed 0]
         [--traces chat agents shared]
     python benchmarks/routing.py --decision 1000    how long a decision takes among so many
-    python benchmarks/routing.py --apart [--plot FILE.svg]    when prefill and decode apart pays
 
 Prints a table and one JSON line: the time to the first token (p50, p99, ms), the share of prompts'
 tokens that prefix caches had, and imbalance (most live requests of an engine by their mean, on the

@@ -36,6 +36,7 @@ from mlcc.scale.messages import Ask, Piece
 from mlcc.scale.options import Scale
 from mlcc.scale.replica import Replica
 from mlcc.scale.routed import RoutedEngine
+from mlcc.scale.routing import Prompt
 from mlcc.scale.serving import RayEngine
 from mlcc.server.adapter import Settings
 
@@ -82,6 +83,23 @@ async def alone(client: RoutedEngine, count: int = 60) -> float:
     for n in range(count):
         began = time.perf_counter()
         await ask(client, f"a{began}", [3, 4, 1 + n], 1)
+        times.append((time.perf_counter() - began) * 1e3)
+    return median(times[count // 4 :])
+
+
+async def bare_call(count: int = 60) -> float:
+    """ms of what costs nothing but Ray Serve's way there and back: a stream of one piece that is
+    refused before an engine hears of it."""
+    from ray import serve  # not before `RayEngine` has said how Ray is to be
+
+    from mlcc.scale.on_ray import ENGINE
+
+    handle: Any = serve.get_deployment_handle(ENGINE, ENGINE).options(stream=True)
+    nothing, times = Ask(Request("n", [1]), "another artifact", Prompt(1)), []
+    for _ in range(count):
+        began = time.perf_counter()
+        async for _ in handle.answer.remote(nothing):
+            pass
         times.append((time.perf_counter() - began) * 1e3)
     return median(times[count // 4 :])
 
@@ -141,6 +159,7 @@ def main() -> None:
     behind = RayEngine(opener, Settings(max_queue=256), "", Scale(args.replicas))
 
     async def through() -> None:
+        found["ray_call_ms"] = await bare_call()
         found["ray_alone_ms"] = await alone(behind.client)
         found["ray_tokens_s"] = max([await rate(behind.client, args.streams) for _ in range(3)])
         found["hit_rate"] = await hit_rate(behind.client, args.requests, gap_s)

@@ -1,0 +1,67 @@
+"""--ray and what goes with it: what is wrong is said before anything is compiled or started."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from mlcc.cli import main
+from mlcc.commands.scaling import Replicated
+from mlcc.errors import InvalidRequestError, MlccError, UnsupportedError
+from mlcc.scale.cluster import check_token
+from mlcc.server.adapter import Settings
+
+
+def given(ray: bool = True, **more: object) -> Replicated:
+    options = {"replicas": None, "autoscale": None, "prefill": None, "address": None, **more}
+    return Replicated(ray, **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "more", [{"replicas": 2}, {"autoscale": "1:2"}, {"prefill": 1}, {"address": "auto"}]
+)
+def test_replicas_are_for_ray(more: dict[str, object]) -> None:
+    with pytest.raises(InvalidRequestError, match="add --ray"):
+        given(ray=False, **more)
+
+
+def test_what_contradicts_itself() -> None:
+    with pytest.raises(InvalidRequestError, match="give one of them"):
+        given(replicas=2, autoscale="1:4")
+
+
+def test_what_is_not_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mlcc.extras.is_here", lambda package: True)
+    with pytest.raises(UnsupportedError, match="for one model"):
+        given().check(Settings(), alone=False, web=None)
+    with pytest.raises(UnsupportedError, match="--lora"):
+        given().check(Settings(lora_dir=Path()), alone=True, web=None)
+    given(ray=False).check(Settings(), alone=False, web=None)
+
+
+def test_without_ray_it_says_what_to_type(monkeypatch: pytest.MonkeyPatch) -> None:
+    import mlcc.scale
+
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(UnsupportedError, match=r'type `pip install "mlcc\[ray\]"`'):
+        given().check(Settings(), alone=True, web=None)
+    with pytest.raises(UnsupportedError, match=r'"mlcc\[ray\]"'):
+        mlcc.scale.deployment("model")
+
+
+def test_no_cluster_without_a_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    with pytest.raises(UnsupportedError, match="unset it"):
+        check_token()
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    check_token()
+
+
+def test_the_command_says_it_in_one_line(tmp_path: Path) -> None:
+    run = CliRunner().invoke(main, ["serve", str(tmp_path), "--replicas", "2"])
+    error = run.exception
+    said = str(error) if isinstance(error, MlccError) else run.output
+    assert run.exit_code and "--replicas is for replicas on Ray; add --ray" in said
