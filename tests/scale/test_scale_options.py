@@ -6,11 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 from mlcc.cli import main
 from mlcc.commands.scaling import Replicated
-from mlcc.errors import InvalidRequestError, MlccError, UnsupportedError
+from mlcc.errors import InvalidRequestError, UnsupportedError
 from mlcc.scale.cluster import check_token
 from mlcc.server.adapter import Settings
 
@@ -60,8 +59,11 @@ def test_no_cluster_without_a_token(monkeypatch: pytest.MonkeyPatch) -> None:
     check_token()
 
 
-def test_the_command_says_it_in_one_line(tmp_path: Path) -> None:
-    run = CliRunner().invoke(main, ["serve", str(tmp_path), "--replicas", "2"])
-    error = run.exception
-    said = str(error) if isinstance(error, MlccError) else run.output
-    assert run.exit_code and "--replicas is for replicas on Ray; add --ray" in said
+def test_the_command_says_it_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["serve", str(tmp_path), "--replicas", "2"])
+    said = capsys.readouterr().err.strip()
+    assert ended.value.code and "\n" not in said
+    assert said.endswith("--replicas is for replicas on Ray; add --ray")
