@@ -7,7 +7,7 @@ there it is the logits that are equal.
 
 from __future__ import annotations
 
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +19,12 @@ from models.checkpoints import CONTEXT, DEEPSEEK_YARN, SMALL, make_checkpoint, s
 from models.mixed import capacity_of, reference, run_mixed
 
 from formats.gguf_of import architecture_of, write_gguf
+from mlcc.errors import CheckpointError
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.checkpoint.opening import open_checkpoint
 from mlcc_compiler.gguf.families.table import FAMILIES
+from mlcc_compiler.gguf.names import places
+from mlcc_compiler.gguf.orders import rotary
 from mlcc_compiler.models.registry import build_model
 from mlcc_compiler.options import Options
 from mlcc_compiler.pipeline import trace
@@ -163,3 +166,77 @@ def test_permuted_rows_keep_their_blocks(tmp_path: Path) -> None:
         np.testing.assert_array_equal(dequantize(tensors.quantized(name)), tensors.read(name))
         close = Checkpoint.open(tmp_path).tensors.read(name)
         np.testing.assert_allclose(tensors.read(name), close, atol=0.15)
+
+
+def eights(name: str) -> str:
+    return "Q8_0"
+
+
+@pytest.mark.parametrize("width", [16, 32])
+def test_columns_in_another_order(width: int, tmp_path: Path) -> None:
+    """Whole blocks are put back as they are; heads of half a block are not."""
+    make("qwen3_5", tmp_path, {"linear_value_head_dim": width})
+    tensors = open_checkpoint(write_gguf(tmp_path, tmp_path / "m.gguf", eights)).tensors
+    name = "model.layers.0.linear_attn.out_proj.weight"
+    close = Checkpoint.open(tmp_path).tensors.read(name)
+    np.testing.assert_allclose(tensors.read(name), close, atol=0.02)
+    assert ("of its formats: int8_g32" in " ".join(tensors.notes)) == (width == 16)
+    if width == 16:
+        assert name not in tensors.schemes and tensors.nearest[name] == "int8_g32"
+    else:
+        np.testing.assert_array_equal(dequantize(tensors.quantized(name)), tensors.read(name))
+
+
+@pytest.mark.parametrize("gate", ["Q8_0", "Q5_1"])
+def test_one_matrix_that_is_two(gate: str, tmp_path: Path) -> None:
+    make("qwen3_next-experts", tmp_path, {"mlp_only_layers": []})
+    path = write_gguf(tmp_path, tmp_path / "m.gguf", lambda n: gate if "attn_gate" in n else "Q8_0")
+    tensors = open_checkpoint(path).tensors
+    name = "model.layers.0.linear_attn.in_proj_qkvz.weight"
+    if gate == "Q8_0":
+        np.testing.assert_array_equal(dequantize(tensors.quantized(name)), tensors.read(name))
+    else:
+        assert name not in tensors.schemes and tensors.nearest[name] == "int8_g32"
+        with pytest.raises(CheckpointError, match="no scheme"):
+            tensors.quantized(name)
+    close = Checkpoint.open(tmp_path).tensors.read(name)
+    np.testing.assert_allclose(tensors.read(name), close, atol=0.15)
+
+
+def test_experts_of_gpt_oss_stay_mxfp4(tmp_path: Path) -> None:
+    make("gpt_oss", tmp_path, CASES["gpt_oss"])
+    kinds = lambda n: "MXFP4" if "_exps" in n else "Q8_0"  # noqa: E731
+    tensors = open_checkpoint(write_gguf(tmp_path, tmp_path / "m.gguf", kinds)).tensors
+    for part in ("gate", "up", "down"):
+        name = f"model.layers.1.mlp.experts.3.{part}_proj.weight"
+        assert tensors.schemes[name] == "mxfp4"
+        np.testing.assert_array_equal(dequantize(tensors.quantized(name)), tensors.read(name))
+
+
+def test_older_files_of_mixtures() -> None:
+    """Mixtral's experts were tensors of their own, latents' matrix was whole."""
+    shapes = {"blk.0.ffn_up.1.weight": (8, 4), "blk.0.attn_q.weight": (8, 8)}
+    config = {"num_attention_heads": 2, "num_key_value_heads": 2, "num_hidden_layers": 1}
+    found = places("llama", shapes, config)
+    assert "model.layers.0.mlp.experts.1.up_proj.weight" in found
+    whole = places("deepseek2", {"blk.0.attn_kv_b.weight": (8, 4)}, config)
+    assert whole["model.layers.0.self_attn.kv_b_proj.weight"].shape == (8, 4)
+    half = places("deepseek2", {"blk.0.attn_k_b.weight": (2, 4, 4)}, config)
+    assert list(half) == ["blk.0.attn_k_b.weight"]  # which the model does not have
+
+
+def test_layers_for_drafts_are_left_out() -> None:
+    config = {"num_attention_heads": 2, "num_key_value_heads": 2, "num_hidden_layers": 1}
+    shapes = {"blk.0.attn_norm.weight": (8,), "blk.1.nextn.eh_proj.weight": (8, 8)}
+    assert len(places("glm4moe", shapes, config)) == 2
+    assert len(places("glm4moe", shapes, config | {"num_nextn_predict_layers": 1})) == 1
+
+
+def test_rows_that_are_no_heads_are_refused_by_name(tmp_path: Path) -> None:
+    make_checkpoint("llama", tmp_path)
+    file = open_checkpoint(write_gguf(tmp_path, tmp_path / "m.gguf"))
+    name = "model.layers.0.self_attn.q_proj.weight"
+    place = replace(file.tensors.places[name], rows=rotary(5))
+    tensors = replace(file.tensors, places={name: place})
+    with pytest.raises(CheckpointError, match=r"'blk\.0\.attn_q\.weight' has 64 rows"):
+        tensors.read(name)
