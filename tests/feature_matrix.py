@@ -80,6 +80,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     "weights `f16`, `bf16`": ("f16", "bf16"),
     "weights `q8`, `q4`": ("q8", "q4"),
     "two-level: `q3`, `q5`, `q6`": ("q3", "q5", "q6"),
+    "weights rounded for the sizes of inputs": ("sized",),
     "weights rounded on a text: `--calibrate`": ("calibrated",),
     "activations of 16 bits: `--activations`": ("activations-16",),
     "asymmetric: `q8a`, `q4a`": ("q8a", "q4a"),
