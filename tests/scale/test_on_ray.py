@@ -97,7 +97,8 @@ def serving(model: Path, *more: str) -> Iterator[Served]:
         started = below(process.pid)
         process.terminate()
         assert process.wait(timeout=120) in (0, -15, 143)
-        left = [pid for pid in started if b"ray" in command_of(pid)]
+        names = (b"ray::", b"raylet", b"gcs_server")
+        left = [pid for pid in started if any(name in command_of(pid) for name in names)]
         assert not left, [command_of(pid) for pid in left]
 
 

@@ -6,6 +6,7 @@ only Ray's token keeps others out, so that a cluster without one is refused.
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 import shutil
@@ -25,7 +26,6 @@ _OURS = {
 }
 _ALWAYS = {
     "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_SERVE_LOG_TO_STDERR": "0",
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
     "RAY_SERVE_USE_GRPC_BY_DEFAULT": "1",  # twice as many pieces a second
     "RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "0",
@@ -79,6 +79,7 @@ def _own() -> Iterator[None]:
     import ray
     from ray import serve
 
+    logging.getLogger("ray.serve").setLevel(logging.ERROR)  # what is lost is said by `routed`
     folder = tempfile.mkdtemp(prefix="mlcc-ray-")
     try:
         ray.init(
