@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -101,7 +102,10 @@ def gpu_calls(n_out: int, k: int, name: str, rng: np.random.Generator) -> tuple[
     target = tvm.target.Target({"kind": "webgpu", "max_num_threads": 256}, host={"kind": "llvm"})
     with target:
         module = tvm.IRModule({"main": kernel.with_attr("global_symbol", "main")})
-        function = tvm.compile(module, target=target)["main"]
+        executable = tvm.compile(module, target=target)
+    with tempfile.TemporaryDirectory() as folder:
+        executable.export_library(f"{folder}/kernel.so")
+        function = tvm.runtime.load_module(f"{folder}/kernel.so")["main"]
     device = tvm.device("webgpu", 0)
     x = tvm.runtime.tensor(rng.standard_normal((1, k), np.float32), device)
     y = tvm.runtime.tensor(np.zeros((1, n_out), np.float32), device)

@@ -127,6 +127,15 @@ def test_rows_that_no_group_divides_get_smaller_ones(tmp_path: Path) -> None:
     assert any("rows of 100" in note for note in notes)
 
 
+@pytest.mark.usefixtures("vulkan")
+def test_rows_that_no_group_divides_on_a_gpu(tmp_path: Path) -> None:
+    sizes = {"hidden_size": 168, "intermediate_size": 100, "head_dim": 32}
+    save_random(transformers.LlamaConfig(**{**SMALL, **sizes}), tmp_path / "model")
+    checkpoint = with_tokenizer(tmp_path / "model")
+    expected = logits(compiled(checkpoint, "reference", "q4", tmp_path))
+    assert worst(logits(compiled(checkpoint, "vulkan", "q4", tmp_path)), expected) < GPU_BOUND
+
+
 @dataclass(frozen=True)
 class Given:
     """A checkpoint's tensors, all matrices of which come as codes."""

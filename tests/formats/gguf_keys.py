@@ -168,6 +168,8 @@ def _ernie_moe(config: Config) -> Keys:
         "leading_dense_block_count": config["moe_layer_start_index"],
         "expert_feed_forward_length": config["moe_intermediate_size"],
         "expert_shared_count": config["moe_num_shared_experts"],
+        "expert_shared_feed_forward_length": config["moe_intermediate_size"]
+        * config["moe_num_shared_experts"],
     }
 
 
@@ -340,6 +342,8 @@ def _delta(config: Config) -> Keys:
         config["linear_conv_kernel_dim"],
     )
     found |= _partial(config)
+    if config["model_type"].startswith("qwen3_5"):  # of images' positions; a text's are all one
+        found["rope.dimension_sections"] = [11, 11, 10, 0]
     found["full_attention_interval"] = config["layer_types"].index("full_attention") + 1
     return found | (_experts(config) if config.get("num_experts") else {})
 
