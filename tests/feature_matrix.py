@@ -113,6 +113,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     "`logprobs`, `top_logprobs`": ("logprobs",),
     "chat and OpenAI server": ("server",),
     "several models in one server": ("several-models",),
+    "replicas on Ray: `mlcc serve --ray`": ("ray",),
     "OpenAI's `/v1/responses`": ("responses",),
     "Anthropic's `/v1/messages`": ("anthropic",),
     "Ollama's API": ("ollama",),
