@@ -184,7 +184,7 @@ def test_what_is_nearly_one_of_these_is_refused(
         ("phimoe", "mixtral"),
         ("minimax", "minimax_m2"),
         ("qwen3_vl_moe_text", "qwen3_moe"),
-        ("kimi_linear", "qwen3_next"),
+        ("olmo_hybrid", "qwen3_next"),
         ("lfm3", "lfm2"),
         ("falcon_mamba", "mamba2"),
         ("deepseek_v32", "deepseek_v3"),
