@@ -1,4 +1,4 @@
-"""Experts beside a dense layer of as many weights, one token: the share of its bandwidth they reach.
+"""Experts beside a dense layer of as many weights, one token: which share of its speed they reach.
 
     python benchmarks/experts.py [--schemes int4_g32] [--shapes 64x8x1024x2048]
 

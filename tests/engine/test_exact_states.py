@@ -1,11 +1,14 @@
-"""What an engine does with states, one thing at a time, each counted to have happened: chunks, steps
-back, prefixes, guesses, moves. The state is a hash chain, so a token that is right was made of the
-very tokens before it; `test_against_naive` and its kin draw all of it at random."""
+"""What an engine does with states, one thing at a time, each counted to have happened: chunks,
+steps back, prefixes, guesses, moves. The state is a hash chain, so a token that is right was made
+of the very tokens before it; `test_against_naive` and its kin draw all of it at random."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from engine_drive import Driver, small, toy_driver
+from engine_tokenizers import ByteTokenizer
 from guessing import Eager, knowing
 from test_against_naive import TOKENIZER, check_answer
 from test_moving import move
@@ -16,13 +19,14 @@ from mlcc.engine.tables import CacheGroup
 PAGED, WINDOW, STATE = CacheGroup("paged", 4), CacheGroup("window", 4, 6), CacheGroup("state")
 KINDS = [(STATE,), (PAGED, STATE), (WINDOW, STATE), (STATE, PAGED, WINDOW)]
 LONG = SamplingParams(temperature=0.0, max_tokens=20, ignore_eos=True)
-PROMPT = [*range(2, 40)]
+PROMPT = [(5 * i) % 22 + 2 for i in range(38)]
 of_each_kind = pytest.mark.parametrize("groups", KINDS, ids=lambda g: "-".join(x.kind for x in g))
 
 
 def capacity_of(groups: tuple[CacheGroup, ...], slots: int = 12, **more: int) -> Capacity:
     pools = [64 if group.has_pages else slots for group in groups]
-    return small(*groups, pools=pools, context=96, **more)
+    made = small(*groups, pools=pools, context=96, **more)
+    return replace(made, vocab_size=ByteTokenizer.vocab_size)
 
 
 def check(driver: Driver, capacity: Capacity, *requests: Request) -> None:
@@ -45,9 +49,10 @@ def test_a_prompt_in_chunks(groups: tuple[CacheGroup, ...], depth: int) -> None:
 
 @pytest.mark.parametrize("groups", [(PAGED, STATE), (STATE, PAGED, WINDOW)], ids=["two", "three"])
 def test_who_steps_back_begins_again(groups: tuple[CacheGroup, ...]) -> None:
-    """Three answers at once in pages for one and a half; who gives its pages back loses its state."""
+    """Three answers in pages for one and a half: who gives its pages back loses its state."""
     pools = [22 if group.has_pages else 3 for group in groups]
     capacity = small(*groups, pools=pools, context=64, max_step_tokens=12)
+    capacity = replace(capacity, vocab_size=ByteTokenizer.vocab_size)
     driver = toy_driver(capacity, (), TOKENIZER, 2, 7)
     requests = [Request(f"r{i}", PROMPT[i:], LONG) for i in range(3)]
     for request in requests:

@@ -1,4 +1,4 @@
-"""A vocabulary of ranks as tokenizer.json, beside a naive reader of ranks; the cuts beside `regex`."""
+"""A vocabulary of ranks as tokenizer.json, beside a naive reader of ranks and `regex`'s cuts."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import base64
 import json
 import random
 from collections.abc import Iterable
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -17,8 +18,9 @@ from mlcc_compiler.checkpoint.tiktoken import CUTS, NAME, tokenizer_of
 from mlcc_compiler.checkpoint.tokenizer_files import check_tokenizer, tokenizer_json
 
 TEXT = (
-    "The theory's that THE théâtre HTTPServer won't open at 12345.6 o'clock;\n\n  it\u2019s 你好世界, "
-    "再见world了 ok?!\r\n\tdef f(x):  return {'a': [1, 22, 333]}   ñandú I'LL WE'VE don'T ... 한국어 "
+    "The theory's that THE théâtre HTTPServer won't open at 12345.6 o'clock;\n\n  it\u2019s "
+    "你好世界, 再见world了 ok?!\r\n\tdef f(x):  return {'a': [1, 22, 333]}   ñandú I'LL WE'VE "
+    "don'T ... 한국어 "
 )
 ADDED = {
     "END": {"content": "<|im_end|>", "special": True},
@@ -27,7 +29,7 @@ ADDED = {
 
 
 def trained(merges: int, seed: int = 0) -> dict[bytes, int]:
-    """Ranks that byte pair encoding gives the text: single bytes in a shuffled order, then pairs."""
+    """Ranks that byte pair encoding gives the text: bytes in a shuffled order, then pairs."""
     order = list(range(256))
     random.Random(seed).shuffle(order)
     ranks = {bytes([byte]): rank for rank, byte in enumerate(order)}
@@ -35,7 +37,7 @@ def trained(merges: int, seed: int = 0) -> dict[bytes, int]:
     for _ in range(merges):
         counts: dict[tuple[bytes, bytes], int] = {}
         for word in words:
-            for pair in zip(word, word[1:], strict=False):
+            for pair in pairwise(word):
                 counts[pair] = counts.get(pair, 0) + 1
         if not counts:
             break
@@ -60,7 +62,7 @@ def naive(text: str, ranks: dict[bytes, int]) -> list[int]:
         data = word.encode()
         parts = [data] if data in ranks else [bytes([b]) for b in data]
         while len(parts) > 1:
-            pairs = [ranks.get(a + b, 1 << 30) for a, b in zip(parts, parts[1:], strict=False)]
+            pairs = [ranks.get(a + b, 1 << 30) for a, b in pairwise(parts)]
             at = pairs.index(min(pairs))
             if pairs[at] == 1 << 30:
                 break

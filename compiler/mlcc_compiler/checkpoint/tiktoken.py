@@ -1,5 +1,5 @@
-"""tokenizer.json of a checkpoint that has its vocabulary as `tiktoken.model`: Moonshot AI's (Kimi K2
-and Linear, Moonlight), whose own Python, which would read it, is never run.
+"""tokenizer.json of a checkpoint that has its vocabulary as `tiktoken.model`: Moonshot AI's (Kimi
+K2 and Linear, Moonlight), whose own Python, which would read it, is never run.
 
 A line of the file is a token's bytes in base64 and its rank: of neighbours those are joined first
 whose token has the lowest. What joins to a token follows from the ranks (`_halves`), so that it is
@@ -13,7 +13,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterator, Mapping
-from itertools import count
+from itertools import count, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -111,7 +111,7 @@ def _halves(token: bytes, rank: int, ranks: Ranks) -> tuple[bytes, bytes] | None
     those are more, as of a token that only a whole word can be."""
     parts = [bytes([byte]) for byte in token]
     while len(parts) > 2:
-        pairs = [ranks.get(a + b, rank) for a, b in zip(parts, parts[1:], strict=False)]
+        pairs = [ranks.get(a + b, rank) for a, b in pairwise(parts)]
         lowest = min(pairs)
         if lowest >= rank:
             return None

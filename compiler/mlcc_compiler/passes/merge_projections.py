@@ -2,9 +2,9 @@
 
 `q`, `k`, `v` with their norms and rotations become `mlcc.attention_qkv`, which reads them from one
 array; `gate` and `up` become `mlcc.gated_fused`; what a model lays `side_by_side` is one product at
-once. One launch reads x once, where there were three or two. The merged matrix is `mlcc.concat_rows(weights...)`, its scheme those of its members with a
-"+" between: how it is stored is decided where operators are lowered. Where something does not
-match, the graph stays as it is.
+once. One launch reads x once, where there were three or two. The merged matrix is `mlcc.concat_rows
+(weights...)`, its scheme those of its members with a "+" between: how it is stored is decided where
+operators are lowered. Where something does not match, the graph stays as it is.
 """
 
 from __future__ import annotations

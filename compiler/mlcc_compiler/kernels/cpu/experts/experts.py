@@ -30,7 +30,6 @@ from mlcc_compiler.kernels.frame import Expr, PrimFunc
 from mlcc_compiler.kernels.kernel_set import KernelSet
 from mlcc_compiler.layout import WeightLayout
 
-
 _RUN = 4
 """Neighbouring tiles of an expert, in a step of several tokens."""
 

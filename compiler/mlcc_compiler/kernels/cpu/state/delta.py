@@ -1,5 +1,5 @@
-"""The gated delta rule (Yang et al., 2024) token by token, on the CPU; with a decay of each channel,
-Kimi Delta Attention (Kimi Team, 2025).
+"""The gated delta rule (Yang et al., 2024) token by token, on the CPU; with a decay of each
+channel, Kimi Delta Attention (Kimi Team, 2025).
 
 A task is one head of one sequence. Its matrix, a row for each value, is first brought to where it
 will be written, then goes through the tokens there. With the sums of a row r before a token, of

@@ -57,7 +57,10 @@ def delta_rule(gpu: Gpu, layout: CacheLayout, shape: DeltaShape) -> PrimFunc:
             key = bind(query + shape.k_heads * shape.k_dim)
             value = bind(2 * shape.k_heads * shape.k_dim + head * shape.v_dim + row)
             speed = bind(real(0) - T.exp(a_log[head]))
-            forget = _Forget(gpu, shape, a, dt_bias, speed, head)
+            # allocated here TVM lets it share no memory with the sums, which no barrier parts from it
+            room = ceil_div(shape.k_dim, gpu.threads) * gpu.threads
+            cells = shared((room,)) if shape.by_channel else None
+            forget = _Forget(gpu, shape, a, dt_bias, speed, head, cells)
             matrix, q, k = (Local(each) for _ in range(3))
             for i in range(each):
                 matrix[i] = sequence.state(states, real(0), head, row, lane + i * lanes)
@@ -100,6 +103,8 @@ class _Forget:
     dt_bias: Expr
     speed: Expr
     head: Expr
+    cells: Expr | None
+    """For what is left of each key, and some more that nobody reads."""
 
     def left_by(self, token: Expr, thread: Expr) -> Callable[[Expr], Expr]:
         """Of each key by its number. If each has its own, the threads of a workgroup make them
@@ -107,12 +112,11 @@ class _Forget:
         if not self.shape.by_channel:
             whole = self._left(token, self.head)
             return lambda _: whole
-        k_dim = self.shape.k_dim
-        left = shared((k_dim,))
+        k_dim, threads, left = self.shape.k_dim, self.gpu.threads, self.cells
         barrier()  # all have read those of the token before
-        for first in range(0, k_dim, self.gpu.threads):
-            with when(first + thread < k_dim):
-                store(left, self._left(token, self.head * k_dim + first + thread), first + thread)
+        for first in range(0, k_dim, threads):
+            key = T.min(first + thread, k_dim - 1)
+            store(left, self._left(token, self.head * k_dim + key), first + thread)
         barrier()
         return lambda key: left[key]
 
