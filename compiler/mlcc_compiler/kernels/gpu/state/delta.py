@@ -57,7 +57,7 @@ def delta_rule(gpu: Gpu, layout: CacheLayout, shape: DeltaShape) -> PrimFunc:
             key = bind(query + shape.k_heads * shape.k_dim)
             value = bind(2 * shape.k_heads * shape.k_dim + head * shape.v_dim + row)
             speed = bind(real(0) - T.exp(a_log[head]))
-            # allocated here TVM lets it share no memory with the sums, which no barrier parts from it
+            # allocated here it shares no memory with the sums, from which no barrier parts it
             room = ceil_div(shape.k_dim, gpu.threads) * gpu.threads
             cells = shared((room,)) if shape.by_channel else None
             forget = _Forget(gpu, shape, a, dt_bias, speed, head, cells)
