@@ -1,7 +1,7 @@
 """A small random model of every architecture in the tab, in Node: its tokens are the reference's.
 
 Prompts of several lengths at once, longer than pages and windows. The kernels compute in float32.
-All with --long; otherwise those whose layers are made of parts that no other has. Of those with
+All with --long; otherwise those whose layers are made of parts that no other has here. Of those with
 states and latents all but Qwen3-Next are in the long tail too: their kernels run on Vulkan.
 """
 
@@ -32,12 +32,15 @@ LENGTHS, TOKENS = (3, 20, 40), 12
 LATENTS = ("deepseek_v2", "deepseek_v3", "mistral4", "glm4_moe_lite")
 RARE = (*LATENTS, *(case for case in HYBRIDS if "-" not in case), "qwen3_5", "qwen3_5_moe")
 QUANTS = {**RECIPES, **dict.fromkeys(RARE, "f32")}
+LONG = ("gemma3n",)
+"""Two minutes of SwiftShader; on Vulkan the same kernels run always, and Gemma 4 shares what is new
+in it here."""
 
 
 def shown(case: str) -> Any:
     weights = QUANTS[case].partition("_")[0]
     marks = [*proves(case, "webgpu"), pytest.mark.feature(weights, "webgpu", "runs")]
-    rare = [pytest.mark.long] if case in RARE else long_if_repeated(case)
+    rare = [pytest.mark.long] if case in (*RARE, *LONG) else long_if_repeated(case)
     return pytest.param(case, marks=[*marks, *rare])
 
 

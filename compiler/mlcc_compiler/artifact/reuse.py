@@ -25,8 +25,11 @@ from mlcc.artifact.folder import Artifact
 from mlcc.artifact.schema import TensorSpec, WeightsInfo, WeightSpec
 from mlcc.errors import ArtifactError, UnsupportedError
 from mlcc_compiler.artifact.package import ArtifactWriter
-from mlcc_compiler.checkpoint.folder import Checkpoint
+from mlcc_compiler.calibration.choice import sampled
+from mlcc_compiler.calibration.sizes import input_sizes
 from mlcc_compiler.layout import WeightPlan
+from mlcc_compiler.options import RANDOM
+from mlcc_compiler.plan import Plan
 from mlcc_compiler.weights.convert import arrays_of, specs_of
 from mlcc_compiler.weights.shards import plan_shards
 
@@ -37,8 +40,7 @@ def take_weights(
     writer: ArtifactWriter,
     folder: Path,
     plans: Sequence[WeightPlan],
-    checkpoint: Checkpoint,
-    sources: Mapping[str, str],
+    plan: Plan,
 ) -> WeightsInfo:
     """Put the shards of the artifact in `folder` into the one that is written.
 
@@ -53,7 +55,10 @@ def take_weights(
             "its weights are stored otherwise (target "
             f"{earlier.manifest.target.name}, --quant {earlier.manifest.quantization.name})",
         )
-    _check_sample(stored, folder, plans, checkpoint, sources)
+    if plan.options.calibrate not in (None, RANDOM):
+        reason = f"its weights were rounded on a text ({plan.options.calibrate})"
+        raise _refusal(folder, f"{reason}, which cannot be checked against the checkpoint")
+    _check_sample(stored, folder, plans, plan)
     planned = plan_shards(specs)
     if planned != earlier.manifest.weights.tensors:
         return writer.add_weights(specs, stored.cut(specs))
@@ -110,14 +115,18 @@ def _check_sample(
     stored: _Stored,
     folder: Path,
     plans: Sequence[WeightPlan],
-    checkpoint: Checkpoint,
-    sources: Mapping[str, str],
+    plan: Plan,
 ) -> None:
     vectors = [plan for plan in plans if plan.use == "vector"]
     matrices = sorted((p for p in plans if p.use != "vector"), key=lambda p: prod(p.shape))
     sample = [*vectors, *matrices[:1]]
     specs = specs_of(sample)
-    made = arrays_of(sample, checkpoint.tensors, sources, lambda done, total: None)
+    sizes: Mapping[str, Any] = {}
+    if plan.options.calibrate == RANDOM:
+        rows, names = sampled(plan, RANDOM), [n for p in matrices[:1] for n in p.sources]
+        sizes = input_sizes(plan, rows, lambda done, total: None, names)
+    tensors, sources = plan.checkpoint.tensors, plan.sources
+    made = arrays_of(sample, tensors, sources, lambda done, total: None, sizes)
     for spec, array, there in zip(specs, made, stored.cut(specs), strict=True):
         if there.tobytes() != array.tobytes():
             raise _refusal(folder, f"it was compiled from other weights ('{spec.name}' differs)")
