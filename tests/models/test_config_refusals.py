@@ -38,7 +38,7 @@ SPARSE = {"first_k_dense_replace": 0}
         ("llama", {"rms_norm_eps": "NaN"}, "'rms_norm_eps'"),
         ("llama", {"rope_theta": "big"}, "'rope_theta'"),
         ("llama", {"head_dim": 15}, "'head_dim' must be an even number"),
-        ("llama", {"partial_rotary_factor": 3.0}, "'partial_rotary_factor'"),
+        ("phi3", {"partial_rotary_factor": 3.0}, "'partial_rotary_factor'"),
         ("llama", {"rope_scaling": "linear"}, "'rope_scaling' must be an object"),
         ("llama", {"rope_scaling": {"type": "linear", "factor": 0}}, "'factor'"),
         ("llama", {"rope_scaling": {"type": "linear", "factor": [2]}}, "'factor'"),

@@ -32,6 +32,7 @@ OTHER: dict[str, Any] = {
     "type_vocab_size": 3,
     "local_attention": 8,
     "sliding_window": 4,
+    "hidden_act": "gelu_new",
     "hidden_activation": "silu",
     "global_attn_every_n_layers": 2,
     "position_embedding_type": "relative_key",
