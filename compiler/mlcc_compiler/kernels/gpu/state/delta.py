@@ -103,8 +103,8 @@ class _Forget:
     dt_bias: Expr
     speed: Expr
     head: Expr
-    cells: Expr | None
-    """For what is left of each key, and some more that nobody reads."""
+    cells: Expr
+    """None, or room for what is left of each key, and some more that nobody reads."""
 
     def left_by(self, token: Expr, thread: Expr) -> Callable[[Expr], Expr]:
         """Of each key by its number. If each has its own, the threads of a workgroup make them
