@@ -67,6 +67,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     "DeepSeek V2, V2-Lite": ("deepseek_v2",),
     "DeepSeek V3, R1, Kimi K2": ("deepseek_v3",),
     "Mistral 4 (text)": ("mistral4",),
+    "Kimi Linear": ("kimi_linear",),
     "GLM-4.7-Flash": ("glm4_moe_lite",),
     "Mamba 2": ("mamba2",),
     "LFM2": ("lfm2",),
