@@ -16,12 +16,12 @@ import numpy as np
 
 from mlcc.artifact.known import remember
 from mlcc.artifact.pages import kept_as
-from mlcc.artifact.schema import EncoderInfo, WeightsInfo
+from mlcc.artifact.schema import EncoderInfo, RanksInfo, WeightsInfo
 from mlcc.errors import UnsupportedError
 from mlcc.model.tokenizer import FileTokenizer
 from mlcc_compiler.artifact.describe import manifest_of
 from mlcc_compiler.artifact.package import ArtifactWriter
-from mlcc_compiler.artifact.reuse import take_weights
+from mlcc_compiler.artifact.reuse import take_ranks, take_weights
 from mlcc_compiler.calibration.calibrate import calibrate
 from mlcc_compiler.calibration.text import RANDOM, calibration_text, random_rows, rows_of
 from mlcc_compiler.checkpoint.folder import Checkpoint
@@ -33,6 +33,7 @@ from mlcc_compiler.pipeline import Traced
 from mlcc_compiler.plan import Plan, make_plan
 from mlcc_compiler.preflight import check_ready
 from mlcc_compiler.quantization import scheme
+from mlcc_compiler.ranks.weights import RankWeights
 from mlcc_compiler.weights.convert import arrays_of, specs_of
 from mlcc_compiler.weights.reader import Tensors
 from mlcc_targets import Target
@@ -55,7 +56,7 @@ def compile_model(
     """Compile into `out`; returns it. Raises MlccError, and leaves nothing half-written."""
     plan = make_plan(checkpoint, target, options)
     checkpoint = plan.checkpoint  # with what belongs to it
-    check_ready(checkpoint, plan.config.vocab_size, plan.sources.values())
+    check_ready(checkpoint, plan.config.vocab_size, plan.read)
     rows = _calibration(plan)
     report_plan(plan, progress)
     if rows:
@@ -64,11 +65,11 @@ def compile_model(
     target.prepare(lambda text: progress.decided("first use", text))
     with ArtifactWriter(out, _weight_bytes(plan)) as writer:
         with libraries(_variants(plan), writer, progress.phase) as found:
-            weights = _weights(plan, found, rows, writer, progress)
+            weights, ranks = _weights(plan, found, rows, writer, progress)
             licence = writer.add_checkpoint(checkpoint)
             found.wait()
         first, *others = (
-            manifest_of(b.plan, weights, b.functions, b.workspace_bytes, licence, b.sites)
+            manifest_of(b.plan, weights, b.functions, b.workspace_bytes, licence, b.sites, ranks)
             for b in found.built
         )
         names = (f"mlcc.{other.variant}.json" for other in target.alternatives)
@@ -115,14 +116,21 @@ def _weights(
     rows: list[list[int]],
     writer: ArtifactWriter,
     progress: Progress,
-) -> WeightsInfo:
+) -> tuple[WeightsInfo, RanksInfo | None]:
     plans = beside.built[0].weights
-    if plan.options.reuse_weights is not None:
-        earlier = plan.options.reuse_weights
-        return take_weights(writer, earlier, plans, plan.checkpoint, plan.sources)
+    earlier = plan.options.reuse_weights
+    if plan.split is not None:
+        of_ranks = RankWeights(plan, plan.split, plans)
+        if earlier is not None:
+            take_ranks(writer, earlier, of_ranks)
+        else:
+            of_ranks.write(writer, beside.beside, progress.weights)
+        return of_ranks.weights, of_ranks.ranks
+    if earlier is not None:
+        return take_weights(writer, earlier, plans, plan.checkpoint, plan.sources), None
     with _tensors(plan, rows, progress) as tensors:
         arrays = arrays_of(plans, tensors, plan.sources, progress.weights)
-        return writer.add_weights(specs_of(plans), beside.beside(arrays))
+        return writer.add_weights(specs_of(plans), beside.beside(arrays)), None
 
 
 @contextmanager
@@ -169,6 +177,8 @@ def report_plan(plan: Plan, progress: Progress) -> None:
     dtypes = ", ".join(dict.fromkeys(states + dtype for states, dtype in kinds))
     windows = [str(cache.window) for cache in caches if cache.window]
     kept = f", a window of {', '.join(windows)} where layers slide" if windows else ""
+    if plan.split is not None:
+        progress.decided("ranks", f"{plan.split.ranks} processes; weights and caches are of one")
     if (room := plan.options.adapters) is not None:
         progress.decided("adapters", f"{room.slots} at once, of rank {room.rank} at most")
     if plan.encoder is not None:
@@ -210,4 +220,4 @@ def _weight_bytes(plan: Plan) -> int:
     for name, shape in zip(plan.traced.names, plan.traced.shapes, strict=True):
         each = 32 if exact else scheme(schemes[name]).bits_per_weight(shape[-1])
         bits += int(np.prod(shape)) * each
-    return int(bits / 8)
+    return int(bits / 8) * plan.options.ranks
