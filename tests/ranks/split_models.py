@@ -17,10 +17,12 @@ from mlcc_targets import get_target
 
 CASES_OF_RANKS: dict[str, dict[str, Any]] = {
     "llama": {"vocab_size": 132},  # tied: the head's part is beside the table
-    "llama-head-dim": {},  # biases; a vocabulary that nothing divides
-    "llama-one-kv-head": {"vocab_size": 132},  # which both ranks have
+    # biases, a KV head that both ranks have, and a vocabulary that nothing divides:
+    "llama-head-dim": {"num_key_value_heads": 1},
+    "llama-one-kv-head": {"vocab_size": 132},
     "gemma3": {"vocab_size": 132},
-    "qwen2_moe": {"vocab_size": 132},  # a shared expert with a gate, and a dense layer
+    # a shared expert with a gate, and a dense layer:
+    "qwen2_moe": {"vocab_size": 132, "num_hidden_layers": 2},
     "qwen3": {"vocab_size": 132},
     "qwen3_moe": {},
     "mistral": {},

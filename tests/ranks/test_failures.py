@@ -20,17 +20,15 @@ from mlcc.device.compiled import CompiledExecutor
 from mlcc.engine.manual import ManualSteps
 from mlcc.errors import ArtifactError, DeviceLostError, UnsupportedError
 from mlcc.model.memory import plan_capacity
-from ranks.split_models import checkpoint, compiled, opened
+from ranks.split_models import opened
 
 PATIENCE = 60.0
 """Seconds: only so that a test that hangs ends."""
 
 
-@pytest.fixture(scope="module")
-def artifact(tmp_path_factory: Any) -> Path:
-    folder = tmp_path_factory.mktemp("ranks") / "model"
-    checkpoint("llama", folder, vocab_size=132)
-    return compiled(folder, 2)
+@pytest.fixture
+def artifact(llama: tuple[Any, Path]) -> Path:
+    return llama[1]
 
 
 @pytest.fixture

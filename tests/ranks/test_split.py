@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cli.tiny_checkpoint import write_checkpoint
 from click.testing import CliRunner
 
 from mlcc.artifact.folder import Artifact
@@ -22,12 +21,7 @@ from mlcc_compiler.quantization import dequantize, quantize, scheme
 from mlcc_compiler.ranks.parts import COLUMNS, ROWS, Part, rank_tensors
 from mlcc_compiler.ranks.weights import RankWeights
 from mlcc_targets import get_target
-from ranks.split_models import checkpoint, compiled
-
-
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory: Any) -> Path:
-    return write_checkpoint(tmp_path_factory.mktemp("tiny") / "model")
+from ranks.split_models import checkpoint
 
 
 def planned(folder: Path, ranks: int = 2, **options: Any) -> Plan:
@@ -149,9 +143,8 @@ def test_codes_of_a_part_stand_for_the_same(name: str) -> None:
         np.testing.assert_array_equal(joined, dequantize(q))
 
 
-def test_the_manifest_of_ranks_is_checked(tiny: Path) -> None:
-    folder = compiled(tiny, 2)
-    manifest = Artifact.open(folder).manifest
+def test_the_manifest_of_ranks_is_checked(tiny_artifact: Path) -> None:
+    manifest = Artifact.open(tiny_artifact).manifest
     ranks = manifest.ranks
     assert ranks is not None and ranks.count == 2
     assert ranks.shard(1, ranks.shards[0][0]) == ranks.shards[1][0]
@@ -168,8 +161,8 @@ def test_the_manifest_of_ranks_is_checked(tiny: Path) -> None:
             check_consistency(replace(manifest, ranks=replace(ranks, shards=wrong)))
 
 
-def test_weights_are_used_again(tiny: Path, tmp_path: Path) -> None:
-    first = compiled(tiny, 2)
+def test_weights_are_used_again(tiny: Path, tiny_artifact: Path, tmp_path: Path) -> None:
+    first = tiny_artifact
     runner = CliRunner()
     common = ["--quant", "f32", "--context", "128", "--max-batch", "4", "--max-step-tokens", "64"]
     common += ["--max-rows", "64", "--cpu", "host", "-q", "--reuse-weights", str(first)]
