@@ -214,7 +214,16 @@ DOORS += ("opening", "compiled.cache", "measure.evaluation", "server.serve", "se
 DOORS += tuple(
     f"commands.{name}" for name in ("cache", "chat", "evaluate", "inspect", "run", "serve")
 )
-HEAVY = TVM | {"numpy", "torch", "wgpu", "filelock", "huggingface_hub", "ziglang", "transformers"}
+HEAVY = TVM | {
+    "ray",
+    "numpy",
+    "torch",
+    "wgpu",
+    "filelock",
+    "huggingface_hub",
+    "ziglang",
+    "transformers",
+}
 
 
 @pytest.mark.parametrize("door", DOORS)
@@ -271,6 +280,15 @@ def test_targets_import_neither_tvm_nor_the_other_packages() -> None:
     wrong = TVM | {"mlcc", "mlcc_compiler"}
     found = offenders("mlcc_targets", "", lambda name: top(name) in wrong)
     assert found and not [line for line in found if not line.endswith(" mlcc.machine")]
+
+
+_ON_RAY = ("__init__", "application", "calls", "cluster", "on_ray", "router", "serving")
+
+
+def test_ray_is_known_in_one_room_and_there_not_by_what_decides() -> None:
+    found = offenders("mlcc", "", lambda name: top(name) == "ray")
+    places = tuple(f"runtime/mlcc/scale/{name}.py " for name in _ON_RAY)
+    assert found and not [line for line in found if not line.startswith(places)]
 
 
 def test_a_model_knows_no_device() -> None:

@@ -16,6 +16,7 @@ from mlcc.api.template import ChatTemplate
 from mlcc.device.toy import ToyExecutor
 from mlcc.engine.adjustments import Adjustments
 from mlcc.engine.batch import Batch, Capacity
+from mlcc.engine.moving import Identity
 from mlcc.engine.tables import CacheGroup
 from mlcc.errors import DeviceError, OutOfMemoryError
 from mlcc.model.model import Model, ModelText
@@ -83,6 +84,12 @@ def open_watched_toy(place: str, *options: float) -> Model:
 
 def open_toy(delay: float = 0.0, die_after: float = 0, full_at: float = 0) -> Model:
     return Model(toy_text(), SlowToy(CAPACITY, delay, die_after, full_at))
+
+
+def open_moving_toy(delay: float = 0.0) -> Model:
+    """Its requests can go on in another."""
+    identity = Identity("toy", "toy", "toy")
+    return Model(toy_text(), SlowToy(CAPACITY, delay), identity=identity)
 
 
 def open_slow_toy() -> Model:

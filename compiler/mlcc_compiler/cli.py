@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 @click.option(
     "--calibrate",
     metavar="TEXT",
-    help="round weights on a text file, on 'default', a text of several domains, or in seconds on "
-    "'random' tokens",
+    help="round weights on a text file, on 'default', a text of several domains, by the sizes that "
+    "'random' tokens show, or on 'none'  [random, for q3 to q6]",
 )
 @click.option(
     "--activations",
@@ -152,7 +152,8 @@ def compile_command(
     if merge_lora is not None:
         checkpoint = with_lora(checkpoint, merge_lora)
     label = f"{quant}-head-{head}" if head else quant
-    label += ("-random" if calibrate == "random" else "-calibrated") if calibrate else ""
+    if calibrate not in (None, "random"):
+        label += "-uncalibrated" if calibrate == "none" else "-calibrated"
     label = f"{merge_lora.name}-{label}" if merge_lora is not None else label
     label = f"{label}-kv-{kv}" if kv else label
     label += "-a16" if activations == "16" else ""

@@ -6,29 +6,28 @@ step's work is in its own module; this one only puts them in order and says what
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
+import numpy.typing as npt
 
 from mlcc.artifact.known import remember
 from mlcc.artifact.pages import kept_as
 from mlcc.artifact.schema import EncoderInfo, RanksInfo, WeightsInfo
-from mlcc.errors import UnsupportedError
-from mlcc.model.tokenizer import FileTokenizer
 from mlcc_compiler.artifact.describe import manifest_of
 from mlcc_compiler.artifact.package import ArtifactWriter
 from mlcc_compiler.artifact.reuse import take_ranks, take_weights
 from mlcc_compiler.calibration.calibrate import calibrate
-from mlcc_compiler.calibration.text import RANDOM, calibration_text, random_rows, rows_of
+from mlcc_compiler.calibration.choice import rows_for, settled
+from mlcc_compiler.calibration.sizes import input_sizes
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.libraries import Libraries, libraries
 from mlcc_compiler.models.config import long_factors
 from mlcc_compiler.models.registry import longest, with_defaults
-from mlcc_compiler.options import Options
+from mlcc_compiler.options import RANDOM, Options
 from mlcc_compiler.pipeline import Traced
 from mlcc_compiler.plan import Plan, make_plan
 from mlcc_compiler.preflight import check_ready
@@ -54,14 +53,13 @@ def compile_model(
     checkpoint: Checkpoint, target: Target, out: Path, options: Options, progress: Progress
 ) -> Path:
     """Compile into `out`; returns it. Raises MlccError, and leaves nothing half-written."""
-    plan = make_plan(checkpoint, target, options)
+    plan = settled(make_plan(checkpoint, target, options))
     checkpoint = plan.checkpoint  # with what belongs to it
     check_ready(checkpoint, plan.config.vocab_size, plan.read)
-    rows = _calibration(plan)
+    rows = rows_for(plan)
     report_plan(plan, progress)
     if rows:
-        told = f"{options.calibrate}, {sum(map(len, rows)):,} tokens"
-        progress.decided("calibration", told)
+        progress.decided("calibration", _rounded_on(plan, rows))
     target.prepare(lambda text: progress.decided("first use", text))
     with ArtifactWriter(out, _weight_bytes(plan)) as writer:
         with libraries(_variants(plan), writer, progress.phase) as found:
@@ -83,31 +81,10 @@ def _variants(plan: Plan) -> list[Plan]:
     return [plan, *(plan.on(target) for target in plan.target.alternatives)]
 
 
-def _calibration(plan: Plan) -> list[list[int]]:
-    """The text that weights are rounded on, as rows of tokens; none if that was not asked for.
-
-    Raises UnsupportedError if there is nothing to round, or no text.
-    """
-    options = plan.options
-    if options.calibrate is None:
-        return []
-    if options.reuse_weights is not None:
-        raise UnsupportedError("--calibrate rounds weights, --reuse-weights takes them as they are")
-    how = scheme(options.recipe.linear)
-    if how.bits >= 8 or how.table:
-        raise UnsupportedError(
-            f"--calibrate has nothing to do for --quant {options.quant}, whose linears are "
-            f"{how.name}; use it with q3, q4, q5 or q6, or leave it out"
-        )
-    tokenizer = FileTokenizer(plan.checkpoint.folder / "tokenizer.json", plan.checkpoint.tokenizer)
-    if options.calibrate == RANDOM:
-        if not how.block:
-            raise UnsupportedError(
-                f"--calibrate random has nothing to do for --quant {options.quant}: the sizes of "
-                f"inputs decide nothing in {how.name}; use q3, q4, q5 or q6, or --calibrate default"
-            )
-        return random_rows(plan.config.vocab_size, tokenizer, plan.limits.context)
-    return rows_of(calibration_text(options.calibrate), tokenizer, plan.limits.context)
+def _rounded_on(plan: Plan, rows: list[list[int]]) -> str:
+    told = f"{plan.options.calibrate}, {sum(map(len, rows)):,} tokens"
+    sizes = ", which show how large inputs are; --calibrate default rounds better, in minutes"
+    return told + sizes * (plan.options.calibrate == RANDOM)
 
 
 def _weights(
@@ -117,7 +94,7 @@ def _weights(
     writer: ArtifactWriter,
     progress: Progress,
 ) -> tuple[WeightsInfo, RanksInfo | None]:
-    plans = beside.built[0].weights
+    plans, source = beside.built[0].weights, plan.options.calibrate
     earlier = plan.options.reuse_weights
     if plan.split is not None:
         of_ranks = RankWeights(plan, plan.split, plans)
@@ -127,21 +104,16 @@ def _weights(
             of_ranks.write(writer, beside.beside, progress.weights)
         return of_ranks.weights, of_ranks.ranks
     if earlier is not None:
-        return take_weights(writer, earlier, plans, plan.checkpoint, plan.sources), None
-    with _tensors(plan, rows, progress) as tensors:
-        arrays = arrays_of(plans, tensors, plan.sources, progress.weights)
-        return writer.add_weights(specs_of(plans), beside.beside(arrays)), None
-
-
-@contextmanager
-def _tensors(plan: Plan, rows: list[list[int]], progress: Progress) -> Iterator[Tensors]:
-    """The checkpoint's, or what they are once they were rounded on a text."""
-    if not rows:
-        yield plan.checkpoint.tensors
-        return
+        return take_weights(writer, earlier, plans, plan), None
+    tensors: Tensors = plan.checkpoint.tensors
+    sizes: Mapping[str, npt.NDArray[np.float32]] = {}
     with TemporaryDirectory(prefix="mlcc-calibration-") as folder:
-        feedback = plan.options.calibrate != RANDOM
-        yield calibrate(plan, rows, Path(folder), progress.calibration, feedback)
+        if source == RANDOM:
+            sizes = input_sizes(plan, rows, progress.calibration)
+        elif source is not None:
+            tensors = calibrate(plan, rows, Path(folder), progress.calibration)
+        arrays = arrays_of(plans, tensors, plan.sources, progress.weights, sizes)
+        return writer.add_weights(specs_of(plans), beside.beside(arrays)), None
 
 
 def report_plan(plan: Plan, progress: Progress) -> None:

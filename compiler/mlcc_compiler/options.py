@@ -12,6 +12,9 @@ from mlcc_compiler.adapters import AdapterRoom
 from mlcc_compiler.quantization import Recipe, recipe, with_head
 from mlcc_targets import Target
 
+RANDOM, NOTHING = "random", "none"
+"""What `--calibrate` takes in place of a text."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
@@ -35,8 +38,9 @@ class Options:
     activations: int | None = None
     """Bits to which a CPU rounds what meets a matrix of codes, 8 or 16; None = 8."""
     calibrate: str | None = None
-    """A text file, or "default", on which matrices are rounded; "random" = on the sizes that random
-    tokens show; None = without data."""
+    """A text file, or "default", on which matrices are rounded; "random" = for the sizes of inputs
+    that random tokens show; "none" = without either. None = "random" where that helps and the model
+    can be run before it is compiled (`calibration.choice.settled`)."""
     reuse_weights: Path | None = None
     """An artifact of the same checkpoint whose weights are stored as this compile would."""
     reranker: bool = False
@@ -55,7 +59,7 @@ class Options:
         """Those that encoders do not obey, where they were given."""
         return {
             "--adapter-rank": self.adapters,
-            "--calibrate": self.calibrate,
+            "--calibrate": None if self.calibrate == NOTHING else self.calibrate,
             "--kv": "int8" if self.kv == "int8" else None,
             "--max-rows": self.max_rows,
             "--static-library": self.static_library or None,
@@ -90,7 +94,7 @@ def _check_ranks(options: Options, target: Target) -> None:
         )
     without = {
         "--adapter-rank": options.adapters,
-        "--calibrate": options.calibrate,
+        "--calibrate": None if options.calibrate == NOTHING else options.calibrate,
         "--static-library": options.static_library or None,
     }
     if refused := [name for name, value in without.items() if value is not None]:

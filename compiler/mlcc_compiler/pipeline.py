@@ -31,6 +31,7 @@ from mlcc_compiler.passes import auxiliary
 from mlcc_compiler.passes.adapters import add_adapters
 from mlcc_compiler.passes.decode_graph import add_decode, capture_decode
 from mlcc_compiler.passes.fuse_norm import FuseAddNorm
+from mlcc_compiler.passes.join_kernels import JoinKernels
 from mlcc_compiler.passes.lower import LowerOperators
 from mlcc_compiler.passes.merge_projections import MergeProjections
 from mlcc_compiler.passes.paged_kv import PagedKV, check_updates
@@ -137,6 +138,9 @@ def lower(
         parts = (kernels, caches, bounds.layout, traced.names)
         module, sites = add_adapters(module, merged, *parts, room, lowering.plans)
         done("adapters", module)
+    for entry in _entries(module):
+        module = JoinKernels(module, entry).run()
+    done("kernels_joined", module)
     if writes:
         for add in (auxiliary.add_sample, auxiliary.add_top_logprobs, auxiliary.add_adjust):
             module = add(module, kernels, vocab_size, bounds.layout)
@@ -210,7 +214,11 @@ def tvm_target(target: Target) -> Iterator[None]:
     # GPU kernels declare buffers of the size they need; looking for less took half of a compile.
     # CPU kernels have no conditions to hoist; looking for some took an eighth of it.
     useless = "s_tir.CompactBufferAllocation" if target.generator else "s_tir.HoistIfThenElse"
-    with tvm_target_of(target), tvm.transform.PassContext(opt_level=3, disabled_pass=[useless]):
+    # Kernels need not check what they are given: their callers are the library's own functions,
+    # which check their arguments as they begin and make the rest in the shapes they were built for.
+    unchecked = {"tirx.disable_assert": True}
+    context = tvm.transform.PassContext(opt_level=3, disabled_pass=[useless], config=unchecked)
+    with tvm_target_of(target), context:
         yield
 
 

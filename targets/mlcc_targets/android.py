@@ -56,7 +56,7 @@ def _cpu(abi: str, row: Level) -> Target:
         shared,
         device="cpu",
         kernels="cpu",
-        page_form="key-columns",
+        page_form="key-columns-byte-quads",
         cpu=row.cpu,
         features=row.features,
         vector_bits=row.vector_bits,

@@ -96,7 +96,7 @@ def _row(row: Level) -> Target:
         name="cpu",
         device="cpu",
         kernels="cpu",
-        page_form="key-columns",
+        page_form="key-columns-byte-quads",
         arch=row.arch,
         triple=f"{row.arch}-linux-gnu" if foreign else "",
         cpu=row.cpu,

@@ -9,8 +9,9 @@ import pytest
 
 from mlcc.errors import UnsupportedError
 from mlcc_compiler.calibration import feedback
-from mlcc_compiler.calibration.calibrate import power_of, round_matrix
+from mlcc_compiler.calibration.calibrate import round_matrix
 from mlcc_compiler.calibration.feedback import Moments, round_with_feedback
+from mlcc_compiler.calibration.sizes import power_of
 from mlcc_compiler.quantization import dequantize, quantize, scheme
 
 RNG = np.random.default_rng(5)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -13,18 +14,23 @@ from models.checkpoints import make_checkpoint
 from mlcc.device.reference import ReferenceExecutor
 from mlcc.engine.batch import Capacity
 from mlcc.engine.manual import ManualSteps
+from mlcc_compiler.calibration import weights as weights_module
 from mlcc_compiler.calibration.forward import PAGE_SIZE, Forward
+from mlcc_compiler.calibration.weights import Weights
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.graph_json import graph_to_json
 from mlcc_compiler.models.registry import build_model
 from mlcc_compiler.passes.cache_groups import caches_of
 from mlcc_compiler.pipeline import trace
+from mlcc_compiler.plan import Plan
 
 
 @pytest.mark.parametrize(
     "case", ["llama", "gemma3", "gemma3n", "gemma4", "qwen3_next", "deepseek_v2", "gpt_oss"]
 )
-def test_rows_are_what_the_reference_executor_computes(case: str, tmp_path: Path) -> None:
+def test_rows_are_what_the_reference_executor_computes(
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     make_checkpoint(case, tmp_path)
     checkpoint = Checkpoint.open(tmp_path)
     architecture = build_model(checkpoint.config, 64)
@@ -36,12 +42,15 @@ def test_rows_are_what_the_reference_executor_computes(case: str, tmp_path: Path
     rows = [rng.integers(3, vocab, n).tolist() for n in (40, 9, 23)]
 
     seen: list[str] = []
+    sources = {name: name for name in traced.names}
+    weights = Weights(cast(Plan, SimpleNamespace(checkpoint=checkpoint, sources=sources)))
 
-    def linear(name: str, source: str, x: Any, weight: Any) -> Any:
+    def linear(name: str, source: str, x: Any) -> Any:
         seen.append(name)
-        return x @ weight.T
+        return weights.product(name, x)
 
-    forward = Forward(graph, caches, vocab, rows, tensors.read, linear)
+    monkeypatch.setattr(weights_module, "ROWS_AT_A_TIME", 1500)  # several pieces a matrix
+    forward = Forward(graph, caches, vocab, rows, weights, linear)
     forward.run(lambda done, total: None, until="")
     found = forward.values[graph["output"]]
 

@@ -1,7 +1,7 @@
 """A GGUF file of a Hugging Face folder, as llama.cpp's converter would make it.
 
-Written with the `gguf` package's writer and the converter's documented changes: rows of Llama's q
-and k in pairs, Gemma's norms with 1 added, experts in one tensor.
+Written with the `gguf` package's writer and its own map of names, and with the converter's
+documented changes (`gguf_changes.py`, `gguf_keys.py`).
 """
 
 from __future__ import annotations
@@ -16,52 +16,35 @@ import gguf
 import numpy as np
 from safetensors.numpy import load_file
 
+from formats.gguf_changes import changed
+from formats.gguf_keys import keys_of
+
 Array = np.ndarray[Any, Any]
 Formats = Callable[[str], str]
 """The name of the format of a tensor, by its name."""
 
-ARCHITECTURES = {"mistral": "llama", "qwen3_moe": "qwen3moe", "gemma3_text": "gemma3"}
-_NAMES = {
-    "model.embed_tokens": "token_embd",
-    "model.norm": "output_norm",
-    "lm_head": "output",
-    "self_attn.q_proj": "attn_q",
-    "self_attn.k_proj": "attn_k",
-    "self_attn.v_proj": "attn_v",
-    "self_attn.o_proj": "attn_output",
-    "self_attn.qkv_proj": "attn_qkv",
-    "self_attn.q_norm": "attn_q_norm",
-    "self_attn.k_norm": "attn_k_norm",
-    "input_layernorm": "attn_norm",
-    "post_attention_layernorm": "ffn_norm",
-    "mlp.gate_proj": "ffn_gate",
-    "mlp.up_proj": "ffn_up",
-    "mlp.down_proj": "ffn_down",
-    "mlp.gate_up_proj": "ffn_up",
-    "mlp.gate": "ffn_gate_inp",
-}
-_GEMMA = _NAMES | {
-    "post_attention_layernorm": "post_attention_norm",
-    "pre_feedforward_layernorm": "ffn_norm",
-    "post_feedforward_layernorm": "post_ffw_norm",
-}
-_KEYS = {
-    "max_position_embeddings": "context_length",
-    "hidden_size": "embedding_length",
-    "num_hidden_layers": "block_count",
-    "intermediate_size": "feed_forward_length",
-    "num_attention_heads": "attention.head_count",
-    "num_key_value_heads": "attention.head_count_kv",
-    "sliding_window": "attention.sliding_window",
-    "num_experts": "expert_count",
-    "num_local_experts": "expert_count",
-    "num_experts_per_tok": "expert_used_count",
-    "moe_intermediate_size": "expert_feed_forward_length",
-}
-_REALS = {
-    "rms_norm_eps": "attention.layer_norm_rms_epsilon",
-    "attn_logit_softcapping": "attn_logit_softcapping",
-    "final_logit_softcapping": "final_logit_softcapping",
+ARCHITECTURES = {
+    "mistral": "llama",
+    "mixtral": "llama",
+    "ministral3": "mistral3",
+    "granitemoeshared": "granitemoe",
+    "granitemoehybrid": "granitehybrid",
+    "gemma3_text": "gemma3",
+    "olmo3": "olmo2",
+    "qwen2_moe": "qwen2moe",
+    "qwen3_moe": "qwen3moe",
+    "qwen3_next": "qwen3next",
+    "qwen3_5_text": "qwen35",
+    "qwen3_5_moe_text": "qwen35moe",
+    "hunyuan_v1_dense": "hunyuan-dense",
+    "ernie4_5_moe": "ernie4_5-moe",
+    "gpt_oss": "gpt-oss",
+    "glm4_moe": "glm4moe",
+    "minimax_m2": "minimax-m2",
+    "deepseek_v2": "deepseek2",
+    "deepseek_v3": "deepseek2",
+    "lfm2_moe": "lfm2moe",
+    "falcon_h1": "falcon-h1",
 }
 
 
@@ -74,15 +57,15 @@ def write_gguf(
 ) -> Path:
     """Write `out` (with `split`, files of so many tensors) and return the first file."""
     config = json.loads((folder / "config.json").read_text())
-    kind = config["model_type"]
-    architecture = ARCHITECTURES.get(kind, kind)
+    architecture = architecture_of(config)
     tensors = load_file(folder / "model.safetensors")
     writer = gguf.GGUFWriter(out, architecture, split_max_tensors=split)
-    add_config(writer, config)
+    for key, value in keys_of(config).items():
+        add(writer, f"{architecture}.{key}", value)
     for key, value in (metadata or {}).items():
         add(writer, key, value)
     for name, array in converted(tensors, config, architecture).items():
-        wanted = gguf.GGMLQuantizationType[formats(name) if array.ndim > 1 else "F32"]
+        wanted = gguf.GGMLQuantizationType[formats(name) if is_matrix(name, array) else "F32"]
         writer.add_tensor(name, gguf.quants.quantize(array, wanted), raw_dtype=wanted)
     for name, array in frequencies(config).items():
         writer.add_tensor(name, np.asarray(array, np.float32))
@@ -91,6 +74,19 @@ def write_gguf(
     writer.write_tensors_to_file()
     writer.close()
     return next(iter(sorted(out.parent.glob(f"{out.stem}*.gguf"))))
+
+
+def architecture_of(config: Mapping[str, Any]) -> str:
+    kind = config["model_type"]
+    if kind == "nemotron_h" and "moe" in config["layers_block_type"]:
+        return "nemotron_h_moe"
+    return ARCHITECTURES.get(kind, kind)
+
+
+def is_matrix(name: str, array: Array) -> bool:
+    """What the converter quantizes."""
+    small = ("ssm_a", "ssm_d", "ssm_norm", "conv", "ffn_gate_inp", ".bias")
+    return array.ndim > 1 and not any(part in name for part in small)
 
 
 def add(writer: gguf.GGUFWriter, key: str, value: Any) -> None:
@@ -107,32 +103,9 @@ def add(writer: gguf.GGUFWriter, key: str, value: Any) -> None:
         writer.add_float32(key, value)
 
 
-def add_config(writer: gguf.GGUFWriter, config: Mapping[str, Any]) -> None:
-    prefix = writer.arch
-    for table, kind in ((_KEYS, int), (_REALS, float)):
-        for key, name in table.items():
-            if config.get(key) is not None:
-                add(writer, f"{prefix}.{name}", kind(config[key]))
-    width = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
-    for key in ("attention.key_length", "attention.value_length", "rope.dimension_count"):
-        add(writer, f"{prefix}.{key}", width)
-    rope = config["rope_parameters"]
-    rope = rope.get("full_attention", rope)
-    add(writer, f"{prefix}.rope.freq_base", float(rope["rope_theta"]))
-    if rope["rope_type"] in ("linear", "yarn"):
-        add(writer, f"{prefix}.rope.scaling.type", rope["rope_type"])
-        add(writer, f"{prefix}.rope.scaling.factor", float(rope["factor"]))
-    if original := rope.get("original_max_position_embeddings"):
-        add(writer, f"{prefix}.rope.scaling.original_context_length", original)
-    if rope["rope_type"] == "longrope":
-        factor = config["max_position_embeddings"] / original
-        scale = float(np.sqrt(1 + np.log(factor) / np.log(original)))
-        add(writer, f"{prefix}.rope.scaling.attn_factor", scale)
-
-
 def frequencies(config: Mapping[str, Any]) -> dict[str, list[float]]:
     """The tensors that say how each frequency is divided."""
-    rope = config["rope_parameters"]
+    rope = config.get("rope_parameters") or {}
     if rope.get("rope_type") == "longrope":
         return {f"rope_factors_{k}.weight": rope[f"{k}_factor"] for k in ("short", "long")}
     if rope.get("rope_type") != "llama3":
@@ -152,25 +125,31 @@ def converted(
     tensors: Mapping[str, Array], config: Mapping[str, Any], architecture: str
 ) -> dict[str, Array]:
     """Tensors under GGUF's names, with what the converter does to them."""
-    names = _GEMMA if architecture.startswith("gemma") else _NAMES
+    kind = next(k for k, name in gguf.MODEL_ARCH_NAMES.items() if name == architecture)
+    layers = config.get("num_hidden_layers") or len(config["layers_block_type"])
+    names = gguf.get_tensor_name_map(kind, layers)
     found: dict[str, Array] = {}
     experts: dict[str, dict[int, Array]] = {}
-    for name, array in tensors.items():
-        stem, _, kind = name.rpartition(".")
-        layer = re.fullmatch(r"model\.layers\.(\d+)\.(.*)", stem)
-        part = layer[2] if layer else stem
-        prefix = f"blk.{layer[1]}." if layer else ""
-        if expert := re.fullmatch(r"mlp\.experts\.(\d+)\.(\w+)_proj", part):
-            experts.setdefault(f"{prefix}ffn_{expert[2]}_exps.{kind}", {})[int(expert[1])] = array
+    for original, whole in tensors.items():
+        if original == "lm_head.weight" and config.get("tie_word_embeddings"):
             continue
-        if architecture == "llama" and part in ("self_attn.q_proj", "self_attn.k_proj"):
-            key = "num_attention_heads" if part.endswith("q_proj") else "num_key_value_heads"
-            heads = config[key]
-            halves = array.reshape(heads, 2, len(array) // heads // 2, *array.shape[1:])
-            array = np.ascontiguousarray(halves.swapaxes(1, 2)).reshape(array.shape)
-        if architecture.startswith("gemma") and names[part].endswith("norm"):
-            array = array + 1
-        found[f"{prefix}{names[part]}.{kind}"] = array
-    return found | {
-        name: np.stack([rows[i] for i in range(len(rows))]) for name, rows in experts.items()
-    }
+        for name, array in changed(original, whole, config):
+            if expert := re.fullmatch(r"(.*\.experts)\.(\d+)\.(\w+\.weight)", name):
+                experts.setdefault(f"{expert[1]}.{expert[3]}", {})[int(expert[2])] = array
+            else:
+                found[mapped(names, name)] = np.ascontiguousarray(array)
+    for name, rows in experts.items():
+        found[mapped(names, name)] = np.stack([rows[i] for i in range(len(rows))])
+    return found
+
+
+def mapped(names: gguf.TensorNameMap, name: str) -> str:
+    """By the package's map; a name that is GGUF's already stays."""
+    if re.match(r"blk\.|token_embd|output", name):
+        return name
+    if ".feed_forward.experts." in name or ".block_sparse_moe.experts." in name:
+        layer, part = re.findall(r"layers\.(\d+)\..*experts\.(\w+\.weight)", name)[0]
+        name = f"layers.{layer}.feed_forward.experts.{part}"
+    found = names.get_name(name, try_suffixes=(".weight", ".bias"))
+    assert found is not None, f"the gguf package knows no name for {name}"
+    return found

@@ -128,11 +128,11 @@ def test_sampling_of_no_number_is_left_out() -> None:
 
 
 def test_two_tensors_for_one_of_the_model() -> None:
-    names = ["token_embd.weight", "model.embed_tokens.weight"]
+    shapes = {"token_embd.weight": (4, 4), "model.embed_tokens.weight": (4, 4)}
     with pytest.raises(CheckpointError, match=r"token_embd.*and 'model.embed_tokens"):
-        places("llama", names, lambda name: 1, {})
+        places("llama", shapes, {})
     with pytest.raises(CheckpointError, match="250000000 experts"):
-        places("qwen3moe", ["blk.0.ffn_up_exps.weight"], lambda name: 250_000_000, {})
+        places("qwen3moe", {"blk.0.ffn_up_exps.weight": (250_000_000, 4, 4)}, {})
 
 
 MANY = 2**63 - 1

@@ -35,7 +35,8 @@ def check_equal(expected: Tokenizer, found: Tokenizer) -> None:
 
 def test_byte_level_bpe() -> None:
     tree = json.loads((DEMO / "tokenizer.json").read_text())
-    for pre in ("gpt-2", "llama-bpe", "qwen2", "tekken", "gpt-4o", "smollm", "deepseek-v3"):
+    of_qwen = "qwen2", "qwen35"
+    for pre in (*of_qwen, "gpt-2", "llama-bpe", "tekken", "gpt-4o", "smollm", "deepseek-v3"):
         keys = bpe_keys(tree, pre)
         rules = PRE_TOKENIZERS[pre].rules
         cuts = [
@@ -45,7 +46,7 @@ def test_byte_level_bpe() -> None:
         bytes_ = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False}
         bytes_["trim_offsets"] = True
         tree["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [*cuts, bytes_]}
-        tree["normalizer"] = {"type": "NFC"} if pre == "qwen2" else None
+        tree["normalizer"] = {"type": "NFC"} if pre in of_qwen else None
         tree["post_processor"] = None
         tree["model"]["ignore_merges"] = PRE_TOKENIZERS[pre].ignore_merges
         keys["tokenizer.ggml.add_bos_token"] = False
@@ -136,6 +137,17 @@ def test_ends_of_answers() -> None:
         KEY + "eos_token_id": 2,
     }
     assert Vocabulary.of(keys).end_ids == (2, 3)
+
+
+def test_gpt_oss_ends_messages_and_goes_on() -> None:
+    keys = {
+        KEY + "tokens": ["a", "<|return|>", "<|call|>", "<|end|>"],
+        KEY + "token_type": np.array([1, 3, 3, 3]),
+        KEY + "eos_token_id": 1,
+    }
+    assert Vocabulary.of(keys).end_ids == (1, 2)
+    keys[KEY + "tokens"] = ["a", "<|return|>", "b", "<|end|>"]
+    assert Vocabulary.of(keys).end_ids == (1, 3)
 
 
 @pytest.mark.parametrize(

@@ -91,7 +91,7 @@ class Inputs:
     def columns(self) -> list[Any]:
         """The tensors as a CPU has them."""
         q, pages, *rest = self.tensors
-        return [q, key_columns(pages), *rest]
+        return [q, laid_out(pages), *rest]
 
     @property
     def sinks(self) -> list[Any]:
@@ -117,6 +117,19 @@ def key_columns(pages: Any) -> Any:
     out = pages.copy()
     keys = pages[:, 0]
     out[:, 0] = np.ascontiguousarray(keys.swapaxes(-1, -2)).reshape(keys.shape)
+    return out
+
+
+def laid_out(pages: Any) -> Any:
+    """Pages as CPUs have them: 8-bit numbers in fours, if there are whole ones, else columns."""
+    *front, size, dim = pages.shape
+    if pages.dtype != np.int8 or size % 4 or dim % 4:
+        return key_columns(pages)
+    fours = pages.reshape(*front, size, dim // 4, 4)
+    out = pages.copy()
+    out[:, 0] = fours[:, 0].swapaxes(-2, -3).reshape(pages[:, 0].shape)
+    fours = pages.reshape(*front, size // 4, 4, dim)
+    out[:, 1] = fours[:, 1].swapaxes(-1, -2).reshape(pages[:, 1].shape)
     return out
 
 

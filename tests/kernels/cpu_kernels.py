@@ -23,24 +23,35 @@ class Cpu:
 
     name: str
     isa: Isa
-    target: tuple[tuple[str, str], ...]
+    target: tuple[tuple[str, str | tuple[str, ...]], ...]
     needs: frozenset[str] = frozenset()
 
 
 AVX512 = Cpu(
     "avx512",
     isa.AVX512_VNNI,
-    (("mcpu", "x86-64-v4"),),
-    frozenset({"avx512f", "avx512bw", "avx512vl"}),
+    (("mcpu", "x86-64-v4"), ("mattr", ("+avx512vnni",))),
+    frozenset({"avx512f", "avx512bw", "avx512vl", "avx512vnni"}),
+)
+AVX2_VNNI = Cpu(
+    "avx2-vnni",
+    isa.AVX2_VNNI,
+    (("mcpu", "x86-64-v3"), ("mattr", ("+avxvnni",))),
+    frozenset({"avx2", "fma", "f16c", "avxvnni"}),
 )
 AVX2 = Cpu("avx2", isa.AVX2, (("mcpu", "haswell"),), frozenset({"avx2", "fma", "f16c"}))
 SSE2 = Cpu("sse2", isa.SSE2, (("mcpu", "x86-64"),))
 NEON = Cpu("neon", isa.NEON, (("mtriple", "aarch64-linux-gnu"),))
+NEON_DOTPROD = Cpu(
+    "neon-dotprod",
+    isa.NEON_DOTPROD,
+    (("mtriple", "aarch64-linux-gnu"), ("mattr", ("+dotprod",))),
+)
 
 if machine() == "aarch64":
     CPUS = [NEON]
 else:
-    CPUS = [cpu for cpu in (AVX512, AVX2, SSE2) if cpu.needs <= cpu_features()]
+    CPUS = [cpu for cpu in (AVX512, AVX2, SSE2, AVX2_VNNI) if cpu.needs <= cpu_features()]
 BEST = CPUS[0]
 
 
@@ -48,7 +59,8 @@ BEST = CPUS[0]
 def compiled(factory: Callable[..., Any], arguments: tuple[Any, ...], cpu: Cpu) -> Any:
     """`factory(isa, *arguments)` as an executable; its function is "kernel"."""
     kernel = factory(cpu.isa, *arguments).with_attr("global_symbol", "kernel")
-    target = tvm.target.Target({"kind": "llvm", **dict(cpu.target)})
+    options = {k: list(v) if isinstance(v, tuple) else v for k, v in cpu.target}
+    target = tvm.target.Target({"kind": "llvm", **options})
     return tvm.compile(tvm.IRModule({"kernel": kernel}), target=target)
 
 

@@ -33,10 +33,16 @@ def assert_same(found: Quantized, expected: Quantized) -> None:
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("name", ["k4_g32", "k5_g64", "k6_g32", "q2_k", "q6_k"])
-def test_the_same_bits(name: str) -> None:
-    x = rows(32, 768)
-    found = two_level.encode(x, scheme(name), fast=True)
-    assert_same(found, two_level.encode(x, scheme(name)))
+@pytest.mark.parametrize("k", [768, 640])
+@pytest.mark.parametrize("sized", [False, True])
+def test_the_same_bits(name: str, k: int, sized: bool) -> None:
+    """Also for sizes of inputs, the groups of a row whole vectors or not."""
+    x, how = rows(32, k), scheme(name)
+    power = None if not sized else np.exp(3 * np.random.default_rng(k).standard_normal(k))
+    power = power if power is None else power.astype(np.float32)
+    found = two_level.encode(x, how, power, fast=True)
+    assert_same(found, two_level.encode(x, how, power))
+    assert not sized or (found.codes != two_level.encode(x, how, fast=True).codes).any()
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
@@ -53,9 +59,9 @@ def test_a_large_matrix_takes_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled, "PAYS", 2 * x.size)
     real = compiled.fit_ranges
 
-    def counted(values: np.ndarray, levels: int) -> tuple[np.ndarray, np.ndarray]:
+    def counted(values: np.ndarray, *arguments: object) -> tuple[np.ndarray, np.ndarray]:
         asked.append(values.shape)
-        return real(values, levels)
+        return real(values, *arguments)
 
     monkeypatch.setattr(compiled, "fit_ranges", counted)
     with np.errstate(all="ignore"):

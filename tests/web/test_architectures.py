@@ -1,7 +1,7 @@
 """A small random model of every architecture in the tab, in Node: its tokens are the reference's.
 
 Prompts of several lengths at once, longer than pages and windows. The kernels compute in float32.
-All with --long; otherwise those whose layers are made of parts that no other has.
+All with --long; otherwise those whose layers are made of parts that no other has here.
 """
 
 from __future__ import annotations
@@ -27,12 +27,16 @@ from mlcc_targets import Choices, get_target
 TIE = 1e-3
 """As for the demo model in a tab, whose logits are as large."""
 LENGTHS, TOKENS = (3, 20, 40), 12
+LONG = ("gemma3n",)
+"""Two minutes of SwiftShader; on Vulkan the same kernels run always, and Gemma 4 shares what is new
+in it here."""
 
 
 def shown(case: str) -> Any:
     weights = RECIPES[case].partition("_")[0]
     marks = [*proves(case, "webgpu"), pytest.mark.feature(weights, "webgpu", "runs")]
-    return pytest.param(case, marks=[*marks, *long_if_repeated(case)])
+    marks += [pytest.mark.long] if case in LONG else long_if_repeated(case)
+    return pytest.param(case, marks=marks)
 
 
 @pytest.mark.parametrize("case", [shown(case) for case in RECIPES])

@@ -27,8 +27,11 @@ from mlcc.artifact.manifest import Manifest
 from mlcc.artifact.schema import TensorSpec, WeightsInfo, WeightSpec
 from mlcc.errors import ArtifactError, UnsupportedError
 from mlcc_compiler.artifact.package import ArtifactWriter
-from mlcc_compiler.checkpoint.folder import Checkpoint
+from mlcc_compiler.calibration.choice import sampled
+from mlcc_compiler.calibration.sizes import input_sizes
 from mlcc_compiler.layout import WeightPlan
+from mlcc_compiler.options import RANDOM
+from mlcc_compiler.plan import Plan
 from mlcc_compiler.ranks.weights import RankWeights
 from mlcc_compiler.weights.convert import arrays_of, specs_of
 from mlcc_compiler.weights.reader import Tensors
@@ -41,8 +44,7 @@ def take_weights(
     writer: ArtifactWriter,
     folder: Path,
     plans: Sequence[WeightPlan],
-    checkpoint: Checkpoint,
-    sources: Mapping[str, str],
+    plan: Plan,
 ) -> WeightsInfo:
     """Put the shards of the artifact in `folder` into the one that is written.
 
@@ -53,7 +55,10 @@ def take_weights(
     stored = _Stored(earlier)
     if not all(stored.has(rows) for rows in _by_tensor(specs).values()):
         raise _stored_otherwise(folder, earlier.manifest)
-    _check_sample(stored, folder, plans, checkpoint.tensors, sources)
+    if plan.options.calibrate not in (None, RANDOM):
+        reason = f"its weights were rounded on a text ({plan.options.calibrate})"
+        raise _refusal(folder, f"{reason}, which cannot be checked against the checkpoint")
+    _check_sample(stored, folder, plans, plan, plan.checkpoint.tensors)
     planned = plan_shards(specs)
     if planned != earlier.manifest.weights.tensors:
         return writer.add_weights(specs, stored.cut(specs))
@@ -68,7 +73,7 @@ def take_ranks(writer: ArtifactWriter, folder: Path, of: RankWeights) -> None:
     manifest = earlier.manifest
     if (manifest.weights, manifest.ranks) != (of.weights, of.ranks):
         raise _stored_otherwise(folder, manifest)
-    _check_sample(_Stored(earlier), folder, of.plans, of.tensors(0), of.sources)
+    _check_sample(_Stored(earlier), folder, of.plans, of.plan, of.tensors(0))
     for shard in dict.fromkeys((*manifest.weights.shards, *chain(*of.ranks.shards))):
         _link(folder / shard, writer.path(shard))
 
@@ -121,14 +126,18 @@ def _check_sample(
     stored: _Stored,
     folder: Path,
     plans: Sequence[WeightPlan],
+    plan: Plan,
     tensors: Tensors,
-    sources: Mapping[str, str],
 ) -> None:
     vectors = [plan for plan in plans if plan.use == "vector"]
     matrices = sorted((p for p in plans if p.use != "vector"), key=lambda p: prod(p.shape))
     sample = [*vectors, *matrices[:1]]
     specs = specs_of(sample)
-    made = arrays_of(sample, tensors, sources, lambda done, total: None)
+    sizes: Mapping[str, Any] = {}
+    if plan.options.calibrate == RANDOM:
+        rows, names = sampled(plan, RANDOM), [n for p in matrices[:1] for n in p.sources]
+        sizes = input_sizes(plan, rows, lambda done, total: None, names)
+    made = arrays_of(sample, tensors, plan.sources, lambda done, total: None, sizes)
     for spec, array, there in zip(specs, made, stored.cut(specs), strict=True):
         if there.tobytes() != array.tobytes():
             raise _refusal(folder, f"it was compiled from other weights ('{spec.name}' differs)")

@@ -2,16 +2,14 @@
 
 The model runs over the text once. At the first matrix that reads an input, the second moments of
 that input are taken; each matrix that reads it gets the grids of its scheme, searched with the
-inputs' power as weights, and its codes by `feedback.py`; of random tokens only the power is used,
-as what they have in common is chance. The text goes on through the weights as
+inputs' power as weights, and its codes by `feedback.py`. The text goes on through the weights as
 they were: going on through rounded ones was no better on text of another domain. Codes wait on disk
 until they are packed: in memory are one layer's arrays. Experts, tables and the head are rounded
-without data.
+without data. Not here: compiles without a text (`sizes.py`).
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -21,22 +19,15 @@ import numpy as np
 import numpy.typing as npt
 
 from mlcc_compiler.calibration.feedback import Moments, round_with_feedback
-from mlcc_compiler.calibration.forward import PAGE_SIZE, Forward
-from mlcc_compiler.graph_json import graph_to_json
-from mlcc_compiler.models.registry import build_model
-from mlcc_compiler.passes.cache_groups import caches_of
-from mlcc_compiler.pipeline import trace
+from mlcc_compiler.calibration.forward import forward_of
+from mlcc_compiler.calibration.weights import Weights
 from mlcc_compiler.plan import Plan
 from mlcc_compiler.quantization import Quantized, Scheme, quantize, scheme
 from mlcc_compiler.quantization.codec import cores
 from mlcc_compiler.quantization.quantized import PARTS, group_minima, group_scales
-from mlcc_compiler.weights.convert import check_finite
 from mlcc_compiler.weights.reader import Tensors
 
 Floats = npt.NDArray[np.float32]
-
-UNSEEN = 0.01
-"""What an input of no size counts for, as a share of the mean."""
 
 
 class Calibrated:
@@ -101,32 +92,22 @@ def calibrate(
     rows: Sequence[Sequence[int]],
     folder: Path,
     progress: Callable[[int, int], None],
-    feedback: bool = True,
 ) -> Calibrated:
     """Round the matrices of a plan on rows of token ids; `folder` takes their codes.
 
-    feedback: errors make up for each other, as the rows are text; else each weight is rounded by
-    itself, on grids that suit the size of its input.
-
     Raises CheckpointError for weights that are damaged.
     """
-    found = Calibrated(plan.checkpoint.tensors, folder)
-    context = max(map(len, rows))
-    architecture = build_model(plan.checkpoint.config, max(context, plan.limits.context))
-    traced = trace(architecture.model)
-    graph = json.loads(graph_to_json(traced))
-    caches = caches_of(traced.module, PAGE_SIZE, "float32")
-    rounding = _Rounding(plan, found, feedback)
-    vocab = plan.config.vocab_size
-    Forward(graph, caches, vocab, rows, rounding.read, rounding.linear).run(progress, "logit_rows")
+    found, weights = Calibrated(plan.checkpoint.tensors, folder), Weights(plan)
+    rounding = _Rounding(plan, found, weights)
+    forward_of(plan, rows, weights, rounding.linear).run(progress, "logit_rows")
     return found
 
 
 class _Rounding:
     """What is done at each matrix of the graph."""
 
-    def __init__(self, plan: Plan, found: Calibrated, feedback: bool) -> None:
-        self.plan, self.found, self.feedback = plan, found, feedback
+    def __init__(self, plan: Plan, found: Calibrated, weights: Weights) -> None:
+        self.plan, self.found, self.weights = plan, found, weights
         self._moments: tuple[str, Moments] | None = None
 
     @cached_property
@@ -135,19 +116,10 @@ class _Rounding:
         known = {name: scheme(row) for name, row in self.plan.schemes.items()}
         return {n: s for n, s in known.items() if not s.is_float and not s.table and s.bits < 8}
 
-    def read(self, name: str) -> Floats:
-        source = self.plan.sources[name]
-        weight = self.plan.checkpoint.tensors.read(source)
-        check_finite(source, weight, "f32")
-        return weight
-
-    def linear(self, name: str, source: str, x: Floats, weight: Floats) -> Floats:
-        how = self.schemes.get(name)
+    def linear(self, name: str, source: str, x: Floats) -> Floats:
+        how, weight = self.schemes.get(name), self.weights.read(name)
         if how is not None and self.found.schemes.get(self.plan.sources[name]) != how.name:
-            if self.feedback:
-                rounded = round_matrix(weight, how, self._of(source, x))
-            else:
-                rounded = quantize(weight, how, power_of(x))
+            rounded = round_matrix(weight, how, self._of(source, x))
             self.found.keep(self.plan.sources[name], rounded)
         return np.asarray(x @ weight.T)
 
@@ -157,16 +129,6 @@ class _Rounding:
             self._moments = None  # before the next is made: they are the largest arrays here
             self._moments = source, Moments.of(x.T @ x)
         return self._moments[1]
-
-
-def power_of(x: Floats) -> Floats:
-    """[K] mean squares of inputs [n, K], as shares of their mean; inputs that few rows did not
-    show count for something."""
-    power = np.square(x).mean(axis=0)
-    if not power.any():
-        return np.ones_like(power)
-    power += np.float32(UNSEEN) * power.mean()
-    return np.asarray(power / power.mean(), np.float32)
 
 
 def round_matrix(weight: Floats, how: Scheme, moments: Moments) -> Quantized:

@@ -3,7 +3,7 @@
 All rows of the text go through a node together, and what no later node reads is dropped, so that
 memory holds one layer's arrays and one weight, however deep the model is. The operators are the
 numpy twins of the reference executor, but for attention: rows are whole sequences, whose scores
-are one product. Not here: what is done at a matrix (the caller's `linear`).
+are one product. Not here: what is done at a matrix (the caller's `linear`), reading (`weights.py`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -23,20 +23,34 @@ from mlcc.device.step_view import StepView
 from mlcc.engine.batch import Batch, Capacity
 from mlcc.engine.manual import ManualSteps
 from mlcc_compiler.caches import Caches
+from mlcc_compiler.graph_json import graph_to_json
+from mlcc_compiler.models.registry import build_model
+from mlcc_compiler.passes.cache_groups import caches_of
+from mlcc_compiler.pipeline import trace
+from mlcc_compiler.plan import Plan
 
 Array = Any
 """A numpy array; numpy's own type is lost in every arithmetic expression."""
 
 PAGE_SIZE = 16
-Linear = Callable[[str, str, Array, Array], Array]
-"""(name of the weight, name of its input in the graph, input [n, K], weight [N, K]) -> [n, N]"""
+Linear = Callable[[str, str, Array], Array]
+"""(name of the weight [N, K], name of its input in the graph, input [n, K]) -> [n, N]"""
+
+
+class ReadsWeights(Protocol):
+    """Where weights come from, by their names, f32; asked once for each use."""
+
+    def read(self, name: str) -> npt.NDArray[np.float32]:
+        """All of one."""
+
+    def rows(self, name: str, ids: npt.NDArray[np.int32]) -> npt.NDArray[np.float32]:
+        """Rows of a table."""
 
 
 class Forward:
     """One pass of `graph` (`graph_json.graph_to_json`) over rows of token ids, all of one step.
 
-    read: a weight by its name, f32; called once for each use. linear: does the products of
-    matrices, and may put another weight in.
+    linear: does the products of matrices, and may put another weight in.
     """
 
     def __init__(
@@ -45,10 +59,10 @@ class Forward:
         caches: Caches,
         vocab_size: int,
         rows: Sequence[Sequence[int]],
-        read: Callable[[str], npt.NDArray[np.float32]],
+        weights: ReadsWeights,
         linear: Linear,
     ) -> None:
-        self.graph, self.read, self.linear = graph, read, linear
+        self.graph, self.weights, self.linear = graph, weights, linear
         batch, pools = _one_step(caches, vocab_size, rows)
         self.step = StepView(batch)
         self.caches: dict[int, LayerCache] = layer_caches(
@@ -82,8 +96,11 @@ class Forward:
         if name == "mlcc.linear":
             source, weight, *bias = node["in"]
             x = self._value(source)
-            y = self.linear(weight[7:], source, x, self._value(weight))
+            y = self.linear(weight[7:], source, x)
             return y + self._value(bias[0]) if bias else y
+        if name == "mlcc.embedding":
+            ids, table = node["in"]
+            return self.weights.rows(table[7:], self._value(ids))
         inputs = [self._value(each) for each in node["in"]]
         if name == "mlcc.attention":
             return self._attention(inputs, *node["attributes"])
@@ -113,7 +130,19 @@ class Forward:
         return out
 
     def _value(self, name: str) -> Any:
-        return self.read(name[7:]) if name.startswith("weight:") else self.values[name]
+        return self.weights.read(name[7:]) if name.startswith("weight:") else self.values[name]
+
+
+def forward_of(
+    plan: Plan, rows: Sequence[Sequence[int]], weights: ReadsWeights, linear: Linear
+) -> Forward:
+    """A plan's model about to read rows of token ids."""
+    context = max(map(len, rows))
+    architecture = build_model(plan.checkpoint.config, max(context, plan.limits.context))
+    traced = trace(architecture.model)
+    graph = json.loads(graph_to_json(traced))
+    caches = caches_of(traced.module, PAGE_SIZE, "float32")
+    return Forward(graph, caches, plan.config.vocab_size, rows, weights, linear)
 
 
 def _remembering(graph: Mapping[str, Any]) -> set[int]:

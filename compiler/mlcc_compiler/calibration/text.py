@@ -19,8 +19,6 @@ from mlcc.files import read_regular
 from mlcc.model.tokenizer import FileTokenizer
 
 DEFAULT = "default"
-RANDOM = "random"
-"""What `--calibrate` takes in place of a text: random tokens."""
 RANDOM_ROWS, RANDOM_TOKENS = 2, 64
 ROW_TOKENS = 512
 MOST_ROWS = 32

@@ -39,12 +39,11 @@ class GgufCheckpoint(Checkpoint):
         table = found.get("token_embd.weight")
         if table is None or len(table.shape) != 2:
             raise CheckpointError(f"{path}: has no matrix 'token_embd.weight'; fetch it again")
-        tied = "output.weight" not in found
+        shapes = {name: tensor.shape for name, tensor in found.items()}
         config, notes = config_of(
-            metadata, architecture, tied, table.shape[0], lambda name: _frequencies(found, name)
+            metadata, architecture, shapes, lambda name: _frequencies(found, name)
         )
-        heads = {"attn_q": config["num_attention_heads"], "attn_k": config["num_key_value_heads"]}
-        where = places(architecture, found, lambda name: found[name].shape[0], heads)
+        where = places(architecture, shapes, config)
         return cls(
             folder=Path(path),
             config=config,

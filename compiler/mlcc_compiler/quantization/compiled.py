@@ -1,15 +1,14 @@
 """The searches of `ranges.py` by kernels that are compiled for this machine, which give the same
 bits some times faster; numpy's are their twins.
 
-Compiled once in a process, when it has quantized enough for that to pay. Not where the
-inputs are known (`--calibrate`, whose time goes elsewhere), and not on CPUs whose products and sums
-are always fused. The kernels are `kernels/host/ranges.py`.
+Compiled once in a process, when it has quantized enough for that to pay. Not on CPUs whose products
+and sums are always fused. The kernels are `kernels/host/ranges.py`.
 """
 
 from __future__ import annotations
 
 from functools import cache
-from math import prod
+from math import lcm, prod
 from threading import Lock
 from typing import Any
 
@@ -61,20 +60,35 @@ def takes(groups: int, group: int) -> bool:
     return groups % _kernels().LANES == 0 and group % _kernels().LANES == 0
 
 
-def fit_ranges(groups: Floats, levels: int) -> tuple[Floats, Floats]:
-    """As `ranges.fit_ranges` of groups.T with the weights' own importances; groups f32 [M, group],
-    M of which `takes` says yes."""
-    scale, minimum, tried = (aligned((1, n)) for n in (len(groups), len(groups), 1 + len(WIDER)))
+def fit_ranges(groups: Floats, levels: int, power: Floats | None) -> tuple[Floats, Floats]:
+    """As `ranges.fit_ranges` of groups.T, by the inputs' sizes or the weights' own; groups f32
+    [M, group] of whole rows, M of which `takes` says yes; power f32 [K]."""
+    n, group = groups.shape
+    scale, minimum, tried = (aligned((1, count)) for count in (n, n, 1 + len(WIDER)))
     tried[0] = levels, *(levels + wider for wider in WIDER)
-    _built("fit_ranges", groups.shape[1], len(WIDER))(as_aligned(groups), tried, scale, minimum)
+    fit = _built("fit_ranges", group, len(WIDER), power is not None)
+    fit(as_aligned(groups), tried, *_turned(power, group), scale, minimum)
     return scale[0], minimum[0]
 
 
-def fit_symmetric(groups: Floats, middle: int) -> Floats:
+def fit_symmetric(groups: Floats, middle: int, power: Floats | None) -> Floats:
     """As `ranges.fit_symmetric`, likewise."""
-    scale = aligned((1, len(groups)))
-    _built("fit_symmetric", groups.shape[1], middle, SHRUNK)(as_aligned(groups), scale)
+    n, group = groups.shape
+    scale = aligned((1, n))
+    fit = _built("fit_symmetric", group, middle, SHRUNK, power is not None)
+    fit(as_aligned(groups), *_turned(power, group), scale)
     return scale[0]
+
+
+def _turned(power: Floats | None, group: int) -> list[Floats]:
+    """The sizes as the kernels take them: for each vector of groups until they repeat, those of a
+    column of the groups side by side."""
+    if power is None:
+        return []
+    lanes, per_row = _kernels().LANES, len(power) // group
+    several = np.resize(power.reshape(per_row, group), (lcm(per_row, lanes), group))
+    sides = several.reshape(-1, lanes, group).transpose(0, 2, 1)
+    return [as_aligned(np.ascontiguousarray(sides).reshape(-1, group * lanes))]
 
 
 def largest(groups: Floats) -> Floats:

@@ -30,7 +30,7 @@ def encode(
     n, k = weight.shape
     shape, group = (n, scheme.groups_of(k)), scheme.group_of(k)
     groups = weight.reshape(-1, group)
-    fast = fast and power is None and compiled.takes(*groups.shape)
+    fast = fast and compiled.takes(*groups.shape)
     x = errors = weight  # kernels take groups as they lie, and know what errors weigh
     if not fast:
         x = np.ascontiguousarray(groups.T)
@@ -39,14 +39,20 @@ def encode(
     empty = np.zeros((n, k), np.uint8)
     if scheme.offset == MINIMA:
         levels = scheme.levels
-        found = compiled.fit_ranges(groups, levels) if fast else fit_ranges(x, errors, levels)
+        if fast:
+            found = compiled.fit_ranges(groups, levels, power)
+        else:
+            found = fit_ranges(x, errors, levels)
         scale, minimum = (part.reshape(shape) for part in found)
         blocks, sub_scales = two_levels(scale, scheme, k)
         lows, sub_minima = two_levels(-minimum, scheme, k)
         q = Quantized(scheme, empty, blocks, None, -lows, sub_scales, sub_minima)
     else:
         middle = scheme.middle
-        one = compiled.fit_symmetric(groups, middle) if fast else fit_symmetric(x, errors, middle)
+        if fast:
+            one = compiled.fit_symmetric(groups, middle, power)
+        else:
+            one = fit_symmetric(x, errors, middle)
         scale = one.reshape(shape)
         blocks, sub_scales = two_levels(scale, scheme, k)
         q = Quantized(scheme, empty, blocks, sub_scales=sub_scales)

@@ -9,9 +9,10 @@ stands for in float32, quantized anew.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -46,20 +47,23 @@ def arrays_of(
     tensors: Tensors,
     sources: Mapping[str, str],
     progress: Callable[[int, int], None],
+    sizes: Mapping[str, Floats] = MappingProxyType({}),
 ) -> Iterator[npt.NDArray[Any]]:
     """The arrays of `specs_of`, those of the next weight made in a thread while these are used.
 
+    sizes: of the checkpoint's tensors whose inputs are known, `calibration.sizes.power_of` those.
     Raises CheckpointError or UnsupportedError for a bad number.
     """
-    sizes = [int(np.prod(plan.shape)) for plan in plans]
-    total = sum(sizes)
+    weights = [int(np.prod(plan.shape)) for plan in plans]
+    total = sum(weights)
     progress(0, total)
     with ThreadPoolExecutor(1, "mlcc-weights") as ahead:
         coming = None
         for i, plan in enumerate(plans):
-            told = partial(_tell, progress, sum(sizes[:i]), total)
+            told = partial(_tell, progress, sum(weights[:i]), total)
             made = coming
-            coming = ahead.submit(_packed, plan, tensors, sources, told)
+            power = sizes.get(sources[plan.sources[0]])  # one product's sources read one input
+            coming = ahead.submit(_packed, plan, tensors, sources, told, power)
             if made is not None:
                 yield from made.result()
                 del made
@@ -73,27 +77,59 @@ def _tell(progress: Callable[[int, int], None], before: int, total: int, done: i
 
 
 def _packed(
-    plan: WeightPlan, tensors: Tensors, sources: Mapping[str, str], progress: Callable[[int], None]
+    plan: WeightPlan,
+    tensors: Tensors,
+    sources: Mapping[str, str],
+    progress: Callable[[int], None],
+    power: Floats | None,
 ) -> list[npt.NDArray[Any]]:
     names = [sources[name] for name in plan.sources]
-    as_it_is = all(tensors.schemes.get(name) == plan.scheme for name in names)
-    if not as_it_is or plan.layout.pack_quantized is None:
-        if plan.layout.tile and len(plan.shape) == 2 and reads_rows(tensors):
-            return _by_rows(plan, tensors, names, progress)
-        return plan.layout.pack(_whole(plan, tensors, sources))
-    found = [tensors.quantized(name) for name in names]
-    for name, matrix in zip(names, found, strict=True):
-        matrix.check(name)
-    return plan.layout.pack_quantized(stack(found))
+    codes = plan.layout.pack_quantized
+    if codes is not None and all(tensors.schemes.get(name) == plan.scheme for name in names):
+        found = [tensors.quantized(name) for name in names]
+        for name, matrix in zip(names, found, strict=True):
+            matrix.check(name)
+        return codes(stack(found))
+    by_rows = plan.layout.tile > 0 and len(plan.shape) == 2
+    if codes is not None and power is not None:
+        how = scheme(plan.scheme)
+        if not (by_rows and reads_rows(tensors)):
+            return codes(quantize(_whole(plan, tensors, sources), how, power))
+        pieces = _pieces(plan, tensors, names, progress)
+        return codes(stack([quantize(weight, how, power) for weight in pieces]))
+    if by_rows and reads_rows(tensors):
+        return _by_rows(plan, _pieces(plan, tensors, names, progress))
+    return plan.layout.pack(_whole(plan, tensors, sources))
 
 
-def _by_rows(
-    plan: WeightPlan, tensors: ReadsRows, names: list[str], progress: Callable[[int], None]
-) -> list[npt.NDArray[Any]]:
+def _by_rows(plan: WeightPlan, pieces: Iterable[Floats]) -> list[npt.NDArray[Any]]:
     """A matrix packed some whole tiles at a time; what is packed is all that is there whole."""
-    (n, k), tile = plan.shape, plan.layout.tile
     packed = [np.empty(part.shape, part.dtype) for part in plan.layout.tensors]
+    first = 0
+    for weight in pieces:
+        for whole, part in zip(packed, plan.layout.pack(weight), strict=True):
+            whole[first // plan.layout.tile :][: len(part)] = part
+        first += len(weight)
+    return packed
+
+
+def _pieces(
+    plan: WeightPlan, tensors: ReadsRows, names: Sequence[str], progress: Callable[[int], None]
+) -> Iterator[Floats]:
+    """The rows of a matrix, some whole tiles at a time."""
+    k, tile, done = plan.shape[1], plan.layout.tile, 0
     step = max(ROWS_AT_A_TIME // k // tile, 1) * tile
+    for weight in rows_ahead(tensors, names, step, plan.scheme):
+        yield weight
+        done += weight.size
+        progress(done)
+
+
+def rows_ahead(
+    tensors: ReadsRows, names: Sequence[str], step: int, scheme_name: str
+) -> Iterator[Floats]:
+    """The rows of tensors, one below the other, `step` at a time, checked; the next ones are read
+    in a thread meanwhile."""
     lengths = [tensors.shapes[name][0] for name in names]
 
     def read(first: int) -> Floats:
@@ -102,21 +138,17 @@ def _by_rows(
             rows = slice(max(first - start, 0), min(first + step - start, length))
             if rows.start < rows.stop:
                 parts.append(tensors.read_rows(name, rows))
-                check_finite(name, parts[-1], plan.scheme)
+                check_finite(name, parts[-1], scheme_name)
             start += length
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
-    firsts = range(0, n, step)
     with ThreadPoolExecutor(1) as ahead:
         coming = ahead.submit(read, 0)
-        for first in firsts:
+        for after in range(step, sum(lengths) + step, step):
             weight = coming.result()
-            if first + step < n:
-                coming = ahead.submit(read, first + step)
-            for whole, part in zip(packed, plan.layout.pack(weight), strict=True):
-                whole[first // tile :][: len(part)] = part
-            progress((first + len(weight)) * k)
-    return packed
+            if after < sum(lengths):
+                coming = ahead.submit(read, after)
+            yield weight
 
 
 def _whole(plan: WeightPlan, tensors: Tensors, sources: Mapping[str, str]) -> Floats:

@@ -97,10 +97,12 @@ class TensorSpec:
     shape: tuple[int | str, ...]
 
 
-PAGE_FORMS = ("rows", "key-columns")
+PAGE_FORMS = ("rows", "key-columns", "key-columns-byte-quads")
 """rows: key after key, value after value. key-columns: of each head the keys dimension after
 dimension, [head_dim, page_size], so that neighbouring keys are the lanes of a vector; values as
-they are."""
+they are. key-columns-byte-quads: likewise, but 8-bit numbers, where page size and head_dim are
+multiples of four, lie in fours: keys as [head_dim / 4, page_size, 4], values as
+[page_size / 4, head_dim, 4]."""
 
 
 @dataclass(frozen=True, kw_only=True)

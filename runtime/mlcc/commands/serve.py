@@ -19,6 +19,7 @@ from mlcc.commands.options import (
     several_answering_options,
 )
 from mlcc.commands.running import announced
+from mlcc.commands.scaling import Replicated, ray_options
 from mlcc.commands.serve_options import (
     check_no_engine,
     checked_keys,
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
 @click.command("serve")
 @several_answering_options
 @SPECIAL_OPTION
+@ray_options
 @click.option("--models", "folder", type=click.Path(path_type=Path), metavar="DIR",
               help="Serve each compiled model of a folder.")  # fmt: skip
 @click.option("--alias", "aliases", multiple=True, metavar="NAME[=MODEL]",
@@ -113,6 +115,7 @@ if TYPE_CHECKING:
 @click.option("--no-page", is_flag=True, help="No chat page at /.")
 def serve_command(
     options: ModelOptions,
+    replicated: Replicated,
     models: tuple[str, ...],
     folder: Path | None,
     aliases: tuple[str, ...],
@@ -188,6 +191,7 @@ def serve_command(
     parsers = {"tool_parser": tool_parser, "reasoning_parser": reasoning_parser}
     called = aliases_of(aliases)
     models, alone = chosen(models, folder)
+    replicated.check(settings, alone, web)
     if not alone:
         refuse_web(web)
         refuse_adapters(settings)
@@ -252,6 +256,7 @@ def serve_command(
         limits,
         tls,
         own,
+        replicated.begin(text),
     )
 
 

@@ -32,6 +32,7 @@ _OF_THE_API = (
     "root_path",
     "otel",
     "strict_fields",
+    "ray",
 )
 """Parameters that mean nothing where there is only the page."""
 

@@ -141,6 +141,10 @@ class EncoderEngine:
     def forget_prefixes(self) -> None:
         """Nothing is kept of texts."""
 
+    def sketch(self) -> bytes:
+        """Nothing is kept of texts."""
+        return b""
+
     def stats(self) -> Stats:
         """Counters for metrics and tests."""
         waiting, pages = sum(map(len, self._waiting.values())), sum(self.capacity.pools)

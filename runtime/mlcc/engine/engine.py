@@ -235,6 +235,12 @@ class Engine:
         """The prefix cache keeps nothing but what live requests hold. The pages stay taken."""
         self._pools.forget()
 
+    def sketch(self) -> bytes:
+        """What the prefix cache has, for who chooses among engines (`sketch.py`)."""
+        from mlcc.engine.sketch import sketch  # no tab or phone needs it
+
+        return sketch(self._pools.tree)
+
     def stats(self) -> Stats:
         """Counters for metrics and tests."""
         return Stats(

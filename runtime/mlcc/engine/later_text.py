@@ -29,12 +29,15 @@ class LaterText:
         """What tokens added to answers so far."""
         self._answers: dict[str, AnswerText] = {}
 
-    def begin(self, request: Request) -> None:
-        """The engine took it: its events follow. Nothing, if the engine writes its text."""
+    def begin(self, request: Request, said: Iterable[int] = ()) -> None:
+        """The engine took it: its events follow. Nothing, if the engine writes its text. said:
+        tokens of its answer whose text is known elsewhere."""
         if not text_decides(request.sampling):
-            self._answers[request.id] = AnswerText(
+            answer = self._answers[request.id] = AnswerText(
                 self._tokenizer, request.prompt, (), None, request.shown, self._pieces
             )
+            for token in said:
+                answer.push(token)
 
     def read(self, events: Iterable[Event]) -> list[Event]:
         """The same events with their text."""

@@ -14,7 +14,7 @@ then the last page, which the sequence will write, is copied.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from math import lcm
@@ -150,6 +150,10 @@ class PrefixTree:
     def root(self, scope: Hashable) -> Block | None:
         """Where the blocks of a scope begin, if there are any."""
         return self._top.children.get(scope)
+
+    def scopes(self) -> Iterable[tuple[Hashable, Block]]:
+        """All scopes, and where their blocks begin."""
+        return self._top.children.items()
 
     def forget(self, g: int, page: int) -> None:
         """A page was given to someone else."""

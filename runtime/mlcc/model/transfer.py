@@ -20,7 +20,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import accumulate, pairwise
 from struct import Struct
 
@@ -60,6 +60,8 @@ class Imported:
     request: Request
     computed: bool
     """Whether there was room for its pages; if not, they are computed again."""
+    said: tuple[int, ...] = ()
+    """Of its answer, before it came."""
 
 
 def export_request(moves: Moves, executor: Executor, identity: Identity, request_id: str) -> bytes:
@@ -79,8 +81,9 @@ def import_request(
     identity: Identity,
     data: bytes,
     grammars: Grammars | None = None,
+    name: str = "",
 ) -> Imported:
-    """Go on with a request that was exported. Between steps.
+    """Go on with a request that was exported, under another name if one is given. Between steps.
 
     Raises InvalidRequestError for bytes that are damaged or whose pages mean nothing here, or if
     the request cannot be answered here; UnsupportedError for what this device or version cannot.
@@ -90,8 +93,10 @@ def import_request(
     _check_identity(header.identity, identity)
     if header.page_bytes != executor.page_bytes:
         raise bad_export("its pages have another size than their layout says")
-    request = header.moved.request
-    grammar = None
+    moved, grammar = header.moved, None
+    if name:
+        moved = replace(moved, request=replace(moved.request, id=name))
+    request = moved.request
     if request.structure is not None and grammars is not None:
         grammars.check(request.structure)
         grammar = grammars.open(request.structure)
@@ -99,7 +104,17 @@ def import_request(
     def write(group: int, ids: Sequence[int]) -> None:
         executor.write_pages(group, ids, pages[group])
 
-    return Imported(request, moves.resume(header.moved, write, grammar))
+    return Imported(request, moves.resume(moved, write, grammar), moved.answer)
+
+
+def without_pages(data: bytes, groups: Sequence[CacheGroup], said: Sequence[int] = ()) -> bytes:
+    """The same request, a few bytes of it: whoever goes on with it computes it again. said: tokens
+    of its answer that came since. Raises as `unpacked` does."""
+    header, _ = unpacked(data, groups)
+    moved = header.moved
+    answer, firsts = (*moved.answer, *said), (0,) * len(groups)
+    moved = replace(moved, answer=answer, computed=0, first_pages=firsts, held=())
+    return packed(replace(header, moved=moved), [])
 
 
 def packed(header: Header, pages: Sequence[bytes]) -> bytes:

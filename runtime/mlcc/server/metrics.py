@@ -1,5 +1,6 @@
 """/metrics, in Prometheus' text format: what requests took, by model and key's name, and what the
-engine has and does. Counters of the engine begin again at 0 when its process does.
+engine has and does, or each of its replicas. Counters of an engine begin again at 0 when its
+process does.
 """
 
 from __future__ import annotations
@@ -28,6 +29,9 @@ from mlcc.service.observer import Done
 Clients = Callable[[], Mapping[str, EngineClient]]
 """The engines that there are now, by the name of their model."""
 
+Told = Mapping[str, Mapping[str, Any]]
+"""What an engine told of itself: under the name of a replica, or "" where there are none."""
+
 FIRST_TOKEN_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 PER_TOKEN_S = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1)
 REQUEST_S = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
@@ -49,8 +53,12 @@ _COUNTERS = {
     "drafted_tokens": ("drafted_tokens", "Tokens that were guessed ahead, and computed."),
     "accepted_tokens": ("accepted_tokens", "Those of them that were right."),
     "preemptions": ("preemptions", "Requests that stepped back because pages ran out."),
+    "routed": ("routed_requests", "Requests that were sent to this replica."),
+    "hoped": ("routed_hit_tokens", "Tokens of prompts that the replica was hoped to have."),
+    "retried": ("retried_requests", "Requests that a replica lost, and another was asked."),
 }
-"""Fields of `mlcc.engine.stats.Stats`: name after mlcc_engine_, and what it is."""
+"""Fields of `mlcc.engine.stats.Stats`, and what `mlcc.scale` adds: name after mlcc_engine_, and
+what it is."""
 
 
 class Metrics:
@@ -161,7 +169,7 @@ class Engines(Collector):
     """What the engines told of themselves when they were asked last."""
 
     def __init__(self) -> None:
-        self._found: dict[str, tuple[bool, Mapping[str, Any]]] = {}
+        self._found: dict[str, tuple[bool, Told]] = {}
 
     async def look(self, clients: Mapping[str, EngineClient]) -> None:
         """Ask all at once. One that is in a long step, or gone, tells nothing."""
@@ -185,19 +193,22 @@ class Engines(Collector):
         table: Mapping[str, tuple[str, str]],
         kind: type[GaugeMetricFamily] | type[CounterMetricFamily],
     ) -> Iterator[Metric]:
+        each = [(model, *one) for model, (_, told) in self._found.items() for one in told.items()]
+        labels = ["model", "replica"] if any(replica for _, replica, _ in each) else ["model"]
         for field, (name, about) in table.items():
-            family = kind(f"mlcc_engine_{name}", about, labels=["model"])
-            for model, (_, told) in self._found.items():
+            family = kind(f"mlcc_engine_{name}", about, labels=labels)
+            for model, replica, told in each:
                 if field in told:
-                    family.add_metric([model], told[field])
+                    family.add_metric([model, replica][: len(labels)], told[field])
             yield family
 
 
-async def _told(client: EngineClient) -> Mapping[str, Any]:
+async def _told(client: EngineClient) -> Told:
     try:
-        return (await client.counters())["engine"] or {}
+        told = await client.counters()
     except MlccError:
         return {}
+    return told.get("replicas") or {"": told["engine"] or {}}
 
 
 _METHODS = ("GET", "HEAD", "POST", "OPTIONS", "DELETE", "PUT", "PATCH")

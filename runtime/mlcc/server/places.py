@@ -7,7 +7,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from typing import Protocol
 
+from mlcc.engine.batch import Capacity
 from mlcc.model.model import ModelText
 from mlcc.server.adapter import Settings
 from mlcc.server.pool import ModelPool
@@ -20,47 +22,97 @@ from mlcc.service.engine import EngineClient
 from mlcc.service.kept import Kept
 from mlcc.service.models import Models, OneModel
 from mlcc.service.observer import Observer
+from mlcc.worker.adapting import load_first
 from mlcc.worker.client import WorkerClient
 from mlcc.worker.process import EngineProcess
+from mlcc.worker.worker import OpenModel
+
+
+class Begun(Protocol):
+    """What answers for one model: a process of this machine, or replicas of a cluster."""
+
+    notes: tuple[str, ...]
+    capacity: Capacity
+
+    @property
+    def client(self) -> EngineClient: ...
+
+    def start(self) -> None:
+        """In the event loop, before the first request."""
+
+    def stop(self) -> None:
+        """Fail what still waits. Idempotent."""
+
+    def stop_soon(self) -> None:
+        """The same for signal handlers."""
+
+    def close(self) -> None:
+        """End it, outside the event loop. Idempotent."""
+
+
+class OwnEngine:
+    """An engine process of this server's own, with the settings' adapters in it. Raises MlccError
+    if the model cannot be loaded, and leaves no process behind then."""
+
+    def __init__(self, open_model: OpenModel, settings: Settings) -> None:
+        self._process = EngineProcess(open_model)
+        try:
+            load_first(self._process, settings.adapters)
+        except BaseException:
+            self._process.close()
+            raise
+        self.notes, self.capacity = self._process.notes, self._process.capacity
+        adapters = settings.adapters
+        self.client = WorkerClient(self._process, settings.max_queue, adapters=adapters)
+
+    def start(self) -> None:
+        self.client.start()
+
+    def stop(self) -> None:
+        self.client.stop()
+
+    def stop_soon(self) -> None:
+        self.client.stop_soon()
+
+    def close(self) -> None:
+        self._process.close()
 
 
 class OnePlace:
-    """One model. The engine's process, in which the settings' adapters are loaded, and the prompts'
-    belong to the caller."""
+    """One model. The engine and the prompts' processes belong to the caller."""
 
     def __init__(
         self,
-        process: EngineProcess,
+        engine: Begun,
         text: ModelText,
         prompts: WorkerPrompts,
         settings: Settings,
         aliases: Sequence[str] = (),
         kept: Kept | None = None,
     ) -> None:
-        self.client = WorkerClient(process, settings.max_queue, adapters=settings.adapters)
-        self._name = text.name
+        self._engine, self._name = engine, text.name
         talks = Conversations(kept)
         folders = AdapterFolders(settings.lora_dir)
-        core = Core(self.client, text, settings.bounds, prompts, talks, aliases, folders)
+        core = Core(engine.client, text, settings.bounds, prompts, talks, aliases, folders)
         self.models: Models = OneModel(core)
         self._prompts = prompts
 
     def clients(self) -> Mapping[str, EngineClient]:
         """The one."""
-        return {self._name: self.client}
+        return {self._name: self._engine.client}
 
     def observe(self, observer: Callable[[str], Observer], /) -> None:
         """Who hears of its answers."""
-        self.client.observer = observer(self._name)
+        self._engine.client.observer = observer(self._name)
 
     async def start(self) -> None:
         """The model is loaded already."""
-        self.client.start()
+        self._engine.start()
         self._prompts.start()
 
     async def stop(self) -> None:
         """Fail what still waits."""
-        self.client.stop()
+        self._engine.stop()
 
 
 class ManyPlace:

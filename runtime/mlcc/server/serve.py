@@ -27,18 +27,17 @@ from mlcc.server.app import create_app
 from mlcc.server.connection import Config, ConnectionLimits, note_accept_errors
 from mlcc.server.descriptors import BACKLOG, affordable
 from mlcc.server.kept_file import KeptInFile
-from mlcc.server.places import ManyPlace, OnePlace
+from mlcc.server.places import Begun, ManyPlace, OnePlace, OwnEngine
 from mlcc.server.prompt_worker import OpenText
 from mlcc.server.prompts import WorkerPrompts
 from mlcc.server.sources import Source
 from mlcc.server.traffic import Traffic
 from mlcc.server.web import create_page_app
-from mlcc.worker.adapting import load_first
-from mlcc.worker.process import EngineProcess
 from mlcc.worker.worker import OpenModel
 
 log = logging.getLogger("mlcc.server")
 
+Begin = Callable[[OpenModel, Settings], Begun]
 DEFAULT_LIMITS = ConnectionLimits()
 _SHUTDOWN_S = 2
 
@@ -55,32 +54,28 @@ def serve(
     limits: ConnectionLimits = DEFAULT_LIMITS,
     tls: Tls | None = None,
     aliases: Sequence[str] = (),
+    begin: Begin = OwnEngine,
 ) -> None:
     """Serve until Ctrl-C, or until SIGTERM and the end of what is in hand then. `when_ready` gets
     the URL and what there is room for, `note` what to know of the model.
 
-    `more` are addresses beside the API's. Raises MlccError in one line if the port cannot be bound
-    or the model not be loaded.
+    `more` are addresses beside the API's. `begin` starts what answers. Raises MlccError in one line
+    if the port cannot be bound or the model not be loaded.
     """
     with ExitStack() as stack:
         listener = stack.enter_context(closing(bind(host, port)))
         stack.enter_context(_terminate_politely())
         kept = _kept(settings, stack)
         text, prompts = open_text(), stack.enter_context(closing(WorkerPrompts(open_text)))
-        process = EngineProcess(open_model)
-        try:
-            for line in process.notes:
-                note(line)
-            load_first(process, settings.adapters)
-            url = _url(host, listener.getsockname()[1], settings.root_path, tls)
-            place = OnePlace(process, text, prompts, settings, aliases, kept)
-            ready, traffic = partial(when_ready, url, process.capacity), Traffic()
-            app = create_app(place, settings, ready, more, traffic)
-            drain = partial(traffic.drain, settings.drain_s)
-            config = _config(app, limits, tls)
-            _Server(config, place.client.stop_soon, drain).run(sockets=[listener])
-        finally:
-            process.close()
+        engine = stack.enter_context(closing(begin(open_model, settings)))
+        for line in engine.notes:
+            note(line)
+        url = _url(host, listener.getsockname()[1], settings.root_path, tls)
+        place = OnePlace(engine, text, prompts, settings, aliases, kept)
+        ready, traffic = partial(when_ready, url, engine.capacity), Traffic()
+        app = create_app(place, settings, ready, more, traffic)
+        drain = partial(traffic.drain, settings.drain_s)
+        _Server(_config(app, limits, tls), engine.stop_soon, drain).run(sockets=[listener])
 
 
 def serve_models(

@@ -14,9 +14,19 @@ from mlcc.errors import MlccError
 
 @dataclass(frozen=True)
 class Add:
-    """Take this request; answered by Accepted or Refused."""
+    """Take this request; answered by Accepted or Refused. `leaves`: with its first token it goes
+    to another engine, which Left tells."""
 
     request: Request
+    leaves: bool = False
+
+
+@dataclass(frozen=True)
+class Resume:
+    """Go on with a request that left another engine (`mlcc.model.transfer`); answered as Add."""
+
+    request_id: str
+    data: bytes
 
 
 @dataclass(frozen=True)
@@ -29,6 +39,11 @@ class Cancel:
 @dataclass(frozen=True)
 class AskStats:
     """Answered by Stats."""
+
+
+@dataclass(frozen=True)
+class AskSketch:
+    """Answered by Sketch."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +68,7 @@ class Stop:
     """End the process."""
 
 
-Command = Add | Cancel | AskStats | LoadAdapter | UnloadAdapter | Stop
+Command = Add | Resume | Cancel | AskStats | AskSketch | LoadAdapter | UnloadAdapter | Stop
 
 
 @dataclass(frozen=True)
@@ -80,6 +95,14 @@ class Refused:
 
 
 @dataclass(frozen=True)
+class Left:
+    """The request as bytes; its last events, which follow, are not for whoever waits for it."""
+
+    request_id: str
+    data: bytes
+
+
+@dataclass(frozen=True)
 class AdapterDone:
     """An adapter was loaded or unloaded, in the order in which it was asked; or why not."""
 
@@ -92,6 +115,14 @@ class Events:
     """All events of one step, in order."""
 
     events: list[Event]
+
+
+@dataclass(frozen=True)
+class Sketch:
+    """A look at the engine for who chooses among several (`mlcc.engine.sketch`)."""
+
+    stats: Stats
+    hashes: bytes
 
 
 @dataclass(frozen=True)
@@ -108,4 +139,4 @@ class Failed:
     error: MlccError
 
 
-Reply = Ready | Accepted | Refused | AdapterDone | Events | Stats | Dropped | Failed
+Reply = Ready | Accepted | Refused | Left | AdapterDone | Events | Stats | Sketch | Dropped | Failed

@@ -8,7 +8,7 @@ Replies go out in the order in which they came. A listener that is slow holds up
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from queue import Queue
 from threading import Thread
 
@@ -26,14 +26,14 @@ class Teller:
 
     def __init__(self, send: Callable[[Reply], None], texts: LaterText) -> None:
         self._send, self._texts = send, texts
-        self._waiting: Queue[Request | Reply | None] = Queue(MOST_WAITING)
+        self._waiting: Queue[tuple[Request, Sequence[int]] | Reply | None] = Queue(MOST_WAITING)
         self._failed: MlccError | None = None
         self._thread = Thread(target=self._run, name="teller", daemon=True)
         self._thread.start()
 
-    def begin(self, request: Request) -> None:
-        """The engine took it: its events follow."""
-        self._waiting.put(request)
+    def begin(self, request: Request, said: Sequence[int] = ()) -> None:
+        """The engine took it: its events follow. said: of its answer, elsewhere."""
+        self._waiting.put((request, said))
 
     def say(self, reply: Reply) -> None:
         """Soon."""
@@ -60,11 +60,11 @@ class Teller:
             except OSError:
                 heard = False  # nobody is there: the engine's thread finds out by itself
 
-    def _reply(self, what: Request | Reply) -> Reply | None:
+    def _reply(self, what: tuple[Request, Sequence[int]] | Reply) -> Reply | None:
         """What is sent: of events without their text, with it."""
         try:
-            if isinstance(what, Request):
-                self._texts.begin(what)
+            if isinstance(what, tuple):
+                self._texts.begin(*what)
                 return None
             if isinstance(what, Dropped):
                 self._texts.clear()

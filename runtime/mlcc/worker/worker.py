@@ -23,6 +23,7 @@ from mlcc.worker.messages import (
     Accepted,
     AdapterDone,
     Add,
+    AskSketch,
     AskStats,
     Cancel,
     Command,
@@ -33,9 +34,12 @@ from mlcc.worker.messages import (
     Ready,
     Refused,
     Reply,
+    Resume,
+    Sketch,
     Stop,
     UnloadAdapter,
 )
+from mlcc.worker.moving import Movers
 from mlcc.worker.teller import Teller
 
 OpenModel = Callable[[], Model]
@@ -89,6 +93,7 @@ class Worker:
         self._driver = driver_of(model, text_later=True)
         self._teller = Teller(connection.send, LaterText(model.text.tokenizer))
         self._grammars = GrammarThread(model.text.grammars)
+        self._movers = Movers(model, self._driver)
         self._stopped = False
 
     def run(self) -> None:
@@ -115,13 +120,14 @@ class Worker:
         """A step. One that fails costs the live requests, unless the device is gone with it."""
         try:
             events = self._driver.step()
+            if events:
+                self._teller.say(Events(events))
+                for reply in self._movers.after(events):
+                    self._teller.say(reply)
         except DeviceLostError:
             raise
         except MlccError as error:
             self._teller.say(Dropped(error))
-        else:
-            if events:
-                self._teller.say(Events(events))
 
     def _drain(self) -> None:
         """Take every command that is there; with nothing to do, wait for one."""
@@ -137,10 +143,14 @@ class Worker:
     def _handle(self, command: Command) -> None:
         engine = self._driver.engine
         if isinstance(command, Add):
+            if command.leaves:
+                self._movers.leaves(command.request.id)
             if command.request.structure is not None and self._grammars.here:
                 self._grammars.open(command.request)
             else:
                 self._add(command.request)
+        elif isinstance(command, Resume):
+            self._resume(command)
         elif isinstance(command, Cancel):
             self._grammars.cancel(command.request_id)
             self._teller.say(Events(engine.cancel(command.request_id)))
@@ -148,6 +158,8 @@ class Worker:
             self._teller.say(self._adapt(command))
         elif isinstance(command, AskStats):
             self._teller.say(engine.stats())
+        elif isinstance(command, AskSketch):
+            self._teller.say(Sketch(engine.stats(), engine.sketch()))
         elif isinstance(command, Stop):
             self._stopped = True
 
@@ -162,6 +174,19 @@ class Worker:
         else:
             self._teller.begin(request)
             self._teller.say(Accepted(request.id))
+
+    def _resume(self, command: Resume) -> None:
+        self._hear_teller()
+        try:
+            events, found = self._movers.come(command.request_id, command.data)
+        except DeviceLostError:
+            raise
+        except MlccError as error:
+            self._teller.say(Refused(command.request_id, error))
+        else:
+            self._teller.say(Events(events))
+            self._teller.begin(found.request, found.said)
+            self._teller.say(Accepted(command.request_id))
 
     def _adapt(self, command: LoadAdapter | UnloadAdapter) -> Reply:
         try:

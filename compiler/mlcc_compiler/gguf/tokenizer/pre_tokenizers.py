@@ -31,6 +31,10 @@ _BEFORE = r"[^\r\n\p{L}\p{N}]?"
 _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 _LLAMA3 = rf"{_CONTRACTIONS}|{_BEFORE}\p{{L}}+|\p{{N}}{{1,3}}{_END}"
 _QWEN2 = rf"{_CONTRACTIONS}|{_BEFORE}\p{{L}}+|\p{{N}}{_END}"
+_QWEN35 = (
+    rf"{_CONTRACTIONS}|{_BEFORE}[\p{{L}}\p{{M}}]+|\p{{N}}"
+    r"| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 _TEKKEN = rf"{_BEFORE}{_UPPER}*{_LOWER}+|{_BEFORE}{_UPPER}+{_LOWER}*|\p{{N}}{_END_SLASH}"
 _GPT4O = (
     rf"{_BEFORE}{_UPPER}*{_LOWER}+{_CONTRACTIONS}?|{_BEFORE}{_UPPER}+{_LOWER}*{_CONTRACTIONS}?"
@@ -56,17 +60,24 @@ _OF_GPT2 = Rules((_GPT2,))
 _OF_DIGITS = Rules((r"\p{N}", _GPT2))
 
 PRE_TOKENIZERS = {
-    **dict.fromkeys(("llama3", "llama-v3", "llama-bpe", "falcon3", "pixtral"), _OF_LLAMA3),
-    **dict.fromkeys(("dbrx", "smaug-bpe", "chatglm-bpe"), Rules((_LLAMA3,))),
+    **dict.fromkeys(
+        ("llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral", "lfm2", "midm-2.0"),
+        _OF_LLAMA3,
+    ),
+    **dict.fromkeys(("dbrx", "smaug-bpe", "chatglm-bpe", "glm4"), Rules((_LLAMA3,))),
     **dict.fromkeys(("qwen2", "deepseek-r1-qwen", "hunyuan", "megrez"), _OF_QWEN2),
+    "qwen35": Rules((_QWEN35,), composed=True),
     "stablelm2": Rules((_QWEN2,)),
-    **dict.fromkeys(("gpt-2", "phi-2", "mpt", "olmo", "jais", "trillion"), _OF_GPT2),
+    **dict.fromkeys(
+        ("gpt-2", "phi-2", "mpt", "olmo", "jais", "trillion", "exaone4", "granite-docling"),
+        _OF_GPT2,
+    ),
     **dict.fromkeys(
         ("smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b"),
         _OF_DIGITS,
     ),
     "tekken": Rules((_TEKKEN,), ignore_merges=True, begin=True),
-    **dict.fromkeys(("gpt-4o", "llama4", "kanana2"), Rules((_GPT4O,))),
+    **dict.fromkeys(("gpt-4o", "llama4", "kanana2", "minimax-m2"), Rules((_GPT4O,))),
     **dict.fromkeys(("deepseek-v3", "hunyuan-dense"), Rules(_DEEPSEEK3)),
     "deepseek-coder": Rules(_DEEPSEEK_CODER),
 }

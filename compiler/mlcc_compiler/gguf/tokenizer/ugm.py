@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from mlcc_compiler.gguf.tokenizer.vocabulary import BYTE, PREFIX, SPACE, Vocabulary
+from mlcc_compiler.gguf.tokenizer.vocabulary import BYTE, PREFIX, SPACE, Vocabulary, refuse
 
 
 def ugm(words: Vocabulary) -> dict[str, Any]:
@@ -37,7 +37,9 @@ def _normalizer(words: Vocabulary) -> dict[str, Any] | None:
     parts: list[dict[str, Any]] = []
     charsmap = words.metadata.get(PREFIX + "precompiled_charsmap")
     if isinstance(charsmap, np.ndarray) and charsmap.size:
-        data = charsmap.astype(np.uint8).tobytes()
+        if charsmap.dtype.itemsize != 1:
+            raise refuse(f"has {PREFIX}precompiled_charsmap that is no bytes")
+        data = charsmap.tobytes()
         parts.append({"type": "Precompiled", "precompiled_charsmap": b64encode(data).decode()})
     if words.flag("remove_extra_whitespaces", False):
         parts.append({"type": "Strip", "strip_left": True, "strip_right": True})

@@ -33,9 +33,11 @@ _ROLES = {
 _ENDS = ("eos", "eot", "eom")
 _ENDINGS = {
     *("<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<|eom_id|>"),
-    *("<EOT>", "<|end_of_text|>", "<end_of_utterance>", "<|return|>"),
+    *("<EOT>", "<|end_of_text|>", "<end_of_utterance>", "<|return|>", "<|call|>"),
 }
 """What ends an answer wherever it is a control token: few files name all of theirs by key."""
+_HARMONY, _OF_MESSAGE = {"<|return|>", "<|call|>"}, "<|end|>"
+"""Where both are, gpt-oss thinks, ends that message and goes on."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,8 @@ class Vocabulary:
         known = [
             i for i, text in enumerate(self.tokens) if text in _ENDINGS and self.types[i] == CONTROL
         ]
+        if {self.tokens[i] for i in known} >= _HARMONY:
+            known = [i for i in known if self.tokens[i] != _OF_MESSAGE]
         return tuple(dict.fromkeys(i for i in [*named, *known] if i is not None))
 
     def ids(self) -> dict[str, int]:

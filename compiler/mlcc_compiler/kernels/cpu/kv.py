@@ -13,7 +13,7 @@ from mlcc_compiler.kernels.cpu.isa import Isa
 from mlcc_compiler.kernels.cpu.kv_int8 import append_int8
 from mlcc_compiler.kernels.cpu.kv_place import kv_place
 from mlcc_compiler.kernels.cpu.rows import each_row
-from mlcc_compiler.kernels.cpu.vector_math import bind, cast, fit_lanes, span
+from mlcc_compiler.kernels.cpu.vector_math import bind, fit_lanes, span
 from mlcc_compiler.kernels.frame import (
     SIZE,
     Expr,
@@ -51,8 +51,8 @@ def append_kv(isa: Isa, layout: KvLayout) -> PrimFunc:
                 with T.grid(kv_heads, head_dim // lanes) as (h, j):
                     at = span(j * lanes, lanes)
                     for which, x in enumerate((k, v)):
-                        place = kv_place(layout, which, page, h, offset)
-                        store(pages, cast(layout.dtype, x[i, h, at]), *place(j * lanes, lanes))
+                        put = kv_place(layout, which, pages, page, h, offset)
+                        put(j * lanes, x[i, h, at])
 
         each_row(slots.shape[0], 2 * kv_heads * head_dim, token)
 

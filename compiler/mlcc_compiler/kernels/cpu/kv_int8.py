@@ -6,7 +6,7 @@ LLM.int8(), Dettmers et al., 2022), rounded to the nearest even. Reading is `att
 
 from mlcc_compiler._tvm import T
 from mlcc_compiler.kernels.cpu.isa import Isa
-from mlcc_compiler.kernels.cpu.kv_place import Place, kv_place
+from mlcc_compiler.kernels.cpu.kv_place import Put, kv_place
 from mlcc_compiler.kernels.cpu.rows import each_row
 from mlcc_compiler.kernels.cpu.vector_math import (
     Registers,
@@ -48,9 +48,9 @@ def append_int8(isa: Isa, layout: KvLayout) -> PrimFunc:
                 page, offset = bind(T.floordiv(slot, page_size)), bind(T.floormod(slot, page_size))
                 for which, x in enumerate((k, v)):
                     with T.serial(kv_heads) as h:
-                        place = kv_place(layout, which, page, h, offset)
+                        put = kv_place(layout, which, pages, page, h, offset)
                         scale = (scales, page, which, h, offset)
-                        keep_head(isa, head_dim, (x, i, h), pages, place, scale)
+                        keep_head(isa, head_dim, (x, i, h), put, scale)
 
         each_row(slots.shape[0], 2 * kv_heads * head_dim, token)
 
@@ -62,11 +62,10 @@ def keep_head(
     isa: Isa,
     size: int,
     source: tuple[Expr, ...],
-    pages: Expr,
-    place: Place,
+    put: Put,
     scales: tuple[Expr, ...],
 ) -> None:
-    """Round `size` numbers to where they lie in the pages; source and scales are a buffer and the
+    """Round `size` numbers and `put` them in the pages; source and scales are a buffer and the
     place of their row in it."""
     lanes = fit_lanes(size, isa.lanes)
     ints = vector("int32", lanes)
@@ -95,6 +94,6 @@ def keep_head(
             with T.serial(size // lanes) as j:
                 moved = values(j) * spread(factor, lanes) + spread(ROUNDING, lanes)
                 low = bind(T.reinterpret(ints, moved))
-                store(pages, cast("int8", low), *place(j * lanes, lanes))
+                put(j * lanes, cast("int8", low))
         with T.Else(), T.serial(size // lanes) as j:
-            store(pages, spread(T.int8(0), lanes), *place(j * lanes, lanes))
+            put(j * lanes, spread(T.int8(0), lanes))

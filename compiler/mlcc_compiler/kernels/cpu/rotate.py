@@ -64,14 +64,14 @@ def rotate_and_append(
         def keep(i: Expr, h: Expr, which: int, slot: Expr, fill: Callable[[Write], None]) -> None:
             """Put keys (0) or values (1) of a head where attention reads them."""
             page, offset = bind(T.floordiv(slot, page_size)), bind(T.floormod(slot, page_size))
-            place = kv_place(layout, which, page, h, offset)
+            put = kv_place(layout, which, pages, page, h, offset)
             if not scales:
-                fill(lambda j, x, k: store(pages, cast(layout.dtype, x), *place(j, k)))
+                fill(lambda j, x, k: put(j, x))
                 return
             head = T.alloc_buffer((head_dim,), "float32")
             fill(lambda j, x, k: store(head, cast("float32", x), span(j, k)))
             scale = (scales[0], page, which, h, offset)
-            keep_head(isa, head_dim, (head,), pages, place, scale)
+            keep_head(isa, head_dim, (head,), put, scale)
 
         def token(i: Expr) -> None:
             with T.serial(heads) as h:

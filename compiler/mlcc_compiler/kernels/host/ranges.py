@@ -3,9 +3,10 @@ operations in the same order on each group, so the same bits, without a trip to 
 
 Weights are [M, group], as they lie in a matrix, M a whole number of vectors. A vector holds as many
 groups, whose weights are turned round for it and, with what they weigh, stay in the first-level
-cache while the candidates are tried. Equal to the bit only where products and sums are not fused:
-`build` compiles for a CPU without fused instructions. Not here: what is a candidate (the caller's
-numbers), the two levels.
+cache while the candidates are tried. Sizes of inputs come turned round already, as the groups of a
+row are the same for all rows. Equal to the bit only where products and sums are not fused: `build`
+compiles for a CPU without fused instructions. Not here: what is a candidate (the caller's numbers),
+the two levels.
 """
 
 from __future__ import annotations
@@ -72,14 +73,30 @@ def _rounded(value: Expr) -> Expr:
     return _intrinsic("llvm.rint", value)
 
 
+class _Powers:
+    """The sizes of the inputs that a vector of groups meets: of each of its columns, in turn."""
+
+    def __init__(self, turned: Expr, m: Expr) -> None:
+        self.turned, self.row = turned, B.bind((m // LANES) % turned.shape[0])
+
+    def __getitem__(self, j: Expr) -> Expr:
+        return self.turned.vload([self.row, j * LANES], _FLOATS)
+
+
+ANY = None
+"""As many rows as there are."""
+
+
 def _frame(inputs: Sequence[tuple[Any, int]], outputs: Sequence[int], body: Any) -> PrimFunc:
     """body(arrays, m) for every vector of groups: weights [M, group], then other inputs, each of
-    (rows or None for M, columns), and outputs [rows, M]; all floats."""
+    (rows, columns), and outputs [rows, M]; all floats."""
     with IRBuilder() as builder, B.prim_func(s_tir=True, private=False):
         B.func_attr({"tirx.noalias": True, "tirx.is_scheduled": True})
         handles = [B.arg(f"a{i}", T.handle()) for i in range(len(inputs) + len(outputs))]
         m = T.int64()
-        shapes = [*((m if n is None else n, columns) for n, columns in inputs)]
+        (_, group), *others = inputs
+        shapes = [(m, group)]
+        shapes += [(T.int64() if n is ANY else n, columns) for n, columns in others]
         shapes += [(n, m) for n in outputs]
         arrays = [
             B.match_buffer(h, shape, "float32") for h, shape in zip(handles, shapes, strict=True)
@@ -113,16 +130,19 @@ def _transposed(rows: list[Expr]) -> list[Expr]:
     return rows
 
 
-def fit_ranges(group: int, candidates: int) -> PrimFunc:
-    """PrimFunc(x[M, group], levels[1, 1 + candidates], scale[1, M], minimum[1, M]), without
-    importances of inputs. `levels`: the largest code, then how many each candidate has."""
+def fit_ranges(group: int, candidates: int, sized: bool) -> PrimFunc:
+    """PrimFunc(x[M, group], levels[1, 1 + candidates], scale[1, M], minimum[1, M]), if `sized` with
+    powers[P, 8 * group] after the levels. `levels`: the largest code, then how many each candidate
+    has. Row v % P of the powers is of the groups 8 v to 8 v + 7, its column 8 j + i of the weight j
+    of the i-th."""
 
     def body(arrays: list[Expr], m: Expr) -> None:
-        rows, levels, scale, minimum = arrays
+        rows, levels, *powers, scale, minimum = arrays
         most = B.bind(T.Broadcast(levels[0, 0], LANES))
         x = _turned(rows, group, m)
         weight, wx = _Vectors(group), _Vectors(group)
-        sums = _importances(x, weight, wx, group)
+        power = _Powers(powers[0], m) if sized else None
+        sums = _importances(x, weight, wx, group, power)
         total, sum_x, low, high = (B.bind(each) for each in sums)
         low = B.bind(T.min(low, _spread(0)))
         width = B.bind(T.max(high, _spread(0)) - low)
@@ -158,17 +178,19 @@ def fit_ranges(group: int, candidates: int) -> PrimFunc:
         B.buffer_store(scale, best[1], [0, T.Ramp(m, 1, LANES)])
         B.buffer_store(minimum, best[2], [0, T.Ramp(m, 1, LANES)])
 
-    return _frame([(None, group), (1, 1 + candidates)], (1, 1), body)
+    sizes = [(ANY, group * LANES)] if sized else []
+    return _frame([(ANY, group), (1, 1 + candidates), *sizes], (1, 1), body)
 
 
-def fit_symmetric(group: int, middle: int, shrunk: tuple[float, ...]) -> PrimFunc:
-    """PrimFunc(x[M, group], scale[1, M]), without importances of inputs."""
+def fit_symmetric(group: int, middle: int, shrunk: tuple[float, ...], sized: bool) -> PrimFunc:
+    """PrimFunc(x[M, group], scale[1, M]), if `sized` with powers, as above, after x."""
 
     def body(arrays: list[Expr], m: Expr) -> None:
-        rows, scale = arrays
+        rows, *powers, scale = arrays
         x = _turned(rows, group, m)
         weight, wx = _Vectors(group), _Vectors(group)
-        _, _, low, high = (B.bind(each) for each in _importances(x, weight, wx, group))
+        power = _Powers(powers[0], m) if sized else None
+        _, _, low, high = (B.bind(each) for each in _importances(x, weight, wx, group, power))
         largest = T.Select(_spread(0) - low > high, low, high)
         full = B.bind(largest / _spread(-middle))
         safe = B.bind(T.Select(full == _spread(0), _spread(1), full))
@@ -190,14 +212,15 @@ def fit_symmetric(group: int, middle: int, shrunk: tuple[float, ...]) -> PrimFun
                 best[i] = T.Select(gain > best[0], new, best[i])
         B.buffer_store(scale, best[1], [0, T.Ramp(m, 1, LANES)])
 
-    return _frame([(None, group)], (1,), body)
+    sizes = [(ANY, group * LANES)] if sized else []
+    return _frame([(ANY, group), *sizes], (1,), body)
 
 
 def _importances(
-    x: _Vectors, weight: _Vectors, wx: _Vectors, group: int
+    x: _Vectors, weight: _Vectors, wx: _Vectors, group: int, power: _Powers | None
 ) -> tuple[Expr, Expr, Expr, Expr]:
-    """Fill in the weights of errors, |x| + rms, and these times x; the sums of both, and the least
-    and the largest x."""
+    """Fill in the weights of errors, |x| + rms or by the sizes of inputs, and these times x; the
+    sums of both, and the least and the largest x."""
     state = _Vectors(5)
     first = B.bind(x[0])
     for i, value in enumerate((first * first, first, first, _spread(0), _spread(0))):
@@ -207,10 +230,14 @@ def _importances(
         state[0] = state[0] + value * value
         state[1] = T.min(state[1], value)
         state[2] = T.max(state[2], value)
-    rms = B.bind(_intrinsic("llvm.sqrt", state[0] / _spread(group)))
+    mean = B.bind(state[0] / _spread(group))
+    rms = B.bind(_intrinsic("llvm.sqrt", mean))
     with B.serial(group) as j:
         value = B.bind(x[j])
-        own = B.bind(_intrinsic("llvm.fabs", value) + rms)
+        if power is None:
+            own = B.bind(_intrinsic("llvm.fabs", value) + rms)
+        else:
+            own = B.bind(_intrinsic("llvm.sqrt", value * value + mean) * power[j])
         weight[j] = own
         weighted = B.bind(own * value)
         wx[j] = weighted
@@ -230,7 +257,7 @@ def largest(group: int) -> PrimFunc:
             peak[0] = T.max(peak[0], _intrinsic("llvm.fabs", x[j]))
         B.buffer_store(found, peak[0], [0, T.Ramp(m, 1, LANES)])
 
-    return _frame([(None, group)], (1,), body)
+    return _frame([(ANY, group)], (1,), body)
 
 
 def codes(group: int, least: int, most: int) -> PrimFunc:

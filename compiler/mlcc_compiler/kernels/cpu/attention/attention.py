@@ -65,7 +65,7 @@ def paged_attention(isa: Isa, shape: AttentionShape, layout: KvLayout) -> PrimFu
     causal, all keys, with a window those of |i - j| < w. Pages that no query sees are not read.
     Tokens beyond the step's own get zeros.
     """
-    cut = Blocking(shape, layout, isa.lanes)
+    cut = Blocking(shape, layout, isa)
 
     def body(q: Expr, pages: Expr, *rest: Expr) -> None:
         *before, most, out = rest

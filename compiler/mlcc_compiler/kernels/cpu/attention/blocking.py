@@ -11,9 +11,20 @@ from dataclasses import dataclass
 
 from mlcc.artifact.schema import DTYPE_BYTES
 from mlcc_compiler._tvm import T
-from mlcc_compiler.kernels.cpu.vector_math import Registers, bind, cast, fit_lanes, prefetch, span
+from mlcc_compiler.kernels.cpu.isa import Isa
+from mlcc_compiler.kernels.cpu.vector_math import (
+    Registers,
+    bind,
+    cast,
+    fit_lanes,
+    lanes_of,
+    prefetch,
+    span,
+    spread,
+    vector,
+)
 from mlcc_compiler.kernels.frame import Expr, store
-from mlcc_compiler.layout import AttentionShape, KvLayout
+from mlcc_compiler.layout import INT8, AttentionShape, KvLayout
 
 _BLOCK = 64  # keys per block, unless a page holds more
 _LONG_BLOCK = 256  # of tiles of few rows, likewise: a softmax's folds over lanes are few then
@@ -21,6 +32,13 @@ _ROWS = 64  # query rows per tile: tokens times heads of a group
 LINE = 64  # bytes of a cache line
 FEW = 8  # query rows up to which keys are multiplied out of the pages, and not out of scratch
 KEYS, VALUES = 0, 1
+_BYTES = ("avx512vnni", "avxvnni", "neon_dotprod", "neon_i8mm")
+QUAD = 4  # bytes that an instruction multiplies and adds
+
+
+def in_quads(layout: KvLayout) -> bool:
+    """Whether a CPU's pages of this layout have their numbers in fours: `kv_place`."""
+    return layout.dtype == INT8 and layout.page_size % QUAD == 0 and layout.head_dim % QUAD == 0
 
 
 @dataclass(frozen=True)
@@ -29,7 +47,21 @@ class Blocking:
 
     shape: AttentionShape
     layout: KvLayout
-    lanes: int
+    isa: Isa
+
+    @property
+    def lanes(self) -> int:
+        return self.isa.lanes
+
+    @property
+    def quads(self) -> bool:
+        """Whether numbers lie in fours."""
+        return in_quads(self.layout)
+
+    @property
+    def multiplies_bytes(self) -> bool:
+        """Whether few rows meet numbers in fours as bytes: where that is one instruction."""
+        return self.quads and self.isa.dot in _BYTES
 
     @property
     def key_columns(self) -> bool:
@@ -87,12 +119,24 @@ class Scratch:
         self.long_scores = T.alloc_buffer((FEW, cut.long_block + 4 * cut.lanes), "float32")
         if cut.layout.scaled:
             self.scales = T.alloc_buffer((2, max(block, cut.long_block)), "float32")
+        if cut.multiplies_bytes:
+            self.query_bytes = RowBytes(FEW, dim)
+            self.weight_bytes = RowBytes(FEW, cut.long_block)
 
     def long(self) -> Scratch:
         """The same, with scores of few rows by a long block."""
         other = copy(self)
         other.scores = self.long_scores
         return other
+
+
+class RowBytes:
+    """Rows as two bytes a number: value = (first + second / 254) * scale."""
+
+    def __init__(self, rows: int, size: int) -> None:
+        self.parts = T.alloc_buffer((2, rows, size), "int8")
+        self.sums = T.alloc_buffer((2, rows), "int32")
+        self.scale = T.alloc_buffer((rows,), "float32")
 
 
 @dataclass(frozen=True)
@@ -129,13 +173,40 @@ class Cache:
         return page, bind(T.floormod(key, self.cut.layout.page_size))
 
     def load(self, which: int, page: Expr, head: Expr, offset: Expr, at: Expr) -> Expr:
-        """Some dimensions of a key (KEYS) or value (VALUES), as float32, not yet scaled."""
+        """Some dimensions of a key (KEYS) or value (VALUES) that lies by itself, as float32, not
+        yet scaled."""
         return cast("float32", self.pages[page, which, head, offset, at])
+
+    def load_value(self, page: Expr, head: Expr, offset: Expr, d: Expr, lanes: int) -> Expr:
+        """`lanes` dimensions from d on of a value, as float32, not yet scaled."""
+        if self.cut.quads:
+            return self._of_quads(self.value_quads(page, head, offset, d, lanes), offset)
+        return self.load(VALUES, page, head, offset, span(d, lanes))
 
     def load_column(self, page: Expr, head: Expr, d: Expr, offset: Expr, lanes: int) -> Expr:
         """Dimension d of `lanes` neighbouring keys from `offset` on, as float32, not yet scaled."""
+        if self.cut.quads:
+            return self._of_quads(self.key_quads(page, head, d, offset, lanes), d)
         at = span(d * self.cut.layout.page_size + offset, lanes)
         return cast("float32", self.pages[page, KEYS, head, 0, at])
+
+    def key_quads(self, page: Expr, head: Expr, d: Expr, offset: Expr, lanes: int) -> Expr:
+        """The four dimensions round d of `lanes` neighbouring keys: bytes."""
+        at = T.floordiv(d, QUAD) * self.cut.layout.page_size + offset
+        return self.pages[page, KEYS, head, 0, span(at * QUAD, lanes * QUAD)]
+
+    def value_quads(self, page: Expr, head: Expr, offset: Expr, d: Expr, lanes: int) -> Expr:
+        """`lanes` dimensions from d on of the four values round `offset`: bytes."""
+        at = T.floordiv(offset, QUAD) * self.cut.shape.head_dim + d
+        return self.pages[page, VALUES, head, 0, span(at * QUAD, lanes * QUAD)]
+
+    def _of_quads(self, four: Expr, which: Expr) -> Expr:
+        """Number which % 4 of each four."""
+        lanes = lanes_of(four) // QUAD
+        words = T.reinterpret(vector("int32", lanes), four)
+        left = T.Cast("int32", T.int64(24) - T.floormod(which, QUAD) * 8)
+        first = T.shift_left(words, spread(left, lanes))
+        return cast("float32", T.shift_right(first, spread(T.int32(24), lanes)))
 
     def ask(self, which: int, page: Expr, head: Expr, element: Expr) -> None:
         """Prefetch the line of an element of all keys, or values, that a page has of a head."""

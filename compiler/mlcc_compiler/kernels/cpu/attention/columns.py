@@ -39,7 +39,7 @@ class ColumnScores(Scores):
 
             row_tiles(tile.rows, fit.rows, cut.shape.group, body)
 
-    def start(self, tile: Tile) -> None:
+    def start(self, tile: Tile, scratch: Scratch) -> None:
         """Ask for what a task reads first: keys and values of some pages."""
         cut, size = self.cut, self.cut.layout.page_size
         line = LINE // DTYPE_BYTES[cut.layout.dtype]

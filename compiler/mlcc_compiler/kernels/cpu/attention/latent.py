@@ -53,7 +53,7 @@ def attend_latents(isa: Isa, layout: LatentLayout) -> PrimFunc:
     shape = layout.shape
     keys = AttentionShape(shape.heads, 1, shape.width, shape.scale)
     pairs = KvLayout(layout.page_size, layout.dtype, 1, shape.width, layout.step, layout.group)
-    cut = _Blocking(keys, pairs, isa.lanes, shape.rank)
+    cut = _Blocking(keys, pairs, isa, shape.rank)
 
     def body(q: Expr, pages: Expr, words: Expr, most: Expr, out: Expr) -> None:
         attend(cut, q, Cache(cut, _Pairs(pages), words), most, out)
@@ -75,6 +75,10 @@ class _Blocking(Blocking):
     @property
     def key_columns(self) -> bool:
         """A latent is key and value."""
+        return False
+
+    @property
+    def quads(self) -> bool:
         return False
 
     @property

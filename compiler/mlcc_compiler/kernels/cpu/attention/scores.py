@@ -40,7 +40,7 @@ class Scores:
     def __init__(self, cut: Blocking, cache: Cache) -> None:
         self.cut, self.cache = cut, cache
 
-    def start(self, tile: Tile) -> None:
+    def start(self, tile: Tile, scratch: Scratch) -> None:
         """Before the first block of few rows: nothing, each block is touched."""
 
     def many(self, tile: Tile, begin: Expr, size: Expr, scratch: Scratch) -> None:

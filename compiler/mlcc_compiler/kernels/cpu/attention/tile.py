@@ -19,6 +19,7 @@ from mlcc_compiler.kernels.cpu.attention.blocking import (
     Scratch,
     Tile,
 )
+from mlcc_compiler.kernels.cpu.attention.byte_products import ByteScores, ByteValues
 from mlcc_compiler.kernels.cpu.attention.columns import ColumnScores
 from mlcc_compiler.kernels.cpu.attention.scores import Scores
 from mlcc_compiler.kernels.cpu.register_tile import (
@@ -53,7 +54,13 @@ class TileKernel:
 
     def __init__(self, cut: Blocking, cache: Cache) -> None:
         self.cut, self.cache = cut, cache
-        self.scores = (ColumnScores if cut.key_columns else Scores)(cut, cache)
+        self.scores = self._scores()
+        self.bytes = ByteValues(cut, cache) if cut.multiplies_bytes else None
+
+    def _scores(self) -> Scores:
+        if self.cut.multiplies_bytes:
+            return ByteScores(self.cut, self.cache)
+        return (ColumnScores if self.cut.key_columns else Scores)(self.cut, self.cache)
 
     def run(self, tile: Tile, q: Expr, scratch: Scratch) -> None:
         """Fill scratch.sums, .top and .total; the answer of a row is sums / total."""
@@ -61,7 +68,7 @@ class TileKernel:
         with T.If(tile.rows <= FEW):
             with T.Then():
                 ask = self.cut.key_columns
-                self.scores.start(tile)
+                self.scores.start(tile, scratch)
                 self._blocks(tile, self.cut.long_block, self.scores.few, scratch.long(), ask)
             with T.Else():
                 self._blocks(tile, self.cut.block, self.scores.many, scratch, False)
@@ -155,6 +162,9 @@ class TileKernel:
         """scratch.sums = sums * shrink + weights x values; of few rows with later values asked
         for."""
         cut = self.cut
+        if few and self.bytes is not None:
+            self.bytes.add(tile, begin, size, scratch)
+            return
         fit = tile_shape(cut.dim_lanes, cut.lanes)
         column = 0
         for vectors in split(cut.shape.head_dim // fit.lanes, fit.vectors):
@@ -196,7 +206,9 @@ class TileKernel:
                             self.cache.ask(VALUES, ahead, tile.head, j * dim + d)
                     step(
                         lambda r: scratch.scores[row + r, start + j],
-                        lambda v: self.cache.load(VALUES, page, tile.head, j, at(v)),
+                        lambda v: self.cache.load_value(
+                            page, tile.head, j, first + v * lanes, lanes
+                        ),
                     )
 
         product(

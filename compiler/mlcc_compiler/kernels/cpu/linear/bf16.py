@@ -26,6 +26,7 @@ from mlcc_compiler.kernels.cpu.linear.tile import (
     rows_ahead,
 )
 from mlcc_compiler.kernels.cpu.vector_math import fit_lanes
+from mlcc_compiler.kernels.joined import READS_LAST
 from mlcc_compiler.quantization import Scheme
 
 Expr = Any
@@ -45,7 +46,8 @@ def multiplies_bf16(isa: Isa, k: int, scheme: Scheme) -> bool:
 def round_rows(isa: Isa, k: int) -> Expr:
     """PrimFunc(x f32[n, K], y u16[n, K]): the bits of the nearest bf16; a NaN stays one."""
     with IRBuilder() as builder, B.prim_func(s_tir=True, private=True):
-        B.func_attr({"tirx.noalias": True, "tirx.is_scheduled": True, "op_pattern": OPAQUE})
+        attributes = {"tirx.noalias": True, "tirx.is_scheduled": True, "op_pattern": OPAQUE}
+        B.func_attr({**attributes, READS_LAST: True})
         handles = [B.arg(name, T.handle()) for name in ("x", "y")]
         n = T.int64()
         x = B.match_buffer(handles[0], (n, k), "float32")

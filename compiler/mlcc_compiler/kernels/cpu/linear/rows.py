@@ -15,6 +15,7 @@ from mlcc_compiler._tvm import B, IRBuilder, T
 from mlcc_compiler.kernels.cpu.isa import Isa
 from mlcc_compiler.kernels.cpu.linear.tile import OPAQUE, Registers, for_rows
 from mlcc_compiler.kernels.cpu.vector_math import fit_lanes
+from mlcc_compiler.kernels.joined import READS_LAST
 
 Expr = Any
 
@@ -36,7 +37,8 @@ def quantize_rows(isa: Isa, k: int, group: int, sums: int = 0) -> Expr:
     """
     groups, sums = k // group, sums or group
     with IRBuilder() as builder, B.prim_func(s_tir=True, private=True):
-        B.func_attr({"tirx.noalias": True, "tirx.is_scheduled": True, "op_pattern": OPAQUE})
+        attributes = {"tirx.noalias": True, "tirx.is_scheduled": True, "op_pattern": OPAQUE}
+        B.func_attr({**attributes, READS_LAST: True})
         handles = [B.arg(name, T.handle()) for name in ("x", "xq", "x_scale", "x_sum")]
         n = T.int64()
         wide = isa.activation_parts

@@ -1,0 +1,52 @@
+"""The weights of a plan while its model is run ahead: read when asked for, checked, and of tensors
+that can be read by rows never more than some rows at once. Not here: what is done with them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from mlcc_compiler.plan import Plan
+from mlcc_compiler.weights.convert import ROWS_AT_A_TIME, check_finite, rows_ahead
+from mlcc_compiler.weights.reader import reads_rows
+
+Floats = npt.NDArray[np.float32]
+
+
+class Weights:
+    """By the model's own names."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.sources, self.tensors = plan.sources, plan.checkpoint.tensors
+
+    def read(self, name: str) -> Floats:
+        """All of one. Raises CheckpointError for one that is damaged, as all here do."""
+        source = self.sources[name]
+        return _checked(source, self.tensors.read(source))
+
+    def rows(self, name: str, ids: npt.NDArray[np.int32]) -> Floats:
+        """[n, K]: rows of a table, of which the others are not read if that can be."""
+        if not reads_rows(self.tensors):
+            return self.read(name)[ids]
+        source, read = self.sources[name], self.tensors.read_rows
+        some, places = np.unique(ids, return_inverse=True)
+        found = np.concatenate([read(source, slice(int(i), int(i) + 1)) for i in some])
+        return _checked(source, found)[places]
+
+    def product(self, name: str, x: Floats) -> Floats:
+        """x [n, K] times a matrix [N, K] transposed, of which the next rows are read meanwhile."""
+        if not reads_rows(self.tensors):
+            return np.asarray(x @ self.read(name).T)
+        source = self.sources[name]
+        n, k = self.tensors.shapes[source]
+        found, first = np.empty((len(x), n), np.float32), 0
+        for part in rows_ahead(self.tensors, [source], max(ROWS_AT_A_TIME // k, 1), "f32"):
+            found[:, first : first + len(part)] = x @ part.T
+            first += len(part)
+        return found
+
+
+def _checked(source: str, weight: Floats) -> Floats:
+    check_finite(source, weight, "f32")
+    return weight

@@ -1,0 +1,102 @@
+"""Pass: a kernel that prepares what another one made joins it: one call instead of two.
+
+Rows are quantized, or rounded to bf16, for the products that read them: whatever makes the rows
+(a norm, attention, a gated product) then does that too. One rule for all of them; it looks at calls
+of kernels, and knows none by name (`kernels.joined`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mlcc_compiler._tvm import ir, relax
+from mlcc_compiler.graph import is_call
+from mlcc_compiler.kernels.joined import READS_LAST, joined
+from mlcc_compiler.passes.rewrite import Rewriter
+
+
+class JoinKernels(Rewriter):
+    """Of several kernels that prepare one array the first joins; calls that write in place stay."""
+
+    def __init__(self, module: ir.IRModule, entry: str) -> None:
+        self.entry = entry
+        super().__init__(module)
+        self.joins: dict[Any, Any] = {}
+        """The variable of a maker's result -> the binding of what joins it."""
+        self.behind: dict[Any, tuple[Any, int]] = {}
+        """The variable of a result that is made by a joined call -> that call's result, and where
+        in it the former's arrays begin."""
+        self.made: dict[tuple[Any, Any], Any] = {}
+
+    def setup(self, function: relax.Function) -> list[relax.Var]:
+        last_of: dict[Any, Any] = {}
+        """An array -> the result whose last, or only, array it is, in whatever shape."""
+        for block in function.body.blocks:
+            for binding in block.bindings:
+                value = binding.value
+                if isinstance(value, relax.TupleGetItem):
+                    whole = value.tuple_value
+                    if whole in last_of and value.index == len(whole.ty.fields) - 1:
+                        last_of[binding.var] = whole
+                elif is_call(value, "relax.reshape"):
+                    (array, *_) = value.args
+                    if array in last_of and _rows(array).same_as(_rows(binding.var)):
+                        last_of[binding.var] = last_of[array]
+                elif is_call(value, "relax.call_tir"):
+                    self._note(binding, last_of)
+                    last_of[binding.var] = binding.var
+        return list(function.params)
+
+    def _note(self, binding: Any, last_of: dict[Any, Any]) -> None:
+        kernel, arguments = self._kernel(binding.value), binding.value.args[1].fields
+        if READS_LAST in kernel.attrs and arguments[0] in last_of:
+            self.joins.setdefault(last_of[arguments[0]], binding)
+
+    def _kernel(self, call: relax.Call) -> Any:
+        return self.module[call.args[0]]
+
+    def visit(self, binding: Any) -> None:
+        reader = self.joins.get(binding.var)
+        if binding.var in self.behind:
+            return  # made with its input
+        if reader is None:
+            super().visit(binding)
+            return
+        outputs = [_outputs(of.value) for of in (binding, reader)]
+        both = self.builder.emit(self._call(binding.value, reader.value, outputs[0] + outputs[1]))
+        self.behind[reader.var] = both, len(outputs[0])
+        if isinstance(binding.var.ty, relax.TupleType):
+            self.behind[binding.var] = both, 0
+        else:
+            (self.values[binding.var],) = self.items(both, 1)
+
+    def _call(self, maker: relax.Call, reader: relax.Call, out: list[Any]) -> relax.Call:
+        kernels = self._kernel(maker), self._kernel(reader)
+        if kernels not in self.made:
+            self.made[kernels] = joined(*kernels)
+        names = [call.args[0].name_hint for call in (maker, reader)]
+        function = self.add(self.made[kernels], "_".join(names))
+        return relax.call_tir(function, self.value(maker.args[1]), out)
+
+    def tuple_item(self, expr: relax.TupleGetItem) -> Any:
+        if expr.tuple_value not in self.behind:
+            return super().tuple_item(expr)
+        whole, first = self.behind[expr.tuple_value]
+        return relax.TupleGetItem(whole, first + expr.index)
+
+    def value(self, expr: Any) -> Any:
+        """A reader's only array, where it is not one of several."""
+        if isinstance(expr, relax.Var) and expr in self.behind and expr not in self.values:
+            whole, first = self.behind[expr]
+            self.values[expr] = self.builder.emit(relax.TupleGetItem(whole, first))
+        return super().value(expr)
+
+
+def _outputs(call: relax.Call) -> list[Any]:
+    """The types of the arrays that a call makes."""
+    (made,) = call.ty_args
+    return list(made.fields) if isinstance(made, relax.TupleType) else [made]
+
+
+def _rows(array: Any) -> Any:
+    return array.ty.shape.values[0]

@@ -1,0 +1,146 @@
+"""An application of Ray Serve, for `serve.run` and `serve deploy`: mlcc's server as its ingress, in
+front of replicas of a compiled model.
+
+The ingress is the application of `mlcc.server.app`, asked through Serve's HTTP proxies, one on each
+node; it is `mlcc serve --ray` that needs none. The model's folder must be on each node, at the same
+path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from fastapi import FastAPI
+from ray import serve
+from ray.serve import Application
+from ray.serve.handle import DeploymentHandle
+
+from mlcc.artifact.folder import Artifact
+from mlcc.engine.batch import Capacity
+from mlcc.errors import InvalidRequestError
+from mlcc.model.memory import plan_capacity
+from mlcc.model.model import ModelText
+from mlcc.model.text_side import open_text
+from mlcc.opening import open_model
+from mlcc.scale.calls import ServeReplicas
+from mlcc.scale.on_ray import ENGINE, engines
+from mlcc.scale.options import Scale, read_autoscale
+from mlcc.scale.routed import RoutedEngine
+from mlcc.server.adapter import Settings
+from mlcc.server.app import create_app
+from mlcc.server.places import OnePlace
+from mlcc.server.prompts import WorkerPrompts
+
+_LOADING = ("threads", "context", "max_batch", "max_step_tokens", "kv_pages", "prefix_cache")
+"""What of `open_model` may be given."""
+_BOUNDS = ("context", "max_batch", "max_step_tokens")
+_INGRESS = "mlcc"
+_MOST_ASKED = 1000
+
+
+def application(
+    model: str,
+    *,
+    replicas: int = 1,
+    autoscale: str | None = None,
+    cpus: float = 1.0,
+    ingresses: int = 1,
+    api_keys: tuple[str, ...] = (),
+    **loading: Any,
+) -> Application:
+    """A compiled model's, of so many replicas (or MIN:MAX of them), each of which gets `cpus` of
+    Ray's, and a GPU if it was compiled for CUDA. `loading` are options of `open_model`: threads,
+    context, max_batch, max_step_tokens, kv_pages, prefix_cache.
+
+    Raises InvalidRequestError for others, ArtifactError.
+    """
+    for name in loading:
+        if name not in _LOADING:
+            raise InvalidRequestError(
+                f"{name!r:.80} is no option of a deployment; use one of {', '.join(_LOADING)}"
+            )
+    path = Path(model).absolute()
+    text = open_text(path)
+    many = read_autoscale(autoscale) if autoscale else None
+    gpus = 1.0 if text.about.device == "cuda" else 0.0
+    scale = Scale(replicas, many, cpus=cpus, gpus=gpus)
+    settings = Settings(api_keys=tuple(api_keys))
+    bounds = {name: loading.get(name) for name in _BOUNDS}
+    capacity = plan_capacity(Artifact.open(path).manifest, **bounds)
+    behind = engines(partial(open_model, path, **loading), text.about.fingerprint, scale)
+
+    def build() -> FastAPI:
+        return _app(path, settings, capacity, scale)
+
+    made: Any = serve.deployment(
+        serve.ingress(build)(),
+        name=_INGRESS,
+        num_replicas=ingresses,
+        max_ongoing_requests=_MOST_ASKED,
+        ray_actor_options={"num_cpus": 0},
+        graceful_shutdown_timeout_s=scale.drain_s,
+    )
+    app: Application = made.bind(behind)
+    return app
+
+
+def from_yaml(args: Mapping[str, Any]) -> Application:
+    """For `import_path: mlcc.scale.application:from_yaml`, whose `args` are `application`'s."""
+    return application(**args)
+
+
+def _app(path: Path, settings: Settings, capacity: Capacity, scale: Scale) -> FastAPI:
+    """In the ingress' process."""
+    context = serve.get_replica_context()
+    handle = serve.get_deployment_handle(ENGINE, context.app_name)
+    reader = partial(open_text, path)
+    text = reader()
+    engine = _Behind(handle, capacity, text.about.fingerprint, settings, scale)
+    return create_app(_Place(engine, text, WorkerPrompts(reader), settings), settings)
+
+
+class _Behind:
+    """`Begun`: replicas that Serve starts and ends."""
+
+    notes: tuple[str, ...] = ()
+
+    def __init__(
+        self,
+        handle: DeploymentHandle[Any],
+        capacity: Capacity,
+        artifact: str,
+        settings: Settings,
+        scale: Scale,
+    ) -> None:
+        self.capacity = capacity
+        live = settings.max_queue + scale.most * capacity.max_batch
+        self.client = RoutedEngine(ServeReplicas(handle), capacity, artifact, live)
+
+    def start(self) -> None:
+        """Nothing: Serve does."""
+
+    def stop(self) -> None:
+        self.client.stop()
+
+    def stop_soon(self) -> None:
+        """Serve stops it in the event loop."""
+
+    def close(self) -> None:
+        """Nothing is its own."""
+
+
+class _Place(OnePlace):
+    """With prompt processes of its own."""
+
+    def __init__(
+        self, engine: _Behind, text: ModelText, prompts: WorkerPrompts, settings: Settings
+    ) -> None:
+        super().__init__(engine, text, prompts, settings)
+        self._own = prompts
+
+    async def stop(self) -> None:
+        await super().stop()
+        self._own.close()

@@ -1,0 +1,97 @@
+"""A Ray to run on: one that is there, or one of our own on this machine that ends with us.
+
+Replicas take pickles on a port that Serve opens on every address (`serve/_private/replica.py`):
+only Ray's token keeps others out, so that a cluster without one is refused.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from mlcc.errors import DeviceError, UnsupportedError
+from mlcc.extras import require
+
+STORE_BYTES = 256 << 20
+"""Of the object store of a cluster of our own: requests that move go through it."""
+_OURS = {
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # the node is 127.0.0.1, and so are its listeners
+    "RAY_SERVE_DEFAULT_HTTP_HOST": "127.0.0.1",
+    "RAY_enable_metrics_collection": "0",
+}
+_ALWAYS = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_SERVE_LOG_TO_STDERR": "0",
+    "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
+    "RAY_SERVE_USE_GRPC_BY_DEFAULT": "1",  # twice as many pieces a second
+    "RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "0",
+}
+"""Read when ray is imported, and by the processes that it starts."""
+
+
+@contextmanager
+def joined(address: str | None) -> Iterator[None]:
+    """Within it, this process is a driver. None = a cluster of our own, on this machine alone.
+
+    Raises UnsupportedError without ray or with its token turned off, DeviceError if it is not
+    reached.
+    """
+    require("ray", "ray", "--ray")
+    check_token()
+    for name, value in {**_ALWAYS, **(_OURS if address is None else {})}.items():
+        os.environ.setdefault(name, value)
+    if address is None:
+        with _own():
+            yield
+        return
+    import ray
+
+    try:
+        ray.init(address=address, log_to_driver=False, configure_logging=False)
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        raise DeviceError(
+            f"there is no Ray at {address} ({error}); start one (`ray start --head`), or leave "
+            "--address out for one of this machine's own"
+        ) from None
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def check_token() -> None:
+    """Raises UnsupportedError where whoever reaches a replica's port may run code there."""
+    if os.environ.get("RAY_AUTH_MODE", "token") != "token":
+        raise UnsupportedError(
+            "RAY_AUTH_MODE turns Ray's token off, and replicas take pickles from whoever reaches "
+            "their ports; unset it"
+        )
+
+
+@contextmanager
+def _own() -> Iterator[None]:
+    os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))  # or ray writes one to ~/.ray
+    os.environ["RAY_AUTH_MODE"] = "token"
+    import ray
+    from ray import serve
+
+    folder = tempfile.mkdtemp(prefix="mlcc-ray-")
+    try:
+        ray.init(
+            address="local",  # never a cluster that happens to run
+            include_dashboard=False,
+            object_store_memory=STORE_BYTES,
+            log_to_driver=False,
+            configure_logging=False,
+            _temp_dir=folder,
+        )
+        yield
+    finally:
+        if ray.is_initialized():
+            serve.shutdown()  # type: ignore[no-untyped-call]
+            ray.shutdown()
+        shutil.rmtree(folder, ignore_errors=True)

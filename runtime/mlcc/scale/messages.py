@@ -1,0 +1,67 @@
+"""What a server's process and a replica's say to each other through Ray. Plain data, pickled."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from mlcc.engine.batch import Capacity
+from mlcc.engine.request import Request
+from mlcc.engine.stats import Stats
+from mlcc.scale.routing import Prompt
+from mlcc.worker.messages import Accepted, Dropped, Events, Refused
+
+
+@dataclass(frozen=True)
+class Handed:
+    """A request whose first token is out, as bytes for another replica (`mlcc.model.transfer`)."""
+
+    moved: Any
+    """The bytes, or a list with Ray's reference to them."""
+    note: bytes
+    """The same without what was computed."""
+
+
+Said = Accepted | Refused | Events | Dropped | Handed
+"""Of one request: the worker's own words, of which a piece of a stream holds several."""
+Piece = list[Said]
+
+
+@dataclass(frozen=True)
+class Ask:
+    """Answer this request."""
+
+    request: Request
+    artifact: str
+    """Of which model, as `ModelText.about` has it: who runs another answers in other tokens."""
+    prompt: Prompt
+    avoid: tuple[str, ...] = ()
+    """Replicas that had it and lost it, or refused it."""
+    leaves: bool = False
+    """Compute its prompt and one token, and hand it back."""
+    moved: Any = None
+    """Go on with this of it, as `Handed` has it; None = it begins here."""
+
+
+@dataclass(frozen=True)
+class Described:
+    """What a replica is."""
+
+    artifact: str
+    capacity: Capacity
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Look:
+    """What a replica tells of itself from time to time."""
+
+    artifact: str
+    room: int
+    """Requests that run together."""
+    page_tokens: int
+    """Of one page, where all pages are alike; else 0."""
+    stats: Stats | None
+    """None = its engine has told nothing yet."""
+    hashes: bytes = b""
+    """`mlcc.engine.sketch.sketch`."""

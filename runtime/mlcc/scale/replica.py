@@ -1,0 +1,204 @@
+"""A replica: the ordinary engine process, its asyncio end, and what it says to who asks.
+
+Plain asyncio, which Ray Serve runs in a process of its own (`on_ray`). A process that ends is
+started again here, as in a server (`mlcc.worker.client`); what Ray starts again is this one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from contextlib import suppress
+from dataclasses import replace
+from itertools import count
+from typing import TypeVar
+
+from mlcc.api.errors import BusyError
+from mlcc.engine.events import Event, TextDelta
+from mlcc.engine.request import Request
+from mlcc.errors import InvalidRequestError, MlccError, UnsupportedError
+from mlcc.model.transfer import without_pages
+from mlcc.scale.messages import Ask, Described, Handed, Look, Piece, Said
+from mlcc.scale.routed import ForeignReplicaError
+from mlcc.worker.client import WorkerClient
+from mlcc.worker.messages import (
+    Accepted,
+    Add,
+    AskSketch,
+    Dropped,
+    Events,
+    Left,
+    Refused,
+    Reply,
+    Resume,
+    Sketch,
+)
+from mlcc.worker.process import EngineProcess
+from mlcc.worker.worker import OpenModel
+
+T = TypeVar("T")
+_PATIENCE_S = 1.0
+
+
+class Replica:
+    """Made outside the event loop in which it then answers. Raises what `open_model` raises."""
+
+    def __init__(self, open_model: OpenModel, artifact: str, max_queue: int) -> None:
+        self._process = EngineProcess(open_model)
+        self._client = ReplicaClient(self._process, max_queue)
+        self._artifact = artifact
+        self._begun, self._numbers = False, count()
+        self._sketch: Sketch | None = None
+
+    def described(self) -> Described:
+        """What it is."""
+        return Described(self._artifact, self._process.capacity, self._process.notes)
+
+    async def answer(self, ask: Ask) -> AsyncIterator[Piece]:
+        """What the engine says of a request, as much at a time as has come meanwhile. A piece costs
+        a millisecond on its way through Ray, whatever is in it."""
+        if ask.artifact != self._artifact:
+            yield [
+                Dropped(
+                    ForeignReplicaError(
+                        f"a replica runs {self._artifact or 'a model'}, not {ask.artifact}"
+                    )
+                )
+            ]
+            return
+        self._begin()
+        async for piece in gathered(self._said(ask)):
+            yield piece
+
+    async def look(self) -> Look:
+        """What it has and does; in a long step what it told last."""
+        self._begin()
+        with suppress(asyncio.TimeoutError, MlccError):
+            self._sketch = await asyncio.wait_for(self._client.sketch(), _PATIENCE_S)
+        capacity, sketch = self._process.capacity, self._sketch
+        sizes = [group.page_size if group.has_pages else 0 for group in capacity.groups]
+        page = sizes[0] if len(sizes) == 1 else 0
+        stats, hashes = (sketch.stats, sketch.hashes) if sketch else (None, b"")
+        return Look(self._artifact, capacity.max_batch, page, stats, hashes)
+
+    def check(self) -> None:
+        """Raises MlccError if nothing will be answered here any more."""
+        self._client.check_alive()
+
+    def close(self) -> None:
+        """End the engine. Idempotent."""
+        self._client.stop("the replica is shutting down")
+        self._process.close()
+
+    def _begin(self) -> None:
+        """In the loop in which it is first asked."""
+        if not self._begun:
+            self._begun = True
+            self._client.start()
+
+    async def _said(self, ask: Ask) -> AsyncIterator[Said]:
+        """Under a name of its own: one that was lost and comes again may find itself here."""
+        name, client, job = ask.request.id, self._client, None
+        request = replace(ask.request, id=f"{name}/{next(self._numbers)}")
+        try:
+            client.note(request.id, ask)
+            job = client.submit([request], None)
+            await job.accepted()
+            yield Accepted(name)
+            async for _, event in job.events():
+                yield Events([event._replace(request_id=name)])
+        except (InvalidRequestError, UnsupportedError) as error:
+            yield Refused(name, error)
+        except MlccError as error:
+            if (data := client.left.pop(request.id, None)) is None:
+                yield Dropped(error)
+            else:
+                yield Handed(data, without_pages(data, client.capacity.groups))
+        finally:
+            client.ways.pop(request.id, None)
+            client.left.pop(request.id, None)
+            if job is not None:
+                job.close()
+
+
+class ReplicaClient(WorkerClient):
+    """A `WorkerClient` that also asks for the prefix cache's sketch, and whose requests may come
+    from other engines and leave for others."""
+
+    def __init__(self, process: EngineProcess, max_queue: int) -> None:
+        super().__init__(process, max_queue)
+        self._looking: list[asyncio.Future[Sketch]] = []
+        self.ways: dict[str, Ask] = {}
+        """Of live requests that do not begin here, or end here."""
+        self.left: dict[str, bytes] = {}
+        """Those that left, before anybody took them; they are cancelled here then."""
+
+    def note(self, name: str, ask: Ask) -> None:
+        """Before a request is submitted: what is to become of it."""
+        if ask.leaves or ask.moved is not None:
+            self.ways[name] = ask
+
+    def _add(self, request: Request) -> None:
+        way = self.ways.get(request.id)
+        if way is not None and way.moved is not None:
+            self._say(Resume(request.id, way.moved))
+        else:
+            self._say(Add(request, way is not None))
+
+    async def sketch(self) -> Sketch:
+        """Raises BusyError while no engine runs."""
+        self._check_running()
+        future: asyncio.Future[Sketch] = asyncio.get_running_loop().create_future()
+        self._looking.append(future)
+        self._say(AskSketch())
+        return await future
+
+    def _deliver(self, events: Iterable[Event]) -> None:
+        """Of one that left, what its cancelling brings is not new."""
+        left = self.left
+        super()._deliver(
+            e for e in events if e.request_id not in left or not isinstance(e, TextDelta)
+        )
+
+    def _take(self, reply: Reply) -> None:
+        if isinstance(reply, Sketch):
+            if self._looking and not (future := self._looking.pop(0)).done():
+                future.set_result(reply)
+        elif isinstance(reply, Left):
+            if reply.request_id in self.ways:
+                self.left[reply.request_id] = reply.data
+        else:
+            super()._take(reply)
+
+    def _lose(self, error: MlccError) -> None:
+        looking, self._looking = self._looking, []
+        for future in looking:
+            if not future.done():
+                future.set_exception(BusyError("the engine is being started"))
+        super()._lose(error)
+
+
+async def gathered(said: AsyncIterator[T]) -> AsyncIterator[list[T]]:
+    """What came while the last piece was being taken, together. Raises what `said` raises."""
+    queue: asyncio.Queue[T | None] = asyncio.Queue()
+
+    async def fill() -> None:
+        try:
+            async for one in said:
+                queue.put_nowait(one)
+        finally:
+            queue.put_nowait(None)
+
+    filling, over = asyncio.ensure_future(fill()), False
+    try:
+        while not over:
+            piece = [await queue.get()]
+            while not queue.empty():
+                piece.append(queue.get_nowait())
+            over = piece[-1] is None
+            if found := [one for one in piece if one is not None]:
+                yield found
+        await filling
+    finally:
+        filling.cancel()
+        await asyncio.wait([filling])  # nothing of it goes on behind its end

@@ -1,0 +1,107 @@
+"""`mlcc.scale.routing` as a request router of Ray Serve (an API that Ray calls alpha).
+
+One in each process that holds a handle, in a loop of its own. What replicas tell comes through
+Serve's controller, as "routing stats", about once a second.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+from ray.serve.request_router import (
+    PendingRequest,
+    ReplicaID,
+    RequestRouter,
+    RunningReplica,
+)
+
+from mlcc.engine.sketch import numbers
+from mlcc.scale.heard import heard
+from mlcc.scale.messages import Ask, Look
+from mlcc.scale.routing import Fleet, Told
+
+LOOK = "mlcc"
+"""The key of the routing stats."""
+
+
+class PrefixRouter(RequestRouter):
+    """Sends each `Ask` where `Fleet` says, and anything else anywhere."""
+
+    def initialize_state(self, **kwargs: str) -> None:
+        self._heard = heard(kwargs["name"])
+        self._fleet = Fleet()
+        self._live: dict[str, str] = {}
+        """Where requests are that were sent and have not ended, by Serve's name for them."""
+
+    def update_replicas(self, replicas: list[RunningReplica]) -> None:
+        super().update_replicas(replicas)
+        told = {_name(replica): replica.routing_stats.get(LOOK) for replica in replicas}
+        self._fleet.keep(told.keys())
+        looks = self._heard.looks
+        for name in looks.keys() - told.keys():
+            del looks[name]
+        for name, look in told.items():
+            if look is not None and look != looks.get(name):
+                looks[name] = look
+                self._fleet.hear(name, told_by(look), time.monotonic())
+
+    async def choose_replicas(
+        self,
+        candidate_replicas: list[RunningReplica],
+        pending_request: PendingRequest | None = None,
+    ) -> list[list[RunningReplica]]:
+        ask = pending_request.args[0] if pending_request and pending_request.args else None
+        if pending_request is None or not isinstance(ask, Ask):
+            return [candidate_replicas]
+        pending_request.routing_context.should_backoff = True  # or a full house is a busy loop
+        by_name = {_name(replica): replica for replica in candidate_replicas}
+        choice = self._fleet.choose(ask.prompt, time.monotonic(), self._among(ask, by_name))
+        if choice is None:
+            return [candidate_replicas]
+        self._keep(pending_request, choice.name)
+        self._heard.hoped[choice.name] += choice.hit
+        chosen = by_name[choice.name]
+        return [[chosen], [r for r in candidate_replicas if r is not chosen]]
+
+    def on_request_routed(
+        self, pending_request: PendingRequest, replica_id: ReplicaID, result: object
+    ) -> None:
+        self._heard.sent[replica_id.unique_id] += 1
+
+    def on_request_completed(self, replica_id: ReplicaID, internal_request_id: str) -> None:
+        self._over(internal_request_id)
+
+    def _among(self, ask: Ask, by_name: Mapping[str, RunningReplica]) -> set[str] | None:
+        """Who may get it: none that lost it, and none of another artifact, but for want of all."""
+        fit = {
+            name
+            for name in by_name
+            if name not in ask.avoid
+            and ((look := self._heard.looks.get(name)) is None or look.artifact == ask.artifact)
+        }
+        return None if len(fit) == len(self._fleet) else fit or set(by_name)
+
+    def _keep(self, request: PendingRequest, replica: str) -> None:
+        name = request.metadata.internal_request_id
+        if name in self._live:  # it is chosen for again: the last one was full
+            self._over(name)
+        else:  # one that is cancelled before it is sent is never "completed"
+            request.future.add_done_callback(lambda f: self._over(name) if f.cancelled() else None)
+        self._live[name] = replica
+
+    def _over(self, name: str) -> None:
+        if (replica := self._live.pop(name, None)) is not None:
+            self._fleet.ended(replica)
+
+
+def told_by(look: Look) -> Told:
+    """A replica's words in those of the fleet."""
+    if (stats := look.stats) is None:
+        return Told(numbers(look.hashes), room=look.room)
+    free = stats.pages_free * look.page_tokens if look.page_tokens else None
+    return Told(numbers(look.hashes), stats.waiting + stats.running, look.room, free)
+
+
+def _name(replica: RunningReplica) -> str:
+    return replica.replica_id.unique_id

@@ -1,0 +1,179 @@
+"""Requests over replicas that die: none is lost unheard, none is answered twice."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import AsyncIterator
+
+import pytest
+from scripted_replicas import ScriptedReplicas
+from toy_model import CAPACITY
+
+from mlcc.api.errors import BusyError, EngineDiedError
+from mlcc.engine.request import Request
+from mlcc.errors import DeviceError, InvalidRequestError, MlccError
+from mlcc.scale.messages import Ask, Piece
+from mlcc.scale.routed import MOST_LOST, RoutedEngine
+from mlcc.worker.messages import Accepted, Dropped, Refused
+
+
+def engine(replicas: ScriptedReplicas, most_live: int = 10_000) -> RoutedEngine:
+    return RoutedEngine(replicas, CAPACITY, "", most_live)
+
+
+async def answered(client: RoutedEngine, name: str, prompt: list[int]) -> str:
+    job = client.submit([Request(name, prompt)], None)
+    try:
+        return (await job.answers())[0].text
+    finally:
+        job.close()
+
+
+def said(prompt: list[int]) -> str:
+    return "".join(f"{token}," for token in prompt)
+
+
+async def storm(requests: int, kill_s: float) -> tuple[Counter[str], ScriptedReplicas, int]:
+    """Requests by the dozen while replicas are killed at random; how each ended."""
+    replicas = ScriptedReplicas(3)
+    client, rng, ends = engine(replicas), random.Random(5), Counter[str]()
+
+    async def kill() -> None:
+        while True:
+            await asyncio.sleep(rng.expovariate(1 / kill_s))
+            replicas.kill(rng.choice(replicas.names))
+
+    async def one(number: int) -> None:
+        prompt = [rng.randrange(90) for _ in range(rng.randrange(1, 12))]
+        job = client.submit([Request(f"q{number}", prompt)], None)
+        heard = ""
+        try:
+            async for _, event in job.events():
+                heard += getattr(event, "text", "")
+            assert heard == said(prompt)
+            ends["answered"] += 1
+        except EngineDiedError as error:
+            assert error.code == "replica_lost"
+            assert said(prompt).startswith(heard)
+            assert heard or "3 times" in error.message, "what nobody saw is asked again"
+            ends["told"] += 1
+        finally:
+            job.close()
+
+    killer = asyncio.ensure_future(kill())
+    for first in range(0, requests, 24):
+        await asyncio.gather(*map(one, range(first, min(first + 24, requests))))
+    killer.cancel()
+    assert not client.live
+    return ends, replicas, client.retried
+
+
+def check_storm(requests: int, kill_s: float) -> Counter[str]:
+    ends, replicas, retried = asyncio.run(storm(requests, kill_s))
+    assert sum(ends.values()) == requests, "none is lost unheard"
+    assert ends["answered"] and ends["told"] and retried
+    assert max(replicas.ended.values()) == 1, "none is answered twice"
+    return ends
+
+
+def test_dozens_of_requests_with_random_kills() -> None:
+    check_storm(240, 0.002)
+
+
+@pytest.mark.long
+def test_five_thousand_requests_with_random_kills() -> None:
+    check_storm(5000, 0.002)
+
+
+def test_what_was_not_begun_is_asked_of_another() -> None:
+    async def run() -> None:
+        replicas = ScriptedReplicas(2, pause_s=0.02)
+        client = engine(replicas)
+        job = client.submit([Request("a", [1, 2, 3])], None)
+        await asyncio.sleep(0.005)
+        replicas.kill(replicas.asked[0])
+        answers = await job.answers()
+        assert answers[0].text == "1,2,3,"
+        assert len(replicas.asked) == 2 and replicas.asked[0] != replicas.asked[1]
+        job.close()
+
+    asyncio.run(run())
+
+
+def test_one_that_is_there_each_time_may_be_why() -> None:
+    class Deadly(ScriptedReplicas):
+        async def ask(self, ask: Ask) -> AsyncIterator[Piece]:
+            self.asked.append("")
+            yield [Dropped(EngineDiedError("the engine is gone", code="engine_died"))]
+
+    async def run() -> None:
+        replicas = Deadly(4)
+        with pytest.raises(EngineDiedError, match="lost 3 times"):
+            await answered(engine(replicas), "a", [1])
+        assert len(replicas.asked) == MOST_LOST
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        Refused("a", InvalidRequestError("no such token", param="prompt")),
+        Dropped(DeviceError("the device failed")),
+    ],
+)
+def test_what_the_request_itself_is_to_blame_for_is_asked_once(told: Refused | Dropped) -> None:
+    class Refusing(ScriptedReplicas):
+        async def ask(self, ask: Ask) -> AsyncIterator[Piece]:
+            self.asked.append("")
+            yield [told]
+
+    async def run() -> None:
+        replicas = Refusing(4)
+        with pytest.raises(type(told.error)):
+            await answered(engine(replicas), "a", [1])
+        assert len(replicas.asked) == 1
+
+    asyncio.run(run())
+
+
+def test_whoever_leaves_ends_the_work() -> None:
+    async def run() -> None:
+        replicas = ScriptedReplicas(1, pause_s=0.001)
+        client = engine(replicas)
+        job = client.submit([Request("a", list(range(90)))], None)
+        await job.accepted()
+        job.close()
+        await asyncio.sleep(0.05)
+        assert not client.live and not replicas.ended
+
+    asyncio.run(run())
+
+
+def test_a_full_house_is_said_here() -> None:
+    async def run() -> None:
+        client = engine(ScriptedReplicas(1, pause_s=1), most_live=2)
+        jobs = [client.submit([Request(f"a{n}", [1])], None) for n in range(2)]
+        with pytest.raises(BusyError):
+            client.submit([Request("b", [1])], None)
+        client.stop()
+        for job in jobs:
+            with pytest.raises(MlccError):
+                await job.answers()
+            job.close()
+
+    asyncio.run(run())
+
+
+def test_an_end_that_nobody_told_is_a_loss() -> None:
+    class Mute(ScriptedReplicas):
+        async def ask(self, ask: Ask) -> AsyncIterator[Piece]:
+            yield [Accepted(ask.request.id)]
+
+    async def run() -> None:
+        with pytest.raises(EngineDiedError, match="before the answer's end"):
+            await answered(engine(Mute(1)), "a", [1])
+
+    asyncio.run(run())
