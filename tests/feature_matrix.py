@@ -101,6 +101,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     "rerankers, `/v1/rerank`": ("rerank",),
     "prefix cache": ("prefix",),
     "requests that move between engines": ("moving",),
+    "several processes, one model: `--tp`": ("ranks",),
     "speculation: text that came before": ("speculation",),
     "speculation: a draft model": ("drafts",),
     "`n`, `best_of`": ("answers",),
