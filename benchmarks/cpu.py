@@ -1,12 +1,14 @@
-"""Decode and prefill speed on CPU beside llama.cpp and transformers, alternating in one run.
+"""Decode and prefill speed on CPU beside llama.cpp, OpenVINO and transformers, in turns.
 
-    python benchmarks/cpu.py [--shape 135m] [--llama-bench PATH --gguf FILE] [--rounds 5]
+    python benchmarks/cpu.py --peers [--shape 135m] [--rounds 3] [--out build/cpu]
     python benchmarks/cpu.py --shape moe --quant q4_g32 --llama-bench PATH --gguf FILE
     python benchmarks/cpu.py --shape hybrid --quant q4 --prefill 2048
 
 Makes a random checkpoint of the shape, compiles it (q4, q8), then runs every engine in turn, round
-after round, in a process of its own: prefill of 512 tokens, decode of 128 from an empty context.
-Prints medians, ratios to the best peer, and one JSON line; says what else kept the cores busy.
+after round, in a process of its own: prefill of 512 tokens, decode of 128 behind contexts of 0, 512
+and 8192, and of batches of 4, 16 and 64. `--peers` builds or installs the others (`cpu_peers.py`)
+and makes their file of the same weights. Prints medians, ratios to the best peer, and one JSON
+line; says what else kept the cores busy. `--out` writes table.txt, result.json and plot.svg.
 `moe` is OLMoE-1B-7B's shape, whose GGUF `random_moe_gguf.py` makes; `moe-small` a quarter of its
 layers, beside a dense model of as many weights as a token uses; `hybrid` is Qwen3.5-0.8B's, beside
 as many weights in layers of attention alone.
@@ -21,14 +23,19 @@ import argparse
 import json
 import os
 import shlex
+import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
+
+import cpu_peers
 
 HERE = Path(__file__).resolve().parent
 PREFILL, DECODE = 512, 128
@@ -41,30 +48,62 @@ BESIDE = {"hybrid": "hybrid-dense", "moe-small": "moe-small-dense"}
 """What a shape is compared with, of our own."""
 
 
-def mlcc_speeds(artifact: Path, threads: int, prefill: int = PREFILL) -> Speeds:
-    """One prefill and one decode of a compiled model, in a child process."""
-    command = [sys.executable, str(HERE / "one_mlcc.py"), str(artifact), str(threads), str(prefill)]
-    return _last_json(command)
+@dataclass(frozen=True)
+class Sizes:
+    """What is measured. Speeds are called prefill, decode@CONTEXT and batch N."""
+
+    threads: int
+    prefill: int
+    contexts: list[int]
+    batches: list[int]
 
 
-def transformers_speeds(checkpoint: Path, threads: int) -> Speeds:
-    command = [sys.executable, str(HERE / "one_transformers.py"), str(checkpoint), str(threads)]
-    return _last_json(command)
+def mlcc_speeds(artifact: Path, sizes: Sizes) -> Speeds:
+    """Of a compiled model, in a child process."""
+    command = [sys.executable, HERE / "one_mlcc.py", artifact, sizes.threads, sizes.prefill]
+    command += ["--contexts", *sizes.contexts, "--batches", *sizes.batches]
+    speeds = _last_json(command)
+    return {name: value for name, value in speeds.items() if not name.startswith("decode_")}
 
 
-def llama_speeds(bench: str, gguf: Path, threads: int, prefill: int = PREFILL) -> Speeds:
-    """llama-bench's own numbers for the same sizes."""
-    sizes = ["-p", str(prefill), "-n", str(DECODE), "-t", str(threads), "-r", "1"]
-    command = [*shlex.split(bench), "-m", str(gguf), *sizes, "-o", "json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    rows = json.loads(done.stdout)
-    speeds = {"prefill" if row["n_prompt"] else "decode": row["avg_ts"] for row in rows}
-    return {key: float(value) for key, value in speeds.items()}
+def transformers_speeds(checkpoint: Path, sizes: Sizes) -> Speeds:
+    speeds = _last_json([sys.executable, HERE / "one_transformers.py", checkpoint, sizes.threads])
+    return {"prefill": speeds["prefill"], "decode@0": speeds["decode"]}
 
 
-def _last_json(command: list[str]) -> Speeds:
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    return dict(json.loads(done.stdout.splitlines()[-1]))
+def openvino_speeds(python: Path, gguf: Path, sizes: Sizes) -> Speeds:
+    """It has no batch of streams that begin together: those cells stay empty."""
+    script = HERE / "one_openvino.py"
+    return _last_json([python, script, gguf, sizes.threads, sizes.prefill, *sizes.contexts])
+
+
+def llama_speeds(bench: str, gguf: Path, sizes: Sizes) -> Speeds:
+    """llama-bench's own numbers for the same sizes, with flash attention."""
+    words = [*shlex.split(bench), "-m", gguf, "-t", sizes.threads, "-r", 1, "-fa", 1, "-o", "json"]
+    (row,) = json.loads(_said([*words, "-p", sizes.prefill, "-n", 0]))
+    speeds = {"prefill": float(row["avg_ts"])}
+    depths = ",".join(map(str, sizes.contexts))
+    for row in json.loads(_said([*words, "-p", 0, "-n", DECODE, "-d", depths])):
+        speeds[f"decode@{row['n_depth']}"] = float(row["avg_ts"])
+    batched = f"{bench.removesuffix('llama-bench')}llama-batched-bench"
+    if sizes.batches and shutil.which(shlex.split(batched)[0]):
+        most = max(sizes.batches) * 2 * DECODE
+        words = [*shlex.split(batched), "-m", gguf, "-t", sizes.threads, "-c", most, "-fa", "on"]
+        words += ["-npp", DECODE, "-ntg", DECODE, "-npl", ",".join(map(str, sizes.batches))]
+        for line in _said([*words, "--output-format", "jsonl"]).splitlines():
+            if line.startswith("{"):
+                row = json.loads(line)
+                speeds[f"batch {row['pl']}"] = float(row["speed_tg"])
+    return speeds
+
+
+def _said(command: Sequence[object]) -> str:
+    words = [str(word) for word in command]
+    return subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True).stdout
+
+
+def _last_json(command: Sequence[object]) -> Speeds:
+    return dict(json.loads(_said(command).splitlines()[-1]))
 
 
 def busy_seconds() -> float:
@@ -103,20 +142,35 @@ def run(engines: dict[str, Callable[[], Speeds]], rounds: int) -> dict[str, list
     return results
 
 
-def report(results: dict[str, list[Speeds]]) -> dict[str, dict[str, float]]:
-    """Medians per engine over the undisturbed rounds, and mlcc's ratio to the best peer."""
-    keys = ("prefill", "decode")
-    table: dict[str, dict[str, float]] = {}
+def report(results: dict[str, list[Speeds]]) -> dict[str, Speeds]:
+    """Medians per engine over the undisturbed rounds, and mlcc's ratios to the best peer."""
+    table: dict[str, Speeds] = {}
     for name, rounds in results.items():
         quiet = [r for r in rounds if r["other_cores"] <= QUIET] or rounds
-        table[name] = {k: statistics.median(r[k] for r in quiet) for k in keys}
+        cells = [cell for cell in rounds[0] if cell != "other_cores"]
+        table[name] = {cell: statistics.median(r[cell] for r in quiet) for cell in cells}
         table[name]["rounds"] = len(quiet) if quiet is not rounds else 0
     peers = [row for name, row in table.items() if not name.startswith("mlcc")]
     for name, row in table.items():
-        if peers and name.startswith("mlcc"):
-            for key in keys:
-                row[f"{key}_vs_best_peer"] = row[key] / max(peer[key] for peer in peers)
+        for cell in [cell for cell in row if cell != "rounds" and name.startswith("mlcc")]:
+            best = max((peer[cell] for peer in peers if cell in peer), default=None)
+            if best:
+                row[f"{cell} of best peer"] = row[cell] / best
     return table
+
+
+def text_of(table: dict[str, Speeds]) -> str:
+    """The table for people: engines by cells, the ratio to the best peer behind ours."""
+    cells = list(dict.fromkeys(c for row in table.values() for c in row if "peer" not in c))
+    lines = [f"{'tok/s':<24}" + "".join(f"{cell:>16}" for cell in cells)]
+    for name, row in table.items():
+        line = f"{name:<24}"
+        for cell in cells:
+            ratio = row.get(f"{cell} of best peer")
+            value = f"{row[cell]:.1f}" if cell in row else "-"
+            line += f"{value + (f' ({ratio:.2f})' if ratio else ''):>16}"
+        lines.append(line)
+    return "\n".join(lines)
 
 
 def make_checkpoint(shape: str, folder: Path) -> Path:
@@ -127,11 +181,11 @@ def make_checkpoint(shape: str, folder: Path) -> Path:
 
 
 def compile_checkpoint(
-    checkpoint: Path, quant: str, out: Path, context: int = 2048
+    checkpoint: Path, quant: str, out: Path, context: int = 2048, batch: int = 4
 ) -> tuple[Path, float]:
     start = time.perf_counter()
     command = [sys.executable, "-m", "mlcc_compiler", "compile", str(checkpoint), "--quant", quant]
-    command += ["--context", str(context), "--max-batch", "4"] if context > 2048 else []
+    command += ["--context", str(context), "--max-batch", str(batch)] if context > 2048 else []
     subprocess.run([*command, "--cpu", "host", "-o", str(out), "--quiet"], check=True)
     return out, time.perf_counter() - start
 
@@ -141,37 +195,57 @@ def main() -> None:
     parser.add_argument("--shape", default="135m", choices=("135m", "1b", *FAMILIES))
     parser.add_argument("--prefill", type=int, default=PREFILL)
     parser.add_argument("--quant", nargs="*", default=["q4", "q8"])
+    parser.add_argument("--contexts", type=int, nargs="*", default=[0, 512, 8192])
+    parser.add_argument("--batches", type=int, nargs="*", default=[4, 16, 64])
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--peers", action="store_true", help="build or install and measure them")
     parser.add_argument("--llama-bench", help="a path, or words: 'chroot ROOT llama-bench'")
     parser.add_argument("--gguf", type=Path)
     parser.add_argument("--no-transformers", action="store_true")
+    parser.add_argument("--out", type=Path, help="a folder for table.txt, result.json, plot.svg")
     given = parser.parse_args()
+    sizes = Sizes(given.threads, given.prefill, given.contexts, given.batches)
     with tempfile.TemporaryDirectory() as folder:
-        engines: dict[str, Callable[[], Speeds]] = {}
-        context = given.prefill + 4 * DECODE
-        for shape in (given.shape, *filter(None, [BESIDE.get(given.shape)])):
-            checkpoint = make_checkpoint(shape, Path(folder) / shape)
-            for quant in given.quant:
-                place = Path(folder) / f"{shape}-{quant}"
-                out, seconds = compile_checkpoint(checkpoint, quant, place, context)
-                size = sum(f.stat().st_size for f in out.iterdir())
-                print(f"compile {quant}: {seconds:.1f} s, {size / 1e6:.1f} MB", file=sys.stderr)
-                run_it = partial(mlcc_speeds, out, given.threads, given.prefill)
-                engines[f"mlcc {quant}" if shape == given.shape else f"{shape} {quant}"] = run_it
-        if given.llama_bench:
-            words = (given.llama_bench, given.gguf, given.threads, given.prefill)
-            peer = partial(llama_speeds, *words)
-            engines[f"llama.cpp {given.gguf.stem}"] = peer
-        if not given.no_transformers and given.shape not in FAMILIES:
-            engines["transformers bf16"] = lambda: transformers_speeds(checkpoint, given.threads)
-        results = run(engines, given.rounds)
+        results = run(engines_of(given, sizes, Path(folder)), given.rounds)
     table = report(results)
-    print(f"{'engine':<36}{'prefill tok/s':>14}{'decode tok/s':>14}{'quiet rounds':>14}")
-    for name, row in table.items():
-        speeds = f"{row['prefill']:>14.0f}{row['decode']:>14.1f}"
-        print(f"{name:<36}{speeds}{row['rounds']:>14.0f}")
-    print(json.dumps({"threads": given.threads, "median": table, "rounds": results}))
+    print(text_of(table))
+    result = json.dumps({"threads": given.threads, "median": table, "rounds": results})
+    print(result)
+    if given.out:
+        given.out.mkdir(parents=True, exist_ok=True)
+        (given.out / "table.txt").write_text(text_of(table) + "\n")
+        (given.out / "result.json").write_text(result + "\n")
+        script = [cpu_peers.plotting(), HERE / "cpu_plot.py", given.out / "result.json"]
+        subprocess.run([*map(str, script), str(given.out / "plot.svg")], check=True)
+
+
+def engines_of(given: Any, sizes: Sizes, folder: Path) -> dict[str, Callable[[], Speeds]]:
+    """What is measured, each with what runs it once; made here where it has to be."""
+    engines: dict[str, Callable[[], Speeds]] = {}
+    context = max(given.prefill, *given.contexts, 0) + 4 * DECODE
+    for shape in (given.shape, *filter(None, [BESIDE.get(given.shape)])):
+        checkpoint = make_checkpoint(shape, folder / shape)
+        for quant in given.quant:
+            place, batch = folder / f"{shape}-{quant}", max(given.batches, default=4)
+            out, seconds = compile_checkpoint(checkpoint, quant, place, context, batch)
+            size = sum(f.stat().st_size for f in out.iterdir())
+            print(f"compile {quant}: {seconds:.1f} s, {size / 1e6:.1f} MB", file=sys.stderr)
+            name = f"mlcc {quant}" if shape == given.shape else f"{shape} {quant}"
+            engines[name] = partial(mlcc_speeds, out, sizes)
+    bench, gguf = given.llama_bench, given.gguf
+    if given.peers:
+        bench, gguf = str(cpu_peers.llama() / "llama-bench"), folder / f"{given.shape}-Q4_0.gguf"
+        script = [sys.executable, HERE / "random_gguf.py", folder / given.shape, gguf]
+        subprocess.run([*map(str, script)], check=True)
+        engines["OpenVINO Q4_0"] = partial(openvino_speeds, cpu_peers.openvino(), gguf, sizes)
+    if bench:
+        engines[f"llama.cpp {gguf.stem.rpartition('-')[2]}"] = partial(
+            llama_speeds, bench, gguf, sizes
+        )
+    if not given.no_transformers and given.shape not in FAMILIES:
+        engines["transformers bf16"] = partial(transformers_speeds, checkpoint, sizes)
+    return engines
 
 
 if __name__ == "__main__":

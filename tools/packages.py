@@ -76,6 +76,7 @@ NEEDS = (
     Need("clang", "clang", "checks Metal's kernels", tools("clang++")),
     Need("maven", "default-jdk-headless maven libgl1", "builds Kotlin", maven),
     Need("systemd", "systemd", "checks the unit", tools("systemd-analyze")),
+    Need("debootstrap", "debootstrap", "builds the image without an engine", tools("debootstrap")),
     Need("curl", "curl", "asks the server as it says one can", tools("curl")),
     Need("qemu", "qemu-user", "runs arm64 code", tools("qemu-aarch64")),
     Need("an arm64 compiler", CROSS, "builds arm64 programs", tools("aarch64-linux-gnu-gcc")),

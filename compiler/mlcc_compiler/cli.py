@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mlcc.artifact.pages import KV_DTYPES
-from mlcc.artifact.schema import MOST_ADAPTER_RANK, MOST_ADAPTER_SLOTS
+from mlcc.artifact.schema import MOST_ADAPTER_RANK, MOST_ADAPTER_SLOTS, MOST_RANKS
 from mlcc.errors import UnsupportedError
 from mlcc.extras import advice, is_here
 from mlcc.model_argument import model_argument
@@ -91,6 +91,14 @@ if TYPE_CHECKING:
     help="take the weights of an earlier compile, e.g. for another GPU target",
 )
 @click.option("--reranker", is_flag=True, help="Read a Qwen3 as Qwen3-Reranker: a score of a pair.")
+@click.option(
+    "--tp",
+    "ranks",
+    type=click.IntRange(1, MOST_RANKS),
+    default=1,
+    metavar="N",
+    help="so many processes compute it together (tensor parallelism)  [1]",
+)
 @click.option("--static-library", is_flag=True, help="model.a too, for programs that link it")
 @click.option("-q", "--quiet", is_flag=True, help="say nothing but errors")
 @click.option("-v", "--verbose", is_flag=True, help="name the passes")
@@ -118,6 +126,7 @@ def compile_command(
     dump_ir: Path | None,
     reuse_weights: Path | None,
     reranker: bool,
+    ranks: int,
     static_library: bool,
     quiet: bool,
     verbose: bool,
@@ -148,6 +157,7 @@ def compile_command(
     label = f"{merge_lora.name}-{label}" if merge_lora is not None else label
     label = f"{label}-kv-{kv}" if kv else label
     label += "-a16" if activations == "16" else ""
+    label += f"-tp{ranks}" if ranks > 1 else ""
     kind = f"{target.name}-gpu" if target.abis and target.generator else target.name
     out = output or Path("dist") / f"{checkpoint.name.rpartition('/')[2]}-{label}-{kind}"
     options = Options(
@@ -165,6 +175,7 @@ def compile_command(
         reuse_weights=reuse_weights,
         reranker=reranker,
         static_library=static_library,
+        ranks=ranks,
     )
     display = Display(quiet, verbose)
     try:

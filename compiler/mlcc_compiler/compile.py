@@ -16,10 +16,10 @@ import numpy.typing as npt
 
 from mlcc.artifact.known import remember
 from mlcc.artifact.pages import kept_as
-from mlcc.artifact.schema import EncoderInfo, WeightsInfo
+from mlcc.artifact.schema import EncoderInfo, RanksInfo, WeightsInfo
 from mlcc_compiler.artifact.describe import manifest_of
 from mlcc_compiler.artifact.package import ArtifactWriter
-from mlcc_compiler.artifact.reuse import take_weights
+from mlcc_compiler.artifact.reuse import take_ranks, take_weights
 from mlcc_compiler.calibration.calibrate import calibrate
 from mlcc_compiler.calibration.choice import rows_for, settled
 from mlcc_compiler.calibration.sizes import input_sizes
@@ -32,6 +32,7 @@ from mlcc_compiler.pipeline import Traced
 from mlcc_compiler.plan import Plan, make_plan
 from mlcc_compiler.preflight import check_ready
 from mlcc_compiler.quantization import scheme
+from mlcc_compiler.ranks.weights import RankWeights
 from mlcc_compiler.weights.convert import arrays_of, specs_of
 from mlcc_compiler.weights.reader import Tensors
 from mlcc_targets import Target
@@ -54,7 +55,7 @@ def compile_model(
     """Compile into `out`; returns it. Raises MlccError, and leaves nothing half-written."""
     plan = settled(make_plan(checkpoint, target, options))
     checkpoint = plan.checkpoint  # with what belongs to it
-    check_ready(checkpoint, plan.config.vocab_size, plan.sources.values())
+    check_ready(checkpoint, plan.config.vocab_size, plan.read)
     rows = rows_for(plan)
     report_plan(plan, progress)
     if rows:
@@ -62,11 +63,11 @@ def compile_model(
     target.prepare(lambda text: progress.decided("first use", text))
     with ArtifactWriter(out, _weight_bytes(plan)) as writer:
         with libraries(_variants(plan), writer, progress.phase) as found:
-            weights = _weights(plan, found, rows, writer, progress)
+            weights, ranks = _weights(plan, found, rows, writer, progress)
             licence = writer.add_checkpoint(checkpoint)
             found.wait()
         first, *others = (
-            manifest_of(b.plan, weights, b.functions, b.workspace_bytes, licence, b.sites)
+            manifest_of(b.plan, weights, b.functions, b.workspace_bytes, licence, b.sites, ranks)
             for b in found.built
         )
         names = (f"mlcc.{other.variant}.json" for other in target.alternatives)
@@ -92,10 +93,18 @@ def _weights(
     rows: list[list[int]],
     writer: ArtifactWriter,
     progress: Progress,
-) -> WeightsInfo:
+) -> tuple[WeightsInfo, RanksInfo | None]:
     plans, source = beside.built[0].weights, plan.options.calibrate
-    if plan.options.reuse_weights is not None:
-        return take_weights(writer, plan.options.reuse_weights, plans, plan)
+    earlier = plan.options.reuse_weights
+    if plan.split is not None:
+        of_ranks = RankWeights(plan, plan.split, plans)
+        if earlier is not None:
+            take_ranks(writer, earlier, of_ranks)
+        else:
+            of_ranks.write(writer, beside.beside, progress.weights)
+        return of_ranks.weights, of_ranks.ranks
+    if earlier is not None:
+        return take_weights(writer, earlier, plans, plan), None
     tensors: Tensors = plan.checkpoint.tensors
     sizes: Mapping[str, npt.NDArray[np.float32]] = {}
     with TemporaryDirectory(prefix="mlcc-calibration-") as folder:
@@ -104,7 +113,7 @@ def _weights(
         elif source is not None:
             tensors = calibrate(plan, rows, Path(folder), progress.calibration)
         arrays = arrays_of(plans, tensors, plan.sources, progress.weights, sizes)
-        return writer.add_weights(specs_of(plans), beside.beside(arrays))
+        return writer.add_weights(specs_of(plans), beside.beside(arrays)), None
 
 
 def report_plan(plan: Plan, progress: Progress) -> None:
@@ -140,6 +149,8 @@ def report_plan(plan: Plan, progress: Progress) -> None:
     dtypes = ", ".join(dict.fromkeys(states + dtype for states, dtype in kinds))
     windows = [str(cache.window) for cache in caches if cache.window]
     kept = f", a window of {', '.join(windows)} where layers slide" if windows else ""
+    if plan.split is not None:
+        progress.decided("ranks", f"{plan.split.ranks} processes; weights and caches are of one")
     if (room := plan.options.adapters) is not None:
         progress.decided("adapters", f"{room.slots} at once, of rank {room.rank} at most")
     if plan.encoder is not None:
@@ -181,4 +192,4 @@ def _weight_bytes(plan: Plan) -> int:
     for name, shape in zip(plan.traced.names, plan.traced.shapes, strict=True):
         each = 32 if exact else scheme(schemes[name]).bits_per_weight(shape[-1])
         bits += int(np.prod(shape)) * each
-    return int(bits / 8)
+    return int(bits / 8) * plan.options.ranks

@@ -47,6 +47,8 @@ class Options:
     """Read a language model as a reranker, by its next token."""
     static_library: bool = False
     """A static library beside the other, for programs that link their model."""
+    ranks: int = 1
+    """Processes that compute the model together (tensor parallelism)."""
 
     @property
     def recipe(self) -> Recipe:
@@ -61,6 +63,7 @@ class Options:
             "--kv": "int8" if self.kv == "int8" else None,
             "--max-rows": self.max_rows,
             "--static-library": self.static_library or None,
+            "--tp": self.ranks if self.ranks > 1 else None,
         }
 
 
@@ -77,6 +80,25 @@ def check_options(options: Options, target: Target) -> None:
             "--cpu for --static-library, or leave out --cpu for this machine's"
         )
     check_activations(target)
+    if options.ranks > 1:
+        _check_ranks(options, target)
+
+
+def _check_ranks(options: Options, target: Target) -> None:
+    """Raises UnsupportedError for what ranks do not do."""
+    tp = f"--tp {options.ranks}"
+    if target.device != "cpu" or target.abis:
+        raise UnsupportedError(
+            f"{tp}: ranks exchange sums through memory that CPUs share, and target "
+            f"'{target.name}' is none on a server; use --target cpu, or leave out --tp"
+        )
+    without = {
+        "--adapter-rank": options.adapters,
+        "--calibrate": None if options.calibrate == NOTHING else options.calibrate,
+        "--static-library": options.static_library or None,
+    }
+    if refused := [name for name, value in without.items() if value is not None]:
+        raise UnsupportedError(f"{tp} and {refused[0]}: not built together; leave out one of them")
 
 
 def check_activations(target: Target) -> None:

@@ -6,7 +6,7 @@ Nothing is generated, read in full or written here; that is `compile.py`'s.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
@@ -40,6 +40,7 @@ from mlcc_compiler.options import Options, check_options
 from mlcc_compiler.pipeline import Traced, trace
 from mlcc_compiler.quantization import scheme
 from mlcc_compiler.quantization.apply import apply_schemes, assign
+from mlcc_compiler.ranks.split import HEAD, Split, split_model
 from mlcc_compiler.sizes import caches_for, context_of, limits_of
 from mlcc_compiler.toolchain import missing
 from mlcc_compiler.weights.check import check_layers, check_tensors
@@ -74,6 +75,8 @@ class Plan:
     """What of the recipe could not be as asked, a line each."""
     readout: Readout | None = None
     """What an encoder is read for; None = the model writes."""
+    split: Split | None = None
+    """What parts ranks have; None = one process computes the model."""
 
     @cached_property
     def encoder(self) -> EncoderInfo | None:
@@ -82,6 +85,12 @@ class Plan:
         if readout is None or not isinstance(model, Encoder):
             return None
         return encoder_info(model, readout, self.checkpoint.tokenizer)
+
+    @property
+    def read(self) -> set[str]:
+        """The checkpoint's tensors that are read, by its names."""
+        beside = self.split.beside if self.split else {}
+        return {source for name, source in self.sources.items() if name not in beside}
 
     @property
     def vocab_size(self) -> int:
@@ -199,10 +208,15 @@ def make_plan(checkpoint: Checkpoint, target: Target, options: Options) -> Plan:
     architecture = build_model(checkpoint.config, context, dtype, readout)
     assignment = assign(architecture.model, options.recipe, _own(architecture.model, checkpoint))
     apply_schemes(architecture.model, assignment.schemes)
+    whole = {
+        name: tuple(int(size) for size in parameter.shape)
+        for name, parameter in architecture.model.named_parameters()
+    }
+    names = _names(architecture.model, list(whole), checkpoint)
+    split = _split(architecture.model, options, checkpoint, names.source)
     traced = trace(architecture.model)
-    names = _names(architecture.model, traced.names, checkpoint)
     found = {name: checkpoint.tensors.shapes[name] for name in names.present}
-    expected = {names.source[n]: s for n, s in zip(traced.names, traced.shapes, strict=True)}
+    expected = {names.source[name]: shape for name, shape in whole.items()}
     config = architecture.config
     tied = ("lm_head.weight",) if config.tie_embeddings else ()
     check_tensors(expected, found, (*config.ignored, *tied))
@@ -211,12 +225,28 @@ def make_plan(checkpoint: Checkpoint, target: Target, options: Options) -> Plan:
         check_caches(caches)
     limits = limits_of(options, target, context, caches, readout)
     notes = (*assignment.notes(), *(readout.notes if readout else ()))
+    sources = names.source
+    if split is not None:
+        notes, sources = (*notes, *split.notes), {**sources, **dict.fromkeys(split.beside, HEAD)}
     plan = Plan(
-        checkpoint, target, options, architecture, traced, names.source, limits, caches, notes,
-        readout,
+        checkpoint, target, options, architecture, traced, sources, limits, caches, notes,
+        readout, split,
     )  # fmt: skip
     _check_rounding(plan)
     return plan
+
+
+def _split(
+    model: CausalLM | Encoder, options: Options, checkpoint: Checkpoint, source: Mapping[str, str]
+) -> Split | None:
+    """What parts ranks have, if there are several; the model becomes one rank's. Raises
+    UnsupportedError."""
+    if options.ranks == 1 or not isinstance(model, CausalLM):
+        return None
+    own = checkpoint.tensors.schemes
+    schemes = schemes_of(model, list(source))
+    kept = frozenset(n for n, name in source.items() if own.get(name) == schemes[n])
+    return split_model(model, options.ranks, kept)
 
 
 def _check_rounding(plan: Plan) -> None:

@@ -33,7 +33,8 @@ class ConvShape(StateRecord):
 
 @dataclass(frozen=True)
 class DeltaShape(StateRecord):
-    """The gated delta rule (Yang et al., 2024) of one layer; `k_heads` divides `v_heads`."""
+    """The gated delta rule of one layer (Yang et al., 2024), or Kimi Delta Attention (Kimi Team,
+    2025), which forgets `by_channel`; `k_heads` divides `v_heads`."""
 
     operator: ClassVar = "delta_rule"
     tensors: ClassVar = ("delta",)
@@ -44,11 +45,18 @@ class DeltaShape(StateRecord):
     v_dim: int
     eps: float = 1e-6
     """Under the root, where queries and keys are made of length 1."""
+    by_channel: bool = False
+    """Whether each of a head's `k_dim` keys is forgotten at a speed of its own."""
 
     @property
     def channels(self) -> int:
         """q, k and v side by side."""
         return 2 * self.k_heads * self.k_dim + self.v_heads * self.v_dim
+
+    @property
+    def speeds(self) -> int:
+        """Numbers a token that say how much is forgotten."""
+        return self.v_heads * (self.k_dim if self.by_channel else 1)
 
     @property
     def group(self) -> int:

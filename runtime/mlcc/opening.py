@@ -23,7 +23,7 @@ from mlcc.engine.executor import Executor
 from mlcc.errors import ArtifactError, CapacityError, DeviceError, UnsupportedError
 from mlcc.extras import is_here, require
 from mlcc.model.draft_artifact import check_draft
-from mlcc.model.memory import Room, available_bytes, plan_capacity
+from mlcc.model.memory import Room, available_bytes, plan_capacity, share_of
 from mlcc.model.model import Model
 from mlcc.model.spare import room_within, with_pages, with_spare
 from mlcc.model.speculation import Speculation
@@ -153,6 +153,7 @@ def open_executor(
         """What fits; says so if it is less than asked for."""
         nonlocal streamed
         room = room_within(_room(found, memory_bytes), memory)
+        room = share_of(room, manifest.ranks.count if manifest.ranks else 1)
         plan = fit_or_stream(capacity, manifest, room, fixed=context is not None)
         if pages is not None and plan.capacity.pools != capacity.pools:
             raise CapacityError(
@@ -173,6 +174,8 @@ def open_executor(
     if place.note:
         note(place.note)
     planned = fitted(place.room)
+    if manifest.ranks is not None:
+        return _ranked(artifact, planned, count, progress)
     return executor_of(
         artifact.library_path,
         list(artifact.weights().values()),
@@ -263,6 +266,27 @@ def executor_of(
     arrays = list(mapped(dict(enumerate(weights))).values())
     return NativeExecutor(
         library, arrays, caches, capacity, functions, place, progress, interface, adapters
+    )
+
+
+def _ranked(artifact: Artifact, capacity: Capacity, threads: int, progress: Progress) -> Executor:
+    """Of a model that several processes compute together. Raises ArtifactError, CapacityError,
+    DeviceError."""
+    if absent := executor_library.why_absent():
+        raise DeviceError(absent)
+    from mlcc.device.ranks import RankedExecutor
+
+    manifest = artifact.manifest
+    assert manifest.ranks is not None
+    return RankedExecutor(
+        artifact.library_path,
+        [list(artifact.weights(rank).values()) for rank in range(manifest.ranks.count)],
+        manifest.caches,
+        capacity,
+        manifest.functions,
+        threads,
+        manifest.interface,
+        progress,
     )
 
 

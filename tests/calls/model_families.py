@@ -84,6 +84,8 @@ FAMILIES = [
            ends_in="<｜Assistant｜><think>\n", arguments_as_text=True),
     Family("kimi_k2", "kimi", None, True, '<|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0<|tool_call_argument_begin|>{"city": "Rome", "days": 3}<|tool_call_end|><|tool_calls_section_end|>', [WEATHER],
            ends_in="<|im_assistant|>assistant<|im_middle|>"),
+    Family("kimi_linear", "kimi", None, True, 'I look.<|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0<|tool_call_argument_begin|>{"city": "Rome", "days": 3}<|tool_call_end|><|tool_call_begin|>functions.now:1<|tool_call_argument_begin|>{}<|tool_call_end|><|tool_calls_section_end|>', [WEATHER, NOW], "I look.",
+           ends_in="<|im_assistant|>assistant<|im_middle|>"),
     Family("glm4_5", "glm", "think", True, f"\n<think>{THINK}</think>\n<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>Rome</arg_value>\n<arg_key>days</arg_key>\n<arg_value>3</arg_value>\n</tool_call>", [WEATHER], thought=THINK,
            ends_in="<|assistant|>", silent="", variables=THINKING, remembers="reasoning_content"),
     Family("minimax_m2", "minimax", "think", True, f'{THINK}\n</think>\n\nI ask.\n<minimax:tool_call>\n<invoke name="get_weather">\n<parameter name="city">Rome</parameter>\n<parameter name="days">3</parameter>\n</invoke>\n<invoke name="now">\n</invoke>\n</minimax:tool_call>', [WEATHER, NOW], "I ask.", THINK,

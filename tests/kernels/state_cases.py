@@ -29,14 +29,21 @@ CONVS = (
     ConvShape(300, 2),
     ConvShape(52, 3, "identity", bias=True),
 )
-DELTAS = (DeltaShape(2, 6, 32, 24), DeltaShape(1, 2, 128, 128), DeltaShape(3, 3, 20, 5))
+DELTAS = (
+    DeltaShape(2, 6, 32, 24),
+    DeltaShape(1, 2, 128, 128),
+    DeltaShape(3, 3, 20, 5),
+    DeltaShape(2, 4, 32, 24, by_channel=True),
+    DeltaShape(2, 2, 128, 128, by_channel=True),
+    DeltaShape(3, 3, 20, 5, by_channel=True),
+)
 SCANS = (
     ScanShape(6, 12, 2, 32),
     ScanShape(2, 64, 1, 128),
     ScanShape(3, 5, 3, 20, shortest=0.4, longest=0.9),
 )
 STATES = (*CONVS, *DELTAS, *SCANS)
-CHUNKED = (CONVS[0], DELTAS[0], SCANS[0])
+CHUNKED = (CONVS[0], DELTAS[0], DELTAS[3], SCANS[0])
 
 PARTS = ("[[0, 20], [20, 3]]", "[[3, 16]]", "[[22, 1], [0, 4], [4, 8]]")
 """Of groups of 23 columns."""
@@ -98,8 +105,8 @@ def inputs_of(record: LayerRecord, tokens: int, seed: int = 0) -> Inputs:
         return Inputs(record, each, tuple(normal(record.heads) for _ in range(3)), states, out)
     assert isinstance(record, DeltaShape)
     heads, out = record.v_heads, (record.v_heads, record.v_dim)
-    each = rows(record.channels), rows(heads), rows(heads)
-    return Inputs(record, each, (normal(heads), normal(heads)), states, out)
+    each = rows(record.channels), rows(heads), rows(record.speeds)
+    return Inputs(record, each, (normal(heads), normal(record.speeds)), states, out)
 
 
 def expected(inputs: Inputs, batch: Batch) -> tuple[Any, Any]:
@@ -156,6 +163,15 @@ def check_extremes(record: ScanShape, run: Run) -> None:
     wanted = expected(inputs, batch)
     for mine, theirs in zip(found(inputs, batch, run), wanted, strict=True):
         np.testing.assert_allclose(mine, theirs, rtol=2e-5, atol=2e-4)
+
+
+def check_side_by_side(run: Callable[..., Any]) -> None:
+    """Columns of three arrays, the widths of which no vector and no workgroup has."""
+    rng = np.random.default_rng(0)
+    parts = [rng.standard_normal((5, width)).astype(np.float32) for width in (20, 3, 300)]
+    wanted = twin.side_by_side(*parts)
+    (y,) = run(tuple((part.shape[1],) for part in parts), parts, [(wanted.shape, "float32")])
+    np.testing.assert_array_equal(y, wanted)
 
 
 def check_parts(parts: str, run: Callable[..., Any]) -> None:

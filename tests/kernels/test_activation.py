@@ -48,6 +48,21 @@ def test_exp(cpu: Cpu) -> None:
 
 
 @pytest.mark.parametrize("cpu", CPUS, ids=lambda c: c.name)
+def test_log_and_softplus(cpu: Cpu) -> None:
+    x = np.concatenate([np.logspace(-37, 38, 3000), np.linspace(0.5, 2, 1090)]).astype(np.float32)
+    wide = np.log(x.astype(np.float64))
+    near = np.abs(wide) < 0.1  # where 1 is near, what is lost is a part of 1's rounding
+    assert ulps(apply("log", x, cpu)[~near], wide[~near]) <= 2
+    assert ulps(apply("log", x, cpu)[near], wide[near]) <= 3
+    x = np.concatenate([np.linspace(-100, 100, 4000), [-1000, 1000]]).astype(np.float32)
+    soft = np.logaddexp(x.astype(np.float64), 0)
+    error = np.abs(apply("softplus", x, cpu) - soft)
+    assert (error <= np.maximum(2e-7, 2 * np.spacing(soft.astype(np.float32)))).all()
+    ends = np.array([-np.inf, np.inf, np.nan], np.float32)
+    np.testing.assert_array_equal(apply("softplus", ends, cpu), [0, np.inf, np.nan])
+
+
+@pytest.mark.parametrize("cpu", CPUS, ids=lambda c: c.name)
 def test_tanh_and_sigmoid(cpu: Cpu) -> None:
     x = np.concatenate([np.linspace(-20, 20, 4000), np.logspace(-30, -1, 90)]).astype(np.float32)
     wide = x.astype(np.float64)

@@ -17,11 +17,12 @@ from state_cases import (
     check_extremes,
     check_mixed,
     check_parts,
+    check_side_by_side,
 )
 
 from mlcc_compiler.caches import CacheLayout, LayerRecord
 from mlcc_compiler.kernels.gpu.device import Gpu
-from mlcc_compiler.kernels.gpu.parts import take_parts
+from mlcc_compiler.kernels.gpu.parts import side_by_side, take_parts
 from mlcc_compiler.kernels.gpu.state.conv import causal_conv
 from mlcc_compiler.kernels.gpu.state.delta import delta_rule
 from mlcc_compiler.kernels.gpu.state.scan import selective_scan
@@ -55,3 +56,7 @@ def test_any_step_of_time() -> None:
 @pytest.mark.parametrize("parts", PARTS)
 def test_take_parts(parts: str) -> None:
     check_parts(parts, partial(run, take_parts))
+
+
+def test_columns_side_by_side() -> None:
+    check_side_by_side(partial(run, side_by_side))

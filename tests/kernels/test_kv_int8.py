@@ -13,9 +13,15 @@ from step_cases import LAYOUTS
 
 from mlcc.device.reference_attention import append_kv, round_heads
 from mlcc_compiler.kernels.cpu import kv
-from mlcc_compiler.kernels.cpu.attention import attention
+from mlcc_compiler.kernels.cpu.attention import attention, blocking
 from mlcc_compiler.kernels.cpu.attention.blocking import Blocking
 from mlcc_compiler.layout import KvLayout
+
+
+@pytest.fixture(autouse=True)
+def _by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Products of bytes are tested, though no library uses them yet."""
+    monkeypatch.setattr(blocking, "USED_DOTS", blocking.BYTE_DOTS)
 
 
 def awkward(heads: int, dim: int) -> Any:

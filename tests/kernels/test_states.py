@@ -18,11 +18,12 @@ from state_cases import (
     check_extremes,
     check_mixed,
     check_parts,
+    check_side_by_side,
 )
 
 from mlcc.device import reference_states as twin
 from mlcc_compiler.caches import CacheLayout, LayerRecord
-from mlcc_compiler.kernels.cpu.parts import take_parts
+from mlcc_compiler.kernels.cpu.parts import side_by_side, take_parts
 from mlcc_compiler.kernels.cpu.state.conv import causal_conv
 from mlcc_compiler.kernels.cpu.state.delta import delta_rule
 from mlcc_compiler.kernels.cpu.state.scan import selective_scan
@@ -55,6 +56,10 @@ def test_any_step_of_time() -> None:
 @pytest.mark.parametrize("parts", PARTS)
 def test_take_parts(parts: str) -> None:
     check_parts(parts, partial(run, take_parts))
+
+
+def test_columns_side_by_side() -> None:
+    check_side_by_side(partial(run, side_by_side))
 
 
 def test_the_twin_takes_parts_of_groups() -> None:

@@ -339,7 +339,7 @@ RECIPES = {
 """Case -> recipe of its weights, for tests of which one compile of each shows both."""
 REPEATED = {
     "nemotron_h", "qwen3_5", "qwen3_5_moe", "lfm2_moe", "granitemoehybrid", "deepseek_v3",
-    "glm4_moe_lite", "mistral4",
+    "glm4_moe_lite", "mistral4", "kimi_linear",
     "mistral", "qwen2", "qwen3", "phi3", "gemma", "olmo2", "olmo3", "smollm3", "granite", "exaone4",
     "hunyuan_v1_dense", "ministral", "ministral3", "glm", "glm4", "ernie4_5", "starcoder2",
     "ernie4_5_moe", "granitemoe", "granitemoeshared", "llama4_text", "minimax_m2", "mixtral",

@@ -36,6 +36,20 @@ NEMOTRON_H = {
     "ssm_state_size": 16,
     "n_groups": 2,
 }
+# ranks and heads of several sizes; of the first layer's MLP, and a mixture with groups
+KIMI = {
+    "rms_norm_eps": 1e-3,
+    "linear_head_dim": 16,
+    "linear_num_heads": 3,
+    "kv_lora_rank": 32,
+    "qk_nope_head_dim": 20,
+    "qk_rope_head_dim": 12,
+    "v_head_dim": 28,
+    "num_key_value_heads": 4,
+    "num_local_experts": 8,
+    "num_experts_per_tok": 3,
+    "moe_intermediate_size": 24,
+}
 HYBRIDS: dict[str, tuple[str, dict[str, Any]]] = {
     "mamba2": (
         "Mamba2Config",
@@ -124,6 +138,16 @@ HYBRIDS: dict[str, tuple[str, dict[str, Any]]] = {
     "falcon_h1-norm": (
         "FalconH1Config",
         {**FALCON, "mamba_rms_norm": True, "mamba_n_groups": 1, "mamba_proj_bias": True},
+    ),
+    "kimi_linear": (
+        "KimiLinearConfig",
+        {
+            **KIMI,
+            "num_hidden_layers": 3,
+            "layer_types": ["linear_attention", "full_attention", "linear_attention"],
+            "n_group": 4,
+            "topk_group": 2,
+        },
     ),
     "nemotron_h-experts": (
         "NemotronHConfig",

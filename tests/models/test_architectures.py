@@ -27,7 +27,17 @@ VARIANTS = {
     "deepseek_v2-groups",
 }  # fmt: skip
 """Likewise: switches of parts that the family's first case shows."""
-ALWAYS = {"mistral", "qwen2", "qwen3", "phi3", "glm4", "granite", "granitemoehybrid", "deepseek_v3"}
+ALWAYS = {
+    "mistral",
+    "qwen2",
+    "qwen3",
+    "phi3",
+    "glm4",
+    "granite",
+    "granitemoehybrid",
+    "deepseek_v3",
+    "kimi_linear",
+}
 """Of those that repeat others' parts, which run on the CPU always."""
 
 

@@ -49,6 +49,7 @@ CLASSES = {
     "nemotron": "NemotronConfig",
     "deepseek_v3": "DeepseekV3Config",
     "glm4_moe_lite": "Glm4MoeLiteConfig",
+    "kimi_linear": "KimiLinearConfig",
     "mamba2": "Mamba2Config",
     "lfm2": "Lfm2Config",
     "lfm2_moe": "Lfm2MoeConfig",

@@ -7,7 +7,15 @@ from typing import Any
 
 import pytest
 
-from mlcc_compiler.models import deepseek_v3, granitemoehybrid, lfm2, mamba2, nemotron_h
+from mlcc.errors import CheckpointError, UnsupportedError
+from mlcc_compiler.models import (
+    deepseek_v3,
+    granitemoehybrid,
+    kimi_linear,
+    lfm2,
+    mamba2,
+    nemotron_h,
+)
 from models.test_hub_configs import DEEPSEEK_V2_LITE, read
 
 DEEPSEEK_V3: dict[str, Any] = {
@@ -52,6 +60,48 @@ KIMI_K2 = {
     "rope_theta": 50000.0,
     "routed_scaling_factor": 2.827,
     "topk_group": 1,
+    "vocab_size": 163840,
+}
+KIMI_LINEAR_48B_A3B: dict[str, Any] = {
+    "model_type": "kimi_linear",
+    "first_k_dense_replace": 1,
+    "head_dim": 72,
+    "hidden_act": "silu",
+    "hidden_size": 2304,
+    "intermediate_size": 9216,
+    "kv_lora_rank": 512,
+    "linear_attn_config": {
+        "full_attn_layers": [4, 8, 12, 16, 20, 24, 27],
+        "head_dim": 128,
+        "kda_layers": [i for i in range(1, 27) if i % 4],
+        "num_heads": 32,
+        "short_conv_kernel_size": 4,
+    },
+    "mla_use_nope": True,
+    "model_max_length": 1048576,
+    "moe_intermediate_size": 1024,
+    "moe_layer_freq": 1,
+    "moe_renormalize": True,
+    "moe_router_activation_func": "sigmoid",
+    "num_attention_heads": 32,
+    "num_expert_group": 1,
+    "num_experts": 256,
+    "num_experts_per_token": 8,
+    "num_hidden_layers": 27,
+    "num_key_value_heads": 32,
+    "num_nextn_predict_layers": 0,
+    "num_shared_experts": 1,
+    "q_lora_rank": None,
+    "qk_nope_head_dim": 128,
+    "qk_rope_head_dim": 64,
+    "rms_norm_eps": 1e-05,
+    "rope_scaling": None,
+    "rope_theta": 10000.0,
+    "routed_scaling_factor": 2.446,
+    "tie_word_embeddings": False,
+    "topk_group": 1,
+    "use_grouped_topk": True,
+    "v_head_dim": 128,
     "vocab_size": 163840,
 }
 MAMBA_CODESTRAL = {
@@ -175,6 +225,37 @@ def test_deepseek_v3_and_kimi_k2() -> None:
     config = read(deepseek_v3, KIMI_K2)
     assert (config.architecture, config.latent.heads) == ("kimi_k2", 64)
     assert (config.experts.count, config.experts.correction.groups) == (384, 1)
+
+
+def test_kimi_linear() -> None:
+    config = read(kimi_linear, KIMI_LINEAR_48B_A3B)
+    assert [i for i, linear in enumerate(config.linear) if not linear] == [3, 7, 11, 15, 19, 23, 26]
+    assert config.sparse == (False,) + (True,) * 26 and config.max_position == 1048576
+    delta = config.delta
+    assert (delta.v_heads, delta.k_dim, delta.speeds, config.taps) == (32, 128, 4096, 4)
+    assert config.latent.width == 576 and config.latent.scale == 192**-0.5
+    assert set(config.ropes[0].inv_freq) == {0.0} and config.ropes[0].rotary_dim == 64
+    experts = config.experts
+    assert (experts.count, experts.chosen, experts.shared) == (256, 8, 1024)
+    assert (experts.score, experts.normalise, experts.scale) == ("sigmoid", True, 2.446)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("attn_res_block_size", 12), ("mla_use_output_gate", True), ("latent_moe_use_norm", True)],
+)
+def test_what_calls_itself_kimi_linear_and_is_kimi_k3_is_refused(key: str, value: Any) -> None:
+    with pytest.raises(UnsupportedError, match=f"'{key}' {value} is not supported"):
+        read(kimi_linear, {**KIMI_LINEAR_48B_A3B, key: value})
+    own = {**KIMI_LINEAR_48B_A3B["linear_attn_config"], "gate_lower_bound": -5.0}
+    with pytest.raises(UnsupportedError, match=r"'gate_lower_bound' -5\.0"):
+        read(kimi_linear, {**KIMI_LINEAR_48B_A3B, "linear_attn_config": own})
+
+
+def test_lists_of_layers_that_leave_one_out_are_refused() -> None:
+    own = {**KIMI_LINEAR_48B_A3B["linear_attn_config"], "full_attn_layers": [4, 8, 12, 16, 20, 24]}
+    with pytest.raises(CheckpointError, match="'linear_attn_config' must be layers 1 to 27"):
+        read(kimi_linear, {**KIMI_LINEAR_48B_A3B, "linear_attn_config": own})
 
 
 def test_mamba_codestral() -> None:

@@ -21,6 +21,8 @@ from models.checkpoints import CASES, REPEATED, proves
 from models.mixed import bounds_of, planned
 
 TARGETS = ("cpu", "vulkan", "webgpu")
+ONLY_IN_A_TAB = ("deepseek_v2", "mamba2", "lfm2", "falcon_h1")
+"""Elsewhere they run every time."""
 OTHER_NAMES = {
     "gemma3_text": "gemma3",
     "gemma3n_text": "gemma3n",
@@ -37,14 +39,20 @@ def test_each_has_a_case() -> None:
     assert {OTHER_NAMES.get(kind, kind) for kind in ARCHITECTURES} == cases
 
 
-def shown(case: str) -> Any:
-    return pytest.param(case, marks=proves(case, *TARGETS, how="compiles"))
+def shown(case: str, targets: tuple[str, ...] = TARGETS) -> Any:
+    return pytest.param(case, targets, marks=proves(case, *targets, how="compiles"), id=case)
 
 
-@pytest.mark.parametrize("case", [shown(case) for case in sorted(REPEATED)])
-def test_it_compiles(case: str, tmp_path: Path) -> None:
+COMPILED = [
+    *(shown(case) for case in sorted(REPEATED)),
+    *(shown(case, ("webgpu",)) for case in ONLY_IN_A_TAB),
+]
+
+
+@pytest.mark.parametrize(("case", "targets"), COMPILED)
+def test_it_compiles(case: str, targets: tuple[str, ...], tmp_path: Path) -> None:
     _, plan = planned(case, tmp_path)
-    for name in TARGETS:
+    for name in targets:
         needs.require_target(name)
         target = get_target(name)
         own, library = plan.on(target), tmp_path / target.library

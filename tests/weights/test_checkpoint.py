@@ -67,6 +67,7 @@ def test_end_of_sequence_ids(tmp_path: Path, files: Any, expected: tuple[int, ..
         (151643, [151645, 151643]),  # Qwen 3: <|im_end|>, <|endoftext|>
         (32000, [32000, 32001, 32007]),  # Phi-3: <|endoftext|>, <|assistant|>, <|end|>
         (12, [2, 11, 12]),  # Nemotron Nano 2: <SPECIAL_12> ends a turn
+        (163586, 163586),  # Kimi K2 and Linear: <|im_end|>
         (1, 1),  # DeepSeek V3 and V3.1: <｜end▁of▁sentence｜>
         (255001, 255001),  # Command R7B: <|END_OF_TURN_TOKEN|>
         (100265, [100257, 100265]),  # Phi-4: <|endoftext|>, <|im_end|>

@@ -14,6 +14,7 @@ from mlcc.artifact.schema import (
     MemoryPlan,
     ModelInfo,
     QuantizationInfo,
+    RanksInfo,
     TargetInfo,
     ToolVersions,
     WeightsInfo,
@@ -36,6 +37,7 @@ def manifest_of(
     workspace: int,
     licence: str | None,
     sites: tuple[AdapterSite, ...] = (),
+    ranks: RanksInfo | None = None,
 ) -> Manifest:
     checkpoint, target = plan.checkpoint, plan.target
     caches = plan.caches.infos(plan.pools, target.page_form)
@@ -59,6 +61,7 @@ def manifest_of(
         tables=tables_of(plan.layout),
         adapters=plan.adapters(sites),
         encoder=plan.encoder,
+        ranks=ranks,
         activation_dtype=plan.config.activation_dtype,
         weights=weights,
         memory=MemoryPlan(

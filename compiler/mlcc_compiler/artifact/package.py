@@ -93,12 +93,13 @@ class ArtifactWriter:
         specs: Sequence[TensorSpec],
         arrays: Iterable[npt.NDArray[Any]],
         progress: Progress | None = None,
+        prefix: str = "weights",
     ) -> WeightsInfo:
         """Stream weights into shards. `specs` in the order of `forward`, `arrays` in the same.
 
         `arrays` may be a generator: one array is held at a time. bfloat16 as ml_dtypes' or uint16.
         """
-        weights = plan_shards(specs)
+        weights = plan_shards(specs, prefix=prefix)
         for entry in write_shards(self.folder, weights, arrays, progress):
             self._entries[entry.path] = entry
         return WeightsInfo(tensors=weights)

@@ -13,6 +13,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from math import prod
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,6 +23,7 @@ import numpy.typing as npt
 
 from mlcc.artifact.arrays import mapped
 from mlcc.artifact.folder import Artifact
+from mlcc.artifact.manifest import Manifest
 from mlcc.artifact.schema import TensorSpec, WeightsInfo, WeightSpec
 from mlcc.errors import ArtifactError, UnsupportedError
 from mlcc_compiler.artifact.package import ArtifactWriter
@@ -30,7 +32,9 @@ from mlcc_compiler.calibration.sizes import input_sizes
 from mlcc_compiler.layout import WeightPlan
 from mlcc_compiler.options import RANDOM
 from mlcc_compiler.plan import Plan
+from mlcc_compiler.ranks.weights import RankWeights
 from mlcc_compiler.weights.convert import arrays_of, specs_of
+from mlcc_compiler.weights.reader import Tensors
 from mlcc_compiler.weights.shards import plan_shards
 
 _Spec = TypeVar("_Spec", TensorSpec, WeightSpec)
@@ -50,21 +54,28 @@ def take_weights(
     specs = specs_of(plans)
     stored = _Stored(earlier)
     if not all(stored.has(rows) for rows in _by_tensor(specs).values()):
-        raise _refusal(
-            folder,
-            "its weights are stored otherwise (target "
-            f"{earlier.manifest.target.name}, --quant {earlier.manifest.quantization.name})",
-        )
+        raise _stored_otherwise(folder, earlier.manifest)
     if plan.options.calibrate not in (None, RANDOM):
         reason = f"its weights were rounded on a text ({plan.options.calibrate})"
         raise _refusal(folder, f"{reason}, which cannot be checked against the checkpoint")
-    _check_sample(stored, folder, plans, plan)
+    _check_sample(stored, folder, plans, plan, plan.checkpoint.tensors)
     planned = plan_shards(specs)
     if planned != earlier.manifest.weights.tensors:
         return writer.add_weights(specs, stored.cut(specs))
     for shard in earlier.manifest.weights.shards:
         _link(folder / shard, writer.path(shard))
     return WeightsInfo(tensors=planned)
+
+
+def take_ranks(writer: ArtifactWriter, folder: Path, of: RankWeights) -> None:
+    """The same of a model of several ranks, whose shards must be as they would be written."""
+    earlier = Artifact.open(folder, host=False)
+    manifest = earlier.manifest
+    if (manifest.weights, manifest.ranks) != (of.weights, of.ranks):
+        raise _stored_otherwise(folder, manifest)
+    _check_sample(_Stored(earlier), folder, of.plans, of.plan, of.tensors(0))
+    for shard in dict.fromkeys((*manifest.weights.shards, *chain(*of.ranks.shards))):
+        _link(folder / shard, writer.path(shard))
 
 
 class _Stored:
@@ -116,6 +127,7 @@ def _check_sample(
     folder: Path,
     plans: Sequence[WeightPlan],
     plan: Plan,
+    tensors: Tensors,
 ) -> None:
     vectors = [plan for plan in plans if plan.use == "vector"]
     matrices = sorted((p for p in plans if p.use != "vector"), key=lambda p: prod(p.shape))
@@ -125,8 +137,7 @@ def _check_sample(
     if plan.options.calibrate == RANDOM:
         rows, names = sampled(plan, RANDOM), [n for p in matrices[:1] for n in p.sources]
         sizes = input_sizes(plan, rows, lambda done, total: None, names)
-    tensors, sources = plan.checkpoint.tensors, plan.sources
-    made = arrays_of(sample, tensors, sources, lambda done, total: None, sizes)
+    made = arrays_of(sample, tensors, plan.sources, lambda done, total: None, sizes)
     for spec, array, there in zip(specs, made, stored.cut(specs), strict=True):
         if there.tobytes() != array.tobytes():
             raise _refusal(folder, f"it was compiled from other weights ('{spec.name}' differs)")
@@ -140,6 +151,12 @@ def _link(source: Path, destination: Path) -> None:
         shutil.copyfile(source, destination)
     except FileNotFoundError as error:
         raise ArtifactError(f"{source}: is gone; compile without --reuse-weights") from error
+
+
+def _stored_otherwise(folder: Path, manifest: Manifest) -> UnsupportedError:
+    ranks = f"--tp {manifest.ranks.count}, " if manifest.ranks else ""
+    how = f"{ranks}target {manifest.target.name}, --quant {manifest.quantization.name}"
+    return _refusal(folder, f"its weights are stored otherwise ({how})")
 
 
 def _refusal(folder: Path, reason: str) -> UnsupportedError:

@@ -1,7 +1,8 @@
 """The tokenizer of a Hugging Face folder as tokenizer.json, the one format the runtime reads.
 
-Other formats are refused with what to type: converting a SentencePiece model is transformers'
-business, and a tokenizer that differs in one rule answers wrongly without an error.
+Kimi's is made of its ranks (`tiktoken.py`). Other formats are refused with what to type: converting
+a SentencePiece model is transformers' business, and a tokenizer that differs in one rule answers
+wrongly without an error.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from mlcc.errors import ArtifactError, CheckpointError, UnsupportedError
 from mlcc.model.tokenizer import MAX_TOKENIZER_BYTES, FileTokenizer
 from mlcc.panics import muted
 from mlcc_compiler.checkpoint.files import read
+from mlcc_compiler.checkpoint.tiktoken import tokenizer_of
 
 NAME = "tokenizer.json"
 _OLD = ("tokenizer.model", "spiece.model", "sentencepiece.bpe.model", "vocab.json", "tekken.json")
@@ -21,6 +23,7 @@ _OLD = ("tokenizer.model", "spiece.model", "sentencepiece.bpe.model", "vocab.jso
 def tokenizer_json(folder: Path) -> bytes:
     """The file's bytes, known to be JSON. CheckpointError, or UnsupportedError for old formats."""
     data = read(folder, NAME, MAX_TOKENIZER_BYTES)
+    data = tokenizer_of(folder) if data is None else data
     if data is None:
         raise _no_tokenizer(folder)
     try:

@@ -27,9 +27,9 @@ def delta_arguments(device: Device, layout: CacheLayout, shape: DeltaShape) -> d
     return {
         "qkv": activations(device, "n", shape.channels),
         "b": activations(device, "n", shape.v_heads),
-        "a": activations(device, "n", shape.v_heads),
+        "a": activations(device, "n", shape.speeds),
         "a_log": f32(shape.v_heads),
-        "dt_bias": f32(shape.v_heads),
+        "dt_bias": f32(shape.speeds),
         **_of_states(layout),
         "out": activations(device, "n", shape.v_heads, shape.v_dim),
     }

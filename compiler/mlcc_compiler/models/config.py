@@ -26,6 +26,14 @@ ACTIVATIONS = {
 
 
 _WIDEST_HEAD = 4096
+_TURNED_WHOLE = {
+    "cohere2", "ernie4_5", "ernie4_5_moe", "exaone4", "falcon_h1", "gemma", "gemma2", "gemma3",
+    "gemma3_text", "gemma3n", "gemma3n_text", "gpt_oss", "granite", "granitemoe",
+    "granitemoehybrid", "granitemoeshared", "lfm2", "lfm2_moe", "llama", "llama4_text",
+    "ministral", "ministral3", "mistral", "mixtral", "olmo2", "olmo3", "olmoe", "qwen2",
+    "qwen2_moe", "qwen3", "qwen3_moe", "smollm3", "starcoder2",
+}  # fmt: skip
+"""Families whose `partial_rotary_factor` transformers does not read, or cannot run."""
 DECODER_DEFAULTS: dict[str, Any] = {
     "max_position_embeddings": 2048,
     "rms_norm_eps": 1e-6,
@@ -183,6 +191,12 @@ def rope_from_hf(
     partial = optional(parameters, "partial_rotary_factor")
     partial = partial or optional(hf, "partial_rotary_factor") or 1.0
     head_dim = head_dim_of(hf)
+    if partial != 1.0 and str(hf.get("model_type")) in _TURNED_WHOLE:
+        raise UnsupportedError(
+            f"config.json: 'partial_rotary_factor' {partial} is not supported for "
+            f"{hf['model_type']!r}, of which transformers turns whole heads; leave it out, or name "
+            "the family that turns a part of them: 'phi3', 'glm4' or 'nemotron'"
+        )
     dim = int(head_dim * partial)
     if parameters.get("rope_type") == "proportional":  # which leaves a part of them at rest
         dim = head_dim

@@ -213,8 +213,8 @@ def only(hf: HfConfig, key: str, known: Sequence[Any]) -> None:
     if hf.get(key) is not None and hf[key] not in known:
         raise UnsupportedError(
             f"config.json: '{key}' {hf[key]!r} is not supported, only "
-            f"{' or '.join(map(repr, known))}; of these models DeepSeek V2, V2-Lite, V3, Kimi K2, "
-            "Mistral 4, GLM-4.7-Flash and those made from them run here"
+            f"{' or '.join(map(repr, known))}; of these models DeepSeek V2, V2-Lite, V3, Kimi K2 "
+            "and Linear, Mistral 4, GLM-4.7-Flash and those made from them run here"
         )
 
 

@@ -6,9 +6,10 @@ matrix, set by `quantization.apply`), of paging, or of targets.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from mlcc_compiler._tvm import Tensor, nn
+from mlcc_compiler._tvm import Tensor, nn, relax
+from mlcc_compiler.graph import PREFIX, tensor
 from mlcc_compiler.models import ops
 from mlcc_compiler.models.config import DecoderConfig
 
@@ -72,6 +73,18 @@ class Convolution(nn.Module):
     def __init__(self, channels: int, taps: int, bias: bool = False) -> None:
         self.weight = nn.Parameter((channels, 1, taps), "float32")
         self.bias = nn.Parameter((channels,), "float32") if bias else None
+
+
+def stacked(weights: Sequence[Tensor]) -> Tensor:
+    """Weights one below the other, each [rows, ...]. They are stored as one, so nothing is left to
+    do at run time."""
+    first, rows = weights[0], sum(int(weight.shape[0]) for weight in weights)
+    call = relax.call_pure_packed(
+        PREFIX + "concat_rows",
+        *(weight._expr for weight in weights),
+        ty_args=tensor([rows, *first.shape[1:]], first.dtype),
+    )
+    return nn.op.wrap_nested(call, "concat_rows")
 
 
 def hidden_norm(config: DecoderConfig) -> RMSNorm | LayerNorm:

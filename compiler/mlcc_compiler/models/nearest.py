@@ -24,7 +24,6 @@ _BY_LAYERS = {
     "jamba": "granitemoehybrid",
     "jetmoe": "mixtral",
     "kimi_k25": "kimi_k2",
-    "kimi_linear": "qwen3_next",
     "lfm3": "lfm2",
     "longcat_flash": "deepseek_v3",
     "mamba": "mamba2",

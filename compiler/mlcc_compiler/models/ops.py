@@ -140,10 +140,11 @@ def delta_rule(
 ) -> Tensor:
     """The gated delta rule (Yang et al., 2024): each head's matrix S forgets, then learns k -> v.
 
-    qkv a[n, shape.channels]: queries and keys of all key heads, values of all value heads; b and a
-    a[n, v_heads], and as `vectors` a_log and dt_bias f32[v_heads] -> a[n, v_heads, v_dim].
+    qkv a[n, shape.channels]: queries and keys of all key heads, values of all value heads; b
+    a[n, v_heads], a a[n, shape.speeds], and as `vectors` a_log f32[v_heads] and dt_bias
+    f32[shape.speeds] -> a[n, v_heads, v_dim].
 
-        S = exp(-exp(a_log) * softplus(a + dt_bias)) * S
+        S = S * exp(-exp(a_log) * softplus(a + dt_bias)), a number or, by channel, one of each key
         S = S + sigmoid(b) * (v - S k) k^T,  out = S q / sqrt(k_dim)
 
     with q and k of length 1; S is zeros before the sequence's beginning.
@@ -186,6 +187,12 @@ def take_parts(x: Tensor, groups: int, parts: Sequence[tuple[int, int]]) -> Tens
     `parts` (begin, size); first the first part of all groups, then the second of all."""
     width = groups * sum(size for _, size in parts)
     return _call("take_parts", [x], [groups, json.dumps(parts)], [x.shape[0], width])
+
+
+def side_by_side(parts: Sequence[Tensor]) -> Tensor:
+    """The columns of all parts, each a[n, size], in one a[n, sum of sizes]."""
+    width = sum(part.shape[1] for part in parts)
+    return _call("side_by_side", parts, [], [parts[0].shape[0], width])
 
 
 def activated(x: Tensor, kind: str) -> Tensor:

@@ -1,10 +1,10 @@
 """Pass: projections of one input become one product over their matrices laid side by side.
 
 `q`, `k`, `v` with their norms and rotations become `mlcc.attention_qkv`, which reads them from one
-array; `gate` and `up` become `mlcc.gated_fused`. One launch reads x once, where there were three
-or two. The merged matrix is `mlcc.concat_rows(weights...)`, its scheme those of its members with a
-"+" between: how it is stored is decided where operators are lowered. Where something does not
-match, the graph stays as it is.
+array; `gate` and `up` become `mlcc.gated_fused`; what a model lays `side_by_side` is one product at
+once. One launch reads x once, where there were three or two. The merged matrix is `mlcc.concat_rows
+(weights...)`, its scheme those of its members with a "+" between: how it is stored is decided where
+operators are lowered. Where something does not match, the graph stays as it is.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ class MergeProjections(Rewriter):
         if merged is None:
             super().visit(binding)
         else:
-            self.values[binding.var] = self.builder.emit(merged)
+            is_there = isinstance(merged, relax.Var)
+            self.values[binding.var] = merged if is_there else self.builder.emit(merged)
 
     def _merged(self, call: relax.Call) -> Any | None:
         name, arguments = call_parts(call)
@@ -70,6 +71,8 @@ class MergeProjections(Rewriter):
             return self._gated(arguments, call)
         if name == "mlcc.attention" and self.wants_qkv:
             return self._attention(arguments, call)
+        if name == "mlcc.side_by_side" and self.wants_qkv:
+            return self._joined(arguments)
         return None
 
     # -- gate and up -----------------------------------------------------------------------------

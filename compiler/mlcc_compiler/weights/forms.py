@@ -22,6 +22,15 @@ _MIXTRAL = (
         r"(.*)\.block_sparse_moe\.experts\.(\d+)\.w2\.(\w+)", (r"\1.mlp.experts.\2.down_proj.\3",)
     ),
 )
+_KIMI_LINEAR = (
+    *_MIXTRAL,
+    # the last also of a dense layer, as transformers saves it
+    Form(
+        r"(.*)\.block_sparse_moe\.((?:shared_experts\.)?(?:gate|up|down)_proj\.\w+)",
+        (r"\1.mlp.\2",),
+    ),
+    Form(r"(.*\.A_log)", (r"\1",), kinds=1),
+)
 _OF_EXPERTS = (r"\1.{}.gate_proj.weight", r"\1.{}.up_proj.weight")
 _GRANITE_EXPERTS = (
     Form(r"(.*)\.block_sparse_moe\.router\.layer\.weight", (r"\1.mlp.gate.weight",)),
@@ -145,6 +154,7 @@ _ERNIE = (
 FORMS: Mapping[str, tuple[Form, ...]] = {
     "mixtral": _MIXTRAL,
     "minimax_m2": _MIXTRAL,
+    "kimi_linear": _KIMI_LINEAR,
     "granitemoe": _GRANITE,
     "granitemoeshared": _GRANITE,
     "granitemoehybrid": _GRANITE_HYBRID,

@@ -29,7 +29,9 @@ Progress = Callable[[int, int], None]
 """(bytes done, bytes in all)"""
 
 
-def plan_shards(specs: Sequence[TensorSpec], limit: int = SHARD_BYTES) -> tuple[WeightSpec, ...]:
+def plan_shards(
+    specs: Sequence[TensorSpec], limit: int = SHARD_BYTES, prefix: str = "weights"
+) -> tuple[WeightSpec, ...]:
     """Give each weight a shard, in order. A shard exceeds `limit` only by holding one tensor."""
     if len({spec.name for spec in specs}) != len(specs):
         raise ValueError("two weights of the same name")
@@ -46,7 +48,7 @@ def plan_shards(specs: Sequence[TensorSpec], limit: int = SHARD_BYTES) -> tuple[
             name=spec.name,
             dtype=spec.dtype,
             shape=tuple(int(n) for n in spec.shape),
-            shard=f"weights-{number:05}-of-{total:05}.safetensors",
+            shard=f"{prefix}-{number:05}-of-{total:05}.safetensors",
         )
         for spec, number in zip(specs, numbers, strict=True)
     )

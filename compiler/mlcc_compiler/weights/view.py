@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -164,7 +165,7 @@ def _fits(form: Form, shape: tuple[int, ...]) -> bool:
     if form.experts:
         rows = shape[-1 if form.transposed else 1] if len(shape) == 3 else 1
         return len(shape) == 3 and shape[0] <= _MOST_EXPERTS and rows % len(form.names) == 0
-    if form.kinds:
+    if form.kinds > 1:
         return len(shape) == 2 and shape[1] % form.kinds == 0
     return len(form.names) == 1 or (len(shape) == 2 and shape[0] % len(form.names) == 0)
 
@@ -174,7 +175,7 @@ def _of_form(
 ) -> Iterable[tuple[str, Part]]:
     names = [match.expand(name) for name in form.names]
     if form.kinds:
-        yield names[0], Part(source, (shape[0] * shape[1],), kinds=form.kinds)
+        yield names[0], Part(source, (prod(shape),), kinds=form.kinds)
         return
     for expert in range(shape[0]) if form.experts else (None,):
         own = shape[1:] if form.experts else shape

@@ -70,8 +70,10 @@ def style_of(
             text = render(style.apply(_TRIED))
         except MlccError:
             continue
-        left_out = left_out or _NAME not in text
-        sound = _NAME in text and _KEY in text and _VALUE in text
+        # Kimi's have the id, which is the function's name and a number, where others have the name
+        named = _NAME in text or (_ID in text and _KEY in text)
+        left_out = left_out or not named
+        sound = named and _KEY in text and _VALUE in text
         if sound and "None" not in text and f"{{'{_KEY}'" not in text and '\\"' not in text:
             return style
     return CallStyle(told=told) if left_out else CallStyle()

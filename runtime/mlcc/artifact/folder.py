@@ -111,12 +111,14 @@ class Artifact:
     def chat_template(self) -> str | None:
         return self.chat_templates.get("default")
 
-    def weights(self) -> dict[str, TensorEntry]:
-        """Where every weight lies, in the order `forward` takes them. Raises ArtifactError."""
-        headers = {}
+    def weights(self, rank: int = 0) -> dict[str, TensorEntry]:
+        """Where every weight lies, in the order `forward` takes them: of a model of several ranks,
+        those of one. Raises ArtifactError."""
+        headers, ranks = {}, self.manifest.ranks
         for shard in self.manifest.weights.shards:
+            own = ranks.shard(rank, shard) if ranks else shard
             try:
-                headers[shard] = read_header(resolve_inside(self.folder, shard))
+                headers[shard] = read_header(resolve_inside(self.folder, own))
             except (SafetensorsError, OSError) as error:
                 raise ArtifactError(f"{self.folder}: {error}; compile the model again") from error
         return {spec.name: self._entry(spec, headers[spec.shard]) for spec in self._specs}

@@ -50,6 +50,8 @@ class Manifest(ManifestRecord):
             del plain["adapters"]  # as it was before there were any
         if self.encoder is None:
             del plain["encoder"]  # likewise
+        if self.ranks is None:
+            del plain["ranks"]
         try:
             text = json.dumps(plain, indent=1, ensure_ascii=False, allow_nan=False)
         except (TypeError, ValueError) as error:

@@ -21,6 +21,7 @@ from mlcc.artifact.schema import (
     MANIFEST_NAME,
     MOST_ADAPTER_RANK,
     MOST_ADAPTER_SLOTS,
+    MOST_RANKS,
     PAGE_FORMS,
     CacheInfo,
     FileEntry,
@@ -59,6 +60,7 @@ def _faults(manifest: ManifestRecord) -> Iterator[str]:
     yield from _twice("the file", paths)
     used = [manifest.library.path, *manifest.weights.shards, *manifest.alternatives]
     used += [manifest.model.licence] if manifest.model.licence else []
+    used += [shard for own in manifest.ranks.shards for shard in own] if manifest.ranks else []
     absent = sorted(set(used) - set(paths))
     yield from (f"uses {path!r:.200} but lists no such file" for path in absent)
     dtypes = {tensor.dtype for cache in manifest.caches for tensor in cache.tensors}
@@ -74,6 +76,7 @@ def _faults(manifest: ManifestRecord) -> Iterator[str]:
     yield from _of_adapters(manifest)
     yield from _of_encoder(manifest)
     yield from _of_weights(manifest)
+    yield from _of_ranks(manifest)
     yield from _of_sums(manifest)
 
 
@@ -178,6 +181,26 @@ def _of_weights(manifest: ManifestRecord) -> Iterator[str]:
     for entry in manifest.files:
         if entry.bytes < held.get(entry.path, 0):
             yield f"has more weights in {entry.path} than it has bytes"
+
+
+def _of_ranks(manifest: ManifestRecord) -> Iterator[str]:
+    """Each has as many shards as rank 0, as large as its."""
+    if manifest.ranks is None:
+        return
+    first, *others = manifest.ranks.shards or ((),)
+    if not 1 <= len(others) < MOST_RANKS or not first:
+        yield f"has {len(others) + 1} ranks, which is not within 2 .. {MOST_RANKS}"
+    if not set(first) <= set(manifest.weights.shards):
+        yield "has shards of rank 0 that hold no weights"
+    yield from _twice("the shard of a rank", [s for own in manifest.ranks.shards for s in own])
+    sizes = {entry.path: entry.bytes for entry in manifest.files}
+    for rank, own in enumerate(others, 1):
+        if [sizes.get(shard) for shard in own] != [sizes.get(shard) for shard in first]:
+            yield f"has shards of rank {rank} that are not as rank 0's"
+    if manifest.adapters is not None or manifest.encoder is not None:
+        yield "has ranks, and adapters or an encoder"
+    if manifest.target.device != "cpu":
+        yield f"has ranks on {manifest.target.device!r:.40}, where none are built"
 
 
 def _of_sums(manifest: ManifestRecord) -> Iterator[str]:

@@ -30,6 +30,8 @@ ACTIVATION_DTYPES = ("float32",)
 kernel set's to compute: its kernels widen what they load and round what they store."""
 MOST_ADAPTER_RANK, MOST_ADAPTER_SLOTS = 512, 1024
 """For which a model may be compiled."""
+MOST_RANKS = 64
+"""Processes of tensor parallelism."""
 AGAIN = "compile the model again or copy the folder again"
 
 
@@ -200,6 +202,25 @@ class WeightsInfo:
 
 
 @dataclass(frozen=True, kw_only=True)
+class RanksInfo:
+    """Processes that compute the model together, by one library (tensor parallelism). Weights,
+    caches and memory of the manifest are what one of them has."""
+
+    shards: tuple[tuple[str, ...], ...]
+    """Of each rank, shards of its own, in one order: `weights` names those of rank 0. Other shards
+    all ranks read."""
+
+    @property
+    def count(self) -> int:
+        return len(self.shards)
+
+    def shard(self, rank: int, shard: str) -> str:
+        """What a rank reads where rank 0 reads `shard`."""
+        first = self.shards[0]
+        return self.shards[rank][first.index(shard)] if shard in first else shard
+
+
+@dataclass(frozen=True, kw_only=True)
 class AdapterSite:
     """One product of the library to which adapters add: a linear layer, or several of one input
     that were merged (q, k, v), side by side."""
@@ -328,6 +349,8 @@ class ManifestRecord:
     """None = compiled without room for any."""
     encoder: EncoderInfo | None = None
     """None = the model writes."""
+    ranks: RanksInfo | None = None
+    """None = one process computes it."""
     activation_dtype: str = "float32"
     """What the model's operators hand to one another. Logits are float32 whatever it is."""
     schema_version: int = SCHEMA_VERSION

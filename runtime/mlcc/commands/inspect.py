@@ -75,6 +75,9 @@ def describe(manifest: Manifest) -> Iterator[tuple[str, str]]:
     yield "memory", _memory(manifest)
     shards = len(manifest.weights.shards)
     yield "weights", f"{len(manifest.weights.tensors)} tensors in {_count(shards, 'shard')}"
+    if manifest.ranks is not None:
+        own = _count(len(manifest.ranks.shards[0]), "shard")
+        yield "ranks", f"{manifest.ranks.count} processes, each with {own} of its own"
     yield from _files(manifest)
     tools = manifest.tools
     yield "made by", f"mlcc {tools.mlcc}, tvm {tools.tvm}, tvm-ffi {tools.tvm_ffi}"
@@ -97,7 +100,8 @@ def _memory(manifest: Manifest) -> str:
         "caches": plan.cache_bytes,
         "workspace": plan.workspace_bytes,
     }
-    total = size(sum(parts.values()))
+    each = f"each of {manifest.ranks.count} ranks " if manifest.ranks else ""
+    total = each + size(sum(parts.values()))
     return f"{total} = " + " + ".join(f"{name} {size(count)}" for name, count in parts.items())
 
 

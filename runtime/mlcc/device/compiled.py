@@ -38,6 +38,7 @@ class CompiledExecutor:
     exports, as the manifest lists them. interface: the manifest's, which must be the library's own.
     linked: the prefix of the model's static library, which is taken if the program has linked it.
     streamed: memory may not hold all experts, so steps fetch from their file those that they chose.
+    ranks: which of several processes that compute the model together this is (`device/ranks.py`).
     Raises ArtifactError if it is not, DeviceError if the library does not load, CapacityError if
     something does not fit. Any thread may call, one after the other.
     """
@@ -56,6 +57,7 @@ class CompiledExecutor:
         adapters: AdaptersInfo | None = None,
         linked: str = "",
         streamed: bool = False,
+        ranks: c.Ranks = c.ALONE,
     ) -> None:
         self.capacity = capacity
         self.place = place
@@ -91,6 +93,7 @@ class CompiledExecutor:
                 ),
                 telling.tell,
                 _adapters(adapters),
+                ranks,
             )
         telling.finish()
         with self._typed("making room for steps"):
@@ -162,6 +165,12 @@ class CompiledExecutor:
         except self._library.Failed as failure:
             raise self._error(failure, "collecting a step") from None
         return Result(tokens, logprobs, pairs_of(likeliest, theirs) if likeliest else None)
+
+    def follow(self) -> None:
+        """Compute what rank 0 is asked, until it is closed: of another rank. Raises
+        DeviceLostError if rank 0 ended otherwise."""
+        with self._typed("following rank 0"):
+            self._executor.follow()
 
     def logits(self, batch: Batch) -> memoryview[float]:
         """Run a batch and return its logits f32[r, vocab] instead of sampling: for evaluation."""

@@ -47,6 +47,8 @@ def error_of(status: int, text: str, doing: str, library: Path, place: Place) ->
             f"the GPU's memory is full while {doing}: {text}; use a smaller --context or "
             "--max-batch, or compile with a smaller --quant"
         )
+    if status == c.RANK:
+        return DeviceLostError(f"{text} while {doing}; open the model again")
     if status == c.LOST:
         return DeviceLostError(f"the GPU was lost while {doing}: {text}")
     return DeviceError(f"the device failed while {doing}: {text}")

@@ -20,7 +20,7 @@ from mlcc.errors import DeviceError
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-ABI = 4
+ABI = 5
 """MLCC_EXECUTOR_ABI."""
 MODULE = "libmlcc_executor"
 """Its initializing function is named after it, wherever the file is."""
@@ -28,6 +28,7 @@ _FOLDER = Path(__file__).resolve().parent / "lib"
 LIBRARY = _FOLDER / f"{MODULE}.{'dylib' if sys.platform == 'darwin' else 'so'}"
 
 OK, ARGUMENT, NO_LIBRARY, INTERFACE, WEIGHTS, DEVICE, MEMORY, STATE, UNSUPPORTED, LOST = range(10)
+RANK = 10
 """mlcc_executor_status."""
 DEVICES = {"cpu": 0, "webgpu": 1}
 """mlcc_device_kind."""
@@ -49,6 +50,9 @@ Cache: TypeAlias = tuple[int, bytes, tuple[int, ...]]
 
 Adapters: TypeAlias = tuple[int, int, tuple[tuple[int, int], ...]]
 """Slots, rank, and of each mlcc_adapter_tensor rows and columns."""
+Ranks: TypeAlias = tuple[int, int, int, tuple[int, ...]]
+"""mlcc_ranks: rank, count, memory, peers."""
+ALONE: Ranks = (0, 0, -1, ())
 Matrix: TypeAlias = tuple[int, int, int, int, int, int, bytes, bytes, float]
 """mlcc_adapter_matrix: tensor, transposed, row, column, rows, columns, dtype, data, scale."""
 
@@ -81,6 +85,10 @@ class OpenExecutor(Protocol):
 
     def collect(self, ticket: int, /) -> tuple[list[int], list[float], list[int], list[float]]:
         """Tokens, log-probabilities; the top ones' if a row wanted any, else nothing."""
+        ...
+
+    def follow(self) -> None:
+        """Compute what rank 0 is asked, until it is closed."""
         ...
 
     def logits(self, count: int, /) -> bytearray:
@@ -132,6 +140,7 @@ class Module(Protocol):
         bounds: Bounds,
         progress: Callable[[int], None],
         adapters: Adapters,
+        ranks: Ranks,
         /,
     ) -> OpenExecutor: ...
 

@@ -216,6 +216,7 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "relax.split": _split,
     "mlcc.embedding": lambda token_ids, table, scheme: embedding(token_ids, table),
     "mlcc.linear": lambda *arguments: linear(*arguments[:-1]),
+    "mlcc.concat_rows": lambda *weights: np.concatenate(weights),
     "mlcc.rms_norm": rms_norm,
     "mlcc.layer_norm": layer_norm,
     "mlcc.rope_table": rope_table,

@@ -24,6 +24,11 @@ def take_parts(x: Array, groups: int, parts: str) -> Array:
     return np.concatenate([part.reshape(len(x), -1) for part in taken], axis=1)
 
 
+def side_by_side(*parts: Array) -> Array:
+    """Their columns, one part's after the other's."""
+    return np.concatenate(parts, axis=1)
+
+
 def causal_conv(
     step: StepView,
     cache: LayerCache,
@@ -69,7 +74,8 @@ def delta_rule(
     parts = np.split(qkv, [keys, 2 * keys], axis=1)
     q, k, v = (p.reshape(len(qkv), *shape) for p, shape in zip(parts, shapes, strict=True))
     beta = 1 / (1 + np.exp(-b))
-    decay = np.exp(-np.exp(a_log) * np.logaddexp(a + dt_bias, 0))
+    speeds = np.logaddexp(a + dt_bias, 0).reshape(len(qkv), v_heads, -1)  # of each, or of each key
+    decay = np.exp(-np.exp(a_log)[:, None] * speeds)
     out = np.zeros((len(qkv), v_heads, v_dim), qkv.dtype)
     for begin, end, state, slot in _sequences(step, cache.group, states):
         for h in range(v_heads):
@@ -128,6 +134,7 @@ def _sequences(step: StepView, group: int, states: Array) -> list[tuple[int, int
 
 OPERATORS: dict[str, Callable[..., Any] | Remembers] = {
     "mlcc.take_parts": take_parts,
+    "mlcc.side_by_side": side_by_side,
     "mlcc.causal_conv": Remembers(causal_conv),
     "mlcc.delta_rule": Remembers(delta_rule),
     "mlcc.selective_scan": Remembers(selective_scan),

@@ -57,6 +57,15 @@ class Room:
 UNKNOWN = Room()
 
 
+def share_of(room: Room, ranks: int) -> Room:
+    """What each of several processes that compute a model together may take."""
+    if room.bytes is None or ranks == 1:
+        return room
+    each = (room.why or "{} of memory are free") + f" for each of {ranks} ranks"
+    whole, reserve = room.bytes, room.reserve
+    return replace(room, bytes=whole // ranks, reserve=reserve // ranks, why=each, mapped=False)
+
+
 def plan_capacity(
     manifest: Manifest,
     *,

@@ -24,7 +24,7 @@ extern "C" {
 #endif
 
 // Of this header; `mlcc_executor_abi` tells the library's.
-#define MLCC_EXECUTOR_ABI 4
+#define MLCC_EXECUTOR_ABI 5
 
 typedef enum {
   MLCC_OK = 0,
@@ -37,6 +37,7 @@ typedef enum {
   MLCC_STATE = 7,      // there is no such ticket, or it was collected
   MLCC_UNSUPPORTED = 8,  // the step wants a function that the library does not have
   MLCC_LOST = 9,       // the device is gone: nothing on it can be used again
+  MLCC_RANK = 10,      // another rank ended or failed: nothing can be computed again
 } mlcc_executor_status;
 
 typedef struct mlcc_executor mlcc_executor;
@@ -110,6 +111,15 @@ typedef struct {
   float scale;            // what it is multiplied with
 } mlcc_adapter_matrix;
 
+// Processes that compute a model together, each with its own part of the weights and caches. All open the
+// same library with records that differ in weights alone; rank 0 is asked, the others `follow` it.
+typedef struct {
+  int32_t rank, count;   // count 0 = this process is alone
+  int32_t memory;        // a descriptor of memory that all have: empty at first, of zeros where it grows
+  int32_t num_peers;
+  const int32_t* peers;  // descriptors that hang up as a process ends: of rank 0 each other rank's, else rank 0's
+} mlcc_ranks;
+
 typedef struct {
   int32_t abi;           // MLCC_EXECUTOR_ABI
   int32_t threads;       // of kernels, at least 1
@@ -133,6 +143,7 @@ typedef struct {
   int32_t adapter_rank;   // the largest of an adapter
   int32_t num_adapters;
   const mlcc_adapter_tensor* adapters;  // in the order in which `forward_adapters` takes them
+  mlcc_ranks ranks;  // CPUs only
 } mlcc_executor_options;
 
 // What one kernel did since `mlcc_executor_watch`.
@@ -171,8 +182,12 @@ MLCC_API mlcc_executor_status mlcc_executor_webgpu_devices(const char** json);
 // Executors on it fail with MLCC_LOST from then on, and no new one can be opened.
 MLCC_API mlcc_executor_status mlcc_executor_webgpu_close(int32_t device_index);
 
-// Loads the library, maps the weights, allocates the caches. `*executor` is NULL on failure.
+// Loads the library, maps the weights, allocates the caches. `*executor` is NULL on failure. Of ranks each waits
+// here for all others.
 MLCC_API mlcc_executor_status mlcc_executor_open(const mlcc_executor_options* options, mlcc_executor** executor);
+
+// Of ranks but 0: computes what rank 0 is asked, until that is closed; MLCC_RANK if it ended otherwise.
+MLCC_API mlcc_executor_status mlcc_executor_follow(mlcc_executor* executor);
 
 // The buffers of the next step and of its adjustments, int32[layout.words] and
 // int32[bounds.adjust_words], in this process's memory. They stay where they are until the executor is

@@ -21,6 +21,7 @@ mlcc_executor_status status_of(const std::string& fault) {
 Error device_error(const tvm::ffi::Error& error) {
   std::string text = error.message();
   if (error.kind() == "MemoryError" || text == std::bad_alloc().what()) return {MLCC_MEMORY, text};
+  if (error.kind() == kRankError) return {MLCC_RANK, text};
   size_t begin = text.find(kPlugin);
   if (begin == std::string::npos) return {MLCC_DEVICE, text};
   begin += std::strlen(kPlugin);

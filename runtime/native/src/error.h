@@ -11,6 +11,9 @@
 
 namespace mlcc {
 
+// The kind of errors that an ending of another rank raises, whatever they pass on their way.
+constexpr char kRankError[] = "RankError";
+
 class Error : public std::runtime_error {
  public:
   Error(mlcc_executor_status status, const std::string& text) : std::runtime_error(text), status(status) {}

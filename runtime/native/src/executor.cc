@@ -151,6 +151,10 @@ mlcc_executor_status mlcc_executor_collect(mlcc_executor* executor, int64_t tick
   });
 }
 
+mlcc_executor_status mlcc_executor_follow(mlcc_executor* executor) {
+  return with(executor, [=](mlcc::Model& model) { model.follow(); });
+}
+
 void mlcc_executor_forget(mlcc_executor* executor, int64_t ticket) {
   with(executor, [=](mlcc::Model& model) { model.forget(ticket); });
 }

@@ -9,11 +9,13 @@ namespace {
 
 constexpr int kPooled = 2;  // memory::AllocatorType::kPooled
 
-ffi::Module load(const std::string& path) {
+ffi::Module load(const std::string& path, const ffi::Optional<ffi::Module>& imported) {
   if (auto prefix = linked_prefix(path)) return linked_module(*prefix);
   check_library_file(path);
   try {
-    return ffi::Module::LoadFromFile(path);
+    ffi::Module module = ffi::Module::LoadFromFile(path);
+    if (imported) module->ImportModule(*imported);
+    return module;
   } catch (const ffi::Error& error) {
     throw Error(MLCC_LIBRARY, error.message());
   }
@@ -38,8 +40,8 @@ ffi::Module machine_of(const ffi::Module& module, DLDevice device, Workspace& wo
 
 }  // namespace
 
-Library::Library(const std::string& path, DLDevice device)
-    : path_(path), device_(device), module_(load(path)), machine_(machine_of(module_, device, workspace_)) {}
+Library::Library(const std::string& path, DLDevice device, const ffi::Optional<ffi::Module>& imported)
+    : path_(path), device_(device), module_(load(path, imported)), machine_(machine_of(module_, device, workspace_)) {}
 
 ffi::Function Library::function(const std::string& name) const {
   ffi::Optional<ffi::Function> found = machine_->GetFunction(name);

@@ -18,8 +18,8 @@ void check_library_file(const std::string& path);
 
 class Library {
  public:
-  // To run on a device. Throws Error(MLCC_LIBRARY).
-  Library(const std::string& path, DLDevice device);
+  // To run on a device; `imported`: whose functions it calls, if it calls any. Throws Error(MLCC_LIBRARY).
+  Library(const std::string& path, DLDevice device, const tvm::ffi::Optional<tvm::ffi::Module>& imported);
 
   // Throws Error(MLCC_LIBRARY) if the library has none of that name.
   tvm::ffi::Function function(const std::string& name) const;

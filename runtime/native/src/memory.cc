@@ -75,6 +75,10 @@ ffi::Tensor zeros(const ffi::Shape& shape, DLDataType dtype, const char* what) {
   return made;
 }
 
+ffi::Tensor borrowed(void* data, const ffi::Shape& shape, DLDataType dtype) {
+  return ffi::Tensor::FromNDAlloc(Borrowed(), shape, dtype, kCpu, data);
+}
+
 class WeightFiles::Mapping {
  public:
   explicit Mapping(const std::string& path) : path_(path) {
@@ -122,7 +126,7 @@ ffi::Tensor WeightFiles::tensor(const mlcc_weight& weight) {
   uint64_t bytes = bytes_of(shape, dtype);
   char* data = file->at(weight.offset, bytes);
   if (reinterpret_cast<uintptr_t>(data) % kAlignment == 0 && bytes) {
-    return ffi::Tensor::FromNDAlloc(Borrowed(), shape, dtype, kCpu, data);
+    return borrowed(data, shape, dtype);
   }
   ffi::Tensor copy = empty(shape, dtype, "a weight");
   if (bytes) std::memcpy(copy.data_ptr(), data, bytes);

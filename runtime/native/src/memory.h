@@ -38,6 +38,9 @@ inline int64_t bytes_of(const ffi::Tensor& tensor) {
 
 inline int32_t* words_of(const ffi::Tensor& tensor) { return static_cast<int32_t*>(tensor.data_ptr()); }
 
+// Over memory that somebody else keeps.
+ffi::Tensor borrowed(void* data, const ffi::Shape& shape, DLDataType dtype);
+
 // Files of weights, each mapped once, for reading. Tensors must not outlive it.
 class WeightFiles {
  public:

@@ -28,6 +28,11 @@ std::map<const void*, int32_t> groups_of(const mlcc_executor_options& options,
   return groups;
 }
 
+ffi::Optional<ffi::Module> collectives_of(Ranks* ranks) {
+  if (ranks == nullptr) return std::nullopt;
+  return ranks->collectives();
+}
+
 // Calls are kept until its end.
 class Noting {
  public:
@@ -44,16 +49,20 @@ class Noting {
 Model::Model(const mlcc_executor_options& options)
     : layout_(options),
       device_(options.device, options.device_index),
-      library_(library_of(options), device_.id()),
+      ranks_(Ranks::of(options)),
+      library_(library_of(options), device_.id(), collectives_of(ranks_.get())),
       threads_(options.threads),
       weights_(weights_of(options)),
       caches_(caches_of(options)),
       low_rank_(options, device_),
-      step_(device_.inbox(layout_.words, "steps")),
+      step_(ranks_ ? Inbox{ranks_->step(), ranks_->step()} : device_.inbox(layout_.words, "steps")),
       last_sampled_(device_.words(options.bounds.rows, "tokens")),
       log_(layout_, groups_of(options, caches_), device_.is_host()),
       decodes_(layout_, device_.is_host()) {
   find_functions(options);
+  if (!ranks_) return;
+  adjustments_ = Inbox{ranks_->adjustments(), ranks_->adjustments()};
+  ranks_->join();
 }
 
 void Model::find_functions(const mlcc_executor_options& options) {
@@ -202,6 +211,7 @@ int64_t Model::submit(bool adjusted) {
   if (step.copies > 0) function(kCopyPages);
   if (step.top_logprobs > 0) function(kTopLogprobs);
   Turn turn(threads_);
+  Together together(ranks_.get(), adjusted ? Command::kAdjustedStep : Command::kStep);
   send_step(step);
   if (adjusted) device_.send(*adjustments_, adjustment_words()[adjust_header::words]);
   copy_pages(step);
@@ -219,6 +229,7 @@ int64_t Model::submit(bool adjusted) {
     if (keep) decodes_.keep(std::move(made), library_.workspace());
   }
   if (!replayed || adjusted || step.top_logprobs > 0) library_.rest();
+  together.finish();
   previous_rows_ = step.rows;
   return next_ticket_++;
 }
@@ -234,10 +245,12 @@ Results Model::take(int64_t ticket) {
 ffi::Tensor Model::logits() {
   Step step = checked();
   Turn turn(threads_);
+  Together together(ranks_.get(), Command::kLogits);
   send_step(step);
   copy_pages(step);
   ffi::Tensor logits = device_.host(forward(step, step.pages));
   library_.rest();
+  together.finish();
   return logits;
 }
 

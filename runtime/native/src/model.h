@@ -4,6 +4,7 @@
 #define MLCC_MODEL_H_
 
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -18,6 +19,7 @@
 #include "library.h"
 #include "low_rank.h"
 #include "memory.h"
+#include "ranks.h"
 
 namespace mlcc {
 
@@ -46,6 +48,7 @@ class Model {
   int32_t* step_words() { return words_of(step_.here); }
   int32_t* adjustment_words();
   void write_adapter(int32_t slot, const mlcc_adapter_matrix* matrices, int32_t count) {
+    require_alone("takes no adapters");
     low_rank_.write(device_, slot, matrices, count);
   }
 
@@ -56,6 +59,8 @@ class Model {
   void forget(int64_t ticket) { results_.erase(ticket); }
   // [rows, vocabulary], in this process's memory.
   ffi::Tensor logits();
+  // Computes what rank 0 is asked, until that is closed.
+  void follow();
 
   // The bytes of pages, cache after cache as they were given, in each page after page; just as many as
   // `size` says. Throws Error, also while results wait to be taken.
@@ -74,12 +79,15 @@ class Model {
   // Calls move(cache, offset in it, bytes, where they are here) for pages that lie together.
   template <typename Byte, typename Move>
   void each_page_run(const PageIds& of, Byte* bytes, size_t size, Move move) const;
+  // Throws Error(MLCC_UNSUPPORTED) for what ranks do not do.
+  void require_alone(const char* does) const;
   void find_functions(const mlcc_executor_options& options);
   // Throws Error(MLCC_UNSUPPORTED) if the library has it not.
   const ffi::Function& function(Role role) const;
   // The same; while kernels are watched or kept, on a machine that tells of each call.
   ffi::Function running(Role role);
   void on_call(const ffi::PackedArgs& hooked);
+  void follow(Command command);
   Step checked();
   void send_step(const Step& step);
   void copy_pages(const Step& step);
@@ -96,6 +104,7 @@ class Model {
   Device device_;
   WeightFiles files_;
   Experts experts_;
+  std::unique_ptr<Ranks> ranks_;  // null of a process that is alone
   Library library_;
   ffi::Function functions_[kRoles];  // null where the library has none
   int threads_;

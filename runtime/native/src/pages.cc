@@ -24,6 +24,7 @@ std::vector<std::pair<int64_t, int64_t>> runs_of(const int32_t* ids, int32_t cou
 
 template <typename Byte, typename Move>
 void Model::each_page_run(const PageIds& of, Byte* bytes, size_t size, Move move) const {
+  require_alone("moves no pages");
   require(results_.empty(), MLCC_STATE, "pages are moved between steps, and some are not collected");
   require(of.group >= 0 && of.group < static_cast<int32_t>(layout_.groups.size()), MLCC_ARGUMENT,
           "pages of no group");

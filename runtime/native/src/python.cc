@@ -106,6 +106,13 @@ PyObject* likelihood(PyObject* self, PyObject* targets) {
   });
 }
 
+PyObject* follow(PyObject* self, PyObject*) {
+  return guarded([=] {
+    call(mlcc_executor_follow, handle_of(self));
+    return none();
+  });
+}
+
 PyObject* use(PyObject* self, PyObject*) {
   return guarded([=] {
     mlcc_use used{};
@@ -198,6 +205,7 @@ PyMethodDef executor_methods[] = {
     {"adapter", adapter, METH_VARARGS, nullptr},
     {"submit", submit, METH_O, nullptr},
     {"collect", collect, METH_O, nullptr},
+    {"follow", follow, METH_NOARGS, nullptr},
     {"logits", logits, METH_O, nullptr},
     {"likelihood", likelihood, METH_O, nullptr},
     {"read_pages", read_pages, METH_VARARGS, nullptr},

@@ -31,25 +31,26 @@ void tell(void* context, int64_t bytes) {
 }  // namespace
 
 // (library, interface, threads, device, index, functions, weights, groups, caches, layout, bounds, progress,
-// adapters):
+// adapters, ranks):
 // paths and dtypes are bytes, `interface` a str or None; a weight is (path, offset, dtype, shape, matrices), a group
 // (kind, page size, pool, most pages), a cache (group, dtype, shape), a table of the layout (offset, entries),
-// adapters (slots, rank, ((rows, columns), ...)).
+// adapters (slots, rank, ((rows, columns), ...)), ranks (rank, count, memory, (peer, ...)).
 PyObject* open_executor(PyObject*, PyObject* arguments) {
   return guarded([=] {
     mlcc_executor_options options{};
     options.abi = MLCC_EXECUTOR_ABI;
     PyObject *functions = nullptr, *weights = nullptr, *groups = nullptr, *caches = nullptr, *callable = nullptr;
-    PyObject* shapes_of_adapters = nullptr;
+    PyObject *shapes_of_adapters = nullptr, *peers = nullptr;
     mlcc_step_layout& to = options.layout;
     mlcc_bounds& bounds = options.bounds;
-    parse(arguments, "yziiiOOOO((ii)(ii)(ii)(ii)(ii)(ii)i)(iiiiiii)O(iiO)", &options.library, &options.interface,
+    parse(arguments, "yziiiOOOO((ii)(ii)(ii)(ii)(ii)(ii)i)(iiiiiii)O(iiO)(iiiO)", &options.library, &options.interface,
           &options.threads, &options.device, &options.device_index, &functions, &weights, &groups, &caches,
           &to.header.offset, &to.header.entries, &to.sequences.offset, &to.sequences.entries, &to.rows.offset,
           &to.rows.entries, &to.copies.offset, &to.copies.entries, &to.tokens.offset, &to.tokens.entries,
           &to.pages.offset, &to.pages.entries, &to.words, &bounds.vocabulary, &bounds.context, &bounds.tokens,
           &bounds.sequences, &bounds.rows, &bounds.adjust_rows, &bounds.adjust_words, &callable,
-          &options.adapter_slots, &options.adapter_rank, &shapes_of_adapters);
+          &options.adapter_slots, &options.adapter_rank, &shapes_of_adapters, &options.ranks.rank, &options.ranks.count,
+          &options.ranks.memory, &peers);
 
     Shapes shapes;  // inner vectors stay where they are
     auto names = items<const char*>(functions, [](PyObject* name) { return made(PyBytes_AsString(name)); });
@@ -81,6 +82,9 @@ PyObject* open_executor(PyObject*, PyObject* arguments) {
       parse(item, "LL", &rows, &columns);
       return mlcc_adapter_tensor{rows, columns};
     });
+    auto ends = items<int32_t>(peers, [](PyObject* item) { return static_cast<int32_t>(integer(item)); });
+    options.ranks.peers = ends.data();
+    options.ranks.num_peers = static_cast<int32_t>(ends.size());
     options.adapters = adapters.data();
     options.num_adapters = static_cast<int32_t>(adapters.size());
     options.functions = names.data();

@@ -15,20 +15,13 @@
 #include <optional>
 #include <thread>
 
+#include "spin.h"
+
 namespace mlcc {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr auto kAwake = std::chrono::milliseconds(5);
-constexpr int kPauses = 64;  // before the core is offered to others
-
-inline void pause() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
 
 // One kernel call.
 struct Job {

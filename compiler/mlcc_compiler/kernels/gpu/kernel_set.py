@@ -50,6 +50,7 @@ FACTORIES: dict[str, Factory] = {
     "above": streams.above,
     "scale_columns": elementwise.scale_columns,
     "take_parts": parts.take_parts,
+    "side_by_side": parts.side_by_side,
     "take_rows": elementwise.take_rows,
     "mean_rows": pooling.mean_rows,
     "remap": pooling.remap,

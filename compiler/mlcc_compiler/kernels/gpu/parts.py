@@ -6,8 +6,28 @@ from mlcc_compiler._tvm import T
 from mlcc_compiler.kernels.frame import Expr, PrimFunc, Sizes, activations, kernel, store
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.elementwise import each_element
-from mlcc_compiler.kernels.gpu.workgroup import bind
+from mlcc_compiler.kernels.gpu.workgroup import bind, when
 from mlcc_compiler.kernels.parts import Part, parts_of
+
+
+def side_by_side(gpu: Gpu, *rows: Sizes) -> PrimFunc:
+    """(parts f32[n, size]) -> f32[n, sum of sizes]: their columns, one part's after the other's."""
+    sizes = [size for (size,) in rows]
+
+    def body(*buffers: Expr) -> None:
+        *parts, out = buffers
+
+        def element(i: Expr, j: Expr) -> None:
+            begin = 0
+            for part, size in zip(parts, sizes, strict=True):
+                with when(T.And(j >= begin, j < begin + size)):
+                    store(out, part[i, j - begin], i, j)
+                begin += size
+
+        each_element(gpu, out.shape[0], sum(sizes), element)
+
+    parts = {f"part{p}": activations(gpu, "n", size) for p, size in enumerate(sizes)}
+    return kernel(body, **parts, out=activations(gpu, "n", sum(sizes)))
 
 
 def take_parts(gpu: Gpu, row: Sizes, groups: int, text: str) -> PrimFunc:

@@ -2,14 +2,18 @@
 
 A task is a tile of an expert's columns times all tokens that chose it, some rows at a time: the
 loops of a linear (`cpu/linear`), whose rows are found through the order of `order.py`. So weights
-that nobody chose are not read, and the others once for a step. Tasks of a tile are neighbours:
-each thread has a share of every expert, however many tokens that has.
+that nobody chose are not read, and the others once for a step.
+
+Tasks go by runs of neighbouring tiles, in each run expert by expert: so each thread has a share of
+every expert, however many tokens that has. A run is as long as a memory that is read ahead wants
+it, and of a single token, whose experts cost the same, a whole matrix.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import gcd
 from typing import Any
 
 from mlcc_compiler._tvm import B, IRBuilder, T
@@ -25,6 +29,9 @@ from mlcc_compiler.kernels.cpu.linear.tile import OPAQUE, Output, cover_rows
 from mlcc_compiler.kernels.frame import Expr, PrimFunc
 from mlcc_compiler.kernels.kernel_set import KernelSet
 from mlcc_compiler.layout import WeightLayout
+
+_RUN = 4
+"""Neighbouring tiles of an expert, in a step of several tokens."""
 
 
 def stored(isa: Isa, shape: Sequence[int], scheme: str) -> ExpertPacking:
@@ -86,10 +93,11 @@ def expert_linear(
         sizes = ROW_TILES if one.scheme.is_float else row_tiles(isa)
 
         count = B.bind(T.Cast("int64", active[0]))
+        run = B.bind(T.Select(n == 1, T.int64(one.tiles), T.int64(gcd(one.tiles, _RUN))))
         with B.parallel(count * (kinds * one.tiles)) as task:
-            expert = B.bind(T.Cast("int64", active[task % count + 1]))
-            tile = B.bind(task // count % one.tiles)
-            kind = B.bind(task // (count * one.tiles))
+            expert = B.bind(T.Cast("int64", active[task // run % count + 1]))
+            place = B.bind(task // (run * count) * run + task % run)
+            tile, kind = B.bind(place % one.tiles), B.bind(place // one.tiles)
             first = B.bind(T.Cast("int64", begin[expert]))
             places = B.bind(T.Cast("int64", begin[expert + 1]) - first)
 

@@ -16,13 +16,13 @@ from math import gcd
 from mlcc_compiler._tvm import T
 from mlcc_compiler.caches import CacheLayout
 from mlcc_compiler.kernels.cpu.isa import Isa
-from mlcc_compiler.kernels.cpu.state.delta import softplus
 from mlcc_compiler.kernels.cpu.state.sequences import bring, each_sequence
 from mlcc_compiler.kernels.cpu.vector_math import (
     Registers,
     bind,
     exp,
     fit_lanes,
+    softplus,
     span,
     spread,
     sum_lanes,

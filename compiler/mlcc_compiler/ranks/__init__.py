@@ -1,0 +1,1 @@
+"""Tensor parallelism: a model that several processes, its ranks, compute together."""
