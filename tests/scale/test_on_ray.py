@@ -26,6 +26,8 @@ pytest.importorskip("ray")
 KEY = {"Authorization": f"Bearer {API_KEY}"}
 REPLICAS = 2
 NOT_YET_TOLD = {"cancel/running-while-streaming"}
+TOPICS = {"answers", "streaming", "cancel", "structured", "tools", "logprobs", "batching"}
+"""What goes through Ray, of which the ordinary run asks; the rest is the server's own."""
 
 
 @dataclass(frozen=True)
@@ -109,13 +111,13 @@ def runner(request: pytest.FixtureRequest, served: Served) -> Iterator[Runner]:
 
 
 def shown() -> Iterator[object]:
-    """A vector of each topic; with --long, all but those that want counters of this moment:
+    """A vector of each of `TOPICS`; with --long, all but those that want counters of this moment:
     replicas tell theirs once a second."""
-    seen: set[str] = set()
+    left = set(TOPICS)
     for vector in load():
         if vector.fits("server") and vector.id not in NOT_YET_TOLD:
-            marks = [pytest.mark.long] if vector.topic in seen else []
-            seen.add(vector.topic)
+            marks = [] if vector.topic in left else [pytest.mark.long]
+            left.discard(vector.topic)
             yield pytest.param(vector, id=vector.id, marks=marks)
 
 
