@@ -214,11 +214,7 @@ def tvm_target(target: Target) -> Iterator[None]:
     # GPU kernels declare buffers of the size they need; looking for less took half of a compile.
     # CPU kernels have no conditions to hoist; looking for some took an eighth of it.
     useless = "s_tir.CompactBufferAllocation" if target.generator else "s_tir.HoistIfThenElse"
-    # Kernels need not check what they are given: their callers are the library's own functions,
-    # which check their arguments as they begin and make the rest in the shapes they were built for.
-    unchecked = {"tirx.disable_assert": True}
-    context = tvm.transform.PassContext(opt_level=3, disabled_pass=[useless], config=unchecked)
-    with tvm_target_of(target), context:
+    with tvm_target_of(target), tvm.transform.PassContext(opt_level=3, disabled_pass=[useless]):
         yield
 
 

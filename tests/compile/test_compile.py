@@ -21,6 +21,7 @@ PHASES = [
     "projections_merged",
     "paged_kv",
     "kernels",
+    "kernels_joined",
     "functions",
     "fused",
 ]
