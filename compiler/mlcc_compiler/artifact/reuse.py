@@ -12,7 +12,7 @@ import contextlib
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from math import prod
 from pathlib import Path
@@ -27,13 +27,13 @@ from mlcc.artifact.manifest import Manifest
 from mlcc.artifact.schema import TensorSpec, WeightsInfo, WeightSpec
 from mlcc.errors import ArtifactError, UnsupportedError
 from mlcc_compiler.artifact.package import ArtifactWriter
+from mlcc_compiler.calibration.ahead import packing_ahead
 from mlcc_compiler.calibration.choice import sampled
-from mlcc_compiler.calibration.sizes import input_sizes
 from mlcc_compiler.layout import WeightPlan
 from mlcc_compiler.options import RANDOM
 from mlcc_compiler.plan import Plan
 from mlcc_compiler.ranks.weights import RankWeights
-from mlcc_compiler.weights.convert import arrays_of, specs_of
+from mlcc_compiler.weights.convert import arrays_of, packed_ahead, specs_of
 from mlcc_compiler.weights.reader import Tensors
 from mlcc_compiler.weights.shards import plan_shards
 
@@ -133,14 +133,20 @@ def _check_sample(
     matrices = sorted((p for p in plans if p.use != "vector"), key=lambda p: prod(p.shape))
     sample = [*vectors, *matrices[:1]]
     specs = specs_of(sample)
-    sizes: Mapping[str, Any] = {}
-    if plan.options.calibrate == RANDOM:
-        rows, names = sampled(plan, RANDOM), [n for p in matrices[:1] for n in p.sources]
-        sizes = input_sizes(plan, rows, lambda done, total: None, names)
-    made = arrays_of(sample, tensors, plan.sources, lambda done, total: None, sizes)
-    for spec, array, there in zip(specs, made, stored.cut(specs), strict=True):
-        if there.tobytes() != array.tobytes():
-            raise _refusal(folder, f"it was compiled from other weights ('{spec.name}' differs)")
+    with contextlib.ExitStack() as kept:
+        made = arrays_of(sample, tensors, plan.sources, _silent)
+        if plan.options.calibrate == RANDOM:  # as a compile goes about it, to give the same bits
+            ahead = packing_ahead(plan, plans, sampled(plan, RANDOM))
+            made = packed_ahead(sample, kept.enter_context(ahead), _silent)
+        for spec, array, there in zip(specs, made, stored.cut(specs), strict=True):
+            if there.tobytes() != array.tobytes():
+                raise _refusal(
+                    folder, f"it was compiled from other weights ('{spec.name}' differs)"
+                )
+
+
+def _silent(done: int, total: int) -> None:
+    """Progress of what takes no time."""
 
 
 def _link(source: Path, destination: Path) -> None:
