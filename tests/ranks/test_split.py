@@ -14,8 +14,10 @@ from mlcc.artifact.folder import Artifact
 from mlcc.artifact.rules import check_consistency
 from mlcc.cli import cli
 from mlcc.errors import ArtifactError, UnsupportedError
+from mlcc_compiler.calibration.choice import rows_for, settled
+from mlcc_compiler.calibration.sizes import input_sizes
 from mlcc_compiler.checkpoint.folder import Checkpoint
-from mlcc_compiler.options import Options, check_options
+from mlcc_compiler.options import RANDOM, Options, check_options
 from mlcc_compiler.plan import Plan, make_plan
 from mlcc_compiler.quantization import dequantize, quantize, scheme
 from mlcc_compiler.ranks.parts import COLUMNS, ROWS, Part, rank_tensors
@@ -94,6 +96,23 @@ def test_a_head_that_does_not_divide_is_whole(tmp_path: Path) -> None:
     plan = planned(tmp_path / "model")
     assert any("the head is whole on every rank" in note for note in plan.notes)
     assert "lm_head.weight" not in plan.traced.names
+
+
+def test_ranks_round_for_the_sizes_of_whole_inputs(tmp_path: Path) -> None:
+    """Those of one process: of a matrix whose columns are divided, each its own."""
+    checkpoint("llama", tmp_path / "model", vocab_size=132, hidden_size=128)
+    one, two = (settled(planned(tmp_path / "model", ranks, quant="q4")) for ranks in (1, 2))
+    assert two.options.calibrate == RANDOM and two.split is not None and not two.notes
+    whole, sizes = (input_sizes(p, rows_for(p), lambda done, total: None) for p in (one, two))
+    ranks = [RankWeights(two, two.split, []).tensors(rank) for rank in (0, 1)]
+    own = [rank.of_columns(sizes) for rank in ranks]
+    assert whole.keys() == sizes.keys() == own[0].keys() and len(whole) == 14
+    for name, expected in whole.items():
+        divided = two.split.parts[name].axis == COLUMNS
+        np.testing.assert_array_equal(sizes[name], expected)
+        found = np.concatenate([each[name] for each in own]) if divided else own[1][name]
+        np.testing.assert_array_equal(found, expected)
+        assert all(o[name].shape == r.shapes[name][1:] for o, r in zip(own, ranks, strict=True))
 
 
 def test_parts_of_all_ranks_are_the_whole(tiny: Path) -> None:

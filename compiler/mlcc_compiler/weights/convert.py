@@ -114,29 +114,27 @@ def packed(
             matrix.check(name)
         return codes(stack(found))
 
-    by_rows = plan.layout.tile > 0 and len(plan.shape) == 2
-    if by_rows and reads_rows(tensors):
-        pieces = _shown(_pieces(plan, tensors, names, progress), shown)
-    else:
-        by_rows, pieces = False, _shown(_whole(plan, tensors, sources), shown)
-    if codes is not None and power is not None:
-        how = scheme(plan.scheme)
-        return codes(stack([quantize(weight, how, power) for weight in pieces]))
-    return _by_rows(plan, pieces) if by_rows else plan.layout.pack(next(pieces))
-
-
-def _shown(pieces: Iterable[Floats], shown: Callable[[Floats], None]) -> Iterator[Floats]:
-    for weight in pieces:
+    def pack(weight: Floats) -> list[npt.NDArray[Any]]:
         shown(weight)
-        yield weight
+        if codes is None or power is None:
+            return plan.layout.pack(weight)
+        return codes(quantize(weight, scheme(plan.scheme), power))
+
+    if plan.layout.tile and len(plan.shape) == 2 and reads_rows(tensors):
+        return _by_rows(plan, pack, _pieces(plan, tensors, names, progress))
+    return pack(_whole(plan, tensors, sources))
 
 
-def _by_rows(plan: WeightPlan, pieces: Iterable[Floats]) -> list[npt.NDArray[Any]]:
+def _by_rows(
+    plan: WeightPlan,
+    pack: Callable[[Floats], list[npt.NDArray[Any]]],
+    pieces: Iterable[Floats],
+) -> list[npt.NDArray[Any]]:
     """A matrix packed some whole tiles at a time; what is packed is all that is there whole."""
     packed = [np.empty(part.shape, part.dtype) for part in plan.layout.tensors]
     first = 0
     for weight in pieces:
-        for whole, part in zip(packed, plan.layout.pack(weight), strict=True):
+        for whole, part in zip(packed, pack(weight), strict=True):
             whole[first // plan.layout.tile :][: len(part)] = part
         first += len(weight)
     return packed
@@ -180,22 +178,21 @@ def rows_ahead(
             yield weight
 
 
-def _whole(plan: WeightPlan, tensors: Tensors, sources: Mapping[str, str]) -> Iterator[Floats]:
-    """A weight as its layout packs it, its sources one below the other, in one piece."""
+def _whole(plan: WeightPlan, tensors: Tensors, sources: Mapping[str, str]) -> Floats:
+    """A weight as its layout packs it, its sources one below the other."""
     whole, first = None, 0
     for name in plan.sources:
         part = tensors.read(sources[name])
         check_finite(sources[name], part, plan.scheme)
         if len(plan.sources) == 1:
-            yield part
-            return
+            return part
         if whole is None:  # experts are many and large: never twice in memory
             rows = int(np.prod(plan.shape)) // int(np.prod(part.shape[1:]))
             whole = np.empty((rows, *part.shape[1:]), np.float32)
         whole[first : first + len(part)] = part
         first += len(part)
     assert whole is not None and first == len(whole)
-    yield whole
+    return whole
 
 
 def check_finite(name: str, weight: Floats, scheme_name: str) -> None:
