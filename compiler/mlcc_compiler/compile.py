@@ -6,8 +6,8 @@ step's work is in its own module; this one only puts them in order and says what
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,7 +21,8 @@ from mlcc_compiler.artifact.describe import manifest_of
 from mlcc_compiler.artifact.package import ArtifactWriter
 from mlcc_compiler.artifact.reuse import take_ranks, take_weights
 from mlcc_compiler.calibration.ahead import packing_ahead
-from mlcc_compiler.calibration.calibrate import calibrate
+from mlcc_compiler.calibration.budget import with_measured_bits
+from mlcc_compiler.calibration.calibrate import Calibrated, calibrate
 from mlcc_compiler.calibration.choice import rows_for, settled
 from mlcc_compiler.calibration.sizes import input_sizes
 from mlcc_compiler.checkpoint.folder import Checkpoint
@@ -35,7 +36,6 @@ from mlcc_compiler.preflight import check_ready
 from mlcc_compiler.quantization import scheme
 from mlcc_compiler.ranks.weights import RankWeights
 from mlcc_compiler.weights.convert import arrays_of, packed_ahead, specs_of
-from mlcc_compiler.weights.reader import Tensors
 from mlcc_targets import Target
 
 
@@ -58,20 +58,40 @@ def compile_model(
     checkpoint = plan.checkpoint  # with what belongs to it
     check_ready(checkpoint, plan.config.vocab_size, plan.read)
     rows = rows_for(plan)
-    report_plan(plan, progress)
     if rows:
         progress.decided("calibration", _rounded_on(plan, rows))
-    target.prepare(lambda text: progress.decided("first use", text))
+    with _rounding(plan, rows) as rounded:
+        if rounded is not None:
+            plan = with_measured_bits(plan, rows, rounded, progress.calibration)
+        report_plan(plan, progress)
+        target.prepare(lambda text: progress.decided("first use", text))
+        return _written(plan, rows, rounded, out, progress)
+
+
+@contextmanager
+def _rounding(plan: Plan, rows: list[list[int]]) -> Iterator[Calibrated | None]:
+    """Room for matrices that are rounded on a text, if there is one."""
+    if not rows or plan.options.calibrate == RANDOM:
+        yield None
+        return
+    with TemporaryDirectory(prefix="mlcc-calibration-") as folder:
+        yield Calibrated(plan.checkpoint.tensors, Path(folder))
+
+
+def _written(
+    plan: Plan, rows: list[list[int]], rounded: Calibrated | None, out: Path, progress: Progress
+) -> Path:
+    """Generate code, convert weights beside it, and write both."""
     with ArtifactWriter(out, _weight_bytes(plan)) as writer:
         with libraries(_variants(plan), writer, progress.phase) as found:
-            weights, ranks = _weights(plan, found, rows, writer, progress)
-            licence = writer.add_checkpoint(checkpoint)
+            weights, ranks = _weights(plan, found, rows, rounded, writer, progress)
+            licence = writer.add_checkpoint(plan.checkpoint)
             found.wait()
         first, *others = (
             manifest_of(b.plan, weights, b.functions, b.workspace_bytes, licence, b.sites, ranks)
             for b in found.built
         )
-        names = (f"mlcc.{other.variant}.json" for other in target.alternatives)
+        names = (f"mlcc.{other.variant}.json" for other in plan.target.alternatives)
         writer.finish(first, dict(zip(names, others, strict=True)))
     remember(writer.out)
     return writer.out
@@ -92,6 +112,7 @@ def _weights(
     plan: Plan,
     beside: Libraries,
     rows: list[list[int]],
+    rounded: Calibrated | None,
     writer: ArtifactWriter,
     progress: Progress,
 ) -> tuple[WeightsInfo, RanksInfo | None]:
@@ -108,14 +129,13 @@ def _weights(
     if earlier is not None:
         return take_weights(writer, earlier, plans, plan), None
     with ExitStack() as kept:
-        tensors: Tensors = plan.checkpoint.tensors
         if source == RANDOM:
             pack = kept.enter_context(packing_ahead(plan, plans, rows))
             arrays = packed_ahead(plans, pack, progress.weights)
         else:
-            if source is not None:
-                folder = kept.enter_context(TemporaryDirectory(prefix="mlcc-calibration-"))
-                tensors = calibrate(plan, rows, Path(folder), progress.calibration)
+            if rounded is not None:
+                calibrate(plan, rows, rounded, progress.calibration)
+            tensors = rounded or plan.checkpoint.tensors
             arrays = arrays_of(plans, tensors, plan.sources, progress.weights)
         return writer.add_weights(specs_of(plans), beside.beside(arrays)), None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,8 @@ class Options:
     quant: str = "q4"
     head: str | None = None
     """A recipe whose head is used for output head and embedding instead of `quant`'s own."""
+    rules: tuple[tuple[str, str], ...] = ()
+    """(tensor, scheme) that come before the recipe's own: what was measured."""
     context: int | None = None
     max_batch: int | None = None
     max_step_tokens: int | None = None
@@ -52,7 +54,8 @@ class Options:
 
     @property
     def recipe(self) -> Recipe:
-        return with_head(recipe(self.quant), self.head)
+        known = with_head(recipe(self.quant), self.head)
+        return replace(known, rules=(*self.rules, *known.rules))
 
     @property
     def of_writing(self) -> dict[str, Any]:

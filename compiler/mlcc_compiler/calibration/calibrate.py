@@ -12,15 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from mlcc_compiler.calibration.feedback import Moments, round_with_feedback
-from mlcc_compiler.calibration.forward import forward_of
-from mlcc_compiler.calibration.weights import Weights
+from mlcc_compiler.calibration.forward import UNTIL_HEAD, forward_of
+from mlcc_compiler.calibration.weights import Weights, one_core, product
 from mlcc_compiler.plan import Plan
 from mlcc_compiler.quantization import Quantized, Scheme, quantize, scheme
 from mlcc_compiler.quantization.codec import cores
@@ -90,44 +89,48 @@ class Calibrated:
 def calibrate(
     plan: Plan,
     rows: Sequence[Sequence[int]],
-    folder: Path,
+    found: Calibrated,
     progress: Callable[[int, int], None],
-) -> Calibrated:
-    """Round the matrices of a plan on rows of token ids; `folder` takes their codes.
+) -> None:
+    """Round on rows of token ids those matrices of a plan that `found` has not in their schemes.
 
     Raises CheckpointError for weights that are damaged.
     """
-    found, weights = Calibrated(plan.checkpoint.tensors, folder), Weights(plan)
-    rounding = _Rounding(plan, found, weights)
-    forward_of(plan, rows, weights, rounding.linear).run(progress, "logit_rows")
-    return found
+    known = {name: scheme(row) for name, row in plan.schemes.items()}
+    # Codes on a line, and few of them: tables and 8 bits gain nothing.
+    known = {n: s for n, s in known.items() if not s.is_float and not s.table and s.bits < 8}
+    weights, rounding = Weights(plan), Rounding(plan, found, known)
+
+    def linear(name: str, source: str, x: Floats) -> Floats:
+        weight = weights.read(name)
+        rounding.meet(name, source, x, weight)
+        return product(x, weight)
+
+    with one_core():
+        forward_of(plan, rows, weights, linear).run(progress, UNTIL_HEAD)
 
 
-class _Rounding:
-    """What is done at each matrix of the graph."""
+class Rounding:
+    """Rounds matrices to the schemes that the model's tensors have in `schemes`, for the inputs
+    that they meet."""
 
-    def __init__(self, plan: Plan, found: Calibrated, weights: Weights) -> None:
-        self.plan, self.found, self.weights = plan, found, weights
+    def __init__(self, plan: Plan, found: Calibrated, schemes: Mapping[str, Scheme]) -> None:
+        self._sources, self._found, self._schemes = plan.sources, found, schemes
         self._moments: tuple[str, Moments] | None = None
 
-    @cached_property
-    def schemes(self) -> dict[str, Scheme]:
-        """Of the matrices that are rounded here: those with codes on a line."""
-        known = {name: scheme(row) for name, row in self.plan.schemes.items()}
-        return {n: s for n, s in known.items() if not s.is_float and not s.table and s.bits < 8}
-
-    def linear(self, name: str, source: str, x: Floats) -> Floats:
-        how, weight = self.schemes.get(name), self.weights.read(name)
-        if how is not None and self.found.schemes.get(self.plan.sources[name]) != how.name:
-            rounded = round_matrix(weight, how, self._of(source, x))
-            self.found.keep(self.plan.sources[name], rounded)
-        return np.asarray(x @ weight.T)
+    def meet(self, name: str, source: str, x: Floats, weight: Floats) -> None:
+        """Round a matrix [N, K] for the input `source` of the graph, x [n, K], unless it has its
+        scheme already."""
+        how, tensor = self._schemes.get(name), self._sources[name]
+        if how is not None and self._found.schemes.get(tensor) != how.name:
+            self._found.keep(tensor, round_matrix(weight, how, self._of(source, x)))
 
     def _of(self, source: str, x: Floats) -> Moments:
         """Moments of an input, kept until another is asked for."""
         if self._moments is None or self._moments[0] != source:
             self._moments = None  # before the next is made: they are the largest arrays here
-            self._moments = source, Moments.of(x.T @ x)
+            turned = np.ascontiguousarray(x.T)
+            self._moments = source, Moments.of(product(turned, turned))
         return self._moments[1]
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise, takewhile
 from typing import Any, Protocol
 
@@ -28,6 +29,7 @@ from mlcc_compiler.models.registry import build_model
 from mlcc_compiler.passes.cache_groups import caches_of
 from mlcc_compiler.pipeline import trace
 from mlcc_compiler.plan import Plan
+from mlcc_compiler.quantization.codec import cores
 
 Array = Any
 """A numpy array; numpy's own type is lost in every arithmetic expression."""
@@ -138,10 +140,13 @@ class Forward:
         if layer in self.asked:
             self.asked[layer] = k, v
         out = np.empty_like(q)
-        starts = self.step.sequences("first_token")
-        for first, last in pairwise(starts):
-            own = slice(int(first), int(last))
+
+        def attend(span: tuple[Any, Any]) -> None:
+            own = slice(*map(int, span))
             out[own] = _attend(q[own], k[own], v[own], *sinks, **numbers)
+
+        with ThreadPoolExecutor(cores()) as pool:
+            list(pool.map(attend, pairwise(self.step.sequences("first_token"))))
         return out
 
     def _value(self, name: str) -> Any:

@@ -4,6 +4,7 @@ that can be read by rows never more than some rows at once. Not here: what is do
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
 from mlcc_compiler.plan import Plan
+from mlcc_compiler.quantization.codec import cores
 from mlcc_compiler.weights.convert import ROWS_AT_A_TIME, check_finite, rows_ahead
 from mlcc_compiler.weights.reader import reads_rows
 
@@ -22,6 +24,20 @@ def one_core() -> AbstractContextManager[object]:
     each other by spinning, which takes the cores from what they wait for; and so a product's last
     bits do not depend on their number."""
     return threadpool_limits(1, "blas")
+
+
+def product(x: Floats, weight: Floats) -> Floats:
+    """x [n, K] times a matrix [N, K] transposed, by a thread for each core while BLAS keeps to
+    one: small products of theirs do not wait for each other."""
+    found = np.empty((len(x), len(weight)), np.float32)
+    step = max(1, -(-len(x) // cores()))
+
+    def some(first: int) -> None:
+        np.matmul(x[first : first + step], weight.T, out=found[first : first + step])
+
+    with ThreadPoolExecutor(cores()) as pool:
+        list(pool.map(some, range(0, len(x), step)))
+    return found
 
 
 class Weights:

@@ -1,0 +1,93 @@
+"""Which matrices get the bits of a recipe: those where a bit takes most loss away.
+
+A recipe says how many bits a weight has; given a text, where they go is measured. Each matrix's
+loss is known for one scheme (`losses.py`). Losses of several matrices add up, and a loss goes with
+the square of the error, so that other schemes' are known too: a scheme's error beside another's is
+nearly the same for any weights, and is taken of normal ones. From the fewest bits on, the step that
+takes away most for its bits is made next, while bits are left; as each further bit of a matrix
+takes away less than the one before, no other choice of so many bits is better (Shoham and Gersho,
+1988).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from itertools import pairwise
+from math import prod
+
+import numpy as np
+
+from mlcc_compiler.calibration.calibrate import Calibrated
+from mlcc_compiler.calibration.losses import losses
+from mlcc_compiler.plan import Plan, make_plan
+from mlcc_compiler.quantization import dequantize, quantize, scheme
+
+CHOICES = ("k3_g64", "k4_g64", "k5_g64", "k6_g32", "int8_g32")
+"""By rising bits. Rows between them (groups of 32) would gain 2 % more and double the kernels."""
+Shape = tuple[int, ...]
+
+
+def with_measured_bits(
+    plan: Plan,
+    rows: Sequence[Sequence[int]],
+    found: Calibrated,
+    progress: Callable[[int, int], None],
+) -> Plan:
+    """The plan with as many bits, where rows of a text say they are worth most; the plan itself for
+    recipes that are not of several schemes. `found` gets the matrices as they were measured."""
+    base = scheme(plan.options.recipe.linear)
+    if not plan.options.recipe.rules or base.table or not base.block:
+        return plan
+    choices = [name for name in CHOICES if scheme(name).bits >= base.bits]
+    shapes = {n: s for n, s in _shapes(plan).items() if _may_change(plan, n, s)}
+    lost = losses(plan, rows, dict.fromkeys(shapes, scheme(choices[0])), found, progress)
+    shapes = {name: shapes[name] for name in lost}
+    bits = sum(_bits(plan.schemes[name], shape) for name, shape in shapes.items())
+    options = replace(plan.options, rules=tuple(allotted(lost, shapes, choices, bits).items()))
+    return make_plan(plan.checkpoint, plan.target, options)
+
+
+def allotted(
+    losses: Mapping[str, float], shapes: Mapping[str, Shape], choices: Sequence[str], bits: float
+) -> dict[str, str]:
+    """One of `choices`, which go by rising bits, for each matrix: of at most so many bits together,
+    if there are enough for the first. losses: of each when it is of the first."""
+    chosen = dict.fromkeys(shapes, choices[0])
+    left = bits - sum(_bits(choices[0], shape) for shape in shapes.values())
+    steps = []
+    for name, shape in shapes.items():
+        for less, more in pairwise(choices):
+            cost = _bits(more, shape) - _bits(less, shape)
+            gain = losses[name] * (rounding_error(less) - rounding_error(more))
+            steps.append((gain / cost, cost, name, less, more))
+    for _, cost, name, less, more in sorted(steps, key=lambda step: -step[0]):
+        if cost <= left and chosen[name] == less:
+            chosen[name] = more
+            left -= cost
+    return chosen
+
+
+@cache
+def rounding_error(name: str) -> float:
+    """Mean squared error of a scheme on normal weights, the same each time."""
+    weight = np.random.default_rng(0).standard_normal((64, 1024), dtype=np.float32)
+    rounded = dequantize(quantize(weight, scheme(name), np.ones(1024, np.float32)))
+    return float(np.square(rounded - weight).mean())
+
+
+def _bits(name: str, shape: Shape) -> float:
+    return prod(shape) * scheme(name).bits_per_weight(shape[-1])
+
+
+def _shapes(plan: Plan) -> dict[str, Shape]:
+    return dict(zip(plan.traced.names, plan.traced.shapes, strict=True))
+
+
+def _may_change(plan: Plan, name: str, shape: Shape) -> bool:
+    """Whether a tensor is a linear as the recipe gives it, that every choice fits."""
+    recipe = plan.options.recipe
+    if plan.schemes[name] != recipe.of_linear(name) or ".experts." in name:
+        return False
+    return len(shape) == 2 and all(scheme(choice).fits(shape[-1]) for choice in CHOICES)
