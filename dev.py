@@ -10,7 +10,8 @@
     python3 dev.py wheel               build dist/mlcc-*.whl, and mlcc_web-*.whl for browsers
     python3 dev.py docs                build the documentation's site: build/docs/site
     python3 dev.py release             all files of a release, from the last commit: dist/release
-    python3 dev.py matrix              write the table in README.md from the last run of all tests
+    python3 dev.py matrix              write the tables of README.md and docs/models.md from the last
+                                       run of all tests
     python3 dev.py run COMMAND ...     any `mlcc` command, as in: python3 dev.py run targets
 
 The standard library only. Everything is installed into .venv beside this file; a second run finds
@@ -223,7 +224,7 @@ def main() -> int:
     if command == "release":
         return web() or run("-m", "tools.release", *rest)
     if command == "matrix":
-        return run("tests/feature_matrix.py")
+        return run("tests/feature_matrix.py") or run("tests/models_page.py")
     return check() if command == "check" else run("-m", "mlcc", *rest)
 
 
