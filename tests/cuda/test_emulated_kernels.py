@@ -27,14 +27,18 @@ from . import emulation
 sys.path.insert(0, str(Path(__file__).parent.parent / "kernels"))
 import attention_cases
 import gpu_kernels
+import latent_cases
+import state_cases
 import test_gpu_adjust as adjusting
 import test_gpu_attention as attention
 import test_gpu_elementwise as elementwise
 import test_gpu_experts as experts
 import test_gpu_kv_int8 as kv_int8
+import test_gpu_latent as latent
 import test_gpu_linear as linear
 import test_gpu_sample as sampling
 import test_gpu_sample_slices as slicing
+import test_gpu_states as states
 from step_cases import LAYOUTS
 
 pytestmark = pytest.mark.usefixtures("emulated")
@@ -69,6 +73,7 @@ def test_the_row_uses_what_cuda_has() -> None:
     assert CUDA.subgroup == 32 and CUDA.tensor_cores and CUDA.f16
 
 
+ONE_OF_EACH = {record.operator: record for record in state_cases.STATES}
 CHECKS: list[tuple[Callable[..., None], tuple[Any, ...]]] = [
     (elementwise.test_gated, ("silu",)),
     (elementwise.test_gated, ("gelu_tanh",)),
@@ -133,6 +138,8 @@ CHECKS: list[tuple[Callable[..., None], tuple[Any, ...]]] = [
     (experts.test_route_corrected, (CUDA, (256, 8, "sigmoid", 1, 2.5, 8, 4))),
     (experts.test_route_corrected, (CUDA, (64, 6, "softmax", 1, 1.0, 1, 1))),
     (experts.check, (CUDA, (10, 24, 128), "int4a_g16", 5, 3, True, (3, 12, 25))),
+    (latent.check, (latent_cases.Case(dtype="float16"), attention_cases.MIXED, CUDA)),
+    *((states.test_sequences_of_a_step, (CUDA, record)) for record in ONE_OF_EACH.values()),
 ]
 
 

@@ -1,5 +1,5 @@
-"""docs/models.md tells of every architecture; what it says of targets is README's, which has its own
-check."""
+"""docs/models.md tells of every architecture; what it says of targets is README's, whose table has
+a check of its own."""
 
 from __future__ import annotations
 

@@ -185,8 +185,8 @@ def rope_from_hf(
         parameters = _object(parameters, layer_type)
     if layer_type is not None and not parameters.get("truncate", True):
         raise UnsupportedError(
-            f"config.json: 'truncate' false is not supported for {hf.get('model_type')!r}: of a rope "
-            "for each kind of layer transformers does not read it; leave it out"
+            f"config.json: 'truncate' false is not supported for {hf.get('model_type')!r}: of a "
+            "rope for each kind of layer transformers does not read it; leave it out"
         )
     parameters.update(overrides or {})
     original = hf.get("original_max_position_embeddings")
