@@ -201,7 +201,7 @@ def test_the_manifest_of_ranks_is_checked(tiny_artifact: Path) -> None:
 def test_weights_are_used_again(tiny: Path, tiny_artifact: Path, tmp_path: Path) -> None:
     first = tiny_artifact
     runner = CliRunner()
-    common = ["--quant", "f32", "--context", "128", "--max-batch", "4", "--max-step-tokens", "64"]
+    common = ["--quant", "q4", "--context", "128", "--max-batch", "4", "--max-step-tokens", "64"]
     common += ["--max-rows", "64", "--cpu", "host", "-q", "--reuse-weights", str(first)]
     out = tmp_path / "again"
     done = runner.invoke(cli, ["compile", str(tiny), "--tp", "2", "-o", str(out), *common])
