@@ -20,6 +20,7 @@ from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.graph_json import graph_to_json
 from mlcc_compiler.ir_dump import IrDump
 from mlcc_compiler.kernels import kernel_set_for
+from mlcc_compiler.layout import WeightPlan
 from mlcc_compiler.options import Options
 from mlcc_compiler.pipeline import Bounds, build, lower
 from mlcc_compiler.plan import Plan, make_plan
@@ -56,6 +57,15 @@ def capacity_of(plan: Plan) -> Capacity:
 def bounds_of(plan: Plan) -> Bounds:
     """Of a library that is compiled and not loaded."""
     return Bounds(capacity_of(plan).layout, plan.limits.context)
+
+
+def stored(plan: Plan) -> list[WeightPlan]:
+    """How a CPU stores the weights of a plan: q and k as one, gate and up as one."""
+    kernels = kernel_set_for(plan.target, plan.activation_bits or 8)
+    vocab = plan.config.vocab_size
+    return lower(
+        plan.traced, kernels, plan.caches, bounds_of(plan), vocab, plan.target, IrDump(None)
+    ).plans
 
 
 def native(plan: Plan, folder: Path, capacity: Capacity, place: Place = CPU) -> Any:
