@@ -17,6 +17,7 @@ import pytest
 
 from mlcc_compiler._tvm import tvm
 from mlcc_compiler.cuda import build as cuda_build
+from mlcc_compiler.kernels.frame import kernel_passes
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.pipeline import tvm_target_of
 from mlcc_targets import get_target
@@ -47,7 +48,7 @@ def compiled(factory: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
     function = factory(CUDA, *arguments).with_attr("global_symbol", "kernel")
     target = tvm_target_of(ROW)
     path = Path(tempfile.mkdtemp(dir=emulation.folder())) / "kernel.so"
-    with cuda_build.cuda_code_in(ROW), target:
+    with cuda_build.cuda_code_in(ROW), target, kernel_passes():
         executable = tvm.compile(tvm.IRModule({"kernel": function}), target=target)
         executable.export_library(str(path))
     return tvm.runtime.load_module(str(path))["kernel"]

@@ -35,10 +35,10 @@ def test_what_contradicts_itself() -> None:
 def test_what_is_not_built(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mlcc.extras.is_here", lambda package: True)
     with pytest.raises(UnsupportedError, match="for one model"):
-        given().check(Settings(), alone=False, web=None)
+        given().check(Settings(), alone=False)
     with pytest.raises(UnsupportedError, match="--lora"):
-        given().check(Settings(lora_dir=Path()), alone=True, web=None)
-    given(ray=False).check(Settings(), alone=False, web=None)
+        given().check(Settings(lora_dir=Path()), alone=True)
+    given(ray=False).check(Settings(), alone=False)
 
 
 def test_without_ray_it_says_what_to_type(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,7 +46,7 @@ def test_without_ray_it_says_what_to_type(monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(UnsupportedError, match=r'type `pip install "mlcc\[ray\]"`'):
-        given().check(Settings(), alone=True, web=None)
+        given().check(Settings(), alone=True)
     with pytest.raises(UnsupportedError, match=r'"mlcc\[ray\]"'):
         mlcc.scale.deployment("model")
 

@@ -66,13 +66,17 @@ def test_what_requests_took() -> None:
         assert {family.name for family in openmetrics(modern.text)} >= {"mlcc_answers"}
 
 
+_ROUTED = ("routed_requests", "routed_hit_tokens", "retried_requests")
+"""Of several engines alone; tests/scale/test_on_ray.py sees them."""
+
+
 def test_the_dashboard_asks_for_what_there_is() -> None:
     with running() as server:
         httpx.post(f"{server.url}/v1/chat/completions", json=CHAT)
         known = {name for name, _ in samples(server)} | {"mlcc_engine_ended_total"}
     panels = json.loads(DASHBOARD.read_text())["panels"]
     asked = [target["expr"] for panel in panels for target in panel.get("targets", [])]
-    known |= {f"mlcc_engine_{name}_total" for name in ("routed_requests", "routed_hit_tokens")}
+    known |= {f"mlcc_engine_{name}_total" for name in _ROUTED}
     names = {name for expr in asked for name in re.findall(r"\bmlcc_\w+", expr)}
     assert len(names) > 10 and names <= known
 

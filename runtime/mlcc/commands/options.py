@@ -36,6 +36,8 @@ class ModelOptions:
     max_step_tokens: int | None = None
     max_rows: int | None = None
     device: int | None = None
+    devices: tuple[int, ...] = ()
+    """Where there are several, of which `device` is the first."""
     memory: float | None = None
     kv_pages: int | None = None
     kv: str | None = None
@@ -141,6 +143,31 @@ def bound_option(name: str) -> Callable[[Command], Command]:
     )
 
 
+class Devices(click.ParamType[tuple[int, ...]]):
+    """One GPU, or several with commas between."""
+
+    name = "N[,N]..."
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, ...]:
+        if isinstance(value, tuple):
+            return value
+        parts = str(value).split(",")
+        if not all(part.isdecimal() and len(part) < 5 for part in parts):
+            self.fail(f"{str(value)[:40]!r}: type numbers of GPUs, as in 0 or 0,1", param, ctx)
+        numbers = tuple(map(int, parts))
+        if len(set(numbers)) < len(numbers):
+            self.fail(f"{str(value)[:40]!r} names a GPU twice", param, ctx)
+        return numbers
+
+
+_DEVICE = bound_option("device")
+_DEVICES: Callable[[Command], Command] = click.option(
+    BOUNDS["device"].option, "device", type=Devices(), default=None,
+    help="GPU by number, see `mlcc targets`; of several, as 0,1, each gets the whole model.  "
+    "[the best]",
+)  # fmt: skip
 MODEL_OPTIONS: tuple[Callable[[Command], Command], ...] = (
     click.argument("model", callback=model_argument),
     click.option("--target", help="If it must be compiled first.  [cpu]"),
@@ -152,19 +179,9 @@ MODEL_OPTIONS: tuple[Callable[[Command], Command], ...] = (
         type=click.Choice(list(KV_DTYPES)),
         help="How keys and values are kept, if it must be compiled first; else what they must be.",
     ),
-    *map(
-        bound_option,
-        (
-            "threads",
-            "context",
-            "max_batch",
-            "max_step_tokens",
-            "max_rows",
-            "device",
-            "memory",
-            "kv_pages",
-        ),
-    ),
+    *map(bound_option, ("threads", "context", "max_batch", "max_step_tokens", "max_rows")),
+    _DEVICE,
+    *map(bound_option, ("memory", "kv_pages")),
     click.option(
         "--prefix-cache/--no-prefix-cache",
         default=True,
@@ -245,6 +262,14 @@ def several_answering_options(function: Command) -> Command:
     return _decorated(_with_options(function), options)
 
 
+def serving_options(function: Command) -> Command:
+    """The same of a command whose model may be on several devices."""
+    options: tuple[Callable[[Command], Command], ...]
+    options = (_MODELS, *MODEL_OPTIONS[1:], *SPECULATION_OPTIONS)
+    rows = [_DEVICES if option is _DEVICE else option for option in options]
+    return _decorated(_with_options(function), tuple(rows))
+
+
 def _with_options(function: Command) -> Command:
     """Gathers what was given of `ModelOptions`."""
 
@@ -252,6 +277,8 @@ def _with_options(function: Command) -> Command:
     def wrapped(**given: Any) -> None:
         names = [row.name for row in fields(ModelOptions) if row.name in given]
         options = {"model": "", **{name: given.pop(name) for name in names}}
+        if isinstance(devices := options.get("device"), tuple):
+            options |= {"device": devices[0], "devices": devices if devices[1:] else ()}
         function(options=ModelOptions(**options), **given)
 
     return wrapped

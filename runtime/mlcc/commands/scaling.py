@@ -1,10 +1,10 @@
-"""The options of `mlcc serve` that put replicas on Ray in the place of one engine."""
+"""What puts several engines in the place of one in `mlcc serve`: replicas on Ray, by the options
+here, or an engine on each of several devices."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial, wraps
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -47,8 +47,10 @@ class Replicated:
         many = read_autoscale(autoscale) if autoscale else None
         self.scale = Scale(replicas or 1, many, prefill or 0)
 
-    def check(self, settings: Settings, alone: bool, web: Path | None) -> None:
+    def check(self, settings: Settings, alone: bool, devices: Sequence[int] = ()) -> None:
         """Before a model is compiled for it. Raises UnsupportedError for what is not built."""
+        if devices:
+            _check_devices(settings, alone, self.scale is not None)
         if self.scale is None:
             return
         from mlcc.extras import require
@@ -64,17 +66,21 @@ class Replicated:
                 "(`mlcc compile --merge-lora`), or leave out --ray"
             )
 
-    def begin(self, text: ModelText) -> Begin:
+    def begin(self, text: ModelText, devices: Sequence[int] = ()) -> Begin:
         """What starts that which answers."""
-        from mlcc.server.places import OwnEngine
+        about = text.about
+        if devices:
+            from mlcc.scale.devices import DeviceEngines
 
+            return partial(DeviceEngines, artifact=about.fingerprint, devices=devices)
         if self.scale is None:
+            from mlcc.server.places import OwnEngine
+
             return OwnEngine
         from dataclasses import replace
 
         from mlcc.scale.serving import RayEngine
 
-        about = text.about
         if self.scale.prefill and (about.device in ("cuda", "metal") or text.encoder is not None):
             raise UnsupportedError(
                 "--prefill is built for models that write, on CPUs and Vulkan: pages of others are "
@@ -82,6 +88,24 @@ class Replicated:
             )
         scale = replace(self.scale, gpus=1.0) if about.device == "cuda" else self.scale
         return partial(RayEngine, artifact=about.fingerprint, scale=scale, address=self._address)
+
+
+def _check_devices(settings: Settings, alone: bool, ray: bool) -> None:
+    """Raises UnsupportedError for what is not built with an engine on each of several devices."""
+    if ray:
+        raise UnsupportedError(
+            "--device with several numbers is without Ray; with --ray each replica gets a GPU of "
+            "Ray's: leave --device out"
+        )
+    if not alone:
+        raise UnsupportedError(
+            "--device with several numbers is for one model; give `mlcc serve` that alone"
+        )
+    if settings.adapters or settings.lora_dir:
+        raise UnsupportedError(
+            "--lora and --lora-dir are not built for several devices; merge the adapter (`mlcc "
+            "compile --merge-lora`), or give --device one number"
+        )
 
 
 def ray_options(function: Command) -> Command:

@@ -16,7 +16,7 @@ from mlcc.commands.options import (
     ModelOptions,
     bound_option,
     note,
-    several_answering_options,
+    serving_options,
 )
 from mlcc.commands.running import announced
 from mlcc.commands.scaling import Replicated, ray_options
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 
 @click.command("serve")
-@several_answering_options
+@serving_options
 @SPECIAL_OPTION
 @ray_options
 @click.option("--models", "folder", type=click.Path(path_type=Path), metavar="DIR",
@@ -191,7 +191,7 @@ def serve_command(
     parsers = {"tool_parser": tool_parser, "reasoning_parser": reasoning_parser}
     called = aliases_of(aliases)
     models, alone = chosen(models, folder)
-    replicated.check(settings, alone, web)
+    replicated.check(settings, alone, options.devices)
     if not alone:
         refuse_web(web)
         refuse_adapters(settings)
@@ -256,7 +256,7 @@ def serve_command(
         limits,
         tls,
         own,
-        replicated.begin(text),
+        replicated.begin(text, options.devices),
     )
 
 

@@ -1,4 +1,5 @@
-"""What the routers of this process have heard and done, for who counts it.
+"""What the routers of this process have heard and done: for who counts it, and in the words of the
+fleet.
 
 Beside `router.py`, whose names are not one and the same in a process: Ray Serve carries a router's
 module from process to process by its value.
@@ -9,7 +10,9 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import asdict, dataclass, field
 
+from mlcc.engine.sketch import numbers
 from mlcc.scale.messages import Look
+from mlcc.scale.routing import Told
 
 
 @dataclass
@@ -41,3 +44,11 @@ _HEARD: dict[str, Heard] = {}
 def heard(deployment: str) -> Heard:
     """That of a deployment, made when it is first asked for."""
     return _HEARD.setdefault(deployment, Heard())
+
+
+def told_by(look: Look) -> Told:
+    """A replica's words in those of the fleet."""
+    if (stats := look.stats) is None:
+        return Told(numbers(look.hashes), room=look.room)
+    free = stats.pages_free * look.page_tokens if look.page_tokens else None
+    return Told(numbers(look.hashes), stats.waiting + stats.running, look.room, free)

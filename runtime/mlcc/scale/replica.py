@@ -81,6 +81,11 @@ class Replica:
         stats, hashes = (sketch.stats, sketch.hashes) if sketch else (None, b"")
         return Look(self._artifact, capacity.max_batch, page, stats, hashes)
 
+    @property
+    def ready(self) -> bool:
+        """Whether an engine runs here, or will when it is first asked."""
+        return self._client.ready or not self._begun
+
     def check(self) -> None:
         """Raises MlccError if nothing will be answered here any more."""
         self._client.check_alive()

@@ -16,10 +16,9 @@ from ray.serve.request_router import (
     RunningReplica,
 )
 
-from mlcc.engine.sketch import numbers
-from mlcc.scale.heard import heard
-from mlcc.scale.messages import Ask, Look
-from mlcc.scale.routing import Fleet, Told
+from mlcc.scale.heard import heard, told_by
+from mlcc.scale.messages import Ask
+from mlcc.scale.routing import Fleet
 
 LOOK = "mlcc"
 """The key of the routing stats."""
@@ -93,14 +92,6 @@ class PrefixRouter(RequestRouter):
     def _over(self, name: str) -> None:
         if (replica := self._live.pop(name, None)) is not None:
             self._fleet.ended(replica)
-
-
-def told_by(look: Look) -> Told:
-    """A replica's words in those of the fleet."""
-    if (stats := look.stats) is None:
-        return Told(numbers(look.hashes), room=look.room)
-    free = stats.pages_free * look.page_tokens if look.page_tokens else None
-    return Told(numbers(look.hashes), stats.waiting + stats.running, look.room, free)
 
 
 def _name(replica: RunningReplica) -> str:

@@ -208,7 +208,10 @@ async def _told(client: EngineClient) -> Told:
         told = await client.counters()
     except MlccError:
         return {}
-    return told.get("replicas") or {"": told["engine"] or {}}
+    together = told["engine"] or {}
+    if each := told.get("replicas"):
+        return {**each, "": {"retried": together["retried"]}}
+    return {"": together}
 
 
 _METHODS = ("GET", "HEAD", "POST", "OPTIONS", "DELETE", "PUT", "PATCH")

@@ -1,0 +1,138 @@
+"""Data parallel on one machine: an engine process for each of several devices, as one server. No
+ray, no network; which of them gets a request is decided as among replicas of a cluster (`routing`),
+and what becomes of it if one dies is too (`routed`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+
+from mlcc.engine.batch import Capacity
+from mlcc.errors import DeviceError
+from mlcc.model.model import Model
+from mlcc.scale.heard import Heard, told_by
+from mlcc.scale.messages import Ask, Piece
+from mlcc.scale.replica import Replica
+from mlcc.scale.routed import RoutedEngine
+from mlcc.scale.routing import Fleet
+from mlcc.server.adapter import Settings
+
+log = logging.getLogger("mlcc.scale")
+
+_LOOK_S = 1.0
+
+
+class DeviceReplicas:
+    """`Replicas`: engines of this process' own, by the numbers of their devices."""
+
+    def __init__(self, replicas: Mapping[str, Replica]) -> None:
+        self._replicas, self._fleet, self._heard = replicas, Fleet(), Heard()
+        self._fleet.keep(replicas)
+
+    async def ask(self, ask: Ask) -> AsyncIterator[Piece]:
+        """As `Replicas` has it."""
+        with self._chosen(ask) as replica:
+            async for piece in replica.answer(ask):
+                yield piece
+
+    def told(self) -> Mapping[str, Mapping[str, float]]:
+        """As `Replicas` has it."""
+        return self._heard.told()
+
+    async def look(self) -> None:
+        """Hear what each has and does, from time to time, until it is cancelled."""
+        while True:
+            for name, replica in self._replicas.items():
+                look = self._heard.looks[name] = await replica.look()
+                self._fleet.hear(name, told_by(look), time.monotonic())
+            await asyncio.sleep(_LOOK_S)
+
+    @contextmanager
+    def _chosen(self, ask: Ask) -> Iterator[Replica]:
+        """One whose engine runs, if one does: the others' are being started again."""
+        every = self._replicas
+        among = {name for name in every if every[name].ready and name not in ask.avoid}
+        choice = self._fleet.choose(ask.prompt, time.monotonic(), among or None)
+        assert choice is not None
+        self._heard.sent[choice.name] += 1
+        self._heard.hoped[choice.name] += choice.hit
+        try:
+            yield every[choice.name]
+        finally:
+            self._fleet.ended(choice.name)
+
+
+class DeviceEngines:
+    """`Begun`: an engine on each device. Raises what `open_model` raises, and leaves no process
+    behind then. open_model takes `device`."""
+
+    def __init__(
+        self,
+        open_model: Callable[..., Model],
+        settings: Settings,
+        artifact: str,
+        devices: Sequence[int],
+    ) -> None:
+        self._replicas = _opened(open_model, artifact, settings.max_queue, devices)
+        found = {name: replica.described() for name, replica in self._replicas.items()}
+        self.capacity = min((each.capacity for each in found.values()), key=_size)
+        self.notes = tuple(
+            f"device {name}: {note}" for name, each in found.items() for note in each.notes
+        )
+        live = settings.max_queue + sum(each.capacity.max_batch for each in found.values())
+        self._behind = DeviceReplicas(self._replicas)
+        self.client = RoutedEngine(self._behind, self.capacity, artifact, live)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._looking: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to hear what they have."""
+        self._loop = asyncio.get_running_loop()
+        self._looking = self._loop.create_task(self._behind.look())
+
+    def stop(self) -> None:
+        if self._looking is not None:
+            self._looking.cancel()
+        self.client.stop()
+
+    def stop_soon(self) -> None:
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self.stop)
+
+    def close(self) -> None:
+        for replica in self._replicas.values():
+            replica.close()
+
+
+def _opened(
+    open_model: Callable[..., Model], artifact: str, max_queue: int, devices: Sequence[int]
+) -> dict[str, Replica]:
+    """All at once, as each reads its weights for itself."""
+    with ThreadPoolExecutor(len(devices)) as pool:
+        opening = {
+            str(number): pool.submit(
+                Replica, partial(open_model, device=number), artifact, max_queue
+            )
+            for number in devices
+        }
+    failed = {name: error for name, made in opening.items() if (error := made.exception())}
+    if not failed:
+        return {name: made.result() for name, made in opening.items()}
+    for name, made in opening.items():
+        if name not in failed:
+            made.result().close()
+    name, error = next(iter(failed.items()))
+    if isinstance(error, DeviceError):
+        raise DeviceError(f"--device {name}: {error.message}") from None
+    raise error
+
+
+def _size(capacity: Capacity) -> tuple[int, int]:
+    """What a request may need, on whichever of them it comes."""
+    return capacity.context, sum(capacity.pools)
