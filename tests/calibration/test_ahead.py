@@ -10,18 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 from cli.tiny_checkpoint import write_checkpoint
-from models.mixed import bounds_of
+from models.mixed import stored
 
 from calibration.test_sizes import SOME, planned
 from mlcc_compiler.calibration.ahead import packing_ahead
 from mlcc_compiler.calibration.choice import rows_for, settled
 from mlcc_compiler.calibration.sizes import input_sizes
 from mlcc_compiler.checkpoint.folder import Checkpoint
-from mlcc_compiler.ir_dump import IrDump
-from mlcc_compiler.kernels import kernel_set_for
 from mlcc_compiler.layout import WeightPlan
 from mlcc_compiler.options import Options
-from mlcc_compiler.pipeline import lower
 from mlcc_compiler.plan import Plan, make_plan
 from mlcc_compiler.weights.convert import arrays_of, packed_ahead
 from mlcc_compiler.weights.reader import TensorFolder
@@ -30,15 +27,6 @@ from mlcc_targets import get_target
 
 def silent(done: int, total: int = 0) -> None:
     """Progress that nobody looks at."""
-
-
-def stored(plan: Plan) -> list[WeightPlan]:
-    """How a CPU stores the weights of a plan: q and k as one, gate and up as one."""
-    kernels = kernel_set_for(plan.target, plan.activation_bits or 8)
-    vocab = plan.config.vocab_size
-    return lower(
-        plan.traced, kernels, plan.caches, bounds_of(plan), vocab, plan.target, IrDump(None)
-    ).plans
 
 
 @pytest.fixture(scope="module")

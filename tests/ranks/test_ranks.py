@@ -18,7 +18,7 @@ from mlcc.engine import Engine
 from mlcc.model.model import Model
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
-from mlcc_compiler.options import NOTHING, Options
+from mlcc_compiler.options import Options
 from mlcc_targets import get_target
 from ranks.split_models import CASES_OF_RANKS, checkpoint, compiled, opened
 
@@ -78,18 +78,6 @@ def test_the_engine_steps_back_and_finds_prefixes(llama: tuple[Any, Path]) -> No
         assert executor.use().replays > 0, "decode steps were not replayed"
     finally:
         executor.close()
-
-
-def test_parts_are_rounded_for_sizes(tmp_path: Path) -> None:
-    """Without them the same files but for what rounding weighs by them."""
-    checkpoint("llama", tmp_path / "model", vocab_size=132)
-    by_sizes = compiled(tmp_path / "model", 2, quant="q4")
-    shards = {path.name: path.read_bytes() for path in by_sizes.glob("*weights*")}
-    plain = compiled(tmp_path / "model", 2, quant="q4", calibrate=NOTHING)
-    assert len(shards) == 3
-    for name, data in shards.items():
-        other = (plain / name).read_bytes()
-        assert len(other) == len(data) and (other != data) == name.startswith("rank")
 
 
 def test_the_demo_answers_as_with_one_process(
