@@ -46,8 +46,10 @@ class Progress:
     decided: Callable[[str, str], None] = lambda what, value: None
     phase: Callable[[str], None] = lambda name: None
     weights: Callable[[int, int], None] = lambda done, total: None
+    measuring: Callable[[int, int], None] = lambda done, total: None
+    """Nodes of the graph that a text went through, to say what rounding costs."""
     calibration: Callable[[int, int], None] = lambda done, total: None
-    """Nodes of the graph that the text went through."""
+    """Nodes of the graph that a text went through, to round weights."""
 
 
 def compile_model(
@@ -62,7 +64,7 @@ def compile_model(
         progress.decided("calibration", _rounded_on(plan, rows))
     with _rounding(plan, rows) as rounded:
         if rounded is not None:
-            plan = with_measured_bits(plan, rows, rounded, progress.calibration)
+            plan = with_measured_bits(plan, rows, rounded, progress.measuring)
         report_plan(plan, progress)
         target.prepare(lambda text: progress.decided("first use", text))
         return _written(plan, rows, rounded, out, progress)

@@ -30,7 +30,7 @@ class Display:
         self.live = sys.stderr.isatty() and not quiet
         self.start = time.perf_counter()
         self._shown, self._doing = -1, ""
-        self._calibrated = -1
+        self._calibrated = "", -1
         self._weights_since: float | None = None
 
     def progress(self) -> Progress:
@@ -41,6 +41,7 @@ class Display:
             decided=self.decided,
             phase=self.phase,
             weights=self.weights,
+            measuring=self.measuring,
             calibration=self.calibration,
         )
 
@@ -71,12 +72,19 @@ class Display:
             speed = f" ({size(int(done / seconds))}/s)" if done and seconds > 0 else ""
             self._line(f"{self._elapsed()} packing weights {percent:3d} %{speed}")
 
+    def measuring(self, done: int, total: int) -> None:
+        """So many steps of the model are done, to say what rounding costs it."""
+        self._steps("measuring what rounding costs", done, total)
+
     def calibration(self, done: int, total: int) -> None:
-        """So many steps of the model are done."""
+        """So many steps of the model are done, to round its weights."""
+        self._steps("calibrating", done, total)
+
+    def _steps(self, what: str, done: int, total: int) -> None:
         percent = 100 * done // total if self.live else 100 * done // total // 25 * 25
-        if percent != self._calibrated:
-            self._calibrated = percent
-            self._line(f"{self._elapsed()} calibrating {percent:3d} %")
+        if (what, percent) != self._calibrated:
+            self._calibrated = what, percent
+            self._line(f"{self._elapsed()} {what} {percent:3d} %")
 
     def finish(self, out: Path, hint: str) -> None:
         """All is written."""

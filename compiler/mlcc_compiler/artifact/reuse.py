@@ -53,11 +53,11 @@ def take_weights(
     earlier = Artifact.open(folder, host=False)
     specs = specs_of(plans)
     stored = _Stored(earlier)
-    if not all(stored.has(rows) for rows in _by_tensor(specs).values()):
-        raise _stored_otherwise(folder, earlier.manifest)
     if plan.options.calibrate not in (None, RANDOM):
         reason = f"its weights were rounded on a text ({plan.options.calibrate})"
         raise _refusal(folder, f"{reason}, which cannot be checked against the checkpoint")
+    if not all(stored.has(rows) for rows in _by_tensor(specs).values()):
+        raise _stored_otherwise(folder, earlier.manifest)
     sample = _sample(plans)
     with contextlib.ExitStack() as kept:
         made = arrays_of(sample, plan.checkpoint.tensors, plan.sources, _silent)
