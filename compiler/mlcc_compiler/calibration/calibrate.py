@@ -18,8 +18,15 @@ import numpy as np
 import numpy.typing as npt
 
 from mlcc_compiler.calibration.feedback import Moments, round_with_feedback
-from mlcc_compiler.calibration.forward import UNTIL_HEAD, forward_of
-from mlcc_compiler.calibration.weights import Weights, one_core, product
+from mlcc_compiler.calibration.forward import (
+    UNTIL_HEAD,
+    Forward,
+    Runnable,
+    Stage,
+    layer_by_layer,
+    runnable,
+)
+from mlcc_compiler.calibration.weights import LayerWeights, one_core, product
 from mlcc_compiler.plan import Plan
 from mlcc_compiler.quantization import Quantized, Scheme, quantize, scheme
 from mlcc_compiler.quantization.codec import cores
@@ -27,6 +34,9 @@ from mlcc_compiler.quantization.quantized import PARTS, group_minima, group_scal
 from mlcc_compiler.weights.reader import Tensors
 
 Floats = npt.NDArray[np.float32]
+
+PART_TOKENS = 2048
+"""Tokens that go through a layer together: arrays that the allocator keeps for the next."""
 
 
 class Calibrated:
@@ -99,39 +109,80 @@ def calibrate(
     known = {name: scheme(row) for name, row in plan.schemes.items()}
     # Codes on a line, and few of them: tables and 8 bits gain nothing.
     known = {n: s for n, s in known.items() if not s.is_float and not s.table and s.bits < 8}
-    weights, rounding = Weights(plan), Rounding(plan, found, known)
-
-    def linear(name: str, source: str, x: Floats) -> Floats:
-        weight = weights.read(name)
-        rounding.meet(name, source, x, weight)
-        return product(x, weight)
-
+    model, weights = runnable(plan, max(map(len, rows))), LayerWeights(plan)
+    rounding = Rounding(plan, found, known, weights)
     with one_core():
-        forward_of(plan, rows, weights, linear).run(progress, UNTIL_HEAD)
+        layer_by_layer(model.layers, [rounding.stage(model, rows)], progress)
 
 
 class Rounding:
     """Rounds matrices to the schemes that the model's tensors have in `schemes`, for the inputs
-    that they meet."""
+    that they meet in a text."""
 
-    def __init__(self, plan: Plan, found: Calibrated, schemes: Mapping[str, Scheme]) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        found: Calibrated,
+        schemes: Mapping[str, Scheme],
+        weights: LayerWeights,
+    ) -> None:
         self._sources, self._found, self._schemes = plan.sources, found, schemes
-        self._moments: tuple[str, Moments] | None = None
+        self._weights = weights
+        self._sums: dict[str, Floats] = {}
+        """Of each input of a layer, products summed up: [K, K]."""
+        self._readers: dict[str, list[str]] = {}
+        """The matrices to round that read it."""
 
-    def meet(self, name: str, source: str, x: Floats, weight: Floats) -> None:
-        """Round a matrix [N, K] for the input `source` of the graph, x [n, K], unless it has its
-        scheme already."""
-        how, tensor = self._schemes.get(name), self._sources[name]
-        if how is not None and self._found.schemes.get(tensor) != how.name:
-            self._found.keep(tensor, round_matrix(weight, how, self._of(source, x)))
+    def stage(self, model: Runnable, rows: Sequence[Sequence[int]]) -> Stage:
+        """A text's forwards, behind each layer of which its matrices are rounded."""
+        parts = [self._part(model, some) for some in _parts(rows)]
+        return [part.steps(UNTIL_HEAD) for part in parts], self._finish
 
-    def _of(self, source: str, x: Floats) -> Moments:
-        """Moments of an input, kept until another is asked for."""
-        if self._moments is None or self._moments[0] != source:
-            self._moments = None  # before the next is made: they are the largest arrays here
-            turned = np.ascontiguousarray(x.T)
-            self._moments = source, Moments.of(product(turned, turned))
-        return self._moments[1]
+    def _part(self, model: Runnable, rows: Sequence[Sequence[int]]) -> Forward:
+        last = ""
+
+        def linear(name: str, source: str, x: Floats) -> Floats:
+            nonlocal last
+            if self._wanted(name):
+                if source != last:  # readers of one input follow one another
+                    self._add(source, x)
+                    last = source
+                if name not in self._readers[source]:
+                    self._readers[source].append(name)
+            return product(x, self._weights.read(name))
+
+        return model.forward(rows, self._weights, linear)
+
+    def _wanted(self, name: str) -> bool:
+        how = self._schemes.get(name)
+        return how is not None and self._found.schemes.get(self._sources[name]) != how.name
+
+    def _add(self, source: str, x: Floats) -> None:
+        turned = np.ascontiguousarray(x.T)
+        more = product(turned, turned)
+        self._sums[source] = self._sums[source] + more if source in self._sums else more
+        self._readers.setdefault(source, [])
+
+    def _finish(self) -> None:
+        """Round the matrices of a layer that all parts of the text have met."""
+        for source, names in self._readers.items():
+            moments = Moments.of(self._sums.pop(source))
+            for name in names:
+                rounded = round_matrix(self._weights.read(name), self._schemes[name], moments)
+                self._found.keep(self._sources[name], rounded)
+        self._readers.clear()
+        self._weights.forget()
+
+
+def _parts(rows: Sequence[Sequence[int]]) -> list[list[Sequence[int]]]:
+    """Rows in groups of at most PART_TOKENS tokens, or of one row."""
+    parts: list[list[Sequence[int]]] = []
+    for row in rows:
+        if parts and sum(map(len, parts[-1])) + len(row) <= PART_TOKENS:
+            parts[-1].append(row)
+        else:
+            parts.append([row])
+    return parts
 
 
 def round_matrix(weight: Floats, how: Scheme, moments: Moments) -> Quantized:

@@ -9,9 +9,12 @@ are one product. Not here: what is done at a matrix (the caller's `linear`), rea
 from __future__ import annotations
 
 import json
+import re
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise, takewhile
+from dataclasses import dataclass
+from itertools import accumulate, islice, pairwise, takewhile
 from typing import Any, Protocol
 
 import numpy as np
@@ -35,6 +38,7 @@ Array = Any
 """A numpy array; numpy's own type is lost in every arithmetic expression."""
 
 PAGE_SIZE = 16
+_LAYER = re.compile(r"\blayers\.(\d+)\.")
 UNTIL_HEAD = "logit_rows"
 """What the head reads first, whose rounding asks nothing of its inputs."""
 Linear = Callable[[str, str, Array], Array]
@@ -153,16 +157,65 @@ class Forward:
         return self.weights.read(name[7:]) if name.startswith("weight:") else self.values[name]
 
 
+@dataclass(frozen=True)
+class Runnable:
+    """A plan's model as forwards take it."""
+
+    graph: Mapping[str, Any]
+    caches: Caches
+    vocab_size: int
+
+    def forward(
+        self, rows: Sequence[Sequence[int]], weights: ReadsWeights, linear: Linear
+    ) -> Forward:
+        """The model about to read rows of token ids."""
+        return Forward(self.graph, self.caches, self.vocab_size, rows, weights, linear)
+
+    @property
+    def layers(self) -> list[int]:
+        """How many nodes belong to each layer, in order; what comes before the first layer is the
+        first's, what comes behind the last's weights the last's."""
+        firsts, layer = [0], None
+        for i, node in enumerate(self.graph["nodes"]):
+            found = _LAYER.search(" ".join(node["in"]))
+            if found and found[1] != layer:
+                firsts += [i] if layer is not None else []
+                layer = found[1]
+        return [end - start for start, end in pairwise([*firsts, len(self.graph["nodes"])])]
+
+
+def runnable(plan: Plan, longest: int) -> Runnable:
+    """A plan's model for rows of at most so many tokens."""
+    context = max(longest, plan.limits.context)
+    traced = trace(build_model(plan.checkpoint.config, context).model)
+    graph = json.loads(graph_to_json(traced))
+    caches = caches_of(traced.module, PAGE_SIZE, "float32")
+    return Runnable(graph, caches, plan.config.vocab_size)
+
+
 def forward_of(
     plan: Plan, rows: Sequence[Sequence[int]], weights: ReadsWeights, linear: Linear
 ) -> Forward:
-    """A plan's model about to read rows of token ids."""
-    context = max(map(len, rows))
-    architecture = build_model(plan.checkpoint.config, max(context, plan.limits.context))
-    traced = trace(architecture.model)
-    graph = json.loads(graph_to_json(traced))
-    caches = caches_of(traced.module, PAGE_SIZE, "float32")
-    return Forward(graph, caches, plan.config.vocab_size, rows, weights, linear)
+    """A plan's model about to read rows of token ids, all at once."""
+    return runnable(plan, max(map(len, rows))).forward(rows, weights, linear)
+
+
+Stage = tuple[Sequence[Iterator[int]], Callable[[], None]]
+"""`Forward.steps` of several forwards, and what is done behind each layer of theirs."""
+
+
+def layer_by_layer(
+    layers: Sequence[int], stages: Sequence[Stage], progress: Callable[[int, int], None]
+) -> None:
+    """Run forwards of one model side by side: each layer by all of the first stage, one after the
+    other, then by those of the next. So many rows take the memory of a few."""
+    total = sum(layers)
+    for done, count in zip(accumulate(layers), layers, strict=True):
+        for forwards, behind in stages:
+            for steps in forwards:
+                deque(islice(steps, count), maxlen=0)
+            behind()
+        progress(done, total)
 
 
 def _remembering(graph: Mapping[str, Any]) -> set[int]:

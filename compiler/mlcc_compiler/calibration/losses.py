@@ -15,9 +15,9 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from mlcc_compiler.calibration.calibrate import Calibrated, Rounding
-from mlcc_compiler.calibration.forward import forward_of
-from mlcc_compiler.calibration.weights import Weights, one_core, product
+from mlcc_compiler.calibration.calibrate import PART_TOKENS, Calibrated, Rounding
+from mlcc_compiler.calibration.forward import Forward, Runnable, layer_by_layer, runnable
+from mlcc_compiler.calibration.weights import LayerWeights, one_core, product
 from mlcc_compiler.plan import Plan
 from mlcc_compiler.quantization import Scheme, dequantize
 
@@ -48,8 +48,13 @@ def losses(
 
     Raises CheckpointError for weights that are damaged.
     """
+    text, some = _held_out(rows, len(schemes))
+    model, weights = runnable(plan, max(map(len, rows))), LayerWeights(plan)
+    stage = Rounding(plan, found, schemes, weights).stage(model, text)
+    copies = _Copies(plan, found, model, weights, some, list(schemes))
     with one_core():
-        return _Copies(plan, rows, schemes, found).compared(progress)
+        layer_by_layer(model.layers, [stage, (copies.steps, weights.forget)], progress)
+    return copies.compared()
 
 
 def _held_out(
@@ -65,68 +70,77 @@ def _held_out(
 
 
 class _Copies:
-    """A text on its way through a model, and behind it some rows of it as they are, and a copy of
-    those for each matrix."""
+    """Rows of a text on their way through a model: once as they are, and a copy for each matrix."""
 
     def __init__(
         self,
         plan: Plan,
-        rows: Sequence[Sequence[int]],
-        schemes: Mapping[str, Scheme],
         found: Calibrated,
+        model: Runnable,
+        weights: LayerWeights,
+        rows: Sequence[Sequence[int]],
+        names: Sequence[str],
     ) -> None:
-        self._sources, self._found = plan.sources, found
-        self._weights, self._rounding = Weights(plan), Rounding(plan, found, schemes)
-        text, some = _held_out(rows, len(schemes))
-        self._text, self._each = sum(map(len, text)), sum(map(len, some))
-        """Tokens of the text, and of one copy."""
-        self._compared = np.concatenate([np.arange(len(row)) >= BEFORE for row in some])
+        self._sources, self._found, self._weights = plan.sources, found, weights
+        self._each = sum(map(len, rows))
+        self._compared = np.concatenate([np.arange(len(row)) >= BEFORE for row in rows])
         if not self._compared.any():
             self._compared[:] = True
-        self._copy = {name: 1 + i for i, name in enumerate(schemes)}
-        self._met = set[str]()
-        copies = 1 + len(schemes)
-        self._total = self._text + copies * self._each
-        self._forward = forward_of(plan, [*text, *some * copies], self._weights, self._linear)
-        wanted = np.arange(self._text, self._total, dtype=np.int32)
-        self._forward.values["logit_rows"] = wanted
-        nodes = self._forward.graph["nodes"]
+        nodes = model.graph["nodes"]
         self._head = [n["in"][1][7:] for n in nodes if n["op"] == "mlcc.linear"][-1]
         self._logits = nodes[-1]["out"]
+        self._likely = np.empty(0, np.int32)
+        """Ids that are compared, once the first forward has told."""
+        self._met = set[str]()
+        together = max(1, PART_TOKENS // self._each)
+        groups = (names[i : i + together] for i in range(0, len(names), together))
+        self._names = [[""], *groups]  # the first as it is
+        self._forwards = [self._forward(model, rows, some) for some in self._names]
+        self.steps = [forward.steps(until="") for forward in self._forwards]
 
-    def compared(self, progress: Callable[[int, int], None]) -> dict[str, float]:
-        """As `losses`."""
-        self._forward.run(progress, until="")
-        logits = self._forward.values[self._logits]
-        own = _log_softmax(self._of(0, logits))
-        chances = np.exp(own) * self._compared[:, None]
+    def _forward(
+        self, model: Runnable, rows: Sequence[Sequence[int]], names: Sequence[str]
+    ) -> Forward:
+        """A forward of a copy for each of `names`."""
+        total = len(names) * self._each
+
+        def linear(name: str, source: str, x: Floats) -> Floats:
+            if name == self._head:
+                return self._likeliest(x)
+            y = product(x, self._weights.read(name))
+            if name in names and len(x) == total:
+                rounded = dequantize(self._found.quantized(self._sources[name]))
+                own = self._own(names.index(name))
+                y[own] = x[own] @ rounded.T
+                self._met.add(name)
+            return y
+
+        forward = model.forward([*rows] * len(names), self._weights, linear)
+        forward.values["logit_rows"] = np.arange(total, dtype=np.int32)
+        return forward
+
+    def compared(self) -> dict[str, float]:
+        """Tensor -> divergence of its copy from the rows as they are."""
+        first = _log_softmax(self._forwards[0].values[self._logits])
+        chances = np.exp(first) * self._compared[:, None] / self._compared.sum()
         found = {}
-        for name in self._met:
-            other = _log_softmax(self._of(self._copy[name], logits))
-            found[name] = float((chances * (own - other)).sum() / self._compared.sum())
+        for forward, names in zip(self._forwards[1:], self._names[1:], strict=True):
+            for i, name in enumerate(names):
+                if name in self._met:
+                    other = _log_softmax(forward.values[self._logits][self._own(i)])
+                    found[name] = float((chances * (first - other)).sum())
         return found
 
-    def _linear(self, name: str, source: str, x: Floats) -> Floats:
-        if name == self._head:
-            return self._likely(name, x)
-        weight = self._weights.read(name)
-        y = product(x, weight)
-        if name in self._copy and len(x) == self._total:
-            self._rounding.meet(name, source, x[: self._text], weight)
-            rounded = dequantize(self._found.quantized(self._sources[name]))
-            copy = self._copy[name]
-            self._of(copy, y[self._text :])[:] = self._of(copy, x[self._text :]) @ rounded.T
-            self._met.add(name)
-        return y
+    def _likeliest(self, x: Floats) -> Floats:
+        """Logits [n, some tokens], which are those that the first who asks finds likeliest."""
+        if not len(self._likely):
+            every = self._weights.product(self._head, x)
+            top = np.argpartition(every, -min(LIKELY, every.shape[1]), axis=1)[:, -LIKELY:]
+            self._likely = np.unique(top).astype(np.int32)
+        return product(x, self._weights.rows(self._head, self._likely))
 
-    def _likely(self, head: str, x: Floats) -> Floats:
-        """Logits [n, some tokens] of the copies."""
-        first = self._weights.product(head, self._of(0, x))
-        top = np.argpartition(first, -min(LIKELY, first.shape[1]), axis=1)[:, -LIKELY:]
-        return product(x, self._weights.rows(head, np.unique(top).astype(np.int32)))
-
-    def _of(self, copy: int, values: Floats) -> Floats:
-        return values[copy * self._each : (copy + 1) * self._each]
+    def _own(self, copy: int) -> slice:
+        return slice(copy * self._each, (copy + 1) * self._each)
 
 
 def _log_softmax(logits: Floats) -> Floats:

@@ -70,6 +70,24 @@ class Weights:
         return np.concatenate(parts).T
 
 
+class LayerWeights(Weights):
+    """The same for several who ask for a layer's matrices one after the other: what was read is
+    kept until it is forgotten."""
+
+    def __init__(self, plan: Plan) -> None:
+        super().__init__(plan)
+        self._kept: dict[str, Floats] = {}
+
+    def read(self, name: str) -> Floats:
+        if name not in self._kept:
+            self._kept[name] = super().read(name)
+        return self._kept[name]
+
+    def forget(self) -> None:
+        """What was read is let go."""
+        self._kept.clear()
+
+
 def _checked(source: str, weight: Floats) -> Floats:
     check_finite(source, weight, "f32")
     return weight
