@@ -94,7 +94,8 @@ async def bare_call(count: int = 60) -> float:
 
     from mlcc.scale.on_ray import ENGINE
 
-    handle: Any = serve.get_deployment_handle(ENGINE, ENGINE).options(stream=True)
+    (app,) = serve.status().applications
+    handle: Any = serve.get_deployment_handle(ENGINE, app).options(stream=True)
     nothing, times = Ask(Request("n", [1]), "another artifact", Prompt(1)), []
     for _ in range(count):
         began = time.perf_counter()

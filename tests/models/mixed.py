@@ -69,11 +69,13 @@ def stored(plan: Plan) -> list[WeightPlan]:
 
 
 def native(plan: Plan, folder: Path, capacity: Capacity, place: Place = CPU) -> Any:
-    """Compile a plan with room for many logit rows, and load it where it runs."""
+    """Compile a plan's `forward` with room for many logit rows, and load it where it runs."""
     kernels = kernel_set_for(plan.target, plan.activation_bits or 8)
     vocab = plan.config.vocab_size
     bounds = Bounds(capacity.layout, capacity.context)
-    lowered = lower(plan.traced, kernels, plan.caches, bounds, vocab, plan.target, IrDump(None))
+    lowered = lower(
+        plan.traced, kernels, plan.caches, bounds, vocab, plan.target, IrDump(None), writes=False
+    )
     library = folder / "model.so"
     build(lowered, plan.target, library)
     weights = list(arrays_of(lowered.plans, plan.checkpoint.tensors, plan.sources, lambda *_: None))

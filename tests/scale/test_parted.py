@@ -120,3 +120,17 @@ def test_what_is_handed_is_small_without_its_pages(
     found = loop.run_until_complete(handed())
     assert len(found.note) < len(found.moved)
     assert without_pages(found.moved, CAPACITY.groups) == found.note
+
+
+def test_where_the_object_store_is_full_what_was_computed_is_computed_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Ray spills to the disk before it says so; where that is full too, the note goes alone."""
+    ray = pytest.importorskip("ray")
+    from mlcc.scale.on_ray import _stored
+
+    def full(_: object) -> None:
+        raise ray.exceptions.ObjectStoreFullError("no room")
+
+    monkeypatch.setattr(ray, "put", full)
+    assert asyncio.run(_stored(Handed(b"all", b"note"))) == Handed(b"note", b"note")

@@ -47,7 +47,9 @@ def replica() -> Iterator[Replica]:
 
 def client(replicas: Beside, artifact: str = "fp_1") -> RoutedEngine:
     capacity = next(iter(replicas.replicas.values())).described().capacity
-    return RoutedEngine(replicas, capacity, artifact, 64)
+    made = RoutedEngine(replicas, capacity, artifact, 64)
+    made.foreign_s = 0.0
+    return made
 
 
 async def texts(made: RoutedEngine, *names: str) -> list[str]:

@@ -15,7 +15,7 @@ from mlcc.api.errors import BusyError, EngineDiedError
 from mlcc.engine.request import Request
 from mlcc.errors import DeviceError, InvalidRequestError, MlccError
 from mlcc.scale.messages import Ask, Piece
-from mlcc.scale.routed import MOST_LOST, RoutedEngine
+from mlcc.scale.routed import MOST_LOST, ForeignReplicaError, RoutedEngine
 from mlcc.worker.messages import Accepted, Dropped, Refused
 
 
@@ -175,5 +175,44 @@ def test_an_end_that_nobody_told_is_a_loss() -> None:
     async def run() -> None:
         with pytest.raises(EngineDiedError, match="before the answer's end"):
             await answered(engine(Mute(1)), "a", [1])
+
+    asyncio.run(run())
+
+
+class Upgraded(ScriptedReplicas):
+    """Replicas of another artifact, until so many requests were sent."""
+
+    def __init__(self, foreign: int) -> None:
+        super().__init__(2)
+        self._foreign = foreign
+
+    async def ask(self, ask: Ask) -> AsyncIterator[Piece]:
+        if len(self.asked) < self._foreign:
+            self.asked.append("")
+            yield [Dropped(ForeignReplicaError("a replica runs fp_1, not fp_2"))]
+            return
+        async for piece in super().ask(ask):
+            yield piece
+
+
+def test_in_an_upgrade_it_waits_for_a_replica_of_its_artifact() -> None:
+    """More of the other one than it would have had lost: nothing was lost."""
+
+    async def run() -> None:
+        replicas = Upgraded(MOST_LOST + 1)
+        client = engine(replicas)
+        assert await answered(client, "a", [1, 2]) == "1,2,"
+        assert len(replicas.asked) == MOST_LOST + 2 and not client.retried
+
+    asyncio.run(run())
+
+
+def test_it_does_not_wait_for_ever() -> None:
+    async def run() -> None:
+        client = engine(Upgraded(1000))
+        client.foreign_s = 0.3
+        with pytest.raises(EngineDiedError, match="runs fp_1, not fp_2") as raised:
+            await answered(client, "a", [1])
+        assert raised.value.code == "replica_lost"
 
     asyncio.run(run())

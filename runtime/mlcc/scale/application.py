@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import ray
 from fastapi import FastAPI
 from ray import serve
 from ray.serve import Application
@@ -20,7 +21,7 @@ from ray.serve.handle import DeploymentHandle
 
 from mlcc.artifact.folder import Artifact
 from mlcc.engine.batch import Capacity
-from mlcc.errors import InvalidRequestError
+from mlcc.errors import InvalidRequestError, UnsupportedError
 from mlcc.model.memory import plan_capacity
 from mlcc.model.model import ModelText
 from mlcc.model.text_side import open_text
@@ -55,8 +56,10 @@ def application(
     Ray's, and a GPU if it was compiled for CUDA. `loading` are options of `open_model`: threads,
     context, max_batch, max_step_tokens, kv_pages, prefix_cache.
 
-    Raises InvalidRequestError for others, ArtifactError.
+    Raises InvalidRequestError for others, ArtifactError, and UnsupportedError on a cluster where
+    nobody could ask it.
     """
+    _check_proxies()
     for name in loading:
         if name not in _LOADING:
             raise InvalidRequestError(
@@ -90,6 +93,19 @@ def application(
 def from_yaml(args: Mapping[str, Any]) -> Application:
     """For `import_path: mlcc.scale.application:from_yaml`, whose `args` are `application`'s."""
     return application(**args)
+
+
+def _check_proxies() -> None:
+    """Serve's HTTP proxies are as its first starter on a cluster wanted them."""
+    if not ray.is_initialized():
+        return
+    found = serve.status()
+    if found.applications and not found.proxies:
+        raise UnsupportedError(
+            "Ray Serve runs without HTTP proxies on this cluster, as `mlcc serve --ray --address` "
+            "starts it: no request would come here. End that server, or what else keeps Serve up "
+            "(`serve shutdown`), and deploy again"
+        )
 
 
 def _app(path: Path, settings: Settings, capacity: Capacity, scale: Scale) -> FastAPI:

@@ -50,6 +50,7 @@ def joined(address: str | None) -> Iterator[None]:
         return
     import ray
 
+    _hush()
     try:
         ray.init(address=address, log_to_driver=False, configure_logging=False)
     except (ConnectionError, RuntimeError, ValueError) as error:
@@ -79,8 +80,22 @@ def _own() -> Iterator[None]:
     import ray
     from ray import serve
 
-    logging.getLogger("ray.serve").setLevel(logging.ERROR)  # what is lost is said by `routed`
+    _hush()
     folder = tempfile.mkdtemp(prefix="mlcc-ray-")
+    try:
+        _start(folder)
+        yield
+    finally:
+        if ray.is_initialized():
+            serve.shutdown()  # type: ignore[no-untyped-call]
+            ray.shutdown()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _start(folder: str) -> None:
+    """Raises DeviceError, for which Ray has no type of its own."""
+    import ray
+
     try:
         ray.init(
             address="local",  # never a cluster that happens to run
@@ -90,9 +105,15 @@ def _own() -> Iterator[None]:
             configure_logging=False,
             _temp_dir=folder,
         )
-        yield
-    finally:
-        if ray.is_initialized():
-            serve.shutdown()  # type: ignore[no-untyped-call]
-            ray.shutdown()
-        shutil.rmtree(folder, ignore_errors=True)
+    except Exception as error:
+        raise DeviceError(
+            f"Ray does not start on this machine: {error} It has 30 s for that and "
+            "needs a gigabyte of memory: try again when less runs beside it"
+        ) from error
+
+
+def _hush() -> None:
+    """What is lost is said by `routed`. Importing Serve sets its log up, so that goes first."""
+    from ray import serve  # noqa: F401
+
+    logging.getLogger("ray.serve").setLevel(logging.ERROR)

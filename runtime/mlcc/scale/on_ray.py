@@ -115,7 +115,8 @@ def _autoscaling(scale: Scale) -> AutoscalingConfig:
         max_replicas=most,
         initial_replicas=max(1, least),
         target_ongoing_requests=scale.ongoing,
-        upscale_delay_s=5,
-        downscale_delay_s=60,
+        upscale_delay_s=scale.upscale_s,
+        downscale_delay_s=scale.downscale_s,
+        look_back_period_s=scale.lookback_s,
         policy=policy,
     )

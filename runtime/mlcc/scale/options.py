@@ -24,6 +24,11 @@ class Scale:
     cpus: float = 0.0
     gpus: float = 0.0
     """Of Ray's, for each replica: where it starts it."""
+    upscale_s: float = 5.0
+    downscale_s: float = 60.0
+    """How long more or fewer must be wanted before there are."""
+    lookback_s: float = 30.0
+    """Requests are counted on the average of so long."""
     drain_s: float = 60.0
     """How long answers may take to finish where a replica is not wanted any more."""
 

@@ -30,6 +30,10 @@ log = logging.getLogger("mlcc.scale")
 
 MOST_LOST = 3
 """Replicas that may be lost with a request. One that is there each time may be why."""
+FOREIGN_S = 60.0
+"""How long a request waits for a replica of its artifact: in an upgrade those of the other go one
+by one."""
+_AGAIN_S = 0.25
 
 
 class ReplicaLostError(MlccError):
@@ -44,7 +48,7 @@ class ReplicaLostError(MlccError):
 
 
 class ForeignReplicaError(ReplicaLostError):
-    """A replica that runs another artifact than its asker's."""
+    """A replica runs another artifact than its asker's. Nothing was lost, it is not the one."""
 
 
 class Replicas(Protocol):
@@ -70,6 +74,7 @@ class RoutedEngine(EngineClient):
         self._replicas, self._capacity, self._artifact = replicas, capacity, artifact
         self._block = PrefixTree(capacity.groups).block
         self._asking: dict[str, asyncio.Task[None]] = {}
+        self.foreign_s = FOREIGN_S
         self.retried = 0
         """Requests that were asked once more of somebody else."""
 
@@ -110,11 +115,17 @@ class RoutedEngine(EngineClient):
         beginnings = prefixes(request.scope, request.prompt, self._block)
         prompt = Prompt(tokens, beginnings, session)
         avoid: list[str] = []
+        now = asyncio.get_running_loop().time
+        patience = now() + self.foreign_s
         while True:
             ask = Ask(request, self._artifact, prompt, tuple(avoid))
             error = await self._once(ask)
             if error is None or (live := self._owners.get(request.id)) is None:
                 return
+            foreign = isinstance(error, ForeignReplicaError) and not live.begun
+            if foreign and now() < patience:
+                await asyncio.sleep(_AGAIN_S)
+                continue
             live.lost += 1
             if live.begun or live.lost >= MOST_LOST:
                 return self._give_up(request.id, error, live.begun)

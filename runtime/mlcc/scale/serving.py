@@ -1,13 +1,18 @@
 """What `mlcc serve --ray` starts in the place of an engine process: replicas on a cluster.
 
 The server itself stays what it is, in the process that was started: connections, keys, limits,
-draining and the API cost no hop through Serve's HTTP proxy, which is not started.
+draining and the API cost no hop through Serve's HTTP proxy, which is not started: its port is the
+server's own. A cluster's Serve keeps its first starter's choice as long as it runs, so one that was
+started here ends here, or applications that are deployed later would get no proxies and no
+requests.
 """
 
 from __future__ import annotations
 
 import asyncio
-from contextlib import ExitStack
+import secrets
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -35,6 +40,7 @@ class RayEngine:
         self._loop: asyncio.AbstractEventLoop | None = None
         try:
             self._stack.enter_context(joined(address))
+            self._stack.enter_context(_proxyless(ends=address is not None))
             self._run(open_model, settings, artifact, scale)
         except BaseException:
             self._stack.close()
@@ -47,13 +53,12 @@ class RayEngine:
         from mlcc.scale.calls import ServeReplicas, described
         from mlcc.scale.on_ray import ENGINE, PREFILL, engines
 
-        serve.start(proxy_location="Disabled")
+        ours = secrets.token_hex(4)  # another server's on this cluster has others of these names
 
         def run(name: str, some: Scale) -> DeploymentHandle[Any]:
-            app = engines(open_model, artifact, some, name)
-            handle = serve.run(app, name=name, route_prefix=None)
-            self._stack.callback(serve.delete, name)
-            return handle
+            app, called = engines(open_model, artifact, some, name), f"{name}-{ours}"
+            self._stack.callback(serve.delete, called)  # also where it is ended meanwhile
+            return serve.run(app, name=called, route_prefix=None)
 
         handle = run(ENGINE, scale)
         found = described(handle)
@@ -78,3 +83,18 @@ class RayEngine:
 
     def close(self) -> None:
         self._stack.close()
+
+
+@contextmanager
+def _proxyless(ends: bool) -> Iterator[None]:
+    """Ray Serve runs within it. Where it `ends`, it does unless others have proxies or applications
+    on it."""
+    from ray import serve
+
+    ends = ends and not serve.status().proxies
+    serve.start(proxy_location="Disabled")
+    try:
+        yield
+    finally:
+        if ends and not serve.status().applications:
+            serve.shutdown()  # type: ignore[no-untyped-call]

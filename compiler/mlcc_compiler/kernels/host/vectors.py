@@ -17,7 +17,7 @@ import numpy as np
 
 from mlcc.machine import cpu_features, machine
 from mlcc_compiler._tvm import B, IRBuilder, T, tvm, tvm_ffi
-from mlcc_compiler.kernels.frame import Expr, PrimFunc
+from mlcc_compiler.kernels.frame import Expr, PrimFunc, kernel_passes
 
 LANES = 8
 """Groups of a vector: AVX2's, the widest that comes without fused products and sums."""
@@ -35,7 +35,8 @@ def build(factory: Callable[..., PrimFunc], *arguments: Any) -> Callable[..., No
     target = tvm.target.Target({"kind": "llvm", "mcpu": "x86-64", "mattr": ["+avx2", "-fma"]})
     kernel = factory(*arguments).with_attr("global_symbol", "main")
     # Kept: a function does not keep the module that it came from.
-    compiled = tvm.compile(tvm.IRModule({"main": kernel}), target=target)
+    with kernel_passes():
+        compiled = tvm.compile(tvm.IRModule({"main": kernel}), target=target)
     main = compiled["main"]
 
     def call(*arrays: Any, module: Any = compiled) -> None:
