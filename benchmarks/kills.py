@@ -1,6 +1,7 @@
 """Requests on a real Ray while its replicas are killed at random: how each of them ended.
 
     python benchmarks/kills.py [--requests 5000] [--replicas 3] [--streams 32] [--kill-s 8]
+        [--seconds 600]
 
 The model is a toy (tests/toy_model.py) whose every token depends on all before it, so that an
 answer of which anything was lost, repeated or mixed up is another text; each is compared with what
@@ -117,12 +118,16 @@ class Storm:
                 os.kill(pid, signal.SIGKILL)
                 self.kills[what] += 1
 
-    async def run(self, requests: int, streams: int, kill_s: float, seed: int) -> None:
-        """All of them, so many at a time."""
-        numbers = iter(range(requests))
+    async def run(
+        self, requests: int, streams: int, kill_s: float, seed: int, most_s: float
+    ) -> None:
+        """All of them, so many at a time, or those that are begun by then."""
+        numbers, end = iter(range(requests)), time.perf_counter() + most_s
 
         async def stream() -> None:
             for number in numbers:
+                if time.perf_counter() > end:
+                    return
                 await self.one(number)
 
         killing = asyncio.ensure_future(self.kill(kill_s, seed))
@@ -150,6 +155,7 @@ def main() -> None:
     parser.add_argument("--streams", type=int, default=32)
     parser.add_argument("--kill-s", type=float, default=8)
     parser.add_argument("--step-ms", type=float, default=12)
+    parser.add_argument("--seconds", type=float, default=600, help="ask no longer than that")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     expected = answers()
@@ -159,12 +165,12 @@ def main() -> None:
     try:
         storm = Storm(behind.client, expected)
         began = time.perf_counter()
-        asyncio.run(storm.run(args.requests, args.streams, args.kill_s, args.seed))
+        asyncio.run(storm.run(args.requests, args.streams, args.kill_s, args.seed, args.seconds))
         seconds = time.perf_counter() - began
     finally:
         behind.close()
     times = sorted(storm.times)
-    found: dict[str, Any] = {"requests": args.requests, **storm.ends, "kills": dict(storm.kills)}
+    found: dict[str, Any] = {"requests": len(times), **storm.ends, "kills": dict(storm.kills)}
     found |= {"retried": behind.client.retried, "seconds": round(seconds, 1)}
     found |= {"p50_ms": round(median(times)), "p99_ms": round(times[int(len(times) * 0.99)])}
     found |= {"load": os.getloadavg()[0], "odd": storm.odd[:5]}
