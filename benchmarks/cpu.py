@@ -211,6 +211,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="a folder for table.txt, result.json, plot.svg")
     parser.add_argument("--work", type=Path, help="a folder for checkpoints and compiled models")
     given = parser.parse_args()
+    if given.peers and given.shape in FAMILIES:
+        parser.error("--peers makes a GGUF of 135m and 1b; else give --llama-bench and --gguf")
     sizes = Sizes(given.threads, given.prefill, given.contexts, given.batches)
     with tempfile.TemporaryDirectory() as folder:
         results = run(engines_of(given, sizes, given.work or Path(folder)), given.rounds)
