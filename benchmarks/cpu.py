@@ -64,7 +64,7 @@ def mlcc_speeds(artifact: Path, sizes: Sizes) -> Speeds:
     command = [sys.executable, HERE / "one_mlcc.py", artifact, sizes.threads, sizes.prefill]
     command += ["--contexts", *sizes.contexts, "--batches", *sizes.batches]
     speeds = _last_json(command)
-    return {name: value for name, value in speeds.items() if not name.startswith("decode_")}
+    return {name: value for name, value in speeds.items() if name not in ("decode", "decode_after")}
 
 
 def transformers_speeds(checkpoint: Path, sizes: Sizes) -> Speeds:

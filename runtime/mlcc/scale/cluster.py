@@ -92,8 +92,9 @@ def _own() -> Iterator[None]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _start(folder: str) -> None:
-    """Raises DeviceError, for which Ray has no type of its own."""
+def _start(folder: str, again: bool = True) -> None:
+    """Once more if it fails: Ray gives itself 30 s, which reading its files may take on a busy one.
+    Raises DeviceError, for which Ray has no type of its own."""
     import ray
 
     try:
@@ -106,9 +107,12 @@ def _start(folder: str) -> None:
             _temp_dir=folder,
         )
     except Exception as error:
+        ray.shutdown()
+        if again:
+            return _start(folder, again=False)
         raise DeviceError(
-            f"Ray does not start on this machine: {error} It has 30 s for that and "
-            "needs a gigabyte of memory: try again when less runs beside it"
+            f"Ray does not start on this machine: {error} It has 30 s for that and needs a "
+            "gigabyte of memory: try again when less runs beside it"
         ) from error
 
 
