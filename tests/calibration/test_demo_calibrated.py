@@ -65,12 +65,14 @@ def test_calibrated_weights_are_nearer_to_the_model(
     drawn = ("--plot", plot) if _has_matplotlib() else ()
     rows = evaluated("--compare", plain, calibrated, "--text", score, "--against", exact, *drawn)
     without, with_text = (row["divergence"] for row in rows)
-    # 0.66 of what sizes of inputs leave; the damping, which is for texts of other domains, costs
+    # 0.66 of what sizes of inputs leave, when bits were the recipe's; the damping, which is for texts of other domains, costs
     # some of what 16 texts tell.
     assert with_text["kl"] < 0.75 * without["kl"]
     assert with_text["tokens"] == without["tokens"] > 300
     assert without["reference_perplexity"] <= without["perplexity"]
-    assert rows[0]["bits"] == rows[1]["bits"] < 4.1 and rows[0]["table_bits"] == 8.5
+    # The recipe's bits, given where the text says, as far as whole matrices go.
+    assert rows[0]["bits"] - 0.05 < rows[1]["bits"] <= rows[0]["bits"] < 4.1
+    assert rows[0]["table_bits"] == rows[1]["table_bits"] == 8.5
     assert not drawn or plot.read_text().count("<svg") == 1
 
 
