@@ -10,7 +10,8 @@
     python3 dev.py wheel               build dist/mlcc-*.whl, and mlcc_web-*.whl for browsers
     python3 dev.py docs                build the documentation's site: build/docs/site
     python3 dev.py release             all files of a release, from the last commit: dist/release
-    python3 dev.py matrix              write the table in README.md from the last run of all tests
+    python3 dev.py matrix              write the tables of README.md and docs/models.md, by the last
+                                       run of all tests
     python3 dev.py run COMMAND ...     any `mlcc` command, as in: python3 dev.py run targets
 
 The standard library only. Everything is installed into .venv beside this file; a second run finds
@@ -29,6 +30,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tools import debian, packages
@@ -123,10 +125,18 @@ def say(text: str) -> None:
     print(f"dev.py: {text}", file=sys.stderr, flush=True)
 
 
+def environment() -> dict[str, str]:
+    """Of what is run here. Who wants no bytecode beside sources finds it in build/: tests start
+    hundreds of Pythons, and each would compile all that it imports."""
+    found = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ.get('PATH', '')}"}
+    if found.pop("PYTHONDONTWRITEBYTECODE", ""):
+        found["PYTHONPYCACHEPREFIX"] = str(ROOT / "build" / "bytecode")
+    return found
+
+
 def run(*command: str) -> int:
     """Run the environment's Python; Ctrl-C is the command's to handle."""
-    environment = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ.get('PATH', '')}"}
-    child = subprocess.Popen([str(PYTHON), *command], cwd=ROOT, env=environment)
+    child = subprocess.Popen([str(PYTHON), *command], cwd=ROOT, env=environment())
     while True:
         try:
             return child.wait()
@@ -135,10 +145,12 @@ def run(*command: str) -> int:
 
 
 def check() -> int:
-    """Format, lint and types; the first that fails ends it."""
+    """Format, lint and types, of Python the first that fails; beside it those of TypeScript."""
     commands = (("ruff", "format", "--check", "."), ("ruff", "check", "."), ("mypy",))
-    code = next((code for command in commands if (code := run("-m", *command))), 0)
-    return code or web("--check")
+    with ThreadPoolExecutor(1) as pool:
+        typescript = pool.submit(web, "--check")
+        code = next((code for command in commands if (code := run("-m", *command))), 0)
+        return code or typescript.result()
 
 
 def web(*arguments: str) -> int:
@@ -210,7 +222,7 @@ def main() -> int:
     if command == "release":
         return web() or run("-m", "tools.release", *rest)
     if command == "matrix":
-        return run("tests/feature_matrix.py")
+        return run("tests/feature_matrix.py") or run("tests/models_page.py")
     return check() if command == "check" else run("-m", "mlcc", *rest)
 
 

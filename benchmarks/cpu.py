@@ -1,6 +1,6 @@
 """Decode and prefill speed on CPU beside llama.cpp, OpenVINO and transformers, in turns.
 
-    python benchmarks/cpu.py --peers [--shape 135m] [--rounds 3] [--out build/cpu]
+    python benchmarks/cpu.py --peers [--shape 135m] [--rounds 3] [--out build/cpu] [--work FOLDER]
     python benchmarks/cpu.py --shape moe --quant q4_g32 --llama-bench PATH --gguf FILE
     python benchmarks/cpu.py --shape hybrid --quant q4 --prefill 2048
 
@@ -9,6 +9,7 @@ after round, in a process of its own: prefill of 512 tokens, decode of 128 behin
 and 8192, and of batches of 4, 16 and 64. `--peers` builds or installs the others (`cpu_peers.py`)
 and makes their file of the same weights. Prints medians, ratios to the best peer, and one JSON
 line; says what else kept the cores busy. `--out` writes table.txt, result.json and plot.svg.
+`--work` keeps what was made, and finds it again: with `--rounds 0` a run that only prepares.
 `moe` is OLMoE-1B-7B's shape, whose GGUF `random_moe_gguf.py` makes; `moe-small` a quarter of its
 layers, beside a dense model of as many weights as a token uses; `hybrid` is Qwen3.5-0.8B's, beside
 as many weights in layers of attention alone.
@@ -63,7 +64,7 @@ def mlcc_speeds(artifact: Path, sizes: Sizes) -> Speeds:
     command = [sys.executable, HERE / "one_mlcc.py", artifact, sizes.threads, sizes.prefill]
     command += ["--contexts", *sizes.contexts, "--batches", *sizes.batches]
     speeds = _last_json(command)
-    return {name: value for name, value in speeds.items() if not name.startswith("decode_")}
+    return {name: value for name, value in speeds.items() if name not in ("decode", "decode_after")}
 
 
 def transformers_speeds(checkpoint: Path, sizes: Sizes) -> Speeds:
@@ -174,7 +175,9 @@ def text_of(table: dict[str, Speeds]) -> str:
 
 
 def make_checkpoint(shape: str, folder: Path) -> Path:
-    """Random weights of a shape."""
+    """Random weights of a shape, if they are not there."""
+    if (folder / "config.json").exists():
+        return folder
     script = "families.py" if shape in FAMILIES else "random_checkpoint.py"
     subprocess.run([sys.executable, str(HERE / script), str(folder), "--shape", shape], check=True)
     return folder
@@ -184,6 +187,8 @@ def compile_checkpoint(
     checkpoint: Path, quant: str, out: Path, context: int = 2048, batch: int = 4
 ) -> tuple[Path, float]:
     start = time.perf_counter()
+    if (out / "mlcc.json").exists():
+        return out, 0.0
     command = [sys.executable, "-m", "mlcc_compiler", "compile", str(checkpoint), "--quant", quant]
     command += ["--context", str(context), "--max-batch", str(batch)] if context > 2048 else []
     subprocess.run([*command, "--cpu", "host", "-o", str(out), "--quiet"], check=True)
@@ -204,10 +209,15 @@ def main() -> None:
     parser.add_argument("--gguf", type=Path)
     parser.add_argument("--no-transformers", action="store_true")
     parser.add_argument("--out", type=Path, help="a folder for table.txt, result.json, plot.svg")
+    parser.add_argument("--work", type=Path, help="a folder for checkpoints and compiled models")
     given = parser.parse_args()
+    if given.peers and given.shape in FAMILIES:
+        parser.error("--peers makes a GGUF of 135m and 1b; else give --llama-bench and --gguf")
     sizes = Sizes(given.threads, given.prefill, given.contexts, given.batches)
     with tempfile.TemporaryDirectory() as folder:
-        results = run(engines_of(given, sizes, Path(folder)), given.rounds)
+        results = run(engines_of(given, sizes, given.work or Path(folder)), given.rounds)
+    if not given.rounds:
+        return
     table = report(results)
     print(text_of(table))
     result = json.dumps({"threads": given.threads, "median": table, "rounds": results})
@@ -227,7 +237,8 @@ def engines_of(given: Any, sizes: Sizes, folder: Path) -> dict[str, Callable[[],
     for shape in (given.shape, *filter(None, [BESIDE.get(given.shape)])):
         checkpoint = make_checkpoint(shape, folder / shape)
         for quant in given.quant:
-            place, batch = folder / f"{shape}-{quant}", max(given.batches, default=4)
+            batch = max(given.batches, default=4)
+            place = folder / f"{shape}-{quant}-{context}x{batch}"
             out, seconds = compile_checkpoint(checkpoint, quant, place, context, batch)
             size = sum(f.stat().st_size for f in out.iterdir())
             print(f"compile {quant}: {seconds:.1f} s, {size / 1e6:.1f} MB", file=sys.stderr)
@@ -236,8 +247,9 @@ def engines_of(given: Any, sizes: Sizes, folder: Path) -> dict[str, Callable[[],
     bench, gguf = given.llama_bench, given.gguf
     if given.peers:
         bench, gguf = str(cpu_peers.llama() / "llama-bench"), folder / f"{given.shape}-Q4_0.gguf"
-        script = [sys.executable, HERE / "random_gguf.py", folder / given.shape, gguf]
-        subprocess.run([*map(str, script)], check=True)
+        if not gguf.exists():
+            script = [sys.executable, HERE / "random_gguf.py", folder / given.shape, gguf]
+            subprocess.run([*map(str, script)], check=True)
         engines["OpenVINO Q4_0"] = partial(openvino_speeds, cpu_peers.openvino(), gguf, sizes)
     if bench:
         engines[f"llama.cpp {gguf.stem.rpartition('-')[2]}"] = partial(

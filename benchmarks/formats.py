@@ -32,6 +32,7 @@ from mlcc_compiler._tvm import tvm
 from mlcc_compiler.kernels.cpu.isa import Isa
 from mlcc_compiler.kernels.cpu.linear import linear
 from mlcc_compiler.kernels.cpu.linear.bf16 import multiplies_bf16
+from mlcc_compiler.kernels.frame import kernel_passes
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.linear import linear as gpu_linear
 from mlcc_compiler.kernels.gpu.linear.packing import GpuPacking
@@ -100,7 +101,7 @@ def gpu_calls(n_out: int, k: int, name: str, rng: np.random.Generator) -> tuple[
     weight = packed(packing, rng)
     kernel = gpu_linear.linear_part(Gpu(f16=False), packing, 0, False)
     target = tvm.target.Target({"kind": "webgpu", "max_num_threads": 256}, host={"kind": "llvm"})
-    with target:
+    with target, kernel_passes():
         module = tvm.IRModule({"main": kernel.with_attr("global_symbol", "main")})
         executable = tvm.compile(module, target=target)
     with tempfile.TemporaryDirectory() as folder:

@@ -37,6 +37,7 @@ import numpy as np
 from mlcc_compiler._tvm import B, IRBuilder, T, tvm
 from mlcc_compiler.kernels.cpu.isa import Isa
 from mlcc_compiler.kernels.cpu.linear import linear
+from mlcc_compiler.kernels.frame import kernel_passes
 from mlcc_compiler.quantization import SCHEMES
 from mlcc_targets.cpu import host_level
 
@@ -54,7 +55,8 @@ def compile_kernel(kernel: Any) -> Any:
     features = [f"+{name}" for name in level.features]
     target = tvm.target.Target({"kind": "llvm", "mcpu": level.cpu, "mattr": features})
     main = kernel.with_attr("global_symbol", "main")
-    return tvm.compile(tvm.IRModule({"main": main}), target=target)["main"]
+    with kernel_passes():
+        return tvm.compile(tvm.IRModule({"main": main}), target=target)["main"]
 
 
 def measure(calls: Sequence[Callable[[], Any]], seconds: float = 0.4) -> dict[str, float]:

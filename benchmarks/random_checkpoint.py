@@ -111,7 +111,7 @@ def write_tokenizer(folder: Path, size: int) -> None:
     tokenizer.save(str(folder / "tokenizer.json"))
 
 
-def make(folder: Path, shape: str, context: int = 8192, empty: bool = False) -> None:
+def make(folder: Path, shape: str, context: int = 16384, empty: bool = False) -> None:
     """Write config, weights and tokenizer into `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     sizes = SHAPES[shape]

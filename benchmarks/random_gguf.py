@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from gguf import GGMLQuantizationType, GGUFWriter, TokenType
+from gguf import GGMLQuantizationType, GGUFWriter, LlamaFileType, TokenType
 from gguf.quants import quantize
 
 NAMES = {
@@ -67,6 +67,7 @@ def main() -> None:
     tokens = sorted(tokenizer["vocab"], key=tokenizer["vocab"].__getitem__)
     heads = config["num_attention_heads"]
     writer = GGUFWriter(given.out, "llama")
+    writer.add_file_type(LlamaFileType.MOSTLY_Q4_0)  # OpenVINO asks for it
     writer.add_context_length(config["max_position_embeddings"])
     writer.add_embedding_length(config["hidden_size"])
     writer.add_block_count(config["num_hidden_layers"])

@@ -39,21 +39,26 @@ if LAVAPIPE.exists():  # Mesa's software driver, the same device for everybody
 
 SLOWEST = (
     "web/test_package.py",
-    "targets/test_models.py",
-    "conformance/test_tab.py",
+    "mobile/test_kotlin.py",
+    "conformance/test_kotlin.py",
     "models/test_architectures.py",
+    "conformance/test_tab.py",
     "models/test_registry.py",
+    "executor/test_sources.py",
     "web/test_architectures.py",
+    "targets/test_models.py",
     "demo/test_demo.py",
     "demo/test_demo_tab.py",
     "models/test_architectures_gpu.py",
     "demo/test_demo_vulkan.py",
+    "compile/test_quantized.py",
+    "compile/test_compile.py",
     "compile/test_variants.py",
-    "mobile/test_kotlin.py",
-    "conformance/test_kotlin.py",
+    "formats/test_quantized_models.py",
+    "kernels/test_attention.py",
 )
 """Files that begin first, so that no process is left with one of them when the others are done.
-Those that compute on SwiftShader, on all cores, take turns with those that do not."""
+Those that compute on SwiftShader, on all cores, or download, take turns with those that do not."""
 
 
 @pytest.fixture(scope="session")

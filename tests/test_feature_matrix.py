@@ -100,8 +100,8 @@ def project(tmp_path: Path) -> Path:
 
 
 def run_tests(project: Path, outcome: str, *arguments: str) -> tuple[int, str]:
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments]
-    environment = {**os.environ, "OUTCOME": outcome}
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "xdist", *arguments]
+    environment = {**os.environ, "OUTCOME": outcome, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     done = subprocess.run(
         command, cwd=project, env=environment, capture_output=True, text=True, check=False
     )

@@ -7,12 +7,12 @@ step's work is in its own module; this one only puts them in order and says what
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
-import numpy.typing as npt
 
 from mlcc.artifact.known import remember
 from mlcc.artifact.pages import kept_as
@@ -20,6 +20,7 @@ from mlcc.artifact.schema import EncoderInfo, RanksInfo, WeightsInfo
 from mlcc_compiler.artifact.describe import manifest_of
 from mlcc_compiler.artifact.package import ArtifactWriter
 from mlcc_compiler.artifact.reuse import take_ranks, take_weights
+from mlcc_compiler.calibration.ahead import packing_ahead
 from mlcc_compiler.calibration.calibrate import calibrate
 from mlcc_compiler.calibration.choice import rows_for, settled
 from mlcc_compiler.calibration.sizes import input_sizes
@@ -33,7 +34,7 @@ from mlcc_compiler.plan import Plan, make_plan
 from mlcc_compiler.preflight import check_ready
 from mlcc_compiler.quantization import scheme
 from mlcc_compiler.ranks.weights import RankWeights
-from mlcc_compiler.weights.convert import arrays_of, specs_of
+from mlcc_compiler.weights.convert import arrays_of, packed_ahead, specs_of
 from mlcc_compiler.weights.reader import Tensors
 from mlcc_targets import Target
 
@@ -101,18 +102,21 @@ def _weights(
         if earlier is not None:
             take_ranks(writer, earlier, of_ranks)
         else:
-            of_ranks.write(writer, beside.beside, progress.weights)
+            sizes = input_sizes(plan, rows, progress.calibration) if source == RANDOM else {}
+            of_ranks.write(writer, beside.beside, progress.weights, sizes)
         return of_ranks.weights, of_ranks.ranks
     if earlier is not None:
         return take_weights(writer, earlier, plans, plan), None
-    tensors: Tensors = plan.checkpoint.tensors
-    sizes: Mapping[str, npt.NDArray[np.float32]] = {}
-    with TemporaryDirectory(prefix="mlcc-calibration-") as folder:
+    with ExitStack() as kept:
+        tensors: Tensors = plan.checkpoint.tensors
         if source == RANDOM:
-            sizes = input_sizes(plan, rows, progress.calibration)
-        elif source is not None:
-            tensors = calibrate(plan, rows, Path(folder), progress.calibration)
-        arrays = arrays_of(plans, tensors, plan.sources, progress.weights, sizes)
+            pack = kept.enter_context(packing_ahead(plan, plans, rows))
+            arrays = packed_ahead(plans, pack, progress.weights)
+        else:
+            if source is not None:
+                folder = kept.enter_context(TemporaryDirectory(prefix="mlcc-calibration-"))
+                tensors = calibrate(plan, rows, Path(folder), progress.calibration)
+            arrays = arrays_of(plans, tensors, plan.sources, progress.weights)
         return writer.add_weights(specs_of(plans), beside.beside(arrays)), None
 
 

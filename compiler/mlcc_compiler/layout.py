@@ -151,8 +151,8 @@ class WeightLayout:
     """From codes that are of the scheme already: they are stored as they are. None: there are no
     codes in this layout, pack what they stand for."""
     tile: int = 0
-    """Rows that lie together: `pack` takes any whole number of tiles at a time, and the last rows,
-    and what it makes of them follows, along the first axis. 0 = it takes all rows only."""
+    """Rows that lie together: both take any whole number of tiles at a time, and the last rows,
+    and what they make of them follows, along the first axis. 0 = they take all rows only."""
 
     @classmethod
     def vector(cls, shape: tuple[int, ...]) -> WeightLayout:

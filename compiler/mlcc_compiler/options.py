@@ -94,7 +94,7 @@ def _check_ranks(options: Options, target: Target) -> None:
         )
     without = {
         "--adapter-rank": options.adapters,
-        "--calibrate": None if options.calibrate == NOTHING else options.calibrate,
+        "--calibrate": None if options.calibrate in (NOTHING, RANDOM) else options.calibrate,
         "--static-library": options.static_library or None,
     }
     if refused := [name for name, value in without.items() if value is not None]:

@@ -23,6 +23,7 @@ from mlcc_compiler.caches import Caches
 from mlcc_compiler.cuda.build import cuda_code_in
 from mlcc_compiler.graph import calls
 from mlcc_compiler.ir_dump import IrDump
+from mlcc_compiler.kernels.frame import kernel_passes
 from mlcc_compiler.kernels.kernel_set import KernelSet
 from mlcc_compiler.layout import WeightPlan
 from mlcc_compiler.models.causal_lm import CausalLM
@@ -211,10 +212,7 @@ def tvm_target_of(target: Target) -> tvm.target.Target:
 
 @contextlib.contextmanager
 def tvm_target(target: Target) -> Iterator[None]:
-    # GPU kernels declare buffers of the size they need; looking for less took half of a compile.
-    # CPU kernels have no conditions to hoist; looking for some took an eighth of it.
-    useless = "s_tir.CompactBufferAllocation" if target.generator else "s_tir.HoistIfThenElse"
-    with tvm_target_of(target), tvm.transform.PassContext(opt_level=3, disabled_pass=[useless]):
+    with tvm_target_of(target), kernel_passes():
         yield
 
 

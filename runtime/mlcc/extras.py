@@ -10,7 +10,10 @@ from importlib.util import find_spec
 from mlcc.errors import UnsupportedError
 
 _EXTRAS = {
-    "compile": ("tvm", "tvm_ffi", "numpy", "filelock", "huggingface_hub", "safetensors", "ziglang"),
+    "compile": (
+        *("tvm", "tvm_ffi", "numpy", "filelock", "huggingface_hub", "safetensors"),
+        *("threadpoolctl", "ziglang"),
+    ),
     "serve": ("fastapi", "prometheus_client", "starlette", "uvicorn"),
 }
 """What the extra of a command's name brings."""

@@ -28,11 +28,11 @@ def _case(case: str) -> object:
     return pytest.param(case, marks=marks)
 
 
-def planned(case: str, folder: Path, **options: object) -> Plan:
+def planned(case: str, folder: Path, target: str = "reference", **options: object) -> Plan:
     vocab = make_checkpoint(case, folder).config.vocab_size  # type: ignore[union-attr]
     (folder / "tokenizer.json").write_text(letters(int(vocab)))  # type: ignore[arg-type]
     told = Options(**{"quant": "q4", "context": 64, **options})  # type: ignore[arg-type]
-    return make_plan(Checkpoint.open(folder), get_target("reference"), told)
+    return make_plan(Checkpoint.open(folder), get_target(target), told)
 
 
 @pytest.mark.parametrize("case", [_case(case) for case in CASES if case not in REPEATED])

@@ -17,6 +17,7 @@ import pytest
 
 from mlcc_compiler._tvm import tvm
 from mlcc_compiler.cuda import build as cuda_build
+from mlcc_compiler.kernels.frame import kernel_passes
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.pipeline import tvm_target_of
 from mlcc_targets import get_target
@@ -26,14 +27,18 @@ from . import emulation
 sys.path.insert(0, str(Path(__file__).parent.parent / "kernels"))
 import attention_cases
 import gpu_kernels
+import latent_cases
+import state_cases
 import test_gpu_adjust as adjusting
 import test_gpu_attention as attention
 import test_gpu_elementwise as elementwise
 import test_gpu_experts as experts
 import test_gpu_kv_int8 as kv_int8
+import test_gpu_latent as latent
 import test_gpu_linear as linear
 import test_gpu_sample as sampling
 import test_gpu_sample_slices as slicing
+import test_gpu_states as states
 from step_cases import LAYOUTS
 
 pytestmark = pytest.mark.usefixtures("emulated")
@@ -47,7 +52,7 @@ def compiled(factory: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
     function = factory(CUDA, *arguments).with_attr("global_symbol", "kernel")
     target = tvm_target_of(ROW)
     path = Path(tempfile.mkdtemp(dir=emulation.folder())) / "kernel.so"
-    with cuda_build.cuda_code_in(ROW), target:
+    with cuda_build.cuda_code_in(ROW), target, kernel_passes():
         executable = tvm.compile(tvm.IRModule({"kernel": function}), target=target)
         executable.export_library(str(path))
     return tvm.runtime.load_module(str(path))["kernel"]
@@ -68,6 +73,7 @@ def test_the_row_uses_what_cuda_has() -> None:
     assert CUDA.subgroup == 32 and CUDA.tensor_cores and CUDA.f16
 
 
+ONE_OF_EACH = {record.operator: record for record in state_cases.STATES}
 CHECKS: list[tuple[Callable[..., None], tuple[Any, ...]]] = [
     (elementwise.test_gated, ("silu",)),
     (elementwise.test_gated, ("gelu_tanh",)),
@@ -132,6 +138,8 @@ CHECKS: list[tuple[Callable[..., None], tuple[Any, ...]]] = [
     (experts.test_route_corrected, (CUDA, (256, 8, "sigmoid", 1, 2.5, 8, 4))),
     (experts.test_route_corrected, (CUDA, (64, 6, "softmax", 1, 1.0, 1, 1))),
     (experts.check, (CUDA, (10, 24, 128), "int4a_g16", 5, 3, True, (3, 12, 25))),
+    (latent.check, (latent_cases.Case(dtype="float16"), attention_cases.MIXED, CUDA)),
+    *((states.test_sequences_of_a_step, (CUDA, record)) for record in ONE_OF_EACH.values()),
 ]
 
 

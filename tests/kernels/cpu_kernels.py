@@ -13,6 +13,7 @@ from mlcc.machine import cpu_features, machine
 from mlcc_compiler._tvm import tvm
 from mlcc_compiler.kernels.cpu import isa
 from mlcc_compiler.kernels.cpu.isa import Isa
+from mlcc_compiler.kernels.frame import kernel_passes
 
 Array = Any
 
@@ -61,7 +62,8 @@ def compiled(factory: Callable[..., Any], arguments: tuple[Any, ...], cpu: Cpu) 
     kernel = factory(cpu.isa, *arguments).with_attr("global_symbol", "kernel")
     options = {k: list(v) if isinstance(v, tuple) else v for k, v in cpu.target}
     target = tvm.target.Target({"kind": "llvm", **options})
-    return tvm.compile(tvm.IRModule({"kernel": kernel}), target=target)
+    with kernel_passes():
+        return tvm.compile(tvm.IRModule({"kernel": kernel}), target=target)
 
 
 def run(

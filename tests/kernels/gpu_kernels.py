@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from mlcc_compiler._tvm import tvm
+from mlcc_compiler.kernels.frame import kernel_passes
 from mlcc_compiler.kernels.gpu.device import Gpu
 
 Array = Any
@@ -29,7 +30,7 @@ def compiled(factory: Callable[..., Any], gpu: Gpu, arguments: tuple[Any, ...]) 
     """`factory(gpu, *arguments)` as a loaded library's function."""
     kernel = factory(gpu, *arguments).with_attr("global_symbol", "kernel")
     target = tvm.target.Target({"kind": "webgpu", "max_num_threads": 256}, host={"kind": "llvm"})
-    with target:
+    with target, kernel_passes():
         executable = tvm.compile(tvm.IRModule({"kernel": kernel}), target=target)
     folder = tempfile.mkdtemp()
     path = Path(folder) / "kernel.so"
@@ -75,7 +76,7 @@ def source(kind: str, kernel: Any, *, subgroup: bool = False) -> str:
     """The text of a kernel in the language of a kind of device."""
     options = {"thread_warp_size": 32} if subgroup else {"max_num_threads": 256}
     target = tvm.target.Target({"kind": kind, **options}, host={"kind": "llvm"})
-    with target:
+    with target, kernel_passes():
         module = tvm.IRModule({"kernel": kernel.with_attr("global_symbol", "kernel")})
         built = tvm.compile(module, target=target)
     return str(built.mod.imports[0].inspect_source())

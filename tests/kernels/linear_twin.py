@@ -12,6 +12,7 @@ import numpy.typing as npt
 from mlcc_compiler._tvm import tvm
 from mlcc_compiler.kernels.cpu import embedding, isa
 from mlcc_compiler.kernels.cpu.linear import linear
+from mlcc_compiler.kernels.frame import kernel_passes
 from mlcc_compiler.quantization import Scheme
 
 Floats = npt.NDArray[np.float32]
@@ -38,7 +39,8 @@ def build(kernel: Any, cpu: isa.Isa) -> Any:
     """Compile one PrimFunc for an instruction set."""
     target = tvm.target.Target({"kind": "llvm", **_LLVM[plain(cpu)]})
     main = kernel.with_attr("global_symbol", "main")
-    return tvm.compile(tvm.IRModule({"main": main}), target=target)
+    with kernel_passes():
+        return tvm.compile(tvm.IRModule({"main": main}), target=target)
 
 
 @cache

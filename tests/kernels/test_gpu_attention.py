@@ -19,6 +19,7 @@ from step_cases import OTHER_BOUNDS
 
 from mlcc_compiler._tvm import relax, tvm
 from mlcc_compiler.graph import Graph, tensor
+from mlcc_compiler.kernels.frame import kernel_passes
 from mlcc_compiler.kernels.gpu.attention import attention
 from mlcc_compiler.kernels.gpu.attention.decode import attend_ranges
 from mlcc_compiler.kernels.gpu.attention.plan import RangePlan, TilePlan, range_items
@@ -179,7 +180,7 @@ def test_compiles_for_metal_with_subgroups_and_aligned_loads() -> None:
     for factory in (attend_ranges, attention.attend):
         kernel = factory(Gpu(shared_bytes=32768, subgroup=32), *case.arguments)
         functions = {"kernel": kernel.with_attr("global_symbol", "kernel")}
-        with target:
+        with target, kernel_passes():
             module = tvm.compile(tvm.IRModule(functions), target=target)
         texts.append(module.mod.imports[0].inspect_source())
     assert all("simd_shuffle_down" in text and "threadgroup_barrier" in text for text in texts)
@@ -208,7 +209,7 @@ def test_emitted_into_a_graph() -> None:
     """The scratch tensors' sizes follow from the shape argument, and the whole runs in TVM's VM."""
     case = Case(heads=4, kv_heads=2, dim=32)
     target = tvm.target.Target({"kind": "webgpu", "max_num_threads": 256}, host={"kind": "llvm"})
-    with target:
+    with target, kernel_passes():
         executable = relax.build(module(case), target)
     path = Path(tempfile.mkdtemp()) / "attention.so"
     executable.export_library(str(path))

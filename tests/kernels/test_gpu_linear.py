@@ -15,7 +15,7 @@ from scheme_cases import KERNELS
 from mlcc.device import reference_ops as twin
 from mlcc_compiler._tvm import relax, tvm
 from mlcc_compiler.graph import Graph, Weight, tensor
-from mlcc_compiler.kernels.frame import f32, kernel, store
+from mlcc_compiler.kernels.frame import f32, kernel, kernel_passes, store
 from mlcc_compiler.kernels.gpu import embedding
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.kernel_set import gpu_kernels
@@ -241,7 +241,7 @@ def whole(gpu: Gpu, packing: GpuPacking, use: str, bias: bool) -> Any:
 
     module = graph.build([first, *parts, *([bias_variable] if bias else [])], emit)
     target = tvm.target.Target({"kind": "webgpu", "max_num_threads": 256}, host={"kind": "llvm"})
-    with target:
+    with target, kernel_passes():
         executable = relax.build(module, target=target)
     path = Path(tempfile.mkdtemp()) / "model.so"
     executable.export_library(str(path))

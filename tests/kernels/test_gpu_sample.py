@@ -260,9 +260,9 @@ def test_filters_keep_equals_together() -> None:
 
 
 def test_distribution() -> None:
-    """Chi-square of 5000 draws for each filter against the probabilities of the twin."""
+    """Chi-square of 2000 draws for each filter against the probabilities of the twin."""
     rng = np.random.default_rng(5)
-    for rows, logits, mass in distributions(rng, 5000):
+    for rows, logits, mass in distributions(rng, 2000):
         tokens, _ = draw(np.tile(logits, (len(rows), 1)), rows, SMALL)
         chi_square(np.bincount(tokens, minlength=64), mass)
 

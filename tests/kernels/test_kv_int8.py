@@ -3,6 +3,7 @@ what no rounding can hold."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,15 +14,9 @@ from step_cases import LAYOUTS
 
 from mlcc.device.reference_attention import append_kv, round_heads
 from mlcc_compiler.kernels.cpu import kv
-from mlcc_compiler.kernels.cpu.attention import attention, blocking
+from mlcc_compiler.kernels.cpu.attention import attention
 from mlcc_compiler.kernels.cpu.attention.blocking import Blocking
 from mlcc_compiler.layout import KvLayout
-
-
-@pytest.fixture(autouse=True)
-def _by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Products of bytes are tested, though no library uses them yet."""
-    monkeypatch.setattr(blocking, "USED_DOTS", blocking.BYTE_DOTS)
 
 
 def awkward(heads: int, dim: int) -> Any:
@@ -83,6 +78,22 @@ def test_attention(cpu: Cpu) -> None:
         arguments, out = [*given.columns, given.sequences], [(given.q.shape, "float32")]
         (found,) = run(attention.paged_attention, case.arguments, arguments, out, cpu)
         np.testing.assert_allclose(found, given.expected, rtol=0, atol=bound(case, cpu))
+
+
+@pytest.mark.parametrize("cpu", CPUS, ids=lambda c: c.name)
+@pytest.mark.parametrize(("outlier", "part"), [(1, 100), (30, 50)])
+def test_rows_as_bytes_cost_little_beside_pages(cpu: Cpu, outlier: int, part: int) -> None:
+    """The rounding of queries and weights beside that of keys and values, also of queries of which
+    one number is far larger than the others."""
+    few = ((1, 40), (1, 700), (2, 300))
+    case = Case(8, 2, dim=256, dtype="int8")
+    given, unrounded = inputs(case, few), inputs(replace(case, dtype="float32"), few)
+    for each in (given, unrounded):
+        each.q[..., 3] *= outlier
+    arguments, out = [*given.columns, given.sequences], [(given.q.shape, "float32")]
+    (found,) = run(attention.paged_attention, case.arguments, arguments, out, cpu)
+    of_rows, of_pages = found - given.expected, given.expected - unrounded.expected
+    assert np.linalg.norm(of_rows) < np.linalg.norm(of_pages) / part
 
 
 @pytest.mark.parametrize("cpu", [*CPUS, NEON_DOTPROD], ids=lambda c: c.name)

@@ -20,6 +20,7 @@ from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.graph_json import graph_to_json
 from mlcc_compiler.ir_dump import IrDump
 from mlcc_compiler.kernels import kernel_set_for
+from mlcc_compiler.layout import WeightPlan
 from mlcc_compiler.options import Options
 from mlcc_compiler.pipeline import Bounds, build, lower
 from mlcc_compiler.plan import Plan, make_plan
@@ -58,12 +59,23 @@ def bounds_of(plan: Plan) -> Bounds:
     return Bounds(capacity_of(plan).layout, plan.limits.context)
 
 
+def stored(plan: Plan) -> list[WeightPlan]:
+    """How a CPU stores the weights of a plan: q and k as one, gate and up as one."""
+    kernels = kernel_set_for(plan.target, plan.activation_bits or 8)
+    vocab = plan.config.vocab_size
+    return lower(
+        plan.traced, kernels, plan.caches, bounds_of(plan), vocab, plan.target, IrDump(None)
+    ).plans
+
+
 def native(plan: Plan, folder: Path, capacity: Capacity, place: Place = CPU) -> Any:
-    """Compile a plan with room for many logit rows, and load it where it runs."""
+    """Compile a plan's `forward` with room for many logit rows, and load it where it runs."""
     kernels = kernel_set_for(plan.target, plan.activation_bits or 8)
     vocab = plan.config.vocab_size
     bounds = Bounds(capacity.layout, capacity.context)
-    lowered = lower(plan.traced, kernels, plan.caches, bounds, vocab, plan.target, IrDump(None))
+    lowered = lower(
+        plan.traced, kernels, plan.caches, bounds, vocab, plan.target, IrDump(None), writes=False
+    )
     library = folder / "model.so"
     build(lowered, plan.target, library)
     weights = list(arrays_of(lowered.plans, plan.checkpoint.tensors, plan.sources, lambda *_: None))

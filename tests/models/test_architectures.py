@@ -24,9 +24,10 @@ ROPES = {
 """In the long tail on the CPU: what differs is frequencies, which the reference reads as well."""
 VARIANTS = {
     "mamba2-plain", "granitemoehybrid-rope", "falcon_h1-plain", "falcon_h1-norm",
-    "deepseek_v2-groups",
+    "deepseek_v2-groups", "gemma4", "qwen3_next", "granitemoehybrid", "qwen3_moe-first",
 }  # fmt: skip
-"""Likewise: switches of parts that the family's first case shows."""
+"""Likewise: switches of parts that another case of the family shows, or that without experts of
+which the one with them runs."""
 ALWAYS = {
     "mistral",
     "qwen2",

@@ -46,7 +46,9 @@ MODELS = (
 
 
 def shown(case: str) -> Any:
-    return pytest.param(case, marks=[*proves(case, "vulkan"), *long_if_repeated(case)])
+    """`gemma4` has nothing that `gemma4-experts` has not."""
+    long = [pytest.mark.long] if case == "gemma4" else long_if_repeated(case)
+    return pytest.param(case, marks=[*proves(case, "vulkan"), *long])
 
 
 @pytest.mark.usefixtures("vulkan")

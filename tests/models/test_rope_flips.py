@@ -31,8 +31,6 @@ LEFT_OUT: dict[str, dict[str, Any]] = {
     "longrope": {"attention_factor": 1.3, "factor": 8.0},
 }
 SHOWN = "llama-yarn"
-NOT_FOLLOWED = {("olmo3", "truncate"), ("minimax_m2", "partial_rotary_factor")}
-"""Known to differ from transformers, and not refused yet; no published config has them."""
 KEYS = "rope_parameters"
 Path_ = tuple[str, ...]
 
@@ -69,8 +67,6 @@ def cases() -> Iterator[Any]:
         for path, rope in parts_of(ropes) if isinstance(ropes, Mapping) and ropes else ():
             for key, value in others(rope).items():
                 marks = [] if case == SHOWN else [pytest.mark.long]
-                if (case, key) in NOT_FOLLOWED and path != ("sliding_attention",):
-                    marks.append(pytest.mark.xfail(strict=True, reason="not followed"))
                 name = "-".join((case, *path, key))
                 yield pytest.param(case, path, key, value, id=name, marks=marks)
 

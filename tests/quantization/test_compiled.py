@@ -46,9 +46,13 @@ def test_the_same_bits(name: str, k: int, sized: bool) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
-def test_the_same_bits_of_8() -> None:
-    x, how = rows(32, 768), scheme("int8_g32")
-    assert_same(one_level.encode(x, how, fast=True), one_level.encode(x, how))
+@pytest.mark.parametrize("name", ["int8_g32", "int4_g32", "int3_g64", "int4a_g16", "int5a_g32"])
+@pytest.mark.parametrize("k", [768, 640])
+def test_the_same_bits_of_one_level(name: str, k: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    x, how = rows(32, k), scheme(name)
+    expected = one_level.encode(x, how)
+    monkeypatch.setattr(one_level, "_range", None)  # numpy's search: not asked any more
+    assert_same(one_level.encode(x, how, fast=True), expected)
 
 
 def test_a_large_matrix_takes_them(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,13 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from models.mixed import stored
 
 from mlcc.artifact.folder import Artifact
 from mlcc.artifact.rules import check_consistency
 from mlcc.cli import cli
 from mlcc.errors import ArtifactError, UnsupportedError
+from mlcc_compiler.artifact.package import ArtifactWriter
+from mlcc_compiler.calibration.choice import rows_for, settled
+from mlcc_compiler.calibration.sizes import input_sizes
 from mlcc_compiler.checkpoint.folder import Checkpoint
-from mlcc_compiler.options import Options, check_options
+from mlcc_compiler.options import RANDOM, Options, check_options
 from mlcc_compiler.plan import Plan, make_plan
 from mlcc_compiler.quantization import dequantize, quantize, scheme
 from mlcc_compiler.ranks.parts import COLUMNS, ROWS, Part, rank_tensors
@@ -96,6 +100,39 @@ def test_a_head_that_does_not_divide_is_whole(tmp_path: Path) -> None:
     assert "lm_head.weight" not in plan.traced.names
 
 
+def test_ranks_round_for_the_sizes_of_whole_inputs(tmp_path: Path) -> None:
+    """Those of one process: of a matrix whose columns are divided, each its own."""
+    checkpoint("llama", tmp_path / "model", vocab_size=132, hidden_size=128)
+    one, two = (settled(planned(tmp_path / "model", ranks, quant="q4")) for ranks in (1, 2))
+    assert two.options.calibrate == RANDOM and two.split is not None
+    whole, sizes = (input_sizes(p, rows_for(p), lambda done, total: None) for p in (one, two))
+    ranks = [RankWeights(two, two.split, []).tensors(rank) for rank in (0, 1)]
+    own = [rank.of_columns(sizes) for rank in ranks]
+    assert whole.keys() == sizes.keys() == own[0].keys() and len(whole) == 14
+    for name, expected in whole.items():
+        divided = two.split.parts[name].axis == COLUMNS
+        np.testing.assert_array_equal(sizes[name], expected)
+        found = np.concatenate([each[name] for each in own]) if divided else own[1][name]
+        np.testing.assert_array_equal(found, expected)
+        assert all(o[name].shape == r.shapes[name][1:] for o, r in zip(own, ranks, strict=True))
+
+
+def test_parts_are_rounded_for_them(tmp_path: Path) -> None:
+    """The same files as without, but for what rounding weighs by them."""
+    checkpoint("llama", tmp_path / "model", vocab_size=132)
+    plan, written = settled(planned(tmp_path / "model", quant="q4", max_batch=8)), []
+    assert plan.split is not None
+    weights = RankWeights(plan, plan.split, stored(plan))
+    for sizes in (input_sizes(plan, rows_for(plan), lambda done, total: None), {}):
+        with ArtifactWriter(tmp_path / "out") as writer:
+            weights.write(writer, iter, lambda done, total: None, sizes)
+            written.append({path.name: path.read_bytes() for path in writer.folder.iterdir()})
+    found, plain = written
+    assert found.keys() == plain.keys() and len(found) == 3
+    for name, data in found.items():
+        assert len(data) == len(plain[name]) and (data != plain[name]) == name.startswith("rank")
+
+
 def test_parts_of_all_ranks_are_the_whole(tiny: Path) -> None:
     plan = planned(tiny)
     assert plan.split is not None
@@ -164,7 +201,7 @@ def test_the_manifest_of_ranks_is_checked(tiny_artifact: Path) -> None:
 def test_weights_are_used_again(tiny: Path, tiny_artifact: Path, tmp_path: Path) -> None:
     first = tiny_artifact
     runner = CliRunner()
-    common = ["--quant", "f32", "--context", "128", "--max-batch", "4", "--max-step-tokens", "64"]
+    common = ["--quant", "q4", "--context", "128", "--max-batch", "4", "--max-step-tokens", "64"]
     common += ["--max-rows", "64", "--cpu", "host", "-q", "--reuse-weights", str(first)]
     out = tmp_path / "again"
     done = runner.invoke(cli, ["compile", str(tiny), "--tp", "2", "-o", str(out), *common])

@@ -17,6 +17,7 @@ from mlcc_compiler.kernels.cpu.isa import Isa
 from mlcc_compiler.kernels.cpu.linear.linear import packing
 from mlcc_compiler.layout import WeightPlan
 from mlcc_compiler.options import Options
+from mlcc_compiler.quantization import quantize, schemes
 from mlcc_compiler.weights import convert
 from mlcc_compiler.weights.convert import check_finite
 from mlcc_compiler.weights.reader import TensorFolder
@@ -52,28 +53,36 @@ def test_float16_must_hold_every_value(value: float, fits: bool) -> None:
         check_finite("w", weight, "f16")
 
 
-@pytest.mark.parametrize("scheme", ["int8_g32", "k4_g32", "bf16"])
+@pytest.mark.parametrize("name", ["int8_g32", "k4_g32", "bf16", "k4_g32 by sizes"])
 def test_rows_at_a_time_are_the_whole(
-    tmp_path: Path, scheme: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Chunks that cross from one source to the next, and a last tile that is not full."""
+    scheme, _, sized = name.partition(" ")
     rng = np.random.default_rng(0)
     parts = {name: rng.standard_normal((n, 64)).astype(np.float32) for name, n in ROWS.items()}
     save_file(parts, tmp_path / "model.safetensors")
     isa = Isa.from_features("x86_64", ("avx2", "fma", "f16c"))
     layout = packing(sum(ROWS.values()), 64, scheme, isa).layout()
     plan = WeightPlan(tuple(ROWS), (sum(ROWS.values()), 64), "matrix", scheme, layout)
+    monkeypatch.setattr(convert, "TILES", 1)
     monkeypatch.setattr(convert, "ROWS_AT_A_TIME", 2 * layout.tile * 64)
     told: list[int] = []
+    power = np.exp(3 * rng.standard_normal(64)).astype(np.float32)
     found = list(
         convert.arrays_of(
             [plan],
             TensorFolder.open(tmp_path),
             {name: name for name in ROWS},
             lambda done, total: told.append(done),
+            dict.fromkeys(ROWS, power) if sized else {},
         )
     )
-    whole = layout.pack(np.concatenate(list(parts.values())))
+    rows = np.concatenate(list(parts.values()))
+    whole = layout.pack(rows)
+    if sized:
+        assert layout.pack_quantized is not None
+        whole = layout.pack_quantized(quantize(rows, schemes.scheme(scheme), power))
     for one, other in zip(found, whole, strict=True):
         np.testing.assert_array_equal(one, other)
     assert len(told) > 4 and told == sorted(told)

@@ -12,7 +12,7 @@ import contextlib
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from math import prod
 from pathlib import Path
@@ -27,14 +27,14 @@ from mlcc.artifact.manifest import Manifest
 from mlcc.artifact.schema import TensorSpec, WeightsInfo, WeightSpec
 from mlcc.errors import ArtifactError, UnsupportedError
 from mlcc_compiler.artifact.package import ArtifactWriter
+from mlcc_compiler.calibration.ahead import packing_ahead
 from mlcc_compiler.calibration.choice import sampled
 from mlcc_compiler.calibration.sizes import input_sizes
 from mlcc_compiler.layout import WeightPlan
 from mlcc_compiler.options import RANDOM
 from mlcc_compiler.plan import Plan
 from mlcc_compiler.ranks.weights import RankWeights
-from mlcc_compiler.weights.convert import arrays_of, specs_of
-from mlcc_compiler.weights.reader import Tensors
+from mlcc_compiler.weights.convert import arrays_of, packed_ahead, specs_of
 from mlcc_compiler.weights.shards import plan_shards
 
 _Spec = TypeVar("_Spec", TensorSpec, WeightSpec)
@@ -58,7 +58,13 @@ def take_weights(
     if plan.options.calibrate not in (None, RANDOM):
         reason = f"its weights were rounded on a text ({plan.options.calibrate})"
         raise _refusal(folder, f"{reason}, which cannot be checked against the checkpoint")
-    _check_sample(stored, folder, plans, plan, plan.checkpoint.tensors)
+    sample = _sample(plans)
+    with contextlib.ExitStack() as kept:
+        made = arrays_of(sample, plan.checkpoint.tensors, plan.sources, _silent)
+        if plan.options.calibrate == RANDOM:  # as a compile goes about it, to give the same bits
+            ahead = packing_ahead(plan, plans, sampled(plan, RANDOM))
+            made = packed_ahead(sample, kept.enter_context(ahead), _silent)
+        _check(stored, folder, sample, made)
     planned = plan_shards(specs)
     if planned != earlier.manifest.weights.tensors:
         return writer.add_weights(specs, stored.cut(specs))
@@ -73,7 +79,12 @@ def take_ranks(writer: ArtifactWriter, folder: Path, of: RankWeights) -> None:
     manifest = earlier.manifest
     if (manifest.weights, manifest.ranks) != (of.weights, of.ranks):
         raise _stored_otherwise(folder, manifest)
-    _check_sample(_Stored(earlier), folder, of.plans, of.plan, of.tensors(0))
+    sample, plan, tensors, sizes = _sample(of.plans), of.plan, of.tensors(0), {}
+    if plan.options.calibrate == RANDOM:
+        rows, names = sampled(plan, RANDOM), sample[-1].sources
+        sizes = tensors.of_columns(input_sizes(plan, rows, _silent, names))
+    made = arrays_of(sample, tensors, plan.sources, _silent, sizes)
+    _check(_Stored(earlier), folder, sample, made)
     for shard in dict.fromkeys((*manifest.weights.shards, *chain(*of.ranks.shards))):
         _link(folder / shard, writer.path(shard))
 
@@ -122,25 +133,25 @@ def _whole(parts: Sequence[TensorSpec] | Sequence[WeightSpec]) -> tuple[int, obj
     return sum(int(p.shape[0]) for p in parts), tuple(parts[0].shape[1:]), parts[0].dtype
 
 
-def _check_sample(
-    stored: _Stored,
-    folder: Path,
-    plans: Sequence[WeightPlan],
-    plan: Plan,
-    tensors: Tensors,
-) -> None:
+def _sample(plans: Sequence[WeightPlan]) -> list[WeightPlan]:
+    """Every vector and, last, the smallest matrix."""
     vectors = [plan for plan in plans if plan.use == "vector"]
     matrices = sorted((p for p in plans if p.use != "vector"), key=lambda p: prod(p.shape))
-    sample = [*vectors, *matrices[:1]]
+    return [*vectors, *matrices[:1]]
+
+
+def _check(
+    stored: _Stored, folder: Path, sample: list[WeightPlan], made: Iterator[npt.NDArray[Any]]
+) -> None:
     specs = specs_of(sample)
-    sizes: Mapping[str, Any] = {}
-    if plan.options.calibrate == RANDOM:
-        rows, names = sampled(plan, RANDOM), [n for p in matrices[:1] for n in p.sources]
-        sizes = input_sizes(plan, rows, lambda done, total: None, names)
-    made = arrays_of(sample, tensors, plan.sources, lambda done, total: None, sizes)
     for spec, array, there in zip(specs, made, stored.cut(specs), strict=True):
         if there.tobytes() != array.tobytes():
-            raise _refusal(folder, f"it was compiled from other weights ('{spec.name}' differs)")
+            reason = f"it was compiled from other weights ('{spec.name}' differs)"
+            raise _refusal(folder, reason)
+
+
+def _silent(done: int, total: int) -> None:
+    """Progress of what takes no time."""
 
 
 def _link(source: Path, destination: Path) -> None:

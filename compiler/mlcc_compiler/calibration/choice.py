@@ -29,9 +29,6 @@ def settled(plan: Plan) -> Plan:
         return _with(plan, how.options.get("calibrated"))
     if asked == NOTHING or plan.readout is not None or not _by_sizes(plan):
         return _with(plan, None)
-    if plan.split is not None:
-        note = "weights are rounded without the sizes of their inputs: parts are not run ahead"
-        return _with(replace(plan, notes=(*plan.notes, note)), None)
     if any(".experts." in name for name in plan.traced.names):
         why = "weights are rounded without the sizes of their inputs, as experts are too many"
         note = f"{why} to be run ahead; --calibrate random runs them"

@@ -9,8 +9,8 @@ are one product. Not here: what is done at a matrix (the caller's `linear`), rea
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise, takewhile
 from typing import Any, Protocol
 
 import numpy as np
@@ -33,6 +33,8 @@ Array = Any
 """A numpy array; numpy's own type is lost in every arithmetic expression."""
 
 PAGE_SIZE = 16
+UNTIL_HEAD = "logit_rows"
+"""What the head reads first, whose rounding asks nothing of its inputs."""
 Linear = Callable[[str, str, Array], Array]
 """(name of the weight [N, K], name of its input in the graph, input [n, K]) -> [n, N]"""
 
@@ -79,17 +81,30 @@ class Forward:
         }
 
     def run(self, progress: Callable[[int, int], None], until: str) -> None:
-        """Up to the node that first reads value or weight `until`, which is not evaluated."""
+        """All of `steps`."""
+        total = len(self.graph["nodes"])
+        for done in self.steps(until):
+            progress(done, total)
+
+    def steps(self, until: str) -> Iterator[int]:
+        """Up to the node that first reads value or weight `until`, which is not evaluated; a step
+        is a node, and says how many are done."""
         nodes = self.graph["nodes"]
         last_use = {name: i for i, node in enumerate(nodes) for name in node["in"]}
-        for i, node in enumerate(nodes):
-            if until in node["in"]:
-                break
+        for i, node in enumerate(self._before(until)):
             self.values[node["out"]] = self._evaluate(node)
             for name in {*node["in"], node["out"]}:
                 if last_use.get(name, len(nodes)) <= i:
                     self.values.pop(name, None)
-            progress(i + 1, len(nodes))
+            yield i + 1
+
+    def linears(self, until: str) -> set[str]:
+        """The weights that `linear` will be asked the products of."""
+        nodes = self._before(until)
+        return {node["in"][1][7:] for node in nodes if node["op"] == "mlcc.linear"}
+
+    def _before(self, until: str) -> list[Mapping[str, Any]]:
+        return list(takewhile(lambda node: until not in node["in"], self.graph["nodes"]))
 
     def _evaluate(self, node: Mapping[str, Any]) -> Any:
         name = node["op"]

@@ -11,23 +11,18 @@ common is chance, so no more than the sizes is taken of them. Not here: the sear
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
 
 import numpy as np
 import numpy.typing as npt
 
-from mlcc_compiler.calibration.forward import forward_of
-from mlcc_compiler.calibration.weights import Weights
+from mlcc_compiler.calibration.forward import UNTIL_HEAD, forward_of
+from mlcc_compiler.calibration.weights import Weights, one_core
 from mlcc_compiler.plan import Plan
 
 Floats = npt.NDArray[np.float32]
 
 UNSEEN = 0.01
 """What an input of no size counts for, as a share of the mean."""
-
-
-class _Seen(Exception):
-    """All that was asked for is known."""
 
 
 def input_sizes(
@@ -41,28 +36,32 @@ def input_sizes(
     names: of these of the model's tensors, or of all; the model is run no further than they ask.
     Raises CheckpointError for weights that are damaged.
     """
-    weights, found = Weights(plan), dict[str, Floats]()
-    missing = set(names) if names is not None else None
+    weights, found, met = Weights(plan), dict[str, Floats](), set[str]()
 
     def linear(name: str, source: str, x: Floats) -> Floats:
         power = power_of(x)
-        if np.isfinite(power).all():  # no text: what overflows on random tokens tells nothing
+        if power is not None:
             found.setdefault(plan.sources[name], power)
-        if missing is not None:
-            missing.discard(name)
-            if not missing:
-                raise _Seen
+        met.add(name)
         return weights.product(name, x)
 
-    with suppress(_Seen):
-        forward_of(plan, rows, weights, linear).run(progress, "logit_rows")
+    forward = forward_of(plan, rows, weights, linear)
+    total = len(forward.graph["nodes"])
+    with one_core():
+        for done in forward.steps(UNTIL_HEAD):
+            progress(done, total)
+            if names is not None and met.issuperset(names):
+                break
     return found
 
 
-def power_of(x: Floats) -> Floats:
+def power_of(x: Floats) -> Floats | None:
     """[K] mean squares of inputs [n, K], as shares of their mean; inputs that few rows did not
-    show count for something."""
+    show count for something. None if one is infinite: random tokens are no text, and what overflows
+    on them tells nothing."""
     power = np.square(x).mean(axis=0)
+    if not np.isfinite(power).all():
+        return None
     if not power.any():
         return np.ones_like(power)
     power += np.float32(UNSEEN) * power.mean()

@@ -4,14 +4,24 @@ that can be read by rows never more than some rows at once. Not here: what is do
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
+
 import numpy as np
 import numpy.typing as npt
+from threadpoolctl import threadpool_limits
 
 from mlcc_compiler.plan import Plan
 from mlcc_compiler.weights.convert import ROWS_AT_A_TIME, check_finite, rows_ahead
 from mlcc_compiler.weights.reader import reads_rows
 
 Floats = npt.NDArray[np.float32]
+
+
+def one_core() -> AbstractContextManager[object]:
+    """While a model is run ahead beside other work: BLAS keeps to one core. Its threads wait for
+    each other by spinning, which takes the cores from what they wait for; and so a product's last
+    bits do not depend on their number."""
+    return threadpool_limits(1, "blas")
 
 
 class Weights:
@@ -38,13 +48,10 @@ class Weights:
         """x [n, K] times a matrix [N, K] transposed, of which the next rows are read meanwhile."""
         if not reads_rows(self.tensors):
             return np.asarray(x @ self.read(name).T)
-        source = self.sources[name]
-        n, k = self.tensors.shapes[source]
-        found, first = np.empty((len(x), n), np.float32), 0
-        for part in rows_ahead(self.tensors, [source], max(ROWS_AT_A_TIME // k, 1), "f32"):
-            found[:, first : first + len(part)] = x @ part.T
-            first += len(part)
-        return found
+        source, turned = self.sources[name], np.ascontiguousarray(x.T)
+        step = max(ROWS_AT_A_TIME // x.shape[1], 1)
+        parts = [part @ turned for part in rows_ahead(self.tensors, [source], step, "f32")]
+        return np.concatenate(parts).T
 
 
 def _checked(source: str, weight: Floats) -> Floats:

@@ -183,6 +183,11 @@ def rope_from_hf(
     parameters = rope_parameters(hf)
     if layer_type is not None and layer_type in parameters:
         parameters = _object(parameters, layer_type)
+    if layer_type is not None and not parameters.get("truncate", True):
+        raise UnsupportedError(
+            f"config.json: 'truncate' false is not supported for {hf.get('model_type')!r}: of a "
+            "rope for each kind of layer transformers does not read it; leave it out"
+        )
     parameters.update(overrides or {})
     original = hf.get("original_max_position_embeddings")
     if original:

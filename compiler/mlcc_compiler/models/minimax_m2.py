@@ -9,7 +9,13 @@ from typing import Any
 
 from mlcc.errors import UnsupportedError
 from mlcc_compiler.models import olmoe
-from mlcc_compiler.models.config import DECODER_DEFAULTS, common_fields, head_dim_of, rope_from_hf
+from mlcc_compiler.models.config import (
+    DECODER_DEFAULTS,
+    common_fields,
+    head_dim_of,
+    rope_from_hf,
+    rope_parameters,
+)
 from mlcc_compiler.models.experts import Correction, Experts, chosen_of, count_of
 from mlcc_compiler.models.fields import HfConfig, require
 from mlcc_compiler.models.mixtral import Config
@@ -44,7 +50,7 @@ def read_config(hf: HfConfig, context: int) -> Config:
     fields = common_fields(hf, "minimax_m2")
     count = count_of(hf, "num_local_experts")
     turned: dict[str, Any] = {}
-    if hf.get("rotary_dim") is not None:
+    if hf.get("rotary_dim") is not None and "partial_rotary_factor" not in rope_parameters(hf):
         turned["partial_rotary_factor"] = require(hf, "rotary_dim") / head_dim_of(hf)
     return Config(
         **fields,

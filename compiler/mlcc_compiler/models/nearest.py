@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-_BY_LAYERS = {
+BY_LAYERS = {
     "afmoe": "glm4_moe",
     "bamba": "granitemoehybrid",
     "cohere2_moe": "cohere2",
@@ -39,7 +39,7 @@ _BY_LAYERS = {
 def nearest(kind: str, built: Iterable[str]) -> str | None:
     """The `model_type` that is built and comes nearest; None if nothing does."""
     there = set(built)
-    if (known := _BY_LAYERS.get(kind.removesuffix("_text"))) in there:
+    if (known := BY_LAYERS.get(kind.removesuffix("_text"))) in there:
         return known
     found = get_close_matches(kind, sorted(there), n=1, cutoff=0.75)
     return found[0] if found else None

@@ -1,8 +1,8 @@
-"""The searches of `ranges.py` by kernels that are compiled for this machine, which give the same
-bits some times faster; numpy's are their twins.
+"""The searches of `ranges.py` and `one_level.py` by kernels that are compiled for this machine,
+which give the same bits some times faster; numpy's are their twins.
 
 Compiled once in a process, when it has quantized enough for that to pay. Not on CPUs whose products
-and sums are always fused. The kernels are `kernels/host/ranges.py`.
+and sums are always fused. The kernels are in `kernels/host/`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from mlcc_compiler.quantization.quantized import Codes, Floats
-from mlcc_compiler.quantization.ranges import SHRUNK, WIDER
+from mlcc_compiler.quantization.ranges import SHRINK, SHRUNK, WIDER
 
 PAYS = 1 << 22
 """Weights of this process from which on kernels are compiled."""
@@ -38,11 +38,11 @@ def pays(weights: int) -> bool:
 
 @cache
 def _kernels() -> Any:
-    """The module of kernels, None where they would not give the same bits; imported late, as the
-    codec is used without TVM's compiler too."""
-    from mlcc_compiler.kernels.host import ranges
+    """The kernels, None where they would not give the same bits; imported late, as the codec is
+    used without TVM's compiler too."""
+    from mlcc_compiler.kernels import host
 
-    return ranges if ranges.runs_here() else None
+    return host if host.runs_here() else None
 
 
 def aligned(shape: tuple[int, ...], dtype: str = "float32") -> Any:
@@ -89,6 +89,14 @@ def _turned(power: Floats | None, group: int) -> list[Floats]:
     several = np.resize(power.reshape(per_row, group), (lcm(per_row, lanes), group))
     sides = several.reshape(-1, lanes, group).transpose(0, 2, 1)
     return [as_aligned(np.ascontiguousarray(sides).reshape(-1, group * lanes))]
+
+
+def fit_affine(groups: Floats, levels: int, middle: int | None) -> tuple[Floats, Floats]:
+    """Scale and zero point of each group, as `one_level.search` finds them, likewise."""
+    scale, zero = (aligned((1, len(groups))) for _ in range(2))
+    fit = _built("fit_affine", groups.shape[1], levels, middle, SHRINK)
+    fit(as_aligned(groups), scale, zero)
+    return scale[0], zero[0]
 
 
 def largest(groups: Floats) -> Floats:

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from mlcc_compiler.quantization.compiled import aligned
+
 Array = npt.NDArray[Any]
 
 
@@ -20,9 +22,10 @@ def to_storage(values: npt.NDArray[np.float32], dtype: str) -> Array:
 
 
 def from_storage(stored: Array, dtype: str) -> npt.NDArray[np.float32]:
-    """The inverse of `to_storage`."""
+    """The inverse of `to_storage`; bfloat16 as compiled searches take it."""
     if dtype != "bfloat16":
         return stored.astype(np.float32)
-    bits = stored.astype(np.uint32)
+    bits = aligned(stored.shape, "uint32")
+    bits[...] = stored
     bits <<= 16
-    return bits.view(np.float32)
+    return np.asarray(bits.view(np.float32))

@@ -13,10 +13,10 @@ from __future__ import annotations
 import numpy as np
 
 from mlcc_compiler.quantization import compiled
-from mlcc_compiler.quantization.quantized import Floats, Quantized
+from mlcc_compiler.quantization.quantized import Codes, Floats, Quantized
+from mlcc_compiler.quantization.ranges import SHRINK
 from mlcc_compiler.quantization.schemes import MIDDLE, MINIMA, ZEROS, Scheme
 
-_SHRINK = (1.1, 1.05, 1.0, 0.95, 0.9, 0.85, 0.8, 0.75, 0.7)
 _NARROW = (1.0, 0.95, 0.9, 0.85, 0.8)
 HALF_MAX = 65504.0
 
@@ -24,19 +24,13 @@ HALF_MAX = 65504.0
 def encode(weight: Floats, scheme: Scheme, *, fast: bool = False) -> Quantized:
     """Rows f32 [N, K] -> the same quantized.
 
-    fast: by compiled kernels, where there are any (8 bits, symmetric), which give the same.
+    fast: by compiled kernels, where there are any (without minima), which give the same.
     """
     n, k = weight.shape
     groups = weight.reshape(-1, scheme.group_of(k))
     per_row = (n, scheme.groups_of(k))
-    symmetric = scheme.bits == 8 and scheme.offset == MIDDLE
-    if fast and symmetric and compiled.takes(*groups.shape):
-        half = halves(compiled.largest(groups) / np.float32(127))
-        steps, middle = inverse(half.astype(np.float32)), scheme.middle
-        codes = compiled.codes(groups, np.zeros_like(steps), steps, -middle, middle - 1)
-        return Quantized(scheme, codes.reshape(n, k), half.reshape(per_row))
     if scheme.offset == MINIMA:
-        scale, minimum = lines(groups, scheme.levels, positive=False)
+        scale, minimum = lines(groups, scheme.levels)
         half, low = halves(scale), halves(minimum)
         steps = round_to(groups - low.astype("f4")[:, None], half.astype("f4"), 0, scheme.levels)
         return Quantized(
@@ -45,14 +39,36 @@ def encode(weight: Floats, scheme: Scheme, *, fast: bool = False) -> Quantized:
             half.reshape(per_row),
             minima=low.reshape(per_row),
         )
-    scale, zero = _range(groups, scheme)
-    # One candidate is enough at 8 bits: clipping there costs more than finer steps gain.
-    best = scale if scheme.bits == 8 else search(groups, scale, zero, scheme.levels)
-    half = halves(best)
-    signed = round_to(groups, half.astype(np.float32), zero, scheme.levels)
-    codes = (signed + zero[:, None]).astype(np.uint8)
+    fast = fast and compiled.takes(*groups.shape)
+    scale, zero = _fitted(groups, scheme, fast)
+    half = halves(scale)
+    codes = _codes(groups, half.astype(np.float32), zero, scheme, fast)
     zeros = zero.astype(np.uint8).reshape(per_row) if scheme.offset == ZEROS else None
     return Quantized(scheme, codes.reshape(n, k), half.reshape(per_row), zeros=zeros)
+
+
+def _fitted(groups: Floats, scheme: Scheme, fast: bool) -> tuple[Floats, Floats]:
+    """Scale and zero point of each group, [M]. One candidate is enough at 8 bits: clipping there
+    costs more than finer steps gain."""
+    symmetric = scheme.offset == MIDDLE
+    if fast and scheme.bits < 8:
+        return compiled.fit_affine(groups, scheme.levels, scheme.middle if symmetric else None)
+    if fast and symmetric:
+        middle = np.full(len(groups), scheme.middle, np.float32)
+        return compiled.largest(groups) / np.float32(127), middle
+    x = np.ascontiguousarray(groups.T)  # side by side, so that sums run along whole vectors
+    scale, zero = _range(x, scheme)
+    return scale if scheme.bits == 8 else search(x, scale, zero, scheme.levels), zero
+
+
+def _codes(groups: Floats, scale: Floats, zero: Floats, scheme: Scheme, fast: bool) -> Codes:
+    """Of weights [M, g], for the scales as they are stored."""
+    if fast and scheme.offset == MIDDLE:
+        none, middle = np.zeros_like(scale), scheme.middle
+        return compiled.codes(groups, none, inverse(scale), -middle, scheme.levels - middle)
+    signed = round_to(groups, scale, zero, scheme.levels)
+    signed += zero[:, None]
+    return signed.astype(np.uint8)
 
 
 def halves(values: Floats) -> np.ndarray:
@@ -60,44 +76,40 @@ def halves(values: Floats) -> np.ndarray:
     return np.clip(values, -HALF_MAX, HALF_MAX).astype(np.float16)
 
 
-def _range(groups: Floats, scheme: Scheme) -> tuple[Floats, Floats]:
-    """The scale that covers each group, and its zero point (as f32)."""
-    low, high = groups.min(axis=1), groups.max(axis=1)
+def _range(x: Floats, scheme: Scheme) -> tuple[Floats, Floats]:
+    """The scale that covers each group of x [g, M], and its zero point (as f32)."""
+    low, high = x.min(axis=0), x.max(axis=0)
     if scheme.offset != MIDDLE:
         low, high = np.minimum(low, 0), np.maximum(high, 0)
         scale = (high - low) / np.float32(scheme.levels)
         return scale, np.rint(-low * inverse(scale))
-    zero = np.full(len(groups), scheme.middle, np.float32)
+    zero = np.full(x.shape[1], scheme.middle, np.float32)
     if scheme.bits == 8:
         return np.maximum(-low, high) / np.float32(127), zero
     # The side with the larger magnitude gets the extra code -8, by the sign of the scale.
     return np.where(-low > high, low, high) / np.float32(-scheme.middle), zero
 
 
-def search(groups: Floats, scale: Floats, zero: Floats, levels: int) -> Floats:
-    """The least-squares scale of the best clipping range, [M]."""
-    best_gain = np.full(len(groups), -1, np.float32)
-    best = scale
-    for shrink in _SHRINK:
-        signed = round_to(groups, scale * np.float32(shrink), zero, levels)
-        dot = np.einsum("mg,mg->m", groups, signed)
-        norm = np.einsum("mg,mg->m", signed, signed)
-        fitted = dot * inverse(norm)
+def search(x: Floats, scale: Floats, zero: Floats, levels: int) -> Floats:
+    """The least-squares scale of the best clipping range of x [g, M], [M]."""
+    best, best_gain = scale, np.full(x.shape[1], -1, np.float32)
+    for shrink in SHRINK:
+        signed = x * inverse(scale * np.float32(shrink))
+        np.rint(signed, out=signed)
+        np.clip(signed, -zero, np.float32(levels) - zero, out=signed)
+        dot = (x * signed).sum(axis=0)
+        signed *= signed
+        fitted = dot * inverse(signed.sum(axis=0))
         better = dot * fitted > best_gain
         best = np.where(better, fitted, best)
         best_gain = np.where(better, dot * fitted, best_gain)
     return best
 
 
-def lines(groups: Floats, levels: int, positive: bool) -> tuple[Floats, Floats]:
-    """The scale and the minimum of each group, [M], by least squares over codes of some ranges.
-
-    `positive`: minima are at most 0, as two-level schemes have them.
-    """
+def lines(groups: Floats, levels: int) -> tuple[Floats, Floats]:
+    """The scale and the minimum of each group, [M], by least squares over codes of some ranges."""
     size = np.float32(groups.shape[1])
     low, high = groups.min(axis=1), groups.max(axis=1)
-    if positive:
-        low = np.minimum(low, 0)
     total, squares = groups.sum(axis=1), np.einsum("mg,mg->m", groups, groups)
     scale, minimum = (high - low) / np.float32(levels), low
     best = np.full(len(groups), np.inf, np.float32)
@@ -105,16 +117,12 @@ def lines(groups: Floats, levels: int, positive: bool) -> tuple[Floats, Floats]:
     for narrow in _NARROW:
         # the range shrinks about its middle, and clips what is outside
         step = scale * np.float32(narrow)
-        start = low if positive else low + (high - low) * np.float32((1 - narrow) / 2)
+        start = low + (high - low) * np.float32((1 - narrow) / 2)
         codes = round_to(groups - start[:, None], step, 0, levels)
         dot = np.einsum("mg,mg->m", groups, codes)
         ones, norm = codes.sum(axis=1), np.einsum("mg,mg->m", codes, codes)
         slope = (size * dot - ones * total) * inverse(size * norm - ones * ones)
         base = (total - slope * ones) / size
-        if positive:
-            through_zero = base > 0
-            slope = np.where(through_zero, dot * inverse(norm), slope)
-            base = np.where(through_zero, 0, base).astype(np.float32)
         error = squares - 2 * slope * dot - 2 * base * total
         error += slope * slope * norm + 2 * slope * base * ones + size * base * base
         better = (error < best) & (slope > 0)

@@ -19,6 +19,8 @@ WIDER = (-0.9, -0.4, 0.1, 0.6, 1.2, 2.0)
 """Candidates: so many levels more than there are would lie on the group's range."""
 SHRUNK = (1.06, 1.0, 0.94, 0.88, 0.8)
 """The same for ranges around zero, as factors."""
+SHRINK = (1.1, 1.05, 1.0, 0.95, 0.9, 0.85, 0.8, 0.75, 0.7)
+"""Of one level: factors of the range that a group's weights have."""
 TINY = np.float32(1e-30)
 
 

@@ -137,6 +137,13 @@ class RankTensors:
         }
         return replace(whole, **joined)
 
+    def of_columns(self, told: Mapping[str, Floats]) -> dict[str, Floats]:
+        """What is told of the columns of tensors, [K] each, of those that the rank has."""
+        return {
+            name: row[self._columns(self.parts[name], name)] if name in self.parts else row
+            for name, row in told.items()
+        }
+
     def _source(self, name: str) -> str:
         return self.aliases.get(name, name)
 

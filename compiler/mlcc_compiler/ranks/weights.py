@@ -5,12 +5,13 @@ Nothing is packed otherwise than for one process; a rank's tensors are read as i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from math import prod
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from mlcc.artifact.schema import RanksInfo, WeightsInfo
@@ -22,6 +23,7 @@ from mlcc_compiler.ranks.split import Split
 from mlcc_compiler.weights.convert import arrays_of, specs_of
 from mlcc_compiler.weights.shards import plan_shards
 
+Floats = npt.NDArray[np.float32]
 Arrays = Iterable[npt.NDArray[Any]]
 
 
@@ -73,14 +75,18 @@ class RankWeights:
         writer: ArtifactWriter,
         beside: Callable[[Arrays], Iterator[npt.NDArray[Any]]],
         progress: Callable[[int, int], None],
+        sizes: Mapping[str, Floats],
     ) -> None:
-        """`beside`: what arrays go through on their way."""
+        """`beside`: what arrays go through on their way; `sizes`: as `arrays_of` takes them, of
+        whole tensors."""
         whole, own = (sum(prod(p.shape) for p in plans) for plans in (self.whole, self.own))
         total = whole + self.split.ranks * own
 
         def add(plans: list[WeightPlan], rank: int, before: int, prefix: str) -> None:
             told = partial(_tell, progress, before, total)
-            arrays = arrays_of(plans, self.tensors(rank), self.sources, told)
+            tensors = self.tensors(rank)
+            own_sizes = tensors.of_columns(sizes)
+            arrays = arrays_of(plans, tensors, self.sources, told, own_sizes)
             writer.add_weights(specs_of(plans), beside(arrays), prefix=prefix)
 
         add(self.whole, 0, 0, "weights")

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from math import lcm
 from types import MappingProxyType
 from typing import Any
 
@@ -27,10 +28,16 @@ from mlcc_compiler.weights.reader import ReadsRows, Tensors, reads_rows
 
 Floats = npt.NDArray[np.float32]
 
+Pack = Callable[[WeightPlan, Callable[[int], None]], list[npt.NDArray[Any]]]
+"""(a weight, who is told how much of it is done) -> its arrays, in the order of its layout."""
+
 F16_LARGEST = 65504.0
 ROWS_AT_A_TIME = 1 << 22
 """Weights that are read and packed at a time: more would be memory that the system gives anew, and
 clears, each time."""
+TILES = 128
+"""Rows that are whole tiles of most layouts: pieces, and so the last bits of products, are the same
+for all of them."""
 
 
 def specs_of(plans: Sequence[WeightPlan]) -> list[TensorSpec]:
@@ -49,11 +56,23 @@ def arrays_of(
     progress: Callable[[int, int], None],
     sizes: Mapping[str, Floats] = MappingProxyType({}),
 ) -> Iterator[npt.NDArray[Any]]:
-    """The arrays of `specs_of`, those of the next weight made in a thread while these are used.
+    """The arrays of `specs_of`.
 
     sizes: of the checkpoint's tensors whose inputs are known, `calibration.sizes.power_of` those.
     Raises CheckpointError or UnsupportedError for a bad number.
     """
+
+    def pack(plan: WeightPlan, told: Callable[[int], None]) -> list[npt.NDArray[Any]]:
+        power = sizes.get(sources[plan.sources[0]])  # one product's sources read one input
+        return packed(plan, tensors, sources, told, power)
+
+    return packed_ahead(plans, pack, progress)
+
+
+def packed_ahead(
+    plans: Sequence[WeightPlan], pack: Pack, progress: Callable[[int, int], None]
+) -> Iterator[npt.NDArray[Any]]:
+    """What `pack` makes of each weight, those of the next made in a thread while these are used."""
     weights = [int(np.prod(plan.shape)) for plan in plans]
     total = sum(weights)
     progress(0, total)
@@ -62,8 +81,7 @@ def arrays_of(
         for i, plan in enumerate(plans):
             told = partial(_tell, progress, sum(weights[:i]), total)
             made = coming
-            power = sizes.get(sources[plan.sources[0]])  # one product's sources read one input
-            coming = ahead.submit(_packed, plan, tensors, sources, told, power)
+            coming = ahead.submit(pack, plan, told)
             if made is not None:
                 yield from made.result()
                 del made
@@ -76,13 +94,18 @@ def _tell(progress: Callable[[int, int], None], before: int, total: int, done: i
     progress(before + done, total)
 
 
-def _packed(
+def packed(
     plan: WeightPlan,
     tensors: Tensors,
     sources: Mapping[str, str],
     progress: Callable[[int], None],
-    power: Floats | None,
+    power: Floats | None = None,
+    shown: Callable[[Floats], None] = lambda rows: None,
 ) -> list[npt.NDArray[Any]]:
+    """The arrays of one weight, for inputs of mean squares `power`, if they are known.
+
+    shown: is given the rows on their way, in order; none of what the checkpoint has in codes.
+    """
     names = [sources[name] for name in plan.sources]
     codes = plan.layout.pack_quantized
     if codes is not None and all(tensors.schemes.get(name) == plan.scheme for name in names):
@@ -90,24 +113,28 @@ def _packed(
         for name, matrix in zip(names, found, strict=True):
             matrix.check(name)
         return codes(stack(found))
-    by_rows = plan.layout.tile > 0 and len(plan.shape) == 2
-    if codes is not None and power is not None:
-        how = scheme(plan.scheme)
-        if not (by_rows and reads_rows(tensors)):
-            return codes(quantize(_whole(plan, tensors, sources), how, power))
-        pieces = _pieces(plan, tensors, names, progress)
-        return codes(stack([quantize(weight, how, power) for weight in pieces]))
-    if by_rows and reads_rows(tensors):
-        return _by_rows(plan, _pieces(plan, tensors, names, progress))
-    return plan.layout.pack(_whole(plan, tensors, sources))
+
+    def pack(weight: Floats) -> list[npt.NDArray[Any]]:
+        shown(weight)
+        if codes is None or power is None:
+            return plan.layout.pack(weight)
+        return codes(quantize(weight, scheme(plan.scheme), power))
+
+    if plan.layout.tile and len(plan.shape) == 2 and reads_rows(tensors):
+        return _by_rows(plan, pack, _pieces(plan, tensors, names, progress))
+    return pack(_whole(plan, tensors, sources))
 
 
-def _by_rows(plan: WeightPlan, pieces: Iterable[Floats]) -> list[npt.NDArray[Any]]:
+def _by_rows(
+    plan: WeightPlan,
+    pack: Callable[[Floats], list[npt.NDArray[Any]]],
+    pieces: Iterable[Floats],
+) -> list[npt.NDArray[Any]]:
     """A matrix packed some whole tiles at a time; what is packed is all that is there whole."""
     packed = [np.empty(part.shape, part.dtype) for part in plan.layout.tensors]
     first = 0
     for weight in pieces:
-        for whole, part in zip(packed, plan.layout.pack(weight), strict=True):
+        for whole, part in zip(packed, pack(weight), strict=True):
             whole[first // plan.layout.tile :][: len(part)] = part
         first += len(weight)
     return packed
@@ -117,7 +144,7 @@ def _pieces(
     plan: WeightPlan, tensors: ReadsRows, names: Sequence[str], progress: Callable[[int], None]
 ) -> Iterator[Floats]:
     """The rows of a matrix, some whole tiles at a time."""
-    k, tile, done = plan.shape[1], plan.layout.tile, 0
+    k, tile, done = plan.shape[1], lcm(plan.layout.tile, TILES), 0
     step = max(ROWS_AT_A_TIME // k // tile, 1) * tile
     for weight in rows_ahead(tensors, names, step, plan.scheme):
         yield weight

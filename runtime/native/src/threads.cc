@@ -1,6 +1,7 @@
-// TVMBackendParallelLaunch over one pool a process. Who is awake takes the next task of a kernel, the
-// caller too: a worker that has no core just now is not waited for. Workers stay awake for some
-// milliseconds, since the next kernel is near, and sleep after that.
+// TVMBackendParallelLaunch over one pool a process. A kernel is several tasks a thread, and who is
+// awake takes the next, the caller too: a worker that has no core just now is not waited for, and of
+// one that loses it in the middle no more than the task that it has begun. Workers stay awake for
+// some milliseconds, since the next kernel is near, and sleep after that.
 #include "threads.h"
 
 #include <pthread.h>
@@ -22,6 +23,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr auto kAwake = std::chrono::milliseconds(5);
+constexpr int kTasks = 4;  // of each thread
 
 // One kernel call.
 struct Job {
@@ -167,9 +169,9 @@ extern "C" {
 
 int TVMBackendParallelLaunch(FTVMParallelLambda function, void* data, int tasks) {
   int threads = mlcc::threads_of_turn;
-  if (threads > 1 && tasks == 0 && threads <= mlcc::kMostTasks) {
+  if (threads > 1 && tasks == 0 && threads <= mlcc::kMostTasks / mlcc::kTasks) {
     mlcc::threads_of_turn = 1;  // what a task launches, it computes itself
-    int status = mlcc::pool()->run(function, data, threads);
+    int status = mlcc::pool()->run(function, data, threads * mlcc::kTasks);
     mlcc::threads_of_turn = threads;
     return status;
   }

@@ -1,1 +1,16 @@
-"""Kernels that a compile runs itself, on the machine that compiles."""
+"""Kernels for the machine that compiles, over numpy's arrays: the codec's searches."""
+
+from mlcc_compiler.kernels.host.one_level import codes, fit_affine, largest
+from mlcc_compiler.kernels.host.ranges import fit_ranges, fit_symmetric
+from mlcc_compiler.kernels.host.vectors import LANES, build, runs_here
+
+__all__ = [
+    "LANES",
+    "build",
+    "codes",
+    "fit_affine",
+    "fit_ranges",
+    "fit_symmetric",
+    "largest",
+    "runs_here",
+]

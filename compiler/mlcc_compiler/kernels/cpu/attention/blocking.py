@@ -33,8 +33,6 @@ LINE = 64  # bytes of a cache line
 FEW = 8  # query rows up to which keys are multiplied out of the pages, and not out of scratch
 KEYS, VALUES = 0, 1
 BYTE_DOTS = frozenset({"avx512vnni", "avxvnni", "neon_dotprod", "neon_i8mm"})
-USED_DOTS: frozenset[str] = frozenset()
-"""None for now: by bytes a real model's perplexity moved by 2 %, unexplained (docs/kernels.md)."""
 QUAD = 4  # bytes that an instruction multiplies and adds
 
 
@@ -63,7 +61,7 @@ class Blocking:
     @property
     def multiplies_bytes(self) -> bool:
         """Whether few rows meet numbers in fours as bytes: where that is one instruction."""
-        return self.quads and self.isa.dot in USED_DOTS
+        return self.quads and self.isa.dot in BYTE_DOTS
 
     @property
     def key_columns(self) -> bool:

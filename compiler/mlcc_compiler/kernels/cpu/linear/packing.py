@@ -149,17 +149,17 @@ class CpuPacking:
 
     def pack(self, weight: npt.NDArray[np.float32]) -> list[Array]:
         """f32 [N, K] -> the arrays of `tensors`, quantized by the scheme; or of some rows."""
-        if len(weight) != self.n:
-            return replace(self, n=len(weight)).pack(weight)
         if self.scheme.is_float:
-            return [self._columns(to_storage(weight, self.scheme.dtype))]
+            some = replace(self, n=len(weight))
+            return [some._columns(to_storage(weight, self.scheme.dtype))]
         return self.pack_quantized(quantize(weight, self.scheme))
 
     def pack_quantized(self, q: Quantized) -> list[Array]:
-        """Codes that are quantized already (AWQ, GPTQ, GGUF) -> the arrays of `tensors`."""
-        have = {name: getattr(q, name) for name in PARTS}
+        """Codes that are quantized already (AWQ, GPTQ, GGUF) -> the arrays of `tensors`; or of
+        some rows."""
+        have, some = {name: getattr(q, name) for name in PARTS}, replace(self, n=len(q.codes))
         return [
-            self._pack_codes(part) if name == "codes" else self._columns(part)
+            some._pack_codes(part) if name == "codes" else some._columns(part)
             for name, part in have.items()
             if part is not None
         ]

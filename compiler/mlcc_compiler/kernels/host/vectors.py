@@ -1,0 +1,118 @@
+"""What the kernels for the machine that compiles share: vectors of floats, groups turned round for
+them, and how a kernel is built.
+
+Weights are [M, group], as they lie in a matrix, M a whole number of vectors. A vector holds as many
+groups, whose weights are turned round for it and stay in the first-level cache while candidates are
+tried. Equal to numpy's bits only where products and sums are not fused: `build` compiles for a CPU
+without fused instructions. Not here: what is computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from mlcc.machine import cpu_features, machine
+from mlcc_compiler._tvm import B, IRBuilder, T, tvm, tvm_ffi
+from mlcc_compiler.kernels.frame import Expr, PrimFunc, kernel_passes
+
+LANES = 8
+"""Groups of a vector: AVX2's, the widest that comes without fused products and sums."""
+FLOATS = f"float32x{LANES}"
+
+
+def runs_here() -> bool:
+    """Whether this machine has vectors that do not fuse. On others numpy does the work."""
+    return machine() == "x86_64" and "avx2" in cpu_features()
+
+
+@cache
+def build(factory: Callable[..., PrimFunc], *arguments: Any) -> Callable[..., None]:
+    """A kernel, compiled; takes numpy arrays that begin at multiples of 64 bytes."""
+    target = tvm.target.Target({"kind": "llvm", "mcpu": "x86-64", "mattr": ["+avx2", "-fma"]})
+    kernel = factory(*arguments).with_attr("global_symbol", "main")
+    # Kept: a function does not keep the module that it came from.
+    with kernel_passes():
+        compiled = tvm.compile(tvm.IRModule({"main": kernel}), target=target)
+    main = compiled["main"]
+
+    def call(*arrays: Any, module: Any = compiled) -> None:
+        main(*(tvm_ffi.from_dlpack(array, require_alignment=64) for array in arrays))
+
+    return call
+
+
+class Vectors:
+    """`count` vectors of floats in memory that is never left."""
+
+    def __init__(self, count: int) -> None:
+        self.buffer = B.alloc_buffer((count * LANES,), "float32")
+
+    def __getitem__(self, i: Expr) -> Expr:
+        return self.buffer.vload([i * LANES], FLOATS)
+
+    def __setitem__(self, i: Expr, value: Expr) -> None:
+        B.buffer_store(self.buffer, value, [T.Ramp(i * LANES, 1, LANES)])
+
+
+def spread(value: float | np.floating[Any]) -> Expr:
+    return T.Broadcast(T.float32(float(np.float32(value))), LANES)
+
+
+def intrinsic(name: str, value: Expr) -> Expr:
+    return T.call_llvm_pure_intrin(FLOATS, T.llvm_lookup_intrinsic_id(name), value)
+
+
+def rounded(value: Expr) -> Expr:
+    """To the nearest integer, halves to even, as np.rint."""
+    return intrinsic("llvm.rint", value)
+
+
+ANY = None
+"""As many rows as there are."""
+
+
+def frame(inputs: Sequence[tuple[Any, int]], outputs: Sequence[int], body: Any) -> PrimFunc:
+    """body(arrays, m) for every vector of groups: weights [M, group], then other inputs, each of
+    (rows, columns), and outputs [rows, M]; all floats."""
+    with IRBuilder() as builder, B.prim_func(s_tir=True, private=False):
+        B.func_attr({"tirx.noalias": True, "tirx.is_scheduled": True})
+        handles = [B.arg(f"a{i}", T.handle()) for i in range(len(inputs) + len(outputs))]
+        m = T.int64()
+        (_, group), *others = inputs
+        shapes = [(m, group)]
+        shapes += [(T.int64() if n is ANY else n, columns) for n, columns in others]
+        shapes += [(n, m) for n in outputs]
+        arrays = [
+            B.match_buffer(h, shape, "float32") for h, shape in zip(handles, shapes, strict=True)
+        ]
+        with B.serial(m // LANES) as vector:
+            body(arrays, B.bind(vector * LANES))
+    return builder.get()
+
+
+def turned(x: Expr, group: int, m: Expr) -> Vectors:
+    """Groups m .. m + 7, which are rows, side by side: vector j has their weights j."""
+    found = Vectors(group)
+    with B.serial(group // LANES) as block:
+        rows = [B.bind(x.vload([m + i, block * LANES], FLOATS)) for i in range(LANES)]
+        for i, column in enumerate(_transposed(rows)):
+            found[block * LANES + i] = column
+    return found
+
+
+def _transposed(rows: list[Expr]) -> list[Expr]:
+    """A square of vectors, rows for columns: blocks of 1, of 2 and of 4 beside the diagonal change
+    places."""
+    for step in (1, 2, 4):
+        for i in (i for i in range(LANES) if not i & step):
+            one, other = rows[i], rows[i + step]
+            lanes = range(LANES)
+            low = [lane + LANES - step if lane & step else lane for lane in lanes]
+            high = [lane + LANES if lane & step else lane + step for lane in lanes]
+            rows[i] = B.bind(T.Shuffle([one, other], low))
+            rows[i + step] = B.bind(T.Shuffle([one, other], high))
+    return rows
