@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pytest
-from calibration.test_sizes import planned
 
+from calibration.test_sizes import planned
 from mlcc_compiler.calibration import losses as losses_module
 from mlcc_compiler.calibration.budget import allotted, rounding_error, with_measured_bits
 from mlcc_compiler.calibration.calibrate import Calibrated, calibrate
