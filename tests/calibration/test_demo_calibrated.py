@@ -65,8 +65,8 @@ def test_calibrated_weights_are_nearer_to_the_model(
     drawn = ("--plot", plot) if _has_matplotlib() else ()
     rows = evaluated("--compare", plain, calibrated, "--text", score, "--against", exact, *drawn)
     without, with_text = (row["divergence"] for row in rows)
-    # 0.66 of what sizes of inputs leave, when bits were the recipe's; the damping, which is for texts of other domains, costs
-    # some of what 16 texts tell.
+    # Of what sizes of inputs leave; the damping, which is for texts of other domains, costs some of
+    # what 16 texts tell.
     assert with_text["kl"] < 0.75 * without["kl"]
     assert with_text["tokens"] == without["tokens"] > 300
     assert without["reference_perplexity"] <= without["perplexity"]
