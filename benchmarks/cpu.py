@@ -190,7 +190,7 @@ def compile_checkpoint(
     if (out / "mlcc.json").exists():
         return out, 0.0
     command = [sys.executable, "-m", "mlcc_compiler", "compile", str(checkpoint), "--quant", quant]
-    command += ["--context", str(context), "--max-batch", str(batch)] if context > 2048 else []
+    command += ["--context", str(context), "--max-batch", str(batch)]
     subprocess.run([*command, "--cpu", "host", "-o", str(out), "--quiet"], check=True)
     return out, time.perf_counter() - start
 
