@@ -21,6 +21,7 @@ import pytest
 from conformance.conftest import API_KEY, running
 from conformance.runner import Runner
 from conformance.vectors import Vector, load
+from ray_processes import RAYS, below, command_of, replicas_below
 
 pytest.importorskip("ray")
 KEY = {"Authorization": f"Bearer {API_KEY}"}
@@ -46,7 +47,7 @@ class Served:
 
     def replicas(self) -> list[int]:
         """Processes of Ray's that are replicas, below ours."""
-        return [pid for pid in below(self.process.pid) if b"ServeReplica" in command_of(pid)]
+        return replicas_below(self.process.pid)
 
 
 def body(text: str, tokens: int) -> dict[str, object]:
@@ -54,28 +55,6 @@ def body(text: str, tokens: int) -> dict[str, object]:
         "messages": [{"role": "user", "content": text}],
         "max_tokens": tokens, "temperature": 0, "ignore_eos": True,
     }  # fmt: skip
-
-
-def command_of(pid: int) -> bytes:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return b""
-
-
-def below(root: int) -> list[int]:
-    """All processes that a process has started, and these have."""
-    parents: dict[int, int] = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(") ")[2].split()[1])
-        except OSError:
-            continue
-    found, level = [], [root]
-    while level:
-        level = [pid for pid, parent in parents.items() if parent in level]
-        found += level
-    return found
 
 
 @pytest.fixture(scope="module")
@@ -99,8 +78,7 @@ def serving(model: Path, *more: str) -> Iterator[Served]:
         started = below(process.pid)
         process.terminate()
         assert process.wait(timeout=120) in (0, -15, 143)
-        names = (b"ray::", b"raylet", b"gcs_server")
-        left = [pid for pid in started if any(name in command_of(pid) for name in names)]
+        left = [pid for pid in started if any(name in command_of(pid) for name in RAYS)]
         assert not left, [command_of(pid) for pid in left]
 
 
