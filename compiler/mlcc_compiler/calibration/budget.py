@@ -24,8 +24,8 @@ from mlcc_compiler.calibration.losses import losses
 from mlcc_compiler.plan import Plan, make_plan
 from mlcc_compiler.quantization import dequantize, quantize, scheme
 
-CHOICES = ("k3_g64", "k4_g64", "k5_g64", "k6_g32", "int8_g32")
-"""By rising bits. Rows between them (groups of 32) would gain 2 % more and double the kernels."""
+CHOICES = ("t3_g32", "t4_g32", "t5_g32", "k6_g32", "int8_g32")
+"""By rising bits. Other rows between them would gain 2 % more and double the kernels."""
 Shape = tuple[int, ...]
 
 

@@ -47,7 +47,7 @@ def quantize(
             return two_level.encode(part, scheme, power, fast=fast)
         if family is one_level:
             return one_level.encode(part, scheme, fast=fast)
-        return lookup.encode(part, scheme)
+        return lookup.encode(part, scheme, power)
 
     whole = run(slice(0, 0))
     parts = {
