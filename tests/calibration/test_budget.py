@@ -93,7 +93,7 @@ def test_a_recipe_keeps_its_bits_and_what_was_measured_is_kept(tmp_path: Path) -
     assert before is not None and after is not None and before - 0.2 < after <= before
     assert spent.schemes["lm_head.weight"] == plan.schemes["lm_head.weight"]
     measured = dict(found.schemes)
-    assert set(measured.values()) == {"k4_g64"}
+    assert set(measured.values()) == {"t4_g32"}
     calibrate(spent, rows, found, lambda done, total: None)
     for name, how in spent.options.rules:
         if scheme(how).bits < 8:

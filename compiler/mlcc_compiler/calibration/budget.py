@@ -38,7 +38,7 @@ def with_measured_bits(
     """The plan with as many bits, where rows of a text say they are worth most; the plan itself for
     recipes that are not of several schemes. `found` gets the matrices as they were measured."""
     base = scheme(plan.options.recipe.linear)
-    if not plan.options.recipe.rules or base.table or not base.block:
+    if not plan.options.recipe.rules or not base.block:
         return plan
     choices = [name for name in CHOICES if scheme(name).bits >= base.bits]
     shapes = {n: s for n, s in _shapes(plan).items() if _may_change(plan, n, s)}

@@ -62,14 +62,14 @@ def _with(plan: Plan, calibrate: str | None) -> Plan:
 def _by_sizes(plan: Plan) -> bool:
     """Whether the recipe's search asks what errors weigh: of two-level schemes it does."""
     how = scheme(plan.options.recipe.linear)
-    return how.block > 0 and not how.table
+    return how.block > 0 and (how.curve is not None or not how.table)
 
 
 def _check(plan: Plan, asked: str) -> None:
     options, how = plan.options, scheme(plan.options.recipe.linear)
     if options.reuse_weights is not None:
         raise UnsupportedError("--calibrate rounds weights, --reuse-weights takes them as they are")
-    if how.bits >= 8 or how.table:
+    if how.bits >= 8 or (how.table and not how.block):
         raise UnsupportedError(
             f"--calibrate has nothing to do for --quant {options.quant}, whose linears are "
             f"{how.name}; use it with q3, q4, q5 or q6, or leave it out"

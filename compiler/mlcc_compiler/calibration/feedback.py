@@ -82,7 +82,7 @@ class Grid:
     """Of each group of a row, [N, K / group]."""
     offset: Floats
     values: Floats
-    """Rising whole numbers."""
+    """Rising whole numbers, at most 256 apart: 0, 1, 2 and so on, or a table's."""
 
     def rows(self, rows: slice) -> Grid:
         return Grid(self.scale[rows], self.offset[rows], self.values)
@@ -128,10 +128,12 @@ class _Rows:
         )
         known = np.where(self._scales == 0, np.float32(1), self._scales)
         self._inverses = np.where(self._scales == 0, np.float32(0), 1 / known)
-        whole = np.arange(self.values[0], self.values[-1] + 1)
-        between = (self.values[1:] + self.values[:-1]) / 2
-        self._nearest = np.searchsorted(between, whole).astype(np.uint8)
-        """The code of each whole number from the least value to the largest."""
+        self._nearest: Codes | None = None
+        """The code of each whole number from the least value to the largest; None = that number."""
+        if len(self.values) <= self.values[-1]:
+            whole = np.arange(self.values[0], self.values[-1] + 1)
+            between = (self.values[1:] + self.values[:-1]) / 2
+            self._nearest = np.searchsorted(between, whole).astype(np.uint8)
 
     def round(self) -> None:
         """All columns, one after the other (LDLQ)."""
@@ -170,9 +172,12 @@ class _Rows:
         wanted *= self._inverses[g]
         np.clip(wanted, self.values[0], self.values[-1], out=wanted)
         np.rint(wanted, out=wanted)
-        wanted -= self.values[0]
-        self._nearest.take(wanted.astype(np.intp), out=self.codes[j])
-        self.values.take(self.codes[j], out=wanted)
+        if self._nearest is None:
+            self.codes[j] = wanted
+        else:
+            wanted -= self.values[0]
+            self.codes[j] = self._nearest[wanted.astype(np.uint8)]
+            wanted = self.values[self.codes[j]]
         wanted *= self._scales[g]
         wanted += self._offsets[g]
         np.subtract(self.columns[j], wanted, out=self.errors[j])

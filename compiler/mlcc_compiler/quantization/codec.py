@@ -36,7 +36,9 @@ def quantize(
     n, k = weight.shape
     scheme.group_of(k)
     fast = compiled.pays(n * k)
-    family = lookup if scheme.table else two_level if scheme.block else one_level
+    family = two_level if scheme.block else one_level
+    if scheme.table and not scheme.curve:
+        family = lookup
 
     def run(rows: slice) -> Quantized:
         part = np.ascontiguousarray(weight[rows], np.float32)
@@ -47,7 +49,7 @@ def quantize(
             return two_level.encode(part, scheme, power, fast=fast)
         if family is one_level:
             return one_level.encode(part, scheme, fast=fast)
-        return lookup.encode(part, scheme, power)
+        return lookup.encode(part, scheme)
 
     whole = run(slice(0, 0))
     parts = {

@@ -10,22 +10,17 @@ import numpy as np
 
 from mlcc_compiler.quantization.one_level import halves, inverse
 from mlcc_compiler.quantization.quantized import Array, Floats, Quantized, group_scales
-from mlcc_compiler.quantization.ranges import importances
 from mlcc_compiler.quantization.schemes import Scheme
 from mlcc_compiler.quantization.two_level import two_levels
 
-_STRETCH = (1.06, 1.0, 0.95, 0.9, 0.85, 0.8, 0.75)
+_STRETCH = (1.0, 0.95, 0.9, 0.85)
 
 
-def encode(weight: Floats, scheme: Scheme, power: Floats | None = None) -> Quantized:
-    """Rows f32 [N, K] -> the same quantized. power: [K] mean squares of the inputs, if known."""
+def encode(weight: Floats, scheme: Scheme) -> Quantized:
+    """Rows f32 [N, K] -> the same quantized."""
     n, k = weight.shape
     groups = weight.reshape(-1, scheme.group_of(k))
-    matter = None
-    if power is not None:
-        spread = np.tile(power.reshape(-1, groups.shape[1]), (n, 1))
-        matter = importances(groups.T, spread.T).T
-    scale = _scales(groups, scheme, matter).reshape(n, scheme.groups_of(k))
+    scale = _scales(groups, scheme).reshape(n, scheme.groups_of(k))
     codes = np.zeros((n, k), np.uint8)
     if scheme.block:
         blocks, subs = two_levels(scale, scheme, k)
@@ -38,8 +33,8 @@ def encode(weight: Floats, scheme: Scheme, power: Floats | None = None) -> Quant
     return q
 
 
-def _scales(groups: Floats, scheme: Scheme, matter: Floats | None) -> Floats:
-    """The best of a few scales of each group, [M]. matter: weights of the errors, if not all 1."""
+def _scales(groups: Floats, scheme: Scheme) -> Floats:
+    """The best of a few scales of each group, [M]."""
     table = np.asarray(scheme.table, np.float32)
     low, high = groups.min(axis=1, initial=0), groups.max(axis=1, initial=0)
     end = table.min() if -table.min() >= table.max() else table.max()
@@ -57,9 +52,8 @@ def _scales(groups: Floats, scheme: Scheme, matter: Floats | None) -> Floats:
     found = np.zeros(len(groups), np.float32)
     for scale in candidates:
         values = table[_nearest(groups, scale, scheme)]
-        weighed = values if matter is None else values * matter
-        dot = np.einsum("mg,mg->m", groups, weighed)
-        norm = np.einsum("mg,mg->m", values, weighed)
+        dot = np.einsum("mg,mg->m", groups, values)
+        norm = np.einsum("mg,mg->m", values, values)
         fitted = scale if scheme.scale_dtype == "uint8" else dot * inverse(norm)
         error = fitted * (fitted * norm - 2 * dot)
         better = error < best

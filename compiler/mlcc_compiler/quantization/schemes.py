@@ -57,8 +57,8 @@ class Scheme:
     largest."""
     table: tuple[float, ...] = ()
     """What codes stand for; () = themselves, less the offset."""
-    curve: tuple[int, int, int] | None = None
-    """(a, b, c) of a table that is computed: see CURVES."""
+    curve: tuple[int, int] | None = None
+    """(a, c) of a table that is computed: see CURVES."""
     scale_dtype: str = "float16"
     """Of `scales`: float16, float32, or uint8 for a power of two, 2**(byte - 127) (e8m0)."""
 
@@ -138,22 +138,21 @@ def _own(bits: int, group: int, offset: str = MINIMA) -> Scheme:
     return Scheme(f"k{bits}_g{group}", bits, group, offset, block=1024, sub_range=(least, 127))
 
 
-def _curved(bits: int, curve: tuple[int, int, int]) -> Scheme:
+def _curved(bits: int, curve: tuple[int, int]) -> Scheme:
     """The same with values on a curve, closer about zero, in the place of levels that are evenly
     spread, and of a minimum."""
-    a, b, c = curve
+    a, c = curve
     places = ((code + 0.5) / 2**bits - 0.5 for code in range(2**bits))
-    table = tuple(math.floor(t * (a + b * t * t) - c + 0.5) for t in places)
-    return Scheme(
-        f"t{bits}_g32", bits, 32, block=1024, sub_range=(-128, 127), table=table, curve=curve
-    )
+    table = tuple(math.floor(a * (t + 2 * t**3) - c + 0.5) for t in places)
+    name, sub_range = f"t{bits}_g32", (-128, 127)
+    return Scheme(name, bits, 32, block=1024, sub_range=sub_range, table=table, curve=curve)
 
 
 IQ4 = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
 """The values of IQ4_NL and IQ4_XS (ggml)."""
-CURVES = {3: (200, 400, 6), 4: (184, 368, 3), 5: (173, 346, 4)}
+CURVES = {3: (200, 6), 4: (184, 3), 5: (173, 4)}
 """Where 2**bits values lie well for normal weights, 32 of which share the scale that is best for
-them: a t + b t**3 - c of t = (code + 1/2) / 2**bits - 1/2, rounded. The best table of all (by
+them: a (t + 2 t**3) - c of t = (code + 1/2) / 2**bits - 1/2, rounded. The best table of all (by
 turns, scales for values and values for scales; Lloyd, 1982) has 2 % less error at 3 bits and none
 less at 4 and 5; a GPU computes a curve sooner than it looks 32 values up."""
 E2M1 = (0, 0.5, 1, 1.5, 2, 3, 4, 6, 0, -0.5, -1, -1.5, -2, -3, -4, -6)
