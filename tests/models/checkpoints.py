@@ -386,10 +386,16 @@ def save_random(config: Any, folder: Path, seed: int = 0) -> torch.nn.Module:
         model = transformers.Mistral4ForCausalLM._from_config(config)
     else:
         model = transformers.AutoModelForCausalLM.from_config(config)
+    return save_initialised(model, folder)
+
+
+def save_initialised(model: torch.nn.Module, folder: Path) -> torch.nn.Module:
+    """Save a model with random weights of its own; returns it in float64."""
+    text = model.config.get_text_config()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             _initialise(name, parameter)
-            if config.model_type in UNSCALED and "q_norm" in name:
+            if text.model_type in UNSCALED and "q_norm" in name:
                 parameter.mul_(0.25)
         for name, buffer in model.named_buffers():
             if (
