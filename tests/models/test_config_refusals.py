@@ -182,6 +182,8 @@ def test_what_is_nearly_one_of_these_is_refused(
     ("kind", "near"),
     [
         ("phimoe", "mixtral"),
+        ("gemma4_unified_text", "gemma4"),
+        ("ernie", "bert"),
         ("minimax", "minimax_m2"),
         ("qwen3_vl_moe_text", "qwen3_moe"),
         ("olmo_hybrid", "qwen3_next"),
