@@ -410,6 +410,8 @@ def save_initialised(model: torch.nn.Module, folder: Path) -> torch.nn.Module:
 
 def _initialise(name: str, parameter: torch.nn.Parameter) -> None:
     """So that every part matters and logits have a standard deviation of about 2."""
+    if not parameter.numel():
+        return
     if "norm" in name:
         parameter.normal_(0.0 if float(parameter.flatten()[0]) == 0 else 1.0, 0.2)
     elif parameter.ndim == 1:
