@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -369,8 +370,13 @@ def long_if_repeated(case: str) -> list[pytest.MarkDecorator]:
 
 def make_checkpoint(case: str, folder: Path, seed: int = 0) -> torch.nn.Module:
     """Save a random model as a checkpoint folder; returns it in float64."""
-    config_name, options = CASES[case]
-    return save_random(getattr(transformers, config_name)(**{**SMALL, **options}), folder, seed)
+    return save_random(config_of(case), folder, seed)
+
+
+def config_of(case: str, **more: Any) -> Any:
+    """transformers' config of a case; a copy, as some of its classes write into their ropes."""
+    name, options = CASES[case]
+    return getattr(transformers, name)(**deepcopy({**SMALL, **options, **more}))
 
 
 UNSCALED = ("gemma4_text", "gemma3n_text")

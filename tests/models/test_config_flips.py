@@ -8,7 +8,6 @@ but for one family, as it makes a model for each field.
 from __future__ import annotations
 
 from collections.abc import Callable
-from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from mlcc_compiler.models.registry import ARCHITECTURES
 from mlcc_compiler.options import Options
 from mlcc_compiler.plan import make_plan
 from mlcc_targets import get_target
-from models.checkpoints import CASES, SMALL, save_random
+from models.checkpoints import CASES, SMALL, config_of, save_random
 from models.mixed import capacity_of, reference, run_mixed
 
 SIZES = set(SMALL) - {"tie_word_embeddings"}
@@ -163,8 +162,7 @@ def flipped(name: str, value: Any) -> Any:
 
 def fields_of(case: str) -> list[tuple[str, Any]]:
     """(name, another value) of each field worth changing."""
-    name, options = CASES[case]
-    config = getattr(transformers, name)(**{**SMALL, **options})
+    config = config_of(case)
     skipped = SIZES | NO_ARITHMETIC
     named = {k: v for k, v in config.to_dict().items() if k not in skipped}
     found = {k: flipped(k, v) for k, v in named.items()}
@@ -198,9 +196,7 @@ def test_fields_are_found() -> None:
 def test_another_value_is_followed_or_refused(
     case: str, field: str, value: Any, tmp_path: Path
 ) -> None:
-    name, options = CASES[case]
-    more = deepcopy({**SMALL, **options, field: value})  # some classes write into their ropes
-    check_followed(lambda: getattr(transformers, name)(**more), field, tmp_path)
+    check_followed(lambda: config_of(case, **{field: value}), field, tmp_path)
 
 
 def check_followed(make: Callable[[], Any], field: str, tmp_path: Path) -> None:
