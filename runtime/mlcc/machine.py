@@ -7,6 +7,7 @@ asks for it, AMX's tiles, it asks. The one file of mlcc that
 
 from __future__ import annotations
 
+import errno
 import platform
 import re
 import sys
@@ -49,6 +50,8 @@ def allow_tiles() -> int:
     errno of its refusal. Asking again does nothing. (Linux's "Using XSTATE features".)"""
     import ctypes  # late: few need it
 
+    if sys.platform != "linux":
+        return errno.ENOSYS
     arch_prctl, request_permission, tiles = 158, 0x1023, 18
     ask = ctypes.CDLL(None, use_errno=True).syscall
     arguments = [ctypes.c_long(n) for n in (arch_prctl, request_permission, tiles)]

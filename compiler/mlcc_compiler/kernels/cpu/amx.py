@@ -30,6 +30,7 @@ STEP_WORDS = DEPTH * SIDE // 2
 _SHAPE = "\\01" + "\\00" * 15 + "\\40\\00" * 8 + "\\00" * 16 + "\\10" * 8 + "\\00" * 8
 """Palette 1, eight times 64 bytes, eight times 16 rows."""
 
+_PAIR = "@llvm.x86.avx512bf16.cvtne2ps2bf16.512"
 _IR = f"""
 @mlcc_tile_shape = linkonce_odr hidden constant [64 x i8] c"{_SHAPE}", align 64
 define linkonce_odr hidden void @mlcc_tiles_begin() alwaysinline {{
@@ -83,7 +84,7 @@ define linkonce_odr hidden void @mlcc_tiles_add(ptr %rows, i64 %pitch, ptr %colu
 }}
 define linkonce_odr hidden <16 x i32> @mlcc_pair_bf16(<16 x float> %a, <16 x float> %b)
     alwaysinline {{
-  %both = call <32 x bfloat> @llvm.x86.avx512bf16.cvtne2ps2bf16.512(<16 x float> %b, <16 x float> %a)
+  %both = call <32 x bfloat> {_PAIR}(<16 x float> %b, <16 x float> %a)
   %turns = shufflevector <32 x bfloat> %both, <32 x bfloat> poison, <32 x i32>
     <{", ".join(f"i32 {i}, i32 {i + 16}" for i in range(16))}>
   %pairs = bitcast <32 x bfloat> %turns to <16 x i32>
@@ -95,7 +96,7 @@ declare void @llvm.x86.tilezero(i8 immarg)
 declare void @llvm.x86.tileloadd64(i8 immarg, ptr, i64)
 declare void @llvm.x86.tilestored64(i8 immarg, ptr, i64)
 declare void @llvm.x86.tdpbf16ps(i8 immarg, i8 immarg, i8 immarg)
-declare <32 x bfloat> @llvm.x86.avx512bf16.cvtne2ps2bf16.512(<16 x float>, <16 x float>)
+declare <32 x bfloat> {_PAIR}(<16 x float>, <16 x float>)
 """
 
 

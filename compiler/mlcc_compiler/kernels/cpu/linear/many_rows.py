@@ -82,7 +82,7 @@ def linear_many(
     shared = few.params[own:]
     by_rows = tirx.IfThenElse(many.params[-1].ty.shape[0] >= MANY, many.body, few.body)
     apart = tirx.PrimFunc([*few.params, *many.params], by_rows, attrs=many.attrs)
-    return apart.specialize(dict(zip(shared, many.params[len(many.params) - len(shared) :])))
+    return apart.specialize(dict(zip(shared, many.params[-len(shared) :], strict=True)))
 
 
 def _product(isa: Isa, parts: tuple[Part, ...], k: int, bias: bool, result: str) -> Expr:

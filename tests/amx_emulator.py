@@ -25,7 +25,7 @@ TILES = ("amx-tile", "amx-bf16")
 
 @dataclass
 class Counts:
-    """What the emulator saw; None of it where the CPU has AMX."""
+    """What the emulator saw; nothing where the CPU has AMX."""
 
     emulated: bool
     begun: int = 0
@@ -47,12 +47,17 @@ def runs_here() -> bool:
     return linux and not missing_features(rest, cpu_features())
 
 
+def emulated() -> bool:
+    """This CPU has no AMX."""
+    return bool(missing_features(TILES, cpu_features()))
+
+
 @contextmanager
 def tiles() -> Iterator[Counts]:
     """Code within it may use AMX; the counts are filled in at the end."""
-    counts = Counts(emulated=bool(missing_features(TILES, cpu_features())))
+    counts = Counts(emulated())
     if not counts.emulated:
-        allow_tiles()
+        assert allow_tiles() == 0
         yield counts
         return
     assert _emulator().amx_begin() == 0
