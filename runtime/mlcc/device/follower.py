@@ -13,6 +13,7 @@ import sys
 
 from mlcc.device.compiled import CompiledExecutor
 from mlcc.errors import MlccError
+from mlcc.machine import allow_tiles
 
 
 def main() -> int:
@@ -20,6 +21,7 @@ def main() -> int:
     for number in (signal.SIGINT, signal.SIGTERM):  # rank 0 decides, which may have to drain first
         signal.signal(number, signal.SIG_IGN)
     try:
+        allow_tiles()  # rank 0 asked for itself, if the library has them
         executor = CompiledExecutor(**pickle.load(sys.stdin.buffer))
         executor.follow()
         executor.close()
