@@ -72,7 +72,7 @@ def linear_of_bf16(x: Any, weight: Any, bias: Any = None) -> Any:
 
 
 @pytest.mark.skipif(not amx_emulator.runs_here(), reason="needs Linux, and a CPU with AVX512-BF16")
-@pytest.mark.parametrize("quant", ["bf16", "q4"])
+@pytest.mark.parametrize("quant", ["bf16", "q4_g32"])
 def test_models_err_no_more_than_weights_and_inputs_of_bf16(
     checkpoint: Checkpoint, quant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
