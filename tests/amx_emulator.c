@@ -13,7 +13,7 @@
 #include <string.h>
 #include <ucontext.h>
 
-enum { TILES = 8, ROWS = 16, BYTES = 64 };
+enum { TILES = 8, ROWS = 16, BYTES = 64, COLUMNS = BYTES / 4 };
 enum { BEGUN, RELEASED, PRODUCTS, FAULTS, COUNTS };
 
 struct state {
@@ -137,19 +137,18 @@ static void multiply(int sums, int left, int right) {
         count(FAULTS);
         return;
     }
-    int columns = own.row_bytes[sums] / 4;
-    for (int m = 0; m < own.rows[sums]; m++) {
-        float even[BYTES / 4] = {0}, odd[BYTES / 4] = {0}, row[BYTES / 4];
+    for (int m = 0; m < own.rows[sums]; m++) { /* behind a row's end all tiles are zero */
+        float even[COLUMNS] = {0}, odd[COLUMNS] = {0}, row[COLUMNS];
         for (int k = 0; k < own.row_bytes[left] / 4; k++) {
             uint32_t a = (uint32_t)word(own.tile[left][m] + 4 * k);
-            for (int n = 0; n < columns; n++) {
+            for (int n = 0; n < COLUMNS; n++) {
                 uint32_t b = (uint32_t)word(own.tile[right][k] + 4 * n);
                 even[n] = __builtin_fmaf(bf16(a & 0xFFFF), bf16(b & 0xFFFF), even[n]);
                 odd[n] = __builtin_fmaf(bf16(a >> 16), bf16(b >> 16), odd[n]);
             }
         }
         memcpy(row, own.tile[sums][m], sizeof row);
-        for (int n = 0; n < columns; n++) row[n] += even[n] + odd[n];
+        for (int n = 0; n < COLUMNS; n++) row[n] += even[n] + odd[n];
         memcpy(own.tile[sums][m], row, sizeof row);
     }
     count(PRODUCTS);
@@ -177,10 +176,11 @@ static void on_illegal(int number, siginfo_t *info, void *context) {
     struct code code;
     unsigned int mode = _mm_getcsr();
     _mm_setcsr(0x9FC0); /* AMX's own: nearest even, subnormals are zero, no exceptions */
-    int known = decode(&code, *gregs) && run(&code);
+    int known = 0;
+    for (; decode(&code, *gregs) && run(&code); known++) /* a trap for all that are in a row */
+        (*gregs)[REG_RIP] = (greg_t)code.next;
     _mm_setcsr(mode);
-    if (known) (*gregs)[REG_RIP] = (greg_t)code.next;
-    else sigaction(SIGILL, &before, NULL); /* and meets it again */
+    if (!known) sigaction(SIGILL, &before, NULL); /* and meets it again */
 }
 
 /* Begin to emulate, with all counts at 0; 0 if that worked. */
