@@ -16,8 +16,12 @@ from mlcc_compiler._tvm import B, IRBuilder, T
 from mlcc_compiler.kernels.cpu import amx, isa
 from mlcc_compiler.kernels.cpu.linear import linear
 from mlcc_compiler.kernels.cpu.linear.bf16 import round_rows
-from mlcc_compiler.kernels.cpu.linear.many_rows import MANY, linear_many, multiplies_tiles
-from mlcc_compiler.kernels.cpu.linear.many_rows import rows_both_ways as both_ways
+from mlcc_compiler.kernels.cpu.linear.many_rows import (
+    MANY,
+    linear_many,
+    multiplies_tiles,
+    rows_both_ways,
+)
 from mlcc_compiler.quantization import Scheme, dequantize, scheme
 
 CPU, BEFORE = isa.AVX512_AMX, isa.AVX512_BF16
@@ -206,7 +210,8 @@ def test_what_is_not_finite_stays_so() -> None:
 
 @cache
 def rows_kernels(k: int) -> tuple[Any, ...]:
-    made = (both_ways(CPU, k, 32, 16), linear.quantize_rows(CPU, k, 32, 16), round_rows(CPU, k))
+    codes = (CPU, k, 32, 16)
+    made = (rows_both_ways(*codes), linear.quantize_rows(*codes), round_rows(CPU, k))
     return tuple(lt.build(kernel, CPU)["main"] for kernel in made)
 
 

@@ -104,13 +104,10 @@ def emit_linear(
     if len(plans) == 1:
         kernel = kernels.made(linear, *plans[0].shape, plans[0].scheme, *made)
     else:
-        parts, width = (
-            tuple((plan.shape[0], _row(plan.scheme)) for plan in plans),
-            plans[0].shape[1],
-        )
-        by_tiles = multiplies_tiles(kernels.device, width, parts[0][1])
-        build = linear_many if by_tiles else linear_merged
-        kernel = kernels.made(build, parts, width, *made)
+        parts = tuple((plan.shape[0], _row(plan.scheme)) for plan in plans)
+        k = plans[0].shape[1]
+        merged = linear_many if multiplies_tiles(kernels.device, k, parts[0][1]) else linear_merged
+        kernel = kernels.made(merged, parts, k, *made)
     return graph.call_tir(kernel, "linear", arguments, out)
 
 
