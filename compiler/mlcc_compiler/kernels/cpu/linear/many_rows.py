@@ -1,6 +1,6 @@
 """y = x @ weight.T for many rows, by AMX's products of bf16: weights of bf16, or of codes.
 
-Weights become bf16 in scratch, a panel at a time (`panel.py`); x is rounded to bf16, once for all
+Weights become bf16 in scratch, a panel at a time (`bf16_panel.py`); x is rounded to bf16, once for all
 readers, codes' x as well: a panel that is scaled already has no use for scales of x. A kernel runs
 
     for each block of at most 512 rows and each panel of up to 128 columns, in parallel:
@@ -28,8 +28,8 @@ from mlcc_compiler._tvm import B, IRBuilder, T, tirx
 from mlcc_compiler.kernels.cpu import amx
 from mlcc_compiler.kernels.cpu.isa import Isa
 from mlcc_compiler.kernels.cpu.linear.bf16 import linear_bf16, round_rows
+from mlcc_compiler.kernels.cpu.linear.bf16_panel import fits, write_panel
 from mlcc_compiler.kernels.cpu.linear.packing import COLUMN_VECTORS, CpuPacking
-from mlcc_compiler.kernels.cpu.linear.panel import fits, write_panel
 from mlcc_compiler.kernels.cpu.linear.quantized import Part, linear_merged
 from mlcc_compiler.kernels.cpu.linear.rows import quantize_rows
 from mlcc_compiler.kernels.cpu.linear.tile import OPAQUE, Output, Registers, Strip
