@@ -1,7 +1,7 @@
 """y = x @ weight.T for many rows, by AMX's products of bf16: weights of bf16, or of codes.
 
-Weights become bf16 in scratch, a panel at a time (`bf16_panel.py`); x is rounded to bf16, once for all
-readers, codes' x as well: a panel that is scaled already has no use for scales of x. A kernel runs
+Weights become bf16 in scratch, a panel at a time (`bf16_panel.py`); x is rounded to bf16, once for
+all readers, that of codes as well: a panel that is scaled has no use for scales of x. A kernel runs
 
     for each block of at most 512 rows and each panel of up to 128 columns, in parallel:
         for each chunk of at most 512 k:
