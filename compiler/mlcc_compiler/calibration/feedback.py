@@ -123,9 +123,7 @@ class _Rows:
         """Weight less what stands for it."""
         self.codes = np.empty(self.columns.shape, np.uint8)
         self._group = moments.order // (weight.shape[1] // grid.scale.shape[1])
-        self._scales, self._offsets = (
-            np.ascontiguousarray(a.T) for a in (grid.scale, grid.offset)
-        )
+        self._scales, self._offsets = (np.ascontiguousarray(a.T) for a in (grid.scale, grid.offset))
         known = np.where(self._scales == 0, np.float32(1), self._scales)
         self._inverses = np.where(self._scales == 0, np.float32(0), 1 / known)
         self._nearest: Codes | None = None

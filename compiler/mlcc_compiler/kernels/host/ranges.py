@@ -101,7 +101,11 @@ def fit_symmetric(group: int, middle: int, shrunk: tuple[float, ...], sized: boo
 
 
 def fit_curve(
-    group: int, scheme: Scheme, inverse: tuple[float, ...], stretched: tuple[float, ...], sized: bool
+    group: int,
+    scheme: Scheme,
+    inverse: tuple[float, ...],
+    stretched: tuple[float, ...],
+    sized: bool,
 ) -> PrimFunc:
     """The same for values on the scheme's curve."""
     assert scheme.curve is not None
