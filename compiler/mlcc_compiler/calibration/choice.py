@@ -81,8 +81,8 @@ def _check(plan: Plan, asked: str) -> None:
         )
     if options.bits is not None and not (options.recipe.rules and how.block):
         raise UnsupportedError(
-            f"--bits {options.bits:g} has nothing to give for --quant {options.quant}, all of whose "
-            f"linears are {how.name}; use it with q3, q4, q5 or q6, or leave it out"
+            f"--bits {options.bits:g} has nothing to give for --quant {options.quant}, all "
+            f"of whose linears are {how.name}; use it with q3, q4, q5 or q6, or leave it out"
         )
     if asked == RANDOM and not _by_sizes(plan):
         raise UnsupportedError(

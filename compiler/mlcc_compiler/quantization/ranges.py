@@ -113,7 +113,7 @@ def fit_curve(x: Floats, weight: Floats, scheme: Scheme) -> Floats:
     first, second, third = map(np.float32, INVERSE)
 
     def nearest(q: Floats) -> None:
-        """By the inverse: exact but for what lies between two values, for which it is good enough."""
+        """By the inverse: exact but for some that lie halfway between two values."""
         q += c
         q *= np.float32(1) / a
         square = q * q

@@ -1,6 +1,6 @@
-"""Codes and scales of two-level schemes (GGUF's K-quants and our own rows, but for IQ4's): each
-group's scale, and its minimum if the scheme has one, is searched for by `ranges.py`, rounded to an integer times the block's
-float16, and the codes are rounded once more with what that gives.
+"""Codes and scales of two-level schemes (GGUF's K-quants, and all of our own): each group's scale,
+and its minimum if the scheme has one, is searched for by `ranges.py`, rounded to an integer times
+the block's float16, and the codes are rounded once more with what that gives.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def _with_codes(q: Quantized, x: Floats, groups: Floats | None) -> Quantized:
 def _with_places(q: Quantized, scales: Floats, x: Floats, groups: Floats | None) -> Quantized:
     """The same of a table, which rises."""
     table = np.asarray(q.scheme.table, np.float32)
-    between = (table[1:] + table[:-1]) / 2
+    between = (table[1:] + table[:-1]) / np.float32(2)
     if groups is not None:
         found = compiled.places(groups, inverse(scales), between)
         return replace(q, codes=found.reshape(q.shape))

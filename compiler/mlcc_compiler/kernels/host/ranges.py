@@ -130,8 +130,8 @@ def fit_curve(
 def _fit_scale(
     group: int, end: float, factors: Sequence[float], sized: bool, nearest: Callable[[Expr], Expr]
 ) -> PrimFunc:
-    """Of the scale at which a group reaches the value `end`, divided by each of `factors`, the best,
-    fitted to the values that it gives."""
+    """Of the scale at which a group reaches the value `end`, divided by each of `factors`, the
+    best, fitted to the values that it gives."""
 
     def body(arrays: list[Expr], m: Expr) -> None:
         rows, *powers, scale = arrays

@@ -120,8 +120,8 @@ class UnitCodes:
 def _powers(scheme: Scheme) -> tuple[float, ...]:
     """A curve and a half, the floor of which is its table, as factors of powers of the code."""
     assert scheme.curve is not None
-    (a, c), n, middle = scheme.curve, 2.0**scheme.bits, scheme.levels / 2
-    a, b = a / n, 2 * a / n**3
+    (first, c), n, middle = scheme.curve, 2.0**scheme.bits, scheme.levels / 2
+    a, b = first / n, 2 * first / n**3
     return b, -3 * b * middle, 3 * b * middle**2 + a, 0.5 - c - (b * middle**2 + a) * middle
 
 
