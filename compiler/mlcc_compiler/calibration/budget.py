@@ -43,27 +43,32 @@ def with_measured_bits(
     base, wanted = scheme(plan.options.recipe.linear), plan.options.bits
     if not plan.options.recipe.rules or not base.block:
         return plan
-    choices = [name for name in CHOICES if wanted or scheme(name).bits >= base.bits]
     shapes = {n: s for n, s in _shapes(plan).items() if _may_change(plan, n, s)}
-    _check(wanted, choices[0], shapes)
     lost = losses(plan, rows, dict.fromkeys(shapes, scheme(MEASURED)), found, progress)
     shapes = {name: shapes[name] for name in lost}
     bits = sum(_bits(plan.schemes[name], shape) for name, shape in shapes.items())
     if wanted:
         bits = wanted * sum(map(prod, shapes.values()))
+    choices = _affordable(bits, shapes)
     options = replace(plan.options, rules=tuple(allotted(lost, shapes, choices, bits).items()))
     return make_plan(plan.checkpoint, plan.target, options)
 
 
-def _check(wanted: float | None, fewest: str, shapes: Mapping[str, Shape]) -> None:
-    """Raises UnsupportedError for fewer bits than there are."""
-    weights = sum(map(prod, shapes.values()))
-    least = sum(_bits(fewest, shape) for shape in shapes.values()) / max(weights, 1)
-    if wanted and wanted < least:
+def _affordable(bits: float, shapes: Mapping[str, Shape]) -> Sequence[str]:
+    """The choices from the best one on that all matrices can be of: a loss that was measured too
+    small on a few tokens would be four times as large with a bit less.
+
+    Raises UnsupportedError for fewer bits than there are.
+    """
+    weights = max(sum(map(prod, shapes.values())), 1)
+    each = [sum(_bits(choice, shape) for shape in shapes.values()) for choice in CHOICES]
+    if bits < each[0]:
         raise UnsupportedError(
-            f"--bits {wanted:g}: {fewest} has the fewest bits, {least:.2f} a weight of this model "
-            f"with its scales; give --bits {least + 0.005:.2f} or more"
+            f"--bits {bits / weights:g}: {CHOICES[0]} has the fewest bits, {each[0] / weights:.2f} "
+            f"a weight of this model with its scales; give --bits {each[0] / weights + 0.01:.2f} "
+            "or more"
         )
+    return CHOICES[sum(cost <= bits for cost in each) - 1 :]
 
 
 def allotted(
