@@ -64,6 +64,7 @@ def setup(extras: str) -> None:
     for folder, builder in (
         (PLUGIN, PLUGIN / "build.py"),
         (EXECUTOR, EXECUTOR / "build_executor.py"),
+        (EXECUTOR, EXECUTOR / "build_nccl.py"),
     ):
         wanted = hashed(path for path in folder.rglob("*") if path.suffix in (".py", ".cc", ".h"))
         stamp = VENV / f".built-{builder.stem}"

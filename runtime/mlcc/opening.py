@@ -148,12 +148,14 @@ def open_executor(
         capacity = replace(capacity, pools=(pages,) * len(capacity.pools))
 
     streamed = False
+    ranks = manifest.ranks.count if manifest.ranks else 1
+    on_cpu = manifest.target.device == "cpu"
 
     def fitted(found: Room) -> Capacity:
         """What fits; says so if it is less than asked for."""
         nonlocal streamed
         room = room_within(_room(found, memory_bytes), memory)
-        room = share_of(room, manifest.ranks.count if manifest.ranks else 1)
+        room = share_of(room, ranks if on_cpu else 1)
         plan = fit_or_stream(capacity, manifest, room, fixed=context is not None)
         if pages is not None and plan.capacity.pools != capacity.pools:
             raise CapacityError(
@@ -170,11 +172,15 @@ def open_executor(
     if manifest.target.device == "numpy":
         return _reference(artifact, fitted(Room(available_bytes())))
     count = set_threads(threads)
+    if ranks > 1 and not on_cpu:
+        places = [_place(manifest.target, (device or 0) + rank) for rank in range(ranks)]
+        least = min((place.room for place in places), key=lambda room: room.bytes or 0)
+        return _gpu_ranks(artifact, fitted(least), places, progress)
     place = _place(manifest.target, device)
     if place.note:
         note(place.note)
     planned = fitted(place.room)
-    if manifest.ranks is not None:
+    if ranks > 1:
         return _ranked(artifact, planned, count, progress)
     return executor_of(
         artifact.library_path,
@@ -277,10 +283,9 @@ def _ranked(artifact: Artifact, capacity: Capacity, threads: int, progress: Prog
     from mlcc.device.ranks import RankedExecutor
 
     manifest = artifact.manifest
-    assert manifest.ranks is not None
     return RankedExecutor(
         artifact.library_path,
-        [list(artifact.weights(rank).values()) for rank in range(manifest.ranks.count)],
+        _weights_of_ranks(artifact),
         manifest.caches,
         capacity,
         manifest.functions,
@@ -288,6 +293,32 @@ def _ranked(artifact: Artifact, capacity: Capacity, threads: int, progress: Prog
         manifest.interface,
         progress,
     )
+
+
+def _gpu_ranks(
+    artifact: Artifact, capacity: Capacity, places: Sequence[Place], progress: Progress
+) -> Executor:
+    """Of a model that several GPUs compute together. Raises ArtifactError, CapacityError,
+    DeviceError."""
+    from mlcc.device.gpu_ranks import RankedGpuExecutor
+
+    manifest = artifact.manifest
+    return RankedGpuExecutor(
+        artifact.library_path,
+        _weights_of_ranks(artifact),
+        manifest.caches,
+        capacity,
+        manifest.functions,
+        places,
+        manifest.interface,
+        progress,
+    )
+
+
+def _weights_of_ranks(artifact: Artifact) -> list[list[TensorEntry]]:
+    ranks = artifact.manifest.ranks
+    assert ranks is not None
+    return [list(artifact.weights(rank).values()) for rank in range(ranks.count)]
 
 
 def _reference(artifact: Artifact, capacity: Capacity) -> Executor:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 MAJOR = 13
 """CUDA's major version that TVM's runtime library is linked with."""
+NCCL = "libnccl.so.2"
 _COMPILER = ("bin/nvcc", "nvvm/bin/cicc", "include/cuda_fp16.h", "include/crt/mma.h")
 
 
@@ -34,6 +35,15 @@ def library(name: str) -> str | None:
             if (root / folder / name).exists():
                 return str(root / folder / name)
     return name if _loads(name) else None
+
+
+def nccl() -> str | None:
+    """NCCL's library likewise; NVIDIA's package has it in a folder of its own."""
+    spec = importlib.util.find_spec("nvidia")
+    for place in (spec.submodule_search_locations or ()) if spec else ():
+        if (path := Path(place) / "nccl" / "lib" / NCCL).exists():
+            return str(path)
+    return library(NCCL)
 
 
 def has_driver() -> bool:

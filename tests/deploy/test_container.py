@@ -30,47 +30,66 @@ def test_stages_have_what_they_are_from() -> None:
     assert [instruction for instruction, _ in slim[len(base) :]] == ["RUN", "USER", "WORKDIR"]
 
 
-@pytest.fixture(scope="module")
-def slim(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Image]:
-    """The slim image, made of this clone's wheels."""
+@pytest.fixture
+def image(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Image]:
+    """The image of a stage, made of this clone's wheels."""
     if os.geteuid() != 0:
         pytest.skip("needs root: it is made by chroot")
-    folder = tmp_path_factory.mktemp("container")
-    dist = folder / "context" / "dist"
+    dist = tmp_path / "context" / "dist"
     pip = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation"]
     subprocess.run([*pip, "-w", dist, ROOT, ROOT / "web" / "wheel"], check=True)
-    suite, steps = stage(FILE, "slim")
-    image = Image(folder / "root", folder / "context")
+    suite, steps = stage(FILE, request.param)
+    made = Image(tmp_path / "root", tmp_path / "context")
     try:
-        image.fill(suite)
-        image.obey(steps)
-        yield image
+        made.fill(suite)
+        made.obey(steps)
+        yield made
     finally:
-        image.leave()
-        shutil.rmtree(folder, ignore_errors=True)
+        made.leave()
+        shutil.rmtree(tmp_path, ignore_errors=True)
 
 
 @pytest.mark.long  # installs a Debian and the wheels in it
 @pytest.mark.needs("debootstrap")
-def test_the_slim_image_serves(slim: Image, compiled_demo: Callable[[str, str], Path]) -> None:
-    said = slim.run(["mlcc", "--version"])
+@pytest.mark.parametrize("image", ["slim"], indirect=True)
+def test_the_slim_image_serves(image: Image, compiled_demo: Callable[[str, str], Path]) -> None:
+    said = image.run(["mlcc", "--version"])
     assert said.returncode == 0, said.stderr
-    assert slim.run(["id", "-u"]).stdout.strip() == "10001"
-    refused = slim.run(["mlcc", "run", "/models/absent", "hello"])
+    assert image.run(["id", "-u"]).stdout.strip() == "10001"
+    refused = image.run(["mlcc", "run", "/models/absent", "hello"])
     assert refused.returncode == 2
-    shutil.copytree(compiled_demo("q8", "cpu"), slim.root / "models" / "demo")
-    for path in (slim.root / "models").rglob("*"):
-        path.chmod(0o755 if path.is_dir() else 0o644)
-    with subprocess.Popen(slim.words([*slim.entry, *slim.command])) as server:
+    put(compiled_demo("q8", "cpu"), image)
+    with subprocess.Popen(image.words([*image.entry, *image.command])) as server:
         try:
             until = time.monotonic() + PATIENCE
-            while slim.run(slim.health).returncode != 0:
+            while image.run(image.health).returncode != 0:
                 assert server.poll() is None and time.monotonic() < until
                 time.sleep(0.5)
             assert "42" in ask("What is 17 + 25?")
         finally:
             server.terminate()
             server.wait(PATIENCE)
+
+
+@pytest.mark.long  # and the compilers of all targets
+@pytest.mark.needs("debootstrap")
+@pytest.mark.parametrize("image", ["compile"], indirect=True)
+def test_the_compile_image_answers_with_a_checkpoint(image: Image) -> None:
+    """Which it compiles first, as another user, into its cache."""
+    put(ROOT / "examples" / "demo" / "model", image)
+    assert image.run(["id", "-u"]).stdout.strip() == "10001"
+    said = image.run(["mlcc", "run", "/models/demo", "What is 17 + 25?", "--max-tokens", "20"])
+    assert said.returncode == 0, said.stderr
+    assert "42" in said.stdout and "compiling it once" in said.stderr
+    again = image.run(["mlcc", "run", "/models/demo", "What is 17 + 25?", "--max-tokens", "20"])
+    assert again.stdout == said.stdout and "compiling it once" not in again.stderr
+
+
+def put(model: Path, image: Image) -> None:
+    """A model into the image's folder of them, to be read by anybody."""
+    shutil.copytree(model, image.root / "models" / "demo")
+    for path in (image.root / "models").rglob("*"):
+        path.chmod(0o755 if path.is_dir() else 0o644)
 
 
 def ask(question: str) -> str:

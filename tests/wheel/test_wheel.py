@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from mlcc.device import executor_library
+from mlcc.device import executor_library, nccl
 from mlcc.machine import machine
 from mlcc_targets.native import manylinux
 from mlcc_targets.wasm import build as wasm
@@ -113,7 +113,8 @@ def bare(dist: Path, wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> I
 def test_what_was_built_is_inside_and_the_tag_is_its_libraries(dist: Path, wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     executor = executor_library.LIBRARY
-    assert f"mlcc/device/lib/{executor.name}" in names
+    built = {executor.name, f"nccl/{nccl.LIBRARY.name}"}
+    assert {f"mlcc/device/lib/{name}" for name in built} <= {*names}
     assert not any("libmlcc_webgpu" in name for name in names)  # it is inside that
     needed = manylinux.needed_versions(executor)
     assert wheel.name.endswith(f"-py3-none-{manylinux.tag(needed, os.uname().machine)}.whl")

@@ -199,7 +199,7 @@ def _of_ranks(manifest: ManifestRecord) -> Iterator[str]:
             yield f"has shards of rank {rank} that are not as rank 0's"
     if manifest.adapters is not None or manifest.encoder is not None:
         yield "has ranks, and adapters or an encoder"
-    if manifest.target.device != "cpu":
+    if manifest.target.device not in ("cpu", "cuda"):
         yield f"has ranks on {manifest.target.device!r:.40}, where none are built"
 
 

@@ -38,8 +38,9 @@ class NativeExecutor:
 
     weights: arrays in the order of the manifest; a CPU reads them in place (mmap is fine).
     functions: those that the library exports, as the manifest lists them. interface: the
-    manifest's, which must be the library's own. Raises ArtifactError if it is not, DeviceError if
-    the library does not load, CapacityError if something does not fit.
+    manifest's, which must be the library's own. collectives: a rank's, see `nccl.py`. Raises
+    ArtifactError if it is not, DeviceError if the library does not load, CapacityError if something
+    does not fit.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class NativeExecutor:
         progress: Callable[[int, int], None] = lambda done, total: None,
         interface: str | None = None,
         adapters: AdaptersInfo | None = None,
+        collectives: Any = None,
     ) -> None:
         self.capacity = capacity
         self.depth = 1 if place.kind == "cpu" else 2
@@ -61,7 +63,7 @@ class NativeExecutor:
         self._tvm = runtime()
         self.device = open_device(place.kind, place.index)
         self._tensors = self._tensors_of(place.kind)
-        self._load(library, functions)
+        self._load(library, functions, collectives)
         if interface is not None:
             self._check_interface(library, interface)
         self._tensors.open_step(capacity.layout.words)
@@ -91,9 +93,11 @@ class NativeExecutor:
             return CudaTensors(self.device, slots=self.depth + 1)
         return DeviceTensors(self.device)
 
-    def _load(self, library: Path, functions: Collection[str]) -> None:
+    def _load(self, library: Path, functions: Collection[str], collectives: Any) -> None:
         try:
             module = self._tvm.runtime.load_module(str(library))
+            if collectives is not None:
+                module.import_module(collectives)
             self._machine = self._tvm.runtime.vm.VirtualMachine(module, self.device)
             self._functions = {name: self._machine[name] for name in functions}
             self._forward, self._sample = self._functions["forward"], self._functions["sample"]
