@@ -2,9 +2,11 @@
 
     python benchmarks/experts.py [--schemes int4_g32] [--shapes 64x8x1024x2048]
 
-A shape is experts x chosen x N x K. A call multiplies with the chosen of many experts, others each
-time, so that memory is read and no cache; the dense layer's copies exceed the caches as well. Both
-take turns, call by call, in this process: first deciles and medians of single calls.
+A shape is experts x chosen x N x K. A call multiplies with the chosen of many experts; the dense
+layer has as many copies as make up all experts. In a cycle each copy and each expert has its turn
+once, so that a weight waits as long for its next turn on either side: a third-level cache of
+hundreds of megabytes would else keep the side that has fewer. Both take turns, call by call, in
+this process: first deciles and medians of single calls.
 """
 
 from __future__ import annotations
@@ -26,7 +28,6 @@ from mlcc_targets.cpu import host_level
 
 SHAPES = "64x8x1024x2048,64x8x2048x1024,128x8x768x2048"
 """OLMoE's gate or up and its down, Qwen3-30B-A3B's gate or up."""
-_COPIES = 4
 
 
 def rows_of(form: Any, k: int, rng: np.random.Generator) -> list[Any]:
@@ -51,24 +52,25 @@ def measure(name: str, shape: str, rounds: int) -> None:
     packed = linear.packing(chosen * n_out, k, name, isa)
     size = sum(np.prod(t.shape) * np.dtype(t.dtype).itemsize for t in packed.tensors)
     weights = bench.random_tensors(form, rng)
-    copies = [bench.random_tensors(packed, rng) for _ in range(_COPIES)]
+    copies = [bench.random_tensors(packed, rng) for _ in range(experts // chosen)]
     x = rows_of(form.one, k, rng)
     y = bench.tensor(np.zeros((1, chosen * n_out), np.float32))
     lists = [np.zeros(shape, np.int32) for shape in ((1, chosen), experts + 1, experts + 1)]
     order = [bench.tensor(array) for array in lists]
 
-    def some_experts() -> Any:
-        choice = rng.permutation(experts)[:chosen].astype(np.int32).reshape(1, chosen)
-        sort(bench.tensor(choice), *order)
+    def with_experts(choice: Any) -> Any:
+        sort(bench.tensor(choice.astype(np.int32).reshape(1, chosen)), *order)
         return partial(sparse, *order, *x, *weights, y)
 
     times: dict[str, list[float]] = {"dense": [], "experts": []}
-    for i in range(rounds):
-        calls = {"dense": partial(dense, *x, *copies[i % _COPIES], y), "experts": some_experts()}
-        for kind, call in calls.items():
-            start = time.perf_counter()
-            call()
-            times[kind].append(time.perf_counter() - start)
+    for _ in range(max(rounds * chosen // experts, 1)):
+        turns = rng.permutation(experts)[: len(copies) * chosen].reshape(len(copies), chosen)
+        for copy, choice in zip(copies, turns, strict=True):
+            calls = {"dense": partial(dense, *x, *copy, y), "experts": with_experts(choice)}
+            for kind, call in calls.items():
+                start = time.perf_counter()
+                call()
+                times[kind].append(time.perf_counter() - start)
     line = f"{name:<10} {shape:<16}"
     for at in (0.1, 0.5):
         seconds = {kind: float(np.quantile(found, at)) for kind, found in times.items()}

@@ -1,6 +1,7 @@
 """Linear layers one shape at a time: bandwidth when decoding, operations per second in prefill.
 
     python benchmarks/linear.py [--schemes int4_g32,int8_g32] [--shapes 576x576] [--json out.json]
+    python benchmarks/linear.py --cpu avx512-amx      beside the same without --cpu: what AMX gains
 
 Floors to read the table against, for weights of B bytes, n rows, N x K weights:
 
@@ -34,12 +35,15 @@ os.environ.setdefault("TVM_NUM_THREADS", str(len(os.sched_getaffinity(0))))
 
 import numpy as np
 
+from mlcc.machine import allow_tiles
 from mlcc_compiler._tvm import B, IRBuilder, T, tvm
 from mlcc_compiler.kernels.cpu.isa import Isa
 from mlcc_compiler.kernels.cpu.linear import linear
+from mlcc_compiler.kernels.cpu.linear.bf16 import multiplies_bf16
+from mlcc_compiler.kernels.cpu.linear.many_rows import multiplies_tiles
 from mlcc_compiler.kernels.frame import kernel_passes
-from mlcc_compiler.quantization import SCHEMES
-from mlcc_targets.cpu import host_level
+from mlcc_compiler.quantization import SCHEMES, scheme
+from mlcc_targets.cpu import Level, host_level, level
 
 SHAPES = "960x576,576x576,3072x576,576x1536,49152x576"
 """SmolLM2-135M: q k v together, output, gate and up, down, head."""
@@ -50,10 +54,10 @@ _HEAD_COLUMNS = 16384
 """A head this wide is not run in prefill: a model asks for one row of logits."""
 
 
-def compile_kernel(kernel: Any) -> Any:
-    level = host_level()
-    features = [f"+{name}" for name in level.features]
-    target = tvm.target.Target({"kind": "llvm", "mcpu": level.cpu, "mattr": features})
+def compile_kernel(kernel: Any, cpu: Level | None = None) -> Any:
+    cpu = cpu or host_level()
+    features = [f"+{name}" for name in cpu.features]
+    target = tvm.target.Target({"kind": "llvm", "mcpu": cpu.cpu, "mattr": features})
     main = kernel.with_attr("global_symbol", "main")
     with kernel_passes():
         return tvm.compile(tvm.IRModule({"main": main}), target=target)["main"]
@@ -111,11 +115,33 @@ def random_tensors(packing: linear.CpuPacking, rng: np.random.Generator) -> list
     return arrays
 
 
-def benchmark(n_out: int, k: int, name: str, isa: Isa, rng: np.random.Generator) -> dict[str, Any]:
+def inputs_of(cpu: Level, k: int, name: str, x: Any, row: dict[str, Any]) -> list[Any]:
+    """x as a product reads it; how long it takes to quantize goes to `row`."""
+    isa, how = isa_of(cpu), scheme(name)
+    bits = tensor((x.view(np.uint32) >> 16).astype(np.uint16))
+    if how.is_float:
+        return [bits if multiplies_bf16(isa, k, how) else tensor(x)]
+    n, form = len(x), linear.row_form(how, k)
+    codes = [tensor(np.zeros((n, k), np.int8))]
+    codes += [tensor(np.zeros((n, k // form.group), np.float32))]
+    codes += [tensor(np.zeros((n, k // form.sums), np.int32))]
+    rows = compile_kernel(linear.quantize_rows(isa, k, form.group, form.sums), cpu)
+    call = partial(rows, tensor(x), *codes)
+    row[f"quantize_rows_{n}_s"] = measure([call], 0.1)["best"]
+    return [*codes, bits] if multiplies_tiles(isa, k, how) else codes
+
+
+def isa_of(cpu: Level) -> Isa:
+    return Isa.from_features(cpu.arch, cpu.features)
+
+
+def benchmark(
+    n_out: int, k: int, name: str, cpu: Level, rng: np.random.Generator
+) -> dict[str, Any]:
     """One shape and scheme: compile time, decode and prefill."""
-    packing = linear.packing(n_out, k, name, isa)
+    packing = linear.packing(n_out, k, name, isa_of(cpu))
     start = time.perf_counter()
-    kernel = compile_kernel(linear.linear(isa, n_out, k, name, False))
+    kernel = compile_kernel(linear.linear(isa_of(cpu), n_out, k, name, False), cpu)
     row: dict[str, Any] = {"shape": f"{n_out}x{k}", "scheme": name}
     row["compile_s"] = time.perf_counter() - start
     weight = random_tensors(packing, rng)
@@ -123,17 +149,8 @@ def benchmark(n_out: int, k: int, name: str, isa: Isa, rng: np.random.Generator)
     copies = [weight, *([tensor(t.numpy()) for t in weight] for _ in range(_count(row["bytes"])))]
 
     def run(n: int, weights: list[list[Any]]) -> dict[str, float]:
-        x = tensor(rng.standard_normal((n, k), np.float32))
+        inputs = inputs_of(cpu, k, name, rng.standard_normal((n, k), np.float32), row)
         y = tensor(np.zeros((n, n_out), np.float32))
-        inputs = [x]
-        if linear.needs_quantized_rows(name):
-            form = packing.rows
-            inputs = [tensor(np.zeros((n, k), np.int8))]
-            inputs += [tensor(np.zeros((n, k // form.group), np.float32))]
-            inputs += [tensor(np.zeros((n, k // form.sums), np.int32))]
-            rows = compile_kernel(linear.quantize_rows(isa, k, form.group, form.sums))
-            rows(x, *inputs)
-            row[f"quantize_rows_{n}_s"] = measure([lambda: rows(x, *inputs)], 0.1)["best"]
         return measure([partial(kernel, *inputs, *w, y) for w in weights])
 
     row["decode_s"] = run(1, copies)
@@ -170,22 +187,24 @@ def main() -> None:
     parser.add_argument("--shapes", default=SHAPES, help="N x K, comma separated")
     parser.add_argument("--schemes", default="int4_g32,int8_g32,bf16", help=", ".join(SCHEMES))
     parser.add_argument("--json", type=Path, help="write the figures here as well")
+    parser.add_argument("--cpu", default="host", help="a level of `mlcc compile --cpu`")
     options = parser.parse_args()
-    level, rng = host_level(), np.random.default_rng(0)
-    isa = Isa.from_features(level.arch, level.features)
+    cpu, rng = level(options.cpu), np.random.default_rng(0)
+    if "amx-tile" in cpu.features and allow_tiles():
+        parser.error("this system has no AMX, or does not let it be used; leave out --cpu")
     memory, blas = bandwidth(), numpy_flops(rng)
     threads, load = int(os.environ["TVM_NUM_THREADS"]), os.getloadavg()[0]
-    print(f"{isa.name}, {threads} threads, load {load:.1f}")
+    print(f"{cpu.name}, {threads} threads, load {load:.1f}")
     print(f"memory {memory / 1e9:.1f} GB/s, numpy f32 {blas / 1e12:.3f} TFLOP/s\n")
     print("scheme      shape       compile  decode us   GB/s of bandwidth  prefill us   TOP/s")
     rows = []
     for name in options.schemes.split(","):
         for shape in options.shapes.split(","):
             n_out, k = (int(d) for d in shape.split("x"))
-            rows.append(benchmark(n_out, k, name, isa, rng))
+            rows.append(benchmark(n_out, k, name, cpu, rng))
             show(rows[-1], memory)
     if options.json:
-        report: dict[str, Any] = {"isa": isa.name, "threads": threads, "load": load, "rows": rows}
+        report: dict[str, Any] = {"isa": cpu.name, "threads": threads, "load": load, "rows": rows}
         report |= {"memory_gb_s": memory / 1e9, "numpy_tflop_s": blas / 1e12}
         options.json.write_text(json.dumps(report, indent=2, default=int) + "\n")
 

@@ -55,6 +55,19 @@ def tensors(
     yield "output.weight", (c["vocab_size"], hidden), Q8
 
 
+def add_vocabulary(writer: GGUFWriter, size: int) -> None:
+    """Of so many tokens that nobody will see."""
+    writer.add_vocab_size(size)
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("gpt-2")
+    writer.add_token_list([f"<|{i}|>" for i in range(size)])
+    writer.add_token_types([TokenType.NORMAL] * size)
+    writer.add_token_merges(["a b"])  # llama.cpp wants some; nothing here is tokenized
+    writer.add_eos_token_id(0)
+    writer.add_bos_token_id(0)
+    writer.add_add_bos_token(False)
+
+
 def write(out: Path, shape: str) -> None:
     """A whole file."""
     c = SHAPES[shape]
@@ -69,15 +82,7 @@ def write(out: Path, shape: str) -> None:
     writer.add_expert_used_count(c["num_experts_per_tok"])
     writer.add_rope_freq_base(c["rope_theta"])
     writer.add_layer_norm_rms_eps(c["rms_norm_eps"])
-    writer.add_vocab_size(c["vocab_size"])
-    writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("gpt-2")
-    writer.add_token_list([f"<|{i}|>" for i in range(c["vocab_size"])])
-    writer.add_token_types([TokenType.NORMAL] * c["vocab_size"])
-    writer.add_token_merges(["a b"])  # llama.cpp wants some; nothing here is tokenized
-    writer.add_eos_token_id(0)
-    writer.add_bos_token_id(0)
-    writer.add_add_bos_token(False)
+    add_vocabulary(writer, c["vocab_size"])
     rng = np.random.default_rng(0)
     for name, size, kind in tensors(c):
         if kind is None:

@@ -182,8 +182,18 @@ def compile_command(
         compile_model(checkpoint, target, out, options, display.progress())
     except TargetError as error:
         raise UnsupportedError(str(error)) from error
-    chat = "chat with it: mlcc chat" if output is None and not target.run_missing else ""
-    display.finish(out, hint=target.opened_by or chat)
+    use = _use(out) if output is None and not target.run_missing else ""
+    display.finish(out, hint=target.opened_by or use)
+
+
+def _use(out: Path) -> str:
+    """What to do with a model that runs here."""
+    from mlcc.artifact.folder import Artifact
+
+    encoder = Artifact.open(out).manifest.encoder
+    if encoder is None:
+        return "chat with it: mlcc chat"
+    return "embed with it: mlcc embed" if encoder.task == "embed" else "serve it: mlcc serve"
 
 
 def _room(rank: int | None, slots: int | None) -> AdapterRoom | None:

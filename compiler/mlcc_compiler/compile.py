@@ -88,7 +88,7 @@ def _written(
         with libraries(_variants(plan), writer, progress.phase) as found:
             weights, ranks = _weights(plan, found, rows, rounded, writer, progress)
             licence = writer.add_checkpoint(plan.checkpoint)
-            found.wait()
+            found.wait(progress.phase)
         first, *others = (
             manifest_of(b.plan, weights, b.functions, b.workspace_bytes, licence, b.sites, ranks)
             for b in found.built
@@ -181,8 +181,16 @@ def report_plan(plan: Plan, progress: Progress) -> None:
         progress.decided("adapters", f"{room.slots} at once, of rank {room.rank} at most")
     if plan.encoder is not None:
         progress.decided("encoder", _encoder_in_words(plan.encoder))
+        if scheme(how.linear).bits_per_weight(plan.config.hidden_size) < _EXACT_ROWS:
+            progress.decided(
+                "note", "rows are more sensitive than answers are; --quant q8 is closer"
+            )
         return
     progress.decided("KV cache", f"{pool / 1e6:.1f} MB of {dtypes} for all of them{kept}")
+
+
+_EXACT_ROWS = 8
+"""Bits of a weight from which on rows are near enough to compare."""
 
 
 def _encoder_in_words(encoder: EncoderInfo) -> str:

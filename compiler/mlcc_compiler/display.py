@@ -15,7 +15,7 @@ from mlcc.sizes import size
 if TYPE_CHECKING:
     from mlcc_compiler.compile import Progress
 
-_WORDS = {"traced": "reading the model", "code": "writing code"}
+_WORDS = {"traced": "reading the model", "code": "writing code", "libraries": "finishing the code"}
 _PASSES = "choosing kernels"
 """What the passes between those two are for."""
 

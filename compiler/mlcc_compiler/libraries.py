@@ -65,8 +65,10 @@ class Libraries:
                     future.result()
             yield item
 
-    def wait(self) -> None:
+    def wait(self, report: Report) -> None:
         """Until all are written. Raises mlcc_targets.TargetError."""
+        if not all(future.done() for future in self._running):
+            report("libraries")
         for future in self._running:
             future.result()
 

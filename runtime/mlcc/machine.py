@@ -1,11 +1,13 @@
 """Which CPU this machine has: its instruction set, its features, and whether they are enough.
 
-Reads files, sysctl, and on arm64 what Linux tells every process. The one file of mlcc that
+Reads files, sysctl, and on arm64 what Linux tells every process. Of what Linux gives only to who
+asks for it, AMX's tiles, it asks. The one file of mlcc that
 `mlcc_targets` imports.
 """
 
 from __future__ import annotations
 
+import errno
 import platform
 import re
 import sys
@@ -41,6 +43,19 @@ def cpu_features() -> frozenset[str]:
     except (KeyError, OSError):
         return frozenset()
     return frozenset(_plain(word) for word in words)
+
+
+def allow_tiles() -> int:
+    """Ask Linux for AMX's tiles, for all threads of this process, those to come too; 0, or the
+    errno of its refusal. Asking again does nothing. (Linux's "Using XSTATE features".)"""
+    import ctypes  # late: few need it
+
+    if sys.platform != "linux":
+        return errno.ENOSYS
+    arch_prctl, request_permission, tiles = 158, 0x1023, 18
+    ask = ctypes.CDLL(None, use_errno=True).syscall
+    arguments = [ctypes.c_long(n) for n in (arch_prctl, request_permission, tiles)]
+    return ctypes.get_errno() if ask(*arguments) else 0
 
 
 def machine() -> str:

@@ -15,20 +15,28 @@ from mlcc_targets.target import Choices, Target, TargetError
 
 @dataclass(frozen=True)
 class Level:
-    """A set of CPUs that one library serves. `cpu` is LLVM's base, `features` what is added."""
+    """A set of CPUs that one library serves. `cpu` is LLVM's base, `features` what is added.
+
+    `proven`: it has run on such a CPU. What has not is compiled for who names it, and nobody else.
+    """
 
     name: str
     arch: str
     cpu: str
     features: tuple[str, ...]
     vector_bits: int
+    proven: bool = True
 
 
 _AVX2 = ("avx2", "fma", "f16c")
 _AVX512 = (*_AVX2, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
 
-LEVELS = (  # best first: the host gets the first whose features it has
-    Level("avx512-bf16", "x86_64", "x86-64-v4", (*_AVX512, "avx512vnni", "avx512bf16"), 512),
+_AVX512_BF16 = (*_AVX512, "avx512vnni", "avx512bf16")
+_AMX = (*_AVX512_BF16, "amx-tile", "amx-bf16")
+
+LEVELS = (  # best first: the host gets the first, of the proven, whose features it has
+    Level("avx512-amx", "x86_64", "x86-64-v4", _AMX, 512, proven=False),
+    Level("avx512-bf16", "x86_64", "x86-64-v4", _AVX512_BF16, 512),
     Level("avx512-vnni", "x86_64", "x86-64-v4", (*_AVX512, "avx512vnni"), 512),
     Level("avx512", "x86_64", "x86-64-v4", _AVX512, 512),
     Level("avx2-vnni", "x86_64", "x86-64-v3", (*_AVX2, "avxvnni"), 256),
@@ -53,10 +61,10 @@ _ANY_OF = {"any-x86-64": "x86_64", "any-arm": "aarch64"}
 
 
 def host_level() -> Level:
-    """The best level this machine has. Raises TargetError on an unknown instruction set."""
+    """The best proven level this machine has. Raises TargetError on an unknown instruction set."""
     have, arch = cpu_features(), machine()
     for level in LEVELS:
-        if level.arch == arch and not missing_features(level.features, have):
+        if level.proven and level.arch == arch and not missing_features(level.features, have):
             return level
     raise TargetError(f"no CPU level for '{arch}'; name one with --cpu: {_names()}")
 

@@ -19,6 +19,7 @@ from mlcc.artifact.arrays import mapped
 from mlcc.artifact.folder import Artifact
 from mlcc.artifact.manifest import KERNEL_INTERFACE
 from mlcc.errors import ArtifactError
+from mlcc.machine import cpu_features
 
 
 @pytest.fixture(scope="module")
@@ -177,6 +178,19 @@ def test_a_cpu_without_the_features(copy: Path, monkeypatch: pytest.MonkeyPatch)
     refused(copy, "needs a CPU with amx-int8, which this one lacks; .*--cpu any")
     monkeypatch.setattr(mlcc.artifact.host, "cpu_features", lambda: frozenset())
     assert "not checked" in Artifact.open(copy).notes[0]
+
+
+@pytest.mark.skipif(
+    not hasattr(os, "sched_getaffinity") or "amxtile" in cpu_features(),
+    reason="needs a Linux that refuses AMX's tiles",
+)
+def test_a_system_that_does_not_let_tiles_be_used(
+    copy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is really asked."""
+    rewrite(copy, with_target(features=("amx-tile",)))
+    monkeypatch.setattr(mlcc.artifact.host, "cpu_features", lambda: frozenset({"amxtile"}))
+    refused(copy, r"needs AMX, which Linux does not let this process use \(.*5.16.*--cpu any")
 
 
 @pytest.mark.parametrize(

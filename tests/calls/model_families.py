@@ -47,6 +47,8 @@ class Family:
     """How it calls a request's tools."""
     past: tuple[Mapping[str, Any], ...] = ()
     """The call and its result, of a template that has its own way to be told of them."""
+    one_turn: bool = False
+    """Whether a call, its result and what is said of it are one turn with `tool_responses`."""
     remembers: str = ""
     """What it reads a thought before a call from: a key of the message, or a block of its content;
     "" = it forgets thoughts."""
@@ -74,6 +76,8 @@ FAMILIES = [
            ends_in="<|im_start|>assistant\n", variables=THINKING),
     Family("gemma2", "json", None, False, _PLAIN, [ADD, NOW], ends_in="<start_of_turn>model\n", system=False),
     Family("gemma3", "json", None, False, _PLAIN, [ADD, NOW], ends_in="<start_of_turn>model\n"),
+    Family("gemma4", "gemma4", "gemma", True, f'<|channel>thought\n{THINK}<channel|>I ask.<|tool_call>call:get_weather{{city:<|"|>Rome<|"|>,days:3}}<tool_call|><|tool_call>call:now{{}}<tool_call|>', [WEATHER, NOW], "I ask.", THINK,
+           ends_in="<|turn>model\n", variables=({"enable_thinking": True}, {}, {"enable_thinking": False}), one_turn=True, remembers="reasoning_content"),
     Family("mistral_v3", "mistral-array", None, True, '[TOOL_CALLS] [{"name": "get_weather", "arguments": {"city": "Rome", "days": 3}, "id": "abcdefghi"}]', [WEATHER],
            ends_in="[/INST]"),
     Family("phi3", "json", None, False, _PLAIN, [ADD, NOW], ends_in="<|assistant|>\n"),
@@ -121,6 +125,14 @@ FAMILIES = [
            ends_in="<|im_start|>assistant\n", silent='<|tool_call_start|>[get_weather(city="Rôme", days=3, unit="C")]<|tool_call_end|>', shows_calls=False),
     Family("falcon_h1", "falcon", None, True, '<tool_call>\n[\n  {"name": "get_weather", "arguments": {"city": "Rome", "days": 3}},\n  {"name": "now", "arguments": {}}\n]\n</tool_call>', [WEATHER, NOW],
            ends_in="<|im_start|>assistant\n", silent='<tool_call>\n[\n{"name": "get_weather", "arguments": {"city": "Rôme", "days": 3, "unit": "C"}}\n]\n</tool_call>', shows_calls=False),
+    Family("qwen1_5", "json", None, False, _PLAIN, [ADD, NOW], ends_in="<|im_start|>assistant\n"),
+    Family("qwen3_2507_thinking", "hermes", "think", True, f"{THINK}\n</think>\n\n{_HERMES}", [WEATHER], thought=THINK, ends_in="<|im_start|>assistant\n<think>\n", remembers="reasoning_content"),
+    Family("mixtral", "json", None, False, _PLAIN, [ADD, NOW], ends_in=" [/INST]", system=False),
+    Family("mistral_small3", "mistral-array", None, True, '[TOOL_CALLS] [{"name": "get_weather", "arguments": {"city": "Rome", "days": 3}, "id": "abcdefghi"}, {"name": "now", "arguments": {}, "id": "abcdefghj"}]', [WEATHER, NOW],
+           ends_in="[/INST]"),
+    Family("deepseek_v2", "json", None, False, _PLAIN, [ADD, NOW], ends_in="\n\nAssistant:"),
+    Family("glm4_7", "glm", "think", True, f"{THINK}</think>I ask.<tool_call>get_weather<arg_key>city</arg_key><arg_value>Rome</arg_value><arg_key>days</arg_key><arg_value>3</arg_value></tool_call><tool_call>now</tool_call>", [WEATHER, NOW], "I ask.", THINK,
+           ends_in="<|assistant|><think>", silent="", variables=(*THINKING, {"clear_thinking": False}), remembers="reasoning_content"),
     Family("hunyuan_7b", "hunyuan", "hunyuan", True, f'<think>\n{THINK}\n</think>\n<answer>\nI ask.<tool_calls><tool_call>get_weather\n```json\n{{"city": "Rome", "days": 3}}\n```</tool_call>\n<tool_call>now\n```json\n{{}}\n```</tool_call></tool_calls>\n</answer>', [WEATHER, NOW], "I ask.", THINK,
            ends_in="<|extra_0|>", variables=THINKING),
 ]  # fmt: skip

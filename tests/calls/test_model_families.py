@@ -88,6 +88,9 @@ def as_its_maker_wants(
         if "tool_calls" in message and family.past:
             made[at : at + 2] = family.past
             break
+        if "tool_calls" in message and family.one_turn:
+            made[at : at + 3] = [_one_turn(*made[at : at + 3])]
+            break
         if "tool_calls" in message and not family.shows_calls:
             del message["tool_calls"]
             message["content"] = family.silent
@@ -97,6 +100,13 @@ def as_its_maker_wants(
                 given = call["function"]["arguments"]
                 call["function"]["arguments"] = json.dumps(given, ensure_ascii=False)
     return list(made)
+
+
+def _one_turn(
+    call: dict[str, Any], result: dict[str, Any], said: Mapping[str, Any] = {}
+) -> dict[str, Any]:
+    response = {"name": result["name"], "response": result["content"]}
+    return {**call, "tool_responses": [response], "content": said.get("content")}
 
 
 @by_name
@@ -198,3 +208,25 @@ def test_several_calls_of_a_turn_go_one_by_one_where_only_the_first_is_written()
         '<|start|>functions.now to=assistant<|channel|>commentary<|message|>"noon"<|end|>'
         "<|start|>assistant"
     )
+
+
+def test_gemma_4_is_told_of_results_in_the_turn_that_called() -> None:
+    family = next(one for one in FAMILIES if one.name == "gemma4")
+    now = {"id": "b", "type": "function", "function": {"name": "now", "arguments": {}}}
+    first = TALK[1]["tool_calls"][0]
+    results = [
+        {"role": "tool", "tool_call_id": ID, "content": '{"celsius": 21, "sky": "grey"}'},
+        {"role": "tool", "tool_call_id": "b", "content": "[12, 30]"},
+    ]
+    talk = [TALK[0], {**TALK[1], "tool_calls": [first, now]}, *results]
+    before = ChatTemplate(family.source, SPECIAL).render(talk, tools=SHOWN, enable_thinking=True)
+    turn = (
+        '<|turn>model\n<|tool_call>call:get_weather{city:<|"|>Rôme<|"|>,days:3,unit:<|"|>C<|"|>}'
+        "<tool_call|><|tool_call>call:now{}<tool_call|>"
+        '<|tool_response>response:get_weather{celsius:21,sky:<|"|>grey<|"|>}<tool_response|>'
+        '<|tool_response>response:now{value:<|"|>[12, 30]<|"|>}<tool_response|>'
+    )
+    assert before.text.endswith(turn)  # and there the answer goes on
+    answered = [*talk, {"role": "assistant", "content": "Grey."}, TALK[4]]
+    after = ChatTemplate(family.source, SPECIAL).render(answered, tools=SHOWN).text
+    assert f"{turn}Grey.<turn|>\n<|turn>user\nTomorrow?<turn|>\n" in after

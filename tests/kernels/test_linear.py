@@ -81,8 +81,10 @@ def test_odd_sizes_with_bias(n_out: int, k: int, how: Scheme) -> None:
 
 
 def test_row_blocks_split_evenly() -> None:
-    """More rows than one L2 block, not a multiple of the register tile."""
-    check(32, 4096, scheme("int8_g32"), best(), False, (197,))
+    """More rows than a block has, not a multiple of the register tile: of many, which a tile is
+    unpacked for, and of few."""
+    check(32, 4096, scheme("int8_g32"), best(), False, (293,))
+    check(32, 36 * 1024, scheme("int4_g32"), best(), False, (23,))
 
 
 @pytest.mark.parametrize("cpu", HERE[1:], ids=lambda c: c.name)
@@ -173,10 +175,23 @@ def test_schemes_meet_where_they_read_the_same_rows() -> None:
     assert not linear.together(["int4_g24", "int4_g28"], 168)
 
 
-@pytest.mark.parametrize("name", ["int4_g32", "bf16"])
-def test_a_row_does_not_depend_on_the_batch(name: str) -> None:
-    """The same bits alone, in a small batch, in prefill: batching never changes a token."""
-    cpu, (n_out, k) = best(), (40, 192)
+@pytest.mark.parametrize(
+    ("name", "k"),
+    [
+        ("int4_g32", 192),
+        ("bf16", 192),
+        ("k4_g32", 32 * 35),  # a span of 32 groups, and one of three
+        ("k5_g64", 64 * 19),
+        ("q6_k", 32 * 13),
+        ("q2_k", 32 * 9),
+        ("int4a_g128", 128 * 9),
+        ("mxfp4", 96),
+    ],
+)
+def test_a_row_does_not_depend_on_the_batch(name: str, k: int) -> None:
+    """The same bits alone, in a small batch, in prefill, for which a tile is unpacked: batching
+    never changes a token."""
+    cpu, n_out = best(), 40
     packing = linear.packing(n_out, k, name, cpu)
     rng = np.random.default_rng(2)
     stored = packing.pack(rng.standard_normal((n_out, k)).astype(np.float32))
@@ -184,12 +199,12 @@ def test_a_row_does_not_depend_on_the_batch(name: str) -> None:
     x = rng.standard_normal((130, k)).astype(np.float32)
 
     def run(rows: np.ndarray) -> np.ndarray:
-        inputs = lt.rows_for(rows, scheme(name), cpu) if name == "int4_g32" else [rows]
+        inputs = [rows] if name == "bf16" else lt.rows_for(rows, scheme(name), cpu)
         (y,) = lt.call(kernel, [*inputs, *stored], [((len(rows), n_out), "float32")])
         return np.asarray(y)
 
     whole = run(x)
-    for n in (1, 2, 3, 5, 8, 17):
+    for n in (1, 2, 3, 5, 8, 17, 24):
         np.testing.assert_array_equal(run(x[:n]), whole[:n])
 
 

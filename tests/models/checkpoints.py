@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -369,8 +370,13 @@ def long_if_repeated(case: str) -> list[pytest.MarkDecorator]:
 
 def make_checkpoint(case: str, folder: Path, seed: int = 0) -> torch.nn.Module:
     """Save a random model as a checkpoint folder; returns it in float64."""
-    config_name, options = CASES[case]
-    return save_random(getattr(transformers, config_name)(**{**SMALL, **options}), folder, seed)
+    return save_random(config_of(case), folder, seed)
+
+
+def config_of(case: str, **more: Any) -> Any:
+    """transformers' config of a case; a copy, as some of its classes write into their ropes."""
+    name, options = CASES[case]
+    return getattr(transformers, name)(**deepcopy({**SMALL, **options, **more}))
 
 
 UNSCALED = ("gemma4_text", "gemma3n_text")
@@ -386,10 +392,16 @@ def save_random(config: Any, folder: Path, seed: int = 0) -> torch.nn.Module:
         model = transformers.Mistral4ForCausalLM._from_config(config)
     else:
         model = transformers.AutoModelForCausalLM.from_config(config)
+    return save_initialised(model, folder)
+
+
+def save_initialised(model: torch.nn.Module, folder: Path) -> torch.nn.Module:
+    """Save a model with random weights of its own; returns it in float64."""
+    text = model.config.get_text_config()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             _initialise(name, parameter)
-            if config.model_type in UNSCALED and "q_norm" in name:
+            if text.model_type in UNSCALED and "q_norm" in name:
                 parameter.mul_(0.25)
         for name, buffer in model.named_buffers():
             if (
@@ -404,6 +416,8 @@ def save_random(config: Any, folder: Path, seed: int = 0) -> torch.nn.Module:
 
 def _initialise(name: str, parameter: torch.nn.Parameter) -> None:
     """So that every part matters and logits have a standard deviation of about 2."""
+    if not parameter.numel():
+        return
     if "norm" in name:
         parameter.normal_(0.0 if float(parameter.flatten()[0]) == 0 else 1.0, 0.2)
     elif parameter.ndim == 1:

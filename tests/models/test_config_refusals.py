@@ -163,6 +163,8 @@ def test_no_value_of_any_field_is_a_bug(kind: str, value: Any) -> None:
     ("kind", "near_miss", "gist"),
     [
         ("olmoe", {"clip_qkv": 8.0}, "'clip_qkv' 8.0 is not supported"),
+        ("gemma", {"use_bidirectional_attention": True}, "encoder of Gemma 1.*EmbeddingGemma"),
+        ("gemma2", {"use_bidirectional_attention": True}, "encoder of Gemma 2.*EmbeddingGemma"),
         ("ernie4_5_moe", {"use_bias": True}, "'use_bias' is not supported with experts"),
         ("minimax_m2", {"scoring_func": "softmax"}, "'scoring_func' 'softmax' .*only 'sigmoid'"),
         ("minimax_m2", {"attn_type_list": [0, 1]}, "'attn_type_list' .*M2"),
@@ -182,6 +184,8 @@ def test_what_is_nearly_one_of_these_is_refused(
     ("kind", "near"),
     [
         ("phimoe", "mixtral"),
+        ("gemma4_unified_text", "gemma4"),
+        ("ernie", "bert"),
         ("minimax", "minimax_m2"),
         ("qwen3_vl_moe_text", "qwen3_moe"),
         ("olmo_hybrid", "qwen3_next"),

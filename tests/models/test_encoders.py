@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from click.testing import CliRunner
 from feature_matrix import PARTS
 
 from mlcc.engine.request import Request
@@ -22,6 +23,7 @@ from mlcc.model.encoder_driver import EncoderDriver
 from mlcc.model.model import Model
 from mlcc.opening import open_model
 from mlcc_compiler.checkpoint.folder import Checkpoint
+from mlcc_compiler.cli import compile_command
 from mlcc_compiler.compile import Progress, compile_model
 from mlcc_compiler.options import Options
 from mlcc_targets import Choices, get_target
@@ -190,3 +192,15 @@ def test_options_of_models_that_write_are_refused(tmp_path: Path) -> None:
         compiled(tmp_path, "reference", max_step_tokens=3)
     with pytest.raises(MlccError, match="--reranker reads a Qwen3"):
         compiled(tmp_path, "reference", reranker=True)
+
+
+def test_a_compile_says_what_an_encoder_is_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for case, use in (("bert", "embed with it: mlcc embed"), ("bert-reranker", "serve it:")):
+        make_encoder({**CASES, **RERANKERS}[case], tmp_path / case)
+        told = CliRunner().invoke(compile_command, [case, "--target", "reference"])
+        assert told.exit_code == 0, told.stderr
+        assert use in told.stderr and "chat with" not in told.stderr
+        assert "more sensitive than answers are; --quant q8" in told.stderr

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from transformers.models.ministral3.modeling_ministral3 import get_llama_4_attn_scale
 
 from mlcc.device import reference_ops as twin
 from mlcc_compiler.models.registry import build_model, longest, stretched, with_defaults
@@ -200,6 +201,55 @@ CASES: dict[str, Case] = {
             },
         },
     ),
+    "ministral-3": Case(
+        "Ministral3Config",
+        {
+            "head_dim": 128,
+            "rope_parameters": {
+                **YARN,
+                "factor": 16.0,
+                "original_max_position_embeddings": 16384,
+                "mscale": 1.0,
+                "mscale_all_dim": 1.0,
+                "llama_4_scaling_beta": 0.1,
+                "rope_theta": 1e6,
+            },
+        },
+        context=262144,
+    ),
+    "hunyuan": Case(
+        "HunYuanDenseV1Config",
+        {
+            "head_dim": 128,
+            "rope_parameters": {
+                "rope_type": "dynamic",
+                "alpha": 1000.0,
+                "factor": 1.0,
+                "rope_theta": 1e4,
+            },
+        },
+        context=262144,
+    ),
+    "gemma-4": Case(
+        "Gemma4TextConfig",
+        {
+            **BOTH_KINDS,
+            "head_dim": 256,
+            "global_head_dim": 512,
+            "hidden_size_per_layer_input": 0,
+            "num_kv_shared_layers": 0,
+            "layer_types": list(reversed(KINDS)),
+            "rope_parameters": {
+                "full_attention": {
+                    "rope_type": "proportional",
+                    "rope_theta": 1e6,
+                    "partial_rotary_factor": 0.25,
+                },
+                "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+            },
+        },
+        kinds=("sliding_attention", "full_attention"),
+    ),
     "glm-4": Case(
         "Glm4Config",
         {
@@ -278,6 +328,22 @@ CASES: dict[str, Case] = {
             },
         },
     ),
+    "mistral-4": Case(
+        "Mistral4Config",
+        {
+            **LATENT,
+            "rope_parameters": {
+                **YARN,
+                "factor": 128.0,
+                "original_max_position_embeddings": 8192,
+                "mscale": 1.0,
+                "mscale_all_dim": 1.0,
+                "llama_4_scaling_beta": 0.1,
+                "rope_theta": 1e4,
+            },
+        },
+        context=1048576,
+    ),
     "kimi-k2": Case(
         "DeepseekV3Config",
         {
@@ -305,6 +371,8 @@ def config_of(name: str) -> Any:
 @cache
 def oracle(name: str) -> Any:
     """transformers' model."""
+    if name == "mistral-4":  # which AutoModelForCausalLM does not know
+        return transformers.Mistral4ForCausalLM._from_config(config_of(name))
     return transformers.AutoModelForCausalLM.from_config(config_of(name))
 
 
@@ -347,6 +415,21 @@ def test_tables_are_transformers(name: str, context: int) -> None:
         assert (np.abs(table[:, :half] - cos) <= bound).all()
         assert (np.abs(table[:, half:] - sin) <= bound).all()
         assert np.abs(cos[-1] - cos[0]).max() > 0.5  # they say something
+
+
+@pytest.mark.parametrize("name", ["ministral-3", "mistral-4"])
+@pytest.mark.parametrize("context", [16384, 32768, 131072])
+def test_queries_grow_as_transformers_has_it(name: str, context: int) -> None:
+    length = 16384 if name == "ministral-3" else 8192
+    hf = json.loads(config_of(name).to_json_string(use_diff=False))
+    growth = build_model(with_defaults(hf), context).config.growth
+    if context <= length:
+        assert growth is None
+        return
+    positions = np.array([p for p in (*POSITIONS, length - 1, length) if p < context], np.int32)
+    wanted = get_llama_4_attn_scale(torch.tensor(positions)[None], 0.1, length).numpy().ravel()
+    found = twin.growth(positions, growth.beta, growth.length).ravel()
+    assert np.abs(found - wanted).max() < 1e-6 and wanted.max() > 1.05
 
 
 def test_dynamic_rope_reaches_as_far_as_its_factor_and_no_other_does() -> None:

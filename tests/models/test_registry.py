@@ -26,7 +26,9 @@ from models.mixed import bounds_of, planned
 
 TARGETS = ("cpu", "vulkan", "webgpu")
 NOT_ELSEWHERE = {
-    **dict.fromkeys(("deepseek_v2", "mamba2", "lfm2", "falcon_h1", "qwen3_moe"), ("webgpu",)),
+    **dict.fromkeys(
+        ("deepseek_v2", "gemma3n", "mamba2", "lfm2", "falcon_h1", "qwen3_moe"), ("webgpu",)
+    ),
     **dict.fromkeys(("cohere2", "nemotron"), ("webgpu", "cuda", "metal")),
     "glm4_moe": ("cuda", "metal"),
 }

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import transformers
 
-from models.checkpoints import CASES, SMALL
+from models import checkpoints
+from models.checkpoints import CASES
 from models.test_config_flips import check_followed, flipped
 
 LEFT_OUT: dict[str, dict[str, Any]] = {
@@ -37,9 +37,7 @@ Path_ = tuple[str, ...]
 
 def config_of(case: str, ropes: Mapping[str, Any] | None = None) -> Any:
     """The config of a case, with other ropes."""
-    name, options = CASES[case]
-    more = {} if ropes is None else {KEYS: ropes}
-    return getattr(transformers, name)(**{**SMALL, **options, **more})
+    return checkpoints.config_of(case, **({} if ropes is None else {KEYS: ropes}))
 
 
 def parts_of(

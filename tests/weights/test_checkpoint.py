@@ -63,6 +63,7 @@ def test_end_of_sequence_ids(tmp_path: Path, files: Any, expected: tuple[int, ..
     [
         (128001, [128001, 128008, 128009]),  # Llama 3: end of text, of message and of turn
         ([1, 106], [1, 106]),  # Gemma 3: <eos>, <end_of_turn>
+        ([1, 106], [1, 106, 50]),  # Gemma 4: <eos>, <turn|>, <|tool_response>
         (200002, [200002, 199999, 200012]),  # gpt-oss: <|return|>, <|endoftext|>, <|call|>
         (151643, [151645, 151643]),  # Qwen 3: <|im_end|>, <|endoftext|>
         (32000, [32000, 32001, 32007]),  # Phi-3: <|endoftext|>, <|assistant|>, <|end|>

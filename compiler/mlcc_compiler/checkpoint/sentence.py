@@ -68,8 +68,9 @@ def readout_of(checkpoint: Checkpoint, reranker: bool = False) -> Readout | None
         return Readout(notes=(note,))
     if checkpoint.config.get("use_bidirectional_attention"):
         raise UnsupportedError(
-            "this Gemma 3 sees both ways, and no modules.json says how its tokens become one row; "
-            "fetch the sentence-transformers files (modules.json, 1_Pooling) beside it"
+            "config.json: with 'use_bidirectional_attention' this model sees both ways, and no "
+            "modules.json says how its tokens become one row; fetch the sentence-transformers "
+            "files (modules.json, 1_Pooling) beside it"
         )
     return None
 

@@ -25,8 +25,7 @@ DEFAULTS = DECODER_DEFAULTS | {
 
 def read_config(hf: HfConfig, context: int) -> DecoderConfig:
     """config.json of a GemmaForCausalLM; the first ones say "gelu" and mean its tanh form."""
-    if hf.get("use_bidirectional_attention"):
-        raise UnsupportedError("Gemma with bidirectional attention is an encoder, not a chat model")
+    causal_only(hf, "Gemma 1")
     fields = common_fields(hf, "gemma")
     if fields["activation"] == "gelu":
         fields["activation"] = "gelu_tanh"
@@ -39,3 +38,12 @@ def read_config(hf: HfConfig, context: int) -> DecoderConfig:
         qkv_bias=bias,
         output_bias=bias,
     )
+
+
+def causal_only(hf: HfConfig, name: str) -> None:
+    """Raises UnsupportedError for an encoder."""
+    if hf.get("use_bidirectional_attention"):
+        raise UnsupportedError(
+            f"config.json: 'use_bidirectional_attention' makes an encoder of {name}, which is not "
+            "supported; EmbeddingGemma (Gemma 3) is"
+        )

@@ -13,6 +13,7 @@ from mlcc_compiler.models.config import (
     windows_by_type,
 )
 from mlcc_compiler.models.fields import HfConfig, layer_types, optional, positive, require
+from mlcc_compiler.models.gemma import causal_only
 from mlcc_compiler.models.layers import Attention, GatedMLP, RMSNorm
 
 DEFAULTS = DECODER_DEFAULTS | {
@@ -54,6 +55,7 @@ class Layer(nn.Module):
 
 def read_config(hf: HfConfig, context: int) -> DecoderConfig:
     """config.json of a Gemma2ForCausalLM."""
+    causal_only(hf, "Gemma 2")
     layers = require(hf, "num_hidden_layers")
     alternating = ["full_attention" if i % 2 else "sliding_attention" for i in range(layers)]
     fields = gemma_fields(hf, "gemma2")

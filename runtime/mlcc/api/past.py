@@ -1,5 +1,6 @@
 """How a chat template wants the model's own earlier turns, beyond how it writes a call
-(`history.py`): by what name it reads a thought, one call a turn, and GLM-4-0414's observations.
+(`history.py`): by what name it reads a thought, one call a turn, GLM-4-0414's observations, and
+Gemma 4's turn of a call and what came of it.
 
 A thought is `reasoning_content` for most; gpt-oss and LFM2.5 read `thinking`, and Mistral's
 templates a block of the content. Which it is, is tried out once; templates that forget thoughts are
@@ -11,6 +12,7 @@ refuse ids of calls that are not of nine characters, which no OpenAI client know
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -159,6 +161,47 @@ def as_observations(messages: Messages) -> list[dict[str, Any]]:
     return made
 
 
+def wants_responses(template: str) -> bool:
+    """Whether results of calls are `tool_responses` of the turn that called."""
+    return re.search(r"""[.'"]tool_responses\b""", template) is not None  # a field, and no mark
+
+
+def with_responses(messages: Messages) -> list[dict[str, Any]]:
+    """Gemma 4's way: a call, what came of it and what is said of that are one turn, as its maker's
+    page on function calling shows. A turn that spoke before it called is not joined, for the
+    template writes what is said last."""
+    made: list[dict[str, Any]] = []
+    rest = [dict(message) for message in messages]
+    while rest:
+        turn = rest.pop(0)
+        made.append(turn)
+        results = _results(rest) if turn.get("tool_calls") else []
+        if not results:
+            continue
+        names = {call.get("id"): call["function"]["name"] for call in turn["tool_calls"]}
+        turn["tool_responses"] = [_response(result, names) for result in results]
+        del rest[: len(results)]
+        if rest and not turn["content"] and _only_says(rest[0]):
+            said = rest.pop(0)
+            turn |= {key: said[key] for key in ("content", "prefix") if key in said}
+    return made
+
+
+def _response(result: Mapping[str, Any], names: Mapping[Any, str]) -> dict[str, Any]:
+    """An object as one, where the tool wrote one."""
+    told = result["content"]
+    try:
+        found = json.loads(told) if isinstance(told, str) else None
+    except ValueError:
+        found = None
+    name = names.get(result.get("tool_call_id"), result.get("name", "unknown"))
+    return {"name": name, "response": found if isinstance(found, dict) else told}
+
+
+def _only_says(message: Mapping[str, Any]) -> bool:
+    return message["role"] == "assistant" and not message.get("tool_calls")
+
+
 _SAYING: list[dict[str, Any]] = [
     {"role": "user", "content": "hi"},
     {"role": "assistant", "content": _SAID, _USUAL: _THOUGHT},
@@ -181,6 +224,8 @@ def past_of(messages: Messages, template: str) -> list[dict[str, Any]]:
     """Calls of earlier turns in the shape that a template's text says it wants."""
     if wants_observations(template):
         return as_observations(messages)
+    if wants_responses(template):
+        return with_responses(messages)
     if wants_one_call(template):
         messages = one_call_a_turn(messages)
     if wants_short_ids(template):

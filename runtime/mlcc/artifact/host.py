@@ -7,13 +7,21 @@ library. A fact that cannot be read is not held against the library: it becomes 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 
 from mlcc.artifact.manifest import KERNEL_INTERFACE, Manifest, abi_hash
 from mlcc.artifact.schema import TargetInfo
 from mlcc.errors import ArtifactError
 from mlcc.extras import OF_DEVICE, advice
-from mlcc.machine import ABIS, cpu_features, machine, missing_features, system
+from mlcc.machine import (
+    ABIS,
+    allow_tiles,
+    cpu_features,
+    machine,
+    missing_features,
+    system,
+)
 from mlcc.version import TVM, TVM_FFI
 
 _SYSTEMS = {  # a word of a triple -> the system; Android's triples have "linux" too
@@ -100,5 +108,10 @@ def _check_features(target: TargetInfo) -> tuple[str, ...]:
         raise ArtifactError(
             f"needs a CPU with {', '.join(missing)}, which this one lacks; "
             "compile again here, or for all of its kind with `mlcc compile --cpu any`"
+        )
+    if "amx-tile" in target.features and (refused := allow_tiles()):
+        raise ArtifactError(
+            f"needs AMX, which {system()} does not let this process use ({os.strerror(refused)}); "
+            "Linux 5.16 and later do: run it there, or compile with `mlcc compile --cpu any`"
         )
     return ()

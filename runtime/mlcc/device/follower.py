@@ -14,6 +14,7 @@ import sys
 from typing import Any
 
 from mlcc.errors import MlccError
+from mlcc.machine import allow_tiles
 
 
 def main() -> int:
@@ -44,6 +45,7 @@ def _follow(given: dict[str, Any]) -> None:
     """On a CPU: rank 0 is in the memory that they share."""
     from mlcc.device.compiled import CompiledExecutor
 
+    allow_tiles()  # rank 0 asked for itself, if the library has them
     executor = CompiledExecutor(**given)
     executor.follow()
     executor.close()

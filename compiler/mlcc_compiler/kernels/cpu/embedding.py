@@ -120,8 +120,8 @@ def _unpack_row(
             k = B.bind(stretch * p.rows.group + (index * BLOCK + step) * STEP)
             at = (tile, B.bind(k // p.group))
             code = steps.step(step)
-            zero = scales.zero(at, column, 1)
-            zero = T.int32(zero) if isinstance(zero, int) else zero
+            middle = scales.middle
+            zero = scales.zero(at, column, 1) if middle is None else T.int32(middle)
             value = T.Cast("float32x4", T.Cast("int32x4", code) - four(zero))
             value = value * four(scales.scale(at, column, 1))
             if scales.minima:

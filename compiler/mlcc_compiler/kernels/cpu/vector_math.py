@@ -92,20 +92,37 @@ def exp(x: Expr) -> Expr:
     """e**x within 2 ulp. Below -86.9 it is 0, above 88.72 infinite, of NaN NaN."""
     lanes = lanes_of(x)
     x = bind(x)
-    shifted = x * spread(_LOG2E, lanes) + spread(_ROUND, lanes)
-    bits = bind(T.reinterpret(vector("int32", lanes), shifted))
-    # through the integer, or TVM's simplifier turns (a + c) - c into a, floats or not
-    n = bind(T.reinterpret(vector("float32", lanes), bits) - spread(_ROUND, lanes))
-    r = bind(x - n * spread(_LN2_HIGH, lanes) - n * spread(_LN2_LOW, lanes))
+    mantissa, bits = _exp_parts(x)
     # 2**(n - 1) and a last doubling, so that n = 128 does not overflow before its time
     power = T.reinterpret(
         vector("float32", lanes),
         T.shift_left(bits + spread(T.int32(126), lanes), spread(T.int32(23), lanes)),
     )
-    mantissa = _polynomial(r, _EXP) * (r * r) + (r + spread(1.0, lanes))
     result = bind(mantissa * power * spread(2.0, lanes))
     result = T.Select(x < spread(_EXP_MIN, lanes), spread(0.0, lanes), result)
     return bind(T.Select(x > spread(_EXP_MAX, lanes), spread(T.infinity("float32"), lanes), result))
+
+
+def exp_falling(x: Expr) -> Expr:
+    """The same of x <= 0, or NaN, in fewer instructions: weights of a softmax."""
+    lanes = lanes_of(x)
+    x = bind(x)
+    mantissa, bits = _exp_parts(x)
+    power = T.shift_left(bits, spread(T.int32(23), lanes))
+    bits = T.reinterpret(vector("int32", lanes), bind(mantissa)) + power
+    result = T.reinterpret(vector("float32", lanes), bits)
+    return bind(T.Select(x < spread(_EXP_MIN, lanes), spread(0.0, lanes), result))
+
+
+def _exp_parts(x: Expr) -> tuple[Expr, Expr]:
+    """(m, i): e**x = m * 2**n, with n in the low bits of i."""
+    lanes = lanes_of(x)
+    shifted = x * spread(_LOG2E, lanes) + spread(_ROUND, lanes)
+    bits = bind(T.reinterpret(vector("int32", lanes), shifted))
+    # through the integer, or TVM's simplifier turns (a + c) - c into a, floats or not
+    n = bind(T.reinterpret(vector("float32", lanes), bits) - spread(_ROUND, lanes))
+    r = bind(x - n * spread(_LN2_HIGH, lanes) - n * spread(_LN2_LOW, lanes))
+    return _polynomial(r, _EXP) * (r * r) + (r + spread(1.0, lanes)), bits
 
 
 def log(x: Expr) -> Expr:

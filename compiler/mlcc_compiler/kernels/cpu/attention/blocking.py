@@ -104,7 +104,7 @@ class Blocking:
 
 
 class Scratch:
-    """What a task needs: 72 KiB at head_dim 64, 120 at 128, 144 at 256. Fits a core's own cache."""
+    """What a task needs: 88 KiB at head_dim 64, 152 at 128, 208 at 256. Fits a core's own cache."""
 
     def __init__(self, cut: Blocking) -> None:
         rows, dim, block = cut.rows, cut.shape.head_dim, cut.block
@@ -112,9 +112,12 @@ class Scratch:
         self.scores = T.alloc_buffer((rows, block), "float32")
         self.sums = T.alloc_buffer((rows, dim), "float32")
         self.keys = T.alloc_buffer((dim, block), "float32")
-        self.top = T.alloc_buffer((rows,), "float32")
-        self.total = T.alloc_buffer((rows,), "float32")
-        self.shrink = T.alloc_buffer((rows,), "float32")
+        self.values = T.alloc_buffer((block, dim), "float32")
+        whole = -(-rows // cut.lanes) * cut.lanes  # rows are lanes, too
+        self.top = T.alloc_buffer((whole,), "float32")
+        self.total = T.alloc_buffer((whole,), "float32")
+        self.added = T.alloc_buffer((whole,), "float32")
+        self.shrink = T.alloc_buffer((whole,), "float32")
         # register tiles of keys may end behind the block
         self.long_scores = T.alloc_buffer((FEW, cut.long_block + 4 * cut.lanes), "float32")
         if cut.layout.scaled:

@@ -5,7 +5,8 @@ the tile, that is by several tokens and by every head of the group; scores, runn
 stay in scratch. Which tile is whose task, and the merging of key ranges, is in `attention.py`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from mlcc.artifact.schema import DTYPE_BYTES
 from mlcc_compiler._tvm import T
@@ -33,7 +34,7 @@ from mlcc_compiler.kernels.cpu.register_tile import (
 from mlcc_compiler.kernels.cpu.vector_math import (
     Registers,
     bind,
-    exp,
+    exp_falling,
     max_lanes,
     maximum,
     span,
@@ -127,17 +128,26 @@ class TileKernel:
             new = bind(maximum(max_lanes(best[0]), old))
             with T.serial(vectors) as v:
                 at = span(v * lanes, lanes)
-                weight = bind(exp(scratch.scores[r, at] - spread(new, lanes)))
+                weight = bind(exp_falling(scratch.scores[r, at] - spread(new, lanes)))
                 total[0] = total[0] + weight
                 if cut.layout.scaled:
                     weight = weight * scratch.scales[VALUES, at]
                 store(scratch.scores, weight, r, at)
-            store(scratch.shrink, T.float32(1), r)
-            with T.If(new > old), T.Then():
-                store(scratch.shrink, exp(old - new), r)
+            store(scratch.shrink, old, r)
             store(scratch.top, new, r)
-            kept = scratch.total[r] * scratch.shrink[r]
-            store(scratch.total, kept + sum_lanes(total[0]), r)
+            store(scratch.added, sum_lanes(total[0]), r)
+        self._shrink(tile, scratch)
+
+    def _shrink(self, tile: Tile, scratch: Scratch) -> None:
+        """Of all rows: the factor by which older sums are too large, and what totals have become;
+        scratch.shrink holds the older tops."""
+        lanes = self.cut.lanes
+        with T.serial(T.floordiv(tile.rows + lanes - 1, lanes)) as i:
+            at = span(i * lanes, lanes)
+            old, new = bind(scratch.shrink[at]), bind(scratch.top[at])
+            factor = T.Select(new > old, exp_falling(old - new), spread(1.0, lanes))
+            store(scratch.shrink, bind(factor), at)
+            store(scratch.total, scratch.total[at] * scratch.shrink[at] + scratch.added[at], at)
 
     def _visible(self, score: Expr, first: Expr, position: Expr, size: Expr) -> Expr:
         """Softcapped score; -infinity where the key is ahead of the query, or outside its window,
@@ -165,6 +175,8 @@ class TileKernel:
         if few and self.bytes is not None:
             self.bytes.add(tile, begin, size, scratch)
             return
+        if not few:
+            self._load_values(tile, begin, size, scratch)
         fit = tile_shape(cut.dim_lanes, cut.lanes)
         column = 0
         for vectors in split(cut.shape.head_dim // fit.lanes, fit.vectors):
@@ -175,6 +187,24 @@ class TileKernel:
 
             row_tiles(tile.rows, fit.rows, cut.shape.group, part)
             column += vectors * fit.lanes
+
+    def _load_values(self, tile: Tile, begin: Expr, size: Expr, scratch: Scratch) -> None:
+        """scratch.values = those of a block, once for all rows."""
+        cut, lanes = self.cut, self.cut.dim_lanes
+        vectors = cut.shape.head_dim // lanes
+        with self._pages(tile, begin, size) as (start, page, count), T.grid(count, vectors) as at:
+            j, d = at
+            value = self.cache.load_value(page, tile.head, j, d * lanes, lanes)
+            store(scratch.values, value, start + j, span(d * lanes, lanes))
+
+    @contextmanager
+    def _pages(self, tile: Tile, begin: Expr, size: Expr) -> Iterator[tuple[Expr, Expr, Expr]]:
+        """The loop over a block's pages: (first key in the block, page, keys)."""
+        page_size = self.cut.layout.page_size
+        with T.serial(T.floordiv(size + page_size - 1, page_size)) as i:
+            start = bind(i * page_size)
+            page, _ = self.cache.place(tile, begin + start)
+            yield start, page, bind(T.min(size - start, page_size))
 
     def _blend(
         self,
@@ -195,15 +225,19 @@ class TileKernel:
             return span(first + v * lanes, lanes)
 
         def walk(step: Step) -> None:
-            with T.serial(T.floordiv(size + page_size - 1, page_size)) as i:
-                start = bind(i * page_size)
-                page, _ = self.cache.place(tile, begin + start)
-                if few:
-                    ahead = self.cache.page_of(tile, bind(begin + start + _AHEAD * page_size))
-                with T.serial(T.min(size - start, page_size)) as j:
-                    if few:
-                        for d in range(first, first + part.vectors * lanes, line):
-                            self.cache.ask(VALUES, ahead, tile.head, j * dim + d)
+            """Of few rows from the pages, of many from scratch."""
+            if not few:
+                with T.serial(size) as j:
+                    step(
+                        lambda r: scratch.scores[row + r, j],
+                        lambda v: scratch.values[j, at(v)],
+                    )
+                return
+            with self._pages(tile, begin, size) as (start, page, count):
+                ahead = self.cache.page_of(tile, bind(begin + start + _AHEAD * page_size))
+                with T.serial(count) as j:
+                    for d in range(first, first + part.vectors * lanes, line):
+                        self.cache.ask(VALUES, ahead, tile.head, j * dim + d)
                     step(
                         lambda r: scratch.scores[row + r, start + j],
                         lambda v: self.cache.load_value(

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import gcd
 from typing import Any
 
@@ -23,9 +24,11 @@ from mlcc_compiler.kernels.cpu.experts.packing import ExpertPacking
 from mlcc_compiler.kernels.cpu.isa import Isa
 from mlcc_compiler.kernels.cpu.linear.floats import ROW_TILES, float_tile
 from mlcc_compiler.kernels.cpu.linear.linear import inputs_of, packing
+from mlcc_compiler.kernels.cpu.linear.panel import Panel
 from mlcc_compiler.kernels.cpu.linear.quantized import input_shapes, row_tiles
 from mlcc_compiler.kernels.cpu.linear.row_pairs import quantized_tile
-from mlcc_compiler.kernels.cpu.linear.tile import OPAQUE, Output, cover_rows
+from mlcc_compiler.kernels.cpu.linear.stored import Stored
+from mlcc_compiler.kernels.cpu.linear.tile import MANY, OPAQUE, Output, TileBody, cover_rows
 from mlcc_compiler.kernels.frame import Expr, PrimFunc
 from mlcc_compiler.kernels.kernel_set import KernelSet
 from mlcc_compiler.layout import WeightLayout
@@ -90,28 +93,95 @@ def expert_linear(
         order = B.match_buffer(handle, (n, chosen), "int32")
         xs = [B.match_buffer(h, (n, w), d) for h, (w, d) in zip(handles, inputs, strict=True)]
         y = B.match_buffer(y_handle, (n, kinds * chosen * one.n), isa.activation_dtype)
-        sizes = ROW_TILES if one.scheme.is_float else row_tiles(isa)
+        _Product(form, chosen, width != one.k, n, order, begin, active, xs, weights, y).emit()
+    return builder.get()
 
-        count = B.bind(T.Cast("int64", active[0]))
-        run = B.bind(T.Select(n == 1, T.int64(one.tiles), T.int64(gcd(one.tiles, _RUN))))
-        with B.parallel(count * (kinds * one.tiles)) as task:
-            expert = B.bind(T.Cast("int64", active[task // run % count + 1]))
+
+@dataclass(frozen=True)
+class _Task:
+    """What is known when it runs: a tile, and the places that chose its expert."""
+
+    kind: Expr
+    tile: Expr
+    """In its matrix."""
+    stored: Expr
+    """In the weight."""
+    first: Expr
+    places: Expr
+
+
+@dataclass(frozen=True)
+class _Product:
+    """What the tasks share; emits them."""
+
+    form: ExpertPacking
+    chosen: int
+    own: bool
+    """Each choice has a part of x of its own."""
+    n: Expr
+    order: Expr
+    begin: Expr
+    active: Expr
+    xs: list[Any]
+    weights: list[Expr]
+    y: Expr
+
+    def emit(self) -> None:
+        """Of few rows from the weight as it lies; of many, unpacked tile by tile."""
+        if self.form.one.scheme.is_float:
+            self._tasks(self._few)
+            return
+        with B.If(self.n < MANY):
+            with B.Then():
+                self._tasks(self._few)
+            with B.Else():
+                self._tasks(self._many)
+
+    def _tasks(self, emit: Callable[[_Task], None]) -> None:
+        experts, tiles = int(self.begin.shape[0]) - 1, self.form.one.tiles
+        kinds, begin = self.form.count // experts, self.begin
+        count = B.bind(T.Cast("int64", self.active[0]))
+        run = B.bind(T.Select(self.n == 1, T.int64(tiles), T.int64(gcd(tiles, _RUN))))
+        with B.parallel(count * (kinds * tiles)) as task:
+            expert = B.bind(T.Cast("int64", self.active[task // run % count + 1]))
             place = B.bind(task // (run * count) * run + task % run)
-            tile, kind = B.bind(place % one.tiles), B.bind(place // one.tiles)
+            tile, kind = B.bind(place % tiles), B.bind(place // tiles)
             first = B.bind(T.Cast("int64", begin[expert]))
             places = B.bind(T.Cast("int64", begin[expert + 1]) - first)
+            stored = B.bind((kind * experts + expert) * tiles + tile)
+            emit(_Task(kind, tile, stored, first, places))
 
-            def register_tile(rows: int, row: Expr) -> None:
-                some = _Places(order, chosen, rows, first + row, kind)
-                output = ExpertOutput(one, y, None, some, tile)
-                own = width != one.k
-                of_x = 1 if one.scheme.is_float else isa.activation_parts
-                parts = [some.view(x, of_x, each=own) for x in xs]
-                body = _body(form, parts, weights, output)
-                body(rows, T.int64(0), B.bind((kind * experts + expert) * one.tiles + tile))
+    def _few(self, task: _Task) -> None:
+        one = self.form.one
+        self._cover(task, ROW_TILES if one.scheme.is_float else row_tiles(one.isa), None)
 
-            cover_rows(sizes, places, T.int64(0), places, register_tile)
-    return builder.get()
+    def _many(self, task: _Task) -> None:
+        one = self.form.one
+        with B.If(task.places < MANY):
+            with B.Then():
+                self._few(task)
+            with B.Else():
+                panel = Panel(one, Stored(one, self.weights))
+                panel.fill(task.stored)
+                self._cover(task, row_tiles(one.isa)[:1], panel)
+
+    def _cover(self, task: _Task, sizes: tuple[int, ...], panel: Panel | None) -> None:
+        def register_tile(rows: int, row: Expr) -> None:
+            self._body(task, rows, row, panel)(rows, T.int64(0), task.stored)
+
+        cover_rows(sizes, task.places, T.int64(0), task.places, register_tile)
+
+    def _body(self, task: _Task, rows: int, row: Expr, panel: Panel | None) -> TileBody:
+        """What emits the register tile of some places from `row` on, which are its first rows."""
+        one, weights = self.form.one, self.weights
+        some = _Places(self.order, self.chosen, rows, task.first + row, task.kind)
+        output = ExpertOutput(one, self.y, None, some, task.tile)
+        of_x = 1 if one.scheme.is_float else one.isa.activation_parts
+        x = [some.view(buffer, of_x, each=self.own) for buffer in self.xs]
+        if one.scheme.is_float:
+            return partial(float_tile, one, x[0], weights[0], output)
+        tile = quantized_tile(one, *x, weights, output)
+        return (tile.on(panel) if panel else tile).tile
 
 
 def _input_shapes(isa: Isa, form: ExpertPacking, width: int) -> list[tuple[int, str]]:
@@ -119,16 +189,6 @@ def _input_shapes(isa: Isa, form: ExpertPacking, width: int) -> list[tuple[int, 
     if form.one.scheme.is_float:
         return [(width, isa.activation_dtype)]
     return input_shapes(form.one, width)
-
-
-def _body(
-    form: ExpertPacking, x: list[Any], weights: list[Expr], output: Output
-) -> Callable[[int, Expr, Expr], None]:
-    """What emits a register tile: (rows, first row, tile of the weight)."""
-    if not form.one.scheme.is_float:
-        codes, scales, sums = x
-        return quantized_tile(form.one, codes, scales, sums, weights, output).tile
-    return lambda rows, row, tile: float_tile(form.one, x[0], weights[0], output, rows, row, tile)
 
 
 class _Places:

@@ -20,6 +20,7 @@ from mlcc_compiler.kernels.cpu.linear.tile import (
     Output,
     Registers,
     Strip,
+    TiledWeight,
     for_each_tile,
     for_rows,
     prefetch,
@@ -87,7 +88,7 @@ def linear_bf16(
             _tile(packing, x, weight, output, rows, row, tile)
 
         with B.attr(T.int32(0), "pragma_import_llvm", DOT2_IR):
-            for_each_tile([(packing.tiles, tile)], n, 2 * k, ROW_TILES)
+            for_each_tile([TiledWeight(packing.tiles, tile)], n, 2 * k, ROW_TILES)
 
     return float_product(packing, "uint16", bias, result, tiles)
 

@@ -15,6 +15,7 @@ from mlcc_compiler.kernels.cpu.linear.tile import (
     Output,
     Registers,
     Strip,
+    TiledWeight,
     for_each_strip,
     for_each_tile,
     prefetch,
@@ -42,7 +43,7 @@ def linear_float(
         def tile(rows: int, row: Expr, tile: Expr) -> None:
             float_tile(packing, x, weight, output, rows, row, tile)
 
-        for_each_tile([(packing.tiles, tile)], n, 4 * k, ROW_TILES)
+        for_each_tile([TiledWeight(packing.tiles, tile)], n, 4 * k, ROW_TILES)
 
     return float_product(packing, isa.activation_dtype, bias, result, tiles)
 

@@ -11,13 +11,18 @@ and `rows`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from mlcc_compiler.graph import Graph, Merged, Weight, dims, tensor
 from mlcc_compiler.kernels.cpu.isa import Isa
 from mlcc_compiler.kernels.cpu.linear.bf16 import linear_bf16, multiplies_bf16, round_rows
 from mlcc_compiler.kernels.cpu.linear.floats import linear_float
+from mlcc_compiler.kernels.cpu.linear.many_rows import (
+    linear_many,
+    multiplies_tiles,
+    rows_both_ways,
+)
 from mlcc_compiler.kernels.cpu.linear.packing import CpuPacking, row_form
 from mlcc_compiler.kernels.cpu.linear.quantized import linear_merged, linear_quantized
 from mlcc_compiler.kernels.cpu.linear.rows import quantize_rows
@@ -51,8 +56,10 @@ def packing(n_out: int, k: int, how: str | Scheme, isa: Isa) -> CpuPacking:
 def linear(
     isa: Isa, n_out: int, k: int, how: str | Scheme, bias: bool, result: str = "float32"
 ) -> Any:
-    """The PrimFunc of `linear_float`, `linear_bf16` or `linear_quantized`; their docstrings list
-    parameters."""
+    """The PrimFunc of `linear_float`, `linear_bf16`, `linear_quantized` or `linear_many`; their
+    docstrings list parameters."""
+    if multiplies_tiles(isa, k, _row(how)):
+        return linear_many(isa, ((n_out, _row(how)),), k, bias, result)
     if multiplies_bf16(isa, k, _row(how)):
         return linear_bf16(isa, n_out, k, _row(how), bias, result)
     build = linear_float if _row(how).is_float else linear_quantized
@@ -98,15 +105,19 @@ def emit_linear(
         kernel = kernels.made(linear, *plans[0].shape, plans[0].scheme, *made)
     else:
         parts = tuple((plan.shape[0], _row(plan.scheme)) for plan in plans)
-        kernel = kernels.made(linear_merged, parts, plans[0].shape[1], *made)
+        k = plans[0].shape[1]
+        merged = linear_many if multiplies_tiles(kernels.device, k, parts[0][1]) else linear_merged
+        kernel = kernels.made(merged, parts, k, *made)
     return graph.call_tir(kernel, "linear", arguments, out)
 
 
 def _inputs(kernels: KernelSet, graph: Graph, x: Any, weight: Weight) -> list[Any]:
     """x as the matrix product wants it; a mixture's experts meet floats as they are."""
-    rows, width = dims(x)
-    if not multiplies_bf16(kernels.device, width, _row(weight.plan.scheme)):
-        return inputs_of(kernels, graph, x, weight)
+    (rows, width), how = dims(x), _row(weight.plan.scheme)
+    if not multiplies_bf16(kernels.device, width, how):
+        by_tiles = multiplies_tiles(kernels.device, width, how)
+        made_by = rows_both_ways if by_tiles else quantize_rows
+        return inputs_of(kernels, graph, x, weight, made_by)
     key = ("round_rows", x)
     if key not in graph.memo:
         kernel = kernels.made(round_rows, width)
@@ -115,21 +126,29 @@ def _inputs(kernels: KernelSet, graph: Graph, x: Any, weight: Weight) -> list[An
     return [graph.memo[key]]
 
 
-def inputs_of(kernels: KernelSet, graph: Graph, x: Any, weight: Weight) -> list[Any]:
+def inputs_of(
+    kernels: KernelSet,
+    graph: Graph,
+    x: Any,
+    weight: Weight,
+    made_by: Callable[..., Any] = quantize_rows,
+) -> list[Any]:
     """x, or what codes are multiplied with: int8 codes, scales and sums of x's groups, the same
-    ones for every reader of x that wants that form."""
+    ones for every reader of x that wants that form; of `rows_both_ways` x as bf16, too."""
     if not needs_quantized_rows(weight.plan.scheme):
         return [x]
     rows, width = dims(x)
     form = row_form(_row(weight.plan.scheme), weight.plan.shape[-1])
-    key = ("quantize_rows", x, form.group, form.sums)
+    key = (made_by.__name__, x, form.group, form.sums)
     if key not in graph.memo:
         every = width * kernels.device.activation_parts
         scales, sums = [rows, every // form.group], [rows, every // form.sums]
         out = [tensor([rows, every], "int8"), tensor(scales), tensor(sums, "int32")]
-        kernel = kernels.made(quantize_rows, width, form.group, form.sums)
-        parts = graph.call_tir(kernel, "quantize_rows", [x], out)
-        graph.memo[key] = graph.items(parts, 3)
+        if made_by is rows_both_ways:
+            out.append(tensor([rows, width], "uint16"))
+        kernel = kernels.made(made_by, width, form.group, form.sums)
+        parts = graph.call_tir(kernel, made_by.__name__, [x], out)
+        graph.memo[key] = graph.items(parts, len(out))
     return list(graph.memo[key])
 
 

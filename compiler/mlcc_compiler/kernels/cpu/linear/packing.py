@@ -47,6 +47,10 @@ STRETCH = 32
 """Weights, and activations, of a stretch."""
 
 
+_SPAN = 32
+"""Groups whose sums of activations are ready at a time: of six rows they stay on the stack."""
+
+
 @dataclass(frozen=True)
 class RowForm:
     """How activations are quantized for a weight: by `group`, with their sums by `sums`."""
@@ -109,6 +113,12 @@ class CpuPacking:
     def steps(self) -> int:
         """Steps of four k in a stretch."""
         return self.rows.group // planes.STEP
+
+    @property
+    def span(self) -> int:
+        """Stretches that a kernel makes ready for at a time: a block, or some groups."""
+        most = _SPAN // max(self.rows.group // self.group, 1)
+        return min(self.scheme.block // self.rows.group or most, most)
 
     @property
     def vectors(self) -> int:

@@ -22,7 +22,7 @@ from mlcc_compiler._tvm import B, IRBuilder, T
 from mlcc_compiler.kernels.cpu.isa import Isa
 from mlcc_compiler.kernels.cpu.linear.packing import CpuPacking
 from mlcc_compiler.kernels.cpu.linear.row_pairs import quantized_tile
-from mlcc_compiler.kernels.cpu.linear.tile import OPAQUE, Output, for_each_tile
+from mlcc_compiler.kernels.cpu.linear.tile import OPAQUE, Output, TiledWeight, for_each_tile
 from mlcc_compiler.quantization import Scheme
 
 Expr = Any
@@ -65,13 +65,13 @@ def linear_merged(
             for h, (width, dtype) in zip(handles, input_shapes(forms[0], k), strict=True)
         )
         y = B.match_buffer(y_handle, (n, columns), result)
-        first, kernels = 0, []
+        first, tiled = 0, []
         for form, tensors in zip(forms, weights, strict=True):
             output = Output(form, y, bias_buffer, first=first)
-            kernels.append(quantized_tile(form, x, x_scale, x_sum, tensors, output))
+            kernel = quantized_tile(form, x, x_scale, x_sum, tensors, output)
+            tiled.append(TiledWeight(form.tiles, kernel.tile, kernel.unpacked))
             first += form.n
-        bodies = [(form.tiles, kernel.tile) for form, kernel in zip(forms, kernels, strict=True)]
-        for_each_tile(bodies, n, k, row_tiles(isa))
+        for_each_tile(tiled, n, k, row_tiles(isa))
     return builder.get()
 
 

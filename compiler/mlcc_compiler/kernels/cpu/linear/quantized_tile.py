@@ -1,30 +1,26 @@
 """One register tile of a product with codes: exact sums of each group, scaled and added up.
 
-What a kernel does with the tiles is in `quantized.py`, with the formula; how a step's codes are
-unpacked in `codes.py`, scales in `scales.py`, the byte order in `packing.py`. `row_pairs.py` has
-the same for instructions that multiply two rows at a time.
+What a kernel does with the tiles is in `quantized.py`, with the formula; how a weight is read in
+`stored.py` and, unpacked for many rows, `panel.py`; the byte order in `packing.py`. `row_pairs.py`
+has the same for instructions that multiply two rows at a time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from copy import copy
 from functools import partial
 from typing import Any
 
 from mlcc_compiler._tvm import B, T
 from mlcc_compiler.kernels import planes
 from mlcc_compiler.kernels.cpu.isa import dot4
-from mlcc_compiler.kernels.cpu.linear.codes import HALF, StepCodes, dot_bits
+from mlcc_compiler.kernels.cpu.linear.codes import HALF, dot_bits
 from mlcc_compiler.kernels.cpu.linear.packing import CpuPacking
-from mlcc_compiler.kernels.cpu.linear.scales import Scales
-from mlcc_compiler.kernels.cpu.linear.tile import (
-    Output,
-    Registers,
-    Strip,
-    for_each_strip,
-    prefetch,
-    rows_ahead,
-)
+from mlcc_compiler.kernels.cpu.linear.panel import Codes, Panel
+from mlcc_compiler.kernels.cpu.linear.row_sums import RowSums
+from mlcc_compiler.kernels.cpu.linear.stored import Stored, for_blocks
+from mlcc_compiler.kernels.cpu.linear.tile import Output, Registers, Strip, TileBody, for_each_strip
 
 Expr = Any
 
@@ -47,11 +43,16 @@ class QuantizedTile:
     ) -> None:
         self.p, self.isa, self.lanes = packing, packing.isa, packing.isa.lanes
         self.x, self.x_scale, self.x_sum = x, x_scale, x_sum
-        self.codes, self.scales = weights[0], Scales(packing, weights)
+        self.stored = Stored(packing, weights)
+        self.weight: Stored | Panel = self.stored
         self.output, self.parts = output, packing.isa.activation_parts
         self.strip = Strip(0, 1, 0, packing.isa.lanes)
         """The one that is being emitted."""
         self.shift = HALF if dot_bits(packing.scheme) == 8 and self.isa.signed_codes else 0
+        sums = partial(RowSums, packing, x_scale, x_sum, self._at)
+        less = self._less
+        self.starts = None if less == 0 else sums(1 if less is None else less)
+        self.totals = sums(None) if self.stored.numbers.minima else None
 
     def tile(self, rows: int, row: Expr, tile: Expr) -> None:
         """Emit it."""
@@ -61,11 +62,45 @@ class QuantizedTile:
             sums = Registers(count, self.lanes, "float32")
             with B.unroll(count) as i:
                 sums.set(i, T.Broadcast(T.float32(0), self.lanes))
-            with B.serial(self.p.stretches) as stretch:
-                self._stretch(sums, rows, row, tile, stretch)
+            for_spans(self.p, lambda first, n: self._span(sums, rows, row, tile, first, n))
             self.output.store(sums, rows, row, tile, strip)
 
         for_each_strip(self.p, rows, strip)
+
+    def _span(
+        self, sums: Registers, rows: int, row: Expr, tile: Expr, first: Expr, count: Expr
+    ) -> None:
+        """Add some stretches: what they share, and sums of rows, are made ready before."""
+        self.weight.enter(tile, self._group(first), self.strip)
+        for ready in (self.starts, self.totals):
+            if ready is not None:
+                ready.fill(rows * self.parts, row, first)
+        with B.serial(count) as i:
+            self._stretch(sums, rows, row, tile, B.bind(first + i))
+
+    def _group(self, stretch: Expr) -> Expr:
+        """The first that a stretch meets."""
+        mine, other = self.p.group, self.p.rows.group
+        return stretch // (mine // other) if mine >= other else stretch * (other // mine)
+
+    def unpacked(self, tile: Expr) -> TileBody:
+        """Emit the unpacking of a tile, and give what emits the register tiles of it."""
+        panel = Panel(self.p, self.stored)
+        panel.fill(tile)
+        return self.on(panel).tile
+
+    def on(self, panel: Panel) -> QuantizedTile:
+        """The same that reads a tile unpacked."""
+        other = copy(self)
+        other.weight = panel
+        return other
+
+    @property
+    def _less(self) -> int | None:
+        """What sums of activations are multiplied with where accumulators begin: less zero, as the
+        bytes in the dot product have it; None if that is a number of each column."""
+        zero = self.stored.numbers.middle
+        return None if zero is None else self.shift - zero
 
     def _at(self, buffer: Expr, row: Expr, r: Expr, column: Expr) -> tuple[Expr, Expr]:
         """Where in x, its scales or its sums the r-th row of codes from `row` on lies."""
@@ -77,109 +112,56 @@ class QuantizedTile:
         """Add a stretch: a group, part of one, or a few."""
         p, rows = self.p, rows * self.parts
         count = max(p.rows.group // p.group, 1)
-        each = p.steps // count
-        ahead = max(rows_ahead(self.codes) // max(p.vectors // count, 1), 1)
         if count == 1:
-            group = stretch // (p.group // p.rows.group)
-            for name in ("scales", "sub_scales", "sub_minima"):
-                self._prefetch(name, tile, group, ahead)
+            group = self._group(stretch)
+            self.weight.ask(tile, group)
             dots = self._start(rows, row, tile, stretch, group)
             self._dot(dots, rows, row, tile, stretch)
             self._scale(sums, dots, rows, row, tile, stretch, group)
             return
-        codes = self._block(tile, stretch, 0, p.steps)
+        each = p.steps // count
+        codes = self.weight.block(tile, stretch, 0, p.steps)
         for part in range(count):
             group = B.bind(stretch * count + part)
-            for name in ("sub_scales", "sub_minima") if p.scheme.block else ("scales",):
-                self._prefetch(name, tile, group, ahead)
+            self.weight.ask(tile, group)
             dots = self._start(rows, row, tile, stretch, group)
             steps = range(part * each, (part + 1) * each)
             self._steps(dots, codes, steps, rows, row, self._k(stretch, steps.start))
             self._scale(sums, dots, rows, row, tile, stretch, group)
 
-    def _prefetch(self, name: str, tile: Expr, group: Expr, ahead: int) -> None:
-        buffer = self.scales.parts.get(name)
-        if buffer is not None and int(buffer.shape[1]) == self.p.groups:
-            prefetch(buffer, tile, group, ahead, self.strip)
-
-    def _x_sum(self, row: Expr, r: Expr, stretch: Expr, group: Expr) -> Expr:
-        """The sum of the activations that a group meets in a stretch."""
-
-        def at(column: Expr) -> Expr:
-            return self.x_sum[self._at(self.x_sum, row, r, column)]
-
-        per_stretch = self.p.rows.group // self.p.rows.sums
-        if per_stretch == 1:
-            return at(stretch)
-        if self.p.group == self.p.rows.sums:
-            return at(group)
-        first = stretch * per_stretch
-        return at(first) + at(first + 1)
-
     def _start(self, rows: int, row: Expr, tile: Expr, stretch: Expr, group: Expr) -> Registers:
-        """Accumulators at -zero * x_sum, with zero as the bytes in the dot product have it."""
-        dots = Registers(rows * self.strip.vectors, self.lanes, "int32")
-        zeros = [
-            self.scales.zero((tile, group), self.strip.column(c), self.lanes)
-            for c in range(self.strip.vectors)
-        ]
+        """Accumulators at -zero * x_sum."""
+        dots, strip = Registers(rows * self.strip.vectors, self.lanes, "int32"), self.strip
+        less: list[Expr] = []
+        if self._less is None:
+            at, columns = (tile, group), [strip.column(c) for c in range(strip.vectors)]
+            zeros = [self.stored.numbers.zero(at, column, self.lanes) for column in columns]
+            less = [B.bind(T.Broadcast(T.int32(self.shift), self.lanes) - zero) for zero in zeros]
         with B.unroll(rows) as r:
-            for c, zero in enumerate(zeros):
-                if isinstance(zero, int):
-                    less = self.shift - zero
-                    start = self._x_sum(row, r, stretch, group) * T.int32(less)
-                    value = T.Broadcast(start if less else T.int32(0), self.lanes)
-                else:
-                    x_sum = T.Broadcast(self._x_sum(row, r, stretch, group), self.lanes)
-                    value = (T.Broadcast(T.int32(self.shift), self.lanes) - zero) * x_sum
-                dots.set(r * self.strip.vectors + c, value)
+            first = self.starts.at(r, stretch, group) if self.starts else T.int32(0)
+            start = T.Broadcast(first, self.lanes)
+            for c in range(strip.vectors):
+                dots.set(r * strip.vectors + c, start * less[c] if less else start)
         return dots
 
     def _dot(self, dots: Registers, rows: int, row: Expr, tile: Expr, stretch: Expr) -> None:
         """Add all steps of a stretch, a block at a time."""
-        steps = self.p.steps
 
         def block(index: Expr, count: int) -> None:
             first = index * planes.BLOCK
-            codes = self._block(tile, stretch, index, count)
+            codes = self.weight.block(tile, stretch, index, count)
             self._steps(dots, codes, range(count), rows, row, self._k(stretch, first))
 
-        whole = steps // planes.BLOCK
-        if whole == 1:
-            block(0, planes.BLOCK)
-        elif whole:
-            with B.serial(whole) as i:
-                block(i, planes.BLOCK)
-        if steps % planes.BLOCK:
-            block(whole, steps % planes.BLOCK)
+        for_blocks(self.p.steps, block)
 
     def _k(self, stretch: Expr, step: Expr) -> Expr:
         """Where a step's activations begin."""
         return stretch * self.p.rows.group + step * planes.STEP
 
-    def _block(self, tile: Expr, stretch: Expr, block: Expr, steps: int) -> list[StepCodes]:
-        """The codes of a block of steps, for each column vector."""
-        each = planes.vectors_of(self.p.scheme.bits, planes.BLOCK)
-        first = B.bind(stretch * self.p.vectors + block * each)
-        ahead = rows_ahead(self.codes)
-        asked: set[int] = set()
-
-        def load(c: int, v: int) -> Expr:
-            if v not in asked:
-                asked.add(v)
-                prefetch(self.codes, tile, first + v, ahead, self.strip)
-            kind = f"uint8x{4 * self.lanes}"
-            return self.codes.vload([tile, first + v, self.strip.column(c) * planes.STEP], kind)
-
-        return [
-            StepCodes(self.p.scheme, self.isa, steps, partial(load, c))
-            for c in range(self.strip.vectors)
-        ]
-
     def _steps(
         self,
         dots: Registers,
-        codes: Sequence[StepCodes],
+        codes: Sequence[Codes],
         steps: range,
         rows: int,
         row: Expr,
@@ -211,18 +193,15 @@ class QuantizedTile:
         group: Expr,
     ) -> None:
         """Add a group's exact sums, scaled, to the float sums."""
-        kind, at = f"float32x{self.lanes}", (tile, group)
-        columns = [self.strip.column(c) for c in range(self.strip.vectors)]
-        scales = [self.scales.scale(at, c, self.lanes) for c in columns]
-        minima = []
-        if self.scales.minima:
-            minima = [self.scales.minimum(at, c, self.lanes) for c in columns]
+        kind = f"float32x{self.lanes}"
+        columns = range(self.strip.vectors)
+        scales = [self.weight.scale(tile, group, c) for c in columns]
+        minima = [self.weight.minimum(tile, group, c) for c in columns] if self.totals else []
         with B.unroll(rows) as r:
-            x_scale = B.bind(self.x_scale[self._at(self.x_scale, row, r, stretch)])
+            x_scale = self.x_scale[self._at(self.x_scale, row, r, stretch)]
             spread = B.bind(T.Broadcast(x_scale, self.lanes))
-            if minima:
-                x_sum = T.Cast("float32", self._x_sum(row, r, stretch, group)) * x_scale
-                total = B.bind(T.Broadcast(x_sum, self.lanes))
+            if self.totals:
+                total = B.bind(T.Broadcast(self.totals.at(r, stretch, group), self.lanes))
             for c in range(self.strip.vectors):
                 i, dot = (
                     r // self.parts * self.strip.vectors + c,
@@ -230,6 +209,17 @@ class QuantizedTile:
                 )
                 value = sums.get(i) + T.Cast(kind, dot) * (scales[c] * spread)
                 sums.set(i, value + minima[c] * total if minima else value)
+
+
+def for_spans(packing: CpuPacking, body: Callable[[Expr, Expr], None]) -> None:
+    """Emit body(first stretch, stretches) over a tile's spans."""
+    each, all_of = packing.span, packing.stretches
+    if all_of <= each:
+        body(T.int64(0), T.int64(all_of))
+        return
+    with B.serial(-(-all_of // each)) as i:
+        first = B.bind(i * each)
+        body(first, T.int64(each) if all_of % each == 0 else T.min(each, all_of - first))
 
 
 def _width(buffer: Expr) -> int:

@@ -15,8 +15,8 @@ from typing import Any
 from mlcc_compiler._tvm import B, T
 from mlcc_compiler.kernels import planes
 from mlcc_compiler.kernels.cpu.isa import matrix_dot
-from mlcc_compiler.kernels.cpu.linear.codes import StepCodes
 from mlcc_compiler.kernels.cpu.linear.packing import CpuPacking
+from mlcc_compiler.kernels.cpu.linear.panel import Codes
 from mlcc_compiler.kernels.cpu.linear.quantized_tile import QuantizedTile
 from mlcc_compiler.kernels.cpu.linear.tile import Output, Registers
 
@@ -47,7 +47,7 @@ class PairedTile(QuantizedTile):
     def _steps(
         self,
         dots: Registers,
-        codes: Sequence[StepCodes],
+        codes: Sequence[Codes],
         steps: range,
         rows: int,
         row: Expr,
@@ -74,7 +74,7 @@ class PairedTile(QuantizedTile):
     def _two_steps(
         self,
         dots: Registers,
-        codes: Sequence[StepCodes],
+        codes: Sequence[Codes],
         step: int,
         rows: int,
         row: Expr,

@@ -1,7 +1,7 @@
 """What codes are scaled with, read as float32 vectors of columns: one number a column and group.
 
 Two-level schemes multiply a block's float16 with a group's integer here, group by group: a product
-and a conversion for 32 weights a column.
+and a conversion for 32 weights a column. The block's may be given, converted already.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ class Scales:
         """Whether `minimum` has anything to say."""
         return self.p.scheme.offset == MINIMA
 
-    def scale(self, at: tuple[Expr, Expr], column: Expr, lanes: int) -> Expr:
+    def scale(
+        self, at: tuple[Expr, Expr], column: Expr, lanes: int, level: Expr | None = None
+    ) -> Expr:
         """f32 of `lanes` columns; `at` is (tile, group)."""
         how = self.p.scheme
         factor = 1.0
@@ -41,30 +43,35 @@ class Scales:
             found = planes.integers(how.table)
             assert found is not None
             factor = found[1]
-        value = self._level("scales", at, column, lanes)
+        value = self.level("scales", at, column, lanes) if level is None else level
         if how.block:
             value = value * self._integers("sub_scales", at, column, lanes)
         return B.bind(value if factor == 1 else value * spread(factor, lanes))
 
-    def minimum(self, at: tuple[Expr, Expr], column: Expr, lanes: int) -> Expr:
+    def minimum(
+        self, at: tuple[Expr, Expr], column: Expr, lanes: int, level: Expr | None = None
+    ) -> Expr:
         """The same of what is added."""
-        value = self._level("minima", at, column, lanes)
+        value = self.level("minima", at, column, lanes) if level is None else level
         if self.p.scheme.block:
             value = value * self._integers("sub_minima", at, column, lanes)
         return B.bind(value)
 
-    def zero(self, at: tuple[Expr, Expr], column: Expr, lanes: int) -> Expr | int:
-        """What is subtracted from codes, before those are flipped: an int, or i32 of columns."""
+    @property
+    def middle(self) -> int | None:
+        """What is subtracted from codes, before those are flipped; None: `zero`."""
         how = self.p.scheme
-        if how.offset == ZEROS:
-            stored = self.parts["zeros"].vload([*at, column], vector("uint8", lanes))
-            return B.bind(T.Cast(vector("int32", lanes), stored))
         if how.table:
             return HALF
-        return 0 if how.offset == MINIMA else how.middle
+        return {ZEROS: None, MINIMA: 0}.get(how.offset, how.middle)
 
-    def _level(self, name: str, at: tuple[Expr, Expr], column: Expr, lanes: int) -> Expr:
-        """Of the group, or of the block that it is in."""
+    def zero(self, at: tuple[Expr, Expr], column: Expr, lanes: int) -> Expr:
+        """The same as i32 of columns, of schemes with zero points."""
+        stored = self.parts["zeros"].vload([*at, column], vector("uint8", lanes))
+        return B.bind(T.Cast(vector("int32", lanes), stored))
+
+    def level(self, name: str, at: tuple[Expr, Expr], column: Expr, lanes: int) -> Expr:
+        """The float of the group, or of the block that it is in."""
         how, (tile, group) = self.p.scheme, at
         if how.block:
             group = group // (how.block // self.p.group)

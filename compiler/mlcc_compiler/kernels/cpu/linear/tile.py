@@ -12,6 +12,7 @@ numbers again, and no code for every remainder. Knows nothing of how weights are
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,12 @@ _L2_BYTES = 384 * 1024
 _AHEAD_BYTES = 12 * 1024
 """How far ahead of its reads a tile asks for weights. Hardware alone fetches half as fast as memory
 delivers when a few rows keep the loop busy."""
+
+MANY = 24
+"""Rows that a tile of a weight is unpacked for."""
+
+_MANY_BYTES = 1024 * 1024
+"""`_L2_BYTES` where each block unpacks a tile: what is read most often is that."""
 
 _SERIAL = 16384
 """Elements of rows that one thread rounds faster than it wakes another."""
@@ -183,39 +190,77 @@ TileBody = Callable[[int, Expr, Expr], None]
 """(rows, row, tile): emits one register tile."""
 
 
+@dataclass(frozen=True)
+class TiledWeight:
+    """A weight's tiles, and how their register tiles are emitted."""
+
+    tiles: int
+    body: TileBody
+    unpacked: Callable[[Expr], TileBody] | None = None
+    """Emits what makes a tile ready for `MANY` rows and more, and gives the body for them."""
+
+
 def for_each_tile(
-    weights: Sequence[tuple[int, TileBody]], n: Expr, row_bytes: int, sizes: tuple[int, ...]
+    weights: Sequence[TiledWeight], n: Expr, row_bytes: int, sizes: tuple[int, ...]
 ) -> None:
-    """Emit the loops over the tiles of all weights, given as (tiles, what emits one).
+    """Emit the loops over the tiles of all weights.
 
     `n` is the symbolic number of rows, `row_bytes` what one row of activations takes, `sizes` the
     heights of the register tiles, largest first and 1 last.
     """
-    largest, tiles = sizes[0], sum(count for count, _ in weights)
-    most = max(_L2_BYTES // row_bytes // largest * largest, 2 * largest)
+    largest = sizes[0]
+
+    def few(weight: TiledWeight, begin: Expr, end: Expr, tile: Expr) -> None:
+        cover_rows(sizes, n, begin, end, lambda rows, row: weight.body(rows, row, tile))
+
+    def many(weight: TiledWeight, begin: Expr, end: Expr, tile: Expr) -> None:
+        assert weight.unpacked is not None
+        body = weight.unpacked(tile)
+        cover_rows(sizes[:1], n, begin, end, lambda rows, row: body(rows, row, tile))
+
+    def block(size: int, least: int) -> int:
+        return max(size // row_bytes // largest, -(-least // largest)) * largest
+
+    few_rows = partial(_tasks, weights, n, block(_L2_BYTES, 2 * largest), largest, few)
+    if any(weight.unpacked is None for weight in weights):
+        few_rows()
+        return
+    with B.If(n < MANY):
+        with B.Then():
+            few_rows()
+        with B.Else():
+            _tasks(weights, n, block(_MANY_BYTES, 4 * MANY), largest, many)
+
+
+def _tasks(
+    weights: Sequence[TiledWeight],
+    n: Expr,
+    most: int,
+    largest: int,
+    emit: Callable[[TiledWeight, Expr, Expr, Expr], None],
+) -> None:
+    """A task is a block of at most `most` rows times a tile of one of the weights."""
+    tiles = sum(weight.tiles for weight in weights)
     blocks = B.bind((n + (most - 1)) // most)
     with B.parallel(blocks * tiles) as index:
-        # Rows per block: equal shares in whole register tiles. Not outside: blocks is 0 if n is.
-        share = B.bind((n + (blocks * largest - 1)) // (blocks * largest) * largest)
+        # Rows per block: equal shares in whole register tiles. Of no rows there is no block, and
+        # the division, which may be moved out of the loop, still has to be one.
+        each = B.bind(T.max(blocks, 1) * largest)
+        share = B.bind((n + (each - 1)) // each * largest)
         begin = B.bind(index // tiles * share)
         end = B.bind(T.min(begin + share, n))
         tile = B.bind(index % tiles)
 
         def cover(weight: int, first: int) -> None:
-            count, body = weights[weight]
             own = B.bind(tile - first) if first else tile
-
-            def here() -> None:
-                cover_rows(sizes, n, begin, end, lambda rows, row: body(rows, row, own))
-
             if weight + 1 == len(weights):
-                here()
+                emit(weights[weight], begin, end, own)
                 return
-            with B.If(tile < first + count):
+            with B.If(tile < first + weights[weight].tiles):
                 with B.Then():
-                    here()
+                    emit(weights[weight], begin, end, own)
                 with B.Else():
-                    cover(weight + 1, first + count)
+                    cover(weight + 1, first + weights[weight].tiles)
 
         cover(0, 0)
 

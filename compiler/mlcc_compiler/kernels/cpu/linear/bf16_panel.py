@@ -1,0 +1,106 @@
+"""Columns of a weight as bf16, as AMX multiplies them: of some k, from how the weight lies.
+
+A tile's 32 columns, 32 k of them at a time, are [2, 16 pairs of k, 16 columns] words of 32 bits.
+Codes are scaled in float32, in one multiply-add, and rounded once. Not here: who multiplies
+(`amx.py`), and how weights lie (`packing.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from mlcc_compiler._tvm import B, T
+from mlcc_compiler.kernels import planes
+from mlcc_compiler.kernels.cpu import amx
+from mlcc_compiler.kernels.cpu.linear.codes import StepCodes
+from mlcc_compiler.kernels.cpu.linear.packing import COLUMN_VECTORS, STRETCH, CpuPacking
+from mlcc_compiler.kernels.cpu.linear.scales import Scales
+
+Expr = Any
+
+_LANES = amx.SIDE // COLUMN_VECTORS
+_PAIRS = amx.DEPTH // 2
+_KIND = f"float32x{_LANES}"
+
+
+def fits(packing: CpuPacking) -> bool:
+    """Whether a panel can be made of such a weight: of bf16, or codes in whole stretches of 32."""
+    how = packing.scheme
+    if packing.k % amx.DEPTH or packing.width != amx.SIDE:
+        return False
+    return how.dtype == "bfloat16" if how.is_float else packing.rows.group == STRETCH
+
+
+def write_panel(
+    packing: CpuPacking, weights: Sequence[Expr], tile: Expr, step: Expr, into: Expr, word: Expr
+) -> None:
+    """Emit 32 k from `step` * 32 on of a tile of the weight, to `into` i32[...] from `word` on."""
+    write = _write_floats if packing.scheme.is_float else _write_codes
+
+    def put(column: int, pair: Expr, value: Expr) -> None:
+        place = word + (column * _PAIRS + pair) * _LANES
+        B.buffer_store(into, value, [T.Ramp(place, 1, _LANES)])
+
+    write(packing, weights, tile, step, put)
+
+
+def _write_floats(
+    packing: CpuPacking, weights: Sequence[Expr], tile: Expr, step: Expr, put: Any
+) -> None:
+    """Rows k and k + 1 lie one behind the other, and take turns here."""
+    width = packing.width
+    with B.serial(_PAIRS) as pair:
+        k = step * amx.DEPTH + 2 * pair
+        both = [B.bind(weights[0].vload([tile, k + i, 0], f"uint16x{width}")) for i in range(2)]
+        for c in range(COLUMN_VECTORS):
+            turns = [c * _LANES + j + i * width for j in range(_LANES) for i in range(2)]
+            put(c, pair, T.reinterpret(f"int32x{_LANES}", T.Shuffle(both, turns)))
+
+
+def _write_codes(
+    packing: CpuPacking, weights: Sequence[Expr], tile: Expr, step: Expr, put: Any
+) -> None:
+    """A stretch: a group, half of two, or part of one. A lane has four codes of a column."""
+    scales = Scales(packing, weights)
+    groups = max(STRETCH // packing.group, 1)
+    first = step * packing.vectors
+
+    def load(c: int, v: int) -> Expr:
+        column = c * _LANES * planes.STEP
+        return weights[0].vload([tile, first + v, column], f"uint8x{_LANES * planes.STEP}")
+
+    for c in range(COLUMN_VECTORS):
+        codes = StepCodes(packing.scheme, packing.isa, packing.steps, partial(load, c))
+        for part in range(groups):
+            group = step * groups + part if groups > 1 else step // (packing.group // STRETCH)
+            scale, offset = _scale_and_offset(scales, (tile, B.bind(group)), c * _LANES)
+            each = packing.steps // groups
+            for i in range(part * each, (part + 1) * each):
+                four = B.bind(T.reinterpret(f"uint32x{_LANES}", codes.step(i)))
+                values = [_byte(four, j) * scale + offset for j in range(planes.STEP)]
+                put(c, 2 * i, amx.pair(*values[:2]))
+                put(c, 2 * i + 1, amx.pair(*values[2:]))
+
+
+def _scale_and_offset(scales: Scales, at: tuple[Expr, Expr], column: int) -> tuple[Expr, Expr]:
+    """weight = code * scale + offset, of 16 columns. Of the middle of the codes it is exactly 0: a
+    float16, or a product of one with an integer, times a byte is a float32."""
+    scale = scales.scale(at, column, _LANES)
+    if scales.minima:
+        return scale, scales.minimum(at, column, _LANES)
+    zero = scales.zero(at, column, _LANES)
+    number = T.float32(-zero) if isinstance(zero, int) else None
+    spread = T.Cast(_KIND, -zero) if number is None else T.Broadcast(number, _LANES)
+    return scale, B.bind(spread * scale)
+
+
+def _byte(words: Expr, place: int) -> Expr:
+    """One of four bytes of each lane, as a float."""
+
+    def all_of(number: int) -> Expr:
+        return T.Broadcast(T.uint32(number), _LANES)
+
+    value = words >> all_of(8 * place) if place else words
+    return T.Cast(_KIND, value if place == 3 else value & all_of(255))

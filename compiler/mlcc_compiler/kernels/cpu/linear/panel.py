@@ -1,0 +1,108 @@
+"""A tile of a weight made ready for many rows: its codes as the bytes that the dot product takes,
+its scales and minima in float32, in memory that stays in a core's own caches.
+
+A register tile has few rows, so that each would unpack all of a tile again: for some formats as
+much work as its products. The numbers are those that `stored.py` reads, so results are the same to
+the bit (the packing step of Goto & van de Geijn, 2008).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mlcc_compiler._tvm import B, T
+from mlcc_compiler.kernels import planes
+from mlcc_compiler.kernels.cpu.linear.codes import StepCodes
+from mlcc_compiler.kernels.cpu.linear.packing import CpuPacking
+from mlcc_compiler.kernels.cpu.linear.stored import Stored, for_blocks
+from mlcc_compiler.kernels.cpu.linear.tile import Strip, for_each_strip
+
+Expr = Any
+
+
+class Panel:
+    """Read like `Stored`, of the one tile that it was filled with."""
+
+    def __init__(self, packing: CpuPacking, stored: Stored) -> None:
+        self.p, self.stored, self.numbers = packing, stored, stored.numbers
+        steps = packing.k // planes.STEP
+        self.codes = B.alloc_buffer((steps, planes.STEP * packing.width), "uint8")
+        each = (packing.groups, packing.width)
+        self.scales = B.alloc_buffer(each, "float32")
+        self.minima = B.alloc_buffer(each, "float32") if self.numbers.minima else None
+
+    def fill(self, tile: Expr) -> None:
+        """Unpack a tile."""
+        steps = self.p.steps
+
+        def strip(strip: Strip) -> None:
+            with B.serial(self.p.groups) as group:
+                self.stored.enter(tile, group, strip)
+                self._fill_scales(tile, group, strip)
+            with B.serial(self.p.stretches) as stretch:
+                for_blocks(steps, lambda i, n: self._fill_block(tile, stretch, i, n, strip))
+
+        for_each_strip(self.p, 2, strip)
+
+    def _fill_block(self, tile: Expr, stretch: Expr, block: Expr, steps: int, strip: Strip) -> None:
+        found = self.stored.block(tile, stretch, block, steps)
+        first = B.bind(self._step(stretch, block))
+        for step in range(steps):
+            for c, codes in enumerate(found):
+                place = T.Ramp(strip.column(c) * planes.STEP, 1, planes.STEP * self.p.isa.lanes)
+                B.buffer_store(self.codes, codes.step(step), [first + step, place])
+
+    def _fill_scales(self, tile: Expr, group: Expr, strip: Strip) -> None:
+        self.stored.ask(tile, group)
+        for c in range(strip.vectors):
+            place = [group, T.Ramp(strip.column(c), 1, self.p.isa.lanes)]
+            B.buffer_store(self.scales, self.stored.scale(tile, group, c), place)
+            if self.minima is not None:
+                B.buffer_store(self.minima, self.stored.minimum(tile, group, c), place)
+
+    def _step(self, stretch: Expr, block: Expr) -> Expr:
+        return stretch * self.p.steps + block * planes.BLOCK
+
+    def enter(self, tile: Expr, group: Expr, strip: Strip) -> None:
+        """Of which strip the others are asked; all is ready."""
+        self.strip = strip
+
+    def ask(self, tile: Expr, group: Expr) -> None:
+        """Nothing: all is near."""
+
+    def block(self, tile: Expr, stretch: Expr, block: Expr, steps: int) -> Sequence[Bytes]:
+        """The codes of a block of steps, for each column vector."""
+        first = B.bind(self._step(stretch, block))
+        lanes = planes.STEP * self.p.isa.lanes
+        columns = [self.strip.column(c) * planes.STEP for c in range(self.strip.vectors)]
+        return [Bytes(self.codes, first, column, lanes) for column in columns]
+
+    def scale(self, tile: Expr, group: Expr, c: int) -> Expr:
+        """f32 of the strip's c-th register of columns."""
+        return self._load(self.scales, group, c)
+
+    def minimum(self, tile: Expr, group: Expr, c: int) -> Expr:
+        """The same of what is added."""
+        return self._load(self.minima, group, c)
+
+    def _load(self, buffer: Any, group: Expr, c: int) -> Expr:
+        lanes = self.p.isa.lanes
+        return B.bind(buffer.vload([group, self.strip.column(c)], f"float32x{lanes}"))
+
+
+@dataclass(frozen=True)
+class Bytes:
+    """`StepCodes` that lie unpacked."""
+
+    buffer: Expr
+    first: Expr
+    column: Expr
+    lanes: int
+
+    def step(self, step: int) -> Expr:
+        return self.buffer.vload([self.first + step, self.column], f"uint8x{self.lanes}")
+
+
+Codes = StepCodes | Bytes

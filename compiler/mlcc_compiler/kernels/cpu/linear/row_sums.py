@@ -1,0 +1,86 @@
+"""Sums of the activations that each group of weights meets, ready as a register tile takes them:
+whole numbers times a factor, where its accumulators begin, or float32 and scaled, which minima are
+multiplied with. Of some rows at once, by vectors along the row: one by one they would be as much
+work as minima themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from mlcc_compiler._tvm import B, T
+from mlcc_compiler.kernels.cpu.linear.packing import CpuPacking
+from mlcc_compiler.kernels.cpu.vector_math import spread, vector
+
+Expr = Any
+At = Callable[[Any, Expr, Expr, Expr], tuple[Expr, Expr]]
+"""(buffer, row, r, column): where the r-th row of codes from `row` on has a column."""
+
+
+class RowSums:
+    """Holds those of the rows that it was last filled with."""
+
+    def __init__(
+        self, packing: CpuPacking, x_scale: Any, x_sum: Any, at: At, factor: int | None
+    ) -> None:
+        """`factor` None: float32, scaled."""
+        self.p, self.x_scale, self.x_sum, self.at_row = packing, x_scale, x_sum, at
+        self.factor, self.kind = factor, "float32" if factor is None else "int32"
+        self.of_stretch = max(packing.rows.group // packing.group, 1)
+        """Groups, and sums, of a stretch."""
+        self.all = packing.stretches * self.of_stretch
+        self.count = min(packing.span * self.of_stretch, self.all)
+        """Of a span."""
+        self.lanes = 1
+        while self.lanes * 2 <= min(packing.isa.lanes, self.count):
+            self.lanes *= 2
+
+    def fill(self, rows: int, row: Expr, stretch: Expr) -> None:
+        """Of `rows` rows of codes from `row` on, the span from `stretch` on. What would be beyond
+        a row's end, or a span's, is moved up to it."""
+        self.buffer = B.alloc_buffer((rows, self.count), self.kind)
+        self.first = B.bind(T.min(stretch * self.of_stretch, self.all - self.count))
+        with B.serial(-(-self.count // self.lanes)) as i:
+            place = B.bind(T.min(i * self.lanes, self.count - self.lanes))
+            with B.unroll(rows) as r:
+                at = T.Ramp(place, 1, self.lanes) if self.lanes > 1 else place
+                B.buffer_store(self.buffer, self._made(row, r, self.first + place), [r, at])
+
+    def at(self, r: Expr, stretch: Expr, group: Expr) -> Expr:
+        """Of a row, and of a group in a stretch."""
+        return self.buffer[r, (group if self.of_stretch > 1 else stretch) - self.first]
+
+    def _made(self, row: Expr, r: Expr, first: Expr) -> Expr:
+        sums = self._sums(row, r, first)
+        if self.factor is None:
+            return T.Cast(vector("float32", self.lanes), sums) * self._scales(row, r, first)
+        return sums * spread(T.int32(self.factor), self.lanes)
+
+    def _sums(self, row: Expr, r: Expr, first: Expr) -> Expr:
+        """Of `lanes` groups, or of stretches where groups are longer."""
+        each = self.p.rows.group // self.of_stretch // self.p.rows.sums
+        parts = [self._load(self.x_sum, row, r, first * each + i * self.lanes) for i in range(each)]
+        if each == 1:
+            return parts[0]
+        even = range(0, 2 * self.lanes, 2)
+        return _pick(parts, list(even)) + _pick(parts, [i + 1 for i in even])
+
+    def _scales(self, row: Expr, r: Expr, first: Expr) -> Expr:
+        each = self.of_stretch
+        if each == 1:
+            return self._load(self.x_scale, row, r, first)
+        lanes = self.lanes // each
+        found = self._load(self.x_scale, row, r, first // each, lanes)
+        return _pick([found] * each, [i // each for i in range(self.lanes)])
+
+    def _load(self, buffer: Any, row: Expr, r: Expr, first: Expr, lanes: int = 0) -> Expr:
+        dtype = "float32" if buffer is self.x_scale else "int32"
+        place = self.at_row(buffer, row, r, first)
+        return B.bind(buffer.vload(list(place), vector(dtype, lanes or self.lanes)))
+
+
+def _pick(parts: list[Expr], lanes: list[int]) -> Expr:
+    """Lanes of some vectors, or of scalars."""
+    if len(lanes) == 1:
+        return parts[lanes[0]]
+    return B.bind(T.Shuffle(parts, lanes))
