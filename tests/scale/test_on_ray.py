@@ -1,85 +1,52 @@
-"""`mlcc serve --ray`, with two replicas of the demo on a cluster of its own: every protocol as
-ever, prompts that begin alike together, and a replica that is killed."""
+"""Two replicas of the demo on Ray: `mlcc serve --ray` answers every protocol as ever, keeps prompts
+that begin alike together, and outlives a replica that is killed. When it has ended, an application
+of one's own has the same Ray Serve, and is upgraded with traffic on.
+
+All on one cluster, that of `ray_program.py`; `--long` has one of the command's own."""
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
-import subprocess
-import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
+from threading import Event
 
 import httpx
 import pytest
 from conformance.conftest import API_KEY, running
 from conformance.runner import Runner
 from conformance.vectors import Vector, load
-from ray_processes import RAYS, below, command_of, replicas_below
+from ray_cluster import KEY, Program, Served, body, free_port, program, serving, stream, until
 
 pytest.importorskip("ray")
-KEY = {"Authorization": f"Bearer {API_KEY}"}
-REPLICAS = 2
+REPLICAS, TOKENS = 2, 40
 NOT_YET_TOLD = {"cancel/running-while-streaming"}
 TOPICS = {"answers", "streaming", "cancel", "structured", "tools", "logprobs", "batching"}
 """What goes through Ray, of which the ordinary run asks; the rest is the server's own."""
 
 
-@dataclass(frozen=True)
-class Served:
-    url: str
-    process: subprocess.Popen[str]
-
-    def chat(self, text: str, tokens: int = 8) -> dict[str, object]:
-        answer = httpx.post(f"{self.url}/v1/chat/completions", json=body(text, tokens),
-                            headers=KEY, timeout=120)  # fmt: skip
-        assert answer.status_code == 200, answer.text
-        return dict(answer.json())
-
-    def metrics(self) -> str:
-        return httpx.get(f"{self.url}/metrics", headers=KEY, timeout=60).text
-
-    def replicas(self) -> list[int]:
-        """Processes of Ray's that are replicas, below ours."""
-        return replicas_below(self.process.pid)
-
-
-def body(text: str, tokens: int) -> dict[str, object]:
-    return {
-        "messages": [{"role": "user", "content": text}],
-        "max_tokens": tokens, "temperature": 0, "ignore_eos": True,
-    }  # fmt: skip
-
-
 @pytest.fixture(scope="module")
-def served(compiled_demo: Callable[[str, str], Path]) -> Iterator[Served]:
-    with serving(compiled_demo("f32", "cpu"), "--replicas", str(REPLICAS)) as started:
+def cluster() -> Iterator[Program]:
+    with program() as started:
         yield started
 
 
-@contextmanager
-def serving(model: Path, *more: str) -> Iterator[Served]:
-    options = ["--port", "0", "--api-key", API_KEY, "--ray", *more]
-    command = [sys.executable, "-m", "mlcc", "serve", str(model), "--threads", "1", *options]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    assert process.stdout
-    try:
-        line = process.stdout.readline()
-        found = re.search(r"http://[\d.:]+", line)
-        assert found, line
-        yield Served(found[0], process)
-    finally:
-        started = below(process.pid)
-        process.terminate()
-        assert process.wait(timeout=120) in (0, -15, 143)
-        left = [pid for pid in started if any(name in command_of(pid) for name in RAYS)]
-        assert not left, [command_of(pid) for pid in left]
+@pytest.fixture(scope="module")
+def port() -> int:
+    """Of Serve's proxies, which keep their first as long as Serve runs."""
+    return free_port()
+
+
+@pytest.fixture(scope="module")
+def served(cluster: Program, compiled_demo: Callable[[str, str], Path]) -> Iterator[Served]:
+    model = compiled_demo("f32", "cpu")
+    with serving(model, "--replicas", str(REPLICAS), on=cluster) as started:
+        yield started
 
 
 @pytest.fixture(scope="module")
@@ -129,42 +96,34 @@ def test_metrics_have_each_replica(served: Served) -> None:
             break
         time.sleep(0.2)
     assert len(names) == REPLICAS
-    sent = re.findall(r"mlcc_engine_routed_requests_total\{[^}]*\} (\d+)", served.metrics())
+    told = served.metrics()
+    sent = re.findall(r"mlcc_engine_routed_requests_total\{[^}]*\} (\d+)", told)
     assert sum(map(int, sent)) > 0
+    assert re.search(r'mlcc_engine_retried_requests_total\{model="[^"]+",replica=""\} \d', told)
 
 
 def test_a_replica_is_killed_while_all_stream(served: Served) -> None:
-    """Each stream is whole, or ends with an error that has a type. Then there are two again."""
-
-    def stream(number: int) -> tuple[int, str]:
-        asked = {**body(f"{number} and {number}?", 60), "stream": True}
-        place = f"{served.url}/v1/chat/completions"
-        text, last = "", ""
-        with httpx.stream("POST", place, json=asked, headers=KEY, timeout=120) as answer:
-            if answer.status_code != 200:
-                return answer.status_code, json.loads(answer.read())["error"]["code"]
-            for line in answer.iter_lines():
-                if line.startswith("data: "):
-                    last = line.removeprefix("data: ")
-                    if last != "[DONE]" and "choices" in (chunk := json.loads(last)):
-                        text += chunk["choices"][0]["delta"].get("content") or ""
-        ended = "[DONE]" if last == "[DONE]" else json.loads(last)["error"]["code"]
-        return 200, ended
-
+    """Each of 72 streams is whole, once, or had begun and ends with an error that has a type; then
+    there are two replicas again. (benchmarks/kills.py has thousands, and compares their tokens.)"""
     before = served.replicas()
     assert len(before) == REPLICAS
     with ThreadPoolExecutor(24) as pool:
-        streams = [pool.submit(stream, number) for number in range(24)]
-        time.sleep(0.3)
+        streams = [
+            pool.submit(stream, served, f"{number} and {number}?", TOKENS) for number in range(72)
+        ]
+        first(streams, 12)
         os.kill(before[0], signal.SIGKILL)
-        ends = [future.result() for future in streams]
-    assert {status for status, _ in ends} == {200}, ends
-    assert {end for _, end in ends} <= {"[DONE]", "replica_lost"}, ends
+        ends = Counter(future.result() for future in streams)
+    assert set(ends) <= {"whole", "told"} and ends.total() == 72, ends
+    assert ends["whole"] >= 72 - 24, ends
     assert served.chat("And now?")["choices"]
-    end = time.monotonic() + 90
-    while len(set(served.replicas()) - {before[0]}) < REPLICAS and time.monotonic() < end:
-        time.sleep(0.5)
-    assert len(set(served.replicas()) - {before[0]}) == REPLICAS
+    until(lambda: len({*served.replicas()} - {before[0]}) == REPLICAS, 90)
+
+
+def first(streams: list[Future[str]], count: int) -> None:
+    """Wait until so many have ended."""
+    while sum(future.done() for future in streams) < count:
+        wait([future for future in streams if not future.done()], return_when=FIRST_COMPLETED)
 
 
 @pytest.mark.long
@@ -172,8 +131,8 @@ def test_a_replica_is_killed_while_all_stream(served: Served) -> None:
 def test_prefill_and_decode_apart(
     served: Served, compiled_demo: Callable[[str, str], Path]
 ) -> None:
-    """Through Ray's object store, the text of replicas that do both; also behind a decoding replica
-    that dies meanwhile, which nobody sees."""
+    """On a cluster of the command's own, through Ray's object store: the text of replicas that do
+    both; also behind a decoding replica that dies meanwhile, which nobody sees."""
     prompts = [f"What is {n} plus {n}?" for n in range(6)]
 
     def texts(which: Served) -> list[object]:
@@ -183,10 +142,67 @@ def test_prefill_and_decode_apart(
     expected = texts(served)
     with serving(compiled_demo("f32", "cpu"), "--replicas", "2", "--prefill", "1") as apart:
         assert texts(apart) == expected
-        decoding = [pid for pid in apart.replicas() if b"mlcc-engine" in command_of(pid)]
+        decoding = apart.replicas()
         assert len(decoding) == 2
         with ThreadPoolExecutor(1) as pool:
             again = pool.submit(texts, apart)
             time.sleep(0.2)
             os.kill(decoding[0], signal.SIGKILL)
             assert again.result() == expected
+
+
+def test_an_application_of_ones_own_comes_after(
+    cluster: Program, served: Served, port: int, compiled_demo: Callable[[str, str], Path]
+) -> None:
+    """`serve.run(deployment(...))` behind Serve's own proxies, under a prefix and beside another
+    application: refused while `mlcc serve --ray` runs on the cluster, which starts Serve without
+    any, and there once that has ended."""
+    model, keys = str(compiled_demo("f32", "cpu")), [API_KEY]
+    asked = {"model": model, "port": port, "prefix": "/llm", "keys": keys}
+    assert "no request would come here" in cluster.do(**asked)
+    served.end()
+    until(lambda: not served.replicas(), 60)
+    assert cluster.do(**asked) == ["beside", "llm"]
+    url = f"http://127.0.0.1:{port}"
+    assert httpx.get(f"{url}/hello", timeout=60).text == "Hello"
+    own = Served(f"{url}/llm", cluster.process.pid)
+    assert own.chat("Hi")["choices"]
+    assert stream(own, "Hi", TOKENS) == "whole"
+    refused = httpx.post(f"{own.url}/v1/chat/completions", json=body("Hi", 1), timeout=60)
+    assert refused.status_code == 401
+    assert cluster.do() == []
+
+
+@pytest.mark.long
+def test_an_upgrade_with_traffic_on(
+    cluster: Program, served: Served, port: int, compiled_demo: Callable[[str, str], Path]
+) -> None:
+    """While the replicas of one artifact give way to those of another, every request is answered,
+    by one of them."""
+    served.end()
+    models = [str(compiled_demo(quant, "cpu")) for quant in ("f32", "q8")]
+    asked = {"port": port, "prefix": "/", "keys": [API_KEY], "replicas": 2}
+    cluster.do(model=models[0], **asked)
+    url = f"http://127.0.0.1:{port}/v1/chat/completions"
+    ends, prints, over = Counter[str](), Counter[str](), Event()
+
+    def ask(number: int) -> None:
+        with httpx.Client(headers=KEY, timeout=120) as client:
+            while not over.is_set():
+                answer = client.post(url, json=body(f"{number}?", 24))
+                ends[str(answer.status_code) if answer.is_success else answer.text[:200]] += 1
+                if answer.is_success:
+                    prints[answer.json()["system_fingerprint"]] += 1
+
+    with ThreadPoolExecutor(4) as pool:
+        asking = [pool.submit(ask, number) for number in range(4)]
+        try:
+            until(lambda: ends.total() >= 40, 60)
+            cluster.do(model=models[1], **asked)
+            until(lambda: len(prints) == 2 and min(prints.values()) >= 40, 120)
+        finally:
+            over.set()
+        for future in asking:
+            future.result()
+    assert set(ends) == {"200"}, ends
+    assert cluster.do() == []

@@ -48,7 +48,7 @@ def replica() -> Iterator[Replica]:
 def client(replicas: Beside, artifact: str = "fp_1") -> RoutedEngine:
     capacity = next(iter(replicas.replicas.values())).described().capacity
     made = RoutedEngine(replicas, capacity, artifact, 64)
-    made.foreign_s = 0.0
+    made.wait_s = 0.0
     return made
 
 

@@ -15,7 +15,7 @@ from mlcc.api.errors import BusyError, EngineDiedError
 from mlcc.engine.request import Request
 from mlcc.errors import DeviceError, InvalidRequestError, MlccError
 from mlcc.scale.messages import Ask, Piece
-from mlcc.scale.routed import MOST_LOST, ForeignReplicaError, RoutedEngine
+from mlcc.scale.routed import MOST_LOST, ForeignReplicaError, ReplicaLostError, RoutedEngine
 from mlcc.worker.messages import Accepted, Dropped, Refused
 
 
@@ -207,10 +207,29 @@ def test_in_an_upgrade_it_waits_for_a_replica_of_its_artifact() -> None:
     asyncio.run(run())
 
 
+def test_one_that_nobody_heard_is_asked_until_somebody_does() -> None:
+    """Who is dead is chosen until that is known: no reason to take the request for a deadly one."""
+
+    class Gone(ScriptedReplicas):
+        async def ask(self, ask: Ask) -> AsyncIterator[Piece]:
+            if len(self.asked) <= MOST_LOST:
+                self.asked.append("")
+                raise ReplicaLostError("a replica was lost")
+            async for piece in super().ask(ask):
+                yield piece
+
+    async def run() -> None:
+        client = engine(Gone(2))
+        assert await answered(client, "a", [1, 2]) == "1,2,"
+        assert client.retried == MOST_LOST + 1
+
+    asyncio.run(run())
+
+
 def test_it_does_not_wait_for_ever() -> None:
     async def run() -> None:
         client = engine(Upgraded(1000))
-        client.foreign_s = 0.3
+        client.wait_s = 0.3
         with pytest.raises(EngineDiedError, match="runs fp_1, not fp_2") as raised:
             await answered(client, "a", [1])
         assert raised.value.code == "replica_lost"

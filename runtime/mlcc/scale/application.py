@@ -27,6 +27,7 @@ from mlcc.model.model import ModelText
 from mlcc.model.text_side import open_text
 from mlcc.opening import open_model
 from mlcc.scale.calls import ServeReplicas
+from mlcc.scale.cluster import serve_status
 from mlcc.scale.on_ray import ENGINE, engines
 from mlcc.scale.options import Scale, read_autoscale
 from mlcc.scale.routed import RoutedEngine
@@ -99,7 +100,7 @@ def _check_proxies() -> None:
     """Serve's HTTP proxies are as its first starter on a cluster wanted them."""
     if not ray.is_initialized():
         return
-    found = serve.status()
+    found = serve_status()
     if found.applications and not found.proxies:
         raise UnsupportedError(
             "Ray Serve runs without HTTP proxies on this cluster, as `mlcc serve --ray --address` "

@@ -13,6 +13,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from mlcc.errors import DeviceError, UnsupportedError
 from mlcc.extras import require
@@ -71,6 +72,19 @@ def check_token() -> None:
             "RAY_AUTH_MODE turns Ray's token off, and replicas take pickles from whoever reaches "
             "their ports; unset it"
         )
+
+
+def serve_status() -> Any:
+    """Ray Serve's `ServeStatus`: an empty one where it does not run, also if it did when this
+    process asked last, and others have ended it since."""
+    from ray import serve
+    from ray.exceptions import RayActorError
+    from ray.serve.schema import ServeStatus
+
+    try:
+        return serve.status()
+    except RayActorError:
+        return ServeStatus()
 
 
 @contextmanager

@@ -30,9 +30,9 @@ log = logging.getLogger("mlcc.scale")
 
 MOST_LOST = 3
 """Replicas that may be lost with a request. One that is there each time may be why."""
-FOREIGN_S = 60.0
-"""How long a request waits for a replica of its artifact: in an upgrade those of the other go one
-by one."""
+WAIT_S = 60.0
+"""How long a request waits for a replica of its artifact, as in an upgrade those of the other go
+one by one; and for one that hears it, as who is dead may be chosen until that is known."""
 _AGAIN_S = 0.25
 
 
@@ -45,6 +45,8 @@ class ReplicaLostError(MlccError):
     def __init__(self, message: str, replica: str = "") -> None:
         super().__init__(message, code="replica_lost")
         self.replica = replica
+        self.heard = True
+        """Whether it had the request, which may be why."""
 
 
 class ForeignReplicaError(ReplicaLostError):
@@ -74,7 +76,7 @@ class RoutedEngine(EngineClient):
         self._replicas, self._capacity, self._artifact = replicas, capacity, artifact
         self._block = PrefixTree(capacity.groups).block
         self._asking: dict[str, asyncio.Task[None]] = {}
-        self.foreign_s = FOREIGN_S
+        self.wait_s = WAIT_S
         self.retried = 0
         """Requests that were asked once more of somebody else."""
 
@@ -116,19 +118,21 @@ class RoutedEngine(EngineClient):
         prompt = Prompt(tokens, beginnings, session)
         avoid: list[str] = []
         now = asyncio.get_running_loop().time
-        patience = now() + self.foreign_s
+        patience = now() + self.wait_s
         while True:
             ask = Ask(request, self._artifact, prompt, tuple(avoid))
             error = await self._once(ask)
             if error is None or (live := self._owners.get(request.id)) is None:
                 return
-            foreign = isinstance(error, ForeignReplicaError) and not live.begun
-            if foreign and now() < patience:
-                await asyncio.sleep(_AGAIN_S)
-                continue
-            live.lost += 1
+            foreign = isinstance(error, ForeignReplicaError)
+            waits = (foreign or not error.heard) and not live.begun and now() < patience
+            live.lost += not waits
             if live.begun or live.lost >= MOST_LOST:
                 return self._give_up(request.id, error, live.begun)
+            if waits:
+                await asyncio.sleep(_AGAIN_S)
+            if foreign and waits:
+                continue
             avoid += [error.replica] if error.replica else []
             self.retried += 1
             log.warning("%s; it is asked once more", error)
@@ -138,12 +142,14 @@ class RoutedEngine(EngineClient):
         return await self._asked(self._replicas, ask)
 
     async def _asked(self, replicas: Replicas, ask: Ask) -> ReplicaLostError | None:
-        ended = False
+        ended = heard = False
         try:
             async for piece in replicas.ask(ask):
+                heard = True
                 for said in piece:
                     ended = self._take(ask.request.id, said) or ended
         except ReplicaLostError as error:
+            error.heard = heard
             return error
         except MlccError as error:
             self._refuse(ask.request.id, error)

@@ -16,7 +16,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
 
-from mlcc.scale.cluster import joined
+from mlcc.scale.cluster import joined, serve_status
 from mlcc.scale.options import Scale
 from mlcc.scale.parted import PartedEngine
 from mlcc.scale.routed import RoutedEngine
@@ -91,10 +91,10 @@ def _proxyless(ends: bool) -> Iterator[None]:
     on it."""
     from ray import serve
 
-    ends = ends and not serve.status().proxies
+    ends = ends and not serve_status().proxies
     serve.start(proxy_location="Disabled")
     try:
         yield
     finally:
-        if ends and not serve.status().applications:
+        if ends and not serve_status().applications:
             serve.shutdown()  # type: ignore[no-untyped-call]

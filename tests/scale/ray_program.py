@@ -1,0 +1,61 @@
+"""A program of one's own on Ray: what tests start beside themselves, as Ray reads its environment
+when it is imported. Its cluster ends with it.
+
+Says the cluster's address. Then, for each line of JSON, it runs or deletes an application with a
+model in it, beside one of another kind, and says which there are, or why it was refused.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+from mlcc.errors import MlccError
+from mlcc.scale import deployment
+from mlcc.scale.cluster import joined
+
+
+def beside() -> Any:
+    """What else there is on the same Ray Serve."""
+    from ray import serve
+
+    @serve.deployment(ray_actor_options={"num_cpus": 0})  # type: ignore[untyped-decorator]
+    class Greeter:
+        def __call__(self, request: object) -> str:
+            return "Hello"
+
+    return Greeter.bind()
+
+
+def run(asked: dict[str, Any]) -> list[str]:
+    """Both applications, or neither if no model is given."""
+    from ray import serve
+
+    if model := asked.get("model"):
+        keys, replicas = tuple(asked["keys"]), asked.get("replicas", 1)
+        answer = deployment(model, replicas=replicas, threads=1, cpus=0, api_keys=keys)
+        serve.start(http_options={"host": "127.0.0.1", "port": asked["port"]})
+        serve.run(beside(), name="beside", route_prefix="/hello")
+        serve.run(answer, name="llm", route_prefix=asked["prefix"])
+    else:
+        serve.delete("llm")
+        serve.delete("beside")
+    return sorted(serve.status().applications)
+
+
+def main() -> None:
+    with joined(None):
+        import ray
+
+        print(ray.get_runtime_context().gcs_address, flush=True)
+        for line in sys.stdin:
+            try:
+                said: object = run(json.loads(line))
+            except MlccError as error:
+                said = error.message
+            print(json.dumps(said), flush=True)
+
+
+if __name__ == "__main__":
+    main()
