@@ -180,7 +180,8 @@ class _Product:
         x = [some.view(buffer, of_x, each=self.own) for buffer in self.xs]
         if one.scheme.is_float:
             return partial(float_tile, one, x[0], weights[0], output)
-        tile = quantized_tile(one, *x, weights, output)
+        codes, scales, sums = x
+        tile = quantized_tile(one, codes, scales, sums, weights, output)
         return (tile.on(panel) if panel else tile).tile
 
 
