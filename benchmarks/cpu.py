@@ -12,7 +12,7 @@ line; says what else kept the cores busy. `--out` writes table.txt, result.json 
 `--work` keeps what was made, and finds it again: with `--rounds 0` a run that only prepares.
 `moe` is OLMoE-1B-7B's shape, whose GGUF `random_moe_gguf.py` makes; `moe-small` a quarter of its
 layers, beside a dense model of as many weights as a token uses; `hybrid` is Qwen3.5-0.8B's, beside
-as many weights in layers of attention alone.
+as many weights in layers of attention alone (`random_hybrid_gguf.py`).
 
 Floors for 135M at q4 (about 90 MB read per token): decode = bytes / bandwidth, about 2 ms at 45
 GB/s; prefill = 2 x 107 M multiply-adds per token over the int8 dot product's peak.

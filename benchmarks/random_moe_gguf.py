@@ -60,9 +60,9 @@ def add_vocabulary(writer: GGUFWriter, size: int) -> None:
     writer.add_vocab_size(size)
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("gpt-2")
-    writer.add_token_list([f"<|{i}|>" for i in range(size)])
+    writer.add_token_list(["a", "b", "ab", *(f"<|{i}|>" for i in range(3, size))])
     writer.add_token_types([TokenType.NORMAL] * size)
-    writer.add_token_merges(["a b"])  # llama.cpp wants some; nothing here is tokenized
+    writer.add_token_merges(["a b"])  # llama.cpp wants some
     writer.add_eos_token_id(0)
     writer.add_bos_token_id(0)
     writer.add_add_bos_token(False)

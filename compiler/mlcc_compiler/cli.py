@@ -43,6 +43,13 @@ if TYPE_CHECKING:
     "'random' tokens show, or on 'none'  [random, for q3 to q6]",
 )
 @click.option(
+    "--bits",
+    type=click.FloatRange(3, 9),
+    metavar="B",
+    help="bits a weight of the linears, scales and all, spent where --calibrate's text says "
+    "[--quant's own]",
+)
+@click.option(
     "--activations",
     type=click.Choice(["8", "16"]),
     help="bits that a CPU rounds activations to  [8]",
@@ -115,6 +122,7 @@ def compile_command(
     kv: str | None,
     activations: str | None,
     calibrate: str | None,
+    bits: float | None,
     output: Path | None,
     context: int | None,
     max_batch: int | None,
@@ -152,6 +160,9 @@ def compile_command(
     if merge_lora is not None:
         checkpoint = with_lora(checkpoint, merge_lora)
     label = f"{quant}-head-{head}" if head else quant
+    if bits is not None:
+        label += f"-bits{bits:g}"
+        calibrate = calibrate or "default"
     if calibrate not in (None, "random"):
         label += "-uncalibrated" if calibrate == "none" else "-calibrated"
     label = f"{merge_lora.name}-{label}" if merge_lora is not None else label
@@ -166,6 +177,7 @@ def compile_command(
         kv=kv,
         activations=int(activations) if activations else None,
         calibrate=calibrate,
+        bits=bits,
         context=context,
         max_batch=max_batch,
         max_step_tokens=max_step_tokens,

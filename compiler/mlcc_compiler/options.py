@@ -43,6 +43,8 @@ class Options:
     """A text file, or "default", on which matrices are rounded; "random" = for the sizes of inputs
     that random tokens show; "none" = without either. None = "random" where that helps and the model
     can be run before it is compiled (`calibration.choice.settled`)."""
+    bits: float | None = None
+    """Bits a weight of the linears, given to matrices as a text says; None = the recipe's."""
     reuse_weights: Path | None = None
     """An artifact of the same checkpoint whose weights are stored as this compile would."""
     reranker: bool = False

@@ -5,15 +5,18 @@ from __future__ import annotations
 
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 
 from calibration.test_sizes import planned
+from mlcc.errors import UnsupportedError
 from mlcc_compiler.calibration import losses as losses_module
 from mlcc_compiler.calibration.budget import allotted, rounding_error, with_measured_bits
 from mlcc_compiler.calibration.calibrate import Calibrated, calibrate
+from mlcc_compiler.calibration.choice import settled
 from mlcc_compiler.calibration.forward import forward_of
 from mlcc_compiler.calibration.losses import BEFORE, losses
 from mlcc_compiler.calibration.weights import Weights
@@ -93,11 +96,41 @@ def test_a_recipe_keeps_its_bits_and_what_was_measured_is_kept(tmp_path: Path) -
     assert before is not None and after is not None and before - 0.2 < after <= before
     assert spent.schemes["lm_head.weight"] == plan.schemes["lm_head.weight"]
     measured = dict(found.schemes)
-    assert set(measured.values()) == {"k4_g64"}
+    assert set(measured.values()) == {"t4_g32"}
     calibrate(spent, rows, found, lambda done, total: None)
     for name, how in spent.options.rules:
         if scheme(how).bits < 8:
             assert found.schemes[spent.sources[name]] == how
+
+
+def test_as_many_bits_as_asked_for(tmp_path: Path) -> None:
+    said: dict[str, Any] = {"context": 64, "calibrate": "default"}
+    plan = settled(planned("gemma3", tmp_path / "model", **said, bits=3.9))
+    rows = [[3, *range(5, 52)]] * 3
+    found = Calibrated(plan.checkpoint.tensors, tmp_path)
+    spent = with_measured_bits(plan, rows, found, lambda done, total: None)
+    assert 3.7 < (spent.bits(tables=False) or 0) <= 3.9
+    few = planned("gemma3", tmp_path / "again", **said, bits=3.1)
+    with pytest.raises(
+        UnsupportedError, match=r"--bits 3.1: t3_g32 has the fewest.* 3\.\d\d or more"
+    ):
+        with_measured_bits(few, rows, found, lambda done, total: None)
+
+
+def test_bits_want_a_text_and_a_mixed_recipe(tmp_path: Path) -> None:
+    for asked in (None, "random", "none"):
+        plan = planned("gemma3", tmp_path / "model", context=64, bits=4.5, calibrate=asked)
+        with pytest.raises(
+            UnsupportedError, match=r"--bits 4.5: a text says .* --calibrate default"
+        ):
+            settled(plan)
+    plan = planned(
+        "gemma3", tmp_path / "m", context=64, bits=4.5, quant="q4_g32", calibrate="default"
+    )
+    with pytest.raises(
+        UnsupportedError, match=r"--bits 4.5 has nothing to give for --quant q4_g32"
+    ):
+        settled(plan)
 
 
 def test_recipes_of_one_scheme_are_left_as_they_are(tmp_path: Path) -> None:

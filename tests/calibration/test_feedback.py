@@ -10,7 +10,7 @@ import pytest
 from mlcc.errors import UnsupportedError
 from mlcc_compiler.calibration import feedback
 from mlcc_compiler.calibration.calibrate import round_matrix
-from mlcc_compiler.calibration.feedback import Moments, round_with_feedback
+from mlcc_compiler.calibration.feedback import Grid, Moments, round_with_feedback
 from mlcc_compiler.calibration.sizes import power_of
 from mlcc_compiler.quantization import dequantize, quantize, scheme
 
@@ -40,7 +40,7 @@ def test_errors_fall_where_inputs_have_something_in_common(name: str) -> None:
     assert error(dequantize(rounded), x) < 0.4 * error(dequantize(plain), x)
 
 
-@pytest.mark.parametrize("name", ["k4_g32", "k6_g32", "int4_g32"])
+@pytest.mark.parametrize("name", ["k4_g32", "k6_g32", "int4_g32", "t4_g32"])
 def test_each_time_through_the_columns_leaves_less_error(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -61,7 +61,8 @@ def test_no_single_code_could_be_better_in_the_end(monkeypatch: pytest.MonkeyPat
     scale, offset = np.full((N, K // 32), 0.3, np.float32), np.full((N, K // 32), -2, np.float32)
     x = inputs(common=0.5)
     moments = Moments.of(x.T @ x)
-    codes = round_with_feedback(WEIGHT, (scale, offset), 15, moments, cores=1).astype(np.float32)
+    grid = Grid(scale, offset, np.arange(16, dtype=np.float32))
+    codes = round_with_feedback(WEIGHT, grid, moments, cores=1).astype(np.float32)
     second = np.empty_like(moments.second)
     second[np.ix_(moments.order, moments.order)] = moments.second
     slope = (codes * 0.3 - 2 - WEIGHT) @ second
@@ -84,7 +85,8 @@ def test_the_power_of_inputs_is_their_mean_square() -> None:
 def test_inputs_without_anything_in_common_change_nothing() -> None:
     scale, offset = np.full((N, K // 32), 0.1, np.float32), np.full((N, K // 32), -0.8, np.float32)
     second = np.diag(RNG.uniform(1, 9, K)).astype(np.float32)
-    codes = round_with_feedback(WEIGHT, (scale, offset), 15, Moments.of(second), cores=2)
+    grid = Grid(scale, offset, np.arange(16, dtype=np.float32))
+    codes = round_with_feedback(WEIGHT, grid, Moments.of(second), cores=2)
     assert (codes == np.clip(np.rint((WEIGHT + 0.8) / 0.1), 0, 15)).all()
 
 

@@ -14,7 +14,7 @@ AFFINE = (
     "int5_g32", "int5m_g32", "int3_g64", "int6_g32", "int7a_g16", "int2_g64",
 )  # fmt: skip
 TWO_LEVEL = ("q2_k", "q3_k", "q4_k", "q5_k", "q6_k")
-TABLES = ("iq4_nl", "iq4_xs", "mxfp4")
+TABLES = ("iq4_nl", "iq4_xs", "mxfp4", "t3_g32", "t4_g32", "t5_g32")
 KERNELS = (*FLOATS, *AFFINE, *TWO_LEVEL, *TABLES)
 
 

@@ -121,26 +121,33 @@ def test_neon_compiles_to_its_dot_product(cpu: isa.Isa) -> None:
         assert "bl\t__extendhfsf2" not in text
 
 
-@pytest.mark.parametrize("name", [*AFFINE, *TWO_LEVEL, *TABLES])
+@pytest.mark.parametrize("name", [*AFFINE, "int6a_g32", *TWO_LEVEL, *TABLES])
 def test_extremes(name: str) -> None:
     """The largest of everything times the largest activations: 16-bit sums must not clip, and each
-    group must meet its own scale."""
+    group must meet its own scale; in rows that meet a tile as it lies, and unpacked."""
     how = scheme(name)
     q = extreme(how, 40, 384)
-    saturating = name in ("int7a_g16", "int8a_g64", "q6_k", "iq4_xs")  # 16-bit sums of AVX2
+    saturating = name in (
+        "int6a_g32",
+        "int7a_g16",
+        "int8a_g64",
+        "q6_k",
+        "iq4_xs",
+    )  # 16-bit sums of AVX2
     for cpu in (isa.AVX2, best()) if saturating else (best(),):
         if not host_runs(cpu):
             continue
         stored = linear.packing(40, 384, how, cpu).pack_quantized(q)
         x = np.full((3, 384), -127.0, np.float32)
         x[1], x[2, ::2] = 127.0, 0
-        inputs = lt.rows_for(x, how, cpu)
-        kernel = lt.linear_kernel(40, 384, how, cpu, False)
-        (y,) = lt.call(kernel, [*inputs, *stored], [((3, 40), "float32")])
-        seen = lt.dequantize_rows(inputs[0], inputs[1])
-        expected = lt.twin(seen, dequantize(q), None)
-        magnitude = np.abs(seen) @ np.abs(dequantize(q).astype(np.float64)).T
-        assert (np.abs(y - expected) <= 2e-6 * magnitude + 1e-9).all(), cpu.name
+        for many in (x, np.tile(x, (9, 1))):
+            inputs = lt.rows_for(many, how, cpu)
+            kernel = lt.linear_kernel(40, 384, how, cpu, False)
+            (y,) = lt.call(kernel, [*inputs, *stored], [((len(many), 40), "float32")])
+            seen = lt.dequantize_rows(inputs[0], inputs[1])
+            expected = lt.twin(seen, dequantize(q), None)
+            magnitude = np.abs(seen) @ np.abs(dequantize(q).astype(np.float64)).T
+            assert (np.abs(y - expected) <= 2e-6 * magnitude + 1e-9).all(), cpu.name
 
 
 def test_weights_of_one_input_make_one_output() -> None:

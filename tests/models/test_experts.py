@@ -38,9 +38,9 @@ def test_a_missing_expert_is_named(folder: Path, tmp_path: Path) -> None:
 def test_experts_are_quantized_and_their_router_is_not(folder: Path) -> None:
     plan = make_plan(Checkpoint.open(folder), get_target("cpu"), Options(quant="q4"))
     assert plan.schemes["model.layers.0.mlp.gate.weight"] == "f32"
-    assert plan.schemes["model.layers.0.mlp.experts.6.down_proj.weight"] == "k4_g32"
+    assert plan.schemes["model.layers.0.mlp.experts.6.down_proj.weight"] == "t4_g32"
     assert "model.layers.1.mlp.gate.weight" not in plan.schemes
-    assert plan.schemes["model.layers.1.mlp.down_proj.weight"] == "int5m_g48"  # rows of 96
+    assert plan.schemes["model.layers.1.mlp.down_proj.weight"] == "t5_g32"
 
 
 @pytest.mark.parametrize(

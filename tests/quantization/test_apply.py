@@ -88,5 +88,5 @@ def test_a_plan_says_every_scheme_the_most_used_first() -> None:
         quant: make_plan(checkpoint, get_target("reference"), Options(quant=quant)).mixture()
         for quant in ("q4", "q8", "f32")
     }
-    assert said["q4"] == "k4_g32, k5_g64, k6_g32 (head int8_g32)"
+    assert said["q4"] == "t5_g32, t4_g32 (head int8_g32)"
     assert (said["q8"], said["f32"]) == ("int8_g32", "f32")

@@ -32,7 +32,9 @@ def assert_same(found: Quantized, expected: Quantized) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
-@pytest.mark.parametrize("name", ["k4_g32", "k5_g64", "k6_g32", "q2_k", "q6_k"])
+@pytest.mark.parametrize(
+    "name", ["k4_g32", "k5_g64", "k6_g32", "t3_g32", "t4_g32", "t5_g32", "q2_k", "q6_k"]
+)
 @pytest.mark.parametrize("k", [768, 640])
 @pytest.mark.parametrize("sized", [False, True])
 def test_the_same_bits(name: str, k: int, sized: bool) -> None:

@@ -27,6 +27,9 @@ from mlcc_compiler.ranks.weights import RankWeights
 from mlcc_targets import get_target
 from ranks.split_models import checkpoint
 
+WHOLE_GROUPS = {"intermediate_size": 128}
+"""Half of which is whole groups of the recipe's rows."""
+
 
 def planned(folder: Path, ranks: int = 2, **options: Any) -> Plan:
     options = {"quant": "f32", "context": 64, **options}
@@ -101,7 +104,7 @@ def test_a_head_that_does_not_divide_is_whole(tmp_path: Path) -> None:
 
 def test_ranks_round_for_the_sizes_of_whole_inputs(tmp_path: Path) -> None:
     """Those of one process: of a matrix whose columns are divided, each its own."""
-    checkpoint("llama", tmp_path / "model", vocab_size=132, hidden_size=128)
+    checkpoint("llama", tmp_path / "model", vocab_size=132, hidden_size=128, **WHOLE_GROUPS)
     one, two = (settled(planned(tmp_path / "model", ranks, quant="q4")) for ranks in (1, 2))
     assert two.options.calibrate == RANDOM and two.split is not None
     whole, sizes = (input_sizes(p, rows_for(p), lambda done, total: None) for p in (one, two))
@@ -118,7 +121,7 @@ def test_ranks_round_for_the_sizes_of_whole_inputs(tmp_path: Path) -> None:
 
 def test_parts_are_rounded_for_them(tmp_path: Path) -> None:
     """The same files as without, but for what rounding weighs by them."""
-    checkpoint("llama", tmp_path / "model", vocab_size=132)
+    checkpoint("llama", tmp_path / "model", vocab_size=132, **WHOLE_GROUPS)
     plan, written = settled(planned(tmp_path / "model", quant="q4", max_batch=8)), []
     assert plan.split is not None
     weights = RankWeights(plan, plan.split, stored(plan))

@@ -87,6 +87,8 @@ def _quantization(plan: Plan) -> QuantizationInfo:
     }
     if (bits := plan.activation_bits) is not None:
         options["activation_bits"] = bits
+    if plan.options.bits is not None:
+        options["bits"] = plan.options.bits
     if plan.options.calibrate is not None:
         options["calibrated"] = Path(plan.options.calibrate).name
     return QuantizationInfo(name=plan.options.quant, options=options)

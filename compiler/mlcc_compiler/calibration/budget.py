@@ -19,13 +19,16 @@ from math import prod
 
 import numpy as np
 
+from mlcc.errors import UnsupportedError
 from mlcc_compiler.calibration.calibrate import Calibrated
 from mlcc_compiler.calibration.losses import losses
 from mlcc_compiler.plan import Plan, make_plan
 from mlcc_compiler.quantization import dequantize, quantize, scheme
 
-CHOICES = ("k3_g64", "k4_g64", "k5_g64", "k6_g32", "int8_g32")
-"""By rising bits. Rows between them (groups of 32) would gain 2 % more and double the kernels."""
+CHOICES = ("t3_g32", "t4_g32", "t5_g32", "k6_g32", "int8_g32")
+"""By rising bits. Other rows between them would gain 2 % more and double the kernels."""
+MEASURED = "t4_g32"
+"""What each matrix is in turn."""
 Shape = tuple[int, ...]
 
 
@@ -37,23 +40,42 @@ def with_measured_bits(
 ) -> Plan:
     """The plan with as many bits, where rows of a text say they are worth most; the plan itself for
     recipes that are not of several schemes. `found` gets the matrices as they were measured."""
-    base = scheme(plan.options.recipe.linear)
-    if not plan.options.recipe.rules or base.table or not base.block:
+    base, wanted = scheme(plan.options.recipe.linear), plan.options.bits
+    if not plan.options.recipe.rules or not base.block:
         return plan
-    choices = [name for name in CHOICES if scheme(name).bits >= base.bits]
     shapes = {n: s for n, s in _shapes(plan).items() if _may_change(plan, n, s)}
-    lost = losses(plan, rows, dict.fromkeys(shapes, scheme(choices[0])), found, progress)
+    lost = losses(plan, rows, dict.fromkeys(shapes, scheme(MEASURED)), found, progress)
     shapes = {name: shapes[name] for name in lost}
     bits = sum(_bits(plan.schemes[name], shape) for name, shape in shapes.items())
+    if wanted:
+        bits = wanted * sum(map(prod, shapes.values()))
+    choices = _affordable(bits, shapes)
     options = replace(plan.options, rules=tuple(allotted(lost, shapes, choices, bits).items()))
     return make_plan(plan.checkpoint, plan.target, options)
+
+
+def _affordable(bits: float, shapes: Mapping[str, Shape]) -> Sequence[str]:
+    """The choices from the best one on that all matrices can be of: a loss that was measured too
+    small on a few tokens would be four times as large with a bit less.
+
+    Raises UnsupportedError for fewer bits than there are.
+    """
+    weights = max(sum(map(prod, shapes.values())), 1)
+    each = [sum(_bits(choice, shape) for shape in shapes.values()) for choice in CHOICES]
+    if bits < each[0]:
+        raise UnsupportedError(
+            f"--bits {bits / weights:g}: {CHOICES[0]} has the fewest bits, {each[0] / weights:.2f} "
+            f"a weight of this model with its scales; give --bits {each[0] / weights + 0.01:.2f} "
+            "or more"
+        )
+    return CHOICES[sum(cost <= bits for cost in each) - 1 :]
 
 
 def allotted(
     losses: Mapping[str, float], shapes: Mapping[str, Shape], choices: Sequence[str], bits: float
 ) -> dict[str, str]:
     """One of `choices`, which go by rising bits, for each matrix: of at most so many bits together,
-    if there are enough for the first. losses: of each when it is of the first."""
+    if there are enough for the first. losses: of each when all are of one scheme."""
     chosen = dict.fromkeys(shapes, choices[0])
     left = bits - sum(_bits(choices[0], shape) for shape in shapes.values())
     steps = []

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from mlcc_compiler.calibration.feedback import Moments, round_with_feedback
+from mlcc_compiler.calibration.feedback import Grid, Moments, round_with_feedback
 from mlcc_compiler.calibration.forward import (
     UNTIL_HEAD,
     Forward,
@@ -107,8 +107,7 @@ def calibrate(
     Raises CheckpointError for weights that are damaged.
     """
     known = {name: scheme(row) for name, row in plan.schemes.items()}
-    # Codes on a line, and few of them: tables and 8 bits gain nothing.
-    known = {n: s for n, s in known.items() if not s.is_float and not s.table and s.bits < 8}
+    known = {n: s for n, s in known.items() if s.bits < 8 and (s.block or not s.table)}
     model, weights = runnable(plan, max(map(len, rows))), LayerWeights(plan)
     rounding = Rounding(plan, found, known, weights)
     with one_core():
@@ -187,11 +186,11 @@ def _parts(rows: Sequence[Sequence[int]]) -> list[list[Sequence[int]]]:
 
 def round_matrix(weight: Floats, how: Scheme, moments: Moments) -> Quantized:
     """A matrix f32 [N, K] as codes of a scheme, for inputs with these moments."""
-    grid = quantize(weight, how, moments.power)
-    scale = group_scales(grid)
-    offset = group_minima(grid)
+    nearest = quantize(weight, how, moments.power)
+    scale, offset = group_scales(nearest), group_minima(nearest)
     if offset is None:
-        zero = np.full_like(scale, how.middle) if grid.zeros is None else grid.zeros.astype("f4")
-        offset = -scale * zero
-    codes = round_with_feedback(weight, (scale, offset), how.levels, moments, cores())
-    return replace(grid, codes=codes)
+        zero = 0 if how.table else how.middle if nearest.zeros is None else nearest.zeros
+        offset = -scale * np.asarray(zero, np.float32)
+    values = np.asarray(how.table or range(how.levels + 1), np.float32)
+    grid = Grid(scale, offset, values)
+    return replace(nearest, codes=round_with_feedback(weight, grid, moments, cores()))

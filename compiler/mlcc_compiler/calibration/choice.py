@@ -21,6 +21,11 @@ def settled(plan: Plan) -> Plan:
     Raises UnsupportedError if what was asked for could do nothing.
     """
     asked, earlier = plan.options.calibrate, plan.options.reuse_weights
+    if plan.options.bits is not None and asked in (None, RANDOM, NOTHING):
+        raise UnsupportedError(
+            f"--bits {plan.options.bits:g}: a text says where bits are worth most; give one with "
+            "--calibrate FILE, or --calibrate default"
+        )
     if asked is not None and asked != NOTHING:
         _check(plan, asked)
         return plan
@@ -62,17 +67,22 @@ def _with(plan: Plan, calibrate: str | None) -> Plan:
 def _by_sizes(plan: Plan) -> bool:
     """Whether the recipe's search asks what errors weigh: of two-level schemes it does."""
     how = scheme(plan.options.recipe.linear)
-    return how.block > 0 and not how.table
+    return how.block > 0 and (how.curve is not None or not how.table)
 
 
 def _check(plan: Plan, asked: str) -> None:
     options, how = plan.options, scheme(plan.options.recipe.linear)
     if options.reuse_weights is not None:
         raise UnsupportedError("--calibrate rounds weights, --reuse-weights takes them as they are")
-    if how.bits >= 8 or how.table:
+    if how.bits >= 8 or (how.table and not how.block):
         raise UnsupportedError(
             f"--calibrate has nothing to do for --quant {options.quant}, whose linears are "
             f"{how.name}; use it with q3, q4, q5 or q6, or leave it out"
+        )
+    if options.bits is not None and not (options.recipe.rules and how.block):
+        raise UnsupportedError(
+            f"--bits {options.bits:g} has nothing to give for --quant {options.quant}, all "
+            f"of whose linears are {how.name}; use it with q3, q4, q5 or q6, or leave it out"
         )
     if asked == RANDOM and not _by_sizes(plan):
         raise UnsupportedError(

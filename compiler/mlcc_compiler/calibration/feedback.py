@@ -74,31 +74,36 @@ class Moments:
             return cls(order, np.ascontiguousarray(factor), ordered, power)
 
 
-Grid = tuple[Floats, Floats]
-"""Of each group of a row, [N, K / group]: value = scale * code + offset."""
+@dataclass(frozen=True)
+class Grid:
+    """What the weights of a matrix may become: scale * values[code] + offset."""
+
+    scale: Floats
+    """Of each group of a row, [N, K / group]."""
+    offset: Floats
+    values: Floats
+    """Rising whole numbers, at most 256 apart: 0, 1, 2 and so on, or a table's."""
+
+    def rows(self, rows: slice) -> Grid:
+        return Grid(self.scale[rows], self.offset[rows], self.values)
 
 
-def round_with_feedback(
-    weight: Floats, grid: Grid, levels: int, moments: Moments, cores: int
-) -> Codes:
-    """Codes 0 .. levels [N, K] of a matrix f32 [N, K] on fixed grids. Rows do not meet."""
+def round_with_feedback(weight: Floats, grid: Grid, moments: Moments, cores: int) -> Codes:
+    """Codes [N, K] of a matrix f32 [N, K] on a fixed grid. Rows do not meet."""
     n, k = weight.shape
     codes = np.empty((n, k), np.uint8)
     step = max(1, -(-n // cores))
 
     def run(rows: slice) -> None:
-        scale, offset = (part[rows] for part in grid)
-        codes[rows] = _round_rows(weight[rows], scale, offset, levels, moments)
+        codes[rows] = _round_rows(weight[rows], grid.rows(rows), moments)
 
     with ThreadPoolExecutor(cores) as pool:
         list(pool.map(run, (slice(i, i + step) for i in range(0, n, step))))
     return codes
 
 
-def _round_rows(
-    weight: Floats, scale: Floats, offset: Floats, levels: int, moments: Moments
-) -> Codes:
-    rows = _Rows(weight, scale, offset, levels, moments)
+def _round_rows(weight: Floats, grid: Grid, moments: Moments) -> Codes:
+    rows = _Rows(weight, grid, moments)
     rows.round()
     for _ in range(SWEEPS):
         rows.descend()
@@ -111,18 +116,22 @@ class _Rows:
     """Some rows of a matrix while they are rounded. A column of the matrix is a row here, in the
     order of rounding."""
 
-    def __init__(
-        self, weight: Floats, scale: Floats, offset: Floats, levels: int, moments: Moments
-    ) -> None:
-        self.levels, self.moments = levels, moments
+    def __init__(self, weight: Floats, grid: Grid, moments: Moments) -> None:
+        self.values, self.moments = grid.values, moments
         self.columns = np.ascontiguousarray(weight.T[moments.order])
         self.errors = np.empty_like(self.columns)
         """Weight less what stands for it."""
         self.codes = np.empty(self.columns.shape, np.uint8)
-        self._group = moments.order // (weight.shape[1] // scale.shape[1])
-        self._scales, self._offsets = (np.ascontiguousarray(a.T) for a in (scale, offset))
+        self._group = moments.order // (weight.shape[1] // grid.scale.shape[1])
+        self._scales, self._offsets = (np.ascontiguousarray(a.T) for a in (grid.scale, grid.offset))
         known = np.where(self._scales == 0, np.float32(1), self._scales)
         self._inverses = np.where(self._scales == 0, np.float32(0), 1 / known)
+        self._nearest: Codes | None = None
+        """The code of each whole number from the least value to the largest; None = that number."""
+        if len(self.values) <= self.values[-1]:
+            whole = np.arange(self.values[0], self.values[-1] + 1)
+            between = (self.values[1:] + self.values[:-1]) / 2
+            self._nearest = np.searchsorted(between, whole).astype(np.uint8)
 
     def round(self) -> None:
         """All columns, one after the other (LDLQ)."""
@@ -159,9 +168,14 @@ class _Rows:
         g = self._group[j]
         wanted -= self._offsets[g]
         wanted *= self._inverses[g]
+        np.clip(wanted, self.values[0], self.values[-1], out=wanted)
         np.rint(wanted, out=wanted)
-        np.clip(wanted, 0, self.levels, out=wanted)
-        self.codes[j] = wanted
+        if self._nearest is None:
+            self.codes[j] = wanted
+        else:
+            wanted -= self.values[0]
+            self.codes[j] = self._nearest[wanted.astype(np.uint8)]
+            wanted = self.values[self.codes[j]]
         wanted *= self._scales[g]
         wanted += self._offsets[g]
         np.subtract(self.columns[j], wanted, out=self.errors[j])

@@ -36,7 +36,9 @@ def quantize(
     n, k = weight.shape
     scheme.group_of(k)
     fast = compiled.pays(n * k)
-    family = lookup if scheme.table else two_level if scheme.block else one_level
+    family = two_level if scheme.block else one_level
+    if scheme.table and not scheme.curve:
+        family = lookup
 
     def run(rows: slice) -> Quantized:
         part = np.ascontiguousarray(weight[rows], np.float32)

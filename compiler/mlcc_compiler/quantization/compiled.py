@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from mlcc_compiler.quantization.quantized import Codes, Floats
-from mlcc_compiler.quantization.ranges import SHRINK, SHRUNK, WIDER
+from mlcc_compiler.quantization.ranges import INVERSE, SHRINK, SHRUNK, STRETCHED, WIDER
+from mlcc_compiler.quantization.schemes import Scheme
 
 PAYS = 1 << 22
 """Weights of this process from which on kernels are compiled."""
@@ -80,6 +81,15 @@ def fit_symmetric(groups: Floats, middle: int, power: Floats | None) -> Floats:
     return scale[0]
 
 
+def fit_curve(groups: Floats, scheme: Scheme, power: Floats | None) -> Floats:
+    """As `ranges.fit_curve` of groups.T, likewise."""
+    n, group = groups.shape
+    scale = aligned((1, n))
+    fit = _built("fit_curve", group, scheme, INVERSE, STRETCHED[scheme.bits], power is not None)
+    fit(as_aligned(groups), *_turned(power, group), scale)
+    return scale[0]
+
+
 def _turned(power: Floats | None, group: int) -> list[Floats]:
     """The sizes as the kernels take them: for each vector of groups until they repeat, those of a
     column of the groups side by side."""
@@ -111,6 +121,14 @@ def codes(groups: Floats, low: Floats, inverse: Floats, least: int, most: int) -
     found = aligned(groups.shape, "uint8")
     start, per_step, x = (as_aligned(a) for a in (low[:, None], inverse[:, None], groups))
     _built("codes", groups.shape[1], least, most)(x, start, per_step, found)
+    return np.asarray(found)
+
+
+def places(groups: Floats, inverse: Floats, between: Floats) -> Codes:
+    """How many of `between`, which rise, are less than groups * inverse: u8 [M, group]."""
+    found = aligned(groups.shape, "uint8")
+    per_step, x = (as_aligned(a) for a in (inverse[:, None], groups))
+    _built("places", groups.shape[1], tuple(between.tolist()))(x, per_step, found)
     return np.asarray(found)
 
 

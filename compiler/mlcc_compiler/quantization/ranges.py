@@ -10,8 +10,12 @@ along whole vectors. Not here: the order of bytes, schemes by name.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import numpy as np
 import numpy.typing as npt
+
+from mlcc_compiler.quantization.schemes import Scheme
 
 Floats = npt.NDArray[np.float32]
 
@@ -21,6 +25,14 @@ SHRUNK = (1.06, 1.0, 0.94, 0.88, 0.8)
 """The same for ranges around zero, as factors."""
 SHRINK = (1.1, 1.05, 1.0, 0.95, 0.9, 0.85, 0.8, 0.75, 0.7)
 """Of one level: factors of the range that a group's weights have."""
+STRETCHED = {
+    3: (1.06, 0.97, 0.89, 0.81),
+    4: (1.05, 1.0, 0.94, 0.88, 0.8),
+    5: (1.09, 1.05, 1.01, 0.96),
+}
+"""The same for curves of so many bits, which are also turned round."""
+INVERSE = (0.9596, -0.9256, 0.7336)
+"""t = s (p + q s**2 + r s**4) within .004 where t + 2 t**3 = s, up to t = 1/2."""
 TINY = np.float32(1e-30)
 
 
@@ -85,16 +97,60 @@ def _least_squares(
 def fit_symmetric(x: Floats, weight: Floats, middle: int) -> Floats:
     """The scale, of either sign, f32 [M], for x [group, M] ~ scale * code, codes -middle ..
     middle - 1."""
+
+    def nearest(q: Floats) -> None:
+        np.rint(q, out=q)
+        np.clip(q, -middle, middle - 1, out=q)
+
+    return _fit_scale(x, weight, -middle, [1 / shrink for shrink in SHRUNK], nearest)
+
+
+def fit_curve(x: Floats, weight: Floats, scheme: Scheme) -> Floats:
+    """The same for x ~ scale * value, values on the scheme's curve."""
+    assert scheme.curve is not None
+    a, c = map(np.float32, scheme.curve)
+    n, middle, levels = (np.float32(v) for v in (2**scheme.bits, scheme.levels / 2, scheme.levels))
+    first, second, third = map(np.float32, INVERSE)
+
+    def nearest(q: Floats) -> None:
+        """By the inverse: exact but for some that lie halfway between two values."""
+        q += c
+        q *= np.float32(1) / a
+        square = q * q
+        q *= (third * square + second) * square + first
+        q *= n
+        q += middle
+        np.rint(q, out=q)
+        np.clip(q, 0, levels, out=q)
+        q -= middle
+        q *= np.float32(1) / n
+        q *= (np.float32(2) * a) * (q * q) + a
+        q += np.float32(0.5) - c
+        np.floor(q, out=q)
+
+    factors = [sign / stretch for stretch in STRETCHED[scheme.bits] for sign in (1, -1)]
+    return _fit_scale(x, weight, scheme.table[0], factors, nearest)
+
+
+def _fit_scale(
+    x: Floats,
+    weight: Floats,
+    end: float,
+    factors: Sequence[float],
+    nearest: Callable[[Floats], None],
+) -> Floats:
+    """The scale f32 [M] of least weighted squares for x [group, M] ~ scale * value, of a few: the
+    one at which x reaches the value `end`, divided by each of `factors`. `nearest` makes values of
+    any numbers."""
     low, high = x.min(axis=0), x.max(axis=0)
-    full = np.where(-low > high, low, high) / np.float32(-middle)
+    full = np.where(-low > high, low, high) / np.float32(end)
     safe = np.where(full == 0, np.float32(1), full)
     wx = weight * x
     scale, best = full, np.full(x.shape[1], -1, np.float32)
     q, wq = np.empty_like(x), np.empty_like(x)
-    for shrink in SHRUNK:
-        np.multiply(x, np.float32(1 / shrink) / safe, out=q)
-        np.rint(q, out=q)
-        np.clip(q, -middle, middle - 1, out=q)
+    for factor in factors:
+        np.multiply(x, np.float32(factor) / safe, out=q)
+        nearest(q)
         np.multiply(weight, q, out=wq)
         wq *= q
         sum_qq = wq.sum(axis=0)

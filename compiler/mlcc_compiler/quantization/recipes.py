@@ -13,6 +13,8 @@ from fnmatch import fnmatchcase
 from mlcc.errors import UnsupportedError
 from mlcc_compiler.quantization.schemes import MIDDLE, ZEROS, affine, scheme
 
+_GATED = ("gate", "up", "down")
+
 DEFAULT = "q4"
 """The recipe for a checkpoint of floats, unless one is asked for."""
 KEEP = "keep"
@@ -55,7 +57,8 @@ def _mixed(name: str, linear: str, **better: str) -> Recipe:
 
     Measured on Gemma 3 270M, by class of matrices, as KL divergence per bit spent
     (docs/quantization.md): v is 3 % of the weights and a quarter of the loss, then down. Experts,
-    of which each token reads few, all get `linear`.
+    of which each token reads few, all get `linear`. What those losses make of other mixtures was
+    computed from them (`calibration/budget.py`).
     """
     rules = ((f"*.{part}_proj.weight", row) for part, row in better.items())
     return Recipe(name, linear, "int8_g32", "int8_g32", (("*.experts.*", linear), *rules))
@@ -68,11 +71,11 @@ RECIPES = {
         Recipe("bf16", "bf16", "bf16", "bf16"),
         Recipe("f16", "f16", "f16", "f16"),
         *(_recipe(b, g, s) for b in (8, 4) for s in (True, False) for g in (32, 16, 64, 128)),
-        _mixed("q3", "k3_g32", v="k5_g32", down="k4_g32"),
-        _mixed("q4s", "k4_g32", v="k6_g32"),
-        _mixed("q4", "k4_g32", v="k6_g32", down="k5_g64"),
-        _mixed("q4l", "k4_g32", v="k6_g32", k="k6_g32", down="k5_g32", up="k5_g64"),
-        _mixed("q5", "k5_g32", v="k6_g32", down="k6_g32"),
+        _mixed("q3", "t3_g32", v="t5_g32", k="t4_g32", down="t4_g32", up="t4_g32"),
+        _mixed("q4s", "t4_g32", v="k6_g32", k="t5_g32", down="t5_g32"),
+        _mixed("q4", "t4_g32", v="t5_g32", down="t5_g32", up="t5_g32"),
+        _mixed("q4l", "t4_g32", v="k6_g32", k="k6_g32", **dict.fromkeys(_GATED, "t5_g32")),
+        _mixed("q5", "t5_g32", v="k6_g32", down="k6_g32"),
         _mixed("q6", "k6_g32", v="int8_g32"),
         Recipe(KEEP, "bf16", "bf16", "bf16", keeps=True),
     )

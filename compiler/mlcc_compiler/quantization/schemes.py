@@ -4,7 +4,8 @@
                 (Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, AWQ, GPTQ, MLX, int8 rows)
     two-level   groups whose scales (and minima) are small integers, times a float16 per block of
                 256 weights (Q2_K to Q6_K) or 1,024 (our own k3 to k6)
-    table       codes that are places in a table of 16 values (IQ4_NL, IQ4_XS, MXFP4, NF4)
+    table       codes that are places in a table of 8, 16 or 32 values (IQ4_NL, IQ4_XS, MXFP4, NF4;
+                our own t3 to t5), with scales of one level or two
 
 A weight of [N, K] with its group g = k // group and its block b = k // block is, in float32,
 
@@ -22,6 +23,7 @@ codes `codec.py`'s; which matrix gets which scheme `recipes.py`'s and `apply.py`
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 
@@ -55,6 +57,8 @@ class Scheme:
     largest."""
     table: tuple[float, ...] = ()
     """What codes stand for; () = themselves, less the offset."""
+    curve: tuple[int, int] | None = None
+    """(a, c) of a table that is computed: see CURVES."""
     scale_dtype: str = "float16"
     """Of `scales`: float16, float32, or uint8 for a power of two, 2**(byte - 127) (e8m0)."""
 
@@ -134,8 +138,23 @@ def _own(bits: int, group: int, offset: str = MINIMA) -> Scheme:
     return Scheme(f"k{bits}_g{group}", bits, group, offset, block=1024, sub_range=(least, 127))
 
 
+def _curved(bits: int, curve: tuple[int, int]) -> Scheme:
+    """The same with values on a curve, closer about zero, in the place of levels that are evenly
+    spread, and of a minimum."""
+    a, c = curve
+    places = ((code + 0.5) / 2**bits - 0.5 for code in range(2**bits))
+    table = tuple(math.floor(a * (t + 2 * t**3) - c + 0.5) for t in places)
+    name, sub_range = f"t{bits}_g32", (-128, 127)
+    return Scheme(name, bits, 32, block=1024, sub_range=sub_range, table=table, curve=curve)
+
+
 IQ4 = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
 """The values of IQ4_NL and IQ4_XS (ggml)."""
+CURVES = {3: (200, 6), 4: (184, 3), 5: (173, 4)}
+"""Where 2**bits values lie well for normal weights, 32 of which share the scale that is best for
+them: a (t + 2 t**3) - c of t = (code + 1/2) / 2**bits - 1/2, rounded. The best table of all (by
+turns, scales for values and values for scales; Lloyd, 1982) has 2 % less error at 3 bits and none
+less at 4 and 5; a GPU computes a curve sooner than it looks 32 values up."""
 E2M1 = (0, 0.5, 1, 1.5, 2, 3, 4, 6, 0, -0.5, -1, -1.5, -2, -3, -4, -6)
 """The values of a 4-bit float, by its bits (OCP Microscaling Formats 1.0)."""
 NF4 = (
@@ -163,6 +182,7 @@ SCHEMES = {
         _two_level("q6_k", 6, 16, MIDDLE, (-128, 127)),
         *(_own(b, g) for b in (3, 4, 5) for g in (32, 64)),
         _own(6, 32, MIDDLE),
+        *(_curved(bits, curve) for bits, curve in CURVES.items()),
         Scheme("iq4_nl", 4, 32, table=IQ4),
         Scheme("iq4_xs", 4, 32, table=IQ4, block=256, sub_range=(-32, 31)),
         Scheme("mxfp4", 4, 32, table=E2M1, scale_dtype="uint8"),

@@ -1,6 +1,6 @@
-"""Codes and scales of two-level schemes (GGUF's K-quants): each group's scale, and its minimum if
-the scheme has one, is searched for by `ranges.py`, rounded to an integer times the block's
-float16, and the codes are rounded once more with what that gives.
+"""Codes and scales of two-level schemes (GGUF's K-quants, and all of our own): each group's scale,
+and its minimum if the scheme has one, is searched for by `ranges.py`, rounded to an integer times
+the block's float16, and the codes are rounded once more with what that gives.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from mlcc_compiler.quantization import compiled
 from mlcc_compiler.quantization.one_level import halves, inverse
 from mlcc_compiler.quantization.quantized import Array, Floats, Quantized, group_minima
 from mlcc_compiler.quantization.quantized import group_scales as scales_of
-from mlcc_compiler.quantization.ranges import fit_ranges, fit_symmetric, importances
+from mlcc_compiler.quantization.ranges import fit_curve, fit_ranges, fit_symmetric, importances
 from mlcc_compiler.quantization.schemes import MINIMA, Scheme
 
 _LEAST = np.float32(2.0**-24)
@@ -48,15 +48,23 @@ def encode(
         lows, sub_minima = two_levels(-minimum, scheme, k)
         q = Quantized(scheme, empty, blocks, None, -lows, sub_scales, sub_minima)
     else:
-        middle = scheme.middle
-        if fast:
-            one = compiled.fit_symmetric(groups, middle, power)
-        else:
-            one = fit_symmetric(x, errors, middle)
-        scale = one.reshape(shape)
+        scale = _one_scale(scheme, x, errors, groups if fast else None, power).reshape(shape)
         blocks, sub_scales = two_levels(scale, scheme, k)
         q = Quantized(scheme, empty, blocks, sub_scales=sub_scales)
     return _with_codes(q, x, groups if fast else None)
+
+
+def _one_scale(
+    scheme: Scheme, x: Floats, errors: Floats, groups: Floats | None, power: Floats | None
+) -> Floats:
+    """Of each group of a scheme without minima, [M]; by compiled kernels, if groups are given."""
+    if scheme.curve:
+        if groups is not None:
+            return compiled.fit_curve(groups, scheme, power)
+        return fit_curve(x, errors, scheme)
+    if groups is not None:
+        return compiled.fit_symmetric(groups, scheme.middle, power)
+    return fit_symmetric(x, errors, scheme.middle)
 
 
 def two_levels(scales: Floats, scheme: Scheme, k: int) -> tuple[Array, Array]:
@@ -83,6 +91,8 @@ def _with_codes(q: Quantized, x: Floats, groups: Floats | None) -> Quantized:
     """Codes, of weights [group, groups of all rows], for the scales as they are stored. By compiled
     kernels, if the same weights are given as rows."""
     scales, minima = scales_of(q).reshape(-1), group_minima(q)
+    if q.scheme.table:
+        return _with_places(q, scales, x, groups)
     low = scales * np.float32(-q.scheme.middle) if minima is None else minima.reshape(-1)
     if groups is not None:
         found = compiled.codes(groups, low, inverse(scales), 0, q.scheme.levels)
@@ -92,4 +102,16 @@ def _with_codes(q: Quantized, x: Floats, groups: Floats | None) -> Quantized:
     np.rint(codes, out=codes)
     np.clip(codes, 0, q.scheme.levels, out=codes)
     q.codes[:] = codes.astype(np.uint8).T.reshape(q.shape)
+    return q
+
+
+def _with_places(q: Quantized, scales: Floats, x: Floats, groups: Floats | None) -> Quantized:
+    """The same of a table, which rises."""
+    table = np.asarray(q.scheme.table, np.float32)
+    between = (table[1:] + table[:-1]) / np.float32(2)
+    if groups is not None:
+        found = compiled.places(groups, inverse(scales), between)
+        return replace(q, codes=found.reshape(q.shape))
+    places = np.searchsorted(between, x * inverse(scales))
+    q.codes[:] = places.astype(np.uint8).T.reshape(q.shape)
     return q

@@ -145,13 +145,24 @@ def matrix_dot(acc: Expr, rows: Expr, columns: Expr) -> Expr:
 
 
 def byte_shuffle(isa: Isa, table: Sequence[int], index: Expr) -> Expr:
-    """table[index] for every byte of u8x4L `index`, which holds 0 .. 15; `table` has 16 bytes."""
-    lanes, kind = isa.lanes, f"uint8x{4 * isa.lanes}"
-    name = _SHUFFLES.get((isa.dot.removesuffix("vnni"), isa.vector_bits), "")
+    """table[index] for every byte of u8x4L `index`; `table` has 8, 16 or 32 bytes."""
+    name, neon = _SHUFFLES.get((isa.dot.removesuffix("vnni"), isa.vector_bits), ""), False
     if isa.dot.startswith("neon"):
-        name = "llvm.aarch64.neon.tbl1"
+        name, neon = "llvm.aarch64.neon.tbl1", True
     if not name:
-        return _select(table, index, 4 * lanes)
+        return _select(table, index, 4 * isa.lanes)
+    low = _shuffled(name, isa.lanes, table[:16], index)
+    if len(table) <= 16:
+        return low
+    fifth = T.Broadcast(T.uint8(16), 4 * isa.lanes)
+    if neon:  # whose shuffle gives 0 for an index that is too large
+        return low | _shuffled(name, isa.lanes, table[16:], index ^ fifth)
+    high = _shuffled(name, isa.lanes, table[16:], index)  # whose shuffle sees four bits
+    return T.Select((index & fifth) == fifth, high, low)
+
+
+def _shuffled(name: str, lanes: int, table: Sequence[int], index: Expr) -> Expr:
+    kind = f"uint8x{4 * lanes}"
     words = [int.from_bytes(bytes(table[i : i + 4]), "little") for i in range(0, 16, 4)]
     spread = [T.Broadcast(T.uint32(word), lanes) for word in words]
     values = T.Shuffle(spread, [i % 4 * lanes + i for i in range(lanes)])

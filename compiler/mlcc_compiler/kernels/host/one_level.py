@@ -5,6 +5,8 @@ same bits. Not here: what a vector is (`vectors.py`).
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from mlcc_compiler._tvm import B, IRBuilder, T
@@ -92,23 +94,44 @@ def largest(group: int) -> PrimFunc:
 
 def codes(group: int, least: int, most: int) -> PrimFunc:
     """PrimFunc(x[M, group], low[M, 1], inverse[M, 1], codes u8[M, group]): (x - low) * inverse,
-    rounded, least .. most, less the least. A group is a row, as weights and codes lie, so that
-    nothing is turned round."""
+    rounded, least .. most, less the least."""
+
+    def code(x: Expr, start: Expr, per_step: Expr) -> Expr:
+        whole = rounded((x - start) * per_step)
+        return T.min(T.max(whole, spread(least)), spread(most)) - spread(least)
+
+    return _each(group, 2, code)
+
+
+def places(group: int, between: tuple[float, ...]) -> PrimFunc:
+    """PrimFunc(x[M, group], inverse[M, 1], codes u8[M, group]): how many of `between` are less than
+    x * inverse."""
+
+    def place(x: Expr, per_step: Expr) -> Expr:
+        value, found = B.bind(x * per_step), spread(0)
+        for bound in between:
+            found = B.bind(found + T.Select(value > spread(bound), spread(1), spread(0)))
+        return found
+
+    return _each(group, 1, place)
+
+
+def _each(group: int, numbers: int, code: Callable[..., Expr]) -> PrimFunc:
+    """PrimFunc(x[M, group], so many numbers of a group [M, 1], codes u8[M, group]). A group is a
+    row, as weights and codes lie, so that nothing is turned round."""
     with IRBuilder() as builder, B.prim_func(s_tir=True, private=False):
         B.func_attr({"tirx.noalias": True, "tirx.is_scheduled": True})
         m = T.int64()
-        rows = [(group, "float32"), (1, "float32"), (1, "float32"), (group, "uint8")]
+        rows = [(group, "float32"), *[(1, "float32")] * numbers, (group, "uint8")]
         handles = [B.arg(f"a{i}", T.handle()) for i in range(len(rows))]
-        x, low, inverse, found = (
+        x, *others, found = (
             B.match_buffer(h, (m, n), kind) for h, (n, kind) in zip(handles, rows, strict=True)
         )
         with B.serial(m) as row:
-            start = B.bind(T.Broadcast(low[row, 0], LANES))
-            per_step = B.bind(T.Broadcast(inverse[row, 0], LANES))
+            own = [B.bind(T.Broadcast(other[row, 0], LANES)) for other in others]
             with B.serial(group // LANES) as j:
                 at = [row, j * LANES]
-                code = rounded((x.vload(at, FLOATS) - start) * per_step)
-                code = T.min(T.max(code, spread(least)), spread(most)) - spread(least)
-                whole = T.Cast(f"uint8x{LANES}", T.Cast(f"int32x{LANES}", code))
-                B.buffer_store(found, whole, [row, T.Ramp(j * LANES, 1, LANES)])
+                whole = T.Cast(f"int32x{LANES}", code(x.vload(at, FLOATS), *own))
+                narrow = T.Cast(f"uint8x{LANES}", whole)
+                B.buffer_store(found, narrow, [row, T.Ramp(j * LANES, 1, LANES)])
     return builder.get()

@@ -7,6 +7,8 @@ here: what is a candidate (the caller's numbers), the two levels, what a vector 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import numpy as np
 
 from mlcc_compiler._tvm import B, T
@@ -22,6 +24,7 @@ from mlcc_compiler.kernels.host.vectors import (
     spread,
     turned,
 )
+from mlcc_compiler.quantization.schemes import Scheme
 
 TINY = np.float32(1e-30)
 
@@ -91,6 +94,45 @@ def fit_ranges(group: int, candidates: int, sized: bool) -> PrimFunc:
 def fit_symmetric(group: int, middle: int, shrunk: tuple[float, ...], sized: bool) -> PrimFunc:
     """PrimFunc(x[M, group], scale[1, M]), if `sized` with powers, as above, after x."""
 
+    def nearest(q: Expr) -> Expr:
+        return T.min(T.max(rounded(q), spread(-middle)), spread(middle - 1))
+
+    return _fit_scale(group, -middle, [1 / shrink for shrink in shrunk], sized, nearest)
+
+
+def fit_curve(
+    group: int,
+    scheme: Scheme,
+    inverse: tuple[float, ...],
+    stretched: tuple[float, ...],
+    sized: bool,
+) -> PrimFunc:
+    """The same for values on the scheme's curve."""
+    assert scheme.curve is not None
+    a, c = map(np.float32, scheme.curve)
+    n, middle, one = np.float32(2**scheme.bits), np.float32(scheme.levels / 2), np.float32(1)
+    first, second, third = map(spread, inverse)
+
+    def nearest(q: Expr) -> Expr:
+        s = B.bind((q + spread(c)) * spread(one / a))
+        square = B.bind(s * s)
+        t = s * ((third * square + second) * square + first)
+        code = rounded(t * spread(n) + spread(middle))
+        code = T.min(T.max(code, spread(0)), spread(scheme.levels))
+        t = B.bind((code - spread(middle)) * spread(one / n))
+        value = t * (spread(2 * a) * (t * t) + spread(a)) + spread(np.float32(0.5) - c)
+        return intrinsic("llvm.floor", value)
+
+    factors = [sign / stretch for stretch in stretched for sign in (1, -1)]
+    return _fit_scale(group, scheme.table[0], factors, sized, nearest)
+
+
+def _fit_scale(
+    group: int, end: float, factors: Sequence[float], sized: bool, nearest: Callable[[Expr], Expr]
+) -> PrimFunc:
+    """Of the scale at which a group reaches the value `end`, divided by each of `factors`, the
+    best, fitted to the values that it gives."""
+
     def body(arrays: list[Expr], m: Expr) -> None:
         rows, *powers, scale = arrays
         x = turned(rows, group, m)
@@ -98,17 +140,16 @@ def fit_symmetric(group: int, middle: int, shrunk: tuple[float, ...], sized: boo
         power = _Powers(powers[0], m) if sized else None
         _, _, low, high = (B.bind(each) for each in _importances(x, weight, wx, group, power))
         largest = T.Select(spread(0) - low > high, low, high)
-        full = B.bind(largest / spread(-middle))
+        full = B.bind(largest / spread(end))
         safe = B.bind(T.Select(full == spread(0), spread(1), full))
         best = Vectors(2)  # the gain and the scale
         best[0], best[1] = spread(-1), full
-        for shrink in shrunk:
-            steps = B.bind(spread(np.float32(1 / shrink)) / safe)
+        for factor in factors:
+            steps = B.bind(spread(np.float32(factor)) / safe)
             of_q = Vectors(2)
             of_q[0], of_q[1] = spread(0), spread(0)
             with B.serial(group) as j:
-                q = rounded(x[j] * steps)
-                q = B.bind(T.min(T.max(q, spread(-middle)), spread(middle - 1)))
+                q = B.bind(nearest(x[j] * steps))
                 of_q[0] = of_q[0] + weight[j] * q * q
                 of_q[1] = of_q[1] + wx[j] * q
             sum_qq, sum_qx = B.bind(of_q[0]), B.bind(of_q[1])

@@ -8,15 +8,14 @@ Codes are scaled in float32, in one multiply-add, and rounded once. Not here: wh
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 from mlcc_compiler._tvm import B, T
 from mlcc_compiler.kernels import planes
 from mlcc_compiler.kernels.cpu import amx
-from mlcc_compiler.kernels.cpu.linear.codes import StepCodes
 from mlcc_compiler.kernels.cpu.linear.packing import COLUMN_VECTORS, STRETCH, CpuPacking
-from mlcc_compiler.kernels.cpu.linear.scales import Scales
+from mlcc_compiler.kernels.cpu.linear.stored import Stored
+from mlcc_compiler.kernels.cpu.linear.tile import Strip
 
 Expr = Any
 
@@ -63,20 +62,13 @@ def _write_codes(
     packing: CpuPacking, weights: Sequence[Expr], tile: Expr, step: Expr, put: Any
 ) -> None:
     """A stretch: a group, half of two, or part of one. A lane has four codes of a column."""
-    scales = Scales(packing, weights)
-    groups = max(STRETCH // packing.group, 1)
-    first = step * packing.vectors
-
-    def load(c: int, v: int) -> Expr:
-        column = c * _LANES * planes.STEP
-        return weights[0].vload([tile, first + v, column], f"uint8x{_LANES * planes.STEP}")
-
-    for c in range(COLUMN_VECTORS):
-        codes = StepCodes(packing.scheme, packing.isa, packing.steps, partial(load, c))
+    stored, groups = Stored(packing, weights), max(STRETCH // packing.group, 1)
+    first = B.bind(step * groups if groups > 1 else step // (packing.group // STRETCH))
+    stored.enter(tile, first, Strip(0, 1, COLUMN_VECTORS, _LANES))
+    each = packing.steps // groups
+    for c, codes in enumerate(stored.block(tile, step, 0, packing.steps)):
         for part in range(groups):
-            group = step * groups + part if groups > 1 else step // (packing.group // STRETCH)
-            scale, offset = _scale_and_offset(scales, (tile, B.bind(group)), c * _LANES)
-            each = packing.steps // groups
+            scale, offset = _scale_and_offset(stored, tile, first + part, c)
             for i in range(part * each, (part + 1) * each):
                 four = B.bind(T.reinterpret(f"uint32x{_LANES}", codes.step(i)))
                 values = [_byte(four, j) * scale + offset for j in range(planes.STEP)]
@@ -84,16 +76,17 @@ def _write_codes(
                 put(c, 2 * i + 1, amx.pair(*values[2:]))
 
 
-def _scale_and_offset(scales: Scales, at: tuple[Expr, Expr], column: int) -> tuple[Expr, Expr]:
+def _scale_and_offset(stored: Stored, tile: Expr, group: Expr, c: int) -> tuple[Expr, Expr]:
     """weight = code * scale + offset, of 16 columns. Of the middle of the codes it is exactly 0: a
     float16, or a product of one with an integer, times a byte is a float32."""
-    scale = scales.scale(at, column, _LANES)
-    if scales.minima:
-        return scale, scales.minimum(at, column, _LANES)
-    zero = scales.zero(at, column, _LANES)
-    number = T.float32(-zero) if isinstance(zero, int) else None
-    spread = T.Cast(_KIND, -zero) if number is None else T.Broadcast(number, _LANES)
-    return scale, B.bind(spread * scale)
+    scale, numbers = stored.scale(tile, group, c), stored.numbers
+    if numbers.minima:
+        return scale, stored.minimum(tile, group, c)
+    if numbers.middle is None:
+        zero = T.Cast(_KIND, numbers.zero((tile, group), c * _LANES, _LANES))
+    else:
+        zero = T.Broadcast(T.float32(numbers.middle), _LANES)
+    return scale, B.bind(T.Broadcast(T.float32(0), _LANES) - zero * scale)
 
 
 def _byte(words: Expr, place: int) -> Expr:

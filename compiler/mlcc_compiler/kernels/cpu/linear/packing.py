@@ -109,6 +109,11 @@ class CpuPacking:
     def stretches(self) -> int:
         return self.k // self.rows.group
 
+    def first_group(self, stretch: Any) -> Any:
+        """The group that a stretch lies in, or the first one in it."""
+        group, other = self.group, self.rows.group
+        return stretch // (group // other) if group >= other else stretch * (other // group)
+
     @property
     def steps(self) -> int:
         """Steps of four k in a stretch."""

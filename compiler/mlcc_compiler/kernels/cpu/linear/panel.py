@@ -22,6 +22,10 @@ from mlcc_compiler.kernels.cpu.linear.tile import Strip, for_each_strip
 Expr = Any
 
 
+_MOVED_BITS = 6
+"""Codes to which as many levels may be added: sums of two products still fit 16 bits (AVX2)."""
+
+
 class Panel:
     """Read like `Stored`, of the one tile that it was filled with."""
 
@@ -32,6 +36,9 @@ class Panel:
         each = (packing.groups, packing.width)
         self.scales = B.alloc_buffer(each, "float32")
         self.minima = B.alloc_buffer(each, "float32") if self.numbers.minima else None
+        self.moves = stored.middle is None and packing.scheme.bits <= _MOVED_BITS
+        """A column's zero points are made all the same."""
+        self.middle = packing.scheme.levels if self.moves else stored.middle
 
     def fill(self, tile: Expr) -> None:
         """Unpack a tile."""
@@ -49,10 +56,23 @@ class Panel:
     def _fill_block(self, tile: Expr, stretch: Expr, block: Expr, steps: int, strip: Strip) -> None:
         found = self.stored.block(tile, stretch, block, steps)
         first = B.bind(self._step(stretch, block))
+        each = steps // max(self.p.rows.group // self.p.group, 1)
         for step in range(steps):
             for c, codes in enumerate(found):
+                code = codes.step(step)
+                if self.moves:
+                    group = self.p.first_group(stretch) + step // each
+                    code = code + self._to_middle(tile, group, strip.column(c))
                 place = T.Ramp(strip.column(c) * planes.STEP, 1, planes.STEP * self.p.isa.lanes)
-                B.buffer_store(self.codes, codes.step(step), [first + step, place])
+                B.buffer_store(self.codes, code, [first + step, place])
+
+    def _to_middle(self, tile: Expr, group: Expr, column: Expr) -> Expr:
+        """By how much codes are moved up to have the largest zero point: four bytes a column."""
+        lanes = self.p.isa.lanes
+        zeros = self.numbers.zero((tile, group), column, lanes)
+        more = T.Broadcast(T.int32(self.p.scheme.levels), lanes) - zeros
+        four = more * T.Broadcast(T.int32(0x01010101), lanes)
+        return B.bind(T.reinterpret(f"uint8x{planes.STEP * lanes}", four))
 
     def _fill_scales(self, tile: Expr, group: Expr, strip: Strip) -> None:
         self.stored.ask(tile, group)

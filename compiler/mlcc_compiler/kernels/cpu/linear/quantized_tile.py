@@ -49,7 +49,11 @@ class QuantizedTile:
         self.strip = Strip(0, 1, 0, packing.isa.lanes)
         """The one that is being emitted."""
         self.shift = HALF if dot_bits(packing.scheme) == 8 and self.isa.signed_codes else 0
-        sums = partial(RowSums, packing, x_scale, x_sum, self._at)
+        self._get_ready()
+
+    def _get_ready(self) -> None:
+        """For the weight as it is read: sums of rows, see `_start` and `_scale`."""
+        sums = partial(RowSums, self.p, self.x_scale, self.x_sum, self._at)
         less = self._less
         self.starts = None if less == 0 else sums(1 if less is None else less)
         self.totals = sums(None) if self.stored.numbers.minima else None
@@ -71,17 +75,12 @@ class QuantizedTile:
         self, sums: Registers, rows: int, row: Expr, tile: Expr, first: Expr, count: Expr
     ) -> None:
         """Add some stretches: what they share, and sums of rows, are made ready before."""
-        self.weight.enter(tile, self._group(first), self.strip)
+        self.weight.enter(tile, self.p.first_group(first), self.strip)
         for ready in (self.starts, self.totals):
             if ready is not None:
                 ready.fill(rows * self.parts, row, first)
         with B.serial(count) as i:
             self._stretch(sums, rows, row, tile, B.bind(first + i))
-
-    def _group(self, stretch: Expr) -> Expr:
-        """The first that a stretch meets."""
-        mine, other = self.p.group, self.p.rows.group
-        return stretch // (mine // other) if mine >= other else stretch * (other // mine)
 
     def unpacked(self, tile: Expr) -> TileBody:
         """Emit the unpacking of a tile, and give what emits the register tiles of it."""
@@ -93,13 +92,14 @@ class QuantizedTile:
         """The same that reads a tile unpacked."""
         other = copy(self)
         other.weight = panel
+        other._get_ready()
         return other
 
     @property
     def _less(self) -> int | None:
         """What sums of activations are multiplied with where accumulators begin: less zero, as the
         bytes in the dot product have it; None if that is a number of each column."""
-        zero = self.stored.numbers.middle
+        zero = self.weight.middle
         return None if zero is None else self.shift - zero
 
     def _at(self, buffer: Expr, row: Expr, r: Expr, column: Expr) -> tuple[Expr, Expr]:
@@ -113,7 +113,7 @@ class QuantizedTile:
         p, rows = self.p, rows * self.parts
         count = max(p.rows.group // p.group, 1)
         if count == 1:
-            group = self._group(stretch)
+            group = self.p.first_group(stretch)
             self.weight.ask(tile, group)
             dots = self._start(rows, row, tile, stretch, group)
             self._dot(dots, rows, row, tile, stretch)

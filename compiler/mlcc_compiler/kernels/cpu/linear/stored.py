@@ -24,6 +24,8 @@ class Stored:
     def __init__(self, packing: CpuPacking, weights: Sequence[Expr]) -> None:
         self.p, self.codes, self.numbers = packing, weights[0], Scales(packing, weights)
         self.levels: dict[tuple[str, int], Expr] = {}
+        self.middle = self.numbers.middle
+        """The zero point of all codes; None: each group has its own."""
 
     def enter(self, tile: Expr, group: Expr, strip: Strip) -> None:
         """Emit what groups from this one on have in common, to the end of its block."""

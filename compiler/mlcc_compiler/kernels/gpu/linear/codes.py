@@ -19,6 +19,7 @@ from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.linear.packing import GpuPacking
 from mlcc_compiler.kernels.gpu.workgroup import Local, bind, int32, real
 from mlcc_compiler.kernels.planes import integers
+from mlcc_compiler.quantization import Scheme
 
 UNIT = 8
 """Neighbours along K that are read together: a word of 4-bit codes, 32 bytes of activations."""
@@ -33,10 +34,14 @@ class UnitCodes:
         self.gpu, self.packing = gpu, packing
         self.excess, self.factor = 0, 1.0
         self.table: tuple[int, ...] = ()
+        self._powers: tuple[float, ...] = ()
+        """Of a curve in the code itself, the factors of its powers, the highest first."""
         if packing.scheme.table:
             found = integers(packing.scheme.table)
             assert found is not None
             self.table, self.factor = found
+            if packing.scheme.curve:
+                self._powers = _powers(packing.scheme)
         elif packing.signed and not packing.scheme.is_float:
             self.excess = 8 - packing.scheme.bits
 
@@ -75,9 +80,19 @@ class UnitCodes:
                 part = and_(_shifted(words[0], to - step * plane.bits), mask)
             code = part if code is None else T.bitwise_or(code, part)
         code = bind(code)
+        if self._powers:
+            return keep([self._on_curve(value) for value in self._unsigned(code)])
         if self.table:
             return keep([self._value(code >> T.uint32(8 * i)) for i in range(4)])
         return self._signed(code) if self.packing.signed else self._unsigned(code)
+
+    def _on_curve(self, code: Expr) -> Expr:
+        """The value of a table that is a rounded curve, none of whose points is near a half."""
+        first, *others = self._powers
+        value = real(first)
+        for factor in others:
+            value = value * code + real(factor)
+        return T.floor(value)
 
     def _value(self, code: Expr) -> Expr:
         """What the lowest four bits stand for."""
@@ -100,6 +115,14 @@ class UnitCodes:
         """The unsigned bytes of a word."""
         low = [T.bitwise_and(word >> T.uint32(8 * i), T.uint32(255)) for i in range(4)]
         return keep([b.astype("float32") for b in low])
+
+
+def _powers(scheme: Scheme) -> tuple[float, ...]:
+    """A curve and a half, the floor of which is its table, as factors of powers of the code."""
+    assert scheme.curve is not None
+    (first, c), n, middle = scheme.curve, 2.0**scheme.bits, scheme.levels / 2
+    a, b = first / n, 2 * first / n**3
+    return b, -3 * b * middle, 3 * b * middle**2 + a, 0.5 - c - (b * middle**2 + a) * middle
 
 
 def _shifted(word: Expr, by: int) -> Expr:
