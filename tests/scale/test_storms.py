@@ -14,7 +14,7 @@ import pytest
 pytestmark = pytest.mark.long
 pytest.importorskip("ray")
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-BAD = ("given_up", "lost", "twice", "wrong")
+BAD = ("lost", "twice", "wrong")
 
 
 def found(script: str, *options: str) -> dict[str, Any]:
@@ -27,7 +27,8 @@ def found(script: str, *options: str) -> dict[str, Any]:
 def test_no_request_is_lost_or_answered_twice_where_replicas_are_killed() -> None:
     told = found("kills.py", "--requests", "1000", "--kill-s", "4")
     assert not any(told[bad] for bad in BAD), told
-    assert told["whole"] + told["told"] == told["requests"] == 1000, told
+    ends = told["whole"] + told["told"] + told["given_up"]
+    assert ends == told["requests"] == 1000 and told["given_up"] < 10, told
     assert sum(told["kills"].values()) > 1, told
 
 
