@@ -92,17 +92,44 @@ class Forward:
         for done in self.steps(until):
             progress(done, total)
 
-    def steps(self, until: str) -> Iterator[int]:
+    def steps(self, until: str, since: int = 0) -> Iterator[int]:
         """Up to the node that first reads value or weight `until`, which is not evaluated; a step
-        is a node, and says how many are done."""
+        is a node, and says how many are done. Of the nodes before `since` none is evaluated: the
+        values that others read of them are put in meanwhile (`take`)."""
         nodes = self.graph["nodes"]
         last_use = {name: i for i, node in enumerate(nodes) for name in node["in"]}
         for i, node in enumerate(self._before(until)):
+            if i < since:
+                yield i + 1
+                continue
             self.values[node["out"]] = self._evaluate(node)
             for name in {*node["in"], node["out"]}:
                 if last_use.get(name, len(nodes)) <= i:
                     self.values.pop(name, None)
             yield i + 1
+
+    def take(self, values: Mapping[str, Any], asked: Mapping[int, tuple[Array, ...]]) -> None:
+        """Go on from what a forward of some rows has come to, of which this one's are so many
+        copies."""
+        of_rows, own = self._of_rows(), len(self.values["positions"])
+
+        def copied(value: Any) -> Any:
+            return np.concatenate([value] * (own // len(value)))
+
+        for name, value in values.items():
+            if name not in self.values:
+                self.values[name] = copied(value) if name in of_rows else value
+        for layer, both in asked.items():
+            self.asked[layer] = tuple(map(copied, both))
+
+    def _of_rows(self) -> set[str]:
+        """The values that have a row for each token."""
+        found = {"token_ids", "positions"}
+        for node in self.graph["nodes"]:
+            reads = isinstance(OPERATORS.get(node["op"]), ReadsStep | Remembers)
+            if reads or not found.isdisjoint(node["in"]):
+                found.add(node["out"])
+        return found
 
     def linears(self, until: str) -> set[str]:
         """The weights that `linear` will be asked the products of."""

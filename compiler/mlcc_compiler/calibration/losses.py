@@ -3,14 +3,17 @@ is rounded.
 
 All in one forward. The same few rows of a text go through the model once as they are, and once more
 for each matrix, whose products in that copy are of rounded weights; at the end each copy's
-distribution is compared with the first's. So a weight is read once, and what happens to an error on
+distribution is compared with the first's. A copy begins where its matrix is: before, it is what the
+first forward is. So a weight is read once, and what happens to an error on
 its way (a norm that makes it small, a layer that hangs on one channel) needs no model of its own.
 Not here: what is done about it (`budget.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import accumulate
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -28,7 +31,7 @@ BEFORE = 32
 """Tokens of a row that are not compared: what comes next is anyone's guess there."""
 MOST_HELD_OUT = 8
 """One row of so many, at most."""
-TOKENS = 1 << 14
+TOKENS = 3 << 14
 """Of all copies together, where a row each is not more."""
 LIKELY = 16
 """Tokens at each place, the first model's likeliest, that distributions are compared over: all such
@@ -93,10 +96,39 @@ class _Copies:
         """Ids that are compared, once the first forward has told."""
         self._met = set[str]()
         together = max(1, PART_TOKENS // self._each)
+        order = _order(nodes)
+        names = sorted((name for name in names if name in order), key=order.__getitem__)
         groups = (names[i : i + together] for i in range(0, len(names), together))
         self._names = [[""], *groups]  # the first as it is
         self._forwards = [self._forward(model, rows, some) for some in self._names]
-        self.steps = [forward.steps(until="") for forward in self._forwards]
+        self._begun: tuple[dict[str, Any], dict[int, Any]] = {}, {}
+        """What the first forward had come to where the layer begins that all are in."""
+        starts = list(accumulate(model.layers, initial=0))
+        first, *others = zip(self._forwards, self._names, strict=True)
+        self.steps = [self._first(first[0], starts)]
+        for forward, some in others:
+            since = max(start for start in starts if start <= order[some[0]])
+            self.steps.append(self._from(forward, since))
+
+    def _first(self, forward: Forward, starts: Sequence[int]) -> Iterator[int]:
+        """Its steps; what others begin with is kept for them."""
+        done = 0
+        steps = forward.steps(until="")
+        while True:
+            if done in starts:
+                self._begun = dict(forward.values), dict(forward.asked)
+            try:
+                done = next(steps)
+            except StopIteration:
+                return
+            yield done
+
+    def _from(self, forward: Forward, since: int) -> Iterator[int]:
+        """The steps of copies of the first forward, from the beginning of a layer on."""
+        for done in forward.steps(until="", since=since):
+            yield done
+            if done == since:
+                forward.take(*self._begun)
 
     def _forward(
         self, model: Runnable, rows: Sequence[Sequence[int]], names: Sequence[str]
@@ -141,6 +173,12 @@ class _Copies:
 
     def _own(self, copy: int) -> slice:
         return slice(copy * self._each, (copy + 1) * self._each)
+
+
+def _order(nodes: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """Weight -> the first node that multiplies with it."""
+    linear = [(n["in"][1][7:], i) for i, n in enumerate(nodes) if n["op"] == "mlcc.linear"]
+    return dict(reversed(linear))
 
 
 def _log_softmax(logits: Floats) -> Floats:
