@@ -13,7 +13,7 @@ from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.encoder_plan import ENCODER_BATCH
 from mlcc_compiler.layout import INT8, INT8_WORDS
 from mlcc_compiler.models.readout import Readout
-from mlcc_compiler.models.registry import longest, stretched
+from mlcc_compiler.models.registry import goes_on, longest
 from mlcc_compiler.options import Options
 from mlcc_compiler.passes.cache_groups import caches_of
 from mlcc_compiler.pipeline import Traced
@@ -26,10 +26,10 @@ PAGE_SIZE = 16
 
 def context_of(checkpoint: Checkpoint, options: Options, readout: Readout | None) -> int:
     """Tokens of a sequence at most. Raises UnsupportedError for more than the model knows."""
-    most = stretched(checkpoint.config)
+    most = longest(checkpoint.config)
     own = readout.longest if readout is not None and readout.longest else CONTEXT
-    context = options.context or min(longest(checkpoint.config), own, CONTEXT)
-    if context > most:
+    context = options.context or min(most, own, CONTEXT)
+    if context > most and not goes_on(checkpoint.config):
         raise UnsupportedError(
             f"--context {context} is more than the model's {most}; use --context {most}"
         )

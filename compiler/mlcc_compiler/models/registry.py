@@ -62,7 +62,7 @@ from mlcc_compiler.models import (
 from mlcc_compiler.models.causal_lm import CausalLM, Decoder
 from mlcc_compiler.models.config import DecoderConfig, rope_parameters
 from mlcc_compiler.models.encoder import DecoderEncoder, Encoder
-from mlcc_compiler.models.fields import HfConfig, optional, require
+from mlcc_compiler.models.fields import HfConfig, require
 from mlcc_compiler.models.nearest import nearest
 from mlcc_compiler.models.readout import Readout
 
@@ -155,13 +155,11 @@ def longest(hf: HfConfig) -> int:
     return found or require(hf, "max_position_embeddings")
 
 
-def stretched(hf: HfConfig) -> int:
-    """The same, where `dynamic` rope makes them up: as many times more as its factor says."""
+def goes_on(hf: HfConfig) -> bool:
+    """Whether it knows positions beyond: the base of `dynamic` rope grows with any length."""
     given = rope_parameters(hf)
     kind = given.get("rope_type") or given.get("type")
-    if kind != "dynamic" or given.get("alpha"):  # HunYuan's base is always the same
-        return longest(hf)
-    return int(longest(hf) * max(1.0, optional(given, "factor") or 1.0))
+    return kind == "dynamic" and not given.get("alpha")  # HunYuan's base is always the same
 
 
 def build_model(
