@@ -64,6 +64,7 @@ class Options:
         """Those that encoders do not obey, where they were given."""
         return {
             "--adapter-rank": self.adapters,
+            "--bits": self.bits,
             "--calibrate": None if self.calibrate == NOTHING else self.calibrate,
             "--kv": "int8" if self.kv == "int8" else None,
             "--max-rows": self.max_rows,
@@ -99,6 +100,7 @@ def _check_ranks(options: Options, target: Target) -> None:
         )
     without = {
         "--adapter-rank": options.adapters,
+        "--bits": options.bits,
         "--calibrate": None if options.calibrate in (NOTHING, RANDOM) else options.calibrate,
         "--static-library": options.static_library or None,
     }

@@ -40,18 +40,22 @@ def with_measured_bits(
 ) -> Plan:
     """The plan with as many bits, where rows of a text say they are worth most; the plan itself for
     recipes that are not of several schemes. `found` gets the matrices as they were measured."""
-    base, wanted = scheme(plan.options.recipe.linear), plan.options.bits
-    if not plan.options.recipe.rules or not base.block:
+    if not plan.options.recipe.rules or not scheme(plan.options.recipe.linear).block:
         return plan
     shapes = {n: s for n, s in _shapes(plan).items() if _may_change(plan, n, s)}
+    choices = _affordable(_budget(plan, shapes), shapes)  # before minutes are spent on measuring
     lost = losses(plan, rows, dict.fromkeys(shapes, scheme(MEASURED)), found, progress)
     shapes = {name: shapes[name] for name in lost}
-    bits = sum(_bits(plan.schemes[name], shape) for name, shape in shapes.items())
-    if wanted:
-        bits = wanted * sum(map(prod, shapes.values()))
-    choices = _affordable(bits, shapes)
+    bits = _budget(plan, shapes)
     options = replace(plan.options, rules=tuple(allotted(lost, shapes, choices, bits).items()))
     return make_plan(plan.checkpoint, plan.target, options)
+
+
+def _budget(plan: Plan, shapes: Mapping[str, Shape]) -> float:
+    """Bits of all matrices together: as many as were asked for, or as the recipe gives them."""
+    if plan.options.bits is not None:
+        return plan.options.bits * sum(map(prod, shapes.values()))
+    return sum(_bits(plan.schemes[name], shape) for name, shape in shapes.items())
 
 
 def _affordable(bits: float, shapes: Mapping[str, Shape]) -> Sequence[str]:

@@ -73,7 +73,8 @@ def _by_sizes(plan: Plan) -> bool:
 def _check(plan: Plan, asked: str) -> None:
     options, how = plan.options, scheme(plan.options.recipe.linear)
     if options.reuse_weights is not None:
-        raise UnsupportedError("--calibrate rounds weights, --reuse-weights takes them as they are")
+        option = "--bits" if options.bits is not None else "--calibrate"
+        raise UnsupportedError(f"{option} rounds weights, --reuse-weights takes them as they are")
     if how.bits >= 8 or (how.table and not how.block):
         raise UnsupportedError(
             f"--calibrate has nothing to do for --quant {options.quant}, whose linears are "

@@ -57,8 +57,8 @@ def _mixed(name: str, linear: str, **better: str) -> Recipe:
 
     Measured on Gemma 3 270M, by class of matrices, as KL divergence per bit spent
     (docs/quantization.md): v is 3 % of the weights and a quarter of the loss, then down. Experts,
-    of which each token reads few, all get `linear`. What those losses make of other mixtures was
-    computed from them (`calibration/budget.py`).
+    of which each token reads few, all get `linear`. The rows here
+    are those whose losses, added up, were least for so many bits.
     """
     rules = ((f"*.{part}_proj.weight", row) for part, row in better.items())
     return Recipe(name, linear, "int8_g32", "int8_g32", (("*.experts.*", linear), *rules))
