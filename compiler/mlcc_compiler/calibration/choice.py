@@ -75,15 +75,15 @@ def _check(plan: Plan, asked: str) -> None:
     if options.reuse_weights is not None:
         option = "--bits" if options.bits is not None else "--calibrate"
         raise UnsupportedError(f"{option} rounds weights, --reuse-weights takes them as they are")
-    if how.bits >= 8 or (how.table and not how.block):
-        raise UnsupportedError(
-            f"--calibrate has nothing to do for --quant {options.quant}, whose linears are "
-            f"{how.name}; use it with q3, q4, q5 or q6, or leave it out"
-        )
     if options.bits is not None and not (options.recipe.rules and how.block):
         raise UnsupportedError(
             f"--bits {options.bits:g} has nothing to give for --quant {options.quant}, all "
             f"of whose linears are {how.name}; use it with q3, q4, q5 or q6, or leave it out"
+        )
+    if how.bits >= 8 or (how.table and not how.block):
+        raise UnsupportedError(
+            f"--calibrate has nothing to do for --quant {options.quant}, whose linears are "
+            f"{how.name}; use it with q3, q4, q5 or q6, or leave it out"
         )
     if asked == RANDOM and not _by_sizes(plan):
         raise UnsupportedError(
