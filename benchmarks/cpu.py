@@ -7,12 +7,13 @@
 Makes a random checkpoint of the shape, compiles it (q4, q8), then runs every engine in turn, round
 after round, in a process of its own: prefill of 512 tokens, decode of 128 behind contexts of 0, 512
 and 8192, and of batches of 4, 16 and 64. `--peers` builds or installs the others (`cpu_peers.py`)
-and makes their file of the same weights. Prints medians, ratios to the best peer, and one JSON
-line; says what else kept the cores busy. `--out` writes table.txt, result.json and plot.svg.
-`--work` keeps what was made, and finds it again: with `--rounds 0` a run that only prepares.
-`moe` is OLMoE-1B-7B's shape, whose GGUF `random_moe_gguf.py` makes; `moe-small` a quarter of its
-layers, beside a dense model of as many weights as a token uses; `hybrid` is Qwen3.5-0.8B's, beside
-as many weights in layers of attention alone (`random_hybrid_gguf.py`).
+and makes their files of the same weights: Q4_0, Q8_0 and BF16, as `--quant` has them. Prints
+medians, ratios to the best peer, and one JSON line; says what else kept the cores busy. `--out`
+writes table.txt, result.json and plot.svg. `--work` keeps what was made, and finds it again: with
+`--rounds 0` a run that only prepares. `moe` is OLMoE-1B-7B's shape, whose GGUF `random_moe_gguf.py`
+makes; `moe-small` a quarter of its layers, beside a dense model of as many weights as a token uses;
+`hybrid` is Qwen3.5-0.8B's, beside as many weights in layers of attention alone
+(`random_hybrid_gguf.py`).
 
 Floors for 135M at q4 (about 90 MB read per token): decode = bytes / bandwidth, about 2 ms at 45
 GB/s; prefill = 2 x 107 M multiply-adds per token over the int8 dot product's peak.
@@ -45,6 +46,8 @@ QUIET = 0.25
 Speeds = dict[str, float]
 FAMILIES = ("moe", "moe-small", "moe-small-dense", "hybrid", "hybrid-dense")
 """Shapes of `families.py`."""
+FORMATS = {"q8": "Q8_0", "bf16": "BF16"}
+"""Of the peers' files, for which of our recipes; for others Q4_0."""
 BESIDE = {"hybrid": "hybrid-dense", "moe-small": "moe-small-dense"}
 """What a shape is compared with, of our own."""
 
@@ -151,13 +154,19 @@ def report(results: dict[str, list[Speeds]]) -> dict[str, Speeds]:
         cells = [cell for cell in rounds[0] if cell != "other_cores"]
         table[name] = {cell: statistics.median(r[cell] for r in quiet) for cell in cells}
         table[name]["rounds"] = len(quiet) if quiet is not rounds else 0
-    peers = [row for name, row in table.items() if not name.startswith("mlcc")]
     for name, row in table.items():
-        for cell in [cell for cell in row if cell != "rounds" and name.startswith("mlcc")]:
+        ours, _, quant = name.partition(" ")
+        peers = [row for peer, row in table.items() if peer.endswith(f" {format_of(quant)}")]
+        for cell in [cell for cell in row if cell != "rounds" and ours == "mlcc"]:
             best = max((peer[cell] for peer in peers if cell in peer), default=None)
             if best:
                 row[f"{cell} of best peer"] = row[cell] / best
     return table
+
+
+def format_of(quant: str) -> str:
+    """The format of the peers' file that has as many bits."""
+    return FORMATS.get(quant, "Q4_0")
 
 
 def text_of(table: dict[str, Speeds]) -> str:
@@ -206,7 +215,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--peers", action="store_true", help="build or install and measure them")
     parser.add_argument("--llama-bench", help="a path, or words: 'chroot ROOT llama-bench'")
-    parser.add_argument("--gguf", type=Path)
+    parser.add_argument("--gguf", type=Path, help="what llama-bench reads, like the first --quant")
     parser.add_argument("--no-transformers", action="store_true")
     parser.add_argument("--out", type=Path, help="a folder for table.txt, result.json, plot.svg")
     parser.add_argument("--work", type=Path, help="a folder for checkpoints and compiled models")
@@ -244,19 +253,22 @@ def engines_of(given: Any, sizes: Sizes, folder: Path) -> dict[str, Callable[[],
             print(f"compile {quant}: {seconds:.1f} s, {size / 1e6:.1f} MB", file=sys.stderr)
             name = f"mlcc {quant}" if shape == given.shape else f"{shape} {quant}"
             engines[name] = partial(mlcc_speeds, out, sizes)
-    bench, gguf = given.llama_bench, given.gguf
     if given.peers:
-        bench, gguf = str(cpu_peers.llama() / "llama-bench"), folder / f"{given.shape}-Q4_0.gguf"
-        if not gguf.exists():
-            script = [sys.executable, HERE / "random_gguf.py", folder / given.shape, gguf]
-            subprocess.run([*map(str, script)], check=True)
-        engines["OpenVINO Q4_0"] = partial(openvino_speeds, cpu_peers.openvino(), gguf, sizes)
-    if bench:
-        engines[f"llama.cpp {gguf.stem.rpartition('-')[2]}"] = partial(
-            llama_speeds, bench, gguf, sizes
-        )
+        bench = str(cpu_peers.llama() / "llama-bench")
+        for kind in dict.fromkeys(map(format_of, given.quant)):
+            gguf = folder / f"{given.shape}-{kind}.gguf"
+            if not gguf.exists():
+                script = [sys.executable, HERE / "random_gguf.py", folder / given.shape, gguf]
+                subprocess.run([*map(str, script), "--type", kind], check=True)
+            engines[f"OpenVINO {kind}"] = partial(
+                openvino_speeds, cpu_peers.openvino(), gguf, sizes
+            )
+            engines[f"llama.cpp {kind}"] = partial(llama_speeds, bench, gguf, sizes)
+    elif given.llama_bench:
+        kind = format_of(given.quant[0])
+        engines[f"llama.cpp {kind}"] = partial(llama_speeds, given.llama_bench, given.gguf, sizes)
     if not given.no_transformers and given.shape not in FAMILIES:
-        engines["transformers bf16"] = partial(transformers_speeds, checkpoint, sizes)
+        engines["transformers BF16"] = partial(transformers_speeds, checkpoint, sizes)
     return engines
 
 

@@ -1,10 +1,10 @@
-"""The checkpoint of `random_checkpoint.py` as a GGUF in Q4_0, for llama.cpp's programs: the same
-shape and vocabulary, for speed and not for sense.
+"""The checkpoint of `random_checkpoint.py` as a GGUF, for llama.cpp's programs: the same shape and
+vocabulary, for speed and not for sense.
 
-    python benchmarks/random_gguf.py FOLDER OUT.gguf
+    python benchmarks/random_gguf.py FOLDER OUT.gguf [--type Q4_0|Q8_0|BF16]
 
-Linear layers are Q4_0, the embedding (which is the head, too) Q8_0, norms float32: 4.5 bits where
-mlcc's q4 has as many, 8.5 in the head. Needs the package gguf.
+Linear layers are of the type, the embedding (which is the head, too) Q8_0, in BF16 bfloat16, norms
+float32: 4.5 bits where mlcc's q4 has as many, 8.5 in the head. Needs the package gguf.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def name_of(tensor: str) -> str:
     return f"blk.{layer}.{NAMES[rest]}.weight"
 
 
-def write_tensors(writer: GGUFWriter, path: Path) -> None:
+def write_tensors(writer: GGUFWriter, path: Path, linear: GGMLQuantizationType) -> None:
     """All of a bfloat16 safetensors file; rows of q and k are not permuted, as they are random."""
     data = np.memmap(path, "u1", "r")
     size = int(data[:8].view("<u8")[0])
@@ -52,8 +52,8 @@ def write_tensors(writer: GGUFWriter, path: Path) -> None:
         if values.ndim == 1:
             writer.add_tensor(name_of(name), values)
             continue
-        top = name.removesuffix(".weight") in TOPS
-        kind = GGMLQuantizationType.Q8_0 if top else GGMLQuantizationType.Q4_0
+        top = name.removesuffix(".weight") in TOPS and linear != GGMLQuantizationType.BF16
+        kind = GGMLQuantizationType.Q8_0 if top else linear
         writer.add_tensor(name_of(name), quantize(values, kind), raw_dtype=kind)
 
 
@@ -61,13 +61,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("out", type=Path)
+    parser.add_argument("--type", default="Q4_0", choices=("Q4_0", "Q8_0", "BF16"))
     given = parser.parse_args()
     config: dict[str, Any] = json.loads((given.folder / "config.json").read_text())
     tokenizer = json.loads((given.folder / "tokenizer.json").read_text())["model"]
     tokens = sorted(tokenizer["vocab"], key=tokenizer["vocab"].__getitem__)
     heads = config["num_attention_heads"]
     writer = GGUFWriter(given.out, "llama")
-    writer.add_file_type(LlamaFileType.MOSTLY_Q4_0)  # OpenVINO asks for it
+    writer.add_file_type(LlamaFileType[f"MOSTLY_{given.type}"])  # OpenVINO asks for it
     writer.add_context_length(config["max_position_embeddings"])
     writer.add_embedding_length(config["hidden_size"])
     writer.add_block_count(config["num_hidden_layers"])
@@ -86,7 +87,7 @@ def main() -> None:
     writer.add_eos_token_id(config["eos_token_id"])
     writer.add_bos_token_id(config["bos_token_id"])
     writer.add_add_bos_token(False)
-    write_tensors(writer, given.folder / "model.safetensors")
+    write_tensors(writer, given.folder / "model.safetensors", GGMLQuantizationType[given.type])
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
