@@ -1,7 +1,9 @@
-// TVMBackendParallelLaunch over one pool a process. A kernel is several tasks a thread, and who is
-// awake takes the next, the caller too: a worker that has no core just now is not waited for, and of
-// one that loses it in the middle no more than the task that it has begun. Workers stay awake for
-// some milliseconds, since the next kernel is near, and sleep after that.
+// TVMBackendParallelLaunch over one pool a process. A kernel is several tasks a thread, the same ones
+// in each kernel, as what a kernel wrote of some rows is in the cache of the core that reads them
+// next. Who is through with its own robs others of their last ones, the caller too: a worker that has
+// no core just now is not waited for, and of one that loses it in the middle no more than the task
+// that it has begun. Workers stay awake for some milliseconds, since the next kernel is near, and
+// sleep after that.
 #include "threads.h"
 
 #include <pthread.h>
@@ -9,6 +11,8 @@
 #include <tvm/ffi/error.h>
 #include <tvm/runtime/c_backend_api.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -24,6 +28,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr auto kAwake = std::chrono::milliseconds(5);
 constexpr int kTasks = 4;  // of each thread
+constexpr int kMostTasks = 0xFFFF;
 
 // One kernel call.
 struct Job {
@@ -32,27 +37,59 @@ struct Job {
   TVMParallelGroupEnv group;
 };
 
+// Tasks that one thread begins with, of which others take the last: begin and end, 16 bits each.
+class alignas(64) Range {
+ public:
+  void set(uint32_t begin, uint32_t end) { both_.store(end << 16 | begin); }
+
+  bool first(int* task) {
+    uint32_t both = both_.load();
+    while (begin(both) < end(both)) {
+      *task = static_cast<int>(begin(both));
+      if (both_.compare_exchange_weak(both, both + 1)) return true;
+    }
+    return false;
+  }
+
+  bool last(int* task) {
+    uint32_t both = both_.load();
+    while (begin(both) < end(both)) {
+      *task = static_cast<int>(end(both) - 1);
+      if (both_.compare_exchange_weak(both, both - (1u << 16))) return true;
+    }
+    return false;
+  }
+
+ private:
+  static uint32_t begin(uint32_t both) { return both & 0xFFFF; }
+  static uint32_t end(uint32_t both) { return both >> 16; }
+
+  std::atomic<uint32_t> both_{0};
+};
+
+constexpr int kMostThreads = 256;  // with tasks of their own; others only rob
+
 class Pool {
  public:
   // Held by whoever computes on more than one thread.
   std::mutex turn;
 
   void grow(int workers);
-  int run(FTVMParallelLambda function, void* data, int tasks);
+  int run(FTVMParallelLambda function, void* data, int threads);
 
  private:
-  void work();
-  bool take(int* task);
-  bool has_tasks() const;
-  bool has_tasks_soon() const;
-  void sleep();
+  void work(int self);
+  bool take(int self, int* task);
+  bool next_job_soon(uint32_t seen) const;
+  void sleep(uint32_t seen);
   void compute(int task);
   void await() const;
 
   // Read by those alone who have taken one of its tasks, for which the caller waits.
   Job job_{};
-  // Number of the job, its tasks, the next that nobody has: of 32, 16 and 16 bits.
-  alignas(64) std::atomic<uint64_t> next_{0};
+  std::array<Range, kMostThreads> ranges_;
+  std::atomic<int> used_{0};  // of them, by this job or one before: what is left over is empty
+  alignas(64) std::atomic<uint32_t> jobs_{0};
   alignas(64) std::atomic<int> pending_{0};
   std::atomic<int> asleep_{0};
   std::mutex sleeping_, error_lock_;
@@ -61,49 +98,46 @@ class Pool {
   int workers_ = 0;
 };
 
-constexpr int kMostTasks = 0xFFFF;
-
 void Pool::grow(int workers) {
-  for (; workers_ < workers; ++workers_) std::thread([this] { work(); }).detach();
-}
-
-void Pool::work() {
-  for (int task;;) {
-    if (!has_tasks_soon()) sleep();
-    while (take(&task)) compute(task);
+  for (; workers_ < workers; ++workers_) {
+    std::thread([this, self = workers_ + 1] { work(self); }).detach();
   }
 }
 
-bool Pool::has_tasks() const {
-  uint64_t next = next_.load();
-  return (next & kMostTasks) < (next >> 16 & kMostTasks);
+void Pool::work(int self) {
+  for (uint32_t seen = 0;;) {
+    if (!next_job_soon(seen)) sleep(seen);
+    seen = jobs_.load();
+    for (int task; take(self, &task);) compute(task);
+  }
 }
 
-bool Pool::take(int* task) {
-  uint64_t next = next_.load();
-  while ((next & kMostTasks) < (next >> 16 & kMostTasks)) {
-    *task = static_cast<int>(next & kMostTasks);
-    if (next_.compare_exchange_weak(next, next + 1)) return true;
+// A job's tasks are all taken before its caller goes on, so whatever lies in a range is of job_.
+bool Pool::take(int self, int* task) {
+  int used = used_.load();
+  if (self < used && ranges_[self].first(task)) return true;
+  for (int i = 1; i <= used; ++i) {
+    if (ranges_[(self + i) % used].last(task)) return true;
   }
   return false;
 }
 
-bool Pool::has_tasks_soon() const {
+bool Pool::next_job_soon(uint32_t seen) const {
   for (int i = 0; i < kPauses; ++i) {
-    if (has_tasks()) return true;
+    if (jobs_.load() != seen) return true;
     pause();
   }
   for (auto end = Clock::now() + kAwake; Clock::now() < end;) {
-    if (has_tasks()) return true;
+    if (jobs_.load() != seen) return true;
     sched_yield();
   }
   return false;
 }
 
-void Pool::sleep() {
+void Pool::sleep(uint32_t seen) {
   std::unique_lock<std::mutex> lock(sleeping_);
   asleep_.fetch_add(1);
-  condition_.wait(lock, [this] { return has_tasks(); });
+  condition_.wait(lock, [this, seen] { return jobs_.load() != seen; });
   asleep_.fetch_sub(1);
 }
 
@@ -115,16 +149,18 @@ void Pool::compute(int task) {
   pending_.fetch_sub(1);
 }
 
-int Pool::run(FTVMParallelLambda function, void* data, int tasks) {
+int Pool::run(FTVMParallelLambda function, void* data, int threads) {
+  int tasks = threads * kTasks, ranges = std::min(threads, kMostThreads);
   job_ = {function, data, {nullptr, tasks}};
   pending_.store(tasks);
-  uint64_t number = (next_.load() >> 32) + 1;
-  next_.store(number << 32 | static_cast<uint64_t>(tasks) << 16);
+  if (used_.load() < ranges) used_.store(ranges);
+  for (int i = 0; i < ranges; ++i) ranges_[i].set(i * tasks / ranges, (i + 1) * tasks / ranges);
+  jobs_.fetch_add(1);
   if (asleep_.load() > 0) {
     std::lock_guard<std::mutex> lock(sleeping_);
     condition_.notify_all();
   }
-  for (int task; take(&task);) compute(task);
+  for (int task; take(0, &task);) compute(task);
   await();
   if (!error_) return 0;
   tvm::ffi::details::SetSafeCallRaised(*error_);
@@ -171,7 +207,7 @@ int TVMBackendParallelLaunch(FTVMParallelLambda function, void* data, int tasks)
   int threads = mlcc::threads_of_turn;
   if (threads > 1 && tasks == 0 && threads <= mlcc::kMostTasks / mlcc::kTasks) {
     mlcc::threads_of_turn = 1;  // what a task launches, it computes itself
-    int status = mlcc::pool()->run(function, data, threads * mlcc::kTasks);
+    int status = mlcc::pool()->run(function, data, threads);
     mlcc::threads_of_turn = threads;
     return status;
   }
