@@ -24,7 +24,7 @@ from functools import partial
 from typing import Any
 
 from mlcc_compiler._tvm import T, tirx
-from mlcc_compiler.kernels.frame import Expr
+from mlcc_compiler.kernels.frame import Expr, store
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.linear.codes import UNIT, load
 from mlcc_compiler.kernels.gpu.linear.job import Job
@@ -45,8 +45,9 @@ from mlcc_compiler.kernels.gpu.workgroup import (
 THREADS = 128
 _WORKGROUPS, _FEWER_WORKGROUPS = 256, 64
 _LEAST_UNITS = 4
-_CELLS = 2048
-"""Floats of workgroup memory for the sums of lanes: 8 KiB."""
+_CELLS, _FOUR = 2048, 4
+"""Floats of workgroup memory for the sums of lanes, 8 KiB; how many are read and written at a
+time."""
 _UNROLLED_BITS = 3
 """Codes of up to so many bits are read without loops: the fewer bytes a weight has, the fewer
 operations memory hides. It is up to four times the text, which drivers compile."""
@@ -207,22 +208,26 @@ def _add_lanes(
 ) -> None:
     """Emit write(index, team, total) for every sum of every team, in a fixed order of addition.
 
-    Through registers within a subgroup, where there are any; the rest through shared memory,
-    where each total is added up by a thread of its own.
+    Through registers within a subgroup, where there are any; the rest through shared memory, four
+    sums at a time, whose totals are added up by a thread of their own.
     """
     width = min(gpu.subgroup, shape.lanes) if gpu.subgroup else 1
     parts = shape.threads // width
-    chunk = min(count, max(1, _CELLS // parts))
-    cells = shared((chunk * (parts + 1),))
+    chunk = min(count, _CELLS // parts // _FOUR * _FOUR)
+    cells = shared((ceil_div(chunk, _FOUR) * parts, _FOUR))
+    four = Local(_FOUR)
     for begin in range(0, count, chunk):
         size = min(chunk, count - begin)
         if begin:
             barrier()
-        for i in range(size):
-            value = _within_subgroup(gpu, sums[begin + i], width)
-            with when(tirx.floormod(thread, width) == 0):
-                cells_at = i * (parts + 1) + tirx.floordiv(thread, width)
-                T.buffer_store(cells, value, [cells_at])
+        for first in range(0, size, _FOUR):
+            for i in range(_FOUR):
+                four[i] = real(0)
+                if first + i < size:
+                    four[i] = _within_subgroup(gpu, sums[begin + first + i], width)
+            with when(tirx.floormod(thread, width) == 0), T.vectorized(_FOUR) as v:
+                at = first // _FOUR * parts + tirx.floordiv(thread, width)
+                store(cells, four[int32(v)], at, int32(v))
         barrier()
         _write_totals(shape, cells, parts, begin, size, thread, write)
 
@@ -236,18 +241,22 @@ def _write_totals(
     thread: Expr,
     write: Callable[[Expr, Expr, Expr], None],
 ) -> None:
-    per_team = parts // shape.teams
-    outputs = size * shape.teams
-    with T.serial(ceil_div(outputs, shape.threads)) as i:
+    per_team, fours = parts // shape.teams, ceil_div(size, _FOUR)
+    with T.serial(ceil_div(fours * shape.teams, shape.threads)) as i:
         output = bind(int32(i) * shape.threads + thread)
-        with when(output < outputs):
-            index, team = bind(output % size), bind(output // size)
-            start = bind(index * (parts + 1) + team * per_team)
-            total = Local()
-            total[0] = cells[start]
-            with T.serial(per_team - 1) as j:
-                total[0] = total[0] + cells[start + int32(j) + 1]
-            write(index + begin, team, total[0])
+        with when(output < fours * shape.teams):
+            index, team = bind(output % fours), bind(output // fours)
+            start = bind(index * parts + team * per_team)
+            total = Local(_FOUR)
+            with T.vectorized(_FOUR) as v:
+                store(total.buffer, cells[start, int32(v)], int32(v))
+            with T.serial(per_team - 1) as j, T.vectorized(_FOUR) as v:
+                more = cells[start + int32(j) + 1, int32(v)]
+                store(total.buffer, total[int32(v)] + more, int32(v))
+            for k in range(min(_FOUR, size)):
+                at = bind(index * _FOUR + k)
+                with when(at < size):
+                    write(at + begin, team, total[k])
 
 
 def _within_subgroup(gpu: Gpu, value: Expr, width: int) -> Expr:
