@@ -19,6 +19,7 @@ from mlcc_compiler.kernels.frame import f32, kernel, kernel_passes, store
 from mlcc_compiler.kernels.gpu import embedding
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.kernel_set import gpu_kernels
+from mlcc_compiler.kernels.gpu.linear import gemv as linear_gemv
 from mlcc_compiler.kernels.gpu.linear import linear
 from mlcc_compiler.kernels.gpu.linear import tensor_tile as linear_tensor_tile
 from mlcc_compiler.kernels.gpu.linear.gemm import gemm
@@ -121,6 +122,31 @@ def test_many_lanes_share_a_row() -> None:
     """A small matrix with long rows: teams of 64 and 128 lanes."""
     check(F16, (6, 4096), scheme("int4_g32"), rows=(1, 4), factory=two_variants)
     check(F32, (3, 2048), scheme("f16"), rows=(1, 4), factory=two_variants)
+
+
+def one_row(gpu: Gpu, packing: GpuPacking, part: int, bias: bool) -> Any:
+    """The variant for one row of x alone."""
+
+    def body(x: Any, *buffers: Any) -> None:
+        *tensors, y = buffers
+        job = Whole(x, packing.n, lambda m, n, value: store(y, value, m, n))
+        gemv(gpu, WeightReader(gpu, packing, tensors), job, 1)
+
+    arguments = {"x": f32("n", packing.k), **weight_arguments(packing, part)}
+    return kernel(body, **arguments, y=f32("n", packing.n))
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_many_rows_of_a_weight_in_a_thread(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As large matrices are read: eight rows (floats have four), some beyond the last one, and
+    lanes that have no step; words, scales and blocks that steps of several units share."""
+    for bound_of in ("_WORKGROUPS", "_FEWER_WORKGROUPS"):
+        monkeypatch.setattr(linear_gemv, bound_of, 1)
+    packing = GpuPacking(70, 384, scheme(name), WHOLE)
+    shape = linear_gemv.shape_for(F16, WeightReader(F16, packing, []), 70, 1)
+    several = not packing.scheme.is_float
+    assert (shape.rows, shape.units > 1) == ((8, True) if several else (4, False))
+    check(F16, (70, 384), scheme(name), rows=(1, 2), factory=one_row)
 
 
 def test_tiles_of_every_height() -> None:

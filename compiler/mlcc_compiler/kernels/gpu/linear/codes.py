@@ -27,11 +27,17 @@ UNIT = 8
 _STEPS = UNIT // planes.STEP
 
 
+def units_of(plane: planes.Plane) -> int:
+    """Units that a word of a plane has codes of."""
+    return max(1, plane.per_byte // _STEPS)
+
+
 class UnitCodes:
     """Reads units of a packing. A weight is a code's number * scale * factor / 2**excess."""
 
     def __init__(self, gpu: Gpu, packing: GpuPacking) -> None:
         self.gpu, self.packing = gpu, packing
+        self.planes = () if packing.scheme.is_float else planes.planes_of(packing.scheme.bits)
         self.excess, self.factor = 0, 1.0
         self.table: tuple[int, ...] = ()
         self._powers: tuple[float, ...] = ()
@@ -47,26 +53,27 @@ class UnitCodes:
 
     def fetch(self, buffer: Any, row: Expr, unit: Expr) -> Callable[[], list[Expr]]:
         """Emit the loads of a unit; calling the result emits the arithmetic, perhaps later."""
-        loaded: list[tuple[planes.Plane, list[Expr], Expr]] = []
+        words = [self.words(buffer, row, unit, plane) for plane in self.planes]
+        return lambda: self.decode(words, unit)
+
+    def words(self, buffer: Any, row: Expr, unit: Expr, plane: planes.Plane) -> list[Expr]:
+        """Emit the loads of a plane of a unit. All units of a word, `units_of`, share them."""
         first = 0
-        for plane in planes.planes_of(self.packing.scheme.bits):
-            if plane.bits == 8:
-                loaded.append((plane, load(buffer, row, unit * _STEPS, _STEPS), 0))
-                continue
-            per_word = plane.per_byte // _STEPS  # units in a word
-            word = bind(buffer[row, tirx.floordiv(unit, per_word) + first])
-            at = tirx.floormod(unit, per_word) * (_STEPS * plane.bits)
-            loaded.append((plane, [word], at.astype("uint32") if per_word > 1 else 0))
-            first += plane.vectors(self.packing.steps)
+        for before in self.planes[: self.planes.index(plane)]:
+            first += before.vectors(self.packing.steps)
+        if plane.bits == 8:
+            return load(buffer, row, unit * _STEPS, _STEPS)
+        return [bind(buffer[row, tirx.floordiv(unit, units_of(plane)) + first])]
 
-        def decode() -> list[Expr]:
-            parts = []
-            for plane, words, at in loaded:
-                unit_words = words if isinstance(at, int) else [bind(words[0] >> at)]
-                parts.append((plane, unit_words))
-            return [value for step in range(_STEPS) for value in self._step(parts, step)]
-
-        return decode
+    def decode(self, words: Sequence[list[Expr]], unit: Expr) -> list[Expr]:
+        """Emit the arithmetic on a unit's words, those of each plane."""
+        parts = []
+        for plane, some in zip(self.planes, words, strict=True):
+            if units_of(plane) > 1:
+                at = tirx.floormod(unit, units_of(plane)) * (_STEPS * plane.bits)
+                some = [bind(some[0] >> at.astype("uint32"))]
+            parts.append((plane, some))
+        return [value for step in range(_STEPS) for value in self._step(parts, step)]
 
     def _step(self, parts: list[tuple[planes.Plane, list[Expr]]], step: int) -> list[Expr]:
         """The four codes of a step as floats."""

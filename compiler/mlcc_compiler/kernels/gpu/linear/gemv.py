@@ -9,20 +9,27 @@ Shapes: 128 threads, teams of 32 lanes, 4 rows a team. A small W has fewer rows 
 are 256 workgroups (an H200 has 132 multiprocessors), and more lanes, until there are four times as
 many or a lane has four units left: N = K = 2048 is 512 workgroups of 4 rows, N = 2048, K = 8192
 is 1024 of 2, N = 8192, K = 2048 is 1024 of 8.
+
+Where steps have several units (`steps.py`; WebGPU and Vulkan), a thread has up to 8 rows of W for
+one row of x, and 64 workgroups will do: x is then read once for as many weights as can be. What a
+thread waits for at a time grows as the number of threads shrinks, so memory is kept as busy; the
+lanes of a row are as many as before. N = K = 2048 is 128 workgroups of 16 rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from mlcc_compiler._tvm import T, tirx
-from mlcc_compiler.kernels.frame import Expr
+from mlcc_compiler.kernels.frame import Expr, store
 from mlcc_compiler.kernels.gpu.device import Gpu
 from mlcc_compiler.kernels.gpu.linear.codes import UNIT, load
 from mlcc_compiler.kernels.gpu.linear.job import Job
-from mlcc_compiler.kernels.gpu.linear.weight import Block, Scaling, WeightReader
+from mlcc_compiler.kernels.gpu.linear.steps import Held, each_unit, step_units
+from mlcc_compiler.kernels.gpu.linear.weight import Block, WeightReader
 from mlcc_compiler.kernels.gpu.workgroup import (
     Local,
     barrier,
@@ -36,10 +43,14 @@ from mlcc_compiler.kernels.gpu.workgroup import (
 )
 
 THREADS = 128
-_WORKGROUPS = 256
+_WORKGROUPS, _FEWER_WORKGROUPS = 256, 64
 _LEAST_UNITS = 4
-_CELLS = 2048
-"""Floats of workgroup memory for the sums of lanes: 8 KiB."""
+_CELLS, _FOUR = 2048, 4
+"""Floats of workgroup memory for the sums of lanes, 8 KiB; how many are read and written at a
+time."""
+_UNROLLED_BITS = 3
+"""Codes of up to so many bits are read without loops: the fewer bytes a weight has, the fewer
+operations memory hides. It is up to four times the text, which drivers compile."""
 
 
 @dataclass(frozen=True)
@@ -59,14 +70,13 @@ class Shape:
 
 def shape_for(gpu: Gpu, reader: WeightReader, n_out: int, columns: int) -> Shape:
     """`columns`: rows of x that are multiplied at once."""
-    units = 1
-    if not gpu.narrow_types:  # widening a scale takes ten instructions: once for four units
-        units = next(
-            u for u in (4, 2, 1) if reader.units % u == 0 and (u == 1 or reader.shares_scale(u))
-        )
+    # without f16 widening a scale takes ten instructions: once for four units
+    units = 1 if gpu.narrow_types else step_units(reader)
     threads, lanes = min(THREADS, gpu.threads), 32
-    rows = 4 if columns <= 8 else 2
-    while rows > 1 and n_out * lanes < _WORKGROUPS * threads * rows:
+    rows, workgroups = 4 if columns <= 8 else 2, _WORKGROUPS
+    if units > 1:
+        rows, workgroups = 8 if columns == 1 else rows, _FEWER_WORKGROUPS
+    while rows > 1 and n_out * lanes < workgroups * threads * rows:
         rows //= 2
     while (
         lanes < threads
@@ -122,45 +132,63 @@ def _step(
 ) -> None:
     """Add the products of `shape.units` units, one after the other."""
     if shape.units == 1:
-        _unit(reader, x, xs, rows, [None] * len(rows), first, sums)
+        fetched = [reader.fetch(row, first) for row in rows]
+        _unit(x, xs, fetched, first, sums)
         return
-    scalings = [reader.scaling(row, first) for row in rows]
-    with T.serial(shape.units) as u:
-        _unit(reader, x, xs, rows, scalings, bind(first + int32(u)), sums)
+
+    def unit(at: Expr, held: list[Held]) -> None:
+        _unit(x, xs, [partial(_alone, row, at) for row in held], at, sums)
+
+    unroll = len(xs) == 1 and reader.packing.scheme.bits <= _UNROLLED_BITS
+    each_unit(reader, rows, first, unroll, unit)
+
+
+def _alone(row: Held, unit: Expr) -> list[Block]:
+    return [row.block(unit)]
 
 
 def _unit(
-    reader: WeightReader,
     x: Any,
     xs: list[Any],
-    rows: list[Expr],
-    scalings: Sequence[Scaling | None],
+    rows: Sequence[Callable[[], list[Block]]],
     unit: Expr,
     sums: Local,
 ) -> None:
-    """Add the products of a unit. Codes are multiplied as they are, and their sum scaled."""
-    weights = [reader.read(row, unit, scaling) for row, scaling in zip(rows, scalings, strict=True)]
-    for m, row in enumerate(xs):
-        values = load(x, row, unit * UNIT, UNIT)
-        begin = 0
-        for parts in zip(*weights, strict=True):  # those of all rows that begin at one place
-            size = len(parts[0].raw)
-            _block(values[begin : begin + size], parts, sums, m * len(rows))
-            begin += size
+    """Add the products of a unit, whose weights each of `rows` emits. Codes are multiplied as they
+    are, and their sum scaled. What there are fewer of, rows of x or of W, waits in registers."""
+    totals: list[dict[int, Expr]] = [{} for _ in xs]
+    if len(xs) > len(rows):
+        blocks = [row() for row in rows]
+        for m, at in enumerate(xs):
+            values = load(x, at, unit * UNIT, UNIT)
+            for r, row in enumerate(blocks):
+                _add(values, totals[m], row, sums, m * len(rows) + r)
+        return
+    every = [load(x, at, unit * UNIT, UNIT) for at in xs]
+    for r, emit in enumerate(rows):
+        row = emit()
+        for m, values in enumerate(every):
+            _add(values, totals[m], row, sums, m * len(rows) + r)
 
 
-def _block(values: list[Expr], blocks: Sequence[Block], sums: Local, first: int) -> None:
-    """sums[first + r] += values @ the weights of blocks[r]."""
-    offsets = any(b.scaling is not None and b.scaling.offset is not None for b in blocks)
-    total = bind(_sum(values)) if offsets else None
-    for r, block in enumerate(blocks):
-        products = [v * raw for v, raw in zip(values, block.raw, strict=True)]
+def _add(
+    values: list[Expr], totals: dict[int, Expr], row: Sequence[Block], sums: Local, to: int
+) -> None:
+    """sums[to] += values @ the weights of a row's blocks. `totals` keeps the sums of the values of
+    a block, by where it begins, from row to row."""
+    begin = 0
+    for block in row:
+        some = values[begin : begin + len(block.raw)]
+        products = [v * raw for v, raw in zip(some, block.raw, strict=True)]
         if block.scaling is None:
-            sums[first + r] = _sum([sums[first + r], *products])
-            continue
-        sums[first + r] = sums[first + r] + bind(_sum(products)) * block.scaling.scale
-        if block.scaling.offset is not None:
-            sums[first + r] = sums[first + r] + total * block.scaling.offset
+            sums[to] = _sum([sums[to], *products])
+        else:
+            sums[to] = sums[to] + bind(_sum(products)) * block.scaling.scale
+            if block.scaling.offset is not None:
+                if begin not in totals:
+                    totals[begin] = bind(_sum(some))
+                sums[to] = sums[to] + totals[begin] * block.scaling.offset
+        begin += len(block.raw)
 
 
 def _sum(terms: Sequence[Expr]) -> Expr:
@@ -180,22 +208,26 @@ def _add_lanes(
 ) -> None:
     """Emit write(index, team, total) for every sum of every team, in a fixed order of addition.
 
-    Through registers within a subgroup, where there are any; the rest through shared memory,
-    where each total is added up by a thread of its own.
+    Through registers within a subgroup, where there are any; the rest through shared memory, four
+    sums at a time, whose totals are added up by a thread of their own.
     """
     width = min(gpu.subgroup, shape.lanes) if gpu.subgroup else 1
     parts = shape.threads // width
-    chunk = min(count, max(1, _CELLS // parts))
-    cells = shared((chunk * (parts + 1),))
+    chunk = min(count, _CELLS // parts // _FOUR * _FOUR)
+    cells = shared((ceil_div(chunk, _FOUR) * parts, _FOUR))
+    four = Local(_FOUR)
     for begin in range(0, count, chunk):
         size = min(chunk, count - begin)
         if begin:
             barrier()
-        for i in range(size):
-            value = _within_subgroup(gpu, sums[begin + i], width)
-            with when(tirx.floormod(thread, width) == 0):
-                cells_at = i * (parts + 1) + tirx.floordiv(thread, width)
-                T.buffer_store(cells, value, [cells_at])
+        for first in range(0, size, _FOUR):
+            for i in range(_FOUR):
+                four[i] = real(0)
+                if first + i < size:
+                    four[i] = _within_subgroup(gpu, sums[begin + first + i], width)
+            with when(tirx.floormod(thread, width) == 0), T.vectorized(_FOUR) as v:
+                at = first // _FOUR * parts + tirx.floordiv(thread, width)
+                store(cells, four[int32(v)], at, int32(v))
         barrier()
         _write_totals(shape, cells, parts, begin, size, thread, write)
 
@@ -209,18 +241,22 @@ def _write_totals(
     thread: Expr,
     write: Callable[[Expr, Expr, Expr], None],
 ) -> None:
-    per_team = parts // shape.teams
-    outputs = size * shape.teams
-    with T.serial(ceil_div(outputs, shape.threads)) as i:
+    per_team, fours = parts // shape.teams, ceil_div(size, _FOUR)
+    with T.serial(ceil_div(fours * shape.teams, shape.threads)) as i:
         output = bind(int32(i) * shape.threads + thread)
-        with when(output < outputs):
-            index, team = bind(output % size), bind(output // size)
-            start = bind(index * (parts + 1) + team * per_team)
-            total = Local()
-            total[0] = cells[start]
-            with T.serial(per_team - 1) as j:
-                total[0] = total[0] + cells[start + int32(j) + 1]
-            write(index + begin, team, total[0])
+        with when(output < fours * shape.teams):
+            index, team = bind(output % fours), bind(output // fours)
+            start = bind(index * parts + team * per_team)
+            total = Local(_FOUR)
+            with T.vectorized(_FOUR) as v:
+                store(total.buffer, cells[start, int32(v)], int32(v))
+            with T.serial(per_team - 1) as j, T.vectorized(_FOUR) as v:
+                more = cells[start + int32(j) + 1, int32(v)]
+                store(total.buffer, total[int32(v)] + more, int32(v))
+            for k in range(min(_FOUR, size)):
+                at = bind(index * _FOUR + k)
+                with when(at < size):
+                    write(at + begin, team, total[k])
 
 
 def _within_subgroup(gpu: Gpu, value: Expr, width: int) -> Expr:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from mlcc_compiler._tvm import T, tirx
@@ -20,6 +21,9 @@ from mlcc_compiler.kernels.gpu.linear.codes import UNIT, UnitCodes, and_, keep, 
 from mlcc_compiler.kernels.gpu.linear.packing import GpuPacking
 from mlcc_compiler.kernels.gpu.workgroup import bind, int32, real
 from mlcc_compiler.quantization.schemes import ZEROS
+
+_GROUPS = 4
+"""Groups whose integers, or zero points, are in a word."""
 
 
 def weight_arguments(packing: GpuPacking, part: int) -> dict[str, Argument]:
@@ -74,21 +78,26 @@ class WeightReader:
         return -(-self.packing.k // UNIT)
 
     def shares_scale(self, units: int) -> bool:
-        """Whether `units` units from a multiple of that on have one scale."""
-        return not self.packing.scheme.is_float and self.packing.group % (units * UNIT) == 0
+        """Whether `units` units from a multiple of that on have one scale, or, two-level, one
+        word of integers for all their groups."""
+        how, size, group = self.packing.scheme, units * UNIT, self.packing.group
+        if how.is_float or group % size == 0:
+            return not how.is_float
+        within = size % group == 0 and how.block % size == 0 and _GROUPS * group % size == 0
+        return bool(how.block) and group % UNIT == 0 and within
 
-    def scaling(self, row: Expr, unit: Expr) -> Scaling:
-        """Emit the reading of the scale that a unit begins with."""
-        return self._scaling(row, bind(tirx.floordiv(unit * UNIT, self.packing.group)))()
+    def scalings(self, row: Expr, unit: Expr) -> Callable[[Expr], Scaling]:
+        """Emit the reading of what a unit and those that share its scale, or its integers, have
+        in common; the result emits the scaling of one of these units."""
+        group = self.packing.group
+        of = self._scaling(row, bind(tirx.floordiv(unit * UNIT, group)))()
+        return lambda one: of(bind(tirx.floordiv(one * UNIT, group)))
 
-    def read(self, row: Expr, unit: Expr, scaling: Scaling | None = None) -> list[Block]:
-        """Emit the reading of a unit; what is beyond K is finite, and 0 for floats. `scaling` is
-        the unit's, where it is known."""
-        return self.fetch(row, unit, scaling)()
+    def read(self, row: Expr, unit: Expr) -> list[Block]:
+        """Emit the reading of a unit; what is beyond K is finite, and 0 for floats."""
+        return self.fetch(row, unit)()
 
-    def fetch(
-        self, row: Expr, unit: Expr, scaling: Scaling | None = None
-    ) -> Callable[[], list[Block]]:
+    def fetch(self, row: Expr, unit: Expr) -> Callable[[], list[Block]]:
         """Emit the loads of `read`; calling the result emits the arithmetic, perhaps later."""
         p = self.packing
         if p.scheme.is_float:
@@ -96,8 +105,6 @@ class WeightReader:
             words = load(self.buffers[0], row, unit * per_unit, per_unit)
             return lambda: [Block([v for word in words for v in self._floats(word)], None)]
         codes = self.codes.fetch(self.buffers[0], row, unit)
-        if scaling is not None:
-            return lambda: [Block(codes(), scaling)]
         scalings = self._scalings(row, bind(unit * UNIT))
 
         def decode() -> list[Block]:
@@ -107,21 +114,27 @@ class WeightReader:
 
         return decode
 
-    def weights(self, row: Expr, unit: Expr, scaling: Scaling | None = None) -> list[Expr]:
+    def weights(self, row: Expr, unit: Expr) -> list[Expr]:
         """Emit the weights of a unit."""
-        return weights_of(self.read(row, unit, scaling))
+        return weights_of(self.read(row, unit))
 
     def _scalings(self, row: Expr, first: Expr) -> list[Callable[[], Scaling]]:
         """Of the unit at `first`: one, or two where a group ends within."""
         p = self.packing
-        found = []
+        found: list[Callable[[], Scaling]] = []
         for i in range(0, UNIT, math.gcd(p.group, UNIT)):
             # the last unit of a row may reach beyond the last group
             group = bind(tirx.min(tirx.floordiv(first + i, p.group), int32(p.groups - 1)))
-            found.append(self._scaling(row, group))
+            found.append(partial(self._scaling_of, self._scaling(row, group), group))
         return found
 
-    def _scaling(self, row: Expr, group: Expr) -> Callable[[], Scaling]:
+    @staticmethod
+    def _scaling_of(loaded: Callable[[], Callable[[Expr], Scaling]], group: Expr) -> Scaling:
+        return loaded()(group)
+
+    def _scaling(self, row: Expr, group: Expr) -> Callable[[], Callable[[Expr], Scaling]]:
+        """Emit the loads of a group's scale. Calling the result emits the arithmetic that groups
+        of the same words share, and calling what comes of that the rest of one of them."""
         how = self.packing.scheme
         block = bind(tirx.floordiv(group, how.block // self.packing.group)) if how.block else group
         exponent = how.scale_dtype == "uint8"
@@ -132,45 +145,48 @@ class WeightReader:
         )
         zero_word = None
         if how.offset == ZEROS:
-            zero_word = bind(self.buffers[2][row, tirx.floordiv(group, 4)])
+            zero_word = bind(self.buffers[2][row, tirx.floordiv(group, _GROUPS)])
 
-        def decode() -> Scaling:
+        def shared() -> Callable[[Expr], Scaling]:
             assert load_scale is not None
-            scale = load_scale()
+            level = load_scale(block)
             if exponent:
-                scale = T.reinterpret("float32", and_(scale, 255) << T.uint32(23))
+                level = T.reinterpret("float32", and_(level, 255) << T.uint32(23))
             else:
-                scale = _widen_f16(self.gpu, scale, 0 if how.block else self.codes.excess)
+                level = _widen_f16(self.gpu, level, 0 if how.block else self.codes.excess)
             less = self.codes.factor * (2.0**-self.codes.excess if how.block else 1.0)
-            if load_scales is not None:
-                scale = scale * _signed_byte(load_scales())
-            if less != 1:
-                scale = scale * real(less)
-            scale = bind(scale)
-            if load_minimum is not None:
-                minimum = _widen_f16(self.gpu, load_minimum())
+            level = bind(level if less == 1 else level * real(less))
+            least = None if load_minimum is None else _widen_f16(self.gpu, load_minimum(block))
+
+            def one(at: Expr) -> Scaling:
+                scale, minimum = level, least
+                if load_scales is not None:
+                    scale = bind(level * _signed_byte(load_scales(at)))
                 if load_minima is not None:
-                    minimum = bind(minimum * _signed_byte(load_minima()))
-                return Scaling(scale, minimum)
-            if zero_word is None:
-                return Scaling(scale, None)
-            zero = and_(zero_word >> (tirx.floormod(group, 4) * 8).astype("uint32"), 255)
-            # raw is so many times a code, its scale that much less than the scheme's
-            step = 1 << self.codes.excess
-            offset = real(how.middle * step) - zero.astype("float32") * real(step)
-            return Scaling(scale, bind(offset * scale))
+                    minimum = bind(minimum * _signed_byte(load_minima(at)))
+                if zero_word is None:
+                    return Scaling(scale, minimum)
+                zero = and_(zero_word >> (tirx.floormod(at, _GROUPS) * 8).astype("uint32"), 255)
+                # raw is so many times a code, its scale that much less than the scheme's
+                step = 1 << self.codes.excess
+                offset = real(how.middle * step) - zero.astype("float32") * real(step)
+                return Scaling(scale, bind(offset * scale))
 
-        return decode
+            return one
 
-    def _number(self, part: str, row: Expr, index: Expr, size: int) -> Callable[[], Expr] | None:
+        return shared
+
+    def _number(
+        self, part: str, row: Expr, index: Expr, size: int
+    ) -> Callable[[Expr], Expr] | None:
         """Emit the load of the word with an element of so many bytes; the result emits the shift
-        that brings it to the lowest bits. None = the scheme has no such part."""
+        that brings one of its elements to the lowest bits. None = the scheme has no such part."""
         if part not in self.packing.scale_parts:
             return None
         first, _ = self.packing.scale_parts[part]
         per_word = 4 // size
         word = bind(self.buffers[1][row, tirx.floordiv(index, per_word) + first])
-        return lambda: word >> (tirx.floormod(index, per_word) * (8 * size)).astype("uint32")
+        return lambda at: word >> (tirx.floormod(at, per_word) * (8 * size)).astype("uint32")
 
     def _floats(self, word: Expr) -> list[Expr]:
         """The weights of a word of a float scheme."""
