@@ -31,13 +31,14 @@ def test_stages_have_what_they_are_from() -> None:
 
 
 @pytest.fixture
-def image(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Image]:
-    """The image of a stage, made of this clone's wheels."""
+def image(request: pytest.FixtureRequest, tmp_path: Path, web: Path) -> Iterator[Image]:
+    """The image of a stage, made of this clone's wheels, as `dev.py wheel` makes them."""
     if os.geteuid() != 0:
         pytest.skip("needs root: it is made by chroot")
     dist = tmp_path / "context" / "dist"
+    subprocess.run([sys.executable, "-m", "mlcc_targets.wasm.build"], check=True)
     pip = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation"]
-    subprocess.run([*pip, "-w", dist, ROOT, ROOT / "web" / "wheel"], check=True)
+    subprocess.run([*pip, "-w", dist, ROOT, web / "wheel"], check=True)
     suite, steps = stage(FILE, request.param)
     made = Image(tmp_path / "root", tmp_path / "context")
     try:

@@ -108,7 +108,7 @@ def stream(served: Served, text: str, tokens: int) -> str:
 @contextmanager
 def program() -> Iterator[Program]:
     """With a cluster, of which nothing is left behind."""
-    token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    token = new_token()
     command = [sys.executable, str(_PROGRAM)]
     pipe, env = subprocess.PIPE, environment(token)
     process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=env)
@@ -147,6 +147,11 @@ def serving(model: Path, *more: str, on: Cluster | None = None) -> Iterator[Serv
         process.terminate()
         assert process.wait(timeout=120) in (0, -15, 143)
         gone(started)
+
+
+def new_token() -> dict[str, str]:
+    """Without which nobody gets onto a cluster."""
+    return {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
 
 
 def environment(token: Mapping[str, str]) -> dict[str, str]:

@@ -87,6 +87,14 @@ def serve_status() -> Any:
         return ServeStatus()
 
 
+def in_use(found: Any) -> bool:
+    """Whether anybody has an application on this `ServeStatus`. One that Ray could not build, as
+    what was deployed beside `mlcc serve --ray`, is nothing that runs or will."""
+    return any(
+        one.deployments or one.status != "DEPLOY_FAILED" for one in found.applications.values()
+    )
+
+
 @contextmanager
 def _own() -> Iterator[None]:
     os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))  # or ray writes one to ~/.ray

@@ -1,0 +1,168 @@
+"""The file that docs/scale.md gives to `serve deploy` and to KubeRay: it is what Ray and
+`mlcc.scale.application` take, and (`--long`) it is deployed by Ray's own commands, on a cluster
+that `ray start` made, before and after `mlcc serve --ray` was there."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import yaml
+from processes import below
+from ray_cluster import Cluster, Served, environment, free_port, gone, new_token, serving, until
+
+pytest.importorskip("ray")
+import ray
+from ray.serve.schema import ServeDeploySchema
+
+from mlcc.scale import application
+from mlcc.scale.cluster import in_use
+
+PAGE = Path(__file__).parents[2] / "docs" / "scale.md"
+
+
+def block(mark: str) -> Any:
+    """The page's YAML that says this in its first lines."""
+    blocks = re.findall(r"^```yaml\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    (found,) = (text for text in blocks if text.startswith(mark))
+    return yaml.safe_load(found)
+
+
+def test_the_file_is_what_ray_and_mlcc_take() -> None:
+    (one,) = ServeDeploySchema.model_validate(block("applications:")).applications
+    assert one.import_path == f"{application.from_yaml.__module__}:{application.from_yaml.__name__}"
+    taken = {*inspect.signature(application.application).parameters, *application._LOADING}
+    assert set(one.args) <= taken - {"loading"}
+
+
+def test_the_manifest_deploys_that_file_on_a_cluster_with_a_token() -> None:
+    """Of the ray that mlcc was written for, with the models wherever a replica may be. (Against
+    KubeRay's own schema it was held by hand: docs/scale.md.)"""
+    spec = block("apiVersion:")["spec"]
+    assert yaml.safe_load(spec["serveConfigV2"]) == block("applications:")
+    made = spec["rayClusterConfig"]
+    assert made["rayVersion"] == ray.__version__
+    assert made["authOptions"] == {"mode": "token"}
+    (model,) = (one["args"]["model"] for one in block("applications:")["applications"])
+    for group in (made["headGroupSpec"], *made["workerGroupSpecs"]):
+        pod = group["template"]["spec"]
+        (container,) = pod["containers"]
+        (mount,) = container["volumeMounts"]
+        assert Path(model).is_relative_to(mount["mountPath"])
+        assert [volume["name"] for volume in pod["volumes"]] == [mount["name"]]
+
+
+@pytest.mark.parametrize(
+    ("status", "deployments", "used"),
+    [("DEPLOY_FAILED", {}, False), ("DEPLOY_FAILED", {"a": 1}, True), ("DEPLOYING", {}, True)],
+)
+def test_what_ray_could_not_build_keeps_no_serve_up(
+    status: str, deployments: dict[str, int], used: bool
+) -> None:
+    one = SimpleNamespace(status=status, deployments=deployments)
+    assert in_use(SimpleNamespace(applications={"mlcc": one})) == used
+    assert not in_use(SimpleNamespace(applications={}))
+
+
+@dataclass(frozen=True)
+class Head(Cluster):
+    """A cluster of `ray start --head`, and where its dashboard takes applications."""
+
+    dashboard: str
+    file: Path
+    port: int
+    """Of Serve's proxy."""
+
+    def serve(self, *words: str) -> str:
+        """Ray's own command."""
+        command = [sys.executable, "-m", "ray.serve.scripts", *words]
+        env = {**environment(self.token), "RAY_DASHBOARD_ADDRESS": self.dashboard}
+        env |= {"RAY_ADDRESS": self.address}
+        done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def deploy(self, model: Path) -> None:
+        """The page's file, of another model and on a port that is free."""
+        file = block("applications:")
+        (one,) = file["applications"]
+        one["args"] = {"model": str(model), "autoscale": "1:2", "cpus": 0, "threads": 1}
+        file["http_options"] = {"host": "127.0.0.1", "port": self.port}
+        self.file.write_text(yaml.safe_dump(file))
+        self.serve("deploy", str(self.file))
+
+    def status(self) -> dict[str, Any]:
+        """Of the application, as `serve status` has it; empty where it is not there."""
+        found = yaml.safe_load(self.serve("status")) or {}
+        return dict(found.get("applications", {}).get("mlcc", {}))
+
+    def running(self) -> bool:
+        return self.status().get("status") == "RUNNING"
+
+
+@pytest.fixture
+def head(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Head]:
+    folder, token = tmp_path_factory.mktemp("ray"), new_token()
+    ports = [free_port() for _ in range(5)]
+    names = ("port", "dashboard-port", "dashboard-agent-listen-port", "ray-client-server-port")
+    options = [f"--{name}={port}" for name, port in zip(names, ports, strict=False)]
+    command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block"]
+    log = (folder / "start.log").open("w")
+    process = subprocess.Popen(
+        [*command, f"--temp-dir={folder}/ray", "--object-store-memory=100000000", *options],
+        env=environment(token), stdout=log, stderr=log,
+    )  # fmt: skip
+    started = [process.pid]
+    made = Head(
+        process, f"127.0.0.1:{ports[0]}", token, f"http://127.0.0.1:{ports[1]}",
+        folder / "app.yaml", ports[4],
+    )  # fmt: skip
+    try:
+        until(lambda: "Ray runtime started" in (folder / "start.log").read_text(), 120)
+        yield made
+    finally:
+        started = below(process.pid)
+        process.terminate()
+        process.wait(timeout=120)
+        log.close()
+        time.sleep(1)
+        gone(started)
+
+
+@pytest.mark.long
+def test_it_is_deployed_again_and_after_a_server_without_proxies(
+    head: Head, compiled_demo: Callable[[str, str], Path]
+) -> None:
+    """Twice, with the same text and with another artifact; and after `mlcc serve --ray --address`,
+    beside which it was refused: that leaves nothing behind by which it would be refused again."""
+    one, other = compiled_demo("q8", "cpu"), compiled_demo("f32", "cpu")
+    own = Served(f"http://127.0.0.1:{head.port}", head.process.pid)
+    prints = []
+    for model in (one, one, other):
+        head.deploy(model)
+        until(head.running, 90)
+        prints.append(own.chat("Hi")["system_fingerprint"])
+    assert prints[0] == prints[1]
+    until(lambda: own.chat("Hi")["system_fingerprint"] != prints[0], 90)
+    head.serve("shutdown", "-y")
+    until(lambda: not head.status(), 60)
+    with serving(one, on=head) as served:
+        assert served.chat("Hi")["choices"]
+        head.deploy(one)
+        until(lambda: head.status().get("status") == "DEPLOY_FAILED", 90)
+        assert "no request would come here" in head.status()["message"]
+        assert served.chat("Hi")["choices"]
+        served.end()
+    until(lambda: not head.status(), 60)
+    head.deploy(one)
+    until(head.running, 90)
+    assert own.chat("Hi")["system_fingerprint"] == prints[0]
