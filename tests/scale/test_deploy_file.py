@@ -8,7 +8,6 @@ import inspect
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,8 +16,7 @@ from typing import Any
 
 import pytest
 import yaml
-from processes import below
-from ray_cluster import Cluster, Served, environment, free_port, gone, new_token, serving, until
+from ray_cluster import Cluster, Served, environment, free_port, ray_head, serving, until
 
 pytest.importorskip("ray")
 import ray
@@ -110,32 +108,13 @@ class Head(Cluster):
 
 
 @pytest.fixture
-def head(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Head]:
-    folder, token = tmp_path_factory.mktemp("ray"), new_token()
-    ports = [free_port() for _ in range(5)]
-    names = ("port", "dashboard-port", "dashboard-agent-listen-port", "ray-client-server-port")
-    options = [f"--{name}={port}" for name, port in zip(names, ports, strict=False)]
-    command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block"]
-    log = (folder / "start.log").open("w")
-    process = subprocess.Popen(
-        [*command, f"--temp-dir={folder}/ray", "--object-store-memory=100000000", *options],
-        env=environment(token), stdout=log, stderr=log,
-    )  # fmt: skip
-    started = [process.pid]
-    made = Head(
-        process, f"127.0.0.1:{ports[0]}", token, f"http://127.0.0.1:{ports[1]}",
-        folder / "app.yaml", ports[4],
-    )  # fmt: skip
-    try:
-        until(lambda: "Ray runtime started" in (folder / "start.log").read_text(), 120)
-        yield made
-    finally:
-        started = below(process.pid)
-        process.terminate()
-        process.wait(timeout=120)
-        log.close()
-        time.sleep(1)
-        gone(started)
+def head(tmp_path: Path) -> Iterator[Head]:
+    dashboard = free_port()
+    with ray_head(f"--dashboard-port={dashboard}") as made:
+        where = f"http://127.0.0.1:{dashboard}"
+        yield Head(
+            made.process, made.address, made.token, where, tmp_path / "app.yaml", free_port()
+        )
 
 
 @pytest.mark.long
