@@ -60,7 +60,26 @@ def test_the_slim_image_serves(image: Image, compiled_demo: Callable[[str, str],
     refused = image.run(["mlcc", "run", "/models/absent", "hello"])
     assert refused.returncode == 2
     put(compiled_demo("q8", "cpu"), image)
-    with subprocess.Popen(image.words([*image.entry, *image.command])) as server:
+    answers(image, image.command)
+
+
+@pytest.mark.long
+@pytest.mark.needs("debootstrap")
+@pytest.mark.parametrize("image", ["ray"], indirect=True)
+def test_the_ray_image_has_replicas(
+    image: Image, compiled_demo: Callable[[str, str], Path]
+) -> None:
+    """On a Ray of its own; and what KubeRay runs in its pods is there."""
+    for words in (["bash", "-c", "ulimit -n"], ["wget", "--version"], ["ray", "--version"]):
+        said = image.run(words)
+        assert said.returncode == 0, said.stderr
+    put(compiled_demo("q8", "cpu"), image)
+    answers(image, ["serve", "/models/demo", "--ray", "--host", "0.0.0.0", "--threads", "1"])
+
+
+def answers(image: Image, command: list[str]) -> None:
+    """Serve, be healthy, and answer."""
+    with subprocess.Popen(image.words([*image.entry, *command])) as server:
         try:
             until = time.monotonic() + PATIENCE
             while image.run(image.health).returncode != 0:
