@@ -22,6 +22,7 @@ pytest.importorskip("ray")
 import ray
 from ray.serve.schema import ServeDeploySchema
 
+from mlcc.errors import InvalidRequestError
 from mlcc.scale import application
 from mlcc.scale.cluster import in_use
 
@@ -40,6 +41,22 @@ def test_the_file_is_what_ray_and_mlcc_take() -> None:
     assert one.import_path == f"{application.from_yaml.__module__}:{application.from_yaml.__name__}"
     taken = {*inspect.signature(application.application).parameters, *application._LOADING}
     assert set(one.args) <= taken - {"loading"}
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"api_key_file": "/absent.json"}, "/absent.json: No such file"),
+        ({"thread": 4}, "'thread' is no option of a deployment; use one of threads, "),
+        ({"autoscale": "8"}, "type MIN:MAX"),
+    ],
+)
+def test_what_is_wrong_in_it_is_named(
+    more: dict[str, object], said: str, compiled_demo: Callable[[str, str], Path]
+) -> None:
+    model = str(compiled_demo("q8", "cpu"))
+    with pytest.raises(InvalidRequestError, match=re.escape(said)):
+        application.from_yaml({"model": model, **more})
 
 
 def test_the_manifest_deploys_that_file_on_a_cluster_with_a_token() -> None:

@@ -33,6 +33,7 @@ from mlcc.scale.options import Scale, read_autoscale
 from mlcc.scale.routed import RoutedEngine
 from mlcc.server.adapter import Settings
 from mlcc.server.app import create_app
+from mlcc.server.key_file import read_keys
 from mlcc.server.places import OnePlace
 from mlcc.server.prompts import WorkerPrompts
 
@@ -51,10 +52,12 @@ def application(
     cpus: float = 1.0,
     ingresses: int = 1,
     api_keys: tuple[str, ...] = (),
+    api_key_file: str | None = None,
     **loading: Any,
 ) -> Application:
     """A compiled model's, of so many replicas (or MIN:MAX of them), each of which gets `cpus` of
-    Ray's, and a GPU if it was compiled for CUDA. `loading` are options of `open_model`: threads,
+    Ray's, and a GPU if it was compiled for CUDA. `api_key_file` is what `mlcc serve --api-keys`
+    takes, at the same path on each node. `loading` are options of `open_model`: threads,
     context, max_batch, max_step_tokens, kv_pages, prefix_cache.
 
     Raises InvalidRequestError for others, ArtifactError, and UnsupportedError on a cluster where
@@ -66,12 +69,15 @@ def application(
             raise InvalidRequestError(
                 f"{name!r:.80} is no option of a deployment; use one of {', '.join(_LOADING)}"
             )
+    keys = Path(api_key_file).absolute() if api_key_file else None
+    if keys:
+        read_keys(keys)
     path = Path(model).absolute()
     text = open_text(path)
     many = read_autoscale(autoscale) if autoscale else None
     gpus = 1.0 if text.about.device == "cuda" else 0.0
     scale = Scale(replicas, many, cpus=cpus, gpus=gpus)
-    settings = Settings(api_keys=tuple(api_keys))
+    settings = Settings(api_keys=tuple(api_keys), api_key_file=keys)
     bounds = {name: loading.get(name) for name in _BOUNDS}
     capacity = plan_capacity(Artifact.open(path).manifest, **bounds)
     behind = engines(partial(open_model, path, **loading), text.about.fingerprint, scale)
