@@ -27,7 +27,7 @@ from mlcc.model.model import ModelText
 from mlcc.model.text_side import open_text
 from mlcc.opening import open_model
 from mlcc.scale.calls import ServeReplicas
-from mlcc.scale.cluster import serve_status
+from mlcc.scale.cluster import check_token, serve_status
 from mlcc.scale.on_ray import ENGINE, engines
 from mlcc.scale.options import Scale, read_autoscale
 from mlcc.scale.routed import RoutedEngine
@@ -61,9 +61,11 @@ def application(
     context, max_batch, max_step_tokens, kv_pages, prefix_cache.
 
     Raises InvalidRequestError for others, ArtifactError, and UnsupportedError on a cluster where
-    nobody could ask it.
+    nobody could ask it, or that has no token.
     """
-    _check_proxies()
+    if ray.is_initialized():
+        check_token(joined=True)
+        _check_proxies()
     for name in loading:
         if name not in _LOADING:
             raise InvalidRequestError(
@@ -104,8 +106,6 @@ def from_yaml(args: Mapping[str, Any]) -> Application:
 
 def _check_proxies() -> None:
     """Serve's HTTP proxies are as its first starter on a cluster wanted them."""
-    if not ray.is_initialized():
-        return
     found = serve_status()
     if found.applications and not found.proxies:
         raise UnsupportedError(
