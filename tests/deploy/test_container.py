@@ -66,15 +66,11 @@ def test_the_slim_image_serves(image: Image, compiled_demo: Callable[[str, str],
 @pytest.mark.long
 @pytest.mark.needs("debootstrap")
 @pytest.mark.parametrize("image", ["ray"], indirect=True)
-def test_the_ray_image_has_replicas(
-    image: Image, compiled_demo: Callable[[str, str], Path]
-) -> None:
-    """On a Ray of its own; and what KubeRay runs in its pods is there."""
+def test_the_ray_image_has_what_kuberay_runs(image: Image) -> None:
+    """In its pods, and to ask for their health."""
     for words in (["bash", "-c", "ulimit -n"], ["wget", "--version"], ["ray", "--version"]):
         said = image.run(words)
         assert said.returncode == 0, said.stderr
-    put(compiled_demo("q8", "cpu"), image)
-    answers(image, ["serve", "/models/demo", "--ray", "--host", "0.0.0.0", "--threads", "1"])
 
 
 def answers(image: Image, command: list[str]) -> None:
