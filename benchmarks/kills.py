@@ -1,7 +1,7 @@
 """Requests on a real Ray while its replicas are killed at random: how each of them ended.
 
-    python benchmarks/kills.py [--requests 5000] [--first 0] [--replicas 3] [--streams 32]
-        [--kill-s 8] [--seconds 600]
+    python benchmarks/kills.py [--requests 5000] [--kills 0] [--first 0] [--replicas 3]
+        [--streams 32] [--kill-s 8] [--seconds 600]
 
 Every `--kill-s` seconds, on the average, a replica's process is killed (SIGKILL), or one time in
 four the engine's below it; the last one that is there is spared, or the time that starting one
@@ -21,6 +21,7 @@ import signal
 import time
 from collections import Counter
 from contextlib import suppress
+from itertools import count
 
 from ray_storm import Storm, engine_of, replicas, storming
 
@@ -43,17 +44,24 @@ async def kill(mean_s: float, seed: int, kills: Counter[str]) -> None:
 
 
 async def rage(storm: Storm, args: argparse.Namespace, kills: Counter[str]) -> None:
-    """All requests, or those that are begun by then, among kills."""
-    numbers, end = iter(range(args.first, args.first + args.requests)), time.monotonic()
-    end += args.seconds
+    """All requests, and more while too few replicas were killed; or those begun by then."""
+    end, asked = time.monotonic() + args.seconds, 0
+
+    def goes_on() -> bool:
+        nonlocal asked
+        lacks = asked < args.requests or kills.total() < args.kills
+        asked += lacks
+        return lacks and time.monotonic() < end
+
     killing = asyncio.ensure_future(kill(args.kill_s, args.first, kills))
-    await storm.run(numbers, args.streams, lambda: time.monotonic() < end)
+    await storm.run(count(args.first), args.streams, goes_on)
     killing.cancel()
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--requests", type=int, default=5000)
+    parser.add_argument("--kills", type=int, default=0, help="ask more until there were so many")
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--replicas", type=int, default=3)
     parser.add_argument("--streams", type=int, default=32)

@@ -31,13 +31,14 @@ def test_stages_have_what_they_are_from() -> None:
 
 
 @pytest.fixture
-def image(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Image]:
-    """The image of a stage, made of this clone's wheels."""
+def image(request: pytest.FixtureRequest, tmp_path: Path, web: Path) -> Iterator[Image]:
+    """The image of a stage, made of this clone's wheels, as `dev.py wheel` makes them."""
     if os.geteuid() != 0:
         pytest.skip("needs root: it is made by chroot")
     dist = tmp_path / "context" / "dist"
+    subprocess.run([sys.executable, "-m", "mlcc_targets.wasm.build"], check=True)
     pip = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation"]
-    subprocess.run([*pip, "-w", dist, ROOT, ROOT / "web" / "wheel"], check=True)
+    subprocess.run([*pip, "-w", dist, ROOT, web / "wheel"], check=True)
     suite, steps = stage(FILE, request.param)
     made = Image(tmp_path / "root", tmp_path / "context")
     try:
@@ -59,7 +60,22 @@ def test_the_slim_image_serves(image: Image, compiled_demo: Callable[[str, str],
     refused = image.run(["mlcc", "run", "/models/absent", "hello"])
     assert refused.returncode == 2
     put(compiled_demo("q8", "cpu"), image)
-    with subprocess.Popen(image.words([*image.entry, *image.command])) as server:
+    answers(image, image.command)
+
+
+@pytest.mark.long
+@pytest.mark.needs("debootstrap")
+@pytest.mark.parametrize("image", ["ray"], indirect=True)
+def test_the_ray_image_has_what_kuberay_runs(image: Image) -> None:
+    """In its pods, and to ask for their health."""
+    for words in (["bash", "-c", "ulimit -n"], ["wget", "--version"], ["ray", "--version"]):
+        said = image.run(words)
+        assert said.returncode == 0, said.stderr
+
+
+def answers(image: Image, command: list[str]) -> None:
+    """Serve, be healthy, and answer."""
+    with subprocess.Popen(image.words([*image.entry, *command])) as server:
         try:
             until = time.monotonic() + PATIENCE
             while image.run(image.health).returncode != 0:

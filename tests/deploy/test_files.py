@@ -41,9 +41,22 @@ def test_prometheus_asks_the_server_under_a_name_that_it_answers_to() -> None:
 def test_the_extras_of_the_images_are_mlccs() -> None:
     project = (ROOT / "pyproject.toml").read_text()
     installs = re.findall(r'"mlcc\[(.*?)\]"', (DEPLOY / "Containerfile").read_text())
-    assert len(installs) == 2
+    assert len(installs) == 3
     for extra in {name for names in installs for name in names.split(",")}:
         assert re.search(rf"^{extra} = \[", project, flags=re.MULTILINE), extra
+
+
+def test_the_readme_has_every_extra() -> None:
+    """But those of who develops mlcc, and `tvm`, of which others are made."""
+    listed = (ROOT / "pyproject.toml").read_text().partition("[project.optional-dependencies]")[2]
+    extras = set(re.findall(r"^([\w-]+) = \[", listed.partition("\n[")[0], flags=re.MULTILINE))
+    extras -= {"dev", "docs", "real", "tvm"}
+    table = (ROOT / "README.md").read_text().partition("| extra | brings |")[2].partition("\n\n")[0]
+    rows = {one: words for _, one, words, _ in (row.split("|") for row in table.splitlines()[2:])}
+    assert {name for one in rows for name in re.findall(r"`([\w-]+)`", one)} == extras
+    (whole,) = re.findall(r'^all = \["mlcc\[(.*?)\]"\]', listed, flags=re.MULTILINE)
+    left_out = set(re.findall(r"`(\w+)`", rows[" `all` "]))
+    assert extras - {*whole.split(","), "all", "cuda-runtime"} == left_out
 
 
 @pytest.mark.needs("systemd")

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import httpx
@@ -108,7 +109,7 @@ def stream(served: Served, text: str, tokens: int) -> str:
 @contextmanager
 def program() -> Iterator[Program]:
     """With a cluster, of which nothing is left behind."""
-    token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    token = new_token()
     command = [sys.executable, str(_PROGRAM)]
     pipe, env = subprocess.PIPE, environment(token)
     process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=env)
@@ -123,6 +124,31 @@ def program() -> Iterator[Program]:
         process.stdin.close()
         assert process.wait(timeout=120) == 0
         gone(started)
+
+
+@contextmanager
+def ray_head(*options: str, **more: str) -> Iterator[Cluster]:
+    """The cluster of `ray start --head` with these options; more = of its environment."""
+    token = new_token()
+    asked = ("port", "dashboard-agent-listen-port", "ray-client-server-port")
+    ports = {name: free_port() for name in asked}  # or those of another cluster are in the way
+    command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block"]
+    command += [f"--{name}={port}" for name, port in ports.items()]
+    env, started = {**environment(token), **more}, list[int]()
+    with TemporaryDirectory(prefix="ray-") as folder:  # short: Ray has sockets below it
+        command += [f"--temp-dir={folder}/ray", "--object-store-memory=80000000", *options]
+        log = Path(folder, "start.log")
+        with log.open("w") as said:
+            own = subprocess.Popen(command, env=env, stdout=said, stderr=said)
+        try:
+            until(lambda: own.poll() is not None or "runtime started" in log.read_text(), 120)
+            assert own.poll() is None, log.read_text()[-2000:]
+            yield Cluster(own, f"127.0.0.1:{ports['port']}", token)
+        finally:
+            started = below(own.pid)
+            own.terminate()
+            own.wait(timeout=120)
+            until(lambda: not any(map(command_of, started)), 60)
 
 
 @contextmanager
@@ -147,6 +173,11 @@ def serving(model: Path, *more: str, on: Cluster | None = None) -> Iterator[Serv
         process.terminate()
         assert process.wait(timeout=120) in (0, -15, 143)
         gone(started)
+
+
+def new_token() -> dict[str, str]:
+    """Without which nobody gets onto a cluster."""
+    return {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
 
 
 def environment(token: Mapping[str, str]) -> dict[str, str]:

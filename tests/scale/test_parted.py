@@ -16,7 +16,12 @@ from mlcc.model.transfer import without_pages
 from mlcc.scale.messages import Ask, Handed, Piece
 from mlcc.scale.parted import PartedEngine
 from mlcc.scale.replica import Replica
-from mlcc.scale.routed import ReplicaLostError, RoutedEngine
+from mlcc.scale.routed import (
+    MOST_LOST,
+    ReplicaLostError,
+    RoutedEngine,
+    StartingReplicaError,
+)
 from mlcc.scale.routing import Prompt
 from mlcc.worker.messages import Events
 
@@ -106,6 +111,30 @@ def test_the_same_tokens_as_together(
     assert len(prefill.asked) == 1 and prefill.asked[0].leaves
     assert len(decode.asked) == (0 if name == "one token" else 1 + times)
     assert all(isinstance(ask.moved, bytes) for ask in decode.asked)
+
+
+class Starting(Side):
+    """Its engine was lost, and is being started."""
+
+    async def ask(self, ask: Ask) -> AsyncIterator[Piece]:
+        self.asked.append(ask)
+        if len(self.asked) <= MOST_LOST + 1:
+            raise StartingReplicaError("a replica's engine is being started", "r0")
+        async with aclosing(self.replica.answer(ask)) as pieces:
+            async for piece in pieces:
+                yield piece
+
+
+def test_it_waits_for_an_engine_that_is_being_started(
+    loop: asyncio.AbstractEventLoop, replicas: list[Replica]
+) -> None:
+    """Longer than for one that is lost: nothing is, by that."""
+    together = RoutedEngine(Side(replicas[0]), CAPACITY, "", 64)
+    decode = Starting(replicas[1])
+    apart = PartedEngine(Side(replicas[0]), decode, CAPACITY, "", 64)
+    found = loop.run_until_complete(answered(apart, PARAMS["greedy"]))
+    assert found == loop.run_until_complete(answered(together, PARAMS["greedy"]))
+    assert len(decode.asked) == MOST_LOST + 2 and decode.asked[-1].avoid[0] == "r0"
 
 
 def test_what_is_handed_is_small_without_its_pages(

@@ -47,9 +47,7 @@ def replica() -> Iterator[Replica]:
 
 def client(replicas: Beside, artifact: str = "fp_1") -> RoutedEngine:
     capacity = next(iter(replicas.replicas.values())).described().capacity
-    made = RoutedEngine(replicas, capacity, artifact, 64)
-    made.wait_s = 0.0
-    return made
+    return RoutedEngine(replicas, capacity, artifact, 64)
 
 
 async def texts(made: RoutedEngine, *names: str) -> list[str]:
@@ -82,8 +80,10 @@ def test_all_that_an_engine_can_be_asked_through_one_loop(replica: Replica) -> N
             await job.answers()
         job.close()
 
+        foreign = client(beside, "fp_2")
+        foreign.wait_s = 0.0
         with pytest.raises(MlccError, match="runs fp_1, not fp_2"):
-            await texts(client(beside, "fp_2"), "foreign")
+            await texts(foreign, "foreign")
 
         await its_engine_dies(made, replica)
 

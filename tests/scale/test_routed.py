@@ -15,7 +15,13 @@ from mlcc.api.errors import BusyError, EngineDiedError
 from mlcc.engine.request import Request
 from mlcc.errors import DeviceError, InvalidRequestError, MlccError
 from mlcc.scale.messages import Ask, Piece
-from mlcc.scale.routed import MOST_LOST, ForeignReplicaError, ReplicaLostError, RoutedEngine
+from mlcc.scale.routed import (
+    MOST_LOST,
+    ForeignReplicaError,
+    ReplicaLostError,
+    RoutedEngine,
+    StartingReplicaError,
+)
 from mlcc.worker.messages import Accepted, Dropped, Refused
 
 
@@ -222,6 +228,30 @@ def test_one_that_nobody_heard_is_asked_until_somebody_does() -> None:
         client = engine(Gone(2))
         assert await answered(client, "a", [1, 2]) == "1,2,"
         assert client.retried == MOST_LOST + 1
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(("refusals", "pause_s"), [(1, 3600.0), (MOST_LOST + 1, 0.01)])
+def test_while_an_engine_is_being_started_another_answers(
+    refusals: int, pause_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At once; and where each refuses, it asks until one does not, as nothing is lost by that."""
+    monkeypatch.setattr("mlcc.scale.routed.AGAIN_S", pause_s)
+
+    class Restarting(ScriptedReplicas):
+        async def ask(self, ask: Ask) -> AsyncIterator[Piece]:
+            if len(self.asked) < refusals:
+                self.asked.append("")
+                raise StartingReplicaError("a replica's engine is being started", "r0")
+            assert "r0" in ask.avoid
+            async for piece in super().ask(ask):
+                yield piece
+
+    async def run() -> None:
+        replicas = Restarting(2)
+        said = await asyncio.wait_for(answered(engine(replicas), "a", [1, 2]), 60)
+        assert said == "1,2," and len(replicas.asked) == refusals + 1
 
     asyncio.run(run())
 

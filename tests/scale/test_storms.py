@@ -25,11 +25,11 @@ def found(script: str, *options: str) -> dict[str, Any]:
 
 
 def test_no_request_is_lost_or_answered_twice_where_replicas_are_killed() -> None:
-    told = found("kills.py", "--requests", "1000", "--kill-s", "4")
+    told = found("kills.py", "--requests", "600", "--kills", "3", "--kill-s", "4")
     assert not any(told[bad] for bad in BAD), told
     ends = told["whole"] + told["told"] + told["given_up"]
-    assert ends == told["requests"] == 1000 and told["given_up"] < 10, told
-    assert sum(told["kills"].values()) > 1, told
+    assert ends == told["requests"] >= 600 and told["given_up"] < 10, told
+    assert sum(told["kills"].values()) >= 3, told
 
 
 def test_as_many_as_the_load_wants_and_none_without() -> None:

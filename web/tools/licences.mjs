@@ -35,8 +35,14 @@ function folderOf(id) {
 }
 
 function entryOf(folder) {
-  const { name, version, license } = JSON.parse(readFileSync(join(folder, 'package.json'), 'utf8'));
-  const file = readdirSync(folder).find((found) => /^licen[cs]e/i.test(found));
-  const terms = file ? readFileSync(join(folder, file), 'utf8').trim() : `Licence: ${license}`;
-  return `${name} ${version} (${license})\n\n${terms}\n`;
+  const found = JSON.parse(readFileSync(join(folder, 'package.json'), 'utf8'));
+  const file = readdirSync(folder).find((name) => /^licen[cs]e/i.test(name));
+  const terms = file ? readFileSync(join(folder, file), 'utf8').trim() : named(found);
+  return `${found.name} ${found.version} (${found.license})\n\n${terms}\n`;
+}
+
+/** Of a package without the text: where that is, and its source, which MPL-2.0 wants said. */
+function named({ license, repository }) {
+  const source = (repository?.url ?? repository ?? '').replace(/^git\+/, '');
+  return `Licence: ${license}, https://spdx.org/licenses/${license}.html\nSource: ${source}`;
 }

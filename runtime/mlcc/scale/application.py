@@ -27,12 +27,13 @@ from mlcc.model.model import ModelText
 from mlcc.model.text_side import open_text
 from mlcc.opening import open_model
 from mlcc.scale.calls import ServeReplicas
-from mlcc.scale.cluster import serve_status
+from mlcc.scale.cluster import check_token, serve_status
 from mlcc.scale.on_ray import ENGINE, engines
 from mlcc.scale.options import Scale, read_autoscale
 from mlcc.scale.routed import RoutedEngine
 from mlcc.server.adapter import Settings
 from mlcc.server.app import create_app
+from mlcc.server.key_file import read_keys
 from mlcc.server.places import OnePlace
 from mlcc.server.prompts import WorkerPrompts
 
@@ -51,27 +52,34 @@ def application(
     cpus: float = 1.0,
     ingresses: int = 1,
     api_keys: tuple[str, ...] = (),
+    api_key_file: str | None = None,
     **loading: Any,
 ) -> Application:
     """A compiled model's, of so many replicas (or MIN:MAX of them), each of which gets `cpus` of
-    Ray's, and a GPU if it was compiled for CUDA. `loading` are options of `open_model`: threads,
+    Ray's, and a GPU if it was compiled for CUDA. `api_key_file` is what `mlcc serve --api-keys`
+    takes, at the same path on each node. `loading` are options of `open_model`: threads,
     context, max_batch, max_step_tokens, kv_pages, prefix_cache.
 
     Raises InvalidRequestError for others, ArtifactError, and UnsupportedError on a cluster where
-    nobody could ask it.
+    nobody could ask it, or that has no token.
     """
-    _check_proxies()
+    if ray.is_initialized():
+        check_token(joined=True)
+        _check_proxies()
     for name in loading:
         if name not in _LOADING:
             raise InvalidRequestError(
                 f"{name!r:.80} is no option of a deployment; use one of {', '.join(_LOADING)}"
             )
+    keys = Path(api_key_file).absolute() if api_key_file else None
+    if keys:
+        read_keys(keys)
     path = Path(model).absolute()
     text = open_text(path)
     many = read_autoscale(autoscale) if autoscale else None
     gpus = 1.0 if text.about.device == "cuda" else 0.0
     scale = Scale(replicas, many, cpus=cpus, gpus=gpus)
-    settings = Settings(api_keys=tuple(api_keys))
+    settings = Settings(api_keys=tuple(api_keys), api_key_file=keys)
     bounds = {name: loading.get(name) for name in _BOUNDS}
     capacity = plan_capacity(Artifact.open(path).manifest, **bounds)
     behind = engines(partial(open_model, path, **loading), text.about.fingerprint, scale)
@@ -98,8 +106,6 @@ def from_yaml(args: Mapping[str, Any]) -> Application:
 
 def _check_proxies() -> None:
     """Serve's HTTP proxies are as its first starter on a cluster wanted them."""
-    if not ray.is_initialized():
-        return
     found = serve_status()
     if found.applications and not found.proxies:
         raise UnsupportedError(

@@ -60,14 +60,23 @@ def joined(address: str | None) -> Iterator[None]:
             "--address out for one of this machine's own"
         ) from None
     try:
+        check_token(joined=True)
         yield
     finally:
         ray.shutdown()
 
 
-def check_token() -> None:
-    """Raises UnsupportedError where whoever reaches a replica's port may run code there."""
-    if os.environ.get("RAY_AUTH_MODE", "token") != "token":
+def check_token(joined: bool = False) -> None:
+    """Raises UnsupportedError where whoever reaches a replica's port may run code there: where the
+    token is turned off, and on a cluster that is `joined` also where nobody turned it on."""
+    mode = os.environ.get("RAY_AUTH_MODE")
+    if mode is None and joined:  # ray sets it where it finds a token; `ray start` needs none
+        raise UnsupportedError(
+            "this Ray runs without a token, and replicas take pickles from whoever reaches their "
+            "ports; start it on each machine with RAY_AUTH_MODE=token and the same RAY_AUTH_TOKEN, "
+            "and set both here"
+        )
+    if mode is not None and mode.lower() != "token":
         raise UnsupportedError(
             "RAY_AUTH_MODE turns Ray's token off, and replicas take pickles from whoever reaches "
             "their ports; unset it"
@@ -85,6 +94,14 @@ def serve_status() -> Any:
         return serve.status()
     except RayActorError:
         return ServeStatus()
+
+
+def in_use(found: Any) -> bool:
+    """Whether anybody has an application on this `ServeStatus`. One that Ray could not build, as
+    what was deployed beside `mlcc serve --ray`, is nothing that runs or will."""
+    return any(
+        one.deployments or one.status != "DEPLOY_FAILED" for one in found.applications.values()
+    )
 
 
 @contextmanager

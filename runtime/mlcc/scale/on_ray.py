@@ -34,7 +34,8 @@ class EngineReplica:
     """A `Replica` as Ray Serve runs it: these names are Serve's, but `answer` and `described`."""
 
     def __init__(self, open_model: OpenModel, artifact: str, max_queue: int) -> None:
-        self._replica = Replica(open_model, artifact, max_queue)
+        name = serve.get_replica_context().replica_id.unique_id
+        self._replica = Replica(open_model, artifact, max_queue, name)
 
     async def answer(self, ask: Ask) -> AsyncIterator[Piece]:
         """As `Replica` has it, but what moves goes through Ray's object store."""

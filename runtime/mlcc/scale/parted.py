@@ -8,6 +8,7 @@ another, which computes it again, where with replicas of one kind it would end w
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +16,14 @@ from mlcc.engine.batch import Capacity
 from mlcc.engine.events import TextDelta
 from mlcc.model.transfer import without_pages
 from mlcc.scale.messages import Ask, Handed, Said
-from mlcc.scale.routed import MOST_LOST, ReplicaLostError, Replicas, RoutedEngine
+from mlcc.scale.routed import (
+    AGAIN_S,
+    MOST_LOST,
+    ReplicaLostError,
+    Replicas,
+    RoutedEngine,
+    StartingReplicaError,
+)
 from mlcc.scale.routing import Prompt
 from mlcc.worker.messages import Events
 
@@ -45,13 +53,18 @@ class PartedEngine(RoutedEngine):
         name = ask.request.id
         try:
             error = await super()._once(replace(ask, leaves=True))
-            for _ in range(MOST_LOST):
-                if (handed := self._handed.get(name)) is None:
-                    return error
-                error = await self._go_on(ask, handed)
+            now, lost, avoid = asyncio.get_running_loop().time, 0, list[str]()
+            patience = now() + self.wait_s
+            while lost < MOST_LOST and (handed := self._handed.get(name)) is not None:
+                error = await self._go_on(replace(ask, avoid=tuple(avoid)), handed)
                 if error is None:
                     return None
                 self.retried += 1
+                starting = isinstance(error, StartingReplicaError) and now() < patience
+                if starting:  # nothing was lost by that
+                    await asyncio.sleep(AGAIN_S)
+                lost += not starting
+                avoid += [error.replica] if error.replica else []
             return error
         finally:
             self._handed.pop(name, None)
@@ -63,7 +76,7 @@ class PartedEngine(RoutedEngine):
         groups = self.capacity.groups
         moved = without_pages(handed.note, groups, said) if said else handed.moved
         prompt = Prompt(len(ask.request.prompt))
-        error = await self._asked(self._decode, replace(ask, moved=moved, prompt=prompt, avoid=()))
+        error = await self._asked(self._decode, replace(ask, moved=moved, prompt=prompt))
         if error is not None and not said and moved is not handed.note:
             self._handed[name] = replace(handed, moved=handed.note)  # perhaps it is what was lost
         return error

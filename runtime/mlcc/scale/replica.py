@@ -13,13 +13,13 @@ from dataclasses import replace
 from itertools import count
 from typing import TypeVar
 
-from mlcc.api.errors import BusyError
+from mlcc.api.errors import BusyError, EngineDiedError
 from mlcc.engine.events import Event, TextDelta
 from mlcc.engine.request import Request
 from mlcc.errors import InvalidRequestError, MlccError, UnsupportedError
 from mlcc.model.transfer import without_pages
 from mlcc.scale.messages import Ask, Described, Handed, Look, Piece, Said
-from mlcc.scale.routed import ForeignReplicaError
+from mlcc.scale.routed import ForeignReplicaError, ReplicaLostError, StartingReplicaError
 from mlcc.worker.client import WorkerClient
 from mlcc.worker.messages import (
     Accepted,
@@ -43,10 +43,13 @@ _PATIENCE_S = 1.0
 class Replica:
     """Made outside the event loop in which it then answers. Raises what `open_model` raises."""
 
-    def __init__(self, open_model: OpenModel, artifact: str, max_queue: int) -> None:
+    def __init__(
+        self, open_model: OpenModel, artifact: str, max_queue: int, name: str = ""
+    ) -> None:
+        """name: by which who asks avoids it."""
         self._process = EngineProcess(open_model)
         self._client = ReplicaClient(self._process, max_queue)
-        self._artifact = artifact
+        self._artifact, self._name = artifact, name
         self._begun, self._numbers = False, count()
         self._sketch: Sketch | None = None
 
@@ -67,6 +70,10 @@ class Replica:
             ]
             return
         self._begin()
+        if not self.ready:
+            said = "a replica's engine is being started"
+            yield [Dropped(StartingReplicaError(said, self._name))]
+            return
         async for piece in gathered(self._said(ask)):
             yield piece
 
@@ -116,7 +123,7 @@ class Replica:
             yield Refused(name, error)
         except MlccError as error:
             if (data := client.left.pop(request.id, None)) is None:
-                yield Dropped(error)
+                yield Dropped(self._lost(error))
             else:
                 yield Handed(data, without_pages(data, client.capacity.groups))
         finally:
@@ -124,6 +131,12 @@ class Replica:
             client.left.pop(request.id, None)
             if job is not None:
                 job.close()
+
+    def _lost(self, error: MlccError) -> MlccError:
+        """What the engine died of is its own, not the request's."""
+        if isinstance(error, EngineDiedError | BusyError):
+            return ReplicaLostError(error.message, self._name)
+        return error
 
 
 class ReplicaClient(WorkerClient):
@@ -181,6 +194,8 @@ class ReplicaClient(WorkerClient):
             if not future.done():
                 future.set_exception(BusyError("the engine is being started"))
         super()._lose(error)
+        # what it keeps for the next engine may be answered by another replica, and sooner
+        self._fail_jobs({live.job for live in self._owners.values()}, self._died(error))
 
 
 async def gathered(said: AsyncIterator[T]) -> AsyncIterator[list[T]]:

@@ -33,7 +33,7 @@ MOST_LOST = 3
 WAIT_S = 60.0
 """How long a request waits for a replica of its artifact, as in an upgrade those of the other go
 one by one; and for one that hears it, as who is dead may be chosen until that is known."""
-_AGAIN_S = 0.25
+AGAIN_S = 0.25
 
 
 class ReplicaLostError(MlccError):
@@ -51,6 +51,10 @@ class ReplicaLostError(MlccError):
 
 class ForeignReplicaError(ReplicaLostError):
     """A replica runs another artifact than its asker's. Nothing was lost, it is not the one."""
+
+
+class StartingReplicaError(ReplicaLostError):
+    """A replica's engine is being started again. Nothing was lost; another may answer now."""
 
 
 class Replicas(Protocol):
@@ -125,12 +129,14 @@ class RoutedEngine(EngineClient):
             if error is None or (live := self._owners.get(request.id)) is None:
                 return
             foreign = isinstance(error, ForeignReplicaError)
-            waits = (foreign or not error.heard) and not live.begun and now() < patience
+            starting = isinstance(error, StartingReplicaError)
+            waits = foreign or starting or not error.heard
+            waits = waits and not live.begun and now() < patience
             live.lost += not waits
             if live.begun or live.lost >= MOST_LOST:
                 return self._give_up(request.id, error, live.begun)
-            if waits:
-                await asyncio.sleep(_AGAIN_S)
+            if waits and not (starting and error.replica and error.replica not in avoid):
+                await asyncio.sleep(AGAIN_S)
             if foreign and waits:
                 continue
             avoid += [error.replica] if error.replica else []

@@ -16,7 +16,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
 
-from mlcc.scale.cluster import joined, serve_status
+from mlcc.scale.cluster import in_use, joined, serve_status
 from mlcc.scale.options import Scale
 from mlcc.scale.parted import PartedEngine
 from mlcc.scale.routed import RoutedEngine
@@ -96,5 +96,5 @@ def _proxyless(ends: bool) -> Iterator[None]:
     try:
         yield
     finally:
-        if ends and not serve_status().applications:
+        if ends and not in_use(serve_status()):
             serve.shutdown()  # type: ignore[no-untyped-call]
