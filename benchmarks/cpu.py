@@ -48,6 +48,8 @@ FAMILIES = ("moe", "moe-small", "moe-small-dense", "hybrid", "hybrid-dense")
 """Shapes of `families.py`."""
 FORMATS = {"q8": "Q8_0", "bf16": "BF16"}
 """Of the peers' files, for which of our recipes; for others Q4_0."""
+OPENVINO_READS = {"BF16": "F16"}
+"""It knows no BF16 in a GGUF. It computes with either in bfloat16, where a CPU can."""
 BESIDE = {"hybrid": "hybrid-dense", "moe-small": "moe-small-dense"}
 """What a shape is compared with, of our own."""
 
@@ -192,6 +194,15 @@ def make_checkpoint(shape: str, folder: Path) -> Path:
     return folder
 
 
+def gguf_of(shape: str, kind: str, folder: Path) -> Path:
+    """The peers' file of a checkpoint, made if it is not there."""
+    gguf = folder / f"{shape}-{kind}.gguf"
+    if not gguf.exists():
+        script = [sys.executable, HERE / "random_gguf.py", folder / shape, gguf]
+        subprocess.run([*map(str, script), "--type", kind], check=True)
+    return gguf
+
+
 def compile_checkpoint(
     checkpoint: Path, quant: str, out: Path, context: int = 2048, batch: int = 4
 ) -> tuple[Path, float]:
@@ -256,12 +267,10 @@ def engines_of(given: Any, sizes: Sizes, folder: Path) -> dict[str, Callable[[],
     if given.peers:
         bench = str(cpu_peers.llama() / "llama-bench")
         for kind in dict.fromkeys(map(format_of, given.quant)):
-            gguf = folder / f"{given.shape}-{kind}.gguf"
-            if not gguf.exists():
-                script = [sys.executable, HERE / "random_gguf.py", folder / given.shape, gguf]
-                subprocess.run([*map(str, script), "--type", kind], check=True)
+            gguf = gguf_of(given.shape, kind, folder)
+            other = gguf_of(given.shape, OPENVINO_READS.get(kind, kind), folder)
             engines[f"OpenVINO {kind}"] = partial(
-                openvino_speeds, cpu_peers.openvino(), gguf, sizes
+                openvino_speeds, cpu_peers.openvino(), other, sizes
             )
             engines[f"llama.cpp {kind}"] = partial(llama_speeds, bench, gguf, sizes)
     elif given.llama_bench:

@@ -1,10 +1,10 @@
 """The checkpoint of `random_checkpoint.py` as a GGUF, for llama.cpp's programs: the same shape and
 vocabulary, for speed and not for sense.
 
-    python benchmarks/random_gguf.py FOLDER OUT.gguf [--type Q4_0|Q8_0|BF16]
+    python benchmarks/random_gguf.py FOLDER OUT.gguf [--type Q4_0|Q8_0|BF16|F16]
 
-Linear layers are of the type, the embedding (which is the head, too) Q8_0, in BF16 bfloat16, norms
-float32: 4.5 bits where mlcc's q4 has as many, 8.5 in the head. Needs the package gguf.
+Linear layers are of the type, the embedding (which is the head, too) Q8_0, of floats the same,
+norms float32: 4.5 bits where mlcc's q4 has as many, 8.5 in the head. Needs the package gguf.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ NAMES = {
     "mlp.down_proj": "ffn_down",
 }
 """Of layers, in both formats."""
+FLOATS = (GGMLQuantizationType.BF16, GGMLQuantizationType.F16)
 TOPS = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
 
 
@@ -52,7 +53,7 @@ def write_tensors(writer: GGUFWriter, path: Path, linear: GGMLQuantizationType) 
         if values.ndim == 1:
             writer.add_tensor(name_of(name), values)
             continue
-        top = name.removesuffix(".weight") in TOPS and linear != GGMLQuantizationType.BF16
+        top = name.removesuffix(".weight") in TOPS and linear not in FLOATS
         kind = GGMLQuantizationType.Q8_0 if top else linear
         writer.add_tensor(name_of(name), quantize(values, kind), raw_dtype=kind)
 
@@ -61,7 +62,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--type", default="Q4_0", choices=("Q4_0", "Q8_0", "BF16"))
+    parser.add_argument("--type", default="Q4_0", choices=("Q4_0", "Q8_0", "BF16", "F16"))
     given = parser.parse_args()
     config: dict[str, Any] = json.loads((given.folder / "config.json").read_text())
     tokenizer = json.loads((given.folder / "tokenizer.json").read_text())["model"]
