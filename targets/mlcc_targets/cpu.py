@@ -31,12 +31,14 @@ class Level:
 _AVX2 = ("avx2", "fma", "f16c")
 _AVX512 = (*_AVX2, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
 
-_AVX512_BF16 = (*_AVX512, "avx512vnni", "avx512bf16")
+_AVX512_VBMI = (*_AVX512, "avx512vnni", "avx512vbmi")
+_AVX512_BF16 = (*_AVX512_VBMI, "avx512bf16")
 _AMX = (*_AVX512_BF16, "amx-tile", "amx-bf16")
 
 LEVELS = (  # best first: the host gets the first, of the proven, whose features it has
     Level("avx512-amx", "x86_64", "x86-64-v4", _AMX, 512, proven=False),
     Level("avx512-bf16", "x86_64", "x86-64-v4", _AVX512_BF16, 512),
+    Level("avx512-vbmi", "x86_64", "x86-64-v4", _AVX512_VBMI, 512),
     Level("avx512-vnni", "x86_64", "x86-64-v4", (*_AVX512, "avx512vnni"), 512),
     Level("avx512", "x86_64", "x86-64-v4", _AVX512, 512),
     Level("avx2-vnni", "x86_64", "x86-64-v3", (*_AVX2, "avxvnni"), 256),

@@ -19,10 +19,14 @@ Floats = npt.NDArray[np.float32]
 
 _LLVM = {
     isa.AVX512_VNNI: {"mcpu": "x86-64-v4", "mattr": ["+avx512vnni"]},
-    isa.AVX512_BF16: {"mcpu": "x86-64-v4", "mattr": ["+avx512vnni", "+avx512bf16"]},
+    isa.AVX512_VBMI: {"mcpu": "x86-64-v4", "mattr": ["+avx512vnni", "+avx512vbmi"]},
+    isa.AVX512_BF16: {
+        "mcpu": "x86-64-v4",
+        "mattr": ["+avx512vnni", "+avx512vbmi", "+avx512bf16"],
+    },
     isa.AVX512_AMX: {
         "mcpu": "x86-64-v4",
-        "mattr": ["+avx512vnni", "+avx512bf16", "+amx-tile", "+amx-bf16"],
+        "mattr": ["+avx512vnni", "+avx512vbmi", "+avx512bf16", "+amx-tile", "+amx-bf16"],
     },
     isa.AVX2_VNNI: {"mcpu": "x86-64-v3", "mattr": ["+avxvnni"]},
     isa.AVX2: {"mcpu": "haswell"},

@@ -15,15 +15,17 @@ from mlcc_compiler.quantization import Scheme, dequantize, scheme
 from mlcc_targets.cpu import STORED
 
 ROWS = (0, 1, 2, 3, 5, 8, 9, 17, 64, 130)
-HERE = [isa.AVX512_VNNI, isa.AVX2_VNNI, isa.AVX2, isa.SSE2, isa.GENERIC]
+HERE = [isa.AVX512_VBMI, isa.AVX512_VNNI, isa.AVX2_VNNI, isa.AVX2, isa.SSE2, isa.GENERIC]
 FOREIGN = [isa.NEON_I8MM, isa.NEON_DOTPROD, isa.NEON]
 
 
 def host_runs(cpu: isa.Isa) -> bool:
     from mlcc.machine import cpu_features
 
+    vnni = {"avx512f", "avx512vl", "avx512bw", "avx512dq", "avx512vnni"}
     names = {
-        isa.AVX512_VNNI: {"avx512f", "avx512vl", "avx512bw", "avx512dq", "avx512vnni"},
+        isa.AVX512_VBMI: vnni | {"avx512vbmi"},
+        isa.AVX512_VNNI: vnni,
         isa.AVX2_VNNI: {"avx2", "fma", "f16c", "avxvnni"},
         isa.AVX2: {"avx2", "fma", "f16c"},
     }
@@ -93,6 +95,38 @@ def test_other_instruction_sets(cpu: isa.Isa, name: str) -> None:
     if not host_runs(cpu):
         pytest.skip(f"this machine has no {cpu.name}")
     check(35, 288, scheme(name), cpu, True, (1, 2, 5, 16))
+
+
+@pytest.mark.skipif(not host_runs(isa.AVX512_VBMI), reason="no AVX512-VBMI here")
+@pytest.mark.parametrize(
+    "name", ["int2_g32", "int3_g8", "int3m_g16", "t5_g32", *TWO_LEVEL, *TABLES]
+)
+def test_lookups_of_six_bits_give_the_same_bits(name: str) -> None:
+    """The codes of each level, in rows that meet a tile as it lies, and unpacked; random ones, as
+    each code's neighbours in a byte must not matter."""
+    how, n_out, k = scheme(name), 40, 288
+    rng = np.random.default_rng(3)
+    packing = linear.packing(n_out, k, how, isa.AVX512_VNNI)
+    stored = packing.pack(rng.standard_normal((n_out, k)).astype(np.float32))
+    x = rng.standard_normal((25, k)).astype(np.float32)
+    for n in (1, 3, 25):
+        inputs = lt.rows_for(x[:n], how, isa.AVX512_VNNI)
+        found = [
+            lt.call(
+                lt.linear_kernel(n_out, k, how, cpu, False),
+                [*inputs, *stored],
+                [((n, n_out), "float32")],
+            )
+            for cpu in (isa.AVX512_VBMI, isa.AVX512_VNNI)
+        ]
+        np.testing.assert_array_equal(*found)
+
+
+def test_where_bytes_are_looked_up_by_six_bits() -> None:
+    vnni = ("avx512f", "avx512bw", "avx512vl", "avx512vnni")
+    assert isa.Isa.from_features("x86_64", (*vnni, "avx512vbmi")) == isa.AVX512_VBMI
+    assert isa.Isa.from_features("x86_64", vnni) == isa.AVX512_VNNI
+    assert isa.Isa.from_features("x86_64", (*vnni, "avx512bf16")) == isa.AVX512_VNNI
 
 
 @pytest.mark.parametrize("cpu", [isa.AVX2, isa.SSE2], ids=lambda c: c.name)

@@ -83,7 +83,7 @@ def test_where_it_is_used() -> None:
         assert not multiplies_tiles(BEFORE, 512, scheme(name))
     for k, name in ((512, "f16"), (512, "f32"), (520, "bf16"), (72, "int4_row"), (48, "int6_g24")):
         assert not multiplies_tiles(CPU, k, scheme(name)), name
-    features = ("avx512f", "avx512bw", "avx512vl", "avx512vnni", "avx512bf16")
+    features = ("avx512f", "avx512bw", "avx512vl", "avx512vnni", "avx512vbmi", "avx512bf16")
     assert isa.Isa.from_features("x86_64", (*features, "amx-tile", "amx-bf16")) == CPU
     assert isa.Isa.from_features("x86_64", features) == BEFORE
 

@@ -49,7 +49,7 @@ def test_where_it_is_used() -> None:
     assert multiplies_bf16(CPU, 64, BF16)
     assert not multiplies_bf16(isa.AVX512_VNNI, 64, BF16)
     assert not multiplies_bf16(CPU, 63, BF16) and not multiplies_bf16(CPU, 64, scheme("f16"))
-    features = ("avx512f", "avx512bw", "avx512vl", "avx512vnni", "avx512bf16")
+    features = ("avx512f", "avx512bw", "avx512vl", "avx512vnni", "avx512vbmi", "avx512bf16")
     assert isa.Isa.from_features("x86_64", features) == CPU
 
 

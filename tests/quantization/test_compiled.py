@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
+from mlcc_compiler.kernels import host
 from mlcc_compiler.quantization import compiled, one_level, quantize, scheme, two_level
 from mlcc_compiler.quantization.quantized import PARTS, Quantized
 
@@ -73,3 +77,24 @@ def test_a_large_matrix_takes_them(monkeypatch: pytest.MonkeyPatch) -> None:
     with np.errstate(all="ignore"):
         assert_same(quantize(x, how), expected)
     assert asked
+
+
+NARROW = """
+import sys
+import mlcc.machine
+have = mlcc.machine.cpu_features() - {"avx512f"}
+mlcc.machine.cpu_features = lambda: have
+import pytest
+from mlcc_compiler.kernels import host
+from mlcc_compiler.quantization import compiled
+assert host.LANES == 8 and compiled.takes(compiled.LEAST_GROUPS, 32)
+sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", "-k", "bits", sys.argv[1]]))
+"""
+
+
+@pytest.mark.skipif(host.LANES == 8, reason="the tests above had such vectors")
+def test_the_same_bits_of_narrower_vectors() -> None:
+    """As on a CPU without AVX-512."""
+    command = [sys.executable, "-c", NARROW, __file__]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr

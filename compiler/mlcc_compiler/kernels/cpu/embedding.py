@@ -11,7 +11,7 @@ from typing import Any
 
 from mlcc_compiler._tvm import B, IRBuilder, T
 from mlcc_compiler.graph import Graph, Weight
-from mlcc_compiler.kernels.cpu.isa import Isa
+from mlcc_compiler.kernels.cpu.isa import GENERIC, Isa
 from mlcc_compiler.kernels.cpu.linear.codes import StepCodes
 from mlcc_compiler.kernels.cpu.linear.linear import packing
 from mlcc_compiler.kernels.cpu.linear.packing import CpuPacking
@@ -106,7 +106,7 @@ def _unpack_row(
 ) -> None:
     """One column of a tile of codes: four neighbours at a time, one lane of the linear's."""
     p, codes, scales = packing, buffers[0], Scales(packing, buffers)
-    one = replace(p.isa, vector_bits=32, dot="generic", stored_signed=p.flips)
+    one = replace(GENERIC, vector_bits=32, stored_signed=p.flips)
 
     def four(value: Expr) -> Expr:
         return T.Broadcast(value, 4)

@@ -28,6 +28,8 @@ class Isa:
     """float16 vectors convert to float32 in one instruction."""
     has_bf16: bool = False
     """Products of bf16 are added in pairs to float32: see `dot2`."""
+    has_permutes: bool = False
+    """A byte is looked up among 64 by six bits of another: see `linear/permuted.py`."""
     has_tiles: bool = False
     """Registers of 16 rows, for products of many rows: see `amx.py`."""
     activation_dtype: str = "float32"
@@ -64,7 +66,8 @@ class Isa:
 
 GENERIC = Isa("generic", 128, "generic", 16)
 AVX512_VNNI = Isa("avx512-vnni", 512, "avx512vnni", 32, True)
-AVX512_BF16 = replace(AVX512_VNNI, name="avx512-bf16", has_bf16=True)
+AVX512_VBMI = replace(AVX512_VNNI, name="avx512-vbmi", has_permutes=True)
+AVX512_BF16 = replace(AVX512_VBMI, name="avx512-bf16", has_bf16=True)
 AVX512_AMX = replace(AVX512_BF16, name="avx512-amx", has_tiles=True)
 AVX2_VNNI = Isa("avx2-vnni", 256, "avxvnni", 16, True)
 AVX2 = Isa("avx2", 256, "avx2", 16, True)
@@ -73,12 +76,14 @@ NEON_I8MM = Isa("neon-i8mm", 128, "neon_i8mm", 32, True)
 NEON_DOTPROD = Isa("neon-dotprod", 128, "neon_dotprod", 32, True)
 NEON = Isa("neon", 128, "neon", 32, True)
 
-_AVX512_BF16 = ("avx512f", "avx512bw", "avx512vl", "avx512vnni", "avx512bf16")
+_AVX512_VNNI = ("avx512f", "avx512bw", "avx512vl", "avx512vnni")
+_AVX512_BF16 = (*_AVX512_VNNI, "avx512vbmi", "avx512bf16")
 _ROWS: dict[str, tuple[tuple[tuple[str, ...], Isa], ...]] = {
     "x86_64": (
         ((*_AVX512_BF16, "amx-tile", "amx-bf16"), AVX512_AMX),
         (_AVX512_BF16, AVX512_BF16),
-        (("avx512f", "avx512bw", "avx512vl", "avx512vnni"), AVX512_VNNI),
+        ((*_AVX512_VNNI, "avx512vbmi"), AVX512_VBMI),
+        (_AVX512_VNNI, AVX512_VNNI),
         (("avx2", "fma", "f16c", "avxvnni"), AVX2_VNNI),
         (("avx2", "fma", "f16c"), AVX2),
         ((), SSE2),

@@ -18,6 +18,7 @@ from mlcc_compiler.kernels.host.vectors import (
     Vectors,
     frame,
     intrinsic,
+    product,
     rounded,
     spread,
     turned,
@@ -43,8 +44,8 @@ def fit_affine(group: int, levels: int, middle: int | None, shrunk: tuple[float,
             of_q[0], of_q[1] = spread(0), spread(0)
             with B.serial(group) as j:
                 q = B.bind(T.min(T.max(rounded(x[j] * steps), low), high))
-                of_q[0] = of_q[0] + x[j] * q
-                of_q[1] = of_q[1] + q * q
+                of_q[0] = of_q[0] + product(x[j], q)
+                of_q[1] = of_q[1] + product(q, q)
             dot, norm = B.bind(of_q[0]), B.bind(of_q[1])
             fitted = B.bind(dot * _inverse(norm))
             gain = B.bind(dot * fitted)

@@ -20,6 +20,8 @@ from mlcc_compiler.kernels.host.vectors import (
     Vectors,
     frame,
     intrinsic,
+    looked_up,
+    product,
     rounded,
     spread,
     turned,
@@ -41,9 +43,9 @@ class _Powers:
 
 def fit_ranges(group: int, candidates: int, sized: bool) -> PrimFunc:
     """PrimFunc(x[M, group], levels[1, 1 + candidates], scale[1, M], minimum[1, M]), if `sized` with
-    powers[P, 8 * group] after the levels. `levels`: the largest code, then how many each candidate
-    has. Row v % P of the powers is of the groups 8 v to 8 v + 7, its column 8 j + i of the weight j
-    of the i-th."""
+    powers[P, LANES * group] after the levels. `levels`: the largest code, then how many each
+    candidate has. Row v % P of the powers is of the v-th LANES groups, its column LANES j + i of
+    the weight j of the i-th."""
 
     def body(arrays: list[Expr], m: Expr) -> None:
         rows, levels, *powers, scale, minimum = arrays
@@ -60,27 +62,30 @@ def fit_ranges(group: int, candidates: int, sized: bool) -> PrimFunc:
         best[0], best[1], best[2] = spread(np.inf), width / most, low
         with B.serial(candidates) as candidate:
             steps = B.bind(T.Broadcast(levels[0, candidate + 1], LANES) * per_width)
-            start = B.bind(low * steps)
+            start = B.bind(product(low, steps))
             of_q = Vectors(3)
             for i in range(3):
                 of_q[i] = spread(0)
             with B.serial(group) as j:
                 # the bound holds where the twin leaves it out: less than half a level is added
-                q = B.bind(T.min(rounded(x[j] * steps - start), most))
-                wq = B.bind(weight[j] * q)
+                q = B.bind(T.min(rounded(product(x[j], steps) - start), most))
+                wq = B.bind(product(weight[j], q))
                 of_q[0] = of_q[0] + wq
-                of_q[1] = of_q[1] + wq * q
-                of_q[2] = of_q[2] + wx[j] * q
+                of_q[1] = of_q[1] + product(wq, q)
+                of_q[2] = of_q[2] + product(wx[j], q)
             sum_q, sum_qq, sum_qx = (B.bind(of_q[i]) for i in range(3))
-            determinant = B.bind(T.max(total * sum_qq - sum_q * sum_q, spread(TINY)))
-            both = B.bind((total * sum_qx - sum_x * sum_q) / determinant)
-            base = B.bind((sum_qq * sum_x - sum_q * sum_qx) / determinant)
+            determinant = product(total, sum_qq) - product(sum_q, sum_q)
+            determinant = B.bind(T.max(determinant, spread(TINY)))
+            both = B.bind((product(total, sum_qx) - product(sum_x, sum_q)) / determinant)
+            base = B.bind((product(sum_qq, sum_x) - product(sum_q, sum_qx)) / determinant)
             alone = B.bind(sum_qx / T.max(sum_qq, spread(TINY)))
             s = B.bind(T.Select(base > spread(0), alone, both))
             base = B.bind(T.Select(base > spread(0), spread(0), base))
             two = spread(2)
-            error = B.bind(s * (s * sum_qq + two * (base * sum_q - sum_qx)))
-            error = B.bind(error + base * (base * total - two * sum_x))
+            error = product(two, product(base, sum_q) - sum_qx)
+            error = B.bind(product(s, product(s, sum_qq) + error))
+            more = product(base, total) - product(two, sum_x)
+            error = B.bind(error + product(base, more))
             error = B.bind(T.Select(s > spread(0), error, spread(np.inf)))
             for i, new in ((2, base), (1, s), (0, error)):  # the error last: it decides
                 best[i] = T.Select(error < best[0], new, best[i])
@@ -114,13 +119,17 @@ def fit_curve(
     first, second, third = map(spread, inverse)
 
     def nearest(q: Expr) -> Expr:
-        s = B.bind((q + spread(c)) * spread(one / a))
-        square = B.bind(s * s)
-        t = s * ((third * square + second) * square + first)
-        code = rounded(t * spread(n) + spread(middle))
-        code = T.min(T.max(code, spread(0)), spread(scheme.levels))
-        t = B.bind((code - spread(middle)) * spread(one / n))
-        value = t * (spread(2 * a) * (t * t) + spread(a)) + spread(np.float32(0.5) - c)
+        s = B.bind(product(q + spread(c), spread(one / a)))
+        square = B.bind(product(s, s))
+        t = product(s, product(product(third, square) + second, square) + first)
+        place = product(t, spread(n)) + spread(middle)
+        place = B.bind(T.min(T.max(place, spread(0)), spread(scheme.levels)))
+        found = looked_up(scheme.table, place)
+        if found is not None:
+            return found
+        t = B.bind(product(rounded(place) - spread(middle), spread(one / n)))
+        value = product(spread(2 * a), product(t, t)) + spread(a)
+        value = product(t, value) + spread(np.float32(0.5) - c)
         return intrinsic("llvm.floor", value)
 
     factors = [sign / stretch for stretch in stretched for sign in (1, -1)]
@@ -149,9 +158,9 @@ def _fit_scale(
             of_q = Vectors(2)
             of_q[0], of_q[1] = spread(0), spread(0)
             with B.serial(group) as j:
-                q = B.bind(nearest(x[j] * steps))
-                of_q[0] = of_q[0] + weight[j] * q * q
-                of_q[1] = of_q[1] + wx[j] * q
+                q = B.bind(nearest(product(x[j], steps)))
+                of_q[0] = of_q[0] + product(product(weight[j], q), q)
+                of_q[1] = of_q[1] + product(wx[j], q)
             sum_qq, sum_qx = B.bind(of_q[0]), B.bind(of_q[1])
             fitted = B.bind(sum_qx / T.max(sum_qq, spread(TINY)))
             gain = B.bind(sum_qx * fitted)
@@ -170,11 +179,11 @@ def _importances(
     sums of both, and the least and the largest x."""
     state = Vectors(5)
     first = B.bind(x[0])
-    for i, value in enumerate((first * first, first, first, spread(0), spread(0))):
+    for i, value in enumerate((product(first, first), first, first, spread(0), spread(0))):
         state[i] = value
     with B.serial(group - 1) as j:
         value = B.bind(x[j + 1])
-        state[0] = state[0] + value * value
+        state[0] = state[0] + product(value, value)
         state[1] = T.min(state[1], value)
         state[2] = T.max(state[2], value)
     mean = B.bind(state[0] / spread(group))
@@ -184,9 +193,10 @@ def _importances(
         if power is None:
             own = B.bind(intrinsic("llvm.fabs", value) + rms)
         else:
-            own = B.bind(intrinsic("llvm.sqrt", value * value + mean) * power[j])
+            own = intrinsic("llvm.sqrt", product(value, value) + mean)
+            own = B.bind(product(own, power[j]))
         weight[j] = own
-        weighted = B.bind(own * value)
+        weighted = B.bind(product(own, value))
         wx[j] = weighted
         state[3] = state[3] + own
         state[4] = state[4] + weighted

@@ -3,8 +3,9 @@ them, and how a kernel is built.
 
 Weights are [M, group], as they lie in a matrix, M a whole number of vectors. A vector holds as many
 groups, whose weights are turned round for it and stay in the first-level cache while candidates are
-tried. Equal to numpy's bits only where products and sums are not fused: `build` compiles for a CPU
-without fused instructions. Not here: what is computed.
+tried. Equal to numpy's bits only where products and sums are not fused: where a vector is AVX2's,
+`build` compiles for a CPU without fused instructions, and AVX-512, which has them always, is told
+how each `product` is rounded, which keeps it apart. Not here: what is computed.
 """
 
 from __future__ import annotations
@@ -19,9 +20,14 @@ from mlcc.machine import cpu_features, machine
 from mlcc_compiler._tvm import B, IRBuilder, T, tvm, tvm_ffi
 from mlcc_compiler.kernels.frame import Expr, PrimFunc, kernel_passes
 
-LANES = 8
-"""Groups of a vector: AVX2's, the widest that comes without fused products and sums."""
+_AVX512 = ("avx512f", "avx512bw", "avx512dq", "avx512vl")
+LANES = 16 if cpu_features().issuperset(_AVX512) else 8
+"""Groups of a vector of this machine's."""
 FLOATS = f"float32x{LANES}"
+_NEAREST = 8
+"""The rounding of an instruction of AVX-512 that is told it: to nearest, without exceptions."""
+_TO_INTEGER = 12582912.0
+"""1.5 * 2**23: added to a float, it leaves the nearest integer in the lowest bits."""
 
 
 def runs_here() -> bool:
@@ -32,7 +38,8 @@ def runs_here() -> bool:
 @cache
 def build(factory: Callable[..., PrimFunc], *arguments: Any) -> Callable[..., None]:
     """A kernel, compiled; takes numpy arrays that begin at multiples of 64 bytes."""
-    target = tvm.target.Target({"kind": "llvm", "mcpu": "x86-64", "mattr": ["+avx2", "-fma"]})
+    features = ["+avx2", "-fma"] if LANES == 8 else [f"+{name}" for name in _AVX512]
+    target = tvm.target.Target({"kind": "llvm", "mcpu": "x86-64", "mattr": features})
     kernel = factory(*arguments).with_attr("global_symbol", "main")
     # Kept: a function does not keep the module that it came from.
     with kernel_passes():
@@ -60,6 +67,31 @@ class Vectors:
 
 def spread(value: float | np.floating[Any]) -> Expr:
     return T.Broadcast(T.float32(float(np.float32(value))), LANES)
+
+
+def product(a: Expr, b: Expr) -> Expr:
+    """a * b, rounded, also where a sum or a difference is made of it."""
+    if LANES == 8:
+        return a * b
+    name = T.llvm_lookup_intrinsic_id("llvm.x86.avx512.mul.ps.512")
+    return T.call_llvm_pure_intrin(FLOATS, name, a, b, T.int32(_NEAREST))
+
+
+def looked_up(table: Sequence[float], place: Expr) -> Expr | None:
+    """table[place], of places that are between 0 and the last and are rounded here; None: there is
+    no instruction for that."""
+    if LANES == 8 or len(table) > 2 * LANES:
+        return None
+    index = T.reinterpret(f"int32x{LANES}", place + spread(_TO_INTEGER))
+    values = [T.float32(float(value)) for value in table]
+    values += [T.float32(0)] * (-len(values) % LANES)
+    vectors = [
+        T.Shuffle(values[i : i + LANES], list(range(LANES))) for i in range(0, len(values), LANES)
+    ]
+    name = "permvar.sf" if len(vectors) == 1 else "vpermi2var.ps"
+    arguments = [vectors[0], index, *vectors[1:]]
+    found = T.llvm_lookup_intrinsic_id(f"llvm.x86.avx512.{name}.512")
+    return T.call_llvm_pure_intrin(FLOATS, found, *arguments)
 
 
 def intrinsic(name: str, value: Expr) -> Expr:
@@ -95,7 +127,7 @@ def frame(inputs: Sequence[tuple[Any, int]], outputs: Sequence[int], body: Any) 
 
 
 def turned(x: Expr, group: int, m: Expr) -> Vectors:
-    """Groups m .. m + 7, which are rows, side by side: vector j has their weights j."""
+    """Groups from m on, which are rows, side by side: vector j has their weights j."""
     found = Vectors(group)
     with B.serial(group // LANES) as block:
         rows = [B.bind(x.vload([m + i, block * LANES], FLOATS)) for i in range(LANES)]
@@ -105,9 +137,9 @@ def turned(x: Expr, group: int, m: Expr) -> Vectors:
 
 
 def _transposed(rows: list[Expr]) -> list[Expr]:
-    """A square of vectors, rows for columns: blocks of 1, of 2 and of 4 beside the diagonal change
+    """A square of vectors, rows for columns: blocks of 1, of 2, of 4 ... beside the diagonal change
     places."""
-    for step in (1, 2, 4):
+    for step in (step for step in (1, 2, 4, 8) if step < LANES):
         for i in (i for i in range(LANES) if not i & step):
             one, other = rows[i], rows[i + step]
             lanes = range(LANES)

@@ -1,5 +1,7 @@
 """The codes of a step in a register: bits of planes put together, and tables looked up.
 
+`permuted.py` has what CPUs with a larger lookup do instead.
+
 What a dot product takes are bytes: 0 .. 2**bits - 1, or, of 8 bits where the instruction wants them
 signed, less 128. A table's values are such bytes of 8 bits: the integers that its values are
 multiples of, plus 128.
@@ -13,6 +15,7 @@ from typing import Any
 from mlcc_compiler._tvm import B, T
 from mlcc_compiler.kernels import planes
 from mlcc_compiler.kernels.cpu.isa import Isa, byte_shuffle
+from mlcc_compiler.kernels.cpu.linear.permuted import Permuted
 from mlcc_compiler.kernels.cpu.vector_math import lanes_of
 from mlcc_compiler.quantization import Scheme
 
@@ -33,9 +36,14 @@ class StepCodes:
     def __init__(self, scheme: Scheme, isa: Isa, steps: int, load: Callable[[int], Expr]) -> None:
         self.scheme, self.isa, self.steps, self.load = scheme, isa, steps, load
         self.loaded: list[Expr] = []
+        self.permuted = None
+        if isa.has_permutes and (scheme.table or scheme.bits < 4):
+            self.permuted = Permuted(isa, scheme.bits, self._values(), self._vector)
 
     def step(self, step: int) -> Expr:
         """Of all columns, for the dot product."""
+        if self.permuted is not None and self.permuted.has(step):
+            return self.permuted.step(step)
         code, first = None, 0
         for plane in planes.planes_of(self.scheme.bits):
             vector = first + step // plane.per_byte
@@ -44,10 +52,16 @@ class StepCodes:
             first += plane.vectors(self.steps)
         if not self.scheme.table:
             return self._as_taken(code)
+        return byte_shuffle(self.isa, self._values(), code)
+
+    def _values(self) -> list[int]:
+        """The byte of each code, of less than 8 bits."""
+        if not self.scheme.table:
+            return list(range(self.scheme.levels + 1))
         found = planes.integers(self.scheme.table)
         assert found is not None
         shift = 0 if self.isa.signed_codes else HALF
-        return byte_shuffle(self.isa, [(v + shift) & 255 for v in found[0]], code)
+        return [(v + shift) & 255 for v in found[0]]
 
     def _as_taken(self, code: Expr) -> Expr:
         """8-bit codes that lie unsigned for one CPU and signed for another: less, or more, 128."""
