@@ -39,9 +39,8 @@ if TYPE_CHECKING:
 @click.option(
     "--calibrate",
     metavar="TEXT",
-    help="round weights on a text file, on 'default', a text of several domains, on that and what "
-    "the model itself has 'written', by the sizes that 'random' tokens show, or on 'none'  "
-    "[random, for q3 to q6]",
+    help="round weights on a text file, on 'default', a text of several domains, by the sizes that "
+    "'random' tokens show, or on 'none'  [random, for q3 to q6]",
 )
 @click.option(
     "--bits",

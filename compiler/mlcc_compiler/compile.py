@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -26,19 +25,18 @@ from mlcc_compiler.calibration.budget import with_measured_bits
 from mlcc_compiler.calibration.calibrate import Calibrated, calibrate
 from mlcc_compiler.calibration.choice import rows_for, settled
 from mlcc_compiler.calibration.sizes import input_sizes
-from mlcc_compiler.calibration.written import AT_ONCE, written
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.libraries import Libraries, libraries
 from mlcc_compiler.models.config import long_factors
 from mlcc_compiler.models.registry import longest, with_defaults
-from mlcc_compiler.options import NOTHING, RANDOM, Options
+from mlcc_compiler.options import RANDOM, Options
 from mlcc_compiler.pipeline import Traced
 from mlcc_compiler.plan import Plan, make_plan
 from mlcc_compiler.preflight import check_ready
 from mlcc_compiler.quantization import scheme
 from mlcc_compiler.ranks.weights import RankWeights
 from mlcc_compiler.weights.convert import arrays_of, packed_ahead, specs_of
-from mlcc_targets import Target, get_target
+from mlcc_targets import Target
 
 
 @dataclass
@@ -48,8 +46,6 @@ class Progress:
     decided: Callable[[str, str], None] = lambda what, value: None
     phase: Callable[[str], None] = lambda name: None
     weights: Callable[[int, int], None] = lambda done, total: None
-    writing: Callable[[int, int], None] = lambda done, total: None
-    """Tokens that the model has written, to be measured and rounded on."""
     measuring: Callable[[int, int], None] = lambda done, total: None
     """Nodes of the graph that a text went through, to say what rounding costs."""
     calibration: Callable[[int, int], None] = lambda done, total: None
@@ -63,7 +59,7 @@ def compile_model(
     plan = settled(make_plan(checkpoint, target, options))
     checkpoint = plan.checkpoint  # with what belongs to it
     check_ready(checkpoint, plan.config.vocab_size, plan.read)
-    rows = rows_for(plan, partial(_rows_of_its_own, plan, progress))
+    rows = rows_for(plan)
     if rows:
         progress.decided("calibration", _rounded_on(plan, rows))
     with _rounding(plan, rows) as rounded:
@@ -72,17 +68,6 @@ def compile_model(
         report_plan(plan, progress)
         target.prepare(lambda text: progress.decided("first use", text))
         return _written(plan, rows, rounded, out, progress)
-
-
-def _rows_of_its_own(
-    plan: Plan, progress: Progress, beginnings: list[list[int]], longest: int
-) -> list[list[int]]:
-    """Beginnings gone on with by the model, compiled in 8 bits for this machine's CPU."""
-    options = Options(quant="q8", calibrate=NOTHING, context=longest, max_batch=AT_ONCE)
-    with TemporaryDirectory(prefix="mlcc-writer-") as folder:
-        copy = Path(folder) / "model"
-        compile_model(plan.checkpoint, get_target("cpu"), copy, options, Progress())
-        return written(copy, beginnings, progress.writing)
 
 
 @contextmanager

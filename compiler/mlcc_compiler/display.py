@@ -41,7 +41,6 @@ class Display:
             decided=self.decided,
             phase=self.phase,
             weights=self.weights,
-            writing=self.writing,
             measuring=self.measuring,
             calibration=self.calibration,
         )
@@ -72,10 +71,6 @@ class Display:
             seconds = now - self._weights_since
             speed = f" ({size(int(done / seconds))}/s)" if done and seconds > 0 else ""
             self._line(f"{self._elapsed()} packing weights {percent:3d} %{speed}")
-
-    def writing(self, done: int, total: int) -> None:
-        """The model has written so many tokens."""
-        self._steps("letting the model write", done, total)
 
     def measuring(self, done: int, total: int) -> None:
         """So many steps of the model are done, to say what rounding costs it."""

@@ -12,7 +12,7 @@ from mlcc_compiler.adapters import AdapterRoom
 from mlcc_compiler.quantization import Recipe, recipe, with_head
 from mlcc_targets import Target
 
-RANDOM, NOTHING, WRITTEN = "random", "none", "written"
+RANDOM, NOTHING = "random", "none"
 """What `--calibrate` takes in place of a text."""
 
 
@@ -41,8 +41,7 @@ class Options:
     """Bits to which a CPU rounds what meets a matrix of codes, 8 or 16; None = 8."""
     calibrate: str | None = None
     """A text file, or "default", on which matrices are rounded; "random" = for the sizes of inputs
-    that random tokens show; "written" = on the default text and what the model writes itself;
-    "none" = without any. None = "random" where that helps and the model
+    that random tokens show; "none" = without either. None = "random" where that helps and the model
     can be run before it is compiled (`calibration.choice.settled`)."""
     bits: float | None = None
     """Bits a weight of the linears, given to matrices as a text says; None = the recipe's."""

@@ -10,25 +10,20 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from mlcc.artifact.folder import Artifact
 from mlcc.commands.evaluate import eval_command
 from mlcc.errors import InvalidRequestError, UnsupportedError
 from mlcc.model.tokenizer import FileTokenizer
-from mlcc_compiler.calibration import choice
 from mlcc_compiler.calibration.text import (
     DEFAULT,
     MOST_ROWS,
     RANDOM_TOKENS,
-    ROW_TOKENS,
     calibration_text,
     random_rows,
     rows_of,
 )
-from mlcc_compiler.calibration.written import written
 from mlcc_compiler.checkpoint.folder import Checkpoint
 from mlcc_compiler.compile import Progress, compile_model
-from mlcc_compiler.options import NOTHING, RANDOM, WRITTEN, Options
-from mlcc_compiler.plan import make_plan
+from mlcc_compiler.options import NOTHING, RANDOM, Options
 from mlcc_targets import Choices, get_target
 
 DEMO = Path(__file__).parents[2] / "examples" / "demo"
@@ -79,62 +74,6 @@ def test_calibrated_weights_are_nearer_to_the_model(
     assert rows[0]["bits"] - 0.05 < rows[1]["bits"] <= rows[0]["bits"] < 4.1
     assert rows[0]["table_bits"] == rows[1]["table_bits"] == 8.5
     assert not drawn or plot.read_text().count("<svg") == 1
-
-
-@pytest.mark.long
-def test_what_the_model_writes_itself_tells_how_to_round(
-    texts: tuple[Path, Path],
-    tmp_path: Path,
-    compiled_demo: Callable[[str, str], Path],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(choice, "WRITTEN_ROWS", 12)  # 96 take a minute
-    told: list[tuple[str, str]] = []
-    wrote: list[int] = []
-    row = get_target("cpu", Choices(cpu="host"))
-    options = Options(quant="q3", context=1024, calibrate=WRITTEN)
-    progress = Progress(
-        decided=lambda what, value: told.append((what, value)),
-        writing=lambda done, total: wrote.append(100 * done // total),
-    )
-    made = compile_model(Checkpoint.open(DEMO / "model"), row, tmp_path / "made", options, progress)
-    assert wrote == sorted(wrote) and wrote[-1] == 100
-    (said,) = (value for what, value in told if what == "calibration")
-    assert int(said.split()[1].replace(",", "")) > 12 * ROW_TOKENS
-    exact, plain = compiled_demo("f32", "cpu"), compiled_demo("q3", "cpu")
-    rows = evaluated("--compare", plain, made, "--text", texts[1], "--against", exact)
-    without, with_own = (each["divergence"]["kl"] for each in rows)
-    assert with_own < without
-
-
-def test_what_the_model_writes_comes_behind_the_default_text() -> None:
-    asked: list[tuple[list[list[int]], int]] = []
-
-    def write(beginnings: list[list[int]], longest: int) -> list[list[int]]:
-        asked.append((beginnings, longest))
-        return [[1, 2], [3, 4]]
-
-    checkpoint, row = Checkpoint.open(DEMO / "model"), get_target("cpu", Choices(cpu="host"))
-
-    def rows(calibrate: str) -> list[list[int]]:
-        options = Options(quant="q4", context=1024, calibrate=calibrate)
-        return choice.rows_for(choice.settled(make_plan(checkpoint, row, options)), write)
-
-    assert rows(WRITTEN) == [*rows(DEFAULT), [1, 2], [3, 4]]
-    ((beginnings, longest),) = asked
-    assert len(beginnings) == choice.WRITTEN_ROWS and longest == ROW_TOKENS
-    assert all(len(begin) == 1 for begin in beginnings)
-
-
-def test_what_a_model_writes_is_the_same_each_time(
-    compiled_demo: Callable[[str, str], Path],
-) -> None:
-    artifact = compiled_demo("q8", "cpu")
-    context = Artifact.open(artifact).manifest.limits.context
-    first, second = (written(artifact, [[3], [3], [7, 8]], lambda *_: None) for _ in range(2))
-    assert first == second
-    assert [len(row) for row in first] == [context] * 3
-    assert first[0][:1] == [3] and first[2][:2] == [7, 8] and first[0] != first[1]
 
 
 @pytest.mark.feature("sized", "cpu", "runs")

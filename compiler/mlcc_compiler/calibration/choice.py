@@ -4,30 +4,15 @@ model can be run on some before it is compiled.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-
-import numpy as np
 
 from mlcc.artifact.folder import Artifact
 from mlcc.errors import UnsupportedError
 from mlcc.model.tokenizer import FileTokenizer
-from mlcc_compiler.calibration.text import (
-    DEFAULT,
-    ROW_TOKENS,
-    begin_of,
-    calibration_text,
-    random_rows,
-    rows_of,
-)
-from mlcc_compiler.options import NOTHING, RANDOM, WRITTEN
+from mlcc_compiler.calibration.text import calibration_text, random_rows, rows_of
+from mlcc_compiler.options import NOTHING, RANDOM
 from mlcc_compiler.plan import Plan
 from mlcc_compiler.quantization import scheme
-
-WRITTEN_ROWS = 96
-"""Three times as many as of a text."""
-Write = Callable[[list[list[int]], int], list[list[int]]]
-"""(beginnings of rows, most tokens of one) -> rows that the model has written."""
 
 
 def settled(plan: Plan) -> Plan:
@@ -56,40 +41,23 @@ def settled(plan: Plan) -> Plan:
     return _with(plan, RANDOM)
 
 
-def rows_for(plan: Plan, write: Write = lambda begin, longest: []) -> list[list[int]]:
-    """What a settled plan's weights are rounded on, as rows of tokens; none if they are not. write:
-    asked where the model's own rows are wanted.
+def rows_for(plan: Plan) -> list[list[int]]:
+    """What a settled plan's weights are rounded on, as rows of tokens; none if they are not.
 
     Raises UnsupportedError for what is no text.
     """
     source = plan.options.calibrate
     if source is None or plan.options.reuse_weights is not None:
         return []
-    if source == WRITTEN:
-        return [
-            *sampled(plan, DEFAULT),
-            *write(_beginnings(plan), min(plan.limits.context, ROW_TOKENS)),
-        ]
     return sampled(plan, source)
 
 
 def sampled(plan: Plan, source: str) -> list[list[int]]:
     """Rows of a text, or random ones."""
+    tokenizer = FileTokenizer(plan.checkpoint.folder / "tokenizer.json", plan.checkpoint.tokenizer)
     if source == RANDOM:
-        return random_rows(plan.config.vocab_size, _tokenizer(plan), plan.limits.context)
-    return rows_of(calibration_text(source), _tokenizer(plan), plan.limits.context)
-
-
-def _beginnings(plan: Plan) -> list[list[int]]:
-    """The token that texts begin with, or, where there is none, a random one each, always the
-    same."""
-    begin = begin_of(_tokenizer(plan))
-    random = np.random.default_rng(0).integers(0, plan.config.vocab_size, WRITTEN_ROWS)
-    return [begin or [token] for token in random.tolist()]
-
-
-def _tokenizer(plan: Plan) -> FileTokenizer:
-    return FileTokenizer(plan.checkpoint.folder / "tokenizer.json", plan.checkpoint.tokenizer)
+        return random_rows(plan.config.vocab_size, tokenizer, plan.limits.context)
+    return rows_of(calibration_text(source), tokenizer, plan.limits.context)
 
 
 def _with(plan: Plan, calibrate: str | None) -> Plan:
