@@ -48,3 +48,15 @@ def test_macos_features(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_this_linux_machine_has_features() -> None:
     if machine.platform.system() == "Linux":
         assert machine.cpu_features()
+
+
+@pytest.mark.parametrize(
+    ("text", "vendor"),
+    [
+        ("processor\t: 0\nvendor_id\t: GenuineIntel\nmodel name\t: x\n", "GenuineIntel"),
+        ("processor\t: 0\nFeatures\t: asimd\n", ""),
+    ],
+)
+def test_vendors(monkeypatch: pytest.MonkeyPatch, text: str, vendor: str) -> None:
+    monkeypatch.setattr(machine.Path, "read_text", lambda *args, **options: text)
+    assert machine.cpu_vendor.__wrapped__() == vendor

@@ -45,6 +45,17 @@ def cpu_features() -> frozenset[str]:
     return frozenset(_plain(word) for word in words)
 
 
+@cache
+def cpu_vendor() -> str:
+    """Who made this CPU, as Linux and CPUID spell it: GenuineIntel; "" where that is not told."""
+    try:
+        text = Path("/proc/cpuinfo").read_text(errors="replace")
+    except OSError:
+        return ""
+    match = re.search(r"^vendor_id\s*:\s*(\S+)", text, re.MULTILINE)
+    return match.group(1) if match else ""
+
+
 def allow_tiles() -> int:
     """Ask Linux for AMX's tiles, for all threads of this process, those to come too; 0, or the
     errno of its refusal. Asking again does nothing. (Linux's "Using XSTATE features".)"""
