@@ -13,8 +13,9 @@ from toy_model import CAPACITY, VOCAB, open_toy, toy_text
 
 from mlcc.engine.batch import Batch
 from mlcc.errors import InvalidRequestError
-from mlcc.measure.evaluation import perplexity, read_rows, score_tasks
+from mlcc.measure.evaluation import ids_of, perplexity, read_rows, score_tasks
 from mlcc.model.model import Model
+from mlcc.model.tokenizer import FileTokenizer
 
 HELLO = [{"role": "user", "content": "hi"}]
 
@@ -76,3 +77,30 @@ def test_texts_that_are_cut_are_counted() -> None:
 def test_nothing_to_predict_is_refused() -> None:
     with pytest.raises(InvalidRequestError, match="nothing to predict"):
         perplexity(UNIFORM, ["x", ""], silent, pytest.fail)
+
+
+def test_a_text_begins_as_the_tokenizer_has_it_begin() -> None:
+    words = {"<bos>": 0, "</s>": 1, "a": 2, "b": 3}
+    special = [
+        {"id": i, "content": word, "special": True, "single_word": False, "lstrip": False,
+         "rstrip": False, "normalized": False}
+        for word, i in (("<bos>", 0), ("</s>", 1))
+    ]  # fmt: skip
+    either = [{"SpecialToken": {"id": word, "type_id": 0}} for word in ("<bos>", "</s>")]
+    single = [either[0], {"Sequence": {"id": "A", "type_id": 0}}, either[1]]
+    written = {"<bos>": 0, "</s>": 1}
+    template = {
+        "type": "TemplateProcessing", "single": single, "pair": single,
+        "special_tokens": {w: {"id": w, "ids": [i], "tokens": [w]} for w, i in written.items()},
+    }  # fmt: skip
+    data = {
+        "version": "1.0", "added_tokens": special, "pre_tokenizer": {"type": "Whitespace"},
+        "post_processor": template,
+        "model": {"type": "WordLevel", "vocab": words, "unk_token": "b"},
+    }  # fmt: skip
+    tokenizer = FileTokenizer(Path("unread"), json.dumps(data).encode())
+    assert ids_of(tokenizer, "a b") == [0, 2, 3]
+    assert ids_of(tokenizer, "<bos>a b") == [0, 2, 3]
+    assert ids_of(tokenizer, "") == [0]
+    del data["post_processor"]
+    assert ids_of(FileTokenizer(Path("unread"), json.dumps(data).encode()), "a b") == [2, 3]

@@ -16,7 +16,7 @@ import numpy as np
 
 from mlcc.errors import UnsupportedError
 from mlcc.files import read_regular
-from mlcc.model.tokenizer import FileTokenizer
+from mlcc.model.tokenizer import FileTokenizer, beginning
 
 DEFAULT = "default"
 RANDOM_ROWS, RANDOM_TOKENS = 2, 64
@@ -44,7 +44,7 @@ def rows_of(text: str, tokenizer: FileTokenizer, longest: int) -> list[list[int]
 
     Raises UnsupportedError for a text that is too short to tell anything.
     """
-    begin = _begin(tokenizer)
+    begin = beginning(tokenizer)
     length = min(ROW_TOKENS, longest) - len(begin)
     ids = list(tokenizer.encode(text, add_special_tokens=False))
     if len(ids) < LEAST_TOKENS:
@@ -60,12 +60,7 @@ def rows_of(text: str, tokenizer: FileTokenizer, longest: int) -> list[list[int]
 
 def random_rows(vocab_size: int, tokenizer: FileTokenizer, longest: int) -> list[list[int]]:
     """A few short rows of random tokens, always the same; they begin as texts do."""
-    begin = _begin(tokenizer)
+    begin = beginning(tokenizer)
     length = min(RANDOM_TOKENS, longest) - len(begin)
     ids = np.random.default_rng(0).integers(0, vocab_size, (RANDOM_ROWS, length))
     return [begin + row for row in ids.tolist()]
-
-
-def _begin(tokenizer: FileTokenizer) -> list[int]:
-    """The special token that comes before a text, if there is one."""
-    return list(tokenizer.encode("", add_special_tokens=True))[:1]

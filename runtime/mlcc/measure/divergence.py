@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from mlcc.engine.batch import Batch, Capacity
 from mlcc.errors import InvalidRequestError
 from mlcc.extras import require
-from mlcc.measure.evaluation import steps_of
+from mlcc.measure.evaluation import ids_of, steps_of
 from mlcc.model.model import Model
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def diverge(
     progress: Callable[[int], None],
     note: Callable[[str], None],
 ) -> Divergence:
-    """Compare on texts with special tokens written out. `note` hears of texts that were cut.
+    """Compare on texts. `note` hears of texts that were cut.
 
     Raises InvalidRequestError if the two do not read the same tokens, or nothing could be
     predicted; UnsupportedError without numpy.
@@ -82,9 +82,7 @@ def diverge(
 
 
 def _same_ids(model: Model, reference: Model, text: str) -> Sequence[int]:
-    ids, theirs = (
-        list(m.text.tokenizer.encode(text, add_special_tokens=False)) for m in (model, reference)
-    )
+    ids, theirs = (ids_of(m.text.tokenizer, text) for m in (model, reference))
     if ids != theirs or model.capacity.vocab_size != reference.capacity.vocab_size:
         raise InvalidRequestError(
             "the model and --against do not read the same tokens, so their probabilities cannot be "

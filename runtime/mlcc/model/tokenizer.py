@@ -105,6 +105,12 @@ class FileTokenizer:
         return tuple(token.content for token in added if token.special)
 
 
+def beginning(tokenizer: TextTokenizer) -> list[int]:
+    """The special tokens that a tokenizer puts before a text (`<bos>`); often none."""
+    plain, with_them = (list(tokenizer.encode("a", add_special_tokens=s)) for s in (False, True))
+    return with_them[: with_them.index(plain[0])] if plain and plain[0] in with_them else []
+
+
 def _failure(error: BaseException) -> ArtifactError | None:
     """For what the library raises if a tokenizer loads and does not work; None for the rest."""
     if type(error) is not Exception and not is_panic(error):
