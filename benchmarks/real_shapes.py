@@ -44,7 +44,7 @@ def compile_one(shape: str, name: str, quant: str, context: int) -> dict[str, An
         plan = make_plan(without_weights(Path(folder), shape), target, options)
         target.prepare(lambda text: None)
         bounds = Bounds(plan.layout, plan.limits.context)
-        kernels = kernel_set_for(target, plan.activation_bits or 8)
+        kernels = kernel_set_for(target, plan.activation_bits or 8, plan.rounds_rows)
         vocab, dump = plan.vocab_size, IrDump(None)
         lowered = lower(plan.traced, kernels, plan.caches, bounds, vocab, target, dump)
         library = Path(folder) / target.library

@@ -118,7 +118,7 @@ def _lowered(
 def _lower(plan: Plan, report: Report) -> Lowered:
     lowered = lower(
         plan.traced,
-        kernel_set_for(plan.target, plan.activation_bits or 8),
+        kernel_set_for(plan.target, plan.activation_bits or 8, plan.rounds_rows),
         plan.caches,
         Bounds(plan.layout, plan.limits.context),
         plan.vocab_size,

@@ -153,6 +153,14 @@ class Plan:
         rounded = self.options.activations == 16 and any(one.dtype == "bfloat16" for one in schemes)
         return 16 if rounded else None
 
+    @property
+    def rounds_rows(self) -> bool:
+        """Whether rows are rounded for what they meet anyway, so that attention may, too: neither
+        where all weights are f32 or f16, nor where 16 bits are asked for."""
+        schemes = [scheme(name) for name in self.schemes.values()]
+        rounded = any(not one.is_float or one.dtype == "bfloat16" for one in schemes)
+        return rounded and self.options.activations != 16
+
     def bits(self, tables: bool) -> float | None:
         """Of a weight, scales and all, over the matrices: linears, or embedding and head. None if
         there are none."""

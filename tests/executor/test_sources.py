@@ -153,6 +153,24 @@ def test_they_find_nothing_on_a_gpu(
 
 
 @pytest.mark.needs("g++")
+def test_steps_use_no_more_threads_than_they_get_cores(build: Any, tmp_path: Path) -> None:
+    """In made-up time: beside others, alone again, with pauses between steps."""
+    program, source = tmp_path / "share", HERE / "share_program.cc"
+    warnings = ("-std=c++17", "-Wall", "-Wextra", "-Werror")
+    checked([*build.compiler(), *warnings, f"-I{NATIVE / 'src'}", str(source), "-o", str(program)])
+    phases = {}
+    for line in checked([str(program)]).splitlines():
+        name, numbers = line.split(": ")
+        phases[name] = [float(number.split()[1]) for number in numbers.split(", ")]
+    last, fewest, mean, changes = zip(*phases.values(), strict=True)
+    assert list(phases)[1] == "beside one on two cores"
+    assert last == (2, 1, 2, 2, 4, 8, 1)
+    assert fewest == (2, 1, 1, 2, 3, 4, 1)
+    assert mean[1] < 1.05 and mean[2] > 1.5 and 3.9 < mean[4] < 4.2 and mean[5] > 7
+    assert changes[0] == 0 and changes[3] == 0 and changes[1] < 50  # tries become rare
+
+
+@pytest.mark.needs("g++")
 def test_the_thread_sanitizer_finds_nothing(
     build: Any, runtime: dict[str, Path], tmp_path: Path
 ) -> None:

@@ -34,6 +34,13 @@ AVX512 = Cpu(
     (("mcpu", "x86-64-v4"), ("mattr", ("+avx512vnni",))),
     frozenset({"avx512f", "avx512bw", "avx512vl", "avx512vnni"}),
 )
+AVX512_BF16 = Cpu(
+    "avx512-bf16",
+    isa.AVX512_BF16,
+    (("mcpu", "x86-64-v4"), ("mattr", ("+avx512vnni", "+avx512vbmi", "+avx512bf16"))),
+    AVX512.needs | {"avx512vbmi", "avx512bf16"},
+)
+"""Not among CPUS: what it rounds has bounds of its own."""
 AVX2_VNNI = Cpu(
     "avx2-vnni",
     isa.AVX2_VNNI,

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from mlcc.machine import cpu_features
-from mlcc_compiler.kernels.cpu import isa
+from mlcc_compiler.kernels.cpu import bf16_pairs, isa
 from mlcc_compiler.kernels.cpu.linear import linear
 from mlcc_compiler.kernels.cpu.linear.bf16 import multiplies_bf16, round_rows
 from mlcc_compiler.quantization import scheme
@@ -57,7 +57,7 @@ def test_it_compiles_to_the_instruction() -> None:
     """On any machine; inlined, and one a pair of registers."""
     text = lt.build(linear.linear(CPU, 64, 64, "bf16", False), CPU).mod.inspect_source("asm")
     assert text.count("vdpbf16ps") > 100
-    assert "callq\t" + isa.DOT2 not in text
+    assert "callq\t" + bf16_pairs.DOT2 not in text
 
 
 @runs_here

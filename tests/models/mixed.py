@@ -61,7 +61,7 @@ def bounds_of(plan: Plan) -> Bounds:
 
 def stored(plan: Plan) -> list[WeightPlan]:
     """How a CPU stores the weights of a plan: q and k as one, gate and up as one."""
-    kernels = kernel_set_for(plan.target, plan.activation_bits or 8)
+    kernels = kernel_set_for(plan.target, plan.activation_bits or 8, plan.rounds_rows)
     vocab = plan.config.vocab_size
     return lower(
         plan.traced, kernels, plan.caches, bounds_of(plan), vocab, plan.target, IrDump(None)
@@ -70,7 +70,7 @@ def stored(plan: Plan) -> list[WeightPlan]:
 
 def native(plan: Plan, folder: Path, capacity: Capacity, place: Place = CPU) -> Any:
     """Compile a plan's `forward` with room for many logit rows, and load it where it runs."""
-    kernels = kernel_set_for(plan.target, plan.activation_bits or 8)
+    kernels = kernel_set_for(plan.target, plan.activation_bits or 8, plan.rounds_rows)
     vocab = plan.config.vocab_size
     bounds = Bounds(capacity.layout, capacity.context)
     lowered = lower(

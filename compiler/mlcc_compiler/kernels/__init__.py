@@ -7,7 +7,7 @@ from mlcc_compiler.kernels.kernel_set import KernelSet
 from mlcc_targets import Target
 
 
-def kernel_set_for(target: Target, activation_bits: int = 8) -> KernelSet:
+def kernel_set_for(target: Target, activation_bits: int = 8, rounds_rows: bool = True) -> KernelSet:
     """The kernels for a target's row; imported late, as building them takes TVM. What a CPU rounds
     activations to is ours to choose; other rows' kernels leave them as they are."""
     if target.kernels == "gpu":
@@ -17,5 +17,5 @@ def kernel_set_for(target: Target, activation_bits: int = 8) -> KernelSet:
     if target.kernels == "cpu":
         from mlcc_compiler.kernels.cpu.kernel_set import kernels_of as cpu
 
-        return cpu(target, activation_bits)
+        return cpu(target, activation_bits, rounds_rows)
     raise UnsupportedError(f"target '{target.name}' has no kernels; use --target cpu")

@@ -3,7 +3,7 @@
 // next. Who is through with its own robs others of their last ones, the caller too: a worker that has
 // no core just now is not waited for, and of one that loses it in the middle no more than the task
 // that it has begun. Workers stay awake for some milliseconds, since the next kernel is near, and
-// sleep after that.
+// sleep after that, or at once where others use the cores and a step does with fewer threads.
 #include "threads.h"
 
 #include <pthread.h>
@@ -15,11 +15,13 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <climits>
 #include <condition_variable>
 #include <cstdint>
 #include <optional>
 #include <thread>
 
+#include "share.h"
 #include "spin.h"
 
 namespace mlcc {
@@ -74,14 +76,17 @@ class Pool {
   // Held by whoever computes on more than one thread.
   std::mutex turn;
 
+  Share share;
+
   void grow(int workers);
+  void use(int threads);
   int run(FTVMParallelLambda function, void* data, int threads);
 
  private:
   void work(int self);
   bool take(int self, int* task);
-  bool next_job_soon(uint32_t seen) const;
-  void sleep(uint32_t seen);
+  bool next_job_soon(uint32_t seen, int self) const;
+  void sleep(uint32_t seen, int self);
   void compute(int task);
   void await() const;
 
@@ -92,8 +97,9 @@ class Pool {
   alignas(64) std::atomic<uint32_t> jobs_{0};
   alignas(64) std::atomic<int> pending_{0};
   std::atomic<int> asleep_{0};
+  std::atomic<int> threads_{INT_MAX};  // of the step; other workers sleep until it is more
   std::mutex sleeping_, error_lock_;
-  std::condition_variable condition_;
+  std::condition_variable job_or_fewer_, more_threads_;
   std::optional<tvm::ffi::Error> error_;
   int workers_ = 0;
 };
@@ -104,10 +110,20 @@ void Pool::grow(int workers) {
   }
 }
 
+// Steps of so many threads follow.
+void Pool::use(int threads) {
+  if (threads == threads_.load()) return;
+  std::lock_guard<std::mutex> lock(sleeping_);
+  threads_.store(threads);
+  more_threads_.notify_all();
+  job_or_fewer_.notify_all();
+}
+
 void Pool::work(int self) {
   for (uint32_t seen = 0;;) {
-    if (!next_job_soon(seen)) sleep(seen);
+    if (!next_job_soon(seen, self)) sleep(seen, self);
     seen = jobs_.load();
+    if (self >= threads_.load()) continue;
     for (int task; take(self, &task);) compute(task);
   }
 }
@@ -122,23 +138,26 @@ bool Pool::take(int self, int* task) {
   return false;
 }
 
-bool Pool::next_job_soon(uint32_t seen) const {
+bool Pool::next_job_soon(uint32_t seen, int self) const {
   for (int i = 0; i < kPauses; ++i) {
     if (jobs_.load() != seen) return true;
     pause();
   }
-  for (auto end = Clock::now() + kAwake; Clock::now() < end;) {
+  for (auto end = Clock::now() + kAwake; Clock::now() < end && self < threads_.load();) {
     if (jobs_.load() != seen) return true;
     sched_yield();
   }
   return false;
 }
 
-void Pool::sleep(uint32_t seen) {
+void Pool::sleep(uint32_t seen, int self) {
   std::unique_lock<std::mutex> lock(sleeping_);
-  asleep_.fetch_add(1);
-  condition_.wait(lock, [this, seen] { return jobs_.load() != seen; });
-  asleep_.fetch_sub(1);
+  while (jobs_.load() == seen || self >= threads_.load()) {
+    more_threads_.wait(lock, [=] { return self < threads_.load(); });
+    asleep_.fetch_add(1);
+    job_or_fewer_.wait(lock, [=] { return jobs_.load() != seen || self >= threads_.load(); });
+    asleep_.fetch_sub(1);
+  }
 }
 
 void Pool::compute(int task) {
@@ -158,7 +177,7 @@ int Pool::run(FTVMParallelLambda function, void* data, int threads) {
   jobs_.fetch_add(1);
   if (asleep_.load() > 0) {
     std::lock_guard<std::mutex> lock(sleeping_);
-    condition_.notify_all();
+    job_or_fewer_.notify_all();
   }
   for (int task; take(0, &task);) compute(task);
   await();
@@ -189,15 +208,20 @@ thread_local int threads_of_turn = 1;
 
 }  // namespace
 
-Turn::Turn(int threads) : before_(threads_of_turn) {
-  if (threads > 1) {
+Turn::Turn(int most) : threads_(most), before_(threads_of_turn) {
+  if (most > 1) {
     lock_ = std::unique_lock<std::mutex>(pool()->turn);
-    pool()->grow(threads - 1);
+    pool()->grow(most - 1);
+    threads_ = pool()->share.begin(most, Clock::now(), process_time);
+    pool()->use(threads_);
   }
-  threads_of_turn = threads;
+  threads_of_turn = threads_;
 }
 
-Turn::~Turn() { threads_of_turn = before_; }
+Turn::~Turn() {
+  if (lock_) pool()->share.end(Clock::now(), process_time);
+  threads_of_turn = before_;
+}
 
 }  // namespace mlcc
 

@@ -10,16 +10,19 @@
 
 namespace mlcc {
 
-// While it lives, kernels that this thread calls run on `threads` threads, this one among them.
+// While it lives, kernels that this thread calls run on `most` threads, this one among them, or on
+// fewer where others use the cores.
 class Turn {
  public:
-  explicit Turn(int threads);
+  explicit Turn(int most);
   Turn(const Turn&) = delete;
   ~Turn();
 
+  int threads() const { return threads_; }
+
  private:
   std::unique_lock<std::mutex> lock_;
-  int before_;
+  int threads_, before_;
 };
 
 }  // namespace mlcc

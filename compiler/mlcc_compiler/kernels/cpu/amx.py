@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from mlcc_compiler._tvm import B, T
+from mlcc_compiler.kernels.cpu.bf16_pairs import PAIR_IR
 
 Expr = Any
 
@@ -30,7 +31,6 @@ STEP_WORDS = DEPTH * SIDE // 2
 _SHAPE = "\\01" + "\\00" * 15 + "\\40\\00" * 8 + "\\00" * 16 + "\\10" * 8 + "\\00" * 8
 """Palette 1, eight times 64 bytes, eight times 16 rows."""
 
-_PAIR = "@llvm.x86.avx512bf16.cvtne2ps2bf16.512"
 _IR = f"""
 @mlcc_tile_shape = linkonce_odr hidden constant [64 x i8] c"{_SHAPE}", align 64
 define linkonce_odr hidden void @mlcc_tiles_begin() alwaysinline {{
@@ -82,28 +82,19 @@ define linkonce_odr hidden void @mlcc_tiles_add(ptr %rows, i64 %pitch, ptr %colu
   call void @llvm.x86.tdpbf16ps(i8 3, i8 5, i8 7)
   ret void
 }}
-define linkonce_odr hidden <16 x i32> @mlcc_pair_bf16(<16 x float> %a, <16 x float> %b)
-    alwaysinline {{
-  %both = call <32 x bfloat> {_PAIR}(<16 x float> %b, <16 x float> %a)
-  %turns = shufflevector <32 x bfloat> %both, <32 x bfloat> poison, <32 x i32>
-    <{", ".join(f"i32 {i}, i32 {i + 16}" for i in range(16))}>
-  %pairs = bitcast <32 x bfloat> %turns to <16 x i32>
-  ret <16 x i32> %pairs
-}}
 declare void @llvm.x86.ldtilecfg(ptr)
 declare void @llvm.x86.tilerelease()
 declare void @llvm.x86.tilezero(i8 immarg)
 declare void @llvm.x86.tileloadd64(i8 immarg, ptr, i64)
 declare void @llvm.x86.tilestored64(i8 immarg, ptr, i64)
 declare void @llvm.x86.tdpbf16ps(i8 immarg, i8 immarg, i8 immarg)
-declare <32 x bfloat> {_PAIR}(<16 x float>, <16 x float>)
 """
 
 
 @contextmanager
 def imported() -> Iterator[None]:
     """Within it all that follows may be emitted."""
-    with B.attr(T.int32(0), "pragma_import_llvm", _IR):
+    with B.attr(T.int32(0), "pragma_import_llvm", _IR + PAIR_IR):
         yield
 
 
@@ -133,11 +124,6 @@ def store(sums: Expr) -> None:
 def add(rows: Expr, pitch: int, columns: Expr) -> None:
     """Emit a step: 32 rows of 32 bf16, `pitch` bytes apart, times the columns at an address."""
     _call("mlcc_tiles_add", rows, T.int64(pitch), columns)
-
-
-def pair(first: Expr, second: Expr) -> Expr:
-    """i32x16: of each lane both numbers, f32x16, as the nearest bf16, the first in the low half."""
-    return T.call_extern("int32x16", "mlcc_pair_bf16", first, second)
 
 
 def _call(name: str, *arguments: Expr) -> None:

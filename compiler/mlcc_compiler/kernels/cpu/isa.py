@@ -27,7 +27,7 @@ class Isa:
     has_f16: bool = False
     """float16 vectors convert to float32 in one instruction."""
     has_bf16: bool = False
-    """Products of bf16 are added in pairs to float32: see `dot2`."""
+    """Products of bf16 are added in pairs to float32: see `bf16_pairs.py`."""
     has_permutes: bool = False
     """A byte is looked up among 64 by six bits of another: see `linear/permuted.py`."""
     has_tiles: bool = False
@@ -116,31 +116,6 @@ def dot4(isa: Isa, acc: Expr, codes: Expr, x: Expr, bits: int = 8) -> Expr:
     if isa.dot == "neon":
         return _dot4_neon(acc, codes, x)
     return _dot4_generic(lanes, acc, codes, x)
-
-
-DOT2 = "mlcc_dot2_bf16"
-"""The function of `DOT2_IR`, which LLVM writes in the place of each call."""
-
-_DPBF16 = "llvm.x86.avx512bf16.dpbf16ps.512"
-DOT2_IR = f"""
-define linkonce_odr hidden <16 x float> @{DOT2}(<16 x float> %acc, <32 x i16> %a, <32 x i16> %b)
-    alwaysinline {{
-  %x = bitcast <32 x i16> %a to <32 x bfloat>
-  %y = bitcast <32 x i16> %b to <32 x bfloat>
-  %sum = call <16 x float> @{_DPBF16}(<16 x float> %acc, <32 x bfloat> %x, <32 x bfloat> %y)
-  ret <16 x float> %sum
-}}
-declare <16 x float> @{_DPBF16}(<16 x float>, <32 x bfloat>, <32 x bfloat>)
-"""
-
-"""LLVM's text of it, which a kernel that calls it imports: TVM makes float32 of all bf16 there is
-before it writes LLVM, so that no call of ours could have operands of bf16."""
-
-
-def dot2(isa: Isa, acc: Expr, a: Expr, b: Expr) -> Expr:
-    """acc f32x16 + the sums of two products of bf16 in each lane; a and b are their bits, u16x32.
-    For `has_bf16` alone, and in kernels that import DOT2_IR."""
-    return T.call_extern(f"float32x{isa.lanes}", DOT2, acc, a, b)
 
 
 def matrix_dot(acc: Expr, rows: Expr, columns: Expr) -> Expr:

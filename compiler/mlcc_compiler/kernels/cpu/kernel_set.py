@@ -94,10 +94,13 @@ def cpu_kernels(isa: Isa) -> KernelSet:
     )
 
 
-def kernels_of(target: Target, activation_bits: int = 8) -> KernelSet:
-    """The set for a target's row; activations that meet codes are rounded to 8 or 16 bits."""
+def kernels_of(target: Target, activation_bits: int = 8, rounds_rows: bool = True) -> KernelSet:
+    """The set for a target's row; activations that meet codes are rounded to 8 or 16 bits, and
+    none to bf16 unless rows may be rounded."""
+    found = Isa.from_features(target.arch, target.features)
     isa = replace(
-        Isa.from_features(target.arch, target.features),
+        found,
+        has_bf16=found.has_bf16 and rounds_rows,
         activation_dtype=target.activation_dtype,
         activation_parts=activation_bits // 8,
         tile_columns=target.tile_columns,

@@ -53,11 +53,12 @@ def product(
     walk: Callable[[Step], None],
     init: Load,
     finish: Callable[[int, int, Expr], None],
+    add: Callable[[Expr, Expr, Expr], Expr] = lambda total, a, b: total + a * b,
 ) -> None:
     """Emit sums[r][v] = init(r, v) + sum over k of a(r) * b(v), then finish(r, v, sum).
 
     `walk(step)` emits the loop over k and calls `step(a, b)` inside it once or more, with a(r) a
-    scalar and b(v) a vector at that k.
+    scalar and b(v) a vector at that k. add(sum, a(r) in all lanes, b(v)) is what a product adds.
     """
     sums = Registers(rows * vectors, lanes)
     cells = [(r, v) for r in range(rows) for v in range(vectors)]
@@ -69,7 +70,7 @@ def product(
         for r in range(rows):
             factor = bind(spread(a(r), lanes))
             for v in range(vectors):
-                sums[r * vectors + v] = sums[r * vectors + v] + factor * columns[v]
+                sums[r * vectors + v] = add(sums[r * vectors + v], factor, columns[v])
 
     walk(step)
     for r, v in cells:

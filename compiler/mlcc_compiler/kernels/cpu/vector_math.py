@@ -18,8 +18,10 @@ _LN2_HIGH = 0.693359375
 _LN2_LOW = -2.12194440e-4
 _ROUND = 12582912.0  # 1.5 * 2**23: adding it rounds to an integer, kept in the low mantissa bits
 _EXP_MIN = -86.9  # below this the result counts as zero
+_EXP2_MIN = -125.0  # likewise
 _EXP_MAX = 88.7228317  # above this it is infinite
 _EXP = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 0.5)
+_EXP2 = (0.0095828553, 0.0559064304, 0.2402409861, 0.6931241927, 1.0)  # minimax, exact at 0
 _LOG = (
     7.0376836292e-2,
     -1.1514610310e-1,
@@ -112,6 +114,20 @@ def exp_falling(x: Expr) -> Expr:
     bits = T.reinterpret(vector("int32", lanes), bind(mantissa)) + power
     result = T.reinterpret(vector("float32", lanes), bits)
     return bind(T.Select(x < spread(_EXP_MIN, lanes), spread(0.0, lanes), result))
+
+
+def exp2_falling(x: Expr) -> Expr:
+    """2**x of x <= 0, or NaN, within 3e-6 of it, of less than -125 zero: weights of a softmax that
+    will be bf16."""
+    lanes = lanes_of(x)
+    x = bind(x)
+    bits = bind(T.reinterpret(vector("int32", lanes), x + spread(_ROUND, lanes)))
+    n = bind(T.reinterpret(vector("float32", lanes), bits) - spread(_ROUND, lanes))
+    mantissa = bind(_polynomial(bind(x - n), _EXP2))
+    power = T.shift_left(bits, spread(T.int32(23), lanes))
+    bits = T.reinterpret(vector("int32", lanes), mantissa) + power
+    result = T.reinterpret(vector("float32", lanes), bits)
+    return bind(T.Select(x < spread(_EXP2_MIN, lanes), spread(0.0, lanes), result))
 
 
 def _exp_parts(x: Expr) -> tuple[Expr, Expr]:

@@ -265,7 +265,7 @@ class _Kernel:
         self.tiles.run(tile, self.q, scratch)
         slot = bind(self.firsts[s, 1] + part * tokens)
         with T.serial(tile.rows) as r:
-            token, head = self.tiles.row(tile, r)
+            token, head = self.cut.row(tile, r)
             with T.If(ranges > 1):
                 with T.Then():
                     self.parts.keep(bind(slot + token - tile.token), head, r, scratch)

@@ -27,10 +27,14 @@ from mlcc_compiler.kernels.frame import Expr, store
 from mlcc_compiler.layout import INT8, AttentionShape, KvLayout
 
 _BLOCK = 64  # keys per block, unless a page holds more
+_PAIR_BLOCK = 128  # likewise, of bf16
 _LONG_BLOCK = 256  # of tiles of few rows, likewise: a softmax's folds over lanes are few then
 _ROWS = 64  # query rows per tile: tokens times heads of a group
 LINE = 64  # bytes of a cache line
+_PAIR_STEP = 64  # keys of a register tile, which may end behind a block
+PAIR_ROWS = 6  # query rows of one
 FEW = 8  # query rows up to which keys are multiplied out of the pages, and not out of scratch
+NO_SCORE = -1e30  # below every score, and still finite
 KEYS, VALUES = 0, 1
 BYTE_DOTS = frozenset({"avx512vnni", "avxvnni", "neon_dotprod", "neon_i8mm"})
 QUAD = 4  # bytes that an instruction multiplies and adds
@@ -64,6 +68,14 @@ class Blocking:
         return self.quads and self.isa.dot in BYTE_DOTS
 
     @property
+    def multiplies_bf16(self) -> bool:
+        """Whether many rows meet keys and values as bf16: `bf16_tile.py`."""
+        isa = self.isa
+        able = isa.has_bf16 and not isa.has_tiles and isa.activation_parts == 1
+        whole = self.layout.page_size % 16 == 0 and self.shape.head_dim % 32 == 0
+        return able and whole and self.key_columns and self.layout.dtype != "float32"
+
+    @property
     def key_columns(self) -> bool:
         """Whether a page's keys lie dimension after dimension, as `KvLayout` has them on a CPU; if
         not, key after key, like values."""
@@ -80,7 +92,8 @@ class Blocking:
 
     @property
     def block(self) -> int:
-        return -(-_BLOCK // self.layout.page_size) * self.layout.page_size
+        wanted = _PAIR_BLOCK if self.multiplies_bf16 else _BLOCK
+        return -(-wanted // self.layout.page_size) * self.layout.page_size
 
     @property
     def long_block(self) -> int:
@@ -97,6 +110,11 @@ class Blocking:
         """Neighbouring dimensions in a vector of values."""
         return fit_lanes(self.shape.head_dim, self.lanes)
 
+    def row(self, tile: Tile, r: Expr) -> tuple[Expr, Expr]:
+        """(row of q, head) of a row of a tile."""
+        token = bind(tile.token + T.floordiv(r, self.shape.group))
+        return token, bind(tile.head * self.shape.group + T.floormod(r, self.shape.group))
+
     @property
     def side(self) -> int:
         """Neighbouring keys that are scored together; they lie in one page."""
@@ -108,11 +126,15 @@ class Scratch:
 
     def __init__(self, cut: Blocking) -> None:
         rows, dim, block = cut.rows, cut.shape.head_dim, cut.block
-        self.queries = T.alloc_buffer((rows, dim), "float32")
-        self.scores = T.alloc_buffer((rows, block), "float32")
         self.sums = T.alloc_buffer((rows, dim), "float32")
-        self.keys = T.alloc_buffer((dim, block), "float32")
-        self.values = T.alloc_buffer((block, dim), "float32")
+        if cut.multiplies_bf16:
+            self.queries = T.alloc_buffer((FEW, dim), "float32")
+            self.pairs = Pairs(rows, dim, block)
+        else:
+            self.queries = T.alloc_buffer((rows, dim), "float32")
+            self.scores = T.alloc_buffer((rows, block), "float32")
+            self.keys = T.alloc_buffer((dim, block), "float32")
+            self.values = T.alloc_buffer((block, dim), "float32")
         whole = -(-rows // cut.lanes) * cut.lanes  # rows are lanes, too
         self.top = T.alloc_buffer((whole,), "float32")
         self.total = T.alloc_buffer((whole,), "float32")
@@ -121,7 +143,8 @@ class Scratch:
         # register tiles of keys may end behind the block
         self.long_scores = T.alloc_buffer((FEW, cut.long_block + 4 * cut.lanes), "float32")
         if cut.layout.scaled:
-            self.scales = T.alloc_buffer((2, max(block, cut.long_block)), "float32")
+            keys = -(-max(block, cut.long_block) // _PAIR_STEP) * _PAIR_STEP
+            self.scales = T.alloc_buffer((2, keys), "float32")
         if cut.multiplies_bytes:
             self.query_bytes = RowBytes(FEW, dim)
             self.weight_bytes = RowBytes(FEW, cut.long_block)
@@ -131,6 +154,20 @@ class Scratch:
         other = copy(self)
         other.scores = self.long_scores
         return other
+
+
+class Pairs:
+    """Of many rows, as bf16: two in a lane of 32 bits. What a few rows at a time have of a block
+    is in float32, but for its weights."""
+
+    def __init__(self, rows: int, dim: int, block: int) -> None:
+        whole = -(-block // _PAIR_STEP) * _PAIR_STEP
+        self.queries = T.alloc_buffer((rows, dim // 2), "int32")
+        self.keys = T.alloc_buffer((dim // 2, whole), "int32")
+        self.values = T.alloc_buffer((block // 2, dim), "int32")
+        self.scores = T.alloc_buffer((PAIR_ROWS, whole), "float32")
+        self.weights = T.alloc_buffer((PAIR_ROWS, whole // 2), "int32")
+        self.shrink = T.alloc_buffer((PAIR_ROWS,), "float32")
 
 
 class RowBytes:

@@ -10,10 +10,12 @@ from contextlib import contextmanager
 
 from mlcc.artifact.schema import DTYPE_BYTES
 from mlcc_compiler._tvm import T
+from mlcc_compiler.kernels.cpu.attention.bf16_tile import Bf16Tile
 from mlcc_compiler.kernels.cpu.attention.blocking import (
     FEW,
     KEYS,
     LINE,
+    NO_SCORE,
     VALUES,
     Blocking,
     Cache,
@@ -47,7 +49,6 @@ from mlcc_compiler.kernels.frame import Expr, store
 Score = Callable[[Tile, Expr, Expr, Scratch], None]
 """(tile, first key of the block, keys, scratch): fills scratch.scores."""
 _AHEAD = 4  # pages between a prefetch of values and their use
-_NO_SCORE = -1e30  # below every score, and still finite
 
 
 class TileKernel:
@@ -56,6 +57,7 @@ class TileKernel:
     def __init__(self, cut: Blocking, cache: Cache) -> None:
         self.cut, self.cache = cut, cache
         self.scores = self._scores()
+        self.bf16 = Bf16Tile(cut, cache) if cut.multiplies_bf16 else None
         self.bytes = ByteValues(cut, cache) if cut.multiplies_bytes else None
 
     def _scores(self) -> Scores:
@@ -65,14 +67,18 @@ class TileKernel:
 
     def run(self, tile: Tile, q: Expr, scratch: Scratch) -> None:
         """Fill scratch.sums, .top and .total; the answer of a row is sums / total."""
-        self._load_queries(tile, q, scratch)
         with T.If(tile.rows <= FEW):
             with T.Then():
                 ask = self.cut.key_columns
+                self._load_queries(tile, q, scratch)
                 self.scores.start(tile, scratch)
                 self._blocks(tile, self.cut.long_block, self.scores.few, scratch.long(), ask)
             with T.Else():
-                self._blocks(tile, self.cut.block, self.scores.many, scratch, False)
+                if self.bf16 is not None:
+                    self.bf16.run(tile, q, scratch)
+                else:
+                    self._load_queries(tile, q, scratch)
+                    self._blocks(tile, self.cut.block, self.scores.many, scratch, False)
 
     def _blocks(self, tile: Tile, block: int, score: Score, scratch: Scratch, few: bool) -> None:
         """Block after block of the range's keys."""
@@ -86,22 +92,16 @@ class TileKernel:
             self._soften(tile, begin, size, scratch)
             self._add_values(tile, begin, size, scratch, few)
 
-    def row(self, tile: Tile, r: Expr) -> tuple[Expr, Expr]:
-        """(row of q, head) of a row of the tile."""
-        group = self.cut.shape.group
-        token = bind(tile.token + T.floordiv(r, group))
-        return token, bind(tile.head * group + T.floormod(r, group))
-
     def _load_queries(self, tile: Tile, q: Expr, scratch: Scratch) -> None:
         """Scaled queries, row after row; sums and totals from zero."""
         cut, lanes = self.cut, self.cut.dim_lanes
         with T.serial(tile.rows) as r:
-            token, head = self.row(tile, r)
+            token, head = self.cut.row(tile, r)
             with T.serial(cut.shape.head_dim // lanes) as j:
                 at = span(j * lanes, lanes)
                 store(scratch.queries, q[token, head, at] * spread(cut.shape.scale, lanes), r, at)
                 store(scratch.sums, spread(0.0, lanes), r, at)
-            store(scratch.top, T.float32(_NO_SCORE), r)
+            store(scratch.top, T.float32(NO_SCORE), r)
             store(scratch.total, T.float32(0), r)
 
     def _soften(self, tile: Tile, begin: Expr, size: Expr, scratch: Scratch) -> None:
@@ -115,7 +115,7 @@ class TileKernel:
         best, total = Registers(1, lanes), Registers(1, lanes)
         with T.serial(tile.rows) as r:
             position = bind(tile.position + T.floordiv(r, cut.shape.group) - begin)
-            best[0], total[0] = spread(_NO_SCORE, lanes), spread(0.0, lanes)
+            best[0], total[0] = spread(NO_SCORE, lanes), spread(0.0, lanes)
             with T.serial(vectors) as v:
                 at = span(v * lanes, lanes)
                 dot = scratch.scores[r, at]

@@ -12,7 +12,8 @@ from __future__ import annotations
 from typing import Any
 
 from mlcc_compiler._tvm import B, IRBuilder, T
-from mlcc_compiler.kernels.cpu.isa import DOT2_IR, Isa, dot2
+from mlcc_compiler.kernels.cpu.bf16_pairs import DOT2_IR, dot2, imported
+from mlcc_compiler.kernels.cpu.isa import Isa
 from mlcc_compiler.kernels.cpu.linear.floats import ROW_TILES, float_product
 from mlcc_compiler.kernels.cpu.linear.packing import COLUMN_VECTORS, CpuPacking
 from mlcc_compiler.kernels.cpu.linear.tile import (
@@ -87,7 +88,7 @@ def linear_bf16(
         def tile(rows: int, row: Expr, tile: Expr) -> None:
             _tile(packing, x, weight, output, rows, row, tile)
 
-        with B.attr(T.int32(0), "pragma_import_llvm", DOT2_IR):
+        with imported(DOT2_IR):
             for_each_tile([TiledWeight(packing.tiles, tile)], n, 2 * k, ROW_TILES)
 
     return float_product(packing, "uint16", bias, result, tiles)
@@ -118,7 +119,7 @@ def _tile(
             spread = B.bind(T.reinterpret(f"uint16x{width}", T.Broadcast(two, lanes)))
             for c in range(COLUMN_VECTORS):
                 i = r * COLUMN_VECTORS + c
-                sums.set(i, dot2(packing.isa, sums.get(i), columns[c], spread))
+                sums.set(i, dot2(sums.get(i), columns[c], spread))
 
     pairs = packing.k // 2
     with B.serial(pairs // _UNROLL) as i, B.unroll(_UNROLL) as j:

@@ -12,7 +12,7 @@ from typing import Any
 
 from mlcc_compiler._tvm import B, T
 from mlcc_compiler.kernels import planes
-from mlcc_compiler.kernels.cpu import amx
+from mlcc_compiler.kernels.cpu import amx, bf16_pairs
 from mlcc_compiler.kernels.cpu.linear.packing import COLUMN_VECTORS, STRETCH, CpuPacking
 from mlcc_compiler.kernels.cpu.linear.stored import Stored
 from mlcc_compiler.kernels.cpu.linear.tile import Strip
@@ -72,8 +72,8 @@ def _write_codes(
             for i in range(part * each, (part + 1) * each):
                 four = B.bind(T.reinterpret(f"uint32x{_LANES}", codes.step(i)))
                 values = [_byte(four, j) * scale + offset for j in range(planes.STEP)]
-                put(c, 2 * i, amx.pair(*values[:2]))
-                put(c, 2 * i + 1, amx.pair(*values[2:]))
+                put(c, 2 * i, bf16_pairs.pair(*values[:2]))
+                put(c, 2 * i + 1, bf16_pairs.pair(*values[2:]))
 
 
 def _scale_and_offset(stored: Stored, tile: Expr, group: Expr, c: int) -> tuple[Expr, Expr]:

@@ -1,0 +1,294 @@
+"""A tile of many rows whose two products are of bf16, by VDPBF16PS: twice the multiply-adds.
+
+For CPUs that have it, in models whose rows are rounded for their weights anyway. Queries, keys,
+values and a block's weights are bf16 here; scores, the softmax and all sums are float32. What is
+multiplied lies in pairs, in lanes of 32 bits: keys as [pairs of dimensions, keys], values as [pairs
+of keys, dimensions]. A block of keys is brought to scratch once for all rows; then a few rows at a
+time pass through scores, softmax and sums, so that what is between these stays in the first cache,
+and rows meet none of the keys that are ahead of all of them.
+
+Weights are powers of 2: scores come multiplied by its logarithm. Few rows, other CPUs: `tile.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import e as euler
+from math import log, log2
+
+from mlcc_compiler._tvm import T
+from mlcc_compiler.kernels.cpu.attention.blocking import (
+    KEYS,
+    NO_SCORE,
+    PAIR_ROWS,
+    VALUES,
+    Blocking,
+    Cache,
+    Scratch,
+    Tile,
+)
+from mlcc_compiler.kernels.cpu.bf16_pairs import DOT2_IR, PAIR_IR, dot2, halves, imported, pair
+from mlcc_compiler.kernels.cpu.register_tile import Step, product, row_tiles, split
+from mlcc_compiler.kernels.cpu.vector_math import (
+    Registers,
+    bind,
+    exp2_falling,
+    max_lanes,
+    maximum,
+    span,
+    spread,
+    sum_lanes,
+    tanh,
+)
+from mlcc_compiler.kernels.frame import Expr, store
+
+_LANES = 16
+_STEP = 2 * _LANES  # keys whose weights are one vector
+_VECTORS = 4  # of keys, or of dimensions, that PAIR_ROWS rows meet in registers
+_LOG2E = log2(euler)
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Some rows of a tile, and a block of keys."""
+
+    tile: Tile
+    first: Expr
+    count: int
+    begin: Expr
+    """The block's first key."""
+    size: Expr
+    """Its keys."""
+    seen: Expr
+    """Those of them that any of the rows may see."""
+
+    @property
+    def steps(self) -> Expr:
+        return T.floordiv(self.seen + (_STEP - 1), _STEP)
+
+
+class Bf16Tile:
+    """Emits what `TileKernel.run` does of many rows."""
+
+    def __init__(self, cut: Blocking, cache: Cache) -> None:
+        self.cut, self.cache = cut, cache
+
+    def run(self, tile: Tile, q: Expr, scratch: Scratch) -> None:
+        """Fill scratch.sums, .top and .total."""
+        cut = self.cut
+        with imported(DOT2_IR + PAIR_IR):
+            self._begin(tile, q, scratch)
+        with T.serial(T.floordiv(T.max(tile.end - tile.begin, 0) + cut.block - 1, cut.block)) as i:
+            begin = bind(tile.begin + i * cut.block)
+            size = bind(T.min(tile.end - begin, cut.block))
+            self._load_keys(tile, begin, size, scratch)
+            self._load_values(tile, begin, size, scratch)
+            if cut.layout.scaled:
+                self.cache.load_scales(tile, begin, size, scratch)
+
+            def attend(row: Expr, rows: int) -> None:
+                seen = bind(self._seen(tile, begin, size, row, rows))
+                self._attend(_Rows(tile, row, rows, begin, size, seen), scratch)
+
+            row_tiles(tile.rows, PAIR_ROWS, cut.shape.group, attend)
+        with T.serial(tile.rows) as r:
+            store(scratch.top, scratch.top[r] * T.float32(log(2)), r)
+
+    def _begin(self, tile: Tile, q: Expr, scratch: Scratch) -> None:
+        """Queries scaled and rounded; sums and totals from zero."""
+        shape = self.cut.shape
+        scale = spread(shape.scale * (_LOG2E if shape.softcap is None else 1.0), _LANES)
+        with T.serial(tile.rows) as r:
+            token, head = self.cut.row(tile, r)
+            with T.serial(shape.head_dim // _STEP) as j:
+                both = [span(j * _STEP + part * _LANES, _LANES) for part in range(2)]
+                x = halves(*(q[token, head, at] * scale for at in both))
+                store(scratch.pairs.queries, x, r, span(j * _LANES, _LANES))
+                for at in both:
+                    store(scratch.sums, spread(0.0, _LANES), r, at)
+            store(scratch.top, T.float32(NO_SCORE), r)
+            store(scratch.total, T.float32(0), r)
+
+    def _load_keys(self, tile: Tile, begin: Expr, size: Expr, scratch: Scratch) -> None:
+        """Of a block; past its end is junk."""
+        with T.serial(T.floordiv(size + (_LANES - 1), _LANES)) as g:
+            page, offset = self.cache.place(tile, bind(begin + g * _LANES))
+            with T.serial(self.cut.shape.head_dim // 2) as d:
+                two = [
+                    self.cache.load_column(page, tile.head, 2 * d + i, offset, _LANES)
+                    for i in range(2)
+                ]
+                store(scratch.pairs.keys, pair(*two), d, span(g * _LANES, _LANES))
+
+    def _load_values(self, tile: Tile, begin: Expr, size: Expr, scratch: Scratch) -> None:
+        """Of a block; of a pair that its end cuts, the second is zero: what lies there may be no
+        number."""
+        values, page_size = scratch.pairs.values, self.cut.layout.page_size
+        vectors = self.cut.shape.head_dim // _LANES
+        with T.serial(T.floordiv(size + (page_size - 1), page_size)) as i:
+            start = bind(i * page_size)
+            page, _ = self.cache.place(tile, begin + start)
+            pairs = bind(T.floordiv(T.min(size - start, page_size) + 1, 2))
+            with T.grid(pairs, vectors) as (j, d):
+                two = [
+                    self.cache.load_value(page, tile.head, 2 * j + k, d * _LANES, _LANES)
+                    for k in range(2)
+                ]
+                store(values, pair(*two), T.floordiv(start, 2) + j, span(d * _LANES, _LANES))
+        last = bind(T.floordiv(size, 2))
+        with T.If(T.floormod(size, 2) == 1), T.Then(), T.serial(vectors) as d:
+            at = span(d * _LANES, _LANES)
+            first = T.bitwise_and(values[last, at], spread(T.int32(0xFFFF), _LANES))
+            store(values, first, last, at)
+
+    def _seen(self, tile: Tile, begin: Expr, size: Expr, row: Expr, rows: int) -> Expr:
+        """How many keys of a block any of the rows may see."""
+        if not self.cut.shape.causal:
+            return size
+        last = self._position(tile, row + (rows - 1))
+        return T.max(T.min(last + 1 - begin, size), 0)
+
+    def _position(self, tile: Tile, row: Expr) -> Expr:
+        return tile.position + T.floordiv(row, self.cut.shape.group)
+
+    def _attend(self, rows: _Rows, scratch: Scratch) -> None:
+        wide = _VECTORS // 2
+        with T.serial(T.floordiv(rows.steps, wide)) as i:
+            self._score(rows, i * wide * _STEP, _VECTORS, scratch)
+        with T.If(T.floormod(rows.steps, wide) > 0), T.Then():
+            self._score(rows, (rows.steps - 1) * _STEP, 2, scratch)
+        with T.If(self._all_seen(rows)):
+            with T.Then():
+                self._soften(rows, scratch, masked=False)
+            with T.Else():
+                self._soften(rows, scratch, masked=True)
+        column = 0
+        for vectors in split(self.cut.shape.head_dim // _LANES, _VECTORS):
+            self._blend(rows, column, vectors, scratch)
+            column += vectors * _LANES
+
+    def _score(self, rows: _Rows, column: Expr, vectors: int, scratch: Scratch) -> None:
+        """A register tile of scores, of the keys from `column` on."""
+        pairs = scratch.pairs
+
+        def at(v: int) -> Expr:
+            return span(column + v * _LANES, _LANES)
+
+        def walk(step: Step) -> None:
+            with T.serial(self.cut.shape.head_dim // 2) as d:
+                step(
+                    lambda r: pairs.queries[rows.first + r, d],
+                    lambda v: pairs.keys[d, at(v)],
+                )
+
+        product(
+            rows.count,
+            vectors,
+            _LANES,
+            walk,
+            lambda r, v: spread(0.0, _LANES),
+            lambda r, v, total: store(pairs.scores, total, r, at(v)),
+            _add_pair,
+        )
+
+    def _all_seen(self, rows: _Rows) -> Expr:
+        """Whether each of the rows sees all keys of its steps."""
+        shape, keys = self.cut.shape, rows.steps * _STEP
+        first = self._position(rows.tile, rows.first) - rows.begin
+        seen = rows.size >= keys
+        if shape.causal:
+            seen = T.And(seen, first + 1 >= keys)
+        if shape.window is None:
+            return seen
+        last = self._position(rows.tile, rows.first + (rows.count - 1)) - rows.begin
+        seen = T.And(seen, last < shape.window)
+        return seen if shape.causal else T.And(seen, first + shape.window >= keys)
+
+    def _soften(self, rows: _Rows, scratch: Scratch, masked: bool) -> None:
+        """Scores become weights 2 ** (score - top), in pairs; totals, and factors for older sums.
+
+        Scales of 8-bit pages belong here, once a key: a key's to its score, a value's to its
+        weight, but not to the total.
+        """
+        pairs, scales = scratch.pairs, self.cut.layout.scaled
+        best, total = Registers(1, _LANES), Registers(1, _LANES)
+        changed = masked or scales or self.cut.shape.softcap is not None
+        with T.serial(rows.count) as r:
+            best[0], total[0] = spread(NO_SCORE, _LANES), spread(0.0, _LANES)
+            with T.serial(2 * rows.steps) as v:
+                at = span(v * _LANES, _LANES)
+                score = pairs.scores[r, at]
+                if scales:
+                    score = score * scratch.scales[KEYS, at]
+                score = bind(self._visible(self._capped(score), rows, r, v, masked))
+                if changed:
+                    store(pairs.scores, score, r, at)
+                best[0] = maximum(score, best[0])
+            row = rows.first + r
+            old = bind(scratch.top[row])
+            new = bind(maximum(max_lanes(best[0]), old))
+            with T.serial(rows.steps) as step:
+                two = []
+                for part in range(2):
+                    at = span(step * _STEP + part * _LANES, _LANES)
+                    weight = exp2_falling(pairs.scores[r, at] - spread(new, _LANES))
+                    total[0] = total[0] + weight
+                    if scales:  # past the block's end they may be no numbers
+                        scaled = weight * scratch.scales[VALUES, at]
+                        none = spread(0.0, _LANES)
+                        weight = bind(T.Select(weight == none, none, scaled))
+                    two.append(weight)
+                store(pairs.weights, halves(*two), r, span(step * _LANES, _LANES))
+            factor = exp2_falling(old - new)
+            store(pairs.shrink, factor, r)
+            store(scratch.top, new, row)
+            store(scratch.total, scratch.total[row] * factor + sum_lanes(total[0]), row)
+
+    def _capped(self, score: Expr) -> Expr:
+        """Softcapped, and only then multiplied by the logarithm."""
+        if (cap := self.cut.shape.softcap) is None:
+            return score
+        return tanh(score * spread(1.0 / cap, _LANES)) * spread(cap * _LOG2E, _LANES)
+
+    def _visible(self, score: Expr, rows: _Rows, r: Expr, v: Expr, masked: bool) -> Expr:
+        """-infinity where the key is ahead of the query, or outside its window, or past the
+        block's end."""
+        if not masked:
+            return score
+        shape = self.cut.shape
+        position = T.Cast("int32", self._position(rows.tile, rows.first + r) - rows.begin)
+        key = T.Ramp(T.Cast("int32", v * _LANES), 1, _LANES)
+        ahead = T.Cast("int32", rows.size)
+        if shape.causal:
+            ahead = T.min(ahead, position + 1)
+        elif shape.window is not None:
+            ahead = T.min(ahead, position + shape.window)
+        seen = key < spread(bind(ahead), _LANES)
+        if shape.window is not None:
+            seen = T.And(seen, key > spread(bind(position - shape.window), _LANES))
+        return T.Select(seen, score, spread(-T.infinity("float32"), _LANES))
+
+    def _blend(self, rows: _Rows, column: int, vectors: int, scratch: Scratch) -> None:
+        """scratch.sums = sums * shrink + weights x values, of some dimensions."""
+        pairs, sums = scratch.pairs, scratch.sums
+
+        def at(v: int) -> Expr:
+            return span(column + v * _LANES, _LANES)
+
+        def walk(step: Step) -> None:
+            with T.serial(T.floordiv(rows.seen + 1, 2)) as j:
+                step(lambda r: pairs.weights[r, j], lambda v: pairs.values[j, at(v)])
+
+        product(
+            rows.count,
+            vectors,
+            _LANES,
+            walk,
+            lambda r, v: sums[rows.first + r, at(v)] * spread(pairs.shrink[r], _LANES),
+            lambda r, v, total: store(sums, total, rows.first + r, at(v)),
+            _add_pair,
+        )
+
+
+def _add_pair(total: Expr, a: Expr, b: Expr) -> Expr:
+    return dot2(total, T.reinterpret("uint16x32", b), T.reinterpret("uint16x32", a))
