@@ -35,7 +35,8 @@ class Fours:
 
 
 def fours_where_useful(gpu: Gpu, buffer: Any, unit: int) -> Any:
-    """The buffer, or `Fours` of it where the device's language is WGSL and rows are whole units of
-    so many elements."""
-    by_itself = gpu.narrow_types or not hasattr(buffer, "data")
-    return buffer if by_itself or int(buffer.shape[1]) % unit else Fours(buffer)
+    """The buffer, or what looks like one, or the same in fours where the device's language is WGSL
+    and rows are whole units of so many elements."""
+    if gpu.narrow_types or int(buffer.shape[1]) % unit:
+        return buffer
+    return buffer.in_fours() if hasattr(buffer, "in_fours") else Fours(buffer)
