@@ -8,6 +8,7 @@ from typing import Any
 from mlcc_compiler._tvm import tirx
 from mlcc_compiler.kernels.frame import Expr, store
 from mlcc_compiler.kernels.gpu.experts.order import divided, find_tile
+from mlcc_compiler.kernels.gpu.fours import Fours
 from mlcc_compiler.kernels.gpu.linear.job import TileRows
 from mlcc_compiler.kernels.gpu.linear.packing import GpuPacking
 from mlcc_compiler.kernels.gpu.workgroup import barrier, bind, int32, shared, when
@@ -81,6 +82,20 @@ class _ByPlace:
     def __getitem__(self, at: tuple[tuple[Expr, Expr], Expr]) -> Expr:
         (token, choice), column = at
         return self.buffer[token, choice * self.step + column]
+
+    def in_fours(self) -> _ByPlaceInFours:
+        """What reads four neighbours at a time."""
+        return _ByPlaceInFours(Fours(self.buffer), self.shape[1], self.step)
+
+
+class _ByPlaceInFours(_ByPlace):
+    """The same of `Fours`."""
+
+    def four(self, at: tuple[Expr, Expr], first: Expr) -> Expr:
+        """The vector of a row that begins at `first`, a multiple of four."""
+        token, choice = at
+        found: Expr = self.buffer.four(token, choice * self.step + first)
+        return found
 
 
 @dataclass(frozen=True)

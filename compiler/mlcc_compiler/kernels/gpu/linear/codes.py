@@ -16,6 +16,7 @@ from mlcc_compiler._tvm import T, tirx
 from mlcc_compiler.kernels import planes
 from mlcc_compiler.kernels.frame import Expr, store
 from mlcc_compiler.kernels.gpu.device import Gpu
+from mlcc_compiler.kernels.gpu.fours import FOUR
 from mlcc_compiler.kernels.gpu.linear.packing import GpuPacking
 from mlcc_compiler.kernels.gpu.workgroup import Local, bind, int32, real
 from mlcc_compiler.kernels.planes import integers
@@ -167,6 +168,11 @@ def load(buffer: Any, row: Expr, first: Expr, count: int) -> list[Expr]:
     width = int(buffer.shape[1])
     dtype = str(buffer.dtype)
     registers = Local(count, dtype)
+    if hasattr(buffer, "four"):
+        for i in range(0, count, FOUR):
+            place = T.Ramp(int32(i), int32(1), FOUR)
+            store(registers.buffer, buffer.four(row, first + i), place)
+        return [registers[i] for i in range(count)]
     if width % count:  # then some may be beyond the end
         zero = real(0) if dtype == "float32" else T.uint32(0)
         for i in range(count):

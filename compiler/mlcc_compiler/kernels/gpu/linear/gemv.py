@@ -26,6 +26,7 @@ from typing import Any
 from mlcc_compiler._tvm import T, tirx
 from mlcc_compiler.kernels.frame import Expr, store
 from mlcc_compiler.kernels.gpu.device import Gpu
+from mlcc_compiler.kernels.gpu.fours import fours_where_useful
 from mlcc_compiler.kernels.gpu.linear.codes import UNIT, load
 from mlcc_compiler.kernels.gpu.linear.job import Job
 from mlcc_compiler.kernels.gpu.linear.steps import Held, each_unit, step_units
@@ -91,6 +92,7 @@ def gemv(gpu: Gpu, reader: WeightReader, job: Job, columns: int) -> None:
     """Emit the launch: tiles of `columns` rows of x (up to 8), each a stream over its rows of W."""
     shape = shape_for(gpu, reader, job.n_out, columns)
     blocks = ceil_div(job.n_out, shape.rows * shape.teams)
+    source = fours_where_useful(gpu, job.x, UNIT)
     with launch((blocks, job.blocks(columns)), (shape.threads,)) as (block, y, thread):
         lane, team = bind(thread % shape.lanes), bind(thread // shape.lanes)
         first = bind((block * shape.teams + team) * shape.rows)
@@ -100,7 +102,9 @@ def gemv(gpu: Gpu, reader: WeightReader, job: Job, columns: int) -> None:
         sums = Local(columns * shape.rows)
         for i in range(columns * shape.rows):
             sums[i] = real(0)
-        _stream(reader, shape, lane, lambda unit: _step(reader, shape, job.x, xs, rows, unit, sums))
+        _stream(
+            reader, shape, lane, lambda unit: _step(reader, shape, source, xs, rows, unit, sums)
+        )
 
         def write(index: Expr, team: Expr, value: Expr) -> None:
             n = bind((block * shape.teams + team) * shape.rows + tirx.floormod(index, shape.rows))
