@@ -15,11 +15,15 @@ from models.checkpoints import make_checkpoint
 from models.mixed import capacity_of, native, run_mixed
 
 from mlcc.cli import cli
+from mlcc.engine.tables import CacheGroup, StepLayout
 from mlcc.errors import UnsupportedError
 from mlcc_compiler.checkpoint.folder import Checkpoint
+from mlcc_compiler.kernels import kernel_set_for
+from mlcc_compiler.kernels.cpu.attention.blocking import Blocking
+from mlcc_compiler.layout import AttentionShape, KvLayout
 from mlcc_compiler.options import Options
 from mlcc_compiler.plan import make_plan
-from mlcc_targets import get_target
+from mlcc_targets import Choices, get_target
 
 
 @pytest.mark.feature("activations-16", "cpu", "runs")
@@ -70,3 +74,27 @@ def test_where_nothing_rounds_them_it_is_refused(
     options = Options(quant=quant, context=64, activations=16)
     with pytest.raises(UnsupportedError, match=f"{why}.*leave --activations out"):
         make_plan(checkpoint, get_target(target), options)
+
+
+@pytest.mark.parametrize(
+    ("quant", "bits", "rounds"),
+    [
+        ("q4", None, True),
+        ("bf16", None, True),
+        ("q4", 16, False),
+        ("bf16", 16, False),
+        ("f16", None, False),
+        ("f32", None, False),
+    ],
+)
+def test_attention_rounds_where_weights_have_rows_rounded(
+    quant: str, bits: int | None, rounds: bool, tmp_path: Path
+) -> None:
+    checkpoint = Checkpoint.open(write_checkpoint(tmp_path / "model"))
+    options = Options(quant=quant, context=64, activations=bits)
+    plan = make_plan(checkpoint, get_target("cpu", Choices(cpu="avx512-bf16")), options)
+    assert plan.rounds_rows is rounds
+    kernels = kernel_set_for(plan.target, plan.activation_bits or 8, plan.rounds_rows)
+    step = StepLayout((CacheGroup("paged", 16),), 64, 1, 1, 4, 1)
+    layout = KvLayout(16, "float16", 1, 32, step, 0)
+    assert Blocking(AttentionShape(1, 1, 32, 1.0), layout, kernels.device).multiplies_bf16 is rounds

@@ -11,6 +11,7 @@ from mlcc_compiler.kernels.cpu.vector_math import (
     gauss_tail,
     lanes_of,
     maximum,
+    prefetch,
     sigmoid,
     span,
     spread,
@@ -114,6 +115,9 @@ def gated_fused(isa: Isa, row: Sizes, kind: str) -> PrimFunc:
 
     def body(x: Expr, y: Expr) -> None:
         def value(i: Expr, j: Expr, k: int) -> Expr:
+            if k == isa.lanes:  # two streams, of which hardware foresees neither's next row
+                for part in (j, inner + j):
+                    T.evaluate(prefetch(T.address_of(x[i + 1, part])))
             return activation(bind(x[i, span(j, k)])) * x[i, span(inner + j, k)]
 
         _chunks(y, isa.lanes, value)

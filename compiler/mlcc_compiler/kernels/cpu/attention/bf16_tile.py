@@ -214,7 +214,7 @@ class Bf16Tile:
         best, total = Registers(1, _LANES), Registers(1, _LANES)
         changed = masked or scales or self.cut.shape.softcap is not None
         with T.serial(rows.count) as r:
-            best[0], total[0] = spread(NO_SCORE, _LANES), spread(0.0, _LANES)
+            best[0] = spread(NO_SCORE, _LANES)
             with T.serial(2 * rows.steps) as v:
                 at = span(v * _LANES, _LANES)
                 score = pairs.scores[r, at]
@@ -226,7 +226,12 @@ class Bf16Tile:
                 best[0] = maximum(score, best[0])
             row = rows.first + r
             old = bind(scratch.top[row])
-            new = bind(maximum(max_lanes(best[0]), old))
+            store(pairs.shrink, old, r)
+            store(scratch.top, maximum(max_lanes(best[0]), old), row)
+        with T.serial(rows.count) as r:
+            row = rows.first + r
+            old, new = bind(pairs.shrink[r]), bind(scratch.top[row])
+            total[0] = spread(0.0, _LANES)
             with T.serial(rows.steps) as step:
                 two = []
                 for part in range(2):
@@ -241,7 +246,6 @@ class Bf16Tile:
                 store(pairs.weights, halves(*two), r, span(step * _LANES, _LANES))
             factor = exp2_falling(old - new)
             store(pairs.shrink, factor, r)
-            store(scratch.top, new, row)
             store(scratch.total, scratch.total[row] * factor + sum_lanes(total[0]), row)
 
     def _capped(self, score: Expr) -> Expr:

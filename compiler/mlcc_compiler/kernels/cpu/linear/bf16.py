@@ -100,6 +100,8 @@ def _tile(
     """Emit one register tile; all of its columns are one register of bf16."""
     lanes, width = packing.isa.lanes, packing.width
     strip = Strip(0, 1, COLUMN_VECTORS, lanes)
+    if rows == ROW_TILES[0]:
+        output.ask(rows, row, tile, strip)
     sums = Registers(rows * COLUMN_VECTORS, lanes, "float32")
     with B.unroll(rows * COLUMN_VECTORS) as i:
         sums.set(i, T.Broadcast(T.float32(0), lanes))

@@ -63,6 +63,8 @@ class QuantizedTile:
 
         def strip(strip: Strip) -> None:
             self.strip, count = strip, rows * strip.vectors
+            if isinstance(self.weight, Panel):
+                self.output.ask(rows, row, tile, strip)
             sums = Registers(count, self.lanes, "float32")
             with B.unroll(count) as i:
                 sums.set(i, T.Broadcast(T.float32(0), self.lanes))

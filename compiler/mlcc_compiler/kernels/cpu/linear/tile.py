@@ -148,6 +148,18 @@ class Output:
             with B.Else():
                 self._store_part(sums, rows, row, strip)
 
+    def ask(self, rows: int, row: Expr, tile: Expr, strip: Strip) -> None:
+        """Ask for the lines of a register tile before they are written: rows of y are far from one
+        another, and each write would wait for memory."""
+        hint = T.llvm_lookup_intrinsic_id("llvm.prefetch")
+        write, keep, data = T.int32(1), T.int32(3), T.int32(1)
+        each = _LINE // np.dtype(str(self.y.dtype)).itemsize
+        first = self.tile_of(tile) * self.packing.width + (self.first + strip.column(0))
+        for r in range(rows):
+            for column in range(0, strip.columns, each):
+                address = T.address_of(self.y[self.at(row + r, first + column)])
+                B.evaluate(T.call_llvm_intrin("void", hint, address, write, keep, data))
+
     def _store_whole(self, sums: Registers, rows: int, row: Expr, tile: Expr, strip: Strip) -> None:
         lanes = sums.lanes
         for c in range(strip.vectors):
