@@ -38,13 +38,13 @@ class Stored:
                     self.levels[name, c] = B.bind(level)
 
     def ask(self, tile: Expr, group: Expr) -> None:
-        """Prefetch the scales of a later group."""
+        """Prefetch the scales of a later group. Integers of two levels come by themselves: they are
+        half a line a group, and to ask for each line twice costs more than it brings."""
+        if self.p.scheme.block:
+            return
         of_stretch = max(self.p.rows.group // self.p.group, 1)
         ahead = max(rows_ahead(self.codes) // max(self.p.vectors // of_stretch, 1), 1)
-        for name in ("scales", "sub_scales", "sub_minima"):
-            buffer = self.numbers.parts.get(name)
-            if buffer is not None and int(buffer.shape[1]) == self.p.groups:
-                prefetch(buffer, tile, group, ahead, self.strip)
+        prefetch(self.numbers.parts["scales"], tile, group, ahead, self.strip)
 
     def block(self, tile: Expr, stretch: Expr, block: Expr, steps: int) -> list[StepCodes]:
         """The codes of a block of steps, for each column vector."""
