@@ -10,6 +10,7 @@ Not here: the sizes alone (`sizes.py`), how a weight is packed (`weights/convert
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -78,17 +79,38 @@ class _Ahead:
 
     def _meet(self, plan: WeightPlan, x: Floats) -> Arrays:
         """Pack a weight for inputs x [n, K], and keep the products of its parts."""
-        turned, rows = np.ascontiguousarray(x.T), list[Floats]()
-        found = packed(
-            plan,
-            self._tensors,
-            self._sources,
-            self._told.get(plan.name, lambda done: None),
-            power_of(x),
-            lambda some: rows.append(some @ turned),
-        )
+        with ThreadPoolExecutor(1, "mlcc-products") as beside:
+            products = _Products(x, beside)
+            found = packed(
+                plan,
+                self._tensors,
+                self._sources,
+                self._told.get(plan.name, lambda done: None),
+                power_of(x),
+                products.add,
+            )
+            rows = products.rows()
         if rows:
             heights = [self._tensors.shapes[self._sources[name]][0] for name in plan.sources]
             parts = np.split(np.concatenate(rows), np.cumsum(heights)[:-1])
             self._products |= {n: p.T for n, p in zip(plan.sources, parts, strict=True)}
         return found
+
+
+class _Products:
+    """Of pieces of a weight with x, made in a thread while the pieces are rounded: of BLAS' one
+    core a search would leave the others idle meanwhile."""
+
+    def __init__(self, x: Floats, beside: ThreadPoolExecutor) -> None:
+        self._turned, self._beside = np.ascontiguousarray(x.T), beside
+        self._made: list[Future[Floats]] = []
+
+    def add(self, piece: Floats) -> None:
+        """The next rows. No more than two pieces wait, and so are in memory."""
+        if self._made:
+            self._made[-1].result()
+        self._made.append(self._beside.submit(np.matmul, piece, self._turned))
+
+    def rows(self) -> list[Floats]:
+        """[rows of a piece, n] of each, in order."""
+        return [each.result() for each in self._made]
