@@ -155,9 +155,8 @@ class Plan:
 
     @property
     def rounds_rows(self) -> bool:
-        """Whether rows are rounded for what they meet anyway, so that attention may, too: neither
-        where all weights are f32 or f16, nor where 16 bits are asked for."""
-        schemes = [scheme(name) for name in self.schemes.values()]
+        """Whether rows are rounded for their weights, so that attention may round them, too."""
+        schemes = map(scheme, self.schemes.values())
         rounded = any(not one.is_float or one.dtype == "bfloat16" for one in schemes)
         return rounded and self.options.activations != 16
 

@@ -98,15 +98,15 @@ class _Ahead:
 
 
 class _Products:
-    """Of pieces of a weight with x, made in a thread while the pieces are rounded: of BLAS' one
-    core a search would leave the others idle meanwhile."""
+    """Products of a weight's pieces with x, in a thread: BLAS keeps to one core, which the search
+    for a piece's groups would wait for."""
 
     def __init__(self, x: Floats, beside: ThreadPoolExecutor) -> None:
         self._turned, self._beside = np.ascontiguousarray(x.T), beside
         self._made: list[Future[Floats]] = []
 
     def add(self, piece: Floats) -> None:
-        """The next rows. No more than two pieces wait, and so are in memory."""
+        """The next rows, once those before are done: so that two pieces at most are in memory."""
         if self._made:
             self._made[-1].result()
         self._made.append(self._beside.submit(np.matmul, piece, self._turned))
