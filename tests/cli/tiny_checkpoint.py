@@ -19,8 +19,8 @@ TEMPLATE = (
 )
 
 
-def write_checkpoint(folder: Path, *, template: bool = True) -> Path:
-    """Write the folder and return it."""
+def write_checkpoint(folder: Path, *, template: bool = True, positions: int = 256) -> Path:
+    """Write the folder and return it. positions: tokens of the longest context."""
     folder.mkdir(parents=True)
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
     vocab = {token: i for i, token in enumerate([*SPECIAL, *letters])}
@@ -32,7 +32,8 @@ def write_checkpoint(folder: Path, *, template: bool = True) -> Path:
     save_file(_weights(len(vocab)), str(folder / "model.safetensors"))
     tokenizer_config = {"bos_token": "<s>", "eos_token": "</s>"}
     tokenizer_config |= {"chat_template": TEMPLATE} if template else {}
-    for name, value in (("config", _config(len(vocab))), ("tokenizer_config", tokenizer_config)):
+    config = _config(len(vocab)) | {"max_position_embeddings": positions}
+    for name, value in (("config", config), ("tokenizer_config", tokenizer_config)):
         (folder / f"{name}.json").write_text(json.dumps(value), encoding="utf-8")
     return folder
 
@@ -47,7 +48,6 @@ def _config(vocab_size: int) -> dict[str, object]:
         "num_hidden_layers": LAYERS,
         "num_attention_heads": HEADS,
         "num_key_value_heads": KV_HEADS,
-        "max_position_embeddings": 256,
         "rms_norm_eps": 1e-5,
         "rope_theta": 10000.0,
         "tie_word_embeddings": True,
