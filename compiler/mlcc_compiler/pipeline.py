@@ -37,7 +37,12 @@ from mlcc_compiler.passes.lower import LowerOperators
 from mlcc_compiler.passes.merge_projections import MergeProjections
 from mlcc_compiler.passes.paged_kv import PagedKV, check_updates
 from mlcc_compiler.passes.shape_functions import order_sizes
-from mlcc_compiler.passes.storages import bound_storages, storage_bytes, storage_size
+from mlcc_compiler.passes.storages import (
+    bound_storages,
+    storage_bytes,
+    storage_size,
+    storages_by_size,
+)
 from mlcc_targets import Target
 
 
@@ -155,6 +160,8 @@ def lower(
         module = done("fused", _sequence(_fuse_passes(list(functions)))(module))
         module = done("destination_passing", _sequence(_flatten_passes())(module))
         module = done("memory_planned", relax.transform.StaticPlanBlockMemory()(module))
+        if not target.generator:
+            module = done("storages_by_size", storages_by_size(module))
         storages = _planned_storages(module)
         _check_bindings(storages, target)
         if graphs:

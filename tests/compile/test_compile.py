@@ -25,7 +25,7 @@ PHASES = [
     "functions",
     "fused",
 ]
-PHASES += ["destination_passing", "memory_planned", "storages_bounded", "final"]
+PHASES += ["destination_passing", "memory_planned", "storages_by_size", "storages_bounded", "final"]
 
 
 @pytest.fixture(scope="module")

@@ -1,15 +1,21 @@
-"""Pass: every storage that a function allocates is as large as its sizes may get, always.
+"""Passes over the storages that functions allocate.
 
-TVM plans a function's own tensors for their bounds, but what a function returns is allocated anew,
-as large as it is. Its pools keep what was freed, by size: logits of 1, 2, 3 .. 64 rows would stay
-in memory beside each other.
+Every storage is as large as its sizes may get, always. TVM plans a function's own tensors for their
+bounds, but what a function returns is allocated anew, as large as it is. Its pools keep what was
+freed, by size: logits of 1, 2, 3 .. 64 rows would stay in memory beside each other.
+
+For CPUs a storage holds arrays of one size alone: of rows of the same bytes, so that a row lies
+where that row of the array before it lay, in the caches of the core that computes it. Of another
+size, it would lie where another core has just written, and each line is fetched from there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import ceil
+from math import ceil, prod
 from typing import Any
+
+import numpy as np
 
 from mlcc_compiler._tvm import ir, relax, tirx, tvm
 from mlcc_compiler.graph import calls, is_call
@@ -40,6 +46,41 @@ def storage_size(call: relax.Call) -> int | None:
         return None
     (size,) = call.args[0].values
     return int(size) if isinstance(size, tirx.IntImm) else None
+
+
+def storages_by_size(module: ir.IRModule) -> ir.IRModule:
+    """The module after TVM's planning, whose storages hold arrays of one size each: as many of each
+    storage as it had sizes."""
+    for variable, function in list(module.functions.items()):
+        if isinstance(function, relax.Function):
+            module[variable] = _BySize(module).visit_expr(function)
+    return module
+
+
+@relax.expr_functor.mutator
+class _BySize(relax.PyExprMutator):
+    def __init__(self, module: ir.IRModule) -> None:
+        super().__init__(module)
+        self._planned: dict[Any, relax.Call] = {}
+        self._made: dict[tuple[Any, str], relax.Var] = {}
+
+    def visit_var_binding_(self, binding: relax.VarBinding) -> None:
+        if is_call(binding.value, "relax.memory.alloc_storage"):
+            self._planned[binding.var] = binding.value  # made where an array of it is
+        else:
+            super().visit_var_binding_(binding)
+
+    def visit_call_(self, call: relax.Call) -> Any:
+        if not is_call(call, "relax.memory.alloc_tensor"):
+            return super().visit_call_(call)
+        storage, offset, shape, dtype, *rest = call.args
+        size = tvm.sym.Analyzer().simplify(prod(shape.values) * np.dtype(str(dtype.value)).itemsize)
+        if (storage, str(size)) not in self._made:
+            whole = self._planned[storage]
+            made = relax.Call(whole.op, [relax.ShapeExpr([size]), *whole.args[1:]], whole.attrs)
+            self._made[storage, str(size)] = self.builder_.emit(made)
+        own = self._made[storage, str(size)]
+        return relax.Call(call.op, [own, offset, shape, dtype, *rest], call.attrs, call.ty_args)
 
 
 @relax.expr_functor.mutator

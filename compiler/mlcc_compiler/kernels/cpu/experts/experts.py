@@ -28,7 +28,8 @@ from mlcc_compiler.kernels.cpu.linear.panel import Panel
 from mlcc_compiler.kernels.cpu.linear.quantized import input_shapes, row_tiles
 from mlcc_compiler.kernels.cpu.linear.row_pairs import quantized_tile
 from mlcc_compiler.kernels.cpu.linear.stored import Stored
-from mlcc_compiler.kernels.cpu.linear.tile import MANY, OPAQUE, Output, TileBody, cover_rows
+from mlcc_compiler.kernels.cpu.linear.tasks import MANY, TileBody, cover_rows
+from mlcc_compiler.kernels.cpu.linear.tile import OPAQUE, Output
 from mlcc_compiler.kernels.frame import Expr, PrimFunc
 from mlcc_compiler.kernels.kernel_set import KernelSet
 from mlcc_compiler.layout import WeightLayout

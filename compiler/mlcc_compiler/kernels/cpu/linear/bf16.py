@@ -16,13 +16,12 @@ from mlcc_compiler.kernels.cpu.bf16_pairs import DOT2_IR, dot2, imported
 from mlcc_compiler.kernels.cpu.isa import Isa
 from mlcc_compiler.kernels.cpu.linear.floats import ROW_TILES, float_product
 from mlcc_compiler.kernels.cpu.linear.packing import COLUMN_VECTORS, CpuPacking
+from mlcc_compiler.kernels.cpu.linear.tasks import TiledWeight, for_each_tile
 from mlcc_compiler.kernels.cpu.linear.tile import (
     OPAQUE,
     Output,
     Registers,
     Strip,
-    TiledWeight,
-    for_each_tile,
     for_rows,
     prefetch,
     rows_ahead,

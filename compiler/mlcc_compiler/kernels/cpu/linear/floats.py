@@ -10,14 +10,13 @@ from typing import Any
 from mlcc_compiler._tvm import B, IRBuilder, T
 from mlcc_compiler.kernels.cpu.isa import Isa
 from mlcc_compiler.kernels.cpu.linear.packing import CpuPacking
+from mlcc_compiler.kernels.cpu.linear.tasks import TiledWeight, for_each_tile
 from mlcc_compiler.kernels.cpu.linear.tile import (
     OPAQUE,
     Output,
     Registers,
     Strip,
-    TiledWeight,
     for_each_strip,
-    for_each_tile,
     prefetch,
     rows_ahead,
 )

@@ -22,7 +22,8 @@ from mlcc_compiler._tvm import B, IRBuilder, T
 from mlcc_compiler.kernels.cpu.isa import Isa
 from mlcc_compiler.kernels.cpu.linear.packing import CpuPacking
 from mlcc_compiler.kernels.cpu.linear.row_pairs import quantized_tile
-from mlcc_compiler.kernels.cpu.linear.tile import OPAQUE, Output, TiledWeight, for_each_tile
+from mlcc_compiler.kernels.cpu.linear.tasks import TiledWeight, for_each_tile
+from mlcc_compiler.kernels.cpu.linear.tile import OPAQUE, Output
 from mlcc_compiler.quantization import Scheme
 
 Expr = Any

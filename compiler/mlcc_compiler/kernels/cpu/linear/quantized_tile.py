@@ -20,7 +20,8 @@ from mlcc_compiler.kernels.cpu.linear.packing import CpuPacking
 from mlcc_compiler.kernels.cpu.linear.panel import Codes, Panel
 from mlcc_compiler.kernels.cpu.linear.row_sums import RowSums
 from mlcc_compiler.kernels.cpu.linear.stored import Stored, for_blocks
-from mlcc_compiler.kernels.cpu.linear.tile import Output, Registers, Strip, TileBody, for_each_strip
+from mlcc_compiler.kernels.cpu.linear.tasks import TileBody
+from mlcc_compiler.kernels.cpu.linear.tile import Output, Registers, Strip, for_each_strip
 
 Expr = Any
 

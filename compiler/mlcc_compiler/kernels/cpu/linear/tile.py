@@ -1,18 +1,11 @@
-"""The frame every linear kernel shares: threads, blocks of rows, register tiles, and the stores.
+"""The frame every linear kernel shares: register tiles, strips of columns, and the stores.
 
-A kernel is built with TVM's IRBuilder: Python loops unroll, `B.serial` loops stay. It runs
-
-    for each block of rows and each tile of columns, in parallel:   rows fit L2, columns fit L1
-        for each tile of `r` rows of the block, and each strip of the tile of columns:
-            r x 2 vectors in registers, all of K; of one row up to 4
-
-Rows that do not fill the last register tile are computed twice, with the tile moved up: the same
-numbers again, and no code for every remainder. Knows nothing of how weights are stored.
+A kernel is built with TVM's IRBuilder: Python loops unroll, `B.serial` loops stay. What its threads
+run is in `tasks.py`. Knows nothing of how weights are stored.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,18 +16,9 @@ from mlcc_compiler.kernels.cpu.linear.packing import CpuPacking
 Expr = Any
 """A TVM expression, buffer or function; TVM ships no types for them."""
 
-_L2_BYTES = 384 * 1024
-"""What a block of activation rows may take of a core's second-level cache."""
-
 _AHEAD_BYTES = 12 * 1024
 """How far ahead of its reads a tile asks for weights. Hardware alone fetches half as fast as memory
 delivers when a few rows keep the loop busy."""
-
-MANY = 24
-"""Rows that a tile of a weight is unpacked for."""
-
-_MANY_BYTES = 1024 * 1024
-"""`_L2_BYTES` where each block unpacks a tile: what is read most often is that."""
 
 _SERIAL = 16384
 """Elements of rows that one thread rounds faster than it wakes another."""
@@ -196,104 +180,3 @@ def for_rows(n: Expr, elements: int, row: Callable[[Expr], None]) -> None:
             row(i)
         with B.Else(), B.parallel(n) as i:
             row(i)
-
-
-TileBody = Callable[[int, Expr, Expr], None]
-"""(rows, row, tile): emits one register tile."""
-
-
-@dataclass(frozen=True)
-class TiledWeight:
-    """A weight's tiles, and how their register tiles are emitted."""
-
-    tiles: int
-    body: TileBody
-    unpacked: Callable[[Expr], TileBody] | None = None
-    """Emits what makes a tile ready for `MANY` rows and more, and gives the body for them."""
-
-
-def for_each_tile(
-    weights: Sequence[TiledWeight], n: Expr, row_bytes: int, sizes: tuple[int, ...]
-) -> None:
-    """Emit the loops over the tiles of all weights.
-
-    `n` is the symbolic number of rows, `row_bytes` what one row of activations takes, `sizes` the
-    heights of the register tiles, largest first and 1 last.
-    """
-    largest = sizes[0]
-
-    def few(weight: TiledWeight, begin: Expr, end: Expr, tile: Expr) -> None:
-        cover_rows(sizes, n, begin, end, lambda rows, row: weight.body(rows, row, tile))
-
-    def many(weight: TiledWeight, begin: Expr, end: Expr, tile: Expr) -> None:
-        assert weight.unpacked is not None
-        body = weight.unpacked(tile)
-        cover_rows(sizes[:1], n, begin, end, lambda rows, row: body(rows, row, tile))
-
-    def block(size: int, least: int) -> int:
-        return max(size // row_bytes // largest, -(-least // largest)) * largest
-
-    few_rows = partial(_tasks, weights, n, block(_L2_BYTES, 2 * largest), largest, few)
-    if any(weight.unpacked is None for weight in weights):
-        few_rows()
-        return
-    with B.If(n < MANY):
-        with B.Then():
-            few_rows()
-        with B.Else():
-            _tasks(weights, n, block(_MANY_BYTES, 4 * MANY), largest, many)
-
-
-def _tasks(
-    weights: Sequence[TiledWeight],
-    n: Expr,
-    most: int,
-    largest: int,
-    emit: Callable[[TiledWeight, Expr, Expr, Expr], None],
-) -> None:
-    """A task is a block of at most `most` rows times a tile of one of the weights."""
-    tiles = sum(weight.tiles for weight in weights)
-    blocks = B.bind((n + (most - 1)) // most)
-    with B.parallel(blocks * tiles) as index:
-        # Rows per block: equal shares in whole register tiles. Of no rows there is no block, and
-        # the division, which may be moved out of the loop, still has to be one.
-        each = B.bind(T.max(blocks, 1) * largest)
-        share = B.bind((n + (each - 1)) // each * largest)
-        begin = B.bind(index // tiles * share)
-        end = B.bind(T.min(begin + share, n))
-        tile = B.bind(index % tiles)
-
-        def cover(weight: int, first: int) -> None:
-            own = B.bind(tile - first) if first else tile
-            if weight + 1 == len(weights):
-                emit(weights[weight], begin, end, own)
-                return
-            with B.If(tile < first + weights[weight].tiles):
-                with B.Then():
-                    emit(weights[weight], begin, end, own)
-                with B.Else():
-                    cover(weight + 1, first + weights[weight].tiles)
-
-        cover(0, 0)
-
-
-def cover_rows(
-    sizes: tuple[int, ...], n: Expr, begin: Expr, end: Expr, body: Callable[[int, Expr], None]
-) -> None:
-    """Cover rows begin..end by tiles of the largest size that n, the number of all, allows."""
-    rows, *smaller = sizes
-
-    def cover() -> None:
-        with B.serial((end - begin + (rows - 1)) // rows) as i:
-            body(rows, B.bind(T.min(begin + i * rows, n - rows)))
-
-    if not smaller:
-        cover()
-        return
-    # 8 rows are two tiles of 4 rather than two of 6.
-    least = rows if rows % smaller[0] == 0 else 2 * smaller[0] + 1
-    with B.If(n >= least):
-        with B.Then():
-            cover()
-        with B.Else():
-            cover_rows(tuple(smaller), n, begin, end, body)

@@ -1,0 +1,163 @@
+"""What the threads of a linear kernel run:
+
+    for each block of rows and each tile of columns, in parallel:   rows fit L2, columns fit L1
+        for each tile of `r` rows of the block, and each strip of the tile of columns:
+            r x 2 vectors in registers, all of K; of one row up to 4
+
+Rows that do not fill the last register tile are computed twice, with the tile moved up: the same
+numbers again, and no code for every remainder.
+
+Rows come first: a thread multiplies some rows with all columns, as far as there are blocks for
+threads. What makes those rows and what reads them has the same rows of that thread, so they stay in
+its core's caches; cores of one machine may read each other's three times slower than their own.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mlcc_compiler._tvm import B, T
+
+Expr = Any
+"""A TVM expression; TVM ships no types for them."""
+
+_L2_BYTES = 384 * 1024
+"""What a block of activation rows may take of a core's second-level cache."""
+
+MANY = 24
+"""Rows that a tile of a weight is unpacked for."""
+
+_MANY_BYTES = 1024 * 1024
+"""`_L2_BYTES` where each block unpacks a tile: what is read most often is that."""
+
+_MOST = 256
+"""Rows of such a block: unpacking is a hundredth of their work."""
+
+_APART = 96
+"""Rows up to which threads share all of them: a tile that two threads read costs twice."""
+
+_SHARES = 240
+"""Into which work is cut for threads, which each take as many, one behind another: a number that
+most numbers of threads divide. TVM would give all but the last thread too much of 18 tiles."""
+
+TileBody = Callable[[int, Expr, Expr], None]
+"""(rows, row, tile): emits one register tile."""
+
+
+@dataclass(frozen=True)
+class TiledWeight:
+    """A weight's tiles, and how their register tiles are emitted."""
+
+    tiles: int
+    body: TileBody
+    unpacked: Callable[[Expr], TileBody] | None = None
+    """Emits what makes a tile ready for `MANY` rows and more, and gives the body for them."""
+
+
+def for_each_tile(
+    weights: Sequence[TiledWeight], n: Expr, row_bytes: int, sizes: tuple[int, ...]
+) -> None:
+    """Emit the loops over the tiles of all weights.
+
+    `n` is the symbolic number of rows, `row_bytes` what one row of activations takes, `sizes` the
+    heights of the register tiles, largest first and 1 last.
+    """
+    largest = sizes[0]
+
+    def few(weight: TiledWeight, begin: Expr, end: Expr, tile: Expr) -> None:
+        cover_rows(sizes, n, begin, end, lambda rows, row: weight.body(rows, row, tile))
+
+    def many(weight: TiledWeight, begin: Expr, end: Expr, tile: Expr) -> None:
+        assert weight.unpacked is not None
+        body = weight.unpacked(tile)
+        cover_rows(sizes[:1], n, begin, end, lambda rows, row: body(rows, row, tile))
+
+    def block(size: int, least: int) -> int:
+        return max(size // row_bytes // largest, -(-least // largest)) * largest
+
+    def few_rows() -> None:
+        most = block(_L2_BYTES, 2 * largest)
+        _tasks(weights, n, _blocks(n, most), largest, few)
+
+    if any(weight.unpacked is None for weight in weights):
+        few_rows()
+        return
+    with B.If(n < MANY):
+        with B.Then():
+            few_rows()
+        with B.Else():
+            most = min(block(_MANY_BYTES, 4 * MANY), -(-_MOST // largest) * largest)
+            _tasks(weights, n, _blocks(n, most), largest, many)
+
+
+def _blocks(n: Expr, most: int) -> Expr:
+    """How many blocks of at most so many rows; of many rows an even number, so that each half of
+    the threads has its own."""
+    pairs = (n + (2 * most - 1)) // (2 * most)
+    return T.Select(n <= max(most // 2, _APART), (n + (most - 1)) // most, 2 * pairs)
+
+
+def _tasks(
+    weights: Sequence[TiledWeight],
+    n: Expr,
+    blocks: Expr,
+    largest: int,
+    emit: Callable[[TiledWeight, Expr, Expr, Expr], None],
+) -> None:
+    """Work is a block of rows times a tile of one of the weights; threads take shares of it."""
+    tiles = sum(weight.tiles for weight in weights)
+    blocks = B.bind(blocks)
+    # Rows per block: equal shares in whole register tiles. Of no rows there is no block, and
+    # the division still has to be one.
+    each = B.bind(T.max(blocks, 1) * largest)
+    share = B.bind((n + (each - 1)) // each * largest)
+    work = B.bind(blocks * tiles)
+    with B.parallel(_SHARES) as part:
+        first, last = B.bind(part * work // _SHARES), B.bind((part + 1) * work // _SHARES)
+        with B.serial(last - first) as i:
+            index = B.bind(first + i)
+            begin = B.bind(index // tiles * share)
+            end = B.bind(T.min(begin + share, n))
+            tile = B.bind(index % tiles)
+            _of_tile(weights, tile, lambda weight, own: emit(weight, begin, end, own))
+
+
+def _of_tile(
+    weights: Sequence[TiledWeight], tile: Expr, emit: Callable[[TiledWeight, Expr], None]
+) -> None:
+    """Emit what the weight that has a tile of all makes of its own."""
+
+    def cover(weight: int, first: int) -> None:
+        own = B.bind(tile - first) if first else tile
+        if weight + 1 == len(weights):
+            emit(weights[weight], own)
+            return
+        with B.If(tile < first + weights[weight].tiles):
+            with B.Then():
+                emit(weights[weight], own)
+            with B.Else():
+                cover(weight + 1, first + weights[weight].tiles)
+
+    cover(0, 0)
+
+
+def cover_rows(
+    sizes: tuple[int, ...], n: Expr, begin: Expr, end: Expr, body: Callable[[int, Expr], None]
+) -> None:
+    """Cover rows begin..end by tiles of the largest size that n, the number of all, allows."""
+    rows, *smaller = sizes
+
+    def cover() -> None:
+        with B.serial((end - begin + (rows - 1)) // rows) as i:
+            body(rows, B.bind(T.min(begin + i * rows, n - rows)))
+
+    if not smaller:
+        cover()
+        return
+    # 8 rows are two tiles of 4 rather than two of 6.
+    least = rows if rows % smaller[0] == 0 else 2 * smaller[0] + 1
+    with B.If(n >= least):
+        with B.Then():
+            cover()
+        with B.Else():
+            cover_rows(tuple(smaller), n, begin, end, body)
