@@ -84,8 +84,9 @@ def test_odd_sizes_with_bias(n_out: int, k: int, how: Scheme) -> None:
 
 def test_row_blocks_split_evenly() -> None:
     """More rows than a block has, not a multiple of the register tile: of many, which a tile is
-    unpacked for, and of few."""
+    unpacked for, one to four blocks of them, and of few."""
     check(32, 4096, scheme("int8_g32"), best(), False, (293,))
+    check(80, 64, scheme("t4_g32"), best(), False, (96, 97, 133, 264, 265, 528, 529))
     check(32, 36 * 1024, scheme("int4_g32"), best(), False, (23,))
 
 

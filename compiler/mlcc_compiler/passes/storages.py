@@ -11,6 +11,7 @@ size, it would lie where another core has just written, and each line is fetched
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from math import ceil, prod
 from typing import Any
@@ -49,8 +50,7 @@ def storage_size(call: relax.Call) -> int | None:
 
 
 def storages_by_size(module: ir.IRModule) -> ir.IRModule:
-    """The module after TVM's planning, whose storages hold arrays of one size each: as many of each
-    storage as it had sizes."""
+    """The module after TVM's planning, whose storages hold arrays of one size each."""
     for variable, function in list(module.functions.items()):
         if isinstance(function, relax.Function):
             module[variable] = _BySize(module).visit_expr(function)
@@ -59,10 +59,15 @@ def storages_by_size(module: ir.IRModule) -> ir.IRModule:
 
 @relax.expr_functor.mutator
 class _BySize(relax.PyExprMutator):
+    """Where TVM has a storage hold the next array, the one before is not read any more: what held
+    it is free for another array of its size."""
+
     def __init__(self, module: ir.IRModule) -> None:
         super().__init__(module)
         self._planned: dict[Any, relax.Call] = {}
-        self._made: dict[tuple[Any, str], relax.Var] = {}
+        self._holds: dict[Any, tuple[Any, relax.Var]] = {}
+        """TVM's storage -> its last array's size, and what holds that."""
+        self._free: dict[Any, list[relax.Var]] = defaultdict(list)
 
     def visit_var_binding_(self, binding: relax.VarBinding) -> None:
         if is_call(binding.value, "relax.memory.alloc_storage"):
@@ -74,13 +79,23 @@ class _BySize(relax.PyExprMutator):
         if not is_call(call, "relax.memory.alloc_tensor"):
             return super().visit_call_(call)
         storage, offset, shape, dtype, *rest = call.args
-        size = tvm.sym.Analyzer().simplify(prod(shape.values) * np.dtype(str(dtype.value)).itemsize)
-        if (storage, str(size)) not in self._made:
-            whole = self._planned[storage]
-            made = relax.Call(whole.op, [relax.ShapeExpr([size]), *whole.args[1:]], whole.attrs)
-            self._made[storage, str(size)] = self.builder_.emit(made)
-        own = self._made[storage, str(size)]
+        own = self._taken(storage, prod(shape.values) * np.dtype(str(dtype.value)).itemsize)
         return relax.Call(call.op, [own, offset, shape, dtype, *rest], call.attrs, call.ty_args)
+
+    def _taken(self, storage: relax.Var, size: Any) -> relax.Var:
+        """What holds the next array of a storage of TVM's."""
+        if storage in self._holds:
+            before, held = self._holds[storage]
+            self._free[before].append(held)
+        planned = self._planned[storage]
+        size = tvm.sym.Analyzer().simplify(size)
+        kind = str(size), str(planned.args[3])
+        free = self._free[kind]
+        if not free:
+            whole = [relax.ShapeExpr([size]), *planned.args[1:]]
+            free.append(self.builder_.emit(relax.Call(planned.op, whole, planned.attrs)))
+        self._holds[storage] = kind, free.pop()
+        return self._holds[storage][1]
 
 
 @relax.expr_functor.mutator
