@@ -33,7 +33,13 @@ typedef struct { int32_t type, pad; void *value; } Any;
 typedef int (*Body)(int, void *, void *);
 static struct { void *sync; int32_t tasks; } one_task = {0, 1};
 static int launch(Body body, void *closure, int tasks) { return body(0, &one_task, closure); }
+static void *take(int a, int b, uint64_t size, int c, int d) {
+  return aligned_alloc(64, size + 63 & ~63);
+}
+static int give(int a, int b, void *data) { free(data); return 0; }
 extern void *__TVMBackendParallelLaunch __attribute__((weak));
+extern void *__TVMBackendAllocWorkspace __attribute__((weak));
+extern void *__TVMBackendFreeWorkspace __attribute__((weak));
 void TVMFFIErrorSetRaisedFromCStrParts(const char *kind, const char **parts, int n) {
   for (int i = 0; i < n; i++) fputs(parts[i], stderr);
 }
@@ -41,6 +47,8 @@ int __tvm_ffi_main(void *, Any *, int32_t, Any *);
 int main(int argc, char **argv) {
   static Tensor tensors[16]; static Any args[16]; Any result = {0}; static int64_t bytes[16];
   if (&__TVMBackendParallelLaunch) __TVMBackendParallelLaunch = (void *)launch;
+  if (&__TVMBackendAllocWorkspace) __TVMBackendAllocWorkspace = (void *)take;
+  if (&__TVMBackendFreeWorkspace) __TVMBackendFreeWorkspace = (void *)give;
   FILE *f = fopen(argv[1], "rb"); int32_t n, head[3];
   fread(&n, 4, 1, f);
   for (int i = 0; i < n; i++) {

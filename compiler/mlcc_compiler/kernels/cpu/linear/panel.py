@@ -26,6 +26,15 @@ _MOVED_BITS = 6
 """Codes to which as many levels may be added: sums of two products still fit 16 bits (AVX2)."""
 
 
+def middle_of(packing: CpuPacking, stored: Stored) -> int | None:
+    """The zero point of all codes that a panel of the weight would have; None: each group's own."""
+    return packing.scheme.levels if _moves(packing, stored) else stored.middle
+
+
+def _moves(packing: CpuPacking, stored: Stored) -> bool:
+    return stored.middle is None and packing.scheme.bits <= _MOVED_BITS
+
+
 class Panel:
     """Read like `Stored`, of the one tile that it was filled with."""
 
@@ -36,9 +45,9 @@ class Panel:
         each = (packing.groups, packing.width)
         self.scales = B.alloc_buffer(each, "float32")
         self.minima = B.alloc_buffer(each, "float32") if self.numbers.minima else None
-        self.moves = stored.middle is None and packing.scheme.bits <= _MOVED_BITS
+        self.moves = _moves(packing, stored)
         """A column's zero points are made all the same."""
-        self.middle = packing.scheme.levels if self.moves else stored.middle
+        self.middle = middle_of(packing, stored)
 
     def fill(self, tile: Expr) -> None:
         """Unpack a tile."""

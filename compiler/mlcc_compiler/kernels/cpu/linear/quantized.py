@@ -21,6 +21,7 @@ from typing import Any
 from mlcc_compiler._tvm import B, IRBuilder, T
 from mlcc_compiler.kernels.cpu.isa import Isa
 from mlcc_compiler.kernels.cpu.linear.packing import CpuPacking
+from mlcc_compiler.kernels.cpu.linear.quantized_tile import AllRows
 from mlcc_compiler.kernels.cpu.linear.row_pairs import quantized_tile
 from mlcc_compiler.kernels.cpu.linear.tasks import TiledWeight, for_each_tile
 from mlcc_compiler.kernels.cpu.linear.tile import OPAQUE, Output
@@ -66,13 +67,19 @@ def linear_merged(
             for h, (width, dtype) in zip(handles, input_shapes(forms[0], k), strict=True)
         )
         y = B.match_buffer(y_handle, (n, columns), result)
-        first, tiled = 0, []
+        first, kernels = 0, []
         for form, tensors in zip(forms, weights, strict=True):
             output = Output(form, y, bias_buffer, first=first)
-            kernel = quantized_tile(form, x, x_scale, x_sum, tensors, output)
-            tiled.append(TiledWeight(form.tiles, kernel.tile, kernel.unpacked))
+            kernels.append(quantized_tile(form, x, x_scale, x_sum, tensors, output))
             first += form.n
-        for_each_tile(tiled, n, k, row_tiles(isa))
+
+        def sums() -> None:
+            ready: AllRows = {}
+            for kernel in kernels:
+                kernel.sum_all_rows(n, ready)
+
+        tiled = [TiledWeight(each.p.tiles, each.tile, each.unpacked) for each in kernels]
+        for_each_tile(tiled, n, k, row_tiles(isa), sums)
     return builder.get()
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from copy import copy
-from functools import partial
 from typing import Any
 
 from mlcc_compiler._tvm import B, T
@@ -17,13 +16,17 @@ from mlcc_compiler.kernels import planes
 from mlcc_compiler.kernels.cpu.isa import dot4
 from mlcc_compiler.kernels.cpu.linear.codes import HALF, dot_bits
 from mlcc_compiler.kernels.cpu.linear.packing import CpuPacking
-from mlcc_compiler.kernels.cpu.linear.panel import Codes, Panel
+from mlcc_compiler.kernels.cpu.linear.panel import Codes, Panel, middle_of
 from mlcc_compiler.kernels.cpu.linear.row_sums import RowSums
 from mlcc_compiler.kernels.cpu.linear.stored import Stored, for_blocks
 from mlcc_compiler.kernels.cpu.linear.tasks import TileBody
 from mlcc_compiler.kernels.cpu.linear.tile import Output, Registers, Strip, for_each_strip
 
 Expr = Any
+
+
+AllRows = dict[tuple[int, int | None], RowSums]
+"""Sums of all rows, which panels read, by group and factor."""
 
 
 class QuantizedTile:
@@ -50,14 +53,37 @@ class QuantizedTile:
         self.strip = Strip(0, 1, 0, packing.isa.lanes)
         """The one that is being emitted."""
         self.shift = HALF if dot_bits(packing.scheme) == 8 and self.isa.signed_codes else 0
+        self.all_rows: AllRows = {}
         self._get_ready()
 
     def _get_ready(self) -> None:
         """For the weight as it is read: sums of rows, see `_start` and `_scale`."""
-        sums = partial(RowSums, self.p, self.x_scale, self.x_sum, self._at)
-        less = self._less
-        self.starts = None if less == 0 else sums(1 if less is None else less)
-        self.totals = sums(None) if self.stored.numbers.minima else None
+        self.starts, self.totals = map(self._sums, self._factors(self.weight.middle))
+
+    def _factors(self, middle: int | None) -> tuple[int | None, int | None]:
+        """Those of `starts` and `totals`, see `RowSums`; 0: there is nothing to sum."""
+        less = self._less(middle)
+        return 1 if less is None else less, None if self.stored.numbers.minima else 0
+
+    def _sums(self, factor: int | None) -> RowSums | None:
+        if factor == 0:
+            return None
+        found = self.all_rows.get((self.p.group, factor))
+        if found and isinstance(self.weight, Panel):
+            return found
+        return RowSums(self.p, self.x_scale, self.x_sum, self._at, factor)
+
+    def sum_all_rows(self, n: Expr, ready: AllRows) -> None:
+        """Emit, before any tile is unpacked, sums of all n rows, but for those that are ready: of
+        weights that read the same rows."""
+        self.all_rows = ready
+        if self.parts > 1:
+            return  # a row is two rows of codes
+        for factor in self._factors(middle_of(self.p, self.stored)):
+            sums = self._sums(factor)
+            if sums and (self.p.group, factor) not in ready:
+                sums.fill_all(n)
+                ready[self.p.group, factor] = sums
 
     def tile(self, rows: int, row: Expr, tile: Expr) -> None:
         """Emit it."""
@@ -98,12 +124,10 @@ class QuantizedTile:
         other._get_ready()
         return other
 
-    @property
-    def _less(self) -> int | None:
+    def _less(self, middle: int | None) -> int | None:
         """What sums of activations are multiplied with where accumulators begin: less zero, as the
         bytes in the dot product have it; None if that is a number of each column."""
-        zero = self.weight.middle
-        return None if zero is None else self.shift - zero
+        return None if middle is None else self.shift - middle
 
     def _at(self, buffer: Expr, row: Expr, r: Expr, column: Expr) -> tuple[Expr, Expr]:
         """Where in x, its scales or its sums the r-th row of codes from `row` on lies."""
@@ -136,7 +160,7 @@ class QuantizedTile:
         """Accumulators at -zero * x_sum."""
         dots, strip = Registers(rows * self.strip.vectors, self.lanes, "int32"), self.strip
         less: list[Expr] = []
-        if self._less is None:
+        if self.weight.middle is None:
             at, columns = (tile, group), [strip.column(c) for c in range(strip.vectors)]
             zeros = [self.stored.numbers.zero(at, column, self.lanes) for column in columns]
             less = [B.bind(T.Broadcast(T.int32(self.shift), self.lanes) - zero) for zero in zeros]

@@ -1,7 +1,7 @@
 """Sums of the activations that each group of weights meets, ready as a register tile takes them:
 whole numbers times a factor, where its accumulators begin, or float32 and scaled, which minima are
-multiplied with. Of some rows at once, by vectors along the row: one by one they would be as much
-work as minima themselves."""
+multiplied with. By vectors along the row: one by one they would be as much work as minima
+themselves. Of a register tile's rows, for which it waits, or of all rows, once for all tiles."""
 
 from __future__ import annotations
 
@@ -10,15 +10,19 @@ from typing import Any
 
 from mlcc_compiler._tvm import B, T
 from mlcc_compiler.kernels.cpu.linear.packing import CpuPacking
+from mlcc_compiler.kernels.cpu.linear.tile import for_rows
 from mlcc_compiler.kernels.cpu.vector_math import spread, vector
 
 Expr = Any
 At = Callable[[Any, Expr, Expr, Expr], tuple[Expr, Expr]]
 """(buffer, row, r, column): where the r-th row of codes from `row` on has a column."""
 
+_WORK = 4
+"""What a sum is worth in elements that are rounded."""
+
 
 class RowSums:
-    """Holds those of the rows that it was last filled with."""
+    """Holds those of the rows that it was last filled with, or of all."""
 
     def __init__(
         self, packing: CpuPacking, x_scale: Any, x_sum: Any, at: At, factor: int | None
@@ -34,10 +38,28 @@ class RowSums:
         self.lanes = 1
         while self.lanes * 2 <= min(packing.isa.lanes, self.count):
             self.lanes *= 2
+        self.whole = False
+        """Whether all rows are there."""
+
+    def fill_all(self, n: Expr) -> None:
+        """Of all n rows, in parallel: `fill` has nothing to do then."""
+        self.buffer, self.whole = B.alloc_buffer((n, self.all), self.kind), True
+        self.first = T.int64(0)
+
+        def one(row: Expr) -> None:
+            with B.serial(-(-self.all // self.lanes)) as i:
+                place = B.bind(T.min(i * self.lanes, self.all - self.lanes))
+                at = T.Ramp(place, 1, self.lanes) if self.lanes > 1 else place
+                B.buffer_store(self.buffer, self._made(row, 0, place), [row, at])
+
+        for_rows(n, _WORK * self.all, one)
 
     def fill(self, rows: int, row: Expr, stretch: Expr) -> None:
         """Of `rows` rows of codes from `row` on, the span from `stretch` on. What would be beyond
         a row's end, or a span's, is moved up to it."""
+        self.row = row if self.whole else 0
+        if self.whole:
+            return
         self.buffer = B.alloc_buffer((rows, self.count), self.kind)
         self.first = B.bind(T.min(stretch * self.of_stretch, self.all - self.count))
         with B.serial(-(-self.count // self.lanes)) as i:
@@ -48,7 +70,8 @@ class RowSums:
 
     def at(self, r: Expr, stretch: Expr, group: Expr) -> Expr:
         """Of a row, and of a group in a stretch."""
-        return self.buffer[r, (group if self.of_stretch > 1 else stretch) - self.first]
+        column = (group if self.of_stretch > 1 else stretch) - self.first
+        return self.buffer[self.row + r, column]
 
     def _made(self, row: Expr, r: Expr, first: Expr) -> Expr:
         sums = self._sums(row, r, first)

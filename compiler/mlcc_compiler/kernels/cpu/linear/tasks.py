@@ -55,12 +55,17 @@ class TiledWeight:
 
 
 def for_each_tile(
-    weights: Sequence[TiledWeight], n: Expr, row_bytes: int, sizes: tuple[int, ...]
+    weights: Sequence[TiledWeight],
+    n: Expr,
+    row_bytes: int,
+    sizes: tuple[int, ...],
+    get_ready: Callable[[], None] = lambda: None,
 ) -> None:
     """Emit the loops over the tiles of all weights.
 
     `n` is the symbolic number of rows, `row_bytes` what one row of activations takes, `sizes` the
-    heights of the register tiles, largest first and 1 last.
+    heights of the register tiles, largest first and 1 last. `get_ready` emits what `unpacked` needs
+    of all rows.
     """
     largest = sizes[0]
 
@@ -86,6 +91,7 @@ def for_each_tile(
         with B.Then():
             few_rows()
         with B.Else():
+            get_ready()
             most = min(block(_MANY_BYTES, 4 * MANY), -(-_MOST // largest) * largest)
             _tasks(weights, n, _blocks(n, most), largest, many)
 
