@@ -23,7 +23,7 @@ from ranks.split_models import compiled
 MLCC = [sys.executable, "-m", "mlcc"]
 FOLLOWER = b"mlcc.device.follower"
 LONG = 8000
-"""Tokens of an answer that takes a second: what is done at its first token is not too late."""
+"""Tokens of an answer that takes a second: what is done behind its first is not too late."""
 
 
 @pytest.fixture(scope="module")
@@ -83,15 +83,17 @@ class Server:
         return answer.json()["choices"][0]["message"]["content"]
 
     def broken(self) -> dict[str, Any]:
-        """The error that a stream ends with whose rank is killed after its first piece."""
-        place, last = f"{self.url}/v1/chat/completions", ""
+        """The error that a stream ends with whose rank is killed behind its first text: an answer
+        of which nothing is known is asked for again."""
+        place, last, killed = f"{self.url}/v1/chat/completions", "", False
         rank, asked = self.rank(), self.asked(max_tokens=LONG, stream=True)
         with httpx.stream("POST", place, json=asked, timeout=60) as answer:
             assert answer.status_code == 200
             for line in answer.iter_lines():
-                if line.startswith("data: ") and not last:
-                    os.kill(rank, signal.SIGKILL)
                 last = line.removeprefix("data: ") or last
+                if not killed and json.loads(last)["choices"][0]["delta"].get("content"):
+                    os.kill(rank, signal.SIGKILL)
+                    killed = True
         return dict(json.loads(last)["error"])
 
 

@@ -36,9 +36,10 @@ _MOST = 256
 _APART = 96
 """Rows up to which threads share all of them: a tile that two threads read costs twice."""
 
-_SHARES = 240
-"""Into which work is cut for threads, which each take as many, one behind another: a number that
-most numbers of threads divide. TVM would give all but the last thread too much of 18 tiles."""
+_SHARES, _MUCH = 240, 128
+"""Into how many shares less work than `_MUCH`, of many rows, is cut: a number that most numbers of
+threads divide. Of 36 pieces TVM would give two threads 20 and 16. Few rows are done before shares
+are counted."""
 
 TileBody = Callable[[int, Expr, Expr], None]
 """(rows, row, tile): emits one register tile."""
@@ -82,7 +83,7 @@ def for_each_tile(
 
     def few_rows() -> None:
         most = block(_L2_BYTES, 2 * largest)
-        _tasks(weights, n, _blocks(n, most), largest, few)
+        _tasks(weights, n, _blocks(n, most), largest, few, False)
 
     if any(weight.unpacked is None for weight in weights):
         few_rows()
@@ -93,7 +94,7 @@ def for_each_tile(
         with B.Else():
             get_ready()
             most = min(block(_MANY_BYTES, 4 * MANY), -(-_MOST // largest) * largest)
-            _tasks(weights, n, _blocks(n, most), largest, many)
+            _tasks(weights, n, _blocks(n, most), largest, many, True)
 
 
 def _blocks(n: Expr, most: int) -> Expr:
@@ -109,8 +110,9 @@ def _tasks(
     blocks: Expr,
     largest: int,
     emit: Callable[[TiledWeight, Expr, Expr, Expr], None],
+    many: bool,
 ) -> None:
-    """Work is a block of rows times a tile of one of the weights; threads take shares of it."""
+    """Work is a block of rows times a tile of one of the weights."""
     tiles = sum(weight.tiles for weight in weights)
     blocks = B.bind(blocks)
     # Rows per block: equal shares in whole register tiles. Of no rows there is no block, and
@@ -118,14 +120,22 @@ def _tasks(
     each = B.bind(T.max(blocks, 1) * largest)
     share = B.bind((n + (each - 1)) // each * largest)
     work = B.bind(blocks * tiles)
-    with B.parallel(_SHARES) as part:
-        first, last = B.bind(part * work // _SHARES), B.bind((part + 1) * work // _SHARES)
+
+    def one(index: Expr) -> None:
+        begin = B.bind(index // tiles * share)
+        end = B.bind(T.min(begin + share, n))
+        _of_tile(weights, B.bind(index % tiles), lambda weight, own: emit(weight, begin, end, own))
+
+    if not many:
+        with B.parallel(work) as index:
+            one(index)
+        return
+    little = B.bind(work < _MUCH)
+    with B.parallel(T.Select(little, T.int64(_SHARES), work)) as part:
+        first = B.bind(T.Select(little, part * work // _SHARES, part))
+        last = B.bind(T.Select(little, (part + 1) * work // _SHARES, part + 1))
         with B.serial(last - first) as i:
-            index = B.bind(first + i)
-            begin = B.bind(index // tiles * share)
-            end = B.bind(T.min(begin + share, n))
-            tile = B.bind(index % tiles)
-            _of_tile(weights, tile, lambda weight, own: emit(weight, begin, end, own))
+            one(B.bind(first + i))
 
 
 def _of_tile(
